@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiler attributes that Lockstep uses, in one place.
+#ifndef LS_ATTRIBUTES_H
+#define LS_ATTRIBUTES_H
+
+#define LS_MUST_CHECK __attribute__((warn_unused_result))
+#define LS_PRINTF(format_index, first_argument) \
+    __attribute__((format(printf, format_index, first_argument)))
+#define LS_API __attribute__((visibility("default")))
+
+#endif

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages for people, one line each, on stderr: `lockstep: error: [rank 2] ring: ...`. An error says
+// what, where and what to do, and is logged once, where its cause is known. [any thread]
+#ifndef LS_BASE_LOG_H
+#define LS_BASE_LOG_H
+
+#include "core/attributes.h"
+
+#include <stdint.h>
+
+// Only messages at or below this level (enum ls_log_level) are written; LS_LOG_INFO at first.
+void ls_log_set_level(uint32_t level);
+uint32_t ls_log_level(void);
+
+// The rank that this thread's messages name; -1 (at first): none.
+void ls_log_set_rank(int32_t rank);
+
+// Where lines go; NULL: stderr. For tests and embedding programs. The line has no newline.
+void ls_log_set_writer(void (*write)(void *context, uint32_t level, const char *line), void *context);
+
+// Called before a line is written to the terminal, so that a progress bar can make room; NULL: none.
+void ls_log_set_before(void (*before)(void));
+
+LS_PRINTF(2, 3) void ls_error(const char *scope, const char *format, ...);
+LS_PRINTF(2, 3) void ls_warn(const char *scope, const char *format, ...);
+LS_PRINTF(2, 3) void ls_info(const char *scope, const char *format, ...);
+LS_PRINTF(2, 3) void ls_debug(const char *scope, const char *format, ...);
+void ls_log(uint32_t level, const char *scope, const char *message);
+
+#endif

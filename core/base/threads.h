@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The threads of a Lockstep process, described once:
+// - the main thread opens, prepares, reports and closes;
+// - one replica thread per replica runs steps, and drives communication between kernels of devices that
+//   compute on the calling thread;
+// - one input thread per dataset stream gathers batches ahead;
+// - a device may have a pool of its own (OpenMP for `cpu`) that belongs to the replica thread.
+// Thread tags in headers ([main thread], [replica thread], [any thread]) mean these.
+#ifndef LS_BASE_THREADS_H
+#define LS_BASE_THREADS_H
+
+#include "core/base/status.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+// Starts a thread with a name of at most 15 letters and all signals blocked. Joined with pthread_join.
+LS_STATUS ls_thread_start(pthread_t *out, const char *name, void *(*run)(void *), void *argument);
+
+// Cores that this process may use (its affinity mask).
+uint32_t ls_core_count(void);
+
+// A futex-like wait: returns when *word is no longer `seen`, or after `timeout_ns`; may wake early.
+void ls_wait_word(const uint32_t *word, uint32_t seen, uint64_t timeout_ns);
+void ls_wake_word(const uint32_t *word);  // wakes all who wait on it
+
+// Peak resident memory of this process.
+uint64_t ls_peak_rss_bytes(void);
+
+#endif

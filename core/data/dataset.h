@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a dataset is to the core: examples and labels in memory as their file format has them, and the rule
+// that makes float32 of them. datasets/ defines the readers; core/data/ shuffles, shards and gathers.
+#ifndef LS_DATA_DATASET_H
+#define LS_DATA_DATASET_H
+
+#include "core/base/options.h"
+#include "core/base/status.h"
+#include "core/plugin/device.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ls_split { LS_TRAIN = 0, LS_TEST = 1 };
+
+// Read-only once opened, shared by all threads.
+struct ls_dataset {
+    uint64_t count;                  // examples
+    uint32_t ndims;                  // of one example, plain layout
+    int64_t dims[LS_MAX_DIMS];
+    uint32_t example_dtype;          // LS_U8 or LS_F32, as stored
+    const void *examples;            // count x dims
+    float scale;                     // float32 example = stored value * scale
+    uint32_t label_dtype;            // LS_U8 or LS_I32 (class numbers) or LS_F32 (targets)
+    const void *labels;              // count x label_elements
+    uint64_t label_elements;         // 1 for class numbers
+    uint32_t class_count;            // 0: targets
+    const char *const *class_names;  // NULL: none
+    bool real;                       // false: made up, and said so
+    void *storage;                   // the reader's own
+    void (*close)(struct ls_dataset *dataset);
+};
+
+struct ls_dataset_kind {
+    const char *name;
+    const char *summary;
+    const struct ls_plugin_option *options;  // ends with a NULL name; `limit` is known to all
+    // Opens one split. Errors are logged with file and place: LS_BAD_INPUT for files that are missing or
+    // malformed (the message says which package or option brings them). [any thread]
+    enum ls_status (*open)(const struct ls_spec *spec, enum ls_split split, struct ls_dataset **out);
+};
+
+// All datasets, ends with NULL. Defined in datasets/.
+extern const struct ls_dataset_kind *const ls_dataset_kinds[];
+
+// "fashion-mnist:dir=/data,limit=1000": finds the kind (unknown: LS_USAGE, nearest name suggested), checks
+// options and opens; `limit=N` then takes the first N examples of each split.
+LS_STATUS ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out);
+void ls_dataset_close(struct ls_dataset *dataset);  // takes NULL
+
+#endif

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model as operations on tensors, written forward only; ls_graph_differentiate() appends the backward
+// operations. Shapes are in the plain layout (see core/plugin/device.h); the first dimension of everything
+// that has one example per row is LS_BATCH until a program binds it. [main thread]
+#ifndef LS_GRAPH_GRAPH_H
+#define LS_GRAPH_GRAPH_H
+
+#include "core/base/status.h"
+#include "core/plugin/device.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LS_BATCH INT64_C(-1)
+
+struct ls_shape {
+    uint32_t ndims;
+    int64_t dims[LS_MAX_DIMS];
+};
+
+// (None, 28, 28, 1), as Keras prints it; returns `text`.
+const char *ls_shape_text(const struct ls_shape *shape, char *text, size_t bytes);
+// Product of the dimensions with LS_BATCH counted as `batch`.
+int64_t ls_shape_elements(const struct ls_shape *shape, int64_t batch);
+bool ls_shape_equal(const struct ls_shape *a, const struct ls_shape *b);
+
+enum ls_tensor_role {
+    LS_ROLE_ACTIVATION,  // made by an operation, forward
+    LS_ROLE_GRADIENT,    // made by an operation, backward
+    LS_ROLE_INPUT,       // the examples of a batch
+    LS_ROLE_LABEL,       // their labels or targets
+    LS_ROLE_PARAMETER,
+    LS_ROLE_PARAMETER_GRADIENT,
+    LS_ROLE_SUMS,        // the loss operation's sums
+    LS_ROLE_SAVED,       // what a forward kernel leaves for its backward; opaque
+};
+
+// How a parameter gets its first values. Names, formulas and defaults are Keras's.
+enum ls_initializer_kind {
+    LS_ZEROS,
+    LS_ONES,
+    LS_CONSTANT,          // value
+    LS_RANDOM_UNIFORM,    // minimum, maximum
+    LS_RANDOM_NORMAL,     // mean, deviation
+    LS_TRUNCATED_NORMAL,  // mean, deviation; redrawn beyond two deviations
+    LS_VARIANCE_SCALING,  // scale, mode, distribution; Glorot, He, LeCun are these
+};
+enum ls_variance_mode { LS_FAN_IN, LS_FAN_OUT, LS_FAN_AVERAGE };
+enum ls_variance_distribution { LS_DISTRIBUTION_TRUNCATED_NORMAL, LS_DISTRIBUTION_NORMAL, LS_DISTRIBUTION_UNIFORM };
+
+struct ls_initializer {
+    enum ls_initializer_kind kind;
+    double value, minimum, maximum, mean, deviation, scale;
+    enum ls_variance_mode mode;
+    enum ls_variance_distribution distribution;
+};
+
+struct ls_tensor {
+    uint32_t id;             // its index in the graph
+    enum ls_tensor_role role;
+    uint32_t dtype;          // enum ls_dtype
+    struct ls_shape shape;   // LS_ROLE_SAVED: ndims 0, known only after prepare
+    char *name;              // "conv2d/kernel" for parameters, else layer name; owned by the graph
+    int32_t producer;        // index of the operation that makes it, -1: none
+    const struct ls_tensor *gradient_of;  // for gradients: the tensor that it is the gradient of
+    struct ls_initializer initializer;  // of parameters
+};
+
+struct ls_operation {
+    uint32_t op;             // enum ls_op
+    struct ls_op_attributes attributes;
+    uint32_t input_count, output_count;
+    struct ls_tensor *inputs[LS_MAX_ARGUMENTS];
+    struct ls_tensor *outputs[LS_MAX_ARGUMENTS];
+    bool backward;
+    int32_t forward;         // of a backward operation: index of its forward one; -1: none
+    uint32_t layer;          // index of the layer it belongs to
+};
+
+struct ls_graph_layer {
+    char *name;              // "conv2d_1"
+    char *class_name;        // "Conv2D"
+    struct ls_shape output;  // as built, for the summary
+    uint64_t parameters;
+};
+
+struct ls_graph {
+    char *name;              // of the model
+    struct ls_tensor **tensors;
+    uint32_t tensor_count;
+    struct ls_operation *operations;  // in an order in which they can run
+    uint32_t operation_count;
+    struct ls_graph_layer *layers;
+    uint32_t layer_count;
+    struct ls_tensor **parameters;  // in the order in which layers added them
+    uint32_t parameter_count;
+    struct ls_tensor *input;   // of the model
+    struct ls_tensor *output;  // of the model: its predictions
+    struct ls_tensor *label;   // with a loss
+    struct ls_tensor *sums;    // with a loss
+    uint32_t dropout_count;    // keys given so far
+};
+
+LS_STATUS ls_graph_create(const char *name, struct ls_graph **out);
+void ls_graph_destroy(struct ls_graph *graph);
+
+// What follows belongs to a new layer. Names must be unique: LS_BAD_INPUT, logged. The layer's output
+// shape is set by ls_graph_end_layer.
+LS_STATUS ls_graph_begin_layer(struct ls_graph *graph, const char *name, const char *class_name);
+void ls_graph_end_layer(struct ls_graph *graph, const struct ls_tensor *output);
+
+// Logs "layer 'conv2d_1' (Conv2D): input shape (None, 5, 5, 64): <message>" and returns LS_BAD_INPUT.
+// `input` may be NULL.
+LS_PRINTF(3, 4)
+LS_STATUS ls_graph_fail(const struct ls_graph *graph, const struct ls_tensor *input, const char *format, ...);
+
+// The model's input: shape without the batch dimension. Float32.
+LS_STATUS ls_graph_input(struct ls_graph *graph, const struct ls_shape *example, struct ls_tensor **out);
+
+// A parameter of the current layer; `name` is its part after the slash ("kernel").
+LS_STATUS ls_graph_parameter(struct ls_graph *graph, const char *name, const struct ls_shape *shape,
+                             const struct ls_initializer *initializer, struct ls_tensor **out);
+
+// Adds an operation: checks the number and shapes of its inputs, infers the outputs and returns the
+// first in `out`. `output_shape` only for LS_OP_RESHAPE and LS_OP_DENSE, else NULL. Optional inputs are left out.
+// LS_BAD_INPUT (logged through ls_graph_fail) when shapes do not fit.
+LS_STATUS ls_graph_add(struct ls_graph *graph, uint32_t op, const struct ls_op_attributes *attributes,
+                       struct ls_tensor *const *inputs, uint32_t input_count,
+                       const struct ls_shape *output_shape, struct ls_tensor **out);
+
+// The losses. From probabilities: when the output comes straight from a softmax, its logits are used
+// instead (as Keras on TensorFlow does), and the softmax operation stays for prediction.
+enum ls_loss_kind { LS_LOSS_SPARSE_CROSS_ENTROPY, LS_LOSS_MEAN_SQUARED_ERROR };
+struct ls_loss {
+    enum ls_loss_kind kind;
+    bool from_logits;
+};
+// Adds the label tensor, the loss operation and its sums.
+LS_STATUS ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss);
+
+// Appends the backward operations for every parameter, from the loss. Parameters without a gradient are
+// LS_BAD_INPUT, by name. Tensors with several users get their gradients added.
+LS_STATUS ls_graph_differentiate(struct ls_graph *graph);
+
+// "conv2d", "dense_backward_data", ... Never NULL.
+const char *ls_op_name(uint32_t op);
+// Padding "same" along one axis as in Keras: the smaller half before. [any thread]
+void ls_same_padding(int64_t size, int64_t kernel, int64_t stride, int64_t dilation, int32_t *before, int32_t *after);
+// Elements along an axis after a window of `kernel` moves with `stride`; 0 when it does not fit.
+int64_t ls_window_count(int64_t size, int64_t kernel, int64_t stride, int64_t dilation, int64_t before, int64_t after);
+
+// First values of a parameter, plain layout, elements(shape) floats, keyed by (seed, its name).
+void ls_initialize(const struct ls_tensor *parameter, uint64_t seed, float *out);
+
+#endif

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a layer is to the core: a class name, the options of its Keras configuration, and a function that
+// adds its operations to a graph. layers/ defines the table; core/train/ only walks it. [main thread]
+#ifndef LS_GRAPH_LAYER_H
+#define LS_GRAPH_LAYER_H
+
+#include "core/graph/graph.h"
+
+#include <jansson.h>
+
+struct ls_layer_kind {
+    const char *class_name;  // as in Keras: "Conv2D"
+    const char *summary;     // one line
+    // Names of all configuration keys that `build` looks at, ends with NULL. Keys outside it and
+    // outside Keras's common ones (name, trainable, dtype) are refused by name.
+    const char *const *keys;
+    // Adds the layer's operations. `config` is the Keras "config" object (never NULL); missing keys mean
+    // Keras's defaults. Errors through ls_graph_fail.
+    enum ls_status (*build)(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
+                            struct ls_tensor **out);
+};
+
+// All layers, ends with NULL. Defined in layers/.
+extern const struct ls_layer_kind *const ls_layer_kinds[];
+
+// Builds a graph from a Keras model (Sequential; the JSON of Keras 2 or 3, parsed). `source` names it in errors:
+// file or built-in name. Errors are logged and name layer, input shape and what was wanted. `input_shape`: used
+// when the model has no InputLayer and no batch shape (NULL: then that is LS_BAD_INPUT). Defined in layers/.
+LS_STATUS ls_model_build(const char *source, const json_t *model, const struct ls_shape *input_shape,
+                         struct ls_graph **out);
+// Reads and parses the file (line and column in errors), then builds.
+LS_STATUS ls_model_load(const char *path, const struct ls_shape *input_shape, struct ls_graph **out);
+
+#endif

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds, checks, opens and probes plugins, and gives each opened one its host services. Search path, in order:
+// the directories of --plugin-path, LOCKSTEP_PLUGIN_PATH (ignored for set-uid programs), then the
+// directory of installed plugins beside the library or program, or of the build tree. Nothing is
+// loaded from the working directory by a bare name. Opened plugins stay loaded. [main thread]
+#ifndef LS_LOADER_LOADER_H
+#define LS_LOADER_LOADER_H
+
+#include "core/base/options.h"
+#include "core/base/status.h"
+#include "core/plugin/plugin.h"
+
+#include <stddef.h>
+
+struct ls_loader;
+
+// `plugin_path`: directories separated by ':', searched first; may be NULL.
+LS_STATUS ls_loader_create(const char *plugin_path, struct ls_loader **out);
+void ls_loader_destroy(struct ls_loader *loader);  // opened plugins' handles become invalid
+
+// An opened plugin with the options the user gave it; owned by the loader.
+struct ls_opened_plugin {
+    const struct ls_plugin *plugin;
+    const struct ls_host *host;  // whose option() answers the values given
+    const void *interface;       // its size is checked
+    char *file;                  // path
+};
+
+// Opens plugin `name` of `kind`, after the trust checks, the checks of its tables and its probe in a child
+// process. `options` (may be NULL) are those of the user for it, already checked by ls_spec_check or checked
+// here. Messages name file and reason: LS_UNAVAILABLE for one that does not exist (lists what there is,
+// suggests the nearest), fails a check, or says in probe that it cannot run.
+LS_STATUS ls_loader_open(struct ls_loader *loader, uint32_t kind, const char *name,
+                         const struct ls_option_value *options, size_t option_count,
+                         const struct ls_opened_plugin **out);
+// The same for a file given by its path.
+LS_STATUS ls_loader_open_file(struct ls_loader *loader, const char *path, uint32_t kind,
+                              const struct ls_option_value *options, size_t option_count,
+                              const struct ls_opened_plugin **out);
+
+// What is on the search path. `available` is the answer of probe (in a child process), `reason` why not, or which
+// check failed; the descriptor's texts are copies, empty where the file could not be opened.
+struct ls_plugin_entry {
+    uint32_t kind;
+    char *name, *version, *summary, *file, *reason;
+    int available;
+};
+LS_STATUS ls_loader_list(struct ls_loader *loader, struct ls_plugin_entry **out, size_t *count);
+void ls_plugin_entries_destroy(struct ls_plugin_entry *entries, size_t count);
+
+const char *ls_kind_text(uint32_t kind);  // "device", ...; NULL for another number
+
+// What --strategy=NAME[:option=value,...] means (DESIGN 3.5): a strategy of that name; else a collective under
+// `mirrored` (one process); else a transport, with the default collective. Each option goes to the one that
+// declares it; where two do, "collective.groups" says which; where none does: LS_USAGE.
+struct ls_resolved_strategy {
+    const struct ls_opened_plugin *strategy;
+    const struct ls_opened_plugin *collective;  // NULL when the strategy needs none
+    const struct ls_opened_plugin *transport;   // NULL when the strategy needs none
+    struct ls_option_value *options;            // as resolved: "collective.groups" -> "2"
+    size_t option_count;
+};
+LS_STATUS ls_loader_resolve_strategy(struct ls_loader *loader, const char *text, struct ls_resolved_strategy *out);
+void ls_resolved_strategy_finish(struct ls_resolved_strategy *resolved);
+
+#endif

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a device plugin implements: memory, and operations in two steps. `prepare` is told an operation,
+// the shapes and the layouts, and answers a kernel with what it needs; `launch` runs it, every step.
+// All memory that a kernel uses is planned and owned by the host.
+//
+// Shapes are in the plain layout: activations B H W C (or B N), convolution kernels KH KW C F, dense
+// kernels K N, vectors N. B examples, H rows, W columns, C channels, F filters, N units.
+// A device may keep a tensor in a layout of its own; it says so in `prepare`.
+#ifndef LS_PLUGIN_DEVICE_H
+#define LS_PLUGIN_DEVICE_H
+
+#include "core/plugin/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LS_MAX_DIMS 6
+#define LS_MAX_ARGUMENTS 8
+#define LS_ALIGNMENT 64  // of every tensor and flat buffer, in bytes
+
+// ---- Layouts ----
+
+enum ls_layout_kind {
+    LS_LAYOUT_ANY = 0,    // in a request: the device chooses
+    LS_LAYOUT_PLAIN = 1,  // row-major as the dims say, no padding
+    LS_LAYOUT_OWN = 2,    // the device's own, described by `words`
+};
+
+// How a tensor lies in memory. Two layouts are the same when they are equal byte by byte (unused words
+// are zero), also between two instances of the device and between processes. Padding of an own layout
+// is zero, and every kernel keeps it zero.
+struct ls_layout {
+    uint32_t kind;
+    uint32_t reserved;
+    uint64_t bytes;  // of the whole tensor, padding included
+    uint64_t words[14];
+};
+
+struct ls_tensor_desc {
+    uint32_t dtype;
+    uint32_t ndims;
+    int64_t dims[LS_MAX_DIMS];
+    struct ls_layout layout;
+};
+
+// ---- Operations ----
+// Arguments are listed as inputs -> outputs; [x] is optional. "sums" is F32 x 4: sum of the losses of
+// the examples, number predicted right, number of examples, 0. `saved` is U8 of the size that `prepare`
+// answers in `saved_bytes` for the forward operation; its content is the device's own.
+enum ls_op {
+    LS_OP_NONE = 0,
+    // x (B,H,W,C), w (KH,KW,C/groups,F), [b (F)] -> y (B,OH,OW,F)
+    LS_OP_CONV2D = 1,
+    // dy, w -> dx
+    LS_OP_CONV2D_BACKWARD_DATA = 2,
+    // x, dy -> dw, [db]
+    LS_OP_CONV2D_BACKWARD_WEIGHTS = 3,
+    // x, seen in plain order as (M,K), times w (K,N) plus [b (N)] -> y, seen as (M,N). M is
+    // elements(y) / N. A dense layer on (B,H,W,C) with K = H W C is the flatten before it, too.
+    LS_OP_DENSE = 4,
+    // dy, w -> dx
+    LS_OP_DENSE_BACKWARD_DATA = 5,
+    // x, dy -> dw, [db]
+    LS_OP_DENSE_BACKWARD_WEIGHTS = 6,
+    // x -> y, saved. The largest of each window; padding never wins.
+    LS_OP_MAX_POOL2D = 7,
+    // dy, x, y, saved -> dx. Each gradient goes to the first largest element of its window, in row order.
+    LS_OP_MAX_POOL2D_BACKWARD = 8,
+    // x -> y. Mean over the elements of the window that are not padding.
+    LS_OP_AVERAGE_POOL2D = 9,
+    // dy -> dx
+    LS_OP_AVERAGE_POOL2D_BACKWARD = 10,
+    // x -> y, element-wise
+    LS_OP_ACTIVATION = 11,
+    // dy, y -> dx; the derivative is expressed through the output y
+    LS_OP_ACTIVATION_BACKWARD = 12,
+    // x -> y, over the last dimension
+    LS_OP_SOFTMAX = 13,
+    // dy, y -> dx
+    LS_OP_SOFTMAX_BACKWARD = 14,
+    // x -> y: an element is kept with probability 1 - rate and then divided by it, else 0. Which ones
+    // is ls_dropout_keep() of the step record, so the backward operation is this one, on dy.
+    LS_OP_DROPOUT = 15,
+    // x -> y of as many elements, in plain order
+    LS_OP_RESHAPE = 16,
+    // a, b -> y, element-wise sum
+    LS_OP_ADD = 17,
+    // x -> y: the same tensor in another layout
+    LS_OP_CONVERT = 18,
+    // predictions (B,...,C), labels I32 (B,...) -> sums, saved (F32, as predictions, plain)
+    // attribute from_logits: softmax first; else predictions are probabilities: clipped to
+    // [epsilon, 1 - epsilon] and normalised, as Keras does (backend TensorFlow). Loss of an example:
+    // mean over its positions. Right: the largest prediction (the first of equals) is the label.
+    LS_OP_SPARSE_CROSS_ENTROPY = 19,
+    // predictions, labels, saved -> dpredictions, times record->gradient_scale
+    LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD = 20,
+    // predictions (B,...), targets F32 of the same shape -> sums; loss of an example: mean over its elements
+    LS_OP_MEAN_SQUARED_ERROR = 21,
+    // predictions, targets -> dpredictions, times record->gradient_scale
+    LS_OP_MEAN_SQUARED_ERROR_BACKWARD = 22,
+    // Flat (N) F32: gradient -> parameter, [velocity]; outputs are read and written.
+    // Keras: without momentum w -= lr g; else v = m v - lr g, w += v, or with nesterov w += m v - lr g.
+    LS_OP_SGD_UPDATE = 23,
+    // Flat (N) F32: gradient -> parameter, first moment, second moment. Keras: m += (g - m)(1 - b1),
+    // v += (g^2 - v)(1 - b2), w -= m alpha / (sqrt(v) + epsilon), alpha = lr sqrt(1 - b2^t) / (1 - b1^t)
+    LS_OP_ADAM_UPDATE = 24,
+    // Flat (N) F32 -> F64 x 2: sum of squares of the finite elements, number of the others. The order
+    // of additions does not depend on the number of threads.
+    LS_OP_MEASURE = 25,
+};
+
+// Element-wise functions; they travel as uint32_t.
+enum ls_activation {
+    LS_LINEAR = 0,
+    LS_RELU = 1,        // max(x, 0)
+    LS_LEAKY_RELU = 2,  // x if x > 0, else activation_alpha x; activation_alpha > 0
+    LS_ELU = 3,         // x if x > 0, else activation_alpha (exp(x) - 1)
+    LS_SIGMOID = 4,
+    LS_TANH = 5,
+    LS_SOFTPLUS = 6,     // log(1 + exp(x))
+    LS_EXPONENTIAL = 7,  // exp(x)
+    LS_RELU6 = 8,        // min(max(x, 0), 6)
+    LS_ACTIVATION_COUNT = 9,
+};
+
+// Everything an operation is told beside its arguments; what it does not use is zero.
+struct ls_op_attributes {
+    int32_t kernel[2];    // pooling window: rows, columns (a convolution has it in w)
+    int32_t strides[2];   // rows, columns
+    int32_t padding[4];   // zeros (pooling: nothing) added at top, bottom, left, right
+    int32_t dilation[2];  // 1: none
+    int32_t groups;       // 1: none
+    uint32_t activation;  // enum ls_activation
+    float activation_alpha;
+
+    // A fused element-wise operation on the first output: LS_OP_ACTIVATION, or
+    // LS_OP_ACTIVATION_BACKWARD with its y as one more input after the others. LS_OP_NONE: none.
+    uint32_t epilogue;
+    uint32_t epilogue_activation;
+    float epilogue_alpha;
+
+    float rate;           // dropout
+    uint32_t key;         // dropout: number of the layer
+    uint32_t from_logits;
+    float epsilon;        // cross-entropy from probabilities, Adam
+    float momentum;       // SGD
+    uint32_t nesterov;    // SGD: 0 or 1
+    float beta1, beta2;   // Adam
+    uint32_t reserved[8];
+};
+
+// What changes from step to step. It lies in device memory, so that a recorded step can be replayed.
+struct ls_step_record {
+    uint64_t step;            // of the optimizer, from 1
+    uint64_t seed;            // of the run
+    uint64_t example_offset;  // position in the global batch of this replica's first example
+    float learning_rate;
+    float gradient_scale;  // 1 / examples of the global batch, times the loss scale
+    uint32_t skip;         // 1: updates leave everything as it is
+    uint32_t reserved[9];
+};
+
+// ---- Kernels ----
+
+struct ls_device;  // each plugin's own
+struct ls_kernel;  // each plugin's own; immutable once prepared
+
+struct ls_kernel_request {
+    uint32_t struct_size;
+    uint32_t op;
+    struct ls_op_attributes attributes;
+    uint32_t input_count;
+    uint32_t output_count;
+    // Inputs, then outputs. A layout of kind ANY is for the device to choose; any other is fixed.
+    struct ls_tensor_desc arguments[LS_MAX_ARGUMENTS];
+    const struct ls_kernel *forward;  // for a backward operation: the kernel of its forward; or NULL
+    uint32_t accumulate;              // bit i: output i is added to, not overwritten
+    uint32_t reserved;
+};
+
+struct ls_kernel_answer {
+    uint32_t struct_size;
+    uint32_t used_inputs;  // bit i: the kernel reads input i
+    struct ls_kernel *kernel;
+    struct ls_layout layouts[LS_MAX_ARGUMENTS];  // of every argument, fixed ones repeated
+    uint64_t scratch_bytes;                      // while it runs
+    uint64_t saved_bytes;                        // size of the output `saved`
+    uint32_t in_place;         // bit i: output 0 may lie where input i lies
+    uint32_t slow;             // 1: the library offers only its slow reference code for this
+    char implementation[64];   // for --verbose
+};
+
+struct ls_launch {
+    uint32_t struct_size;
+    uint32_t reserved;
+    void *const *arguments;  // inputs, then outputs, as in the request; NULL for inputs not used
+    void *scratch;           // aligned to LS_ALIGNMENT; NULL when scratch_bytes is 0
+    const struct ls_step_record *record;  // in device memory
+    void *stream;                         // NULL: the device's only one
+};
+
+// Producer and consumer that the device can run as one kernel: the producer with the consumer as its
+// epilogue. The host fuses where the producer's first output is used by the consumer alone.
+struct ls_fusion_pattern {
+    uint32_t producer;     // enum ls_op
+    uint32_t consumer;     // LS_OP_ACTIVATION or LS_OP_ACTIVATION_BACKWARD
+    uint32_t activations;  // bit i: for enum ls_activation i
+    uint32_t reserved;
+};
+
+// ---- The interface ----
+
+enum ls_memory_kind { LS_MEMORY_HOST = 1, LS_MEMORY_CUDA = 2 };
+
+struct ls_device_config {
+    uint32_t struct_size;
+    uint32_t index;    // which physical device, from 0
+    uint32_t threads;  // for this virtual device; 0: the plugin's own choice
+    uint32_t reserved;
+};
+
+struct ls_device_info {
+    uint32_t struct_size;
+    uint32_t physical_count;  // devices on this machine
+    char hardware[128];       // "Intel Xeon ... (AVX-512)"
+};
+
+struct ls_device_interface {
+    uint32_t struct_size;
+    uint32_t memory_kind;                      // enum ls_memory_kind
+    const struct ls_fusion_pattern *patterns;  // NULL: none
+    uint32_t pattern_count;
+    uint32_t blocking;  // 1: launch and copy are complete when they return (no streams)
+
+    // [main thread]
+    int32_t (*describe)(const struct ls_host *host, struct ls_device_info *out);
+
+    // A virtual device; several may share a physical one. From here on all calls come from one thread at
+    // a time. [any thread]
+    int32_t (*open)(const struct ls_host *host, const struct ls_device_config *config,
+                    struct ls_device **out);
+    void (*close)(struct ls_device *device);  // takes NULL
+
+    // Memory aligned to LS_ALIGNMENT, zeroed; NULL when there is none.
+    void *(*allocate)(struct ls_device *device, uint64_t bytes);
+    void (*release)(struct ls_device *device, void *memory);  // takes NULL
+    // Between any two of device and host memory.
+    int32_t (*copy)(struct ls_device *device, void *to, const void *from, uint64_t bytes, void *stream);
+    int32_t (*zero)(struct ls_device *device, void *memory, uint64_t bytes, void *stream);
+
+    // Answers how the operation will run. LS_UNSUPPORTED (with host->fail) when it cannot be done with
+    // the fixed layouts or attributes of the request. `out->struct_size` is set by the caller.
+    int32_t (*prepare)(struct ls_device *device, const struct ls_kernel_request *request,
+                       struct ls_kernel_answer *out);
+    int32_t (*launch)(struct ls_device *device, const struct ls_kernel *kernel,
+                      const struct ls_launch *launch);
+    void (*release_kernel)(struct ls_device *device, struct ls_kernel *kernel);  // takes NULL
+};
+
+// ---- Shared arithmetic, so that every device draws the same numbers ----
+
+// 64 well-mixed bits of two words (splitmix64's finaliser, Steele, Lea, Flood 2014, applied twice).
+static inline uint64_t ls_mix64(uint64_t a, uint64_t b)
+{
+    uint64_t z = a + UINT64_C(0x9e3779b97f4a7c15) * (b + 1);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+// The key of one example in one layer and step; elements are then drawn with ls_dropout_keep().
+static inline uint64_t ls_dropout_key(const struct ls_step_record *record, uint32_t layer, uint64_t example)
+{
+    return ls_mix64(ls_mix64(ls_mix64(record->seed, record->step), layer),
+                    record->example_offset + example);
+}
+
+// Whether element `element` (index within the example, plain layout) is kept: 1 or 0. 32-bit arithmetic
+// (a finaliser of the xorshift-multiply family, as in MurmurHash3), so that a compiler vectorises it.
+static inline uint32_t ls_dropout_keep(uint64_t key, uint32_t element, float rate)
+{
+    uint32_t z = element * UINT32_C(0x9e3779b9) + (uint32_t)key;
+    z = (z ^ (z >> 16)) * UINT32_C(0x85ebca6b);
+    z = (z ^ (z >> 13) ^ (uint32_t)(key >> 32)) * UINT32_C(0xc2b2ae35);
+    z ^= z >> 16;
+    return (float)(z >> 8) * 0x1p-24f >= rate;
+}
+
+static inline uint64_t ls_tensor_elements(const struct ls_tensor_desc *desc)
+{
+    uint64_t count = 1;
+    for (uint32_t i = 0; i < desc->ndims; i++)
+        count *= (uint64_t)desc->dims[i];
+    return count;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

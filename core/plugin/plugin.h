@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every plugin has in common: the one exported function, the descriptor it returns, its options,
+// and the services that the host offers to all kinds.
+//
+// Rules of the boundary: fixed-width integers, pointers and NUL-terminated UTF-8 text only. Every table
+// begins with its own size in bytes; who reads a table compares sizes with >= and never reads past the
+// size it was given. A minor version only appends to tables; the major version must match. Plugins
+// install no signal handlers, print nothing, change neither environment nor floating-point mode, and
+// never exit.
+#ifndef LS_PLUGIN_PLUGIN_H
+#define LS_PLUGIN_PLUGIN_H
+
+#include "core/plugin/status.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LS_PLUGIN_MAGIC UINT64_C(0x504554534b434f4c)  // "LOCKSTEP", little-endian, without one S
+#define LS_PLUGIN_ABI_MAJOR 1
+#define LS_PLUGIN_ABI_MINOR 0
+#define LS_PLUGIN_ENTRY "lockstep_plugin"
+
+// The kinds of plugin; they travel as uint32_t.
+enum ls_kind {
+    LS_KIND_DEVICE = 1,
+    LS_KIND_TRANSPORT = 2,
+    LS_KIND_COLLECTIVE = 3,
+    LS_KIND_STRATEGY = 4,
+};
+
+// Element types; they travel as uint32_t. 0 is "none".
+enum ls_dtype {
+    LS_F32 = 1,
+    LS_F64 = 2,
+    LS_F16 = 3,
+    LS_BF16 = 4,
+    LS_I32 = 5,
+    LS_I64 = 6,
+    LS_U8 = 7,
+};
+
+// How values of several ranks become one; they travel as uint32_t.
+enum ls_reduction {
+    LS_SUM = 1,
+    LS_PRODUCT = 2,
+    LS_MIN = 3,
+    LS_MAX = 4,
+    LS_MEAN = 5,  // sum divided by the world size, rounded once
+};
+
+enum ls_log_level { LS_LOG_ERROR = 0, LS_LOG_WARN = 1, LS_LOG_INFO = 2, LS_LOG_DEBUG = 3 };
+
+// One option of a plugin. A table of them ends with an entry whose name is NULL.
+struct ls_plugin_option {
+    const char *name;           // as the user writes it: letters, digits, underscores
+    const char *type;           // "integer", "number", "boolean", "text" or "one of: a, b, c"
+    const char *default_value;  // as text; NULL: no default, the option may stay unset
+    const char *help;           // one line
+};
+
+// Services of the host, the same for every kind. Valid as long as the instance that got it.
+struct ls_host {
+    uint32_t struct_size;
+    uint32_t abi_minor;  // of the host
+    void *context;       // the host's own
+
+    // Writes one line to the log, scope is the plugin's name. [any thread]
+    void (*log)(const struct ls_host *host, uint32_t level, const char *message);
+
+    // Records why the running call fails and returns `status` for it to pass on. The text is one
+    // line: what, where, and what to do. [any thread]
+    int32_t (*fail)(const struct ls_host *host, int32_t status, const char *message);
+
+    // Memory of the host, aligned to `alignment` (a power of two); NULL when there is none. [any thread]
+    void *(*allocate)(const struct ls_host *host, uint64_t bytes, uint64_t alignment);
+    void (*release)(const struct ls_host *host, void *memory);  // takes NULL
+
+    uint64_t (*clock_ns)(const struct ls_host *host);  // monotonic [any thread]
+
+    // The value of a declared option as text (already checked against its type), its default when the
+    // user gave none; NULL when neither exists. Borrowed. [any thread]
+    const char *(*option)(const struct ls_host *host, const char *name);
+
+    // Gathers `bytes` bytes of each rank, in rank order, into `all` (world * bytes) on every rank. For
+    // set-up only. NULL: this instance has no peers. Blocks; LS_ABORTED, LS_PEER_LOST. [main thread]
+    int32_t (*exchange)(const struct ls_host *host, const void *mine, uint64_t bytes, void *all);
+};
+
+struct ls_plugin {
+    uint64_t magic;
+    uint32_t abi_major;
+    uint32_t abi_minor;
+    uint32_t struct_size;
+    uint32_t kind;
+    const char *name;     // as users write it; the file is <kind>-<name>.so
+    const char *version;  // the plugin's own
+    const char *licence;  // SPDX
+    const char *summary;  // one line
+    const struct ls_plugin_option *options;  // NULL: none
+
+    // Optional. LS_OK when it can run on this machine; else writes the reason ("no CUDA driver on this
+    // machine") into `reason` (`bytes` long, NUL included) and returns LS_UNAVAILABLE. Cheap; called in
+    // a child process first. NULL: always available. [main thread]
+    int32_t (*probe)(char *reason, uint64_t bytes);
+
+    const void *interface;  // the table of its kind
+};
+
+// The one function that a plugin exports.
+typedef const struct ls_plugin *(*ls_plugin_entry)(void);
+
+#define LS_PLUGIN_HEADER(plugin_kind)                                                           \
+    .magic = LS_PLUGIN_MAGIC, .abi_major = LS_PLUGIN_ABI_MAJOR, .abi_minor = LS_PLUGIN_ABI_MINOR, \
+    .struct_size = (uint32_t)sizeof(struct ls_plugin), .kind = (plugin_kind)
+
+#ifdef __cplusplus
+#define LS_EXPORT extern "C" __attribute__((visibility("default")))
+#else
+#define LS_EXPORT __attribute__((visibility("default")))
+#endif
+
+// True when a table that says it has `size` bytes reaches to the end of `member`.
+#define LS_HAS(table, member) \
+    ((table)->struct_size >= offsetof(__typeof__(*(table)), member) + sizeof((table)->member))
+
+// Fails the running call with a formatted message; returns `status`.
+__attribute__((format(printf, 3, 4))) static inline int32_t
+ls_host_fail(const struct ls_host *host, int32_t status, const char *format, ...)
+{
+    char text[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    return host->fail(host, status, text);
+}
+
+static inline uint64_t ls_dtype_bytes(uint32_t dtype)
+{
+    switch (dtype) {
+    case LS_F64:
+    case LS_I64: return 8;
+    case LS_F32:
+    case LS_I32: return 4;
+    case LS_F16:
+    case LS_BF16: return 2;
+    case LS_U8: return 1;
+    default: return 0;
+    }
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
