@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads `NAME:option=value,option=value` and checks it against tables of options.
+#include "core/base/options.h"
+
+#include "core/base/log.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+// ---- Values ----
+
+bool ls_parse_integer(const char *text, int64_t *out)
+{
+    const char *digits = *text == '-' ? text + 1 : text;
+    if (!*digits || digits[strspn(digits, "0123456789")])
+        return false;
+    errno = 0;
+    const long long value = strtoll(text, NULL, 10);
+    if (errno)
+        return false;
+    *out = value;
+    return true;
+}
+
+static const char *skip_digits(const char *text)
+{
+    return text + strspn(text, "0123456789");
+}
+
+// [-+] digits [. digits] [e [-+] digits], with at least one digit before or after the point.
+static bool is_number(const char *text)
+{
+    text += *text == '-' || *text == '+';
+    const char *end = skip_digits(text);
+    size_t digits = (size_t)(end - text);
+    if (*end == '.') {
+        const char *fraction = end + 1;
+        end = skip_digits(fraction);
+        digits += (size_t)(end - fraction);
+    }
+    if (!digits)
+        return false;
+    if (*end == 'e' || *end == 'E') {
+        end++;
+        end += *end == '-' || *end == '+';
+        const char *exponent = end;
+        end = skip_digits(exponent);
+        if (end == exponent)
+            return false;
+    }
+    return !*end;
+}
+
+static pthread_once_t plain_locale_once = PTHREAD_ONCE_INIT;
+static locale_t plain_locale;
+
+static void make_plain_locale(void)
+{
+    plain_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+// A program that embeds us may have set a locale whose decimal point is a comma.
+static double plain_strtod(const char *text)
+{
+    pthread_once(&plain_locale_once, make_plain_locale);
+    if (!plain_locale)
+        return strtod(text, NULL);
+    locale_t before = uselocale(plain_locale);
+    const double value = strtod(text, NULL);
+    uselocale(before);
+    return value;
+}
+
+bool ls_parse_number(const char *text, double *out)
+{
+    if (!is_number(text))
+        return false;
+    const double value = plain_strtod(text);
+    if (value - value != 0) // too large for a double
+        return false;
+    *out = value;
+    return true;
+}
+
+bool ls_parse_boolean(const char *text, bool *out)
+{
+    static const char *const yes[] = {"on", "true", "yes", "1"};
+    static const char *const no[] = {"off", "false", "no", "0"};
+    for (size_t i = 0; i < sizeof(yes) / sizeof(*yes); i++) {
+        if (!strcasecmp(text, yes[i]) || !strcasecmp(text, no[i])) {
+            *out = !strcasecmp(text, yes[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char choice_prefix[] = "one of:";
+
+// Whether `value` is in the list "a, b, c".
+static bool is_choice(const char *list, const char *value)
+{
+    const size_t length = strlen(value);
+    while (*list) {
+        list += strspn(list, ", ");
+        const size_t item = strcspn(list, ", ");
+        if (item && item == length && !strncmp(list, value, length))
+            return true;
+        list += item;
+    }
+    return false;
+}
+
+// What a value of `type` must be, when `value` is not; else NULL.
+static const char *what_is_wanted(const char *type, const char *value)
+{
+    int64_t integer;
+    double number;
+    bool boolean;
+    if (!strcmp(type, "integer"))
+        return ls_parse_integer(value, &integer) ? NULL : "a whole number";
+    if (!strcmp(type, "number"))
+        return ls_parse_number(value, &number) ? NULL : "a number";
+    if (!strcmp(type, "boolean"))
+        return ls_parse_boolean(value, &boolean) ? NULL : "on or off";
+    if (!strncmp(type, choice_prefix, sizeof(choice_prefix) - 1))
+        return is_choice(type + sizeof(choice_prefix) - 1, value) ? NULL : type;
+    return NULL; // text; a type of a later version is its plugin's to check
+}
+
+enum ls_status ls_option_check(const char *scope, const struct ls_plugin_option *option,
+                               const char *value)
+{
+    const char *wanted = option->type ? what_is_wanted(option->type, value) : NULL;
+    if (!wanted)
+        return LS_OK;
+    ls_error(scope, "option %s must be %s, not '%s'", option->name, wanted, value);
+    return LS_USAGE;
+}
+
+// ---- Names ----
+
+#define LONGEST_NAME 64 // no name of ours is longer; what is has no near one
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+// Insertions, deletions, replacements and exchanges of neighbours (optimal string alignment).
+static size_t edit_distance(const char *a, size_t a_length, const char *b, size_t b_length)
+{
+    size_t rows[3][LONGEST_NAME + 1];
+    for (size_t j = 0; j <= b_length; j++)
+        rows[0][j] = j;
+    for (size_t i = 1; i <= a_length; i++) {
+        size_t *row = rows[i % 3], *above = rows[(i + 2) % 3], *above_that = rows[(i + 1) % 3];
+        row[0] = i;
+        for (size_t j = 1; j <= b_length; j++) {
+            row[j] =
+                smaller(smaller(row[j - 1], above[j]) + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = smaller(row[j], above_that[j - 2] + 1);
+        }
+    }
+    return rows[a_length % 3][b_length];
+}
+
+const char *ls_nearest(const char *name, const char *const *names)
+{
+    const size_t length = strlen(name);
+    if (!length || length > LONGEST_NAME)
+        return NULL;
+    size_t best = length / 3 > 1 ? length / 3 : 1;
+    const char *nearest = NULL;
+    for (; *names; names++) {
+        const size_t other = strlen(*names);
+        if (other > LONGEST_NAME)
+            continue;
+        const size_t distance = edit_distance(name, length, *names, other);
+        if (distance < length && (distance < best || (distance == best && !nearest))) {
+            best = distance;
+            nearest = *names;
+        }
+    }
+    return nearest;
+}
+
+// ---- Specifications ----
+
+static enum ls_status out_of_memory(const char *scope)
+{
+    ls_error(scope, "out of memory");
+    return LS_OUT_OF_MEMORY;
+}
+
+const char *ls_spec_get(const struct ls_spec *spec, const char *name)
+{
+    for (size_t i = 0; i < spec->option_count; i++)
+        if (!strcmp(spec->options[i].name, name))
+            return spec->options[i].value;
+    return NULL;
+}
+
+void ls_spec_finish(struct ls_spec *spec)
+{
+    if (!spec)
+        return;
+    for (size_t i = 0; i < spec->option_count; i++) {
+        free(spec->options[i].name);
+        free(spec->options[i].value);
+    }
+    free(spec->options);
+    free(spec->name);
+    *spec = (struct ls_spec){0};
+}
+
+// Adds `text` (`length` letters, "option=value") to `spec`, which has room for it.
+static enum ls_status add_option(const char *scope, const char *text, size_t length,
+                                 struct ls_spec *spec)
+{
+    const char *equals = memchr(text, '=', length);
+    if (!equals || equals == text) {
+        ls_error(scope, "'%.*s' after '%s:' is not of the form option=value", (int)length, text,
+                 spec->name);
+        return LS_USAGE;
+    }
+    struct ls_option_value *option = &spec->options[spec->option_count];
+    option->name = strndup(text, (size_t)(equals - text));
+    option->value = strndup(equals + 1, length - (size_t)(equals - text) - 1);
+    if (option->name && option->value && ls_spec_get(spec, option->name)) {
+        ls_error(scope, "option %s is given twice to %s", option->name, spec->name);
+        free(option->name);
+        free(option->value);
+        return LS_USAGE;
+    }
+    spec->option_count++; // what is NULL is freed as such
+    return option->name && option->value ? LS_OK : out_of_memory(scope);
+}
+
+static enum ls_status add_options(const char *scope, const char *text, struct ls_spec *spec)
+{
+    size_t count = 1;
+    for (const char *letter = text; *letter; letter++)
+        count += *letter == ',';
+    spec->options = calloc(count, sizeof(*spec->options));
+    if (!spec->options)
+        return out_of_memory(scope);
+    for (;;) {
+        const size_t length = strcspn(text, ",");
+        const enum ls_status status = add_option(scope, text, length, spec);
+        if (status || !text[length])
+            return status;
+        text += length + 1;
+    }
+}
+
+enum ls_status ls_spec_parse(const char *scope, const char *text, struct ls_spec *out)
+{
+    const char *colon = strchr(text, ':');
+    const size_t length = colon ? (size_t)(colon - text) : strlen(text);
+    if (!length) {
+        ls_error(scope, "no name given in '%s'; write NAME or NAME:option=value", text);
+        return LS_USAGE;
+    }
+    struct ls_spec spec = {.name = strndup(text, length)};
+    enum ls_status status = spec.name ? LS_OK : out_of_memory(scope);
+    if (!status && colon)
+        status = add_options(scope, colon + 1, &spec);
+    if (status)
+        ls_spec_finish(&spec);
+    else
+        *out = spec;
+    return status;
+}
+
+const struct ls_plugin_option *ls_option_find(const struct ls_plugin_option *table,
+                                              const char *name)
+{
+    for (; table && table->name; table++)
+        if (!strcmp(table->name, name))
+            return table;
+    return NULL;
+}
+
+static enum ls_status unknown_option(const char *scope, const char *owner, const char *name,
+                                     const struct ls_plugin_option *table)
+{
+    size_t count = 0;
+    while (table && table[count].name)
+        count++;
+    if (!count) {
+        ls_error(scope, "%s has no options, so none called %s", owner, name);
+        return LS_USAGE;
+    }
+    const char **names = calloc(count + 1, sizeof(*names));
+    if (!names)
+        return out_of_memory(scope);
+    for (size_t i = 0; i < count; i++)
+        names[i] = table[i].name;
+    const char *nearest = ls_nearest(name, names);
+    if (nearest)
+        ls_error(scope, "%s has no option %s; did you mean %s?", owner, name, nearest);
+    else
+        ls_error(scope, "%s has no option %s (the first of its %zu: %s)", owner, name, count,
+                 names[0]);
+    free(names);
+    return LS_USAGE;
+}
+
+enum ls_status ls_spec_check(const char *scope, const struct ls_spec *spec,
+                             const struct ls_plugin_option *table)
+{
+    for (size_t i = 0; i < spec->option_count; i++) {
+        const struct ls_option_value *given = &spec->options[i];
+        const struct ls_plugin_option *option = ls_option_find(table, given->name);
+        if (!option)
+            return unknown_option(scope, spec->name, given->name, table);
+        const enum ls_status status = ls_option_check(scope, option, given->value);
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads, cores and futexes of Linux.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // pthread_setname_np, sched_getaffinity, syscall
+#endif
+#include "core/base/threads.h"
+
+#include "core/base/log.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum ls_status ls_thread_start(pthread_t *out, const char *name, void *(*run)(void *),
+                               void *argument)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); // the new thread inherits the mask
+    pthread_t thread;
+    const int error = pthread_create(&thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        ls_error("threads", "cannot start thread %s: %s", name, strerror(error));
+        return LS_FAILED;
+    }
+    char short_name[16];
+    snprintf(short_name, sizeof(short_name), "%s", name);
+    pthread_setname_np(thread, short_name);
+    *out = thread;
+    return LS_OK;
+}
+
+// The kernel refuses a mask that is smaller than its own, so larger ones are tried.
+uint32_t ls_core_count(void)
+{
+    for (int cores = 1024; cores <= 1 << 20; cores *= 4) {
+        cpu_set_t *set = CPU_ALLOC(cores);
+        if (!set)
+            break;
+        const size_t bytes = CPU_ALLOC_SIZE(cores);
+        const int count = sched_getaffinity(0, bytes, set) ? 0 : CPU_COUNT_S(bytes, set);
+        CPU_FREE(set);
+        if (count > 0)
+            return (uint32_t)count;
+    }
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (uint32_t)online : 1;
+}
+
+// Not the private form: words may lie in memory shared between processes.
+void ls_wait_word(const uint32_t *word, uint32_t seen, uint64_t timeout_ns)
+{
+    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != seen)
+        return;
+    const uint64_t second = UINT64_C(1000000000), longest = UINT64_C(1) << 60;
+    if (timeout_ns > longest)
+        timeout_ns = longest;
+    const struct timespec timeout = {
+        .tv_sec = (time_t)(timeout_ns / second),
+        .tv_nsec = (long)(timeout_ns % second),
+    };
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, NULL, 0);
+}
+
+void ls_wake_word(const uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+// VmHWM and not getrusage(): that one also counts what the process was before exec.
+uint64_t ls_peak_rss_bytes(void)
+{
+    unsigned long long kibibytes = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    while (file && !kibibytes && fgets(line, sizeof(line), file))
+        if (sscanf(line, "VmHWM: %llu", &kibibytes) != 1)
+            kibibytes = 0;
+    if (file)
+        fclose(file);
+    if (kibibytes)
+        return (uint64_t)kibibytes * 1024;
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) ? 0 : (uint64_t)usage.ru_maxrss * 1024;
+}
