@@ -20,7 +20,7 @@ struct ls_dataset {
     int64_t dims[LS_MAX_DIMS];
     uint32_t example_dtype;          // LS_U8 or LS_F32, as stored
     const void *examples;            // count x dims
-    float scale;                     // float32 example = stored value * scale
+    float divisor;                   // float32 example = (float)stored value / divisor, rounded once
     uint32_t label_dtype;            // LS_U8 or LS_I32 (class numbers) or LS_F32 (targets)
     const void *labels;              // count x label_elements
     uint64_t label_elements;         // 1 for class numbers
@@ -44,7 +44,8 @@ struct ls_dataset_kind {
 extern const struct ls_dataset_kind *const ls_dataset_kinds[];
 
 // "fashion-mnist:dir=/data,limit=1000": finds the kind (unknown: LS_USAGE, nearest name suggested), checks
-// options and opens; `limit=N` then takes the first N examples of each split.
+// options and opens; `limit=N` then takes the first N examples of each split. More than the training set
+// has is refused (LS_USAGE, the message says how many there are); of a smaller test set all are taken.
 LS_STATUS ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out);
 void ls_dataset_close(struct ls_dataset *dataset);  // takes NULL
 

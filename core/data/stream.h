@@ -20,9 +20,9 @@ struct ls_stream_options {
     uint32_t first_rank;          // of this worker
     uint32_t rank_count;          // of this worker
     enum ls_shuffle shuffle;
-    uint64_t shuffle_buffer;
+    uint64_t shuffle_buffer;      // at least 1; used with LS_SHUFFLE_BUFFER only
     uint64_t seed;
-    uint64_t prefetch_bytes;      // 0: default (a few batches)
+    uint64_t prefetch_bytes;      // of all ranks of this worker; 0: default (4 MiB); never less than 3 batches
 };
 
 // One replica's share of one batch. Valid until its next ls_stream_next.
@@ -42,7 +42,8 @@ struct ls_stream;
 void ls_share(uint64_t count, uint32_t world, uint32_t rank, uint64_t *offset, uint64_t *size);
 // Batches of one epoch: ceil(count / global_batch). [any thread]
 uint64_t ls_stream_steps(uint64_t count, uint64_t global_batch);
-// The sizes that shares of `rank` take over an epoch, each once, largest first; returns how many (at most 2). [any thread]
+// The sizes that shares of `rank` take over an epoch, each once (0 is one of them when a share is empty), largest
+// first; returns how many (at most 2, 0 without examples). [any thread]
 uint32_t ls_share_sizes(uint64_t count, uint64_t global_batch, uint32_t world, uint32_t rank, uint64_t out[2]);
 // Index (in the dataset) of each example of an epoch, in order. `order` has `count` entries. [any thread]
 LS_STATUS ls_stream_order(const struct ls_stream_options *options, uint64_t count, uint64_t epoch, uint32_t *order);
