@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations whose output looks like their input: activations, softmax, dropout, copies and sums.
+#include "plugins/device/reference/reference.h"
+
+#include <math.h>
+
+// ---- Activations (names and definitions as in keras.activations) ----
+
+double reference_activate(uint32_t activation, double alpha, double x)
+{
+    switch (activation) {
+    case LS_RELU: return x < 0 ? 0 : x; // written so that NaN stays NaN
+    case LS_LEAKY_RELU: return x < 0 ? alpha * x : x;
+    case LS_ELU: return x < 0 ? alpha * expm1(x) : x;
+    case LS_SIGMOID: return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
+    case LS_TANH: return tanh(x);
+    case LS_SOFTPLUS: return (x < 0 ? 0 : x) + log1p(exp(-fabs(x)));
+    case LS_EXPONENTIAL: return exp(x);
+    case LS_RELU6: return x < 0 ? 0 : x > 6 ? 6 : x;
+    default: return x;
+    }
+}
+
+// dy/dx where y = activate(x). At a kink: the slope of the left side for the ReLU family at 0 and, for
+// ReLU6, 0 at 6; as TensorFlow has it.
+double reference_activation_slope(uint32_t activation, double alpha, double y)
+{
+    switch (activation) {
+    case LS_RELU: return y > 0 ? 1 : 0;
+    case LS_LEAKY_RELU: return y > 0 ? 1 : alpha;
+    case LS_ELU: return y > 0 ? 1 : y + alpha; // alpha exp(x) = alpha (exp(x) - 1) + alpha
+    case LS_SIGMOID: return y * (1 - y);
+    case LS_TANH: return 1 - y * y;
+    case LS_SOFTPLUS: return -expm1(-y); // 1 / (1 + exp(-x)) = 1 - exp(-y)
+    case LS_EXPONENTIAL: return y;
+    case LS_RELU6: return y > 0 && y < 6 ? 1 : 0;
+    default: return 1;
+    }
+}
+
+static bool activation_fits(const struct reference_call *call)
+{
+    return call->attributes->activation < LS_ACTIVATION_COUNT &&
+           reference_same_count(&call->input_descs[0], &call->output_descs[0]);
+}
+
+// x -> y
+static void activation_run(const struct reference_call *call)
+{
+    const uint64_t count = ls_tensor_elements(call->output_descs);
+    const float *x = call->inputs[0];
+
+    for (uint64_t i = 0; i < count; i++)
+        call->results[0][i] = reference_activate(
+            call->attributes->activation, (double)call->attributes->activation_alpha, (double)x[i]);
+}
+
+static bool activation_backward_fits(const struct reference_call *call)
+{
+    return activation_fits(call) &&
+           reference_same_count(&call->input_descs[1], &call->output_descs[0]);
+}
+
+// dy, y -> dx
+static void activation_backward_run(const struct reference_call *call)
+{
+    const uint64_t count = ls_tensor_elements(call->output_descs);
+    const float *dy = call->inputs[0], *y = call->inputs[1];
+
+    for (uint64_t i = 0; i < count; i++)
+        call->results[0][i] =
+            (double)dy[i] * reference_activation_slope(call->attributes->activation,
+                                                       (double)call->attributes->activation_alpha,
+                                                       (double)y[i]);
+}
+
+// ---- Softmax over the last dimension ----
+
+static bool same_shape_fits(const struct reference_call *call)
+{
+    for (uint32_t i = 0; i < call->input_count; i++)
+        if (!reference_same_shape(&call->input_descs[i], &call->output_descs[0]))
+            return false;
+    return true;
+}
+
+// x -> y: y_i = exp(x_i) / sum of exp(x_j), with the largest x subtracted first so that none overflows
+static void softmax_run(const struct reference_call *call)
+{
+    const struct ls_tensor_desc *desc = call->output_descs;
+    const int64_t classes = desc->dims[desc->ndims - 1];
+    const int64_t rows = (int64_t)ls_tensor_elements(desc) / classes;
+
+    for (int64_t row = 0; row < rows; row++) {
+        const float *x = (const float *)call->inputs[0] + row * classes;
+        double *y = call->results[0] + row * classes;
+        double largest = (double)x[0], sum = 0;
+        for (int64_t i = 1; i < classes; i++)
+            largest = fmax(largest, (double)x[i]);
+        for (int64_t i = 0; i < classes; i++)
+            sum += y[i] = exp((double)x[i] - largest);
+        for (int64_t i = 0; i < classes; i++)
+            y[i] /= sum;
+    }
+}
+
+// dy, y -> dx: dx_i = y_i (dy_i - sum of dy_j y_j)
+static void softmax_backward_run(const struct reference_call *call)
+{
+    const struct ls_tensor_desc *desc = call->output_descs;
+    const int64_t classes = desc->dims[desc->ndims - 1];
+    const int64_t rows = (int64_t)ls_tensor_elements(desc) / classes;
+
+    for (int64_t row = 0; row < rows; row++) {
+        const float *dy = (const float *)call->inputs[0] + row * classes;
+        const float *y = (const float *)call->inputs[1] + row * classes;
+        double inner = 0;
+        for (int64_t i = 0; i < classes; i++)
+            inner += (double)dy[i] * (double)y[i];
+        for (int64_t i = 0; i < classes; i++)
+            call->results[0][row * classes + i] = (double)y[i] * ((double)dy[i] - inner);
+    }
+}
+
+// ---- Dropout: x -> y ----
+
+static void dropout_run(const struct reference_call *call)
+{
+    const struct ls_tensor_desc *desc = call->output_descs;
+    const uint64_t examples = (uint64_t)desc->dims[0];
+    const uint64_t elements = ls_tensor_elements(desc) / examples;
+    const float rate = call->attributes->rate;
+    const float *x = call->inputs[0];
+
+    for (uint64_t example = 0; example < examples; example++) {
+        const uint64_t key = ls_dropout_key(call->record, call->attributes->key, example);
+        for (uint64_t element = 0; element < elements; element++) {
+            const uint64_t i = example * elements + element;
+            if (ls_dropout_keep(key, (uint32_t)element, rate))
+                call->results[0][i] = (double)x[i] / (1 - (double)rate);
+        }
+    }
+}
+
+// ---- Copies and sums ----
+
+static bool same_count_fits(const struct reference_call *call)
+{
+    return reference_same_count(&call->input_descs[0], &call->output_descs[0]);
+}
+
+// x -> y, in plain order; there is only one layout, so reshape and convert are the same
+static void copy_run(const struct reference_call *call)
+{
+    const uint64_t count = ls_tensor_elements(call->output_descs);
+    for (uint64_t i = 0; i < count; i++)
+        call->results[0][i] = (double)((const float *)call->inputs[0])[i];
+}
+
+// a, b -> y
+static void add_run(const struct reference_call *call)
+{
+    const uint64_t count = ls_tensor_elements(call->output_descs);
+    for (uint64_t i = 0; i < count; i++)
+        call->results[0][i] = (double)((const float *)call->inputs[0])[i] +
+                              (double)((const float *)call->inputs[1])[i];
+}
+
+const struct reference_operation reference_activation = {
+    .name = "activation",
+    .inputs = {1, 1},
+    .outputs = {1, 1},
+    .used_inputs = 1,
+    .element_wise = true,
+    .fits = activation_fits,
+    .run = activation_run,
+};
+
+const struct reference_operation reference_activation_backward = {
+    .name = "activation_backward",
+    .inputs = {2, 2},
+    .outputs = {1, 1},
+    .used_inputs = 3,
+    .element_wise = true,
+    .fits = activation_backward_fits,
+    .run = activation_backward_run,
+};
+
+const struct reference_operation reference_softmax = {
+    .name = "softmax",
+    .inputs = {1, 1},
+    .outputs = {1, 1},
+    .used_inputs = 1,
+    .fits = same_shape_fits,
+    .run = softmax_run,
+};
+
+const struct reference_operation reference_softmax_backward = {
+    .name = "softmax_backward",
+    .inputs = {2, 2},
+    .outputs = {1, 1},
+    .used_inputs = 3,
+    .fits = same_shape_fits,
+    .run = softmax_backward_run,
+};
+
+const struct reference_operation reference_dropout = {
+    .name = "dropout",
+    .inputs = {1, 1},
+    .outputs = {1, 1},
+    .used_inputs = 1,
+    .element_wise = true,
+    .fits = same_shape_fits,
+    .run = dropout_run,
+};
+
+const struct reference_operation reference_copy = {
+    .name = "copy",
+    .inputs = {1, 1},
+    .outputs = {1, 1},
+    .used_inputs = 1,
+    .element_wise = true,
+    .fits = same_count_fits,
+    .run = copy_run,
+};
+
+const struct reference_operation reference_add = {
+    .name = "add",
+    .inputs = {2, 2},
+    .outputs = {1, 1},
+    .used_inputs = 3,
+    .element_wise = true,
+    .fits = same_shape_fits,
+    .run = add_run,
+};

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device `reference`: plain loops over plain layouts, without any library and on one thread. It is the
+// living definition of every operation; it is slow on purpose, reads like the formulas, and computes in
+// double precision. Options: none.
+#include "plugins/device/reference/reference.h"
+
+#include <string.h>
+
+struct ls_device {
+    const struct ls_host *host;
+};
+
+struct ls_kernel {
+    const struct reference_operation *operation;
+    struct ls_kernel_request request;
+};
+
+static const struct reference_operation *const operations[] = {
+    [LS_OP_CONV2D] = &reference_conv2d,
+    [LS_OP_CONV2D_BACKWARD_DATA] = &reference_conv2d_backward_data,
+    [LS_OP_CONV2D_BACKWARD_WEIGHTS] = &reference_conv2d_backward_weights,
+    [LS_OP_DENSE] = &reference_dense,
+    [LS_OP_DENSE_BACKWARD_DATA] = &reference_dense_backward_data,
+    [LS_OP_DENSE_BACKWARD_WEIGHTS] = &reference_dense_backward_weights,
+    [LS_OP_MAX_POOL2D] = &reference_max_pool2d,
+    [LS_OP_MAX_POOL2D_BACKWARD] = &reference_max_pool2d_backward,
+    [LS_OP_AVERAGE_POOL2D] = &reference_average_pool2d,
+    [LS_OP_AVERAGE_POOL2D_BACKWARD] = &reference_average_pool2d_backward,
+    [LS_OP_ACTIVATION] = &reference_activation,
+    [LS_OP_ACTIVATION_BACKWARD] = &reference_activation_backward,
+    [LS_OP_SOFTMAX] = &reference_softmax,
+    [LS_OP_SOFTMAX_BACKWARD] = &reference_softmax_backward,
+    [LS_OP_DROPOUT] = &reference_dropout,
+    [LS_OP_RESHAPE] = &reference_copy,
+    [LS_OP_ADD] = &reference_add,
+    [LS_OP_CONVERT] = &reference_copy,
+    [LS_OP_SPARSE_CROSS_ENTROPY] = &reference_sparse_cross_entropy,
+    [LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD] = &reference_sparse_cross_entropy_backward,
+    [LS_OP_MEAN_SQUARED_ERROR] = &reference_mean_squared_error,
+    [LS_OP_MEAN_SQUARED_ERROR_BACKWARD] = &reference_mean_squared_error_backward,
+    [LS_OP_SGD_UPDATE] = &reference_sgd_update,
+    [LS_OP_ADAM_UPDATE] = &reference_adam_update,
+    [LS_OP_MEASURE] = &reference_measure,
+};
+
+// ---- The device and its memory ----
+
+static int32_t device_describe(const struct ls_host *host, struct ls_device_info *out)
+{
+    (void)host;
+    out->physical_count = 1;
+    strcpy(out->hardware, "plain loops on one thread");
+    return LS_OK;
+}
+
+static int32_t device_open(const struct ls_host *host, const struct ls_device_config *config,
+                           struct ls_device **out)
+{
+    if (config->index != 0)
+        return ls_host_fail(host, LS_UNAVAILABLE, "reference: there is no device %u, only device 0",
+                            config->index);
+    struct ls_device *device = host->allocate(host, sizeof(*device), _Alignof(struct ls_device));
+    if (!device)
+        return ls_host_fail(host, LS_OUT_OF_MEMORY, "reference: no memory for a device");
+    device->host = host;
+    *out = device;
+    return LS_OK;
+}
+
+static void device_close(struct ls_device *device)
+{
+    if (device)
+        device->host->release(device->host, device);
+}
+
+static void *device_allocate(struct ls_device *device, uint64_t bytes)
+{
+    void *memory = device->host->allocate(device->host, bytes, LS_ALIGNMENT);
+    if (memory)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+static void device_release(struct ls_device *device, void *memory)
+{
+    device->host->release(device->host, memory);
+}
+
+static int32_t device_copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+                           void *stream)
+{
+    (void)device, (void)stream;
+    if (bytes)
+        memmove(to, from, bytes);
+    return LS_OK;
+}
+
+static int32_t device_zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream)
+{
+    (void)device, (void)stream;
+    if (bytes)
+        memset(memory, 0, bytes);
+    return LS_OK;
+}
+
+// ---- Preparing ----
+
+// Inputs of the operation itself: the epilogue's y comes after them.
+static uint32_t own_input_count(const struct ls_kernel_request *request)
+{
+    return request->input_count - (request->attributes.epilogue == LS_OP_ACTIVATION_BACKWARD);
+}
+
+static struct reference_call call_of(const struct ls_kernel_request *request)
+{
+    return (struct reference_call){
+        .attributes = &request->attributes,
+        .input_descs = request->arguments,
+        .output_descs = request->arguments + request->input_count,
+        .input_count = own_input_count(request),
+        .output_count = request->output_count,
+    };
+}
+
+// The U8 output of max-pooling: this device saves nothing.
+static bool is_saved_bytes(const struct ls_tensor_desc *desc)
+{
+    return desc->dtype == LS_U8;
+}
+
+static struct ls_layout plain_layout(const struct ls_tensor_desc *desc)
+{
+    return (struct ls_layout){
+        .kind = LS_LAYOUT_PLAIN,
+        .bytes = is_saved_bytes(desc) ? 0 : ls_tensor_elements(desc) * ls_dtype_bytes(desc->dtype),
+    };
+}
+
+static bool epilogue_fits(const struct ls_kernel_request *request,
+                          const struct reference_operation *operation)
+{
+    const struct ls_op_attributes *attributes = &request->attributes;
+    switch (attributes->epilogue) {
+    case LS_OP_NONE: return true;
+    case LS_OP_ACTIVATION:
+        return !operation->direct && attributes->epilogue_activation < LS_ACTIVATION_COUNT;
+    case LS_OP_ACTIVATION_BACKWARD:
+        return !operation->direct && attributes->epilogue_activation < LS_ACTIVATION_COUNT &&
+               reference_same_count(&request->arguments[request->input_count - 1],
+                                    &request->arguments[request->input_count]);
+    default: return false;
+    }
+}
+
+static bool counts_fit(const struct ls_kernel_request *request,
+                       const struct reference_operation *operation)
+{
+    const uint32_t extra = request->attributes.epilogue == LS_OP_ACTIVATION_BACKWARD;
+    return request->input_count >= operation->inputs[0] + extra &&
+           request->input_count <= operation->inputs[1] + extra &&
+           request->output_count >= operation->outputs[0] &&
+           request->output_count <= operation->outputs[1];
+}
+
+// Every dimension at least one, except those of `saved`, whose size is this device's to say.
+static int32_t check_argument(const struct ls_host *host, const char *name, uint32_t index,
+                              const struct ls_tensor_desc *desc)
+{
+    if (desc->layout.kind == LS_LAYOUT_OWN)
+        return ls_host_fail(host, LS_UNSUPPORTED,
+                            "reference: %s, argument %u: only the plain layout is known", name,
+                            index);
+    if (desc->ndims < 1 || desc->ndims > LS_MAX_DIMS || ls_dtype_bytes(desc->dtype) == 0)
+        return ls_host_fail(host, LS_UNSUPPORTED,
+                            "reference: %s, argument %u: %u dimensions of type %u", name, index,
+                            desc->ndims, desc->dtype);
+    for (uint32_t i = 0; i < desc->ndims && !is_saved_bytes(desc); i++)
+        if (desc->dims[i] < 1)
+            return ls_host_fail(host, LS_UNSUPPORTED,
+                                "reference: %s, argument %u: dimension %u is %lld", name, index, i,
+                                (long long)desc->dims[i]);
+    return LS_OK;
+}
+
+static bool dtypes_fit(const struct ls_kernel_request *request)
+{
+    const bool labels = request->op == LS_OP_SPARSE_CROSS_ENTROPY ||
+                        request->op == LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD;
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
+        const uint32_t dtype = request->arguments[i].dtype;
+        const bool is_label = labels && i == 1;
+        const bool is_saved = (request->op == LS_OP_MAX_POOL2D && i == request->input_count + 1) ||
+                              (request->op == LS_OP_MAX_POOL2D_BACKWARD && i == 3);
+        const bool is_measure = request->op == LS_OP_MEASURE && i == request->input_count;
+        if (dtype != (is_label ? LS_I32 : is_saved ? LS_U8 : is_measure ? LS_F64 : LS_F32))
+            return false;
+    }
+    return true;
+}
+
+static int32_t check_request(const struct ls_host *host, const struct ls_kernel_request *request,
+                             const struct reference_operation *operation)
+{
+    if (!counts_fit(request, operation))
+        return ls_host_fail(host, LS_UNSUPPORTED, "reference: %s of %u inputs and %u outputs",
+                            operation->name, request->input_count, request->output_count);
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
+        const int32_t status = check_argument(host, operation->name, i, &request->arguments[i]);
+        if (status)
+            return status;
+    }
+    if (!dtypes_fit(request))
+        return ls_host_fail(host, LS_UNSUPPORTED, "reference: %s: only float32 is known",
+                            operation->name);
+
+    const struct reference_call call = call_of(request);
+    if (!epilogue_fits(request, operation) || (operation->fits && !operation->fits(&call)))
+        return ls_host_fail(host, LS_UNSUPPORTED,
+                            "reference: %s: shapes and attributes do not belong together",
+                            operation->name);
+    if (operation->direct && request->accumulate)
+        return ls_host_fail(host, LS_UNSUPPORTED, "reference: %s cannot accumulate",
+                            operation->name);
+    return LS_OK;
+}
+
+static uint64_t scratch_bytes(const struct ls_kernel_request *request,
+                              const struct reference_operation *operation)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < request->output_count && !operation->direct; i++) {
+        const struct ls_tensor_desc *desc = &request->arguments[request->input_count + i];
+        bytes += is_saved_bytes(desc) ? 0 : ls_tensor_elements(desc) * sizeof(double);
+    }
+    return bytes;
+}
+
+static void fill_answer(const struct ls_kernel_request *request,
+                        const struct reference_operation *operation, struct ls_kernel_answer *out)
+{
+    const uint32_t own = (1u << own_input_count(request)) - 1,
+                   all = (1u << request->input_count) - 1;
+    const uint32_t count = request->input_count + request->output_count;
+
+    out->used_inputs = (operation->used_inputs & own) | (all & ~own);
+    for (uint32_t i = 0; i < count; i++)
+        out->layouts[i] = plain_layout(&request->arguments[i]);
+    out->scratch_bytes = scratch_bytes(request, operation);
+    out->saved_bytes = request->op == LS_OP_SPARSE_CROSS_ENTROPY
+                           ? ls_tensor_elements(request->arguments) * sizeof(float)
+                           : 0;
+    out->in_place = operation->element_wise && !(request->accumulate & 1) ? out->used_inputs : 0;
+    out->slow = 0;
+    snprintf(out->implementation, sizeof(out->implementation), "plain loops");
+}
+
+static int32_t device_prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                              struct ls_kernel_answer *out)
+{
+    const struct ls_host *host = device->host;
+    const size_t known = sizeof(operations) / sizeof(operations[0]);
+    if (request->op >= known || !operations[request->op])
+        return ls_host_fail(host, LS_UNSUPPORTED, "reference: there is no operation %u",
+                            request->op);
+    const int32_t status = check_request(host, request, operations[request->op]);
+    if (status)
+        return status;
+
+    struct ls_kernel *kernel = host->allocate(host, sizeof(*kernel), _Alignof(struct ls_kernel));
+    if (!kernel)
+        return ls_host_fail(host, LS_OUT_OF_MEMORY, "reference: no memory for a kernel");
+    kernel->operation = operations[request->op];
+    kernel->request = *request;
+    kernel->request.forward = NULL;
+    fill_answer(request, kernel->operation, out);
+    out->kernel = kernel;
+    return LS_OK;
+}
+
+static void device_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
+{
+    device->host->release(device->host, kernel);
+}
+
+// ---- Launching ----
+
+static double apply_epilogue(const struct ls_op_attributes *attributes, const float *y, uint64_t i,
+                             double value)
+{
+    const double alpha = (double)attributes->epilogue_alpha;
+    switch (attributes->epilogue) {
+    case LS_OP_ACTIVATION: return reference_activate(attributes->epilogue_activation, alpha, value);
+    case LS_OP_ACTIVATION_BACKWARD:
+        return value *
+               reference_activation_slope(attributes->epilogue_activation, alpha, (double)y[i]);
+    default: return value;
+    }
+}
+
+// Rounds the results into the outputs; the epilogue is the first output's.
+static void write_outputs(const struct ls_kernel_request *request,
+                          const struct reference_call *call)
+{
+    for (uint32_t o = 0; o < call->output_count; o++) {
+        float *output = call->outputs[o];
+        const float *y = call->inputs[request->input_count - 1];
+        if (!call->results[o] || !output)
+            continue;
+        const uint64_t count = ls_tensor_elements(&call->output_descs[o]);
+        for (uint64_t i = 0; i < count; i++) {
+            const double value = o == 0
+                                     ? apply_epilogue(call->attributes, y, i, call->results[o][i])
+                                     : call->results[o][i];
+            const bool add = request->accumulate >> o & 1;
+            output[i] = (float)(add ? (double)output[i] + value : value);
+        }
+    }
+}
+
+static int32_t device_launch(struct ls_device *device, const struct ls_kernel *kernel,
+                             const struct ls_launch *launch)
+{
+    (void)device;
+    const struct ls_kernel_request *request = &kernel->request;
+    struct reference_call call = call_of(request);
+    call.inputs = launch->arguments;
+    call.outputs = launch->arguments + request->input_count;
+    call.record = launch->record;
+    if (kernel->operation->direct) {
+        kernel->operation->run(&call);
+        return LS_OK;
+    }
+
+    double *results = launch->scratch;
+    memset(results, 0, scratch_bytes(request, kernel->operation));
+    for (uint32_t i = 0; i < call.output_count; i++)
+        if (!is_saved_bytes(&call.output_descs[i])) {
+            call.results[i] = results;
+            results += ls_tensor_elements(&call.output_descs[i]);
+        }
+    kernel->operation->run(&call);
+    write_outputs(request, &call);
+    return LS_OK;
+}
+
+static const struct ls_device_interface device_interface = {
+    .struct_size = sizeof(device_interface),
+    .memory_kind = LS_MEMORY_HOST,
+    .blocking = 1,
+    .describe = device_describe,
+    .open = device_open,
+    .close = device_close,
+    .allocate = device_allocate,
+    .release = device_release,
+    .copy = device_copy,
+    .zero = device_zero,
+    .prepare = device_prepare,
+    .launch = device_launch,
+    .release_kernel = device_release_kernel,
+};
+
+static const struct ls_plugin plugin = {
+    LS_PLUGIN_HEADER(LS_KIND_DEVICE),
+    .name = "reference",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .summary = "plain loops in double precision: slow, the definition of every operation",
+    .interface = &device_interface,
+};
+
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
+{
+    return &plugin;
+}

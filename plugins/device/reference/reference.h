@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the device `reference` share. An operation computes in double precision into zeroed
+// results, one for each output; epilogue, accumulation and rounding to float32 follow in one place.
+#ifndef LS_DEVICE_REFERENCE_H
+#define LS_DEVICE_REFERENCE_H
+
+#include "core/plugin/device.h"
+
+#include <stdbool.h>
+
+#define REFERENCE_MAX_OUTPUTS 3
+
+// One run of one operation.
+struct reference_call {
+    const struct ls_op_attributes *attributes;
+    const struct ls_tensor_desc *input_descs;
+    const struct ls_tensor_desc *output_descs;
+    uint32_t input_count; // the epilogue's own input not counted
+    uint32_t output_count;
+    void *const *inputs;
+    void *const *outputs;
+    double *results[REFERENCE_MAX_OUTPUTS]; // as many elements as the outputs, zero at first
+    const struct ls_step_record *record;
+};
+
+struct reference_operation {
+    const char *name;
+    uint32_t inputs[2]; // how many: at least, at most
+    uint32_t outputs[2]; // how many: at least, at most
+    uint32_t used_inputs; // bit i: reads input i
+    bool element_wise; // result i depends on element i of the inputs alone
+    bool direct; // reads and writes its outputs itself; the results are not used
+    // Whether the shapes and attributes of the request belong together; NULL: nothing to ask.
+    bool (*fits)(const struct reference_call *call);
+    void (*run)(const struct reference_call *call);
+};
+
+extern const struct reference_operation reference_conv2d, reference_conv2d_backward_data,
+    reference_conv2d_backward_weights;
+extern const struct reference_operation reference_dense, reference_dense_backward_data,
+    reference_dense_backward_weights;
+extern const struct reference_operation reference_max_pool2d, reference_max_pool2d_backward,
+    reference_average_pool2d, reference_average_pool2d_backward;
+extern const struct reference_operation reference_activation, reference_activation_backward,
+    reference_softmax, reference_softmax_backward, reference_dropout, reference_copy, reference_add;
+extern const struct reference_operation reference_sparse_cross_entropy,
+    reference_sparse_cross_entropy_backward, reference_mean_squared_error,
+    reference_mean_squared_error_backward;
+extern const struct reference_operation reference_sgd_update, reference_adam_update,
+    reference_measure;
+
+// The element-wise functions, and their derivatives expressed through the function's own result y.
+double reference_activate(uint32_t activation, double alpha, double x);
+double reference_activation_slope(uint32_t activation, double alpha, double y);
+
+// A window that slides over rows and columns, of a convolution or of pooling.
+struct reference_window {
+    int64_t size[2], stride[2], before[2], after[2], dilation[2]; // rows, columns
+};
+
+struct reference_window reference_window_of(const struct ls_op_attributes *attributes, int64_t rows,
+                                            int64_t columns);
+
+// Whether `out` (B,OH,OW,.) is as large as the window makes it from `in` (B,H,W,.).
+bool reference_window_fits(const struct reference_window *window, const struct ls_tensor_desc *in,
+                           const struct ls_tensor_desc *out);
+
+// Whether two tensors have the same shape; whether they have as many elements.
+bool reference_same_shape(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b);
+bool reference_same_count(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b);
+
+#endif

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations over flat ranges: the optimizers' updates, and the measure of a gradient.
+#include "plugins/device/reference/reference.h"
+
+#include <math.h>
+
+// All arguments have as many elements as the gradient.
+static bool update_fits(const struct reference_call *call)
+{
+    for (uint32_t i = 0; i < call->output_count; i++)
+        if (!reference_same_count(&call->input_descs[0], &call->output_descs[i]))
+            return false;
+    return true;
+}
+
+// gradient -> parameter, [velocity]. As keras.optimizers.SGD: v = m v - lr g; w += v, or with Nesterov
+// w += m v - lr g; without momentum w -= lr g.
+static void sgd_run(const struct reference_call *call)
+{
+    const struct ls_op_attributes *a = call->attributes;
+    const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
+    const double rate = (double)call->record->learning_rate, momentum = (double)a->momentum;
+    const float *gradient = call->inputs[0];
+    float *parameter = call->outputs[0];
+    float *velocity = call->output_count == 2 ? call->outputs[1] : NULL;
+
+    if (call->record->skip)
+        return;
+    for (uint64_t i = 0; i < count; i++) {
+        const double step = -rate * (double)gradient[i];
+        if (!velocity) {
+            parameter[i] = (float)((double)parameter[i] + step);
+            continue;
+        }
+        const double v = momentum * (double)velocity[i] + step;
+        parameter[i] = (float)((double)parameter[i] + (a->nesterov ? momentum * v + step : v));
+        velocity[i] = (float)v;
+    }
+}
+
+// gradient -> parameter, first moment, second moment. As keras.optimizers.Adam, whose epsilon is added
+// outside of the bias correction (Kingma and Ba 2014, section 2, last paragraph).
+static void adam_run(const struct reference_call *call)
+{
+    const struct ls_op_attributes *a = call->attributes;
+    const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
+    const double beta1 = (double)a->beta1, beta2 = (double)a->beta2;
+    const double t = (double)call->record->step;
+    const double alpha =
+        (double)call->record->learning_rate * sqrt(1 - pow(beta2, t)) / (1 - pow(beta1, t));
+    const float *gradient = call->inputs[0];
+    float *parameter = call->outputs[0], *first = call->outputs[1], *second = call->outputs[2];
+
+    if (call->record->skip)
+        return;
+    for (uint64_t i = 0; i < count; i++) {
+        const double g = (double)gradient[i];
+        const double m = (double)first[i] + (g - (double)first[i]) * (1 - beta1);
+        const double v = (double)second[i] + (g * g - (double)second[i]) * (1 - beta2);
+        parameter[i] = (float)((double)parameter[i] - m * alpha / (sqrt(v) + (double)a->epsilon));
+        first[i] = (float)m;
+        second[i] = (float)v;
+    }
+}
+
+static bool measure_fits(const struct reference_call *call)
+{
+    return call->output_descs[0].dtype == LS_F64 && ls_tensor_elements(&call->output_descs[0]) == 2;
+}
+
+// values -> F64 x 2: sum of squares of the finite elements, number of the others
+static void measure_run(const struct reference_call *call)
+{
+    const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
+    const float *values = call->inputs[0];
+    double sum = 0, others = 0;
+
+    for (uint64_t i = 0; i < count; i++) {
+        if (isfinite(values[i]))
+            sum += (double)values[i] * (double)values[i];
+        else
+            others++;
+    }
+    double *out = call->outputs[0];
+    out[0] = sum;
+    out[1] = others;
+}
+
+const struct reference_operation reference_sgd_update = {
+    .name = "sgd_update",
+    .inputs = {1, 1},
+    .outputs = {1, 2},
+    .used_inputs = 1,
+    .direct = true,
+    .fits = update_fits,
+    .run = sgd_run,
+};
+
+const struct reference_operation reference_adam_update = {
+    .name = "adam_update",
+    .inputs = {1, 1},
+    .outputs = {3, 3},
+    .used_inputs = 1,
+    .direct = true,
+    .fits = update_fits,
+    .run = adam_run,
+};
+
+const struct reference_operation reference_measure = {
+    .name = "measure",
+    .inputs = {1, 1},
+    .outputs = {1, 1},
+    .used_inputs = 1,
+    .direct = true,
+    .fits = measure_fits,
+    .run = measure_run,
+};
