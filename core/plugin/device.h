@@ -63,7 +63,7 @@ enum ls_op {
     LS_OP_DENSE_BACKWARD_DATA = 5,
     // x, dy -> dw, [db]
     LS_OP_DENSE_BACKWARD_WEIGHTS = 6,
-    // x -> y, saved. The largest of each window; padding never wins.
+    // x -> y, [saved]. The largest of each window; padding never wins. Left out without backward.
     LS_OP_MAX_POOL2D = 7,
     // dy, x, y, saved -> dx. Each gradient goes to the first largest element of its window, in row order.
     LS_OP_MAX_POOL2D_BACKWARD = 8,
@@ -91,7 +91,9 @@ enum ls_op {
     // predictions (B,...,C), labels I32 (B,...) -> sums, saved (F32, as predictions, plain)
     // attribute from_logits: softmax first; else predictions are probabilities: clipped to
     // [epsilon, 1 - epsilon] and normalised, as Keras does (backend TensorFlow). Loss of an example:
-    // mean over its positions. Right: the largest prediction (the first of equals) is the label.
+    // mean over its positions. Right: the share of an example's positions whose largest prediction (the
+    // first of equals) is the label. A label outside of the classes makes loss and gradient NaN. In a
+    // program without backward `saved` is left out.
     LS_OP_SPARSE_CROSS_ENTROPY = 19,
     // predictions, labels, saved -> dpredictions, times record->gradient_scale
     LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD = 20,

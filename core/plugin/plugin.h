@@ -125,6 +125,8 @@ typedef const struct ls_plugin *(*ls_plugin_entry)(void);
 #define LS_EXPORT __attribute__((visibility("default")))
 #endif
 
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void);  // a plugin defines it, nobody else
+
 // True when a table that says it has `size` bytes reaches to the end of `member`.
 #define LS_HAS(table, member) \
     ((table)->struct_size >= offsetof(__typeof__(*(table)), member) + sizeof((table)->member))
