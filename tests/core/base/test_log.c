@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages are one line each, name rank and scope, and obey the level.
+#include "core/base/log.h"
+
+#include "core/plugin/plugin.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct lines {
+    size_t count;
+    uint32_t level;
+    char last[8192];
+};
+
+static void remember(void *context, uint32_t level, const char *line)
+{
+    struct lines *lines = context;
+    lines->count++;
+    lines->level = level;
+    strncpy(lines->last, line, sizeof(lines->last) - 1);
+}
+
+START_TEST(an_error_names_program_rank_and_scope)
+{
+    struct lines lines = {0};
+    ls_log_set_writer(remember, &lines);
+    ls_error("ring", "chunk %d of %s", 3, "four");
+    ck_assert_str_eq(lines.last, "lockstep: error: ring: chunk 3 of four");
+    ls_log_set_rank(2);
+    ls_error("ring", "lost");
+    ck_assert_str_eq(lines.last, "lockstep: error: [rank 2] ring: lost");
+    ls_log_set_rank(-1);
+    ls_warn("", "no scope");
+    ck_assert_str_eq(lines.last, "lockstep: warning: no scope");
+    ck_assert_uint_eq(lines.level, LS_LOG_WARN);
+    ls_info(NULL, "no scope either");
+    ck_assert_str_eq(lines.last, "lockstep: no scope either");
+    ck_assert_uint_eq(lines.count, 4);
+}
+END_TEST
+
+START_TEST(messages_above_the_level_are_not_written)
+{
+    struct lines lines = {0};
+    ls_log_set_writer(remember, &lines);
+    ls_debug("x", "hidden");
+    ck_assert_uint_eq(lines.count, 0);
+    ls_log_set_level(LS_LOG_DEBUG);
+    ls_debug("x", "seen");
+    ck_assert_str_eq(lines.last, "lockstep: debug: x: seen");
+    ls_log_set_level(LS_LOG_ERROR);
+    ls_warn("x", "hidden");
+    ls_log(LS_LOG_INFO, "x", "hidden");
+    ck_assert_uint_eq(lines.count, 1);
+    ck_assert_uint_eq(ls_log_level(), LS_LOG_ERROR);
+}
+END_TEST
+
+START_TEST(a_message_stays_one_line_and_moves_no_cursor)
+{
+    struct lines lines = {0};
+    ls_log_set_writer(remember, &lines);
+    ls_log(LS_LOG_ERROR, "file", "a\nb\tc\x1b[2Jd%s");
+    ck_assert_str_eq(lines.last, "lockstep: error: file: a b c?[2Jd%s");
+}
+END_TEST
+
+START_TEST(a_long_message_is_whole)
+{
+    struct lines lines = {0};
+    ls_log_set_writer(remember, &lines);
+    char text[5001];
+    memset(text, 'x', 5000);
+    text[5000] = '\0';
+    ls_error("long", "%s!", text);
+    ck_assert_uint_eq(strlen(lines.last), strlen("lockstep: error: long: ") + 5001);
+    ck_assert_int_eq(lines.last[strlen(lines.last) - 1], '!');
+}
+END_TEST
+
+static int times_before;
+
+static void count_before(void)
+{
+    times_before++;
+}
+
+START_TEST(a_line_on_stderr_ends_with_a_newline_after_the_hook)
+{
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    ck_assert_int_ge(dup2(ends[1], STDERR_FILENO), 0);
+    ls_log_set_before(count_before);
+    ls_info("here", "text");
+    char text[128] = "";
+    ck_assert_int_gt(read(ends[0], text, sizeof(text) - 1), 0);
+    ck_assert_str_eq(text, "lockstep: here: text\n");
+    ck_assert_int_eq(times_before, 1);
+}
+END_TEST
+
+static void *log_as_rank(void *argument)
+{
+    ls_log_set_rank(*(int32_t *)argument);
+    for (int i = 0; i < 200; i++)
+        ls_info("thread", "message");
+    return NULL;
+}
+
+static void check_line(void *context, uint32_t level, const char *line)
+{
+    (void)level;
+    const char *rank = strstr(line, "[rank ");
+    ck_assert_ptr_nonnull(rank);
+    ((size_t *)context)[atoi(rank + 6)]++;
+}
+
+START_TEST(the_rank_is_each_threads_own_and_lines_do_not_mix)
+{
+    size_t counts[4] = {0};
+    int32_t ranks[4] = {0, 1, 2, 3};
+    pthread_t threads[4];
+    ls_log_set_writer(check_line, counts);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, log_as_rank, &ranks[i]), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 4; i++)
+        ck_assert_uint_eq(counts[i], 200);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("log");
+    TCase *tests = tcase_create("log");
+    tcase_add_test(tests, an_error_names_program_rank_and_scope);
+    tcase_add_test(tests, messages_above_the_level_are_not_written);
+    tcase_add_test(tests, a_message_stays_one_line_and_moves_no_cursor);
+    tcase_add_test(tests, a_long_message_is_whole);
+    tcase_add_test(tests, a_line_on_stderr_ends_with_a_newline_after_the_hook);
+    tcase_add_test(tests, the_rank_is_each_threads_own_and_lines_do_not_mix);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

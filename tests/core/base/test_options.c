@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options as users write them are read strictly, and slips get a suggestion.
+#include "core/base/options.h"
+
+#include "core/base/log.h"
+
+#include <check.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char last_line[1024];
+
+static void remember(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    (void)level;
+    snprintf(last_line, sizeof(last_line), "%s", line);
+}
+
+static void quiet(void)
+{
+    last_line[0] = '\0';
+    ls_log_set_writer(remember, NULL);
+}
+
+static const struct ls_plugin_option table[] = {
+    {"groups", "integer", "2", "how many groups"},
+    {"rate", "number", NULL, "a rate"},
+    {"overlap", "boolean", "on", "overlap"},
+    {"order", "one of: first, last, middle", "first", "the order"},
+    {"note", "text", NULL, "anything"},
+    {NULL},
+};
+
+START_TEST(a_name_alone_is_a_specification)
+{
+    struct ls_spec spec = {0};
+    ck_assert_int_eq(ls_spec_parse("--strategy", "ring", &spec), LS_OK);
+    ck_assert_str_eq(spec.name, "ring");
+    ck_assert_uint_eq(spec.option_count, 0);
+    ck_assert_ptr_null(ls_spec_get(&spec, "groups"));
+    ls_spec_finish(&spec);
+    ck_assert_ptr_null(spec.name);
+    ls_spec_finish(&spec);
+    ls_spec_finish(NULL);
+}
+END_TEST
+
+START_TEST(options_follow_a_colon_and_commas)
+{
+    struct ls_spec spec = {0};
+    ck_assert_int_eq(ls_spec_parse("--x", "ring:groups=2,dir=/a:b/c=d,empty=", &spec), LS_OK);
+    ck_assert_str_eq(spec.name, "ring");
+    ck_assert_uint_eq(spec.option_count, 3);
+    ck_assert_str_eq(ls_spec_get(&spec, "groups"), "2");
+    ck_assert_str_eq(ls_spec_get(&spec, "dir"), "/a:b/c=d");
+    ck_assert_str_eq(ls_spec_get(&spec, "empty"), "");
+    ls_spec_finish(&spec);
+}
+END_TEST
+
+START_TEST(malformed_specifications_are_usage_errors_and_write_nothing)
+{
+    const char *const wrong[] = {
+        "",        ":",         ":a=1",          "ring:",      "ring:a",      "ring:,",
+        "ring:=1", "ring:a=1,", "ring:a=1,,b=2", "ring:a=1,b", "ring:a=1,a=2"};
+    quiet();
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        struct ls_spec spec = {.name = (char *)"untouched"};
+        last_line[0] = '\0';
+        ck_assert_int_eq(ls_spec_parse("--strategy", wrong[i], &spec), LS_USAGE);
+        ck_assert_str_eq(spec.name, "untouched");
+        ck_assert_ptr_nonnull(strstr(last_line, "--strategy"));
+    }
+}
+END_TEST
+
+START_TEST(integers_are_whole_texts_in_range)
+{
+    int64_t value = 99;
+    ck_assert(ls_parse_integer("0", &value) && value == 0);
+    ck_assert(ls_parse_integer("-12", &value) && value == -12);
+    ck_assert(ls_parse_integer("9223372036854775807", &value) && value == INT64_MAX);
+    ck_assert(ls_parse_integer("-9223372036854775808", &value) && value == INT64_MIN);
+    const char *const wrong[] = {
+        "", "-", "+1", " 1", "1 ", "1.0", "1e3", "0x10", "9223372036854775808", "--1", "1-"};
+    value = 99;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+        ck_assert_msg(!ls_parse_integer(wrong[i], &value), "%s", wrong[i]);
+    ck_assert_int_eq(value, 99);
+}
+END_TEST
+
+START_TEST(numbers_are_whole_finite_decimals)
+{
+    double value = 99;
+    ck_assert(ls_parse_number("0.001", &value) && value == 0.001);
+    ck_assert(ls_parse_number("-1e-3", &value) && value == -1e-3);
+    ck_assert(ls_parse_number("+.5", &value) && value == 0.5);
+    ck_assert(ls_parse_number("5.", &value) && value == 5);
+    ck_assert(ls_parse_number("1e-400", &value) && value == 0);
+    const char *const wrong[] = {"",      ".",   "-",  "e5", "1e",    "1e+",   "nan", "inf",
+                                 "0x1p3", "1,5", " 1", "1 ", "1e400", "1.2.3", "1f"};
+    value = 99;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+        ck_assert_msg(!ls_parse_number(wrong[i], &value), "%s", wrong[i]);
+    ck_assert(value == 99);
+}
+END_TEST
+
+START_TEST(numbers_do_not_depend_on_the_locale)
+{
+    const char *const comma[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"};
+    bool set = false;
+    for (size_t i = 0; i < sizeof(comma) / sizeof(*comma) && !set; i++)
+        set = setlocale(LC_NUMERIC, comma[i]) != NULL;
+    if (!set)
+        printf("SKIP: no locale with a decimal comma is installed; checked under C alone\n");
+    double value = 0;
+    ck_assert(ls_parse_number("0.25", &value) && value == 0.25);
+}
+END_TEST
+
+START_TEST(booleans_have_four_words_each)
+{
+    const char *const yes[] = {"on", "true", "yes", "1", "ON", "True"};
+    const char *const no[] = {"off", "false", "no", "0", "Off"};
+    bool value = false;
+    for (size_t i = 0; i < sizeof(yes) / sizeof(*yes); i++)
+        ck_assert(ls_parse_boolean(yes[i], &value) && value);
+    for (size_t i = 0; i < sizeof(no) / sizeof(*no); i++)
+        ck_assert(ls_parse_boolean(no[i], &value) && !value);
+    ck_assert(!ls_parse_boolean("", &value) && !ls_parse_boolean("2", &value) &&
+              !ls_parse_boolean("o", &value));
+}
+END_TEST
+
+static enum ls_status check_text(const char *text)
+{
+    struct ls_spec spec = {0};
+    ck_assert_int_eq(ls_spec_parse("--strategy", text, &spec), LS_OK);
+    last_line[0] = '\0';
+    const enum ls_status status = ls_spec_check("--strategy", &spec, table);
+    ls_spec_finish(&spec);
+    return status;
+}
+
+START_TEST(values_are_checked_against_their_type)
+{
+    quiet();
+    ck_assert_int_eq(check_text("x:groups=2,rate=0.5,overlap=off,order=last,note=a b"), LS_OK);
+    ck_assert_str_eq(last_line, "");
+    ck_assert_int_eq(check_text("x:groups=two"), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(last_line, "groups must be a whole number, not 'two'"));
+    ck_assert_int_eq(check_text("x:rate=fast"), LS_USAGE);
+    ck_assert_int_eq(check_text("x:overlap=maybe"), LS_USAGE);
+    ck_assert_int_eq(check_text("x:order=las"), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(last_line, "one of: first, last, middle"));
+    ck_assert_int_eq(check_text("x:order="), LS_USAGE);
+}
+END_TEST
+
+START_TEST(an_unknown_option_suggests_the_nearest)
+{
+    quiet();
+    ck_assert_int_eq(check_text("ring:group=2"), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(last_line, "ring has no option group; did you mean groups?"));
+    ck_assert_int_eq(check_text("ring:something=2"), LS_USAGE);
+    ck_assert_ptr_null(strstr(last_line, "did you mean"));
+    struct ls_spec spec = {0};
+    ck_assert_int_eq(ls_spec_parse("--x", "ring:a=1", &spec), LS_OK);
+    ck_assert_int_eq(ls_spec_check("--x", &spec, NULL), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(last_line, "ring has no options"));
+    ls_spec_finish(&spec);
+}
+END_TEST
+
+START_TEST(options_are_found_by_their_whole_name)
+{
+    ck_assert_ptr_eq(ls_option_find(table, "rate"), &table[1]);
+    ck_assert_ptr_null(ls_option_find(table, "rat"));
+    ck_assert_ptr_null(ls_option_find(NULL, "rate"));
+}
+END_TEST
+
+START_TEST(the_nearest_name_is_one_slip_away)
+{
+    const char *const names[] = {"ring", "hierarchical-copy", "central-storage", "mirrored", NULL};
+    ck_assert_str_eq(ls_nearest("rign", names), "ring");
+    ck_assert_str_eq(ls_nearest("rin", names), "ring");
+    ck_assert_str_eq(ls_nearest("rings", names), "ring");
+    ck_assert_str_eq(ls_nearest("mirored", names), "mirrored");
+    ck_assert_str_eq(ls_nearest("hierarchicalcopy", names), "hierarchical-copy");
+    ck_assert_str_eq(ls_nearest("heirarchical_copy", names), "hierarchical-copy");
+    ck_assert_ptr_null(ls_nearest("nccl", names));
+    ck_assert_ptr_null(ls_nearest("", names));
+    ck_assert_ptr_null(ls_nearest("r", names));
+    char huge[1000];
+    memset(huge, 'r', sizeof(huge) - 1);
+    huge[sizeof(huge) - 1] = '\0';
+    ck_assert_ptr_null(ls_nearest(huge, names));
+    const char *const none[] = {NULL};
+    ck_assert_ptr_null(ls_nearest("ring", none));
+}
+END_TEST
+
+START_TEST(of_two_near_names_the_nearer_wins)
+{
+    const char *const names[] = {"parameters", "parameter-server", NULL};
+    ck_assert_str_eq(ls_nearest("parameter-servr", names), "parameter-server");
+    ck_assert_str_eq(ls_nearest("paramters", names), "parameters");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("options");
+    TCase *tests = tcase_create("options");
+    tcase_add_test(tests, a_name_alone_is_a_specification);
+    tcase_add_test(tests, options_follow_a_colon_and_commas);
+    tcase_add_test(tests, malformed_specifications_are_usage_errors_and_write_nothing);
+    tcase_add_test(tests, integers_are_whole_texts_in_range);
+    tcase_add_test(tests, numbers_are_whole_finite_decimals);
+    tcase_add_test(tests, numbers_do_not_depend_on_the_locale);
+    tcase_add_test(tests, booleans_have_four_words_each);
+    tcase_add_test(tests, values_are_checked_against_their_type);
+    tcase_add_test(tests, an_unknown_option_suggests_the_nearest);
+    tcase_add_test(tests, options_are_found_by_their_whole_name);
+    tcase_add_test(tests, the_nearest_name_is_one_slip_away);
+    tcase_add_test(tests, of_two_near_names_the_nearer_wins);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

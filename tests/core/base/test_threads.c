@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads take no signals, cores are those of the affinity mask, words wake their waiters.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // sched_setaffinity, pthread_getname_np
+#endif
+#include "core/base/threads.h"
+
+#include "core/base/clock.h"
+
+#include <check.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void *read_mask(void *argument)
+{
+    pthread_sigmask(SIG_BLOCK, NULL, argument);
+    return argument;
+}
+
+START_TEST(a_thread_starts_with_all_signals_blocked)
+{
+    sigset_t before, after, inside;
+    pthread_sigmask(SIG_BLOCK, NULL, &before);
+    sigemptyset(&inside);
+    pthread_t thread;
+    ck_assert_int_eq(ls_thread_start(&thread, "a-name-that-is-too-long", read_mask, &inside),
+                     LS_OK);
+    void *result = NULL;
+    ck_assert_int_eq(pthread_join(thread, &result), 0);
+    ck_assert_ptr_eq(result, &inside);
+    ck_assert(sigismember(&inside, SIGINT) && sigismember(&inside, SIGTERM) &&
+              sigismember(&inside, SIGCHLD));
+    pthread_sigmask(SIG_BLOCK, NULL, &after);
+    ck_assert_int_eq(sigismember(&after, SIGINT), sigismember(&before, SIGINT));
+}
+END_TEST
+
+START_TEST(cores_are_those_of_the_affinity_mask)
+{
+    cpu_set_t before, one;
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
+    ck_assert_uint_eq(ls_core_count(), (uint32_t)CPU_COUNT(&before));
+    int core = 0;
+    while (!CPU_ISSET(core, &before))
+        core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+    ck_assert_uint_eq(ls_core_count(), 1);
+}
+END_TEST
+
+#define SECOND UINT64_C(1000000000)
+
+static void *set_and_wake(void *argument)
+{
+    uint32_t *word = argument;
+    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    nanosleep(&pause, NULL);
+    __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+    ls_wake_word(word);
+    return NULL;
+}
+
+// Without the wake-up this would sleep for the whole timeout, and the test would be killed.
+static void wait_for_one(const uint32_t *word)
+{
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0)
+        ls_wait_word(word, 0, 3600 * SECOND);
+}
+
+START_TEST(a_waiter_is_woken_by_another_thread)
+{
+    uint32_t word = 0;
+    pthread_t thread;
+    ck_assert_int_eq(ls_thread_start(&thread, "waker", set_and_wake, &word), LS_OK);
+    wait_for_one(&word);
+    ck_assert_uint_eq(word, 1);
+    pthread_join(thread, NULL);
+}
+END_TEST
+
+START_TEST(a_waiter_is_woken_by_another_process)
+{
+    uint32_t *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(word, MAP_FAILED);
+    const pid_t child = fork();
+    if (!child) {
+        set_and_wake(word);
+        _exit(0);
+    }
+    wait_for_one(word);
+    int status = 0;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+START_TEST(a_wait_ends_when_the_word_differs_or_the_time_is_over)
+{
+    uint32_t word = 5;
+    ls_wait_word(&word, 4, 3600 * SECOND); // differs already
+    ls_wait_word(&word, 5, 0);
+    const uint64_t before = ls_clock_ns();
+    do
+        ls_wait_word(&word, 5, 10 * 1000 * 1000);
+    while (ls_clock_ns() - before < 10 * 1000 * 1000);
+    ck_assert_uint_eq(word, 5);
+    word = 6;
+    ls_wait_word(&word, 5, UINT64_MAX);
+}
+END_TEST
+
+START_TEST(peak_memory_counts_what_was_touched)
+{
+    const uint64_t before = ls_peak_rss_bytes(), bytes = 64 << 20;
+    ck_assert_uint_gt(before, 0);
+    char *memory = malloc(bytes);
+    ck_assert_ptr_nonnull(memory);
+    memset(memory, 1, bytes);
+    const char last = ((volatile char *)memory)[bytes - 1];
+    free(memory);
+    ck_assert_int_eq(last, 1);
+    ck_assert_uint_ge(ls_peak_rss_bytes(), before + bytes / 2);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("threads");
+    TCase *tests = tcase_create("threads");
+    tcase_add_test(tests, a_thread_starts_with_all_signals_blocked);
+    tcase_add_test(tests, cores_are_those_of_the_affinity_mask);
+    tcase_add_test(tests, a_waiter_is_woken_by_another_thread);
+    tcase_add_test(tests, a_waiter_is_woken_by_another_process);
+    tcase_add_test(tests, a_wait_ends_when_the_word_differs_or_the_time_is_over);
+    tcase_add_test(tests, peak_memory_counts_what_was_touched);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
