@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a collective plugin implements. One that *describes* its algorithm is a pure function: for each
+// rank it writes, round by round, which ranges are sent, received, reduced and copied. The host runs
+// that schedule over any transport and any memory; because it is data, it can also be verified,
+// simulated and drawn.
+//
+// What a schedule means:
+// - A round sees memory as the round before left it: its steps run at the same time. Therefore no element
+//   may be written by one step and read or written by another of the same round, with one exception:
+//   several reductions into one range apply in the order written.
+// - The n-th message that a rank sends to a peer is the n-th that the peer receives from it; both must
+//   have the same count. A send ends only when it is received.
+// - Steps of count 0 are dropped, on both sides.
+// - The host runs later rounds early, and in segments, where the ranges allow it; the values do not
+//   depend on it.
+#ifndef LS_PLUGIN_COLLECTIVE_H
+#define LS_PLUGIN_COLLECTIVE_H
+
+#include "core/plugin/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// `count` is that of the whole buffer, which every rank has in full; rank r's part of it is
+// ls_chunk(call, r). What lies outside the result afterwards is undefined.
+enum ls_collective_operation {
+    LS_ALL_REDUCE = 1, // every rank: the reduction of all
+    LS_REDUCE_SCATTER = 2, // rank r: its part of the reduction
+    LS_ALL_GATHER = 3, // every rank: part r as rank r had it, for all r
+    LS_BROADCAST = 4, // every rank: what `root` had
+    LS_REDUCE = 5, // `root`: the reduction of all
+};
+
+// What is to be described. All values but `rank` are equal on all ranks; so must be what follows from them.
+struct ls_collective_call {
+    uint32_t struct_size;
+    uint32_t operation; // enum ls_collective_operation
+    uint32_t rank; // 0 .. world - 1
+    uint32_t world; // at least 1
+    uint32_t root; // of broadcast and reduce; else 0
+    uint32_t
+        ranks_per_host; // ranks 0 .. n - 1 share the first host, the next n the second; 0: unknown
+    uint64_t count; // elements, may be 0
+    uint32_t element_bytes;
+    uint32_t reserved;
+    const struct ls_host *host; // for options and messages
+};
+
+// Where a range lies.
+enum ls_buffer {
+    LS_BUFFER_DATA = 0, // input when the call begins, output when it has ended
+    LS_BUFFER_SCRATCH = 1, // what ls_scratch() asked for; undefined at first
+};
+
+// `count` elements from element `offset` of a buffer.
+struct ls_range {
+    uint32_t buffer;
+    uint32_t reserved;
+    uint64_t offset;
+    uint64_t count;
+};
+
+enum ls_step_kind {
+    LS_STEP_SEND = 1, // `range` to `peer`
+    LS_STEP_RECEIVE = 2, // from `peer` into `range`
+    LS_STEP_RECEIVE_AND_REDUCE = 3, // range = range (+) what comes from `peer`
+    LS_STEP_REDUCE = 4, // range = range (+) from, on this rank
+    LS_STEP_COPY = 5, // range = from, on this rank
+};
+
+struct ls_step {
+    uint32_t struct_size;
+    uint32_t kind; // enum ls_step_kind
+    uint32_t peer; // a rank other than this one; 0 where there is none
+    uint32_t reserved;
+    struct ls_range range;
+    struct ls_range from; // of reduce and copy; as long as `range`
+};
+
+// The schedule of one rank while it is written: a table of the host. The first failure is kept: later
+// calls return it and do nothing, and the host reports it, so a plugin may ignore what they return.
+struct ls_schedule {
+    uint32_t struct_size;
+    uint32_t reserved;
+    void *context; // the host's own
+    int32_t (*add)(struct ls_schedule *schedule, const struct ls_step *step);
+    int32_t (*end_round)(struct ls_schedule *schedule);
+    // This rank needs `count` elements of scratch.
+    int32_t (*scratch)(struct ls_schedule *schedule, uint64_t count);
+};
+
+struct ls_collective_interface {
+    uint32_t struct_size;
+    uint32_t operations; // bit i: enum ls_collective_operation i; all-reduce is required
+    uint32_t dtypes; // bit i: enum ls_dtype i; 0: all
+    uint32_t reductions; // bit i: enum ls_reduction i; 0: all
+    uint32_t deterministic; // 1: equal bits on all ranks, and in every run with the same input
+    uint32_t maximum_world; // 0: any
+    uint32_t reserved[2];
+
+    // Writes what `call->rank` does, round by round, into `schedule`. Pure: the same call and options
+    // give the same schedule; no state, no input or output. Options that do not fit the call are LS_USAGE
+    // through call->host->fail. [any thread]
+    int32_t (*describe)(const struct ls_collective_call *call, struct ls_schedule *schedule);
+};
+
+// ---- Helpers ----
+
+// Chunks begin at multiples of this many elements, so that ranks do not share cache lines.
+#define LS_CHUNK_ALIGNMENT 64
+
+// Part `index` of `parts` of a range of the data buffer: as even as whole multiples of
+// LS_CHUNK_ALIGNMENT allow. Parts may be empty.
+static inline struct ls_range ls_part(struct ls_range range, uint64_t index, uint64_t parts)
+{
+    const uint64_t unit = LS_CHUNK_ALIGNMENT;
+    const uint64_t blocks = range.count / unit + (range.count % unit != 0);
+    const uint64_t each = blocks / parts, more = blocks % parts;
+    uint64_t first = (each * index + (index < more ? index : more)) * unit;
+    uint64_t end = first + (each + (index < more)) * unit;
+    if (first > range.count)
+        first = range.count;
+    if (end > range.count)
+        end = range.count;
+    range.offset += first;
+    range.count = end - first;
+    return range;
+}
+
+static inline struct ls_range ls_data_range(uint64_t offset, uint64_t count)
+{
+    struct ls_range range = {LS_BUFFER_DATA, 0, offset, count};
+    return range;
+}
+
+static inline struct ls_range ls_scratch_range(uint64_t offset, uint64_t count)
+{
+    struct ls_range range = {LS_BUFFER_SCRATCH, 0, offset, count};
+    return range;
+}
+
+// Chunk `index` (taken modulo the world) of the data buffer: rank `index`'s part.
+static inline struct ls_range ls_chunk(const struct ls_collective_call *call, uint64_t index)
+{
+    return ls_part(ls_data_range(0, call->count), index % call->world, call->world);
+}
+
+static inline int32_t ls_add_step(struct ls_schedule *schedule, uint32_t kind, uint32_t peer,
+                                  struct ls_range range, struct ls_range from)
+{
+    struct ls_step step = {(uint32_t)sizeof(struct ls_step), kind, peer, 0, range, from};
+    return schedule->add(schedule, &step);
+}
+
+static inline int32_t ls_send(struct ls_schedule *schedule, uint32_t peer, struct ls_range range)
+{
+    return ls_add_step(schedule, LS_STEP_SEND, peer, range, ls_data_range(0, 0));
+}
+
+static inline int32_t ls_receive(struct ls_schedule *schedule, uint32_t peer, struct ls_range range)
+{
+    return ls_add_step(schedule, LS_STEP_RECEIVE, peer, range, ls_data_range(0, 0));
+}
+
+static inline int32_t ls_receive_and_reduce(struct ls_schedule *schedule, uint32_t peer,
+                                            struct ls_range range)
+{
+    return ls_add_step(schedule, LS_STEP_RECEIVE_AND_REDUCE, peer, range, ls_data_range(0, 0));
+}
+
+static inline int32_t ls_reduce(struct ls_schedule *schedule, struct ls_range range,
+                                struct ls_range from)
+{
+    return ls_add_step(schedule, LS_STEP_REDUCE, 0, range, from);
+}
+
+static inline int32_t ls_copy(struct ls_schedule *schedule, struct ls_range range,
+                              struct ls_range from)
+{
+    return ls_add_step(schedule, LS_STEP_COPY, 0, range, from);
+}
+
+static inline int32_t ls_end_round(struct ls_schedule *schedule)
+{
+    return schedule->end_round(schedule);
+}
+
+static inline int32_t ls_scratch(struct ls_schedule *schedule, uint64_t count)
+{
+    return schedule->scratch(schedule, count);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a transport plugin implements: it moves ranges of memory between endpoints, and reduces what
+// arrives. All calls on an endpoint come from one thread at a time; none waits except wait_any, open
+// and close.
+//
+// Messages: each ordered pair of endpoints numbers its messages 0, 1, 2, ...; both sides name the number
+// when they post, in any order, and every number is used once on each side. A window of numbers may be
+// under way at a time; one beyond it waits for older ones of its pair to be consumed.
+//
+// A transfer is complete on an endpoint when its result is there *and no peer will touch its memory any more*.
+// Once a call has returned LS_ABORTED, no peer touches any memory of this endpoint.
+#ifndef LS_PLUGIN_TRANSPORT_H
+#define LS_PLUGIN_TRANSPORT_H
+
+#include "core/plugin/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ls_transport; // one endpoint; each plugin's own
+
+enum ls_transfer_kind {
+    LS_TRANSFER_SEND = 1, // memory -> destination
+    LS_TRANSFER_RECEIVE = 2, // source -> memory
+    LS_TRANSFER_RECEIVE_REDUCE = 3, // memory = memory (+) what comes from source
+    // The same, and then memory -> destination, in one pass where the destination has posted where it
+    // wants the result; else as a send that follows.
+    LS_TRANSFER_RECEIVE_REDUCE_SEND = 4,
+    LS_TRANSFER_REDUCE = 5, // memory = memory (+) from, without a peer
+    LS_TRANSFER_COPY = 6, // memory = from, without a peer
+    LS_TRANSFER_DIVIDE = 7, // memory = memory / divisor, rounded once (integers: towards zero)
+};
+
+enum ls_transfer_state {
+    LS_TRANSFER_PENDING = 0,
+    LS_TRANSFER_REDUCED =
+        1, // RECEIVE_REDUCE_SEND: memory holds the result, source is served; not yet sent
+    LS_TRANSFER_COMPLETE = 2,
+    LS_TRANSFER_MISMATCH = 3, // the peer's signature or size differs; `test` returned LS_FAILED
+};
+
+#define LS_TRANSFER_AT_ONCE UINT64_MAX
+
+// A posted operation. The caller owns the struct and leaves it alone until it is complete.
+struct ls_transfer {
+    uint32_t struct_size;
+    uint32_t kind;
+    uint32_t source; // endpoint that is received from
+    uint32_t destination; // endpoint that is sent to
+    uint64_t receive_number; // of the message source -> this endpoint
+    uint64_t send_number; // of the message this endpoint -> destination
+
+    // RECEIVE only: LS_TRANSFER_AT_ONCE, or the number of a message this endpoint -> source that is sent from
+    // the same memory and may not have been read yet: memory is written only after that. A source that reads
+    // that message and writes this one in one pass, element by element, may do so.
+    uint64_t after;
+
+    uint64_t signature; // must be equal on both sides of a message
+    void *memory;
+    const void *from; // of REDUCE and COPY; does not overlap `memory`
+    uint64_t count; // elements
+    uint32_t dtype;
+    uint32_t reduction; // SUM, PRODUCT, MIN or MAX
+    uint64_t divisor; // of DIVIDE
+    uint32_t state; // enum ls_transfer_state; written by the transport
+    uint32_t reserved;
+    uint64_t own[4]; // the transport's own, while it is pending
+};
+
+enum ls_transport_scope {
+    LS_SCOPE_PROCESS = 1, // threads of one process
+    LS_SCOPE_HOST = 2, // processes of one machine
+    LS_SCOPE_NETWORK = 3, // machines
+};
+
+struct ls_transport_config {
+    uint32_t struct_size;
+    uint32_t world; // endpoints of the whole job
+    uint32_t first; // those of this process: first .. first + count - 1
+    uint32_t count;
+};
+
+struct ls_transport_interface {
+    uint32_t struct_size;
+    uint32_t scope; // enum ls_transport_scope: the widest it serves
+    uint32_t memory_kinds; // bit i: enum ls_memory_kind i
+    uint32_t reserved;
+
+    // All endpoints of this process together; out[i] is endpoint first + i. [main thread]
+    int32_t (*open)(const struct ls_host *host, const struct ls_transport_config *config,
+                    struct ls_transport **out);
+    // Takes NULL. Aborts what is under way. What endpoints of one open share lives until all are closed. [any thread]
+    void (*close)(struct ls_transport *transport);
+
+    // Begins a transfer; it may be complete at once (state). [owner of the endpoint]
+    int32_t (*post)(struct ls_transport *transport, struct ls_transfer *transfer);
+
+    // Moves the transfer on as far as that goes without waiting: LS_OK when it is complete, LS_AGAIN when not
+    // (look at state), LS_ABORTED, LS_PEER_LOST, LS_FAILED. [owner of the endpoint]
+    int32_t (*test)(struct ls_transport *transport, struct ls_transfer *transfer);
+
+    // Waits until `test` can move at least one of the transfers: LS_OK; LS_AGAIN after `timeout_ns`;
+    // LS_ABORTED. Spins briefly, then sleeps. [owner of the endpoint]
+    int32_t (*wait_any)(struct ls_transport *transport, struct ls_transfer *const *transfers,
+                        uint64_t count, uint64_t timeout_ns);
+
+    // Everything under way at all endpoints, and everything posted later, ends with LS_ABORTED. [any thread]
+    void (*abort)(struct ls_transport *transport);
+
+    // LS_OK; LS_ABORTED; LS_PEER_LOST when the endpoint was closed or its process has died. [any thread]
+    int32_t (*peer_state)(struct ls_transport *transport, uint32_t peer);
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
