@@ -86,6 +86,7 @@ struct ls_graph_layer {
 
 struct ls_graph {
     char *name;              // of the model
+    char *source;            // file or built-in name that ls_graph_fail puts first; NULL: none; owned
     struct ls_tensor **tensors;
     uint32_t tensor_count;
     struct ls_operation *operations;  // in an order in which they can run
@@ -109,8 +110,8 @@ void ls_graph_destroy(struct ls_graph *graph);
 LS_STATUS ls_graph_begin_layer(struct ls_graph *graph, const char *name, const char *class_name);
 void ls_graph_end_layer(struct ls_graph *graph, const struct ls_tensor *output);
 
-// Logs "layer 'conv2d_1' (Conv2D): input shape (None, 5, 5, 64): <message>" and returns LS_BAD_INPUT.
-// `input` may be NULL.
+// Logs "layer 'conv2d_1' (Conv2D): input shape (None, 5, 5, 64): <message>" and returns LS_BAD_INPUT; the
+// scope is the graph's source, else its name. `input` may be NULL.
 LS_PRINTF(3, 4)
 LS_STATUS ls_graph_fail(const struct ls_graph *graph, const struct ls_tensor *input, const char *format, ...);
 

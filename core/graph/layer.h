@@ -31,4 +31,10 @@ LS_STATUS ls_model_build(const char *source, const json_t *model, const struct l
 // Reads and parses the file (line and column in errors), then builds.
 LS_STATUS ls_model_load(const char *path, const struct ls_shape *input_shape, struct ls_graph **out);
 
+struct ls_layer;  // layers.h, at the root: a layer as a C program writes it
+
+// The JSON, in Keras 3's form, of the Sequential model `name` (NULL: "sequential") made of `layers` (ends with
+// LS_END); ls_model_build takes it. The caller drops it with json_decref. Defined in layers/.
+LS_STATUS ls_sequential_json(const char *name, const struct ls_layer *layers, json_t **out);
+
 #endif
