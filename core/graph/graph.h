@@ -74,7 +74,7 @@ struct ls_operation {
     struct ls_tensor *outputs[LS_MAX_ARGUMENTS];
     bool backward;
     int32_t forward;         // of a backward operation: index of its forward one; -1: none
-    uint32_t layer;          // index of the layer it belongs to
+    uint32_t layer;          // index of the layer it belongs to; UINT32_MAX: the loss
 };
 
 struct ls_graph_layer {
@@ -106,7 +106,7 @@ LS_STATUS ls_graph_create(const char *name, struct ls_graph **out);
 void ls_graph_destroy(struct ls_graph *graph);
 
 // What follows belongs to a new layer. Names must be unique: LS_BAD_INPUT, logged. The layer's output
-// shape is set by ls_graph_end_layer.
+// shape is set by ls_graph_end_layer; this output is the model's until another layer ends.
 LS_STATUS ls_graph_begin_layer(struct ls_graph *graph, const char *name, const char *class_name);
 void ls_graph_end_layer(struct ls_graph *graph, const struct ls_tensor *output);
 
@@ -140,7 +140,8 @@ struct ls_loss {
 LS_STATUS ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss);
 
 // Appends the backward operations for every parameter, from the loss. Parameters without a gradient are
-// LS_BAD_INPUT, by name. Tensors with several users get their gradients added.
+// LS_BAD_INPUT, by name. Tensors with several users get their gradients added. A parameter has one gradient
+// tensor: of several operations that write it, the first overwrites and the others add to it.
 LS_STATUS ls_graph_differentiate(struct ls_graph *graph);
 
 // "conv2d", "dense_backward_data", ... Never NULL.
