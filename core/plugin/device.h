@@ -47,7 +47,8 @@ struct ls_tensor_desc {
 // ---- Operations ----
 // Arguments are listed as inputs -> outputs; [x] is optional. "sums" is F32 x 4: sum of the losses of
 // the examples, number predicted right, number of examples, 0. `saved` is U8 of the size that `prepare`
-// answers in `saved_bytes` for the forward operation; its content is the device's own.
+// answers in `saved_bytes` for the forward operation (its dims are not read; 0 bytes: nothing to keep);
+// its content is the device's own.
 enum ls_op {
     LS_OP_NONE = 0,
     // x (B,H,W,C), w (KH,KW,C/groups,F), [b (F)] -> y (B,OH,OW,F)
