@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies chosen examples and labels of a dataset into a batch, as the types that programs read.
+#ifndef LS_DATA_GATHER_H
+#define LS_DATA_GATHER_H
+
+#include "core/data/dataset.h"
+
+#include <stdint.h>
+
+uint64_t ls_dataset_example_elements(const struct ls_dataset *dataset);
+
+// out: (count, example), float32: (float)stored / divisor, rounded once. [any thread]
+void ls_gather_examples(const struct ls_dataset *dataset, const uint32_t *order, uint64_t count,
+                        float *out);
+// out: (count) int32 of classes, or (count, label_elements) float32. [any thread]
+void ls_gather_labels(const struct ls_dataset *dataset, const uint32_t *order, uint64_t count,
+                      void *out);
+
+#endif

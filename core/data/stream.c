@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// The input thread and its ring of batches. One thread writes, each replica reads: a counter of batches written, one
+// of batches read per replica, and nobody takes a lock. Who has nothing to do sleeps on a word of his own:
+// - the input thread, when the ring is full, until half of it is free for every replica: for small batches a wake-up
+//   costs more than the gather;
+// - a replica, when its next batch is not there yet, after spinning briefly.
+// A sleeper first says so in his word, then looks at the counters again; who moves a counter then looks at the word.
+// Both in sequentially consistent order, so one of the two sees the other.
+#include "core/data/stream.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/threads.h"
+#include "core/data/gather.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define DEFAULT_PREFETCH_BYTES ((uint64_t)4 << 20)
+#define LEAST_SLOTS 3 // one read, one ready, one being written
+#define MOST_SLOTS 256
+#define SPINS 2000 // some 20 microseconds
+#define SLEEP_NS UINT64_C(1000000000)
+
+// A word of a sleeper and his counter, on a cache line of their own.
+struct reader {
+    _Alignas(LS_ALIGNMENT) _Atomic uint32_t read; // batches given back
+    _Atomic uint32_t sleeps;
+    _Atomic uint32_t inside; // 1 while in ls_stream_next
+    uint32_t taken; // batches handed out; the replica thread's own
+};
+
+// Where one batch comes from.
+struct position {
+    uint64_t epoch;
+    uint64_t step;
+    uint64_t count; // examples of the global batch
+};
+
+struct ls_stream {
+    _Alignas(LS_ALIGNMENT) _Atomic uint32_t written; // batches
+    _Alignas(LS_ALIGNMENT) _Atomic uint32_t writer_sleeps;
+    _Alignas(LS_ALIGNMENT) _Atomic uint32_t stopped;
+
+    const struct ls_dataset *dataset;
+    struct ls_stream_options options;
+    uint64_t steps; // of an epoch
+    uint32_t *order; // of the epoch being written; the input thread's
+    pthread_t thread;
+    bool started;
+
+    uint32_t slots;
+    uint64_t example_bytes; // of one share, rounded up to LS_ALIGNMENT
+    uint64_t label_bytes;
+    struct position *positions; // (slots)
+    char *memory; // (slots, ranks, example_bytes + label_bytes)
+    struct reader *readers; // (ranks)
+};
+
+static void pause_core(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+// Where the examples of local rank `local` lie in slot `slot`; its labels follow.
+static char *share_memory(const struct ls_stream *stream, uint32_t slot, uint32_t local)
+{
+    const uint64_t share = (uint64_t)slot * stream->options.rank_count + local;
+    return stream->memory + share * (stream->example_bytes + stream->label_bytes);
+}
+
+// ---- The input thread ----
+
+// Whether every replica has given back enough batches that `free` can be written.
+static bool has_room(const struct ls_stream *stream, uint32_t free)
+{
+    const uint32_t written = atomic_load(&stream->written);
+    for (uint32_t i = 0; i < stream->options.rank_count; i++)
+        if (stream->slots - (written - atomic_load(&stream->readers[i].read)) < free)
+            return false;
+    return true;
+}
+
+static void wake(_Atomic uint32_t *sleeps)
+{
+    if (atomic_exchange(sleeps, 0))
+        ls_wake_word((const uint32_t *)sleeps);
+}
+
+// Waits until a batch can be written; false: stopped.
+static bool wait_for_room(struct ls_stream *stream)
+{
+    const uint32_t half = (stream->slots + 1) / 2;
+    if (has_room(stream, 1))
+        return !atomic_load(&stream->stopped);
+    for (;;) {
+        atomic_store(&stream->writer_sleeps, 1);
+        if (atomic_load(&stream->stopped))
+            return false;
+        if (has_room(stream, half))
+            break;
+        ls_wait_word((const uint32_t *)&stream->writer_sleeps, 1, SLEEP_NS);
+    }
+    atomic_store(&stream->writer_sleeps, 0);
+    return true;
+}
+
+static void write_batch(struct ls_stream *stream, const struct position *position)
+{
+    const struct ls_stream_options *options = &stream->options;
+    const uint32_t written = atomic_load_explicit(&stream->written, memory_order_relaxed);
+    const uint32_t slot = written % stream->slots;
+    const uint32_t *batch = stream->order + position->step * options->global_batch;
+    for (uint32_t i = 0; i < options->rank_count; i++) {
+        uint64_t offset, size;
+        ls_share(position->count, options->world, options->first_rank + i, &offset, &size);
+        char *memory = share_memory(stream, slot, i);
+        ls_gather_examples(stream->dataset, batch + offset, size, (float *)(void *)memory);
+        ls_gather_labels(stream->dataset, batch + offset, size, memory + stream->example_bytes);
+    }
+    stream->positions[slot] = *position;
+    atomic_store(&stream->written, written + 1);
+    for (uint32_t i = 0; i < options->rank_count; i++)
+        if (atomic_load(&stream->readers[i].sleeps))
+            wake(&stream->readers[i].sleeps);
+}
+
+static void *input_thread(void *argument)
+{
+    struct ls_stream *stream = argument;
+    const uint64_t count = stream->dataset->count, batch = stream->options.global_batch;
+    for (uint64_t epoch = 1;; epoch++) {
+        if (ls_stream_order(&stream->options, count, epoch, stream->order))
+            return NULL; // cannot be: open has looked at the options
+        for (uint64_t step = 0; step < stream->steps; step++) {
+            const uint64_t left = count - step * batch;
+            if (!wait_for_room(stream))
+                return NULL;
+            write_batch(stream, &(struct position){epoch, step, left < batch ? left : batch});
+        }
+    }
+}
+
+// ---- Replicas ----
+
+// Gives the batch that the replica has back to the input thread.
+static void give_back(struct ls_stream *stream, struct reader *reader)
+{
+    if (reader->taken == atomic_load_explicit(&reader->read, memory_order_relaxed))
+        return;
+    atomic_store(&reader->read, reader->taken);
+    if (atomic_load(&stream->writer_sleeps) && has_room(stream, (stream->slots + 1) / 2))
+        wake(&stream->writer_sleeps);
+}
+
+static bool is_written(const struct ls_stream *stream, const struct reader *reader)
+{
+    return atomic_load(&stream->written) != reader->taken;
+}
+
+// Waits until the next batch is there; false: stopped.
+static bool wait_for_batch(struct ls_stream *stream, struct reader *reader)
+{
+    for (uint32_t i = 0; i < SPINS; i++) {
+        if (is_written(stream, reader))
+            return true;
+        pause_core();
+    }
+    for (;;) {
+        atomic_store(&reader->sleeps, 1);
+        if (atomic_load(&stream->stopped) || is_written(stream, reader))
+            break;
+        ls_wait_word((const uint32_t *)&reader->sleeps, 1, SLEEP_NS);
+    }
+    atomic_store(&reader->sleeps, 0);
+    return !atomic_load(&stream->stopped);
+}
+
+static void describe(const struct ls_stream *stream, uint32_t local, uint32_t slot,
+                     struct ls_batch *out)
+{
+    const struct position *position = &stream->positions[slot];
+    const char *memory = share_memory(stream, slot, local);
+    *out = (struct ls_batch){
+        .global_count = position->count,
+        .epoch = position->epoch,
+        .step = position->step,
+        .examples = (const float *)(const void *)memory,
+        .labels = memory + stream->example_bytes,
+    };
+    ls_share(position->count, stream->options.world, stream->options.first_rank + local,
+             &out->example_offset, &out->count);
+}
+
+static enum ls_status next(struct ls_stream *stream, uint32_t local, struct ls_batch *out,
+                           uint64_t *waited_ns)
+{
+    struct reader *reader = &stream->readers[local];
+    if (atomic_load(&stream->stopped))
+        return LS_ABORTED;
+    give_back(stream, reader);
+    if (!is_written(stream, reader)) {
+        const uint64_t start = ls_clock_ns();
+        const bool there = wait_for_batch(stream, reader);
+        if (waited_ns)
+            *waited_ns += ls_clock_ns() - start;
+        if (!there)
+            return LS_ABORTED;
+    }
+    describe(stream, local, reader->taken % stream->slots, out);
+    reader->taken++;
+    return LS_OK;
+}
+
+enum ls_status ls_stream_next(struct ls_stream *stream, uint32_t rank, struct ls_batch *out,
+                              uint64_t *waited_ns)
+{
+    const uint32_t local = rank - stream->options.first_rank;
+    if (local >= stream->options.rank_count)
+        return LS_USAGE;
+    atomic_store(&stream->readers[local].inside, 1);
+    const enum ls_status status = next(stream, local, out, waited_ns);
+    atomic_store(&stream->readers[local].inside, 0);
+    return status;
+}
+
+// ---- Open and close ----
+
+static enum ls_status check_options(const struct ls_dataset *dataset,
+                                    const struct ls_stream_options *options)
+{
+    const uint64_t last = (uint64_t)options->first_rank + options->rank_count;
+    const char *wrong = NULL;
+    if (!dataset->count)
+        wrong = "the dataset has no examples";
+    else if (dataset->count > UINT32_MAX)
+        wrong = "the dataset has more than 4,294,967,295 examples";
+    else if (!options->global_batch)
+        wrong = "the batch must have at least 1 example";
+    else if (!options->rank_count || last > options->world)
+        wrong = "the ranks of this worker are not ranks of the job";
+    else if (options->shuffle == LS_SHUFFLE_BUFFER && !options->shuffle_buffer)
+        wrong = "a shuffle buffer must hold at least 1 example";
+    if (!wrong)
+        return LS_OK;
+    ls_error("data", "%s", wrong);
+    return LS_USAGE;
+}
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+}
+
+// Sizes of the ring. False: more bytes than there are numbers.
+static bool plan_ring(struct ls_stream *stream)
+{
+    const struct ls_stream_options *options = &stream->options;
+    const struct ls_dataset *dataset = stream->dataset;
+    const uint64_t batch =
+        options->global_batch < dataset->count ? options->global_batch : dataset->count;
+    uint64_t offset, share; // the first rank has the largest
+    ls_share(batch, options->world, options->first_rank, &offset, &share);
+    const uint64_t elements = ls_dataset_example_elements(dataset), most = UINT64_C(1) << 48;
+    if (elements > most / 4 || dataset->label_elements > most / 4 ||
+        share * options->rank_count > most / (4 * (elements + dataset->label_elements)))
+        return false;
+    stream->example_bytes = round_up(share * elements * 4);
+    stream->label_bytes = round_up(share * dataset->label_elements * 4);
+    const uint64_t slot =
+        options->rank_count * (stream->example_bytes + stream->label_bytes) + LS_ALIGNMENT;
+    const uint64_t prefetch =
+        options->prefetch_bytes ? options->prefetch_bytes : DEFAULT_PREFETCH_BYTES;
+    uint64_t slots = prefetch / slot;
+    slots = slots < LEAST_SLOTS ? LEAST_SLOTS : slots > MOST_SLOTS ? MOST_SLOTS : slots;
+    stream->slots = (uint32_t)slots;
+    return true;
+}
+
+static enum ls_status allocate(struct ls_stream *stream)
+{
+    if (!plan_ring(stream))
+        return LS_OUT_OF_MEMORY;
+    const uint32_t ranks = stream->options.rank_count;
+    const uint64_t ring =
+        (uint64_t)stream->slots * ranks * (stream->example_bytes + stream->label_bytes);
+    stream->order = malloc(stream->dataset->count * sizeof(*stream->order));
+    stream->positions = calloc(stream->slots, sizeof(*stream->positions));
+    stream->memory = aligned_alloc(LS_ALIGNMENT, ring ? ring : LS_ALIGNMENT);
+    stream->readers = aligned_alloc(LS_ALIGNMENT, ranks * sizeof(*stream->readers));
+    if (!stream->order || !stream->positions || !stream->memory || !stream->readers)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < ranks; i++)
+        stream->readers[i] = (struct reader){0};
+    return LS_OK;
+}
+
+enum ls_status ls_stream_open(const struct ls_dataset *dataset,
+                              const struct ls_stream_options *options, struct ls_stream **out)
+{
+    enum ls_status status = check_options(dataset, options);
+    if (status)
+        return status;
+    struct ls_stream *stream = aligned_alloc(LS_ALIGNMENT, sizeof(*stream));
+    if (!stream)
+        return LS_OUT_OF_MEMORY;
+    *stream = (struct ls_stream){
+        .dataset = dataset,
+        .options = *options,
+        .steps = ls_stream_steps(dataset->count, options->global_batch),
+    };
+    status = allocate(stream);
+    if (status)
+        ls_error("data", "no memory for batches of %" PRIu64 " examples", options->global_batch);
+    else
+        status = ls_thread_start(&stream->thread, "ls-input", input_thread, stream);
+    stream->started = !status;
+    if (status) {
+        ls_stream_close(stream);
+        return status;
+    }
+    *out = stream;
+    return LS_OK;
+}
+
+void ls_stream_abort(struct ls_stream *stream)
+{
+    atomic_store(&stream->stopped, 1);
+    wake(&stream->writer_sleeps);
+    for (uint32_t i = 0; i < stream->options.rank_count; i++)
+        wake(&stream->readers[i].sleeps);
+}
+
+void ls_stream_close(struct ls_stream *stream)
+{
+    if (!stream)
+        return;
+    if (stream->started) {
+        ls_stream_abort(stream);
+        pthread_join(stream->thread, NULL);
+        for (uint32_t i = 0; i < stream->options.rank_count; i++)
+            while (atomic_load(&stream->readers[i].inside)) // on its way out
+                sched_yield();
+    }
+    free(stream->order);
+    free(stream->positions);
+    free(stream->memory);
+    free(stream->readers);
+    free(stream);
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of datasets that the core chooses from. A new format adds its file and its line.
+#include "datasets/datasets.h"
+
+const struct ls_dataset_kind *const ls_dataset_kinds[] = {
+    &ls_dataset_fashion_mnist,
+    &ls_dataset_mnist,
+    &ls_dataset_synthetic,
+    NULL,
+};

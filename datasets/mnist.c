@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// mnist and fashion-mnist: two sets of 28 x 28 grey pictures in the same four IDX files.
+//   LeCun, Bottou, Bengio, Haffner, "Gradient-based learning applied to document recognition", 1998
+//   Xiao, Rasul, Vollgraf, "Fashion-MNIST: a Novel Image Dataset", 2017 (arXiv:1708.07747)
+// Pictures keep their rows and columns and get one channel: (count, 28, 28, 1), divided by 255.
+#include "datasets/datasets.h"
+
+#include "core/base/log.h"
+#include "datasets/idx.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CLASS_COUNT 10
+
+// What tells the two sets apart.
+struct family {
+    const char *name;
+    const char *default_dir; // NULL: `dir` must be given
+    const char *remedy; // ends the message about a file that is not there
+    const char *const *class_names;
+};
+
+struct storage {
+    struct ls_dataset dataset;
+    struct ls_idx images;
+    struct ls_idx labels;
+};
+
+static const char *const digit_names[CLASS_COUNT] = {"0", "1", "2", "3", "4",
+                                                     "5", "6", "7", "8", "9"};
+static const char *const fashion_names[CLASS_COUNT] = {
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+    "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot",
+};
+
+static const struct family mnist_family = {
+    .name = "mnist",
+    .remedy = "say where MNIST's four IDX files are: mnist:dir=PATH",
+    .class_names = digit_names,
+};
+static const struct family fashion_family = {
+    .name = "fashion-mnist",
+    .default_dir = "/usr/share/datasets/fashion-mnist",
+    .remedy = "install Debian's package dataset-fashion-mnist, or say fashion-mnist:dir=PATH",
+    .class_names = fashion_names,
+};
+
+// The path of the plain file if there is one, else of the compressed one. Freed by the caller.
+static enum ls_status find_file(const struct family *family, const char *dir, const char *file,
+                                char **out)
+{
+    const size_t bytes = strlen(dir) + strlen(file) + sizeof("/.gz");
+    char *path = malloc(bytes);
+    if (!path)
+        return LS_OUT_OF_MEMORY;
+    snprintf(path, bytes, "%s/%s", dir, file);
+    if (access(path, F_OK))
+        snprintf(path, bytes, "%s/%s.gz", dir, file);
+    if (access(path, F_OK)) {
+        ls_error(family->name, "there is no %s/%s, neither plain nor .gz; %s", dir, file,
+                 family->remedy);
+        free(path);
+        return LS_BAD_INPUT;
+    }
+    *out = path;
+    return LS_OK;
+}
+
+static enum ls_status check_labels(const struct family *family, const char *path,
+                                   const struct ls_idx *labels)
+{
+    for (size_t i = 0; i < labels->bytes; i++) {
+        if (labels->data[i] >= CLASS_COUNT) {
+            ls_error(family->name, "%s: label %zu is %u; the classes are 0 to %d", path, i,
+                     (unsigned)labels->data[i], CLASS_COUNT - 1);
+            return LS_BAD_INPUT;
+        }
+    }
+    return LS_OK;
+}
+
+static enum ls_status read_labels(const struct family *family, const char *dir, const char *file,
+                                  struct storage *storage)
+{
+    char *path;
+    enum ls_status status = find_file(family, dir, file, &path);
+    if (status)
+        return status;
+    status = ls_idx_read(family->name, path, 1, &storage->labels);
+    if (!status)
+        status = check_labels(family, path, &storage->labels);
+    free(path);
+    return status;
+}
+
+// After the labels, whose count it checks.
+static enum ls_status read_images(const struct family *family, const char *dir, const char *file,
+                                  struct storage *storage)
+{
+    char *path;
+    enum ls_status status = find_file(family, dir, file, &path);
+    if (status)
+        return status;
+    status = ls_idx_read(family->name, path, 3, &storage->images);
+    if (!status && storage->images.dims[0] != storage->labels.dims[0]) {
+        ls_error(family->name, "%s: %" PRIu32 " pictures, but %" PRIu32 " labels in its companion",
+                 path, storage->images.dims[0], storage->labels.dims[0]);
+        status = LS_BAD_INPUT;
+    }
+    free(path);
+    return status;
+}
+
+static void storage_close(struct ls_dataset *dataset)
+{
+    struct storage *storage = dataset->storage;
+    ls_idx_finish(&storage->images);
+    ls_idx_finish(&storage->labels);
+    free(storage);
+}
+
+static void describe(const struct family *family, struct storage *storage)
+{
+    const struct ls_idx *images = &storage->images;
+    storage->dataset = (struct ls_dataset){
+        .count = images->dims[0],
+        .ndims = 3,
+        .dims = {images->dims[1], images->dims[2], 1},
+        .example_dtype = LS_U8,
+        .examples = images->data,
+        .divisor = 255,
+        .label_dtype = LS_U8,
+        .labels = storage->labels.data,
+        .label_elements = 1,
+        .class_count = CLASS_COUNT,
+        .class_names = family->class_names,
+        .real = true,
+        .storage = storage,
+        .close = storage_close,
+    };
+}
+
+static enum ls_status family_open(const struct family *family, const struct ls_spec *spec,
+                                  enum ls_split split, struct ls_dataset **out)
+{
+    const char *dir = ls_spec_get(spec, "dir");
+    if (!dir)
+        dir = family->default_dir;
+    if (!dir) {
+        ls_error(family->name, "the option dir is missing: %s", family->remedy);
+        return LS_USAGE;
+    }
+    struct storage *storage = calloc(1, sizeof(*storage));
+    if (!storage)
+        return LS_OUT_OF_MEMORY;
+    storage->dataset.storage = storage;
+    const bool train = split == LS_TRAIN;
+    enum ls_status status = read_labels(
+        family, dir, train ? "train-labels-idx1-ubyte" : "t10k-labels-idx1-ubyte", storage);
+    if (!status)
+        status = read_images(family, dir,
+                             train ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte", storage);
+    if (status) {
+        storage_close(&storage->dataset);
+        return status;
+    }
+    describe(family, storage);
+    *out = &storage->dataset;
+    return LS_OK;
+}
+
+static enum ls_status mnist_open(const struct ls_spec *spec, enum ls_split split,
+                                 struct ls_dataset **out)
+{
+    return family_open(&mnist_family, spec, split, out);
+}
+
+static enum ls_status fashion_open(const struct ls_spec *spec, enum ls_split split,
+                                   struct ls_dataset **out)
+{
+    return family_open(&fashion_family, spec, split, out);
+}
+
+static const struct ls_plugin_option mnist_options[] = {
+    {"dir", "text", NULL, "folder with train-images-idx3-ubyte and its companions, plain or .gz"},
+    {0},
+};
+static const struct ls_plugin_option fashion_options[] = {
+    {"dir", "text", "/usr/share/datasets/fashion-mnist",
+     "folder with train-images-idx3-ubyte and its companions, plain or .gz"},
+    {0},
+};
+
+const struct ls_dataset_kind ls_dataset_mnist = {
+    .name = "mnist",
+    .summary = "60,000 handwritten digits, 28 x 28, 10 classes; 10,000 for the test",
+    .options = mnist_options,
+    .open = mnist_open,
+};
+
+const struct ls_dataset_kind ls_dataset_fashion_mnist = {
+    .name = "fashion-mnist",
+    .summary = "60,000 pieces of clothing, 28 x 28, 10 classes; 10,000 for the test",
+    .options = fashion_options,
+    .open = fashion_open,
+};
