@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training speed of Lockstep beside tuned PyTorch, in turn, on the same model, batch, threads and data.
+
+Both train on Fashion-MNIST held in memory: shuffle, gather a batch, forward, loss, backward, optimizer. Neither
+side's start or first steps count. A ratio is Lockstep's images per second by PyTorch's in the same round; printed are
+the median over the rounds and, in brackets, the smallest and largest. Start it as ./tools/bench-train.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+import lockstep_side
+import peers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+SETTINGS = ("tuned", "tuned+malloc")
+
+ALL_CASES = (
+    {"name": "cnn, 1 replica x 2 threads", "model": "cnn", "replicas": 1, "threads": 2, "replica_batch": 64},
+    {"name": "cnn, 2 replicas x 1 thread", "model": "cnn", "replicas": 2, "threads": 1, "replica_batch": 64},
+    {"name": "mlp batch 32", "model": "mlp", "replicas": 1, "threads": 2, "replica_batch": 32},
+    {"name": "mlp batch 512", "model": "mlp", "replicas": 1, "threads": 2, "replica_batch": 512},
+    {"name": "odd, 1 replica x 2 threads", "model": os.path.join(HERE, "odd.json"), "replicas": 1, "threads": 2,
+     "replica_batch": 64},
+    {"name": "cnn, 2 replicas by twice 1", "model": "cnn", "replicas": 2, "threads": 1, "replica_batch": 64,
+     "against": "itself"},
+)
+
+
+def progress(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def processor_times():
+    with open("/proc/stat") as file:
+        return [int(word) for word in file.readline().split()[1:9]]
+
+
+def wait_until_idle(limit_seconds=20.0):
+    """Waits for other programs to end, so that they do not spoil a window; False when they go on."""
+    deadline = time.monotonic() + limit_seconds
+    while time.monotonic() < deadline:
+        before = processor_times()
+        time.sleep(0.4)
+        spent = [after - first for first, after in zip(before, processor_times())]
+        if spent[3] + spent[4] >= 0.9 * sum(spent):
+            return True
+    return False
+
+
+def summary(values):
+    return {"median": statistics.median(values), "min": min(values), "max": max(values), "values": values}
+
+
+class Measurement:
+    """The rounds of one case: sides in turn, every other round in the opposite order."""
+
+    def __init__(self, name, sides):
+        self.name, self.sides, self.disturbed = name, sides, 0
+        self.rates = {side: [] for side in sides}
+
+    def run(self, rounds):
+        for number in range(rounds):
+            order = list(self.sides) if number % 2 == 0 else list(self.sides)[::-1]
+            for side in order:
+                if not wait_until_idle():
+                    self.disturbed += 1
+                self.rates[side].append(self.sides[side](number + 1))
+            progress("  round %d: %s" % (number + 1, ", ".join(
+                "%s %.0f" % (side, rates[-1]) for side, rates in self.rates.items())))
+
+    def result(self, ratios):
+        """`ratios`: label -> (numerator side, denominator side, factor of the denominator)."""
+        rows = {label: summary([a / (factor * b) for a, b in zip(self.rates[above], self.rates[below])])
+                for label, (above, below, factor) in ratios.items()}
+        return {"case": self.name, "images_per_second": {s: summary(r) for s, r in self.rates.items()},
+                "ratios": rows, "disturbed_windows": self.disturbed}
+
+
+def against_itself(options, case):
+    one = lockstep_side.Lockstep(options.lockstep, options, 1, case["threads"], options.seconds)
+    many = lockstep_side.Lockstep(options.lockstep, options, case["replicas"], case["threads"], options.seconds)
+    several = "%d replicas" % case["replicas"]
+    measurement = Measurement(case["name"], {several: many.run, "1 replica": one.run})
+    measurement.run(options.rounds)
+    return measurement.result({"%d x 1 replica" % case["replicas"]: (several, "1 replica", case["replicas"])})
+
+
+def model_file(model):
+    """Path of the model's JSON, which PyTorch's side reads too."""
+    path = model if model.endswith(".json") else os.path.join(ROOT, "models", model + ".json")
+    if not os.path.isfile(path):
+        raise SystemExit("bench-train: there is no model %s (looked for %s)" % (model, path))
+    return path
+
+
+def start_peers(options, case):
+    world, threads = (case["replicas"], case["threads"]) if case["replicas"] > 1 else (1, case["threads"])
+    arguments = ["--model=" + model_file(case["model"]), "--data=" + options.data, "--limit=%d" % options.limit,
+                 "--batch=%d" % case["replica_batch"], "--optimizer=" + options.optimizer]
+    settings = peers.tune(options.python, arguments, world, threads, options.core_types.split(","), progress)
+    return {name: peers.Peer(options.python, arguments, settings[name]) for name in options.settings.split(",")}
+
+
+def against_pytorch(options, case):
+    running = start_peers(options, case)
+    sides = {name: (lambda number, peer=peer: peer.run(options.seconds)) for name, peer in running.items()}
+    ratios = {}
+    if not options.pytorch_only:
+        lockstep = lockstep_side.Lockstep(options.lockstep, options, case["replicas"], case["threads"],
+                                          options.seconds)
+        sides = {"lockstep": lockstep.run, **sides}
+        ratios = {name: ("lockstep", name, 1) for name in running}
+    measurement = Measurement(case["name"], sides)
+    measurement.run(options.rounds)
+    result = measurement.result(ratios)
+    result["pytorch"] = {name: {"version": peer.version, "set_up": peers.describe(peer.setting)}
+                         for name, peer in running.items()}
+    for peer in running.values():
+        peer.close()
+    return result
+
+
+def print_result(result):
+    print("\n%s" % result["case"])
+    for side, values in result["images_per_second"].items():
+        about = result.get("pytorch", {}).get(side)
+        print("  %-14s %9.0f images/s (%.0f - %.0f)%s" % (
+            side, values["median"], values["min"], values["max"],
+            "  PyTorch %s: %s" % (about["version"], about["set_up"]) if about else ""))
+    for label, values in result["ratios"].items():
+        print("  ratio to %-14s %6.2f (%.2f - %.2f)" % (label, values["median"], values["min"], values["max"]))
+    if result["disturbed_windows"]:
+        print("  %d windows were disturbed by other programs" % result["disturbed_windows"])
+    sys.stdout.flush()
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(prog="bench-train", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true", help="the cases of docs/performance.md, one after the other")
+    parser.add_argument("--model", default="cnn", help="name or Keras model JSON (Sequential, 10 classes)")
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2, help="per replica")
+    parser.add_argument("--replica-batch", type=int, default=64)
+    parser.add_argument("--strategy", default="ring", help="of several replicas")
+    parser.add_argument("--optimizer", default="adam:learning_rate=0.001")
+    parser.add_argument("--against", choices=("pytorch", "itself"), default="pytorch",
+                        help="itself: several replicas by as many times one")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of one window, about")
+    parser.add_argument("--limit", type=int, default=60000, help="train on the first N images")
+    parser.add_argument("--settings", default=",".join(SETTINGS), help="of PyTorch: tuned, tuned+malloc or both")
+    parser.add_argument("--core-types", default=",".join(peers.CORE_TYPES), help="OpenBLAS kernels to try")
+    parser.add_argument("--pytorch-only", action="store_true", help="leave Lockstep out")
+    parser.add_argument("--json", metavar="FILE", help="write all figures")
+    parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
+    parser.add_argument("--python", default="/usr/bin/python3", help="the one that has torch")
+    parser.add_argument("--lockstep", default=os.path.join(ROOT, "build-bench", "tools", "lockstep"))
+    options = parser.parse_args()
+    for name in ("replicas", "threads", "replica_batch", "rounds", "limit"):
+        if getattr(options, name) < 1:
+            parser.error("--%s must be at least 1" % name.replace("_", "-"))
+    for name in options.settings.split(","):
+        if name not in SETTINGS:
+            parser.error("--settings: there is no %s; there are %s" % (name, " and ".join(SETTINGS)))
+    options.dataset = "fashion-mnist:dir=%s,limit=%d" % (options.data, options.limit)
+    return options
+
+
+def main():
+    options = parse_arguments()
+    named = {"name": "%s, %d x %d" % (options.model, options.replicas, options.threads), "model": options.model,
+             "replicas": options.replicas, "threads": options.threads, "replica_batch": options.replica_batch,
+             "against": options.against}
+    results = []
+    for case in ALL_CASES if options.all else (named,):
+        progress("%s: batch %d per replica" % (case["name"], case["replica_batch"]))
+        options.model, options.replica_batch = case["model"], case["replica_batch"]
+        itself = case.get("against") == "itself"
+        if itself and options.pytorch_only:
+            continue
+        results.append(against_itself(options, case) if itself else against_pytorch(options, case))
+        print_result(results[-1])
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"rows": results}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
