@@ -132,6 +132,11 @@ static const char *what_is_wanted(const char *type, const char *value)
     return NULL; // text; a type of a later version is its plugin's to check
 }
 
+bool ls_option_fits(const struct ls_plugin_option *option, const char *value)
+{
+    return !option->type || !what_is_wanted(option->type, value);
+}
+
 enum ls_status ls_option_check(const char *scope, const struct ls_plugin_option *option,
                                const char *value)
 {

@@ -38,6 +38,9 @@ LS_STATUS ls_spec_check(const char *scope, const struct ls_spec *spec, const str
 // The entry called `name`, else NULL.
 const struct ls_plugin_option *ls_option_find(const struct ls_plugin_option *table, const char *name);
 
+// Whether `value` is of the type of `option`.
+bool ls_option_fits(const struct ls_plugin_option *option, const char *value);
+
 // Checks one value against the type of `option`. LS_USAGE, logged under `scope`.
 LS_STATUS ls_option_check(const char *scope, const struct ls_plugin_option *option, const char *value);
 

@@ -22,8 +22,10 @@ void ls_loader_destroy(struct ls_loader *loader);  // opened plugins' handles be
 struct ls_opened_plugin {
     const struct ls_plugin *plugin;
     const struct ls_host *host;  // whose option() answers the values given
-    const void *interface;       // its size is checked
-    char *file;                  // path
+    // The table of its kind: required calls are there. A copy in the size of our headers: calls that an older
+    // plugin does not have are NULL. Use this one, not plugin->interface.
+    const void *interface;
+    char *file;  // path
 };
 
 // Opens plugin `name` of `kind`, after the trust checks, the checks of its tables and its probe in a child
@@ -33,7 +35,7 @@ struct ls_opened_plugin {
 LS_STATUS ls_loader_open(struct ls_loader *loader, uint32_t kind, const char *name,
                          const struct ls_option_value *options, size_t option_count,
                          const struct ls_opened_plugin **out);
-// The same for a file given by its path.
+// The same for a file given by its path; `kind` 0: any. LS_BAD_INPUT when there is no such file.
 LS_STATUS ls_loader_open_file(struct ls_loader *loader, const char *path, uint32_t kind,
                               const struct ls_option_value *options, size_t option_count,
                               const struct ls_opened_plugin **out);
@@ -48,6 +50,9 @@ struct ls_plugin_entry {
 LS_STATUS ls_loader_list(struct ls_loader *loader, struct ls_plugin_entry **out, size_t *count);
 void ls_plugin_entries_destroy(struct ls_plugin_entry *entries, size_t count);
 
+// The device for a user who names none: "cuda" where that is available, else "cpu".
+const char *ls_loader_default_device(struct ls_loader *loader);
+
 const char *ls_kind_text(uint32_t kind);  // "device", ...; NULL for another number
 
 // What --strategy=NAME[:option=value,...] means (DESIGN 3.5): a strategy of that name; else a collective under
@@ -57,7 +62,7 @@ struct ls_resolved_strategy {
     const struct ls_opened_plugin *strategy;
     const struct ls_opened_plugin *collective;  // NULL when the strategy needs none
     const struct ls_opened_plugin *transport;   // NULL when the strategy needs none
-    struct ls_option_value *options;            // as resolved: "collective.groups" -> "2"
+    struct ls_option_value *options;  // with their values, given or default: "collective.groups" -> "2"
     size_t option_count;
 };
 LS_STATUS ls_loader_resolve_strategy(struct ls_loader *loader, const char *text, struct ls_resolved_strategy *out);

@@ -106,7 +106,7 @@ struct ls_plugin {
 
     // Optional. LS_OK when it can run on this machine; else writes the reason ("no CUDA driver on this
     // machine") into `reason` (`bytes` long, NUL included) and returns LS_UNAVAILABLE. Cheap; called in
-    // a child process first. NULL: always available. [main thread]
+    // a child process, so nothing may rely on what it leaves behind. NULL: always available. [main thread]
     int32_t (*probe)(char *reason, uint64_t bytes);
 
     const void *interface;  // the table of its kind

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host does for an opened plugin, whatever its kind: log, fail, memory, clock, options.
+#include "core/loader/internal.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ls_instance {
+    struct ls_opened_plugin opened;
+    struct ls_host host;
+    const struct ls_plugin *plugin;
+    char *file;
+    struct ls_option_value *options;
+    size_t option_count;
+    struct ls_instance *next;
+};
+
+static void host_log(const struct ls_host *host, uint32_t level, const char *message)
+{
+    const struct ls_instance *instance = host->context;
+    ls_log(level, instance->plugin->name, message);
+}
+
+// A request that a plugin does not do, a call to be repeated and another rank's failure are answers, not
+// errors: whoever asked knows what to do, and says so if nothing else works.
+static int32_t host_fail(const struct ls_host *host, int32_t status, const char *message)
+{
+    const bool answer = status == LS_UNSUPPORTED || status == LS_AGAIN || status == LS_ABORTED;
+    host_log(host, answer ? LS_LOG_DEBUG : LS_LOG_ERROR, message);
+    return status ? status : LS_FAILED;
+}
+
+static void *host_allocate(const struct ls_host *host, uint64_t bytes, uint64_t alignment)
+{
+    (void)host;
+    void *memory = NULL;
+    if (alignment < sizeof(void *))
+        alignment = sizeof(void *);
+    if (bytes > PTRDIFF_MAX || alignment & (alignment - 1) ||
+        posix_memalign(&memory, alignment, bytes ? bytes : 1))
+        return NULL;
+    return memory;
+}
+
+static void host_release(const struct ls_host *host, void *memory)
+{
+    (void)host;
+    free(memory);
+}
+
+static uint64_t host_clock_ns(const struct ls_host *host)
+{
+    (void)host;
+    return ls_clock_ns();
+}
+
+static const char *host_option(const struct ls_host *host, const char *name)
+{
+    const struct ls_instance *instance = host->context;
+    for (size_t i = 0; i < instance->option_count; i++)
+        if (!strcmp(instance->options[i].name, name))
+            return instance->options[i].value;
+    const struct ls_plugin_option *option = ls_option_find(instance->plugin->options, name);
+    return option ? option->default_value : NULL;
+}
+
+static void instance_destroy(struct ls_instance *instance)
+{
+    if (!instance)
+        return;
+    for (size_t i = 0; i < instance->option_count; i++) {
+        free(instance->options[i].name);
+        free(instance->options[i].value);
+    }
+    free(instance->options);
+    free(instance->file);
+    free(instance);
+}
+
+void ls_instances_destroy(struct ls_loader *loader)
+{
+    while (loader->instances) {
+        struct ls_instance *instance = loader->instances;
+        loader->instances = instance->next;
+        instance_destroy(instance);
+    }
+}
+
+static bool copy_options(struct ls_instance *instance, const struct ls_option_value *options,
+                         size_t option_count)
+{
+    instance->options = calloc(option_count + 1, sizeof(*instance->options));
+    if (!instance->options)
+        return false;
+    for (size_t i = 0; i < option_count; i++) {
+        struct ls_option_value *copy = &instance->options[instance->option_count++];
+        copy->name = strdup(options[i].name);
+        copy->value = strdup(options[i].value);
+        if (!copy->name || !copy->value)
+            return false;
+    }
+    return true;
+}
+
+static void fill_tables(struct ls_instance *instance, const struct ls_module *module)
+{
+    instance->host = (struct ls_host){
+        .struct_size = sizeof(instance->host),
+        .abi_minor = LS_PLUGIN_ABI_MINOR,
+        .context = instance,
+        .log = host_log,
+        .fail = host_fail,
+        .allocate = host_allocate,
+        .release = host_release,
+        .clock_ns = host_clock_ns,
+        .option = host_option,
+    };
+    instance->opened = (struct ls_opened_plugin){
+        .plugin = module->plugin,
+        .host = &instance->host,
+        .interface = module->interface,
+        .file = instance->file,
+    };
+}
+
+enum ls_status ls_instance_create(struct ls_loader *loader, const struct ls_module *module,
+                                  const struct ls_option_value *options, size_t option_count,
+                                  const struct ls_opened_plugin **out)
+{
+    struct ls_instance *instance = calloc(1, sizeof(*instance));
+    if (instance) {
+        instance->plugin = module->plugin;
+        instance->file = strdup(module->file);
+    }
+    if (!instance || !instance->file || !copy_options(instance, options, option_count)) {
+        ls_error(module->plugin->name, "out of memory");
+        instance_destroy(instance);
+        return LS_OUT_OF_MEMORY;
+    }
+    fill_tables(instance, module);
+    instance->next = loader->instances;
+    loader->instances = instance;
+    *out = &instance->opened;
+    return LS_OK;
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the loader share; nobody else includes it, but for the tests of the loader.
+#ifndef LS_LOADER_INTERNAL_H
+#define LS_LOADER_INTERNAL_H
+
+#include "core/attributes.h"
+#include "core/loader/loader.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#define LS_KINDS 4 // LS_KIND_DEVICE .. LS_KIND_STRATEGY
+#define LS_LONGEST_NAME 64
+
+// Why a plugin is refused: one line, without the file's name. Checks return false and write it, so
+// that a list can show it and only an open logs it.
+struct ls_reason {
+    char text[512];
+};
+
+// Writes the reason and returns false.
+LS_PRINTF(2, 3) bool ls_refuse(struct ls_reason *reason, const char *format, ...);
+
+// Which file it was; a file that was replaced is another one.
+struct ls_file_identity {
+    dev_t device;
+    ino_t inode;
+    off_t bytes;
+    struct timespec changed;
+};
+
+// A plugin that was checked, probed and opened; once per file.
+struct ls_module {
+    const struct ls_plugin *plugin;
+    char *file;
+    void
+        *interface; // a copy of the plugin's table in our size, zero where the plugin's ends before
+    struct ls_file_identity identity;
+    struct ls_module *next;
+};
+
+// A module with the options of one user of it.
+struct ls_instance;
+
+struct ls_loader {
+    char **directories;
+    size_t directory_count;
+    struct ls_module *modules;
+    struct ls_instance *instances;
+    uint64_t probe_deadline_ns;
+};
+
+// ---- search.c: where plugins are ----
+
+LS_STATUS ls_search_init(struct ls_loader *loader, const char *plugin_path);
+void ls_search_finish(struct ls_loader *loader);
+
+bool ls_name_is_valid(const char *name); // letters, digits, '-' and '_'; not a path
+
+// The path of plugin `name` of `kind`, also when that is no usable file; NULL: there is none. Freed by
+// the caller.
+char *ls_search_find(const struct ls_loader *loader, uint32_t kind, const char *name);
+
+// A file that is called like a plugin.
+struct ls_found {
+    uint32_t kind;
+    char *name;
+    char *file;
+};
+
+// All of them, sorted by kind and name; of two with the same, the first on the path.
+LS_STATUS ls_search_all(const struct ls_loader *loader, struct ls_found **out, size_t *count);
+void ls_found_destroy(struct ls_found *found, size_t count);
+
+// Splits a path `.../<kind>-<name>.so`; `name` has room for LS_LONGEST_NAME + 1.
+bool ls_file_name_split(const char *path, uint32_t *kind, char *name);
+
+// Logs that none of `kinds` (bit i: kind i) is called `name`, what there is and which is nearest.
+LS_STATUS ls_search_report_unknown(const struct ls_loader *loader, const char *scope,
+                                   uint32_t kinds, const char *name);
+
+// ---- file.c, elf.c: whether a file may be opened at all ----
+
+bool ls_file_check(const char *path, struct ls_file_identity *identity, struct ls_reason *reason);
+bool ls_elf_check(int fd, uint64_t file_bytes, struct ls_reason *reason);
+
+// ---- tables.c: whether the descriptor and the tables are what we can read ----
+
+// `path` names kind and name that the descriptor must have.
+bool ls_tables_check(const struct ls_plugin *plugin, const char *path, struct ls_reason *reason);
+size_t ls_interface_bytes(uint32_t kind); // our own table's
+
+// ---- probe.c: first contact, in a child process ----
+
+enum ls_probe_outcome { LS_PROBE_AVAILABLE, LS_PROBE_UNAVAILABLE, LS_PROBE_REFUSED };
+
+struct ls_probe_result {
+    enum ls_probe_outcome outcome;
+    struct ls_reason reason;
+    char version[64];
+    char summary[256];
+};
+
+// Opens the file in a child process, checks its tables and calls its probe. LS_FAILED (logged) only when
+// no child could be started.
+LS_STATUS ls_probe_file(const char *path, uint64_t deadline_ns, struct ls_probe_result *out);
+
+// Opens the file in this process. `stage`, where given, is told what happens next.
+bool ls_module_load(const char *path, volatile uint32_t *stage, const struct ls_plugin **out,
+                    struct ls_reason *reason);
+
+// ---- open.c ----
+
+// The module of a file, from the loader's list or newly opened. Failures are logged under `scope`.
+LS_STATUS ls_module_open(struct ls_loader *loader, const char *scope, const char *path,
+                         const struct ls_module **out);
+LS_STATUS ls_module_open_named(struct ls_loader *loader, const char *scope, uint32_t kind,
+                               const char *name, const struct ls_module **out);
+// The module of this very file if it is open, else NULL.
+const struct ls_module *ls_module_find(const struct ls_loader *loader,
+                                       const struct ls_file_identity *identity);
+void ls_modules_destroy(struct ls_loader *loader);
+
+// ---- host.c ----
+
+LS_STATUS ls_instance_create(struct ls_loader *loader, const struct ls_module *module,
+                             const struct ls_option_value *options, size_t option_count,
+                             const struct ls_opened_plugin **out);
+void ls_instances_destroy(struct ls_loader *loader);
+
+// For tests: how long a plugin may take until its probe has returned (10 s at first).
+void ls_loader_set_probe_deadline(struct ls_loader *loader, uint64_t nanoseconds);
+
+#endif

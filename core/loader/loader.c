@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loader's life, and the names of the kinds.
+#include "core/loader/internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define PROBE_DEADLINE_NS UINT64_C(10000000000)
+
+enum ls_status ls_loader_create(const char *plugin_path, struct ls_loader **out)
+{
+    struct ls_loader *loader = calloc(1, sizeof(*loader));
+    if (!loader)
+        return LS_OUT_OF_MEMORY;
+    loader->probe_deadline_ns = PROBE_DEADLINE_NS;
+    const enum ls_status status = ls_search_init(loader, plugin_path);
+    if (status) {
+        ls_loader_destroy(loader);
+        return status;
+    }
+    *out = loader;
+    return LS_OK;
+}
+
+void ls_loader_destroy(struct ls_loader *loader)
+{
+    if (!loader)
+        return;
+    ls_instances_destroy(loader);
+    ls_modules_destroy(loader);
+    ls_search_finish(loader);
+    free(loader);
+}
+
+void ls_loader_set_probe_deadline(struct ls_loader *loader, uint64_t nanoseconds)
+{
+    loader->probe_deadline_ns = nanoseconds;
+}
+
+const char *ls_kind_text(uint32_t kind)
+{
+    switch (kind) {
+    case LS_KIND_DEVICE: return "device";
+    case LS_KIND_TRANSPORT: return "transport";
+    case LS_KIND_COLLECTIVE: return "collective";
+    case LS_KIND_STRATEGY: return "strategy";
+    default: return NULL;
+    }
+}
+
+bool ls_refuse(struct ls_reason *reason, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(reason->text, sizeof(reason->text), format, list);
+    va_end(list);
+    return false;
+}

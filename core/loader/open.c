@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens plugins: the checks of the file, the probe in a child process, and only then this process.
+#include "core/loader/internal.h"
+
+#include "core/base/log.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static enum ls_status out_of_memory(const char *scope)
+{
+    ls_error(scope, "out of memory");
+    return LS_OUT_OF_MEMORY;
+}
+
+const struct ls_module *ls_module_find(const struct ls_loader *loader,
+                                       const struct ls_file_identity *identity)
+{
+    for (const struct ls_module *module = loader->modules; module; module = module->next) {
+        const struct ls_file_identity *known = &module->identity;
+        if (known->device == identity->device && known->inode == identity->inode &&
+            known->bytes == identity->bytes && known->changed.tv_sec == identity->changed.tv_sec &&
+            known->changed.tv_nsec == identity->changed.tv_nsec)
+            return module;
+    }
+    return NULL;
+}
+
+static void module_destroy(struct ls_module *module)
+{
+    if (!module)
+        return;
+    free(module->interface);
+    free(module->file);
+    free(module);
+}
+
+// The shared objects stay loaded: what they started may still run.
+void ls_modules_destroy(struct ls_loader *loader)
+{
+    while (loader->modules) {
+        struct ls_module *module = loader->modules;
+        loader->modules = module->next;
+        module_destroy(module);
+    }
+}
+
+// A copy of the plugin's table that has all of our members: those that an older plugin does not have are
+// NULL or 0. `struct_size` stays at what the plugin has, where that is less.
+static void *copy_interface(const struct ls_plugin *plugin)
+{
+    const size_t ours = ls_interface_bytes(plugin->kind);
+    uint32_t bytes;
+    memcpy(&bytes, plugin->interface, sizeof(bytes));
+    if (bytes > ours)
+        bytes = (uint32_t)ours;
+    char *copy = calloc(1, ours);
+    if (!copy)
+        return NULL;
+    memcpy(copy, plugin->interface, bytes);
+    memcpy(copy, &bytes, sizeof(bytes));
+    return copy;
+}
+
+static enum ls_status add_module(struct ls_loader *loader, const char *scope, const char *path,
+                                 const struct ls_plugin *plugin,
+                                 const struct ls_file_identity *identity,
+                                 const struct ls_module **out)
+{
+    struct ls_module *module = calloc(1, sizeof(*module));
+    if (!module)
+        return out_of_memory(scope);
+    module->plugin = plugin;
+    module->file = strdup(path);
+    module->interface = copy_interface(plugin);
+    module->identity = *identity;
+    if (!module->file || !module->interface) {
+        module_destroy(module);
+        return out_of_memory(scope);
+    }
+    module->next = loader->modules;
+    loader->modules = module;
+    *out = module;
+    return LS_OK;
+}
+
+// Whether the file passes its first contact in a child process.
+static enum ls_status probe(struct ls_loader *loader, const char *scope, const char *path)
+{
+    struct ls_probe_result result;
+    const enum ls_status status = ls_probe_file(path, loader->probe_deadline_ns, &result);
+    if (status)
+        return status;
+    if (result.outcome == LS_PROBE_AVAILABLE)
+        return LS_OK;
+    if (result.outcome == LS_PROBE_UNAVAILABLE)
+        ls_error(scope, "%s cannot run here: %s", path, result.reason.text);
+    else
+        ls_error(scope, "%s: %s", path, result.reason.text);
+    return LS_UNAVAILABLE;
+}
+
+enum ls_status ls_module_open(struct ls_loader *loader, const char *scope, const char *path,
+                              const struct ls_module **out)
+{
+    struct ls_reason reason;
+    struct ls_file_identity identity;
+    const struct ls_plugin *plugin = NULL;
+    if (!ls_file_check(path, &identity, &reason)) {
+        ls_error(scope, "%s: %s", path, reason.text);
+        return LS_UNAVAILABLE;
+    }
+    const struct ls_module *known = ls_module_find(loader, &identity);
+    if (known) {
+        *out = known;
+        return LS_OK;
+    }
+    const enum ls_status status = probe(loader, scope, path);
+    if (status)
+        return status;
+    if (!ls_module_load(path, NULL, &plugin, &reason)) {
+        ls_error(scope, "%s: %s", path, reason.text);
+        return LS_UNAVAILABLE;
+    }
+    return add_module(loader, scope, path, plugin, &identity, out);
+}
+
+enum ls_status ls_module_open_named(struct ls_loader *loader, const char *scope, uint32_t kind,
+                                    const char *name, const struct ls_module **out)
+{
+    char *path = ls_search_find(loader, kind, name);
+    if (!path)
+        return ls_search_report_unknown(loader, scope, 1u << kind, name);
+    const enum ls_status status = ls_module_open(loader, scope, path, out);
+    free(path);
+    return status;
+}
+
+static enum ls_status open_instance(struct ls_loader *loader, const struct ls_module *module,
+                                    const struct ls_option_value *options, size_t option_count,
+                                    const struct ls_opened_plugin **out)
+{
+    const struct ls_spec spec = {
+        .name = (char *)module->plugin->name,
+        .options = (struct ls_option_value *)options,
+        .option_count = option_count,
+    };
+    const enum ls_status status =
+        ls_spec_check(ls_kind_text(module->plugin->kind), &spec, module->plugin->options);
+    return status ? status : ls_instance_create(loader, module, options, option_count, out);
+}
+
+enum ls_status ls_loader_open(struct ls_loader *loader, uint32_t kind, const char *name,
+                              const struct ls_option_value *options, size_t option_count,
+                              const struct ls_opened_plugin **out)
+{
+    const struct ls_module *module = NULL;
+    const enum ls_status status =
+        ls_module_open_named(loader, ls_kind_text(kind), kind, name, &module);
+    return status ? status : open_instance(loader, module, options, option_count, out);
+}
+
+// dlopen() takes a name without a slash for one that it must search.
+enum ls_status ls_loader_open_file(struct ls_loader *loader, const char *path, uint32_t kind,
+                                   const struct ls_option_value *options, size_t option_count,
+                                   const struct ls_opened_plugin **out)
+{
+    char *here = strchr(path, '/') ? strdup(path) : malloc(strlen(path) + 3);
+    if (!here)
+        return out_of_memory("plugins");
+    if (!strchr(path, '/'))
+        strcat(strcpy(here, "./"), path);
+    struct stat about;
+    const struct ls_module *module = NULL;
+    enum ls_status status = LS_BAD_INPUT;
+    if (lstat(here, &about))
+        ls_error("plugins", "%s: %s", path, strerror(errno));
+    else
+        status = ls_module_open(loader, "plugins", here, &module);
+    free(here);
+    if (status)
+        return status;
+    if (kind && module->plugin->kind != kind) {
+        ls_error("plugins", "%s is a %s, not a %s", path, ls_kind_text(module->plugin->kind),
+                 ls_kind_text(kind));
+        return LS_UNAVAILABLE;
+    }
+    return open_instance(loader, module, options, option_count, out);
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `--strategy=NAME[:option=value,...]` means: which strategy, collective and transport, and which
+// option goes to which of them.
+#include "core/loader/internal.h"
+
+#include "core/base/log.h"
+#include "core/plugin/strategy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCOPE "--strategy"
+
+// What takes the place of a part that the user does not name.
+#define DEFAULT_STRATEGY "mirrored"
+#define DEFAULT_COLLECTIVE "ring"
+#define DEFAULT_TRANSPORT "local"
+
+// In the order in which names are looked up and options are routed.
+enum { STRATEGY, COLLECTIVE, TRANSPORT, PARTS };
+
+static const uint32_t part_kinds[PARTS] = {LS_KIND_STRATEGY, LS_KIND_COLLECTIVE, LS_KIND_TRANSPORT};
+
+struct part {
+    const char *name; // borrowed
+    const struct ls_module *module; // NULL: not part of it
+    struct ls_option_value *options; // names and values borrowed
+    size_t option_count;
+};
+
+struct resolution {
+    struct ls_spec spec;
+    struct part parts[PARTS];
+};
+
+static enum ls_status out_of_memory(void)
+{
+    ls_error(SCOPE, "out of memory");
+    return LS_OUT_OF_MEMORY;
+}
+
+static const char *kind_text(int part)
+{
+    return ls_kind_text(part_kinds[part]);
+}
+
+// ---- Which parts ----
+
+// Finds out what the user's name is the name of.
+static enum ls_status find_head(struct ls_loader *loader, struct resolution *resolution)
+{
+    uint32_t kinds = 0;
+    for (int i = 0; i < PARTS; i++) {
+        char *file = ls_search_find(loader, part_kinds[i], resolution->spec.name);
+        kinds |= 1u << part_kinds[i];
+        if (!file)
+            continue;
+        free(file);
+        resolution->parts[i].name = resolution->spec.name;
+        return LS_OK;
+    }
+    return ls_search_report_unknown(loader, SCOPE, kinds, resolution->spec.name);
+}
+
+// The part that `collective=`, `transport=` or `strategy=` names; -1: another option.
+static int selected_part(const struct ls_option_value *option)
+{
+    for (int i = 0; i < PARTS; i++)
+        if (!strcmp(option->name, kind_text(i)))
+            return i;
+    return -1;
+}
+
+static enum ls_status select_parts(struct resolution *resolution)
+{
+    for (size_t i = 0; i < resolution->spec.option_count; i++) {
+        const struct ls_option_value *option = &resolution->spec.options[i];
+        const int part = selected_part(option);
+        if (part < 0)
+            continue;
+        struct part *selected = &resolution->parts[part];
+        if (selected->name && strcmp(selected->name, option->value)) {
+            ls_error(SCOPE, "%s is the %s already; %s=%s contradicts it", selected->name,
+                     kind_text(part), option->name, option->value);
+            return LS_USAGE;
+        }
+        selected->name = option->value;
+    }
+    return LS_OK;
+}
+
+static enum ls_status open_part(struct ls_loader *loader, struct resolution *resolution, int part,
+                                const char *default_name)
+{
+    struct part *opened = &resolution->parts[part];
+    if (!opened->name)
+        opened->name = default_name;
+    return ls_module_open_named(loader, SCOPE, part_kinds[part], opened->name, &opened->module);
+}
+
+static enum ls_status refuse_unused(const struct resolution *resolution)
+{
+    for (int i = COLLECTIVE; i < PARTS; i++) {
+        if (!resolution->parts[i].name)
+            continue;
+        ls_error(SCOPE, "strategy %s uses no %s, so %s has no place in it",
+                 resolution->parts[STRATEGY].name, kind_text(i), resolution->parts[i].name);
+        return LS_USAGE;
+    }
+    return LS_OK;
+}
+
+static enum ls_status open_parts(struct ls_loader *loader, struct resolution *resolution)
+{
+    enum ls_status status = open_part(loader, resolution, STRATEGY, DEFAULT_STRATEGY);
+    if (status)
+        return status;
+    const struct ls_strategy_interface *strategy = resolution->parts[STRATEGY].module->interface;
+    if (!strategy->needs_collective)
+        return refuse_unused(resolution);
+    status = open_part(loader, resolution, COLLECTIVE, DEFAULT_COLLECTIVE);
+    return status ? status : open_part(loader, resolution, TRANSPORT, DEFAULT_TRANSPORT);
+}
+
+// ---- Which option goes where ----
+
+static const struct ls_plugin_option *declared(const struct resolution *resolution, int part,
+                                               const char *name)
+{
+    const struct ls_module *module = resolution->parts[part].module;
+    return module ? ls_option_find(module->plugin->options, name) : NULL;
+}
+
+// All names that an option may have here, ending with NULL; the caller frees the array.
+static const char **option_names(const struct resolution *resolution)
+{
+    size_t count = PARTS;
+    for (int i = 0; i < PARTS; i++) {
+        const struct ls_module *module = resolution->parts[i].module;
+        for (size_t j = 0; module && module->plugin->options && module->plugin->options[j].name;
+             j++)
+            count++;
+    }
+    const char **names = calloc(count + 1, sizeof(*names));
+    size_t next = 0;
+    for (int i = 0; names && i < PARTS; i++) {
+        const struct ls_module *module = resolution->parts[i].module;
+        names[next++] = kind_text(i);
+        for (size_t j = 0; module && module->plugin->options && module->plugin->options[j].name;
+             j++)
+            names[next++] = module->plugin->options[j].name;
+    }
+    return names;
+}
+
+static enum ls_status refuse_unknown(const struct resolution *resolution, const char *name)
+{
+    const char **names = option_names(resolution);
+    if (!names)
+        return out_of_memory();
+    char owners[3 * LS_LONGEST_NAME + 16] = "";
+    size_t length = 0;
+    for (int i = 0; i < PARTS && length < sizeof(owners); i++)
+        if (resolution->parts[i].module)
+            length += (size_t)snprintf(owners + length, sizeof(owners) - length, "%s%s",
+                                       length ? ", " : "", resolution->parts[i].name);
+    const char *nearest = ls_nearest(name, names);
+    ls_error(SCOPE, "no option %s in %s%s%s%s", name, owners, nearest ? "; did you mean " : "",
+             nearest ? nearest : "", nearest ? "?" : "");
+    free(names);
+    return LS_USAGE;
+}
+
+// Splits "collective.groups": the part that is named before the dot, and what follows it. -1: no such
+// part is named.
+static int named_part(const char *name, const char **rest)
+{
+    for (int i = 0; i < PARTS; i++) {
+        const size_t length = strlen(kind_text(i));
+        if (!strncmp(name, kind_text(i), length) && name[length] == '.') {
+            *rest = name + length + 1;
+            return i;
+        }
+    }
+    *rest = name;
+    return -1;
+}
+
+// The part that `option` is for; LS_USAGE when it is none's, or more than one's.
+static enum ls_status owner_of(const struct resolution *resolution, const char *name, int *out,
+                               const char **rest)
+{
+    const int named = named_part(name, rest);
+    int owner = -1;
+    for (int i = 0; i < PARTS; i++) {
+        if ((named >= 0 && named != i) || !declared(resolution, i, *rest))
+            continue;
+        if (owner >= 0) {
+            ls_error(SCOPE, "both the %s %s and the %s %s have an option %s; write %s.%s or %s.%s",
+                     kind_text(owner), resolution->parts[owner].name, kind_text(i),
+                     resolution->parts[i].name, name, kind_text(owner), name, kind_text(i), name);
+            return LS_USAGE;
+        }
+        owner = i;
+    }
+    if (owner < 0)
+        return refuse_unknown(resolution, name);
+    *out = owner;
+    return LS_OK;
+}
+
+static enum ls_status route(struct resolution *resolution, const struct ls_option_value *given)
+{
+    int owner = 0;
+    const char *name = NULL;
+    enum ls_status status = owner_of(resolution, given->name, &owner, &name);
+    if (status)
+        return status;
+    struct part *part = &resolution->parts[owner];
+    for (size_t i = 0; i < part->option_count; i++) {
+        if (!strcmp(part->options[i].name, name)) {
+            ls_error(SCOPE, "option %s is given twice to %s", name, part->name);
+            return LS_USAGE;
+        }
+    }
+    status = ls_option_check(SCOPE, declared(resolution, owner, name), given->value);
+    if (status)
+        return status;
+    part->options[part->option_count++] = (struct ls_option_value){(char *)name, given->value};
+    return LS_OK;
+}
+
+static enum ls_status route_all(struct resolution *resolution)
+{
+    const struct ls_spec *spec = &resolution->spec;
+    for (int i = 0; i < PARTS; i++) {
+        resolution->parts[i].options = calloc(spec->option_count + 1, sizeof(*spec->options));
+        if (!resolution->parts[i].options)
+            return out_of_memory();
+    }
+    for (size_t i = 0; i < spec->option_count; i++) {
+        const enum ls_status status =
+            selected_part(&spec->options[i]) >= 0 ? LS_OK : route(resolution, &spec->options[i]);
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}
+
+// ---- The answer ----
+
+void ls_resolved_strategy_finish(struct ls_resolved_strategy *resolved)
+{
+    if (!resolved)
+        return;
+    for (size_t i = 0; i < resolved->option_count; i++) {
+        free(resolved->options[i].name);
+        free(resolved->options[i].value);
+    }
+    free(resolved->options);
+    *resolved = (struct ls_resolved_strategy){0};
+}
+
+// Adds "kind.name" -> value to the answer, which has room for it.
+static enum ls_status add_value(struct ls_resolved_strategy *resolved, const char *kind,
+                                const char *name, const char *value)
+{
+    const size_t bytes = strlen(kind) + strlen(name) + 2;
+    struct ls_option_value *option = &resolved->options[resolved->option_count++];
+    option->name = malloc(bytes);
+    option->value = strdup(value);
+    if (!option->name || !option->value)
+        return out_of_memory();
+    snprintf(option->name, bytes, "%s.%s", kind, name);
+    return LS_OK;
+}
+
+static enum ls_status add_values(struct ls_resolved_strategy *resolved,
+                                 const struct ls_opened_plugin *const *opened)
+{
+    size_t count = 0;
+    for (int i = 0; i < PARTS; i++)
+        for (size_t j = 0;
+             opened[i] && opened[i]->plugin->options && opened[i]->plugin->options[j].name; j++)
+            count++;
+    resolved->options = calloc(count + 1, sizeof(*resolved->options));
+    if (!resolved->options)
+        return out_of_memory();
+    for (int i = 0; i < PARTS; i++) {
+        const struct ls_plugin_option *option = opened[i] ? opened[i]->plugin->options : NULL;
+        for (; option && option->name; option++) {
+            const char *value = opened[i]->host->option(opened[i]->host, option->name);
+            const enum ls_status status =
+                value ? add_value(resolved, kind_text(i), option->name, value) : LS_OK;
+            if (status)
+                return status;
+        }
+    }
+    return LS_OK;
+}
+
+static enum ls_status answer(struct ls_loader *loader, const struct resolution *resolution,
+                             struct ls_resolved_strategy *out)
+{
+    const struct ls_opened_plugin *opened[PARTS] = {NULL};
+    for (int i = 0; i < PARTS; i++) {
+        const struct part *part = &resolution->parts[i];
+        const enum ls_status status = part->module
+                                          ? ls_instance_create(loader, part->module, part->options,
+                                                               part->option_count, &opened[i])
+                                          : LS_OK;
+        if (status)
+            return status;
+    }
+    struct ls_resolved_strategy resolved = {
+        .strategy = opened[STRATEGY],
+        .collective = opened[COLLECTIVE],
+        .transport = opened[TRANSPORT],
+    };
+    const enum ls_status status = add_values(&resolved, opened);
+    if (status)
+        ls_resolved_strategy_finish(&resolved);
+    else
+        *out = resolved;
+    return status;
+}
+
+enum ls_status ls_loader_resolve_strategy(struct ls_loader *loader, const char *text,
+                                          struct ls_resolved_strategy *out)
+{
+    struct resolution resolution = {0};
+    enum ls_status status = ls_spec_parse(SCOPE, text, &resolution.spec);
+    if (!status)
+        status = find_head(loader, &resolution);
+    if (!status)
+        status = select_parts(&resolution);
+    if (!status)
+        status = open_parts(loader, &resolution);
+    if (!status)
+        status = route_all(&resolution);
+    if (!status)
+        status = answer(loader, &resolution, out);
+    for (int i = 0; i < PARTS; i++)
+        free(resolution.parts[i].options);
+    ls_spec_finish(&resolution.spec);
+    return status;
+}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where plugins are: the search path, and the files on it that are called `<kind>-<name>.so`.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // dladdr1
+#endif
+#include "core/loader/internal.h"
+
+#include "core/base/log.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SCOPE "plugins"
+
+static enum ls_status out_of_memory(void)
+{
+    ls_error(SCOPE, "out of memory");
+    return LS_OUT_OF_MEMORY;
+}
+
+// ---- The search path ----
+
+static enum ls_status add_directory(struct ls_loader *loader, const char *path)
+{
+    char **more = realloc(loader->directories, (loader->directory_count + 1) * sizeof(*more));
+    if (!more)
+        return out_of_memory();
+    loader->directories = more;
+    char *copy = strdup(path);
+    if (!copy)
+        return out_of_memory();
+    more[loader->directory_count++] = copy;
+    return LS_OK;
+}
+
+// Adds one directory that somebody named. Its absolute path is kept, so that a later chdir() changes
+// nothing. `must_exist`: an error when it does not, else a warning.
+static enum ls_status add_named(struct ls_loader *loader, const char *scope, const char *name,
+                                bool must_exist)
+{
+    char path[PATH_MAX];
+    struct stat about;
+    if (!realpath(name, path) || stat(path, &about)) {
+        if (must_exist) {
+            ls_error(scope, "%s: %s", name, strerror(errno));
+            return LS_BAD_INPUT;
+        }
+        ls_warn(scope, "%s: %s", name, strerror(errno));
+        return LS_OK;
+    }
+    if (!S_ISDIR(about.st_mode)) {
+        ls_error(scope, "%s is not a directory", name);
+        return LS_BAD_INPUT;
+    }
+    return add_directory(loader, path);
+}
+
+// Empty parts are skipped: nothing is loaded from the working directory unless it is named.
+static enum ls_status add_list(struct ls_loader *loader, const char *scope, const char *list,
+                               bool must_exist)
+{
+    char *copy = strdup(list);
+    if (!copy)
+        return out_of_memory();
+    enum ls_status status = LS_OK;
+    char *rest = NULL;
+    for (char *part = strtok_r(copy, ":", &rest); part && !status;
+         part = strtok_r(NULL, ":", &rest))
+        status = add_named(loader, scope, part, must_exist);
+    free(copy);
+    return status;
+}
+
+// The absolute path of the program or library that this code is part of.
+static bool find_own_file(char path[PATH_MAX])
+{
+    static const char here; // lies in that file
+    Dl_info info;
+    struct link_map *map = NULL;
+    if (!dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
+        return false;
+    return realpath(*map->l_name ? map->l_name : "/proc/self/exe", path) != NULL;
+}
+
+// Cuts the last component off.
+static bool to_parent(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (!slash || slash == path)
+        return false;
+    *slash = '\0';
+    return true;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat about;
+    return !stat(path, &about) && S_ISDIR(about.st_mode);
+}
+
+// `<directory>/<relative>` (or `relative`, where that is absolute) when that is a directory.
+static bool directory_below(const char *directory, const char *relative, char path[PATH_MAX])
+{
+    char joined[PATH_MAX];
+    const bool absolute = *relative == '/';
+    const int length = snprintf(joined, sizeof(joined), "%s%s%s", absolute ? "" : directory,
+                                absolute ? "" : "/", relative);
+    return length > 0 && (size_t)length < sizeof(joined) && realpath(joined, path) &&
+           is_directory(path);
+}
+
+// Of an installed tree (wherever it was moved), else of the build tree around the file: up to four
+// levels above it, the folder that meson marks as its own. Other folders called `plugins` are none of ours.
+static enum ls_status add_default(struct ls_loader *loader)
+{
+    char own[PATH_MAX], found[PATH_MAX], marker[PATH_MAX];
+    if (!find_own_file(own) || !to_parent(own))
+        return LS_OK;
+    if (directory_below(own, LS_PLUGINS_FROM_PROGRAM, found) ||
+        directory_below(own, LS_PLUGINS_FROM_LIBRARY, found))
+        return add_directory(loader, found);
+    for (int level = 0; level < 5; level++) {
+        if (directory_below(own, "meson-private", marker) && directory_below(own, "plugins", found))
+            return add_directory(loader, found);
+        if (!to_parent(own))
+            break;
+    }
+    return LS_OK;
+}
+
+enum ls_status ls_search_init(struct ls_loader *loader, const char *plugin_path)
+{
+    enum ls_status status = LS_OK;
+    if (plugin_path)
+        status = add_list(loader, "--plugin-path", plugin_path, true);
+    const char *variable = getenv("LOCKSTEP_PLUGIN_PATH");
+    if (!status && variable && !getauxval(AT_SECURE))
+        status = add_list(loader, "LOCKSTEP_PLUGIN_PATH", variable, false);
+    return status ? status : add_default(loader);
+}
+
+void ls_search_finish(struct ls_loader *loader)
+{
+    for (size_t i = 0; i < loader->directory_count; i++)
+        free(loader->directories[i]);
+    free(loader->directories);
+    loader->directories = NULL;
+    loader->directory_count = 0;
+}
+
+// ---- Names ----
+
+bool ls_name_is_valid(const char *name)
+{
+    const size_t length = strlen(name);
+    return length > 0 && length <= LS_LONGEST_NAME &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") ==
+               length;
+}
+
+bool ls_file_name_split(const char *path, uint32_t *kind, char *name)
+{
+    const char *slash = strrchr(path, '/');
+    const char *file = slash ? slash + 1 : path;
+    const size_t length = strlen(file);
+    if (length < 4 || strcmp(file + length - 3, ".so"))
+        return false;
+    for (uint32_t i = 1; i <= LS_KINDS; i++) {
+        const char *text = ls_kind_text(i);
+        const size_t prefix = strlen(text) + 1;
+        if (length <= prefix + 3 || strncmp(file, text, prefix - 1) || file[prefix - 1] != '-')
+            continue;
+        const size_t name_length = length - prefix - 3;
+        if (name_length > LS_LONGEST_NAME)
+            return false;
+        memcpy(name, file + prefix, name_length);
+        name[name_length] = '\0';
+        *kind = i;
+        return ls_name_is_valid(name);
+    }
+    return false;
+}
+
+static char *join(const char *directory, const char *file)
+{
+    const size_t bytes = strlen(directory) + strlen(file) + 2;
+    char *path = malloc(bytes);
+    if (path)
+        snprintf(path, bytes, "%s/%s", directory, file);
+    return path;
+}
+
+char *ls_search_find(const struct ls_loader *loader, uint32_t kind, const char *name)
+{
+    char file[LS_LONGEST_NAME + 32];
+    struct stat about;
+    if (!ls_name_is_valid(name) || !ls_kind_text(kind))
+        return NULL;
+    snprintf(file, sizeof(file), "%s-%s.so", ls_kind_text(kind), name);
+    for (size_t i = 0; i < loader->directory_count; i++) {
+        char *path = join(loader->directories[i], file);
+        if (path && !lstat(path, &about))
+            return path;
+        free(path);
+    }
+    return NULL;
+}
+
+// ---- All that there is ----
+
+struct found_list {
+    struct ls_found *items;
+    size_t count;
+};
+
+void ls_found_destroy(struct ls_found *found, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        free(found[i].name);
+        free(found[i].file);
+    }
+    free(found);
+}
+
+static bool is_known(const struct found_list *list, uint32_t kind, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (list->items[i].kind == kind && !strcmp(list->items[i].name, name))
+            return true;
+    return false;
+}
+
+static enum ls_status add_found(struct found_list *list, const char *directory, const char *file)
+{
+    struct ls_found found = {0};
+    char name[LS_LONGEST_NAME + 1];
+    if (!ls_file_name_split(file, &found.kind, name) || is_known(list, found.kind, name))
+        return LS_OK;
+    struct ls_found *more = realloc(list->items, (list->count + 1) * sizeof(*more));
+    if (!more)
+        return out_of_memory();
+    list->items = more;
+    found.name = strdup(name);
+    found.file = join(directory, file);
+    more[list->count++] = found; // what is NULL is freed as such
+    return found.name && found.file ? LS_OK : out_of_memory();
+}
+
+static enum ls_status add_files_of(struct found_list *list, const char *directory)
+{
+    DIR *folder = opendir(directory);
+    if (!folder) {
+        ls_warn(SCOPE, "%s: %s", directory, strerror(errno));
+        return LS_OK;
+    }
+    enum ls_status status = LS_OK;
+    for (struct dirent *entry; !status && (entry = readdir(folder));)
+        status = add_found(list, directory, entry->d_name);
+    closedir(folder);
+    return status;
+}
+
+static int compare_found(const void *a, const void *b)
+{
+    const struct ls_found *left = a, *right = b;
+    if (left->kind != right->kind)
+        return left->kind < right->kind ? -1 : 1;
+    return strcmp(left->name, right->name);
+}
+
+enum ls_status ls_search_all(const struct ls_loader *loader, struct ls_found **out, size_t *count)
+{
+    struct found_list list = {0};
+    for (size_t i = 0; i < loader->directory_count; i++) {
+        const enum ls_status status = add_files_of(&list, loader->directories[i]);
+        if (status) {
+            ls_found_destroy(list.items, list.count);
+            return status;
+        }
+    }
+    if (list.count)
+        qsort(list.items, list.count, sizeof(*list.items), compare_found);
+    *out = list.items;
+    *count = list.count;
+    return LS_OK;
+}
+
+// ---- A name that does not exist ----
+
+// "strategies mirrored, one-device; collectives ring".
+static void write_what_there_is(FILE *text, uint32_t kinds, const struct ls_found *found,
+                                size_t count)
+{
+    static const char *const plurals[] = {
+        [LS_KIND_DEVICE] = "devices",
+        [LS_KIND_TRANSPORT] = "transports",
+        [LS_KIND_COLLECTIVE] = "collectives",
+        [LS_KIND_STRATEGY] = "strategies",
+    };
+    const char *gap = "";
+    for (uint32_t kind = LS_KINDS; kind >= 1; kind--) {
+        bool first = true;
+        for (size_t i = 0; i < count; i++) {
+            if (found[i].kind != kind || !(kinds & 1u << kind))
+                continue;
+            if (first)
+                fprintf(text, "%s%s %s", gap, plurals[kind], found[i].name);
+            else
+                fprintf(text, ", %s", found[i].name);
+            first = false;
+            gap = "; ";
+        }
+    }
+}
+
+static void write_kinds(FILE *text, uint32_t kinds)
+{
+    const char *gap = "no ";
+    for (uint32_t kind = LS_KINDS; kind >= 1; kind--) {
+        if (!(kinds & 1u << kind))
+            continue;
+        kinds &= ~(1u << kind);
+        fprintf(text, "%s%s", gap, ls_kind_text(kind));
+        gap = kinds & (kinds - 1) ? ", " : " or ";
+    }
+}
+
+static void write_unknown(FILE *text, const struct ls_loader *loader, uint32_t kinds,
+                          const char *name, const struct ls_found *found, size_t count,
+                          const char **names)
+{
+    size_t known = 0;
+    for (size_t i = 0; i < count; i++)
+        if (kinds & 1u << found[i].kind)
+            names[known++] = found[i].name;
+    names[known] = NULL;
+
+    write_kinds(text, kinds);
+    fprintf(text, " is called '%s'", name);
+    const char *nearest = ls_nearest(name, names);
+    if (nearest)
+        fprintf(text, "; did you mean %s?", nearest);
+    if (known) {
+        fprintf(text, "%s there are: ", nearest ? " Else" : ";");
+        write_what_there_is(text, kinds, found, count);
+        return;
+    }
+    fputs(loader->directory_count ? "; there are none in" : "; no folder of plugins was found",
+          text);
+    for (size_t i = 0; i < loader->directory_count; i++)
+        fprintf(text, "%s %s", i ? "," : "", loader->directories[i]);
+    fputs(": name one with --plugin-path", text);
+}
+
+enum ls_status ls_search_report_unknown(const struct ls_loader *loader, const char *scope,
+                                        uint32_t kinds, const char *name)
+{
+    struct ls_found *found = NULL;
+    size_t count = 0, bytes = 0;
+    const enum ls_status status = ls_search_all(loader, &found, &count);
+    if (status)
+        return status;
+    const char **names = calloc(count + 1, sizeof(*names));
+    char *line = NULL;
+    FILE *text = names ? open_memstream(&line, &bytes) : NULL;
+    if (text) {
+        write_unknown(text, loader, kinds, name, found, count, names);
+        fclose(text);
+    }
+    ls_error(scope, "%s", line ? line : "out of memory");
+    free(line);
+    free(names);
+    ls_found_destroy(found, count);
+    return LS_UNAVAILABLE;
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether a plugin's descriptor and the table of its kind can be read and have the required calls.
+// Tables of an older minor version are shorter than ours and those of a newer one longer: both are
+// welcome, as long as they reach to what version 1.0 required.
+#include "core/loader/internal.h"
+
+#include "core/plugin/collective.h"
+#include "core/plugin/device.h"
+#include "core/plugin/strategy.h"
+#include "core/plugin/transport.h"
+
+#include <ctype.h>
+#include <string.h>
+
+// A function pointer of a table that must not be NULL.
+struct required_call {
+    const char *name;
+    size_t offset;
+};
+
+#define CALL(table, member)                     \
+    {                                           \
+#member, offsetof(struct table, member) \
+    }
+
+static const struct required_call device_calls[] = {
+    CALL(ls_device_interface, describe),
+    CALL(ls_device_interface, open),
+    CALL(ls_device_interface, close),
+    CALL(ls_device_interface, allocate),
+    CALL(ls_device_interface, release),
+    CALL(ls_device_interface, copy),
+    CALL(ls_device_interface, zero),
+    CALL(ls_device_interface, prepare),
+    CALL(ls_device_interface, launch),
+    CALL(ls_device_interface, release_kernel),
+    {NULL, 0},
+};
+
+static const struct required_call transport_calls[] = {
+    CALL(ls_transport_interface, open),       CALL(ls_transport_interface, close),
+    CALL(ls_transport_interface, post),       CALL(ls_transport_interface, test),
+    CALL(ls_transport_interface, wait_any),   CALL(ls_transport_interface, abort),
+    CALL(ls_transport_interface, peer_state), {NULL, 0},
+};
+
+static const struct required_call collective_calls[] = {
+    CALL(ls_collective_interface, describe),
+    {NULL, 0},
+};
+
+static const struct required_call strategy_calls[] = {
+    CALL(ls_strategy_interface, open),     CALL(ls_strategy_interface, close),
+    CALL(ls_strategy_interface, place),    CALL(ls_strategy_interface, gradient_ready),
+    CALL(ls_strategy_interface, end_step), {NULL, 0},
+};
+
+// ---- Values of each kind that the core relies on ----
+
+static bool check_device(const void *interface, struct ls_reason *reason)
+{
+    const struct ls_device_interface *device = interface;
+    if (device->memory_kind != LS_MEMORY_HOST && device->memory_kind != LS_MEMORY_CUDA)
+        return ls_refuse(reason, "has memory of the unknown kind %u", device->memory_kind);
+    if (device->pattern_count && !device->patterns)
+        return ls_refuse(reason, "counts %u fusion patterns but has none", device->pattern_count);
+    return true;
+}
+
+static bool check_transport(const void *interface, struct ls_reason *reason)
+{
+    const struct ls_transport_interface *transport = interface;
+    if (transport->scope < LS_SCOPE_PROCESS || transport->scope > LS_SCOPE_NETWORK)
+        return ls_refuse(reason, "has the unknown scope %u", transport->scope);
+    if (!transport->memory_kinds)
+        return ls_refuse(reason, "serves no kind of memory");
+    return true;
+}
+
+static bool check_collective(const void *interface, struct ls_reason *reason)
+{
+    const struct ls_collective_interface *collective = interface;
+    if (!(collective->operations & 1u << LS_ALL_REDUCE))
+        return ls_refuse(reason, "does not offer all-reduce, which every collective must");
+    return true;
+}
+
+static bool check_strategy(const void *interface, struct ls_reason *reason)
+{
+    const struct ls_strategy_interface *strategy = interface;
+    if (strategy->divisor != LS_DIVISOR_GLOBAL && strategy->divisor != LS_DIVISOR_OWN)
+        return ls_refuse(reason, "has the unknown divisor %u", strategy->divisor);
+    if (strategy->equality != LS_EQUAL_EVERY_STEP && strategy->equality != LS_EQUAL_AT_SYNCHRONISE)
+        return ls_refuse(reason, "has the unknown equality %u", strategy->equality);
+    return true;
+}
+
+struct kind_rules {
+    size_t bytes; // of our table
+    const struct required_call *calls;
+    bool (*check)(const void *interface, struct ls_reason *reason);
+};
+
+static const struct kind_rules *rules_of(uint32_t kind)
+{
+    static const struct kind_rules rules[] = {
+        [LS_KIND_DEVICE] = {sizeof(struct ls_device_interface), device_calls, check_device},
+        [LS_KIND_TRANSPORT] = {sizeof(struct ls_transport_interface), transport_calls,
+                               check_transport},
+        [LS_KIND_COLLECTIVE] = {sizeof(struct ls_collective_interface), collective_calls,
+                                check_collective},
+        [LS_KIND_STRATEGY] = {sizeof(struct ls_strategy_interface), strategy_calls, check_strategy},
+    };
+    return ls_kind_text(kind) ? &rules[kind] : NULL;
+}
+
+size_t ls_interface_bytes(uint32_t kind)
+{
+    return rules_of(kind)->bytes;
+}
+
+static bool check_interface(const struct ls_plugin *plugin, struct ls_reason *reason)
+{
+    const struct kind_rules *rules = rules_of(plugin->kind);
+    if (!plugin->interface)
+        return ls_refuse(reason, "has no interface table");
+    uint32_t bytes;
+    memcpy(&bytes, plugin->interface, sizeof(bytes));
+    for (const struct required_call *call = rules->calls; call->name; call++) {
+        void (*function)(void) = NULL;
+        if (bytes >= call->offset + sizeof(function))
+            memcpy(&function, (const char *)plugin->interface + call->offset, sizeof(function));
+        if (!function)
+            return ls_refuse(reason, "lacks the required call %s of a %s (its table has %u bytes)",
+                             call->name, ls_kind_text(plugin->kind), bytes);
+    }
+    return rules->check(plugin->interface, reason);
+}
+
+// ---- The descriptor ----
+
+static bool check_version(const struct ls_plugin *plugin, struct ls_reason *reason)
+{
+    if (plugin->magic != LS_PLUGIN_MAGIC)
+        return ls_refuse(reason, "is not a Lockstep plugin (wrong magic number)");
+    if (plugin->abi_major != LS_PLUGIN_ABI_MAJOR)
+        return ls_refuse(
+            reason,
+            "was built for plugin ABI %u, this Lockstep has ABI %u; build it again with "
+            "the headers of this version",
+            plugin->abi_major, (uint32_t)LS_PLUGIN_ABI_MAJOR);
+    const size_t needed = offsetof(struct ls_plugin, interface) + sizeof(plugin->interface);
+    if (plugin->struct_size < needed)
+        return ls_refuse(reason, "has a descriptor of %u bytes where version 1.0 has %zu",
+                         plugin->struct_size, needed);
+    return true;
+}
+
+static bool check_texts(const struct ls_plugin *plugin, struct ls_reason *reason)
+{
+    const struct {
+        const char *what, *text;
+    } texts[] = {
+        {"name", plugin->name},
+        {"version", plugin->version},
+        {"licence", plugin->licence},
+        {"summary", plugin->summary},
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+        if (!texts[i].text || !*texts[i].text)
+            return ls_refuse(reason, "has no %s in its descriptor", texts[i].what);
+    return true;
+}
+
+static bool check_identity(const struct ls_plugin *plugin, const char *path,
+                           struct ls_reason *reason)
+{
+    uint32_t kind;
+    char name[LS_LONGEST_NAME + 1];
+    if (!ls_kind_text(plugin->kind))
+        return ls_refuse(reason, "is of the unknown kind %u", plugin->kind);
+    if (!ls_name_is_valid(plugin->name))
+        return ls_refuse(reason, "has a name that is not made of letters, digits, '-' and '_'");
+    if (!ls_file_name_split(path, &kind, name) || kind != plugin->kind ||
+        strcmp(name, plugin->name))
+        return ls_refuse(reason, "says it is the %s %s; then its file must be called %s-%s.so",
+                         ls_kind_text(plugin->kind), plugin->name, ls_kind_text(plugin->kind),
+                         plugin->name);
+    return true;
+}
+
+static bool is_option_name(const char *name)
+{
+    for (const char *letter = name; *letter; letter++)
+        if (!isalnum((unsigned char)*letter) && *letter != '_')
+            return false;
+    return *name != '\0';
+}
+
+static bool is_option_type(const char *type)
+{
+    return type &&
+           (!strcmp(type, "integer") || !strcmp(type, "number") || !strcmp(type, "boolean") ||
+            !strcmp(type, "text") || !strncmp(type, "one of:", 7));
+}
+
+static bool check_options(const struct ls_plugin *plugin, struct ls_reason *reason)
+{
+    for (const struct ls_plugin_option *option = plugin->options; option && option->name;
+         option++) {
+        if (!is_option_name(option->name))
+            return ls_refuse(reason,
+                             "has an option whose name is not made of letters, digits and '_'");
+        // A later minor version may have types that we do not know; their plugin checks them.
+        if (!is_option_type(option->type) && plugin->abi_minor <= LS_PLUGIN_ABI_MINOR)
+            return ls_refuse(reason, "has option %s of the unknown type '%s'", option->name,
+                             option->type ? option->type : "(none)");
+        if (ls_option_find(plugin->options, option->name) != option)
+            return ls_refuse(reason, "declares option %s twice", option->name);
+        if (option->default_value && !ls_option_fits(option, option->default_value))
+            return ls_refuse(reason, "has option %s (%s) with the default '%s'", option->name,
+                             option->type, option->default_value);
+    }
+    return true;
+}
+
+bool ls_tables_check(const struct ls_plugin *plugin, const char *path, struct ls_reason *reason)
+{
+    if (!plugin)
+        return ls_refuse(reason, "answers no descriptor: " LS_PLUGIN_ENTRY "() returned NULL");
+    return check_version(plugin, reason) && check_texts(plugin, reason) &&
+           check_identity(plugin, path, reason) && check_options(plugin, reason) &&
+           check_interface(plugin, reason);
+}
