@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads safetensors files. They come from anywhere, so every number of the header is checked against the size of the
+// file before it is used. The data is read, not mapped: a file that shrinks meanwhile is then bad input, no SIGBUS.
+#include "core/formats/safetensors.h"
+
+#include "core/base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "safetensors files are little-endian and read as they are"
+#endif
+
+#define SCOPE "safetensors"
+#define MOST_HEADER_BYTES (UINT64_C(100) << 20)
+#define LENGTH_BYTES 8
+#define ALIGNMENT 64
+
+// A tensor and its range of the data.
+struct entry {
+    struct ls_saved_tensor tensor; // the name belongs to the header
+    uint64_t begin, end;
+};
+
+struct ls_safetensors {
+    size_t count;
+    struct entry *entries; // by offset
+    json_t *header;
+    float *data;
+};
+
+// One file being read.
+struct reading {
+    const char *path;
+    int fd;
+    uint64_t header_bytes;
+    uint64_t data_bytes;
+};
+
+LS_PRINTF(2, 3)
+static enum ls_status bad(const struct reading *reading, const char *format, ...)
+{
+    char text[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    ls_error(SCOPE, "%s: %s", reading->path, text);
+    return LS_BAD_INPUT;
+}
+
+static enum ls_status no_memory(const struct reading *reading)
+{
+    ls_error(SCOPE, "%s: out of memory", reading->path);
+    return LS_OUT_OF_MEMORY;
+}
+
+// ---- The file ----
+
+static enum ls_status read_bytes(const struct reading *reading, void *buffer, uint64_t bytes)
+{
+    uint64_t done = 0;
+    while (done < bytes) {
+        const ssize_t count = read(reading->fd, (char *)buffer + done, (size_t)(bytes - done));
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            return bad(reading, "cannot be read: %s", strerror(errno));
+        if (count == 0)
+            return bad(reading, "became shorter while it was read");
+        done += (uint64_t)count;
+    }
+    return LS_OK;
+}
+
+// O_NONBLOCK, so that a FIFO is refused and not waited for.
+static enum ls_status open_file(struct reading *reading)
+{
+    reading->fd = open(reading->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat about;
+    if (reading->fd < 0 || fstat(reading->fd, &about))
+        return bad(reading, "cannot be opened: %s", strerror(errno));
+    if (!S_ISREG(about.st_mode))
+        return bad(reading, "is %s, not a file",
+                   S_ISDIR(about.st_mode) ? "a directory" : "a device or pipe");
+    const uint64_t bytes = (uint64_t)about.st_size;
+    if (bytes < LENGTH_BYTES)
+        return bad(reading, "too short for a safetensors file: %" PRIu64 " bytes", bytes);
+    const enum ls_status status = read_bytes(reading, &reading->header_bytes, LENGTH_BYTES);
+    if (status)
+        return status;
+    const uint64_t header = reading->header_bytes;
+    if (header > MOST_HEADER_BYTES)
+        return bad(reading, "not a safetensors file: its header would have %" PRIu64 " bytes",
+                   header);
+    if (header > bytes - LENGTH_BYTES)
+        return bad(reading, "too short: %" PRIu64 " bytes, its header alone would end at %" PRIu64,
+                   bytes, header + LENGTH_BYTES);
+    reading->data_bytes = bytes - LENGTH_BYTES - header;
+    return LS_OK;
+}
+
+static enum ls_status parse_header(const struct reading *reading, json_t **out)
+{
+    char *text = malloc((size_t)reading->header_bytes + 1);
+    if (!text)
+        return no_memory(reading);
+    enum ls_status status = read_bytes(reading, text, reading->header_bytes);
+    json_error_t error;
+    json_t *header = NULL;
+    if (!status)
+        header = json_loadb(text, (size_t)reading->header_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!status && !header)
+        status = bad(reading, "header, byte %d: %s", error.position, error.text);
+    if (!status && (!json_is_object(header) || text[0] != '{'))
+        status = bad(reading, "the header is not a JSON object");
+    free(text);
+    if (status)
+        json_decref(header);
+    else
+        *out = header;
+    return status;
+}
+
+// ---- The header ----
+
+static enum ls_status read_shape(const struct reading *reading, const char *name,
+                                 const json_t *shape, struct entry *entry)
+{
+    struct ls_saved_tensor *tensor = &entry->tensor;
+    if (!json_is_array(shape))
+        return bad(reading, "tensor %s: shape is not a list", name);
+    if (json_array_size(shape) > LS_SAFETENSORS_MAX_DIMS)
+        return bad(reading, "tensor %s: %zu dimensions, at most %d can be read", name,
+                   json_array_size(shape), LS_SAFETENSORS_MAX_DIMS);
+    tensor->ndims = (uint32_t)json_array_size(shape);
+    uint64_t elements = 1;
+    bool overflow = false, empty = false;
+    for (uint32_t i = 0; i < tensor->ndims; i++) {
+        const json_t *dim = json_array_get(shape, i);
+        if (!json_is_integer(dim) || json_integer_value(dim) < 0)
+            return bad(reading, "tensor %s: dimension %" PRIu32 " is not a number from 0", name, i);
+        tensor->dims[i] = json_integer_value(dim);
+        const uint64_t factor = (uint64_t)tensor->dims[i];
+        empty |= factor == 0;
+        overflow |= factor && elements > (uint64_t)INT64_MAX / factor;
+        elements *= factor;
+    }
+    if (empty)
+        elements = 0;
+    else if (overflow)
+        return bad(reading, "tensor %s: its shape has more elements than any file", name);
+    const uint64_t bytes = entry->end - entry->begin;
+    if (bytes % sizeof(float) || bytes / sizeof(float) != elements)
+        return bad(reading,
+                   "tensor %s: its shape has %" PRIu64 " elements of 4 bytes, its offsets %" PRIu64
+                   " bytes",
+                   name, elements, bytes);
+    return LS_OK;
+}
+
+static enum ls_status read_offsets(const struct reading *reading, const char *name,
+                                   const json_t *offsets, struct entry *entry)
+{
+    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end))
+        return bad(reading, "tensor %s: data_offsets is not a list of two numbers", name);
+    const int64_t from = json_integer_value(begin), to = json_integer_value(end);
+    if (from < 0 || to < from || (uint64_t)to > reading->data_bytes)
+        return bad(reading,
+                   "tensor %s: offsets %" PRId64 " to %" PRId64 " do not lie in the %" PRIu64
+                   " bytes of data (is the file complete?)",
+                   name, from, to, reading->data_bytes);
+    entry->begin = (uint64_t)from;
+    entry->end = (uint64_t)to;
+    return LS_OK;
+}
+
+static enum ls_status read_entry(const struct reading *reading, const char *name,
+                                 const json_t *value, struct entry *entry)
+{
+    const char *dtype = json_string_value(json_object_get(value, "dtype"));
+    if (!dtype)
+        return bad(reading, "tensor %s: no dtype", name);
+    if (strcmp(dtype, "F32"))
+        return bad(reading, "tensor %s: dtype %.32s; only F32 can be read", name, dtype);
+    entry->tensor.name = name;
+    const enum ls_status status =
+        read_offsets(reading, name, json_object_get(value, "data_offsets"), entry);
+    return status ? status : read_shape(reading, name, json_object_get(value, "shape"), entry);
+}
+
+static enum ls_status check_metadata(const struct reading *reading, const json_t *metadata)
+{
+    const char *key;
+    json_t *value;
+    bool texts = json_is_object(metadata);
+    json_object_foreach((json_t *)metadata, key, value) texts &= json_is_string(value);
+    return texts ? LS_OK : bad(reading, "__metadata__ is not an object of texts");
+}
+
+static enum ls_status read_entries(const struct reading *reading, struct ls_safetensors *file)
+{
+    file->entries = calloc(json_object_size(file->header) + 1, sizeof(*file->entries));
+    if (!file->entries)
+        return no_memory(reading);
+    const char *name;
+    json_t *value;
+    json_object_foreach(file->header, name, value)
+    {
+        const enum ls_status status =
+            strcmp(name, "__metadata__")
+                ? read_entry(reading, name, value, &file->entries[file->count++])
+                : check_metadata(reading, value);
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}
+
+static int compare_entries(const void *one, const void *other)
+{
+    const struct entry *a = one, *b = other;
+    if (a->begin != b->begin)
+        return a->begin < b->begin ? -1 : 1;
+    if (a->end != b->end)
+        return a->end < b->end ? -1 : 1;
+    return strcmp(a->tensor.name, b->tensor.name);
+}
+
+// The tensors must cover the data without holes and without overlap.
+static enum ls_status check_cover(const struct reading *reading, struct ls_safetensors *file)
+{
+    qsort(file->entries, file->count, sizeof(*file->entries), compare_entries);
+    uint64_t covered = 0;
+    for (size_t i = 0; i < file->count; i++) {
+        const struct entry *entry = &file->entries[i];
+        if (entry->begin != covered)
+            return bad(reading,
+                       "tensor %s begins at byte %" PRIu64 " of the data, %s byte %" PRIu64,
+                       entry->tensor.name, entry->begin,
+                       entry->begin < covered ? "inside the one that ends at"
+                                              : "which leaves a hole after",
+                       covered);
+        covered = entry->end;
+    }
+    if (covered != reading->data_bytes)
+        return bad(reading, "%" PRIu64 " bytes follow after the last tensor",
+                   reading->data_bytes - covered);
+    return LS_OK;
+}
+
+static enum ls_status read_data(const struct reading *reading, struct ls_safetensors *file)
+{
+    const uint64_t room = (reading->data_bytes / ALIGNMENT + 1) * ALIGNMENT;
+    file->data = aligned_alloc(ALIGNMENT, (size_t)room);
+    if (!file->data)
+        return no_memory(reading);
+    for (size_t i = 0; i < file->count; i++)
+        file->entries[i].tensor.data = file->data + file->entries[i].begin / sizeof(float);
+    return read_bytes(reading, file->data, reading->data_bytes);
+}
+
+// ---- Public ----
+
+enum ls_status ls_safetensors_open(const char *path, struct ls_safetensors **out)
+{
+    struct reading reading = {.path = path, .fd = -1};
+    struct ls_safetensors *file = calloc(1, sizeof(*file));
+    if (!file)
+        return no_memory(&reading);
+    enum ls_status status = open_file(&reading);
+    if (!status)
+        status = parse_header(&reading, &file->header);
+    if (!status)
+        status = read_entries(&reading, file);
+    if (!status)
+        status = check_cover(&reading, file);
+    if (!status)
+        status = read_data(&reading, file);
+    if (reading.fd >= 0)
+        close(reading.fd);
+    if (status)
+        ls_safetensors_close(file);
+    else
+        *out = file;
+    return status;
+}
+
+void ls_safetensors_close(struct ls_safetensors *file)
+{
+    if (!file)
+        return;
+    json_decref(file->header);
+    free(file->entries);
+    free(file->data);
+    free(file);
+}
+
+size_t ls_safetensors_count(const struct ls_safetensors *file)
+{
+    return file->count;
+}
+
+const struct ls_saved_tensor *ls_safetensors_get(const struct ls_safetensors *file, size_t index)
+{
+    return index < file->count ? &file->entries[index].tensor : NULL;
+}
+
+const struct ls_saved_tensor *ls_safetensors_find(const struct ls_safetensors *file,
+                                                  const char *name)
+{
+    for (size_t i = 0; i < file->count; i++)
+        if (!strcmp(file->entries[i].tensor.name, name))
+            return &file->entries[i].tensor;
+    return NULL;
+}
