@@ -113,17 +113,20 @@ class Search:
 
 def tune(python, arguments, world, threads, core_types, progress):
     """The two set-ups, {"tuned": setting, "tuned+malloc": setting}, each the fastest found of its kind."""
-    search = Search(python, arguments, progress)
+    kept = Search(python, arguments, progress)
     for core_type in core_types:
         environment = {**base_environment(core_type), **KEEP_MEMORY}
-        search.try_setting({"environment": environment, "threads": threads, "world": world, "variant": {}})
+        kept.try_setting({"environment": environment, "threads": threads, "world": world, "variant": {}})
     if world > 1:
-        search.try_setting({**search.best, "pin": True})
+        kept.try_setting({**kept.best, "pin": True})
     else:
-        search.try_setting({**search.best, "environment": {**search.best["environment"], **BIND}})
-    if world == 1 and threads > 1:
-        search.try_setting({**search.best, "threads": 1})
-    search.try_variants()
+        kept.try_setting({**kept.best, "environment": {**kept.best["environment"], **BIND}})
 
-    plain = base_environment(search.best["environment"].get("OPENBLAS_CORETYPE"))
-    return {"tuned": {**search.best, "environment": plain, "pin": False}, "tuned+malloc": search.best}
+    plain = Search(python, arguments, progress)
+    environment = base_environment(kept.best["environment"].get("OPENBLAS_CORETYPE"))
+    plain.try_setting({"environment": environment, "threads": threads, "world": world, "variant": {}})
+    for search in (kept, plain):
+        if world == 1 and threads > 1:
+            search.try_setting({**search.best, "threads": 1})
+        search.try_variants()
+    return {"tuned": plain.best, "tuned+malloc": kept.best}

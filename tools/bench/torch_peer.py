@@ -61,15 +61,15 @@ def same_padding(size, window, stride):
 
 
 class Builder:
-    """Walks a Sequential Keras model and keeps the shape of the last output: (H, W, C) or (N,)."""
+    """Makes modules of a Sequential Keras model's layers; `shape`: of the last output, (H, W, C) or (N,)."""
 
     def __init__(self, channels_last):
-        self.modules, self.shape, self.from_logits = [], None, True
+        self.modules, self.shape, self.ended = [], None, False
         self.flatten = FlattenAsKeras if channels_last else nn.Flatten
 
     def activation(self, name):
-        if name == "softmax":  # only the last layer may have it: its loss then takes the logits all the same
-            self.from_logits = False
+        if name == "softmax":  # of the last layer: the loss takes the logits, as Lockstep's does
+            self.ended = True
         elif name and name != "linear":
             self.modules.append(ACTIVATIONS[name]())
 
@@ -118,11 +118,10 @@ class Builder:
         self.activation(c.get("activation"))
 
     def add(self, kind, c):
+        if self.ended:
+            raise SystemExit("bench-train: a softmax before the last layer is not offered by the PyTorch side")
         if kind == "InputLayer":
-            self.shape = tuple((c.get("batch_shape") or c.get("batch_input_shape"))[1:])
             return
-        if self.shape is None and c.get("batch_input_shape"):
-            self.shape = tuple(c["batch_input_shape"][1:])
         if kind == "Conv2D":
             self.conv2d(c)
         elif kind == "MaxPooling2D":
@@ -149,14 +148,15 @@ def build_model(path, image_shape, channels_last):
         raise SystemExit("bench-train: %s is not a Sequential model" % path)
     config = document["config"]
     layers = config["layers"] if isinstance(config, dict) else config
-    builder = Builder(channels_last)
+    builder, shape = Builder(channels_last), first_shape(layers, image_shape)
+    if shape not in (image_shape, (image_shape[0] * image_shape[1],)):
+        raise SystemExit("bench-train: the model wants %s, an image is %s" % (shape, image_shape))
+    builder.shape = shape
     for layer in layers:
         builder.add(layer["class_name"], layer["config"])
-        if builder.shape is None:
-            builder.shape = image_shape
     if builder.shape != (10,):
         raise SystemExit("bench-train: the model must end in 10 classes, not %s" % (builder.shape,))
-    return nn.Sequential(*builder.modules), len(first_shape(layers, image_shape))
+    return nn.Sequential(*builder.modules), len(shape)
 
 
 def first_shape(layers, image_shape):
