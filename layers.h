@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Sequential model as a C program writes it: an array of layers that ends with LS_END, with Keras's names.
+//
+//     LS_INPUT(28, 28, 1), LS_CONV2D(32, 3, .activation = "relu"), LS_MAX_POOLING2D(2), LS_FLATTEN(),
+//     LS_DENSE(128, .activation = "relu"), LS_DENSE(10), LS_END
+//
+// A field that is left out, or zero, has Keras's default. An option that a layer does not know is an error
+// when the model is made, not ignored.
+#ifndef LS_LAYERS_H
+#define LS_LAYERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ls_layer {
+    const char *class_name; // "Dense"
+    const char *name; // NULL: dense, dense_1, ... as Keras counts
+    const char *activation; // "relu", "softmax", ...
+
+    // "he_normal", or with options "random_uniform:minval=-0.1,maxval=0.1".
+    const char *kernel_initializer;
+    const char *bias_initializer;
+    bool no_bias; // Keras's use_bias=False
+
+    int64_t units; // Dense
+
+    // Conv2D. One number is rows and columns; the *_columns are for columns that differ.
+    int64_t filters;
+    int64_t kernel_size, kernel_columns;
+    int64_t strides, strides_columns; // also of pooling; 0 there: pool_size
+    int64_t dilation_rate, dilation_columns;
+    int64_t groups;
+    const char *padding; // "valid" (default), "same"; also of pooling
+    const char *data_format; // "channels_last" (default)
+
+    int64_t pool_size, pool_columns;
+
+    // InputLayer: sizes of an example. Reshape: target_shape, one may be -1. Ends with 0.
+    int64_t shape[6];
+
+    double rate; // Dropout
+    double negative_slope; // LeakyReLU (0.3), ReLU
+    double alpha; // ELU (1)
+    double max_value; // ReLU; 0: none
+};
+
+// What may stand before named options is said behind each.
+// clang-format off
+#define LS_INPUT(...) {.class_name = "InputLayer", .shape = {__VA_ARGS__}}                      // sizes
+#define LS_DENSE(...) {.class_name = "Dense", .units = __VA_ARGS__}                             // units
+#define LS_CONV2D(...) {.class_name = "Conv2D", .filters = __VA_ARGS__}                         // filters, kernel_size
+#define LS_MAX_POOLING2D(...) {.class_name = "MaxPooling2D", .pool_size = __VA_ARGS__}          // pool_size
+#define LS_AVERAGE_POOLING2D(...) {.class_name = "AveragePooling2D", .pool_size = __VA_ARGS__}  // pool_size
+#define LS_FLATTEN(...) {.class_name = "Flatten", __VA_ARGS__}
+#define LS_RESHAPE(...) {.class_name = "Reshape", .shape = {__VA_ARGS__}}                       // sizes
+#define LS_DROPOUT(...) {.class_name = "Dropout", .rate = __VA_ARGS__}                          // rate
+#define LS_ACTIVATION(...) {.class_name = "Activation", .activation = __VA_ARGS__}              // activation
+#define LS_RELU(...) {.class_name = "ReLU", __VA_ARGS__}
+#define LS_LEAKY_RELU(...) {.class_name = "LeakyReLU", __VA_ARGS__}
+#define LS_ELU(...) {.class_name = "ELU", __VA_ARGS__}
+#define LS_SOFTMAX(...) {.class_name = "Softmax", __VA_ARGS__}
+#define LS_END {.class_name = 0}
+// clang-format on
+
+#endif

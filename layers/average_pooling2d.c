@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// AveragePooling2D: the mean of each window; padding is not counted.
+#include "layers/kinds.h"
+
+static enum ls_status build(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
+                            struct ls_tensor **out)
+{
+    return ls_build_pooling(graph, LS_OP_AVERAGE_POOL2D, config, input, out);
+}
+
+const struct ls_layer_kind ls_layer_average_pooling2d = {
+    .class_name = "AveragePooling2D",
+    .summary = "the mean of each window",
+    .keys = ls_pooling_keys,
+    .build = build,
+};

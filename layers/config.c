@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values of a Keras configuration: the plain ones.
+#include "layers/config.h"
+
+#include "core/base/options.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define SHOWN 64
+
+static const char *const common_keys[] = {"name", "trainable", "dtype", "batch_input_shape", NULL};
+
+const char *ls_json_text(const json_t *value, char *text, size_t bytes)
+{
+    char *dump = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
+
+    if (!value)
+        snprintf(text, bytes, "nothing");
+    else if (!dump)
+        snprintf(text, bytes, "a value that cannot be shown");
+    else if (strlen(dump) < bytes)
+        memcpy(text, dump, strlen(dump) + 1);
+    else
+        snprintf(text, bytes, "%.*s...", (int)bytes - 4, dump);
+    free(dump);
+    return text;
+}
+
+const char *ls_name_list(const char *const *names, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (; *names && used < bytes; names++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", used > 0 ? ", " : "", *names);
+    return text;
+}
+
+bool ls_json_is_custom(const json_t *object)
+{
+    static const char *const packages[] = {"keras", "tf_keras", "tensorflow", "builtins", NULL};
+    const char *registered = json_string_value(json_object_get(object, "registered_name"));
+    const char *module = json_string_value(json_object_get(object, "module"));
+
+    if (registered && strchr(registered, '>'))
+        return true;
+    if (!module)
+        return false;
+    for (const char *const *package = packages; *package; package++) {
+        const size_t length = strlen(*package);
+        if (strncmp(module, *package, length) == 0 &&
+            (module[length] == '\0' || module[length] == '.'))
+            return false;
+    }
+    return true;
+}
+
+void ls_config_fail(struct ls_config *config, const char *key, const char *format, ...)
+{
+    char message[400];
+    va_list list;
+
+    if (config->status)
+        return;
+    va_start(list, format);
+    vsnprintf(message, sizeof(message), format, list);
+    va_end(list);
+    if (config->parent)
+        config->status =
+            ls_graph_fail(config->graph, NULL, "%s.%s: %s", config->parent, key, message);
+    else
+        config->status = ls_graph_fail(config->graph, NULL, "%s: %s", key, message);
+}
+
+static bool is_in(const char *name, const char *const *names)
+{
+    for (; *names; names++)
+        if (strcmp(*names, name) == 0)
+            return true;
+    return false;
+}
+
+static void refuse_key(struct ls_config *config, const char *key, const char *const *keys)
+{
+    char known[320];
+    const char *nearest = ls_nearest(key, keys);
+    if (!nearest)
+        nearest = ls_nearest(key, common_keys);
+
+    if (nearest)
+        ls_config_fail(config, key, "unknown option; did you mean '%s'?", nearest);
+    else if (*keys)
+        ls_config_fail(config, key, "unknown option; there are: %s",
+                       ls_name_list(keys, known, sizeof(known)));
+    else
+        ls_config_fail(config, key, "unknown option; there are none");
+}
+
+// "float32", or a policy of that name; a policy without a name has Keras's default.
+static bool is_float32(const json_t *dtype)
+{
+    if (json_is_object(dtype))
+        dtype = json_object_get(json_object_get(dtype, "config"), "name");
+    if (!dtype || json_is_null(dtype))
+        return true;
+    return json_is_string(dtype) && strcmp(json_string_value(dtype), "float32") == 0;
+}
+
+void ls_config_check(struct ls_config *config, const char *const *keys)
+{
+    const char *key;
+    json_t *value;
+    char text[SHOWN];
+
+    json_object_foreach((json_t *)config->object, key, value)
+    {
+        if (!is_in(key, keys) && !is_in(key, common_keys))
+            refuse_key(config, key, keys);
+    }
+    if (!ls_config_boolean(config, "trainable", true))
+        ls_config_fail(config, "trainable", "frozen layers are not supported; set it to true");
+    value = json_object_get(config->object, "dtype");
+    if (!is_float32(value))
+        ls_config_fail(config, "dtype",
+                       "wanted float32, got %s; a run's precision is an option of the run",
+                       ls_json_text(value, text, sizeof(text)));
+}
+
+int64_t ls_config_integer(struct ls_config *config, const char *key, int64_t minimum,
+                          int64_t maximum, int64_t missing)
+{
+    const json_t *value = json_object_get(config->object, key);
+    char text[SHOWN];
+
+    if (!value && missing != LS_CONFIG_NONE)
+        return missing;
+    ls_json_text(value, text, sizeof(text));
+    if (json_is_integer(value) && json_integer_value(value) > maximum)
+        ls_config_fail(config, key, "wanted at most %lld, got %s", (long long)maximum, text);
+    else if (!json_is_integer(value) || json_integer_value(value) < minimum)
+        ls_config_fail(config, key, "wanted %s integer, got %s", minimum > 0 ? "a positive" : "an",
+                       text);
+    return config->status ? minimum : json_integer_value(value);
+}
+
+double ls_config_number(struct ls_config *config, const char *key, double minimum, double maximum,
+                        double missing)
+{
+    const json_t *value = json_object_get(config->object, key);
+    char text[SHOWN];
+
+    if (!value)
+        return missing;
+    ls_json_text(value, text, sizeof(text));
+    if (!json_is_number(value))
+        ls_config_fail(config, key, "wanted a number, got %s", text);
+    else if (json_number_value(value) < minimum)
+        ls_config_fail(config, key, "wanted at least %g, got %s", minimum, text);
+    else if (json_number_value(value) > maximum)
+        ls_config_fail(config, key, "wanted at most %g, got %s", maximum, text);
+    return config->status ? missing : json_number_value(value);
+}
+
+bool ls_config_boolean(struct ls_config *config, const char *key, bool missing)
+{
+    const json_t *value = json_object_get(config->object, key);
+    char text[SHOWN];
+
+    if (!value)
+        return missing;
+    if (!json_is_boolean(value))
+        ls_config_fail(config, key, "wanted true or false, got %s",
+                       ls_json_text(value, text, sizeof(text)));
+    return config->status ? missing : json_is_true(value);
+}
+
+static bool is_window(const json_t *value)
+{
+    return json_is_integer(value) && json_integer_value(value) >= 1 &&
+           json_integer_value(value) <= LS_CONFIG_WINDOW;
+}
+
+void ls_config_pair(struct ls_config *config, const char *key, int32_t missing, int32_t out[2])
+{
+    const json_t *value = json_object_get(config->object, key);
+    const json_t *rows = value, *columns = value;
+    char text[SHOWN];
+
+    out[0] = out[1] = missing > 0 ? missing : 1;
+    if (!value && missing > 0)
+        return;
+    if (json_is_array(value) && json_array_size(value) == 2) {
+        rows = json_array_get(value, 0);
+        columns = json_array_get(value, 1);
+    }
+    if (!is_window(rows) || !is_window(columns)) {
+        ls_config_fail(config, key, "wanted an integer from 1 to %d, or a list of two, got %s",
+                       LS_CONFIG_WINDOW, ls_json_text(value, text, sizeof(text)));
+        return;
+    }
+    out[0] = (int32_t)json_integer_value(rows);
+    out[1] = (int32_t)json_integer_value(columns);
+}
+
+bool ls_config_padding_same(struct ls_config *config)
+{
+    const json_t *value = json_object_get(config->object, "padding");
+    const char *padding = value ? json_string_value(value) : "valid";
+    char text[SHOWN];
+
+    if (padding && strcasecmp(padding, "same") == 0)
+        return true;
+    if (!padding || strcasecmp(padding, "valid") != 0)
+        ls_config_fail(config, "padding", "wanted \"valid\" or \"same\", got %s",
+                       ls_json_text(value, text, sizeof(text)));
+    return false;
+}
+
+void ls_config_data_format(struct ls_config *config)
+{
+    const json_t *value = json_object_get(config->object, "data_format");
+    const char *format = json_string_value(value);
+    char text[SHOWN];
+
+    if (!value || json_is_null(value) || (format && strcmp(format, "channels_last") == 0))
+        return;
+    if (format && strcmp(format, "channels_first") == 0)
+        ls_config_fail(
+            config, "data_format",
+            "channels_first is not supported; set it to \"channels_last\" and give the model "
+            "examples of (rows, columns, channels)");
+    else
+        ls_config_fail(config, "data_format", "wanted \"channels_last\", got %s",
+                       ls_json_text(value, text, sizeof(text)));
+}
+
+void ls_config_null(struct ls_config *config, const char *key)
+{
+    const json_t *value = json_object_get(config->object, key);
+    char text[SHOWN];
+
+    if (value && !json_is_null(value))
+        ls_config_fail(config, key, "not supported, got %s; set it to null",
+                       ls_json_text(value, text, sizeof(text)));
+}
+
+void ls_config_seed(struct ls_config *config)
+{
+    const json_t *value = json_object_get(config->object, "seed");
+    char text[SHOWN];
+
+    if (value && !json_is_null(value))
+        ls_config_fail(config, "seed",
+                       "all random numbers come from the run's seed; wanted null, got %s",
+                       ls_json_text(value, text, sizeof(text)));
+}
+
+// Keras 2 wraps some shapes: {"class_name": "TensorShape", "items": [...]}.
+static const json_t *shape_list(const json_t *value)
+{
+    return json_is_object(value) ? json_object_get(value, "items") : value;
+}
+
+static bool is_dimension(const json_t *value)
+{
+    return json_is_integer(value) && json_integer_value(value) >= 1 &&
+           json_integer_value(value) <= LS_CONFIG_LARGEST;
+}
+
+void ls_config_shape(struct ls_config *config, const char *key, struct ls_shape *out)
+{
+    const json_t *value = json_object_get(config->object, key), *list = shape_list(value);
+    const json_t *batch = json_array_get(list, 0);
+    const size_t count = json_array_size(list);
+    char text[SHOWN];
+
+    ls_json_text(value, text, sizeof(text));
+    if (count < 2 || count > LS_MAX_DIMS || !(json_is_null(batch) || is_dimension(batch))) {
+        ls_config_fail(config, key, "wanted a list of null (the batch) and 1 to %d sizes, got %s",
+                       LS_MAX_DIMS - 1, text);
+        return;
+    }
+    out->ndims = (uint32_t)count - 1;
+    for (size_t i = 1; i < count; i++) {
+        const json_t *size = json_array_get(list, i);
+        if (!is_dimension(size)) {
+            ls_config_fail(config, key,
+                           "every size after the batch must be an integer from 1 to %d, got %s",
+                           LS_CONFIG_LARGEST, text);
+            return;
+        }
+        out->dims[i - 1] = json_integer_value(size);
+    }
+}

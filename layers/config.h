@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading the values of a Keras configuration. A missing key means the default that is named in the call.
+// The first value that does not fit is logged with its layer and key and stays in `status`; every reader then
+// returns its default, so that a layer reads all it needs and looks at the status once. [main thread]
+#ifndef LS_LAYERS_CONFIG_H
+#define LS_LAYERS_CONFIG_H
+
+#include "core/graph/layer.h"
+
+#define LS_CONFIG_LARGEST INT32_MAX // of a number of units, filters, elements along an axis
+#define LS_CONFIG_WINDOW 32767 // of a kernel, stride or dilation: two of them multiply to an int32
+#define LS_CONFIG_NONE INT64_MIN // as a default: the key must be there
+
+struct ls_config {
+    const struct ls_graph *graph; // the layer begun last is the one that is read
+    const json_t *object; // the "config"
+    const char *parent; // key of the value that the object belongs to; NULL: the layer itself
+    enum ls_status status;
+};
+
+// An element-wise function, or softmax.
+struct ls_layer_activation {
+    bool softmax;
+    uint32_t function; // enum ls_activation
+    float alpha;
+};
+
+// A value as JSON, shortened to fit; "nothing" when NULL. Returns `text`.
+const char *ls_json_text(const json_t *value, char *text, size_t bytes);
+// "linear, relu, ..." of a list that ends with NULL, shortened to fit. Returns `text`.
+const char *ls_name_list(const char *const *names, char *text, size_t bytes);
+// Whether a serialized object says that it is no class of Keras itself.
+bool ls_json_is_custom(const json_t *object);
+
+// Logs "<parent>.<key>: <message>" with the layer; sets the status. Only the first counts.
+LS_PRINTF(3, 4)
+void ls_config_fail(struct ls_config *config, const char *key, const char *format, ...);
+
+// Refuses keys outside `keys` (ends with NULL) and Keras's common ones, and what differs from these:
+// trainable true, dtype float32.
+void ls_config_check(struct ls_config *config, const char *const *keys);
+
+int64_t ls_config_integer(struct ls_config *config, const char *key, int64_t minimum,
+                          int64_t maximum, int64_t missing);
+double ls_config_number(struct ls_config *config, const char *key, double minimum, double maximum,
+                        double missing);
+bool ls_config_boolean(struct ls_config *config, const char *key, bool missing);
+// One integer for both, or a list of two: rows, columns. `missing` 0: the key must be there.
+void ls_config_pair(struct ls_config *config, const char *key, int32_t missing, int32_t out[2]);
+// padding: whether it is "same" rather than "valid", in any case of letters.
+bool ls_config_padding_same(struct ls_config *config);
+// data_format: refuses channels_first.
+void ls_config_data_format(struct ls_config *config);
+// Refuses any value but null.
+void ls_config_null(struct ls_config *config, const char *key);
+// seed: refuses one of the layer's own.
+void ls_config_seed(struct ls_config *config);
+// Shape of one example from a shape with batch dimension; the batch dimension may be null or any size.
+void ls_config_shape(struct ls_config *config, const char *key, struct ls_shape *out);
+
+// By name, or as an object in the forms of Keras 2 and 3. Missing or null: linear.
+struct ls_layer_activation ls_config_activation(struct ls_config *config, const char *key);
+struct ls_initializer ls_config_initializer(struct ls_config *config, const char *key,
+                                            const char *missing);
+
+// Adds the operation; linear adds none and answers its input.
+LS_STATUS ls_activation_add(struct ls_graph *graph, const struct ls_layer_activation *activation,
+                            struct ls_tensor *input, struct ls_tensor **out);
+
+#endif

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flatten: all dimensions of an example as one.
+#include "layers/kinds.h"
+
+static const char *const keys[] = {"data_format", NULL};
+
+// x: (B, ...) -> (B, N)
+static enum ls_status build(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
+                            struct ls_tensor **out)
+{
+    struct ls_config c = {.graph = graph, .object = config};
+    ls_config_data_format(&c);
+    if (c.status)
+        return c.status;
+
+    const struct ls_shape flat = {.ndims = 2,
+                                  .dims = {LS_BATCH, ls_shape_elements(&input->shape, 1)}};
+    if (input->shape.ndims == 2) {
+        *out = input;
+        return LS_OK;
+    }
+    return ls_graph_add(graph, LS_OP_RESHAPE, NULL, &input, 1, &flat, out);
+}
+
+const struct ls_layer_kind ls_layer_flatten = {
+    .class_name = "Flatten",
+    .summary = "all dimensions of an example as one",
+    .keys = keys,
+    .build = build,
+};

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of all layers. A new layer is a file and a line here.
+#include "layers/kinds.h"
+
+const struct ls_layer_kind *const ls_layer_kinds[] = {
+    &ls_layer_input,
+    &ls_layer_dense,
+    &ls_layer_conv2d,
+    &ls_layer_max_pooling2d,
+    &ls_layer_average_pooling2d,
+    &ls_layer_flatten,
+    &ls_layer_reshape,
+    &ls_layer_dropout,
+    &ls_layer_activation,
+    &ls_layer_relu,
+    &ls_layer_softmax,
+    &ls_layer_leaky_relu,
+    &ls_layer_elu,
+    NULL,
+};

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model written in C becomes the JSON that the reader of Keras models takes: there is one way in.
+#include "layers.h"
+#include "layers/config.h"
+
+#include "core/base/log.h"
+#include "core/base/options.h"
+
+#include <string.h>
+
+#define SCOPE "sequential"
+
+// Where zero means Keras's default, each field is one line: its key, and where it lies.
+#define KEY(field)                               \
+    {                                            \
+#field, offsetof(struct ls_layer, field) \
+    }
+struct key {
+    const char *name;
+    size_t offset;
+};
+static const struct key texts[] = {KEY(name), KEY(activation), KEY(padding), KEY(data_format)};
+static const struct key initializers[] = {KEY(kernel_initializer), KEY(bias_initializer)};
+static const struct key integers[] = {KEY(units), KEY(filters), KEY(groups)};
+static const struct key numbers[] = {KEY(rate), KEY(negative_slope), KEY(alpha), KEY(max_value)};
+static const struct {
+    const char *name;
+    size_t rows, columns;
+} pairs[] = {
+    {"kernel_size", offsetof(struct ls_layer, kernel_size),
+     offsetof(struct ls_layer, kernel_columns)},
+    {"strides", offsetof(struct ls_layer, strides), offsetof(struct ls_layer, strides_columns)},
+    {"dilation_rate", offsetof(struct ls_layer, dilation_rate),
+     offsetof(struct ls_layer, dilation_columns)},
+    {"pool_size", offsetof(struct ls_layer, pool_size), offsetof(struct ls_layer, pool_columns)},
+};
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const void *at(const struct ls_layer *layer, size_t offset)
+{
+    return (const char *)layer + offset;
+}
+
+// Takes `value`; NULL means that it could not be made.
+static enum ls_status put(json_t *config, const char *key, json_t *value)
+{
+    return json_object_set_new(config, key, value) == 0 ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+static json_t *text_value(const char *text)
+{
+    int64_t integer;
+    double number;
+
+    if (ls_parse_integer(text, &integer))
+        return json_integer(integer);
+    if (ls_parse_number(text, &number))
+        return json_real(number);
+    return json_string(text);
+}
+
+// "he_normal" stays a name; "constant:value=0.1" becomes {"class_name": "constant", "config": {...}}.
+static enum ls_status put_initializer(json_t *config, const char *key, const char *text)
+{
+    struct ls_spec spec = {0};
+    enum ls_status status = ls_spec_parse(key, text, &spec);
+    if (status)
+        return LS_BAD_INPUT;
+    if (spec.option_count == 0) {
+        status = put(config, key, json_string(spec.name));
+    } else {
+        json_t *options = json_object();
+        for (size_t i = 0; i < spec.option_count && !status; i++)
+            status = put(options, spec.options[i].name, text_value(spec.options[i].value));
+        json_t *object = json_pack("{s:s, s:o}", "class_name", spec.name, "config", options);
+        if (!status)
+            status = put(config, key, object);
+        else
+            json_decref(object);
+    }
+    ls_spec_finish(&spec);
+    return status;
+}
+
+static enum ls_status put_shape(json_t *config, const struct ls_layer *layer)
+{
+    const bool input = strcmp(layer->class_name, "InputLayer") == 0;
+    json_t *list = json_array();
+    int failed = input ? json_array_append_new(list, json_null()) : 0;
+
+    for (size_t i = 0; i < COUNT(layer->shape) && layer->shape[i] != 0; i++)
+        failed |= json_array_append_new(list, json_integer(layer->shape[i]));
+    enum ls_status status = put(config, input ? "batch_shape" : "target_shape", list);
+    return failed ? LS_OUT_OF_MEMORY : status;
+}
+
+static enum ls_status put_pairs(json_t *config, const struct ls_layer *layer)
+{
+    for (size_t i = 0; i < COUNT(pairs); i++) {
+        const int64_t rows = *(const int64_t *)at(layer, pairs[i].rows);
+        const int64_t columns = *(const int64_t *)at(layer, pairs[i].columns);
+        if (rows == 0 && columns == 0)
+            continue;
+        json_t *pair =
+            json_pack("[I, I]", (json_int_t)rows, (json_int_t)(columns != 0 ? columns : rows));
+        enum ls_status status = put(config, pairs[i].name, pair);
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}
+
+static enum ls_status put_number(json_t *config, const struct ls_layer *layer,
+                                 const struct key *key)
+{
+    const double value = *(const double *)at(layer, key->offset);
+    const bool wanted = strcmp(key->name, "rate") == 0 && strcmp(layer->class_name, "Dropout") == 0;
+
+    if (value == 0 && !wanted)
+        return LS_OK;
+    if (value - value != 0) {
+        ls_error(SCOPE, "%s: %s: not a finite number", layer->class_name, key->name);
+        return LS_BAD_INPUT;
+    }
+    return put(config, key->name, json_real(value));
+}
+
+static enum ls_status put_options(json_t *config, const struct ls_layer *layer)
+{
+    enum ls_status status = put_pairs(config, layer);
+
+    for (size_t i = 0; i < COUNT(texts) && !status; i++) {
+        const char *text = *(const char *const *)at(layer, texts[i].offset);
+        if (text)
+            status = put(config, texts[i].name, json_string(text));
+    }
+    for (size_t i = 0; i < COUNT(initializers) && !status; i++) {
+        const char *text = *(const char *const *)at(layer, initializers[i].offset);
+        if (text)
+            status = put_initializer(config, initializers[i].name, text);
+    }
+    for (size_t i = 0; i < COUNT(integers) && !status; i++) {
+        const int64_t value = *(const int64_t *)at(layer, integers[i].offset);
+        if (value != 0)
+            status = put(config, integers[i].name, json_integer(value));
+    }
+    for (size_t i = 0; i < COUNT(numbers) && !status; i++)
+        status = put_number(config, layer, &numbers[i]);
+    if (!status && layer->no_bias)
+        status = put(config, "use_bias", json_false());
+    if (!status && layer->shape[0] != 0)
+        status = put_shape(config, layer);
+    return status;
+}
+
+enum ls_status ls_sequential_json(const char *name, const struct ls_layer *layers, json_t **out)
+{
+    json_t *list = json_array();
+    json_t *model =
+        json_pack("{s:s, s:s, s:n, s:{s:s, s:O}}", "module", "keras", "class_name", "Sequential",
+                  "registered_name", "config", "name", name ? name : "sequential", "layers", list);
+    enum ls_status status = model ? LS_OK : LS_OUT_OF_MEMORY;
+
+    for (; layers->class_name && !status; layers++) {
+        json_t *config = json_object();
+        status = config ? put_options(config, layers) : LS_OUT_OF_MEMORY;
+        json_t *layer = json_pack("{s:s, s:s, s:n, s:o}", "module", "keras.layers", "class_name",
+                                  layers->class_name, "registered_name", "config", config);
+        if (json_array_append_new(list, layer) != 0 && !status)
+            status = LS_OUT_OF_MEMORY;
+    }
+    json_decref(list);
+    if (status) {
+        json_decref(model);
+        return status;
+    }
+    *out = model;
+    return LS_OK;
+}
