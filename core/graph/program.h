@@ -61,7 +61,7 @@ LS_STATUS ls_plan_refresh_shadows(struct ls_parameter_plan *plan, const void *fl
 struct ls_program_options {
     int64_t batch;           // examples of this replica, at least 1
     bool training;           // with backward; else: forward, and the loss if the graph has one
-    bool predictions;        // keep the model's output readable after the run
+    bool predictions;        // keep the model's output readable after the run; always without a loss
 };
 
 // One kernel of a program.
@@ -73,7 +73,7 @@ struct ls_program_step {
     uint32_t input_count, output_count;
     void *pointers[LS_MAX_ARGUMENTS];  // filled by ls_program_bind
     uint64_t scratch_bytes;
-    char label[64];          // "conv2d_1 backward_weights"
+    char label[64];          // "conv2d_1 backward weights", "max_pooling2d backward + relu"
     char implementation[64];
     bool backward;
     bool slow;
@@ -90,10 +90,10 @@ struct ls_program {
     uint32_t forward_count;     // steps before the first backward one
     uint64_t arena_bytes;       // activations, gradients of activations, saved, scratch: planned by lifetimes
     uint64_t unplanned_bytes;   // what the same buffers would take without sharing
-    // For each place of the plan: index of the step after which its gradient is complete.
+    // For each place of the plan: index of the step after which its gradient is complete. Does not decrease.
     uint32_t *ready;
-    struct ls_layout output_layout;  // of the predictions
-    // The buffers that the steps use, by tensor id; private to program.c and plan.c.
+    struct ls_layout output_layout;  // of the predictions: plain
+    // The values and memory that the steps use; private to core/graph (build.h).
     struct ls_program_buffers *buffers;
 };
 
@@ -125,8 +125,9 @@ LS_STATUS ls_program_run(struct ls_program *program, uint32_t from, uint32_t to,
 // Where the predictions lie after a run with options.predictions (device memory, output_layout).
 const void *ls_program_predictions(const struct ls_program *program);
 
-// Runs forward step by step and looks at every output: the label of the first step whose output is not
-// finite ("conv2d_1 forward"), or the name of the first parameter that is not; NULL text: all finite.
+// Where a value first is not finite: the name of a parameter ("conv2d/kernel"), else "input", else, after
+// running forward step by step, the label of the first step with such an output ("conv2d_1 forward").
+// Empty text: all are finite. Allocates; for the end of a run that failed.
 LS_STATUS ls_program_find_not_finite(struct ls_program *program, char *text, size_t bytes);
 
 #endif

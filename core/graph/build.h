@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a program is built: the graph's operations become nodes, nodes are rewritten and fused, prepared nodes
+// become steps over values, and values get memory. Private to core/graph. [main thread]
+#ifndef LS_GRAPH_BUILD_H
+#define LS_GRAPH_BUILD_H
+
+#include "core/graph/program.h"
+
+#define LS_NO_VALUE UINT32_MAX
+
+// The memory that a value lies in.
+enum ls_home {
+    LS_HOME_NONE,
+    LS_HOME_ARENA,
+    LS_HOME_INPUT,
+    LS_HOME_LABELS,
+    LS_HOME_PARAMETERS,
+    LS_HOME_GRADIENTS,
+    LS_HOME_SHADOWS,
+    LS_HOME_SUMS,
+};
+
+// A tensor as a program has it. The first values are the graph's tensors, by id.
+struct ls_value {
+    struct ls_tensor *tensor;
+    bool owned; // the program's own tensor: a conversion, a shadow
+    int32_t producer; // node that makes it, -1: none
+    uint32_t same_as; // the value that stands for it since an identity was removed; itself: none
+    uint32_t memory; // the value in whose memory it lies; itself: its own
+    struct ls_layout layout; // kind 0: not known yet
+    enum ls_home home;
+    uint64_t offset; // bytes from the start of its home
+    uint32_t place; // of parameters, their gradients and shadows
+    uint32_t converted_from; // LS_NO_VALUE: none
+    bool needed; // a node that was not dropped reads it
+    bool loss_reads; // the loss operation reads it
+    bool written; // gradient of a parameter: a step writes it already
+};
+
+// What a step needs beside its public part.
+struct ls_step_plan {
+    uint32_t values[LS_MAX_ARGUMENTS]; // inputs, then outputs
+    uint32_t used_inputs;
+    uint32_t in_place;
+    uint64_t scratch_offset; // in the arena
+};
+
+struct ls_program_buffers {
+    struct ls_value *values;
+    uint32_t value_count;
+    struct ls_step_plan *plans; // one a step
+    struct ls_launch *launches; // one a step
+    uint32_t predictions; // value
+    struct ls_bindings bindings;
+    const void *input, *labels; // of the last ls_program_set_batch
+    void ***batch_slots; // pointers that point at the input, then those at the labels
+    uint32_t input_slots, label_slots;
+};
+
+// An operation of the graph in this program; their indexes are the same.
+struct ls_node {
+    uint32_t op;
+    struct ls_op_attributes attributes;
+    uint32_t inputs[LS_MAX_ARGUMENTS], outputs[LS_MAX_ARGUMENTS]; // values
+    uint32_t input_count, output_count;
+    const struct ls_operation *source;
+    bool removed;
+    int32_t fused; // node that became this one's epilogue, -1: none
+    uint32_t fused_output; // output 0 before that
+    struct ls_kernel *kernel; // once prepared; owned by the step
+};
+
+struct ls_build {
+    struct ls_parameter_plan *plan;
+    const struct ls_graph *graph;
+    struct ls_program_options options;
+    bool choosing; // only forward, and master layouts are chosen on the way
+    struct ls_node *nodes;
+    uint32_t node_count;
+    struct ls_program *program;
+    struct ls_program_buffers *buffers; // of the program
+};
+
+static inline bool ls_layout_equal(const struct ls_layout *a, const struct ls_layout *b)
+{
+    const unsigned char *p = (const unsigned char *)a, *q = (const unsigned char *)b;
+    size_t i = 0;
+    while (i < sizeof(*a) && p[i] == q[i])
+        i++;
+    return i == sizeof(*a);
+}
+
+static inline uint64_t ls_align(uint64_t bytes)
+{
+    return (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+}
+
+// ---- build.c ----
+
+// Steps of a program without memory; `choosing` see above.
+LS_STATUS ls_build_program(struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                           const struct ls_program_options *options, bool choosing,
+                           struct ls_program **out);
+
+// A value of the program's own, shaped as `like`.
+LS_STATUS ls_build_value(struct ls_build *build, uint32_t like, enum ls_tensor_role role,
+                         const struct ls_layout *layout, uint32_t *out);
+
+// Appends an empty step; its index is step_count - 1.
+LS_STATUS ls_build_step(struct ls_build *build);
+
+uint32_t ls_value_same(const struct ls_program_buffers *buffers, uint32_t value);
+uint32_t ls_value_memory(const struct ls_program_buffers *buffers, uint32_t value);
+
+// Dimensions with the batch filled in; layout of kind ANY.
+void ls_describe_tensor(const struct ls_tensor *tensor, int64_t batch, struct ls_tensor_desc *out);
+struct ls_layout ls_plain_layout(const struct ls_tensor_desc *desc);
+
+// ---- rewrite.c ----
+
+// Removes identities, reads through reshapes, drops what nobody needs and fuses what the device can.
+void ls_rewrite(struct ls_build *build);
+// Takes a fusion back.
+void ls_unfuse(struct ls_build *build, struct ls_node *node);
+
+// ---- prepare.c ----
+
+LS_STATUS ls_prepare_node(struct ls_build *build, uint32_t node);
+
+// ---- convert.c ----
+
+// A step that rewrites value `from` into the memory of `to`, whose layout is known.
+LS_STATUS ls_insert_convert(struct ls_build *build, const struct ls_node *node, uint32_t from,
+                            uint32_t to);
+// `value` in another layout: one that was made before, or a new step's.
+LS_STATUS ls_convert_value(struct ls_build *build, const struct ls_node *node, uint32_t value,
+                           const struct ls_layout *layout, uint32_t *out);
+// A parameter's shadow in `layout`, added to the plan where it has none.
+LS_STATUS ls_shadow_value(struct ls_build *build, uint32_t parameter,
+                          const struct ls_layout *layout, uint32_t *out);
+// Steps that add value `from`, in the same layout, to the parameter gradient `to`.
+LS_STATUS ls_insert_add(struct ls_build *build, const struct ls_node *node, uint32_t from,
+                        uint32_t to);
+
+// Prepares an operation whose arguments' layouts are all fixed. LS_UNSUPPORTED is not logged.
+LS_STATUS ls_prepare_fixed(const struct ls_parameter_plan *plan, uint32_t op,
+                           const struct ls_tensor_desc *arguments, uint32_t input_count,
+                           uint32_t output_count, struct ls_kernel_answer *out);
+// Prepares LS_OP_CONVERT between two layouts; failures are logged.
+LS_STATUS ls_prepare_convert(const struct ls_parameter_plan *plan, const char *name,
+                             const struct ls_tensor_desc *from, const struct ls_tensor_desc *to,
+                             struct ls_kernel_answer *out);
+
+// ---- memory.c ----
+
+// Gives every value in the arena its offset.
+LS_STATUS ls_plan_memory(struct ls_program *program);
+
+// ---- labels.c ----
+
+// "conv2d_1 forward + relu"
+void ls_label_step(const struct ls_build *build, const struct ls_node *node, char *text,
+                   size_t bytes);
+
+#endif

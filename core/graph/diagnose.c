@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finding where a value stopped being finite: measures parameters, then every output of a forward run.
+#include "core/graph/build.h"
+
+#include <stdio.h>
+
+// Reads a result of LS_OP_MEASURE: sum of squares, number of elements that are not finite.
+static enum ls_status launch_measure(const struct ls_parameter_plan *plan,
+                                     const struct ls_kernel_answer *answer, const void *data,
+                                     const struct ls_step_record *record, double *not_finite)
+{
+    const struct ls_device_interface *ops = plan->ops;
+    double result[2] = {0, 0};
+    void *measured = ops->allocate(plan->device, sizeof(result));
+    void *scratch =
+        answer->scratch_bytes > 0 ? ops->allocate(plan->device, answer->scratch_bytes) : NULL;
+    enum ls_status status = LS_OUT_OF_MEMORY;
+
+    if (measured && (scratch || answer->scratch_bytes == 0)) {
+        void *arguments[2] = {(void *)(uintptr_t)data, measured};
+        const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                         .arguments = arguments,
+                                         .scratch = scratch,
+                                         .record = record};
+        status = (enum ls_status)ops->launch(plan->device, answer->kernel, &launch);
+        if (!status)
+            status =
+                (enum ls_status)ops->copy(plan->device, result, measured, sizeof(result), NULL);
+    }
+    ops->release(plan->device, measured);
+    ops->release(plan->device, scratch);
+    if (!status)
+        *not_finite = result[1];
+    return status;
+}
+
+// Padding is zero, so the buffer is measured as it is.
+static enum ls_status is_finite(const struct ls_program *program, const void *data, uint64_t bytes,
+                                bool *out)
+{
+    const struct ls_parameter_plan *plan = program->plan;
+    const struct ls_tensor_desc arguments[2] = {
+        {.dtype = LS_F32,
+         .ndims = 1,
+         .dims = {(int64_t)(bytes / sizeof(float))},
+         .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = bytes}},
+        {.dtype = LS_F64,
+         .ndims = 1,
+         .dims = {2},
+         .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = 16}},
+    };
+    struct ls_kernel_answer answer;
+    double not_finite = 0;
+
+    *out = true;
+    if (!data || bytes < sizeof(float))
+        return LS_OK;
+    enum ls_status status = ls_prepare_fixed(plan, LS_OP_MEASURE, arguments, 1, 1, &answer);
+    if (status)
+        return status;
+    status = launch_measure(plan, &answer, data, program->buffers->bindings.record, &not_finite);
+    plan->ops->release_kernel(plan->device, answer.kernel);
+    *out = not_finite == 0;
+    return status;
+}
+
+// In the order in which layers added them.
+static enum ls_status find_parameter(const struct ls_program *program, const char **out)
+{
+    const struct ls_parameter_plan *plan = program->plan;
+    const char *flat = program->buffers->bindings.parameters;
+
+    *out = NULL;
+    for (uint32_t i = 0; i < program->graph->parameter_count; i++) {
+        const uint32_t id = program->graph->parameters[i]->id;
+        const struct ls_parameter_place *place = &plan->places[program->buffers->values[id].place];
+        bool finite;
+        enum ls_status status = is_finite(program, flat + place->offset, place->bytes, &finite);
+        if (status)
+            return status;
+        if (!finite) {
+            *out = place->parameter->name;
+            return LS_OK;
+        }
+    }
+    return LS_OK;
+}
+
+static enum ls_status find_input(const struct ls_program *program, const char **out)
+{
+    const uint64_t bytes = program->buffers->values[program->graph->input->id].layout.bytes;
+    bool finite;
+    enum ls_status status = is_finite(program, program->buffers->input, bytes, &finite);
+
+    *out = finite ? NULL : program->graph->input->name;
+    return status;
+}
+
+static enum ls_status outputs_finite(const struct ls_program *program, uint32_t s, bool *out)
+{
+    const struct ls_program_step *step = &program->steps[s];
+
+    *out = true;
+    for (uint32_t i = step->input_count; i < step->input_count + step->output_count && *out; i++) {
+        const struct ls_value *value =
+            &program->buffers->values[program->buffers->plans[s].values[i]];
+        if (value->tensor->dtype != LS_F32 || value->tensor->role == LS_ROLE_SAVED)
+            continue;
+        enum ls_status status = is_finite(program, step->pointers[i], value->layout.bytes, out);
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}
+
+static enum ls_status find_step(struct ls_program *program, const char **out)
+{
+    *out = NULL;
+    for (uint32_t s = 0; s < program->forward_count; s++) {
+        bool finite;
+        enum ls_status status = ls_program_run(program, s, s + 1, false);
+        if (!status)
+            status = outputs_finite(program, s, &finite);
+        if (status)
+            return status;
+        if (!finite) {
+            *out = program->steps[s].label;
+            return LS_OK;
+        }
+    }
+    return LS_OK;
+}
+
+enum ls_status ls_program_find_not_finite(struct ls_program *program, char *text, size_t bytes)
+{
+    const char *found;
+    enum ls_status status = find_parameter(program, &found);
+
+    if (!status && !found)
+        status = find_input(program, &found);
+    if (!status && !found)
+        status = find_step(program, &found);
+    if (!status)
+        snprintf(text, bytes, "%s", found ? found : "");
+    return status;
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory plan: when each buffer of the arena lives, which outputs take the place of an input that ends,
+// and where everything lies.
+#include "core/graph/build.h"
+
+#include <stdlib.h>
+
+#define NEVER UINT32_MAX
+
+// A piece of the arena, living from step `first` to step `last`, both included.
+struct piece {
+    uint64_t bytes, offset;
+    uint32_t first, last;
+    uint32_t value; // LS_NO_VALUE: scratch of step `first`
+};
+
+struct memory {
+    struct ls_program *program;
+    struct ls_program_buffers *buffers;
+    struct piece *pieces; // by value; only those of memory's own in the arena count
+};
+
+static bool in_arena(const struct memory *memory, uint32_t value)
+{
+    return memory->buffers->values[value].home == LS_HOME_ARENA;
+}
+
+static void extend(struct memory *memory, uint32_t value, uint32_t step)
+{
+    struct piece *piece = &memory->pieces[ls_value_memory(memory->buffers, value)];
+
+    if (piece->first == NEVER)
+        piece->first = step;
+    piece->last = step;
+}
+
+static void find_lifetimes(struct memory *memory)
+{
+    const struct ls_program *program = memory->program;
+
+    for (uint32_t i = 0; i < memory->buffers->value_count; i++) {
+        struct piece *own = &memory->pieces[i];
+        *own = (struct piece){.first = NEVER, .last = 0, .value = i};
+    }
+    for (uint32_t i = 0; i < memory->buffers->value_count; i++) {
+        struct piece *piece = &memory->pieces[ls_value_memory(memory->buffers, i)];
+        const uint64_t bytes = ls_align(memory->buffers->values[i].layout.bytes);
+        piece->bytes = bytes > piece->bytes ? bytes : piece->bytes;
+    }
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        const struct ls_program_step *step = &program->steps[s];
+        const struct ls_step_plan *plan = &memory->buffers->plans[s];
+        for (uint32_t i = 0; i < step->input_count + step->output_count; i++)
+            if (i >= step->input_count || (plan->used_inputs >> i & 1) != 0)
+                extend(memory, plan->values[i], s);
+    }
+    if (program->options.predictions && in_arena(memory, memory->buffers->predictions))
+        extend(memory, memory->buffers->predictions, program->step_count);
+}
+
+// ---- In place ----
+
+// Whether the input ends in this step, is large enough, and is no other argument's memory.
+static bool may_replace(const struct memory *memory, uint32_t s, uint32_t input, uint32_t output)
+{
+    const struct ls_program_step *step = &memory->program->steps[s];
+    const struct ls_step_plan *plan = &memory->buffers->plans[s];
+    const uint32_t root = ls_value_memory(memory->buffers, plan->values[input]);
+
+    if (!in_arena(memory, root) || root == output || memory->pieces[root].last != s ||
+        memory->pieces[root].bytes < memory->pieces[output].bytes)
+        return false;
+    for (uint32_t i = 0; i < step->input_count + step->output_count; i++) {
+        const bool counts = i >= step->input_count || (plan->used_inputs >> i & 1) != 0;
+        if (i != input && counts && ls_value_memory(memory->buffers, plan->values[i]) == root)
+            return false;
+    }
+    return true;
+}
+
+static void place_over_input(struct memory *memory, uint32_t s)
+{
+    const struct ls_program_step *step = &memory->program->steps[s];
+    const struct ls_step_plan *plan = &memory->buffers->plans[s];
+    const uint32_t output = plan->values[step->input_count];
+
+    // Only a value whose memory begins here can take over another's.
+    if (!in_arena(memory, output) || memory->buffers->values[output].memory != output ||
+        memory->pieces[output].first != s)
+        return;
+    for (uint32_t i = 0; i < step->input_count; i++) {
+        if ((plan->in_place & plan->used_inputs) >> i & 1 && may_replace(memory, s, i, output)) {
+            const uint32_t root = ls_value_memory(memory->buffers, plan->values[i]);
+            memory->pieces[root].last = memory->pieces[output].last;
+            memory->buffers->values[output].memory = root;
+            return;
+        }
+    }
+}
+
+// ---- Placing ----
+
+static bool live_together(const struct piece *a, const struct piece *b)
+{
+    return a->first <= b->last && b->first <= a->last;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const struct piece *p = (const struct piece *)a, *q = (const struct piece *)b;
+
+    if (p->bytes != q->bytes)
+        return p->bytes > q->bytes ? -1 : 1;
+    if (p->first != q->first)
+        return p->first < q->first ? -1 : 1;
+    return p->value < q->value ? -1 : p->value > q->value;
+}
+
+// The smallest gap between pieces that live at the same time; the end when none is large enough.
+// `placed` is sorted by offset.
+static uint64_t best_fit(const struct piece *placed, uint32_t count, const struct piece *piece)
+{
+    uint64_t end = 0, best = 0, best_gap = UINT64_MAX;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (!live_together(&placed[i], piece))
+            continue;
+        const uint64_t gap = placed[i].offset > end ? placed[i].offset - end : 0;
+        if (gap >= piece->bytes && gap < best_gap) {
+            best = end;
+            best_gap = gap;
+        }
+        const uint64_t after = placed[i].offset + placed[i].bytes;
+        end = after > end ? after : end;
+    }
+    return best_gap != UINT64_MAX ? best : end;
+}
+
+static void insert_by_offset(struct piece *placed, uint32_t count, const struct piece *piece)
+{
+    uint32_t i = count;
+    for (; i > 0 && placed[i - 1].offset > piece->offset; i--)
+        placed[i] = placed[i - 1];
+    placed[i] = *piece;
+}
+
+// Largest first. `placed` has room for all.
+static uint64_t place_pieces(struct piece *pieces, uint32_t count, struct piece *placed)
+{
+    uint64_t end = 0;
+
+    qsort(pieces, count, sizeof(*pieces), by_size);
+    for (uint32_t i = 0; i < count; i++) {
+        pieces[i].offset = best_fit(placed, i, &pieces[i]);
+        insert_by_offset(placed, i, &pieces[i]);
+        if (pieces[i].offset + pieces[i].bytes > end)
+            end = pieces[i].offset + pieces[i].bytes;
+    }
+    return end;
+}
+
+// The pieces that need room: buffers with memory of their own, and scratch.
+static uint32_t collect(const struct memory *memory, struct piece *out)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < memory->buffers->value_count; i++)
+        if (in_arena(memory, i) && memory->buffers->values[i].memory == i &&
+            memory->pieces[i].first != NEVER)
+            out[count++] = memory->pieces[i];
+    for (uint32_t s = 0; s < memory->program->step_count; s++)
+        if (memory->program->steps[s].scratch_bytes > 0)
+            out[count++] =
+                (struct piece){.bytes = ls_align(memory->program->steps[s].scratch_bytes),
+                               .first = s,
+                               .last = s,
+                               .value = LS_NO_VALUE};
+    return count;
+}
+
+static uint64_t total_bytes(const struct piece *pieces, uint32_t count)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += pieces[i].bytes;
+    return bytes;
+}
+
+static void assign(struct memory *memory, const struct piece *pieces, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (pieces[i].value == LS_NO_VALUE)
+            memory->buffers->plans[pieces[i].first].scratch_offset = pieces[i].offset;
+        else
+            memory->buffers->values[pieces[i].value].offset = pieces[i].offset;
+    }
+}
+
+enum ls_status ls_plan_memory(struct ls_program *program)
+{
+    struct memory memory = {.program = program, .buffers = program->buffers};
+    const size_t most = (size_t)memory.buffers->value_count + program->step_count + 1;
+    enum ls_status status = LS_OUT_OF_MEMORY;
+
+    memory.pieces = calloc(most, sizeof(*memory.pieces));
+    struct piece *list = calloc(most, sizeof(*list)), *placed = calloc(most, sizeof(*placed));
+    if (!memory.pieces || !list || !placed)
+        goto out;
+    find_lifetimes(&memory);
+    program->unplanned_bytes = total_bytes(list, collect(&memory, list));
+    for (uint32_t s = 0; s < program->step_count; s++)
+        place_over_input(&memory, s);
+    const uint32_t count = collect(&memory, list);
+    program->arena_bytes = place_pieces(list, count, placed);
+    assign(&memory, list, count);
+    status = LS_OK;
+
+out:
+    free(memory.pieces);
+    free(list);
+    free(placed);
+    return status;
+}

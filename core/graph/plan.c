@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parameter plan: master layouts, the order of parameters in the flat buffers, their shadows, and the way
+// in and out of a flat buffer.
+#include "core/graph/build.h"
+
+#include "core/base/hash.h"
+#include "core/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---- Creating ----
+
+static bool has_place(const struct ls_parameter_plan *plan, const struct ls_tensor *parameter)
+{
+    for (uint32_t i = 0; i < plan->place_count; i++)
+        if (plan->places[i].parameter == parameter)
+            return true;
+    return false;
+}
+
+static void add_place(struct ls_parameter_plan *plan, const struct ls_tensor *parameter, bool plain)
+{
+    struct ls_parameter_place *place = &plan->places[plan->place_count++];
+    struct ls_tensor_desc desc;
+
+    place->parameter = parameter;
+    ls_describe_tensor(parameter, 1, &desc);
+    if (plain || parameter->shape.ndims == 1)
+        place->layout = ls_plain_layout(&desc);
+}
+
+// Whether an operation before `index` reads the parameter: its gradient is complete only there.
+static bool read_before(const struct ls_graph *graph, uint32_t index,
+                        const struct ls_tensor *parameter)
+{
+    for (uint32_t i = 0; i < index; i++)
+        for (uint32_t k = 0; k < graph->operations[i].input_count; k++)
+            if (graph->operations[i].inputs[k] == parameter)
+                return true;
+    return false;
+}
+
+// The order in which backward finishes gradients: operations from the last to the first. The same with
+// and without backward operations in the graph.
+static void order_places(struct ls_parameter_plan *plan, const struct ls_graph *graph, bool plain)
+{
+    for (uint32_t i = graph->operation_count; i > 0; i--) {
+        const struct ls_operation *operation = &graph->operations[i - 1];
+        for (uint32_t k = 0; k < operation->input_count && !operation->backward; k++) {
+            const struct ls_tensor *input = operation->inputs[k];
+            if (input->role == LS_ROLE_PARAMETER && !has_place(plan, input) &&
+                !read_before(graph, i - 1, input))
+                add_place(plan, input, plain);
+        }
+    }
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        if (!has_place(plan, graph->parameters[i]))
+            add_place(plan, graph->parameters[i], plain);
+}
+
+// A program made for its choices alone.
+static enum ls_status choose_layouts(struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                                     int64_t batch)
+{
+    const bool differentiated =
+        graph->operation_count > 0 && graph->operations[graph->operation_count - 1].backward;
+    const struct ls_program_options options = {
+        .batch = batch, .training = differentiated, .predictions = !graph->sums};
+    struct ls_program *program;
+
+    enum ls_status status = ls_build_program(plan, graph, &options, true, &program);
+    if (!status)
+        ls_program_destroy(program);
+    return status;
+}
+
+static void settle_offsets(struct ls_parameter_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->place_count; i++) {
+        struct ls_parameter_place *place = &plan->places[i];
+        struct ls_tensor_desc desc;
+        if (place->layout.kind == LS_LAYOUT_ANY) { // no operation reads it
+            ls_describe_tensor(place->parameter, 1, &desc);
+            place->layout = ls_plain_layout(&desc);
+        }
+        place->bytes = place->layout.bytes;
+        place->offset = plan->flat_bytes;
+        plan->flat_bytes += ls_align(place->bytes);
+    }
+}
+
+enum ls_status ls_plan_create(const struct ls_graph *graph, const struct ls_device_interface *ops,
+                              struct ls_device *device, int64_t batch, bool plain,
+                              struct ls_parameter_plan **out)
+{
+    if (!graph->input || !graph->output) {
+        ls_error(graph->name, "the model has no layers");
+        return LS_BAD_INPUT;
+    }
+    struct ls_parameter_plan *plan = calloc(1, sizeof(*plan));
+    if (!plan)
+        return LS_OUT_OF_MEMORY;
+    plan->ops = ops;
+    plan->device = device;
+    plan->places = calloc((size_t)graph->parameter_count + 1, sizeof(*plan->places));
+    if (!plan->places) {
+        ls_plan_destroy(plan);
+        return LS_OUT_OF_MEMORY;
+    }
+    order_places(plan, graph, plain);
+    enum ls_status status = plain ? LS_OK : choose_layouts(plan, graph, batch);
+    if (status) {
+        ls_plan_destroy(plan);
+        return status;
+    }
+    settle_offsets(plan);
+    *out = plan;
+    return LS_OK;
+}
+
+void ls_plan_destroy(struct ls_parameter_plan *plan)
+{
+    if (!plan)
+        return;
+    for (uint32_t i = 0; i < plan->shadow_count; i++)
+        plan->ops->release_kernel(plan->device, plan->shadows[i].convert);
+    free(plan->shadows);
+    free(plan->places);
+    free(plan);
+}
+
+uint64_t ls_plan_fingerprint(const struct ls_parameter_plan *plan)
+{
+    struct ls_hash *hash = ls_hash_create();
+    if (!hash)
+        return 0;
+    for (uint32_t i = 0; i < plan->place_count; i++) {
+        const struct ls_parameter_place *place = &plan->places[i];
+        ls_hash_add(hash, place->parameter->name, strlen(place->parameter->name) + 1);
+        ls_hash_add(hash, &place->offset, sizeof(place->offset));
+        ls_hash_add(hash, &place->layout, sizeof(place->layout));
+    }
+    const uint64_t fingerprint = ls_hash_get(hash);
+    ls_hash_destroy(hash);
+    return fingerprint;
+}
+
+// ---- In and out of a flat buffer ----
+
+struct conversion {
+    struct ls_kernel_answer answer;
+    void *plain; // device memory, in the plain layout
+    void *scratch; // NULL: none needed
+};
+
+static void conversion_finish(const struct ls_parameter_plan *plan, struct conversion *conversion)
+{
+    plan->ops->release_kernel(plan->device, conversion->answer.kernel);
+    plan->ops->release(plan->device, conversion->plain);
+    plan->ops->release(plan->device, conversion->scratch);
+}
+
+static enum ls_status conversion_init(const struct ls_parameter_plan *plan, uint32_t place, bool in,
+                                      struct conversion *out)
+{
+    const struct ls_parameter_place *master = &plan->places[place];
+    struct ls_tensor_desc own, plain;
+    struct conversion conversion = {0};
+
+    ls_describe_tensor(master->parameter, 1, &own);
+    plain = own;
+    plain.layout = ls_plain_layout(&plain);
+    own.layout = master->layout;
+    enum ls_status status = ls_prepare_convert(plan, master->parameter->name, in ? &plain : &own,
+                                               in ? &own : &plain, &conversion.answer);
+    if (status)
+        return status;
+    conversion.plain = plan->ops->allocate(plan->device, plain.layout.bytes);
+    if (conversion.answer.scratch_bytes > 0)
+        conversion.scratch = plan->ops->allocate(plan->device, conversion.answer.scratch_bytes);
+    if (!conversion.plain || (conversion.answer.scratch_bytes > 0 && !conversion.scratch)) {
+        conversion_finish(plan, &conversion);
+        return LS_OUT_OF_MEMORY;
+    }
+    *out = conversion;
+    return LS_OK;
+}
+
+static enum ls_status launch_conversion(const struct ls_parameter_plan *plan,
+                                        const struct ls_kernel *kernel, const void *from, void *to,
+                                        void *scratch)
+{
+    void *arguments[2] = {(void *)(uintptr_t)from, to};
+    const struct ls_launch launch = {
+        .struct_size = sizeof(launch), .arguments = arguments, .scratch = scratch};
+
+    return (enum ls_status)plan->ops->launch(plan->device, kernel, &launch);
+}
+
+static uint64_t plain_bytes(const struct ls_parameter_place *place)
+{
+    return (uint64_t)ls_shape_elements(&place->parameter->shape, 1) * sizeof(float);
+}
+
+enum ls_status ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const float *from,
+                              void *flat)
+{
+    const struct ls_parameter_place *master = &plan->places[place];
+    char *to = (char *)flat + master->offset;
+    struct conversion conversion;
+
+    if (master->layout.kind == LS_LAYOUT_PLAIN)
+        return (enum ls_status)plan->ops->copy(plan->device, to, from, plain_bytes(master), NULL);
+    enum ls_status status = conversion_init(plan, place, true, &conversion);
+    if (status)
+        return status;
+    status = (enum ls_status)plan->ops->copy(plan->device, conversion.plain, from,
+                                             plain_bytes(master), NULL);
+    if (!status)
+        status = launch_conversion(plan, conversion.answer.kernel, conversion.plain, to,
+                                   conversion.scratch);
+    conversion_finish(plan, &conversion);
+    return status;
+}
+
+enum ls_status ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, const void *flat,
+                              float *to)
+{
+    const struct ls_parameter_place *master = &plan->places[place];
+    const char *from = (const char *)flat + master->offset;
+    struct conversion conversion;
+
+    if (master->layout.kind == LS_LAYOUT_PLAIN)
+        return (enum ls_status)plan->ops->copy(plan->device, to, from, plain_bytes(master), NULL);
+    enum ls_status status = conversion_init(plan, place, false, &conversion);
+    if (status)
+        return status;
+    status = launch_conversion(plan, conversion.answer.kernel, from, conversion.plain,
+                               conversion.scratch);
+    if (!status)
+        status = (enum ls_status)plan->ops->copy(plan->device, to, conversion.plain,
+                                                 plain_bytes(master), NULL);
+    conversion_finish(plan, &conversion);
+    return status;
+}
+
+enum ls_status ls_plan_refresh_shadows(struct ls_parameter_plan *plan, const void *flat,
+                                       void *shadows, void *scratch)
+{
+    for (uint32_t i = 0; i < plan->shadow_count; i++) {
+        const struct ls_shadow *shadow = &plan->shadows[i];
+        enum ls_status status = launch_conversion(
+            plan, shadow->convert, (const char *)flat + plan->places[shadow->place].offset,
+            (char *)shadows + shadow->offset, shadow->scratch_bytes > 0 ? scratch : NULL);
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a node to a step: asks the device for a kernel, with the layouts that are known fixed and, where it
+// cannot or would be slow, with fewer of them fixed; then bridges what differs with shadows and conversions.
+#include "core/graph/build.h"
+
+#include "core/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// What a request leaves to the device, or does without.
+enum freedom {
+    FREE_WEIGHTS = 1, // layouts of weights read and of weights' gradients written
+    FREE_ACTIVATIONS = 2, // layouts of activations and their gradients
+    NO_ACCUMULATE = 4, // a second gradient of a parameter is written apart and added afterwards
+};
+
+struct attempt {
+    struct ls_kernel_request request;
+    struct ls_kernel_answer answer;
+    bool works;
+};
+
+#define MAX_ATTEMPTS 5
+// In the order of preference; a parameter's second gradient is tried by the second row.
+static const uint32_t freedoms[2][MAX_ATTEMPTS] = {
+    {0, FREE_WEIGHTS, FREE_ACTIVATIONS, FREE_WEIGHTS | FREE_ACTIVATIONS},
+    {0, NO_ACCUMULATE, NO_ACCUMULATE | FREE_WEIGHTS, NO_ACCUMULATE | FREE_ACTIVATIONS,
+     NO_ACCUMULATE | FREE_WEIGHTS | FREE_ACTIVATIONS},
+};
+
+static struct ls_value *value_of(const struct ls_build *build, uint32_t value)
+{
+    return &build->buffers->values[value];
+}
+
+// ---- Requests ----
+
+// The layout that an output has to end in; kind ANY: whatever its kernel makes. Results of the model and
+// what the loss reads are plain; a gradient lies as what it is the gradient of.
+static struct ls_layout wanted_layout(const struct ls_build *build, uint32_t output)
+{
+    const struct ls_value *value = value_of(build, output);
+    struct ls_tensor_desc desc;
+
+    if (value->layout.kind != LS_LAYOUT_ANY)
+        return value->layout;
+    if (value->tensor->gradient_of) {
+        const uint32_t of = ls_value_same(build->buffers, value->tensor->gradient_of->id);
+        return value_of(build, of)->layout;
+    }
+    if (output != build->buffers->predictions && !value->loss_reads)
+        return value->layout;
+    ls_describe_tensor(value->tensor, build->options.batch, &desc);
+    return ls_plain_layout(&desc);
+}
+
+static bool is_free(const struct ls_value *value, uint32_t freedom)
+{
+    switch (value->tensor->role) {
+    case LS_ROLE_PARAMETER:
+    case LS_ROLE_PARAMETER_GRADIENT:
+        return (freedom & FREE_WEIGHTS) != 0 && value->tensor->shape.ndims > 1;
+    case LS_ROLE_INPUT:
+    case LS_ROLE_ACTIVATION:
+    case LS_ROLE_GRADIENT: return (freedom & FREE_ACTIVATIONS) != 0;
+    case LS_ROLE_LABEL:
+    case LS_ROLE_SUMS:
+    case LS_ROLE_SAVED: break;
+    }
+    return false;
+}
+
+static void describe_argument(const struct ls_build *build, uint32_t id, bool output,
+                              uint32_t freedom, struct ls_tensor_desc *out)
+{
+    const struct ls_value *value = value_of(build, id);
+
+    ls_describe_tensor(value->tensor, build->options.batch, out);
+    if (value->tensor->shape.ndims == 0)
+        out->dims[0] = (int64_t)value->layout.bytes;
+    if (!is_free(value, freedom))
+        out->layout = output ? wanted_layout(build, id) : value->layout;
+}
+
+// The kernel of the forward operation, unless it became the epilogue of another.
+static const struct ls_kernel *forward_kernel(const struct ls_build *build,
+                                              const struct ls_node *node)
+{
+    return node->source->backward && node->source->forward >= 0
+               ? build->nodes[node->source->forward].kernel
+               : NULL;
+}
+
+static uint32_t accumulate_bits(const struct ls_build *build, const struct ls_node *node)
+{
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < node->output_count; i++)
+        if (value_of(build, node->outputs[i])->written)
+            bits |= 1u << i;
+    return bits;
+}
+
+static void fill_request(const struct ls_build *build, const struct ls_node *node, uint32_t freedom,
+                         struct ls_kernel_request *out)
+{
+    *out = (struct ls_kernel_request){
+        .struct_size = sizeof(*out),
+        .op = node->op,
+        .attributes = node->attributes,
+        .input_count = node->input_count,
+        .output_count = node->output_count,
+        .forward = forward_kernel(build, node),
+        .accumulate = (freedom & NO_ACCUMULATE) != 0 ? 0 : accumulate_bits(build, node),
+    };
+    for (uint32_t i = 0; i < node->input_count; i++)
+        describe_argument(build, node->inputs[i], false, freedom, &out->arguments[i]);
+    for (uint32_t i = 0; i < node->output_count; i++)
+        describe_argument(build, node->outputs[i], true, freedom,
+                          &out->arguments[node->input_count + i]);
+}
+
+// ---- Asking ----
+
+// An answer must repeat what was fixed and say all else. Sizes of `saved` are settled here.
+static enum ls_status check_answer(const struct ls_build *build, const struct ls_node *node,
+                                   struct attempt *attempt)
+{
+    const struct ls_kernel_request *request = &attempt->request;
+    struct ls_kernel_answer *answer = &attempt->answer;
+
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
+        const bool output = i >= request->input_count;
+        const uint32_t id = output ? node->outputs[i - request->input_count] : node->inputs[i];
+        const struct ls_tensor_desc *desc = &request->arguments[i];
+        struct ls_layout *layout = &answer->layouts[i];
+
+        if (value_of(build, id)->tensor->shape.ndims == 0)
+            *layout =
+                output ? (struct ls_layout){.kind = LS_LAYOUT_PLAIN, .bytes = answer->saved_bytes}
+                       : desc->layout;
+        else if (desc->layout.kind != LS_LAYOUT_ANY && !ls_layout_equal(&desc->layout, layout))
+            break;
+        else if (layout->kind == LS_LAYOUT_PLAIN)
+            *layout = desc->layout.kind == LS_LAYOUT_ANY ? ls_plain_layout(desc) : desc->layout;
+        else if (layout->kind != LS_LAYOUT_OWN || layout->bytes == 0)
+            break;
+        if (i + 1 == request->input_count + request->output_count)
+            return LS_OK;
+    }
+    ls_error(build->graph->name,
+             "the device plugin answered wrong layouts for operation %s; `plugin check` shows more",
+             ls_op_name(node->op));
+    return LS_FAILED;
+}
+
+static void release(const struct ls_build *build, struct attempt *attempt)
+{
+    if (attempt->works)
+        build->plan->ops->release_kernel(build->plan->device, attempt->answer.kernel);
+    attempt->works = false;
+}
+
+static enum ls_status ask(const struct ls_build *build, const struct ls_node *node,
+                          struct attempt *attempt)
+{
+    attempt->answer = (struct ls_kernel_answer){.struct_size = sizeof(attempt->answer)};
+    enum ls_status status = (enum ls_status)build->plan->ops->prepare(
+        build->plan->device, &attempt->request, &attempt->answer);
+
+    attempt->works = status == LS_OK;
+    if (status)
+        return status == LS_UNSUPPORTED ? LS_OK : status;
+    status = check_answer(build, node, attempt);
+    if (status)
+        release(build, attempt);
+    return status;
+}
+
+static bool asked_before(const struct attempt *attempts, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (memcmp(&attempts[i].request, &attempts[count].request, sizeof(attempts[i].request)) ==
+            0)
+            return true;
+    return false;
+}
+
+// The first way that is not slow, else the first that works at all; `best->works` says whether any does.
+static enum ls_status search(const struct ls_build *build, const struct ls_node *node,
+                             struct attempt *best)
+{
+    struct attempt attempts[MAX_ATTEMPTS];
+    const uint32_t *row = freedoms[accumulate_bits(build, node) != 0];
+
+    best->works = false;
+    for (uint32_t i = 0; i < MAX_ATTEMPTS; i++) {
+        struct attempt *attempt = &attempts[i];
+        attempt->works = false;
+        memset(&attempt->request, 0, sizeof(attempt->request));
+        fill_request(build, node, row[i], &attempt->request);
+        if (asked_before(attempts, i))
+            continue;
+        enum ls_status status = ask(build, node, attempt);
+        if (status) {
+            release(build, best);
+            return status;
+        }
+        if (!attempt->works)
+            continue;
+        if (best->works && attempt->answer.slow) {
+            release(build, attempt);
+            continue;
+        }
+        release(build, best);
+        *best = *attempt;
+        if (!best->answer.slow)
+            break;
+    }
+    return LS_OK;
+}
+
+static enum ls_status search_without_fusion(struct ls_build *build, struct ls_node *node,
+                                            struct attempt *best)
+{
+    struct ls_node fused = *node;
+    struct attempt apart;
+
+    ls_unfuse(build, node);
+    enum ls_status status = search(build, node, &apart);
+    if (status) {
+        release(build, best);
+        return status;
+    }
+    if (best->works && (!apart.works || apart.answer.slow)) {
+        release(build, &apart);
+        *node = fused;
+        build->nodes[node->fused].removed = true;
+        return LS_OK;
+    }
+    release(build, best);
+    *best = apart;
+    return LS_OK;
+}
+
+static enum ls_status find_kernel(struct ls_build *build, struct ls_node *node,
+                                  struct attempt *best)
+{
+    char label[64];
+    enum ls_status status = search(build, node, best);
+
+    if (!status && node->fused >= 0 && (!best->works || best->answer.slow))
+        status = search_without_fusion(build, node, best);
+    if (status || best->works)
+        return status;
+    ls_label_step(build, node, label, sizeof(label));
+    ls_error(build->graph->name,
+             "%s: the device has no kernel for operation %s of these shapes; use another device",
+             label, ls_op_name(node->op));
+    return LS_UNSUPPORTED;
+}
+
+// ---- Steps ----
+
+// A master layout is chosen: for the parameter, its gradient, and all later users.
+static void choose_master(struct ls_build *build, uint32_t parameter,
+                          const struct ls_layout *layout)
+{
+    const uint32_t place = value_of(build, parameter)->place;
+
+    build->plan->places[place].layout = *layout;
+    for (uint32_t i = 0; i < build->buffers->value_count; i++)
+        if (value_of(build, i)->place == place && value_of(build, i)->home != LS_HOME_SHADOWS)
+            value_of(build, i)->layout = *layout;
+}
+
+// The value that the kernel reads for input `index`, in the layout that it wants.
+static enum ls_status bridge_input(struct ls_build *build, const struct ls_node *node,
+                                   const struct attempt *attempt, uint32_t index, uint32_t *out)
+{
+    const uint32_t id = node->inputs[index];
+    const struct ls_value *value = value_of(build, id);
+    const struct ls_layout *layout = &attempt->answer.layouts[index];
+
+    *out = id;
+    if (value->home == LS_HOME_PARAMETERS && value->layout.kind == LS_LAYOUT_ANY) {
+        choose_master(build, id, layout);
+        return LS_OK;
+    }
+    if ((attempt->answer.used_inputs >> index & 1) == 0 || ls_layout_equal(&value->layout, layout))
+        return LS_OK;
+    if (value->home == LS_HOME_PARAMETERS)
+        return ls_shadow_value(build, id, layout, out);
+    return ls_convert_value(build, node, id, layout, out);
+}
+
+// The value that the kernel writes for output `index`: the output itself, or one to bridge from.
+static enum ls_status bridge_output(struct ls_build *build, const struct ls_node *node,
+                                    const struct attempt *attempt, uint32_t index, uint32_t *out)
+{
+    const uint32_t id = node->outputs[index];
+    const struct ls_layout *layout = &attempt->answer.layouts[node->input_count + index];
+    struct ls_layout wanted = wanted_layout(build, id);
+    const bool accumulated = (attempt->request.accumulate >> index & 1) != 0;
+
+    if (wanted.kind == LS_LAYOUT_ANY)
+        wanted = *layout;
+    value_of(build, id)->layout = wanted;
+    *out = id;
+    if (ls_layout_equal(layout, &wanted) && (accumulated || !value_of(build, id)->written))
+        return LS_OK;
+    const enum ls_tensor_role role = value_of(build, id)->tensor->role;
+    return ls_build_value(build, id, role == LS_ROLE_PARAMETER_GRADIENT ? LS_ROLE_GRADIENT : role,
+                          layout, out);
+}
+
+// What follows the kernel where it did not write the output itself.
+static enum ls_status finish_output(struct ls_build *build, const struct ls_node *node,
+                                    uint32_t written, uint32_t output)
+{
+    const bool add = value_of(build, output)->written;
+
+    if (value_of(build, output)->home == LS_HOME_GRADIENTS)
+        value_of(build, output)->written = true;
+    if (written == output)
+        return LS_OK;
+    if (!add)
+        return ls_insert_convert(build, node, written, output);
+    if (!ls_layout_equal(&value_of(build, written)->layout, &value_of(build, output)->layout)) {
+        const struct ls_layout layout = value_of(build, output)->layout;
+        enum ls_status status = ls_convert_value(build, node, written, &layout, &written);
+        if (status)
+            return status;
+    }
+    return ls_insert_add(build, node, written, output);
+}
+
+static void fill_step(struct ls_build *build, struct ls_node *node, const struct attempt *attempt,
+                      const uint32_t *values)
+{
+    const uint32_t last = build->program->step_count - 1;
+    struct ls_program_step *step = &build->program->steps[last];
+    struct ls_step_plan *plan = &build->buffers->plans[last];
+
+    step->operation = node->source;
+    step->kernel = attempt->answer.kernel;
+    step->attributes = node->attributes;
+    step->input_count = node->input_count;
+    step->output_count = node->output_count;
+    step->scratch_bytes = attempt->answer.scratch_bytes;
+    step->backward = node->source->backward;
+    step->slow = attempt->answer.slow != 0;
+    ls_label_step(build, node, step->label, sizeof(step->label));
+    snprintf(step->implementation, sizeof(step->implementation), "%.*s",
+             (int)sizeof(step->implementation) - 1, attempt->answer.implementation);
+    for (uint32_t i = 0; i < node->input_count + node->output_count; i++) {
+        step->tensors[i] = value_of(build, values[i])->tensor;
+        plan->values[i] = values[i];
+    }
+    plan->used_inputs = attempt->answer.used_inputs;
+    plan->in_place = attempt->answer.in_place;
+    node->kernel = attempt->answer.kernel;
+}
+
+// Takes the kernel over, also on failure.
+static enum ls_status add_step(struct ls_build *build, struct ls_node *node,
+                               struct attempt *attempt)
+{
+    uint32_t values[LS_MAX_ARGUMENTS];
+    uint32_t *outputs = &values[node->input_count];
+    enum ls_status status = LS_OK;
+
+    for (uint32_t i = 0; i < node->input_count && !status; i++)
+        status = bridge_input(build, node, attempt, i, &values[i]);
+    for (uint32_t i = 0; i < node->output_count && !status; i++)
+        status = bridge_output(build, node, attempt, i, &outputs[i]);
+    if (!status)
+        status = ls_build_step(build);
+    if (status) {
+        release(build, attempt);
+        return status;
+    }
+    fill_step(build, node, attempt, values);
+
+    // The gradient of what was fused away takes the layout of what came of it.
+    if (node->attributes.epilogue == LS_OP_ACTIVATION)
+        value_of(build, node->fused_output)->layout = value_of(build, node->outputs[0])->layout;
+    for (uint32_t i = 0; i < node->output_count && !status; i++)
+        status = finish_output(build, node, outputs[i], node->outputs[i]);
+    return status;
+}
+
+// ---- Reshapes ----
+
+// In the plain layout a reshape is the same memory: only layouts of the device's own need steps.
+static enum ls_status prepare_reshape(struct ls_build *build, struct ls_node *node)
+{
+    uint32_t x = node->inputs[0], y = node->outputs[0];
+    const struct ls_layout wanted = wanted_layout(build, y);
+    struct ls_tensor_desc desc;
+    enum ls_status status = LS_OK;
+
+    ls_describe_tensor(value_of(build, x)->tensor, build->options.batch, &desc);
+    const struct ls_layout plain = ls_plain_layout(&desc);
+    if (value_of(build, x)->layout.kind != LS_LAYOUT_PLAIN)
+        status = ls_convert_value(build, node, x, &plain, &x);
+    if (!status && wanted.kind == LS_LAYOUT_OWN)
+        status = ls_build_value(build, y, value_of(build, y)->tensor->role, &plain, &y);
+    if (status)
+        return status;
+
+    value_of(build, y)->layout = plain;
+    value_of(build, y)->memory = x;
+    value_of(build, y)->home = value_of(build, x)->home;
+    if (y == node->outputs[0])
+        return LS_OK;
+    value_of(build, node->outputs[0])->layout = wanted;
+    return ls_insert_convert(build, node, y, node->outputs[0]);
+}
+
+enum ls_status ls_prepare_node(struct ls_build *build, uint32_t index)
+{
+    struct ls_node *node = &build->nodes[index];
+    struct attempt best;
+
+    if (node->op == LS_OP_RESHAPE)
+        return prepare_reshape(build, node);
+    enum ls_status status = find_kernel(build, node, &best);
+    if (status)
+        return status;
+    return add_step(build, node, &best);
+}
