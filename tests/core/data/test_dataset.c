@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finding a dataset by its text, and `limit`; with kinds of our own.
+#include "core/data/dataset.h"
+#include "tests/core/data/capture.h"
+
+static unsigned closed;
+
+static void close_dataset(struct ls_dataset *dataset)
+{
+    closed++;
+    free(dataset);
+}
+
+static enum ls_status open_dataset(const struct ls_spec *spec, enum ls_split split,
+                                   struct ls_dataset **out)
+{
+    (void)spec;
+    *out = calloc(1, sizeof(**out));
+    (*out)->count = split == LS_TRAIN ? 100 : 10;
+    (*out)->close = close_dataset;
+    return LS_OK;
+}
+
+static enum ls_status open_broken(const struct ls_spec *spec, enum ls_split split,
+                                  struct ls_dataset **out)
+{
+    (void)spec, (void)split, (void)out;
+    return LS_BAD_INPUT;
+}
+
+static const struct ls_plugin_option options[] = {{"dir", "text", NULL, "where"}, {0}};
+static const struct ls_dataset_kind apples = {"apples", "", options, open_dataset};
+static const struct ls_dataset_kind pears = {"pears", "", NULL, open_broken};
+const struct ls_dataset_kind *const ls_dataset_kinds[] = {&apples, &pears, NULL};
+
+static void expect_count(const char *text, enum ls_split split, uint64_t count)
+{
+    struct ls_dataset *dataset;
+    capture_reset();
+    ck_assert_msg(ls_dataset_open(text, split, &dataset) == LS_OK, "%s", captured);
+    ck_assert_uint_eq(dataset->count, count);
+    ls_dataset_close(dataset);
+}
+
+static void expect_usage(const char *text, const char *one, const char *other)
+{
+    struct ls_dataset *dataset = (void *)&closed; // is not touched
+    capture_reset();
+    ck_assert_int_eq(ls_dataset_open(text, LS_TRAIN, &dataset), LS_USAGE);
+    ck_assert_ptr_eq(dataset, &closed);
+    expect_error(one, other);
+}
+
+START_TEST(limit_takes_the_first_of_each_split)
+{
+    expect_count("apples", LS_TRAIN, 100);
+    expect_count("apples:dir=x,limit=1", LS_TRAIN, 1);
+    expect_count("apples:limit=100", LS_TRAIN, 100);
+    expect_count("apples:limit=7", LS_TEST, 7);
+}
+END_TEST
+
+START_TEST(a_smaller_test_set_is_taken_whole)
+{
+    expect_count("apples:limit=50", LS_TEST, 10);
+}
+END_TEST
+
+START_TEST(more_than_the_training_set_has_is_refused_and_the_count_named)
+{
+    closed = 0;
+    expect_usage("apples:limit=101", "limit=101", "100");
+    ck_assert_uint_eq(closed, 1);
+}
+END_TEST
+
+START_TEST(a_limit_that_is_no_count_is_refused)
+{
+    expect_usage("apples:limit=0", "limit", "at least 1");
+    expect_usage("apples:limit=-3", "limit", "-3");
+    expect_usage("apples:limit=ten", "limit", "ten");
+    expect_usage("apples:limit=99999999999999999999", "limit", "99999999999999999999");
+}
+END_TEST
+
+START_TEST(an_unknown_dataset_is_refused_with_the_nearest_name_and_the_list)
+{
+    expect_usage("aples", "did you mean apples", "apples, pears");
+    expect_usage("bananas", "no dataset bananas", "apples, pears");
+    expect_usage("", "--dataset", "");
+}
+END_TEST
+
+START_TEST(an_unknown_option_is_refused)
+{
+    expect_usage("apples:dri=x", "dri", "dir");
+    expect_usage("apples:limits=3", "limits", "limit");
+    expect_usage("pears:dir=x", "dir", "pears");
+}
+END_TEST
+
+START_TEST(what_the_reader_answers_is_passed_on)
+{
+    struct ls_dataset *dataset;
+    ck_assert_int_eq(ls_dataset_open("pears:limit=3", LS_TRAIN, &dataset), LS_BAD_INPUT);
+    ls_dataset_close(NULL);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tests = tcase_create("dataset");
+    tcase_add_test(tests, limit_takes_the_first_of_each_split);
+    tcase_add_test(tests, a_smaller_test_set_is_taken_whole);
+    tcase_add_test(tests, more_than_the_training_set_has_is_refused_and_the_count_named);
+    tcase_add_test(tests, a_limit_that_is_no_count_is_refused);
+    tcase_add_test(tests, an_unknown_dataset_is_refused_with_the_nearest_name_and_the_list);
+    tcase_add_test(tests, an_unknown_option_is_refused);
+    tcase_add_test(tests, what_the_reader_answers_is_passed_on);
+    Suite *suite = suite_create("core/data/dataset");
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

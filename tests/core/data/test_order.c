@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shares, sizes and orders.
+#include "core/data/stream.h"
+#include "tests/core/data/capture.h"
+
+START_TEST(shares_are_contiguous_and_differ_by_at_most_one)
+{
+    for (uint32_t world = 1; world <= 9; world++) {
+        for (uint64_t count = 0; count <= 40; count++) {
+            uint64_t next = 0, before = UINT64_MAX;
+            for (uint32_t rank = 0; rank < world; rank++) {
+                uint64_t offset, size;
+                ls_share(count, world, rank, &offset, &size);
+                ck_assert_uint_eq(offset, next);
+                ck_assert_uint_ge(size, count / world);
+                ck_assert_uint_le(size, count / world + 1);
+                ck_assert_uint_le(size, before);
+                before = size;
+                next += size;
+            }
+            ck_assert_uint_eq(next, count);
+        }
+    }
+}
+END_TEST
+
+START_TEST(with_fewer_examples_than_replicas_the_last_get_none)
+{
+    const uint64_t wanted[8] = {1, 1, 1, 1, 1, 1, 1, 0};
+    for (uint32_t rank = 0; rank < 8; rank++) {
+        uint64_t offset, size;
+        ls_share(7, 8, rank, &offset, &size);
+        ck_assert_uint_eq(size, wanted[rank]);
+    }
+}
+END_TEST
+
+START_TEST(steps_are_rounded_up)
+{
+    ck_assert_uint_eq(ls_stream_steps(0, 50), 0);
+    ck_assert_uint_eq(ls_stream_steps(1, 50), 1);
+    ck_assert_uint_eq(ls_stream_steps(50, 50), 1);
+    ck_assert_uint_eq(ls_stream_steps(1003, 50), 21);
+    ck_assert_uint_eq(ls_stream_steps(UINT64_MAX, 2), UINT64_C(1) << 63);
+}
+END_TEST
+
+// Against the shares of every batch of an epoch, one by one.
+START_TEST(share_sizes_are_those_that_occur)
+{
+    for (uint32_t world = 1; world <= 5; world++)
+        for (uint64_t count = 1; count <= 23; count++)
+            for (uint64_t batch = 1; batch <= 25; batch++)
+                for (uint32_t rank = 0; rank < world; rank++) {
+                    uint64_t sizes[2];
+                    const uint32_t found = ls_share_sizes(count, batch, world, rank, sizes);
+                    uint32_t seen = 0;
+                    for (uint64_t from = 0; from < count; from += batch) {
+                        uint64_t offset, size;
+                        ls_share(count - from < batch ? count - from : batch, world, rank, &offset,
+                                 &size);
+                        ck_assert(size == sizes[0] || (found == 2 && size == sizes[1]));
+                        seen |= size == sizes[0] ? 1 : 2;
+                    }
+                    ck_assert_uint_eq(seen, found == 2 ? 3 : 1);
+                    ck_assert(found == 1 || sizes[0] > sizes[1]);
+                }
+    uint64_t sizes[2];
+    ck_assert_uint_eq(ls_share_sizes(0, 10, 2, 0, sizes), 0);
+}
+END_TEST
+
+static void expect_permutation(const uint32_t *order, uint64_t count)
+{
+    uint8_t *seen = calloc(count + 1, 1);
+    for (uint64_t i = 0; i < count; i++) {
+        ck_assert_uint_lt(order[i], count);
+        ck_assert_uint_eq(seen[order[i]]++, 0);
+    }
+    free(seen);
+}
+
+START_TEST(every_order_is_a_permutation_keyed_by_seed_and_epoch)
+{
+    const uint64_t counts[] = {1, 2, 7, 64, 1003};
+    uint32_t first[1003], again[1003], other[1003];
+    for (int kind = LS_SHUFFLE_ALL; kind <= LS_SHUFFLE_BUFFER; kind++)
+        for (int i = 0; i < 5; i++) {
+            struct ls_stream_options options = {.shuffle = (enum ls_shuffle)kind, .seed = 3};
+            options.shuffle_buffer = 100;
+            ck_assert_int_eq(ls_stream_order(&options, counts[i], 1, first), LS_OK);
+            expect_permutation(first, counts[i]);
+            ck_assert_int_eq(ls_stream_order(&options, counts[i], 1, again), LS_OK);
+            ck_assert_mem_eq(first, again, counts[i] * 4);
+            ck_assert_int_eq(ls_stream_order(&options, counts[i], 2, other), LS_OK);
+            expect_permutation(other, counts[i]);
+            ck_assert(counts[i] < 64 || memcmp(first, other, counts[i] * 4));
+            options.seed = 4;
+            ck_assert_int_eq(ls_stream_order(&options, counts[i], 1, other), LS_OK);
+            ck_assert(counts[i] < 64 || memcmp(first, other, counts[i] * 4));
+        }
+}
+END_TEST
+
+START_TEST(without_shuffle_the_order_is_that_of_the_file)
+{
+    uint32_t order[50];
+    ck_assert_int_eq(ls_stream_order(&(struct ls_stream_options){.seed = 1}, 50, 9, order), LS_OK);
+    for (uint32_t i = 0; i < 50; i++)
+        ck_assert_uint_eq(order[i], i);
+}
+END_TEST
+
+// An element cannot leave the buffer before it came in, and some wait long.
+START_TEST(a_shuffle_buffer_lets_nothing_out_before_it_came_in)
+{
+    const uint64_t buffers[] = {1, 2, 10, 1000, 5000};
+    uint32_t order[1000];
+    for (int b = 0; b < 5; b++) {
+        const struct ls_stream_options options = {.shuffle = LS_SHUFFLE_BUFFER,
+                                                  .shuffle_buffer = buffers[b]};
+        ck_assert_int_eq(ls_stream_order(&options, 1000, 1, order), LS_OK);
+        expect_permutation(order, 1000);
+        uint64_t moved = 0;
+        for (uint64_t i = 0; i < 1000; i++) {
+            ck_assert_uint_lt(order[i], i + buffers[b]);
+            moved += order[i] != i;
+        }
+        ck_assert(buffers[b] == 1 ? moved == 0 : moved > 300);
+    }
+}
+END_TEST
+
+// The first out of a buffer of 4 is each of its four elements equally often; 4 deviations of the binomial count.
+START_TEST(a_shuffle_buffer_draws_evenly)
+{
+    uint32_t order[16], counts[4] = {0};
+    for (uint64_t seed = 0; seed < 4000; seed++) {
+        const struct ls_stream_options options = {
+            .shuffle = LS_SHUFFLE_BUFFER, .shuffle_buffer = 4, .seed = seed};
+        ck_assert_int_eq(ls_stream_order(&options, 16, 1, order), LS_OK);
+        counts[order[0]]++;
+    }
+    for (int i = 0; i < 4; i++)
+        ck_assert_msg(counts[i] > 890 && counts[i] < 1110, "%u of 4000", counts[i]);
+}
+END_TEST
+
+START_TEST(a_shuffle_buffer_of_nothing_is_refused)
+{
+    uint32_t order[4];
+    capture_reset();
+    ck_assert_int_eq(
+        ls_stream_order(&(struct ls_stream_options){.shuffle = LS_SHUFFLE_BUFFER}, 4, 1, order),
+        LS_USAGE);
+    expect_error("shuffle buffer", "at least 1");
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tests = tcase_create("order");
+    tcase_add_test(tests, shares_are_contiguous_and_differ_by_at_most_one);
+    tcase_add_test(tests, with_fewer_examples_than_replicas_the_last_get_none);
+    tcase_add_test(tests, steps_are_rounded_up);
+    tcase_add_test(tests, share_sizes_are_those_that_occur);
+    tcase_add_test(tests, every_order_is_a_permutation_keyed_by_seed_and_epoch);
+    tcase_add_test(tests, without_shuffle_the_order_is_that_of_the_file);
+    tcase_add_test(tests, a_shuffle_buffer_lets_nothing_out_before_it_came_in);
+    tcase_add_test(tests, a_shuffle_buffer_draws_evenly);
+    tcase_add_test(tests, a_shuffle_buffer_of_nothing_is_refused);
+    Suite *suite = suite_create("core/data/order");
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

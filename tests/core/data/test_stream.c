@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams: every example once an epoch, the same order for every world, waiting, stopping.
+#include "core/data/stream.h"
+#include "tests/core/data/capture.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#define MOST_EXAMPLES 300
+#define ELEMENTS 3
+
+// Example i is (i, i + 0.25, i + 0.5) and its label i.
+static float examples[MOST_EXAMPLES][ELEMENTS];
+static int32_t labels[MOST_EXAMPLES];
+
+static struct ls_dataset numbers(uint64_t count)
+{
+    for (int i = 0; i < MOST_EXAMPLES; i++) {
+        labels[i] = i;
+        for (int e = 0; e < ELEMENTS; e++)
+            examples[i][e] = (float)i + 0.25f * (float)e;
+    }
+    return (struct ls_dataset){.count = count,
+                               .ndims = 1,
+                               .dims = {ELEMENTS},
+                               .example_dtype = LS_F32,
+                               .examples = examples,
+                               .divisor = 1,
+                               .label_dtype = LS_I32,
+                               .labels = labels,
+                               .label_elements = 1,
+                               .class_count = MOST_EXAMPLES};
+}
+
+// Reads one epoch of all ranks of a worker and writes the labels in order of the global batches.
+// Looks at everything that a batch says about itself.
+static void read_epoch(struct ls_stream *stream, const struct ls_stream_options *options,
+                       uint64_t count, uint64_t epoch, int32_t *out)
+{
+    const uint64_t steps = ls_stream_steps(count, options->global_batch);
+    for (uint64_t step = 0; step < steps; step++) {
+        const uint64_t before = step * options->global_batch;
+        const uint64_t wanted =
+            count - before < options->global_batch ? count - before : options->global_batch;
+        for (uint32_t i = 0; i < options->rank_count; i++) {
+            struct ls_batch batch;
+            const uint32_t rank = options->first_rank + i;
+            ck_assert_int_eq(ls_stream_next(stream, rank, &batch, NULL), LS_OK);
+            uint64_t offset, size;
+            ls_share(wanted, options->world, rank, &offset, &size);
+            ck_assert_uint_eq(batch.count, size);
+            ck_assert_uint_eq(batch.example_offset, offset);
+            ck_assert_uint_eq(batch.global_count, wanted);
+            ck_assert_uint_eq(batch.epoch, epoch);
+            ck_assert_uint_eq(batch.step, step);
+            ck_assert_uint_eq((uintptr_t)batch.examples % LS_ALIGNMENT, 0);
+            const int32_t *classes = batch.labels;
+            for (uint64_t k = 0; k < size; k++) {
+                ck_assert_mem_eq(batch.examples + k * ELEMENTS, examples[classes[k]],
+                                 sizeof(examples[0]));
+                out[before + offset + k] = classes[k];
+            }
+        }
+    }
+}
+
+static void expect_each_once(const int32_t *seen, uint64_t count)
+{
+    uint8_t found[MOST_EXAMPLES] = {0};
+    for (uint64_t i = 0; i < count; i++)
+        ck_assert_uint_eq(found[seen[i]]++, 0);
+}
+
+// Sizes that leave every remainder, worlds of 1 to 8: each example once, in the order of ls_stream_order.
+START_TEST(every_example_comes_once_an_epoch_in_the_same_order_for_every_world)
+{
+    const uint32_t world = (uint32_t)_i;
+    for (uint64_t count = 1; count <= 40; count += count < 20 ? 1 : 7)
+        for (uint64_t global = 1; global <= 12; global++) {
+            const struct ls_dataset dataset = numbers(count);
+            const struct ls_stream_options options = {.global_batch = global,
+                                                      .world = world,
+                                                      .rank_count = world,
+                                                      .shuffle = LS_SHUFFLE_ALL,
+                                                      .seed = 5};
+            struct ls_stream *stream;
+            ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+            for (uint64_t epoch = 1; epoch <= 3; epoch++) {
+                int32_t seen[MOST_EXAMPLES];
+                uint32_t order[MOST_EXAMPLES];
+                read_epoch(stream, &options, count, epoch, seen);
+                expect_each_once(seen, count);
+                ck_assert_int_eq(ls_stream_order(&options, count, epoch, order), LS_OK);
+                for (uint64_t i = 0; i < count; i++)
+                    ck_assert_int_eq(seen[i], (int32_t)order[i]);
+            }
+            ls_stream_close(stream);
+        }
+}
+END_TEST
+
+START_TEST(workers_that_hold_some_of_the_ranks_get_their_shares)
+{
+    const struct ls_dataset dataset = numbers(50);
+    int32_t seen[MOST_EXAMPLES];
+    uint32_t order[MOST_EXAMPLES];
+    const uint32_t ranks[3] = {3, 1, 4};
+    struct ls_stream_options options = {
+        .global_batch = 11, .world = 8, .shuffle = LS_SHUFFLE_BUFFER, .shuffle_buffer = 20};
+    for (int worker = 0; worker < 3; worker++) {
+        struct ls_stream *stream;
+        options.rank_count = ranks[worker];
+        ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+        read_epoch(stream, &options, 50, 1, seen);
+        struct ls_batch batch;
+        ck_assert_int_eq(
+            ls_stream_next(stream, options.first_rank + options.rank_count, &batch, NULL),
+            LS_USAGE);
+        ls_stream_close(stream);
+        options.first_rank += ranks[worker];
+    }
+    expect_each_once(seen, 50);
+    ck_assert_int_eq(ls_stream_order(&options, 50, 1, order), LS_OK);
+    for (int i = 0; i < 50; i++)
+        ck_assert_int_eq(seen[i], (int32_t)order[i]);
+}
+END_TEST
+
+START_TEST(two_epochs_differ_and_a_seed_repeats)
+{
+    const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
+    const struct ls_stream_options options = {
+        .global_batch = 64, .world = 2, .rank_count = 2, .shuffle = LS_SHUFFLE_ALL, .seed = 7};
+    int32_t seen[2][2][MOST_EXAMPLES];
+    for (int run = 0; run < 2; run++) {
+        struct ls_stream *stream;
+        ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+        for (uint64_t epoch = 1; epoch <= 2; epoch++)
+            read_epoch(stream, &options, MOST_EXAMPLES, epoch, seen[run][epoch - 1]);
+        ls_stream_close(stream);
+    }
+    ck_assert_mem_eq(seen[0], seen[1], sizeof(seen[0]));
+    ck_assert_mem_ne(seen[0][0], seen[0][1], sizeof(seen[0][0]));
+}
+END_TEST
+
+START_TEST(more_replicas_than_examples_of_a_batch_leave_some_with_none)
+{
+    const struct ls_dataset dataset = numbers(8);
+    const struct ls_stream_options options = {.global_batch = 7, .world = 8, .rank_count = 8};
+    struct ls_stream *stream;
+    ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+    for (uint32_t rank = 0; rank < 8; rank++) {
+        struct ls_batch batch;
+        ck_assert_int_eq(ls_stream_next(stream, rank, &batch, NULL), LS_OK);
+        ck_assert_uint_eq(batch.count, rank < 7);
+        ck_assert_uint_eq(batch.global_count, 7);
+        ck_assert_int_eq(ls_stream_next(stream, rank, &batch, NULL), LS_OK);
+        ck_assert_uint_eq(batch.count, rank < 1); // the last batch has one example
+        ck_assert_uint_eq(batch.global_count, 1);
+    }
+    ls_stream_close(stream);
+}
+END_TEST
+
+START_TEST(a_ring_of_any_size_gives_the_same)
+{
+    const struct ls_dataset dataset = numbers(101);
+    const uint64_t prefetch[5] = {1, 700, 5000, 100000, 0};
+    int32_t seen[5][MOST_EXAMPLES];
+    for (int i = 0; i < 5; i++) {
+        const struct ls_stream_options options = {.global_batch = 6,
+                                                  .world = 3,
+                                                  .rank_count = 3,
+                                                  .shuffle = LS_SHUFFLE_ALL,
+                                                  .prefetch_bytes = prefetch[i]};
+        struct ls_stream *stream;
+        ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+        for (uint64_t epoch = 1; epoch <= 60; epoch++)
+            read_epoch(stream, &options, 101, epoch, seen[i]);
+        ls_stream_close(stream);
+        ck_assert_mem_eq(seen[i], seen[0], 101 * sizeof(int32_t));
+    }
+}
+END_TEST
+
+// ---- Threads ----
+
+struct replica {
+    struct ls_stream *stream;
+    uint32_t rank;
+    uint64_t steps; // UINT64_MAX: until aborted
+    uint64_t read;
+    uint64_t examples;
+    uint64_t waited_ns;
+    double label_sum;
+    enum ls_status status;
+};
+
+static void *run_replica(void *argument)
+{
+    struct replica *replica = argument;
+    for (; replica->read < replica->steps; replica->read++) {
+        struct ls_batch batch;
+        replica->status =
+            ls_stream_next(replica->stream, replica->rank, &batch, &replica->waited_ns);
+        if (replica->status)
+            break;
+        replica->examples += batch.count;
+        for (uint64_t k = 0; k < batch.count; k++)
+            replica->label_sum += ((const int32_t *)batch.labels)[k];
+    }
+    return NULL;
+}
+
+START_TEST(replicas_in_threads_read_whole_epochs)
+{
+    const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
+    const struct ls_stream_options options = {.global_batch = 7,
+                                              .world = 4,
+                                              .rank_count = 4,
+                                              .shuffle = LS_SHUFFLE_ALL,
+                                              .prefetch_bytes = _i ? 1 : 0};
+    const uint64_t epochs = 200;
+    struct ls_stream *stream;
+    ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+    struct replica replicas[4];
+    pthread_t threads[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        replicas[i] = (struct replica){
+            .stream = stream, .rank = i, .steps = epochs * ls_stream_steps(MOST_EXAMPLES, 7)};
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, run_replica, &replicas[i]), 0);
+    }
+    uint64_t total = 0;
+    double sum = 0;
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        ck_assert_int_eq(replicas[i].status, LS_OK);
+        total += replicas[i].examples;
+        sum += replicas[i].label_sum;
+    }
+    ck_assert_uint_eq(total, epochs * MOST_EXAMPLES);
+    ck_assert(sum == (double)epochs * MOST_EXAMPLES * (MOST_EXAMPLES - 1) / 2);
+    ls_stream_close(stream);
+}
+END_TEST
+
+static void let_pass(long nanoseconds)
+{
+    nanosleep(&(struct timespec){.tv_nsec = nanoseconds}, NULL);
+}
+
+// Ends from whatever state it happens to be in: replicas reading, waiting, or gone.
+START_TEST(abort_and_close_end_everyone)
+{
+    const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
+    for (int round = 0; round < 60; round++) {
+        const struct ls_stream_options options = {
+            .global_batch = 5, .world = 3, .rank_count = 3, .prefetch_bytes = round % 2 ? 1 : 0};
+        struct ls_stream *stream;
+        ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+        struct replica replicas[3];
+        pthread_t threads[3];
+        for (uint32_t i = 0; i < 3; i++) { // the third stops early, so the ring fills up
+            replicas[i] = (struct replica){
+                .stream = stream, .rank = i, .steps = i < 2 ? UINT64_MAX : (uint64_t)round};
+            ck_assert_int_eq(pthread_create(&threads[i], NULL, run_replica, &replicas[i]), 0);
+        }
+        let_pass(round % 7 * 300000);
+        ls_stream_abort(stream);
+        ls_stream_abort(stream);
+        for (int i = 0; i < 3; i++)
+            pthread_join(threads[i], NULL);
+        ck_assert_int_eq(replicas[0].status, LS_ABORTED);
+        ck_assert_int_eq(replicas[1].status, LS_ABORTED);
+        struct ls_batch batch;
+        ck_assert_int_eq(ls_stream_next(stream, 0, &batch, NULL), LS_ABORTED);
+        ls_stream_close(stream);
+    }
+}
+END_TEST
+
+START_TEST(close_while_a_replica_waits_ends_it)
+{
+    const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
+    for (int round = 0; round < 20; round++) {
+        const struct ls_stream_options options = {
+            .global_batch = 5, .world = 2, .rank_count = 2, .prefetch_bytes = 1};
+        struct ls_stream *stream;
+        ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+        // Rank 1 never reads: rank 0 gets what the ring holds and then sleeps in its next.
+        struct replica replica = {.stream = stream, .steps = UINT64_MAX};
+        pthread_t thread;
+        ck_assert_int_eq(pthread_create(&thread, NULL, run_replica, &replica), 0);
+        let_pass(20000000);
+        ls_stream_close(stream);
+        pthread_join(thread, NULL);
+        ck_assert_int_eq(replica.status, LS_ABORTED);
+        ck_assert_uint_eq(replica.read, 3);
+        ck_assert_uint_gt(replica.waited_ns, 0);
+    }
+}
+END_TEST
+
+START_TEST(open_and_close_at_once_is_clean)
+{
+    const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
+    const struct ls_stream_options options = {.global_batch = 5, .world = 2, .rank_count = 2};
+    for (int round = 0; round < 100; round++) {
+        struct ls_stream *stream;
+        ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+        ls_stream_close(stream);
+    }
+    ls_stream_close(NULL);
+}
+END_TEST
+
+// A reader that lets the input thread fall asleep again and again is always woken in time.
+START_TEST(a_slow_replica_and_a_sleeping_input_thread_find_each_other)
+{
+    const struct ls_dataset dataset = numbers(MOST_EXAMPLES);
+    const struct ls_stream_options options = {
+        .global_batch = 5, .world = 1, .rank_count = 1, .prefetch_bytes = 1};
+    struct ls_stream *stream;
+    ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+    for (uint64_t i = 0; i < 300; i++) {
+        struct ls_batch batch;
+        ck_assert_int_eq(ls_stream_next(stream, 0, &batch, NULL), LS_OK);
+        ck_assert_uint_eq(batch.step, i % 60);
+        const int32_t first = *(const int32_t *)batch.labels;
+        let_pass(i % 3 * 200000);
+        ck_assert_int_eq(first, *(const int32_t *)batch.labels); // not written over meanwhile
+    }
+    ls_stream_close(stream);
+}
+END_TEST
+
+// ---- Options ----
+
+static void expect_refused(const struct ls_dataset *dataset, struct ls_stream_options options,
+                           const char *what)
+{
+    struct ls_stream *stream;
+    capture_reset();
+    ck_assert_int_eq(ls_stream_open(dataset, &options, &stream), LS_USAGE);
+    expect_error("data", what);
+}
+
+START_TEST(options_that_cannot_be_are_refused)
+{
+    const struct ls_dataset dataset = numbers(10), empty = numbers(0);
+    const struct ls_stream_options good = {.global_batch = 2, .world = 2, .rank_count = 2};
+    struct ls_stream_options options = good;
+    expect_refused(&empty, options, "no examples");
+    options.global_batch = 0;
+    expect_refused(&dataset, options, "at least 1 example");
+    options = good;
+    options.rank_count = 3;
+    expect_refused(&dataset, options, "ranks");
+    options = good;
+    options.first_rank = 1;
+    expect_refused(&dataset, options, "ranks");
+    options = good;
+    options.rank_count = 0;
+    expect_refused(&dataset, options, "ranks");
+    options = good;
+    options.shuffle = LS_SHUFFLE_BUFFER;
+    expect_refused(&dataset, options, "shuffle buffer");
+}
+END_TEST
+
+START_TEST(a_batch_larger_than_the_set_is_the_set)
+{
+    const struct ls_dataset dataset = numbers(10);
+    const struct ls_stream_options options = {
+        .global_batch = UINT64_MAX, .world = 3, .rank_count = 3};
+    struct ls_stream *stream;
+    int32_t seen[MOST_EXAMPLES];
+    ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+    read_epoch(stream, &options, 10, 1, seen);
+    read_epoch(stream, &options, 10, 2, seen);
+    expect_each_once(seen, 10);
+    ls_stream_close(stream);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tests = tcase_create("stream");
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(
+        tests, every_example_comes_once_an_epoch_in_the_same_order_for_every_world, 1, 9);
+    tcase_add_test(tests, workers_that_hold_some_of_the_ranks_get_their_shares);
+    tcase_add_test(tests, two_epochs_differ_and_a_seed_repeats);
+    tcase_add_test(tests, more_replicas_than_examples_of_a_batch_leave_some_with_none);
+    tcase_add_test(tests, a_ring_of_any_size_gives_the_same);
+    tcase_add_loop_test(tests, replicas_in_threads_read_whole_epochs, 0, 2);
+    tcase_add_test(tests, abort_and_close_end_everyone);
+    tcase_add_test(tests, close_while_a_replica_waits_ends_it);
+    tcase_add_test(tests, open_and_close_at_once_is_clean);
+    tcase_add_test(tests, a_slow_replica_and_a_sleeping_input_thread_find_each_other);
+    tcase_add_test(tests, options_that_cannot_be_are_refused);
+    tcase_add_test(tests, a_batch_larger_than_the_set_is_the_set);
+    Suite *suite = suite_create("core/data/stream");
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
