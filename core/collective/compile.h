@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A drawn schedule becomes a graph of transfers: steps are cut into segments, and each segment waits only for
+// what touched its range before. So a later round begins as soon as its data is there. [any thread]
+#ifndef LS_COLLECTIVE_COMPILE_H
+#define LS_COLLECTIVE_COMPILE_H
+
+#include "core/collective/schedule.h"
+#include "core/plugin/transport.h"
+
+// Segments are about this long: small enough that two of them stay in a core's second-level cache and that rounds
+// overlap, large enough that the cost of a message (a few hundred nanoseconds) does not show.
+#define LS_SEGMENT_BYTES (UINT64_C(256) << 10)
+// Very long steps are cut into this many segments, then these grow.
+#define LS_MAXIMUM_SEGMENTS UINT64_C(1024)
+
+#define LS_NO_OPERATION UINT32_MAX
+
+struct ls_compiled_operation {
+    uint32_t kind; // enum ls_transfer_kind
+    uint32_t source;
+    uint32_t destination;
+    uint32_t element_bytes;
+    struct ls_range range;
+    struct ls_range from;
+    uint64_t receive_number; // counted from the first message of this run between the two ranks
+    uint64_t send_number;
+    uint64_t after; // LS_TRANSFER_AT_ONCE or a number like send_number, of a message to `source`
+
+    // RECEIVE_REDUCE_SEND: the send that it does, which stays in the list for what depends on it, but is not
+    // posted. What depends on this operation itself may run once it is reduced. Else LS_NO_OPERATION.
+    uint32_t fused_send;
+
+    uint32_t waits_for; // operations that must be complete before; a fused send: not used
+    uint32_t first_dependent; // in `dependents`
+    uint32_t dependent_count;
+};
+
+struct ls_compiled_peer {
+    uint32_t rank;
+    uint32_t sends; // messages in one run
+    uint32_t receives;
+};
+
+struct ls_compiled_schedule {
+    struct ls_compiled_operation *operations;
+    uint32_t operation_count;
+    uint32_t *dependents; // indices of operations
+    uint32_t *first; // operations that wait for nothing, receives first; not fused sends
+    uint32_t first_count;
+    struct ls_compiled_peer *peers;
+    uint32_t peer_count;
+    uint32_t round_count;
+    uint64_t scratch_count; // elements
+    uint64_t sent_bytes;
+};
+
+struct ls_compile_options {
+    const char *name; // of the collective, for messages
+    uint32_t rank;
+    uint32_t world;
+    uint32_t element_bytes;
+    uint64_t segment_bytes; // 0: LS_SEGMENT_BYTES
+    struct ls_range divide; // LS_MEAN: the result, which is divided in the end; count 0: nothing
+};
+
+// A round in which one step writes what another reads or writes, other than reductions in the order written, is
+// LS_FAILED, logged with rank, round and range.
+LS_STATUS ls_compile_schedule(const struct ls_drawn_schedule *schedule,
+                              const struct ls_compile_options *options,
+                              struct ls_compiled_schedule *out);
+void ls_compiled_schedule_finish(struct ls_compiled_schedule *compiled); // takes a zeroed one
+
+#endif

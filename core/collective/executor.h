@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs compiled schedules over a transport. A run is made once and then begun many times, without allocating.
+// [replica thread, one per rank]
+#ifndef LS_COLLECTIVE_EXECUTOR_H
+#define LS_COLLECTIVE_EXECUTOR_H
+
+#include "core/base/status.h"
+#include "core/collective/compile.h"
+
+#include <stdbool.h>
+
+// Where a rank stands: the numbers that the next message to and from each peer gets.
+struct ls_message_numbers {
+    uint64_t *next_send; // world entries
+    uint64_t *next_receive;
+};
+
+struct ls_executor_memory {
+    char *buffers[2]; // indexed by enum ls_buffer
+    uint32_t dtype;
+    uint32_t reduction; // sum, product, min or max
+    uint64_t divisor;
+};
+
+struct ls_executor; // one run
+
+// Borrows `compiled`.
+LS_STATUS ls_executor_create(const struct ls_compiled_schedule *compiled,
+                             const struct ls_executor_memory *memory, struct ls_executor **out);
+void ls_executor_destroy(
+    struct ls_executor *executor); // takes NULL; not while it runs, but after an abort
+
+// Begins a run: posts what can begin. It may be complete at once.
+LS_STATUS ls_executor_begin(struct ls_executor *executor,
+                            const struct ls_transport_interface *interface,
+                            struct ls_transport *transport,
+                            const struct ls_message_numbers *numbers, uint64_t signature);
+// Moves on without waiting; `moved` becomes true when anything did.
+LS_STATUS ls_executor_advance(struct ls_executor *executor, bool *moved);
+bool ls_executor_done(const struct ls_executor *executor);
+
+// What is posted and not complete; for waiting. Borrowed until the next advance.
+struct ls_transfer *const *ls_executor_pending(const struct ls_executor *executor, uint32_t *count);
+// The transfer whose peer sent something else, after LS_FAILED; NULL when it is not that.
+const struct ls_transfer *ls_executor_mismatch(const struct ls_executor *executor);
+
+#endif

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The last calls of every rank of a communicator: a rank writes its own, and any may read those of the
+// others, to find who has not come and who called something else. [any thread]
+#ifndef LS_COLLECTIVE_RECORDER_H
+#define LS_COLLECTIVE_RECORDER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LS_RECORDED_CALLS 64
+#define LS_LABEL_WORDS 4
+#define LS_LABEL_BYTES (8 * LS_LABEL_WORDS) // longer labels are cut
+
+// What must be equal on all ranks, and the label.
+struct ls_call_signature {
+    uint32_t operation;
+    uint32_t dtype;
+    uint32_t reduction;
+    uint32_t root;
+    uint64_t count;
+    uint64_t label[LS_LABEL_WORDS]; // text, NUL included; not compared
+};
+
+struct ls_recorded_call {
+    _Atomic uint64_t sequence; // 0: being written; else 1 + number of the call
+    _Atomic uint64_t operation_dtype;
+    _Atomic uint64_t reduction_root;
+    _Atomic uint64_t count;
+    _Atomic uint64_t label[LS_LABEL_WORDS];
+    uint64_t begin_ns; // the rank's own, not read by others
+    uint64_t end_ns; // 0: has not ended
+};
+
+struct ls_recorder {
+    _Alignas(64) _Atomic uint64_t begun; // calls that the rank has begun
+    struct ls_recorded_call calls[LS_RECORDED_CALLS];
+};
+
+void ls_call_signature_label(struct ls_call_signature *signature, const char *label);
+bool ls_call_signature_equal(const struct ls_call_signature *a, const struct ls_call_signature *b);
+uint64_t ls_call_signature_hash(const struct ls_call_signature *signature, uint64_t sequence);
+// "all-reduce (sum) of 100 float32, bucket 0". Returns `text`.
+const char *ls_call_signature_text(const struct ls_call_signature *signature, char *text,
+                                   size_t bytes);
+
+// The owner's two calls.
+void ls_recorder_begin(struct ls_recorder *recorder, uint64_t sequence,
+                       const struct ls_call_signature *signature, uint64_t now_ns);
+void ls_recorder_end(struct ls_recorder *recorder, uint64_t sequence, uint64_t now_ns);
+
+// Copies call `sequence`; false when it is not, or no longer, recorded.
+bool ls_recorder_get(struct ls_recorder *recorder, uint64_t sequence,
+                     struct ls_call_signature *out);
+
+// Writes all recorded calls to the log, at debug level. Called by the owner.
+void ls_recorder_dump(struct ls_recorder *recorder, const char *name, uint32_t rank);
+
+#endif

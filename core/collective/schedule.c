@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records what a collective describes, and describes what it does not offer itself.
+#include "core/collective/schedule.h"
+
+#include "core/base/log.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// What `context` of the table points to while a schedule is drawn.
+struct drawing {
+    const struct ls_collective_call *call;
+    const char *name;
+    struct ls_drawn_schedule *out;
+    size_t capacity;
+    enum ls_status status; // first failure
+};
+
+const char *ls_collective_operation_text(uint32_t operation)
+{
+    switch (operation) {
+    case LS_ALL_REDUCE: return "all-reduce";
+    case LS_REDUCE_SCATTER: return "reduce-scatter";
+    case LS_ALL_GATHER: return "all-gather";
+    case LS_BROADCAST: return "broadcast";
+    case LS_REDUCE: return "reduce";
+    default: return NULL;
+    }
+}
+
+const char *ls_step_kind_text(uint32_t kind)
+{
+    switch (kind) {
+    case LS_STEP_SEND: return "send";
+    case LS_STEP_RECEIVE: return "receive";
+    case LS_STEP_RECEIVE_AND_REDUCE: return "receive-and-reduce";
+    case LS_STEP_REDUCE: return "reduce";
+    case LS_STEP_COPY: return "copy";
+    default: return NULL;
+    }
+}
+
+const char *ls_range_text(const struct ls_range *range, char *text, size_t bytes)
+{
+    const char *buffer = range->buffer == LS_BUFFER_DATA      ? "the data buffer"
+                         : range->buffer == LS_BUFFER_SCRATCH ? "scratch"
+                                                              : "an unknown buffer";
+    snprintf(text, bytes, "%" PRIu64 " elements from %" PRIu64 " of %s", range->count,
+             range->offset, buffer);
+    return text;
+}
+
+// ---- The table that a plugin writes into ----
+
+static enum ls_status refuse(struct drawing *drawing, const struct ls_step *step,
+                             const char *reason)
+{
+    char range[128], from[128];
+    const char *kind = ls_step_kind_text(step->kind);
+    const bool local = step->kind == LS_STEP_REDUCE || step->kind == LS_STEP_COPY;
+    ls_error("collective",
+             "%s: rank %u of %u, round %u: %s of %s%s%s, peer %u: %s; the plugin is wrong",
+             drawing->name, drawing->call->rank, drawing->call->world, drawing->out->round_count,
+             kind ? kind : "unknown step", ls_range_text(&step->range, range, sizeof(range)),
+             local ? " from " : "", local ? ls_range_text(&step->from, from, sizeof(from)) : "",
+             step->peer, reason);
+    return drawing->status = LS_FAILED;
+}
+
+static bool fits(const struct drawing *drawing, const struct ls_range *range)
+{
+    uint64_t count = drawing->call->count;
+    if (range->buffer == LS_BUFFER_SCRATCH)
+        count = drawing->out->scratch_count;
+    else if (range->buffer != LS_BUFFER_DATA)
+        return false;
+    return range->offset <= count && range->count <= count - range->offset;
+}
+
+static enum ls_status check(struct drawing *drawing, const struct ls_step *step)
+{
+    const bool local = step->kind == LS_STEP_REDUCE || step->kind == LS_STEP_COPY;
+    if (!ls_step_kind_text(step->kind))
+        return refuse(drawing, step, "there is no such step");
+    if (!local && (step->peer >= drawing->call->world || step->peer == drawing->call->rank))
+        return refuse(drawing, step, "the peer is no other rank");
+    if (!fits(drawing, &step->range) || (local && !fits(drawing, &step->from)))
+        return refuse(drawing, step, "the range lies outside its buffer");
+    if (local && step->from.count != step->range.count)
+        return refuse(drawing, step, "the two ranges differ in length");
+    return LS_OK;
+}
+
+static int32_t add(struct ls_schedule *schedule, const struct ls_step *step)
+{
+    struct drawing *drawing = schedule->context;
+    struct ls_drawn_schedule *out = drawing->out;
+    if (drawing->status || check(drawing, step))
+        return drawing->status;
+    if (step->range.count == 0)
+        return LS_OK;
+    if (out->step_count == drawing->capacity) {
+        const size_t capacity = drawing->capacity ? 2 * drawing->capacity : 16;
+        struct ls_scheduled_step *steps = realloc(out->steps, capacity * sizeof(*steps));
+        if (!steps)
+            return drawing->status = LS_OUT_OF_MEMORY;
+        out->steps = steps;
+        drawing->capacity = capacity;
+    }
+    out->steps[out->step_count++] =
+        (struct ls_scheduled_step){.step = *step, .round = out->round_count};
+    return LS_OK;
+}
+
+static int32_t end_round(struct ls_schedule *schedule)
+{
+    struct drawing *drawing = schedule->context;
+    if (!drawing->status)
+        drawing->out->round_count++;
+    return drawing->status;
+}
+
+static int32_t scratch(struct ls_schedule *schedule, uint64_t count)
+{
+    struct drawing *drawing = schedule->context;
+    if (!drawing->status && count > drawing->out->scratch_count)
+        drawing->out->scratch_count = count;
+    return drawing->status;
+}
+
+// ---- What the host describes itself ----
+
+// Binomial tree: in the round of bit b, ranks below 2^b (counted from the root) have the data and send it to
+// the rank 2^b further on.
+static void describe_broadcast(const struct ls_collective_call *call, struct ls_schedule *schedule)
+{
+    const uint64_t world = call->world, place = (call->rank + world - call->root) % world;
+    const struct ls_range all = ls_data_range(0, call->count);
+    for (uint64_t bit = 1; bit < world; bit *= 2) {
+        if (place < bit && place + bit < world)
+            ls_send(schedule, (uint32_t)((place + bit + call->root) % world), all);
+        else if (place >= bit && place < 2 * bit)
+            ls_receive(schedule, (uint32_t)((place - bit + call->root) % world), all);
+        ls_end_round(schedule);
+    }
+}
+
+static void describe_all_gather(const struct ls_collective_call *call, struct ls_schedule *schedule)
+{
+    for (uint32_t i = 1; i < call->world; i++) {
+        const uint32_t to = (uint32_t)(((uint64_t)call->rank + i) % call->world);
+        const uint32_t from = (uint32_t)(((uint64_t)call->rank + call->world - i) % call->world);
+        ls_send(schedule, to, ls_chunk(call, call->rank));
+        ls_receive(schedule, from, ls_chunk(call, from));
+    }
+    ls_end_round(schedule);
+}
+
+static int32_t describe(const struct ls_collective_interface *collective,
+                        const struct ls_collective_call *call, struct ls_schedule *schedule)
+{
+    if (collective->operations & 1u << call->operation)
+        return collective->describe(call, schedule);
+    if (call->operation == LS_BROADCAST)
+        describe_broadcast(call, schedule);
+    else if (call->operation == LS_ALL_GATHER)
+        describe_all_gather(call, schedule);
+    else {
+        struct ls_collective_call all_reduce = *call;
+        all_reduce.operation = LS_ALL_REDUCE;
+        all_reduce.root = 0;
+        return collective->describe(&all_reduce, schedule);
+    }
+    return LS_OK;
+}
+
+enum ls_status ls_schedule_draw(const struct ls_collective_interface *collective, const char *name,
+                                const struct ls_collective_call *call,
+                                struct ls_drawn_schedule *out)
+{
+    struct ls_drawn_schedule drawn = {0};
+    struct drawing drawing = {.call = call, .name = name, .out = &drawn};
+    struct ls_schedule schedule = {
+        .struct_size = sizeof(schedule),
+        .context = &drawing,
+        .add = add,
+        .end_round = end_round,
+        .scratch = scratch,
+    };
+    enum ls_status status = (enum ls_status)describe(collective, call, &schedule);
+    if (drawing.status)
+        status = drawing.status;
+    if (status) {
+        ls_drawn_schedule_finish(&drawn);
+        return status;
+    }
+    // Steps after the last end_round are a round, too.
+    if (drawn.step_count && drawn.steps[drawn.step_count - 1].round == drawn.round_count)
+        drawn.round_count++;
+    *out = drawn;
+    return LS_OK;
+}
+
+void ls_drawn_schedule_finish(struct ls_drawn_schedule *schedule)
+{
+    free(schedule->steps);
+    *schedule = (struct ls_drawn_schedule){0};
+}

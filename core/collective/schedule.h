@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The schedule of one rank as data: the steps that a collective described, round by round. [any thread]
+#ifndef LS_COLLECTIVE_SCHEDULE_H
+#define LS_COLLECTIVE_SCHEDULE_H
+
+#include "core/base/status.h"
+#include "core/plugin/collective.h"
+
+#include <stddef.h>
+
+struct ls_scheduled_step {
+    struct ls_step step;
+    uint32_t round;
+};
+
+// Initialised by ls_schedule_draw, freed by ls_drawn_schedule_finish.
+struct ls_drawn_schedule {
+    struct ls_scheduled_step *steps;
+    size_t step_count;
+    uint32_t round_count;
+    uint64_t scratch_count; // elements
+};
+
+// Lets `collective` (named `name`) describe the call. An operation that it does not offer is taken from
+// the host's own: reduce and reduce-scatter run its all-reduce; broadcast is a binomial tree; all-gather sends
+// each part to every rank. Steps that name a peer outside the world, or a range outside its buffer, are
+// LS_FAILED, logged with rank, round and range.
+LS_STATUS ls_schedule_draw(const struct ls_collective_interface *collective, const char *name,
+                           const struct ls_collective_call *call, struct ls_drawn_schedule *out);
+void ls_drawn_schedule_finish(struct ls_drawn_schedule *schedule); // takes a zeroed one
+
+const char *ls_collective_operation_text(
+    uint32_t operation); // "all-reduce"; NULL for another number
+const char *ls_step_kind_text(uint32_t kind); // "receive-and-reduce"; NULL likewise
+
+// "chunk" of a message: "elements 0 to 63 of the data buffer". Returns `text`.
+const char *ls_range_text(const struct ls_range *range, char *text, size_t bytes);
+
+#endif
