@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/plugin/plugin.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct ls_loader;
@@ -52,6 +53,11 @@ void ls_plugin_entries_destroy(struct ls_plugin_entry *entries, size_t count);
 
 // The device for a user who names none: "cuda" where that is available, else "cpu".
 const char *ls_loader_default_device(struct ls_loader *loader);
+
+// A folder of the installed tree (wherever that was moved), by its path from the program and from the library; else
+// the folder of that name at the top of the build tree around the program: up to four levels above it, where meson's
+// mark is. Other folders of that name are none of ours. `path` has room for PATH_MAX.
+bool ls_find_installed(const char *from_program, const char *from_library, const char *in_build, char *path);
 
 const char *ls_kind_text(uint32_t kind);  // "device", ...; NULL for another number
 

@@ -118,23 +118,29 @@ static bool directory_below(const char *directory, const char *relative, char pa
            is_directory(path);
 }
 
-// Of an installed tree (wherever it was moved), else of the build tree around the file: up to four
-// levels above it, the folder that meson marks as its own. Other folders called `plugins` are none of ours.
-static enum ls_status add_default(struct ls_loader *loader)
+bool ls_find_installed(const char *from_program, const char *from_library, const char *in_build,
+                       char *path)
 {
-    char own[PATH_MAX], found[PATH_MAX], marker[PATH_MAX];
+    char own[PATH_MAX], marker[PATH_MAX];
     if (!find_own_file(own) || !to_parent(own))
-        return LS_OK;
-    if (directory_below(own, LS_PLUGINS_FROM_PROGRAM, found) ||
-        directory_below(own, LS_PLUGINS_FROM_LIBRARY, found))
-        return add_directory(loader, found);
+        return false;
+    if (directory_below(own, from_program, path) || directory_below(own, from_library, path))
+        return true;
     for (int level = 0; level < 5; level++) {
-        if (directory_below(own, "meson-private", marker) && directory_below(own, "plugins", found))
-            return add_directory(loader, found);
+        if (directory_below(own, "meson-private", marker) && directory_below(own, in_build, path))
+            return true;
         if (!to_parent(own))
             break;
     }
-    return LS_OK;
+    return false;
+}
+
+static enum ls_status add_default(struct ls_loader *loader)
+{
+    char found[PATH_MAX];
+    if (!ls_find_installed(LS_PLUGINS_FROM_PROGRAM, LS_PLUGINS_FROM_LIBRARY, "plugins", found))
+        return LS_OK;
+    return add_directory(loader, found);
 }
 
 enum ls_status ls_search_init(struct ls_loader *loader, const char *plugin_path)

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strategies, collectives and transports that do nothing, to be put together by the resolver. TEST_NAME,
+// TEST_KIND, TEST_NEEDS (whether the strategy needs a collective), TEST_OPTIONS.
+#include "core/plugin/collective.h"
+#include "core/plugin/strategy.h"
+#include "core/plugin/transport.h"
+
+#if TEST_KIND == 2
+static int32_t open_endpoint(const struct ls_host *host, const struct ls_transport_config *config,
+                             struct ls_transport **out)
+{
+    (void)config;
+    (void)out;
+    return host->fail(host, LS_UNSUPPORTED, "for tests only");
+}
+
+static void close_endpoint(struct ls_transport *transport)
+{
+    (void)transport;
+}
+
+static int32_t post(struct ls_transport *transport, struct ls_transfer *transfer)
+{
+    (void)transport;
+    (void)transfer;
+    return LS_UNSUPPORTED;
+}
+
+static int32_t wait_any(struct ls_transport *transport, struct ls_transfer *const *transfers,
+                        uint64_t count, uint64_t timeout_ns)
+{
+    (void)transport;
+    (void)transfers;
+    (void)count;
+    (void)timeout_ns;
+    return LS_AGAIN;
+}
+
+static int32_t peer_state(struct ls_transport *transport, uint32_t peer)
+{
+    (void)transport;
+    (void)peer;
+    return LS_OK;
+}
+
+static const struct ls_transport_interface table = {
+    .struct_size = sizeof(table),
+    .scope = LS_SCOPE_PROCESS,
+    .memory_kinds = 2,
+    .open = open_endpoint,
+    .close = close_endpoint,
+    .post = post,
+    .test = post,
+    .wait_any = wait_any,
+    .abort = close_endpoint,
+    .peer_state = peer_state,
+};
+#elif TEST_KIND == 3
+static int32_t describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+{
+    (void)call;
+    (void)schedule;
+    return LS_OK;
+}
+
+static const struct ls_collective_interface table = {
+    .struct_size = sizeof(table),
+    .operations = 1u << LS_ALL_REDUCE,
+    .describe = describe,
+};
+#else
+static int32_t open_strategy(const struct ls_strategy_host *host, struct ls_strategy **out)
+{
+    (void)host;
+    (void)out;
+    return LS_OK;
+}
+
+static void close_strategy(struct ls_strategy *strategy)
+{
+    (void)strategy;
+}
+
+static int32_t hook(struct ls_strategy *strategy, uint32_t replica)
+{
+    (void)strategy;
+    (void)replica;
+    return LS_OK;
+}
+
+static int32_t gradient_ready(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
+{
+    (void)strategy;
+    (void)replica;
+    (void)bucket;
+    return LS_OK;
+}
+
+// TEST_SHORTER: what an older version looked like, whose table ended before `synchronise`. What follows it
+// in memory must never be called.
+static const struct {
+    struct ls_strategy_interface ours;
+} memory = {
+    .ours =
+        {
+#ifdef TEST_SHORTER
+            .struct_size = offsetof(struct ls_strategy_interface, synchronise),
+#else
+            .struct_size = sizeof(struct ls_strategy_interface),
+#endif
+            .divisor = LS_DIVISOR_GLOBAL,
+            .equality = LS_EQUAL_EVERY_STEP,
+            .needs_collective = TEST_NEEDS,
+            .open = open_strategy,
+            .close = close_strategy,
+            .place = hook,
+            .gradient_ready = gradient_ready,
+            .end_step = hook,
+            .synchronise = hook,
+        },
+};
+#define table memory.ours
+#endif
+
+#ifdef TEST_OPTIONS
+static const struct ls_plugin_option options[] = {TEST_OPTIONS, {NULL, NULL, NULL, NULL}};
+#endif
+
+static const struct ls_plugin plugin = {
+    LS_PLUGIN_HEADER(TEST_KIND),
+    .name = TEST_NAME,
+    .version = "1.2.3",
+    .licence = "Apache-2.0",
+    .summary = "a part for tests",
+#ifdef TEST_OPTIONS
+    .options = options,
+#endif
+    .interface = &table,
+};
+
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
+{
+    return &plugin;
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `--strategy=` means: a strategy, a collective under the strategy mirrored, or a transport; and which option
+// goes to which of them.
+#include "tests/core/loader/support.h"
+
+static struct ls_loader *loader_of_parts(void)
+{
+    const char *const parts[] = {"strategy-mirrored", "strategy-one-device", "collective-ring",
+                                 "collective-tree",   "transport-local",     "transport-far"};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+        put(parts[i]);
+    return make_loader();
+}
+
+static const char *name_of(const struct ls_opened_plugin *opened)
+{
+    return opened ? opened->plugin->name : "-";
+}
+
+static void assert_resolves(struct ls_loader *loader, const char *text, const char *strategy,
+                            const char *collective, const char *transport)
+{
+    struct ls_resolved_strategy resolved = {0};
+    ck_assert_msg(ls_loader_resolve_strategy(loader, text, &resolved) == LS_OK, "%s: %s", text,
+                  last_message);
+    ck_assert_str_eq(name_of(resolved.strategy), strategy);
+    ck_assert_str_eq(name_of(resolved.collective), collective);
+    ck_assert_str_eq(name_of(resolved.transport), transport);
+    ls_resolved_strategy_finish(&resolved);
+    ls_resolved_strategy_finish(&resolved);
+}
+
+static void assert_fails(struct ls_loader *loader, const char *text, enum ls_status status,
+                         const char *message)
+{
+    struct ls_resolved_strategy resolved = {.option_count = 4711};
+    last_message[0] = '\0';
+    error_count = 0;
+    ck_assert_int_eq(ls_loader_resolve_strategy(loader, text, &resolved), status);
+    ck_assert_uint_eq(resolved.option_count, 4711);
+    ck_assert_message(message);
+    ck_assert_uint_eq(error_count, 1);
+}
+
+START_TEST(a_name_is_a_strategy_or_a_collective_or_a_transport)
+{
+    struct ls_loader *loader = loader_of_parts();
+    assert_resolves(loader, "mirrored", "mirrored", "ring", "local");
+    assert_resolves(loader, "ring", "mirrored", "ring", "local");
+    assert_resolves(loader, "tree", "mirrored", "tree", "local");
+    assert_resolves(loader, "far", "mirrored", "ring", "far");
+    assert_resolves(loader, "one-device", "one-device", "-", "-");
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(parts_are_chosen_by_options)
+{
+    struct ls_loader *loader = loader_of_parts();
+    assert_resolves(loader, "mirrored:collective=tree", "mirrored", "tree", "local");
+    assert_resolves(loader, "ring:transport=far", "mirrored", "ring", "far");
+    assert_resolves(loader, "far:collective=tree,strategy=mirrored", "mirrored", "tree", "far");
+    assert_resolves(loader, "ring:collective=ring", "mirrored", "ring", "local");
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(contradictions_are_usage_errors)
+{
+    struct ls_loader *loader = loader_of_parts();
+    assert_fails(loader, "ring:collective=tree", LS_USAGE, "ring is the collective already");
+    assert_fails(loader, "one-device:collective=ring", LS_USAGE, "one-device uses no collective");
+    assert_fails(loader, "ring:strategy=one-device", LS_USAGE, "one-device uses no collective");
+    assert_fails(loader, "mirrored:collective=", LS_UNAVAILABLE, "no collective is called ''");
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(options_go_to_the_part_that_declares_them)
+{
+    struct ls_loader *loader = loader_of_parts();
+    struct ls_resolved_strategy resolved = {0};
+    ck_assert_int_eq(
+        ls_loader_resolve_strategy(
+            loader, "ring:segment=4096,spin=0.25,overlap=off,collective.groups=3", &resolved),
+        LS_OK);
+    const struct ls_host *strategy = resolved.strategy->host,
+                         *collective = resolved.collective->host;
+    ck_assert_str_eq(collective->option(collective, "segment"), "4096");
+    ck_assert_str_eq(collective->option(collective, "groups"), "3");
+    ck_assert_ptr_null(strategy->option(strategy, "groups"));
+    ck_assert_str_eq(strategy->option(strategy, "overlap"), "off");
+    ck_assert_str_eq(resolved.transport->host->option(resolved.transport->host, "spin"), "0.25");
+
+    const char *const expected[][2] = {{"strategy.overlap", "off"},
+                                       {"collective.groups", "3"},
+                                       {"collective.segment", "4096"},
+                                       {"transport.spin", "0.25"}};
+    ck_assert_uint_eq(resolved.option_count, 4);
+    for (size_t i = 0; i < 4; i++) {
+        ck_assert_str_eq(resolved.options[i].name, expected[i][0]);
+        ck_assert_str_eq(resolved.options[i].value, expected[i][1]);
+    }
+    ls_resolved_strategy_finish(&resolved);
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(defaults_are_part_of_the_answer)
+{
+    struct ls_loader *loader = loader_of_parts();
+    struct ls_resolved_strategy resolved = {0};
+    ck_assert_int_eq(ls_loader_resolve_strategy(loader, "ring", &resolved), LS_OK);
+    ck_assert_uint_eq(resolved.option_count, 3);
+    ck_assert_str_eq(resolved.options[1].name, "collective.groups");
+    ck_assert_str_eq(resolved.options[1].value, "2");
+    ls_resolved_strategy_finish(&resolved);
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(an_option_of_two_parts_must_say_whose)
+{
+    struct ls_loader *loader = loader_of_parts();
+    assert_fails(loader, "ring:groups=2", LS_USAGE, "write strategy.groups or collective.groups");
+    assert_resolves(loader, "tree:groups=2", "mirrored", "tree", "local");
+    assert_resolves(loader, "ring:strategy.groups=2,collective.groups=3", "mirrored", "ring",
+                    "local");
+    assert_fails(loader, "tree:groups=2,strategy.groups=3", LS_USAGE,
+                 "groups is given twice to mirrored");
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(an_option_that_nobody_declares_is_a_usage_error)
+{
+    struct ls_loader *loader = loader_of_parts();
+    assert_fails(loader, "ring:overlp=on", LS_USAGE,
+                 "no option overlp in mirrored, ring, local; did you mean overlap?");
+    assert_fails(loader, "ring:colective=tree", LS_USAGE, "did you mean collective?");
+    assert_fails(loader, "ring:zebra=1", LS_USAGE, "no option zebra");
+    assert_fails(loader, "one-device:groups=1", LS_USAGE, "no option groups in one-device");
+    assert_fails(loader, "ring:transport.groups=1", LS_USAGE, "no option transport.groups");
+    assert_fails(loader, "ring:device.groups=1", LS_USAGE, "no option device.groups");
+    assert_fails(loader, "ring:collective.=1", LS_USAGE, "no option collective.");
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(a_value_of_the_wrong_type_is_a_usage_error)
+{
+    struct ls_loader *loader = loader_of_parts();
+    assert_fails(loader, "ring:overlap=perhaps", LS_USAGE,
+                 "--strategy: option overlap must be on or off");
+    assert_fails(loader, "ring:collective.groups=two", LS_USAGE, "groups must be a whole number");
+    assert_fails(loader, "ring:", LS_USAGE, "--strategy");
+    assert_fails(loader, "", LS_USAGE, "--strategy");
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(an_unknown_strategy_lists_what_there_is)
+{
+    struct ls_loader *loader = loader_of_parts();
+    assert_fails(loader, "mirored", LS_UNAVAILABLE,
+                 "no strategy, collective or transport is called 'mirored'; did you mean mirrored? "
+                 "Else there are: "
+                 "strategies mirrored, one-device; collectives ring, tree; transports far, local");
+    assert_fails(loader, "nccl", LS_UNAVAILABLE, "is called 'nccl'; there are: strategies");
+    assert_fails(loader, "ring:transport=locl", LS_UNAVAILABLE,
+                 "no transport is called 'locl'; did you mean local?");
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(a_strategy_that_is_broken_is_not_replaced_by_a_collective_of_its_name)
+{
+    put_as("collective-tree", "collective-tree.so");
+    write_whole(in_folder("strategy-tree.so"), "text", 4);
+    struct ls_loader *loader = make_loader();
+    assert_fails(loader, "tree", LS_UNAVAILABLE, "strategy-tree.so: is not a shared object");
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("loader: resolve");
+    TCase *tests = tcase_create("resolve");
+    tcase_add_checked_fixture(tests, make_folder, remove_folder);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, a_name_is_a_strategy_or_a_collective_or_a_transport);
+    tcase_add_test(tests, parts_are_chosen_by_options);
+    tcase_add_test(tests, contradictions_are_usage_errors);
+    tcase_add_test(tests, options_go_to_the_part_that_declares_them);
+    tcase_add_test(tests, defaults_are_part_of_the_answer);
+    tcase_add_test(tests, an_option_of_two_parts_must_say_whose);
+    tcase_add_test(tests, an_option_that_nobody_declares_is_a_usage_error);
+    tcase_add_test(tests, a_value_of_the_wrong_type_is_a_usage_error);
+    tcase_add_test(tests, an_unknown_strategy_lists_what_there_is);
+    tcase_add_test(tests, a_strategy_that_is_broken_is_not_replaced_by_a_collective_of_its_name);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
