@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers by their Keras names: "sgd:learning_rate=0.01,momentum=0.9" becomes the operation that a device
+// runs over flat ranges, its attributes and the number of state buffers. [any thread]
+#ifndef LS_OPTIMIZER_OPTIMIZER_H
+#define LS_OPTIMIZER_OPTIMIZER_H
+
+#include "core/base/status.h"
+#include "core/plugin/device.h"
+
+#define LS_OPTIMIZER_STATES 2
+
+struct ls_optimizer {
+    const char *name; // "sgd", "adam"; static
+    uint32_t op; // enum ls_op
+    struct ls_op_attributes attributes;
+    uint32_t state_count; // flat float32 buffers of the parameters' shape, zero at first
+    double learning_rate;
+};
+
+// Unknown names and options are LS_USAGE with the nearest one suggested, values out of range too.
+LS_STATUS ls_optimizer_parse(const char *text, struct ls_optimizer *out);
+
+// "none", "sqrt" or "linear": the factor on the learning rate for `world` replicas (Goyal et al. 2017:
+// linear; Krizhevsky 2014: square root). LS_USAGE for another rule.
+LS_STATUS ls_learning_rate_scale(const char *rule, uint32_t world, double *out);
+
+// Names and options of all optimizers, for --help; ends with a NULL name.
+struct ls_optimizer_kind {
+    const char *name;
+    const char *summary;
+    const struct ls_plugin_option *options;
+};
+const struct ls_optimizer_kind *ls_optimizer_kinds(void);
+
+#endif

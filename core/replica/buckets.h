@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bucket plan: the flat gradient buffer cut into contiguous ranges, each reduced as one, in the order in
+// which backward finishes them. Bucket 0 begins with the tail: the step's sums. [main thread]
+#ifndef LS_REPLICA_BUCKETS_H
+#define LS_REPLICA_BUCKETS_H
+
+#include "core/base/status.h"
+#include "core/graph/program.h"
+
+#include <stdint.h>
+
+// The tail, in floats: the loss operation's LS_SUMS, then how many ranks ask to stop after this step, then
+// zeros up to the alignment.
+#define LS_TAIL_FLOATS (LS_ALIGNMENT / 4)
+#define LS_TAIL_STOP LS_SUMS
+
+// As in PyTorch's DistributedDataParallel: 25 MiB, and a small first one so that communication starts early.
+#define LS_BUCKET_BYTES (UINT64_C(25) << 20)
+#define LS_FIRST_BUCKET_BYTES (UINT64_C(1) << 20)
+
+struct ls_bucket {
+    uint64_t offset; // bytes from the start of the flat parameters
+    uint64_t bytes; // of the parameters in it
+    uint32_t first_place; // of the parameter plan
+    uint32_t place_count;
+};
+
+struct ls_buckets {
+    struct ls_bucket *list;
+    uint32_t count; // at least 1
+};
+
+// A parameter is never split. The first bucket ends before it would exceed `first_bytes`, the others before
+// `bytes`, unless a single parameter is larger.
+LS_STATUS ls_buckets_create(const struct ls_parameter_plan *plan, uint64_t first_bytes,
+                            uint64_t bytes, struct ls_buckets *out);
+void ls_buckets_finish(struct ls_buckets *buckets);
+
+#endif

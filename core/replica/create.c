@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds a replica: device, plan, programs, buffers, optimizer kernels.
+#include "core/replica/replica.h"
+
+#include "core/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum ls_status open_device(struct ls_replica *replica,
+                                  const struct ls_replica_options *options)
+{
+    const struct ls_device_config config = {
+        .struct_size = sizeof(config), .index = options->device_index, .threads = options->threads};
+    return (enum ls_status)options->ops->open(options->host, &config, &replica->device);
+}
+
+// Where a program is cut: the first step after which every gradient of a bucket is complete.
+static enum ls_status find_bucket_ends(const struct ls_replica *replica,
+                                       struct ls_replica_program *entry)
+{
+    entry->bucket_ends = calloc(replica->buckets.count, sizeof(*entry->bucket_ends));
+    if (!entry->bucket_ends)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < replica->buckets.count; i++) {
+        const struct ls_bucket *bucket = &replica->buckets.list[i];
+        for (uint32_t place = bucket->first_place;
+             place < bucket->first_place + bucket->place_count; place++)
+            if (entry->program->ready[place] + 1 > entry->bucket_ends[i])
+                entry->bucket_ends[i] = entry->program->ready[place] + 1;
+    }
+    return LS_OK;
+}
+
+static bool has_program(const struct ls_replica *replica, uint64_t size, bool training)
+{
+    for (uint32_t i = 0; i < replica->program_count; i++)
+        if (replica->programs[i].training == training &&
+            (uint64_t)replica->programs[i].program->options.batch == size)
+            return true;
+    return false;
+}
+
+static enum ls_status add_programs(struct ls_replica *replica, const uint64_t *sizes, bool training)
+{
+    for (uint32_t i = 0; i < LS_REPLICA_SIZES; i++) {
+        if (sizes[i] == 0 || has_program(replica, sizes[i], training))
+            continue;
+        struct ls_replica_program *entry = &replica->programs[replica->program_count];
+        const struct ls_program_options options = {.batch = (int64_t)sizes[i],
+                                                   .training = training};
+        enum ls_status status =
+            ls_program_create(replica->plan, replica->graph, &options, &entry->program);
+        if (status)
+            return status;
+        replica->program_count++;
+        entry->training = training;
+        if (training)
+            status = find_bucket_ends(replica, entry);
+        if (status)
+            return status;
+        if (entry->program->arena_bytes > replica->arena_bytes)
+            replica->arena_bytes = entry->program->arena_bytes;
+        if (sizes[i] > replica->largest_batch)
+            replica->largest_batch = sizes[i];
+    }
+    return LS_OK;
+}
+
+static void *allocate(struct ls_replica *replica, uint64_t bytes)
+{
+    replica->device_bytes += bytes;
+    return replica->ops->allocate(replica->device, bytes ? bytes : LS_ALIGNMENT);
+}
+
+static uint64_t largest_shadow_scratch(const struct ls_parameter_plan *plan)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < plan->shadow_count; i++)
+        if (plan->shadows[i].scratch_bytes > bytes)
+            bytes = plan->shadows[i].scratch_bytes;
+    return bytes;
+}
+
+static enum ls_status allocate_buffers(struct ls_replica *replica)
+{
+    const uint64_t flat = replica->plan->flat_bytes;
+    const uint64_t tail = LS_TAIL_FLOATS * sizeof(float);
+    replica->parameters = allocate(replica, flat);
+    replica->reduced = allocate(replica, tail + flat);
+    replica->shadows = allocate(replica, replica->plan->shadow_bytes);
+    replica->scratch = allocate(replica, largest_shadow_scratch(replica->plan));
+    replica->arena = allocate(replica, replica->arena_bytes);
+    replica->record = allocate(replica, sizeof(*replica->record));
+    replica->evaluation_sums = allocate(replica, tail);
+    bool complete = replica->parameters && replica->reduced && replica->shadows &&
+                    replica->scratch && replica->arena && replica->record &&
+                    replica->evaluation_sums;
+    for (uint32_t i = 0; i < replica->optimizer.state_count; i++) {
+        replica->states[i] = allocate(replica, flat);
+        complete = complete && replica->states[i];
+    }
+    if (replica->ops->memory_kind != LS_MEMORY_HOST) {
+        const uint64_t example = 4 * (uint64_t)ls_shape_elements(&replica->graph->input->shape, 1);
+        replica->staged_examples = allocate(replica, replica->largest_batch * example);
+        replica->staged_labels = allocate(replica, replica->largest_batch * replica->label_bytes);
+        complete = complete && replica->staged_examples && replica->staged_labels;
+    }
+    if (!complete) {
+        ls_error(
+            "replica",
+            "the device has no %.1f MB of memory left for this model; a smaller batch needs less",
+            (double)replica->device_bytes * 1e-6);
+        return LS_OUT_OF_MEMORY;
+    }
+    replica->gradients = replica->reduced + LS_TAIL_FLOATS;
+    return LS_OK;
+}
+
+static void bind_programs(struct ls_replica *replica)
+{
+    for (uint32_t i = 0; i < replica->program_count; i++) {
+        const bool training = replica->programs[i].training;
+        const struct ls_bindings bindings = {
+            .arena = replica->arena,
+            .parameters = replica->parameters,
+            .gradients = training ? replica->gradients : NULL,
+            .shadows = replica->shadows,
+            .sums = training ? replica->reduced : replica->evaluation_sums,
+            .record = replica->record,
+        };
+        ls_program_bind(replica->programs[i].program, &bindings);
+    }
+}
+
+static enum ls_status prepare_update(struct ls_replica *replica, uint32_t index)
+{
+    const uint64_t bytes = replica->buckets.list[index].bytes;
+    if (bytes == 0)
+        return LS_OK;
+    struct ls_kernel_request request = {.struct_size = sizeof(request),
+                                        .op = replica->optimizer.op,
+                                        .attributes = replica->optimizer.attributes,
+                                        .input_count = 1,
+                                        .output_count = 1 + replica->optimizer.state_count};
+    for (uint32_t i = 0; i < 1 + request.output_count; i++) {
+        struct ls_tensor_desc *desc = &request.arguments[i];
+        desc->dtype = LS_F32;
+        desc->ndims = 1;
+        desc->dims[0] = (int64_t)(bytes / sizeof(float));
+        desc->layout = (struct ls_layout){.kind = LS_LAYOUT_PLAIN, .bytes = bytes};
+    }
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
+    if (!status)
+        replica->updates[index] = answer.kernel;
+    return (enum ls_status)status;
+}
+
+static enum ls_status prepare_updates(struct ls_replica *replica)
+{
+    replica->updates = calloc(replica->buckets.count, sizeof(struct ls_kernel *));
+    if (!replica->updates)
+        return LS_OUT_OF_MEMORY;
+    if (replica->optimizer.op == LS_OP_NONE)
+        return LS_OK;
+    for (uint32_t i = 0; i < replica->buckets.count; i++) {
+        const enum ls_status status = prepare_update(replica, i);
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}
+
+enum ls_status ls_replica_create(const struct ls_replica_options *options, struct ls_replica **out)
+{
+    struct ls_replica *replica = calloc(1, sizeof(*replica));
+    if (!replica)
+        return LS_OUT_OF_MEMORY;
+    replica->ops = options->ops;
+    replica->rank = options->rank;
+    replica->graph = options->graph;
+    replica->timing = options->timing;
+    replica->host_record.seed = options->seed;
+    if (options->optimizer)
+        replica->optimizer = *options->optimizer;
+    if (options->graph->label)
+        replica->label_bytes = 4 * (uint64_t)ls_shape_elements(&options->graph->label->shape, 1);
+
+    enum ls_status status = open_device(replica, options);
+    if (!status)
+        status = ls_plan_create(options->graph, options->ops, replica->device, options->plan_batch,
+                                options->plain, &replica->plan);
+    if (!status)
+        status = ls_buckets_create(replica->plan, options->first_bucket_bytes,
+                                   options->bucket_bytes, &replica->buckets);
+    if (!status)
+        status = add_programs(replica, options->training_sizes, true);
+    if (!status)
+        status = add_programs(replica, options->evaluation_sizes, false);
+    if (!status)
+        status = allocate_buffers(replica);
+    if (status)
+        goto fail;
+    bind_programs(replica);
+    status = prepare_updates(replica);
+    if (status)
+        goto fail;
+    *out = replica;
+    return LS_OK;
+
+fail:
+    ls_replica_destroy(replica);
+    return status;
+}
+
+static void release_buffers(struct ls_replica *replica)
+{
+    void *const buffers[] = {
+        replica->parameters,      replica->reduced,      replica->shadows,
+        replica->scratch,         replica->arena,        replica->record,
+        replica->states[0],       replica->states[1],    replica->evaluation_sums,
+        replica->staged_examples, replica->staged_labels};
+    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
+        replica->ops->release(replica->device, buffers[i]);
+}
+
+void ls_replica_destroy(struct ls_replica *replica)
+{
+    if (!replica)
+        return;
+    for (uint32_t i = 0; i < replica->program_count; i++) {
+        ls_program_destroy(replica->programs[i].program);
+        free(replica->programs[i].bucket_ends);
+    }
+    for (uint32_t i = 0; replica->updates && i < replica->buckets.count; i++)
+        replica->ops->release_kernel(replica->device, replica->updates[i]);
+    free(replica->updates);
+    ls_buckets_finish(&replica->buckets);
+    ls_plan_destroy(replica->plan);
+    if (replica->device) {
+        release_buffers(replica);
+        replica->ops->close(replica->device);
+    }
+    free(replica);
+}

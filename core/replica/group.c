@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replica threads that wait for work.
+#include "core/replica/group.h"
+
+#include "core/base/log.h"
+#include "core/base/threads.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct member {
+    struct ls_group *group;
+    uint32_t index;
+    pthread_t thread;
+    bool started;
+};
+
+struct ls_group {
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    uint64_t round; // of work handed out
+    uint32_t running; // members still in this round
+    bool leave;
+    enum ls_status status;
+    enum ls_status (*function)(void *context, uint32_t replica);
+    void *function_context;
+    void (*failed)(void *context, enum ls_status status);
+    void *failed_context;
+    uint32_t count;
+    struct member members[];
+};
+
+static void note_result(struct ls_group *group, enum ls_status status)
+{
+    pthread_mutex_lock(&group->lock);
+    if (status && (group->status == LS_OK || group->status == LS_ABORTED))
+        group->status = status;
+    if (--group->running == 0)
+        pthread_cond_signal(&group->done);
+    pthread_mutex_unlock(&group->lock);
+}
+
+// Waits for a round later than `seen`; false: leave.
+static bool next_round(struct ls_group *group, uint64_t *seen)
+{
+    pthread_mutex_lock(&group->lock);
+    while (group->round == *seen && !group->leave)
+        pthread_cond_wait(&group->work, &group->lock);
+    *seen = group->round;
+    const bool stay = !group->leave;
+    pthread_mutex_unlock(&group->lock);
+    return stay;
+}
+
+static void *member_main(void *argument)
+{
+    struct member *member = argument;
+    struct ls_group *group = member->group;
+    uint64_t seen = 0;
+    ls_log_set_rank(group->count > 1 ? (int32_t)member->index : -1);
+    while (next_round(group, &seen)) {
+        const enum ls_status status = group->function(group->function_context, member->index);
+        if (status && group->failed)
+            group->failed(group->failed_context, status);
+        note_result(group, status);
+    }
+    return NULL;
+}
+
+enum ls_status ls_group_create(uint32_t count, void (*failed)(void *context, enum ls_status status),
+                               void *context, struct ls_group **out)
+{
+    struct ls_group *group = calloc(1, sizeof(*group) + count * sizeof(group->members[0]));
+    if (!group)
+        return LS_OUT_OF_MEMORY;
+    pthread_mutex_init(&group->lock, NULL);
+    pthread_cond_init(&group->work, NULL);
+    pthread_cond_init(&group->done, NULL);
+    group->failed = failed;
+    group->failed_context = context;
+    group->count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct member *member = &group->members[i];
+        member->group = group;
+        member->index = i;
+        char name[16];
+        snprintf(name, sizeof(name), "replica %u", i % 1000000);
+        const enum ls_status status = ls_thread_start(&member->thread, name, member_main, member);
+        if (status) {
+            ls_group_destroy(group);
+            return status;
+        }
+        member->started = true;
+    }
+    *out = group;
+    return LS_OK;
+}
+
+void ls_group_destroy(struct ls_group *group)
+{
+    if (!group)
+        return;
+    pthread_mutex_lock(&group->lock);
+    group->leave = true;
+    pthread_cond_broadcast(&group->work);
+    pthread_mutex_unlock(&group->lock);
+    for (uint32_t i = 0; i < group->count; i++)
+        if (group->members[i].started)
+            pthread_join(group->members[i].thread, NULL);
+    pthread_cond_destroy(&group->work);
+    pthread_cond_destroy(&group->done);
+    pthread_mutex_destroy(&group->lock);
+    free(group);
+}
+
+enum ls_status ls_group_run(struct ls_group *group,
+                            enum ls_status (*function)(void *context, uint32_t replica),
+                            void *context)
+{
+    pthread_mutex_lock(&group->lock);
+    group->function = function;
+    group->function_context = context;
+    group->status = LS_OK;
+    group->running = group->count;
+    group->round++;
+    pthread_cond_broadcast(&group->work);
+    while (group->running)
+        pthread_cond_wait(&group->done, &group->lock);
+    const enum ls_status status = group->status;
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}

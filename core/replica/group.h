@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The replica threads of a worker, kept for the whole run: the main thread hands all of them one function
+// and waits until every one has returned. [main thread]
+#ifndef LS_REPLICA_GROUP_H
+#define LS_REPLICA_GROUP_H
+
+#include "core/base/status.h"
+
+#include <stdint.h>
+
+struct ls_group;
+
+// `failed` is called, once for each replica whose function does not return LS_OK, so that it can wake the others
+// (on that replica's thread).
+LS_STATUS ls_group_create(uint32_t count, void (*failed)(void *context, enum ls_status status),
+                          void *context, struct ls_group **out);
+void ls_group_destroy(struct ls_group *group);
+
+// Runs `function(context, replica)` on every replica thread. The worst of their answers: what another replica's
+// failure caused (LS_ABORTED) counts less than its cause.
+LS_STATUS ls_group_run(struct ls_group *group,
+                       enum ls_status (*function)(void *context, uint32_t replica), void *context);
+
+#endif

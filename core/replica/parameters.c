@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of a replica as the world outside sees them: by name, float32, plain layout.
+#include "core/replica/replica.h"
+
+#include "core/base/hash.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t find_place(const struct ls_replica *replica, uint32_t index)
+{
+    const struct ls_tensor *parameter = replica->graph->parameters[index];
+    for (uint32_t i = 0; i < replica->plan->place_count; i++)
+        if (replica->plan->places[i].parameter == parameter)
+            return i;
+    assert(!"every parameter of the graph has a place in the plan");
+    return 0;
+}
+
+static float *find_buffer(const struct ls_replica *replica, uint32_t buffer)
+{
+    return buffer == LS_BUFFER_PARAMETERS ? replica->parameters
+                                          : replica->states[buffer - LS_BUFFER_STATE];
+}
+
+enum ls_status ls_replica_set_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
+                                     const float *values)
+{
+    return ls_plan_import(replica->plan, find_place(replica, index), values,
+                          find_buffer(replica, buffer));
+}
+
+enum ls_status ls_replica_get_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
+                                     float *out)
+{
+    return ls_plan_export(replica->plan, find_place(replica, index), find_buffer(replica, buffer),
+                          out);
+}
+
+struct named {
+    const char *name;
+    uint32_t index;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
+}
+
+static enum ls_status add_parameter(struct ls_replica *replica, uint32_t index,
+                                    struct ls_hash *hash)
+{
+    const size_t count = (size_t)ls_shape_elements(&replica->graph->parameters[index]->shape, 1);
+    float *values = malloc(count * sizeof(*values));
+    if (!values)
+        return LS_OUT_OF_MEMORY;
+    const enum ls_status status =
+        ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, index, values);
+    if (!status)
+        ls_hash_add(hash, values, count * sizeof(*values));
+    free(values);
+    return status;
+}
+
+enum ls_status ls_replica_hash(struct ls_replica *replica, uint64_t *out)
+{
+    const uint32_t count = replica->graph->parameter_count;
+    struct named *order = malloc(((size_t)count + 1) * sizeof(*order));
+    struct ls_hash *hash = ls_hash_create();
+    enum ls_status status = order && hash ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status) {
+        for (uint32_t i = 0; i < count; i++)
+            order[i] = (struct named){replica->graph->parameters[i]->name, i};
+        qsort(order, count, sizeof(*order), compare_names);
+    }
+    for (uint32_t i = 0; !status && i < count; i++)
+        status = add_parameter(replica, order[i].index, hash);
+    if (!status)
+        *out = ls_hash_get(hash);
+    ls_hash_destroy(hash);
+    free(order);
+    return status;
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs steps on one device.
+#include "core/replica/replica.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+
+#include <string.h>
+
+// The program for a share of `count` examples.
+static struct ls_replica_program *find_program(struct ls_replica *replica, uint64_t count,
+                                               bool training)
+{
+    for (uint32_t i = 0; i < replica->program_count; i++) {
+        struct ls_replica_program *entry = &replica->programs[i];
+        if (entry->training == training && (uint64_t)entry->program->options.batch == count)
+            return entry;
+    }
+    return NULL;
+}
+
+static enum ls_status write_record(struct ls_replica *replica)
+{
+    if (replica->ops->memory_kind == LS_MEMORY_HOST) {
+        *replica->record = replica->host_record;
+        return LS_OK;
+    }
+    return (enum ls_status)replica->ops->copy(replica->device, replica->record,
+                                              &replica->host_record, sizeof(replica->host_record),
+                                              NULL);
+}
+
+// Hands the batch to the program: as it lies where the device reads host memory, else as a copy.
+static enum ls_status set_batch(struct ls_replica *replica, struct ls_program *program,
+                                const struct ls_replica_batch *batch)
+{
+    if (!replica->staged_examples) {
+        ls_program_set_batch(program, batch->examples, batch->labels);
+        return LS_OK;
+    }
+    const uint64_t example_bytes =
+        4 * (uint64_t)ls_shape_elements(&replica->graph->input->shape, 1);
+    int32_t status = replica->ops->copy(replica->device, replica->staged_examples, batch->examples,
+                                        batch->count * example_bytes, NULL);
+    if (!status)
+        status = replica->ops->copy(replica->device, replica->staged_labels, batch->labels,
+                                    batch->count * replica->label_bytes, NULL);
+    ls_program_set_batch(program, replica->staged_examples, replica->staged_labels);
+    return (enum ls_status)status;
+}
+
+static enum ls_status run_empty(struct ls_replica *replica, const struct ls_replica_hooks *hooks)
+{
+    int32_t status =
+        replica->ops->zero(replica->device, replica->gradients, replica->plan->flat_bytes, NULL);
+    for (uint32_t bucket = 0; !status && bucket < replica->buckets.count; bucket++)
+        status = (int32_t)hooks->bucket_ready(hooks->context, replica, bucket);
+    return (enum ls_status)status;
+}
+
+// Kernel by kernel once something is under way, so that communication moves on between kernels.
+static enum ls_status run_range(struct ls_replica *replica, struct ls_program *program,
+                                uint32_t from, uint32_t to, bool under_way,
+                                const struct ls_replica_hooks *hooks)
+{
+    const uint32_t stride = under_way ? 1 : to - from;
+    for (uint32_t step = from; step < to; step += stride) {
+        const uint64_t start = ls_clock_ns();
+        enum ls_status status = ls_program_run(program, step, step + stride, replica->timing);
+        replica->times.compute_ns += ls_clock_ns() - start;
+        if (!status && under_way && hooks->progress)
+            status = hooks->progress(hooks->context, replica);
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}
+
+static enum ls_status run_program(struct ls_replica *replica,
+                                  const struct ls_replica_program *entry,
+                                  const struct ls_replica_hooks *hooks)
+{
+    uint32_t from = 0;
+    for (uint32_t bucket = 0; bucket < replica->buckets.count; bucket++) {
+        const uint32_t to = entry->bucket_ends[bucket] > from ? entry->bucket_ends[bucket] : from;
+        enum ls_status status = run_range(replica, entry->program, from, to, bucket > 0, hooks);
+        if (!status)
+            status = hooks->bucket_ready(hooks->context, replica, bucket);
+        if (status)
+            return status;
+        from = to;
+    }
+    return run_range(replica, entry->program, from, entry->program->step_count, true, hooks);
+}
+
+static enum ls_status write_tail(struct ls_replica *replica, float stop)
+{
+    const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = stop};
+    if (replica->ops->memory_kind == LS_MEMORY_HOST) {
+        memcpy(replica->reduced, tail, sizeof(tail));
+        return LS_OK;
+    }
+    return (enum ls_status)replica->ops->copy(replica->device, replica->reduced, tail, sizeof(tail),
+                                              NULL);
+}
+
+enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                              uint64_t step, double learning_rate, float stop,
+                              const struct ls_replica_hooks *hooks)
+{
+    struct ls_step_record *record = &replica->host_record;
+    record->step = step;
+    record->example_offset = batch->example_offset;
+    record->learning_rate = (float)learning_rate;
+    record->gradient_scale = (float)(1.0 / (double)batch->global_count);
+    enum ls_status status = write_record(replica);
+    if (!status)
+        status = write_tail(replica, stop);
+    if (status)
+        return status;
+    if (batch->count == 0) {
+        replica->current = NULL;
+        return run_empty(replica, hooks);
+    }
+    struct ls_replica_program *entry = find_program(replica, batch->count, true);
+    if (!entry) {
+        ls_error("replica", "no program was prepared for a share of %llu examples",
+                 (unsigned long long)batch->count);
+        return LS_FAILED;
+    }
+    replica->current = entry;
+    entry->runs++;
+    status = set_batch(replica, entry->program, batch);
+    return status ? status : run_program(replica, entry, hooks);
+}
+
+enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
+{
+    const uint64_t start = ls_clock_ns();
+    const struct ls_bucket *bucket = &replica->buckets.list[index];
+    if (bucket->bytes == 0)
+        return LS_OK;
+    const uint64_t at = bucket->offset / sizeof(float);
+    void *arguments[LS_MAX_ARGUMENTS] = {replica->gradients + at, replica->parameters + at};
+    for (uint32_t i = 0; i < replica->optimizer.state_count; i++)
+        arguments[2 + i] = replica->states[i] + at;
+    const struct ls_launch launch = {
+        .struct_size = sizeof(launch), .arguments = arguments, .record = replica->record};
+    const int32_t status = replica->ops->launch(replica->device, replica->updates[index], &launch);
+    replica->times.update_ns += ls_clock_ns() - start;
+    return (enum ls_status)status;
+}
+
+enum ls_status ls_replica_refresh(struct ls_replica *replica)
+{
+    if (replica->plan->shadow_count == 0)
+        return LS_OK;
+    const uint64_t start = ls_clock_ns();
+    const enum ls_status status = ls_plan_refresh_shadows(replica->plan, replica->parameters,
+                                                          replica->shadows, replica->scratch);
+    replica->times.update_ns += ls_clock_ns() - start;
+    return status;
+}
+
+enum ls_status ls_replica_read_tail(struct ls_replica *replica, float *out)
+{
+    if (replica->ops->memory_kind == LS_MEMORY_HOST) {
+        memcpy(out, replica->reduced, LS_TAIL_FLOATS * sizeof(float));
+        return LS_OK;
+    }
+    return (enum ls_status)replica->ops->copy(replica->device, out, replica->reduced,
+                                              LS_TAIL_FLOATS * sizeof(float), NULL);
+}
+
+enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                                   double *sums)
+{
+    if (batch->count == 0)
+        return LS_OK;
+    struct ls_replica_program *entry = find_program(replica, batch->count, false);
+    if (!entry) {
+        ls_error("replica", "no evaluation program was prepared for a share of %llu examples",
+                 (unsigned long long)batch->count);
+        return LS_FAILED;
+    }
+    enum ls_status status = set_batch(replica, entry->program, batch);
+    if (!status)
+        status = ls_program_run(entry->program, 0, entry->program->step_count, false);
+    if (status)
+        return status;
+    float found[LS_SUMS];
+    if (replica->ops->copy(replica->device, found, replica->evaluation_sums, sizeof(found), NULL))
+        return LS_FAILED;
+    for (int i = 0; i < LS_SUMS; i++)
+        sums[i] += (double)found[i];
+    return LS_OK;
+}
+
+enum ls_status ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes)
+{
+    text[0] = '\0';
+    if (!replica->current)
+        return LS_OK;
+    return ls_program_find_not_finite(replica->current->program, text, bytes);
+}

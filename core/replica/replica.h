@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// A replica: one copy of the model on one virtual device, with its programs, its flat buffers and its
+// optimizer. It knows nothing of other replicas. All calls of one replica come from its thread, also
+// create (a device chooses kernels by what that thread may use).
+#ifndef LS_REPLICA_REPLICA_H
+#define LS_REPLICA_REPLICA_H
+
+#include "core/graph/program.h"
+#include "core/optimizer/optimizer.h"
+#include "core/replica/buckets.h"
+
+#define LS_REPLICA_SIZES 4 // batch sizes of one purpose
+
+struct ls_replica_options {
+    const struct ls_device_interface *ops;
+    const struct ls_host *host; // of the device plugin
+    uint32_t rank;
+    uint32_t device_index;
+    uint32_t threads;
+    const struct ls_graph *graph; // differentiated; borrowed
+    const struct ls_optimizer *optimizer; // NULL: never updated
+    uint64_t seed;
+    int64_t plan_batch; // for the choice of master layouts: the same on all replicas
+    bool plain; // plain layouts
+    // Sizes that shares take; 0 entries are ignored.
+    uint64_t training_sizes[LS_REPLICA_SIZES];
+    uint64_t evaluation_sizes[LS_REPLICA_SIZES];
+    uint64_t first_bucket_bytes, bucket_bytes;
+    bool timing; // per kernel
+};
+
+// What a replica computes on.
+struct ls_replica_batch {
+    uint64_t count; // may be 0
+    uint64_t global_count;
+    uint64_t example_offset; // in the global batch
+    const float *examples; // host memory
+    const void *labels; // host memory
+};
+
+struct ls_replica_times {
+    uint64_t compute_ns; // forward and backward kernels
+    uint64_t update_ns; // optimizer and shadows
+};
+
+// One program and where it may be cut.
+struct ls_replica_program {
+    struct ls_program *program;
+    uint32_t *bucket_ends; // for each bucket: the step after which it is complete, plus one
+    bool training;
+    uint64_t runs;
+};
+
+struct ls_replica {
+    const struct ls_device_interface *ops;
+    struct ls_device *device;
+    uint32_t rank;
+    const struct ls_graph *graph;
+    struct ls_optimizer optimizer;
+    struct ls_parameter_plan *plan;
+    struct ls_buckets buckets;
+    struct ls_replica_program programs[2 * LS_REPLICA_SIZES];
+    uint32_t program_count;
+    struct ls_replica_program *current; // that ran last
+
+    // Device memory.
+    float *parameters;
+    float *reduced; // tail and gradients: what buckets are made of
+    float *gradients; // reduced + LS_TAIL_FLOATS
+    float *states[LS_OPTIMIZER_STATES];
+    void *shadows;
+    void *arena;
+    void *scratch; // of shadows
+    float *evaluation_sums;
+    struct ls_step_record *record;
+    void *staged_examples, *staged_labels; // NULL on a device that reads host memory
+
+    struct ls_kernel **updates; // one a bucket
+    uint64_t arena_bytes, device_bytes;
+    uint64_t label_bytes; // of one example
+    uint64_t largest_batch;
+    struct ls_step_record host_record;
+    struct ls_replica_times times;
+    bool timing;
+};
+
+// Called by ls_replica_run when a bucket's gradients are complete, and between kernels afterwards.
+struct ls_replica_hooks {
+    void *context;
+    enum ls_status (*bucket_ready)(void *context, struct ls_replica *replica, uint32_t bucket);
+    enum ls_status (*progress)(void *context, struct ls_replica *replica);
+};
+
+// Opens the device, plans, and prepares all programs. Parameters and state are zero.
+LS_STATUS ls_replica_create(const struct ls_replica_options *options, struct ls_replica **out);
+void ls_replica_destroy(struct ls_replica *replica);
+
+// One forward and backward pass: fills the gradients (of the sum of the examples' losses divided by
+// global_count) and the sums in the tail; zeros for an empty share. `stop` is added to the tail.
+LS_STATUS ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                         uint64_t step, double learning_rate, float stop,
+                         const struct ls_replica_hooks *hooks);
+// Runs the optimizer on one bucket.
+LS_STATUS ls_replica_update(struct ls_replica *replica, uint32_t bucket);
+// After the parameters changed: what depends on them.
+LS_STATUS ls_replica_refresh(struct ls_replica *replica);
+// The tail, in host memory: LS_TAIL_FLOATS floats.
+LS_STATUS ls_replica_read_tail(struct ls_replica *replica, float *out);
+
+// Forward pass for evaluation; the sums of this share are added to `sums` (LS_SUMS).
+LS_STATUS ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                              double *sums);
+
+// Names the first operation of the last run whose output is not finite; empty text: none.
+LS_STATUS ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes);
+
+// One parameter of a flat buffer, by its index in the graph, plain layout. `buffer` is LS_BUFFER_PARAMETERS or
+// LS_BUFFER_STATE + k. After parameters were set: ls_replica_refresh.
+enum { LS_BUFFER_PARAMETERS = 0, LS_BUFFER_STATE = 1 };
+LS_STATUS ls_replica_set_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
+                                const float *values);
+LS_STATUS ls_replica_get_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
+                                float *out);
+// XXH64 of all parameters as float32 in plain layout, in name order.
+LS_STATUS ls_replica_hash(struct ls_replica *replica, uint64_t *out);
+
+#endif

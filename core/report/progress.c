@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The progress bar.
+#include "core/report/progress.h"
+
+#include "core/base/clock.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BAR_LETTERS 30
+#define REDRAW_NS UINT64_C(100000000)
+
+void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet, uint64_t epochs,
+                      uint64_t epoch_steps)
+{
+    *progress = (struct ls_progress){.stream = stream,
+                                     .terminal = isatty(fileno(stream)) == 1,
+                                     .quiet = quiet,
+                                     .epochs = epochs,
+                                     .epoch_steps = epoch_steps};
+}
+
+void ls_progress_begin(struct ls_progress *progress, uint64_t epoch)
+{
+    progress->epoch = epoch;
+    progress->begun_ns = ls_clock_ns();
+    progress->drawn_ns = 0;
+    if (!progress->quiet && progress->terminal)
+        fprintf(progress->stream, "Epoch %llu/%llu\n", (unsigned long long)epoch,
+                (unsigned long long)progress->epochs);
+}
+
+static void print_value(FILE *stream, const char *name, double value)
+{
+    if (!isnan(value))
+        fprintf(stream, " - %s: %.4f", name, value);
+}
+
+static void print_values(FILE *stream, const struct ls_progress_values *values)
+{
+    print_value(stream, "loss", values->loss);
+    print_value(stream, "accuracy", values->accuracy);
+    print_value(stream, "val_loss", values->val_loss);
+    print_value(stream, "val_accuracy", values->val_accuracy);
+}
+
+static void print_bar(const struct ls_progress *progress, uint64_t done)
+{
+    char bar[BAR_LETTERS + 1];
+    const uint64_t total = progress->epoch_steps ? progress->epoch_steps : 1;
+    const uint64_t filled = done >= total ? BAR_LETTERS : done * BAR_LETTERS / total;
+    memset(bar, '.', BAR_LETTERS);
+    memset(bar, '=', filled);
+    if (filled && filled < BAR_LETTERS)
+        bar[filled - 1] = '>';
+    bar[BAR_LETTERS] = '\0';
+    fprintf(progress->stream, "\r\033[K%llu/%llu [%s]", (unsigned long long)done,
+            (unsigned long long)progress->epoch_steps, bar);
+}
+
+void ls_progress_step(struct ls_progress *progress, uint64_t done,
+                      const struct ls_progress_values *values)
+{
+    if (progress->quiet || !progress->terminal)
+        return;
+    const uint64_t now = ls_clock_ns();
+    if (now - progress->drawn_ns < REDRAW_NS)
+        return;
+    progress->drawn_ns = now;
+    print_bar(progress, done);
+    const double elapsed = (double)(now - progress->begun_ns) * 1e-9;
+    const double left = elapsed / (double)done * (double)(progress->epoch_steps - done);
+    fprintf(progress->stream, " - %.0f s left", left);
+    print_values(progress->stream, values);
+    fflush(progress->stream);
+    progress->open = true;
+}
+
+void ls_progress_end(struct ls_progress *progress, uint64_t done, double seconds, uint64_t examples,
+                     const struct ls_progress_values *values)
+{
+    if (progress->quiet)
+        return;
+    if (progress->terminal)
+        print_bar(progress, done);
+    else
+        fprintf(progress->stream, "Epoch %llu/%llu - %llu steps",
+                (unsigned long long)progress->epoch, (unsigned long long)progress->epochs,
+                (unsigned long long)done);
+    fprintf(progress->stream, " - %.2f s", seconds);
+    if (seconds > 0)
+        fprintf(progress->stream, " - %.0f examples/s", (double)examples / seconds);
+    print_values(progress->stream, values);
+    fputc('\n', progress->stream);
+    fflush(progress->stream);
+    progress->open = false;
+}
+
+void ls_progress_clear(struct ls_progress *progress)
+{
+    if (!progress->open)
+        return;
+    fputs("\r\033[K", progress->stream);
+    fflush(progress->stream);
+    progress->open = false;
+}

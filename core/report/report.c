@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// The run report as JSON.
+#include "core/report/report.h"
+
+#include "core/base/log.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <libgen.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DIGITS 9
+
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *text(const char *value)
+{
+    return value ? json_string(value) : json_null();
+}
+
+static json_t *count(uint64_t value)
+{
+    return json_integer((json_int_t)value);
+}
+
+static json_t *options_json(const struct ls_report *report)
+{
+    json_t *object = json_object();
+    for (size_t i = 0; i < report->option_count; i++)
+        json_object_set_new(object, report->options[i].name, text(report->options[i].value));
+    return object;
+}
+
+static json_t *plugins_json(const struct ls_report *report)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < report->plugin_count; i++) {
+        const struct ls_report_plugin *plugin = &report->plugins[i];
+        json_array_append_new(list, json_pack("{s:o, s:o, s:o, s:o}", "kind", text(plugin->kind),
+                                              "name", text(plugin->name), "version",
+                                              text(plugin->version), "file", text(plugin->file)));
+    }
+    return list;
+}
+
+static json_t *epochs_json(const struct ls_report *report)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < report->epoch_count; i++) {
+        const struct ls_report_epoch *epoch = &report->epochs[i];
+        const double rate = epoch->seconds > 0 ? (double)epoch->examples / epoch->seconds : NAN;
+        json_t *object =
+            json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", count(epoch->epoch), "steps",
+                      count(epoch->steps), "examples", count(epoch->examples), "seconds",
+                      number(epoch->seconds), "examples_per_second", number(rate), "learning_rate",
+                      number(epoch->learning_rate), "loss", number(epoch->loss));
+        if (report->has_accuracy)
+            json_object_set_new(object, "accuracy", number(epoch->accuracy));
+        if (!isnan(epoch->val_loss) || !isnan(epoch->val_accuracy)) {
+            json_object_set_new(object, "val_loss", number(epoch->val_loss));
+            if (report->has_accuracy)
+                json_object_set_new(object, "val_accuracy", number(epoch->val_accuracy));
+        }
+        json_array_append_new(list, object);
+    }
+    return list;
+}
+
+static json_t *losses_json(const struct ls_report *report)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < report->loss_count && i < LS_REPORT_LOSSES; i++)
+        json_array_append_new(list, number((double)report->losses[i]));
+    return list;
+}
+
+static json_t *communication_json(const struct ls_report *report)
+{
+    json_t *buckets = json_array();
+    for (size_t i = 0; i < report->bucket_count; i++)
+        json_array_append_new(buckets,
+                              json_pack("{s:o, s:o}", "bytes", count(report->buckets[i].bytes),
+                                        "algorithm", text(report->buckets[i].algorithm)));
+    return json_pack("{s:o, s:o}", "buckets", buckets, "bytes_per_step_per_rank",
+                     count(report->bytes_per_step_per_rank));
+}
+
+static json_t *counts_json(const uint64_t *values, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, count(values[i]));
+    return list;
+}
+
+static json_t *hashes_json(const struct ls_report *report)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; report->parameter_hashes && i < report->replicas; i++) {
+        char digits[17];
+        snprintf(digits, sizeof(digits), "%016llx",
+                 (unsigned long long)report->parameter_hashes[i]);
+        json_array_append_new(list, json_string(digits));
+    }
+    return list;
+}
+
+static json_t *times_json(const struct ls_report_times *times)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "median", number(times->median), "p90",
+                     number(times->p90), "input", number(times->input), "compute",
+                     number(times->compute), "communication", number(times->communication),
+                     "exposed_communication", number(times->exposed_communication), "update",
+                     number(times->update));
+}
+
+// What ran, and on what.
+static void add_setting(json_t *root, const struct ls_report *report)
+{
+    json_object_set_new(root, "lockstep", json_string(LS_VERSION));
+    json_object_set_new(root, "command", text(report->command));
+    json_object_set_new(root, "status", text(report->status));
+    json_object_set_new(root, "strategy", text(report->strategy));
+    json_object_set_new(root, "collective", text(report->collective));
+    json_object_set_new(root, "transport", text(report->transport));
+    json_object_set_new(root, "device", text(report->device));
+    json_object_set_new(root, "hardware", text(report->hardware));
+    json_object_set_new(root, "precision", text(report->precision));
+    json_object_set_new(root, "options", options_json(report));
+    json_object_set_new(root, "plugins", plugins_json(report));
+    json_object_set_new(root, "workers", count(report->workers));
+    json_object_set_new(root, "replicas", count(report->replicas));
+    json_object_set_new(root, "threads_per_replica", count(report->threads_per_replica));
+    json_object_set_new(root, "seed", count(report->seed));
+    json_object_set_new(root, "optimizer",
+                        json_pack("{s:o, s:o}", "name", text(report->optimizer), "learning_rate",
+                                  number(report->learning_rate)));
+    json_object_set_new(root, "model", text(report->model));
+    json_object_set_new(root, "parameters", count(report->parameters));
+    json_object_set_new(root, "dataset", text(report->dataset));
+    json_object_set_new(root, "global_batch", count(report->global_batch));
+    json_object_set_new(root, "replica_batches",
+                        counts_json(report->replica_batches, report->replicas));
+}
+
+// How it went.
+static void add_results(json_t *root, const struct ls_report *report)
+{
+    json_object_set_new(root, "steps", count(report->steps));
+    json_object_set_new(root, "startup_seconds", number(report->startup_seconds));
+    json_object_set_new(root, "epochs", epochs_json(report));
+    json_object_set_new(root, "losses", losses_json(report));
+    json_object_set_new(root, "step_seconds", times_json(&report->times));
+    json_object_set_new(root, "communication", communication_json(report));
+    json_object_set_new(root, "layout", text(report->layout));
+    json_object_set_new(root, "peak_rss_bytes", count(report->peak_rss_bytes));
+    json_object_set_new(root, "device_bytes", count(report->device_bytes));
+    json_object_set_new(root, "arena_bytes", count(report->arena_bytes));
+    json_object_set_new(root, "parameter_hashes", hashes_json(report));
+}
+
+static enum ls_status write_failed(const char *path, const char *temporary, FILE *file)
+{
+    const int cause = errno;
+    if (file)
+        fclose(file);
+    unlink(temporary);
+    ls_error("report", "cannot write '%s': %s", path, strerror(cause));
+    return LS_FAILED;
+}
+
+enum ls_status ls_report_write(const char *path, const struct ls_report *report)
+{
+    json_t *root = json_object();
+    char *temporary = malloc(strlen(path) + 32);
+    if (!root || !temporary) {
+        json_decref(root);
+        free(temporary);
+        return LS_OUT_OF_MEMORY;
+    }
+    add_setting(root, report);
+    add_results(root, report);
+    sprintf(temporary, "%s.%ld.part", path, (long)getpid());
+    enum ls_status status = LS_OK;
+    FILE *file = fopen(temporary, "w");
+    if (!file || json_dumpf(root, file, JSON_INDENT(1) | JSON_REAL_PRECISION(DIGITS)) ||
+        fputc('\n', file) == EOF || fflush(file) || fsync(fileno(file)))
+        status = write_failed(path, temporary, file);
+    else if (fclose(file) || rename(temporary, path))
+        status = write_failed(path, temporary, NULL);
+    free(temporary);
+    json_decref(root);
+    return status;
+}
+
+enum ls_status ls_report_check_path(const char *scope, const char *path)
+{
+    char *copy = strdup(path);
+    if (!copy)
+        return LS_OUT_OF_MEMORY;
+    const char *folder = dirname(copy);
+    const int failed = access(folder, W_OK | X_OK);
+    if (failed)
+        ls_error(scope, "cannot write '%s': folder '%s': %s", path, folder, strerror(errno));
+    free(copy);
+    return failed ? LS_BAD_INPUT : LS_OK;
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The run report: the plain facts of one training, written as one JSON object (docs and DESIGN give its
+// form; units are in the names, NaN and infinity are null, numbers have 9 digits). [main thread]
+#ifndef LS_REPORT_REPORT_H
+#define LS_REPORT_REPORT_H
+
+#include "core/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LS_REPORT_LOSSES 1000 // of the first steps
+
+struct ls_report_pair {
+    const char *name, *value;
+};
+
+struct ls_report_plugin {
+    const char *kind, *name, *version, *file;
+};
+
+struct ls_report_epoch {
+    uint64_t epoch, steps, examples;
+    double seconds; // without validation
+    double learning_rate;
+    double loss, accuracy; // over the examples of the epoch
+    double val_loss, val_accuracy; // NaN: not measured
+};
+
+// Seconds of a step, medians over steps of replica 0, and the 90th percentile.
+struct ls_report_times {
+    double median, p90, input, compute, communication, exposed_communication, update;
+};
+
+struct ls_report_bucket {
+    uint64_t bytes;
+    const char *algorithm;
+};
+
+// Texts are borrowed; NULL where there is nothing (collective of one-device).
+struct ls_report {
+    const char *command, *status;
+    const char *strategy, *collective, *transport, *device, *hardware, *precision;
+    const struct ls_report_pair *options;
+    size_t option_count;
+    const struct ls_report_plugin *plugins;
+    size_t plugin_count;
+    uint32_t workers, replicas, threads_per_replica;
+    uint64_t seed;
+    const char *optimizer;
+    double learning_rate; // after scaling
+    const char *model, *dataset;
+    uint64_t parameters, global_batch;
+    const uint64_t *replica_batches; // `replicas` of them
+    uint64_t steps;
+    double startup_seconds; // NaN: no step was done
+    bool has_accuracy;
+    const struct ls_report_epoch *epochs;
+    size_t epoch_count;
+    const float *losses;
+    size_t loss_count;
+    struct ls_report_times times;
+    const struct ls_report_bucket *buckets;
+    size_t bucket_count;
+    uint64_t bytes_per_step_per_rank;
+    const char *layout;
+    uint64_t peak_rss_bytes, device_bytes, arena_bytes;
+    const uint64_t *parameter_hashes; // `replicas` of them; NULL: none (yet)
+};
+
+// Writes beside `path` and renames, so the file is whole or untouched. LS_FAILED, logged.
+LS_STATUS ls_report_write(const char *path, const struct ls_report *report);
+
+// Whether `path` can be written, before the work begins: LS_BAD_INPUT, logged under `scope` ("--report").
+LS_STATUS ls_report_check_path(const char *scope, const char *path);
+
+#endif

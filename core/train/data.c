@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a dataset while the main thread prepares programs.
+#include "core/train/data.h"
+
+#include "core/base/log.h"
+#include "core/base/threads.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *read_files(void *argument)
+{
+    struct ls_data *data = argument;
+    data->status = ls_dataset_open(data->text, data->split, &data->dataset);
+    return NULL;
+}
+
+static enum ls_status split_of(const char *text, enum ls_split *out)
+{
+    if (strcmp(text, "train") == 0)
+        *out = LS_TRAIN;
+    else if (strcmp(text, "test") == 0)
+        *out = LS_TEST;
+    else {
+        ls_error("data", "there is no split '%s'; there are: train, test", text);
+        return LS_USAGE;
+    }
+    return LS_OK;
+}
+
+enum ls_status ls_data_open(const char *text, const char *split, struct ls_data **out)
+{
+    struct ls_data *data = calloc(1, sizeof(*data));
+    if (!data)
+        return LS_OUT_OF_MEMORY;
+    data->text = strdup(text);
+    data->name = strndup(text, strcspn(text, ":"));
+    enum ls_status status =
+        data->text && data->name ? split_of(split, &data->split) : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_dataset_describe(text, data->split, &data->info);
+    if (!status)
+        status = ls_thread_start(&data->thread, "dataset", read_files, data);
+    if (status) {
+        ls_data_close(data);
+        return status;
+    }
+    data->started = true;
+    *out = data;
+    return LS_OK;
+}
+
+static void join(struct ls_data *data)
+{
+    if (data->started)
+        pthread_join(data->thread, NULL);
+    data->started = false;
+}
+
+enum ls_status ls_data_wait(struct ls_data *data, const struct ls_dataset **out)
+{
+    join(data);
+    if (!data->status)
+        *out = data->dataset;
+    return data->status;
+}
+
+void ls_data_close(struct ls_data *data)
+{
+    if (!data)
+        return;
+    join(data);
+    ls_dataset_close(data->dataset);
+    free(data->text);
+    free(data->name);
+    free(data);
+}
+
+uint64_t ls_data_count(const struct ls_data *data)
+{
+    return data->info.count;
+}

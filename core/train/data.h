@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// A dataset split that is read in the background. Private to train/. [main thread]
+#ifndef LS_TRAIN_DATA_H
+#define LS_TRAIN_DATA_H
+
+#include "core/data/dataset.h"
+#include "lockstep.h"
+
+#include <pthread.h>
+
+struct ls_data {
+    char *text; // as the user wrote it
+    char *name; // the dataset's name alone
+    enum ls_split split;
+    struct ls_dataset_info info; // known at once
+    pthread_t thread;
+    bool started;
+    enum ls_status status; // of the reading, once joined
+    struct ls_dataset *dataset; // NULL until joined
+};
+
+// Waits for the files. The dataset is owned by `data`.
+LS_STATUS ls_data_wait(struct ls_data *data, const struct ls_dataset **out);
+
+#endif

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop, written once for every strategy.
+#include "core/train/fit.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/threads.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- Steps ----
+
+static struct ls_progress_values epoch_values(const struct ls_fit *fit)
+{
+    const struct ls_history *history = &fit->history;
+    return (struct ls_progress_values){
+        .loss = history->epoch_loss / history->epoch_examples,
+        .accuracy = fit->model->accuracy ? history->epoch_right / history->epoch_examples : NAN,
+        .val_loss = NAN,
+        .val_accuracy = NAN,
+    };
+}
+
+// Replica 0 keeps the books. [replica thread]
+static enum ls_status note_step(struct ls_fit *fit, const struct ls_step_result *result,
+                                uint64_t step_ns, uint64_t input_ns)
+{
+    const enum ls_status status = ls_history_add_step(&fit->history, result, step_ns, input_ns);
+    if (isnan(fit->startup_seconds))
+        fit->startup_seconds = (double)ls_clock_since_start_ns() * 1e-9;
+    fit->steps++;
+    fit->stopped = result->stop;
+    const struct ls_progress_values values = epoch_values(fit);
+    ls_progress_step(&fit->progress, (fit->steps - 1) % fit->epoch_steps + 1, &values);
+    return status;
+}
+
+// [replica thread]
+static enum ls_status run_segment(void *context, uint32_t rank)
+{
+    struct ls_fit *fit = context;
+    const uint64_t count = fit->segment, first = fit->model->steps_done + 1;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t start = ls_clock_ns();
+        uint64_t waited = 0;
+        struct ls_replica_batch batch;
+        struct ls_step_result result;
+        const bool stop = rank == 0 && fit->run->interrupted;
+        enum ls_status status = ls_trainer_next(fit->trainer, rank, &batch, &waited);
+        if (!status)
+            status = ls_driver_step(fit->trainer->driver, rank, &batch, first + i,
+                                    fit->model->optimizer.learning_rate, stop, &result);
+        if (!status && rank == 0)
+            status = note_step(fit, &result, ls_clock_ns() - start, waited);
+        if (status || result.stop)
+            return status;
+    }
+    return LS_OK;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+// Steps up to the end of the epoch, the limit, or the next check of the replicas.
+static enum ls_status run_steps(struct ls_fit *fit, uint64_t epoch_end)
+{
+    while (fit->steps < least(epoch_end, fit->last_step) && !fit->stopped) {
+        const uint64_t check = fit->options->check_replicas;
+        const uint64_t before = fit->steps;
+        fit->segment = least(epoch_end, fit->last_step) - fit->steps;
+        if (check)
+            fit->segment = least(fit->segment, check - fit->steps % check);
+        enum ls_status status = ls_group_run(fit->trainer->group, run_segment, fit);
+        fit->model->steps_done += fit->steps - before;
+        if (!status && check && fit->steps % check == 0)
+            status = ls_trainer_hashes(fit->trainer, fit->hashes);
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}
+
+// ---- Epochs ----
+
+static enum ls_status validate(struct ls_fit *fit, struct ls_report_epoch *epoch)
+{
+    const struct ls_dataset *dataset = NULL;
+    struct ls_scores scores;
+    enum ls_status status =
+        ls_fit_dataset(fit->model, fit->options->validation, &fit->validation_copy, &dataset);
+    if (!status)
+        status = ls_trainer_evaluate(fit->trainer, dataset, &scores);
+    if (status)
+        return status;
+    epoch->val_loss = scores.loss;
+    epoch->val_accuracy = scores.accuracy;
+    return LS_OK;
+}
+
+static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
+{
+    const uint64_t first = fit->steps;
+    const uint64_t start = ls_clock_ns();
+    ls_history_begin_epoch(&fit->history);
+    ls_progress_begin(&fit->progress, number);
+    enum ls_status status = run_steps(fit, number * fit->epoch_steps);
+    if (status || fit->steps == first) {
+        ls_progress_clear(&fit->progress);
+        return status;
+    }
+    struct ls_progress_values values = epoch_values(fit);
+    struct ls_report_epoch epoch = {
+        .epoch = number,
+        .steps = fit->steps - first,
+        .examples = (uint64_t)fit->history.epoch_examples,
+        .seconds = (double)(ls_clock_ns() - start) * 1e-9,
+        .learning_rate = fit->model->optimizer.learning_rate,
+        .loss = values.loss,
+        .accuracy = values.accuracy,
+        .val_loss = NAN,
+        .val_accuracy = NAN,
+    };
+    if (fit->options->validation && !fit->stopped)
+        status = validate(fit, &epoch);
+    values.val_loss = epoch.val_loss;
+    values.val_accuracy = epoch.val_accuracy;
+    ls_progress_end(&fit->progress, epoch.steps, epoch.seconds, epoch.examples, &values);
+    const enum ls_status added = ls_history_add_epoch(&fit->history, &epoch);
+    return status ? status : added;
+}
+
+static enum ls_status run_epochs(struct ls_fit *fit)
+{
+    for (uint64_t epoch = 1; epoch <= fit->epochs; epoch++) {
+        const enum ls_status status = run_epoch(fit, epoch);
+        if (status)
+            return status;
+        if (fit->stopped || fit->run->interrupted)
+            return LS_INTERRUPTED;
+        if (fit->steps == fit->last_step) {
+            if (fit->steps < fit->epochs * fit->epoch_steps)
+                fit->status = "stopped";
+            return LS_OK;
+        }
+    }
+    return LS_OK;
+}
+
+// ---- Before and after ----
+
+static enum ls_status parse_shuffle(struct ls_fit *fit)
+{
+    const char *text = fit->options->shuffle;
+    int64_t buffer;
+    fit->shuffle = LS_SHUFFLE_ALL;
+    if (!text || strcmp(text, "on") == 0)
+        return LS_OK;
+    if (strcmp(text, "off") == 0) {
+        fit->shuffle = LS_SHUFFLE_OFF;
+        return LS_OK;
+    }
+    if (!ls_parse_integer(text, &buffer) || buffer < 1) {
+        ls_error("--shuffle", "'%s': wanted on, off, or the number of examples in the buffer",
+                 text);
+        return LS_USAGE;
+    }
+    fit->shuffle = LS_SHUFFLE_BUFFER;
+    fit->shuffle_buffer = (uint64_t)buffer;
+    return LS_OK;
+}
+
+static enum ls_status check(struct ls_fit *fit)
+{
+    const uint64_t examples = ls_data_count(fit->train);
+    if (!fit->model->compiled) {
+        ls_error("fit", "model '%s' is not compiled: call ls_compile first", fit->model->source);
+        return LS_USAGE;
+    }
+    if (fit->run->replicas > examples) {
+        ls_error("--replicas",
+                 "%u replicas, but '%s' has only %llu examples; use at most that many",
+                 fit->run->replicas, fit->train->text, (unsigned long long)examples);
+        return LS_USAGE;
+    }
+    enum ls_status status = ls_model_check_data(fit->model, fit->train);
+    if (!status && fit->options->validation)
+        status = ls_model_check_data(fit->model, fit->options->validation);
+    if (!status && fit->options->report)
+        status = ls_report_check_path("--report", fit->options->report);
+    return status ? status : parse_shuffle(fit);
+}
+
+static enum ls_status prepare(struct ls_fit *fit)
+{
+    const struct ls_dataset *dataset = NULL;
+    const struct ls_trainer_options options = {
+        .global_batch = fit->global_batch,
+        .training_examples = ls_data_count(fit->train),
+        .evaluation_examples =
+            fit->options->validation ? ls_data_count(fit->options->validation) : 0,
+    };
+    fit->hashes = calloc(fit->run->replicas, sizeof(*fit->hashes));
+    enum ls_status status = fit->hashes ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        status =
+            ls_history_init(&fit->history, least(fit->epochs * fit->epoch_steps, fit->last_step));
+    if (!status)
+        status = ls_trainer_open(fit->model, &options, &fit->trainer);
+    if (!status)
+        status = ls_trainer_start(fit->trainer);
+    if (!status)
+        status = ls_fit_dataset(fit->model, fit->train, &fit->train_copy, &dataset);
+    if (!status)
+        status = ls_trainer_set_data(fit->trainer, dataset, fit->shuffle, fit->shuffle_buffer);
+    return status;
+}
+
+// The losses outlive the fit, for ls_fit_losses.
+static void keep_losses(struct ls_fit *fit)
+{
+    free(fit->model->losses);
+    fit->model->losses = fit->history.losses;
+    fit->model->loss_count = fit->history.loss_count;
+    fit->history.losses = NULL;
+}
+
+static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
+{
+    const bool whole = status == LS_OK || status == LS_INTERRUPTED;
+    enum ls_status after = LS_OK;
+    fit->status = whole ? (status ? "interrupted" : fit->status) : "failed";
+    if (!whole && fit->trainer && fit->trainer->driver)
+        ls_driver_explain(fit->trainer->driver);
+    if (whole)
+        after = ls_trainer_hashes(fit->trainer, fit->hashes);
+    if (whole && !after)
+        after = ls_trainer_take_weights(fit->trainer);
+    if (after)
+        fit->status = "failed";
+    if (fit->run->verbose && fit->trainer && fit->steps)
+        ls_fit_print_times(fit, stdout);
+    if (fit->options->report && fit->trainer) {
+        const enum ls_status written = ls_fit_write_report(fit);
+        after = after ? after : written;
+    }
+    return status && status != LS_INTERRUPTED ? status : after ? after : status;
+}
+
+static void finish(struct ls_fit *fit)
+{
+    keep_losses(fit);
+    ls_trainer_close(fit->trainer);
+    ls_history_finish(&fit->history);
+    free(fit->train_copy.labels);
+    free(fit->validation_copy.labels);
+    free(fit->hashes);
+}
+
+enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
+                      const struct ls_fit_options *options)
+{
+    struct ls_fit fit = {.model = model,
+                         .run = model->run,
+                         .options = options,
+                         .train = train,
+                         .startup_seconds = NAN,
+                         .status = "done"};
+    fit.global_batch = ls_run_global_batch(model->run, options->batch, options->replica_batch);
+    fit.epochs = options->epochs ? options->epochs : 1;
+    fit.epoch_steps = ls_stream_steps(ls_data_count(train), fit.global_batch);
+    fit.last_step = options->steps ? options->steps : UINT64_MAX;
+    enum ls_status status = check(&fit);
+    if (status)
+        return status;
+    ls_progress_init(&fit.progress, stdout, model->run->quiet, fit.epochs, fit.epoch_steps);
+    status = prepare(&fit);
+    if (!status && model->run->verbose)
+        ls_fit_print_plan(&fit, stdout);
+    if (!status)
+        status = run_epochs(&fit);
+    status = conclude(&fit, status);
+    finish(&fit);
+    return status;
+}
+
+const float *ls_fit_losses(const struct ls_model *model, size_t *count)
+{
+    *count = model->loss_count;
+    return model->losses;
+}

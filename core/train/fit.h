@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// One fit while it runs. Private to train/. [main thread]
+#ifndef LS_TRAIN_FIT_H
+#define LS_TRAIN_FIT_H
+
+#include "core/report/progress.h"
+#include "core/train/history.h"
+#include "core/train/trainer.h"
+
+struct ls_fit {
+    struct ls_model *model;
+    struct ls_run *run;
+    const struct ls_fit_options *options;
+    struct ls_data *train;
+    struct ls_trainer *trainer;
+    struct ls_history history;
+    struct ls_progress progress;
+    enum ls_shuffle shuffle;
+    uint64_t shuffle_buffer;
+    uint64_t global_batch;
+    uint64_t epochs, epoch_steps;
+    uint64_t last_step; // stop after it; UINT64_MAX: no limit
+    uint64_t steps; // done
+    uint64_t segment; // steps that replicas run before they come back
+    bool stopped; // a rank asked for it
+    double startup_seconds; // NaN until the first step is done
+    uint64_t *hashes;
+    const char *status; // for the report
+    struct ls_dataset_copy { // labels as the loss wants them, where the dataset has them otherwise
+        struct ls_dataset dataset;
+        float *labels; // NULL: as they are
+    } train_copy, validation_copy;
+};
+
+// Waits for the data and gives its labels the type that the loss wants: class numbers become float32 targets
+// for mean_squared_error (as Keras casts them). `copy` is zero at first and owns what was made.
+LS_STATUS ls_fit_dataset(const struct ls_model *model, struct ls_data *data,
+                         struct ls_dataset_copy *copy, const struct ls_dataset **out);
+
+// Writes options->report. The facts are complete as far as the fit came.
+LS_STATUS ls_fit_write_report(const struct ls_fit *fit);
+
+// For --verbose: the bucket plan and the kernels before the first step; where the time went after the last.
+void ls_fit_print_plan(const struct ls_fit *fit, FILE *out);
+void ls_fit_print_times(const struct ls_fit *fit, FILE *out);
+
+#endif

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses, times and epochs of a fit.
+#include "core/train/history.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOSSES_AT_FIRST 65536
+
+enum ls_status ls_history_init(struct ls_history *history, uint64_t steps)
+{
+    *history = (struct ls_history){0};
+    history->loss_capacity = steps < LOSSES_AT_FIRST ? (size_t)steps + 1 : LOSSES_AT_FIRST;
+    history->losses = malloc(history->loss_capacity * sizeof(float));
+    bool complete = history->losses;
+    for (int part = 0; part < LS_PART_COUNT; part++) {
+        history->parts[part] = malloc(LS_HISTORY_STEPS * sizeof(float));
+        complete = complete && history->parts[part];
+    }
+    if (complete)
+        return LS_OK;
+    ls_history_finish(history);
+    return LS_OUT_OF_MEMORY;
+}
+
+void ls_history_finish(struct ls_history *history)
+{
+    free(history->losses);
+    for (int part = 0; part < LS_PART_COUNT; part++)
+        free(history->parts[part]);
+    free(history->epochs);
+    *history = (struct ls_history){0};
+}
+
+static void add_times(struct ls_history *history, const struct ls_step_result *step,
+                      uint64_t step_ns, uint64_t input_ns)
+{
+    const size_t at = history->timed_steps++ % LS_HISTORY_STEPS;
+    const uint64_t parts[LS_PART_COUNT] = {
+        [LS_PART_STEP] = step_ns,
+        [LS_PART_INPUT] = input_ns,
+        [LS_PART_COMPUTE] = step->compute_ns,
+        [LS_PART_COMMUNICATION] = step->communication_ns,
+        [LS_PART_EXPOSED] = step->exposed_ns,
+        [LS_PART_UPDATE] = step->update_ns,
+    };
+    for (int part = 0; part < LS_PART_COUNT; part++)
+        history->parts[part][at] = (float)((double)parts[part] * 1e-9);
+}
+
+enum ls_status ls_history_add_step(struct ls_history *history, const struct ls_step_result *step,
+                                   uint64_t step_ns, uint64_t input_ns)
+{
+    if (history->loss_count == history->loss_capacity) {
+        float *grown = realloc(history->losses, 2 * history->loss_capacity * sizeof(float));
+        if (!grown)
+            return LS_OUT_OF_MEMORY;
+        history->losses = grown;
+        history->loss_capacity *= 2;
+    }
+    history->losses[history->loss_count++] = (float)((double)step->sums[0] / (double)step->sums[2]);
+    history->epoch_loss += (double)step->sums[0];
+    history->epoch_right += (double)step->sums[1];
+    history->epoch_examples += (double)step->sums[2];
+    add_times(history, step, step_ns, input_ns);
+    return LS_OK;
+}
+
+void ls_history_begin_epoch(struct ls_history *history)
+{
+    history->epoch_loss = history->epoch_right = history->epoch_examples = 0;
+}
+
+enum ls_status ls_history_add_epoch(struct ls_history *history, const struct ls_report_epoch *epoch)
+{
+    if (history->epoch_count == history->epoch_capacity) {
+        const size_t capacity = history->epoch_capacity ? 2 * history->epoch_capacity : 16;
+        struct ls_report_epoch *grown = realloc(history->epochs, capacity * sizeof(*grown));
+        if (!grown)
+            return LS_OUT_OF_MEMORY;
+        history->epochs = grown;
+        history->epoch_capacity = capacity;
+    }
+    history->epochs[history->epoch_count++] = *epoch;
+    return LS_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+// The value below which `share` of the (sorted) values lie.
+static double quantile(const float *sorted, size_t count, double share)
+{
+    return (double)sorted[(size_t)(share * (double)(count - 1) + 0.5)];
+}
+
+enum ls_status ls_history_times(const struct ls_history *history, struct ls_report_times *out)
+{
+    const size_t count =
+        history->timed_steps < LS_HISTORY_STEPS ? (size_t)history->timed_steps : LS_HISTORY_STEPS;
+    *out = (struct ls_report_times){NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+    if (count == 0)
+        return LS_OK;
+    float *sorted = malloc(count * sizeof(*sorted));
+    if (!sorted)
+        return LS_OUT_OF_MEMORY;
+    double medians[LS_PART_COUNT];
+    for (int part = 0; part < LS_PART_COUNT; part++) {
+        memcpy(sorted, history->parts[part], count * sizeof(*sorted));
+        qsort(sorted, count, sizeof(*sorted), compare);
+        medians[part] = quantile(sorted, count, 0.5);
+        if (part == LS_PART_STEP)
+            out->p90 = quantile(sorted, count, 0.9);
+    }
+    free(sorted);
+    out->median = medians[LS_PART_STEP];
+    out->input = medians[LS_PART_INPUT];
+    out->compute = medians[LS_PART_COMPUTE];
+    out->communication = medians[LS_PART_COMMUNICATION];
+    out->exposed_communication = medians[LS_PART_EXPOSED];
+    out->update = medians[LS_PART_UPDATE];
+    return LS_OK;
+}

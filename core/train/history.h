@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a fit remembers of its steps and epochs. Private to train/. [main thread and the thread of replica 0,
+// which alone adds]
+#ifndef LS_TRAIN_HISTORY_H
+#define LS_TRAIN_HISTORY_H
+
+#include "core/report/report.h"
+#include "core/strategy/driver.h"
+
+#define LS_HISTORY_STEPS 16384 // times of the last so many steps are kept
+
+enum ls_step_part {
+    LS_PART_STEP,
+    LS_PART_INPUT,
+    LS_PART_COMPUTE,
+    LS_PART_COMMUNICATION,
+    LS_PART_EXPOSED,
+    LS_PART_UPDATE,
+    LS_PART_COUNT,
+};
+
+struct ls_history {
+    float *losses; // of every step
+    size_t loss_count, loss_capacity;
+    float *parts[LS_PART_COUNT]; // seconds, a ring of LS_HISTORY_STEPS
+    uint64_t timed_steps; // ever added to the ring
+    struct ls_report_epoch *epochs;
+    size_t epoch_count, epoch_capacity;
+    double epoch_loss, epoch_right, epoch_examples; // sums of the running epoch
+};
+
+// Room for `steps` losses is made now, so that steps do not allocate; more steps than that grow it.
+LS_STATUS ls_history_init(struct ls_history *history, uint64_t steps);
+void ls_history_finish(struct ls_history *history);
+LS_STATUS ls_history_add_step(struct ls_history *history, const struct ls_step_result *step,
+                              uint64_t step_ns, uint64_t input_ns);
+LS_STATUS ls_history_add_epoch(struct ls_history *history, const struct ls_report_epoch *epoch);
+// Begins a new epoch's sums.
+void ls_history_begin_epoch(struct ls_history *history);
+// Medians over the steps in the ring; NaN without steps.
+LS_STATUS ls_history_times(const struct ls_history *history, struct ls_report_times *out);
+
+#endif

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models: opening, compiling, and the check that data fits them.
+#include "core/train/model.h"
+
+#include "core/base/log.h"
+#include "core/train/places.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum ls_status create(struct ls_run *run, const char *source, struct ls_model **out)
+{
+    struct ls_model *model = calloc(1, sizeof(*model));
+    if (!model)
+        return LS_OUT_OF_MEMORY;
+    model->run = run;
+    model->source = strdup(source);
+    if (!model->source) {
+        ls_model_close(model);
+        return LS_OUT_OF_MEMORY;
+    }
+    *out = model;
+    return LS_OK;
+}
+
+static enum ls_status build(struct ls_model *model, struct ls_graph **out)
+{
+    return ls_model_build(model->source, model->json, model->input.ndims ? &model->input : NULL,
+                          out);
+}
+
+enum ls_status ls_sequential_create(struct ls_run *run, const char *name,
+                                    const struct ls_layer *layers, struct ls_model **out)
+{
+    struct ls_model *model = NULL;
+    enum ls_status status = create(run, name, &model);
+    if (!status)
+        status = ls_sequential_json(name, layers, &model->json);
+    if (!status)
+        status = build(model, &model->graph);
+    if (status) {
+        ls_model_close(model);
+        return status;
+    }
+    *out = model;
+    return LS_OK;
+}
+
+enum ls_status ls_model_open(struct ls_run *run, const char *name, const struct ls_data *data,
+                             struct ls_model **out)
+{
+    struct ls_model *model = NULL;
+    char *path = NULL;
+    enum ls_status status = ls_model_find(name, &path);
+    if (!status)
+        status = create(run, name, &model);
+    if (!status && data) {
+        model->input.ndims = data->info.ndims;
+        memcpy(model->input.dims, data->info.dims, sizeof(model->input.dims));
+    }
+    if (!status)
+        status = ls_model_read(path, &model->json);
+    if (!status)
+        status = build(model, &model->graph);
+    free(path);
+    if (status) {
+        ls_model_close(model);
+        return status;
+    }
+    *out = model;
+    return LS_OK;
+}
+
+static void free_buffers(float **buffers, uint32_t count)
+{
+    for (uint32_t i = 0; buffers && i < count; i++)
+        free(buffers[i]);
+    free(buffers);
+}
+
+void ls_model_close(struct ls_model *model)
+{
+    if (!model)
+        return;
+    const uint32_t count = model->graph ? model->graph->parameter_count : 0;
+    free_buffers(model->weights, count);
+    for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++)
+        free_buffers(model->states[i], count);
+    ls_graph_destroy(model->graph);
+    json_decref(model->json);
+    free(model->losses);
+    free(model->source);
+    free(model);
+}
+
+uint64_t ls_model_parameters(const struct ls_model *model)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < model->graph->parameter_count; i++)
+        count += (uint64_t)ls_shape_elements(&model->graph->parameters[i]->shape, 1);
+    return count;
+}
+
+enum ls_status ls_model_need_weights(struct ls_model *model)
+{
+    if (model->weights)
+        return LS_OK;
+    const uint32_t count = model->graph->parameter_count;
+    float **weights = calloc((size_t)count + 1, sizeof(*weights));
+    if (!weights)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ls_tensor *parameter = model->graph->parameters[i];
+        weights[i] = malloc(((size_t)ls_shape_elements(&parameter->shape, 1) + 1) * sizeof(float));
+        if (!weights[i]) {
+            free_buffers(weights, count);
+            return LS_OUT_OF_MEMORY;
+        }
+        ls_initialize(parameter, model->run->seed, weights[i]);
+    }
+    model->weights = weights;
+    return LS_OK;
+}
+
+// ---- Compiling ----
+
+static const struct ls_plugin_option cross_entropy_options[] = {
+    {"from_logits", "boolean", "off", "predictions are logits, not probabilities"},
+    {NULL, NULL, NULL, NULL},
+};
+
+// What a model without a named loss is trained on, by its last layer.
+static struct ls_loss default_loss(const struct ls_graph *graph)
+{
+    const struct ls_shape *shape = &graph->output->shape;
+    const int32_t last = graph->output->producer;
+    if (last >= 0 && graph->operations[last].op == LS_OP_SOFTMAX)
+        return (struct ls_loss){LS_LOSS_SPARSE_CROSS_ENTROPY, false};
+    if (shape->dims[shape->ndims - 1] > 1)
+        return (struct ls_loss){LS_LOSS_SPARSE_CROSS_ENTROPY, true};
+    return (struct ls_loss){LS_LOSS_MEAN_SQUARED_ERROR, false};
+}
+
+static enum ls_status parse_loss(const char *text, const struct ls_graph *graph,
+                                 struct ls_loss *out)
+{
+    static const char *const names[] = {"sparse_categorical_crossentropy", "mean_squared_error",
+                                        "mse", NULL};
+    if (!text) {
+        *out = default_loss(graph);
+        return LS_OK;
+    }
+    struct ls_spec spec = {0};
+    enum ls_status status = ls_spec_parse("--loss", text, &spec);
+    if (status)
+        return status;
+    const bool squared = strcmp(spec.name, names[1]) == 0 || strcmp(spec.name, names[2]) == 0;
+    if (!squared && strcmp(spec.name, names[0]) != 0) {
+        const char *nearest = ls_nearest(spec.name, names);
+        ls_error("--loss", "there is no loss '%s'; %s%s", spec.name,
+                 nearest ? "did you mean " : "there are: ",
+                 nearest ? nearest : "sparse_categorical_crossentropy, mean_squared_error");
+        status = LS_USAGE;
+    }
+    if (!status)
+        status = ls_spec_check("--loss", &spec, squared ? NULL : cross_entropy_options);
+    bool from_logits = false;
+    const char *given = ls_spec_get(&spec, "from_logits");
+    if (!status && given)
+        (void)!ls_parse_boolean(given, &from_logits);
+    if (!status)
+        *out = (struct ls_loss){squared ? LS_LOSS_MEAN_SQUARED_ERROR : LS_LOSS_SPARSE_CROSS_ENTROPY,
+                                from_logits};
+    ls_spec_finish(&spec);
+    return status;
+}
+
+static enum ls_status parse_metrics(const char *text, const struct ls_loss *loss, bool *accuracy)
+{
+    const bool classes = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
+    *accuracy = classes;
+    if (!text)
+        return LS_OK;
+    if (strcmp(text, "none") == 0) {
+        *accuracy = false;
+        return LS_OK;
+    }
+    if (strcmp(text, "accuracy") != 0) {
+        ls_error("--metrics", "there is no metric '%s'; there are: accuracy, none", text);
+        return LS_USAGE;
+    }
+    if (!classes) {
+        ls_error("--metrics",
+                 "accuracy needs classes, and mean_squared_error has none; leave it out");
+        return LS_USAGE;
+    }
+    return LS_OK;
+}
+
+enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_options *options)
+{
+    struct ls_optimizer optimizer = {0};
+    struct ls_loss loss = {0};
+    struct ls_graph *graph = NULL;
+    double scale = 1;
+    bool accuracy = false;
+    enum ls_status status =
+        ls_optimizer_parse(options->optimizer ? options->optimizer : "adam", &optimizer);
+    if (!status && options->lr_scaling)
+        status = ls_learning_rate_scale(options->lr_scaling, model->run->replicas, &scale);
+    if (!status)
+        status = parse_loss(options->loss, model->graph, &loss);
+    if (!status)
+        status = parse_metrics(options->metrics, &loss, &accuracy);
+    if (!status)
+        status = build(model, &graph);
+    if (!status)
+        status = ls_graph_add_loss(graph, &loss);
+    if (!status)
+        status = ls_graph_differentiate(graph);
+    if (status) {
+        ls_graph_destroy(graph);
+        return status;
+    }
+    // Weights stay: the parameters of the new graph are the same. A new optimizer begins anew.
+    for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++) {
+        free_buffers(model->states[i], model->graph->parameter_count);
+        model->states[i] = NULL;
+    }
+    model->steps_done = 0;
+    ls_graph_destroy(model->graph);
+    model->graph = graph;
+    optimizer.learning_rate *= scale;
+    model->optimizer = optimizer;
+    model->accuracy = accuracy;
+    model->compiled = true;
+    return LS_OK;
+}
+
+// ---- Does the data fit? ----
+
+static bool same_example(const struct ls_shape *input, const struct ls_dataset_info *info)
+{
+    if (input->ndims != info->ndims + 1)
+        return false;
+    for (uint32_t i = 0; i < info->ndims; i++)
+        if (input->dims[i + 1] != info->dims[i])
+            return false;
+    return true;
+}
+
+static enum ls_status check_labels(const struct ls_model *model, const struct ls_data *data)
+{
+    const struct ls_shape *output = &model->graph->output->shape;
+    const int64_t units = output->dims[output->ndims - 1];
+    const bool classes = model->graph->label->dtype == LS_I32;
+    if (classes && data->info.class_count == 0) {
+        ls_error("data",
+                 "dataset '%s' has targets, not classes: train it with --loss=mean_squared_error",
+                 data->text);
+        return LS_BAD_INPUT;
+    }
+    if (classes && (uint64_t)units < data->info.class_count) {
+        ls_error("data",
+                 "dataset '%s' has %u classes, but the last layer of model '%s' has %lld units",
+                 data->text, data->info.class_count, model->source, (long long)units);
+        return LS_BAD_INPUT;
+    }
+    const int64_t labels = ls_shape_elements(&model->graph->label->shape, 1);
+    if ((uint64_t)labels != data->info.label_elements) {
+        ls_error("data",
+                 "dataset '%s' has %llu label value(s) an example, but the output of model '%s' "
+                 "wants %lld",
+                 data->text, (unsigned long long)data->info.label_elements, model->source,
+                 (long long)labels);
+        return LS_BAD_INPUT;
+    }
+    return LS_OK;
+}
+
+enum ls_status ls_model_check_data(const struct ls_model *model, const struct ls_data *data)
+{
+    const struct ls_shape *input = &model->graph->input->shape;
+    if (!same_example(input, &data->info)) {
+        char wanted[96], found[96];
+        struct ls_shape shape = {.ndims = data->info.ndims + 1, .dims = {LS_BATCH}};
+        memcpy(shape.dims + 1, data->info.dims, data->info.ndims * sizeof(shape.dims[0]));
+        ls_error("data", "model '%s' wants input %s, but the examples of '%s' are %s",
+                 model->source, ls_shape_text(input, wanted, sizeof(wanted)), data->text,
+                 ls_shape_text(&shape, found, sizeof(found)));
+        return LS_BAD_INPUT;
+    }
+    return model->graph->label ? check_labels(model, data) : LS_OK;
+}

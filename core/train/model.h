@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model between its calls: its graph, its weights on the host, and the machinery of the last fit. Private to
+// train/. [main thread]
+#ifndef LS_TRAIN_MODEL_H
+#define LS_TRAIN_MODEL_H
+
+#include "core/graph/layer.h"
+#include "core/optimizer/optimizer.h"
+#include "core/train/data.h"
+#include "core/train/run.h"
+
+struct ls_trainer;
+
+struct ls_model {
+    struct ls_run *run;
+    char *source; // built-in name or file, in messages and reports
+    json_t *json; // Keras model, from which the graph is built anewed by compile
+    struct ls_shape input; // given by the data, where the model does not say it; ndims 0: none
+    struct ls_graph *graph; // forward only until compiled
+    bool compiled;
+    struct ls_optimizer optimizer;
+    bool accuracy;
+    float **weights; // by parameter of the graph, plain layout; NULL until needed
+    float **states[LS_OPTIMIZER_STATES]; // of the optimizer; NULL until the first fit
+    uint64_t steps_done; // of the optimizer
+    float *losses; // of the last fit
+    size_t loss_count, loss_capacity;
+};
+
+// First values from the run's seed, unless there are weights already.
+LS_STATUS ls_model_need_weights(struct ls_model *model);
+uint64_t ls_model_parameters(const struct ls_model *model);
+
+// Checks that the data has the shape of the model's input and labels that its loss takes. LS_BAD_INPUT, logged.
+LS_STATUS ls_model_check_data(const struct ls_model *model, const struct ls_data *data);
+
+#endif

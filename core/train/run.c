@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens what a run needs: loader, device, strategy.
+#include "core/train/run.h"
+
+#include "core/base/log.h"
+#include "core/base/threads.h"
+#include "core/plugin/device.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum ls_status open_device(struct ls_run *run, const char *text)
+{
+    struct ls_spec spec = {0};
+    enum ls_status status =
+        ls_spec_parse("--device", text ? text : ls_loader_default_device(run->loader), &spec);
+    if (status)
+        return status;
+    status = ls_loader_open(run->loader, LS_KIND_DEVICE, spec.name, spec.options, spec.option_count,
+                            &run->device);
+    ls_spec_finish(&spec);
+    if (status)
+        return status;
+    const struct ls_device_interface *ops = run->device->interface;
+    struct ls_device_info info = {.struct_size = sizeof(info)};
+    status = (enum ls_status)ops->describe(run->device->host, &info);
+    if (!status)
+        memcpy(run->hardware, info.hardware, sizeof(run->hardware));
+    return status;
+}
+
+static enum ls_status read_options(struct ls_run *run, const struct ls_run_options *options)
+{
+    run->replicas = options->replicas ? options->replicas : 1;
+    run->threads = options->threads;
+    if (run->threads == 0) {
+        run->threads = ls_core_count() / run->replicas;
+        if (run->threads == 0)
+            run->threads = 1;
+    }
+    const double deadline =
+        options->deadline_seconds != 0 ? options->deadline_seconds : LS_DEFAULT_DEADLINE_SECONDS;
+    if (!(deadline > 0) || deadline > 1e6) {
+        ls_error("--deadline", "%g: wanted seconds, above 0 and up to 1000000", deadline);
+        return LS_USAGE;
+    }
+    run->deadline_ns = (uint64_t)(deadline * 1e9);
+    run->seed = options->seed;
+    run->verbose = options->verbose;
+    run->quiet = options->quiet;
+    return LS_OK;
+}
+
+enum ls_status ls_run_open(const struct ls_run_options *options, struct ls_run **out)
+{
+    struct ls_run *run = calloc(1, sizeof(*run));
+    if (!run)
+        return LS_OUT_OF_MEMORY;
+    const char *strategy = options->strategy;
+    enum ls_status status = read_options(run, options);
+    if (!strategy)
+        strategy = run->replicas == 1 ? "one-device" : "mirrored";
+    if (!status)
+        status = ls_loader_create(options->plugin_path, &run->loader);
+    if (!status)
+        status = ls_loader_resolve_strategy(run->loader, strategy, &run->strategy);
+    if (!status)
+        status = open_device(run, options->device);
+    if (status) {
+        ls_run_close(run);
+        return status;
+    }
+    *out = run;
+    return LS_OK;
+}
+
+void ls_run_close(struct ls_run *run)
+{
+    if (!run)
+        return;
+    ls_resolved_strategy_finish(&run->strategy);
+    ls_loader_destroy(run->loader);
+    free(run);
+}
+
+void ls_run_interrupt(struct ls_run *run)
+{
+    atomic_store(&run->interrupted, true);
+}
+
+uint64_t ls_run_global_batch(const struct ls_run *run, uint64_t batch, uint64_t replica_batch)
+{
+    if (batch)
+        return batch;
+    return (replica_batch ? replica_batch : LS_DEFAULT_REPLICA_BATCH) * run->replicas;
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run: the plugins that take part and how many replicas. Private to train/. [main thread]
+#ifndef LS_TRAIN_RUN_H
+#define LS_TRAIN_RUN_H
+
+#include "core/loader/loader.h"
+#include "lockstep.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define LS_DEFAULT_REPLICA_BATCH 64
+#define LS_DEFAULT_DEADLINE_SECONDS 60
+
+struct ls_run {
+    struct ls_loader *loader;
+    struct ls_resolved_strategy strategy;
+    const struct ls_opened_plugin *device;
+    char hardware[128];
+    uint32_t replicas;
+    uint32_t threads;
+    uint64_t seed;
+    uint64_t deadline_ns;
+    bool verbose, quiet;
+    atomic_bool interrupted;
+};
+
+// The global batch of a fit or an evaluation.
+uint64_t ls_run_global_batch(const struct ls_run *run, uint64_t batch, uint64_t replica_batch);
+
+#endif

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens replicas on their threads and keeps them together.
+#include "core/train/trainer.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A replica failed: nobody may wait for it.
+static void wake_all(void *context, enum ls_status status)
+{
+    struct ls_trainer *trainer = context;
+    (void)status;
+    if (trainer->driver)
+        ls_driver_abort(trainer->driver);
+    struct ls_stream *stream = trainer->stream;
+    if (stream)
+        ls_stream_abort(stream);
+}
+
+static enum ls_status set_weights(struct ls_trainer *trainer, struct ls_replica *replica)
+{
+    const struct ls_model *model = trainer->model;
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++) {
+        status = ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
+        for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++)
+            if (model->states[k])
+                status =
+                    ls_replica_set_buffer(replica, LS_BUFFER_STATE + k, i, model->states[k][i]);
+    }
+    return status ? status : ls_replica_refresh(replica);
+}
+
+static void find_sizes(const struct ls_trainer *trainer, uint64_t examples, uint32_t rank,
+                       uint64_t *sizes)
+{
+    uint64_t found[2] = {0, 0};
+    if (examples == 0)
+        return;
+    const uint32_t count =
+        ls_share_sizes(examples, trainer->options.global_batch, trainer->count, rank, found);
+    for (uint32_t i = 0; i < count; i++)
+        sizes[i] = found[i];
+}
+
+// [replica thread]
+static enum ls_status create_replica(void *context, uint32_t rank)
+{
+    struct ls_trainer *trainer = context;
+    const struct ls_trainer_options *options = &trainer->options;
+    struct ls_replica_options replica = {
+        .ops = trainer->run->device->interface,
+        .host = trainer->run->device->host,
+        .rank = rank,
+        .threads = trainer->run->threads,
+        .graph = trainer->model->graph,
+        .optimizer = options->training_examples ? &trainer->model->optimizer : NULL,
+        .seed = trainer->run->seed,
+        .first_bucket_bytes = LS_FIRST_BUCKET_BYTES,
+        .bucket_bytes = LS_BUCKET_BYTES,
+        .timing = trainer->run->verbose,
+    };
+    uint64_t offset, size;
+    const uint64_t examples =
+        options->training_examples ? options->training_examples : options->evaluation_examples;
+    ls_share(examples < options->global_batch ? examples : options->global_batch, trainer->count, 0,
+             &offset, &size);
+    replica.plan_batch = (int64_t)size;
+    find_sizes(trainer, options->training_examples, rank, replica.training_sizes);
+    find_sizes(trainer, options->evaluation_examples, rank, replica.evaluation_sizes);
+    enum ls_status status = ls_replica_create(&replica, &trainer->replicas[rank]);
+    return status ? status : set_weights(trainer, trainer->replicas[rank]);
+}
+
+enum ls_status ls_trainer_open(struct ls_model *model, const struct ls_trainer_options *options,
+                               struct ls_trainer **out)
+{
+    struct ls_trainer *trainer = calloc(1, sizeof(*trainer));
+    if (!trainer)
+        return LS_OUT_OF_MEMORY;
+    trainer->model = model;
+    trainer->run = model->run;
+    trainer->options = *options;
+    trainer->count = model->run->replicas;
+    trainer->replicas = calloc(trainer->count, sizeof(struct ls_replica *));
+    enum ls_status status = trainer->replicas ? ls_model_need_weights(model) : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_group_create(trainer->count, wake_all, trainer, &trainer->group);
+    if (!status)
+        status = ls_group_run(trainer->group, create_replica, trainer);
+    if (status) {
+        ls_trainer_close(trainer);
+        return status;
+    }
+    *out = trainer;
+    return LS_OK;
+}
+
+// [replica thread]
+static enum ls_status destroy_replica(void *context, uint32_t rank)
+{
+    struct ls_trainer *trainer = context;
+    ls_replica_destroy(trainer->replicas[rank]);
+    return LS_OK;
+}
+
+void ls_trainer_close(struct ls_trainer *trainer)
+{
+    if (!trainer)
+        return;
+    trainer->stream = NULL;
+    ls_stream_close(trainer->training);
+    ls_driver_close(trainer->driver);
+    trainer->driver = NULL;
+    if (trainer->group)
+        (void)!ls_group_run(trainer->group, destroy_replica, trainer);
+    ls_group_destroy(trainer->group);
+    free(trainer->replicas);
+    free(trainer);
+}
+
+// [replica thread]
+static enum ls_status place(void *context, uint32_t rank)
+{
+    return ls_driver_place(((struct ls_trainer *)context)->driver, rank);
+}
+
+static struct ls_driver_plugin driver_plugin(const struct ls_opened_plugin *opened)
+{
+    if (!opened)
+        return (struct ls_driver_plugin){0};
+    return (struct ls_driver_plugin){
+        .plugin = opened->plugin, .host = opened->host, .interface = opened->interface};
+}
+
+enum ls_status ls_trainer_start(struct ls_trainer *trainer)
+{
+    const struct ls_driver_options options = {
+        .strategy = driver_plugin(trainer->run->strategy.strategy),
+        .collective = driver_plugin(trainer->run->strategy.collective),
+        .transport = driver_plugin(trainer->run->strategy.transport),
+        .deadline_ns = trainer->run->deadline_ns,
+        .replicas = trainer->replicas,
+        .count = trainer->count,
+    };
+    const enum ls_status status = ls_driver_open(&options, &trainer->driver);
+    return status ? status : ls_group_run(trainer->group, place, trainer);
+}
+
+// ---- Data ----
+
+static enum ls_status open_stream(const struct ls_trainer *trainer,
+                                  const struct ls_dataset *dataset, enum ls_shuffle shuffle,
+                                  uint64_t shuffle_buffer, struct ls_stream **out)
+{
+    const struct ls_stream_options options = {
+        .global_batch = trainer->options.global_batch,
+        .world = trainer->count,
+        .rank_count = trainer->count,
+        .shuffle = shuffle,
+        .shuffle_buffer = shuffle_buffer,
+        .seed = trainer->run->seed,
+    };
+    return ls_stream_open(dataset, &options, out);
+}
+
+enum ls_status ls_trainer_set_data(struct ls_trainer *trainer, const struct ls_dataset *dataset,
+                                   enum ls_shuffle shuffle, uint64_t shuffle_buffer)
+{
+    const enum ls_status status =
+        open_stream(trainer, dataset, shuffle, shuffle_buffer, &trainer->training);
+    if (!status)
+        trainer->stream = trainer->training;
+    return status;
+}
+
+enum ls_status ls_trainer_next(struct ls_trainer *trainer, uint32_t rank,
+                               struct ls_replica_batch *out, uint64_t *waited_ns)
+{
+    struct ls_batch batch;
+    const enum ls_status status = ls_stream_next(trainer->stream, rank, &batch, waited_ns);
+    if (status)
+        return status;
+    *out = (struct ls_replica_batch){.count = batch.count,
+                                     .global_count = batch.global_count,
+                                     .example_offset = batch.example_offset,
+                                     .examples = batch.examples,
+                                     .labels = batch.labels};
+    return LS_OK;
+}
+
+// ---- Evaluation ----
+
+struct evaluation {
+    struct ls_trainer *trainer;
+    uint64_t steps;
+    double (*sums)[LS_SUMS]; // one a rank
+};
+
+// [replica thread]
+static enum ls_status evaluate_shares(void *context, uint32_t rank)
+{
+    const struct evaluation *evaluation = context;
+    struct ls_trainer *trainer = evaluation->trainer;
+    enum ls_status status = LS_OK;
+    if (trainer->driver)
+        status = ls_driver_synchronise(trainer->driver, rank);
+    for (uint64_t step = 0; !status && step < evaluation->steps; step++) {
+        struct ls_replica_batch batch;
+        status = ls_trainer_next(trainer, rank, &batch, NULL);
+        if (!status)
+            status = ls_replica_evaluate(trainer->replicas[rank], &batch, evaluation->sums[rank]);
+        if (!status && trainer->run->interrupted)
+            status = LS_INTERRUPTED;
+    }
+    return status;
+}
+
+enum ls_status ls_trainer_evaluate(struct ls_trainer *trainer, const struct ls_dataset *dataset,
+                                   struct ls_scores *out)
+{
+    const uint64_t start = ls_clock_ns();
+    struct evaluation evaluation = {
+        .trainer = trainer,
+        .steps = ls_stream_steps(dataset->count, trainer->options.global_batch),
+        .sums = calloc(trainer->count, sizeof(*evaluation.sums))};
+    if (!evaluation.sums)
+        return LS_OUT_OF_MEMORY;
+    struct ls_stream *stream = NULL;
+    enum ls_status status = open_stream(trainer, dataset, LS_SHUFFLE_OFF, 0, &stream);
+    if (!status) {
+        trainer->stream = stream;
+        status = ls_group_run(trainer->group, evaluate_shares, &evaluation);
+        trainer->stream = trainer->training;
+    }
+    ls_stream_close(stream);
+    double loss = 0, right = 0, examples = 0;
+    for (uint32_t i = 0; i < trainer->count; i++) {
+        loss += evaluation.sums[i][0];
+        right += evaluation.sums[i][1];
+        examples += evaluation.sums[i][2];
+    }
+    free(evaluation.sums);
+    if (status)
+        return status;
+    out->examples = (uint64_t)examples;
+    out->loss = loss / examples;
+    out->accuracy = trainer->model->accuracy ? right / examples : NAN;
+    out->seconds = (double)(ls_clock_ns() - start) * 1e-9;
+    return LS_OK;
+}
+
+// ---- Parameters ----
+
+struct hashing {
+    struct ls_trainer *trainer;
+    uint64_t *hashes;
+};
+
+// [replica thread]
+static enum ls_status hash_replica(void *context, uint32_t rank)
+{
+    const struct hashing *hashing = context;
+    enum ls_status status = LS_OK;
+    if (hashing->trainer->driver)
+        status = ls_driver_synchronise(hashing->trainer->driver, rank);
+    return status ? status
+                  : ls_replica_hash(hashing->trainer->replicas[rank], &hashing->hashes[rank]);
+}
+
+enum ls_status ls_trainer_hashes(struct ls_trainer *trainer, uint64_t *out)
+{
+    struct hashing hashing = {trainer, out};
+    const enum ls_status status = ls_group_run(trainer->group, hash_replica, &hashing);
+    if (status)
+        return status;
+    for (uint32_t i = 1; i < trainer->count; i++)
+        if (out[i] != out[0]) {
+            ls_error("train",
+                     "replicas 0 and %u have different parameters: hashes %016llx and %016llx; the "
+                     "collective does not give all ranks the same bits",
+                     i, (unsigned long long)out[0], (unsigned long long)out[i]);
+            return LS_FAILED;
+        }
+    return LS_OK;
+}
+
+static enum ls_status need_states(struct ls_model *model, uint32_t index)
+{
+    if (model->states[index])
+        return LS_OK;
+    const uint32_t count = model->graph->parameter_count;
+    model->states[index] = calloc((size_t)count + 1, sizeof(float *));
+    if (!model->states[index])
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ls_shape *shape = &model->graph->parameters[i]->shape;
+        model->states[index][i] = calloc((size_t)ls_shape_elements(shape, 1) + 1, sizeof(float));
+        if (!model->states[index][i])
+            return LS_OUT_OF_MEMORY;
+    }
+    return LS_OK;
+}
+
+// [replica thread]
+static enum ls_status take_weights(void *context, uint32_t rank)
+{
+    struct ls_trainer *trainer = context;
+    struct ls_model *model = trainer->model;
+    struct ls_replica *replica = trainer->replicas[rank];
+    enum ls_status status = LS_OK;
+    if (rank != 0)
+        return LS_OK;
+    for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++)
+        status = need_states(model, k);
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++) {
+        status = ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
+        for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++)
+            status = ls_replica_get_buffer(replica, LS_BUFFER_STATE + k, i, model->states[k][i]);
+    }
+    return status;
+}
+
+enum ls_status ls_trainer_take_weights(struct ls_trainer *trainer)
+{
+    return ls_group_run(trainer->group, take_weights, trainer);
+}

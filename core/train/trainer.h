@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machinery behind one fit or evaluation: replica threads, replicas, the strategy that keeps them
+// together. Private to train/. [main thread]
+#ifndef LS_TRAIN_TRAINER_H
+#define LS_TRAIN_TRAINER_H
+
+#include "core/data/stream.h"
+#include "core/replica/group.h"
+#include "core/strategy/driver.h"
+#include "core/train/model.h"
+
+struct ls_trainer_options {
+    uint64_t global_batch;
+    uint64_t training_examples; // 0: evaluation only
+    uint64_t evaluation_examples; // 0: training only
+};
+
+struct ls_trainer {
+    struct ls_model *model;
+    struct ls_run *run;
+    struct ls_trainer_options options;
+    struct ls_group *group;
+    struct ls_driver *driver; // NULL in evaluation only
+    struct ls_replica **replicas;
+    uint32_t count;
+    struct ls_stream *training; // open from the first step to the last
+    struct ls_stream *_Atomic stream; // that replicas read from now
+};
+
+LS_STATUS ls_trainer_open(struct ls_model *model, const struct ls_trainer_options *options,
+                          struct ls_trainer **out);
+void ls_trainer_close(struct ls_trainer *trainer); // takes NULL
+
+// Opens the driver and makes parameters equal. Before the first step.
+LS_STATUS ls_trainer_start(struct ls_trainer *trainer);
+
+// Opens the stream of the training data. The dataset is borrowed until the trainer is closed.
+LS_STATUS ls_trainer_set_data(struct ls_trainer *trainer, const struct ls_dataset *dataset,
+                              enum ls_shuffle shuffle, uint64_t shuffle_buffer);
+// The next share of `rank`, as a replica takes it. [replica thread]
+LS_STATUS ls_trainer_next(struct ls_trainer *trainer, uint32_t rank, struct ls_replica_batch *out,
+                          uint64_t *waited_ns);
+
+// Mean loss and accuracy over `dataset`. LS_INTERRUPTED after ls_run_interrupt.
+LS_STATUS ls_trainer_evaluate(struct ls_trainer *trainer, const struct ls_dataset *dataset,
+                              struct ls_scores *out);
+
+// Hashes of all replicas' parameters; LS_FAILED (logged, names replicas and hashes) when they differ.
+LS_STATUS ls_trainer_hashes(struct ls_trainer *trainer, uint64_t *out);
+
+// Copies parameters and optimizer state of replica 0 back to the model.
+LS_STATUS ls_trainer_take_weights(struct ls_trainer *trainer);
+
+#endif

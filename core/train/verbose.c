@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// --verbose: what was planned, and where the time went.
+#include "core/train/fit.h"
+
+#include <math.h>
+
+// The program of full shares: the first that was prepared for training.
+static const struct ls_program *main_program(const struct ls_fit *fit)
+{
+    return fit->trainer->replicas[0]->programs[0].program;
+}
+
+static void print_buckets(const struct ls_fit *fit, FILE *out)
+{
+    const struct ls_replica *replica = fit->trainer->replicas[0];
+    for (uint32_t i = 0; i < replica->buckets.count; i++) {
+        const struct ls_bucket *bucket = &replica->buckets.list[i];
+        fprintf(
+            out, "bucket %u: %llu bytes, %s to %s\n", i, (unsigned long long)bucket->bytes,
+            replica->plan->places[bucket->first_place].parameter->name,
+            replica->plan->places[bucket->first_place + bucket->place_count - 1].parameter->name);
+    }
+}
+
+void ls_fit_print_plan(const struct ls_fit *fit, FILE *out)
+{
+    const struct ls_program *program = main_program(fit);
+    const struct ls_parameter_plan *plan = program->plan;
+    uint32_t conversions = 0, slow = 0;
+    for (uint32_t i = 0; i < program->step_count; i++) {
+        conversions += program->steps[i].converts_activation;
+        slow += program->steps[i].slow;
+    }
+    if (plan->place_count)
+        print_buckets(fit, out);
+    fprintf(
+        out,
+        "program for %lld examples: %u kernels, %u conversions of activations, %u slow kernels\n",
+        (long long)program->options.batch, program->step_count, conversions, slow);
+    fprintf(out, "weights with a second layout: %u", plan->shadow_count);
+    for (uint32_t i = 0; i < plan->shadow_count; i++)
+        fprintf(out, "%s%s", i ? ", " : ": ", plan->places[plan->shadows[i].place].parameter->name);
+    fprintf(out,
+            "\nmemory of activations and gradients: %.2f MB planned, %.2f MB without sharing\n",
+            (double)program->arena_bytes * 1e-6, (double)program->unplanned_bytes * 1e-6);
+    fflush(out);
+}
+
+static void print_line(FILE *out, const char *label, double seconds, double step, const char *note)
+{
+    fprintf(out, "%-44s %10.1f %6.1f%%  %s\n", label, seconds * 1e6, 100 * seconds / step, note);
+}
+
+// Kernels: the mean over the runs of the program for full shares; the rest: medians over all steps.
+void ls_fit_print_times(const struct ls_fit *fit, FILE *out)
+{
+    const struct ls_program *program = main_program(fit);
+    const uint64_t runs = fit->trainer->replicas[0]->programs[0].runs;
+    struct ls_report_times times;
+    if (ls_history_times(&fit->history, &times) || isnan(times.median))
+        return;
+    fprintf(out, "\n%-44s %10s %7s\n", "where the time of a step goes (replica 0)", "us", "share");
+    double kernels = 0;
+    for (uint32_t i = 0; i < program->step_count; i++) {
+        const struct ls_program_step *step = &program->steps[i];
+        const double seconds = runs ? (double)step->nanoseconds * 1e-9 / (double)runs : 0;
+        kernels += seconds;
+        print_line(out, step->label, seconds, times.median, step->implementation);
+    }
+    print_line(out, "optimizer update, second layouts", times.update, times.median, "");
+    print_line(out, "waiting for the reduction", times.exposed_communication, times.median, "");
+    print_line(out, "waiting for input", times.input, times.median, "");
+    const double rest =
+        times.median - kernels - times.update - times.exposed_communication - times.input;
+    print_line(out, "everything else", rest > 0 ? rest : 0, times.median, "");
+    print_line(out, "step (median)", times.median, times.median, "");
+    fflush(out);
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lockstep for training programs: the one header to include; link with liblockstep.
+//
+//     struct ls_run *run;
+//     struct ls_model *model;
+//     struct ls_data *train, *test;
+//     ls_run_open(&(struct ls_run_options){.strategy = "ring", .replicas = 2}, &run);
+//     ls_sequential_create(run, "digits", (const struct ls_layer[]){
+//         LS_INPUT(28, 28, 1), LS_FLATTEN(), LS_DENSE(128, .activation = "relu"), LS_DENSE(10), LS_END}, &model);
+//     ls_compile(model, &(struct ls_compile_options){.optimizer = "adam",
+//         .loss = "sparse_categorical_crossentropy:from_logits=true", .metrics = "accuracy"});
+//     ls_data_open("fashion-mnist", "train", &train);
+//     ls_data_open("fashion-mnist", "test", &test);
+//     ls_fit(model, train, &(struct ls_fit_options){.epochs = 5, .validation = test});
+//
+// Every call that can fail returns enum ls_status and has logged one line on stderr that says what, where and
+// what to do. A zeroed options struct is a sensible default. All calls of one run come from one thread, but for
+// ls_run_interrupt. Names, defaults and arithmetic are Keras's.
+#ifndef LOCKSTEP_H
+#define LOCKSTEP_H
+
+#include "core/attributes.h"
+#include "core/plugin/status.h"
+#include "layers.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define LS_CALL LS_API LS_MUST_CHECK enum ls_status
+
+// "0.1.0"
+LS_API const char *ls_version(void);
+
+// ---- Who takes part, and how ----
+
+struct ls_run;
+
+struct ls_run_options {
+    const char
+        *strategy; // "ring", "mirrored:collective=ring", ...; NULL: one-device, mirrored for more
+    const char *device; // "cpu", "reference", ...; NULL: the best there is
+    uint32_t replicas; // 0: one
+    uint32_t threads; // per replica; 0: cores / replicas, at least one
+    uint64_t seed;
+    double deadline_seconds; // of every wait for a peer; 0: 60
+    const char *plugin_path; // directories separated by ':', searched first
+    uint32_t verbose; // 1: bucket plan, kernels and where the time goes
+    uint32_t quiet; // 1: no progress on stdout
+};
+
+LS_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out);
+LS_API void ls_run_close(struct ls_run *run); // after its models; takes NULL
+// Asks a running ls_fit or ls_evaluate to end after the current step, with LS_INTERRUPTED. Safe in a signal
+// handler. [any thread]
+LS_API void ls_run_interrupt(struct ls_run *run);
+
+// ---- Data ----
+
+struct ls_data;
+
+// One split ("train", "test") of a dataset by name: "fashion-mnist", "mnist:dir=/data", "synthetic:...".
+// Its files are read in the background; what is wrong with them is said by the first call that needs them.
+LS_CALL ls_data_open(const char *text, const char *split, struct ls_data **out);
+LS_API void ls_data_close(struct ls_data *data); // takes NULL
+LS_API uint64_t ls_data_count(const struct ls_data *data);
+
+// ---- Models ----
+
+struct ls_model;
+
+// From an array of layers (see layers.h) that ends with LS_END.
+LS_CALL ls_sequential_create(struct ls_run *run, const char *name, const struct ls_layer *layers,
+                             struct ls_model **out);
+// A built-in name ("cnn") or a file of Keras model JSON. `data` gives the shape of the input to models that
+// do not say it; may be NULL.
+LS_CALL ls_model_open(struct ls_run *run, const char *name, const struct ls_data *data,
+                      struct ls_model **out);
+LS_API void ls_model_close(struct ls_model *model); // takes NULL
+
+struct ls_compile_options {
+    const char *optimizer; // "adam:learning_rate=0.001"; NULL: adam
+    const char *loss; // "sparse_categorical_crossentropy[:from_logits=true]", "mean_squared_error";
+        // NULL: by the model's last layer
+    const char *metrics; // "accuracy", "none"; NULL: accuracy for cross-entropy
+    const char *lr_scaling; // "none", "sqrt", "linear" with the number of replicas; NULL: none
+};
+LS_CALL ls_compile(struct ls_model *model, const struct ls_compile_options *options);
+
+struct ls_fit_options {
+    uint64_t epochs; // 0: 1
+    uint64_t steps; // stop after that many; 0: no limit
+    uint64_t batch; // global; 0: replica_batch times replicas
+    uint64_t replica_batch; // 0: 64
+    const char *shuffle; // "on", "off", or the size of a buffer; NULL: on
+    struct ls_data *validation; // after each epoch; NULL: none
+    uint64_t check_replicas; // every so many steps; 0: at the end only
+    const char *report; // path of the JSON report; NULL: none
+    const char *command; // named in the report; NULL: "train"
+};
+// Trains on from where the model is. LS_FAILED when the loss is not finite or replicas differ.
+LS_CALL ls_fit(struct ls_model *model, struct ls_data *train, const struct ls_fit_options *options);
+
+struct ls_scores {
+    uint64_t examples;
+    double loss;
+    double accuracy; // NaN without the metric
+    double seconds;
+};
+// Mean loss and accuracy; `batch` as in fit (0: 64 per replica).
+LS_CALL ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch,
+                    struct ls_scores *out);
+
+// Losses of the last ls_fit, one a step, mean over the global batch. Borrowed until the next call.
+LS_API const float *ls_fit_losses(const struct ls_model *model, size_t *count);
+
+// A table like Keras's.
+LS_API void ls_model_summary(const struct ls_model *model, FILE *out);
+
+// Weights as safetensors, float32, plain layout, named layer/variable.
+LS_CALL ls_load_weights(struct ls_model *model, const char *path);
+LS_CALL ls_save_weights(struct ls_model *model, const char *path);
+
+#endif

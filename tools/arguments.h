@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of a subcommand: a table of options, read as GNU long options (--name=value, --name value),
+// and the same table printed by --help.
+#ifndef LS_TOOLS_ARGUMENTS_H
+#define LS_TOOLS_ARGUMENTS_H
+
+#include "core/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct argument {
+    const char *name; // without the dashes; NULL with a `help`: a heading in --help
+    const char *value; // what stands after '=' in --help; NULL: a flag
+    const char *default_value; // NULL: none
+    const char *help;
+};
+
+#define ARGUMENTS_MAX 48
+
+struct arguments {
+    const struct argument *table; // ends with a NULL name and a NULL help
+    const char *values[ARGUMENTS_MAX]; // as given, by index in the table; NULL: not given
+    const char *operands[ARGUMENTS_MAX];
+    size_t operand_count;
+    bool help;
+};
+
+// Errors are LS_USAGE, logged, with the nearest option suggested. `most_operands`: words that are not options.
+LS_STATUS arguments_parse(const struct argument *table, int argc, char **argv, size_t most_operands,
+                          struct arguments *out);
+
+// The value given, else the default; NULL when there is neither.
+const char *arguments_text(const struct arguments *arguments, const char *name);
+bool arguments_given(const struct arguments *arguments, const char *name);
+// Values checked against a range; LS_USAGE, logged. Without value and default, `out` is untouched.
+LS_STATUS arguments_count(const struct arguments *arguments, const char *name, uint64_t least,
+                          uint64_t most, uint64_t *out);
+LS_STATUS arguments_number(const struct arguments *arguments, const char *name, double *out);
+LS_STATUS arguments_switch(const struct arguments *arguments, const char *name, bool *out);
+
+void arguments_print(const struct argument *table, FILE *out);
+
+#endif

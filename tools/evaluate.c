@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// lockstep evaluate: loss and accuracy of saved weights.
+#include "tools/command.h"
+#include "tools/run_options.h"
+
+#include <math.h>
+
+static const struct argument table[] = {
+    {NULL, NULL, NULL, "What to evaluate"},
+    {"model", "NAME|FILE.json", NULL, "a built-in model or a file of Keras model JSON"},
+    {"initial-weights", "FILE.safetensors", NULL, "the weights; default: untrained ones"},
+    {"dataset", "NAME[:option=value,...]", NULL, "as for train"},
+    {"split", "train|test", "test", "which part of the dataset"},
+    {"loss", "NAME", NULL, "as for train"},
+    {"metrics", "NAME", NULL, "as for train"},
+    {"seed", "N", "0", "of untrained weights"},
+    {NULL, NULL, NULL, "How"},
+    RUN_ARGUMENTS,
+    OUTPUT_ARGUMENTS,
+    {NULL, NULL, NULL, NULL},
+};
+
+static const char help[] =
+    "Example:\n"
+    "  lockstep evaluate --model=cnn --dataset=fashion-mnist --initial-weights=cnn.safetensors\n";
+
+static enum ls_status evaluate(const struct arguments *arguments, struct ls_run *run,
+                               struct ls_data *data)
+{
+    const struct ls_compile_options options = {
+        .loss = arguments_text(arguments, "loss"),
+        .metrics = arguments_text(arguments, "metrics"),
+    };
+    struct ls_model *model = NULL;
+    struct ls_scores scores;
+    uint64_t batch = 0, replica_batch = 0;
+    const char *weights = arguments_text(arguments, "initial-weights");
+    enum ls_status status = run_options_batch(arguments, &batch, &replica_batch);
+    if (!status)
+        status = ls_model_open(run, arguments_text(arguments, "model"), data, &model);
+    if (!status)
+        status = ls_compile(model, &options);
+    if (!status && weights)
+        status = ls_load_weights(model, weights);
+    if (!status)
+        status = ls_evaluate(model, data, batch ? batch : replica_batch, &scores);
+    if (!status) {
+        printf("%llu examples - %.2f s - loss: %.4f", (unsigned long long)scores.examples,
+               scores.seconds, scores.loss);
+        if (!isnan(scores.accuracy))
+            printf(" - accuracy: %.4f", scores.accuracy);
+        putchar('\n');
+    }
+    ls_model_close(model);
+    return status;
+}
+
+static enum ls_status run(const struct arguments *arguments)
+{
+    struct ls_run_options options = {0};
+    struct ls_run *run = NULL;
+    struct ls_data *data = NULL;
+    enum ls_status status = run_options_need(arguments, "model", "cnn");
+    if (!status)
+        status = run_options_need(arguments, "dataset", "fashion-mnist");
+    if (!status)
+        status = run_options_read(arguments, &options);
+    if (!status)
+        status = arguments_count(arguments, "seed", 0, INT64_MAX, &options.seed);
+    if (!status)
+        status = ls_data_open(arguments_text(arguments, "dataset"),
+                              arguments_text(arguments, "split"), &data);
+    if (!status)
+        status = ls_run_open(&options, &run);
+    if (!status)
+        status = evaluate(arguments, run, data);
+    ls_run_close(run);
+    ls_data_close(data);
+    return status;
+}
+
+const struct command evaluate_command = {
+    .name = "evaluate",
+    .operands = "",
+    .summary = "prints loss and accuracy of a model's weights on a dataset",
+    .help = help,
+    .arguments = table,
+    .run = run,
+};

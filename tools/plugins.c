@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// lockstep plugins: what can be chosen on this machine; lockstep plugins NAME: one plugin's options and traits.
+#include "tools/command.h"
+
+#include "core/base/log.h"
+#include "core/graph/graph.h"
+#include "core/loader/loader.h"
+#include "core/plugin/collective.h"
+#include "core/plugin/device.h"
+#include "core/plugin/strategy.h"
+#include "core/plugin/transport.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct argument table[] = {
+    {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static const char help[] = "Examples:\n  lockstep plugins\n  lockstep plugins hierarchical-copy\n";
+
+static void print_entry(const struct ls_plugin_entry *entry)
+{
+    printf("%-11s %-20s %-8s %s\n", ls_kind_text(entry->kind) ? ls_kind_text(entry->kind) : "?",
+           entry->name, entry->version, entry->available ? "available" : "not available");
+    printf("%-11s   %s\n", "", entry->available ? entry->summary : entry->reason);
+}
+
+static enum ls_status list(const struct ls_plugin_entry *entries, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        print_entry(&entries[i]);
+    if (count == 0)
+        puts("no plugins found; --plugin-path and LOCKSTEP_PLUGIN_PATH name directories to search");
+    return LS_OK;
+}
+
+static void print_options(const struct ls_plugin *plugin)
+{
+    if (!plugin->options || !plugin->options->name)
+        puts("options:      none");
+    for (const struct ls_plugin_option *option = plugin->options; option && option->name; option++)
+        printf("%-13s %s (%s%s%s): %s\n", option == plugin->options ? "options:" : "", option->name,
+               option->type ? option->type : "text", option->default_value ? ", default " : "",
+               option->default_value ? option->default_value : "",
+               option->help ? option->help : "");
+}
+
+static void print_names(const char *title, uint64_t mask, const char *const *names)
+{
+    printf("%-13s", title);
+    for (size_t i = 0; names[i]; i++)
+        if (mask >> (i + 1) & 1)
+            printf(" %s", names[i]);
+    putchar('\n');
+}
+
+static const char *const dtype_names[] = {"float32", "float64", "float16", "bfloat16",
+                                          "int32",   "int64",   "uint8",   NULL};
+static const char *const reduction_names[] = {"sum", "product", "min", "max", "mean", NULL};
+static const char *const operation_names[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                              "broadcast",  "reduce",         NULL};
+static const char *const memory_names[] = {"host", "cuda", NULL};
+
+static const char *const activation_names[] = {"linear",  "relu", "leaky_relu", "elu",
+                                               "sigmoid", "tanh", "softplus",   "exponential",
+                                               "relu6",   NULL};
+
+static void print_device(const struct ls_opened_plugin *opened)
+{
+    const struct ls_device_interface *ops = opened->interface;
+    struct ls_device_info info = {.struct_size = sizeof(info)};
+    if (ops->describe(opened->host, &info) == LS_OK)
+        printf("hardware:     %s, %u device%s\n", info.hardware, info.physical_count,
+               info.physical_count == 1 ? "" : "s");
+    print_names("memory:", UINT64_C(1) << ops->memory_kind, memory_names);
+    printf("%-13s %s\n", "launches:", ops->blocking ? "on the calling thread" : "on a stream");
+    for (uint32_t i = 0; i < ops->pattern_count; i++) {
+        char title[96];
+        snprintf(title, sizeof(title),
+                 "%-13s %s + %s:", i ? "" : "fuses:", ls_op_name(ops->patterns[i].producer),
+                 ls_op_name(ops->patterns[i].consumer));
+        print_names(title, (uint64_t)ops->patterns[i].activations << 1, activation_names);
+    }
+}
+
+static void print_collective(const struct ls_opened_plugin *opened)
+{
+    const struct ls_collective_interface *ops = opened->interface;
+    print_names("operations:", ops->operations, operation_names);
+    print_names("types:", ops->dtypes ? ops->dtypes : ~UINT64_C(0), dtype_names);
+    print_names("reductions:", ops->reductions ? ops->reductions : ~UINT64_C(0), reduction_names);
+    printf("%-13s %s\n", "result:",
+           ops->deterministic ? "the same bits on all ranks and in every run"
+                              : "may differ between ranks or runs");
+    if (ops->maximum_world)
+        printf("%-13s %u\n", "most ranks:", ops->maximum_world);
+}
+
+static void print_transport(const struct ls_opened_plugin *opened)
+{
+    static const char *const scopes[] = {"?", "threads of one process", "processes of one machine",
+                                         "machines"};
+    const struct ls_transport_interface *ops = opened->interface;
+    printf("%-13s %s\n", "scope:", scopes[ops->scope < 4 ? ops->scope : 0]);
+    print_names("memory:", ops->memory_kinds, memory_names);
+}
+
+static void print_strategy(const struct ls_opened_plugin *opened)
+{
+    const struct ls_strategy_interface *ops = opened->interface;
+    printf("%-13s %s\n", "divisor:",
+           ops->divisor == LS_DIVISOR_GLOBAL ? "examples of the global batch"
+                                             : "the replica's own examples");
+    printf("%-13s %s\n", "replicas:",
+           ops->equality == LS_EQUAL_EVERY_STEP ? "equal after every step"
+                                                : "equal when synchronised");
+    printf("%-13s %s\n", "collective:", ops->needs_collective ? "needed" : "none");
+    if (ops->maximum_replicas)
+        printf("%-13s %u\n", "most ranks:", ops->maximum_replicas);
+}
+
+static void print_traits(const struct ls_opened_plugin *opened)
+{
+    switch (opened->plugin->kind) {
+    case LS_KIND_DEVICE: print_device(opened); break;
+    case LS_KIND_COLLECTIVE: print_collective(opened); break;
+    case LS_KIND_TRANSPORT: print_transport(opened); break;
+    default: print_strategy(opened); break;
+    }
+}
+
+// A name may be taken by a plugin of each kind; all are shown.
+static enum ls_status show_entry(struct ls_loader *loader, const struct ls_plugin_entry *entry)
+{
+    const struct ls_opened_plugin *opened = NULL;
+    if (!entry->available) {
+        print_entry(entry);
+        return LS_UNAVAILABLE;
+    }
+    const enum ls_status status =
+        ls_loader_open(loader, entry->kind, entry->name, NULL, 0, &opened);
+    if (status)
+        return status;
+    printf("%s '%s' %s: %s\n", ls_kind_text(entry->kind), entry->name, entry->version,
+           entry->summary);
+    printf("%-13s %s\n%-13s %s\n", "file:", entry->file, "licence:", opened->plugin->licence);
+    print_options(opened->plugin);
+    print_traits(opened);
+    return LS_OK;
+}
+
+static enum ls_status show(struct ls_loader *loader, const struct ls_plugin_entry *entries,
+                           size_t count, const char *name)
+{
+    enum ls_status status = LS_UNAVAILABLE;
+    bool found = false;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(entries[i].name, name) != 0)
+            continue;
+        if (found)
+            putchar('\n');
+        found = true;
+        status = show_entry(loader, &entries[i]);
+    }
+    if (found)
+        return status;
+    const char **names = calloc(count + 1, sizeof(*names));
+    for (size_t i = 0; names && i < count; i++)
+        names[i] = entries[i].name;
+    const char *nearest = names ? ls_nearest(name, names) : NULL;
+    ls_error("plugins", "there is no plugin '%s'; %s%s", name,
+             nearest ? "did you mean " : "lockstep plugins lists them", nearest ? nearest : "");
+    free(names);
+    return LS_UNAVAILABLE;
+}
+
+static enum ls_status run(const struct arguments *arguments)
+{
+    struct ls_loader *loader = NULL;
+    struct ls_plugin_entry *entries = NULL;
+    size_t count = 0;
+    enum ls_status status = ls_loader_create(arguments_text(arguments, "plugin-path"), &loader);
+    if (!status)
+        status = ls_loader_list(loader, &entries, &count);
+    if (!status)
+        status = arguments->operand_count ? show(loader, entries, count, arguments->operands[0])
+                                          : list(entries, count);
+    ls_plugin_entries_destroy(entries, count);
+    ls_loader_destroy(loader);
+    return status;
+}
+
+const struct command plugins_command = {
+    .name = "plugins",
+    .operands = "[NAME]",
+    .summary = "lists the plugins of this machine, or one with its options and traits",
+    .help = help,
+    .most_operands = 1,
+    .arguments = table,
+    .run = run,
+};

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the options that several subcommands share.
+#include "tools/run_options.h"
+
+#include "core/base/log.h"
+#include "core/plugin/plugin.h"
+
+enum ls_status run_options_read(const struct arguments *arguments, struct ls_run_options *out)
+{
+    uint64_t replicas = 1, threads = 0;
+    enum ls_status status = arguments_count(arguments, "replicas", 1, REPLICAS_MOST, &replicas);
+    if (!status)
+        status = arguments_count(arguments, "threads", 1, 1024, &threads);
+    if (!status)
+        status = arguments_number(arguments, "deadline", &out->deadline_seconds);
+    if (!status && !(out->deadline_seconds > 0)) {
+        ls_error("usage", "--deadline=%s: wanted seconds above 0",
+                 arguments_text(arguments, "deadline"));
+        status = LS_USAGE;
+    }
+    if (status)
+        return status;
+    if (arguments_given(arguments, "quiet") && arguments_given(arguments, "verbose")) {
+        ls_error("usage", "--quiet and --verbose exclude each other");
+        return LS_USAGE;
+    }
+    out->strategy = arguments_text(arguments, "strategy");
+    out->device = arguments_text(arguments, "device");
+    out->plugin_path = arguments_text(arguments, "plugin-path");
+    out->replicas = (uint32_t)replicas;
+    out->threads = (uint32_t)threads;
+    out->quiet = arguments_given(arguments, "quiet");
+    out->verbose = arguments_given(arguments, "verbose");
+    if (out->quiet)
+        ls_log_set_level(LS_LOG_WARN);
+    if (out->verbose)
+        ls_log_set_level(LS_LOG_DEBUG);
+    return LS_OK;
+}
+
+enum ls_status run_options_batch(const struct arguments *arguments, uint64_t *batch,
+                                 uint64_t *replica_batch)
+{
+    const uint64_t most = UINT64_C(1) << 24;
+    if (arguments_given(arguments, "batch") && arguments_given(arguments, "replica-batch")) {
+        ls_error("usage", "--batch and --replica-batch exclude each other");
+        return LS_USAGE;
+    }
+    enum ls_status status = arguments_count(arguments, "batch", 1, most, batch);
+    if (!status)
+        status = arguments_count(arguments, "replica-batch", 1, most, replica_batch);
+    return status;
+}
+
+enum ls_status run_options_need(const struct arguments *arguments, const char *name,
+                                const char *example)
+{
+    if (arguments_text(arguments, name))
+        return LS_OK;
+    ls_error("usage", "--%s is missing, for example --%s=%s", name, name, example);
+    return LS_USAGE;
+}

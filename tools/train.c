@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// lockstep train: a model, a dataset, a strategy.
+#include "tools/command.h"
+#include "tools/run_options.h"
+
+#include "core/base/log.h"
+#include "core/report/report.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct argument table[] = {
+    {NULL, NULL, NULL, "What to train"},
+    {"model", "NAME|FILE.json", NULL,
+     "a built-in model (mlp, cnn, mlp-dropout, cnn-small, linear) or a file of Keras model JSON"},
+    {"dataset", "NAME[:option=value,...]", NULL,
+     "fashion-mnist, mnist:dir=PATH, synthetic; limit=N takes the first N examples"},
+    {"loss", "NAME", NULL,
+     "sparse_categorical_crossentropy[:from_logits=true] or mean_squared_error; default: by the "
+     "model's last layer"},
+    {"metrics", "NAME", NULL, "accuracy or none; default: accuracy where there are classes"},
+    {"initial-weights", "FILE.safetensors", NULL,
+     "start from these weights; default: Keras's initializers"},
+
+    {NULL, NULL, NULL, "How the replicas work together"},
+    RUN_ARGUMENTS,
+    {"check-replicas", "N", NULL,
+     "compare the replicas' parameters every N steps; always at the end"},
+
+    {NULL, NULL, NULL, "How to train"},
+    {"epochs", "N", "1", "passes over the training data"},
+    {"steps", "N", NULL, "stop after that many steps"},
+    {"optimizer", "NAME[:option=value,...]", "adam:learning_rate=0.001",
+     "adam (learning_rate, beta_1, beta_2, epsilon) or sgd (learning_rate, momentum, nesterov)"},
+    {"lr-scaling", "none|sqrt|linear", "none",
+     "factor on the learning rate for N replicas: 1, sqrt(N) or N"},
+    {"seed", "N", "0", "of initial weights, order of examples and dropout"},
+    {"shuffle", "on|off|N", "on", "a new order each epoch; N: through a buffer of N examples"},
+    {"validation", "on|off", "on", "loss and accuracy on the test split after each epoch"},
+    {"precision", "float32", "float32", "number format of the computation"},
+
+    {NULL, NULL, NULL, "What comes out"},
+    {"save-weights", "FILE.safetensors", NULL, "the trained weights, named as in Keras"},
+    {"report", "FILE", NULL, "one JSON object with all that was measured"},
+    OUTPUT_ARGUMENTS,
+    {NULL, NULL, NULL, NULL},
+};
+
+static const char help[] =
+    "Examples:\n"
+    "  lockstep train --model=cnn --dataset=fashion-mnist --replicas=2 --strategy=ring --epochs=2\n"
+    "  lockstep train --model=mlp --dataset=mnist:dir=data/mnist "
+    "--optimizer=sgd:learning_rate=0.1,momentum=0.9\n"
+    "  lockstep train --model=my-model.json --dataset=synthetic:shape=32x32x3,classes=10 "
+    "--strategy=hierarchical-copy "
+    "--replicas=4\n\n"
+    "With the same seed and global batch the result depends on the number of replicas only through "
+    "rounding.\n"
+    "Ctrl-C ends after the current step and still writes the report; a second one ends at once.\n";
+
+static struct ls_run *running;
+
+static void on_interrupt(int number)
+{
+    ls_run_interrupt(running);
+    signal(number, SIG_DFL);
+}
+
+static void catch_interrupts(struct ls_run *run)
+{
+    struct sigaction action = {.sa_handler = on_interrupt};
+    running = run;
+    sigemptyset(&action.sa_mask);
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+struct inputs {
+    struct ls_run *run;
+    struct ls_model *model;
+    struct ls_data *train, *test;
+};
+
+static enum ls_status read_fit_options(const struct arguments *arguments,
+                                       struct ls_fit_options *out)
+{
+    enum ls_status status = arguments_count(arguments, "epochs", 1, UINT32_MAX, &out->epochs);
+    if (!status)
+        status = arguments_count(arguments, "steps", 1, UINT64_C(1) << 48, &out->steps);
+    if (!status)
+        status = arguments_count(arguments, "check-replicas", 1, UINT32_MAX, &out->check_replicas);
+    if (!status)
+        status = run_options_batch(arguments, &out->batch, &out->replica_batch);
+    const char *precision = arguments_text(arguments, "precision");
+    if (!status && strcmp(precision, "float32") != 0) {
+        ls_error("usage", "--precision=%s: this build computes in float32 only", precision);
+        status = LS_USAGE;
+    }
+    out->shuffle = arguments_text(arguments, "shuffle");
+    out->report = arguments_text(arguments, "report");
+    return status;
+}
+
+static enum ls_status open_data(const struct arguments *arguments, struct inputs *inputs)
+{
+    bool validation = true;
+    const char *dataset = arguments_text(arguments, "dataset");
+    enum ls_status status = arguments_switch(arguments, "validation", &validation);
+    if (!status)
+        status = ls_data_open(dataset, "train", &inputs->train);
+    if (!status && validation)
+        status = ls_data_open(dataset, "test", &inputs->test);
+    return status;
+}
+
+static enum ls_status open_model(const struct arguments *arguments, struct inputs *inputs)
+{
+    const struct ls_compile_options options = {
+        .optimizer = arguments_text(arguments, "optimizer"),
+        .loss = arguments_text(arguments, "loss"),
+        .metrics = arguments_text(arguments, "metrics"),
+        .lr_scaling = arguments_text(arguments, "lr-scaling"),
+    };
+    enum ls_status status = ls_model_open(inputs->run, arguments_text(arguments, "model"),
+                                          inputs->train, &inputs->model);
+    if (!status)
+        status = ls_compile(inputs->model, &options);
+    const char *weights = arguments_text(arguments, "initial-weights");
+    if (!status && weights)
+        status = ls_load_weights(inputs->model, weights);
+    return status;
+}
+
+static enum ls_status train(const struct arguments *arguments, struct inputs *inputs,
+                            struct ls_fit_options *options)
+{
+    const char *save = arguments_text(arguments, "save-weights");
+    catch_interrupts(inputs->run);
+    options->validation = inputs->test;
+    enum ls_status status = ls_fit(inputs->model, inputs->train, options);
+    if (status == LS_INTERRUPTED)
+        ls_warn("train", "interrupted: ended after the current step%s%s",
+                options->report ? ", the report is in " : "",
+                options->report ? options->report : "");
+    if (save && (status == LS_OK || status == LS_INTERRUPTED)) {
+        const enum ls_status saved = ls_save_weights(inputs->model, save);
+        status = saved ? saved : status;
+    }
+    return status;
+}
+
+static enum ls_status run(const struct arguments *arguments)
+{
+    struct inputs inputs = {0};
+    struct ls_run_options run_options = {0};
+    struct ls_fit_options fit_options = {.command = "train"};
+    enum ls_status status = run_options_need(arguments, "model", "cnn");
+    if (!status)
+        status = run_options_need(arguments, "dataset", "fashion-mnist");
+    if (!status)
+        status = run_options_read(arguments, &run_options);
+    if (!status)
+        status = arguments_count(arguments, "seed", 0, INT64_MAX, &run_options.seed);
+    if (!status)
+        status = read_fit_options(arguments, &fit_options);
+    const char *save = arguments_text(arguments, "save-weights");
+    if (!status && save)
+        status = ls_report_check_path("--save-weights", save);
+    if (!status)
+        status = open_data(arguments, &inputs);
+    if (!status)
+        status = ls_run_open(&run_options, &inputs.run);
+    if (!status)
+        status = open_model(arguments, &inputs);
+    if (!status)
+        status = train(arguments, &inputs, &fit_options);
+    ls_model_close(inputs.model);
+    ls_run_close(inputs.run);
+    ls_data_close(inputs.train);
+    ls_data_close(inputs.test);
+    return status;
+}
+
+const struct command train_command = {
+    .name = "train",
+    .operands = "",
+    .summary = "trains a model under a strategy chosen by name",
+    .help = help,
+    .arguments = table,
+    .run = run,
+};
