@@ -149,6 +149,19 @@ enum ls_status ls_idx_read(const char *scope, const char *path, uint32_t ndims, 
     return status;
 }
 
+enum ls_status ls_idx_read_header(const char *scope, const char *path, uint32_t ndims,
+                                  struct ls_idx *out)
+{
+    struct reading reading = {.scope = scope, .path = path};
+    enum ls_status status = ls_source_open(scope, path, &reading.source);
+    if (!status)
+        status = read_dims(&reading, ndims);
+    ls_source_close(reading.source);
+    if (!status)
+        *out = reading.idx;
+    return status;
+}
+
 void ls_idx_finish(struct ls_idx *idx)
 {
     free(idx->data);

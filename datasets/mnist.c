@@ -123,7 +123,7 @@ static void storage_close(struct ls_dataset *dataset)
     free(storage);
 }
 
-static void describe(const struct family *family, struct storage *storage)
+static void fill_dataset(const struct family *family, struct storage *storage)
 {
     const struct ls_idx *images = &storage->images;
     storage->dataset = (struct ls_dataset){
@@ -144,8 +144,8 @@ static void describe(const struct family *family, struct storage *storage)
     };
 }
 
-static enum ls_status family_open(const struct family *family, const struct ls_spec *spec,
-                                  enum ls_split split, struct ls_dataset **out)
+static enum ls_status find_dir(const struct family *family, const struct ls_spec *spec,
+                               const char **out)
 {
     const char *dir = ls_spec_get(spec, "dir");
     if (!dir)
@@ -154,21 +154,58 @@ static enum ls_status family_open(const struct family *family, const struct ls_s
         ls_error(family->name, "the option dir is missing: %s", family->remedy);
         return LS_USAGE;
     }
+    *out = dir;
+    return LS_OK;
+}
+
+static const char *images_file(enum ls_split split)
+{
+    return split == LS_TRAIN ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte";
+}
+
+static enum ls_status family_describe(const struct family *family, const struct ls_spec *spec,
+                                      enum ls_split split, struct ls_dataset_info *out)
+{
+    const char *dir;
+    char *path;
+    struct ls_idx images;
+    enum ls_status status = find_dir(family, spec, &dir);
+    if (!status)
+        status = find_file(family, dir, images_file(split), &path);
+    if (status)
+        return status;
+    status = ls_idx_read_header(family->name, path, 3, &images);
+    free(path);
+    if (!status)
+        *out = (struct ls_dataset_info){.count = images.dims[0],
+                                        .ndims = 3,
+                                        .dims = {images.dims[1], images.dims[2], 1},
+                                        .label_elements = 1,
+                                        .class_count = CLASS_COUNT};
+    return status;
+}
+
+static enum ls_status family_open(const struct family *family, const struct ls_spec *spec,
+                                  enum ls_split split, struct ls_dataset **out)
+{
+    const char *dir;
+    enum ls_status status = find_dir(family, spec, &dir);
+    if (status)
+        return status;
     struct storage *storage = calloc(1, sizeof(*storage));
     if (!storage)
         return LS_OUT_OF_MEMORY;
     storage->dataset.storage = storage;
-    const bool train = split == LS_TRAIN;
-    enum ls_status status = read_labels(
-        family, dir, train ? "train-labels-idx1-ubyte" : "t10k-labels-idx1-ubyte", storage);
+    status = read_labels(family, dir,
+                         split == LS_TRAIN ? "train-labels-idx1-ubyte" : "t10k-labels-idx1-ubyte",
+                         storage);
     if (!status)
-        status = read_images(family, dir,
-                             train ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte", storage);
+        status = read_images(family, dir, images_file(split), storage);
     if (status) {
         storage_close(&storage->dataset);
         return status;
     }
-    describe(family, storage);
+    fill_dataset(family, storage);
     *out = &storage->dataset;
     return LS_OK;
 }
@@ -183,6 +220,18 @@ static enum ls_status fashion_open(const struct ls_spec *spec, enum ls_split spl
                                    struct ls_dataset **out)
 {
     return family_open(&fashion_family, spec, split, out);
+}
+
+static enum ls_status mnist_describe(const struct ls_spec *spec, enum ls_split split,
+                                     struct ls_dataset_info *out)
+{
+    return family_describe(&mnist_family, spec, split, out);
+}
+
+static enum ls_status fashion_describe(const struct ls_spec *spec, enum ls_split split,
+                                       struct ls_dataset_info *out)
+{
+    return family_describe(&fashion_family, spec, split, out);
 }
 
 static const struct ls_plugin_option mnist_options[] = {
@@ -200,6 +249,7 @@ const struct ls_dataset_kind ls_dataset_mnist = {
     .summary = "60,000 handwritten digits, 28 x 28, 10 classes; 10,000 for the test",
     .options = mnist_options,
     .open = mnist_open,
+    .describe = mnist_describe,
 };
 
 const struct ls_dataset_kind ls_dataset_fashion_mnist = {
@@ -207,4 +257,5 @@ const struct ls_dataset_kind ls_dataset_fashion_mnist = {
     .summary = "60,000 pieces of clothing, 28 x 28, 10 classes; 10,000 for the test",
     .options = fashion_options,
     .open = fashion_open,
+    .describe = fashion_describe,
 };

@@ -14,7 +14,7 @@ struct ls_source;
 
 // LS_BAD_INPUT, logged under `scope`: missing, unreadable, a directory or anything but a regular file.
 LS_STATUS ls_source_open(const char *scope, const char *path, struct ls_source **out);
-void ls_source_close(struct ls_source *source);  // takes NULL
+void ls_source_close(struct ls_source *source); // takes NULL
 
 // Reads until `bytes` are there or the file ends; `got` says how many. LS_BAD_INPUT, logged: the gzip stream is
 // damaged, breaks off, has a wrong check sum, or is followed by something else.

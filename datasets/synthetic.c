@@ -232,7 +232,7 @@ static enum ls_status make(const struct wish *wish, struct storage *storage)
     return LS_OK;
 }
 
-static void describe(const struct wish *wish, struct storage *storage)
+static void fill_dataset(const struct wish *wish, struct storage *storage)
 {
     storage->dataset = (struct ls_dataset){
         .count = (uint64_t)wish->examples,
@@ -279,8 +279,25 @@ static enum ls_status synthetic_open(const struct ls_spec *spec, enum ls_split s
         storage_close(&storage->dataset);
         return status;
     }
-    describe(&wish, storage);
+    fill_dataset(&wish, storage);
     *out = &storage->dataset;
+    return LS_OK;
+}
+
+static enum ls_status synthetic_describe(const struct ls_spec *spec, enum ls_split split,
+                                         struct ls_dataset_info *out)
+{
+    struct wish wish;
+    const enum ls_status status = parse_wish(spec, split, &wish);
+    if (status)
+        return status;
+    *out = (struct ls_dataset_info){
+        .count = (uint64_t)wish.examples,
+        .ndims = wish.ndims,
+        .label_elements = wish.classes ? 1 : (uint64_t)wish.outputs,
+        .class_count = (uint32_t)wish.classes,
+    };
+    memcpy(out->dims, wish.dims, sizeof(wish.dims));
     return LS_OK;
 }
 
@@ -299,4 +316,5 @@ const struct ls_dataset_kind ls_dataset_synthetic = {
     .summary = "made from a seed, any shape; not real data",
     .options = options,
     .open = synthetic_open,
+    .describe = synthetic_describe,
 };

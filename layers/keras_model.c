@@ -444,8 +444,7 @@ out:
     return status;
 }
 
-enum ls_status ls_model_load(const char *path, const struct ls_shape *input_shape,
-                             struct ls_graph **out)
+enum ls_status ls_model_read(const char *path, json_t **out)
 {
     struct stat about;
     json_error_t error;
@@ -465,7 +464,17 @@ enum ls_status ls_model_load(const char *path, const struct ls_shape *input_shap
         ls_error(place, "malformed JSON: %s", error.text);
         return LS_BAD_INPUT;
     }
-    enum ls_status status = ls_model_build(path, model, input_shape, out);
+    *out = model;
+    return LS_OK;
+}
+
+enum ls_status ls_model_load(const char *path, const struct ls_shape *input_shape,
+                             struct ls_graph **out)
+{
+    json_t *model = NULL;
+    enum ls_status status = ls_model_read(path, &model);
+    if (!status)
+        status = ls_model_build(path, model, input_shape, out);
     json_decref(model);
     return status;
 }

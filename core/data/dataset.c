@@ -74,35 +74,50 @@ static enum ls_status read_limit(const struct ls_spec *spec, uint64_t *out)
 }
 
 static enum ls_status apply_limit(const char *name, enum ls_split split, uint64_t limit,
-                                  struct ls_dataset *dataset)
+                                  uint64_t *count)
 {
-    if (limit > dataset->count && split == LS_TRAIN) {
+    if (limit > *count && split == LS_TRAIN) {
         ls_error(SCOPE, "%s: limit=%" PRIu64 ", but there are only %" PRIu64 " training examples",
-                 name, limit, dataset->count);
+                 name, limit, *count);
         return LS_USAGE;
     }
-    if (limit && limit < dataset->count)
-        dataset->count = limit;
+    if (limit && limit < *count)
+        *count = limit;
     return LS_OK;
 }
 
-static enum ls_status open_kind(const struct ls_spec *spec, enum ls_split split,
-                                struct ls_dataset **out)
-{
-    const struct ls_dataset_kind *kind = find_kind(spec->name);
-    if (!kind)
-        return unknown_kind(spec->name);
+// A dataset as the user wrote it, checked.
+struct wanted {
+    struct ls_spec spec;
+    const struct ls_dataset_kind *kind;
     uint64_t limit;
-    enum ls_status status = check_options(kind, spec);
+};
+
+static enum ls_status parse(const char *text, struct wanted *out)
+{
+    enum ls_status status = ls_spec_parse(SCOPE, text, &out->spec);
+    if (status)
+        return status;
+    out->kind = find_kind(out->spec.name);
+    status = out->kind ? check_options(out->kind, &out->spec) : unknown_kind(out->spec.name);
     if (!status)
-        status = read_limit(spec, &limit);
+        status = read_limit(&out->spec, &out->limit);
+    if (status)
+        ls_spec_finish(&out->spec);
+    return status;
+}
+
+enum ls_status ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out)
+{
+    struct wanted wanted;
+    struct ls_dataset *dataset = NULL;
+    enum ls_status status = parse(text, &wanted);
     if (status)
         return status;
-    struct ls_dataset *dataset;
-    status = kind->open(spec, split, &dataset);
-    if (status)
-        return status;
-    status = apply_limit(kind->name, split, limit, dataset);
+    status = wanted.kind->open(&wanted.spec, split, &dataset);
+    if (!status)
+        status = apply_limit(wanted.kind->name, split, wanted.limit, &dataset->count);
+    ls_spec_finish(&wanted.spec);
     if (status)
         ls_dataset_close(dataset);
     else
@@ -110,14 +125,20 @@ static enum ls_status open_kind(const struct ls_spec *spec, enum ls_split split,
     return status;
 }
 
-enum ls_status ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out)
+enum ls_status ls_dataset_describe(const char *text, enum ls_split split,
+                                   struct ls_dataset_info *out)
 {
-    struct ls_spec spec;
-    enum ls_status status = ls_spec_parse(SCOPE, text, &spec);
+    struct wanted wanted;
+    struct ls_dataset_info info = {0};
+    enum ls_status status = parse(text, &wanted);
     if (status)
         return status;
-    status = open_kind(&spec, split, out);
-    ls_spec_finish(&spec);
+    status = wanted.kind->describe(&wanted.spec, split, &info);
+    if (!status)
+        status = apply_limit(wanted.kind->name, split, wanted.limit, &info.count);
+    ls_spec_finish(&wanted.spec);
+    if (!status)
+        *out = info;
     return status;
 }
 

@@ -15,29 +15,42 @@ enum ls_split { LS_TRAIN = 0, LS_TEST = 1 };
 
 // Read-only once opened, shared by all threads.
 struct ls_dataset {
-    uint64_t count;                  // examples
-    uint32_t ndims;                  // of one example, plain layout
+    uint64_t count; // examples
+    uint32_t ndims; // of one example, plain layout
     int64_t dims[LS_MAX_DIMS];
-    uint32_t example_dtype;          // LS_U8 or LS_F32, as stored
-    const void *examples;            // count x dims
-    float divisor;                   // float32 example = (float)stored value / divisor, rounded once
-    uint32_t label_dtype;            // LS_U8 or LS_I32 (class numbers) or LS_F32 (targets)
-    const void *labels;              // count x label_elements
-    uint64_t label_elements;         // 1 for class numbers
-    uint32_t class_count;            // 0: targets
-    const char *const *class_names;  // NULL: none
-    bool real;                       // false: made up, and said so
-    void *storage;                   // the reader's own
+    uint32_t example_dtype; // LS_U8 or LS_F32, as stored
+    const void *examples; // count x dims
+    float divisor; // float32 example = (float)stored value / divisor, rounded once
+    uint32_t label_dtype; // LS_U8 or LS_I32 (class numbers) or LS_F32 (targets)
+    const void *labels; // count x label_elements
+    uint64_t label_elements; // 1 for class numbers
+    uint32_t class_count; // 0: targets
+    const char *const *class_names; // NULL: none
+    bool real; // false: made up, and said so
+    void *storage; // the reader's own
     void (*close)(struct ls_dataset *dataset);
+};
+
+// What is known of a split before its examples are read.
+struct ls_dataset_info {
+    uint64_t count;
+    uint32_t ndims; // of one example, plain layout
+    int64_t dims[LS_MAX_DIMS];
+    uint64_t label_elements;
+    uint32_t class_count; // 0: targets
 };
 
 struct ls_dataset_kind {
     const char *name;
     const char *summary;
-    const struct ls_plugin_option *options;  // ends with a NULL name; `limit` is known to all
+    const struct ls_plugin_option *options; // ends with a NULL name; `limit` is known to all
     // Opens one split. Errors are logged with file and place: LS_BAD_INPUT for files that are missing or
     // malformed (the message says which package or option brings them). [any thread]
-    enum ls_status (*open)(const struct ls_spec *spec, enum ls_split split, struct ls_dataset **out);
+    enum ls_status (*open)(const struct ls_spec *spec, enum ls_split split,
+                           struct ls_dataset **out);
+    // Looks at headers and options only; errors as in `open`. [any thread]
+    enum ls_status (*describe)(const struct ls_spec *spec, enum ls_split split,
+                               struct ls_dataset_info *out);
 };
 
 // All datasets, ends with NULL. Defined in datasets/.
@@ -47,6 +60,8 @@ extern const struct ls_dataset_kind *const ls_dataset_kinds[];
 // options and opens; `limit=N` then takes the first N examples of each split. More than the training set
 // has is refused (LS_USAGE, the message says how many there are); of a smaller test set all are taken.
 LS_STATUS ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out);
-void ls_dataset_close(struct ls_dataset *dataset);  // takes NULL
+// What ls_dataset_open would give, from headers only, so that a model can be prepared while files are read.
+LS_STATUS ls_dataset_describe(const char *text, enum ls_split split, struct ls_dataset_info *out);
+void ls_dataset_close(struct ls_dataset *dataset); // takes NULL
 
 #endif

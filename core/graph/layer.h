@@ -28,7 +28,9 @@ extern const struct ls_layer_kind *const ls_layer_kinds[];
 // when the model has no InputLayer and no batch shape (NULL: then that is LS_BAD_INPUT). Defined in layers/.
 LS_STATUS ls_model_build(const char *source, const json_t *model, const struct ls_shape *input_shape,
                          struct ls_graph **out);
-// Reads and parses the file (line and column in errors), then builds.
+// Reads and parses a file: LS_BAD_INPUT, with line and column, logged. Dropped with json_decref. Defined in layers/.
+LS_STATUS ls_model_read(const char *path, json_t **out);
+// Reads the file, then builds.
 LS_STATUS ls_model_load(const char *path, const struct ls_shape *input_shape, struct ls_graph **out);
 
 struct ls_layer;  // layers.h, at the root: a layer as a C program writes it
