@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a case: what is wanted comes from the reference device, in plain layouts; then the tested device
+// runs it in every variant of layouts, twice, and in place where it says it can.
+#include "core/conformance/device/suite.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const variant_names[LS_DEVICE_VARIANT_COUNT] = {
+    "plain layouts",
+    "plain inputs",
+    "upstream layouts",
+    "free layouts",
+};
+
+// What is wanted, and how far from it a result may be; one for each output.
+struct expectation {
+    void *wanted[LS_MAX_ARGUMENTS];
+    void *slack[LS_MAX_ARGUMENTS]; // doubles
+};
+
+static void free_all(void **list)
+{
+    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++) {
+        free(list[i]);
+        list[i] = NULL;
+    }
+}
+
+// Host memory for the outputs of a case, plain order.
+static bool allocate_outputs(struct ls_device_suite *suite, const struct ls_device_case *c,
+                             void **out)
+{
+    for (uint32_t i = 0; i < c->request.output_count; i++) {
+        out[i] =
+            calloc(1, ls_device_plain_bytes(&c->request.arguments[c->request.input_count + i]) + 1);
+        if (!out[i])
+            return ls_device_suite_fail(suite, "no host memory");
+    }
+    return true;
+}
+
+// ---- What is wanted ----
+
+static bool run_reference(struct ls_device_suite *suite, const struct ls_device_case *c,
+                          void **outputs)
+{
+    struct ls_device_trial trial;
+    const int32_t status =
+        ls_device_trial_open(&trial, suite, suite->reference, c, LS_DEVICE_ALL_PLAIN);
+    bool good = !status;
+
+    if (status == LS_UNSUPPORTED)
+        ls_device_suite_fail(suite, "the reference device refuses it: %s",
+                             suite->reference->message);
+    good = good && ls_device_trial_run(&trial, false, -1, outputs);
+    ls_device_trial_close(&trial);
+    return good;
+}
+
+// The case without what follows the operation: no epilogue, no accumulation.
+static void strip(struct ls_device_case *c)
+{
+    struct ls_kernel_request *request = &c->request;
+    const bool extra = request->attributes.epilogue == LS_OP_ACTIVATION_BACKWARD;
+    const uint32_t y = request->input_count - 1;
+
+    request->attributes.epilogue = LS_OP_NONE;
+    request->accumulate = 0;
+    for (uint32_t i = 0; i < request->output_count; i++)
+        c->values[request->input_count + i] = NULL;
+    if (!extra)
+        return;
+    for (uint32_t i = y; i < y + request->output_count; i++) {
+        request->arguments[i] = request->arguments[i + 1];
+        c->roles[i] = c->roles[i + 1];
+        c->values[i] = c->values[i + 1];
+    }
+    request->input_count--;
+}
+
+// Sums of the magnitudes of all terms: the operation on |inputs| in which it is linear.
+static bool run_magnitudes(struct ls_device_suite *suite, const struct ls_device_case *c,
+                           void **outputs)
+{
+    struct ls_device_case copy = *c;
+    float *magnitudes[LS_MAX_ARGUMENTS] = {NULL};
+    bool good = true;
+
+    strip(&copy);
+    for (uint32_t i = 0; good && i < copy.request.input_count; i++) {
+        if (!(c->magnitude_inputs >> i & 1))
+            continue;
+        const uint64_t count = ls_tensor_elements(&copy.request.arguments[i]);
+        const float *values = c->values[i];
+        magnitudes[i] = malloc(count * sizeof(float));
+        good = magnitudes[i] && values ? true : ls_device_suite_fail(suite, "no host memory");
+        for (uint64_t k = 0; good && k < count; k++)
+            magnitudes[i][k] = fabsf(values[k]);
+        copy.values[i] = magnitudes[i];
+    }
+    good = good && run_reference(suite, &copy, outputs);
+    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++)
+        free(magnitudes[i]);
+    return good;
+}
+
+// How much the epilogue can stretch an error, at element i of the first output.
+static double epilogue_stretch(const struct ls_device_case *c, uint64_t i, double wanted)
+{
+    const struct ls_op_attributes *a = &c->request.attributes;
+    const double alpha = fmax(1, (double)a->epilogue_alpha);
+    if (a->epilogue == LS_OP_ACTIVATION)
+        return a->epilogue_activation == LS_EXPONENTIAL ? 1.1 * fabs(wanted) : alpha;
+    if (a->epilogue == LS_OP_ACTIVATION_BACKWARD)
+        return alpha + fabs((double)((const float *)c->values[c->request.input_count - 1])[i]);
+    return 1;
+}
+
+static double element(const struct ls_tensor_desc *desc, const void *values, uint64_t i)
+{
+    return desc->dtype == LS_F64 ? ((const double *)values)[i] : (double)((const float *)values)[i];
+}
+
+static void fill_slack(const struct ls_device_case *c, uint32_t output, const void *wanted,
+                       const float *magnitudes, double *slack)
+{
+    const uint32_t index = c->request.input_count + output;
+    const struct ls_tensor_desc *desc = &c->request.arguments[index];
+    const struct ls_device_tolerance *t = &c->tolerances[index];
+    const float *before = c->request.accumulate >> output & 1 ? c->values[index] : NULL;
+    const bool epilogue = output == 0 && c->request.attributes.epilogue != LS_OP_NONE;
+
+    for (uint64_t i = 0; i < ls_tensor_elements(desc); i++) {
+        const double w = element(desc, wanted, i);
+        double own = t->relative * fabs(w) + t->absolute;
+        if (magnitudes)
+            own += t->of_magnitude * (double)magnitudes[i];
+        if (epilogue)
+            own = own * epilogue_stretch(c, i, w) + LS_DEVICE_FUNCTION.relative * fabs(w) +
+                  LS_DEVICE_FUNCTION.absolute;
+        if (before) // two more roundings
+            own += 0x1p-22 * (fabs((double)before[i]) + fabs(w));
+        slack[i] = own;
+    }
+}
+
+static bool expect(struct ls_device_suite *suite, const struct ls_device_case *c,
+                   struct expectation *e)
+{
+    void *magnitudes[LS_MAX_ARGUMENTS] = {NULL};
+    bool good = allocate_outputs(suite, c, e->wanted) && run_reference(suite, c, e->wanted);
+
+    if (good && c->magnitude_inputs)
+        good = allocate_outputs(suite, c, magnitudes) && run_magnitudes(suite, c, magnitudes);
+    for (uint32_t i = 0; good && i < c->request.output_count; i++) {
+        const uint32_t index = c->request.input_count + i;
+        if (c->roles[index] == LS_DEVICE_SAVED)
+            continue;
+        e->slack[i] = malloc(ls_tensor_elements(&c->request.arguments[index]) * sizeof(double));
+        if (!e->slack[i])
+            good = ls_device_suite_fail(suite, "no host memory");
+        else
+            fill_slack(c, i, e->wanted[i], magnitudes[i], e->slack[i]);
+    }
+    free_all(magnitudes);
+    return good;
+}
+
+// ---- Comparing ----
+
+static void describe_position(const struct ls_tensor_desc *desc, uint64_t index, char *text,
+                              size_t bytes)
+{
+    uint64_t stride = ls_tensor_elements(desc);
+    size_t length = 0;
+
+    for (uint32_t i = 0; i < desc->ndims && length < bytes; i++) {
+        stride /= (uint64_t)desc->dims[i];
+        length += (size_t)snprintf(text + length, bytes - length, "%s%llu", i ? "," : "",
+                                   (unsigned long long)(index / stride % (uint64_t)desc->dims[i]));
+    }
+}
+
+static bool is_close(double got, double wanted, double slack)
+{
+    return got == wanted || fabs(got - wanted) <= slack || (isnan(got) && isnan(wanted));
+}
+
+static bool compare(struct ls_device_suite *suite, const struct ls_device_trial *trial,
+                    const struct expectation *e, void *const *got)
+{
+    const struct ls_device_case *c = trial->c;
+
+    for (uint32_t o = 0; o < c->request.output_count; o++) {
+        const struct ls_tensor_desc *desc = &c->request.arguments[c->request.input_count + o];
+        const double *slack = e->slack[o];
+        if (!slack)
+            continue;
+        for (uint64_t i = 0; i < ls_tensor_elements(desc); i++) {
+            const double a = element(desc, got[o], i), b = element(desc, e->wanted[o], i);
+            if (is_close(a, b, slack[i]))
+                continue;
+            char position[96];
+            describe_position(desc, i, position, sizeof(position));
+            return ls_device_suite_fail(
+                suite, "%s: output %u at (%s): got %.9g, wanted %.9g, tolerance %.2g; %s",
+                variant_names[trial->variant], o, position, a, b, slack[i],
+                trial->session.answer.implementation);
+        }
+    }
+    return true;
+}
+
+static bool same_bits(struct ls_device_suite *suite, const struct ls_device_trial *trial,
+                      const char *what, void *const *a, void *const *b)
+{
+    const struct ls_device_case *c = trial->c;
+
+    for (uint32_t o = 0; o < c->request.output_count; o++) {
+        const uint32_t index = c->request.input_count + o;
+        if (c->roles[index] != LS_DEVICE_SAVED &&
+            memcmp(a[o], b[o], ls_device_plain_bytes(&c->request.arguments[index])) != 0)
+            return ls_device_suite_fail(suite, "%s: output %u has other bits %s; %s",
+                                        variant_names[trial->variant], o, what,
+                                        trial->session.answer.implementation);
+    }
+    return true;
+}
+
+// ---- Variants ----
+
+// Output 0 where input `input` lies, wherever the kernel says so.
+static bool run_in_place(struct ls_device_suite *suite, struct ls_device_trial *trial,
+                         void *const *first)
+{
+    const struct ls_kernel_request *request = &trial->session.request;
+    void *again[LS_MAX_ARGUMENTS] = {NULL};
+    bool good = allocate_outputs(suite, trial->c, again);
+
+    for (uint32_t i = 0; good && i < request->input_count; i++) {
+        if (!(trial->session.answer.in_place >> i & 1))
+            continue;
+        if (request->arguments[i].layout.bytes !=
+            request->arguments[request->input_count].layout.bytes)
+            good = ls_device_suite_fail(
+                suite, "says that output 0 may lie where input %u lies, of another size", i);
+        else
+            good = ls_device_trial_run(trial, true, (int32_t)i, again) &&
+                   same_bits(suite, trial, "in place", first, again);
+    }
+    free_all(again);
+    return good;
+}
+
+static bool run_twice(struct ls_device_suite *suite, struct ls_device_trial *trial,
+                      const struct expectation *e)
+{
+    void *first[LS_MAX_ARGUMENTS] = {NULL}, *second[LS_MAX_ARGUMENTS] = {NULL};
+    const bool good =
+        allocate_outputs(suite, trial->c, first) && allocate_outputs(suite, trial->c, second) &&
+        ls_device_trial_run(trial, false, -1, first) && compare(suite, trial, e, first) &&
+        ls_device_trial_run(trial, true, -1, second) &&
+        same_bits(suite, trial, "when run again", first, second) &&
+        run_in_place(suite, trial, first);
+    free_all(first);
+    free_all(second);
+    return good;
+}
+
+// The layouts of the variants that ran, so that none runs twice.
+struct done {
+    uint32_t count;
+    struct ls_layout layouts[LS_DEVICE_VARIANT_COUNT][LS_MAX_ARGUMENTS];
+};
+
+static bool is_new(struct done *done, const struct ls_kernel_answer *answer)
+{
+    for (uint32_t i = 0; i < done->count; i++)
+        if (memcmp(done->layouts[i], answer->layouts, sizeof(answer->layouts)) == 0)
+            return false;
+    memcpy(done->layouts[done->count++], answer->layouts, sizeof(answer->layouts));
+    return true;
+}
+
+// `refused` gets the reason when the device may refuse the variant and does.
+static bool run_variant(struct ls_device_suite *suite, const struct ls_device_case *c,
+                        enum ls_device_variant variant, const struct expectation *e,
+                        struct done *done, char *refused, size_t refused_bytes)
+{
+    struct ls_device_trial trial;
+    const int32_t status = ls_device_trial_open(&trial, suite, suite->tested, c, variant);
+    bool good = !status;
+
+    if (status == LS_UNSUPPORTED) {
+        good = trial.own_fixed || c->request.accumulate;
+        if (good)
+            snprintf(refused, refused_bytes, "%s: %s", variant_names[variant],
+                     suite->tested->message);
+        else
+            ls_device_suite_fail(suite, "%s: refused: %s", variant_names[variant],
+                                 suite->tested->message);
+    } else if (good && is_new(done, &trial.session.answer)) {
+        good = run_twice(suite, &trial, e);
+        snprintf(suite->note, sizeof(suite->note), "%s%s", trial.session.answer.implementation,
+                 trial.session.answer.slow ? " (slow)" : "");
+    }
+    ls_device_trial_close(&trial);
+    return good;
+}
+
+void ls_device_case_run(struct ls_device_suite *suite, struct ls_device_case *c)
+{
+    struct expectation e = {0};
+    struct done done = {0};
+    char refused[600] = "";
+
+    if (ls_device_suite_begin(suite, c->name)) {
+        bool good = expect(suite, c, &e);
+        for (uint32_t variant = 0; good && variant < LS_DEVICE_VARIANT_COUNT; variant++)
+            good = run_variant(suite, c, variant, &e, &done, refused, sizeof(refused));
+        ls_device_suite_end(suite, c->name, done.count == 0 && refused[0] ? refused : NULL);
+    }
+    free_all(e.wanted);
+    free_all(e.slack);
+    ls_device_case_finish(c);
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases of every fusion pattern that the tested device declares: the producer with its epilogue, against
+// the reference device, which runs the operation and then the element-wise function.
+#include "core/conformance/device/suite.h"
+
+static void fused(struct ls_device_suite *suite, uint32_t producer,
+                  const struct ls_device_epilogue *epilogue)
+{
+    switch (producer) {
+    case LS_OP_CONV2D:
+    case LS_OP_CONV2D_BACKWARD_DATA:
+    case LS_OP_CONV2D_BACKWARD_WEIGHTS:
+        ls_device_convolution_cases(suite, producer, epilogue);
+        break;
+    case LS_OP_DENSE:
+    case LS_OP_DENSE_BACKWARD_DATA:
+    case LS_OP_DENSE_BACKWARD_WEIGHTS: ls_device_dense_cases(suite, producer, epilogue); break;
+    case LS_OP_MAX_POOL2D:
+    case LS_OP_MAX_POOL2D_BACKWARD:
+    case LS_OP_AVERAGE_POOL2D:
+    case LS_OP_AVERAGE_POOL2D_BACKWARD: ls_device_pooling_cases(suite, producer, epilogue); break;
+    case LS_OP_ACTIVATION:
+    case LS_OP_ACTIVATION_BACKWARD:
+    case LS_OP_SOFTMAX:
+    case LS_OP_SOFTMAX_BACKWARD:
+    case LS_OP_ADD: ls_device_elementwise_cases(suite, producer, epilogue); break;
+    default: break;
+    }
+}
+
+// A pattern that says something the host would not understand is a failure of its own.
+static void pattern_case(struct ls_device_suite *suite, const struct ls_fusion_pattern *pattern,
+                         uint32_t number)
+{
+    const uint32_t known = (1u << LS_ACTIVATION_COUNT) - 1;
+    char name[64];
+
+    snprintf(name, sizeof(name), "fusion pattern %u is well-formed", number);
+    if (!ls_device_suite_begin(suite, name))
+        return;
+    if (pattern->consumer != LS_OP_ACTIVATION && pattern->consumer != LS_OP_ACTIVATION_BACKWARD)
+        ls_device_suite_fail(suite, "consumer %u is no element-wise operation", pattern->consumer);
+    else if (pattern->producer < LS_OP_CONV2D || pattern->producer > LS_OP_ADD ||
+             pattern->producer == LS_OP_DROPOUT || pattern->producer == LS_OP_RESHAPE)
+        ls_device_suite_fail(suite, "producer %u is not one that this suite can try",
+                             pattern->producer);
+    else if (!pattern->activations || pattern->activations & ~known)
+        ls_device_suite_fail(suite, "activations %x are none or unknown", pattern->activations);
+    ls_device_suite_end(suite, name, NULL);
+}
+
+void ls_device_fusion_cases(struct ls_device_suite *suite)
+{
+    const struct ls_device_interface *d = suite->tested->interface;
+
+    for (uint32_t i = 0; i < d->pattern_count; i++) {
+        const struct ls_fusion_pattern *pattern = &d->patterns[i];
+        pattern_case(suite, pattern, i);
+        for (uint32_t a = 0; a < LS_ACTIVATION_COUNT; a++) {
+            const struct ls_device_epilogue epilogue = {.op = pattern->consumer, .activation = a};
+            if (pattern->activations >> a & 1)
+                fused(suite, pattern->producer, &epilogue);
+        }
+    }
+}

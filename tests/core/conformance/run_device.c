@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the device suite on the plugin named by the first argument ("cpu"), against device `reference`; a
+// second argument runs only the cases whose names contain it, a third one (-v) lists all. Ends with 1 when
+// a case failed, with 77 when a plugin is not here.
+#include "core/conformance/device.h"
+#include "tests/support/plugin.h"
+
+#include <stdbool.h>
+
+struct listing {
+    bool all;
+    uint32_t slow; // cases that ran on a library's slow reference code
+};
+
+static void print_result(void *context, const struct ls_conformance_result *result)
+{
+    static const char *const words[] = {"passed ", "FAILED ", "refused"};
+    struct listing *listing = context;
+
+    const bool slow = result->outcome == LS_CONFORMANCE_PASSED && strstr(result->message, "(slow)");
+    listing->slow += slow;
+    if (listing->all || slow || result->outcome != LS_CONFORMANCE_PASSED)
+        printf("%s %s: %s\n", words[result->outcome], result->name, result->message);
+}
+
+int main(int count, char **arguments)
+{
+    char name[256];
+    snprintf(name, sizeof(name), "device-%s", count > 1 ? arguments[1] : "reference");
+    const struct ls_plugin *tested = test_plugin_open(name);
+    const struct ls_plugin *reference = test_plugin_open("device-reference");
+    if (!tested || !reference)
+        return TEST_SKIPPED;
+
+    struct test_host tested_host, reference_host;
+    test_host_init(&tested_host, tested);
+    test_host_init(&reference_host, reference);
+    struct listing listing = {.all = count > 3};
+    struct ls_conformance_counts counts = {0};
+    const struct ls_device_conformance_options options = {
+        .only = count > 2 && arguments[2][0] ? arguments[2] : NULL,
+    };
+    const enum ls_status status =
+        ls_conformance_device(tested->interface, &tested_host.host, reference->interface,
+                              &reference_host.host, &options, print_result, &listing, &counts);
+    printf("%s: %u passed, %u failed, %u refused, %u on slow code\n", name, counts.passed,
+           counts.failed, counts.refused, listing.slow);
+    return status ? 1 : 0;
+}
