@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolution, forward and backward, as oneDNN primitives. Where a layout is free the library chooses;
+// if its backward kernels would then be its slow reference code (as with SSE4.1), plain activations are
+// tried, for which it multiplies matrices.
+#include "plugins/device/cpu/cpu.h"
+#include "plugins/device/cpu/layout.h"
+#include "plugins/device/cpu/primitive.h"
+
+#include <string.h>
+
+// Of a convolution, whichever of its three operations.
+struct geometry {
+    struct ls_tensor_desc *x, *w, *y; // or their gradients
+    bool bias;
+    int32_t groups;
+    dnnl_dims_t strides, dilation, before, after;
+};
+
+// One way to describe the tensors to oneDNN.
+struct tensors {
+    dnnl_memory_desc_t x, w, b, y;
+};
+
+struct convolution {
+    struct cpu_primitive primitive;
+};
+
+static struct geometry geometry_of(struct ls_kernel *kernel, uint32_t x, uint32_t w, uint32_t y,
+                                   bool bias)
+{
+    const struct ls_op_attributes *a = &kernel->attributes;
+    struct geometry g = {.x = &kernel->arguments[x],
+                         .w = &kernel->arguments[w],
+                         .y = &kernel->arguments[y],
+                         .bias = bias,
+                         .groups = a->groups > 1 ? a->groups : 1};
+    for (int i = 0; i < 2; i++) {
+        g.strides[i] = a->strides[i];
+        g.dilation[i] = (a->dilation[i] > 1 ? a->dilation[i] : 1) - 1;
+        g.before[i] = a->padding[2 * i];
+        g.after[i] = a->padding[2 * i + 1];
+    }
+    return g;
+}
+
+// ---- descriptors ----
+
+static dnnl_status_t describe(uint32_t op, const struct geometry *g, const struct tensors *t,
+                              dnnl_convolution_desc_t *out)
+{
+    const dnnl_memory_desc_t *bias = g->bias ? &t->b : NULL;
+    const dnnl_alg_kind_t direct = dnnl_convolution_direct;
+    if (op == LS_OP_CONV2D)
+        return dnnl_dilated_convolution_forward_desc_init(out, dnnl_forward_training, direct, &t->x,
+                                                          &t->w, bias, &t->y, g->strides,
+                                                          g->dilation, g->before, g->after);
+    if (op == LS_OP_CONV2D_BACKWARD_DATA)
+        return dnnl_dilated_convolution_backward_data_desc_init(
+            out, direct, &t->x, &t->w, &t->y, g->strides, g->dilation, g->before, g->after);
+    return dnnl_dilated_convolution_backward_weights_desc_init(
+        out, direct, &t->x, &t->w, bias, &t->y, g->strides, g->dilation, g->before, g->after);
+}
+
+static dnnl_status_t make_desc(struct ls_device *device, uint32_t op, const struct geometry *g,
+                               const struct tensors *t, const_dnnl_primitive_attr_t attributes,
+                               const_dnnl_primitive_desc_t forward, dnnl_primitive_desc_t *out)
+{
+    dnnl_convolution_desc_t desc;
+    const dnnl_status_t status = describe(op, g, t, &desc);
+    return status != dnnl_success
+               ? status
+               : dnnl_primitive_desc_create(out, &desc, attributes, device->engine, forward);
+}
+
+static bool is_slow(const_dnnl_primitive_desc_t desc)
+{
+    return strncmp(cpu_primitive_name(desc), "ref", 3) == 0;
+}
+
+// Whether the library has a fast kernel for `op` with these tensors; the layout of w is free where it may differ.
+static bool has_fast(struct ls_device *device, uint32_t op, const struct geometry *g,
+                     struct tensors t, const_dnnl_primitive_desc_t forward)
+{
+    dnnl_primitive_desc_t desc = NULL;
+    if (op == LS_OP_CONV2D_BACKWARD_DATA)
+        dnnl_memory_desc_init_by_tag(&t.w, t.w.ndims, t.w.dims, dnnl_f32, dnnl_format_tag_any);
+    if (make_desc(device, op, g, &t, NULL, forward, &desc) != dnnl_success)
+        return false;
+    const bool fast = !is_slow(desc);
+    dnnl_primitive_desc_destroy(desc);
+    return fast;
+}
+
+// 2: forward and backward are fast, 1: forward is, 0: slow.
+static int judge(struct ls_device *device, uint32_t op, const struct geometry *g,
+                 dnnl_primitive_desc_t desc)
+{
+    if (is_slow(desc))
+        return 0;
+    if (op != LS_OP_CONV2D)
+        return 2;
+    const struct tensors chosen = {
+        .x = *dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0),
+        .w = *dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0),
+        .b = *dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1),
+        .y = *dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0),
+    };
+    return has_fast(device, LS_OP_CONV2D_BACKWARD_WEIGHTS, g, chosen, desc) &&
+                   has_fast(device, LS_OP_CONV2D_BACKWARD_DATA, g, chosen, desc)
+               ? 2
+               : 1;
+}
+
+// The descriptions of one activation worth trying: as it is fixed, and the other name of the same memory;
+// or what the library likes, then plain. Returns their number, 0: not a layout of ours.
+static int ways_to_say(const struct ls_tensor_desc *desc, dnnl_memory_desc_t out[2])
+{
+    if (!cpu_memory_desc(CPU_ACTIVATION, desc, 1, &out[0]))
+        return 0;
+    if (desc->layout.kind != LS_LAYOUT_ANY)
+        return cpu_memory_desc_transposed(desc, &out[1]) ? 2 : 1;
+    struct ls_tensor_desc plain = *desc;
+    cpu_layout_plain(desc, &plain.layout);
+    return cpu_memory_desc(CPU_ACTIVATION, &plain, 1, &out[1]) ? 2 : 1;
+}
+
+// Tries the ways to describe x and y and keeps the best primitive.
+static dnnl_status_t choose(struct ls_device *device, uint32_t op, const struct geometry *g,
+                            const_dnnl_primitive_attr_t attributes,
+                            const_dnnl_primitive_desc_t forward, dnnl_primitive_desc_t *out)
+{
+    dnnl_memory_desc_t x[2], y[2];
+    struct tensors t;
+    const int x_ways = ways_to_say(g->x, x), y_ways = ways_to_say(g->y, y);
+    if (!x_ways || !y_ways || !cpu_memory_desc(CPU_KERNEL, g->w, g->groups, &t.w))
+        return dnnl_unimplemented;
+    dnnl_dims_t bias = {g->y->dims[3]};
+    dnnl_memory_desc_init_by_tag(&t.b, 1, bias, dnnl_f32, dnnl_a);
+    dnnl_primitive_desc_t best = NULL;
+    dnnl_status_t status = dnnl_unimplemented;
+    int best_grade = -1;
+    for (int i = 0; i < x_ways * y_ways && best_grade < 2; i++) {
+        dnnl_primitive_desc_t desc = NULL;
+        t.x = x[i / y_ways];
+        t.y = y[i % y_ways];
+        const dnnl_status_t made = make_desc(device, op, g, &t, attributes, forward, &desc);
+        if (made != dnnl_success) {
+            status = made;
+            continue;
+        }
+        const int grade = judge(device, op, g, desc);
+        if (grade <= best_grade) {
+            dnnl_primitive_desc_destroy(desc);
+            continue;
+        }
+        if (best)
+            dnnl_primitive_desc_destroy(best);
+        best = desc;
+        best_grade = grade;
+    }
+    if (!best)
+        return status;
+    *out = best;
+    return dnnl_success;
+}
+
+// ---- what the three operations share ----
+
+// Fixes the layout that the library chose; false: it has no name among ours.
+static bool fix_layout(enum cpu_role role, struct ls_tensor_desc *desc, int32_t groups,
+                       const dnnl_memory_desc_t *md)
+{
+    return desc->layout.kind != LS_LAYOUT_ANY ||
+           cpu_layout_of(role, desc, groups, md, &desc->layout);
+}
+
+static dnnl_query_t query_of(uint32_t op, char tensor)
+{
+    if (tensor == 'x')
+        return op == LS_OP_CONV2D_BACKWARD_DATA ? dnnl_query_diff_src_md : dnnl_query_src_md;
+    if (tensor == 'y')
+        return op == LS_OP_CONV2D ? dnnl_query_dst_md : dnnl_query_diff_dst_md;
+    return op == LS_OP_CONV2D_BACKWARD_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
+}
+
+static void finish_convolution(struct ls_kernel *kernel)
+{
+    struct convolution *state = kernel->state;
+    cpu_primitive_finish(state ? &state->primitive : NULL);
+}
+
+static int32_t run_convolution(struct ls_device *device, struct ls_kernel *kernel,
+                               const struct ls_launch *launch)
+{
+    struct convolution *state = kernel->state;
+    const dnnl_status_t status =
+        cpu_primitive_execute(&state->primitive, device, launch->arguments, launch->scratch);
+    return status == dnnl_success ? LS_OK : cpu_fail_dnnl(device, "convolution", status);
+}
+
+static int32_t prepare_convolution(struct ls_device *device,
+                                   const struct ls_kernel_request *request,
+                                   struct ls_kernel *kernel, struct ls_kernel_answer *answer,
+                                   const struct geometry *g, dnnl_primitive_attr_t attributes)
+{
+    const uint32_t op = request->op;
+    const struct ls_kernel *hint =
+        request->forward && request->forward->op == LS_OP_CONV2D ? request->forward : NULL;
+    const struct convolution *forward = hint ? hint->state : NULL;
+    dnnl_primitive_desc_t desc = NULL;
+    struct convolution *state = cpu_state(device, sizeof(*state));
+    if (!state)
+        return LS_OUT_OF_MEMORY;
+    kernel->state = state;
+    kernel->finish = finish_convolution;
+    kernel->run = run_convolution;
+    dnnl_status_t status =
+        choose(device, op, g, attributes, forward ? forward->primitive.desc : NULL, &desc);
+    if (status == dnnl_unimplemented)
+        return cpu_unsupported(device, request,
+                               "oneDNN has no convolution for these shapes and layouts");
+    if (status == dnnl_success) {
+        answer->slow = is_slow(desc);
+        snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN %s",
+                 cpu_primitive_name(desc));
+        status = cpu_primitive_init(&state->primitive, desc);
+    }
+    if (status != dnnl_success)
+        return cpu_fail_dnnl(device, "convolution", status);
+    answer->scratch_bytes = state->primitive.scratch_bytes;
+    if (!fix_layout(CPU_ACTIVATION, g->x, 1,
+                    dnnl_primitive_desc_query_md(desc, query_of(op, 'x'), 0)) ||
+        !fix_layout(CPU_ACTIVATION, g->y, 1,
+                    dnnl_primitive_desc_query_md(desc, query_of(op, 'y'), 0)) ||
+        !fix_layout(CPU_KERNEL, g->w, g->groups,
+                    dnnl_primitive_desc_query_md(desc, query_of(op, 'w'), 0)))
+        return cpu_unsupported(device, request, "oneDNN chose a layout that is not blocked");
+    return LS_OK;
+}
+
+struct named {
+    int argument;
+    dnnl_query_t query;
+    int index;
+};
+
+static int32_t add_arguments(struct ls_device *device, struct ls_kernel *kernel,
+                             const struct named *names, int count)
+{
+    struct cpu_primitive *primitive = &((struct convolution *)kernel->state)->primitive;
+    dnnl_status_t status = dnnl_success;
+    for (int i = 0; i < count && status == dnnl_success; i++)
+        status = cpu_primitive_add(
+            primitive, device, names[i].argument,
+            dnnl_primitive_desc_query_md(primitive->desc, names[i].query, names[i].index));
+    if (status == dnnl_success)
+        status = cpu_primitive_add_scratch(primitive, device);
+    return status == dnnl_success ? LS_OK : cpu_fail_dnnl(device, "convolution", status);
+}
+
+// ---- forward ----
+
+// Makes the epilogue part of the primitive where the library computes it in registers.
+static bool append_activation(dnnl_primitive_attr_t attributes, const struct cpu_epilogue *epilogue)
+{
+    dnnl_post_ops_t operations = NULL;
+    const bool leaky = epilogue->activation == LS_LEAKY_RELU,
+               six = epilogue->activation == LS_RELU6;
+    if (epilogue->op != LS_OP_ACTIVATION || (epilogue->activation != LS_RELU && !leaky && !six) ||
+        dnnl_post_ops_create(&operations) != dnnl_success)
+        return false;
+    dnnl_status_t status = dnnl_post_ops_append_eltwise(
+        operations, 1.0f, six ? dnnl_eltwise_bounded_relu : dnnl_eltwise_relu,
+        leaky ? epilogue->alpha : (six ? 6.0f : 0.0f), 0.0f);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_post_ops(attributes, operations);
+    dnnl_post_ops_destroy(operations);
+    return status == dnnl_success;
+}
+
+int32_t cpu_convolution_forward(struct ls_device *device, const struct ls_kernel_request *request,
+                                struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    static const struct named names[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+                                         {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+                                         {DNNL_ARG_BIAS, dnnl_query_weights_md, 1},
+                                         {DNNL_ARG_DST, dnnl_query_dst_md, 0}};
+    static const struct named names_without_bias[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+                                                      {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+                                                      {DNNL_ARG_DST, dnnl_query_dst_md, 0}};
+    const bool bias = request->input_count > 2;
+    const struct geometry g = geometry_of(kernel, 0, 1, request->input_count, bias);
+    dnnl_primitive_attr_t attributes = cpu_primitive_attributes();
+    if (!attributes)
+        return cpu_out_of_memory(device);
+    if (append_activation(attributes, &kernel->epilogue))
+        kernel->epilogue.op = LS_OP_NONE;
+    const int32_t status = prepare_convolution(device, request, kernel, answer, &g, attributes);
+    dnnl_primitive_attr_destroy(attributes);
+    if (status)
+        return status;
+    return bias ? add_arguments(device, kernel, names, 4)
+                : add_arguments(device, kernel, names_without_bias, 3);
+}
+
+// ---- backward ----
+
+static int32_t prepare_backward(struct ls_device *device, const struct ls_kernel_request *request,
+                                struct ls_kernel *kernel, struct ls_kernel_answer *answer,
+                                const struct geometry *g, const struct named *names, int count)
+{
+    dnnl_primitive_attr_t attributes = cpu_primitive_attributes();
+    if (!attributes)
+        return cpu_out_of_memory(device);
+    const int32_t status = prepare_convolution(device, request, kernel, answer, g, attributes);
+    dnnl_primitive_attr_destroy(attributes);
+    return status ? status : add_arguments(device, kernel, names, count);
+}
+
+// The epilogue's y, an input between w and dx, is not the primitive's.
+static int32_t run_backward_data(struct ls_device *device, struct ls_kernel *kernel,
+                                 const struct ls_launch *launch)
+{
+    struct convolution *state = kernel->state;
+    void *const pointers[] = {launch->arguments[0], launch->arguments[1],
+                              cpu_output(kernel, launch, 0)};
+    const dnnl_status_t status =
+        cpu_primitive_execute(&state->primitive, device, pointers, launch->scratch);
+    return status == dnnl_success ? LS_OK : cpu_fail_dnnl(device, "convolution", status);
+}
+
+int32_t cpu_convolution_backward_data(struct ls_device *device,
+                                      const struct ls_kernel_request *request,
+                                      struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    static const struct named names[] = {{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
+                                         {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+                                         {DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0}};
+    const struct geometry g = geometry_of(kernel, request->input_count, 1, 0, false);
+    const int32_t status = prepare_backward(device, request, kernel, answer, &g, names, 3);
+    kernel->run = run_backward_data;
+    return status;
+}
+
+int32_t cpu_convolution_backward_weights(struct ls_device *device,
+                                         const struct ls_kernel_request *request,
+                                         struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    static const struct named names[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+                                         {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
+                                         {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
+                                         {DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1}};
+    const bool bias = request->output_count > 1;
+    const struct geometry g = geometry_of(kernel, 0, 2, 1, bias);
+    return prepare_backward(device, request, kernel, answer, &g, names, bias ? 4 : 3);
+}

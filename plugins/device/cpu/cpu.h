@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of device `cpu` share: the device, its kernels, the threads, and how each concern
+// prepares an operation. Tensors are in the plain layout or in a layout of layout.h.
+#ifndef LS_CPU_CPU_H
+#define LS_CPU_CPU_H
+
+#include "core/plugin/device.h"
+#include "plugins/device/cpu/loops.h"
+
+#include <oneapi/dnnl/dnnl.h>
+#include <stdbool.h>
+
+struct ls_device {
+    const struct ls_host *host;
+    uint32_t threads; // of every parallel loop; 1: no OpenMP region is ever entered
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    const struct cpu_loops *loops; // for this processor
+};
+
+// What follows a kernel's own work, on its first output.
+struct cpu_epilogue {
+    uint32_t op; // LS_OP_NONE, LS_OP_ACTIVATION or LS_OP_ACTIVATION_BACKWARD
+    uint32_t activation;
+    float alpha;
+    uint32_t input; // argument that holds y, for the backward one
+};
+
+struct ls_kernel {
+    uint32_t op;
+    uint32_t input_count, output_count;
+    struct ls_op_attributes attributes;
+    struct ls_tensor_desc arguments[LS_MAX_ARGUMENTS]; // with the layouts that were answered
+    struct cpu_epilogue epilogue;
+    // Outputs that are computed into scratch and then added; set to 0 by who adds by itself.
+    uint32_t accumulate;
+    uint64_t accumulate_offset[LS_MAX_ARGUMENTS]; // in scratch, bytes
+    uint64_t scratch_bytes; // of the operation itself
+
+    int32_t (*run)(struct ls_device *device, struct ls_kernel *kernel,
+                   const struct ls_launch *launch);
+    void (*finish)(struct ls_kernel *kernel); // NULL: nothing to free
+    void *state; // each operation's own
+};
+
+// Every `prepare` finds `kernel` filled from the request and `answer` with these defaults: all inputs
+// used, plain layouts where any is allowed, no scratch. It corrects what differs.
+typedef int32_t cpu_prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                            struct ls_kernel *kernel, struct ls_kernel_answer *answer);
+cpu_prepare cpu_convolution_forward, cpu_convolution_backward_data,
+    cpu_convolution_backward_weights;
+cpu_prepare cpu_dense_forward, cpu_dense_backward_data, cpu_dense_backward_weights;
+cpu_prepare cpu_max_pool, cpu_max_pool_backward, cpu_average_pool, cpu_average_pool_backward;
+cpu_prepare cpu_activation, cpu_activation_backward, cpu_add, cpu_dropout;
+cpu_prepare cpu_softmax, cpu_softmax_backward, cpu_reshape, cpu_convert;
+cpu_prepare cpu_cross_entropy, cpu_cross_entropy_backward, cpu_squared_error,
+    cpu_squared_error_backward;
+cpu_prepare cpu_sgd_update, cpu_adam_update, cpu_measure;
+
+// ---- device ----
+
+int32_t cpu_fail_dnnl(struct ls_device *device, const char *what, dnnl_status_t status);
+void *cpu_state(struct ls_device *device, uint64_t bytes); // zeroed; NULL: failed
+int32_t cpu_out_of_memory(struct ls_device *device);
+// LS_UNSUPPORTED with "cpu: <op>: <why>".
+int32_t cpu_unsupported(struct ls_device *device, const struct ls_kernel_request *request,
+                        const char *why);
+void cpu_implementation(struct ls_device *device, struct ls_kernel_answer *answer,
+                        const char *what);
+
+// ---- threads ----
+
+// One part of a loop over `count` items. Parts are contiguous and disjoint.
+typedef void cpu_body(void *context, int64_t begin, int64_t end);
+// Runs all of it, in parallel when `work` (about nanoseconds on one thread) is worth it. Parts begin at
+// multiples of `grain`.
+void cpu_parallel(const struct ls_device *device, int64_t count, int64_t grain, double work,
+                  cpu_body *body, void *context);
+bool cpu_worth_threads(const struct ls_device *device, double work);
+
+// ---- element-wise, whole tensors in memory order ----
+
+// The kernel's epilogue on its first output, `bytes` long as it lies in memory.
+void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
+                      const struct ls_launch *launch, void *output);
+void cpu_add_into(struct ls_device *device, const float *from, float *into, uint64_t count);
+// True when a function keeps 0 as it is, so that padding stays zero.
+bool cpu_activation_keeps_zero(uint32_t activation);
+
+static inline void *cpu_output(const struct ls_kernel *kernel, const struct ls_launch *launch,
+                               uint32_t i)
+{
+    return launch->arguments[kernel->input_count + i];
+}
+
+static inline struct ls_tensor_desc *cpu_output_desc(struct ls_kernel *kernel, uint32_t i)
+{
+    return &kernel->arguments[kernel->input_count + i];
+}
+
+static inline uint64_t cpu_floats(const struct ls_tensor_desc *desc)
+{
+    return desc->layout.bytes / sizeof(float);
+}
+
+#endif

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dense layers as matrix products on memory as it lies. The kernel's rows are in the order in which the
+// activation before it lies in memory (layout.h), so that neither is ever converted, forward or backward.
+// Each thread multiplies a slice of the result and finishes it (bias, activation) while it is in its cache.
+#include "plugins/device/cpu/cpu.h"
+#include "plugins/device/cpu/layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct dense {
+    int64_t rows, columns; // M, N
+    int64_t depth; // K as it lies in memory, padding included
+    bool bias;
+    // x (or dx) lies in another layout than the kernel's rows: it is converted in scratch.
+    struct ls_kernel *convert;
+    uint64_t converted_bytes;
+};
+
+struct product {
+    const struct cpu_elementwise_loops *loops;
+    const struct dense *shape;
+    const float *x, *w, *dy, *epilogue_y, *bias;
+    float *y, *dx, *dw, *db;
+    struct cpu_function function;
+    uint32_t epilogue;
+    float add_dw, add_dx;
+    uint32_t add_db;
+    dnnl_status_t status;
+};
+
+// One element of work is a multiplication and an addition; a thread does about 60 a nanosecond.
+static double work_of(const struct dense *shape)
+{
+    return (double)shape->rows * (double)shape->columns * (double)shape->depth / 60.0;
+}
+
+enum { COLUMN_GRAIN = 48, ROW_GRAIN = 8 }; // tiles of oneDNN's product
+
+// ---- forward: y = function(x w + b) ----
+
+static void forward_slice(const struct product *p, int64_t row, int64_t rows, int64_t column,
+                          int64_t columns)
+{
+    const struct dense *s = p->shape;
+    float *y = p->y + row * s->columns + column;
+    dnnl_sgemm('N', 'N', rows, columns, s->depth, 1.0f, p->x + row * s->depth, s->depth,
+               p->w + column, s->columns, 0.0f, y, s->columns);
+    if (p->bias || p->epilogue)
+        p->loops->bias_activate(p->function, p->bias ? p->bias + column : NULL, y, rows, columns,
+                                s->columns);
+}
+
+static void forward_columns(void *context, int64_t begin, int64_t end)
+{
+    const struct product *p = context;
+    forward_slice(p, 0, p->shape->rows, begin, end - begin);
+}
+
+static void forward_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct product *p = context;
+    forward_slice(p, begin, end - begin, 0, p->shape->columns);
+}
+
+// ---- backward ----
+
+static void data_slice(const struct product *p, int64_t row, int64_t rows, int64_t column,
+                       int64_t columns)
+{
+    const struct dense *s = p->shape;
+    float *dx = p->dx + row * s->depth + column;
+    dnnl_sgemm('N', 'T', rows, columns, s->columns, 1.0f, p->dy + row * s->columns, s->columns,
+               p->w + column * s->columns, s->columns, p->add_dx, dx, s->depth);
+    if (p->epilogue)
+        p->loops->activate_backward_rows(p->function, p->epilogue_y + row * s->depth + column,
+                                         s->depth, dx, s->depth, rows, columns);
+}
+
+static void data_columns(void *context, int64_t begin, int64_t end)
+{
+    const struct product *p = context;
+    data_slice(p, 0, p->shape->rows, begin, end - begin);
+}
+
+static void data_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct product *p = context;
+    data_slice(p, begin, end - begin, 0, p->shape->depth);
+}
+
+// Rows of dw, and a share of the bias gradient: that of the first slice is enough.
+static void weights_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct product *p = context;
+    const struct dense *s = p->shape;
+    dnnl_sgemm('T', 'N', end - begin, s->columns, s->rows, 1.0f, p->x + begin, s->depth, p->dy,
+               s->columns, p->add_dw, p->dw + begin * s->columns, s->columns);
+    if (p->db && begin == 0)
+        p->loops->column_sums(p->dy, s->rows, s->columns, s->columns, p->add_db, p->db);
+}
+
+// ---- launch ----
+
+static struct product product_of(struct ls_device *device, const struct ls_kernel *kernel)
+{
+    return (struct product){.loops = device->loops->elementwise, .shape = kernel->state};
+}
+
+static int32_t convert(struct ls_device *device, const struct dense *s, const void *from, void *to,
+                       void *scratch)
+{
+    void *arguments[] = {(void *)(uintptr_t)from, to};
+    const struct ls_launch launch = {
+        .struct_size = sizeof(launch), .arguments = arguments, .scratch = scratch};
+    return s->convert->run(device, s->convert, &launch);
+}
+
+// x in the order of the kernel's rows.
+static int32_t take_x(struct ls_device *device, const struct dense *s,
+                      const struct ls_launch *launch, struct product *p)
+{
+    p->x = launch->arguments[0];
+    if (!s->convert)
+        return LS_OK;
+    p->x = launch->scratch;
+    return convert(device, s, launch->arguments[0], launch->scratch,
+                   (char *)launch->scratch + s->converted_bytes);
+}
+
+static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
+                           const struct ls_launch *launch)
+{
+    const struct dense *s = kernel->state;
+    struct product p = product_of(device, kernel);
+    const int32_t status = take_x(device, s, launch, &p);
+    if (status)
+        return status;
+    p.w = launch->arguments[1];
+    p.bias = s->bias ? launch->arguments[2] : NULL;
+    p.y = cpu_output(kernel, launch, 0);
+    p.function = (struct cpu_function){kernel->attributes.epilogue_activation,
+                                       kernel->attributes.epilogue_alpha};
+    p.epilogue = kernel->attributes.epilogue;
+    if (s->columns >= s->rows)
+        cpu_parallel(device, s->columns, COLUMN_GRAIN, work_of(s), forward_columns, &p);
+    else
+        cpu_parallel(device, s->rows, ROW_GRAIN, work_of(s), forward_rows, &p);
+    return LS_OK;
+}
+
+static int32_t run_backward_data(struct ls_device *device, struct ls_kernel *kernel,
+                                 const struct ls_launch *launch)
+{
+    const struct dense *s = kernel->state;
+    struct product p = product_of(device, kernel);
+    p.dy = launch->arguments[0];
+    p.w = launch->arguments[1];
+    p.dx = s->convert ? launch->scratch : cpu_output(kernel, launch, 0);
+    if (!s->convert && kernel->attributes.epilogue) {
+        p.epilogue = kernel->attributes.epilogue;
+        p.epilogue_y = launch->arguments[2];
+        p.function = (struct cpu_function){kernel->attributes.epilogue_activation,
+                                           kernel->attributes.epilogue_alpha};
+    }
+    if (s->depth >= s->rows)
+        cpu_parallel(device, s->depth, COLUMN_GRAIN, work_of(s), data_columns, &p);
+    else
+        cpu_parallel(device, s->rows, ROW_GRAIN, work_of(s), data_rows, &p);
+    if (!s->convert)
+        return LS_OK;
+    return convert(device, s, p.dx, cpu_output(kernel, launch, 0),
+                   (char *)launch->scratch + s->converted_bytes);
+}
+
+static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *kernel,
+                                    const struct ls_launch *launch)
+{
+    const struct dense *s = kernel->state;
+    struct product p = product_of(device, kernel);
+    const int32_t status = take_x(device, s, launch, &p);
+    if (status)
+        return status;
+    p.dy = launch->arguments[1];
+    p.dw = cpu_output(kernel, launch, 0);
+    p.db = s->bias ? cpu_output(kernel, launch, 1) : NULL;
+    p.add_dw = kernel->attributes.reserved[0] & 1 ? 1.0f : 0.0f;
+    p.add_db = kernel->attributes.reserved[0] >> 1 & 1;
+    cpu_parallel(device, s->depth, COLUMN_GRAIN, work_of(s), weights_rows, &p);
+    return LS_OK;
+}
+
+// ---- prepare ----
+
+static void finish_dense(struct ls_kernel *kernel)
+{
+    struct dense *s = kernel->state;
+    if (!s || !s->convert)
+        return;
+    if (s->convert->finish)
+        s->convert->finish(s->convert);
+    free(s->convert->state);
+    free(s->convert);
+}
+
+// A conversion between x's layout and the one that the kernel's rows follow, inside this kernel.
+static int32_t plan_conversion(struct ls_device *device, struct dense *s,
+                               const struct ls_tensor_desc *from, const struct ls_tensor_desc *to,
+                               uint64_t converted_bytes, struct ls_kernel_answer *answer)
+{
+    struct ls_kernel_request request = {
+        .struct_size = sizeof(request), .op = LS_OP_CONVERT, .input_count = 1, .output_count = 1};
+    struct ls_kernel_answer inner = {.struct_size = sizeof(inner)};
+    request.arguments[0] = *from;
+    request.arguments[1] = *to;
+    s->convert = cpu_state(device, sizeof(*s->convert));
+    if (!s->convert)
+        return LS_OUT_OF_MEMORY;
+    s->convert->op = LS_OP_CONVERT;
+    s->convert->input_count = s->convert->output_count = 1;
+    memcpy(s->convert->arguments, request.arguments, sizeof(request.arguments));
+    s->converted_bytes = (converted_bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+    const int32_t status = cpu_convert(device, &request, s->convert, &inner);
+    answer->scratch_bytes = s->converted_bytes + inner.scratch_bytes;
+    return status;
+}
+
+// Settles layouts and sizes. x, w, y may be gradients; `x_written`: dx is an output.
+static int32_t prepare_dense(struct ls_device *device, const struct ls_kernel_request *request,
+                             struct ls_kernel *kernel, struct ls_kernel_answer *answer,
+                             struct ls_tensor_desc *x, struct ls_tensor_desc *w,
+                             struct ls_tensor_desc *y, bool x_written)
+{
+    struct ls_layout fitting;
+    if (x->dtype != LS_F32 || w->dtype != LS_F32 || w->ndims != 2)
+        return cpu_unsupported(device, request, "only float32, kernels of two dimensions");
+    struct dense *s = cpu_state(device, sizeof(*s));
+    if (!s)
+        return LS_OUT_OF_MEMORY;
+    kernel->state = s;
+    kernel->finish = finish_dense;
+    if (x->layout.kind == LS_LAYOUT_ANY)
+        cpu_layout_plain(x, &x->layout);
+    if (y->layout.kind == LS_LAYOUT_ANY)
+        cpu_layout_plain(y, &y->layout);
+    if (y->layout.kind != LS_LAYOUT_PLAIN)
+        return cpu_unsupported(device, request, "the output of a dense layer is plain");
+    const bool fits = cpu_layout_dense(x, w, &fitting);
+    if (w->layout.kind == LS_LAYOUT_ANY) {
+        if (fits)
+            w->layout = fitting;
+        else
+            cpu_layout_plain(w, &w->layout);
+    }
+    s->columns = w->dims[1];
+    s->rows = (int64_t)ls_tensor_elements(y) / s->columns;
+    s->depth = (int64_t)(w->layout.bytes / sizeof(float)) / s->columns;
+    if (fits && memcmp(&fitting, &w->layout, sizeof(fitting)) == 0)
+        return LS_OK;
+    struct ls_tensor_desc inner = *x;
+    if (w->layout.kind == LS_LAYOUT_PLAIN)
+        cpu_layout_plain(x, &inner.layout);
+    else if (cpu_layout_role(&w->layout) == CPU_DENSE_ROWS && x->ndims == 4)
+        cpu_layout_of_rows(&w->layout, x, &inner.layout);
+    else
+        return cpu_unsupported(device, request,
+                               "the kernel's rows are in the order of another activation");
+    return plan_conversion(device, s, x_written ? &inner : x, x_written ? x : &inner,
+                           inner.layout.bytes, answer);
+}
+
+int32_t cpu_dense_forward(struct ls_device *device, const struct ls_kernel_request *request,
+                          struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    const int32_t status = prepare_dense(device, request, kernel, answer, &kernel->arguments[0],
+                                         &kernel->arguments[1], cpu_output_desc(kernel, 0), false);
+    if (status)
+        return status;
+    ((struct dense *)kernel->state)->bias = request->input_count > 2;
+    kernel->run = run_forward;
+    kernel->epilogue.op = LS_OP_NONE;
+    snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN sgemm + own %s",
+             device->loops->name);
+    return LS_OK;
+}
+
+int32_t cpu_dense_backward_data(struct ls_device *device, const struct ls_kernel_request *request,
+                                struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    const int32_t status =
+        prepare_dense(device, request, kernel, answer, cpu_output_desc(kernel, 0),
+                      &kernel->arguments[1], &kernel->arguments[0], true);
+    if (status)
+        return status;
+    kernel->run = run_backward_data;
+    if (!((struct dense *)kernel->state)->convert)
+        kernel->epilogue.op = LS_OP_NONE;
+    snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN sgemm + own %s",
+             device->loops->name);
+    return LS_OK;
+}
+
+int32_t cpu_dense_backward_weights(struct ls_device *device,
+                                   const struct ls_kernel_request *request,
+                                   struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    const int32_t status = prepare_dense(device, request, kernel, answer, &kernel->arguments[0],
+                                         cpu_output_desc(kernel, 0), &kernel->arguments[1], false);
+    if (status)
+        return status;
+    ((struct dense *)kernel->state)->bias = request->output_count > 1;
+    kernel->run = run_backward_weights;
+    kernel->attributes.reserved[0] = kernel->accumulate; // sgemm adds by itself
+    kernel->accumulate = 0;
+    snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN sgemm + own %s",
+             device->loops->name);
+    return LS_OK;
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// Activation, sum of two tensors and dropout. But for dropout they run over the memory as it lies, in any layout.
+#include "plugins/device/cpu/cpu.h"
+#include "plugins/device/cpu/layout.h"
+
+#include <string.h>
+
+bool cpu_activation_keeps_zero(uint32_t activation)
+{
+    return activation != LS_SIGMOID && activation != LS_SOFTPLUS && activation != LS_EXPONENTIAL;
+}
+
+// Nanoseconds per element on one thread, roughly.
+static double activation_cost(uint32_t activation)
+{
+    switch (activation) {
+    case LS_LINEAR:
+    case LS_RELU:
+    case LS_LEAKY_RELU:
+    case LS_RELU6: return 0.15;
+    default: return 0.6;
+    }
+}
+
+// ---- loops in parts ----
+
+struct flat {
+    const struct cpu_elementwise_loops *loops;
+    struct cpu_function function;
+    const float *a, *b;
+    float *y;
+};
+
+static void activate_part(void *context, int64_t begin, int64_t end)
+{
+    const struct flat *f = context;
+    f->loops->activate(f->function, f->a + begin, f->y + begin, end - begin);
+}
+
+static void activate_backward_part(void *context, int64_t begin, int64_t end)
+{
+    const struct flat *f = context;
+    f->loops->activate_backward(f->function, f->a + begin, f->b + begin, f->y + begin, end - begin);
+}
+
+static void add_part(void *context, int64_t begin, int64_t end)
+{
+    const struct flat *f = context;
+    f->loops->add(f->a + begin, f->b + begin, f->y + begin, end - begin);
+}
+
+enum { GRAIN = 1024 }; // elements: parts begin at whole cache lines
+
+static void activate_tensor(struct ls_device *device, struct cpu_function function, const float *x,
+                            float *y, const struct ls_tensor_desc *desc)
+{
+    struct flat f = {device->loops->elementwise, function, x, NULL, y};
+    const uint64_t count = cpu_floats(desc);
+    cpu_parallel(device, (int64_t)count, GRAIN,
+                 (double)count * activation_cost(function.activation), activate_part, &f);
+    if (!cpu_activation_keeps_zero(function.activation))
+        cpu_zero_padding(desc, y);
+}
+
+static void activate_backward_tensor(struct ls_device *device, struct cpu_function function,
+                                     const float *dy, const float *y, float *dx, uint64_t count)
+{
+    struct flat f = {device->loops->elementwise, function, dy, y, dx};
+    cpu_parallel(device, (int64_t)count, GRAIN,
+                 (double)count * activation_cost(function.activation), activate_backward_part, &f);
+}
+
+void cpu_add_into(struct ls_device *device, const float *from, float *into, uint64_t count)
+{
+    struct flat f = {device->loops->elementwise, {0}, from, into, into};
+    cpu_parallel(device, (int64_t)count, GRAIN, (double)count * 0.15, add_part, &f);
+}
+
+void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
+                      const struct ls_launch *launch, void *output)
+{
+    const struct cpu_epilogue *epilogue = &kernel->epilogue;
+    const struct cpu_function function = {epilogue->activation, epilogue->alpha};
+    const struct ls_tensor_desc *desc = &kernel->arguments[kernel->input_count];
+    if (epilogue->op == LS_OP_ACTIVATION)
+        activate_tensor(device, function, output, output, desc);
+    else if (epilogue->op == LS_OP_ACTIVATION_BACKWARD)
+        activate_backward_tensor(device, function, output, launch->arguments[epilogue->input],
+                                 output, cpu_floats(desc));
+}
+
+// ---- operations ----
+
+// Gives all arguments in `mask` the first fixed layout among them.
+static int32_t same_layout(struct ls_device *device, const struct ls_kernel_request *request,
+                           struct ls_kernel *kernel, uint32_t mask)
+{
+    struct ls_layout chosen;
+    memset(&chosen, 0, sizeof(chosen));
+    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS && chosen.kind == LS_LAYOUT_ANY; i++)
+        if (mask >> i & 1)
+            chosen = kernel->arguments[i].layout;
+    if (chosen.kind == LS_LAYOUT_ANY)
+        cpu_layout_plain(&kernel->arguments[0], &chosen);
+    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++) {
+        struct ls_tensor_desc *desc = &kernel->arguments[i];
+        if (!(mask >> i & 1))
+            continue;
+        if (desc->dtype != LS_F32)
+            return cpu_unsupported(device, request, "only float32");
+        if (desc->layout.kind == LS_LAYOUT_ANY)
+            desc->layout = chosen;
+        if (memcmp(&desc->layout, &chosen, sizeof(chosen)) != 0)
+            return cpu_unsupported(device, request, "the arguments lie in different layouts");
+    }
+    return LS_OK;
+}
+
+static int32_t run_activation(struct ls_device *device, struct ls_kernel *kernel,
+                              const struct ls_launch *launch)
+{
+    const struct cpu_function function = {kernel->attributes.activation,
+                                          kernel->attributes.activation_alpha};
+    activate_tensor(device, function, launch->arguments[0], cpu_output(kernel, launch, 0),
+                    cpu_output_desc(kernel, 0));
+    return LS_OK;
+}
+
+int32_t cpu_activation(struct ls_device *device, const struct ls_kernel_request *request,
+                       struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_activation;
+    answer->in_place = 1;
+    cpu_implementation(device, answer, "activation");
+    return same_layout(device, request, kernel, 1U | 1U << request->input_count);
+}
+
+static int32_t run_activation_backward(struct ls_device *device, struct ls_kernel *kernel,
+                                       const struct ls_launch *launch)
+{
+    const struct cpu_function function = {kernel->attributes.activation,
+                                          kernel->attributes.activation_alpha};
+    activate_backward_tensor(device, function, launch->arguments[0], launch->arguments[1],
+                             cpu_output(kernel, launch, 0), cpu_floats(cpu_output_desc(kernel, 0)));
+    return LS_OK;
+}
+
+int32_t cpu_activation_backward(struct ls_device *device, const struct ls_kernel_request *request,
+                                struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_activation_backward;
+    answer->in_place = 3;
+    cpu_implementation(device, answer, "activation");
+    return same_layout(device, request, kernel, 3U | 1U << request->input_count);
+}
+
+static int32_t run_add(struct ls_device *device, struct ls_kernel *kernel,
+                       const struct ls_launch *launch)
+{
+    struct flat f = {device->loops->elementwise,
+                     {0},
+                     launch->arguments[0],
+                     launch->arguments[1],
+                     cpu_output(kernel, launch, 0)};
+    const uint64_t count = cpu_floats(cpu_output_desc(kernel, 0));
+    cpu_parallel(device, (int64_t)count, GRAIN, (double)count * 0.15, add_part, &f);
+    return LS_OK;
+}
+
+int32_t cpu_add(struct ls_device *device, const struct ls_kernel_request *request,
+                struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_add;
+    answer->in_place = 3;
+    cpu_implementation(device, answer, "add");
+    return same_layout(device, request, kernel, 3U | 1U << request->input_count);
+}
+
+// ---- dropout ----
+
+struct dropout {
+    const struct cpu_elementwise_loops *loops;
+    const struct ls_op_attributes *attributes;
+    const struct ls_step_record *record;
+    const float *x;
+    float *y;
+    int64_t elements; // of an example, plain
+    struct cpu_view view;
+};
+
+static void dropout_plain(void *context, int64_t begin, int64_t end)
+{
+    const struct dropout *d = context;
+    for (int64_t b = begin; b < end; b++)
+        d->loops->dropout(ls_dropout_key(d->record, d->attributes->key, (uint64_t)b), 0,
+                          d->attributes->rate, d->x + b * d->elements, d->y + b * d->elements,
+                          d->elements);
+}
+
+// Blocks of channels: each pixel of a block is a run of neighbouring elements of the plain layout.
+static void dropout_blocked(void *context, int64_t begin, int64_t end)
+{
+    const struct dropout *d = context;
+    const struct cpu_view *v = &d->view;
+    const int64_t plane = v->height * v->width;
+    for (int64_t o = begin; o < end; o++) {
+        const int64_t first = o % v->blocks * v->inner, left = v->channels - first;
+        const int64_t used = left < v->inner ? left : v->inner;
+        const uint64_t key =
+            ls_dropout_key(d->record, d->attributes->key, (uint64_t)(o / v->blocks));
+        for (int64_t i = 0; i < plane; i++) {
+            const int64_t at = (o * plane + i) * v->inner;
+            d->loops->dropout(key, (uint32_t)(i * v->channels + first), d->attributes->rate,
+                              d->x + at, d->y + at, used);
+            memset(d->y + at + used, 0, (size_t)(v->inner - used) * sizeof(float));
+        }
+    }
+}
+
+static int32_t run_dropout(struct ls_device *device, struct ls_kernel *kernel,
+                           const struct ls_launch *launch)
+{
+    const struct ls_tensor_desc *desc = cpu_output_desc(kernel, 0);
+    struct dropout d = {device->loops->elementwise,
+                        &kernel->attributes,
+                        launch->record,
+                        launch->arguments[0],
+                        cpu_output(kernel, launch, 0),
+                        0,
+                        {0}};
+    const double work = (double)cpu_floats(desc) * 0.3;
+    if (desc->layout.kind == LS_LAYOUT_PLAIN) {
+        d.elements = (int64_t)ls_tensor_elements(desc) / desc->dims[0];
+        cpu_parallel(device, desc->dims[0], 1, work, dropout_plain, &d);
+    } else {
+        cpu_view_of(desc, &d.view);
+        cpu_parallel(device, d.view.outer, 1, work, dropout_blocked, &d);
+    }
+    return LS_OK;
+}
+
+int32_t cpu_dropout(struct ls_device *device, const struct ls_kernel_request *request,
+                    struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    struct cpu_view view;
+    kernel->run = run_dropout;
+    answer->in_place = 1;
+    cpu_implementation(device, answer, "dropout");
+    int32_t status = same_layout(device, request, kernel, 1U | 1U << request->input_count);
+    if (status)
+        return status;
+    if (kernel->arguments[0].layout.kind != LS_LAYOUT_PLAIN &&
+        !cpu_view_of(&kernel->arguments[0], &view))
+        return cpu_unsupported(device, request, "the channels do not lie in blocks");
+    return LS_OK;
+}

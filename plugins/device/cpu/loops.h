@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vectorised loops: plain C, compiled once for each instruction set, and the table that chooses.
+// They know nothing of devices and threads; who calls them splits the work.
+#ifndef LS_CPU_LOOPS_H
+#define LS_CPU_LOOPS_H
+
+#include "core/plugin/device.h"
+
+#include <stdint.h>
+
+struct cpu_function {
+    uint32_t activation;
+    float alpha;
+};
+
+// How a pooling sees its tensors: x (outer, height, width, inner), y (outer, out_height, out_width, inner).
+struct cpu_pool {
+    int64_t outer, height, width, inner, out_height, out_width;
+    int64_t kernel[2], strides[2], before[2]; // before: padding at top and left
+    uint32_t index_bytes; // of one saved index: 1 or 4; 0: none is saved
+    uint32_t relu; // backward: no gradient where the largest is not above 0
+};
+
+struct cpu_elementwise_loops {
+    void (*activate)(struct cpu_function function, const float *x, float *y, int64_t n);
+    void (*activate_backward)(struct cpu_function function, const float *dy, const float *y,
+                              float *dx, int64_t n);
+    // y (rows, columns) with row distance `stride`: y = function(y + bias); bias NULL: none
+    void (*bias_activate)(struct cpu_function function, const float *bias, float *y, int64_t rows,
+                          int64_t columns, int64_t stride);
+    // y (rows, columns) of row distance y_stride, dx likewise: dx = dx function'(y)
+    void (*activate_backward_rows)(struct cpu_function function, const float *y, int64_t y_stride,
+                                   float *dx, int64_t dx_stride, int64_t rows, int64_t columns);
+    // sums (columns) = [sums +] over rows of x (rows, columns) with row distance `stride`
+    void (*column_sums)(const float *x, int64_t rows, int64_t columns, int64_t stride, uint32_t add,
+                        float *sums);
+    void (*add)(const float *a, const float *b, float *y, int64_t n);
+    // Elements first .. first + n of an example.
+    void (*dropout)(uint64_t key, uint32_t first, float rate, const float *x, float *y, int64_t n);
+    void (*sgd)(float rate, float momentum, uint32_t nesterov, const float *g, float *w, float *v,
+                int64_t n);
+    void (*adam)(float alpha, float beta1, float beta2, float epsilon, const float *g, float *w,
+                 float *m, float *v, int64_t n);
+    // out: sum of squares of the finite elements, number of the others.
+    void (*measure)(const float *x, int64_t n, double *out);
+};
+
+struct cpu_loss_loops {
+    void (*softmax)(const float *x, float *y, int64_t rows, int64_t columns);
+    void (*softmax_backward)(const float *dy, const float *y, float *dx, int64_t rows,
+                             int64_t columns);
+    // Adds to out: the losses of `rows` positions, how many are right. probabilities (rows, columns).
+    void (*cross_entropy_logits)(const float *x, const int32_t *labels, float *probabilities,
+                                 int64_t rows, int64_t columns, double *out);
+    void (*cross_entropy_probabilities)(const float *x, const int32_t *labels, float epsilon,
+                                        int64_t rows, int64_t columns, double *out);
+    void (*cross_entropy_logits_backward)(const float *probabilities, const int32_t *labels,
+                                          float scale, float *dx, int64_t rows, int64_t columns);
+    void (*cross_entropy_probabilities_backward)(const float *x, const int32_t *labels,
+                                                 float epsilon, float scale, float *dx,
+                                                 int64_t rows, int64_t columns);
+    double (*squared_error)(const float *x, const float *target, int64_t n);
+    void (*squared_error_backward)(const float *x, const float *target, float factor, float *dx,
+                                   int64_t n);
+};
+
+// Rows are counted over outer: row r of y is (r / out_height, r % out_height), of x likewise.
+struct cpu_pooling_loops {
+    void (*largest)(const struct cpu_pool *pool, const float *x, float *y, void *saved,
+                    int64_t begin, int64_t end);
+    void (*largest_backward)(const struct cpu_pool *pool, const float *dy, const void *saved,
+                             float *dx, int64_t begin, int64_t end);
+    void (*mean)(const struct cpu_pool *pool, const float *x, float *y, int64_t begin, int64_t end);
+    void (*mean_backward)(const struct cpu_pool *pool, const float *dy, float *dx, int64_t begin,
+                          int64_t end);
+};
+
+struct cpu_loops {
+    const char *name;
+    const struct cpu_elementwise_loops *elementwise;
+    const struct cpu_loss_loops *loss;
+    const struct cpu_pooling_loops *pooling;
+};
+
+// The best that this processor has and that oneDNN was not told to leave alone (ONEDNN_MAX_CPU_ISA).
+const struct cpu_loops *cpu_loops_choose(void);
+
+// In a file of loops: CPU_TABLE(elementwise) is the name of its table for the instruction set.
+#define CPU_JOIN(a, b) a##_##b
+#define CPU_JOINED(a, b) CPU_JOIN(a, b)
+#define CPU_TABLE(group) CPU_JOINED(cpu_##group, CPU_ISA)
+
+#define CPU_DECLARE_TABLES(isa)                                      \
+    extern const struct cpu_elementwise_loops cpu_elementwise_##isa; \
+    extern const struct cpu_loss_loops cpu_loss_##isa;               \
+    extern const struct cpu_pooling_loops cpu_pooling_##isa;
+CPU_DECLARE_TABLES(baseline)
+CPU_DECLARE_TABLES(avx2)
+CPU_DECLARE_TABLES(avx512)
+
+#endif
