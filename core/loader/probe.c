@@ -154,29 +154,40 @@ static const char *stage_text(uint32_t stage)
 }
 
 // Waits until the child has ended: then nobody holds the other end of the pipe. A child of the child may
-// still hold it, so that is not the only sign. False: the deadline passed.
-static bool wait_for_child(pid_t child, int pipe_end, uint64_t deadline_ns, int *status)
+// still hold it, so that is not the only sign. False: the deadline passed, and it was killed. It is not
+// reaped here, so that its number means it, and its process group, until both are ended.
+static bool wait_for_child(pid_t child, int pipe_end, uint64_t deadline_ns)
 {
     const uint64_t end = ls_clock_ns() + deadline_ns;
     for (;;) {
-        struct pollfd ended = {.fd = pipe_end, .events = POLLIN};
+        struct pollfd closed = {.fd = pipe_end, .events = POLLIN};
         const uint64_t now = ls_clock_ns();
         const uint64_t left_ms = now < end ? (end - now) / 1000000 + 1 : 0;
-        const int ready = poll(&ended, 1, left_ms < 50 ? (int)left_ms : 50);
-        const pid_t got = waitpid(child, status, WNOHANG);
-        if (got == child)
-            return true;
-        if (got < 0 && errno != EINTR) { // the program reaps its children elsewhere
-            *status = -1;
-            return true;
+        const int ready = poll(&closed, 1, left_ms < 50 ? (int)left_ms : 50);
+        siginfo_t info = {.si_pid = 0};
+        if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT)) {
+            if (errno != EINTR)
+                return true; // the program reaps its children elsewhere
+        } else if (info.si_pid == child || !left_ms) {
+            kill(-child, SIGKILL); // also what it started
+            kill(child, SIGKILL);
+            return info.si_pid == child;
         }
-        if (!left_ms)
-            return false;
         if (ready > 0) { // its files are closed: it is about to end
             const struct timespec moment = {.tv_nsec = 50000};
             nanosleep(&moment, NULL);
         }
     }
+}
+
+// How the child ended; -1: that was told to somebody else.
+static int reap_child(pid_t child)
+{
+    int status = -1;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return -1;
+    return status;
 }
 
 static void judge(const struct report *report, bool ended, int status, uint64_t deadline_ns,
@@ -218,14 +229,8 @@ static enum ls_status probe_in_child(const char *path, uint64_t deadline_ns, str
     }
     close(ends[1]);
     ends[1] = -1;
-    int status = -1;
-    const bool ended = wait_for_child(child, ends[0], deadline_ns, &status);
-    if (!ended) {
-        kill(-child, SIGKILL);
-        kill(child, SIGKILL);
-        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-            continue;
-    }
+    const bool ended = wait_for_child(child, ends[0], deadline_ns);
+    const int status = reap_child(child);
     judge(report, ended, status, deadline_ns, out);
     return LS_OK;
 }

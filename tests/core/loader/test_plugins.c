@@ -8,7 +8,9 @@
 #include "core/plugin/strategy.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 
 static enum ls_status try_open(struct ls_loader *loader, uint32_t kind, const char *name,
                                const struct ls_opened_plugin **out)
@@ -144,12 +146,49 @@ START_TEST(a_probe_that_hangs_ends_with_the_deadline)
 }
 END_TEST
 
-START_TEST(a_child_of_the_probe_does_not_hold_us_up)
+// Whether somebody still holds the writing end of the pipe that the probe's child inherited.
+static bool is_held(int pipe_end)
 {
+    struct pollfd end = {.fd = pipe_end, .events = POLLIN};
+    return poll(&end, 1, 10000) == 0;
+}
+
+START_TEST(what_a_probe_starts_ends_with_it)
+{
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
     struct ls_loader *loader = make_loader();
     const struct ls_opened_plugin *opened = NULL;
     ck_assert_int_eq(try_open(loader, LS_KIND_COLLECTIVE, "fork-probe", &opened), LS_OK);
+    close(ends[1]);
+    ck_assert(!is_held(ends[0]));
+    close(ends[0]);
     ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(children_that_somebody_else_reaps_do_not_confuse_us)
+{
+    signal(SIGCHLD, SIG_IGN);
+    struct ls_loader *loader = make_loader();
+    const struct ls_opened_plugin *opened = NULL;
+    ck_assert_int_eq(try_open(loader, LS_KIND_COLLECTIVE, "good", &opened), LS_OK);
+    ck_assert_int_eq(try_open(loader, LS_KIND_COLLECTIVE, "crash-probe", &opened), LS_UNAVAILABLE);
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+static void end_well(int number)
+{
+    (void)number;
+    _exit(0);
+}
+
+START_TEST(the_programs_handlers_are_not_called_in_the_child)
+{
+    struct sigaction action = {.sa_handler = end_well};
+    sigaction(SIGSEGV, &action, NULL);
+    assert_refused("crash-load", "crashed while it was loaded (signal 11)");
 }
 END_TEST
 
@@ -361,7 +400,9 @@ int main(void)
     tcase_add_test(tests, a_symbol_that_nobody_defines_is_named);
     tcase_add_test(tests, crashes_and_exits_are_told_with_their_place);
     tcase_add_test(tests, a_probe_that_hangs_ends_with_the_deadline);
-    tcase_add_test(tests, a_child_of_the_probe_does_not_hold_us_up);
+    tcase_add_test(tests, what_a_probe_starts_ends_with_it);
+    tcase_add_test(tests, children_that_somebody_else_reaps_do_not_confuse_us);
+    tcase_add_test(tests, the_programs_handlers_are_not_called_in_the_child);
     tcase_add_test(tests, a_plugin_that_cannot_run_here_says_why);
     tcase_add_test(tests, a_probe_prints_nothing_and_flushes_nothing_of_ours);
     tcase_add_test(tests, a_file_is_opened_once_and_each_user_has_his_options);

@@ -168,7 +168,7 @@ static void copy_self(const char *to)
 
 static void make_folders(const char *path)
 {
-    char copy[PATH_MAX];
+    char copy[2 * PATH_MAX];
     snprintf(copy, sizeof(copy), "%s", path);
     for (char *slash = strchr(copy + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
