@@ -26,6 +26,7 @@ struct group {
     const struct ls_transport_interface *interface;
     uint32_t world;
     uint64_t deadline_ns;
+    uint64_t segment_bytes;
     char *name;
     _Atomic uint32_t failed; // the first rank that fails says why
     _Atomic uint32_t open;
@@ -398,6 +399,7 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
         .rank = communicator->rank,
         .world = group->world,
         .element_bytes = element_bytes,
+        .segment_bytes = group->segment_bytes,
         .divide = mean_range(&call, signature->reduction),
     };
     struct ls_drawn_schedule drawn;
@@ -530,6 +532,7 @@ static enum ls_status group_create(const struct ls_communicator_options *options
     group->interface = options->transport ? options->transport->interface : NULL;
     group->world = options->world;
     group->deadline_ns = options->deadline_ns;
+    group->segment_bytes = options->segment_bytes;
     group->name = strdup(options->name ? options->name : "collective");
     void *recorders = NULL;
     const size_t bytes = options->world * sizeof(*group->recorders);

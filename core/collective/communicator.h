@@ -24,6 +24,7 @@ struct ls_communicator_options {
     uint32_t world;
     uint64_t deadline_ns;                // for every wait
     const char *name;                    // "gradients"; in messages
+    uint64_t segment_bytes; // how finely steps are cut; 0: LS_SEGMENT_BYTES (core/collective/compile.h)
 };
 
 // All ranks of one process at once; out[i] is rank i. [main thread]
