@@ -277,6 +277,8 @@ enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
     if (status)
         return status;
     ls_progress_init(&fit.progress, stdout, model->run->quiet, fit.epochs, fit.epoch_steps);
+    if (!model->run->quiet)
+        ls_fit_print_setting(&fit, stdout);
     status = prepare(&fit);
     if (!status && model->run->verbose)
         ls_fit_print_plan(&fit, stdout);

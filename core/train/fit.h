@@ -40,6 +40,8 @@ LS_STATUS ls_fit_dataset(const struct ls_model *model, struct ls_data *data,
 // Writes options->report. The facts are complete as far as the fit came.
 LS_STATUS ls_fit_write_report(const struct ls_fit *fit);
 
+// One line: model, data, replicas, device, strategy.
+void ls_fit_print_setting(const struct ls_fit *fit, FILE *out);
 // For --verbose: the bucket plan and the kernels before the first step; where the time went after the last.
 void ls_fit_print_plan(const struct ls_fit *fit, FILE *out);
 void ls_fit_print_times(const struct ls_fit *fit, FILE *out);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --verbose: what was planned, and where the time went.
+// What a person reads before and after a fit: what runs; with --verbose, what was planned and where the time went.
 #include "core/train/fit.h"
 
 #include <math.h>
@@ -8,6 +8,22 @@
 static const struct ls_program *main_program(const struct ls_fit *fit)
 {
     return fit->trainer->replicas[0]->programs[0].program;
+}
+
+// One line that leaves no doubt about what was chosen, also by default.
+void ls_fit_print_setting(const struct ls_fit *fit, FILE *out)
+{
+    const struct ls_run *run = fit->run;
+    const struct ls_resolved_strategy *strategy = &run->strategy;
+    fprintf(out, "%s on %s: %u replica%s of %u thread%s on %s (%s), strategy %s",
+            fit->model->source, fit->train->name, run->replicas, run->replicas == 1 ? "" : "s",
+            run->threads, run->threads == 1 ? "" : "s", run->device->plugin->name, run->hardware,
+            strategy->strategy->plugin->name);
+    if (strategy->collective)
+        fprintf(out, " (%s over %s)", strategy->collective->plugin->name,
+                strategy->transport->plugin->name);
+    fprintf(out, ", %llu examples a step\n", (unsigned long long)fit->global_batch);
+    fflush(out);
 }
 
 static void print_buckets(const struct ls_fit *fit, FILE *out)
