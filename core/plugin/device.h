@@ -138,7 +138,8 @@ struct ls_op_attributes {
     float activation_alpha;
 
     // A fused element-wise operation on the first output: LS_OP_ACTIVATION, or
-    // LS_OP_ACTIVATION_BACKWARD with its y as one more input after the others. LS_OP_NONE: none.
+    // LS_OP_ACTIVATION_BACKWARD with its y as one more input after the others: the tensor that the first
+    // output is the gradient of (for LS_OP_MAX_POOL2D_BACKWARD that is its x). LS_OP_NONE: none.
     uint32_t epilogue;
     uint32_t epilogue_activation;
     float epilogue_alpha;
@@ -189,7 +190,7 @@ struct ls_kernel_answer {
     struct ls_layout layouts[LS_MAX_ARGUMENTS];  // of every argument, fixed ones repeated
     uint64_t scratch_bytes;                      // while it runs
     uint64_t saved_bytes;                        // size of the output `saved`
-    uint32_t in_place;         // bit i: output 0 may lie where input i lies
+    uint32_t in_place;         // bit i: output 0 may lie where input i lies, unless it is added to
     uint32_t slow;             // 1: the library offers only its slow reference code for this
     char implementation[64];   // for --verbose
 };

@@ -240,7 +240,7 @@ static bool run_in_place(struct ls_device_suite *suite, struct ls_device_trial *
     bool good = allocate_outputs(suite, trial->c, again);
 
     for (uint32_t i = 0; good && i < request->input_count; i++) {
-        if (!(trial->session.answer.in_place >> i & 1))
+        if (!(trial->session.answer.in_place >> i & 1) || request->accumulate & 1)
             continue;
         if (request->arguments[i].layout.bytes !=
             request->arguments[request->input_count].layout.bytes)
@@ -284,6 +284,17 @@ static bool is_new(struct done *done, const struct ls_kernel_answer *answer)
     return true;
 }
 
+// A device need not know every mixture of its layouts, nor add into every output, nor fuse in every
+// mixture: the host then converts, adds and runs the epilogue by itself.
+static bool may_refuse(const struct ls_device_trial *trial)
+{
+    const struct ls_kernel_request *request = &trial->c->request;
+    const bool mixed =
+        trial->variant == LS_DEVICE_PLAIN_INPUTS || trial->variant == LS_DEVICE_UPSTREAM;
+    return trial->own_fixed || request->accumulate ||
+           (mixed && request->attributes.epilogue != LS_OP_NONE);
+}
+
 // `refused` gets the reason when the device may refuse the variant and does.
 static bool run_variant(struct ls_device_suite *suite, const struct ls_device_case *c,
                         enum ls_device_variant variant, const struct expectation *e,
@@ -294,7 +305,7 @@ static bool run_variant(struct ls_device_suite *suite, const struct ls_device_ca
     bool good = !status;
 
     if (status == LS_UNSUPPORTED) {
-        good = trial.own_fixed || c->request.accumulate;
+        good = may_refuse(&trial);
         if (good)
             snprintf(refused, refused_bytes, "%s: %s", variant_names[variant],
                      suite->tested->message);

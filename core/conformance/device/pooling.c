@@ -2,6 +2,8 @@
 // Cases of pooling: largest and mean, forward and backward, with ties, negative inputs and padding.
 #include "core/conformance/device/suite.h"
 
+#include <string.h>
+
 struct shape {
     int64_t b, h, w, c;
     int32_t kernel[2], stride[2], padding[4];
@@ -72,6 +74,13 @@ static void max_forward(struct ls_device_suite *suite, const struct shape *s, si
     ls_device_case_run(suite, &c);
 }
 
+// The y of a backward epilogue is the tensor that the operation makes the gradient of: here its x.
+static void share_values(struct ls_device_case *c, uint32_t x, uint32_t y)
+{
+    if (c->values[x] && c->values[y])
+        memcpy(c->values[x], c->values[y], ls_device_plain_bytes(&c->request.arguments[x]));
+}
+
 static void max_backward(struct ls_device_suite *suite, const struct shape *s, size_t number,
                          const struct ls_device_epilogue *epilogue)
 {
@@ -97,6 +106,8 @@ static void max_backward(struct ls_device_suite *suite, const struct shape *s, s
     for (uint8_t i = 1; i <= 3; i++)
         c.from_forward[i] = i;
     ls_device_case_epilogue(&c, epilogue, x_of(s));
+    if (epilogue && epilogue->op == LS_OP_ACTIVATION_BACKWARD)
+        share_values(&c, 1, c.request.input_count - 1);
     ls_device_case_output(&c, LS_DEVICE_ACTIVATION, x_of(s), LS_DEVICE_SUM);
     if (!epilogue && number % 5 == 4)
         ls_device_case_accumulate(&c, 0);

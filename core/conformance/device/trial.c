@@ -67,6 +67,12 @@ static void set_layouts(struct ls_device_trial *trial, struct ls_device_suite *s
     }
 }
 
+static void note_own_layouts(struct ls_device_trial *trial, const struct ls_kernel_request *request)
+{
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
+        trial->own_fixed |= request->arguments[i].layout.kind == LS_LAYOUT_OWN;
+}
+
 // Arguments that the forward operation has laid out lie as it said. Where it only is a hint, that is
 // tried in the upstream variant, as a training does it.
 static void take_forward_layouts(struct ls_device_trial *trial, struct ls_kernel_request *request)
@@ -101,6 +107,7 @@ static int32_t open_forward(struct ls_device_trial *trial, struct ls_device_suit
     const struct ls_device_case *c = trial->c;
     struct ls_kernel_request request = c->forward;
     set_layouts(trial, suite, side, &request, c->forward_roles);
+    note_own_layouts(trial, &request);
 
     const int32_t status = ls_device_session_prepare(&trial->forward, suite, side, &request);
     if (status || !c->saved_from_forward)
@@ -128,8 +135,7 @@ int32_t ls_device_trial_open(struct ls_device_trial *trial, struct ls_device_sui
             return status;
         take_forward_layouts(trial, &request);
     }
-    for (uint32_t i = 0; i < request.input_count + request.output_count; i++)
-        trial->own_fixed |= request.arguments[i].layout.kind == LS_LAYOUT_OWN;
+    note_own_layouts(trial, &request);
 
     const int32_t status = ls_device_session_prepare(&trial->session, suite, side, &request);
     if (status)
