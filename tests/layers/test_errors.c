@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+// What does not fit is refused with one line that names file, layer, option and what was wanted.
+#include "tests/layers/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define IMAGE "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 28, 28, 3]}},"
+#define DENSE(options) \
+    IMAGE "{'class_name': 'Dense', 'config': {'name': 'd', 'units': 4" options "}}"
+#define CONV(options)                                                                             \
+    IMAGE                                                                                         \
+        "{'class_name': 'Conv2D', 'config': {'name': 'c', 'filters': 4, 'kernel_size': 3" options \
+        "}}"
+#define OTHER(class_name, options) \
+    IMAGE "{'class_name': '" class_name "', 'config': {'name': 'l'" options "}}"
+
+static const char *const layers[][2] = {
+    // Values of another kind or out of range.
+    {IMAGE "{'class_name': 'Dense', 'config': {'name': 'd', 'units': 'ten'}}",
+     "layer 'd' (Dense): units: wanted a positive integer, got \"ten\""},
+    {IMAGE "{'class_name': 'Dense', 'config': {'name': 'd'}}",
+     "units: wanted a positive integer, got nothing"},
+    {IMAGE "{'class_name': 'Dense', 'config': {'units': 0}}",
+     "units: wanted a positive integer, got 0"},
+    {IMAGE "{'class_name': 'Dense', 'config': {'units': -3}}",
+     "units: wanted a positive integer, got -3"},
+    {IMAGE "{'class_name': 'Dense', 'config': {'units': 10.0}}",
+     "units: wanted a positive integer, got 10.0"},
+    {IMAGE "{'class_name': 'Dense', 'config': {'units': true}}",
+     "units: wanted a positive integer, got true"},
+    {IMAGE "{'class_name': 'Dense', 'config': {'units': 1099511627776}}",
+     "units: wanted at most 2147483647, got 1099511627776"},
+    {IMAGE "{'class_name': 'Dense', 'config': {'units': 2147483647}}", "has more than"},
+    {DENSE(", 'use_bias': 1"), "use_bias: wanted true or false, got 1"},
+    {DENSE(", 'activation': 3"), "activation: wanted the name of an activation, got 3"},
+    {DENSE(", 'activation': 'rellu'"),
+     "activation: unknown activation 'rellu'; did you mean 'relu'?"},
+    {DENSE(", 'activation': 'hard_shrink'"),
+     "activation: unknown activation 'hard_shrink'; there are: linear, relu,"},
+    {DENSE(", 'activation': {'class_name': 'PReLU', 'config': {}}"),
+     "activation: unknown activation {\"class_name\""},
+    {DENSE(", 'activation': {'class_name': 'ReLU', 'config': {'max_value': 5}}"),
+     "activation.max_value: only null and 6 are supported, got 5"},
+    {DENSE(", 'activation': {'class_name': 'ReLU', 'config': {'treshold': 0}}"),
+     "activation.treshold: unknown option; did you mean 'threshold'?"},
+    {DENSE(", 'activation': {'module': 'mine', 'class_name': 'ReLU', 'config': {}}"),
+     "unknown activation"},
+    {DENSE(", 'kernel_initializer': 'he_norml'"),
+     "kernel_initializer: unknown initializer 'he_norml'; did you mean 'he_normal'?"},
+    {DENSE(", 'kernel_initializer': 'orthogonal'"),
+     "unknown initializer 'orthogonal'; there are: zeros, ones,"},
+    {DENSE(", 'bias_initializer': null"),
+     "bias_initializer: wanted the name of an initializer, got null"},
+    {DENSE(", 'bias_initializer': {'config': {}}"), "bias_initializer: wanted an initializer, got"},
+    {DENSE(", 'kernel_initializer': {'class_name': 'HeNormal', 'config': {'seed': 3}}"),
+     "kernel_initializer.seed: all random numbers come from the run's seed; wanted null, got 3"},
+    {DENSE(", 'kernel_initializer': {'class_name': 'HeNormal', 'config': {'scale': 3}}"),
+     "kernel_initializer.scale: unknown option"},
+    {DENSE(", 'kernel_initializer': {'class_name': 'VarianceScaling', 'config': {'mode': 'fan'}}"),
+     "kernel_initializer.mode: wanted one of fan_in, fan_out, fan_avg, got \"fan\""},
+    {DENSE(", 'kernel_initializer': {'class_name': 'VarianceScaling', 'config': {'scale': 0}}"),
+     "kernel_initializer.scale: wanted a positive number"},
+    {DENSE(", 'kernel_initializer': {'class_name': 'RandomUniform', 'config': {'minval': 1}}"),
+     "kernel_initializer.maxval: wanted at least minval"},
+    {DENSE(", 'kernel_initializer': {'class_name': 'Constant', 'config': {'value': 'x'}}"),
+     "kernel_initializer.value: wanted a number, got \"x\""},
+    {DENSE(", 'kernel_initializer': {'class_name': 'Zeros', 'config': {}, 'registered_name': "
+           "'my>Zeros'}"),
+     "unknown initializer"},
+    {DENSE(", 'kernel_regularizer': {'class_name': 'L2', 'config': {'l2': 0.01}}"),
+     "kernel_regularizer: not supported, got {\"class_name\": \"L2\""},
+    {DENSE(", 'bias_constraint': 'non_neg'"),
+     "bias_constraint: not supported, got \"non_neg\"; set it to null"},
+    {DENSE(", 'quantization_config': {}"), "quantization_config: not supported"},
+    {DENSE(", 'unit': 3"), "layer 'd' (Dense): unit: unknown option; did you mean 'units'?"},
+    {DENSE(", 'foobar': 3"), "foobar: unknown option; there are: units, activation, use_bias,"},
+    {DENSE(", 'trainable': false"), "trainable: frozen layers are not supported; set it to true"},
+    {DENSE(", 'dtype': 'float16'"), "dtype: wanted float32, got \"float16\""},
+    {DENSE(", 'dtype': {'class_name': 'DTypePolicy', 'config': {'name': 'mixed_bfloat16'}}"),
+     "dtype: wanted float32"},
+    {DENSE(", 'batch_input_shape': [null, 5]"),
+     "layer 'd' (Dense): input shape (None, 28, 28, 3): batch_input_shape: says [null, 5]"},
+    {CONV(", 'strides': 0"), "strides: wanted an integer from 1 to 32767, or a list of two, got 0"},
+    {CONV(", 'strides': [1, 2, 3]"),
+     "strides: wanted an integer from 1 to 32767, or a list of two, got [1, 2, 3]"},
+    {CONV(", 'strides': [1, 'a']"), "strides: wanted"},
+    {CONV(", 'strides': 40000"), "strides: wanted an integer from 1 to 32767"},
+    {CONV(", 'strides': 2, 'dilation_rate': 2"), "strides: must be 1 together with dilation_rate"},
+    {CONV(", 'padding': 'causal'"), "padding: wanted \"valid\" or \"same\", got \"causal\""},
+    {CONV(", 'padding': 1"), "padding: wanted \"valid\" or \"same\", got 1"},
+    {CONV(", 'data_format': 'channels_first'"),
+     "data_format: channels_first is not supported; set it to"},
+    {CONV(", 'data_format': 'NHWC'"), "data_format: wanted \"channels_last\", got \"NHWC\""},
+    {CONV(", 'groups': 3"), "filters: 4 cannot be split into 3 groups"},
+    {CONV(", 'groups': 2"),
+     "input shape (None, 28, 28, 3): groups: 3 channels cannot be split into 2 groups"},
+    {CONV(", 'groups': 0"), "groups: wanted a positive integer, got 0"},
+    {CONV(", 'dilation_rate': 14"), "layer 'c' (Conv2D): input shape (None, 28, 28, 3): "
+                                    "kernel_size: wanted at least 29 rows with padding"},
+    {IMAGE "{'class_name': 'Conv2D', 'config': {'filters': 4}}",
+     "kernel_size: wanted an integer from 1"},
+    {IMAGE "{'class_name': 'Conv2D', 'config': {'filters': 4, 'kernel_size': [3, 29]}}",
+     "kernel_size: wanted at least 29 columns"},
+    {IMAGE "{'class_name': 'Conv2D', 'config': {'filters': 2147483647, 'kernel_size': 28}}",
+     "has more than"},
+    {OTHER("MaxPooling2D", ", 'pool_size': 29"),
+     "layer 'l' (MaxPooling2D): input shape (None, 28, 28, 3): pool_size: wanted at least 29 rows"},
+    {OTHER("AveragePooling2D", ", 'strides': 'x'"), "strides: wanted an integer"},
+    {OTHER("MaxPooling2D", ", 'data_format': 'channels_first'"),
+     "data_format: channels_first is not supported"},
+    {OTHER("Flatten", ", 'data_format': 'channels_first'"),
+     "data_format: channels_first is not supported"},
+    {OTHER("Reshape", ""),
+     "target_shape: wanted a list of 1 to 5 positive integers, one of them may be -1, got nothing"},
+    {OTHER("Reshape", ", 'target_shape': []"), "target_shape: wanted a list"},
+    {OTHER("Reshape", ", 'target_shape': [-1, -1]"), "target_shape: wanted a list"},
+    {OTHER("Reshape", ", 'target_shape': [0, -1]"), "target_shape: wanted a list"},
+    {OTHER("Reshape", ", 'target_shape': [1, 2, 3, 4, 5, 6]"), "target_shape: wanted a list"},
+    {OTHER("Reshape", ", 'target_shape': [5, 5]"),
+     "input shape (None, 28, 28, 3): target_shape: 2352 elements do not make [5, 5]"},
+    {OTHER("Reshape", ", 'target_shape': [-1, 5]"),
+     "target_shape: 2352 elements do not make [-1, 5]"},
+    {OTHER("Reshape", ", 'target_shape': [2147483647, 2147483647, 2147483647]"),
+     "target_shape: 2352 elements"},
+    {OTHER("Dropout", ""), "rate: wanted a number from 0 to 1, got nothing"},
+    {OTHER("Dropout", ", 'rate': 1.5"), "rate: wanted at most 1, got 1.5"},
+    {OTHER("Dropout", ", 'rate': -0.5"), "rate: wanted at least 0, got -0.5"},
+    {OTHER("Dropout", ", 'rate': 1"), "rate: 1 would drop everything"},
+    {OTHER("Dropout", ", 'rate': '0.5'"), "rate: wanted a number, got \"0.5\""},
+    {OTHER("Dropout", ", 'rate': 0.5, 'seed': 42"),
+     "seed: all random numbers come from the run's seed"},
+    {OTHER("Dropout", ", 'rate': 0.5, 'noise_shape': [null, 1]"), "noise_shape: not supported"},
+    {OTHER("Activation", ""), "activation: wanted the name of an activation, got nothing"},
+    {OTHER("ReLU", ", 'max_value': 5.5"), "max_value: only null and 6 are supported, got 5.5"},
+    {OTHER("ReLU", ", 'threshold': 1"), "threshold: only 0 is supported, got 1"},
+    {OTHER("ReLU", ", 'negative_slope': -1"), "negative_slope: wanted at least 0, got -1"},
+    {OTHER("ReLU", ", 'max_value': 6, 'negative_slope': 0.1"),
+     "negative_slope: must be 0 together with max_value"},
+    {OTHER("LeakyReLU", ", 'negative_slope': 'a'"), "negative_slope: wanted a number"},
+    {OTHER("LeakyReLU", ", 'negative_slope': 0.1, 'alpha': 0.1"),
+     "alpha: is negative_slope's old name"},
+    {OTHER("ELU", ", 'alpha': -1"), "alpha: wanted at least 0, got -1"},
+    {OTHER("Softmax", ", 'axis': 1"), "axis: only -1, the last one, is supported, got 1"},
+    // Inputs.
+    {"{'class_name': 'InputLayer', 'config': {}}, {'class_name': 'Flatten'}",
+     "layer 'input_layer' (InputLayer): batch_shape: wanted a list of null (the batch) and 1 to 5 "
+     "sizes, got nothing"},
+    {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null]}}, {'class_name': 'Flatten'}",
+     "batch_shape: wanted"},
+    {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, null, 3]}}, {'class_name': "
+     "'Flatten'}",
+     "batch_shape: every size after the batch must be an integer from 1 to 2147483647, got [null, "
+     "null, 3]"},
+    {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 0]}}, {'class_name': "
+     "'Flatten'}",
+     "every size"},
+    {"{'class_name': 'InputLayer', 'config': {'batch_shape': [-1, 3]}}, {'class_name': 'Flatten'}",
+     "wanted a list of null"},
+    {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 1, 1, 1, 1, 1, 1]}}, "
+     "{'class_name': 'Flatten'}",
+     "batch_shape: wanted a list of null"},
+    {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 2147483647, 2147483647, "
+     "2147483647]}}, "
+     "{'class_name': 'Flatten'}",
+     "has more than"},
+    {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3], 'sparse': true}}, "
+     "{'class_name': 'Flatten'}",
+     "sparse: not supported; set it to false"},
+    {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3], 'dtype': 'uint8'}}, "
+     "{'class_name': 'Flatten'}",
+     "dtype: wanted float32, got \"uint8\""},
+    {IMAGE "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3]}}",
+     "layer 1: an InputLayer must be the first layer"},
+    {"{'class_name': 'Dense', 'config': {'units': 3}}", "the model does not say its input's shape"},
+    {"{'class_name': 'Dense', 'config': {'units': 3, 'batch_input_shape': 7}}",
+     "batch_input_shape: wanted a list"},
+    {IMAGE "{'class_name': 'Flatten'}, {'class_name': 'Conv2D', 'config': {'filters': 1, "
+           "'kernel_size': 1}}",
+     "layer 'conv2d' (Conv2D): input shape (None, 2352): wanted 4 dimensions: batch, rows, "
+     "columns, channels"},
+    {IMAGE "{'class_name': 'Flatten'}, {'class_name': 'MaxPooling2D'}",
+     "layer 'max_pooling2d' (MaxPooling2D): input shape (None, 2352): wanted 4 dimensions"},
+    // Structure.
+    {"", "the model has 0 layers; wanted 1 to 10000"},
+    {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3]}}",
+     "no layer besides its InputLayer"},
+    {"3", "layer 0: wanted {\"class_name\": \"...\", \"config\": {...}}, got 3"},
+    {"{'config': {}}", "layer 0: wanted {\"class_name\""},
+    {"{'class_name': 'Dense', 'config': []}", "layer 0: wanted {\"class_name\""},
+    {IMAGE "{'class_name': 'Conv3D', 'config': {}}",
+     "layer 1: unknown layer 'Conv3D'; did you mean 'Conv2D'?"},
+    {IMAGE "{'class_name': 'LSTM', 'config': {}}",
+     "layer 1: unknown layer 'LSTM'; there are: InputLayer, Dense, Conv2D,"},
+    {IMAGE "{'class_name': 'Sequential', 'config': {}}",
+     "layer 1: a Sequential model inside a model is not supported"},
+    {IMAGE "{'class_name': 'Dense', 'module': 'my.layers', 'config': {'units': 1}}",
+     "layer 1: a class of one's own"},
+    {IMAGE "{'class_name': 'Dense', 'registered_name': 'my>Dense', 'config': {'units': 1}}",
+     "layer 1: a class of one's own"},
+    {IMAGE "{'class_name': 'Dense', 'confg': {'units': 1}}",
+     "layer 1: unknown key 'confg' = {\"units\": 1}; did you mean 'config'?"},
+    {IMAGE "{'class_name': 'Flatten', 'inbound_nodes': [[]]}",
+     "layer 1: inbound_nodes in a Sequential model"},
+    {IMAGE "{'class_name': 'Flatten', 'config': {'name': 'a/b'}}",
+     "layer 1: name: wanted 1 to 199 letters without '/', got \"a/b\""},
+    {IMAGE "{'class_name': 'Flatten', 'config': {'name': ''}}", "layer 1: name: wanted"},
+    {IMAGE "{'class_name': 'Flatten', 'config': {'name': 3}}", "layer 1: name: wanted"},
+    {IMAGE "{'class_name': 'Flatten', 'config': {'name': 'a\\nb'}}", "layer 1: name: wanted"},
+    {IMAGE "{'class_name': 'Flatten', 'config': {'name': 'a'}}, {'class_name': 'Flatten', "
+           "'config': {'name': 'a'}}",
+     "two layers are called 'a'"},
+};
+
+START_TEST(layers_that_do_not_fit_are_refused)
+{
+    refuses(layers[_i][0], layers[_i][1]);
+}
+END_TEST
+
+static const char *const models[][2] = {
+    {"[]", "not a Keras model"},
+    {"{}", "not a Keras model"},
+    {"{'class_name': 7}", "class_name: wanted \"Sequential\" of Keras, got 7"},
+    {"{'class_name': 'Transformer'}",
+     "class_name: wanted \"Sequential\" of Keras, got \"Transformer\""},
+    {"{'class_name': 'Functional', 'config': {'layers': []}}",
+     "Functional models are not supported yet"},
+    {"{'class_name': 'Model', 'config': {'layers': []}}",
+     "Functional models are not supported yet"},
+    {"{'class_name': 'Sequential'}", "config: wanted an object, got nothing"},
+    {"{'class_name': 'Sequential', 'config': 'x'}", "config: wanted an object, got \"x\""},
+    {"{'class_name': 'Sequential', 'config': {}}", "layers: wanted a list, got nothing"},
+    {"{'class_name': 'Sequential', 'config': {'layers': {}}}", "layers: wanted a list, got {}"},
+    {"{'class_name': 'Sequential', 'config': {'layers': [], 'layer': 1}}",
+     "config: unknown key 'layer' = 1; did you mean 'layers'?"},
+    {"{'class_name': 'Sequential', 'config': {'name': 4, 'layers': []}}", "config: name: wanted"},
+    {"{'class_name': 'Sequential', 'confg': {}, 'config': {}}", "the model: unknown key 'confg'"},
+    {"{'class_name': 'Sequential', 'config': {'trainable': false, 'layers': [{'class_name': "
+     "'Flatten'}]}}",
+     "trainable: frozen layers"},
+    {"{'class_name': 'Sequential', 'config': {'dtype': 'float64', 'layers': [{'class_name': "
+     "'Flatten'}]}}",
+     "dtype: wanted float32"},
+    {"{'class_name': 'Sequential', 'config': {'build_input_shape': 'x', 'layers': [{'class_name': "
+     "'Flatten'}]}}",
+     "build_input_shape: wanted a list"},
+};
+
+START_TEST(models_that_do_not_fit_are_refused)
+{
+    refuses_model(models[_i][0], models[_i][1]);
+}
+END_TEST
+
+static void refuses_file(const char *content, size_t bytes, const char *message)
+{
+    char path[] = "/tmp/lockstep-model-XXXXXX";
+    const int fd = mkstemp(path);
+    struct ls_graph *graph = NULL;
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, content, bytes), (ssize_t)bytes);
+    close(fd);
+
+    capture_log();
+    const enum ls_status status = ls_model_load(path, NULL, &graph);
+    unlink(path);
+    ck_assert_int_eq(status, LS_BAD_INPUT);
+    ck_assert_int_eq(logged_lines, 1);
+    ck_assert_ptr_nonnull(strstr(logged, path));
+    ck_assert_msg(strstr(logged, message) != NULL, "wanted: %s\ngot: %s", message, logged);
+}
+
+START_TEST(malformed_json_is_named_by_line_and_column)
+{
+    static const char *const cases[][2] = {
+        {"", ":1:0: malformed JSON: "},
+        {"{\n  \"class_name\": \"Sequential\",\n  \"config\": oops\n}", ":3:16: malformed JSON: "},
+        {"{\"a\": 1,\n \"a\": 2}", ":2:4: malformed JSON: duplicate object key"},
+        {"{\"a\": 1e999}", "malformed JSON: real number overflow"},
+        {"{\"a\": 99999999999999999999}", "malformed JSON: too big integer"},
+        {"{} {}", "malformed JSON: end of file expected"},
+        {"{\"a\": \"\xff\"}", "malformed JSON: "},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        refuses_file(cases[i][0], strlen(cases[i][0]), cases[i][1]);
+}
+END_TEST
+
+START_TEST(json_nested_without_end_is_refused)
+{
+    enum { DEPTH = 200000 };
+    char *text = malloc(DEPTH);
+    memset(text, '[', DEPTH);
+    refuses_file(text, DEPTH, "malformed JSON: maximum parsing depth reached");
+    free(text);
+}
+END_TEST
+
+START_TEST(activations_nested_deeply_end_in_one_refusal)
+{
+    enum { DEPTH = 900 };
+    const char *open = "{\"class_name\": \"Activation\", \"config\": {\"activation\": ";
+    char *text = malloc(DEPTH * 64 + 512), *end = text;
+    end += sprintf(end, "{\"class_name\": \"Sequential\", \"config\": {\"layers\": "
+                        "[{\"class_name\": \"Dense\", \"config\": "
+                        "{\"batch_input_shape\": [null, 2], \"units\": 2, \"activation\": ");
+    for (int i = 0; i < DEPTH; i++)
+        end += sprintf(end, "%s", open);
+    end += sprintf(end, "\"reluu\"");
+    for (int i = 0; i < DEPTH; i++)
+        end += sprintf(end, "}}");
+    end += sprintf(end, "}}]}}");
+    refuses_file(text, (size_t)(end - text), "unknown activation 'reluu'");
+    free(text);
+}
+END_TEST
+
+START_TEST(a_file_that_cannot_be_read_is_named)
+{
+    struct ls_graph *graph = NULL;
+    capture_log();
+    ck_assert_int_eq(ls_model_load("/nowhere/model.json", NULL, &graph), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(
+        logged, "/nowhere/model.json: model file cannot be read: No such file or directory"));
+    capture_log();
+    ck_assert_int_eq(ls_model_load("/", NULL, &graph), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(logged, "/: model file cannot be read: Is a directory"));
+    ck_assert_int_eq(logged_lines, 1);
+}
+END_TEST
+
+START_TEST(too_many_layers_are_refused)
+{
+    json_t *list = json_array(), *layer = json_pack("{s:s}", "class_name", "Flatten");
+    for (int i = 0; i < 10001; i++)
+        json_array_append(list, layer);
+    json_t *model =
+        json_pack("{s:s, s:{s:o}}", "class_name", "Sequential", "config", "layers", list);
+    struct ls_graph *graph = NULL;
+    capture_log();
+    ck_assert_int_eq(ls_model_build("model.json", model, NULL, &graph), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(logged, "the model has 10001 layers; wanted 1 to 10000"));
+    json_decref(layer);
+    json_decref(model);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *cases = tcase_create("errors");
+    tcase_add_loop_test(cases, layers_that_do_not_fit_are_refused, 0,
+                        sizeof(layers) / sizeof(layers[0]));
+    tcase_add_loop_test(cases, models_that_do_not_fit_are_refused, 0,
+                        sizeof(models) / sizeof(models[0]));
+    tcase_add_test(cases, malformed_json_is_named_by_line_and_column);
+    tcase_add_test(cases, json_nested_without_end_is_refused);
+    tcase_add_test(cases, activations_nested_deeply_end_in_one_refusal);
+    tcase_add_test(cases, a_file_that_cannot_be_read_is_named);
+    tcase_add_test(cases, too_many_layers_are_refused);
+    return run_suite("errors", cases);
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Damaged model files: whatever is in them, the reader answers a graph or one line, and never crashes.
+#include "tests/layers/support.h"
+
+#include "core/base/random.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SEED 20240501
+#define BYTE_ROUNDS 6000
+#define TREE_ROUNDS 6000
+
+static const struct ls_shape example = {.ndims = 3, .dims = {28, 28, 1}};
+
+// The Keras 2 fixture: it has the most options.
+static char *read_fixture(size_t *bytes)
+{
+    FILE *file = fopen(FIXTURES "/keras2-sequential.json", "rb");
+    ck_assert_ptr_nonnull(file);
+    char *text = malloc(1 << 16);
+    *bytes = fread(text, 1, 1 << 16, file);
+    fclose(file);
+    ck_assert_uint_gt(*bytes, 2000);
+    return text;
+}
+
+// A graph, or one line that names the source.
+static bool must_answer(enum ls_status status, struct ls_graph *graph)
+{
+    if (status == LS_OK) {
+        ck_assert_ptr_nonnull(graph->output);
+        ck_assert_int_eq(logged_lines, 0);
+        ls_graph_destroy(graph);
+        return true;
+    }
+    ck_assert_int_eq(status, LS_BAD_INPUT);
+    ck_assert_int_eq(logged_lines, 1);
+    return false;
+}
+
+START_TEST(a_file_cut_at_any_byte_is_refused)
+{
+    size_t bytes;
+    char *text = read_fixture(&bytes), path[] = "/tmp/lockstep-cut-XXXXXX";
+    const int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    while (bytes > 0 && text[bytes - 1] != '}')
+        bytes--;
+    ck_assert_int_eq(pwrite(fd, text, bytes, 0), (ssize_t)bytes);
+    while (bytes-- > 0) {
+        struct ls_graph *graph = NULL;
+        ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+        capture_log();
+        ck_assert_int_eq(ls_model_load(path, &example, &graph), LS_BAD_INPUT);
+        ck_assert_int_eq(logged_lines, 1);
+        ck_assert_ptr_nonnull(strstr(logged, "malformed JSON"));
+    }
+    close(fd);
+    unlink(path);
+    free(text);
+}
+END_TEST
+
+START_TEST(bytes_changed_at_random_never_crash_the_reader)
+{
+    size_t bytes;
+    char *text = read_fixture(&bytes), *damaged = malloc(bytes);
+    const uint64_t key = ls_random_key(SEED, 1);
+    int built = 0, parsed = 0;
+    for (uint64_t round = 0; round < BYTE_ROUNDS; round++) {
+        memcpy(damaged, text, bytes);
+        for (uint64_t i = 0; i <= ls_random_u64(key, 100 * round) % 3; i++) {
+            const uint64_t draw = ls_random_u64(key, 100 * round + 1 + i);
+            // Mostly digits and letters, so that many stay well-formed.
+            damaged[draw % bytes] = "0123456789-.eE[]{}\",:nulltrfsx\\ \x80"[(draw >> 32) % 33];
+        }
+        json_t *json = json_loadb(damaged, bytes, JSON_REJECT_DUPLICATES, NULL);
+        if (!json)
+            continue;
+        struct ls_graph *graph = NULL;
+        parsed++;
+        capture_log();
+        built += must_answer(ls_model_build("model.json", json, &example, &graph), graph);
+        json_decref(json);
+    }
+    ck_assert_int_gt(parsed, BYTE_ROUNDS / 100);
+    ck_assert_int_gt(built, 0);
+    free(damaged);
+    free(text);
+}
+END_TEST
+
+static size_t count_nodes(const json_t *json)
+{
+    size_t count = 1, index;
+    const char *key;
+    json_t *value;
+    if (json_is_object(json))
+        json_object_foreach((json_t *)json, key, value) count += count_nodes(value);
+    else
+        json_array_foreach((json_t *)json, index, value) count += count_nodes(value);
+    return count;
+}
+
+static json_t *strange_value(uint64_t draw)
+{
+    static const char *const values[] = {
+        "null",
+        "true",
+        "false",
+        "0",
+        "-1",
+        "1",
+        "2",
+        "6",
+        "1099511627776",
+        "-9223372036854775808",
+        "2147483647",
+        "32767",
+        "1e308",
+        "-0.5",
+        "0.5",
+        "\"\"",
+        "\"ten\"",
+        "\"same\"",
+        "\"softmax\"",
+        "\"Dense\"",
+        "\"Conv2D\"",
+        "[]",
+        "{}",
+        "[null]",
+        "[null, 3]",
+        "[1, 2]",
+        "[-1, 4]",
+        "[[[[]]]]",
+        "{\"class_name\": \"ReLU\", \"config\": {}}",
+        "{\"class_name\": \"Zeros\", \"config\": {\"seed\": null}}",
+        "[2147483647, 2147483647]",
+        "[null, 2147483647, 2147483647, 1]"};
+    return json_loads(values[draw % (sizeof(values) / sizeof(values[0]))], JSON_DECODE_ANY, NULL);
+}
+
+// Replaces or removes the node number `*left`, counted in the order of a walk.
+static bool damage(json_t *json, size_t *left, uint64_t draw)
+{
+    size_t index;
+    const char *key;
+    json_t *value;
+    if (json_is_object(json)) {
+        json_object_foreach(json, key, value)
+        {
+            if ((*left)-- == 0) {
+                if (draw % 7 == 0)
+                    json_object_del(json, key);
+                else
+                    json_object_set_new(json, key, strange_value(draw / 7));
+                return true;
+            }
+            if (damage(value, left, draw))
+                return true;
+        }
+        return false;
+    }
+    json_array_foreach(json, index, value)
+    {
+        if ((*left)-- == 0) {
+            if (draw % 7 == 0)
+                json_array_remove(json, index);
+            else
+                json_array_set_new(json, index, strange_value(draw / 7));
+            return true;
+        }
+        if (damage(value, left, draw))
+            return true;
+    }
+    return false;
+}
+
+START_TEST(values_changed_at_random_never_crash_the_reader)
+{
+    size_t bytes;
+    char *text = read_fixture(&bytes);
+    const uint64_t key = ls_random_key(SEED, 2);
+    int built = 0;
+    for (uint64_t round = 0; round < TREE_ROUNDS; round++) {
+        json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+        for (uint64_t i = 0; i <= round % 3; i++) {
+            const uint64_t draw = ls_random_u64(key, 10 * round + i);
+            size_t node = draw % (count_nodes(json) - 1);
+            damage(json, &node, draw >> 32);
+        }
+        struct ls_graph *graph = NULL;
+        capture_log();
+        built += must_answer(ls_model_build("model.json", json, &example, &graph), graph);
+        json_decref(json);
+    }
+    ck_assert_int_gt(built, TREE_ROUNDS / 100);
+    ck_assert_int_lt(built, TREE_ROUNDS);
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *cases = tcase_create("mutations");
+    tcase_add_test(cases, a_file_cut_at_any_byte_is_refused);
+    tcase_add_test(cases, bytes_changed_at_random_never_crash_the_reader);
+    tcase_add_test(cases, values_changed_at_random_never_crash_the_reader);
+    return run_suite("mutations", cases);
+}

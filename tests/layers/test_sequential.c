@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models written in C are those that the same JSON describes.
+#include "layers.h"
+#include "tests/layers/support.h"
+
+#include <math.h>
+#include <string.h>
+
+static enum ls_status build(const struct ls_layer *layers, struct ls_graph **out)
+{
+    json_t *json = NULL;
+    capture_log();
+    enum ls_status status = ls_sequential_json("model", layers, &json);
+    if (status)
+        return status;
+    status = ls_model_build("model.json", json, NULL, out);
+    json_decref(json);
+    return status;
+}
+
+static void must_refuse(const struct ls_layer *layers, const char *message)
+{
+    struct ls_graph *graph = NULL;
+    ck_assert_int_eq(build(layers, &graph), LS_BAD_INPUT);
+    ck_assert_int_eq(logged_lines, 1);
+    ck_assert_msg(strstr(logged, message) != NULL, "wanted: %s\ngot: %s", message, logged);
+}
+
+START_TEST(the_cnn_in_c_is_the_built_in_one)
+{
+    const struct ls_layer layers[] = {LS_INPUT(28, 28, 1),
+                                      LS_CONV2D(32, 3, .activation = "relu"),
+                                      LS_MAX_POOLING2D(2),
+                                      LS_CONV2D(64, 3, .activation = "relu"),
+                                      LS_MAX_POOLING2D(2),
+                                      LS_FLATTEN(),
+                                      LS_DENSE(128, .activation = "relu"),
+                                      LS_DENSE(10),
+                                      LS_END};
+    struct ls_graph *graph = NULL, *built_in = NULL;
+    char path[1024];
+    ck_assert_int_eq(build(layers, &graph), LS_OK);
+    snprintf(path, sizeof(path), "%s/cnn.json", getenv("LOCKSTEP_MODEL_PATH"));
+    ck_assert_int_eq(ls_model_load(path, NULL, &built_in), LS_OK);
+
+    ck_assert_uint_eq(graph->layer_count, built_in->layer_count);
+    for (uint32_t i = 0; i < graph->layer_count; i++) {
+        ck_assert_str_eq(graph->layers[i].name, built_in->layers[i].name);
+        ck_assert_str_eq(graph->layers[i].class_name, built_in->layers[i].class_name);
+        ck_assert(ls_shape_equal(&graph->layers[i].output, &built_in->layers[i].output));
+    }
+    ck_assert_uint_eq(graph->operation_count, built_in->operation_count);
+    for (uint32_t i = 0; i < graph->operation_count; i++)
+        ck_assert_mem_eq(&graph->operations[i].attributes, &built_in->operations[i].attributes,
+                         sizeof(struct ls_op_attributes));
+    ck_assert_uint_eq(parameter_total(graph), 225034);
+    ls_graph_destroy(graph);
+    ls_graph_destroy(built_in);
+}
+END_TEST
+
+START_TEST(every_option_can_be_given_in_c)
+{
+    const struct ls_layer layers[] = {
+        LS_INPUT(20, 20, 4),
+        LS_CONV2D(6, 5, .kernel_columns = 3, .strides = 2, .strides_columns = 1, .padding = "same",
+                  .groups = 2, .no_bias = true, .kernel_initializer = "he_normal", .name = "first"),
+        LS_CONV2D(4, 3, .dilation_rate = 2, .bias_initializer = "constant:value=0.5",
+                  .data_format = "channels_last"),
+        LS_AVERAGE_POOLING2D(2, .strides = 1, .padding = "same"),
+        LS_MAX_POOLING2D(3, .pool_columns = 2),
+        LS_RELU(.max_value = 6),
+        LS_RELU(),
+        LS_LEAKY_RELU(.negative_slope = 0.5),
+        LS_ELU(.alpha = 2),
+        LS_RESHAPE(-1, 4),
+        LS_DENSE(3, .kernel_initializer =
+                        "variance_scaling:scale=2,mode=fan_avg,distribution=uniform"),
+        LS_DROPOUT(0.25),
+        LS_DROPOUT(0),
+        LS_ACTIVATION("tanh"),
+        LS_SOFTMAX(),
+        LS_END};
+    struct ls_graph *graph = NULL;
+    const enum ls_status status = build(layers, &graph);
+    ck_assert_msg(status == LS_OK, "%s", logged);
+    ck_assert_str_eq(layer_shape(graph, "first"), "(None, 10, 20, 6)");
+    ck_assert_str_eq(parameter_shape(graph, "first/kernel"), "(5, 3, 2, 6)");
+    ck_assert_str_eq(layer_shape(graph, "conv2d"), "(None, 6, 16, 4)");
+    ck_assert_double_eq(parameter_of(graph, "conv2d/bias")->initializer.value, 0.5);
+    ck_assert_str_eq(layer_shape(graph, "average_pooling2d"), "(None, 6, 16, 4)");
+    ck_assert_str_eq(layer_shape(graph, "max_pooling2d"), "(None, 2, 8, 4)");
+    ck_assert_str_eq(layer_shape(graph, "reshape"), "(None, 16, 4)");
+    ck_assert_str_eq(parameter_shape(graph, "dense/kernel"), "(4, 3)");
+    ck_assert_int_eq(parameter_of(graph, "dense/kernel")->initializer.mode, LS_FAN_AVERAGE);
+    ck_assert_double_eq(parameter_of(graph, "dense/kernel")->initializer.scale, 2);
+    ck_assert_uint_eq(operation_total(graph, LS_OP_ACTIVATION), 5);
+    ck_assert_uint_eq(operation_total(graph, LS_OP_DROPOUT), 1);
+    ck_assert_uint_eq(operation_total(graph, LS_OP_SOFTMAX), 1);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+START_TEST(an_option_that_a_layer_does_not_have_is_refused)
+{
+    must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_FLATTEN(.units = 3), LS_END},
+                "layer 'flatten' (Flatten): units: unknown option");
+    must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_DENSE(3, .padding = "same"), LS_END},
+                "padding: unknown option");
+    must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_SOFTMAX(.no_bias = true), LS_END},
+                "use_bias: unknown option");
+    must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_DENSE(0), LS_END},
+                "units: wanted a positive integer, got nothing");
+    must_refuse((const struct ls_layer[]){LS_INPUT(4),
+                                          LS_DENSE(3, .kernel_initializer = "constant:value"),
+                                          LS_END},
+                "kernel_initializer");
+    must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_DROPOUT(NAN), LS_END},
+                "Dropout: rate: not a finite number");
+    must_refuse((const struct ls_layer[]){LS_INPUT(4), {.class_name = "Embedding"}, LS_END},
+                "layer 1: unknown layer 'Embedding'");
+    must_refuse(
+        (const struct ls_layer[]){LS_INPUT(4, 4, 1), LS_CONV2D(3, .kernel_columns = 3), LS_END},
+        "kernel_size: wanted");
+    must_refuse((const struct ls_layer[]){LS_END}, "the model has 0 layers");
+}
+END_TEST
+
+int main(void)
+{
+    TCase *cases = tcase_create("sequential");
+    tcase_add_test(cases, the_cnn_in_c_is_the_built_in_one);
+    tcase_add_test(cases, every_option_can_be_given_in_c);
+    tcase_add_test(cases, an_option_that_a_layer_does_not_have_is_refused);
+    return run_suite("sequential", cases);
+}
