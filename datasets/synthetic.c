@@ -212,18 +212,27 @@ static void *allocate(uint64_t count, uint64_t elements, uint64_t bytes)
     return malloc(count * elements * bytes);
 }
 
-static enum ls_status make(const struct wish *wish, struct storage *storage)
+// The largest first, so that a set that cannot be asks for nothing else.
+static bool allocate_all(const struct wish *wish, struct storage *storage, float **row)
 {
     const uint64_t count = (uint64_t)wish->examples, outputs = (uint64_t)wish->outputs;
     const uint64_t rows = wish->classes ? (uint64_t)wish->classes : outputs;
-    float *row = allocate(1, wish->elements, sizeof(float));
-    storage->model = allocate(rows, wish->elements, sizeof(float));
     storage->examples = allocate(count, wish->elements, wish->bytes ? 1 : sizeof(float));
-    storage->labels = allocate(count, wish->classes ? 1 : outputs, 4);
-    if (!row || !storage->model || !storage->examples || !storage->labels) {
-        ls_error(SCOPE, "no memory for %" PRIu64 " examples of %" PRIu64 " elements", count,
-                 wish->elements);
-        free(row);
+    if (storage->examples)
+        storage->model = allocate(rows, wish->elements, sizeof(float));
+    if (storage->model)
+        storage->labels = allocate(count, wish->classes ? 1 : outputs, 4);
+    if (storage->labels)
+        *row = allocate(1, wish->elements, sizeof(float));
+    return *row != NULL;
+}
+
+static enum ls_status make(const struct wish *wish, struct storage *storage)
+{
+    float *row = NULL;
+    if (!allocate_all(wish, storage, &row)) {
+        ls_error(SCOPE, "no memory for %" PRId64 " examples of %" PRIu64 " elements",
+                 wish->examples, wish->elements);
         return LS_OUT_OF_MEMORY;
     }
     fill_model(wish, storage->model);

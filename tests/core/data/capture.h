@@ -33,7 +33,8 @@ static inline void capture_reset(void)
 // The call before logged one error, and it has these texts in it.
 static inline void expect_error(const char *one, const char *other)
 {
-    ck_assert_msg(captured_errors == 1, "%u errors logged, the last: %s", captured_errors, captured);
+    ck_assert_msg(captured_errors == 1, "%u errors logged, the last: %s", captured_errors,
+                  captured);
     ck_assert_msg(strstr(captured, one) != NULL, "'%s' is not in: %s", one, captured);
     ck_assert_msg(strstr(captured, other) != NULL, "'%s' is not in: %s", other, captured);
     capture_reset();

@@ -21,6 +21,21 @@ static enum ls_status open_dataset(const struct ls_spec *spec, enum ls_split spl
     return LS_OK;
 }
 
+static enum ls_status describe_dataset(const struct ls_spec *spec, enum ls_split split,
+                                       struct ls_dataset_info *out)
+{
+    (void)spec;
+    *out = (struct ls_dataset_info){.count = split == LS_TRAIN ? 100 : 10, .ndims = 1, .dims = {7}};
+    return LS_OK;
+}
+
+static enum ls_status describe_broken(const struct ls_spec *spec, enum ls_split split,
+                                      struct ls_dataset_info *out)
+{
+    (void)spec, (void)split, (void)out;
+    return LS_BAD_INPUT;
+}
+
 static enum ls_status open_broken(const struct ls_spec *spec, enum ls_split split,
                                   struct ls_dataset **out)
 {
@@ -29,8 +44,9 @@ static enum ls_status open_broken(const struct ls_spec *spec, enum ls_split spli
 }
 
 static const struct ls_plugin_option options[] = {{"dir", "text", NULL, "where"}, {0}};
-static const struct ls_dataset_kind apples = {"apples", "", options, open_dataset};
-static const struct ls_dataset_kind pears = {"pears", "", NULL, open_broken};
+static const struct ls_dataset_kind apples = {"apples", "", options, open_dataset,
+                                              describe_dataset};
+static const struct ls_dataset_kind pears = {"pears", "", NULL, open_broken, describe_broken};
 const struct ls_dataset_kind *const ls_dataset_kinds[] = {&apples, &pears, NULL};
 
 static void expect_count(const char *text, enum ls_split split, uint64_t count)
@@ -40,6 +56,10 @@ static void expect_count(const char *text, enum ls_split split, uint64_t count)
     ck_assert_msg(ls_dataset_open(text, split, &dataset) == LS_OK, "%s", captured);
     ck_assert_uint_eq(dataset->count, count);
     ls_dataset_close(dataset);
+    struct ls_dataset_info info; // says the same
+    ck_assert_msg(ls_dataset_describe(text, split, &info) == LS_OK, "%s", captured);
+    ck_assert_uint_eq(info.count, count);
+    ck_assert_int_eq(info.dims[0], 7);
 }
 
 static void expect_usage(const char *text, const char *one, const char *other)
@@ -48,6 +68,10 @@ static void expect_usage(const char *text, const char *one, const char *other)
     capture_reset();
     ck_assert_int_eq(ls_dataset_open(text, LS_TRAIN, &dataset), LS_USAGE);
     ck_assert_ptr_eq(dataset, &closed);
+    expect_error(one, other);
+    struct ls_dataset_info info = {.count = 12345};
+    ck_assert_int_eq(ls_dataset_describe(text, LS_TRAIN, &info), LS_USAGE);
+    ck_assert_uint_eq(info.count, 12345);
     expect_error(one, other);
 }
 
@@ -104,6 +128,8 @@ START_TEST(what_the_reader_answers_is_passed_on)
     struct ls_dataset *dataset;
     ck_assert_int_eq(ls_dataset_open("pears:limit=3", LS_TRAIN, &dataset), LS_BAD_INPUT);
     ls_dataset_close(NULL);
+    struct ls_dataset_info info;
+    ck_assert_int_eq(ls_dataset_describe("pears", LS_TRAIN, &info), LS_BAD_INPUT);
 }
 END_TEST
 

@@ -388,8 +388,8 @@ int main(void)
 {
     TCase *tests = tcase_create("stream");
     tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(
-        tests, every_example_comes_once_an_epoch_in_the_same_order_for_every_world, 1, 9);
+    tcase_add_loop_test(tests, every_example_comes_once_an_epoch_in_the_same_order_for_every_world,
+                        1, 9);
     tcase_add_test(tests, workers_that_hold_some_of_the_ranks_get_their_shares);
     tcase_add_test(tests, two_epochs_differ_and_a_seed_repeats);
     tcase_add_test(tests, more_replicas_than_examples_of_a_batch_leave_some_with_none);

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The real Fashion-MNIST of Debian's package dataset-fashion-mnist.
+#include "tests/datasets/real.h"
+
+#define DIR_OF_PACKAGE "/usr/share/datasets/fashion-mnist"
+
+START_TEST(both_splits_are_the_files_to_the_byte)
+{
+    const enum ls_split split = (enum ls_split)_i;
+    struct ls_dataset *dataset = open_split("fashion-mnist", split);
+    expect_content(DIR_OF_PACKAGE, images_of[split], 16, dataset->examples, dataset->count * 784);
+    expect_content(DIR_OF_PACKAGE, labels_of[split], 8, dataset->labels, dataset->count);
+    ls_dataset_close(dataset);
+}
+END_TEST
+
+START_TEST(every_class_is_as_frequent_as_its_authors_say)
+{
+    const enum ls_split split = (enum ls_split)_i;
+    struct ls_dataset *dataset = open_split("fashion-mnist:dir=" DIR_OF_PACKAGE, split);
+    uint64_t counts[10] = {0};
+    for (uint64_t i = 0; i < dataset->count; i++)
+        counts[((const uint8_t *)dataset->labels)[i]]++;
+    for (int i = 0; i < 10; i++)
+        ck_assert_uint_eq(counts[i], dataset->count / 10);
+    ls_dataset_close(dataset);
+}
+END_TEST
+
+START_TEST(limit_gives_the_first_examples)
+{
+    struct ls_dataset *dataset, *whole = open_split("fashion-mnist", LS_TEST);
+    ck_assert_int_eq(ls_dataset_open("fashion-mnist:limit=1003", LS_TEST, &dataset), LS_OK);
+    ck_assert_uint_eq(dataset->count, 1003);
+    ck_assert(!memcmp(dataset->examples, whole->examples, 1003 * 784));
+    ck_assert(!memcmp(dataset->labels, whole->labels, 1003));
+    ls_dataset_close(dataset);
+    ls_dataset_close(whole);
+}
+END_TEST
+
+int main(void)
+{
+    if (!have_files(DIR_OF_PACKAGE)) {
+        printf("SKIP: the real Fashion-MNIST; Debian's package dataset-fashion-mnist brings it\n");
+        return SKIPPED;
+    }
+    TCase *tests = tcase_create("fashion-mnist");
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(tests, both_splits_are_the_files_to_the_byte, 0, 2);
+    tcase_add_loop_test(tests, every_class_is_as_frequent_as_its_authors_say, 0, 2);
+    tcase_add_test(tests, limit_gives_the_first_examples);
+    Suite *suite = suite_create("datasets/fashion-mnist");
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
