@@ -29,7 +29,8 @@ enum ls_layout_kind {
 
 // How a tensor lies in memory. Two layouts are the same when they are equal byte by byte (unused words
 // are zero), also between two instances of the device and between processes. Padding of an own layout
-// is zero, and every kernel keeps it zero.
+// is zero, and every kernel keeps it zero: it writes the padding of an output too, whose memory may hold
+// anything before.
 struct ls_layout {
     uint32_t kind;
     uint32_t reserved;
