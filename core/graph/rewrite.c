@@ -175,15 +175,18 @@ static bool device_fuses(const struct ls_build *build, const struct ls_node *pro
     return any;
 }
 
-// Whether all that the consumer reads beside the producer's output is there when the producer runs.
-static bool extra_input_ready(const struct ls_build *build, uint32_t producer,
-                              const struct ls_node *consumer)
+// An activation's y is one more input. It must be there when the producer runs, and what the producer
+// writes must be its gradient: a sum passes its own gradient on to its terms.
+static bool extra_input_fits(const struct ls_build *build, uint32_t producer,
+                             const struct ls_node *consumer)
 {
     if (consumer->op != LS_OP_ACTIVATION_BACKWARD)
         return true;
     const struct ls_node *node = &build->nodes[producer];
-    return consumer->inputs[1] != node->outputs[0] &&
-           build->buffers->values[consumer->inputs[1]].producer < (int32_t)producer &&
+    const uint32_t y = consumer->inputs[1];
+    const struct ls_tensor *of = build->buffers->values[node->outputs[0]].tensor->gradient_of;
+    return of && ls_value_same(build->buffers, of->id) == y &&
+           build->buffers->values[y].producer < (int32_t)producer &&
            node->input_count + node->output_count < LS_MAX_ARGUMENTS;
 }
 
@@ -200,7 +203,7 @@ static void fuse(struct ls_build *build, uint32_t index)
         consumer->op == LS_OP_ACTIVATION || consumer->op == LS_OP_ACTIVATION_BACKWARD;
     if (!element_wise || consumer->inputs[0] != node->outputs[0] ||
         consumer->attributes.epilogue != LS_OP_NONE || !device_fuses(build, node, consumer) ||
-        !extra_input_ready(build, index, consumer))
+        !extra_input_fits(build, index, consumer))
         return;
 
     node->attributes.epilogue = consumer->op;

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts of the device's own, shadows, conversions and fusion: whatever a device wants, the results are
+// those of the reference device, which computes the numbers here in every case.
+#include "tests/core/graph/mock.h"
+
+#include <check.h>
+#include <math.h>
+#include <string.h>
+
+// The same kernels on the same numbers in another order of memory: nothing rounds differently.
+#define SAME_KERNELS 0.0
+// A fused kernel does not round between producer and consumer.
+#define FUSED 1e-5
+
+static const struct ls_fusion_pattern patterns[] = {
+    {LS_OP_CONV2D, LS_OP_ACTIVATION, 0xffffffff, 0},
+    {LS_OP_DENSE, LS_OP_ACTIVATION, 1u << LS_RELU | 1u << LS_TANH, 0},
+    {LS_OP_MAX_POOL2D_BACKWARD, LS_OP_ACTIVATION_BACKWARD, 1u << LS_RELU, 0},
+    {LS_OP_CONV2D_BACKWARD_DATA, LS_OP_ACTIVATION_BACKWARD, 0xffffffff, 0},
+    {LS_OP_DENSE_BACKWARD_DATA, LS_OP_ACTIVATION_BACKWARD, 0xffffffff, 0},
+};
+#define PATTERNS .patterns = patterns, .pattern_count = sizeof(patterns) / sizeof(patterns[0])
+
+static uint32_t count_steps(const struct ls_program *program, const char *text)
+{
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < program->step_count; s++)
+        count += strstr(program->steps[s].label, text) != NULL;
+    return count;
+}
+
+static uint32_t count_conversions(const struct ls_program *program)
+{
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < program->step_count; s++)
+        count += program->steps[s].converts_activation;
+    return count;
+}
+
+struct pair {
+    struct harness_device reference, mock;
+    struct ls_graph *graph;
+    struct harness_run expected, run;
+};
+
+// Runs a training step on both and compares losses and all gradients.
+static void pair_start(struct pair *pair, struct ls_graph *graph, const struct mock_policy *policy,
+                       double tolerance)
+{
+    const struct ls_program_options options = {.batch = 3, .training = true};
+
+    pair->graph = graph;
+    ck_assert(harness_open("reference", &pair->reference));
+    pair->mock = mock_open(pair->reference, policy);
+    harness_start(&pair->expected, pair->reference, graph, NULL, options);
+    harness_start(&pair->run, pair->mock, graph, NULL, options);
+    harness_step(&pair->expected);
+    harness_step(&pair->run);
+    harness_step(&pair->run);
+    ck_assert_double_le(
+        fabs((double)harness_loss(&pair->expected) - (double)harness_loss(&pair->run)),
+        tolerance * fabs((double)harness_loss(&pair->expected)));
+    ck_assert_double_le(harness_gradient_difference(&pair->expected, &pair->run), tolerance);
+}
+
+static void pair_stop(struct pair *pair)
+{
+    harness_stop(&pair->expected, true);
+    harness_stop(&pair->run, true);
+    mock_close(&pair->mock);
+    harness_close(&pair->reference);
+    ls_graph_destroy(pair->graph);
+}
+
+START_TEST(a_device_with_layouts_of_its_own_needs_no_conversion_of_activations)
+{
+    const struct mock_policy policy = {.own_weights = true, .own_activations = true};
+    struct pair pair;
+    pair_start(&pair, harness_cnn(), &policy, SAME_KERNELS);
+    ck_assert_uint_eq(count_steps(pair.run.program, "convert"), 0);
+    ck_assert_uint_eq(pair.run.plan->shadow_count, 0);
+    ck_assert_uint_eq(pair.run.program->step_count, pair.expected.program->step_count);
+    for (uint32_t i = 0; i < pair.run.plan->place_count; i++) {
+        const struct ls_parameter_place *place = &pair.run.plan->places[i];
+        ck_assert_uint_eq(place->layout.kind,
+                          place->parameter->shape.ndims > 1 ? LS_LAYOUT_OWN : LS_LAYOUT_PLAIN);
+    }
+    pair_stop(&pair);
+}
+END_TEST
+
+static void check_second_layouts(bool slow)
+{
+    const struct mock_policy policy = {.own_weights = true,
+                                       .own_activations = true,
+                                       .other_data = true,
+                                       .other_gradient = true,
+                                       .slow = slow};
+    struct pair pair;
+    pair_start(&pair, harness_cnn(), &policy, SAME_KERNELS);
+    ck_assert_uint_eq(pair.run.plan->shadow_count, 3); // every kernel but the first layer's
+    ck_assert_uint_eq(count_steps(pair.run.program, "weights convert"), 4);
+    ck_assert_uint_eq(count_conversions(pair.run.program), 0);
+    for (uint32_t s = 0; s < pair.run.program->step_count; s++)
+        ck_assert(!pair.run.program->steps[s].slow);
+    pair_stop(&pair);
+}
+
+START_TEST(a_weight_that_backward_wants_in_another_layout_gets_a_shadow)
+{
+    check_second_layouts(false);
+}
+END_TEST
+
+START_TEST(a_slow_kernel_is_avoided_with_a_second_layout)
+{
+    check_second_layouts(true);
+}
+END_TEST
+
+START_TEST(a_kernel_that_is_slow_in_every_layout_stays_and_is_marked)
+{
+    const struct mock_policy policy = {.own_weights = true, .always_slow = true};
+    struct pair pair;
+    pair_start(&pair, harness_cnn(), &policy, SAME_KERNELS);
+    ck_assert_uint_eq(pair.run.plan->shadow_count, 0);
+    const int step = harness_find_step(pair.run.program, "conv2d_1 backward data");
+    ck_assert_int_ge(step, 0);
+    ck_assert(pair.run.program->steps[step].slow);
+    pair_stop(&pair);
+}
+END_TEST
+
+START_TEST(an_activation_is_converted_as_last_resort_and_counted)
+{
+    const struct mock_policy policy = {
+        .own_weights = true, .own_activations = true, .plain_dense = true};
+    struct pair pair;
+    pair_start(&pair, harness_cnn(), &policy, SAME_KERNELS);
+    // Into the first dense layer (forward and weights share one), its gradient out, and around relu_2.
+    ck_assert_uint_ge(count_conversions(pair.run.program), 2);
+    ck_assert_uint_eq(count_conversions(pair.run.program),
+                      count_steps(pair.run.program, "convert"));
+    pair_stop(&pair);
+}
+END_TEST
+
+START_TEST(reshapes_of_layouts_of_the_devices_own_are_right)
+{
+    const struct mock_policy policy = {.own_weights = true,
+                                       .own_activations = true,
+                                       .other_data = true,
+                                       .other_gradient = true,
+                                       .plain_dense = true};
+    struct pair pair;
+    pair_start(&pair, harness_mixed(), &policy, SAME_KERNELS);
+    pair_stop(&pair);
+}
+END_TEST
+
+START_TEST(a_tied_gradient_is_added_however_the_device_can)
+{
+    const struct mock_policy policies[] = {
+        {0},
+        {.own_weights = true},
+        {.no_accumulate = true},
+        {.own_weights = true, .no_accumulate = true, .no_in_place = true},
+        {.own_weights = true, .other_gradient = true, .other_data = true},
+        {.own_weights = true, .other_gradient = true, .no_in_place = true},
+    };
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+        struct pair pair;
+        // Without accumulation the second gradient is rounded once more.
+        pair_start(&pair, harness_tied(), &policies[i], i < 2 ? SAME_KERNELS : FUSED);
+        pair_stop(&pair);
+    }
+}
+END_TEST
+
+START_TEST(fused_chains_compute_the_same)
+{
+    const struct mock_policy policy = {PATTERNS};
+    struct pair pair;
+    pair_start(&pair, harness_cnn(), &policy, FUSED);
+    ck_assert_uint_eq(pair.run.program->step_count + 6, pair.expected.program->step_count);
+    ck_assert_int_ge(harness_find_step(pair.run.program, "conv2d forward + relu"), 0);
+    ck_assert_int_ge(harness_find_step(pair.run.program, "dense forward + relu"), 0);
+    ck_assert_int_ge(harness_find_step(pair.run.program, "max_pooling2d backward + relu"), 0);
+    ck_assert_int_ge(harness_find_step(pair.run.program, "dense_1 backward data + relu"), 0);
+    pair_stop(&pair);
+
+    pair_start(&pair, harness_mixed(), &policy, FUSED);
+    ck_assert_uint_lt(pair.run.program->step_count, pair.expected.program->step_count);
+    pair_stop(&pair);
+    pair_start(&pair, harness_tied(), &policy, FUSED);
+    pair_stop(&pair);
+}
+END_TEST
+
+START_TEST(a_fused_kernel_that_is_refused_is_taken_apart)
+{
+    const struct mock_policy policy = {PATTERNS, .refuse_fused = true};
+    struct pair pair;
+    pair_start(&pair, harness_cnn(), &policy, SAME_KERNELS);
+    ck_assert_uint_eq(pair.run.program->step_count, pair.expected.program->step_count);
+    ck_assert_int_lt(harness_find_step(pair.run.program, "+"), 0);
+    pair_stop(&pair);
+}
+END_TEST
+
+START_TEST(fusion_and_second_layouts_go_together)
+{
+    const struct mock_policy policy = {PATTERNS, .own_weights = true, .own_activations = true,
+                                       .other_data = true, .other_gradient = true};
+    struct pair pair;
+    pair_start(&pair, harness_cnn(), &policy, FUSED);
+    ck_assert_uint_eq(count_conversions(pair.run.program), 0);
+    ck_assert_uint_eq(pair.run.plan->shadow_count, 3);
+    pair_stop(&pair);
+}
+END_TEST
+
+START_TEST(a_tensor_with_a_second_reader_is_not_fused_away)
+{
+    const struct mock_policy policy = {PATTERNS};
+    struct ls_graph *graph = harness_graph((const int64_t[]){6}, 1);
+    struct ls_tensor *sum = harness_dense(graph, "dense", graph->input, 6);
+    struct ls_tensor *x = harness_activation(graph, "tanh", sum, LS_TANH);
+    x = harness_add(graph, "add", x, sum);
+    harness_dense(graph, "dense_1", x, 3);
+    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+
+    struct pair pair;
+    pair_start(&pair, graph, &policy, FUSED);
+    ck_assert_int_lt(harness_find_step(pair.run.program, "dense forward + tanh"), 0);
+    pair_stop(&pair);
+}
+END_TEST
+
+START_TEST(plain_and_own_masters_have_different_fingerprints)
+{
+    const struct mock_policy policy = {.own_weights = true};
+    struct harness_device reference;
+    ck_assert(harness_open("reference", &reference));
+    struct harness_device mock = mock_open(reference, &policy);
+    struct ls_graph *graph = harness_cnn();
+    struct ls_parameter_plan *own, *again, *plain;
+
+    ck_assert_int_eq(ls_plan_create(graph, mock.ops, mock.device, 4, false, &own), LS_OK);
+    ck_assert_int_eq(ls_plan_create(graph, mock.ops, mock.device, 4, false, &again), LS_OK);
+    ck_assert_int_eq(ls_plan_create(graph, mock.ops, mock.device, 4, true, &plain), LS_OK);
+    ck_assert_uint_eq(ls_plan_fingerprint(own), ls_plan_fingerprint(again));
+    ck_assert_uint_ne(ls_plan_fingerprint(own), ls_plan_fingerprint(plain));
+    ls_plan_destroy(own);
+    ls_plan_destroy(again);
+    ls_plan_destroy(plain);
+    ls_graph_destroy(graph);
+    mock_close(&mock);
+    harness_close(&reference);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("layouts");
+    TCase *tests = tcase_create("layouts and fusion");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, a_device_with_layouts_of_its_own_needs_no_conversion_of_activations);
+    tcase_add_test(tests, a_weight_that_backward_wants_in_another_layout_gets_a_shadow);
+    tcase_add_test(tests, a_slow_kernel_is_avoided_with_a_second_layout);
+    tcase_add_test(tests, a_kernel_that_is_slow_in_every_layout_stays_and_is_marked);
+    tcase_add_test(tests, an_activation_is_converted_as_last_resort_and_counted);
+    tcase_add_test(tests, reshapes_of_layouts_of_the_devices_own_are_right);
+    tcase_add_test(tests, a_tied_gradient_is_added_however_the_device_can);
+    tcase_add_test(tests, fused_chains_compute_the_same);
+    tcase_add_test(tests, a_fused_kernel_that_is_refused_is_taken_apart);
+    tcase_add_test(tests, fusion_and_second_layouts_go_together);
+    tcase_add_test(tests, a_tensor_with_a_second_reader_is_not_fused_away);
+    tcase_add_test(tests, plain_and_own_masters_have_different_fingerprints);
+    suite_add_tcase(suite, tests);
+
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
