@@ -293,6 +293,7 @@ START_TEST(json_nested_without_end_is_refused)
 {
     enum { DEPTH = 200000 };
     char *text = malloc(DEPTH);
+    ck_assert_ptr_nonnull(text);
     memset(text, '[', DEPTH);
     refuses_file(text, DEPTH, "malformed JSON: maximum parsing depth reached");
     free(text);
@@ -304,6 +305,7 @@ START_TEST(activations_nested_deeply_end_in_one_refusal)
     enum { DEPTH = 900 };
     const char *open = "{\"class_name\": \"Activation\", \"config\": {\"activation\": ";
     char *text = malloc(DEPTH * 64 + 512), *end = text;
+    ck_assert_ptr_nonnull(text);
     end += sprintf(end, "{\"class_name\": \"Sequential\", \"config\": {\"layers\": "
                         "[{\"class_name\": \"Dense\", \"config\": "
                         "{\"batch_input_shape\": [null, 2], \"units\": 2, \"activation\": ");
