@@ -203,11 +203,11 @@ int main(void)
     TCase *tests = tcase_create("synthetic");
     tcase_add_checked_fixture(tests, capture_reset, NULL);
     tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, it_says_once_that_it_is_not_real); // first: once a process
     tcase_add_test(tests, it_is_made_from_the_seed_alone);
     tcase_add_test(tests, the_defaults_have_the_shape_of_mnist);
     tcase_add_loop_test(tests, classes_are_learnable, 0, 2);
     tcase_add_test(tests, targets_are_a_linear_map_of_the_example);
-    tcase_add_test(tests, it_says_once_that_it_is_not_real);
     tcase_add_test(tests, options_that_cannot_be_are_refused);
     tcase_add_test(tests, more_than_there_is_memory_is_refused);
     Suite *suite = suite_create("datasets/synthetic");

@@ -366,6 +366,7 @@ START_TEST(a_path_without_a_folder_is_beside_us)
     ck_assert_int_eq(ls_safetensors_open("empty", &file), LS_OK);
     ck_assert_uint_eq(ls_safetensors_count(file), 0);
     ls_safetensors_close(file);
+    ck_assert_int_eq(chdir("/"), 0);
 }
 END_TEST
 
