@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the whole-program tests share: running the real `lockstep`, reading its report, counting skips.
+
+Each test file is a unittest module run by itself; a check whose data is missing prints a line `SKIP ...`, is
+counted, and the file ends with 77 when nothing but skips remains.
+"""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LOCKSTEP = os.environ["LOCKSTEP_PROGRAM"]
+DATA = os.environ.get("LOCKSTEP_TEST_DATA", "")
+FASHION = "/usr/share/datasets/fashion-mnist"
+
+# Exit codes of the command.
+DONE, FAILED, USAGE, BAD_INPUT, UNAVAILABLE, PEER_LOST, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+
+
+class Outcome:
+    def __init__(self, code, out, err, report=None):
+        self.code, self.out, self.err, self.report = code, out, err, report
+
+
+class ProgramTest(unittest.TestCase):
+    """A test with a folder of its own."""
+
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory(prefix="lockstep-test-")
+        self.folder = self.scratch.name
+        self.addCleanup(self.scratch.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def lockstep(self, *arguments, environment=None, timeout=300, cwd=None, **more):
+        variables = dict(os.environ, **(environment or {}))
+        done = subprocess.run([LOCKSTEP, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=variables, timeout=timeout, cwd=cwd or self.folder, stdin=subprocess.DEVNULL, **more)
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    def train(self, *arguments, expect=DONE, **more):
+        """Trains quietly and returns the report."""
+        path = self.path("report.json")
+        if os.path.exists(path):
+            os.unlink(path)
+        outcome = self.lockstep("train", "--quiet", "--report=" + path, *arguments, **more)
+        self.assertEqual(outcome.code, expect, outcome.err)
+        with open(path) as file:
+            outcome.report = json.load(file)
+        return outcome.report
+
+    def refused(self, code, *arguments, says=(), **more):
+        """The command ends with `code` and one line on stderr that has every text of `says`."""
+        outcome = self.lockstep(*arguments, **more)
+        self.assertEqual(outcome.code, code, outcome.err)
+        lines = [line for line in outcome.err.splitlines() if "warning" not in line]
+        self.assertEqual(len(lines), 1, outcome.err)
+        self.assertTrue(lines[0].startswith("lockstep: error: "), lines[0])
+        for text in says:
+            self.assertIn(text, lines[0])
+        return outcome
+
+    def need(self, path):
+        """Skips the test, counted, when `path` is not there."""
+        if not os.path.exists(path):
+            self.skipTest(f"{path} is not here")
+
+
+def tensors(path):
+    """A safetensors file as {name: (shape, [floats])}, read independently of Lockstep."""
+    with open(path, "rb") as file:
+        data = file.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    result = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = (8 + size + offset for offset in entry["data_offsets"])
+            result[name] = (entry["shape"], struct.unpack(f"<{(end - begin) // 4}f", data[begin:end]))
+    return result
+
+
+class Result(unittest.TextTestResult):
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        print(f"SKIP {test.id()}: {reason}", flush=True)
+
+
+def main():
+    suite = unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"])
+    result = unittest.TextTestRunner(verbosity=2, resultclass=Result).run(suite)
+    if not result.wasSuccessful() or not result.testsRun:
+        sys.exit(1)
+    sys.exit(77 if len(result.skipped) == result.testsRun else 0)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Truth: any number of replicas under any collective trains like one device."""
+import json
+import os
+
+from support import DATA, FASHION, ProgramTest, main, tensors
+
+SGD = "--optimizer=sgd:learning_rate=0.01"
+SETUPS = [(1, "ring"), (2, "ring"), (3, "ring"), (4, "ring"), (8, "ring"),
+          (2, "hierarchical-copy"), (3, "hierarchical-copy"), (4, "hierarchical-copy"), (8, "hierarchical-copy")]
+
+
+def deviations(losses, truth):
+    return [abs(a - b) / abs(b) for a, b in zip(losses, truth)]
+
+
+class Truth(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.need(FASHION + "/train-images-idx3-ubyte.gz")
+
+    def run_once(self, strategy, replicas, *arguments):
+        return self.train("--model=cnn", f"--strategy={strategy}", f"--replicas={replicas}", "--threads=1",
+                          "--validation=off", *arguments)
+
+    def check(self, *arguments):
+        truth = self.run_once("one-device", 1, *arguments)
+        for replicas, strategy in SETUPS:
+            with self.subTest(replicas=replicas, strategy=strategy):
+                report = self.run_once(strategy, replicas, *arguments)
+                self.assertEqual(len(report["losses"]), len(truth["losses"]))
+                off = deviations(report["losses"], truth["losses"])
+                self.assertLessEqual(off[0], 1e-6)
+                self.assertLessEqual(max(off[:10]), 5e-6)
+                self.assertEqual(len(report["parameter_hashes"]), replicas)
+                self.assertEqual(len(set(report["parameter_hashes"])), 1)
+
+    def test_global_batch_of_50(self):
+        self.check("--dataset=fashion-mnist:limit=1000", SGD, "--batch=50", "--steps=12")
+
+    def test_global_batch_of_7_leaves_one_replica_of_eight_without_an_example(self):
+        self.check("--dataset=fashion-mnist:limit=1000", SGD, "--batch=7", "--steps=12")
+        report = self.run_once("ring", 8, "--dataset=fashion-mnist:limit=70", SGD, "--batch=7")
+        self.assertEqual(report["replica_batches"], [1, 1, 1, 1, 1, 1, 1, 0])
+
+    def test_1003_examples_end_each_epoch_with_a_batch_of_3(self):
+        arguments = ("--dataset=fashion-mnist:limit=1003", SGD, "--batch=50", "--epochs=2")
+        self.check(*arguments)
+        report = self.run_once("ring", 2, *arguments)
+        self.assertEqual([(epoch["steps"], epoch["examples"]) for epoch in report["epochs"]], [(21, 1003)] * 2)
+
+    def test_one_whole_update_equals_that_of_one_device(self):
+        for batch in (50, 7, 3):
+            arguments = ("--dataset=fashion-mnist:limit=1000", "--optimizer=sgd:learning_rate=1", f"--batch={batch}",
+                         "--steps=1", "--save-weights=" + self.path("after"))
+            self.run_once("one-device", 1, *arguments)
+            truth = tensors(self.path("after"))
+            self.run_once("one-device", 1, "--dataset=fashion-mnist:limit=1000", "--optimizer=sgd:learning_rate=0",
+                          "--steps=1", "--save-weights=" + self.path("before"))
+            before = tensors(self.path("before"))
+            largest = max(abs(a - b) for name in truth for a, b in zip(truth[name][1], before[name][1]))
+            self.assertGreater(largest, 1e-4)
+            for replicas, strategy in SETUPS:
+                with self.subTest(batch=batch, replicas=replicas, strategy=strategy):
+                    self.run_once(strategy, replicas, *arguments)
+                    found = tensors(self.path("after"))
+                    self.assertEqual(set(found), set(truth))
+                    off = max(abs(a - b) for name in truth for a, b in zip(found[name][1], truth[name][1]))
+                    self.assertLessEqual(off, 1e-5 * largest)
+
+    def test_dropout_does_not_depend_on_the_number_of_replicas(self):
+        arguments = ("--model=mlp-dropout", "--dataset=fashion-mnist:limit=500", SGD, "--batch=50", "--steps=10",
+                     "--validation=off", "--threads=1")
+        truth = self.train(*arguments)["losses"]
+        for replicas in (2, 3, 8):
+            losses = self.train(*arguments, "--strategy=ring", f"--replicas={replicas}")["losses"]
+            self.assertLessEqual(max(deviations(losses, truth)), 5e-6)
+
+    def test_every_built_in_model_trains_alike_on_cpu_and_reference(self):
+        for model in ("mlp", "cnn", "mlp-dropout", "cnn-small", "linear"):
+            with self.subTest(model=model):
+                arguments = (f"--model={model}", "--dataset=fashion-mnist:limit=40", "--optimizer=sgd:learning_rate=0.001",
+                             "--batch=8", "--steps=3", "--replicas=2", "--threads=1", "--validation=off")
+                fast = self.train(*arguments, "--device=cpu")
+                plain = self.train(*arguments, "--device=reference")
+                self.assertEqual((fast["device"], plain["device"]), ("cpu", "reference"))
+                self.assertLessEqual(max(deviations(fast["losses"], plain["losses"])), 1e-5)
+
+    def test_a_second_thread_changes_no_more_than_rounding(self):
+        arguments = ("--model=cnn", "--dataset=fashion-mnist:limit=500", SGD, "--batch=50", "--steps=10", "--validation=off")
+        one = self.train(*arguments, "--threads=1")["losses"]
+        two = self.train(*arguments, "--threads=2")["losses"]
+        self.assertLessEqual(max(deviations(two, one)), 5e-6)
+
+
+class Reference(ProgramTest):
+    """Losses that PyTorch computed from the same weights on the same batches."""
+
+    def losses(self, name, model, optimizer, replicas, strategy):
+        folder = os.path.join(DATA, "reference")
+        self.need(os.path.join(folder, name + ".json"))
+        self.need(FASHION + "/train-images-idx3-ubyte.gz")
+        with open(os.path.join(folder, name + ".json")) as file:
+            truth = json.load(file)["losses"]
+        report = self.train(f"--model={model}", "--dataset=fashion-mnist", f"--optimizer={optimizer}", "--batch=128",
+                            "--steps=100", "--shuffle=off", "--validation=off", f"--replicas={replicas}",
+                            f"--strategy={strategy}", "--threads=1",
+                            "--initial-weights=" + os.path.join(folder, name + ".safetensors"))
+        self.assertEqual(len(report["losses"]), 100)
+        return deviations(report["losses"], truth)
+
+    def test_cnn_under_sgd(self):
+        for replicas, strategy in ((1, "one-device"), (2, "ring"), (3, "hierarchical-copy")):
+            with self.subTest(replicas=replicas, strategy=strategy):
+                off = self.losses("cnn_sgd", "cnn", "sgd:learning_rate=0.01", replicas, strategy)
+                self.assertLessEqual(max(off), 1e-3)
+
+    def test_mlp_under_adam(self):
+        for replicas, strategy in ((1, "one-device"), (2, "hierarchical-copy"), (5, "ring")):
+            with self.subTest(replicas=replicas, strategy=strategy):
+                off = self.losses("mlp_adam", "mlp", "adam:learning_rate=0.001", replicas, strategy)
+                self.assertLessEqual(max(off[:10]), 1e-3)
+                self.assertLessEqual(max(off), 0.1)
+
+
+if __name__ == "__main__":
+    main()
