@@ -36,7 +36,7 @@ START_TEST(the_named_path_comes_before_the_environment)
     snprintf(path, sizeof(path), "%s/a:%s/b", folder, folder);
     setenv("LOCKSTEP_PLUGIN_PATH", in_folder("c"), 1);
     struct ls_loader *loader = NULL;
-    ck_assert_int_eq(ls_loader_create(path, &loader), LS_OK);
+    ck_assert_int_eq(create_loader(path, &loader), LS_OK);
     file_of(loader, "good", file);
     ck_assert_str_eq(file, in_folder("a/collective-good.so"));
     file_of(loader, "ring", file);
@@ -63,7 +63,7 @@ START_TEST(a_broken_plugin_is_not_replaced_by_a_later_one)
     write_whole(in_folder("a/collective-good.so"), "text", 4);
     snprintf(path, sizeof(path), "%s/a:%s/b", folder, folder);
     struct ls_loader *loader = NULL;
-    ck_assert_int_eq(ls_loader_create(path, &loader), LS_OK);
+    ck_assert_int_eq(create_loader(path, &loader), LS_OK);
     file_of(loader, "good", file);
     ck_assert_str_eq(file, "");
     ck_assert_message("a/collective-good.so: is not a shared object");
@@ -81,7 +81,7 @@ START_TEST(nothing_is_loaded_from_the_working_directory_by_a_bare_name)
     const char *const paths[] = {NULL, "", ":", ":empty:"};
     for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
         struct ls_loader *loader = NULL;
-        ck_assert_int_eq(ls_loader_create(paths[i], &loader), LS_OK);
+        ck_assert_int_eq(create_loader(paths[i], &loader), LS_OK);
         file_of(loader, "good", file);
         ck_assert_str_eq(file, "");
         ls_loader_destroy(loader);
@@ -95,7 +95,7 @@ START_TEST(a_name_is_never_a_path)
     put_into("a", "collective-good", "collective-good");
     put_into("b", "collective-good", "collective-good");
     struct ls_loader *loader = NULL;
-    ck_assert_int_eq(ls_loader_create(in_folder("a"), &loader), LS_OK);
+    ck_assert_int_eq(create_loader(in_folder("a"), &loader), LS_OK);
     const char *const names[] = {"",       ".",    "../b/collective-good", "good.so", "x/../good",
                                  "good\n", "g ood"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -114,14 +114,14 @@ END_TEST
 START_TEST(a_path_that_does_not_exist_is_bad_input_when_named)
 {
     struct ls_loader *loader = NULL;
-    ck_assert_int_eq(ls_loader_create(in_folder("nothing"), &loader), LS_BAD_INPUT);
+    ck_assert_int_eq(create_loader(in_folder("nothing"), &loader), LS_BAD_INPUT);
     ck_assert_message("--plugin-path: ");
     put("collective-good");
-    ck_assert_int_eq(ls_loader_create(in_folder("collective-good.so"), &loader), LS_BAD_INPUT);
+    ck_assert_int_eq(create_loader(in_folder("collective-good.so"), &loader), LS_BAD_INPUT);
     ck_assert_message("is not a directory");
     ck_assert_ptr_null(loader);
     setenv("LOCKSTEP_PLUGIN_PATH", in_folder("nothing"), 1);
-    ck_assert_int_eq(ls_loader_create(NULL, &loader), LS_OK);
+    ck_assert_int_eq(create_loader(NULL, &loader), LS_OK);
     ck_assert_message("warning: LOCKSTEP_PLUGIN_PATH: ");
     ls_loader_destroy(loader);
 }
