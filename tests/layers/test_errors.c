@@ -10,10 +10,9 @@
 #define IMAGE "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 28, 28, 3]}},"
 #define DENSE(options) \
     IMAGE "{'class_name': 'Dense', 'config': {'name': 'd', 'units': 4" options "}}"
-#define CONV(options)                                                                             \
-    IMAGE                                                                                         \
-        "{'class_name': 'Conv2D', 'config': {'name': 'c', 'filters': 4, 'kernel_size': 3" options \
-        "}}"
+#define CONV(options) \
+    IMAGE             \
+    "{'class_name': 'Conv2D', 'config': {'name': 'c', 'filters': 4, 'kernel_size': 3" options "}}"
 #define OTHER(class_name, options) \
     IMAGE "{'class_name': '" class_name "', 'config': {'name': 'l'" options "}}"
 
@@ -304,8 +303,8 @@ START_TEST(activations_nested_deeply_end_in_one_refusal)
 {
     enum { DEPTH = 900 };
     const char *open = "{\"class_name\": \"Activation\", \"config\": {\"activation\": ";
-    char *text = malloc(DEPTH * 64 + 512), *end = text;
-    ck_assert_ptr_nonnull(text);
+    static char text[DEPTH * 64 + 512];
+    char *end = text;
     end += sprintf(end, "{\"class_name\": \"Sequential\", \"config\": {\"layers\": "
                         "[{\"class_name\": \"Dense\", \"config\": "
                         "{\"batch_input_shape\": [null, 2], \"units\": 2, \"activation\": ");
@@ -316,7 +315,6 @@ START_TEST(activations_nested_deeply_end_in_one_refusal)
         end += sprintf(end, "}}");
     end += sprintf(end, "}}]}}");
     refuses_file(text, (size_t)(end - text), "unknown activation 'reluu'");
-    free(text);
 }
 END_TEST
 
