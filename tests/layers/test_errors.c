@@ -302,19 +302,19 @@ END_TEST
 START_TEST(activations_nested_deeply_end_in_one_refusal)
 {
     enum { DEPTH = 900 };
-    const char *open = "{\"class_name\": \"Activation\", \"config\": {\"activation\": ";
-    static char text[DEPTH * 64 + 512];
-    char *end = text;
-    end += sprintf(end, "{\"class_name\": \"Sequential\", \"config\": {\"layers\": "
-                        "[{\"class_name\": \"Dense\", \"config\": "
-                        "{\"batch_input_shape\": [null, 2], \"units\": 2, \"activation\": ");
+    json_t *activation = json_string("reluu");
     for (int i = 0; i < DEPTH; i++)
-        end += sprintf(end, "%s", open);
-    end += sprintf(end, "\"reluu\"");
-    for (int i = 0; i < DEPTH; i++)
-        end += sprintf(end, "}}");
-    end += sprintf(end, "}}]}}");
-    refuses_file(text, (size_t)(end - text), "unknown activation 'reluu'");
+        activation = json_pack("{s:s, s:{s:o}}", "class_name", "Activation", "config", "activation",
+                               activation);
+    json_t *model = json_pack("{s:s, s:{s:[{s:s, s:{s:[n, i], s:i, s:o}}]}}", "class_name",
+                              "Sequential", "config", "layers", "class_name", "Dense", "config",
+                              "batch_input_shape", 2, "units", 2, "activation", activation);
+    struct ls_graph *graph = NULL;
+    capture_log();
+    ck_assert_int_eq(ls_model_build("model.json", model, NULL, &graph), LS_BAD_INPUT);
+    ck_assert_int_eq(logged_lines, 1);
+    ck_assert_ptr_nonnull(strstr(logged, "unknown activation 'reluu'"));
+    json_decref(model);
 }
 END_TEST
 
