@@ -10,9 +10,9 @@ import json
 import os
 import statistics
 import sys
-import time
 
 import lockstep_side
+import machine
 import peers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -35,23 +35,6 @@ def progress(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def processor_times():
-    with open("/proc/stat") as file:
-        return [int(word) for word in file.readline().split()[1:9]]
-
-
-def wait_until_idle(limit_seconds=20.0):
-    """Waits for other programs to end, so that they do not spoil a window; False when they go on."""
-    deadline = time.monotonic() + limit_seconds
-    while time.monotonic() < deadline:
-        before = processor_times()
-        time.sleep(0.4)
-        spent = [after - first for first, after in zip(before, processor_times())]
-        if spent[3] + spent[4] >= 0.9 * sum(spent):
-            return True
-    return False
-
-
 def summary(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "values": values}
 
@@ -67,7 +50,7 @@ class Measurement:
         for number in range(rounds):
             order = list(self.sides) if number % 2 == 0 else list(self.sides)[::-1]
             for side in order:
-                if not wait_until_idle():
+                if not machine.wait_until_idle():
                     self.disturbed += 1
                 self.rates[side].append(self.sides[side](number + 1))
             progress("  round %d: %s" % (number + 1, ", ".join(

@@ -12,6 +12,8 @@ import os
 import subprocess
 import sys
 
+import machine
+
 PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_peer.py")
 CORE_TYPES = ("SkylakeX", "Cooperlake", "Zen", "Haswell")  # kernels that OpenBLAS 0.3.21 has for x86-64
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
@@ -52,7 +54,8 @@ class Peer:
         return self.ask(do="run", seconds=seconds)["images_per_second"]
 
     def probe(self):
-        return max(self.run(PROBE_SECONDS) for _ in range(2))
+        machine.wait_until_idle()
+        return max(self.run(PROBE_SECONDS) for _ in range(3))
 
     def close(self):
         self.process.stdin.close()
