@@ -16,7 +16,8 @@ uint32_t ls_log_level(void);
 void ls_log_set_rank(int32_t rank);
 
 // Where lines go; NULL: stderr. For tests and embedding programs. The line has no newline.
-void ls_log_set_writer(void (*write)(void *context, uint32_t level, const char *line), void *context);
+void ls_log_set_writer(void (*write)(void *context, uint32_t level, const char *line),
+                       void *context);
 
 // Called before a line is written to the terminal, so that a progress bar can make room; NULL: none.
 void ls_log_set_before(void (*before)(void));

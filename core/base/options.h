@@ -26,28 +26,31 @@ struct ls_spec {
 // Errors (LS_USAGE, logged under `scope`, e.g. "--strategy"): empty name, option without '=', the same
 // option twice.
 LS_STATUS ls_spec_parse(const char *scope, const char *text, struct ls_spec *out);
-void ls_spec_finish(struct ls_spec *spec);  // takes a zeroed one
+void ls_spec_finish(struct ls_spec *spec); // takes a zeroed one
 
 // The value given for `name`, else NULL. Borrowed.
 const char *ls_spec_get(const struct ls_spec *spec, const char *name);
 
 // Checks every option of `spec` against `table` (ends with a NULL name; NULL: empty): unknown names
 // (suggests the nearest) and values that do not fit the type. LS_USAGE, logged under `scope`.
-LS_STATUS ls_spec_check(const char *scope, const struct ls_spec *spec, const struct ls_plugin_option *table);
+LS_STATUS ls_spec_check(const char *scope, const struct ls_spec *spec,
+                        const struct ls_plugin_option *table);
 
 // The entry called `name`, else NULL.
-const struct ls_plugin_option *ls_option_find(const struct ls_plugin_option *table, const char *name);
+const struct ls_plugin_option *ls_option_find(const struct ls_plugin_option *table,
+                                              const char *name);
 
 // Whether `value` is of the type of `option`.
 bool ls_option_fits(const struct ls_plugin_option *option, const char *value);
 
 // Checks one value against the type of `option`. LS_USAGE, logged under `scope`.
-LS_STATUS ls_option_check(const char *scope, const struct ls_plugin_option *option, const char *value);
+LS_STATUS ls_option_check(const char *scope, const struct ls_plugin_option *option,
+                          const char *value);
 
 // Strict conversions of the whole text; false when it is not of that form or out of range.
 bool ls_parse_integer(const char *text, int64_t *out);
 bool ls_parse_number(const char *text, double *out);
-bool ls_parse_boolean(const char *text, bool *out);  // on/off, true/false, yes/no, 1/0
+bool ls_parse_boolean(const char *text, bool *out); // on/off, true/false, yes/no, 1/0
 
 // The name of `names` (ends with NULL) nearest to `name` by edit distance, if near enough to be a
 // slip (at most a third of its letters, at least one); else NULL.

@@ -22,7 +22,7 @@ uint32_t ls_core_count(void);
 
 // A futex-like wait: returns when *word is no longer `seen`, or after `timeout_ns`; may wake early.
 void ls_wait_word(const uint32_t *word, uint32_t seen, uint64_t timeout_ns);
-void ls_wake_word(const uint32_t *word);  // wakes all who wait on it
+void ls_wake_word(const uint32_t *word); // wakes all who wait on it
 
 // Peak resident memory of this process.
 uint64_t ls_peak_rss_bytes(void);

@@ -17,16 +17,16 @@ struct ls_loader;
 
 // `plugin_path`: directories separated by ':', searched first; may be NULL.
 LS_STATUS ls_loader_create(const char *plugin_path, struct ls_loader **out);
-void ls_loader_destroy(struct ls_loader *loader);  // opened plugins' handles become invalid
+void ls_loader_destroy(struct ls_loader *loader); // opened plugins' handles become invalid
 
 // An opened plugin with the options the user gave it; owned by the loader.
 struct ls_opened_plugin {
     const struct ls_plugin *plugin;
-    const struct ls_host *host;  // whose option() answers the values given
+    const struct ls_host *host; // whose option() answers the values given
     // The table of its kind: required calls are there. A copy in the size of our headers: calls that an older
     // plugin does not have are NULL. Use this one, not plugin->interface.
     const void *interface;
-    char *file;  // path
+    char *file; // path
 };
 
 // Opens plugin `name` of `kind`, after the trust checks, the checks of its tables and its probe in a child
@@ -57,21 +57,24 @@ const char *ls_loader_default_device(struct ls_loader *loader);
 // A folder of the installed tree (wherever that was moved), by its path from the program and from the library; else
 // the folder of that name at the top of the build tree around the program: up to four levels above it, where meson's
 // mark is. Other folders of that name are none of ours. `path` has room for PATH_MAX.
-bool ls_find_installed(const char *from_program, const char *from_library, const char *in_build, char *path);
+bool ls_find_installed(const char *from_program, const char *from_library, const char *in_build,
+                       char *path);
 
-const char *ls_kind_text(uint32_t kind);  // "device", ...; NULL for another number
+const char *ls_kind_text(uint32_t kind); // "device", ...; NULL for another number
 
 // What --strategy=NAME[:option=value,...] means (DESIGN 3.5): a strategy of that name; else a collective under
 // `mirrored` (one process); else a transport, with the default collective. Each option goes to the one that
 // declares it; where two do, "collective.groups" says which; where none does: LS_USAGE.
 struct ls_resolved_strategy {
     const struct ls_opened_plugin *strategy;
-    const struct ls_opened_plugin *collective;  // NULL when the strategy needs none
-    const struct ls_opened_plugin *transport;   // NULL when the strategy needs none
-    struct ls_option_value *options;  // with their values, given or default: "collective.groups" -> "2"
+    const struct ls_opened_plugin *collective; // NULL when the strategy needs none
+    const struct ls_opened_plugin *transport; // NULL when the strategy needs none
+    struct ls_option_value
+        *options; // with their values, given or default: "collective.groups" -> "2"
     size_t option_count;
 };
-LS_STATUS ls_loader_resolve_strategy(struct ls_loader *loader, const char *text, struct ls_resolved_strategy *out);
+LS_STATUS ls_loader_resolve_strategy(struct ls_loader *loader, const char *text,
+                                     struct ls_resolved_strategy *out);
 void ls_resolved_strategy_finish(struct ls_resolved_strategy *resolved);
 
 #endif
