@@ -9,32 +9,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-static cpu_prepare *const operations[] = {
-    [LS_OP_CONV2D] = cpu_convolution_forward,
-    [LS_OP_CONV2D_BACKWARD_DATA] = cpu_convolution_backward_data,
-    [LS_OP_CONV2D_BACKWARD_WEIGHTS] = cpu_convolution_backward_weights,
-    [LS_OP_DENSE] = cpu_dense_forward,
-    [LS_OP_DENSE_BACKWARD_DATA] = cpu_dense_backward_data,
-    [LS_OP_DENSE_BACKWARD_WEIGHTS] = cpu_dense_backward_weights,
-    [LS_OP_MAX_POOL2D] = cpu_max_pool,
-    [LS_OP_MAX_POOL2D_BACKWARD] = cpu_max_pool_backward,
-    [LS_OP_AVERAGE_POOL2D] = cpu_average_pool,
-    [LS_OP_AVERAGE_POOL2D_BACKWARD] = cpu_average_pool_backward,
-    [LS_OP_ACTIVATION] = cpu_activation,
-    [LS_OP_ACTIVATION_BACKWARD] = cpu_activation_backward,
-    [LS_OP_SOFTMAX] = cpu_softmax,
-    [LS_OP_SOFTMAX_BACKWARD] = cpu_softmax_backward,
-    [LS_OP_DROPOUT] = cpu_dropout,
-    [LS_OP_RESHAPE] = cpu_reshape,
-    [LS_OP_ADD] = cpu_add,
-    [LS_OP_CONVERT] = cpu_convert,
-    [LS_OP_SPARSE_CROSS_ENTROPY] = cpu_cross_entropy,
-    [LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD] = cpu_cross_entropy_backward,
-    [LS_OP_MEAN_SQUARED_ERROR] = cpu_squared_error,
-    [LS_OP_MEAN_SQUARED_ERROR_BACKWARD] = cpu_squared_error_backward,
-    [LS_OP_SGD_UPDATE] = cpu_sgd_update,
-    [LS_OP_ADAM_UPDATE] = cpu_adam_update,
-    [LS_OP_MEASURE] = cpu_measure,
+// Inputs and outputs: the fewest and the most, without the input of an epilogue.
+static const struct operation {
+    cpu_prepare *prepare;
+    uint32_t inputs[2], outputs[2];
+} operations[] = {
+    [LS_OP_CONV2D] = {cpu_convolution_forward, {2, 3}, {1, 1}},
+    [LS_OP_CONV2D_BACKWARD_DATA] = {cpu_convolution_backward_data, {2, 2}, {1, 1}},
+    [LS_OP_CONV2D_BACKWARD_WEIGHTS] = {cpu_convolution_backward_weights, {2, 2}, {1, 2}},
+    [LS_OP_DENSE] = {cpu_dense_forward, {2, 3}, {1, 1}},
+    [LS_OP_DENSE_BACKWARD_DATA] = {cpu_dense_backward_data, {2, 2}, {1, 1}},
+    [LS_OP_DENSE_BACKWARD_WEIGHTS] = {cpu_dense_backward_weights, {2, 2}, {1, 2}},
+    [LS_OP_MAX_POOL2D] = {cpu_max_pool, {1, 1}, {1, 2}},
+    [LS_OP_MAX_POOL2D_BACKWARD] = {cpu_max_pool_backward, {4, 4}, {1, 1}},
+    [LS_OP_AVERAGE_POOL2D] = {cpu_average_pool, {1, 1}, {1, 1}},
+    [LS_OP_AVERAGE_POOL2D_BACKWARD] = {cpu_average_pool_backward, {1, 1}, {1, 1}},
+    [LS_OP_ACTIVATION] = {cpu_activation, {1, 1}, {1, 1}},
+    [LS_OP_ACTIVATION_BACKWARD] = {cpu_activation_backward, {2, 2}, {1, 1}},
+    [LS_OP_SOFTMAX] = {cpu_softmax, {1, 1}, {1, 1}},
+    [LS_OP_SOFTMAX_BACKWARD] = {cpu_softmax_backward, {2, 2}, {1, 1}},
+    [LS_OP_DROPOUT] = {cpu_dropout, {1, 1}, {1, 1}},
+    [LS_OP_RESHAPE] = {cpu_reshape, {1, 1}, {1, 1}},
+    [LS_OP_ADD] = {cpu_add, {2, 2}, {1, 1}},
+    [LS_OP_CONVERT] = {cpu_convert, {1, 1}, {1, 1}},
+    [LS_OP_SPARSE_CROSS_ENTROPY] = {cpu_cross_entropy, {2, 2}, {1, 2}},
+    [LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD] = {cpu_cross_entropy_backward, {3, 3}, {1, 1}},
+    [LS_OP_MEAN_SQUARED_ERROR] = {cpu_squared_error, {2, 2}, {1, 1}},
+    [LS_OP_MEAN_SQUARED_ERROR_BACKWARD] = {cpu_squared_error_backward, {2, 2}, {1, 1}},
+    [LS_OP_SGD_UPDATE] = {cpu_sgd_update, {1, 1}, {1, 2}},
+    [LS_OP_ADAM_UPDATE] = {cpu_adam_update, {1, 1}, {3, 3}},
+    [LS_OP_MEASURE] = {cpu_measure, {1, 1}, {1, 1}},
 };
 
 // ---- failures ----
@@ -194,6 +198,10 @@ static void fill_kernel(struct ls_kernel *kernel, const struct ls_kernel_request
     kernel->accumulate = request->accumulate;
     kernel->epilogue = (struct cpu_epilogue){attributes->epilogue, attributes->epilogue_activation,
                                              attributes->epilogue_alpha, request->input_count - 1};
+    // An epilogue reads its y beside the first output.
+    struct ls_layout *output = &cpu_output_desc(kernel, 0)->layout;
+    if (attributes->epilogue == LS_OP_ACTIVATION_BACKWARD && output->kind == LS_LAYOUT_ANY)
+        *output = kernel->arguments[request->input_count - 1].layout;
 }
 
 // The y of an epilogue is read beside the first output, so it must lie like it.
@@ -233,7 +241,7 @@ static int32_t prepare_kernel(struct ls_device *device, const struct ls_kernel_r
     out->used_inputs = (UINT32_C(1) << request->input_count) - 1;
     out->scratch_bytes = out->saved_bytes = 0;
     out->in_place = out->slow = 0;
-    int32_t status = operations[request->op](device, request, kernel, out);
+    int32_t status = operations[request->op].prepare(device, request, kernel, out);
     if (status)
         return status;
     status = fix_epilogue(device, request, kernel);
@@ -247,25 +255,59 @@ static int32_t prepare_kernel(struct ls_device *device, const struct ls_kernel_r
             desc->layout.bytes = out->saved_bytes;
     }
     plan_accumulation(kernel, out);
+    if (request->accumulate & 1)
+        out->in_place = 0; // what is added to lies there
     for (uint32_t i = 0; i < kernel->input_count + kernel->output_count; i++)
         out->layouts[i] = kernel->arguments[i].layout;
     out->kernel = kernel;
     return LS_OK;
 }
 
+static bool within(uint32_t count, const uint32_t range[2])
+{
+    return count >= range[0] && count <= range[1];
+}
+
+// Refuses what no kernel could read.
+static int32_t check_request(struct ls_device *device, const struct ls_kernel_request *request)
+{
+    const struct ls_op_attributes *a = &request->attributes;
+    if (request->op >= sizeof(operations) / sizeof(operations[0]) ||
+        !operations[request->op].prepare)
+        return cpu_unsupported(device, request, "there is no such operation");
+    const struct operation *operation = &operations[request->op];
+    const uint32_t extra = a->epilogue == LS_OP_ACTIVATION_BACKWARD;
+    if (request->input_count < extra || !within(request->input_count - extra, operation->inputs) ||
+        !within(request->output_count, operation->outputs))
+        return cpu_unsupported(device, request, "wrong number of arguments");
+    if (a->activation >= LS_ACTIVATION_COUNT || a->epilogue_activation >= LS_ACTIVATION_COUNT)
+        return cpu_unsupported(device, request, "there is no such activation");
+    if (a->epilogue != LS_OP_NONE && a->epilogue != LS_OP_ACTIVATION && !extra)
+        return cpu_unsupported(device, request, "an epilogue is an activation or its backward");
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
+        const struct ls_tensor_desc *desc = &request->arguments[i];
+        if (desc->dtype == LS_U8)
+            continue; // `saved`, whose size is ours to say
+        if (desc->ndims < 1 || desc->ndims > LS_MAX_DIMS)
+            return cpu_unsupported(device, request, "a tensor has from one to six dimensions");
+        for (uint32_t d = 0; d < desc->ndims; d++)
+            if (desc->dims[d] < 1)
+                return cpu_unsupported(device, request, "a tensor is empty");
+    }
+    return LS_OK;
+}
+
 static int32_t cpu_prepare_kernel(struct ls_device *device, const struct ls_kernel_request *request,
                                   struct ls_kernel_answer *out)
 {
-    if (request->op >= sizeof(operations) / sizeof(operations[0]) || !operations[request->op])
-        return cpu_unsupported(device, request, "there is no such operation");
-    if (request->input_count == 0 || request->output_count == 0 ||
-        request->input_count + request->output_count > LS_MAX_ARGUMENTS)
-        return cpu_unsupported(device, request, "wrong number of arguments");
+    int32_t status = check_request(device, request);
+    if (status)
+        return status;
     struct ls_kernel *kernel = cpu_state(device, sizeof(*kernel));
     if (!kernel)
         return LS_OUT_OF_MEMORY;
     omp_set_num_threads((int)device->threads); // oneDNN plans for the calling thread's setting
-    int32_t status = prepare_kernel(device, request, kernel, out);
+    status = prepare_kernel(device, request, kernel, out);
     if (status)
         cpu_release_kernel(device, kernel);
     return status;

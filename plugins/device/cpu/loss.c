@@ -207,8 +207,6 @@ int32_t cpu_cross_entropy_backward(struct ls_device *device,
                                    struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
     kernel->run = run_cross_entropy_backward;
-    if (request->input_count < 3)
-        return cpu_unsupported(device, request, "wrong number of arguments");
     answer->used_inputs &= request->attributes.from_logits ? ~1U : ~4U;
     answer->in_place = request->attributes.from_logits ? 4 : 1;
     cpu_implementation(device, answer, "cross-entropy");

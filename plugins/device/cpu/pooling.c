@@ -129,8 +129,6 @@ int32_t cpu_max_pool(struct ls_device *device, const struct ls_kernel_request *r
 int32_t cpu_max_pool_backward(struct ls_device *device, const struct ls_kernel_request *request,
                               struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
-    if (request->input_count < 4)
-        return cpu_unsupported(device, request, "wrong number of arguments");
     struct ls_tensor_desc *dx = cpu_output_desc(kernel, 0), *dy = &kernel->arguments[0];
     if (dx->layout.kind == LS_LAYOUT_ANY)
         dx->layout = kernel->arguments[1].layout;

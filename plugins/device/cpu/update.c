@@ -92,8 +92,6 @@ int32_t cpu_adam_update(struct ls_device *device, const struct ls_kernel_request
     kernel->run = run_adam;
     kernel->accumulate = 0;
     cpu_implementation(device, answer, "adam");
-    if (request->output_count != 3)
-        return cpu_unsupported(device, request, "wrong number of arguments");
     return check_flat(device, request);
 }
 
