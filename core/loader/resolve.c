@@ -154,20 +154,34 @@ static const char **option_names(const struct resolution *resolution)
     return names;
 }
 
+static void write_unknown(FILE *text, const struct resolution *resolution, const char *name,
+                          const char *const *names)
+{
+    fprintf(text, "no option %s in", name);
+    for (int i = 0; i < PARTS; i++)
+        if (resolution->parts[i].module)
+            fprintf(text, "%s %s", i ? "," : "", resolution->parts[i].name);
+    const char *nearest = ls_nearest(name, names);
+    if (nearest) {
+        fprintf(text, "; did you mean %s?", nearest);
+        return;
+    }
+    for (size_t i = 0; names[i]; i++)
+        fprintf(text, "%s %s", i ? "," : "; there are:", names[i]);
+}
+
 static enum ls_status refuse_unknown(const struct resolution *resolution, const char *name)
 {
     const char **names = option_names(resolution);
-    if (!names)
-        return out_of_memory();
-    char owners[3 * LS_LONGEST_NAME + 16] = "";
-    size_t length = 0;
-    for (int i = 0; i < PARTS && length < sizeof(owners); i++)
-        if (resolution->parts[i].module)
-            length += (size_t)snprintf(owners + length, sizeof(owners) - length, "%s%s",
-                                       length ? ", " : "", resolution->parts[i].name);
-    const char *nearest = ls_nearest(name, names);
-    ls_error(SCOPE, "no option %s in %s%s%s%s", name, owners, nearest ? "; did you mean " : "",
-             nearest ? nearest : "", nearest ? "?" : "");
+    char *line = NULL;
+    size_t bytes = 0;
+    FILE *text = names ? open_memstream(&line, &bytes) : NULL;
+    if (text) {
+        write_unknown(text, resolution, name, names);
+        fclose(text);
+    }
+    ls_error(SCOPE, "%s", line ? line : "out of memory");
+    free(line);
     free(names);
     return LS_USAGE;
 }

@@ -138,7 +138,10 @@ START_TEST(an_option_that_nobody_declares_is_a_usage_error)
     assert_fails(loader, "ring:overlp=on", LS_USAGE,
                  "no option overlp in mirrored, ring, local; did you mean overlap?");
     assert_fails(loader, "ring:colective=tree", LS_USAGE, "did you mean collective?");
-    assert_fails(loader, "ring:zebra=1", LS_USAGE, "no option zebra");
+    assert_fails(loader, "ring:zebra=1", LS_USAGE,
+                 "no option zebra in mirrored, ring, local; there are: strategy, groups, overlap, "
+                 "collective, "
+                 "groups, segment, transport, spin");
     assert_fails(loader, "one-device:groups=1", LS_USAGE, "no option groups in one-device");
     assert_fails(loader, "ring:transport.groups=1", LS_USAGE, "no option transport.groups");
     assert_fails(loader, "ring:device.groups=1", LS_USAGE, "no option device.groups");
