@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input: one line that says what and where, the right exit code, nothing half-written."""
+import gzip
+import json
+import os
+import struct
+
+from support import (BAD_INPUT, DONE, FAILED, FASHION, UNAVAILABLE, USAGE, ProgramTest, main)
+
+TRAIN = ("train", "--quiet", "--validation=off")
+SYNTHETIC = "--dataset=synthetic:examples=200"
+
+
+def idx_images(count, rows=28, columns=28, magic=0x803, elements=None):
+    size = count * rows * columns if elements is None else elements
+    return struct.pack(">IIII", magic, count, rows, columns) + bytes(i % 251 for i in range(size))
+
+
+def idx_labels(labels, magic=0x801, count=None):
+    return struct.pack(">II", magic, len(labels) if count is None else count) + bytes(labels)
+
+
+class Usage(ProgramTest):
+    def test_unknown_names_suggest_the_nearest(self):
+        cases = [
+            (UNAVAILABLE, "--strategy=rign", ("rign", "ring")),
+            (USAGE, "--model=cnnn", ("cnnn", "'cnn'")),
+            (USAGE, "--dataset=fashion-mnst", ("fashion-mnst", "fashion-mnist")),
+            (UNAVAILABLE, "--device=cpuu", ("cpuu", "cpu")),
+            (USAGE, "--optimizer=adm", ("adm", "adam")),
+            (USAGE, "--optimizer=sgd:momentom=0.9", ("momentom", "momentum")),
+            (USAGE, "--loss=mean_squared_eror", ("mean_squared_error",)),
+            (USAGE, "--lr-scaling=linaer", ("linear",)),
+            (USAGE, "--strategy=hierarchical-copy:gruops=2", ("gruops", "groups")),
+            (USAGE, "--replicsa=2", ("--replicas",)),
+            (USAGE, "--metrics=acuracy", ("accuracy",)),
+        ]
+        for code, option, says in cases:
+            with self.subTest(option=option):
+                arguments = {"--model": "--model=cnn", "--dataset": SYNTHETIC}
+                arguments[option.split("=")[0]] = option
+                self.refused(code, *TRAIN, *arguments.values(), says=says)
+
+    def test_an_unknown_subcommand_suggests_the_nearest(self):
+        self.refused(USAGE, "trian", says=("trian", "train"))
+
+    def test_values_out_of_range(self):
+        for option in ("--replicas=0", "--replicas=-1", "--replicas=two", "--threads=0", "--epochs=0", "--steps=0",
+                       "--batch=0", "--replica-batch=0", "--deadline=0", "--deadline=nan", "--seed=-1", "--seed=1.5",
+                       "--shuffle=maybe", "--validation=perhaps", "--check-replicas=0", "--precision=float8",
+                       "--optimizer=sgd:learning_rate=-1", "--optimizer=sgd:learning_rate=inf",
+                       "--optimizer=sgd:momentum=1", "--optimizer=adam:beta_1=1.5", "--optimizer=adam:epsilon=x",
+                       "--dataset=synthetic:limit=0", "--dataset=synthetic:shape=0x3", "--dataset=synthetic:classes=-1"):
+            with self.subTest(option=option):
+                name = option.split("=")[0]
+                others = [a for a in ("--model=mlp", SYNTHETIC) if not a.startswith(name + "=")]
+                self.refused(USAGE, "train", "--quiet", option, *others, says=(option.split("=")[-1],))
+
+    def test_an_option_without_value_or_given_twice(self):
+        self.refused(USAGE, "train", "--model", says=("--model",))
+        self.refused(USAGE, "train", "--model=cnn", "--model=mlp", says=("twice",))
+        self.refused(USAGE, "train", "--quiet=on", says=("no value",))
+        self.refused(USAGE, "train", SYNTHETIC, says=("--model is missing",))
+        self.refused(USAGE, "train", "--model=cnn", says=("--dataset is missing",))
+        self.refused(USAGE, "train", "cnn", says=("'cnn'",))
+        self.refused(USAGE, *TRAIN, "--model=mlp", SYNTHETIC, "--batch=4", "--replica-batch=4", says=("exclude",))
+
+    def test_both_forms_of_an_option_mean_the_same(self):
+        outcome = self.lockstep("train", "--model", "mlp", "--dataset", "synthetic:examples=20", "--steps", "1",
+                                "--validation=off")
+        self.assertEqual(outcome.code, DONE, outcome.err)
+
+    def test_more_replicas_than_examples(self):
+        self.refused(USAGE, *TRAIN, "--model=mlp", "--dataset=synthetic:examples=5", "--replicas=6", "--strategy=ring",
+                     says=("6 replicas", "5 examples"))
+
+    def test_more_replicas_than_examples_in_a_batch_is_allowed(self):
+        self.train("--model=mlp", "--dataset=synthetic:examples=20", "--replicas=6", "--strategy=ring", "--batch=2")
+
+    def test_one_device_refuses_a_second_replica(self):
+        self.refused(USAGE, *TRAIN, "--model=mlp", SYNTHETIC, "--replicas=2", "--strategy=one-device",
+                     says=("one-device", "2"))
+
+    def test_groups_that_do_not_fit(self):
+        self.refused(USAGE, *TRAIN, "--model=mlp", SYNTHETIC, "--replicas=2", "--strategy=hierarchical-copy:groups=3",
+                     says=("groups=3",))
+
+    def test_every_subcommand_explains_itself(self):
+        for command in ([], ["train"], ["evaluate"], ["summary"], ["plugins"]):
+            outcome = self.lockstep(*command, "--help")
+            self.assertEqual(outcome.code, DONE)
+            self.assertIn("usage: lockstep", outcome.out)
+            self.assertEqual(outcome.err, "")
+
+
+class Models(ProgramTest):
+    def model(self, text, says, code=BAD_INPUT):
+        path = self.path("model.json")
+        with open(path, "w") as file:
+            file.write(text if isinstance(text, str) else json.dumps(text))
+        self.refused(code, *TRAIN, "--model=" + path, SYNTHETIC, says=says)
+
+    def sequential(self, *layers):
+        first = {"class_name": "InputLayer", "config": {"batch_shape": [None, 28, 28, 1]}}
+        return {"class_name": "Sequential", "config": {"name": "m", "layers": [first, *layers]}}
+
+    def test_malformed_json_names_line_and_column(self):
+        self.model('{"class_name": "Sequential",\n "config": }', ("model.json:2:",))
+
+    def test_an_unknown_layer_is_named(self):
+        self.model(self.sequential({"class_name": "Conv2d", "config": {}}), ("Conv2d", "Conv2D"))
+
+    def test_an_unknown_option_of_a_layer_is_named(self):
+        self.model(self.sequential({"class_name": "Flatten", "config": {}},
+                                   {"class_name": "Dense", "config": {"units": 3, "activaton": "relu"}}),
+                   ("activaton", "activation"))
+
+    def test_shapes_that_do_not_fit_name_layer_and_input(self):
+        conv = {"class_name": "Conv2D", "config": {"name": "big", "filters": 2, "kernel_size": [29, 29]}}
+        self.model(self.sequential(conv), ("big", "(None, 28, 28, 1)"))
+
+    def test_a_missing_file(self):
+        self.refused(BAD_INPUT, *TRAIN, "--model=./none.json", SYNTHETIC, says=("none.json",))
+
+    def test_data_of_another_shape(self):
+        self.refused(BAD_INPUT, *TRAIN, "--model=cnn", "--dataset=synthetic:shape=5x5x1,examples=20",
+                     says=("(None, 28, 28, 1)", "(None, 5, 5, 1)"))
+
+    def test_more_classes_than_units(self):
+        self.refused(BAD_INPUT, *TRAIN, "--model=cnn", "--dataset=synthetic:classes=11,examples=20", says=("11", "10"))
+
+    def test_targets_where_classes_are_wanted(self):
+        self.refused(BAD_INPUT, *TRAIN, "--model=cnn", "--dataset=synthetic:classes=0,examples=20",
+                     says=("targets", "mean_squared_error"))
+
+
+class Data(ProgramTest):
+    def mnist(self, images, labels, says, code=BAD_INPUT):
+        for name, content in (("train-images-idx3-ubyte", images), ("train-labels-idx1-ubyte", labels)):
+            with open(self.path(name), "wb") as file:
+                file.write(content)
+        self.refused(code, *TRAIN, "--model=mlp", "--dataset=mnist:dir=" + self.folder, says=says)
+
+    def test_good_files_train(self):
+        for name, content in (("train-images-idx3-ubyte", idx_images(20)),
+                              ("train-labels-idx1-ubyte.gz", gzip.compress(idx_labels([1] * 20)))):
+            with open(self.path(name), "wb") as file:
+                file.write(content)
+        self.train("--model=mlp", "--dataset=mnist:dir=" + self.folder, "--validation=off")
+
+    def test_wrong_magic(self):
+        self.mnist(idx_images(3, magic=0x802), idx_labels([1, 2, 3]), ("train-images", "magic"))
+        self.mnist(idx_images(3), idx_labels([1, 2, 3], magic=0x803), ("train-labels", "magic"))
+
+    def test_a_short_file(self):
+        self.mnist(idx_images(3, elements=2000), idx_labels([1, 2, 3]), ("train-images", "short"))
+        self.mnist(idx_images(3), idx_labels([1, 2], count=3), ("train-labels", "short"))
+        self.mnist(b"\0\0\x08", idx_labels([1]), ("train-images", "short"))
+
+    def test_counts_that_disagree(self):
+        self.mnist(idx_images(3), idx_labels([1, 2]), ("3", "2", "labels"))
+
+    def test_a_label_outside_the_classes(self):
+        self.mnist(idx_images(3), idx_labels([1, 10, 3]), ("label 1", "10"))
+
+    def test_files_that_are_missing(self):
+        self.refused(BAD_INPUT, *TRAIN, "--model=mlp", "--dataset=mnist:dir=" + self.folder, says=("train-images",))
+        self.refused(USAGE, *TRAIN, "--model=mlp", "--dataset=mnist", says=("dir=",))
+
+    def test_a_damaged_gzip_file(self):
+        whole = gzip.compress(idx_images(30))
+        with open(self.path("train-labels-idx1-ubyte"), "wb") as file:
+            file.write(idx_labels([1] * 30))
+        for content in (whole[:-20], whole[:200] + b"\xff\xff" + whole[202:], whole[:-8] + b"\0" * 8):
+            with open(self.path("train-images-idx3-ubyte.gz"), "wb") as file:
+                file.write(content)
+            self.refused(BAD_INPUT, *TRAIN, "--model=mlp", "--dataset=mnist:dir=" + self.folder, says=("train-images",))
+
+    def test_made_up_data_says_so_loudly(self):
+        outcome = self.lockstep(*TRAIN, "--model=mlp", "--dataset=synthetic:examples=20")
+        self.assertEqual(outcome.code, DONE)
+        self.assertIn("NOT REAL DATA", outcome.err)
+
+
+class Weights(ProgramTest):
+    arguments = (*TRAIN, "--model=linear", "--dataset=synthetic:shape=4,classes=0,examples=20")
+
+    def save(self, path):
+        return self.lockstep(*self.arguments, "--save-weights=" + path)
+
+    def test_of_another_model(self):
+        self.assertEqual(self.save(self.path("w")).code, DONE)
+        self.refused(BAD_INPUT, *TRAIN, "--model=linear", "--dataset=synthetic:shape=5,classes=0,examples=20",
+                     "--initial-weights=" + self.path("w"), says=("dense/kernel", "(4, 1)", "(5, 1)"))
+        self.refused(BAD_INPUT, *TRAIN, "--model=cnn", SYNTHETIC, "--initial-weights=" + self.path("w"),
+                     says=("conv2d/kernel",))
+
+    def test_malformed(self):
+        for content in (b"", b"12345678", b"\xff" * 40, struct.pack("<Q", 2) + b"[]"):
+            with open(self.path("w"), "wb") as file:
+                file.write(content)
+            self.refused(BAD_INPUT, *self.arguments, "--initial-weights=" + self.path("w"), says=(self.path("w"),))
+        self.refused(BAD_INPUT, *self.arguments, "--initial-weights=/none/w", says=("/none/w",))
+
+    def test_a_folder_that_is_not_there_is_refused_before_training(self):
+        self.refused(BAD_INPUT, *self.arguments, "--save-weights=/none/w", says=("/none",))
+        self.refused(BAD_INPUT, *self.arguments, "--report=/none/r", says=("/none",))
+
+    def test_a_full_disk_leaves_nothing_behind(self):
+        if os.system(f"mount -t tmpfs -o size=64k tmpfs {self.folder} 2>/dev/null") != 0:
+            self.skipTest("a small file system cannot be mounted here")
+        try:
+            with open(self.path("filler"), "wb", buffering=0) as file:
+                while True:
+                    try:
+                        file.write(b"x" * 4096)
+                    except OSError:
+                        break
+            for option in ("--save-weights=", "--report="):
+                self.refused(FAILED, *TRAIN, "--model=mlp", "--steps=1", SYNTHETIC, option + self.path("out"),
+                             says=(self.path("out"), "No space left"), cwd="/")
+                self.assertEqual(os.listdir(self.folder), ["filler"])
+        finally:
+            os.system(f"umount {self.folder}")
+
+    def test_the_old_file_survives_a_failed_save(self):
+        if os.system(f"mount -t tmpfs -o size=64k tmpfs {self.folder} 2>/dev/null") != 0:
+            self.skipTest("a small file system cannot be mounted here")
+        try:
+            with open(self.path("out"), "wb") as file:
+                file.write(b"old")
+            self.refused(FAILED, *TRAIN, "--model=cnn", "--steps=1", SYNTHETIC, "--save-weights=" + self.path("out"),
+                         says=("No space left",), cwd="/")
+            with open(self.path("out"), "rb") as file:
+                self.assertEqual(file.read(), b"old")
+        finally:
+            os.system(f"umount {self.folder}")
+
+
+class NotFinite(ProgramTest):
+    def test_a_loss_that_is_not_finite_names_step_and_operation(self):
+        self.need(FASHION + "/train-images-idx3-ubyte.gz")
+        for extra in ((), ("--replicas=3", "--strategy=ring")):
+            report = self.path("r.json")
+            self.refused(FAILED, *TRAIN, "--model=mlp", "--dataset=fashion-mnist:limit=500",
+                         "--optimizer=sgd:learning_rate=1e30", "--report=" + report, *extra,
+                         says=("step 2", "not finite", "dense"))
+            with open(report) as file:
+                written = json.load(file)
+            self.assertEqual(written["status"], "failed")
+            self.assertEqual(len(written["losses"]), 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run prints and writes: progress, report, weights, interruption, choice of strategy."""
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+
+from support import DATA, DONE, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+
+SYNTHETIC = "--dataset=synthetic:examples=400"
+ENDLESS = ("train", "--model=mlp", "--dataset=synthetic:examples=2000", "--epochs=1000000", "--validation=off")
+
+
+class Report(ProgramTest):
+    def test_has_every_member_of_the_contract(self):
+        report = self.train("--model=cnn", SYNTHETIC, "--strategy=ring", "--replicas=2", "--replica-batch=16", "--seed=7",
+                            "--epochs=2", "--threads=1")
+        expected = {"lockstep": "0.1.0", "command": "train", "status": "done", "strategy": "mirrored", "collective": "ring",
+                    "transport": "local", "device": "cpu", "precision": "float32", "workers": 1, "replicas": 2,
+                    "threads_per_replica": 1, "seed": 7, "model": "cnn", "parameters": 225034, "dataset": "synthetic",
+                    "global_batch": 32, "replica_batches": [16, 16], "steps": 26, "layout": "master",
+                    "optimizer": {"name": "adam", "learning_rate": 0.001}}
+        for name, value in expected.items():
+            self.assertEqual(report[name], value, name)
+        self.assertEqual({plugin["kind"] for plugin in report["plugins"]}, {"strategy", "collective", "transport", "device"})
+        for plugin in report["plugins"]:
+            self.assertEqual(plugin["file"], f"{plugin['kind']}-{plugin['name']}.so")
+        self.assertEqual([epoch["epoch"] for epoch in report["epochs"]], [1, 2])
+        for epoch in report["epochs"]:
+            self.assertEqual((epoch["steps"], epoch["examples"]), (13, 400))
+            self.assertAlmostEqual(epoch["examples_per_second"] * epoch["seconds"], 400, delta=0.01)
+            for name in ("loss", "accuracy", "val_loss", "val_accuracy", "learning_rate"):
+                self.assertIsInstance(epoch[name], float)
+        self.assertEqual(len(report["losses"]), 26)
+        parts = report["step_seconds"]
+        self.assertEqual(set(parts), {"median", "p90", "input", "compute", "communication", "exposed_communication", "update"})
+        self.assertGreaterEqual(parts["p90"], parts["median"])
+        self.assertGreater(parts["compute"], 0)
+        buckets = report["communication"]["buckets"]
+        self.assertEqual([bucket["algorithm"] for bucket in buckets], ["ring"] * len(buckets))
+        self.assertGreaterEqual(sum(bucket["bytes"] for bucket in buckets), 4 * 225034)
+        # A ring of two sends each half twice: 2 (n - 1) / n of all bytes.
+        self.assertAlmostEqual(report["communication"]["bytes_per_step_per_rank"], sum(b["bytes"] for b in buckets), delta=512)
+        self.assertGreater(report["peak_rss_bytes"], 0)
+        self.assertGreater(report["startup_seconds"], 0)
+        self.assertEqual(len(set(report["parameter_hashes"])), 1)
+
+    def test_epoch_loss_is_the_mean_of_the_examples(self):
+        report = self.train("--model=mlp", "--dataset=synthetic:examples=100", "--batch=64", "--validation=off")
+        losses = report["losses"]
+        self.assertAlmostEqual(report["epochs"][0]["loss"], (64 * losses[0] + 36 * losses[1]) / 100, places=5)
+
+    def test_steps_end_it_and_say_so(self):
+        report = self.train("--model=mlp", SYNTHETIC, "--steps=5", "--epochs=3")
+        self.assertEqual((report["status"], report["steps"]), ("stopped", 5))
+        report = self.train("--model=mlp", "--dataset=synthetic:examples=320", "--steps=5", "--epochs=1")
+        self.assertEqual((report["status"], report["steps"]), ("done", 5))
+
+    def test_more_than_a_thousand_losses_are_cut(self):
+        report = self.train("--model=linear", "--dataset=synthetic:examples=1100,shape=2,classes=0", "--batch=1", "--validation=off")
+        self.assertEqual((report["steps"], len(report["losses"])), (1100, 1000))
+
+    def test_learning_rate_scaling(self):
+        for rule, factor in (("none", 1), ("sqrt", 2), ("linear", 4)):
+            report = self.train("--model=mlp", SYNTHETIC, "--steps=1", "--replicas=4", "--lr-scaling=" + rule,
+                                "--optimizer=sgd:learning_rate=0.01")
+            self.assertAlmostEqual(report["optimizer"]["learning_rate"], 0.01 * factor)
+
+    def test_the_seed_decides_everything(self):
+        arguments = ("--model=mlp-dropout", SYNTHETIC, "--steps=5", "--threads=1")
+        first, again = self.train(*arguments, "--seed=1"), self.train(*arguments, "--seed=1")
+        other = self.train(*arguments, "--seed=2")
+        self.assertEqual(first["losses"], again["losses"])
+        self.assertEqual(first["parameter_hashes"], again["parameter_hashes"])
+        self.assertNotEqual(first["losses"], other["losses"])
+
+    def test_shuffle_changes_the_order_alone(self):
+        arguments = ("--model=mlp", "--dataset=synthetic:examples=100", "--batch=100", "--steps=1", "--validation=off", "--threads=1")
+        losses = [self.train(*arguments, "--shuffle=" + way)["losses"][0] for way in ("on", "off", "10")]
+        for loss in losses[1:]:
+            self.assertAlmostEqual(loss, losses[0], places=5)
+        orders = {tuple(self.train(*arguments[:2], "--batch=10", "--steps=3", "--shuffle=" + way)["losses"])
+                  for way in ("on", "off", "10")}
+        self.assertEqual(len(orders), 3)
+
+
+class Choice(ProgramTest):
+    def ran(self, strategy, *arguments):
+        report = self.train("--model=mlp", SYNTHETIC, "--steps=1", "--strategy=" + strategy, *arguments)
+        return report["strategy"], report["collective"], report["transport"], report["options"]
+
+    def test_a_strategy_a_collective_or_a_transport_by_name(self):
+        self.assertEqual(self.ran("one-device")[:3], ("one-device", None, None))
+        for name in ("ring", "mirrored", "mirrored:collective=ring", "local", "ring:transport=local"):
+            self.assertEqual(self.ran(name, "--replicas=2")[:3], ("mirrored", "ring", "local"))
+        self.assertEqual(self.ran("hierarchical-copy", "--replicas=2")[:3], ("mirrored", "hierarchical-copy", "local"))
+
+    def test_options_go_to_the_one_that_declares_them(self):
+        for text in ("hierarchical-copy:groups=3", "hierarchical-copy:collective.groups=3",
+                     "mirrored:collective=hierarchical-copy,groups=3"):
+            self.assertEqual(self.ran(text, "--replicas=4")[3]["collective.groups"], "3")
+
+    def test_without_a_name_it_is_one_device_or_mirrored(self):
+        report = self.train("--model=mlp", SYNTHETIC, "--steps=1")
+        self.assertEqual(report["strategy"], "one-device")
+        report = self.train("--model=mlp", SYNTHETIC, "--steps=1", "--replicas=2")
+        self.assertEqual((report["strategy"], report["collective"]), ("mirrored", "ring"))
+
+    def test_the_first_line_says_what_runs(self):
+        outcome = self.lockstep("train", "--model=mlp", SYNTHETIC, "--steps=1", "--replicas=2", "--threads=1")
+        first = outcome.out.splitlines()[0]
+        for text in ("mlp on synthetic", "2 replicas of 1 thread", "cpu", "mirrored (ring over local)"):
+            self.assertIn(text, first)
+
+    def test_checks_of_replicas_every_step(self):
+        report = self.train("--model=mlp", SYNTHETIC, "--replicas=3", "--strategy=ring", "--check-replicas=1", "--epochs=2",
+                            "--steps=5")
+        self.assertEqual(report["steps"], 5)
+
+
+class Weights(ProgramTest):
+    def test_saved_weights_are_read_back_and_evaluate_alike(self):
+        path = self.path("w.safetensors")
+        report = self.train("--model=cnn", SYNTHETIC, "--replicas=2", "--save-weights=" + path)
+        self.assertEqual({name: tuple(shape) for name, (shape, _) in tensors(path).items()}, {
+            "conv2d/kernel": (3, 3, 1, 32), "conv2d/bias": (32,), "conv2d_1/kernel": (3, 3, 32, 64), "conv2d_1/bias": (64,),
+            "dense/kernel": (1600, 128), "dense/bias": (128,), "dense_1/kernel": (128, 10), "dense_1/bias": (10,)})
+        outcome = self.lockstep("evaluate", "--model=cnn", SYNTHETIC, "--initial-weights=" + path, "--quiet")
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        epoch = report["epochs"][0]
+        self.assertIn(f"loss: {epoch['val_loss']:.4f}", outcome.out)
+        self.assertIn(f"accuracy: {epoch['val_accuracy']:.4f}", outcome.out)
+        again = self.train("--model=cnn", SYNTHETIC, "--initial-weights=" + path, "--steps=1", "--optimizer=sgd:learning_rate=0",
+                           "--save-weights=" + self.path("again"))
+        self.assertEqual(again["parameter_hashes"][0], report["parameter_hashes"][0])
+        self.assertEqual(tensors(path), tensors(self.path("again")))
+
+    def test_evaluation_does_not_depend_on_replicas_or_batch(self):
+        lines = set()
+        for extra in ((), ("--replicas=3", "--strategy=ring"), ("--batch=7",), ("--replicas=8", "--batch=3")):
+            outcome = self.lockstep("evaluate", "--model=cnn", "--dataset=synthetic:examples=500", *extra)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            lines.add(outcome.out.split(" - ", 2)[2])
+        self.assertEqual(len(lines), 1, lines)
+
+    def test_the_other_split(self):
+        outcome = self.lockstep("evaluate", "--model=mlp", SYNTHETIC, "--split=train")
+        self.assertTrue(outcome.out.startswith("400 examples"), outcome.out)
+        self.refused(USAGE, "evaluate", "--model=mlp", SYNTHETIC, "--split=half", says=("half",))
+
+
+class KerasModel(ProgramTest):
+    def test_a_model_that_keras_wrote_trains(self):
+        path = os.path.join(DATA, "keras", "sequential-cnn.json")
+        self.need(path)
+        report = self.train("--model=" + path, "--dataset=synthetic:examples=200", "--replicas=2", "--strategy=ring")
+        self.assertEqual(report["parameters"], 320 + (13 * 13 * 32 + 1) * 64 + 65 * 10)
+
+    def test_summary_is_a_table_like_that_of_keras(self):
+        outcome = self.lockstep("summary", "--model=cnn")
+        self.assertEqual(outcome.code, DONE)
+        for text in ('Model: "cnn"', "conv2d_1 (Conv2D)", "(None, 11, 11, 64)", "18,496", "Total params: 225,034"):
+            self.assertIn(text, outcome.out)
+
+
+class Plugins(ProgramTest):
+    def test_list_names_kind_version_and_availability(self):
+        lines = self.lockstep("plugins").out.splitlines()
+        for kind, name in (("device", "cpu"), ("device", "reference"), ("transport", "local"), ("collective", "ring"),
+                           ("collective", "hierarchical-copy"), ("strategy", "mirrored"), ("strategy", "one-device")):
+            self.assertTrue(any(line.split() == [kind, name, "0.1.0", "available"] for line in lines), (kind, name, lines))
+
+    def test_one_plugin_shows_options_and_traits(self):
+        outcome = self.lockstep("plugins", "hierarchical-copy")
+        self.assertEqual(outcome.code, DONE)
+        for text in ("groups (integer", "operations:   all_reduce", "the same bits"):
+            self.assertIn(text, outcome.out)
+        self.refused(UNAVAILABLE, "plugins", "rign", says=("rign", "ring"))
+
+
+class Progress(ProgramTest):
+    def test_one_line_an_epoch_without_a_terminal(self):
+        outcome = self.lockstep("train", "--model=mlp", SYNTHETIC, "--epochs=2", "--replicas=2")
+        lines = outcome.out.splitlines()
+        self.assertEqual(len(lines), 3, outcome.out)
+        self.assertRegex(lines[1], r"^Epoch 1/2 - 4 steps - .* examples/s - loss: .* - accuracy: .* - val_loss: .* - val_accuracy: ")
+        self.assertNotIn("\033", outcome.out)
+
+    def test_a_bar_on_a_terminal(self):
+        master, slave = pty.openpty()
+        process = subprocess.Popen([LOCKSTEP, "train", "--model=cnn", "--dataset=synthetic:examples=4000", "--validation=off"],
+                                   stdout=slave, stderr=subprocess.PIPE)
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            shown += piece
+        process.communicate()
+        os.close(master)
+        self.assertEqual(process.returncode, DONE)
+        self.assertIn(b"Epoch 1/1", shown)
+        self.assertIn(b"63/63 [==============================]", shown)
+        self.assertIn(b">", shown)
+
+    def test_verbose_says_where_the_time_goes(self):
+        outcome = self.lockstep("train", "--model=cnn", SYNTHETIC, "--verbose", "--replicas=2", "--strategy=ring", "--validation=off")
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        for text in ("bucket 0: ", "0 conversions of activations", "weights with a second layout", "conv2d_1 forward + relu",
+                     "conv2d_1 backward weights", "optimizer update", "waiting for the reduction", "everything else", "MB planned"):
+            self.assertIn(text, outcome.out)
+
+
+class Interruption(ProgramTest):
+    def start(self, *arguments):
+        process = subprocess.Popen([LOCKSTEP, *ENDLESS, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        ready, _, _ = select.select([process.stdout], [], [], 60)
+        self.assertTrue(ready)
+        while not process.stdout.readline().startswith("Epoch"):
+            pass
+        return process
+
+    def end(self, process, number):
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+        return err
+
+    def test_ctrl_c_ends_the_step_and_writes_the_report(self):
+        for extra in ((), ("--replicas=3", "--strategy=ring"), ("--replicas=2", "--strategy=hierarchical-copy", "--check-replicas=1")):
+            path, weights = self.path("r.json"), self.path("w")
+            process = self.start("--report=" + path, "--save-weights=" + weights, *extra)
+            err = self.end(process, signal.SIGINT)
+            self.assertEqual(process.returncode, INTERRUPTED, err)
+            self.assertIn("interrupted", err)
+            with open(path) as file:
+                report = json.load(file)
+            self.assertEqual(report["status"], "interrupted")
+            self.assertGreater(report["steps"], 0)
+            self.assertEqual(len(set(report["parameter_hashes"])), 1)
+            self.assertIn("dense/kernel", tensors(weights))
+
+    def test_terminate_is_an_interruption_too(self):
+        process = self.start()
+        self.end(process, signal.SIGTERM)
+        self.assertEqual(process.returncode, INTERRUPTED)
+
+
+class RealData(ProgramTest):
+    def test_two_epochs_of_the_cnn_on_fashion_mnist(self):
+        self.need(FASHION + "/train-images-idx3-ubyte.gz")
+        report = self.train("--model=cnn", "--dataset=fashion-mnist", "--strategy=ring", "--replicas=2", "--replica-batch=64",
+                            "--epochs=2", "--optimizer=adam:learning_rate=0.001", timeout=600)
+        self.assertGreaterEqual(report["epochs"][1]["val_accuracy"], 0.85)
+        self.assertLess(report["peak_rss_bytes"], 250e6)
+
+    def test_mnist_from_a_folder(self):
+        folder = os.path.join(DATA, "mnist")
+        self.need(folder)
+        report = self.train("--model=mlp", "--dataset=mnist:dir=" + folder, "--replicas=2", "--strategy=hierarchical-copy",
+                            "--replica-batch=64")
+        self.assertGreaterEqual(report["epochs"][0]["val_accuracy"], 0.93)
+
+
+if __name__ == "__main__":
+    main()
