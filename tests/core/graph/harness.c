@@ -242,6 +242,35 @@ struct ls_graph *harness_tied(void)
     return graph;
 }
 
+struct ls_graph *harness_random(uint64_t seed)
+{
+    struct ls_graph *graph = harness_graph((const int64_t[]){6, 6, 2}, 3);
+    struct ls_tensor *x = harness_conv(graph, "first", graph->input, 2, 3, 1, true), *other = x;
+    char name[32];
+
+    for (uint32_t i = 0; i < 14; i++) {
+        snprintf(name, sizeof(name), "layer_%u", i);
+        switch (ls_random_u64(seed, i) % 6) {
+        case 0: x = harness_conv(graph, name, x, 2, 3, 1, true); break;
+        case 1: x = harness_activation(graph, name, x, LS_RELU); break;
+        case 2: x = harness_dropout(graph, name, x, 0.25f); break;
+        case 3: x = harness_add(graph, name, x, other); break;
+        case 4: x = harness_dense(graph, name, x, 2); break;
+        case 5:
+            x = harness_reshape(graph, name, x, (const int64_t[]){36, 2}, 2);
+            snprintf(name, sizeof(name), "back_%u", i);
+            x = harness_reshape(graph, name, x, (const int64_t[]){6, 6, 2}, 3);
+            break;
+        }
+        if (ls_random_u64(seed + 1, i) % 3 == 0)
+            other = x;
+    }
+    x = harness_flatten(graph, "flatten", x);
+    harness_dense(graph, "last", x, 3);
+    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+    return graph;
+}
+
 // ---- Programs ----
 
 static void *allocate(const struct harness_run *run, uint64_t bytes)

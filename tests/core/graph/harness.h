@@ -56,6 +56,8 @@ struct ls_graph *harness_cnn(void);
 struct ls_graph *harness_mixed(void);
 // dense tanh twice with one kernel, the terms added, mean squared error.
 struct ls_graph *harness_tied(void);
+// A chain of random layers with random short cuts.
+struct ls_graph *harness_random(uint64_t seed);
 
 // ---- A program with its memory ----
 

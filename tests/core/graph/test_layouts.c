@@ -237,6 +237,24 @@ START_TEST(a_tensor_with_a_second_reader_is_not_fused_away)
 }
 END_TEST
 
+START_TEST(random_graphs_compute_the_same_whatever_the_device_wants)
+{
+    const struct mock_policy policies[] = {
+        {PATTERNS},
+        {PATTERNS, .own_weights = true, .own_activations = true, .other_data = true,
+         .other_gradient = true},
+        {.own_activations = true, .plain_dense = true, .no_in_place = true, .no_accumulate = true},
+        {PATTERNS, .own_weights = true, .own_activations = true, .other_data = true, .slow = true,
+         .plain_dense = true},
+    };
+    for (uint64_t seed = 0; seed < 32; seed++) {
+        struct pair pair;
+        pair_start(&pair, harness_random(seed), &policies[seed % 4], FUSED);
+        pair_stop(&pair);
+    }
+}
+END_TEST
+
 START_TEST(plain_and_own_masters_have_different_fingerprints)
 {
     const struct mock_policy policy = {.own_weights = true};
@@ -276,6 +294,7 @@ int main(void)
     tcase_add_test(tests, a_fused_kernel_that_is_refused_is_taken_apart);
     tcase_add_test(tests, fusion_and_second_layouts_go_together);
     tcase_add_test(tests, a_tensor_with_a_second_reader_is_not_fused_away);
+    tcase_add_test(tests, random_graphs_compute_the_same_whatever_the_device_wants);
     tcase_add_test(tests, plain_and_own_masters_have_different_fingerprints);
     suite_add_tcase(suite, tests);
 

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+// Building graphs: the shape that every operation makes, and what is refused with which message.
+#include "tests/core/graph/harness.h"
+
+#include <check.h>
+#include <string.h>
+
+static struct ls_graph *graph;
+static struct ls_tensor *image, *rows; // (None, 9, 8, 6), (None, 12)
+
+static void open_graph(void)
+{
+    const struct ls_shape twelve = {.ndims = 2, .dims = {LS_BATCH, 12}};
+    const struct ls_shape part = {.ndims = 4, .dims = {LS_BATCH, 2, 1, 6}};
+    harness_capture_messages();
+    graph = harness_graph((const int64_t[]){9, 8, 6}, 3);
+    image = graph->input;
+    struct ls_tensor *x = harness_pool(graph, "pool", image, LS_OP_AVERAGE_POOL2D, 4, 4);
+    x = harness_pool(graph, "pool_1", x, LS_OP_AVERAGE_POOL2D, 1, 2);
+    ck_assert_int_eq(ls_graph_begin_layer(graph, "other", "Test"), LS_OK);
+    struct ls_tensor *smaller;
+    const struct ls_op_attributes window = {.kernel = {4, 8}, .strides = {5, 8}};
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_MAX_POOL2D, &window, &image, 1, NULL, &smaller),
+                     LS_OK);
+    ck_assert(ls_shape_equal(&smaller->shape, &part));
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_RESHAPE, NULL, &smaller, 1, &twelve, &rows), LS_OK);
+}
+
+static void close_graph(void)
+{
+    ls_graph_destroy(graph);
+}
+
+static struct ls_tensor *parameter(const char *name, struct ls_shape shape)
+{
+    static const struct ls_initializer zeros = {.kind = LS_ZEROS};
+    struct ls_tensor *out;
+    ck_assert_int_eq(ls_graph_parameter(graph, name, &shape, &zeros, &out), LS_OK);
+    return out;
+}
+
+#define SHAPE(count, ...) ((struct ls_shape){.ndims = (count), .dims = {__VA_ARGS__}})
+
+static void check_shape(const struct ls_tensor *tensor, const char *expected)
+{
+    char text[128];
+    ck_assert_str_eq(ls_shape_text(&tensor->shape, text, sizeof(text)), expected);
+}
+
+// Adds an operation that must be refused with a message that has all of `words`.
+static void check_refused(uint32_t op, struct ls_op_attributes attributes,
+                          struct ls_tensor *const *inputs, uint32_t count,
+                          const struct ls_shape *shape, const char *word)
+{
+    struct ls_tensor *out = NULL;
+    const uint32_t operations = graph->operation_count;
+    ck_assert_int_eq(ls_graph_add(graph, op, &attributes, inputs, count, shape, &out),
+                     LS_BAD_INPUT);
+    ck_assert_msg(strstr(harness_message(), word) != NULL, "'%s' does not say '%s'",
+                  harness_message(), word);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "layer 'other' (Test): input shape (None, "));
+    ck_assert_ptr_null(out);
+    ck_assert_uint_eq(graph->operation_count, operations);
+}
+
+START_TEST(shapes_are_written_as_keras_writes_them)
+{
+    char text[64], little[6];
+    ck_assert_str_eq(ls_shape_text(&SHAPE(1, LS_BATCH), text, sizeof(text)), "(None,)");
+    ck_assert_str_eq(ls_shape_text(&SHAPE(4, LS_BATCH, 28, 28, 1), text, sizeof(text)),
+                     "(None, 28, 28, 1)");
+    ck_assert_str_eq(ls_shape_text(&SHAPE(2, LS_BATCH, 28), little, sizeof(little)), "(None");
+    ck_assert_int_eq(ls_shape_elements(&SHAPE(3, LS_BATCH, 4, 5), 3), 60);
+    ck_assert(!ls_shape_equal(&SHAPE(2, 1, 2), &SHAPE(3, 1, 2, 1)));
+}
+END_TEST
+
+START_TEST(windows_are_counted_and_padded_as_in_keras)
+{
+    int32_t before, after;
+    ck_assert_int_eq(ls_window_count(28, 3, 1, 1, 0, 0), 26);
+    ck_assert_int_eq(ls_window_count(28, 3, 2, 1, 0, 0), 13);
+    ck_assert_int_eq(ls_window_count(7, 3, 1, 3, 0, 0), 1);
+    ck_assert_int_eq(ls_window_count(2, 3, 1, 1, 0, 0), 0);
+    ck_assert_int_eq(ls_window_count(2, 3, 1, 1, 1, 0), 1);
+    ls_same_padding(28, 3, 1, 1, &before, &after);
+    ck_assert(before == 1 && after == 1);
+    ls_same_padding(28, 2, 1, 1, &before, &after);
+    ck_assert(before == 0 && after == 1);
+    ls_same_padding(28, 3, 2, 1, &before, &after);
+    ck_assert(before == 0 && after == 1);
+    ls_same_padding(10, 1, 3, 1, &before, &after);
+    ck_assert(before == 0 && after == 0);
+    for (int64_t size = 1; size < 20; size++)
+        for (int64_t kernel = 1; kernel < 6; kernel++)
+            for (int64_t stride = 1; stride < 4; stride++) {
+                ls_same_padding(size, kernel, stride, 2, &before, &after);
+                ck_assert_int_eq(ls_window_count(size, kernel, stride, 2, before, after),
+                                 (size + stride - 1) / stride);
+            }
+}
+END_TEST
+
+START_TEST(a_convolution_has_its_shape)
+{
+    struct ls_tensor *inputs[3] = {image, parameter("kernel", SHAPE(4, 3, 2, 2, 9)),
+                                   parameter("bias", SHAPE(1, 9))};
+    const struct ls_op_attributes attributes = {
+        .strides = {2, 1}, .padding = {1, 0, 0, 1}, .dilation = {1, 3}, .groups = 3};
+    struct ls_tensor *y;
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_CONV2D, &attributes, inputs, 3, NULL, &y), LS_OK);
+    check_shape(y, "(None, 4, 6, 9)");
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_CONV2D, &attributes, inputs, 2, NULL, &y), LS_OK);
+    check_shape(y, "(None, 4, 6, 9)");
+}
+END_TEST
+
+START_TEST(a_convolution_that_does_not_fit_is_refused)
+{
+    struct ls_tensor *kernel = parameter("kernel", SHAPE(4, 3, 3, 6, 4));
+    struct ls_tensor *inputs[3] = {image, kernel, parameter("bias", SHAPE(1, 5))};
+    struct ls_tensor *flat[2] = {rows, kernel}, *no_kernel[2] = {image, image};
+    struct ls_tensor *two[2] = {image, parameter("two", SHAPE(2, 3, 3))};
+    struct ls_tensor *large[2] = {image, parameter("large", SHAPE(4, 10, 3, 6, 4))};
+    const struct ls_op_attributes good = {.strides = {1, 1}, .dilation = {1, 1}, .groups = 1};
+    struct ls_op_attributes bad = good;
+
+    check_refused(LS_OP_CONV2D, good, inputs, 3, NULL, "bias must have 4");
+    check_refused(LS_OP_CONV2D, good, flat, 2, NULL, "wants 4 dimensions");
+    check_refused(LS_OP_CONV2D, good, no_kernel, 2, NULL, "must be a variable");
+    check_refused(LS_OP_CONV2D, good, two, 2, NULL, "4 dimensions, not 2");
+    check_refused(LS_OP_CONV2D, good, large, 2, NULL, "10 rows");
+    check_refused(LS_OP_CONV2D, good, inputs, 1, NULL, "takes 2 to 3 tensors, not 1");
+    bad.groups = 4;
+    check_refused(LS_OP_CONV2D, bad, inputs, 2, NULL, "4 groups");
+    bad.groups = 2;
+    check_refused(LS_OP_CONV2D, bad, inputs, 2, NULL, "6 channels a group, the input has 3");
+    bad = good, bad.strides[1] = 0;
+    check_refused(LS_OP_CONV2D, bad, inputs, 2, NULL, "at least 1 along the columns");
+    bad = good, bad.dilation[0] = 0;
+    check_refused(LS_OP_CONV2D, bad, inputs, 2, NULL, "dilation");
+    bad = good, bad.dilation[0] = 5;
+    check_refused(LS_OP_CONV2D, bad, inputs, 2, NULL, "does not fit into 9");
+    bad = good, bad.padding[3] = -1;
+    check_refused(LS_OP_CONV2D, bad, inputs, 2, NULL, "negative along the columns");
+    bad = good, bad.padding[0] = INT32_MAX, bad.padding[1] = INT32_MAX;
+    check_refused(LS_OP_CONV2D, bad, inputs, 2, NULL, "between 1 and");
+}
+END_TEST
+
+START_TEST(pooling_has_its_shape_and_its_limits)
+{
+    const struct ls_op_attributes good = {
+        .kernel = {2, 3}, .strides = {2, 3}, .padding = {0, 1, 2, 2}};
+    struct ls_op_attributes bad = good;
+    struct ls_tensor *y;
+    for (int i = 0; i < 2; i++) {
+        const uint32_t op = i ? LS_OP_MAX_POOL2D : LS_OP_AVERAGE_POOL2D;
+        ck_assert_int_eq(ls_graph_add(graph, op, &good, &image, 1, NULL, &y), LS_OK);
+        check_shape(y, "(None, 5, 4, 6)");
+        ck_assert_uint_eq(graph->operations[graph->operation_count - 1].output_count, i ? 2 : 1);
+        check_refused(op, good, &rows, 1, NULL, "wants 4 dimensions");
+        bad = good, bad.padding[0] = 2;
+        check_refused(op, bad, &image, 1, NULL, "smaller than the window of 2 rows");
+        bad = good, bad.kernel[1] = 0;
+        check_refused(op, bad, &image, 1, NULL, "at least 1");
+        bad = good, bad.kernel[0] = 12;
+        check_refused(op, bad, &image, 1, NULL, "does not fit");
+    }
+}
+END_TEST
+
+START_TEST(a_dense_operation_has_its_shape_and_its_limits)
+{
+    struct ls_tensor *channels[3] = {image, parameter("channels", SHAPE(2, 6, 7)),
+                                     parameter("bias", SHAPE(1, 7))};
+    struct ls_tensor *all[2] = {image, parameter("all", SHAPE(2, 432, 5))}, *y;
+    const struct ls_op_attributes none = {0};
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_DENSE, NULL, channels, 3, NULL, &y), LS_OK);
+    check_shape(y, "(None, 9, 8, 7)");
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_DENSE, NULL, all, 2, &SHAPE(2, LS_BATCH, 5), &y),
+                     LS_OK);
+    check_shape(y, "(None, 5)");
+
+    check_refused(LS_OP_DENSE, none, all, 2, NULL, "432 as the last dimension");
+    check_refused(LS_OP_DENSE, none, all, 2, &SHAPE(2, LS_BATCH, 10), "cannot make (None, 10)");
+    check_refused(LS_OP_DENSE, none, all, 2, &SHAPE(2, 5, 5), "cannot make");
+    struct ls_tensor *wrong_bias[3] = {image, all[1], channels[2]};
+    check_refused(LS_OP_DENSE, none, wrong_bias, 3, &SHAPE(2, LS_BATCH, 5), "bias must have 5");
+    struct ls_tensor *vector[2] = {rows, channels[2]};
+    check_refused(LS_OP_DENSE, none, vector, 2, NULL, "2 dimensions, not 1");
+}
+END_TEST
+
+START_TEST(element_wise_operations_keep_the_shape)
+{
+    const struct ls_op_attributes none = {0}, no_function = {.activation = LS_ACTIVATION_COUNT};
+    const struct ls_op_attributes no_slope = {.activation = LS_LEAKY_RELU}, all = {.rate = 1};
+    struct ls_tensor *pair[2] = {image, image}, *unequal[2] = {image, rows}, *y;
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_SOFTMAX, NULL, &image, 1, NULL, &y), LS_OK);
+    check_shape(y, "(None, 9, 8, 6)");
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_ACTIVATION, &none, &rows, 1, NULL, &y), LS_OK);
+    check_shape(y, "(None, 12)");
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_DROPOUT, &none, &rows, 1, NULL, &y), LS_OK);
+    check_shape(y, "(None, 12)");
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_ADD, &none, pair, 2, NULL, &y), LS_OK);
+    check_shape(y, "(None, 9, 8, 6)");
+
+    check_refused(LS_OP_ACTIVATION, no_function, &rows, 1, NULL, "no activation number 9");
+    check_refused(LS_OP_ACTIVATION, no_slope, &rows, 1, NULL, "slope");
+    check_refused(LS_OP_DROPOUT, all, &rows, 1, NULL, "below 1, not 1");
+    check_refused(LS_OP_ADD, none, unequal, 2, NULL, "not to (None, 12)");
+    check_refused(LS_OP_ADD, none, pair, 1, NULL, "takes 2 to 2 tensors");
+}
+END_TEST
+
+START_TEST(a_reshape_keeps_the_number_of_elements)
+{
+    const struct ls_op_attributes none = {0};
+    struct ls_tensor *y;
+    ck_assert_int_eq(
+        ls_graph_add(graph, LS_OP_RESHAPE, NULL, &image, 1, &SHAPE(3, LS_BATCH, 72, 6), &y), LS_OK);
+    check_shape(y, "(None, 72, 6)");
+    check_refused(LS_OP_RESHAPE, none, &image, 1, &SHAPE(2, LS_BATCH, 433),
+                  "cannot become (None, 433)");
+    check_refused(LS_OP_RESHAPE, none, &image, 1, &SHAPE(2, 1, 432), "cannot become (1, 432)");
+    check_refused(LS_OP_RESHAPE, none, &image, 1, &SHAPE(3, LS_BATCH, 0, 6), "between 1 and");
+    check_refused(LS_OP_RESHAPE, none, &image, 1, &SHAPE(3, LS_BATCH, -432, -1), "between 1 and");
+    check_refused(LS_OP_RESHAPE, none, &image, 1,
+                  &SHAPE(4, LS_BATCH, 0x7fffffff, 0x7fffffff, 0x7fffffff), "more than");
+    check_refused(LS_OP_RESHAPE, none, &image, 1, NULL, "needs the shape");
+}
+END_TEST
+
+START_TEST(only_forward_operations_can_be_added)
+{
+    const struct ls_op_attributes none = {0};
+    const uint32_t ops[] = {
+        LS_OP_NONE,    LS_OP_CONV2D_BACKWARD_DATA, LS_OP_CONVERT, LS_OP_SPARSE_CROSS_ENTROPY,
+        LS_OP_MEASURE, LS_OP_MEASURE + 1,          UINT32_MAX};
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+        check_refused(ops[i], none, &image, 1, NULL, "not one that a layer adds");
+    ck_assert_str_eq(ls_op_name(LS_OP_DENSE_BACKWARD_DATA), "dense_backward_data");
+    ck_assert_str_eq(ls_op_name(UINT32_MAX), "unknown");
+}
+END_TEST
+
+START_TEST(names_are_unique_and_parameters_have_a_fixed_shape)
+{
+    static const struct ls_initializer zeros = {.kind = LS_ZEROS};
+    struct ls_tensor *out;
+    ck_assert_int_eq(ls_graph_begin_layer(graph, "pool", "Test"), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "two layers are called 'pool'"));
+    parameter("kernel", SHAPE(2, 3, 4));
+    ck_assert_uint_eq(graph->layers[graph->layer_count - 1].parameters, 12);
+    ck_assert_int_eq(ls_graph_parameter(graph, "kernel", &SHAPE(1, 3), &zeros, &out), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "'other/kernel'"));
+    ck_assert_int_eq(ls_graph_parameter(graph, "open", &SHAPE(2, LS_BATCH, 3), &zeros, &out),
+                     LS_BAD_INPUT);
+    ck_assert_int_eq(ls_graph_parameter(graph, "none", &SHAPE(2, 3, 0), &zeros, &out),
+                     LS_BAD_INPUT);
+    ck_assert_int_eq(ls_graph_input(graph, &SHAPE(1, 3), &out), LS_BAD_INPUT);
+}
+END_TEST
+
+START_TEST(an_input_must_have_a_size)
+{
+    struct ls_graph *other;
+    struct ls_tensor *out;
+    ck_assert_int_eq(ls_graph_create("other", &other), LS_OK);
+    ck_assert_int_eq(ls_graph_input(other, &SHAPE(2, 3, LS_BATCH), &out), LS_BAD_INPUT);
+    ck_assert_int_eq(ls_graph_input(other, &SHAPE(2, 3, -7), &out), LS_BAD_INPUT);
+    ck_assert_int_eq(ls_graph_input(other, &SHAPE(6, 1, 1, 1, 1, 1, 1), &out), LS_BAD_INPUT);
+    ck_assert_int_eq(ls_graph_add_loss(other, &(struct ls_loss){0}), LS_BAD_INPUT);
+    ls_graph_destroy(other);
+}
+END_TEST
+
+START_TEST(the_loss_reads_logits_where_the_model_ends_in_a_softmax)
+{
+    struct ls_tensor *softmax = harness_simple(graph, "softmax", rows, LS_OP_SOFTMAX);
+    const struct ls_loss loss = {.kind = LS_LOSS_SPARSE_CROSS_ENTROPY};
+    ck_assert_int_eq(ls_graph_add_loss(graph, &loss), LS_OK);
+    const struct ls_operation *operation = &graph->operations[graph->operation_count - 1];
+    ck_assert_ptr_eq(operation->inputs[0], rows);
+    ck_assert_uint_eq(operation->attributes.from_logits, 1);
+    ck_assert_ptr_eq(graph->output, softmax);
+    ck_assert_uint_eq(graph->label->dtype, LS_I32);
+    check_shape(graph->label, "(None,)");
+    ck_assert_int_eq(ls_graph_add_loss(graph, &loss), LS_BAD_INPUT);
+}
+END_TEST
+
+START_TEST(a_loss_from_probabilities_and_one_from_targets_read_the_output)
+{
+    const struct ls_loss sparse = {.kind = LS_LOSS_SPARSE_CROSS_ENTROPY};
+    struct ls_tensor *y = harness_activation(graph, "activation", image, LS_SIGMOID);
+    ck_assert_int_eq(ls_graph_add_loss(graph, &sparse), LS_OK);
+    const struct ls_operation *operation = &graph->operations[graph->operation_count - 1];
+    ck_assert_ptr_eq(operation->inputs[0], y);
+    ck_assert_uint_eq(operation->attributes.from_logits, 0);
+    ck_assert_float_eq(operation->attributes.epsilon, 1e-7f);
+    check_shape(graph->label, "(None, 9, 8)");
+
+    struct ls_graph *other = harness_graph((const int64_t[]){3}, 1);
+    harness_dense(other, "dense", other->input, 2);
+    ck_assert_int_eq(
+        ls_graph_add_loss(other, &(struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR}), LS_OK);
+    ck_assert_uint_eq(other->label->dtype, LS_F32);
+    check_shape(other->label, "(None, 2)");
+    ls_graph_destroy(other);
+}
+END_TEST
+
+START_TEST(what_cannot_be_differentiated_is_refused)
+{
+    ck_assert_int_eq(ls_graph_differentiate(graph), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "without a loss"));
+
+    struct ls_graph *other = harness_graph((const int64_t[]){3}, 1);
+    harness_activation(other, "relu", other->input, LS_RELU);
+    ck_assert_int_eq(
+        ls_graph_add_loss(other, &(struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR}), LS_OK);
+    ck_assert_int_eq(ls_graph_differentiate(other), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "no variables"));
+    ls_graph_destroy(other);
+
+    other = harness_graph((const int64_t[]){3}, 1);
+    harness_dense(other, "aside", other->input, 2);
+    harness_dense(other, "dense", other->input, 2);
+    ck_assert_int_eq(
+        ls_graph_add_loss(other, &(struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR}), LS_OK);
+    ck_assert_int_eq(ls_graph_differentiate(other), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "'aside/kernel'"));
+    ls_graph_destroy(other);
+
+    other = harness_tied();
+    ck_assert_int_eq(ls_graph_differentiate(other), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "already"));
+    ls_graph_destroy(other);
+}
+END_TEST
+
+START_TEST(the_input_has_no_gradient_and_parameters_have_one_each)
+{
+    struct ls_graph *other = harness_tied();
+    uint32_t gradients = 0;
+    for (uint32_t i = 0; i < other->tensor_count; i++) {
+        const struct ls_tensor *tensor = other->tensors[i];
+        if (tensor->gradient_of)
+            ck_assert(ls_shape_equal(&tensor->shape, &tensor->gradient_of->shape));
+        ck_assert_ptr_ne(tensor->gradient_of, other->input);
+        gradients += tensor->role == LS_ROLE_PARAMETER_GRADIENT;
+    }
+    ck_assert_uint_eq(gradients, other->parameter_count);
+    ls_graph_destroy(other);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("graph");
+    TCase *tests = tcase_create("building");
+    tcase_add_checked_fixture(tests, open_graph, close_graph);
+    tcase_add_test(tests, shapes_are_written_as_keras_writes_them);
+    tcase_add_test(tests, windows_are_counted_and_padded_as_in_keras);
+    tcase_add_test(tests, a_convolution_has_its_shape);
+    tcase_add_test(tests, a_convolution_that_does_not_fit_is_refused);
+    tcase_add_test(tests, pooling_has_its_shape_and_its_limits);
+    tcase_add_test(tests, a_dense_operation_has_its_shape_and_its_limits);
+    tcase_add_test(tests, element_wise_operations_keep_the_shape);
+    tcase_add_test(tests, a_reshape_keeps_the_number_of_elements);
+    tcase_add_test(tests, only_forward_operations_can_be_added);
+    tcase_add_test(tests, names_are_unique_and_parameters_have_a_fixed_shape);
+    tcase_add_test(tests, an_input_must_have_a_size);
+    tcase_add_test(tests, the_loss_reads_logits_where_the_model_ends_in_a_softmax);
+    tcase_add_test(tests, a_loss_from_probabilities_and_one_from_targets_read_the_output);
+    tcase_add_test(tests, what_cannot_be_differentiated_is_refused);
+    tcase_add_test(tests, the_input_has_no_gradient_and_parameters_have_one_each);
+    suite_add_tcase(suite, tests);
+
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

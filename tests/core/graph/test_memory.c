@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory plan by brute force: the steps of a program are followed, and for every block of the arena it is
+// kept who wrote it last. Whoever reads must find what was written for it.
+#include "tests/core/graph/mock.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOBODY UINT32_MAX
+#define SCRATCH (UINT32_MAX - 1)
+
+struct replay {
+    const struct ls_program *program;
+    const struct ls_program_buffers *buffers;
+    const char *arena;
+    uint32_t *owners; // by block of LS_ALIGNMENT bytes
+    bool *made; // by value: a step writes it
+};
+
+static bool in_arena(const struct replay *replay, const void *pointer)
+{
+    const uintptr_t at = (uintptr_t)pointer, start = (uintptr_t)replay->arena;
+    return at >= start && at < start + replay->program->arena_bytes;
+}
+
+// The value that a step wrote for a reader of `value`: a reshape shares memory.
+static uint32_t source_of(const struct replay *replay, uint32_t value)
+{
+    while (!replay->made[value] && replay->buffers->values[value].memory != value)
+        value = replay->buffers->values[value].memory;
+    return value;
+}
+
+static uint32_t first_block(const struct replay *replay, const void *pointer)
+{
+    const uintptr_t offset = (uintptr_t)pointer - (uintptr_t)replay->arena;
+    ck_assert_uint_eq(offset % LS_ALIGNMENT, 0);
+    return (uint32_t)(offset / LS_ALIGNMENT);
+}
+
+static void own(struct replay *replay, const void *pointer, uint64_t bytes, uint32_t owner)
+{
+    const uint32_t first = first_block(replay, pointer);
+    ck_assert_uint_le(first * (uint64_t)LS_ALIGNMENT + bytes, replay->program->arena_bytes);
+    for (uint32_t i = first; i < first + (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT; i++)
+        replay->owners[i] = owner;
+}
+
+static void check_owner(const struct replay *replay, const void *pointer, uint64_t bytes,
+                        uint32_t owner, const char *label)
+{
+    const uint32_t first = first_block(replay, pointer);
+    for (uint32_t i = first; i < first + (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT; i++)
+        ck_assert_msg(replay->owners[i] == owner, "%s reads what %u overwrote", label,
+                      replay->owners[i]);
+}
+
+static void check_inputs(const struct replay *replay, uint32_t s)
+{
+    const struct ls_program_step *step = &replay->program->steps[s];
+    const struct ls_step_plan *plan = &replay->buffers->plans[s];
+    for (uint32_t i = 0; i < step->input_count; i++) {
+        const struct ls_value *value = &replay->buffers->values[plan->values[i]];
+        if (step->pointers[i] && in_arena(replay, step->pointers[i]))
+            check_owner(replay, step->pointers[i], value->layout.bytes,
+                        source_of(replay, plan->values[i]), step->label);
+    }
+}
+
+// An output may lie over an input only where the kernel said so, and then exactly.
+static bool may_overlap(const struct replay *replay, uint32_t s, uint32_t input, uint32_t output)
+{
+    const struct ls_program_step *step = &replay->program->steps[s];
+    return output == step->input_count && (replay->buffers->plans[s].in_place >> input & 1) != 0 &&
+           step->pointers[input] == step->pointers[output];
+}
+
+static void write_outputs(struct replay *replay, uint32_t s)
+{
+    const struct ls_program_step *step = &replay->program->steps[s];
+    const struct ls_step_plan *plan = &replay->buffers->plans[s];
+
+    if (step->scratch_bytes > 0)
+        own(replay, replay->buffers->launches[s].scratch, step->scratch_bytes, SCRATCH);
+    for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++)
+        if (step->pointers[i] && in_arena(replay, step->pointers[i]))
+            own(replay, step->pointers[i], replay->buffers->values[plan->values[i]].layout.bytes,
+                plan->values[i]);
+    // Scratch and outputs have not hit each other, nor an input that is still being read.
+    if (step->scratch_bytes > 0)
+        check_owner(replay, replay->buffers->launches[s].scratch, step->scratch_bytes, SCRATCH,
+                    step->label);
+    for (uint32_t i = 0; i < step->input_count + step->output_count; i++) {
+        const uint64_t bytes = replay->buffers->values[plan->values[i]].layout.bytes;
+        bool shared = false;
+        for (uint32_t k = step->input_count; k < step->input_count + step->output_count; k++)
+            shared |= i < step->input_count && may_overlap(replay, s, i, k);
+        if (step->pointers[i] && in_arena(replay, step->pointers[i]) && !shared)
+            check_owner(replay, step->pointers[i], bytes, source_of(replay, plan->values[i]),
+                        step->label);
+    }
+}
+
+static void check_program(const struct harness_run *run)
+{
+    struct replay replay = {.program = run->program,
+                            .buffers = run->program->buffers,
+                            .arena = run->bindings.arena,
+                            .owners = malloc((run->program->arena_bytes / LS_ALIGNMENT + 1) * 4),
+                            .made = calloc(run->program->buffers->value_count, sizeof(bool))};
+    memset(replay.owners, 0xff, (run->program->arena_bytes / LS_ALIGNMENT + 1) * 4);
+    for (uint32_t s = 0; s < run->program->step_count; s++) {
+        const struct ls_program_step *step = &run->program->steps[s];
+        for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++)
+            replay.made[replay.buffers->plans[s].values[i]] = true;
+    }
+    for (uint32_t s = 0; s < run->program->step_count; s++) {
+        check_inputs(&replay, s);
+        write_outputs(&replay, s);
+    }
+    const void *predictions = ls_program_predictions(run->program);
+    if (run->program->options.predictions && in_arena(&replay, predictions))
+        check_owner(&replay, predictions, run->program->output_layout.bytes,
+                    source_of(&replay, replay.buffers->predictions), "the end");
+    free(replay.owners);
+    free(replay.made);
+}
+
+// Every kind of program of a graph, on a plain device and on one with layouts of its own.
+static void check_graph(struct ls_graph *graph)
+{
+    static const struct ls_fusion_pattern pattern = {LS_OP_CONV2D, LS_OP_ACTIVATION, 0xffffffff, 0};
+    const struct mock_policy policies[] = {
+        {0},
+        {.no_in_place = true},
+        {.own_weights = true,
+         .own_activations = true,
+         .other_data = true,
+         .other_gradient = true,
+         .plain_dense = true,
+         .patterns = &pattern,
+         .pattern_count = 1},
+    };
+    struct harness_device reference;
+    ck_assert(harness_open("reference", &reference));
+    for (uint32_t i = 0; i < 3 * 4; i++) {
+        struct harness_device mock = mock_open(reference, &policies[i / 4]);
+        const struct ls_program_options options = {
+            .batch = 2 + i, .training = (i & 1) != 0, .predictions = (i & 2) != 0};
+        struct harness_run run;
+        harness_start(&run, mock, graph, NULL, options);
+        check_program(&run);
+        harness_stop(&run, true);
+        mock_close(&mock);
+    }
+    harness_close(&reference);
+    ls_graph_destroy(graph);
+}
+
+START_TEST(no_step_reads_memory_that_another_took)
+{
+    check_graph(harness_cnn());
+    check_graph(harness_mixed());
+    check_graph(harness_tied());
+}
+END_TEST
+
+START_TEST(random_graphs_keep_what_is_still_read)
+{
+    for (uint64_t seed = 0; seed < 40; seed++)
+        check_graph(harness_random(seed));
+}
+END_TEST
+
+START_TEST(buffers_share_memory)
+{
+    struct ls_graph *graph = harness_cnn();
+    struct harness_device device;
+    struct harness_run run;
+    ck_assert(harness_open("reference", &device));
+    harness_start(&run, device, graph, NULL,
+                  (struct ls_program_options){.batch = 16, .training = true});
+    ck_assert_uint_lt(run.program->arena_bytes * 2, run.program->unplanned_bytes);
+    ck_assert_uint_gt(run.program->arena_bytes, 0);
+    harness_stop(&run, true);
+    harness_close(&device);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("memory");
+    TCase *tests = tcase_create("plan");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, no_step_reads_memory_that_another_took);
+    tcase_add_test(tests, random_graphs_keep_what_is_still_read);
+    tcase_add_test(tests, buffers_share_memory);
+    suite_add_tcase(suite, tests);
+
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
