@@ -40,6 +40,8 @@ void ls_model_summary(const struct ls_model *model, FILE *out)
     print_rule(out, '=');
     for (uint32_t i = 0; i < model->graph->layer_count; i++) {
         const struct ls_graph_layer *layer = &model->graph->layers[i];
+        if (strcmp(layer->class_name, "InputLayer") == 0)
+            continue; // as in Keras, whose table begins with the first layer that computes
         snprintf(label, sizeof(label), "%s (%s)", layer->name, layer->class_name);
         fprintf(out, "%-*s %-*s %*s\n", NAME_LETTERS, label, SHAPE_LETTERS,
                 ls_shape_text(&layer->output, shape, sizeof(shape)), COUNT_LETTERS,
