@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device `reference` against small examples computed by hand.
+#include "tests/plugins/device/reference/operation.h"
+
+#define ROUNDING 1e-6 // a few float32 roundings of numbers near 1
+
+static struct ls_op_attributes convolution(int32_t stride)
+{
+    return (struct ls_op_attributes){.strides = {stride, stride}, .dilation = {1, 1}, .groups = 1};
+}
+
+START_TEST(convolution_adds_products_and_bias)
+{
+    // 1 2 3      1 0
+    // 4 5 6  by  0 2  with bias 10: 1 + 2 * 5, 2 + 2 * 6, 4 + 2 * 8, 5 + 2 * 9
+    // 7 8 9
+    float x[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, w[] = {1, 0, 0, 2}, b[] = {10}, y[4];
+    struct operation o = {
+        .op = LS_OP_CONV2D,
+        .attributes = convolution(1),
+        .inputs = 3,
+        .outputs = 1,
+        .arguments = {F32(x, 1, 3, 3, 1), F32(w, 2, 2, 1, 1), F32(b, 1), F32(y, 1, 2, 2, 1)}};
+    operation_run(&o);
+    assert_values(y, (float[]){21, 24, 30, 33}, 4, 0);
+}
+END_TEST
+
+START_TEST(convolution_sums_over_channels_for_each_filter)
+{
+    // two pixels of two channels; filters (1, 10) and (100, 1000)
+    float x[] = {1, 2, 3, 4}, w[] = {1, 100, 10, 1000}, y[4];
+    struct operation o = {
+        .op = LS_OP_CONV2D,
+        .attributes = convolution(1),
+        .inputs = 2,
+        .outputs = 1,
+        .arguments = {F32(x, 1, 1, 2, 2), F32(w, 1, 1, 2, 2), F32(y, 1, 1, 2, 2)}};
+    operation_run(&o);
+    assert_values(y, (float[]){21, 2100, 43, 4300}, 4, 0);
+}
+END_TEST
+
+START_TEST(asymmetric_padding_lies_behind_as_in_keras)
+{
+    // padding "same", kernel 2: nothing before, one zero behind; kernel (1, 10) over 1 2 3
+    float x[] = {1, 2, 3}, w[] = {1, 10}, y[3];
+    struct operation o = {
+        .op = LS_OP_CONV2D,
+        .attributes = convolution(1),
+        .inputs = 2,
+        .outputs = 1,
+        .arguments = {F32(x, 1, 1, 3, 1), F32(w, 1, 2, 1, 1), F32(y, 1, 1, 3, 1)}};
+    o.attributes.padding[3] = 1;
+    operation_run(&o);
+    assert_values(y, (float[]){21, 32, 3}, 3, 0);
+    o.attributes.padding[2] = 1;
+    o.attributes.padding[3] = 0;
+    operation_run(&o);
+    assert_values(y, (float[]){10, 21, 32}, 3, 0);
+}
+END_TEST
+
+START_TEST(strides_and_dilation_step_over_elements)
+{
+    float x[] = {1, 2, 3, 4, 5, 6, 7}, w[] = {1, 100}, y[3];
+    struct operation o = {
+        .op = LS_OP_CONV2D,
+        .attributes = {.strides = {1, 2}, .dilation = {1, 3}, .groups = 1},
+        .inputs = 2,
+        .outputs = 1,
+        .arguments = {F32(x, 1, 1, 7, 1), F32(w, 1, 2, 1, 1), F32(y, 1, 1, 2, 1)}};
+    operation_run(&o); // 1 with 4, then 3 with 6
+    assert_values(y, (float[]){401, 603}, 2, 0);
+}
+END_TEST
+
+START_TEST(groups_keep_their_channels_apart)
+{
+    float x[] = {1, 2, 3, 4}, w[] = {1, 10, 100, 1000}, y[2];
+    // 4 channels, 2 groups: w is (1,1,2,2); filter 0 sees channels 0 and 1, filter 1 channels 2 and 3
+    struct operation o = {
+        .op = LS_OP_CONV2D,
+        .attributes = convolution(1),
+        .inputs = 2,
+        .outputs = 1,
+        .arguments = {F32(x, 1, 1, 1, 4), F32(w, 1, 1, 2, 2), F32(y, 1, 1, 1, 2)}};
+    o.attributes.groups = 2;
+    operation_run(&o);
+    assert_values(y, (float[]){1 * 1 + 2 * 100, 3 * 10 + 4 * 1000}, 2, 0);
+}
+END_TEST
+
+START_TEST(dense_flattens_what_comes_before_it)
+{
+    float x[] = {1, 2, 3, 4, 5, 6, 7, 8}, w[] = {1, 0, 0, 1, 1, 1, 2, -1}, b[] = {0.5f, -0.5f},
+          y[4];
+    struct operation o = {.op = LS_OP_DENSE,
+                          .inputs = 3,
+                          .outputs = 1,
+                          .arguments = {F32(x, 2, 2, 1, 2), F32(w, 4, 2), F32(b, 2), F32(y, 2, 2)}};
+    operation_run(&o);
+    assert_values(
+        y, (float[]){1 + 3 + 8 + 0.5f, 2 + 3 - 4 - 0.5f, 5 + 7 + 16 + 0.5f, 6 + 7 - 8 - 0.5f}, 4,
+        0);
+}
+END_TEST
+
+START_TEST(an_epilogue_and_accumulation_follow_the_operation)
+{
+    float x[] = {1, 2}, w[] = {1, -1}, y[] = {100, 200};
+    struct operation o = {.op = LS_OP_DENSE,
+                          .attributes = {.epilogue = LS_OP_ACTIVATION,
+                                         .epilogue_activation = LS_LEAKY_RELU,
+                                         .epilogue_alpha = 0.5f},
+                          .inputs = 2,
+                          .outputs = 1,
+                          .arguments = {F32(x, 2, 1), F32(w, 1, 1), F32(y, 2, 1)},
+                          .accumulate = 1};
+    w[0] = -4;
+    operation_run(&o);
+    assert_values(y, (float[]){100 - 2, 200 - 4}, 2, 0);
+}
+END_TEST
+
+START_TEST(a_backward_epilogue_reads_the_output_that_it_passes)
+{
+    float dy[] = {1, 2, 3}, w[] = {10}, passed[] = {0, 0.5f, 7}, dx[3];
+    struct operation o = {
+        .op = LS_OP_DENSE_BACKWARD_DATA,
+        .attributes = {.epilogue = LS_OP_ACTIVATION_BACKWARD, .epilogue_activation = LS_RELU},
+        .inputs = 3,
+        .outputs = 1,
+        .arguments = {F32(dy, 3, 1), F32(w, 1, 1), F32(passed, 3, 1), F32(dx, 3, 1)}};
+    operation_run(&o);
+    assert_values(dx, (float[]){0, 20, 30}, 3, 0);
+}
+END_TEST
+
+START_TEST(max_pooling_gives_a_tie_to_the_first)
+{
+    float x[] = {2, 5, 5, 5}, y[1], dy[] = {3}, dx[4];
+    const struct ls_op_attributes window = {.kernel = {2, 2}, .strides = {2, 2}};
+    struct operation forward = {
+        .op = LS_OP_MAX_POOL2D,
+        .attributes = window,
+        .inputs = 1,
+        .outputs = 2,
+        .arguments = {F32(x, 1, 2, 2, 1), F32(y, 1, 1, 1, 1), argument_of(LS_U8, NULL, 0, NULL)}};
+    struct operation backward = {
+        .op = LS_OP_MAX_POOL2D_BACKWARD,
+        .attributes = window,
+        .inputs = 4,
+        .outputs = 1,
+        .arguments = {F32(dy, 1, 1, 1, 1), F32(x, 1, 2, 2, 1), F32(y, 1, 1, 1, 1),
+                      argument_of(LS_U8, NULL, 0, NULL), F32(dx, 1, 2, 2, 1)}};
+    operation_run(&forward);
+    operation_run(&backward);
+    ck_assert_float_eq(y[0], 5);
+    assert_values(dx, (float[]){0, 3, 0, 0}, 4, 0);
+}
+END_TEST
+
+START_TEST(padding_never_wins_and_never_counts)
+{
+    float x[] = {-4, -2, -8, -6}, y[9];
+    struct operation o = {
+        .op = LS_OP_MAX_POOL2D,
+        .attributes = {.kernel = {2, 2}, .strides = {1, 1}, .padding = {1, 1, 1, 1}},
+        .inputs = 1,
+        .outputs = 1,
+        .arguments = {F32(x, 1, 2, 2, 1), F32(y, 1, 3, 3, 1)}};
+    operation_run(&o);
+    assert_values(y, (float[]){-4, -2, -2, -4, -2, -2, -8, -6, -6}, 9, 0);
+    o.op = LS_OP_AVERAGE_POOL2D;
+    operation_run(&o);
+    assert_values(y, (float[]){-4, -3, -2, -6, -5, -4, -8, -7, -6}, 9, 0);
+}
+END_TEST
+
+START_TEST(activations_have_the_values_of_their_formulas)
+{
+    float x[] = {-2, 0, 3, 7}, y[4];
+    const float e2 = 0.135335283f, e3 = 20.0855369f; // exp(-2), exp(3)
+    const float wanted[LS_ACTIVATION_COUNT][4] = {
+        [LS_LINEAR] = {-2, 0, 3, 7},
+        [LS_RELU] = {0, 0, 3, 7},
+        [LS_LEAKY_RELU] = {-0.5f, 0, 3, 7},
+        [LS_ELU] = {0.25f * (e2 - 1), 0, 3, 7},
+        [LS_SIGMOID] = {0.119202922f, 0.5f, 0.952574127f, 0.999088949f},
+        [LS_TANH] = {-0.96402758f, 0, 0.995054754f, 0.999998337f},
+        [LS_SOFTPLUS] = {0.126928011f, 0.693147181f, 3.04858735f, 7.00091147f},
+        [LS_EXPONENTIAL] = {e2, 1, e3, 1096.63316f},
+        [LS_RELU6] = {0, 0, 3, 6},
+    };
+    for (uint32_t a = 0; a < LS_ACTIVATION_COUNT; a++) {
+        struct operation o = {.op = LS_OP_ACTIVATION,
+                              .attributes = {.activation = a, .activation_alpha = 0.25f},
+                              .inputs = 1,
+                              .outputs = 1,
+                              .arguments = {F32(x, 1, 4), F32(y, 1, 4)}};
+        operation_run(&o);
+        assert_values(y, wanted[a], 4, a == LS_EXPONENTIAL ? 1e-4 : ROUNDING);
+    }
+}
+END_TEST
+
+START_TEST(activations_survive_the_far_ends)
+{
+    float x[] = {-1000, 1000}, y[2];
+    struct operation o = {.op = LS_OP_ACTIVATION,
+                          .attributes = {.activation = LS_SIGMOID},
+                          .inputs = 1,
+                          .outputs = 1,
+                          .arguments = {F32(x, 1, 2), F32(y, 1, 2)}};
+    operation_run(&o);
+    assert_values(y, (float[]){0, 1}, 2, 0);
+    o.attributes.activation = LS_SOFTPLUS;
+    operation_run(&o);
+    assert_values(y, (float[]){0, 1000}, 2, 0);
+    o.op = LS_OP_SOFTMAX;
+    operation_run(&o);
+    assert_values(y, (float[]){0, 1}, 2, 0);
+}
+END_TEST
+
+START_TEST(softmax_is_exp_over_sum)
+{
+    float x[] = {0, 0.693147181f, 1.38629436f, 5, 5, 5},
+          y[6]; // log 1, log 2, log 4; then equal ones
+    struct operation o = {
+        .op = LS_OP_SOFTMAX, .inputs = 1, .outputs = 1, .arguments = {F32(x, 2, 3), F32(y, 2, 3)}};
+    operation_run(&o);
+    assert_values(y, (float[]){1 / 7.f, 2 / 7.f, 4 / 7.f, 1 / 3.f, 1 / 3.f, 1 / 3.f}, 6, ROUNDING);
+}
+END_TEST
+
+START_TEST(cross_entropy_from_logits)
+{
+    // probabilities 1/7 2/7 4/7, label 1; and three equal ones, label 2, whose largest is the first
+    float p[] = {0, 0.693147181f, 1.38629436f, 5, 5, 5}, sums[4], saved[6], dp[6];
+    int32_t labels[] = {1, 2};
+    struct operation o = {
+        .op = LS_OP_SPARSE_CROSS_ENTROPY,
+        .attributes = {.from_logits = 1},
+        .record = {.gradient_scale = 0.5f},
+        .inputs = 2,
+        .outputs = 2,
+        .arguments = {F32(p, 2, 3), I32(labels, 2), F32(sums, 4), F32(saved, 2, 3)}};
+    operation_run(&o);
+    assert_values(sums, (float[]){logf(7 / 2.f) + logf(3), 0, 2, 0}, 4, ROUNDING);
+
+    o.op = LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD;
+    o.inputs = 3;
+    o.outputs = 1;
+    o.arguments[2] = o.arguments[3];
+    o.arguments[3] = F32(dp, 2, 3);
+    operation_run(&o);
+    assert_values(dp, (float[]){1 / 14.f, -5 / 14.f, 4 / 14.f, 1 / 6.f, 1 / 6.f, -2 / 6.f}, 6,
+                  ROUNDING);
+}
+END_TEST
+
+START_TEST(cross_entropy_from_probabilities_clips_as_keras_does)
+{
+    // epsilon 0.1 for clear numbers: 0, 0.25, 1 become 0.1, 0.25, 0.9, with sum 1.25
+    float p[] = {0, 0.25f, 1}, sums[4], saved[3], dp[3];
+    int32_t labels[] = {0};
+    struct operation o = {
+        .op = LS_OP_SPARSE_CROSS_ENTROPY,
+        .attributes = {.epsilon = 0.1f},
+        .record = {.gradient_scale = 1},
+        .inputs = 2,
+        .outputs = 2,
+        .arguments = {F32(p, 1, 3), I32(labels, 1), F32(sums, 4), F32(saved, 1, 3)}};
+    operation_run(&o);
+    assert_values(sums, (float[]){logf(12.5f), 0, 1, 0}, 4, ROUNDING);
+    labels[0] = 2;
+    operation_run(&o);
+    assert_values(sums, (float[]){logf(1.25f / 0.9f), 1, 1, 0}, 4, ROUNDING);
+
+    // the gradient is zero where the clip holds p; else (q - [label]) / p = 0.2 / 0.25
+    o.op = LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD;
+    o.inputs = 3;
+    o.outputs = 1;
+    o.arguments[2] = o.arguments[3];
+    o.arguments[3] = F32(dp, 1, 3);
+    operation_run(&o);
+    assert_values(dp, (float[]){0, 0.8f, 0}, 3, ROUNDING);
+    labels[0] = 1;
+    operation_run(&o);
+    assert_values(dp, (float[]){0, (0.2f - 1) / 0.25f, 0}, 3, ROUNDING);
+}
+END_TEST
+
+START_TEST(positions_of_an_example_are_averaged)
+{
+    float p[] = {0, 0, 0, 1.09861229f},
+          sums[4]; // losses log 2 and log(4/3); the first is right as first of equals
+    int32_t labels[] = {0, 1};
+    struct operation o = {.op = LS_OP_SPARSE_CROSS_ENTROPY,
+                          .attributes = {.from_logits = 1},
+                          .inputs = 2,
+                          .outputs = 1,
+                          .arguments = {F32(p, 1, 2, 2), I32(labels, 1, 2), F32(sums, 4)}};
+    operation_run(&o);
+    assert_values(sums, (float[]){(logf(2) + logf(4 / 3.f)) / 2, 1, 1, 0}, 4, ROUNDING);
+}
+END_TEST
+
+START_TEST(a_label_outside_of_the_classes_is_not_a_number)
+{
+    float p[] = {0, 1}, sums[4];
+    int32_t labels[] = {2};
+    struct operation o = {.op = LS_OP_SPARSE_CROSS_ENTROPY,
+                          .attributes = {.from_logits = 1},
+                          .inputs = 2,
+                          .outputs = 1,
+                          .arguments = {F32(p, 1, 2), I32(labels, 1), F32(sums, 4)}};
+    operation_run(&o);
+    ck_assert(isnan(sums[0]));
+}
+END_TEST
+
+START_TEST(squared_error_is_averaged_over_the_elements_of_an_example)
+{
+    float p[] = {1, 2, 3, 4}, t[] = {0, 4, 3, 1}, sums[4], dp[4];
+    struct operation o = {.op = LS_OP_MEAN_SQUARED_ERROR,
+                          .record = {.gradient_scale = 0.5f},
+                          .inputs = 2,
+                          .outputs = 1,
+                          .arguments = {F32(p, 2, 2), F32(t, 2, 2), F32(sums, 4)}};
+    operation_run(&o);
+    assert_values(sums, (float[]){(1 + 4) / 2.f + 9 / 2.f, 0, 2, 0}, 4, 0);
+    o.op = LS_OP_MEAN_SQUARED_ERROR_BACKWARD;
+    o.arguments[2] = F32(dp, 2, 2);
+    operation_run(&o);
+    assert_values(dp, (float[]){0.5f, -1, 0, 1.5f}, 4, 0);
+}
+END_TEST
+
+START_TEST(dropout_scales_what_it_keeps)
+{
+    enum { COUNT = 400 };
+    float x[COUNT], y[COUNT];
+    int kept = 0;
+    for (int i = 0; i < COUNT; i++)
+        x[i] = (float)(i + 1);
+    struct operation o = {.op = LS_OP_DROPOUT,
+                          .attributes = {.rate = 0.75f, .key = 3},
+                          .record = {.step = 1, .seed = 2},
+                          .inputs = 1,
+                          .outputs = 1,
+                          .arguments = {F32(x, 4, COUNT / 4), F32(y, 4, COUNT / 4)}};
+    operation_run(&o);
+    for (int i = 0; i < COUNT; i++) {
+        ck_assert(y[i] == 0 || y[i] == 4 * x[i]);
+        kept += y[i] != 0;
+    }
+    ck_assert_int_gt(kept, 60); // 100 of 400 are expected, the deviation is 9
+    ck_assert_int_lt(kept, 140);
+}
+END_TEST
+
+START_TEST(what_does_not_fit_together_is_refused)
+{
+    float x[64], y[64], w[64];
+    struct operation o = {
+        .op = LS_OP_CONV2D,
+        .attributes = convolution(1),
+        .inputs = 2,
+        .outputs = 1,
+        .arguments = {F32(x, 1, 3, 3, 1), F32(w, 2, 2, 1, 1), F32(y, 1, 3, 2, 1)}};
+    ck_assert_int_eq(operation_try(&o), LS_UNSUPPORTED);
+    o.arguments[2] = F32(y, 1, 2, 2, 1);
+    ck_assert_int_eq(operation_try(&o), LS_OK);
+    o.attributes.strides[0] = 0;
+    ck_assert_int_eq(operation_try(&o), LS_UNSUPPORTED);
+    o.attributes.strides[0] = 1;
+    o.arguments[0].desc.dims[0] = 0;
+    ck_assert_int_eq(operation_try(&o), LS_UNSUPPORTED);
+    o.arguments[0] = F32(x, 1, 3, 3, 1);
+    o.arguments[1].desc.layout.kind = LS_LAYOUT_OWN;
+    ck_assert_int_eq(operation_try(&o), LS_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(operation_host.message, "only the plain layout"));
+}
+END_TEST
+
+static void add_tests(TCase *tests)
+{
+    tcase_add_test(tests, convolution_adds_products_and_bias);
+    tcase_add_test(tests, convolution_sums_over_channels_for_each_filter);
+    tcase_add_test(tests, asymmetric_padding_lies_behind_as_in_keras);
+    tcase_add_test(tests, strides_and_dilation_step_over_elements);
+    tcase_add_test(tests, groups_keep_their_channels_apart);
+    tcase_add_test(tests, dense_flattens_what_comes_before_it);
+    tcase_add_test(tests, an_epilogue_and_accumulation_follow_the_operation);
+    tcase_add_test(tests, a_backward_epilogue_reads_the_output_that_it_passes);
+    tcase_add_test(tests, max_pooling_gives_a_tie_to_the_first);
+    tcase_add_test(tests, padding_never_wins_and_never_counts);
+    tcase_add_test(tests, activations_have_the_values_of_their_formulas);
+    tcase_add_test(tests, activations_survive_the_far_ends);
+    tcase_add_test(tests, softmax_is_exp_over_sum);
+    tcase_add_test(tests, cross_entropy_from_logits);
+    tcase_add_test(tests, cross_entropy_from_probabilities_clips_as_keras_does);
+    tcase_add_test(tests, positions_of_an_example_are_averaged);
+    tcase_add_test(tests, a_label_outside_of_the_classes_is_not_a_number);
+    tcase_add_test(tests, squared_error_is_averaged_over_the_elements_of_an_example);
+    tcase_add_test(tests, dropout_scales_what_it_keeps);
+    tcase_add_test(tests, what_does_not_fit_together_is_refused);
+}
+
+int main(void)
+{
+    return run_tests("reference examples", add_tests);
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every backward operation of device `reference` against central differences of its forward operation. The
+// scalar is the sum of the outputs times fixed random numbers r; its gradient is backward with dy = r.
+#include "tests/plugins/device/reference/operation.h"
+
+#include <stdlib.h>
+
+#define MAX_ELEMENTS 400
+
+// For operations that are linear in the input any step is exact; a large one hides the rounding of the
+// float32 results: 400 of them near 3, 2^-24 each, over a step of 0.5.
+static const double linear_step = 0.5, linear_tolerance = 2e-5;
+// Else the error is step^2 / 6 times the third derivative, and rounding over the step: some 1e-5 each.
+static const double curved_step = 0.01, curved_tolerance = 2e-4;
+
+// The sum of output 0 times r.
+static double project(struct operation *forward, const float *r)
+{
+    const struct argument *y = &forward->arguments[forward->inputs];
+    double sum = 0;
+
+    operation_run(forward);
+    for (uint64_t i = 0; i < ls_tensor_elements(&y->desc); i++)
+        sum += (double)r[i] * (double)((const float *)y->values)[i];
+    return sum;
+}
+
+// Compares `gradient` with the differences that the forward operation shows for its input `input`.
+static void assert_gradient(struct operation *forward, uint32_t input, const float *r,
+                            const float *gradient, double step, double tolerance)
+{
+    float *x = forward->arguments[input].values;
+
+    for (uint64_t i = 0; i < ls_tensor_elements(&forward->arguments[input].desc); i++) {
+        const float before = x[i], up = before + (float)step, down = before - (float)step;
+        x[i] = up;
+        const double above = project(forward, r);
+        x[i] = down;
+        const double below = project(forward, r);
+        x[i] = before;
+        const double difference = (above - below) / ((double)up - (double)down);
+        ck_assert_msg(fabs(difference - (double)gradient[i]) <=
+                          tolerance * fmax(1, fabs(difference)),
+                      "input %u, element %llu: gradient %.9g, difference %.9g", input,
+                      (unsigned long long)i, (double)gradient[i], difference);
+    }
+}
+
+// ---- Convolution and dense layer ----
+
+static float x[MAX_ELEMENTS], w[MAX_ELEMENTS], b[MAX_ELEMENTS], y[MAX_ELEMENTS], r[MAX_ELEMENTS];
+static float dx[MAX_ELEMENTS], dw[MAX_ELEMENTS], db[MAX_ELEMENTS];
+
+static void draw_all(void)
+{
+    draw(x, MAX_ELEMENTS, 1);
+    draw(w, MAX_ELEMENTS, 2);
+    draw(b, MAX_ELEMENTS, 3);
+    draw(r, MAX_ELEMENTS, 4);
+}
+
+// x, w, b and y of the layer, whose backward operations have these numbers.
+static void check_layer(struct operation *forward, uint32_t backward_data,
+                        uint32_t backward_weights)
+{
+    const struct argument *a = forward->arguments;
+    struct argument dy = a[3], grad_x = a[0], grad_w = a[1], grad_b = a[2];
+    dy.values = r;
+    grad_x.values = dx;
+    grad_w.values = dw;
+    grad_b.values = db;
+    struct operation data = {.op = backward_data,
+                             .attributes = forward->attributes,
+                             .inputs = 2,
+                             .outputs = 1,
+                             .arguments = {dy, a[1], grad_x}};
+    struct operation weights = {.op = backward_weights,
+                                .attributes = forward->attributes,
+                                .inputs = 2,
+                                .outputs = 2,
+                                .arguments = {a[0], dy, grad_w, grad_b}};
+    operation_run(&data);
+    operation_run(&weights);
+    assert_gradient(forward, 0, r, dx, linear_step, linear_tolerance);
+    assert_gradient(forward, 1, r, dw, linear_step, linear_tolerance);
+    assert_gradient(forward, 2, r, db, linear_step, linear_tolerance);
+}
+
+static const struct {
+    int64_t dims[7]; // B H W C F KH KW
+    int32_t strides[2], padding[4], dilation[2], groups;
+} convolutions[] = {
+    {{2, 5, 6, 3, 4, 3, 3}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1},
+    {{1, 7, 5, 2, 3, 2, 3}, {2, 1}, {0, 1, 1, 1}, {1, 1}, 1},
+    {{2, 6, 4, 4, 6, 3, 2}, {1, 2}, {2, 0, 0, 1}, {1, 1}, 2},
+    {{1, 8, 7, 3, 3, 3, 3}, {1, 1}, {1, 1, 1, 1}, {2, 2}, 3},
+    {{3, 1, 1, 5, 2, 1, 1}, {3, 3}, {0, 0, 0, 0}, {1, 1}, 1},
+};
+
+START_TEST(convolution_gradients_are_differences)
+{
+    const int64_t *d = convolutions[_i].dims;
+    struct operation o = {.op = LS_OP_CONV2D, .inputs = 3, .outputs = 1};
+    struct ls_op_attributes *a = &o.attributes;
+    memcpy(a->strides, convolutions[_i].strides, sizeof(a->strides));
+    memcpy(a->padding, convolutions[_i].padding, sizeof(a->padding));
+    memcpy(a->dilation, convolutions[_i].dilation, sizeof(a->dilation));
+    a->groups = convolutions[_i].groups;
+    const int64_t oh =
+        (d[1] + a->padding[0] + a->padding[1] - (d[5] - 1) * a->dilation[0] - 1) / a->strides[0] +
+        1;
+    const int64_t ow =
+        (d[2] + a->padding[2] + a->padding[3] - (d[6] - 1) * a->dilation[1] - 1) / a->strides[1] +
+        1;
+
+    draw_all();
+    o.arguments[0] = F32(x, d[0], d[1], d[2], d[3]);
+    o.arguments[1] = F32(w, d[5], d[6], d[3] / a->groups, d[4]);
+    o.arguments[2] = F32(b, d[4]);
+    o.arguments[3] = F32(y, d[0], oh, ow, d[4]);
+    check_layer(&o, LS_OP_CONV2D_BACKWARD_DATA, LS_OP_CONV2D_BACKWARD_WEIGHTS);
+}
+END_TEST
+
+START_TEST(dense_gradients_are_differences)
+{
+    struct operation o = {.op = LS_OP_DENSE,
+                          .inputs = 3,
+                          .outputs = 1,
+                          .arguments = {F32(x, 3, 2, 4), F32(w, 8, 5), F32(b, 5), F32(y, 3, 5)}};
+    draw_all();
+    check_layer(&o, LS_OP_DENSE_BACKWARD_DATA, LS_OP_DENSE_BACKWARD_WEIGHTS);
+    o.arguments[1] = F32(w, 4, 5);
+    o.arguments[3] = F32(y, 3, 2, 5);
+    check_layer(&o, LS_OP_DENSE_BACKWARD_DATA, LS_OP_DENSE_BACKWARD_WEIGHTS);
+}
+END_TEST
+
+// ---- Pooling ----
+
+static const struct ls_op_attributes windows[] = {
+    {.kernel = {2, 2}, .strides = {2, 2}},
+    {.kernel = {3, 3}, .strides = {2, 1}, .padding = {1, 0, 1, 1}},
+    {.kernel = {2, 3}, .strides = {1, 3}, .padding = {0, 1, 2, 0}},
+};
+
+static struct operation pooling(uint32_t op, const struct ls_op_attributes *a)
+{
+    const int64_t oh = (6 + a->padding[0] + a->padding[1] - a->kernel[0]) / a->strides[0] + 1;
+    const int64_t ow = (7 + a->padding[2] + a->padding[3] - a->kernel[1]) / a->strides[1] + 1;
+    return (struct operation){.op = op,
+                              .attributes = *a,
+                              .inputs = 1,
+                              .outputs = 1,
+                              .arguments = {F32(x, 2, 6, 7, 3), F32(y, 2, oh, ow, 3)}};
+}
+
+START_TEST(max_pooling_gradients_are_differences)
+{
+    struct operation o = pooling(LS_OP_MAX_POOL2D, &windows[_i]);
+    draw_all();
+    for (int i = 0; i < 252; i++) // all different, in no order, farther apart than two steps
+        x[i] = (float)(i * 89 % 252) * 0.05f;
+    struct argument dy = o.arguments[1], grad = o.arguments[0];
+    dy.values = r;
+    grad.values = dx;
+    struct operation backward = {
+        .op = LS_OP_MAX_POOL2D_BACKWARD,
+        .attributes = o.attributes,
+        .inputs = 4,
+        .outputs = 1,
+        .arguments = {dy, o.arguments[0], o.arguments[1], argument_of(LS_U8, NULL, 0, NULL), grad}};
+    operation_run(&o);
+    operation_run(&backward);
+    assert_gradient(&o, 0, r, dx, curved_step, curved_tolerance);
+}
+END_TEST
+
+START_TEST(average_pooling_gradients_are_differences)
+{
+    struct operation o = pooling(LS_OP_AVERAGE_POOL2D, &windows[_i]);
+    draw_all();
+    struct argument dy = o.arguments[1], grad = o.arguments[0];
+    dy.values = r;
+    grad.values = dx;
+    struct operation backward = {.op = LS_OP_AVERAGE_POOL2D_BACKWARD,
+                                 .attributes = o.attributes,
+                                 .inputs = 1,
+                                 .outputs = 1,
+                                 .arguments = {dy, grad}};
+    operation_run(&backward);
+    assert_gradient(&o, 0, r, dx, linear_step, linear_tolerance);
+}
+END_TEST
+
+// ---- Element-wise ----
+
+START_TEST(activation_gradients_are_differences)
+{
+    struct operation o = {.op = LS_OP_ACTIVATION,
+                          .attributes = {.activation = (uint32_t)_i, .activation_alpha = 0.3f},
+                          .inputs = 1,
+                          .outputs = 1,
+                          .arguments = {F32(x, 2, 30), F32(y, 2, 30)}};
+    draw_all();
+    for (int i = 0; i < 60; i++) // from -2.9 to 8.9 in steps of 0.2: never within a step of 0 or 6
+        x[i] = -2.9f + 0.2f * (float)i;
+    struct operation backward = {.op = LS_OP_ACTIVATION_BACKWARD,
+                                 .attributes = o.attributes,
+                                 .inputs = 2,
+                                 .outputs = 1,
+                                 .arguments = {F32(r, 2, 30), F32(y, 2, 30), F32(dx, 2, 30)}};
+    operation_run(&o);
+    operation_run(&backward);
+    assert_gradient(&o, 0, r, dx, curved_step, curved_tolerance);
+}
+END_TEST
+
+START_TEST(softmax_gradients_are_differences)
+{
+    struct operation o = {.op = LS_OP_SOFTMAX,
+                          .inputs = 1,
+                          .outputs = 1,
+                          .arguments = {F32(x, 3, 2, 5), F32(y, 3, 2, 5)}};
+    draw_all();
+    struct operation backward = {.op = LS_OP_SOFTMAX_BACKWARD,
+                                 .inputs = 2,
+                                 .outputs = 1,
+                                 .arguments = {F32(r, 3, 2, 5), F32(y, 3, 2, 5), F32(dx, 3, 2, 5)}};
+    operation_run(&o);
+    operation_run(&backward);
+    assert_gradient(&o, 0, r, dx, curved_step, curved_tolerance);
+}
+END_TEST
+
+START_TEST(dropout_is_its_own_backward_operation)
+{
+    struct operation o = {.op = LS_OP_DROPOUT,
+                          .attributes = {.rate = 0.4f, .key = 2},
+                          .record = {.step = 4, .seed = 9, .example_offset = 12},
+                          .inputs = 1,
+                          .outputs = 1,
+                          .arguments = {F32(x, 3, 40), F32(y, 3, 40)}};
+    draw_all();
+    struct operation backward = o;
+    backward.arguments[0] = F32(r, 3, 40);
+    backward.arguments[1] = F32(dx, 3, 40);
+    operation_run(&backward);
+    assert_gradient(&o, 0, r, dx, linear_step, linear_tolerance);
+}
+END_TEST
+
+// ---- Losses: the scalar is the first of the sums, times gradient_scale ----
+
+static int32_t labels[] = {0, 3, 2, 2, 1, 0};
+static const float first_sum[] = {0.25f, 0, 0, 0};
+
+static void check_cross_entropy(struct operation *o, double step)
+{
+    struct operation backward = *o;
+    backward.op = LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD;
+    backward.inputs = 3;
+    backward.outputs = 1;
+    backward.arguments[2] = o->arguments[3];
+    backward.arguments[3] = F32(dx, 3, 2, 4);
+    operation_run(o);
+    operation_run(&backward);
+    assert_gradient(o, 0, first_sum, dx, step, curved_tolerance);
+}
+
+START_TEST(cross_entropy_gradients_are_differences)
+{
+    static float sums[4], saved[MAX_ELEMENTS];
+    struct operation o = {
+        .op = LS_OP_SPARSE_CROSS_ENTROPY,
+        .attributes = {.from_logits = 1, .epsilon = 1e-7f},
+        .record = {.gradient_scale = first_sum[0]},
+        .inputs = 2,
+        .outputs = 2,
+        .arguments = {F32(x, 3, 2, 4), I32(labels, 3, 2), F32(sums, 4), F32(saved, 3, 2, 4)}};
+    draw_all();
+    check_cross_entropy(&o, curved_step);
+
+    // Probabilities, not normalised; some outside of a wide clip range, where nothing may change.
+    o.attributes.from_logits = 0;
+    o.attributes.epsilon = 0.1f;
+    for (int i = 0; i < 24; i++)
+        x[i] = 0.05f + 0.9f * fabsf(x[i]) + (i % 5 == 0 ? 1 : 0);
+    for (int i = 0; i < 24; i++) // not within a step of the range's ends
+        if (fabsf(x[i] - 0.1f) < 0.02f || fabsf(x[i] - 0.9f) < 0.02f)
+            x[i] += 0.05f;
+    check_cross_entropy(&o, 0.003);
+}
+END_TEST
+
+START_TEST(squared_error_gradients_are_differences)
+{
+    static float sums[4];
+    struct operation o = {.op = LS_OP_MEAN_SQUARED_ERROR,
+                          .record = {.gradient_scale = first_sum[0]},
+                          .inputs = 2,
+                          .outputs = 1,
+                          .arguments = {F32(x, 3, 7), F32(w, 3, 7), F32(sums, 4)}};
+    draw_all();
+    struct operation backward = o;
+    backward.op = LS_OP_MEAN_SQUARED_ERROR_BACKWARD;
+    backward.arguments[2] = F32(dx, 3, 7);
+    operation_run(&backward);
+    assert_gradient(&o, 0, first_sum, dx, linear_step,
+                    linear_tolerance); // central differences of a square are exact
+}
+END_TEST
+
+static void add_tests(TCase *tests)
+{
+    tcase_add_loop_test(tests, convolution_gradients_are_differences, 0,
+                        (int)(sizeof(convolutions) / sizeof(convolutions[0])));
+    tcase_add_test(tests, dense_gradients_are_differences);
+    tcase_add_loop_test(tests, max_pooling_gradients_are_differences, 0, 3);
+    tcase_add_loop_test(tests, average_pooling_gradients_are_differences, 0, 3);
+    tcase_add_loop_test(tests, activation_gradients_are_differences, 0, LS_ACTIVATION_COUNT);
+    tcase_add_test(tests, softmax_gradients_are_differences);
+    tcase_add_test(tests, dropout_is_its_own_backward_operation);
+    tcase_add_test(tests, cross_entropy_gradients_are_differences);
+    tcase_add_test(tests, squared_error_gradients_are_differences);
+}
+
+int main(void)
+{
+    return run_tests("reference gradients", add_tests);
+}
