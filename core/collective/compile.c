@@ -96,9 +96,10 @@ static uint64_t segment_count(const struct compiler *compiler, uint64_t count)
 {
     const struct ls_compile_options *options = compiler->options;
     const uint64_t bytes = options->segment_bytes ? options->segment_bytes : LS_SEGMENT_BYTES;
+    const uint64_t limit = options->segment_bytes ? LS_SEGMENTS_IF_ASKED : LS_SEGMENTS;
     const uint64_t each = bytes / options->element_bytes ? bytes / options->element_bytes : 1;
     const uint64_t segments = (count - 1) / each + 1;
-    return segments < LS_MAXIMUM_SEGMENTS ? segments : LS_MAXIMUM_SEGMENTS;
+    return segments < limit ? segments : limit;
 }
 
 static enum ls_status add_operation(struct compiler *compiler,

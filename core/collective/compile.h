@@ -10,8 +10,10 @@
 // Segments are about this long: small enough that two of them stay in a core's second-level cache and that rounds
 // overlap, large enough that the cost of a message (a few hundred nanoseconds) does not show.
 #define LS_SEGMENT_BYTES (UINT64_C(256) << 10)
-// Very long steps are cut into this many segments, then these grow.
-#define LS_MAXIMUM_SEGMENTS UINT64_C(1024)
+// Longer steps are cut into this many, larger ones: that overlaps enough, and what two ranks have under way
+// then fits the window of a transport.
+#define LS_SEGMENTS UINT64_C(16)
+#define LS_SEGMENTS_IF_ASKED UINT64_C(1024) // where the caller chose the length
 
 #define LS_NO_OPERATION UINT32_MAX
 

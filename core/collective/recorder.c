@@ -78,7 +78,9 @@ void ls_recorder_begin(struct ls_recorder *recorder, uint64_t sequence,
 
 void ls_recorder_end(struct ls_recorder *recorder, uint64_t sequence, uint64_t now_ns)
 {
-    recorder->calls[sequence % LS_RECORDED_CALLS].end_ns = now_ns;
+    struct ls_recorded_call *call = &recorder->calls[sequence % LS_RECORDED_CALLS];
+    if (atomic_load_explicit(&call->sequence, memory_order_relaxed) == sequence + 1)
+        call->end_ns = now_ns;
 }
 
 bool ls_recorder_get(struct ls_recorder *recorder, uint64_t sequence, struct ls_call_signature *out)

@@ -15,7 +15,7 @@
 
 // A wait first spins: a peer that runs on another core answers within microseconds. Then it yields, which
 // costs little where the peer needs this very core; then it sleeps.
-#define SPINS_OWN_CORE 400
+#define SPINS_OWN_CORE 4000
 #define SPINS_SHARED_CORE 50
 #define YIELDS 30
 

@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#define LOCAL_WINDOW 32
+#define LOCAL_WINDOW 128
 #define LOCAL_LINE 64
 
 struct local_slot {
