@@ -15,16 +15,18 @@
 
 bool harness_open(const char *name, struct harness_device *out)
 {
-    static struct test_host host;
+    static struct test_host hosts[8]; // one an opened device, valid as long as the test
+    static uint32_t opened;
+    struct test_host *host = &hosts[opened++ % 8];
     char full_name[64];
     snprintf(full_name, sizeof(full_name), "device-%s", name);
     const struct ls_plugin *plugin = test_plugin_open(full_name);
     if (!plugin)
         return false;
-    test_host_init(&host, plugin);
+    test_host_init(host, plugin);
     const struct ls_device_config config = {.struct_size = sizeof(config), .threads = 1};
     out->ops = (const struct ls_device_interface *)plugin->interface;
-    ck_assert_int_eq(out->ops->open(&host.host, &config, &out->device), LS_OK);
+    ck_assert_int_eq(out->ops->open(&host->host, &config, &out->device), LS_OK);
     return true;
 }
 

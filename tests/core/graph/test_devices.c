@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole programs on device cpu against device reference: the same losses and gradients, in layouts of its own,
+// without a conversion of an activation and without a slow kernel.
+#include "tests/core/graph/harness.h"
+
+#include "tests/support/plugin.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+
+// The reference computes in double precision; sums of a few thousand products in float32 keep five digits.
+#define TOLERANCE 2e-5
+
+static struct harness_device reference, cpu;
+
+static void open_devices(void)
+{
+    ck_assert(harness_open("reference", &reference));
+    ck_assert(harness_open("cpu", &cpu));
+}
+
+static void close_devices(void)
+{
+    harness_close(&reference);
+    harness_close(&cpu);
+}
+
+static void check_steps(const struct ls_program *program, bool no_conversion)
+{
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        ck_assert_msg(!program->steps[s].slow, "%s is slow", program->steps[s].label);
+        ck_assert_msg(!no_conversion || !program->steps[s].converts_activation, "%s converts",
+                      program->steps[s].label);
+    }
+}
+
+static void check_graph(struct ls_graph *graph, int64_t batch, bool no_conversion)
+{
+    const struct ls_program_options options = {.batch = batch, .training = true};
+    struct harness_run expected, run;
+
+    harness_start(&expected, reference, graph, NULL, options);
+    harness_start(&run, cpu, graph, NULL, options);
+    harness_step(&expected);
+    harness_step(&run);
+    if (getenv("LOCKSTEP_TEST_VERBOSE"))
+        harness_print_steps(run.program);
+    ck_assert_double_le(fabs((double)harness_loss(&expected) - (double)harness_loss(&run)),
+                        TOLERANCE * fabs((double)harness_loss(&expected)));
+    const double difference = harness_gradient_difference(&expected, &run);
+    ck_assert_double_le(difference, TOLERANCE);
+    check_steps(run.program, no_conversion);
+    harness_stop(&expected, true);
+    harness_stop(&run, true);
+    ls_graph_destroy(graph);
+}
+
+// The convolutional network that the documentation trains.
+static struct ls_graph *full_cnn(void)
+{
+    struct ls_graph *graph = harness_graph((const int64_t[]){28, 28, 1}, 3);
+    struct ls_tensor *x = harness_conv(graph, "conv2d", graph->input, 32, 3, 1, false);
+    x = harness_activation(graph, "relu", x, LS_RELU);
+    x = harness_pool(graph, "max_pooling2d", x, LS_OP_MAX_POOL2D, 2, 2);
+    x = harness_conv(graph, "conv2d_1", x, 64, 3, 1, false);
+    x = harness_activation(graph, "relu_1", x, LS_RELU);
+    x = harness_pool(graph, "max_pooling2d_1", x, LS_OP_MAX_POOL2D, 2, 2);
+    x = harness_flatten(graph, "flatten", x);
+    x = harness_dense(graph, "dense", x, 128);
+    x = harness_activation(graph, "relu_2", x, LS_RELU);
+    harness_dense(graph, "dense_1", x, 10);
+    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+    return graph;
+}
+
+START_TEST(the_convolutional_network_is_computed_without_conversions)
+{
+    check_graph(full_cnn(), 4, true);
+}
+END_TEST
+
+START_TEST(odd_channels_windows_and_batches_compute_the_same)
+{
+    for (int64_t batch = 1; batch < 8; batch += 2)
+        check_graph(harness_cnn(), batch, false);
+}
+END_TEST
+
+START_TEST(reshapes_rows_and_dropout_compute_the_same)
+{
+    check_graph(harness_mixed(), 5, false);
+}
+END_TEST
+
+START_TEST(a_tied_kernel_computes_the_same)
+{
+    check_graph(harness_tied(), 4, false);
+}
+END_TEST
+
+START_TEST(random_graphs_compute_the_same)
+{
+    for (uint64_t seed = 0; seed < 24; seed++)
+        check_graph(harness_random(seed), 3, false);
+}
+END_TEST
+
+START_TEST(other_batch_sizes_keep_the_master_layouts)
+{
+    struct ls_graph *graph = full_cnn();
+    struct harness_run whole, part, expected;
+    harness_start(&whole, cpu, graph, NULL,
+                  (struct ls_program_options){.batch = 8, .training = true});
+    harness_start(&part, cpu, graph, whole.plan,
+                  (struct ls_program_options){.batch = 3, .training = true});
+    harness_start(&expected, reference, graph, NULL,
+                  (struct ls_program_options){.batch = 3, .training = true});
+    harness_step(&part);
+    harness_step(&expected);
+    ck_assert_double_le(harness_gradient_difference(&expected, &part), TOLERANCE);
+    check_steps(part.program, true);
+    harness_stop(&part, false);
+    harness_stop(&whole, true);
+    harness_stop(&expected, true);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+START_TEST(predictions_are_plain_and_the_same)
+{
+    struct ls_graph *graph = harness_mixed();
+    const struct ls_program_options options = {.batch = 3, .predictions = true};
+    struct harness_run expected, run;
+    harness_start(&expected, reference, graph, NULL, options);
+    harness_start(&run, cpu, graph, NULL, options);
+    harness_step(&expected);
+    harness_step(&run);
+    ck_assert_uint_eq(run.program->output_layout.kind, LS_LAYOUT_PLAIN);
+    const float *a = ls_program_predictions(expected.program),
+                *b = ls_program_predictions(run.program);
+    for (int i = 0; i < 12; i++)
+        ck_assert_double_eq_tol((double)a[i], (double)b[i], TOLERANCE);
+    harness_stop(&expected, true);
+    harness_stop(&run, true);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+int main(void)
+{
+    if (!test_plugin_open("device-cpu"))
+        return TEST_SKIPPED;
+
+    Suite *suite = suite_create("devices");
+    TCase *tests = tcase_create("cpu against reference");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, open_devices, close_devices);
+    tcase_add_test(tests, the_convolutional_network_is_computed_without_conversions);
+    tcase_add_test(tests, odd_channels_windows_and_batches_compute_the_same);
+    tcase_add_test(tests, reshapes_rows_and_dropout_compute_the_same);
+    tcase_add_test(tests, a_tied_kernel_computes_the_same);
+    tcase_add_test(tests, random_graphs_compute_the_same);
+    tcase_add_test(tests, other_batch_sizes_keep_the_master_layouts);
+    tcase_add_test(tests, predictions_are_plain_and_the_same);
+    suite_add_tcase(suite, tests);
+
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
