@@ -72,6 +72,15 @@ START_TEST(strides_and_dilation_step_over_elements)
         .arguments = {F32(x, 1, 1, 7, 1), F32(w, 1, 2, 1, 1), F32(y, 1, 1, 2, 1)}};
     operation_run(&o); // 1 with 4, then 3 with 6
     assert_values(y, (float[]){401, 603}, 2, 0);
+
+    // The same along rows, with a zero before the first.
+    o.attributes = (struct ls_op_attributes){
+        .strides = {2, 1}, .padding = {1, 0, 0, 0}, .dilation = {3, 1}, .groups = 1};
+    o.arguments[0] = F32(x, 1, 7, 1, 1);
+    o.arguments[1] = F32(w, 2, 1, 1, 1);
+    o.arguments[2] = F32(y, 1, 3, 1, 1);
+    operation_run(&o); // 0 with 3, 2 with 5, 4 with 7
+    assert_values(y, (float[]){300, 502, 704}, 3, 0);
 }
 END_TEST
 
