@@ -35,6 +35,9 @@ static const struct argument table[] = {
      "adam (learning_rate, beta_1, beta_2, epsilon) or sgd (learning_rate, momentum, nesterov)"},
     {"lr-scaling", "none|sqrt|linear", "none",
      "factor on the learning rate for N replicas: 1, sqrt(N) or N"},
+    {"slices", "N", "1",
+     "compute each replica's share in N parts and add their gradients: less memory, the same "
+     "result up to rounding"},
     {"seed", "N", "0", "of initial weights, order of examples and dropout"},
     {"shuffle", "on|off|N", "on", "a new order each epoch; N: through a buffer of N examples"},
     {"validation", "on|off", "on", "loss and accuracy on the test split after each epoch"},
@@ -91,6 +94,10 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
         status = arguments_count(arguments, "steps", 1, UINT64_C(1) << 48, &out->steps);
     if (!status)
         status = arguments_count(arguments, "check-replicas", 1, UINT32_MAX, &out->check_replicas);
+    uint64_t slices = 1;
+    if (!status)
+        status = arguments_count(arguments, "slices", 1, UINT32_MAX, &slices);
+    out->slices = (uint32_t)slices;
     if (!status)
         status = run_options_batch(arguments, &out->batch, &out->replica_batch);
     const char *precision = arguments_text(arguments, "precision");

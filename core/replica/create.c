@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds a replica: device, plan, programs, buffers, optimizer kernels.
 #include "core/replica/replica.h"
+#include "core/replica/slicing.h"
 
 #include "core/base/log.h"
 
@@ -181,6 +182,7 @@ enum ls_status ls_replica_create(const struct ls_replica_options *options, struc
     replica->rank = options->rank;
     replica->graph = options->graph;
     replica->timing = options->timing;
+    replica->slices = options->slices ? options->slices : 1;
     replica->host_record.seed = options->seed;
     if (options->optimizer)
         replica->optimizer = *options->optimizer;
@@ -200,6 +202,8 @@ enum ls_status ls_replica_create(const struct ls_replica_options *options, struc
         status = add_programs(replica, options->evaluation_sizes, false);
     if (!status)
         status = allocate_buffers(replica);
+    if (!status)
+        status = ls_slicing_prepare(replica);
     if (status)
         goto fail;
     bind_programs(replica);
@@ -217,10 +221,10 @@ fail:
 static void release_buffers(struct ls_replica *replica)
 {
     void *const buffers[] = {
-        replica->parameters,      replica->reduced,      replica->shadows,
-        replica->scratch,         replica->arena,        replica->record,
-        replica->states[0],       replica->states[1],    replica->evaluation_sums,
-        replica->staged_examples, replica->staged_labels};
+        replica->parameters,      replica->reduced,       replica->shadows,
+        replica->scratch,         replica->arena,         replica->record,
+        replica->states[0],       replica->states[1],     replica->evaluation_sums,
+        replica->staged_examples, replica->staged_labels, replica->accumulated};
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
         replica->ops->release(replica->device, buffers[i]);
 }
@@ -235,6 +239,9 @@ void ls_replica_destroy(struct ls_replica *replica)
     }
     for (uint32_t i = 0; replica->updates && i < replica->buckets.count; i++)
         replica->ops->release_kernel(replica->device, replica->updates[i]);
+    for (uint32_t i = 0; replica->adds && i < replica->buckets.count; i++)
+        replica->ops->release_kernel(replica->device, replica->adds[i]);
+    free(replica->adds);
     free(replica->updates);
     ls_buckets_finish(&replica->buckets);
     ls_plan_destroy(replica->plan);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs steps on one device.
 #include "core/replica/replica.h"
+#include "core/replica/slicing.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -104,6 +105,58 @@ static enum ls_status write_tail(struct ls_replica *replica, float stop)
                                               NULL);
 }
 
+void ls_slice(uint64_t count, uint32_t slices, uint32_t index, uint64_t *offset, uint64_t *size)
+{
+    const uint64_t each = count / slices, more = count % slices;
+    *offset = each * index + (index < more ? index : more);
+    *size = each + (index < more);
+}
+
+static enum ls_status run_slice(struct ls_replica *replica, const struct ls_replica_batch *slice,
+                                float stop, const struct ls_replica_hooks *hooks)
+{
+    struct ls_replica_program *entry = find_program(replica, slice->count, true);
+    if (!entry) {
+        ls_error("replica", "no program was prepared for a share of %llu examples",
+                 (unsigned long long)slice->count);
+        return LS_FAILED;
+    }
+    replica->current = entry;
+    entry->runs++;
+    replica->host_record.example_offset = slice->example_offset;
+    enum ls_status status = write_record(replica);
+    if (!status)
+        status = write_tail(replica, stop);
+    if (!status)
+        status = set_batch(replica, entry->program, slice);
+    return status ? status : run_program(replica, entry, hooks);
+}
+
+// Runs the parts of a share one after the other; buckets are ready in the last one, when what the others
+// left is added.
+static enum ls_status run_slices(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                                 float stop, const struct ls_replica_hooks *hooks)
+{
+    const uint64_t elements = (uint64_t)ls_shape_elements(&replica->graph->input->shape, 1);
+    struct ls_slicing slicing = {.hooks = hooks};
+    const uint64_t parts = batch->count < replica->slices ? batch->count : replica->slices;
+    for (uint32_t i = 0; i < parts; i++) {
+        struct ls_replica_batch slice = *batch;
+        uint64_t offset;
+        ls_slice(batch->count, replica->slices, i, &offset, &slice.count);
+        slice.example_offset += offset;
+        slice.examples += offset * elements;
+        slice.labels = (const char *)slice.labels + offset * replica->label_bytes;
+        slicing.first = i == 0;
+        slicing.last = i + 1 == parts;
+        const struct ls_replica_hooks around = ls_slicing_hooks(&slicing);
+        const enum ls_status status = run_slice(replica, &slice, slicing.last ? stop : 0, &around);
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}
+
 enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
                               uint64_t step, double learning_rate, float stop,
                               const struct ls_replica_hooks *hooks)
@@ -113,25 +166,14 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
     record->example_offset = batch->example_offset;
     record->learning_rate = (float)learning_rate;
     record->gradient_scale = (float)(1.0 / (double)batch->global_count);
+    if (batch->count)
+        return replica->slices > 1 ? run_slices(replica, batch, stop, hooks)
+                                   : run_slice(replica, batch, stop, hooks);
+    replica->current = NULL;
     enum ls_status status = write_record(replica);
     if (!status)
         status = write_tail(replica, stop);
-    if (status)
-        return status;
-    if (batch->count == 0) {
-        replica->current = NULL;
-        return run_empty(replica, hooks);
-    }
-    struct ls_replica_program *entry = find_program(replica, batch->count, true);
-    if (!entry) {
-        ls_error("replica", "no program was prepared for a share of %llu examples",
-                 (unsigned long long)batch->count);
-        return LS_FAILED;
-    }
-    replica->current = entry;
-    entry->runs++;
-    status = set_batch(replica, entry->program, batch);
-    return status ? status : run_program(replica, entry, hooks);
+    return status ? status : run_empty(replica, hooks);
 }
 
 enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)

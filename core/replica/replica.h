@@ -25,6 +25,7 @@ struct ls_replica_options {
     // Sizes that shares take; 0 entries are ignored.
     uint64_t training_sizes[LS_REPLICA_SIZES];
     uint64_t evaluation_sizes[LS_REPLICA_SIZES];
+    uint32_t slices; // a share is computed in so many parts whose gradients are added; 0, 1: whole
     uint64_t first_bucket_bytes, bucket_bytes;
     bool timing; // per kernel
 };
@@ -75,6 +76,9 @@ struct ls_replica {
     struct ls_step_record *record;
     void *staged_examples, *staged_labels; // NULL on a device that reads host memory
 
+    uint32_t slices;
+    float *accumulated; // sums and gradients of the slices so far; NULL with one slice
+    struct ls_kernel **adds; // one a bucket: two ranges of its size into the first
     struct ls_kernel **updates; // one a bucket
     uint64_t arena_bytes, device_bytes;
     uint64_t label_bytes; // of one example
@@ -94,6 +98,9 @@ struct ls_replica_hooks {
 // Opens the device, plans, and prepares all programs. Parameters and state are zero.
 LS_STATUS ls_replica_create(const struct ls_replica_options *options, struct ls_replica **out);
 void ls_replica_destroy(struct ls_replica *replica);
+
+// Part `index` of a share of `count` examples: the first parts are larger by at most one, the last may be empty.
+void ls_slice(uint64_t count, uint32_t slices, uint32_t index, uint64_t *offset, uint64_t *size);
 
 // One forward and backward pass: fills the gradients (of the sum of the examples' losses divided by
 // global_count) and the sums in the tail; zeros for an empty share. `stop` is added to the tail.

@@ -200,6 +200,7 @@ static enum ls_status prepare(struct ls_fit *fit)
     const struct ls_trainer_options options = {
         .global_batch = fit->global_batch,
         .training_examples = ls_data_count(fit->train),
+        .slices = fit->options->slices,
         .evaluation_examples =
             fit->options->validation ? ls_data_count(fit->options->validation) : 0,
     };

@@ -35,16 +35,31 @@ static enum ls_status set_weights(struct ls_trainer *trainer, struct ls_replica 
     return status ? status : ls_replica_refresh(replica);
 }
 
-static void find_sizes(const struct ls_trainer *trainer, uint64_t examples, uint32_t rank,
-                       uint64_t *sizes)
+static void add_size(uint64_t *sizes, uint64_t size)
 {
-    uint64_t found[2] = {0, 0};
+    for (uint32_t i = 0; i < LS_REPLICA_SIZES; i++) {
+        if (sizes[i] == size || sizes[i] == 0) {
+            sizes[i] = size;
+            return;
+        }
+    }
+}
+
+// The sizes that programs must be ready for: those of the shares of `rank`, each in `slices` parts.
+static void find_sizes(const struct ls_trainer *trainer, uint64_t examples, uint32_t rank,
+                       uint32_t slices, uint64_t *sizes)
+{
+    uint64_t shares[2] = {0, 0};
     if (examples == 0)
         return;
     const uint32_t count =
-        ls_share_sizes(examples, trainer->options.global_batch, trainer->count, rank, found);
+        ls_share_sizes(examples, trainer->options.global_batch, trainer->count, rank, shares);
     for (uint32_t i = 0; i < count; i++)
-        sizes[i] = found[i];
+        for (uint32_t part = 0; part < slices && part < shares[i]; part++) {
+            uint64_t offset, size;
+            ls_slice(shares[i], slices, part, &offset, &size);
+            add_size(sizes, size);
+        }
 }
 
 // [replica thread]
@@ -60,6 +75,7 @@ static enum ls_status create_replica(void *context, uint32_t rank)
         .graph = trainer->model->graph,
         .optimizer = options->training_examples ? &trainer->model->optimizer : NULL,
         .seed = trainer->run->seed,
+        .slices = trainer->options.slices,
         .first_bucket_bytes = LS_FIRST_BUCKET_BYTES,
         .bucket_bytes = LS_BUCKET_BYTES,
         .timing = trainer->run->verbose,
@@ -70,8 +86,9 @@ static enum ls_status create_replica(void *context, uint32_t rank)
     ls_share(examples < options->global_batch ? examples : options->global_batch, trainer->count, 0,
              &offset, &size);
     replica.plan_batch = (int64_t)size;
-    find_sizes(trainer, options->training_examples, rank, replica.training_sizes);
-    find_sizes(trainer, options->evaluation_examples, rank, replica.evaluation_sizes);
+    find_sizes(trainer, options->training_examples, rank, trainer->options.slices,
+               replica.training_sizes);
+    find_sizes(trainer, options->evaluation_examples, rank, 1, replica.evaluation_sizes);
     enum ls_status status = ls_replica_create(&replica, &trainer->replicas[rank]);
     return status ? status : set_weights(trainer, trainer->replicas[rank]);
 }
@@ -85,6 +102,8 @@ enum ls_status ls_trainer_open(struct ls_model *model, const struct ls_trainer_o
     trainer->model = model;
     trainer->run = model->run;
     trainer->options = *options;
+    if (trainer->options.slices == 0)
+        trainer->options.slices = 1;
     trainer->count = model->run->replicas;
     trainer->replicas = calloc(trainer->count, sizeof(struct ls_replica *));
     enum ls_status status = trainer->replicas ? ls_model_need_weights(model) : LS_OUT_OF_MEMORY;

@@ -13,6 +13,7 @@ struct ls_trainer_options {
     uint64_t global_batch;
     uint64_t training_examples; // 0: evaluation only
     uint64_t evaluation_examples; // 0: training only
+    uint32_t slices; // of a share in training; 0: 1
 };
 
 struct ls_trainer {

@@ -25,6 +25,9 @@ class Truth(ProgramTest):
 
     def check(self, *arguments):
         truth = self.run_once("one-device", 1, *arguments)
+        halves = deviations(self.run_once("one-device", 1, "--slices=2", *arguments)["losses"], truth["losses"])
+        self.assertLessEqual(max(halves[:10]), 5e-6)
+        print(f"one device, its batch in two halves: later losses part by up to {max(halves):.1e}")
         for replicas, strategy in SETUPS:
             with self.subTest(replicas=replicas, strategy=strategy):
                 report = self.run_once(strategy, replicas, *arguments)
@@ -32,6 +35,7 @@ class Truth(ProgramTest):
                 off = deviations(report["losses"], truth["losses"])
                 self.assertLessEqual(off[0], 1e-6)
                 self.assertLessEqual(max(off[:10]), 5e-6)
+                print(f"{replicas} replicas, {strategy}: {max(off):.1e}", flush=True)
                 self.assertEqual(len(report["parameter_hashes"]), replicas)
                 self.assertEqual(len(set(report["parameter_hashes"])), 1)
 
@@ -85,6 +89,13 @@ class Truth(ProgramTest):
                 plain = self.train(*arguments, "--device=reference")
                 self.assertEqual((fast["device"], plain["device"]), ("cpu", "reference"))
                 self.assertLessEqual(max(deviations(fast["losses"], plain["losses"])), 1e-5)
+
+    def test_a_share_in_slices_is_the_same_share(self):
+        arguments = ("--model=mlp-dropout", "--dataset=fashion-mnist:limit=103", SGD, "--batch=25", "--validation=off",
+                     "--threads=1", "--epochs=2")
+        truth = self.train(*arguments)["losses"]
+        for extra in (("--slices=2",), ("--slices=100",), ("--slices=3", "--replicas=4", "--strategy=ring")):
+            self.assertLessEqual(max(deviations(self.train(*arguments, *extra)["losses"], truth)), 5e-6)
 
     def test_a_second_thread_changes_no_more_than_rounding(self):
         arguments = ("--model=cnn", "--dataset=fashion-mnist:limit=500", SGD, "--batch=50", "--steps=10", "--validation=off")
