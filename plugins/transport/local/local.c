@@ -13,11 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
-// A wait first spins: a peer that runs on another core answers within microseconds. Then it yields, which
-// costs little where the peer needs this very core; then it sleeps.
+// A wait first spins, for about 100 us where each rank can have a core, because a peer on another core is soon done
+// with its share; else hardly. Then it yields, which costs little where the peer needs this very core; then
+// it sleeps.
 #define SPINS_OWN_CORE 4000
-#define SPINS_SHARED_CORE 50
-#define YIELDS 30
+#define SPINS_SHARED_CORE 20
+#define YIELDS 500
 
 enum stage {
     STAGE_UNPUBLISHED = 0,
