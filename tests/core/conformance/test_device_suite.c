@@ -35,7 +35,7 @@ static enum wrong wrong;
 static uint32_t wrong_op;
 static const struct ls_device_interface *real;
 static const struct ls_host *device_host;
-static uint32_t launches;
+static _Thread_local uint32_t launches;
 
 static int32_t wrong_open(const struct ls_host *host, const struct ls_device_config *config,
                           struct ls_device **out)
