@@ -81,23 +81,10 @@ static dnnl_status_t make_reorder(struct ls_device *device, struct cpu_primitive
                                   const struct ls_tensor_desc *to)
 {
     dnnl_memory_desc_t source, target;
-    dnnl_primitive_desc_t desc = NULL;
     if (!cpu_memory_desc(role, from, groups, &source) ||
         !cpu_memory_desc(role, to, groups, &target))
         return dnnl_unimplemented;
-    dnnl_primitive_attr_t attributes = cpu_primitive_attributes();
-    if (!attributes)
-        return dnnl_out_of_memory;
-    dnnl_status_t status = dnnl_reorder_primitive_desc_create(&desc, &source, device->engine,
-                                                              &target, device->engine, attributes);
-    dnnl_primitive_attr_destroy(attributes);
-    if (status == dnnl_success)
-        status = cpu_primitive_init(out, desc);
-    if (status == dnnl_success)
-        status = cpu_primitive_add(out, device, DNNL_ARG_FROM, &source);
-    if (status == dnnl_success)
-        status = cpu_primitive_add(out, device, DNNL_ARG_TO, &target);
-    return status == dnnl_success ? cpu_primitive_add_scratch(out, device) : status;
+    return cpu_primitive_reorder(out, device, &source, &target);
 }
 
 static int32_t prepare_reorder(struct ls_device *device, const struct ls_kernel_request *request,

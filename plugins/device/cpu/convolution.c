@@ -23,6 +23,11 @@ struct tensors {
 
 struct convolution {
     struct cpu_primitive primitive;
+    // The x that the host gives is first rewritten as the primitive wants it: the images that a model
+    // begins with are plain and have few channels, for which the library has good kernels only in
+    // another order. Unused: no primitive in it.
+    struct cpu_primitive rewrite;
+    uint64_t rewritten_bytes;
 };
 
 static struct geometry geometry_of(struct ls_kernel *kernel, uint32_t x, uint32_t w, uint32_t y,
@@ -63,13 +68,13 @@ static dnnl_status_t describe(uint32_t op, const struct geometry *g, const struc
 
 static dnnl_status_t make_desc(struct ls_device *device, uint32_t op, const struct geometry *g,
                                const struct tensors *t, const_dnnl_primitive_attr_t attributes,
-                               const_dnnl_primitive_desc_t forward, dnnl_primitive_desc_t *out)
+                               dnnl_primitive_desc_t *out)
 {
     dnnl_convolution_desc_t desc;
     const dnnl_status_t status = describe(op, g, t, &desc);
     return status != dnnl_success
                ? status
-               : dnnl_primitive_desc_create(out, &desc, attributes, device->engine, forward);
+               : dnnl_primitive_desc_create(out, &desc, attributes, device->engine, NULL);
 }
 
 static bool is_slow(const_dnnl_primitive_desc_t desc)
@@ -79,36 +84,38 @@ static bool is_slow(const_dnnl_primitive_desc_t desc)
 
 // Whether the library has a fast kernel for `op` with these tensors; the layout of w is free where it may differ.
 static bool has_fast(struct ls_device *device, uint32_t op, const struct geometry *g,
-                     struct tensors t, const_dnnl_primitive_desc_t forward)
+                     struct tensors t)
 {
     dnnl_primitive_desc_t desc = NULL;
     if (op == LS_OP_CONV2D_BACKWARD_DATA)
         dnnl_memory_desc_init_by_tag(&t.w, t.w.ndims, t.w.dims, dnnl_f32, dnnl_format_tag_any);
-    if (make_desc(device, op, g, &t, NULL, forward, &desc) != dnnl_success)
+    if (make_desc(device, op, g, &t, NULL, &desc) != dnnl_success)
         return false;
     const bool fast = !is_slow(desc);
     dnnl_primitive_desc_destroy(desc);
     return fast;
 }
 
-// 2: forward and backward are fast, 1: forward is, 0: slow.
+enum { SLOW = 0, FORWARD_ONLY = 2, WITH_DATA = 4, WITH_WEIGHTS = 6, ALL_FAST = 8 };
+
+// How good a choice is over a whole step: a layout that suits forward alone makes backward slow. The
+// gradient of x counts least, for the first layer has none. One less where x must be rewritten.
 static int judge(struct ls_device *device, uint32_t op, const struct geometry *g,
-                 dnnl_primitive_desc_t desc)
+                 dnnl_primitive_desc_t desc, bool rewrites)
 {
     if (is_slow(desc))
-        return 0;
+        return SLOW;
     if (op != LS_OP_CONV2D)
-        return 2;
+        return ALL_FAST - rewrites;
     const struct tensors chosen = {
         .x = *dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0),
         .w = *dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0),
         .b = *dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1),
         .y = *dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0),
     };
-    return has_fast(device, LS_OP_CONV2D_BACKWARD_WEIGHTS, g, chosen, desc) &&
-                   has_fast(device, LS_OP_CONV2D_BACKWARD_DATA, g, chosen, desc)
-               ? 2
-               : 1;
+    const int weights = has_fast(device, LS_OP_CONV2D_BACKWARD_WEIGHTS, g, chosen) ? 4 : 0;
+    const int data = has_fast(device, LS_OP_CONV2D_BACKWARD_DATA, g, chosen) ? 2 : 0;
+    return FORWARD_ONLY + weights + data - rewrites;
 }
 
 // The descriptions of one activation worth trying: as it is fixed, and the other name of the same memory;
@@ -124,10 +131,35 @@ static int ways_to_say(const struct ls_tensor_desc *desc, dnnl_memory_desc_t out
     return cpu_memory_desc(CPU_ACTIVATION, &plain, 1, &out[1]) ? 2 : 1;
 }
 
-// Tries the ways to describe x and y and keeps the best primitive.
+// Keeps the better of two primitive descriptors.
+struct choice {
+    dnnl_primitive_desc_t desc;
+    int grade;
+    bool rewrites;
+};
+
+static dnnl_status_t consider(struct ls_device *device, uint32_t op, const struct geometry *g,
+                              const struct tensors *t, const_dnnl_primitive_attr_t attributes,
+                              bool rewrites, struct choice *best)
+{
+    dnnl_primitive_desc_t desc = NULL;
+    const dnnl_status_t status = make_desc(device, op, g, t, attributes, &desc);
+    if (status != dnnl_success)
+        return status;
+    const int grade = judge(device, op, g, desc, rewrites);
+    if (best->desc && grade <= best->grade) {
+        dnnl_primitive_desc_destroy(desc);
+        return dnnl_success;
+    }
+    if (best->desc)
+        dnnl_primitive_desc_destroy(best->desc);
+    *best = (struct choice){desc, grade, rewrites};
+    return dnnl_success;
+}
+
+// Tries the ways to describe x and y, then an x to be rewritten, and keeps the best primitive.
 static dnnl_status_t choose(struct ls_device *device, uint32_t op, const struct geometry *g,
-                            const_dnnl_primitive_attr_t attributes,
-                            const_dnnl_primitive_desc_t forward, dnnl_primitive_desc_t *out)
+                            const_dnnl_primitive_attr_t attributes, struct choice *best)
 {
     dnnl_memory_desc_t x[2], y[2];
     struct tensors t;
@@ -136,32 +168,20 @@ static dnnl_status_t choose(struct ls_device *device, uint32_t op, const struct 
         return dnnl_unimplemented;
     dnnl_dims_t bias = {g->y->dims[3]};
     dnnl_memory_desc_init_by_tag(&t.b, 1, bias, dnnl_f32, dnnl_a);
-    dnnl_primitive_desc_t best = NULL;
     dnnl_status_t status = dnnl_unimplemented;
-    int best_grade = -1;
-    for (int i = 0; i < x_ways * y_ways && best_grade < 2; i++) {
-        dnnl_primitive_desc_t desc = NULL;
+    for (int i = 0; i < x_ways * y_ways && best->grade < ALL_FAST; i++) {
         t.x = x[i / y_ways];
         t.y = y[i % y_ways];
-        const dnnl_status_t made = make_desc(device, op, g, &t, attributes, forward, &desc);
-        if (made != dnnl_success) {
-            status = made;
-            continue;
-        }
-        const int grade = judge(device, op, g, desc);
-        if (grade <= best_grade) {
-            dnnl_primitive_desc_destroy(desc);
-            continue;
-        }
-        if (best)
-            dnnl_primitive_desc_destroy(best);
-        best = desc;
-        best_grade = grade;
+        status = consider(device, op, g, &t, attributes, false, best);
     }
-    if (!best)
-        return status;
-    *out = best;
-    return dnnl_success;
+    const bool may_rewrite =
+        op != LS_OP_CONV2D_BACKWARD_DATA && g->x->layout.kind == LS_LAYOUT_PLAIN;
+    if (may_rewrite && best->grade < WITH_WEIGHTS) {
+        t.y = y[0];
+        dnnl_memory_desc_init_by_tag(&t.x, 4, x[0].dims, dnnl_f32, dnnl_nchw);
+        status = consider(device, op, g, &t, attributes, true, best);
+    }
+    return best->desc ? dnnl_success : status;
 }
 
 // ---- what the three operations share ----
@@ -186,16 +206,44 @@ static dnnl_query_t query_of(uint32_t op, char tensor)
 static void finish_convolution(struct ls_kernel *kernel)
 {
     struct convolution *state = kernel->state;
-    cpu_primitive_finish(state ? &state->primitive : NULL);
+    if (!state)
+        return;
+    cpu_primitive_finish(&state->primitive);
+    cpu_primitive_finish(&state->rewrite);
 }
 
 static int32_t run_convolution(struct ls_device *device, struct ls_kernel *kernel,
                                const struct ls_launch *launch)
 {
     struct convolution *state = kernel->state;
-    const dnnl_status_t status =
-        cpu_primitive_execute(&state->primitive, device, launch->arguments, launch->scratch);
+    void *pointers[LS_MAX_ARGUMENTS];
+    memcpy(pointers, launch->arguments,
+           (kernel->input_count + kernel->output_count) * sizeof(pointers[0]));
+    char *scratch = launch->scratch;
+    dnnl_status_t status = dnnl_success;
+    if (state->rewritten_bytes) {
+        void *both[] = {pointers[0], scratch};
+        pointers[0] = scratch;
+        scratch += state->rewritten_bytes;
+        status = cpu_primitive_execute(&state->rewrite, device, both, scratch);
+    }
+    if (status == dnnl_success)
+        status = cpu_primitive_execute(&state->primitive, device, pointers, scratch);
     return status == dnnl_success ? LS_OK : cpu_fail_dnnl(device, "convolution", status);
+}
+
+// The pass that rewrites x.
+static dnnl_status_t prepare_rewrite(struct ls_device *device, struct convolution *state,
+                                     const struct geometry *g)
+{
+    dnnl_memory_desc_t from;
+    const dnnl_memory_desc_t *to =
+        dnnl_primitive_desc_query_md(state->primitive.desc, dnnl_query_src_md, 0);
+    if (!cpu_memory_desc(CPU_ACTIVATION, g->x, 1, &from))
+        return dnnl_unimplemented;
+    state->rewritten_bytes =
+        (dnnl_memory_desc_get_size(to) + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+    return cpu_primitive_reorder(&state->rewrite, device, &from, to);
 }
 
 static int32_t prepare_convolution(struct ls_device *device,
@@ -204,30 +252,31 @@ static int32_t prepare_convolution(struct ls_device *device,
                                    const struct geometry *g, dnnl_primitive_attr_t attributes)
 {
     const uint32_t op = request->op;
-    const struct ls_kernel *hint =
-        request->forward && request->forward->op == LS_OP_CONV2D ? request->forward : NULL;
-    const struct convolution *forward = hint ? hint->state : NULL;
-    dnnl_primitive_desc_t desc = NULL;
+    struct choice best = {.grade = -1};
     struct convolution *state = cpu_state(device, sizeof(*state));
     if (!state)
         return LS_OUT_OF_MEMORY;
     kernel->state = state;
     kernel->finish = finish_convolution;
     kernel->run = run_convolution;
-    dnnl_status_t status =
-        choose(device, op, g, attributes, forward ? forward->primitive.desc : NULL, &desc);
+    dnnl_status_t status = choose(device, op, g, attributes, &best);
     if (status == dnnl_unimplemented)
         return cpu_unsupported(device, request,
                                "oneDNN has no convolution for these shapes and layouts");
-    if (status == dnnl_success) {
-        answer->slow = is_slow(desc);
-        snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN %s",
-                 cpu_primitive_name(desc));
-        status = cpu_primitive_init(&state->primitive, desc);
-    }
+    if (status == dnnl_success)
+        status = cpu_primitive_init(&state->primitive, best.desc);
+    if (status == dnnl_success && best.rewrites)
+        status = prepare_rewrite(device, state, g);
     if (status != dnnl_success)
         return cpu_fail_dnnl(device, "convolution", status);
-    answer->scratch_bytes = state->primitive.scratch_bytes;
+    const_dnnl_primitive_desc_t desc = state->primitive.desc;
+    answer->slow = is_slow(desc);
+    answer->scratch_bytes = state->primitive.scratch_bytes > state->rewrite.scratch_bytes
+                                ? state->primitive.scratch_bytes
+                                : state->rewrite.scratch_bytes;
+    answer->scratch_bytes += state->rewritten_bytes;
+    snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN %s%s",
+             cpu_primitive_name(desc), best.rewrites ? " + reorder of x" : "");
     if (!fix_layout(CPU_ACTIVATION, g->x, 1,
                     dnnl_primitive_desc_query_md(desc, query_of(op, 'x'), 0)) ||
         !fix_layout(CPU_ACTIVATION, g->y, 1,

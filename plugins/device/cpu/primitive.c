@@ -79,6 +79,25 @@ dnnl_status_t cpu_primitive_execute(struct cpu_primitive *primitive, struct ls_d
                                   primitive->arguments);
 }
 
+dnnl_status_t cpu_primitive_reorder(struct cpu_primitive *primitive, struct ls_device *device,
+                                    const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to)
+{
+    dnnl_primitive_desc_t desc = NULL;
+    dnnl_primitive_attr_t attributes = cpu_primitive_attributes();
+    if (!attributes)
+        return dnnl_out_of_memory;
+    dnnl_status_t status = dnnl_reorder_primitive_desc_create(&desc, from, device->engine, to,
+                                                              device->engine, attributes);
+    dnnl_primitive_attr_destroy(attributes);
+    if (status == dnnl_success)
+        status = cpu_primitive_init(primitive, desc);
+    if (status == dnnl_success)
+        status = cpu_primitive_add(primitive, device, DNNL_ARG_FROM, from);
+    if (status == dnnl_success)
+        status = cpu_primitive_add(primitive, device, DNNL_ARG_TO, to);
+    return status == dnnl_success ? cpu_primitive_add_scratch(primitive, device) : status;
+}
+
 void cpu_primitive_finish(struct cpu_primitive *primitive)
 {
     if (!primitive)

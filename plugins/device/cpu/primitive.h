@@ -26,6 +26,9 @@ dnnl_status_t cpu_primitive_add_scratch(struct cpu_primitive *primitive, struct 
 // Pointers of the arguments added; scratch of scratch_bytes.
 dnnl_status_t cpu_primitive_execute(struct cpu_primitive *primitive, struct ls_device *device,
                                     void *const *pointers, void *scratch);
+// Ready to run: pointers of source and target.
+dnnl_status_t cpu_primitive_reorder(struct cpu_primitive *primitive, struct ls_device *device,
+                                    const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to);
 void cpu_primitive_finish(struct cpu_primitive *primitive);
 
 const char *cpu_primitive_name(const_dnnl_primitive_desc_t desc);
