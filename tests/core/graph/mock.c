@@ -16,6 +16,7 @@ struct ls_device {
 struct ls_kernel {
     struct ls_kernel *inner;
     uint32_t input_count, argument_count, accumulate;
+    bool shares_x; // a pooling whose epilogue's y must be its x
     struct ls_layout layouts[LS_MAX_ARGUMENTS];
     float *plain[LS_MAX_ARGUMENTS]; // buffers for arguments that are not plain
     uint64_t elements[LS_MAX_ARGUMENTS];
@@ -178,12 +179,13 @@ static int32_t mock_prepare(struct ls_device *device, const struct ls_kernel_req
     kernel->input_count = request->input_count;
     kernel->argument_count = request->input_count + request->output_count;
     kernel->accumulate = request->accumulate;
+    kernel->shares_x = request->op == LS_OP_MAX_POOL2D_BACKWARD && request->attributes.epilogue;
     memcpy(kernel->layouts, answer.layouts, sizeof(kernel->layouts));
     for (uint32_t i = 0; i < kernel->argument_count; i++)
         if (kernel->layouts[i].kind == LS_LAYOUT_OWN)
             kernel->plain[i] = malloc(kernel->layouts[i].words[1] * sizeof(float));
     answer.kernel = kernel;
-    answer.in_place = policy->no_in_place ? 0 : answer.in_place;
+    answer.in_place &= policy->no_in_place ? 0 : policy->first_in_place ? 1 : UINT32_MAX;
     if (policy->always_slow && request->op == LS_OP_CONV2D_BACKWARD_DATA)
         answer.slow = 1;
     *out = answer;
@@ -196,6 +198,8 @@ static int32_t mock_launch(struct ls_device *device, const struct ls_kernel *ker
     void *arguments[LS_MAX_ARGUMENTS];
     struct ls_launch inner = *launch;
     inner.arguments = arguments;
+    if (kernel->shares_x && launch->arguments[1] != launch->arguments[4])
+        return LS_FAILED;
 
     for (uint32_t i = 0; i < kernel->argument_count; i++) {
         void *given = launch->arguments[i];

@@ -20,6 +20,7 @@ struct mock_policy {
     bool always_slow; // backward-data is slow, whatever the layout
     bool no_accumulate;
     bool no_in_place;
+    bool first_in_place; // outputs may replace the first input only
 };
 
 struct harness_device mock_open(struct harness_device inner, const struct mock_policy *policy);

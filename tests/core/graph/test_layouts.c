@@ -37,6 +37,21 @@ static uint32_t count_conversions(const struct ls_program *program)
     return count;
 }
 
+// Gradients of activations lie as the activations themselves, also of those that were fused away.
+static void check_gradient_layouts(const struct ls_program *program)
+{
+    const struct ls_program_buffers *buffers = program->buffers;
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        const struct ls_value *value =
+            &buffers->values[buffers->plans[s].values[program->steps[s].input_count]];
+        const struct ls_tensor *of = value->tensor->gradient_of;
+        if (!of || of->role != LS_ROLE_ACTIVATION)
+            continue;
+        const struct ls_layout *expected = &buffers->values[ls_value_same(buffers, of->id)].layout;
+        ck_assert_msg(ls_layout_equal(&value->layout, expected), "%s", program->steps[s].label);
+    }
+}
+
 struct pair {
     struct harness_device reference, mock;
     struct ls_graph *graph;
@@ -80,6 +95,7 @@ START_TEST(a_device_with_layouts_of_its_own_needs_no_conversion_of_activations)
     ck_assert_uint_eq(count_steps(pair.run.program, "convert"), 0);
     ck_assert_uint_eq(pair.run.plan->shadow_count, 0);
     ck_assert_uint_eq(pair.run.program->step_count, pair.expected.program->step_count);
+    check_gradient_layouts(pair.run.program);
     for (uint32_t i = 0; i < pair.run.plan->place_count; i++) {
         const struct ls_parameter_place *place = &pair.run.plan->places[i];
         ck_assert_uint_eq(place->layout.kind,
@@ -172,6 +188,9 @@ START_TEST(a_tied_gradient_is_added_however_the_device_can)
         struct pair pair;
         // Without accumulation the second gradient is rounded once more.
         pair_start(&pair, harness_tied(), &policies[i], i < 2 ? SAME_KERNELS : FUSED);
+        ck_assert_uint_eq(count_steps(pair.run.program, "weights add") > 0, i >= 2);
+        ck_assert_uint_eq(count_steps(pair.run.program, "weights copy") > 0,
+                          policies[i].no_in_place);
         pair_stop(&pair);
     }
 }
@@ -216,6 +235,25 @@ START_TEST(fusion_and_second_layouts_go_together)
     pair_start(&pair, harness_cnn(), &policy, FUSED);
     ck_assert_uint_eq(count_conversions(pair.run.program), 0);
     ck_assert_uint_eq(pair.run.plan->shadow_count, 3);
+    check_gradient_layouts(pair.run.program);
+    pair_stop(&pair);
+}
+END_TEST
+
+START_TEST(an_activation_is_fused_only_into_what_makes_its_own_gradient)
+{
+    const struct mock_policy policy = {PATTERNS};
+    struct ls_graph *graph = harness_graph((const int64_t[]){6, 6, 2}, 3);
+    struct ls_tensor *x = harness_conv(graph, "conv2d", graph->input, 2, 3, 1, true);
+    x = harness_activation(graph, "relu", x, LS_RELU);
+    x = harness_add(graph, "add", x, graph->input);
+    x = harness_pool(graph, "max_pooling2d", x, LS_OP_MAX_POOL2D, 2, 2);
+    harness_dense(graph, "dense", harness_flatten(graph, "flatten", x), 3);
+    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+
+    struct pair pair;
+    pair_start(&pair, graph, &policy, FUSED);
+    ck_assert_int_lt(harness_find_step(pair.run.program, "max_pooling2d backward + relu"), 0);
     pair_stop(&pair);
 }
 END_TEST
@@ -223,17 +261,24 @@ END_TEST
 START_TEST(a_tensor_with_a_second_reader_is_not_fused_away)
 {
     const struct mock_policy policy = {PATTERNS};
-    struct ls_graph *graph = harness_graph((const int64_t[]){6}, 1);
-    struct ls_tensor *sum = harness_dense(graph, "dense", graph->input, 6);
-    struct ls_tensor *x = harness_activation(graph, "tanh", sum, LS_TANH);
-    x = harness_add(graph, "add", x, sum);
-    harness_dense(graph, "dense_1", x, 3);
-    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+    for (int order = 0; order < 2; order++) {
+        struct ls_graph *graph = harness_graph((const int64_t[]){6}, 1);
+        struct ls_tensor *sum = harness_dense(graph, "dense", graph->input, 6), *x;
+        if (order == 0) {
+            x = harness_activation(graph, "tanh", sum, LS_TANH);
+            x = harness_add(graph, "add", x, sum);
+        } else {
+            x = harness_add(graph, "aside", sum, sum);
+            x = harness_add(graph, "add", x, harness_activation(graph, "tanh", sum, LS_TANH));
+        }
+        harness_dense(graph, "dense_1", x, 3);
+        harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
 
-    struct pair pair;
-    pair_start(&pair, graph, &policy, FUSED);
-    ck_assert_int_lt(harness_find_step(pair.run.program, "dense forward + tanh"), 0);
-    pair_stop(&pair);
+        struct pair pair;
+        pair_start(&pair, graph, &policy, FUSED);
+        ck_assert_int_lt(harness_find_step(pair.run.program, "dense forward + tanh"), 0);
+        pair_stop(&pair);
+    }
 }
 END_TEST
 
@@ -293,6 +338,7 @@ int main(void)
     tcase_add_test(tests, fused_chains_compute_the_same);
     tcase_add_test(tests, a_fused_kernel_that_is_refused_is_taken_apart);
     tcase_add_test(tests, fusion_and_second_layouts_go_together);
+    tcase_add_test(tests, an_activation_is_fused_only_into_what_makes_its_own_gradient);
     tcase_add_test(tests, a_tensor_with_a_second_reader_is_not_fused_away);
     tcase_add_test(tests, random_graphs_compute_the_same_whatever_the_device_wants);
     tcase_add_test(tests, plain_and_own_masters_have_different_fingerprints);

@@ -134,6 +134,7 @@ static void check_graph(struct ls_graph *graph)
     const struct mock_policy policies[] = {
         {0},
         {.no_in_place = true},
+        {.first_in_place = true},
         {.own_weights = true,
          .own_activations = true,
          .other_data = true,
@@ -144,7 +145,7 @@ static void check_graph(struct ls_graph *graph)
     };
     struct harness_device reference;
     ck_assert(harness_open("reference", &reference));
-    for (uint32_t i = 0; i < 3 * 4; i++) {
+    for (uint32_t i = 0; i < 4 * 4; i++) {
         struct harness_device mock = mock_open(reference, &policies[i / 4]);
         const struct ls_program_options options = {
             .batch = 2 + i, .training = (i & 1) != 0, .predictions = (i & 2) != 0};
