@@ -208,6 +208,67 @@ static void backward_weights(struct ls_device_suite *suite, const struct shape *
     ls_device_case_run(suite, &c);
 }
 
+// ---- Shapes at random ----
+
+#define RANDOM_COUNT 24
+#define MOST_PRODUCTS 4000000
+
+static int64_t between(uint64_t *state, int64_t low, int64_t high)
+{
+    *state = ls_mix64(*state, 1);
+    return low + (int64_t)(*state % (uint64_t)(high - low + 1));
+}
+
+static struct shape draw_shape(uint64_t *state)
+{
+    static const int64_t channels[] = {1, 3, 8, 10, 16, 17, 24, 32, 33, 64};
+    struct shape s = {
+        .b = between(state, 1, 7),
+        .c = channels[between(state, 0, 9)],
+        .f = channels[between(state, 0, 9)],
+        .kh = between(state, 1, 5),
+        .kw = between(state, 1, 5),
+        .stride = {(int32_t)between(state, 1, 3), (int32_t)between(state, 1, 3)},
+        .padding = 'e',
+        .dilation = (int32_t)between(state, 1, 2),
+        .groups = 1,
+    };
+    // At least as large as what the kernel spans.
+    s.h = between(state, (s.kh - 1) * s.dilation + 1, 30);
+    s.w = between(state, (s.kw - 1) * s.dilation + 1, 30);
+    for (int i = 0; i < 4; i++)
+        s.edge[i] = (int32_t)between(state, 0, (i < 2 ? s.kh : s.kw) - 1);
+    if (s.c % 8 == 0 && s.f % 8 == 0 && between(state, 0, 2) == 0)
+        s.groups = (int32_t)(s.c < s.f ? s.c : s.f) / (int32_t)between(state, 1, 2);
+    return s;
+}
+
+// A group's channels and filters must come out even.
+static bool is_usable(const struct shape *s)
+{
+    const struct tensors t = tensors_of(s);
+    return s->c % s->groups == 0 && s->f % s->groups == 0 &&
+           (int64_t)(ls_tensor_elements(&t.y) * ls_tensor_elements(&t.w)) / s->f <= MOST_PRODUCTS;
+}
+
+static void random_cases(struct ls_device_suite *suite, uint32_t op)
+{
+    uint64_t state = 5; // the same shapes for the three operations
+
+    for (size_t i = 0; i < RANDOM_COUNT;) {
+        const struct shape s = draw_shape(&state);
+        if (!is_usable(&s))
+            continue;
+        if (op == LS_OP_CONV2D)
+            forward(suite, &s, i, NULL);
+        else if (op == LS_OP_CONV2D_BACKWARD_DATA)
+            backward_data(suite, &s, i, NULL);
+        else
+            backward_weights(suite, &s, i, NULL);
+        i++;
+    }
+}
+
 void ls_device_convolution_cases(struct ls_device_suite *suite, uint32_t op,
                                  const struct ls_device_epilogue *epilogue)
 {
@@ -221,4 +282,6 @@ void ls_device_convolution_cases(struct ls_device_suite *suite, uint32_t op,
         else
             backward_weights(suite, &shapes[i], i, epilogue);
     }
+    if (!epilogue)
+        random_cases(suite, op);
 }
