@@ -597,6 +597,26 @@ static enum ls_status check_options(const struct ls_communicator_options *option
     return LS_OK;
 }
 
+// Options that do not fit the world are refused here, once, and not by every rank that makes a plan.
+static enum ls_status try_collective(const struct ls_communicator_options *options)
+{
+    const struct ls_collective_call call = {
+        .struct_size = sizeof(call),
+        .operation = LS_ALL_REDUCE,
+        .world = options->world,
+        .ranks_per_host = options->world,
+        .count = UINT64_C(1) << 20, // a usual size
+        .element_bytes = 4,
+        .host = options->collective_host,
+    };
+    struct ls_drawn_schedule drawn;
+    const enum ls_status status =
+        ls_schedule_draw(options->collective->interface, options->collective->name, &call, &drawn);
+    if (!status)
+        ls_drawn_schedule_finish(&drawn);
+    return status;
+}
+
 static struct ls_communicator *communicator_create(struct group *group, uint32_t rank)
 {
     struct ls_communicator *communicator = calloc(1, sizeof(*communicator));
@@ -637,6 +657,8 @@ enum ls_status ls_communicators_open(const struct ls_communicator_options *optio
 {
     struct group *group;
     enum ls_status status = check_options(options);
+    if (!status)
+        status = try_collective(options);
     if (!status)
         status = group_create(options, &group);
     if (status)

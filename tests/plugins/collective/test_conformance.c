@@ -11,8 +11,8 @@ static void print_case(void *context, const struct ls_conformance_result *result
 {
     (void)context;
     if (result->outcome != LS_CONFORMANCE_PASSED)
-        printf("%s: %s: %s\n", result->outcome == LS_CONFORMANCE_FAILED ? "failed" : "refused", result->name,
-               result->message);
+        printf("%s: %s: %s\n", result->outcome == LS_CONFORMANCE_FAILED ? "failed" : "refused",
+               result->name, result->message);
 }
 
 static void check_collective(const char *file)
@@ -31,7 +31,8 @@ static void check_collective(const char *file)
         .seed = 1,
     };
     const enum ls_status status = ls_conformance_collective(&options, print_case, NULL, &counts);
-    printf("%s: %u passed, %u failed, %u refused\n", file, counts.passed, counts.failed, counts.refused);
+    printf("%s: %u passed, %u failed, %u refused\n", file, counts.passed, counts.failed,
+           counts.refused);
     ck_assert_int_eq(status, LS_OK);
     ck_assert_uint_gt(counts.passed, 150);
     ck_assert_uint_eq(counts.refused, 0);
