@@ -523,7 +523,8 @@ static bool wanted(const struct suite *suite, const struct trial_case *trial)
 {
     const uint32_t limit = suite->options->maximum_world;
     return (!limit || trial->world <= limit) &&
-           (!suite->options->only || strstr(trial->name, suite->options->only));
+           (!suite->options->only || strstr(trial->name, suite->options->only)) &&
+           (!suite->options->wanted || suite->options->wanted(suite->context, trial->name));
 }
 
 static void close_ranks(const struct trial_case *trial, struct rank *ranks)

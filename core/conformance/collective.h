@@ -18,6 +18,7 @@ struct ls_collective_conformance_options {
     uint64_t seed; // of the random inputs
     uint32_t maximum_world; // larger worlds are left out; 0: 16
     const char *only; // runs the cases whose names contain this; NULL: all
+    ls_conformance_wanted wanted; // and for which this says so; NULL: all
 };
 
 // Runs all cases and reports each. LS_OK when none failed, LS_FAILED when some did; else why the suite could not

@@ -13,6 +13,7 @@
 struct ls_device_conformance_options {
     uint32_t threads; // of the tested device; 0: 2
     const char *only; // runs the cases whose names contain this; NULL: all
+    ls_conformance_wanted wanted; // and for which this says so; NULL: all
 };
 
 // Opens both devices, runs all cases and reports each. LS_OK when none failed, LS_FAILED when some did;

@@ -4,6 +4,7 @@
 #ifndef LS_CONFORMANCE_RESULT_H
 #define LS_CONFORMANCE_RESULT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum ls_conformance_outcome {
@@ -20,6 +21,10 @@ struct ls_conformance_result {
 
 // Called once for each case, in the order in which they run; the texts are borrowed. [main thread]
 typedef void (*ls_conformance_report)(void *context, const struct ls_conformance_result *result);
+
+// Asked before each case whether it shall run, with the context of the report: so that a caller can run cases
+// one by one, each in a process of its own. Suites have the same cases in the same order every time. [main thread]
+typedef bool (*ls_conformance_wanted)(void *context, const char *name);
 
 struct ls_conformance_counts {
     uint32_t passed, failed, refused;

@@ -94,7 +94,8 @@ bool ls_device_suite_fail(struct ls_device_suite *suite, const char *format, ...
 bool ls_device_suite_begin(struct ls_device_suite *suite, const char *name)
 {
     suite->message[0] = suite->note[0] = '\0';
-    return !suite->options.only || strstr(name, suite->options.only);
+    return (!suite->options.only || strstr(name, suite->options.only)) &&
+           (!suite->options.wanted || suite->options.wanted(suite->context, name));
 }
 
 void ls_device_suite_end(struct ls_device_suite *suite, const char *name, const char *refused)
