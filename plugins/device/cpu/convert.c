@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same tensor in another layout: oneDNN's reorder for blocked layouts, own loops for the rows of dense
-// kernels; and reshaping, which goes through the plain order.
+// The same tensor in another layout: oneDNN's reorder for blocked layouts, own loops for the rows
+// of dense kernels; and reshaping, which goes through the plain order.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 #include "plugins/device/cpu/primitive.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution, forward and backward, as oneDNN primitives. Where a layout is free the library chooses;
-// if its backward kernels would then be its slow reference code (as with SSE4.1), plain activations are
-// tried, for which it multiplies matrices.
+// Convolution, forward and backward, as oneDNN primitives. Where a layout is free the library
+// chooses; if its backward kernels would then be its slow reference code (as with SSE4.1), plain
+// activations are tried, for which it multiplies matrices.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 #include "plugins/device/cpu/primitive.h"
@@ -23,11 +23,13 @@ struct tensors {
 
 struct convolution {
     struct cpu_primitive primitive;
-    // The x that the host gives is first rewritten as the primitive wants it: the images that a model
-    // begins with are plain and have few channels, for which the library has good kernels only in
-    // another order. Unused: no primitive in it.
+    // Around it, where it pays (no primitive in it: not used): x is rewritten first. The images
+    // that a model begins with are plain and have few channels, for which the library has good
+    // kernels only in another order.
     struct cpu_primitive rewrite;
-    uint64_t rewritten_bytes;
+    // dw is written in another layout and then converted into the master layout.
+    struct cpu_primitive convert;
+    uint64_t rewritten_bytes, converted_bytes; // in scratch
 };
 
 static struct geometry geometry_of(struct ls_kernel *kernel, uint32_t x, uint32_t w, uint32_t y,
@@ -82,12 +84,12 @@ static bool is_slow(const_dnnl_primitive_desc_t desc)
     return strncmp(cpu_primitive_name(desc), "ref", 3) == 0;
 }
 
-// Whether the library has a fast kernel for `op` with these tensors; the layout of w is free where it may differ.
+// Whether the library has a fast kernel for `op` with these tensors.
 static bool has_fast(struct ls_device *device, uint32_t op, const struct geometry *g,
-                     struct tensors t)
+                     struct tensors t, bool any_w)
 {
     dnnl_primitive_desc_t desc = NULL;
-    if (op == LS_OP_CONV2D_BACKWARD_DATA)
+    if (any_w)
         dnnl_memory_desc_init_by_tag(&t.w, t.w.ndims, t.w.dims, dnnl_f32, dnnl_format_tag_any);
     if (make_desc(device, op, g, &t, NULL, &desc) != dnnl_success)
         return false;
@@ -96,30 +98,42 @@ static bool has_fast(struct ls_device *device, uint32_t op, const struct geometr
     return fast;
 }
 
-enum { SLOW = 0, FORWARD_ONLY = 2, WITH_DATA = 4, WITH_WEIGHTS = 6, ALL_FAST = 8 };
+// Grades of a choice over a whole step: a layout that suits forward alone makes backward slow. dw
+// may be converted, which costs little; the gradient of x counts least, for the first layer has
+// none.
+enum {
+    SLOW = 0,
+    FORWARD = 4,
+    WEIGHTS = 12,
+    WEIGHTS_CONVERTED = 8,
+    DATA = 2,
+    ALL_FAST = FORWARD + WEIGHTS + DATA,
+    PASS = 1, // off for each pass around the primitive
+};
 
-// How good a choice is over a whole step: a layout that suits forward alone makes backward slow. The
-// gradient of x counts least, for the first layer has none. One less where x must be rewritten.
 static int judge(struct ls_device *device, uint32_t op, const struct geometry *g,
-                 dnnl_primitive_desc_t desc, bool rewrites)
+                 dnnl_primitive_desc_t desc)
 {
     if (is_slow(desc))
         return SLOW;
     if (op != LS_OP_CONV2D)
-        return ALL_FAST - rewrites;
+        return ALL_FAST;
     const struct tensors chosen = {
         .x = *dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0),
         .w = *dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0),
         .b = *dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1),
         .y = *dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0),
     };
-    const int weights = has_fast(device, LS_OP_CONV2D_BACKWARD_WEIGHTS, g, chosen) ? 4 : 0;
-    const int data = has_fast(device, LS_OP_CONV2D_BACKWARD_DATA, g, chosen) ? 2 : 0;
-    return FORWARD_ONLY + weights + data - rewrites;
+    int grade = FORWARD;
+    if (has_fast(device, LS_OP_CONV2D_BACKWARD_WEIGHTS, g, chosen, false))
+        grade += WEIGHTS;
+    else if (has_fast(device, LS_OP_CONV2D_BACKWARD_WEIGHTS, g, chosen, true))
+        grade += WEIGHTS_CONVERTED;
+    return grade + (has_fast(device, LS_OP_CONV2D_BACKWARD_DATA, g, chosen, true) ? DATA : 0);
 }
 
-// The descriptions of one activation worth trying: as it is fixed, and the other name of the same memory;
-// or what the library likes, then plain. Returns their number, 0: not a layout of ours.
+// The descriptions of one activation worth trying: as it is fixed, and the other name of the same
+// memory; or what the library likes, then plain. Returns their number, 0: not a layout of ours.
 static int ways_to_say(const struct ls_tensor_desc *desc, dnnl_memory_desc_t out[2])
 {
     if (!cpu_memory_desc(CPU_ACTIVATION, desc, 1, &out[0]))
@@ -131,56 +145,59 @@ static int ways_to_say(const struct ls_tensor_desc *desc, dnnl_memory_desc_t out
     return cpu_memory_desc(CPU_ACTIVATION, &plain, 1, &out[1]) ? 2 : 1;
 }
 
-// Keeps the better of two primitive descriptors.
+// The best primitive so far.
 struct choice {
     dnnl_primitive_desc_t desc;
     int grade;
-    bool rewrites;
+    bool rewrites_x, converts_w;
 };
 
 static dnnl_status_t consider(struct ls_device *device, uint32_t op, const struct geometry *g,
                               const struct tensors *t, const_dnnl_primitive_attr_t attributes,
-                              bool rewrites, struct choice *best)
+                              struct choice candidate, struct choice *best)
 {
-    dnnl_primitive_desc_t desc = NULL;
-    const dnnl_status_t status = make_desc(device, op, g, t, attributes, &desc);
+    const dnnl_status_t status = make_desc(device, op, g, t, attributes, &candidate.desc);
     if (status != dnnl_success)
         return status;
-    const int grade = judge(device, op, g, desc, rewrites);
-    if (best->desc && grade <= best->grade) {
-        dnnl_primitive_desc_destroy(desc);
-        return dnnl_success;
+    candidate.grade = judge(device, op, g, candidate.desc);
+    if (candidate.grade != SLOW)
+        candidate.grade -= PASS * (candidate.rewrites_x + candidate.converts_w);
+    struct choice worse = candidate;
+    if (!best->desc || candidate.grade > best->grade) {
+        worse = *best;
+        *best = candidate;
     }
-    if (best->desc)
-        dnnl_primitive_desc_destroy(best->desc);
-    *best = (struct choice){desc, grade, rewrites};
+    if (worse.desc)
+        dnnl_primitive_desc_destroy(worse.desc);
     return dnnl_success;
 }
 
-// Tries the ways to describe x and y, then an x to be rewritten, and keeps the best primitive.
+// Tries the ways to describe x and y, with an x to be rewritten as the last of them, and for
+// gradients of a w that is fixed also any other w.
 static dnnl_status_t choose(struct ls_device *device, uint32_t op, const struct geometry *g,
                             const_dnnl_primitive_attr_t attributes, struct choice *best)
 {
-    dnnl_memory_desc_t x[2], y[2];
-    struct tensors t;
+    dnnl_memory_desc_t x[3], y[2], w[2];
+    const bool rewrites = op != LS_OP_CONV2D_BACKWARD_DATA && g->x->layout.kind == LS_LAYOUT_PLAIN;
+    const bool converts = op == LS_OP_CONV2D_BACKWARD_WEIGHTS && g->w->layout.kind != LS_LAYOUT_ANY;
     const int x_ways = ways_to_say(g->x, x), y_ways = ways_to_say(g->y, y);
-    if (!x_ways || !y_ways || !cpu_memory_desc(CPU_KERNEL, g->w, g->groups, &t.w))
+    if (!x_ways || !y_ways || !cpu_memory_desc(CPU_KERNEL, g->w, g->groups, &w[0]))
         return dnnl_unimplemented;
+    dnnl_memory_desc_init_by_tag(&x[x_ways], 4, x[0].dims, dnnl_f32, dnnl_nchw);
+    dnnl_memory_desc_init_by_tag(&w[1], w[0].ndims, w[0].dims, dnnl_f32, dnnl_format_tag_any);
+    struct tensors t;
     dnnl_dims_t bias = {g->y->dims[3]};
     dnnl_memory_desc_init_by_tag(&t.b, 1, bias, dnnl_f32, dnnl_a);
     dnnl_status_t status = dnnl_unimplemented;
-    for (int i = 0; i < x_ways * y_ways && best->grade < ALL_FAST; i++) {
-        t.x = x[i / y_ways];
-        t.y = y[i % y_ways];
-        status = consider(device, op, g, &t, attributes, false, best);
-    }
-    const bool may_rewrite =
-        op != LS_OP_CONV2D_BACKWARD_DATA && g->x->layout.kind == LS_LAYOUT_PLAIN;
-    if (may_rewrite && best->grade < WITH_WEIGHTS) {
-        t.y = y[0];
-        dnnl_memory_desc_init_by_tag(&t.x, 4, x[0].dims, dnnl_f32, dnnl_nchw);
-        status = consider(device, op, g, &t, attributes, true, best);
-    }
+    for (int k = 0; k <= converts; k++)
+        for (int i = 0; i < x_ways + rewrites; i++)
+            for (int j = 0; j < y_ways && best->grade < ALL_FAST; j++) {
+                const struct choice candidate = {.rewrites_x = i == x_ways, .converts_w = k == 1};
+                t.x = x[i];
+                t.y = y[j];
+                t.w = w[k];
+                status = consider(device, op, g, &t, attributes, candidate, best);
+            }
     return best->desc ? dnnl_success : status;
 }
 
@@ -210,40 +227,82 @@ static void finish_convolution(struct ls_kernel *kernel)
         return;
     cpu_primitive_finish(&state->primitive);
     cpu_primitive_finish(&state->rewrite);
+    cpu_primitive_finish(&state->convert);
+}
+
+// `pointers` are those of the primitive's arguments; x is the first, dw the third.
+static int32_t execute(struct ls_device *device, struct ls_kernel *kernel, void **pointers,
+                       char *scratch)
+{
+    struct convolution *state = kernel->state;
+    char *rewritten = scratch, *converted = rewritten + state->rewritten_bytes;
+    char *rest = converted + state->converted_bytes;
+    dnnl_status_t status = dnnl_success;
+    if (state->rewritten_bytes) {
+        void *both[] = {pointers[0], rewritten};
+        status = cpu_primitive_execute(&state->rewrite, device, both, rest);
+        pointers[0] = rewritten;
+    }
+    void *dw[] = {converted, pointers[2]};
+    if (state->converted_bytes)
+        pointers[2] = converted;
+    if (status == dnnl_success)
+        status = cpu_primitive_execute(&state->primitive, device, pointers, rest);
+    if (status == dnnl_success && state->converted_bytes)
+        status = cpu_primitive_execute(&state->convert, device, dw, rest);
+    return status == dnnl_success ? LS_OK : cpu_fail_dnnl(device, "convolution", status);
 }
 
 static int32_t run_convolution(struct ls_device *device, struct ls_kernel *kernel,
                                const struct ls_launch *launch)
 {
-    struct convolution *state = kernel->state;
     void *pointers[LS_MAX_ARGUMENTS];
     memcpy(pointers, launch->arguments,
            (kernel->input_count + kernel->output_count) * sizeof(pointers[0]));
-    char *scratch = launch->scratch;
-    dnnl_status_t status = dnnl_success;
-    if (state->rewritten_bytes) {
-        void *both[] = {pointers[0], scratch};
-        pointers[0] = scratch;
-        scratch += state->rewritten_bytes;
-        status = cpu_primitive_execute(&state->rewrite, device, both, scratch);
-    }
-    if (status == dnnl_success)
-        status = cpu_primitive_execute(&state->primitive, device, pointers, scratch);
-    return status == dnnl_success ? LS_OK : cpu_fail_dnnl(device, "convolution", status);
+    return execute(device, kernel, pointers, launch->scratch);
 }
 
-// The pass that rewrites x.
-static dnnl_status_t prepare_rewrite(struct ls_device *device, struct convolution *state,
-                                     const struct geometry *g)
+// The epilogue's y, an input between w and dx, is not the primitive's.
+static int32_t run_backward_data(struct ls_device *device, struct ls_kernel *kernel,
+                                 const struct ls_launch *launch)
 {
-    dnnl_memory_desc_t from;
-    const dnnl_memory_desc_t *to =
-        dnnl_primitive_desc_query_md(state->primitive.desc, dnnl_query_src_md, 0);
-    if (!cpu_memory_desc(CPU_ACTIVATION, g->x, 1, &from))
-        return dnnl_unimplemented;
-    state->rewritten_bytes =
-        (dnnl_memory_desc_get_size(to) + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
-    return cpu_primitive_reorder(&state->rewrite, device, &from, to);
+    void *pointers[] = {launch->arguments[0], launch->arguments[1], cpu_output(kernel, launch, 0)};
+    return execute(device, kernel, pointers, launch->scratch);
+}
+
+static uint64_t room_for(const dnnl_memory_desc_t *md)
+{
+    return (dnnl_memory_desc_get_size(md) + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+}
+
+// The passes around the primitive.
+static dnnl_status_t prepare_passes(struct ls_device *device, struct convolution *state,
+                                    const struct geometry *g, const struct choice *choice)
+{
+    dnnl_memory_desc_t host;
+    dnnl_status_t status = dnnl_success;
+    if (choice->rewrites_x && cpu_memory_desc(CPU_ACTIVATION, g->x, 1, &host)) {
+        const dnnl_memory_desc_t *x =
+            dnnl_primitive_desc_query_md(choice->desc, dnnl_query_src_md, 0);
+        state->rewritten_bytes = room_for(x);
+        status = cpu_primitive_reorder(&state->rewrite, device, &host, x);
+    }
+    if (status == dnnl_success && choice->converts_w &&
+        cpu_memory_desc(CPU_KERNEL, g->w, g->groups, &host)) {
+        const dnnl_memory_desc_t *dw =
+            dnnl_primitive_desc_query_md(choice->desc, dnnl_query_diff_weights_md, 0);
+        state->converted_bytes = room_for(dw);
+        status = cpu_primitive_reorder(&state->convert, device, dw, &host);
+    }
+    return status;
+}
+
+static uint64_t largest_scratch(const struct convolution *state)
+{
+    uint64_t bytes = state->primitive.scratch_bytes;
+    if (bytes < state->rewrite.scratch_bytes)
+        bytes = state->rewrite.scratch_bytes;
+    return bytes < state->convert.scratch_bytes ? state->convert.scratch_bytes : bytes;
 }
 
 static int32_t prepare_convolution(struct ls_device *device,
@@ -258,31 +317,29 @@ static int32_t prepare_convolution(struct ls_device *device,
         return LS_OUT_OF_MEMORY;
     kernel->state = state;
     kernel->finish = finish_convolution;
-    kernel->run = run_convolution;
+    kernel->run = op == LS_OP_CONV2D_BACKWARD_DATA ? run_backward_data : run_convolution;
     dnnl_status_t status = choose(device, op, g, attributes, &best);
     if (status == dnnl_unimplemented)
         return cpu_unsupported(device, request,
                                "oneDNN has no convolution for these shapes and layouts");
     if (status == dnnl_success)
         status = cpu_primitive_init(&state->primitive, best.desc);
-    if (status == dnnl_success && best.rewrites)
-        status = prepare_rewrite(device, state, g);
+    if (status == dnnl_success)
+        status = prepare_passes(device, state, g, &best);
     if (status != dnnl_success)
         return cpu_fail_dnnl(device, "convolution", status);
-    const_dnnl_primitive_desc_t desc = state->primitive.desc;
-    answer->slow = is_slow(desc);
-    answer->scratch_bytes = state->primitive.scratch_bytes > state->rewrite.scratch_bytes
-                                ? state->primitive.scratch_bytes
-                                : state->rewrite.scratch_bytes;
-    answer->scratch_bytes += state->rewritten_bytes;
-    snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN %s%s",
-             cpu_primitive_name(desc), best.rewrites ? " + reorder of x" : "");
+    answer->slow = is_slow(best.desc);
+    answer->scratch_bytes =
+        state->rewritten_bytes + state->converted_bytes + largest_scratch(state);
+    snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN %s%s%s",
+             cpu_primitive_name(best.desc), best.rewrites_x ? ", x reordered" : "",
+             best.converts_w ? ", dw reordered" : "");
     if (!fix_layout(CPU_ACTIVATION, g->x, 1,
-                    dnnl_primitive_desc_query_md(desc, query_of(op, 'x'), 0)) ||
+                    dnnl_primitive_desc_query_md(best.desc, query_of(op, 'x'), 0)) ||
         !fix_layout(CPU_ACTIVATION, g->y, 1,
-                    dnnl_primitive_desc_query_md(desc, query_of(op, 'y'), 0)) ||
+                    dnnl_primitive_desc_query_md(best.desc, query_of(op, 'y'), 0)) ||
         !fix_layout(CPU_KERNEL, g->w, g->groups,
-                    dnnl_primitive_desc_query_md(desc, query_of(op, 'w'), 0)))
+                    dnnl_primitive_desc_query_md(best.desc, query_of(op, 'w'), 0)))
         return cpu_unsupported(device, request, "oneDNN chose a layout that is not blocked");
     return LS_OK;
 }
@@ -366,18 +423,6 @@ static int32_t prepare_backward(struct ls_device *device, const struct ls_kernel
     return status ? status : add_arguments(device, kernel, names, count);
 }
 
-// The epilogue's y, an input between w and dx, is not the primitive's.
-static int32_t run_backward_data(struct ls_device *device, struct ls_kernel *kernel,
-                                 const struct ls_launch *launch)
-{
-    struct convolution *state = kernel->state;
-    void *const pointers[] = {launch->arguments[0], launch->arguments[1],
-                              cpu_output(kernel, launch, 0)};
-    const dnnl_status_t status =
-        cpu_primitive_execute(&state->primitive, device, pointers, launch->scratch);
-    return status == dnnl_success ? LS_OK : cpu_fail_dnnl(device, "convolution", status);
-}
-
 int32_t cpu_convolution_backward_data(struct ls_device *device,
                                       const struct ls_kernel_request *request,
                                       struct ls_kernel *kernel, struct ls_kernel_answer *answer)
@@ -386,9 +431,7 @@ int32_t cpu_convolution_backward_data(struct ls_device *device,
                                          {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
                                          {DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0}};
     const struct geometry g = geometry_of(kernel, request->input_count, 1, 0, false);
-    const int32_t status = prepare_backward(device, request, kernel, answer, &g, names, 3);
-    kernel->run = run_backward_data;
-    return status;
+    return prepare_backward(device, request, kernel, answer, &g, names, 3);
 }
 
 int32_t cpu_convolution_backward_weights(struct ls_device *device,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device `cpu`: convolutions and matrix products by oneDNN, everything else by own vectorised loops. A
-// virtual device is a number of OpenMP threads; each has its own engine and stream, so several may run
-// side by side in one process.
+// Device `cpu`: convolutions and matrix products by oneDNN, everything else by own vectorised
+// loops. A virtual device is a number of OpenMP threads; each has its own engine and stream, so
+// several may run side by side in one process.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
@@ -336,8 +336,8 @@ static int32_t launch_and_add(struct ls_device *device, struct ls_kernel *kernel
     return LS_OK;
 }
 
-// A kernel is changed by nobody but the one thread that uses its device: oneDNN's memory objects in it
-// hold the addresses of the last launch.
+// A kernel is changed by nobody but the one thread that uses its device: oneDNN's memory objects in
+// it hold the addresses of the last launch.
 static int32_t cpu_launch(struct ls_device *device, const struct ls_kernel *kernel,
                           const struct ls_launch *launch)
 {

@@ -43,8 +43,8 @@ struct ls_kernel {
     void *state; // each operation's own
 };
 
-// Every `prepare` finds `kernel` filled from the request and `answer` with these defaults: all inputs
-// used, plain layouts where any is allowed, no scratch. It corrects what differs.
+// Every `prepare` finds `kernel` filled from the request and `answer` with these defaults: all
+// inputs used, plain layouts where any is allowed, no scratch. It corrects what differs.
 typedef int32_t cpu_prepare(struct ls_device *device, const struct ls_kernel_request *request,
                             struct ls_kernel *kernel, struct ls_kernel_answer *answer);
 cpu_prepare cpu_convolution_forward, cpu_convolution_backward_data,
@@ -72,8 +72,8 @@ void cpu_implementation(struct ls_device *device, struct ls_kernel_answer *answe
 
 // One part of a loop over `count` items. Parts are contiguous and disjoint.
 typedef void cpu_body(void *context, int64_t begin, int64_t end);
-// Runs all of it, in parallel when `work` (about nanoseconds on one thread) is worth it. Parts begin at
-// multiples of `grain`.
+// Runs all of it, in parallel when `work` (about nanoseconds on one thread) is worth it. Parts
+// begin at multiples of `grain`.
 void cpu_parallel(const struct ls_device *device, int64_t count, int64_t grain, double work,
                   cpu_body *body, void *context);
 bool cpu_worth_threads(const struct ls_device *device, double work);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense layers as matrix products on memory as it lies. The kernel's rows are in the order in which the
-// activation before it lies in memory (layout.h), so that neither is ever converted, forward or backward.
-// Each thread multiplies a slice of the result and finishes it (bias, activation) while it is in its cache.
+// Dense layers as matrix products on memory as it lies. The kernel's rows are in the order in which
+// the activation before it lies in memory (layout.h), so that neither is ever converted, forward or
+// backward. Each thread multiplies a slice of the result and finishes it (bias, activation) while
+// it is in its cache.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +28,6 @@ struct product {
     uint32_t epilogue;
     float add_dw, add_dx;
     uint32_t add_db;
-    dnnl_status_t status;
 };
 
 // One element of work is a multiplication and an addition; a thread does about 60 a nanosecond.
@@ -102,6 +103,17 @@ static void weights_rows(void *context, int64_t begin, int64_t end)
 
 // ---- launch ----
 
+// A product that is too small for two threads must not be split by oneDNN either. The setting is
+// that of the calling thread, made anew by every launch.
+static void multiply(const struct ls_device *device, int64_t count, int64_t grain, cpu_body *body,
+                     struct product *p)
+{
+    const double work = work_of(p->shape);
+    if (!cpu_worth_threads(device, work))
+        omp_set_num_threads(1);
+    cpu_parallel(device, count, grain, work, body, p);
+}
+
 static struct product product_of(struct ls_device *device, const struct ls_kernel *kernel)
 {
     return (struct product){.loops = device->loops->elementwise, .shape = kernel->state};
@@ -143,9 +155,9 @@ static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
                                        kernel->attributes.epilogue_alpha};
     p.epilogue = kernel->attributes.epilogue;
     if (s->columns >= s->rows)
-        cpu_parallel(device, s->columns, COLUMN_GRAIN, work_of(s), forward_columns, &p);
+        multiply(device, s->columns, COLUMN_GRAIN, forward_columns, &p);
     else
-        cpu_parallel(device, s->rows, ROW_GRAIN, work_of(s), forward_rows, &p);
+        multiply(device, s->rows, ROW_GRAIN, forward_rows, &p);
     return LS_OK;
 }
 
@@ -164,9 +176,9 @@ static int32_t run_backward_data(struct ls_device *device, struct ls_kernel *ker
                                            kernel->attributes.epilogue_alpha};
     }
     if (s->depth >= s->rows)
-        cpu_parallel(device, s->depth, COLUMN_GRAIN, work_of(s), data_columns, &p);
+        multiply(device, s->depth, COLUMN_GRAIN, data_columns, &p);
     else
-        cpu_parallel(device, s->rows, ROW_GRAIN, work_of(s), data_rows, &p);
+        multiply(device, s->rows, ROW_GRAIN, data_rows, &p);
     if (!s->convert)
         return LS_OK;
     return convert(device, s, p.dx, cpu_output(kernel, launch, 0),
@@ -186,7 +198,7 @@ static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *
     p.db = s->bias ? cpu_output(kernel, launch, 1) : NULL;
     p.add_dw = kernel->attributes.reserved[0] & 1 ? 1.0f : 0.0f;
     p.add_db = kernel->attributes.reserved[0] >> 1 & 1;
-    cpu_parallel(device, s->depth, COLUMN_GRAIN, work_of(s), weights_rows, &p);
+    multiply(device, s->depth, COLUMN_GRAIN, weights_rows, &p);
     return LS_OK;
 }
 

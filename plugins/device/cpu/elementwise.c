@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activation, sum of two tensors and dropout. But for dropout they run over the memory as it lies, in any layout.
+// Activation, sum of two tensors and dropout. But for dropout they run over the memory as it lies,
+// in any layout.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 

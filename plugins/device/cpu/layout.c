@@ -136,8 +136,8 @@ static void describe(const struct blocked *b, const int64_t *dims, dnnl_memory_d
     }
 }
 
-// Sorts the dimensions by stride, the outermost first; of equal strides (a dimension of size 1) the larger
-// one first, so that describe() gives the strides back as they were.
+// Sorts the dimensions by stride, the outermost first; of equal strides (a dimension of size 1) the
+// larger one first, so that describe() gives the strides back as they were.
 static void find_order(const dnnl_memory_desc_t *md, struct blocked *b)
 {
     const dnnl_dim_t *strides = md->format_desc.blocking.strides;
@@ -273,8 +273,8 @@ static struct blocked own_blocked(const struct ls_tensor_desc *desc, int64_t *di
     return decode(&desc->layout);
 }
 
-// Walks a blocked tensor in memory order. `index` holds the logical index of each element, which may lie
-// in the padding.
+// Walks a blocked tensor in memory order. `index` holds the logical index of each element, which
+// may lie in the padding.
 struct walk {
     int64_t extent[MAX_LOGICAL + MAX_BLOCKS], weight[MAX_LOGICAL + MAX_BLOCKS];
     int64_t position[MAX_LOGICAL + MAX_BLOCKS], index[MAX_LOGICAL];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layouts of device `cpu`. Beside the plain one there are oneDNN's blocked layouts, kept as the order
-// of the dimensions and the blocks inside, and the rows of a dense kernel in the order in which the
-// activation before it lies in memory.
+// The layouts of device `cpu`. Beside the plain one there are oneDNN's blocked layouts, kept as the
+// order of the dimensions and the blocks inside, and the rows of a dense kernel in the order in
+// which the activation before it lies in memory.
 #ifndef LS_CPU_LAYOUT_H
 #define LS_CPU_LAYOUT_H
 
@@ -14,20 +14,21 @@ enum cpu_role cpu_layout_role(const struct ls_layout *layout);
 
 void cpu_layout_plain(const struct ls_tensor_desc *desc, struct ls_layout *out);
 
-// The layout of a 4-D tensor that oneDNN describes as `md`; false when it cannot be said in a ls_layout.
-// `groups` of a kernel, else 1.
+// The layout of a 4-D tensor that oneDNN describes as `md`; false when it cannot be said in a
+// ls_layout. `groups` of a kernel, else 1.
 bool cpu_layout_of(enum cpu_role role, const struct ls_tensor_desc *desc, int32_t groups,
                    const dnnl_memory_desc_t *md, struct ls_layout *out);
 
-// What oneDNN calls this 4-D tensor: logical dimensions B C H W, or F C KH KW, or G F/G C KH KW. Layout ANY
-// becomes dnnl_format_tag_any. False: not a layout of ours for this role.
+// What oneDNN calls this 4-D tensor: logical dimensions B C H W, or F C KH KW, or G F/G C KH KW.
+// Layout ANY becomes dnnl_format_tag_any. False: not a layout of ours for this role.
 bool cpu_memory_desc(enum cpu_role role, const struct ls_tensor_desc *desc, int32_t groups,
                      dnnl_memory_desc_t *out);
 // The same memory seen as B C H W, where one of C and H W is 1; false: it is not.
 bool cpu_memory_desc_transposed(const struct ls_tensor_desc *desc, dnnl_memory_desc_t *out);
 
-// How loops over channels see an activation: (outer, height, width, inner) in memory; channel of element i
-// of outer o is (o % blocks) * inner + i, its example o / blocks. False: it does not lie like this.
+// How loops over channels see an activation: (outer, height, width, inner) in memory; channel of
+// element i of outer o is (o % blocks) * inner + i, its example o / blocks. False: it does not lie
+// like this.
 struct cpu_view {
     int64_t outer, height, width, inner, blocks, channels;
 };
@@ -43,14 +44,15 @@ bool cpu_has_padding(const struct ls_tensor_desc *desc);
 
 // ---- Dense ----
 
-// The layout of a dense kernel (K, N) for x as it lies in memory; plain where that is the same. False: an
-// example of x is not contiguous in memory, or K is not an example.
+// The layout of a dense kernel (K, N) for x as it lies in memory; plain where that is the same.
+// False: an example of x is not contiguous in memory, or K is not an example.
 bool cpu_layout_dense(const struct ls_tensor_desc *x, const struct ls_tensor_desc *w,
                       struct ls_layout *out);
 // The layout of an activation of x's shape for which the dense kernel layout `rows` was made.
 void cpu_layout_of_rows(const struct ls_layout *rows, const struct ls_tensor_desc *x,
                         struct ls_layout *out);
-// For each row of the kernel in memory its plain row, or -1 where it is padding. The caller frees it; NULL: out of memory.
+// For each row of the kernel in memory its plain row, or -1 where it is padding. The caller frees
+// it; NULL: out of memory.
 int64_t *cpu_dense_rows(const struct ls_tensor_desc *w, int64_t *count);
 
 #endif

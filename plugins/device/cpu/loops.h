@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectorised loops: plain C, compiled once for each instruction set, and the table that chooses.
-// They know nothing of devices and threads; who calls them splits the work.
+// The vectorised loops: plain C, compiled once for each instruction set, and the table that
+// chooses. They know nothing of devices and threads; who calls them splits the work.
 #ifndef LS_CPU_LOOPS_H
 #define LS_CPU_LOOPS_H
 
@@ -13,7 +13,8 @@ struct cpu_function {
     float alpha;
 };
 
-// How a pooling sees its tensors: x (outer, height, width, inner), y (outer, out_height, out_width, inner).
+// How a pooling sees its tensors: x (outer, height, width, inner), y (outer, out_height, out_width,
+// inner).
 struct cpu_pool {
     int64_t outer, height, width, inner, out_height, out_width;
     int64_t kernel[2], strides[2], before[2]; // before: padding at top and left
@@ -49,7 +50,8 @@ struct cpu_loss_loops {
     void (*softmax)(const float *x, float *y, int64_t rows, int64_t columns);
     void (*softmax_backward)(const float *dy, const float *y, float *dx, int64_t rows,
                              int64_t columns);
-    // Adds to out: the losses of `rows` positions, how many are right. probabilities (rows, columns).
+    // Adds to out: the losses of `rows` positions, how many are right. probabilities (rows,
+    // columns).
     void (*cross_entropy_logits)(const float *x, const int32_t *labels, float *probabilities,
                                  int64_t rows, int64_t columns, double *out);
     void (*cross_entropy_probabilities)(const float *x, const int32_t *labels, float epsilon,
@@ -82,7 +84,8 @@ struct cpu_loops {
     const struct cpu_pooling_loops *pooling;
 };
 
-// The best that this processor has and that oneDNN was not told to leave alone (ONEDNN_MAX_CPU_ISA).
+// The best that this processor has and that oneDNN was not told to leave alone
+// (ONEDNN_MAX_CPU_ISA).
 const struct cpu_loops *cpu_loops_choose(void);
 
 // In a file of loops: CPU_TABLE(elementwise) is the name of its table for the instruction set.

@@ -3,8 +3,8 @@
 #include "plugins/device/cpu/loops.h"
 #include "plugins/device/cpu/loops_math.h"
 
-// A function of `kind`, which is a constant wherever this is inlined. Comparisons are written so that
-// NaN passes through.
+// A function of `kind`, which is a constant wherever this is inlined. Comparisons are written so
+// that NaN passes through.
 static inline float apply(uint32_t kind, float alpha, float x)
 {
     switch (kind) {

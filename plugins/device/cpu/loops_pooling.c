@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of any window, stride and padding, forward and backward; compiled for each instruction set.
-// The innermost axis of the layout (a block of channels, or all of them) is the vector. A saved index is
-// row * kernel columns + column of the largest element in its window; its top bit says that the largest
-// is not above 0, so that the backward of a ReLU before the pooling needs nothing else.
+// Pooling of any window, stride and padding, forward and backward; compiled for each instruction
+// set. The innermost axis of the layout (a block of channels, or all of them) is the vector. A
+// saved index is row * kernel columns + column of the largest element in its window; its top bit
+// says that the largest is not above 0, so that the backward of a ReLU before the pooling needs
+// nothing else.
 #include "plugins/device/cpu/loops.h"
 
 #include <string.h>
 
+// Widths that the instruction set has registers for: gcc takes wider vectors apart element by
+// element.
+#if defined(__AVX512F__)
 #define POOL_WIDTH 16
 #include "plugins/device/cpu/loops_pooling_chunk.h"
 #undef POOL_WIDTH
+#endif
+#if defined(__AVX2__)
 #define POOL_WIDTH 8
+#include "plugins/device/cpu/loops_pooling_chunk.h"
+#undef POOL_WIDTH
+#endif
+#define POOL_WIDTH 4
 #include "plugins/device/cpu/loops_pooling_chunk.h"
 #undef POOL_WIDTH
 #define POOL_WIDTH 1
@@ -19,16 +29,31 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-// Runs `call(lanes, channel)` over the channels [0, inner), in pieces of 16, 8 and 1.
-#define FOR_EACH_CHUNK(inner, call)                    \
-    do {                                               \
-        int64_t channel = 0;                           \
-        for (; channel + 16 <= (inner); channel += 16) \
-            call(16, channel);                         \
-        for (; channel + 8 <= (inner); channel += 8)   \
-            call(8, channel);                          \
-        for (; channel < (inner); channel++)           \
-            call(1, channel);                          \
+#if defined(__AVX512F__)
+#define CHUNKS_OF_16(inner, call)                  \
+    for (; channel + 16 <= (inner); channel += 16) \
+    call(16, channel)
+#else
+#define CHUNKS_OF_16(inner, call)
+#endif
+#if defined(__AVX2__)
+#define CHUNKS_OF_8(inner, call)                 \
+    for (; channel + 8 <= (inner); channel += 8) \
+    call(8, channel)
+#else
+#define CHUNKS_OF_8(inner, call)
+#endif
+
+// Runs `call(lanes, channel)` over the channels [0, inner), in the widest pieces that fit.
+#define FOR_EACH_CHUNK(inner, call)                  \
+    do {                                             \
+        int64_t channel = 0;                         \
+        CHUNKS_OF_16(inner, call);                   \
+        CHUNKS_OF_8(inner, call);                    \
+        for (; channel + 4 <= (inner); channel += 4) \
+            call(4, channel);                        \
+        for (; channel < (inner); channel++)         \
+            call(1, channel);                        \
     } while (0)
 
 struct span {
@@ -115,7 +140,8 @@ ALWAYS_INLINE struct span covering(int64_t r, int64_t before, int64_t kernel, in
     return span;
 }
 
-// Window column `c` gives to one row of dx: element c of window o lies at column o * stride + c - before.
+// Window column `c` gives to one row of dx: element c of window o lies at column o * stride + c -
+// before.
 ALWAYS_INLINE struct span giving(const struct cpu_pool *pool, int64_t c, int64_t stride)
 {
     const int64_t shift = pool->before[1] - c, room = pool->width - 1 + shift;
@@ -126,8 +152,8 @@ ALWAYS_INLINE struct span giving(const struct cpu_pool *pool, int64_t c, int64_t
     return span;
 }
 
-// One row of dx, gathered from the rows of dy whose windows hold it. Where windows do not overlap every
-// element is written once; else they are added in row order.
+// One row of dx, gathered from the rows of dy whose windows hold it. Where windows do not overlap
+// every element is written once; else they are added in row order.
 ALWAYS_INLINE void largest_backward_row(const struct cpu_pool *pool, int64_t inner,
                                         int64_t kernel_columns, int64_t stride, uint32_t bytes,
                                         uint32_t overlap, const float *dy, const void *saved,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of one row for POOL_WIDTH neighbouring channels at a time, in GCC's vector types. Included
-// once for each width by loops_pooling.c, which defines POOL_WIDTH.
+// Pooling of one row for POOL_WIDTH neighbouring channels at a time, in GCC's vector types.
+// Included once for each width by loops_pooling.c, which defines POOL_WIDTH.
 
 #define POOL_NAME(name) CPU_JOINED(name, POOL_WIDTH)
 #define VEC POOL_NAME(vec)
@@ -9,6 +9,7 @@
 #define LOAD POOL_NAME(load)
 #define STORE POOL_NAME(store)
 #define SELECT POOL_NAME(select)
+#define LARGER POOL_NAME(larger)
 #define STORE_INDEX POOL_NAME(store_index)
 #define EQUAL_INDEX POOL_NAME(equal_index)
 
@@ -31,6 +32,16 @@ static inline __attribute__((always_inline)) void STORE(float *to, VEC value)
 static inline __attribute__((always_inline)) INT SELECT(INT mask, INT a, INT b)
 {
     return (mask & a) | (~mask & b);
+}
+
+// A loop, for gcc 12 has no maximum of vector types; it becomes one instruction that does not wait
+// for the comparison that steers the index.
+static inline __attribute__((always_inline)) VEC LARGER(VEC a, VEC b)
+{
+    VEC result;
+    for (int i = 0; i < POOL_WIDTH; i++)
+        result[i] = a[i] > b[i] ? a[i] : b[i];
+    return result;
 }
 
 static inline __attribute__((always_inline)) void STORE_INDEX(void *saved, int64_t at,
@@ -65,7 +76,8 @@ static inline __attribute__((always_inline)) INT EQUAL_INDEX(const void *saved, 
     return value == index;
 }
 
-// The largest of window elements [r0, r1) x [c0, c1); x points to the (possibly outside) element (0, 0).
+// The largest of window elements [r0, r1) x [c0, c1); x points to the (possibly outside) element
+// (0, 0).
 static inline __attribute__((always_inline)) void POOL_NAME(largest_window)(
     const float *x, int64_t row, int64_t column, int64_t kernel_columns, int64_t r0, int64_t r1,
     int64_t c0, int64_t c1, float *y, void *saved, int64_t at, uint32_t bytes)
@@ -77,7 +89,7 @@ static inline __attribute__((always_inline)) void POOL_NAME(largest_window)(
         for (int64_t c = c0; c < c1; c++) {
             VEC value = LOAD(x + r * row + c * column);
             INT larger = value > best;
-            best = (VEC)SELECT(larger, (INT)value, (INT)best);
+            best = LARGER(value, best);
             index = SELECT(larger, (INT){0} + (int32_t)(r * kernel_columns + c), index);
         }
     index |= (best <= 0.0f) & flag;
@@ -118,5 +130,6 @@ static inline __attribute__((always_inline)) void POOL_NAME(mean_give)(const flo
 #undef LOAD
 #undef STORE
 #undef SELECT
+#undef LARGER
 #undef STORE_INDEX
 #undef EQUAL_INDEX

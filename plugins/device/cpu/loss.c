@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax and losses. Sums are made in pieces of fixed size and added in order, so they do not depend on
-// the number of threads.
+// Softmax and losses. Sums are made in pieces of fixed size and added in order, so they do not
+// depend on the number of threads.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splits loops over the device's threads, in the OpenMP pool that oneDNN uses, and chooses the loops for
-// this processor.
+// Splits loops over the device's threads, in the OpenMP pool that oneDNN uses, and chooses the
+// loops for this processor.
 #include "plugins/device/cpu/cpu.h"
 
 #include <omp.h>

@@ -37,7 +37,8 @@ static void mean_backward_part(void *context, int64_t begin, int64_t end)
     p->loops->mean_backward(&p->pool, p->from, p->to, begin, end);
 }
 
-// Work on one thread in nanoseconds: each element of x is touched about once per window that holds it.
+// Work on one thread in nanoseconds: each element of x is touched about once per window that holds
+// it.
 static double work_of(const struct cpu_pool *pool)
 {
     const double windows = (double)(pool->outer * pool->out_height * pool->out_width);
@@ -142,7 +143,8 @@ int32_t cpu_max_pool_backward(struct ls_device *device, const struct ls_kernel_r
     state->pool.index_bytes = index_bytes(&request->attributes);
     answer->used_inputs = 1U | 1U << 3;
     if (kernel->epilogue.op == LS_OP_ACTIVATION_BACKWARD) {
-        // The saved bit knows whether the chosen element was above 0, so the activation is not read.
+        // The saved bit knows whether the chosen element was above 0, so the activation is not
+        // read.
         if (kernel->epilogue.activation == LS_RELU) {
             state->pool.relu = 1;
             kernel->epilogue.op = LS_OP_NONE;

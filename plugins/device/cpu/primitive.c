@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// oneDNN primitives. Setting a memory object's address is cheap in oneDNN 2.6 (it touches no padding),
-// but most addresses are the same in every step.
+// oneDNN primitives. Setting a memory object's address is cheap in oneDNN 2.6 (it touches no
+// padding), but most addresses are the same in every step.
 #include "plugins/device/cpu/primitive.h"
 
 #include <string.h>
