@@ -158,8 +158,8 @@ static void describe_all_gather(const struct ls_collective_call *call, struct ls
     ls_end_round(schedule);
 }
 
-static int32_t describe(const struct ls_collective_interface *collective,
-                        const struct ls_collective_call *call, struct ls_schedule *schedule)
+int32_t ls_schedule_describe(const struct ls_collective_interface *collective,
+                             const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     if (collective->operations & 1u << call->operation)
         return collective->describe(call, schedule);
@@ -189,7 +189,7 @@ enum ls_status ls_schedule_draw(const struct ls_collective_interface *collective
         .end_round = end_round,
         .scratch = scratch,
     };
-    enum ls_status status = (enum ls_status)describe(collective, call, &schedule);
+    enum ls_status status = (enum ls_status)ls_schedule_describe(collective, call, &schedule);
     if (drawing.status)
         status = drawing.status;
     if (status) {

@@ -29,6 +29,10 @@ LS_STATUS ls_schedule_draw(const struct ls_collective_interface *collective, con
                            const struct ls_collective_call *call, struct ls_drawn_schedule *out);
 void ls_drawn_schedule_finish(struct ls_drawn_schedule *schedule); // takes a zeroed one
 
+// The same into a table of the caller's own, which then checks what is written.
+int32_t ls_schedule_describe(const struct ls_collective_interface *collective,
+                             const struct ls_collective_call *call, struct ls_schedule *schedule);
+
 const char *ls_collective_operation_text(
     uint32_t operation); // "all-reduce"; NULL for another number
 const char *ls_step_kind_text(uint32_t kind); // "receive-and-reduce"; NULL likewise
