@@ -14,7 +14,7 @@
 //     ls_fit(model, train, &(struct ls_fit_options){.epochs = 5, .validation = test});
 //
 // Every call that can fail returns enum ls_status and has logged one line on stderr that says what, where and
-// what to do. A zeroed options struct is a sensible default. All calls of one run come from one thread, but for
+// what to do. A zeroed options struct is a sensible default, and so is NULL for one. All calls of one run come from one thread, but for
 // ls_run_interrupt. Names, defaults and arithmetic are Keras's.
 #ifndef LOCKSTEP_H
 #define LOCKSTEP_H
@@ -51,8 +51,8 @@ struct ls_run_options {
 
 LS_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out);
 LS_API void ls_run_close(struct ls_run *run); // after its models; takes NULL
-// Asks a running ls_fit or ls_evaluate to end after the current step, with LS_INTERRUPTED. Safe in a signal
-// handler. [any thread]
+// Asks ls_fit or ls_evaluate, the one that runs or else the next one, to end after the current step with
+// LS_INTERRUPTED; calls after that one run as usual. Safe in a signal handler. [any thread]
 LS_API void ls_run_interrupt(struct ls_run *run);
 
 // ---- Data ----
@@ -99,7 +99,9 @@ struct ls_fit_options {
     const char *report; // path of the JSON report; NULL: none
     const char *command; // named in the report; NULL: "train"
 };
-// Trains on from where the model is. LS_FAILED when the loss is not finite or replicas differ.
+// Trains on from where the model is: weights, optimizer and the order of examples continue, so two fits of one epoch
+// are one fit of two; ls_compile begins anew, but for the weights. LS_FAILED when the loss is not finite or replicas
+// differ: then the model is as it was before. LS_INTERRUPTED leaves what was learnt so far.
 LS_CALL ls_fit(struct ls_model *model, struct ls_data *train, const struct ls_fit_options *options);
 
 struct ls_scores {
@@ -112,8 +114,20 @@ struct ls_scores {
 LS_CALL ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch,
                     struct ls_scores *out);
 
-// Losses of the last ls_fit, one a step, mean over the global batch. Borrowed until the next call.
+// What the last ls_fit saw, also when it failed or was interrupted. Borrowed until the next one. Losses: one a step,
+// mean over the global batch.
 LS_API const float *ls_fit_losses(const struct ls_model *model, size_t *count);
+
+struct ls_epoch {
+    uint64_t epoch; // from 1 in each fit
+    uint64_t steps, examples;
+    double seconds; // without validation
+    double learning_rate;
+    double loss,
+        accuracy; // means over the examples, while weights changed; accuracy NaN without the metric
+    double val_loss, val_accuracy; // after the epoch; NaN without validation
+};
+LS_API const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t *count);
 
 // A table like Keras's.
 LS_API void ls_model_summary(const struct ls_model *model, FILE *out);

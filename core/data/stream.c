@@ -136,7 +136,7 @@ static void *input_thread(void *argument)
 {
     struct ls_stream *stream = argument;
     const uint64_t count = stream->dataset->count, batch = stream->options.global_batch;
-    for (uint64_t epoch = 1;; epoch++) {
+    for (uint64_t epoch = stream->options.epochs_before + 1;; epoch++) {
         if (ls_stream_order(&stream->options, count, epoch, stream->order))
             return NULL; // cannot be: open has looked at the options
         for (uint64_t step = 0; step < stream->steps; step++) {

@@ -22,6 +22,7 @@ struct ls_stream_options {
     enum ls_shuffle shuffle;
     uint64_t shuffle_buffer;      // at least 1; used with LS_SHUFFLE_BUFFER only
     uint64_t seed;
+    uint64_t epochs_before;       // the first epoch of this stream is that one plus 1
     uint64_t prefetch_bytes;      // of all ranks of this worker; 0: default (4 MiB); never less than 3 batches
 };
 

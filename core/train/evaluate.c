@@ -68,5 +68,5 @@ enum ls_status ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_
         status = ls_trainer_evaluate(trainer, dataset, out);
     ls_trainer_close(trainer);
     free(copy.labels);
-    return status;
+    return ls_run_end_interruption(model->run, status);
 }

@@ -105,6 +105,7 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
 {
     const uint64_t first = fit->steps;
     const uint64_t start = ls_clock_ns();
+    fit->model->epochs_done++;
     ls_history_begin_epoch(&fit->history);
     ls_progress_begin(&fit->progress, number);
     enum ls_status status = run_steps(fit, number * fit->epoch_steps);
@@ -182,7 +183,7 @@ static enum ls_status check(struct ls_fit *fit)
     }
     if (fit->run->replicas > examples) {
         ls_error("--replicas",
-                 "%u replicas, but '%s' has only %llu examples; use at most that many",
+                 "%u replicas, but '%s' has only %llu example(s); use at most as many replicas",
                  fit->run->replicas, fit->train->text, (unsigned long long)examples);
         return LS_USAGE;
     }
@@ -220,13 +221,38 @@ static enum ls_status prepare(struct ls_fit *fit)
     return status;
 }
 
-// The losses outlive the fit, for ls_fit_losses.
-static void keep_losses(struct ls_fit *fit)
+static enum ls_status keep_epochs(struct ls_fit *fit)
+{
+    const size_t count = fit->history.epoch_count;
+    struct ls_epoch *epochs = calloc(count + 1, sizeof(*epochs));
+    if (!epochs)
+        return LS_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        const struct ls_report_epoch *from = &fit->history.epochs[i];
+        epochs[i] = (struct ls_epoch){.epoch = from->epoch,
+                                      .steps = from->steps,
+                                      .examples = from->examples,
+                                      .seconds = from->seconds,
+                                      .learning_rate = from->learning_rate,
+                                      .loss = from->loss,
+                                      .accuracy = from->accuracy,
+                                      .val_loss = from->val_loss,
+                                      .val_accuracy = from->val_accuracy};
+    }
+    free(fit->model->epochs);
+    fit->model->epochs = epochs;
+    fit->model->epoch_count = count;
+    return LS_OK;
+}
+
+// Losses and epochs outlive the fit, for ls_fit_losses and ls_fit_epochs.
+static enum ls_status keep_history(struct ls_fit *fit)
 {
     free(fit->model->losses);
     fit->model->losses = fit->history.losses;
     fit->model->loss_count = fit->history.loss_count;
     fit->history.losses = NULL;
+    return keep_epochs(fit);
 }
 
 static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
@@ -242,18 +268,24 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
         after = ls_trainer_take_weights(fit->trainer);
     if (after)
         fit->status = "failed";
+    if (after || !whole) { // the model is what it was, and so is its optimizer
+        fit->model->steps_done -= fit->steps;
+        fit->model->epochs_done = fit->epochs_before;
+    }
     if (fit->run->verbose && fit->trainer && fit->steps)
         ls_fit_print_times(fit, stdout);
     if (fit->options->report && fit->trainer) {
         const enum ls_status written = ls_fit_write_report(fit);
         after = after ? after : written;
     }
+    const enum ls_status kept = keep_history(fit);
+    after = after ? after : kept;
     return status && status != LS_INTERRUPTED ? status : after ? after : status;
 }
 
 static void finish(struct ls_fit *fit)
 {
-    keep_losses(fit);
+    ls_progress_finish(&fit->progress);
     ls_trainer_close(fit->trainer);
     ls_history_finish(&fit->history);
     free(fit->train_copy.labels);
@@ -264,6 +296,9 @@ static void finish(struct ls_fit *fit)
 enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
                       const struct ls_fit_options *options)
 {
+    static const struct ls_fit_options defaults;
+    if (!options)
+        options = &defaults;
     struct ls_fit fit = {.model = model,
                          .run = model->run,
                          .options = options,
@@ -273,7 +308,10 @@ enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
     fit.global_batch = ls_run_global_batch(model->run, options->batch, options->replica_batch);
     fit.epochs = options->epochs ? options->epochs : 1;
     fit.epoch_steps = ls_stream_steps(ls_data_count(train), fit.global_batch);
+    if (fit.epochs > (UINT64_MAX - 1) / fit.epoch_steps) // "for ever"
+        fit.epochs = (UINT64_MAX - 1) / fit.epoch_steps;
     fit.last_step = options->steps ? options->steps : UINT64_MAX;
+    fit.epochs_before = model->epochs_done;
     enum ls_status status = check(&fit);
     if (status)
         return status;
@@ -284,7 +322,7 @@ enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
     if (!status && model->run->verbose)
         ls_fit_print_plan(&fit, stdout);
     if (!status)
-        status = run_epochs(&fit);
+        status = ls_run_end_interruption(model->run, run_epochs(&fit));
     status = conclude(&fit, status);
     finish(&fit);
     return status;
@@ -294,4 +332,10 @@ const float *ls_fit_losses(const struct ls_model *model, size_t *count)
 {
     *count = model->loss_count;
     return model->losses;
+}
+
+const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t *count)
+{
+    *count = model->epoch_count;
+    return model->epochs;
 }

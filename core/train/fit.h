@@ -19,6 +19,7 @@ struct ls_fit {
     uint64_t shuffle_buffer;
     uint64_t global_batch;
     uint64_t epochs, epoch_steps;
+    uint64_t epochs_before; // of the model
     uint64_t last_step; // stop after it; UINT64_MAX: no limit
     uint64_t steps; // done
     uint64_t segment; // steps that replicas run before they come back

@@ -89,6 +89,7 @@ void ls_model_close(struct ls_model *model)
     ls_graph_destroy(model->graph);
     json_decref(model->json);
     free(model->losses);
+    free(model->epochs);
     free(model->source);
     free(model);
 }
@@ -199,6 +200,9 @@ static enum ls_status parse_metrics(const char *text, const struct ls_loss *loss
 
 enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_options *options)
 {
+    static const struct ls_compile_options defaults;
+    if (!options)
+        options = &defaults;
     struct ls_optimizer optimizer = {0};
     struct ls_loss loss = {0};
     struct ls_graph *graph = NULL;
@@ -227,7 +231,7 @@ enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_option
         free_buffers(model->states[i], model->graph->parameter_count);
         model->states[i] = NULL;
     }
-    model->steps_done = 0;
+    model->steps_done = model->epochs_done = 0;
     ls_graph_destroy(model->graph);
     model->graph = graph;
     optimizer.learning_rate *= scale;

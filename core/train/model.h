@@ -23,8 +23,11 @@ struct ls_model {
     float **weights; // by parameter of the graph, plain layout; NULL until needed
     float **states[LS_OPTIMIZER_STATES]; // of the optimizer; NULL until the first fit
     uint64_t steps_done; // of the optimizer
+    uint64_t epochs_done; // begun ones: each has an order of its own
     float *losses; // of the last fit
-    size_t loss_count, loss_capacity;
+    size_t loss_count;
+    struct ls_epoch *epochs; // of the last fit
+    size_t epoch_count;
 };
 
 // First values from the run's seed, unless there are weights already.

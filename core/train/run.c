@@ -54,9 +54,12 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
 
 enum ls_status ls_run_open(const struct ls_run_options *options, struct ls_run **out)
 {
+    static const struct ls_run_options defaults;
     struct ls_run *run = calloc(1, sizeof(*run));
     if (!run)
         return LS_OUT_OF_MEMORY;
+    if (!options)
+        options = &defaults;
     const char *strategy = options->strategy;
     enum ls_status status = read_options(run, options);
     if (!strategy)
@@ -87,6 +90,13 @@ void ls_run_close(struct ls_run *run)
 void ls_run_interrupt(struct ls_run *run)
 {
     atomic_store(&run->interrupted, true);
+}
+
+enum ls_status ls_run_end_interruption(struct ls_run *run, enum ls_status status)
+{
+    if (status == LS_INTERRUPTED)
+        atomic_store(&run->interrupted, false);
+    return status;
 }
 
 uint64_t ls_run_global_batch(const struct ls_run *run, uint64_t batch, uint64_t replica_batch)

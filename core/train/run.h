@@ -25,6 +25,9 @@ struct ls_run {
     atomic_bool interrupted;
 };
 
+// Passes `status` on. An interruption that ended a call is over: the next call runs.
+LS_STATUS ls_run_end_interruption(struct ls_run *run, enum ls_status status);
+
 // The global batch of a fit or an evaluation.
 uint64_t ls_run_global_batch(const struct ls_run *run, uint64_t batch, uint64_t replica_batch);
 

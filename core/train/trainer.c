@@ -183,6 +183,7 @@ static enum ls_status open_stream(const struct ls_trainer *trainer,
         .shuffle = shuffle,
         .shuffle_buffer = shuffle_buffer,
         .seed = trainer->run->seed,
+        .epochs_before = trainer->model->epochs_done,
     };
     return ls_stream_open(dataset, &options, out);
 }

@@ -2,6 +2,7 @@
 // Weights in and out of files.
 #include "core/base/log.h"
 #include "core/formats/safetensors.h"
+#include "core/report/report.h"
 #include "core/train/model.h"
 
 #include <stdlib.h>
@@ -68,7 +69,9 @@ enum ls_status ls_load_weights(struct ls_model *model, const char *path)
 
 enum ls_status ls_save_weights(struct ls_model *model, const char *path)
 {
-    enum ls_status status = ls_model_need_weights(model);
+    enum ls_status status = ls_report_check_path("weights", path);
+    if (!status)
+        status = ls_model_need_weights(model);
     if (status)
         return status;
     const uint32_t count = model->graph->parameter_count;
