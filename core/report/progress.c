@@ -3,6 +3,7 @@
 #include "core/report/progress.h"
 
 #include "core/base/clock.h"
+#include "core/base/log.h"
 
 #include <math.h>
 #include <string.h>
@@ -10,6 +11,16 @@
 
 #define BAR_LETTERS 30
 #define REDRAW_NS UINT64_C(100000000)
+
+// The bar that messages make room on. The log calls back under its own lock.
+static struct ls_progress *_Atomic shown;
+
+static void make_room(void)
+{
+    struct ls_progress *progress = shown;
+    if (progress)
+        ls_progress_clear(progress);
+}
 
 void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet, uint64_t epochs,
                       uint64_t epoch_steps)
@@ -19,6 +30,10 @@ void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet, ui
                                      .quiet = quiet,
                                      .epochs = epochs,
                                      .epoch_steps = epoch_steps};
+    if (quiet || !progress->terminal)
+        return;
+    shown = progress;
+    ls_log_set_before(make_room);
 }
 
 void ls_progress_begin(struct ls_progress *progress, uint64_t epoch)
@@ -68,6 +83,7 @@ void ls_progress_step(struct ls_progress *progress, uint64_t done,
     if (now - progress->drawn_ns < REDRAW_NS)
         return;
     progress->drawn_ns = now;
+    flockfile(progress->stream); // whole against the message of another thread
     print_bar(progress, done);
     const double elapsed = (double)(now - progress->begun_ns) * 1e-9;
     const double left = elapsed / (double)done * (double)(progress->epoch_steps - done);
@@ -75,6 +91,7 @@ void ls_progress_step(struct ls_progress *progress, uint64_t done,
     print_values(progress->stream, values);
     fflush(progress->stream);
     progress->open = true;
+    funlockfile(progress->stream);
 }
 
 void ls_progress_end(struct ls_progress *progress, uint64_t done, double seconds, uint64_t examples,
@@ -82,6 +99,7 @@ void ls_progress_end(struct ls_progress *progress, uint64_t done, double seconds
 {
     if (progress->quiet)
         return;
+    flockfile(progress->stream);
     if (progress->terminal)
         print_bar(progress, done);
     else
@@ -95,13 +113,25 @@ void ls_progress_end(struct ls_progress *progress, uint64_t done, double seconds
     fputc('\n', progress->stream);
     fflush(progress->stream);
     progress->open = false;
+    funlockfile(progress->stream);
 }
 
 void ls_progress_clear(struct ls_progress *progress)
 {
-    if (!progress->open)
+    flockfile(progress->stream);
+    if (progress->open) {
+        fputs("\r\033[K", progress->stream);
+        fflush(progress->stream);
+        progress->open = false;
+    }
+    funlockfile(progress->stream);
+}
+
+void ls_progress_finish(struct ls_progress *progress)
+{
+    ls_progress_clear(progress);
+    if (shown != progress)
         return;
-    fputs("\r\033[K", progress->stream);
-    fflush(progress->stream);
-    progress->open = false;
+    shown = NULL;
+    ls_log_set_before(NULL); // waits for a message that is being written
 }

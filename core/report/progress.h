@@ -31,7 +31,9 @@ void ls_progress_step(struct ls_progress *progress, uint64_t done,
                       const struct ls_progress_values *values);
 void ls_progress_end(struct ls_progress *progress, uint64_t done, double seconds, uint64_t examples,
                      const struct ls_progress_values *values);
-// Clears an open bar's line, so that something else can be printed.
+// Clears an open bar's line, so that something else can be printed. A bar that was initialised last makes room for
+// messages by itself, until it is finished. [any thread]
 void ls_progress_clear(struct ls_progress *progress);
+void ls_progress_finish(struct ls_progress *progress);
 
 #endif

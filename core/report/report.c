@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define DIGITS 9
@@ -20,9 +21,20 @@ static json_t *number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+// A file's name may be no UTF-8, which JSON cannot say: those letters become question marks.
 static json_t *text(const char *value)
 {
-    return value ? json_string(value) : json_null();
+    if (!value)
+        return json_null();
+    json_t *string = json_string(value);
+    char *copy = string ? NULL : strdup(value);
+    for (char *letter = copy; letter && *letter; letter++)
+        if ((unsigned char)*letter >= 0x80)
+            *letter = '?';
+    if (copy)
+        string = json_string(copy);
+    free(copy);
+    return string;
 }
 
 static json_t *count(uint64_t value)
@@ -202,6 +214,12 @@ enum ls_status ls_report_write(const char *path, const struct ls_report *report)
 
 enum ls_status ls_report_check_path(const char *scope, const char *path)
 {
+    struct stat about;
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
+        ls_error(scope, "cannot write '%s': it is %s, not a file", path,
+                 S_ISDIR(about.st_mode) ? "a folder" : "a device or a pipe");
+        return LS_BAD_INPUT;
+    }
     char *copy = strdup(path);
     if (!copy)
         return LS_OUT_OF_MEMORY;

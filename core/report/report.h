@@ -72,7 +72,7 @@ struct ls_report {
 // Writes beside `path` and renames, so the file is whole or untouched. LS_FAILED, logged.
 LS_STATUS ls_report_write(const char *path, const struct ls_report *report);
 
-// Whether `path` can be written, before the work begins: LS_BAD_INPUT, logged under `scope` ("--report").
+// Whether `path` can be replaced by a new file, before the work begins: LS_BAD_INPUT, logged under `scope` ("--report").
 LS_STATUS ls_report_check_path(const char *scope, const char *path);
 
 #endif
