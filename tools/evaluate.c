@@ -25,7 +25,7 @@ static const char help[] =
     "  lockstep evaluate --model=cnn --dataset=fashion-mnist --initial-weights=cnn.safetensors\n";
 
 static enum ls_status evaluate(const struct arguments *arguments, struct ls_run *run,
-                               struct ls_data *data)
+                               uint32_t replicas, struct ls_data *data)
 {
     const struct ls_compile_options options = {
         .loss = arguments_text(arguments, "loss"),
@@ -43,7 +43,7 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
     if (!status && weights)
         status = ls_load_weights(model, weights);
     if (!status)
-        status = ls_evaluate(model, data, batch ? batch : replica_batch, &scores);
+        status = ls_evaluate(model, data, batch ? batch : replica_batch * replicas, &scores);
     if (!status) {
         printf("%llu examples - %.2f s - loss: %.4f", (unsigned long long)scores.examples,
                scores.seconds, scores.loss);
@@ -73,7 +73,7 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = ls_run_open(&options, &run);
     if (!status)
-        status = evaluate(arguments, run, data);
+        status = evaluate(arguments, run, options.replicas, data);
     ls_run_close(run);
     ls_data_close(data);
     return status;

@@ -55,7 +55,7 @@ static void print_help(const struct command *command)
 // What was printed must have arrived: a full disk behind stdout is a failure too.
 static int finish(enum ls_status status)
 {
-    if (fflush(stdout) && !status) {
+    if ((fflush(stdout) || ferror(stdout)) && !status) {
         ls_error("lockstep", "cannot write to standard output: %s", strerror(errno));
         return 1;
     }

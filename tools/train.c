@@ -62,11 +62,12 @@ static const char help[] =
     "rounding.\n"
     "Ctrl-C ends after the current step and still writes the report; a second one ends at once.\n";
 
-static struct ls_run *running;
+static struct ls_run *volatile running;
 
 static void on_interrupt(int number)
 {
-    ls_run_interrupt(running);
+    if (running)
+        ls_run_interrupt(running);
     signal(number, SIG_DFL);
 }
 
@@ -183,6 +184,7 @@ static enum ls_status run(const struct arguments *arguments)
         status = open_model(arguments, &inputs);
     if (!status)
         status = train(arguments, &inputs, &fit_options);
+    running = NULL;
     ls_model_close(inputs.model);
     ls_run_close(inputs.run);
     ls_data_close(inputs.train);

@@ -62,8 +62,10 @@ static double number(const struct ls_spec *spec, const struct ls_plugin_option *
     return value;
 }
 
-static bool within(const char *name, double value, double minimum, double below)
+// Looks at the number as devices compute with it: 1 - 1e-9 is 1 in float32.
+static bool within(const char *name, double given, double minimum, double below)
 {
+    const double value = (double)(float)given;
     if (isfinite(value) && value >= minimum && value < below)
         return true;
     if (isinf(below))

@@ -38,21 +38,44 @@ static struct ls_driver *driver_of(const struct ls_strategy_host *table)
 
 // ---- The host table ----
 
+// What a plugin asks for may not exist.
+static bool may_communicate(const struct ls_driver *driver, const char *what, uint32_t number,
+                            uint32_t count)
+{
+    if (driver->communicators && number < count)
+        return true;
+    if (!driver->communicators)
+        ls_error("strategy", "%s without a collective: the plugin must set needs_collective", what);
+    else
+        ls_error("strategy", "%s %u, but there are %u: an error of the plugin", what, number,
+                 count);
+    return false;
+}
+
 static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint32_t replica,
                                      uint32_t bucket)
 {
-    return (int32_t)ls_collective_start(driver_of(table)->members[replica].reduce[bucket]);
+    const struct ls_driver *driver = driver_of(table);
+    if (!may_communicate(driver, "all_reduce_start of bucket", bucket, driver->bucket_count))
+        return LS_FAILED;
+    return (int32_t)ls_collective_start(driver->members[replica].reduce[bucket]);
 }
 
 static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32_t replica,
                                     uint32_t bucket)
 {
-    return (int32_t)ls_collective_wait(driver_of(table)->members[replica].reduce[bucket]);
+    const struct ls_driver *driver = driver_of(table);
+    if (!may_communicate(driver, "all_reduce_wait for bucket", bucket, driver->bucket_count))
+        return LS_FAILED;
+    return (int32_t)ls_collective_wait(driver->members[replica].reduce[bucket]);
 }
 
 static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t replica, uint32_t root)
 {
-    struct member *member = &driver_of(table)->members[replica];
+    const struct ls_driver *driver = driver_of(table);
+    struct member *member = &driver->members[replica];
+    if (!may_communicate(driver, "broadcast_parameters from rank", root, driver->count))
+        return LS_FAILED;
     if (!member->broadcast[root]) {
         const enum ls_status status = ls_collective_plan_create(
             member->communicator, LS_BROADCAST, member->replica->parameters,
