@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that is whole or untouched: written beside its path, then renamed. [main thread]
+#ifndef LS_REPORT_WHOLE_FILE_H
+#define LS_REPORT_WHOLE_FILE_H
+
+#include "core/base/status.h"
+
+#include <stdio.h>
+
+struct ls_whole_file {
+    FILE *stream;
+    char *path;
+    char *temporary;
+    const char *scope;
+};
+
+// `scope` (borrowed) is what messages name: "--json". LS_FAILED, logged.
+LS_STATUS ls_whole_file_open(const char *scope, const char *path, struct ls_whole_file *out);
+// Gives the file its name; what was written before must have arrived. LS_FAILED, logged. In both cases nothing is left
+// to close.
+LS_STATUS ls_whole_file_commit(struct ls_whole_file *file);
+void ls_whole_file_discard(struct ls_whole_file *file); // takes a zeroed or committed one
+
+#endif
