@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is installed: a program compiled with pkg-config alone, the command from anywhere, and both after a move."""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+
+from support import DONE, ProgramTest, main
+
+SOURCE = os.environ["LOCKSTEP_SOURCE"]
+BUILD = os.environ["LOCKSTEP_BUILD"]
+MESON = os.environ["LOCKSTEP_MESON"]
+COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
+SANITIZE = os.environ["LOCKSTEP_SANITIZE"]
+SYNTHETIC = "synthetic:examples=600"
+
+
+def clean_environment(**more):
+    """As a user has it: nothing of the build tree."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_") and name != "LD_LIBRARY_PATH"}
+    return dict(kept, **more)
+
+
+class Installed(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        for tool in (MESON, "pkg-config"):
+            if not shutil.which(tool):
+                self.skipTest(f"{tool} is not here")
+        self.root = self.path("installed")
+        self.call(MESON, "install", "--no-rebuild", "--quiet", "-C", BUILD, "--destdir", self.root)
+        self.bin, self.lib = self.folder_of("bin", "lockstep"), self.folder_of("lib", "liblockstep.so")
+
+    def folder_of(self, top, name):
+        found = [folder for folder, _, files in os.walk(self.root) if name in files and f"/{top}" in folder]
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def call(self, *command, **more):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder, timeout=300,
+                              stdin=subprocess.DEVNULL, env=clean_environment(**more))
+        self.assertEqual(done.returncode, DONE, f"{command}\n{done.stdout}{done.stderr}")
+        return done
+
+    def compile(self, name, *more):
+        flags = self.call("pkg-config", "--cflags", "--libs", "lockstep", PKG_CONFIG_PATH=os.path.join(self.lib, "pkgconfig"),
+                          PKG_CONFIG_SYSROOT_DIR=self.root).stdout
+        sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
+        self.call(*COMPILER, "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", self.path(name),
+                  os.path.join(SOURCE, "examples", name + ".c"), *shlex.split(flags), *sanitize, *more)
+        return self.path(name)
+
+    def train(self, *arguments):
+        """The installed command, with nothing that tells it where its parts are."""
+        return self.call(os.path.join(self.bin, "lockstep"), "train", "--model=mlp", "--dataset=" + SYNTHETIC, "--steps=3",
+                         "--threads=1", *arguments)
+
+    def test_the_command_and_a_program_run_from_where_they_were_put_and_after_a_move(self):
+        program = self.compile("train_cnn")
+        for place in ("first", "moved"):
+            if place == "moved":
+                os.rename(self.root, self.path("elsewhere"))
+                self.root = self.path("elsewhere")
+                self.bin, self.lib = self.folder_of("bin", "lockstep"), self.folder_of("lib", "liblockstep.so")
+            with self.subTest(place):
+                self.assertIn("mirrored (ring over local)", self.train("--strategy=ring", "--replicas=2").stdout)
+                plugins = self.call(os.path.join(self.bin, "lockstep"), "plugins").stdout
+                for name in ("mirrored", "one-device", "ring", "hierarchical-copy", "local", "reference"):
+                    self.assertRegex(plugins, rf"\b{name}\b")
+                out = self.call(program, "ring", "2", SYNTHETIC, "3", LD_LIBRARY_PATH=self.lib).stdout
+                self.assertIn("2 replicas", out)
+                self.assertRegex(out, r"after 1 epoch\(s\): [0-9.]+ % of the test examples are right")
+
+    def test_only_the_public_face_is_installed(self):
+        headers = self.folder_of("include", "lockstep.h")
+        found = {os.path.relpath(os.path.join(folder, name), headers) for folder, _, names in os.walk(headers) for name in names}
+        plugin = {f"core/plugin/{name}.h" for name in ("collective", "device", "plugin", "status", "strategy", "transport")}
+        self.assertEqual(found, {"lockstep.h", "layers.h", "core/attributes.h"} | plugin)
+        models = self.folder_of("share", "cnn.json")
+        self.assertEqual(set(os.listdir(models)), set(os.listdir(os.path.join(SOURCE, "models"))) - {"meson.build"})
+
+
+class Examples(ProgramTest):
+    """As they are built in the tree."""
+
+    def example(self, name, *arguments, expect=DONE):
+        done = subprocess.run([os.path.join(BUILD, "examples", "example-" + name), *arguments], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, cwd=self.folder, timeout=300, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done
+
+    def test_train_cnn(self):
+        for strategy in (("one-device", "1"), ("ring", "2"), ("hierarchical-copy", "3")):
+            self.assertIn("after 1 epoch(s)", self.example("train_cnn", *strategy, SYNTHETIC, "3").stdout)
+        self.assertIn("did you mean ring", self.example("train_cnn", "rings", "2", SYNTHETIC, "3", expect=1).stderr)
+
+    def test_compare_by_hand(self):
+        out = self.example("compare_by_hand", "4", SYNTHETIC).stdout
+        differences = [float(line.split()[2]) for line in out.splitlines()[2:]]
+        self.assertEqual(len(differences), 2)
+        for difference in differences:
+            self.assertLessEqual(difference, 5e-6)
+
+    def test_weights(self):
+        out = self.example("weights", self.path("w.safetensors"), SYNTHETIC).stdout
+        scores = re.findall(r"^(?:trained|loaded): +(loss .*)$", out, re.M)
+        self.assertEqual(len(scores), 2, out)
+        self.assertEqual(scores[0], scores[1])
+        self.assertGreater(os.path.getsize(self.path("w.safetensors")), 4 * 100000)
+
+
+if __name__ == "__main__":
+    main()
