@@ -17,25 +17,29 @@ struct ls_communicator;
 struct ls_collective_plan;
 
 struct ls_communicator_options {
-    const struct ls_plugin *collective;  // kind collective
+    const struct ls_plugin *collective; // kind collective
     const struct ls_host *collective_host;
-    const struct ls_plugin *transport;   // kind transport
+    const struct ls_plugin *transport; // kind transport
     const struct ls_host *transport_host;
     uint32_t world;
-    uint64_t deadline_ns;                // for every wait
-    const char *name;                    // "gradients"; in messages
-    uint64_t segment_bytes; // how finely steps are cut; 0: LS_SEGMENT_BYTES (core/collective/compile.h)
+    uint64_t deadline_ns; // for every wait
+    const char *name; // "gradients"; in messages
+    uint64_t
+        segment_bytes; // how finely steps are cut; 0: LS_SEGMENT_BYTES (core/collective/compile.h)
 };
 
 // All ranks of one process at once; out[i] is rank i. [main thread]
-LS_STATUS ls_communicators_open(const struct ls_communicator_options *options, struct ls_communicator **out);
-void ls_communicators_close(struct ls_communicator **communicators, uint32_t world);  // NULL entries too
+LS_STATUS ls_communicators_open(const struct ls_communicator_options *options,
+                                struct ls_communicator **out);
+void ls_communicators_close(struct ls_communicator **communicators,
+                            uint32_t world); // NULL entries too
 
 // Prepares an operation on `count` elements of `buffer` (in place), to be run many times. `operation` is enum
 // ls_collective_operation, `label` names it in messages ("bucket 0"). `root` for broadcast.
-LS_STATUS ls_collective_plan_create(struct ls_communicator *communicator, uint32_t operation, void *buffer,
-                                    uint64_t count, uint32_t dtype, uint32_t reduction, uint32_t root,
-                                    const char *label, struct ls_collective_plan **out);
+LS_STATUS ls_collective_plan_create(struct ls_communicator *communicator, uint32_t operation,
+                                    void *buffer, uint64_t count, uint32_t dtype,
+                                    uint32_t reduction, uint32_t root, const char *label,
+                                    struct ls_collective_plan **out);
 void ls_collective_plan_destroy(struct ls_collective_plan *plan);
 // Bytes that this rank sends in one run, and how many rounds its schedule has.
 uint64_t ls_collective_plan_bytes(const struct ls_collective_plan *plan);
@@ -54,9 +58,10 @@ void ls_communicator_abort(struct ls_communicator *communicator);
 
 // Nanoseconds spent moving data and waiting since the last call with reset. [replica thread]
 struct ls_communication_times {
-    uint64_t busy_ns;     // posting, moving, reducing
-    uint64_t exposed_ns;  // inside ls_collective_wait
+    uint64_t busy_ns; // moving and reducing
+    uint64_t exposed_ns; // inside ls_collective_wait
 };
-void ls_communicator_times(struct ls_communicator *communicator, int32_t reset, struct ls_communication_times *out);
+void ls_communicator_times(struct ls_communicator *communicator, int32_t reset,
+                           struct ls_communication_times *out);
 
 #endif

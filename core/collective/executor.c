@@ -202,11 +202,6 @@ bool ls_executor_done(const struct ls_executor *executor)
     return executor->remaining == 0;
 }
 
-bool ls_executor_progressed(const struct ls_executor *executor)
-{
-    return executor->remaining < executor->compiled->operation_count;
-}
-
 struct ls_transfer *const *ls_executor_pending(const struct ls_executor *executor, uint32_t *count)
 {
     *count = executor->pending_count;

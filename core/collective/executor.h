@@ -38,7 +38,6 @@ LS_STATUS ls_executor_begin(struct ls_executor *executor,
 // Moves on without waiting; `moved` becomes true when anything did.
 LS_STATUS ls_executor_advance(struct ls_executor *executor, bool *moved);
 bool ls_executor_done(const struct ls_executor *executor);
-bool ls_executor_progressed(const struct ls_executor *executor); // some operation of this run is complete
 
 // What is posted and not complete; for waiting. Borrowed until the next advance.
 struct ls_transfer *const *ls_executor_pending(const struct ls_executor *executor, uint32_t *count);

@@ -59,7 +59,7 @@ const char *ls_call_signature_text(const struct ls_call_signature *signature, ch
 }
 
 void ls_recorder_begin(struct ls_recorder *recorder, uint64_t sequence,
-                       const struct ls_call_signature *signature, uint64_t now_ns)
+                       const struct ls_call_signature *signature)
 {
     struct ls_recorded_call *call = &recorder->calls[sequence % LS_RECORDED_CALLS];
     const uint64_t kinds = (uint64_t)signature->operation << 32 | signature->dtype;
@@ -70,17 +70,18 @@ void ls_recorder_begin(struct ls_recorder *recorder, uint64_t sequence,
     atomic_store_explicit(&call->count, signature->count, memory_order_release);
     for (uint32_t i = 0; i < LS_LABEL_WORDS; i++)
         atomic_store_explicit(&call->label[i], signature->label[i], memory_order_release);
-    call->begin_ns = now_ns;
-    call->end_ns = 0;
+    call->ended = false;
     atomic_store_explicit(&call->sequence, sequence + 1, memory_order_release);
     atomic_store_explicit(&recorder->begun, sequence + 1, memory_order_release);
 }
 
-void ls_recorder_end(struct ls_recorder *recorder, uint64_t sequence, uint64_t now_ns)
+void ls_recorder_end(struct ls_recorder *recorder, uint64_t sequence, uint64_t waited_ns)
 {
     struct ls_recorded_call *call = &recorder->calls[sequence % LS_RECORDED_CALLS];
-    if (atomic_load_explicit(&call->sequence, memory_order_relaxed) == sequence + 1)
-        call->end_ns = now_ns;
+    if (atomic_load_explicit(&call->sequence, memory_order_relaxed) != sequence + 1)
+        return;
+    call->waited_ns = waited_ns;
+    call->ended = true;
 }
 
 bool ls_recorder_get(struct ls_recorder *recorder, uint64_t sequence, struct ls_call_signature *out)
@@ -114,9 +115,9 @@ void ls_recorder_dump(struct ls_recorder *recorder, const char *name, uint32_t r
             continue;
         const struct ls_recorded_call *call = &recorder->calls[i % LS_RECORDED_CALLS];
         ls_call_signature_text(&signature, text, sizeof(text));
-        if (call->end_ns)
-            ls_debug(name, "rank %u, call %" PRIu64 ": %s: %.1f us", rank, i, text,
-                     (double)(call->end_ns - call->begin_ns) * 1e-3);
+        if (call->ended)
+            ls_debug(name, "rank %u, call %" PRIu64 ": %s: waited %.1f us", rank, i, text,
+                     (double)call->waited_ns * 1e-3);
         else
             ls_debug(name, "rank %u, call %" PRIu64 ": %s: has not ended", rank, i, text);
     }

@@ -29,8 +29,8 @@ struct ls_recorded_call {
     _Atomic uint64_t reduction_root;
     _Atomic uint64_t count;
     _Atomic uint64_t label[LS_LABEL_WORDS];
-    uint64_t begin_ns; // the rank's own, not read by others
-    uint64_t end_ns; // 0: has not ended
+    uint64_t waited_ns; // the rank's own, not read by others
+    bool ended; // likewise: it was waited for
 };
 
 struct ls_recorder {
@@ -47,8 +47,8 @@ const char *ls_call_signature_text(const struct ls_call_signature *signature, ch
 
 // The owner's two calls.
 void ls_recorder_begin(struct ls_recorder *recorder, uint64_t sequence,
-                       const struct ls_call_signature *signature, uint64_t now_ns);
-void ls_recorder_end(struct ls_recorder *recorder, uint64_t sequence, uint64_t now_ns);
+                       const struct ls_call_signature *signature);
+void ls_recorder_end(struct ls_recorder *recorder, uint64_t sequence, uint64_t waited_ns);
 
 // Copies call `sequence`; false when it is not, or no longer, recorded.
 bool ls_recorder_get(struct ls_recorder *recorder, uint64_t sequence,

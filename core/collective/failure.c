@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns what goes wrong into one message that names everybody concerned, and ends the communicator.
+#include "core/collective/internal.h"
+
+#include "core/base/log.h"
+
+#include <inttypes.h>
+
+const char *ls_call_text(const struct ls_call_signature *signature, char text[static 160])
+{
+    return ls_call_signature_text(signature, text, 160);
+}
+
+enum ls_status ls_communicator_give_up(struct ls_communicator *communicator, enum ls_status status)
+{
+    const struct ls_transport_interface *interface = communicator->group->interface;
+    if (communicator->transport) {
+        interface->abort(communicator->transport);
+        (void)interface->wait_any(communicator->transport, NULL, 0, 0);
+    }
+    for (uint32_t i = 0; i < communicator->running_count; i++) {
+        communicator->running[i]->running = false;
+        communicator->running[i]->result = status;
+    }
+    communicator->running_count = 0;
+    communicator->status = LS_ABORTED;
+    ls_recorder_dump(&communicator->group->recorders[communicator->rank], communicator->group->name,
+                     communicator->rank);
+    return status;
+}
+
+// True for the one rank that is to say what happened.
+static bool is_first_to_fail(struct ls_communicator *communicator)
+{
+    return atomic_exchange(&communicator->group->failed, 1) == 0;
+}
+
+bool ls_communicator_find_mismatch(struct ls_communicator *communicator,
+                                   const struct ls_collective_plan *plan, uint32_t *rank,
+                                   struct ls_call_signature *theirs)
+{
+    for (uint32_t i = 0; i < communicator->group->world; i++) {
+        if (i != communicator->rank &&
+            ls_recorder_get(&communicator->group->recorders[i], plan->sequence, theirs) &&
+            !ls_call_signature_equal(theirs, &plan->signature)) {
+            *rank = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+enum ls_status ls_communicator_fail_mismatch(struct ls_communicator *communicator,
+                                             const struct ls_collective_plan *plan, uint32_t peer)
+{
+    struct ls_call_signature theirs;
+    char mine_text[160], their_text[160];
+    if (!is_first_to_fail(communicator))
+        return ls_communicator_give_up(communicator, LS_ABORTED);
+    if (ls_communicator_find_mismatch(communicator, plan, &peer, &theirs))
+        ls_error(communicator->group->name,
+                 "call %" PRIu64
+                 " differs: rank %u calls %s, rank %u calls %s; all ranks must make the same "
+                 "calls in the same order",
+                 plan->sequence, communicator->rank, ls_call_text(&plan->signature, mine_text),
+                 peer, ls_call_text(&theirs, their_text));
+    else
+        ls_error(communicator->group->name,
+                 "call %" PRIu64
+                 ", %s: rank %u and rank %u disagree on their messages; collective %s is wrong",
+                 plan->sequence, ls_call_text(&plan->signature, mine_text), communicator->rank,
+                 peer, communicator->group->collective->name);
+    return ls_communicator_give_up(communicator, LS_FAILED);
+}
+
+// Who keeps the plan from ending: a rank that has not come, else a peer of a pending transfer.
+static uint32_t find_culprit(struct ls_communicator *communicator,
+                             const struct ls_collective_plan *plan, bool *absent)
+{
+    uint32_t count, culprit = communicator->rank;
+    struct ls_transfer *const *pending = ls_executor_pending(plan->executor, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        const bool sends =
+            pending[i]->kind == LS_TRANSFER_SEND || pending[i]->state == LS_TRANSFER_REDUCED;
+        culprit = sends ? pending[i]->destination : pending[i]->source;
+        if (!sends)
+            break;
+    }
+    *absent = false;
+    for (uint32_t i = 0; !*absent && i < communicator->group->world; i++) {
+        *absent = atomic_load(&communicator->group->recorders[i].begun) <= plan->sequence;
+        if (*absent)
+            culprit = i;
+    }
+    return culprit;
+}
+
+enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicator,
+                                             const struct ls_collective_plan *plan,
+                                             uint64_t waited_ns)
+{
+    char text[160];
+    bool absent;
+    if (!is_first_to_fail(communicator))
+        return ls_communicator_give_up(communicator, LS_ABORTED);
+    const uint32_t culprit = find_culprit(communicator, plan, &absent);
+    ls_error(communicator->group->name,
+             "rank %u waited %.1f s for rank %u in call %" PRIu64
+             ", %s: %s; look there, or raise --deadline",
+             communicator->rank, (double)waited_ns * 1e-9, culprit, plan->sequence,
+             ls_call_text(&plan->signature, text),
+             absent ? "it has not made this call" : "it has not finished its part");
+    return ls_communicator_give_up(communicator, LS_PEER_LOST);
+}
+
+enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
+                                    const struct ls_collective_plan *plan, enum ls_status status)
+{
+    const struct ls_transfer *mismatch = ls_executor_mismatch(plan->executor);
+    char text[160];
+    if (mismatch)
+        return ls_communicator_fail_mismatch(communicator, plan, mismatch->source);
+    if (status != LS_ABORTED && is_first_to_fail(communicator))
+        ls_error(communicator->group->name, "rank %u, call %" PRIu64 ", %s: %s", communicator->rank,
+                 plan->sequence, ls_call_text(&plan->signature, text), ls_status_text(status));
+    return ls_communicator_give_up(communicator, status);
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans: a call is checked, drawn, compiled and given its memory once, to be run many times.
+#include "core/collective/internal.h"
+
+#include "core/base/log.h"
+#include "core/plugin/device.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static enum ls_status check_plan(const struct ls_communicator *communicator, uint32_t operation,
+                                 const void *buffer, uint64_t count, uint32_t dtype,
+                                 uint32_t reduction, uint32_t root)
+{
+    const struct ls_communicator_group *group = communicator->group;
+    const struct ls_collective_interface *algorithm = group->algorithm;
+    const uint64_t element_bytes = ls_dtype_bytes(dtype);
+    const char *problem = NULL;
+    if (!ls_collective_operation_text(operation))
+        problem = "there is no such operation";
+    else if (!element_bytes || (algorithm->dtypes && !(algorithm->dtypes & 1u << dtype)))
+        problem = "the collective does not do this element type";
+    else if (reduction < LS_SUM || reduction > LS_MEAN ||
+             (algorithm->reductions && !(algorithm->reductions & 1u << reduction)))
+        problem = "the collective does not do this reduction";
+    else if (root >= group->world)
+        problem = "the root is no rank";
+    else if (count > UINT64_MAX / 16 || (count && !buffer))
+        problem = "there is no such buffer";
+    else if ((uintptr_t)buffer % element_bytes)
+        problem = "the buffer is not aligned to its elements";
+    if (!problem)
+        return LS_OK;
+    ls_error(group->name,
+             "collective %s: operation %u on %" PRIu64
+             " elements of type %u, reduction %u, root %u of %u: %s",
+             group->collective->name, operation, count, dtype, reduction, root, group->world,
+             problem);
+    return LS_USAGE;
+}
+
+// The part of the buffer in which this rank gets a mean; empty where there is none.
+static struct ls_range mean_range(const struct ls_collective_call *call, uint32_t reduction)
+{
+    const bool reduces = call->operation == LS_ALL_REDUCE || call->operation == LS_REDUCE_SCATTER ||
+                         (call->operation == LS_REDUCE && call->rank == call->root);
+    if (reduction != LS_MEAN || !reduces)
+        return ls_data_range(0, 0);
+    return call->operation == LS_REDUCE_SCATTER ? ls_chunk(call, call->rank)
+                                                : ls_data_range(0, call->count);
+}
+
+static enum ls_status compile_plan(struct ls_collective_plan *plan)
+{
+    const struct ls_communicator *communicator = plan->communicator;
+    const struct ls_communicator_group *group = communicator->group;
+    const struct ls_call_signature *signature = &plan->signature;
+    const uint32_t element_bytes = (uint32_t)ls_dtype_bytes(signature->dtype);
+    const struct ls_collective_call call = {
+        .struct_size = sizeof(call),
+        .operation = signature->operation,
+        .rank = communicator->rank,
+        .world = group->world,
+        .root = signature->root,
+        .ranks_per_host = group->world,
+        .count = signature->count,
+        .element_bytes = element_bytes,
+        .host = group->collective_host,
+    };
+    const struct ls_compile_options options = {
+        .name = group->collective->name,
+        .rank = communicator->rank,
+        .world = group->world,
+        .element_bytes = element_bytes,
+        .segment_bytes = group->segment_bytes,
+        .divide = mean_range(&call, signature->reduction),
+    };
+    struct ls_drawn_schedule drawn;
+    enum ls_status status =
+        ls_schedule_draw(group->algorithm, group->collective->name, &call, &drawn);
+    if (status)
+        return status;
+    if (group->world > 1)
+        status = ls_compile_schedule(&drawn, &options, &plan->compiled);
+    ls_drawn_schedule_finish(&drawn);
+    return status;
+}
+
+static enum ls_status create_executor(struct ls_collective_plan *plan, void *buffer)
+{
+    const struct ls_call_signature *signature = &plan->signature;
+    const uint64_t bytes = plan->compiled.scratch_count * ls_dtype_bytes(signature->dtype);
+    if (plan->compiled.scratch_count > (UINT64_MAX >> 4))
+        return LS_OUT_OF_MEMORY;
+    if (bytes && posix_memalign(&plan->scratch, LS_ALIGNMENT, bytes)) {
+        plan->scratch = NULL;
+        return LS_OUT_OF_MEMORY;
+    }
+    const struct ls_executor_memory memory = {
+        .buffers = {buffer, plan->scratch},
+        .dtype = signature->dtype,
+        .reduction = signature->reduction == LS_MEAN ? LS_SUM : signature->reduction,
+        .divisor = plan->communicator->group->world,
+    };
+    return ls_executor_create(&plan->compiled, &memory, &plan->executor);
+}
+
+// One more plan may run, and its transfers be waited for.
+static enum ls_status make_room(struct ls_communicator *communicator, uint32_t operation_count)
+{
+    const uint32_t plans = communicator->running_capacity + 1;
+    const uint32_t operations = communicator->operation_count + operation_count;
+    struct ls_collective_plan **running =
+        realloc(communicator->running, plans * sizeof(struct ls_collective_plan *));
+    if (!running)
+        return LS_OUT_OF_MEMORY;
+    communicator->running = running;
+    struct ls_transfer **waiting =
+        realloc(communicator->waiting, ((size_t)operations + 1) * sizeof(struct ls_transfer *));
+    if (!waiting)
+        return LS_OUT_OF_MEMORY;
+    communicator->waiting = waiting;
+    communicator->running_capacity = plans;
+    communicator->operation_count = operations;
+    return LS_OK;
+}
+
+enum ls_status ls_collective_plan_create(struct ls_communicator *communicator, uint32_t operation,
+                                         void *buffer, uint64_t count, uint32_t dtype,
+                                         uint32_t reduction, uint32_t root, const char *label,
+                                         struct ls_collective_plan **out)
+{
+    enum ls_status status =
+        check_plan(communicator, operation, buffer, count, dtype, reduction, root);
+    if (status)
+        return status;
+    struct ls_collective_plan *plan = calloc(1, sizeof(*plan));
+    if (!plan)
+        return LS_OUT_OF_MEMORY;
+    plan->communicator = communicator;
+    plan->signature = (struct ls_call_signature){.operation = operation,
+                                                 .dtype = dtype,
+                                                 .reduction = reduction,
+                                                 .root = root,
+                                                 .count = count};
+    ls_call_signature_label(&plan->signature, label);
+
+    status = compile_plan(plan);
+    if (!status)
+        status = create_executor(plan, buffer);
+    if (!status)
+        status = make_room(communicator, plan->compiled.operation_count);
+    if (status) {
+        ls_collective_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return LS_OK;
+}
+
+void ls_collective_plan_destroy(struct ls_collective_plan *plan)
+{
+    if (!plan)
+        return;
+    if (plan->running) {
+        ls_communicator_abort(plan->communicator);
+        (void)ls_communicator_give_up(plan->communicator, LS_ABORTED);
+    }
+    ls_executor_destroy(plan->executor);
+    ls_compiled_schedule_finish(&plan->compiled);
+    free(plan->scratch);
+    free(plan);
+}
+
+uint64_t ls_collective_plan_bytes(const struct ls_collective_plan *plan)
+{
+    return plan->compiled.sent_bytes;
+}
+
+uint32_t ls_collective_plan_rounds(const struct ls_collective_plan *plan)
+{
+    return plan->compiled.round_count;
+}
