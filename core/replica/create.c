@@ -42,6 +42,12 @@ static bool has_program(const struct ls_replica *replica, uint64_t size, bool tr
     return false;
 }
 
+void ls_replica_need_scratch(struct ls_replica *replica, uint64_t bytes)
+{
+    if (bytes > replica->scratch_bytes)
+        replica->scratch_bytes = bytes;
+}
+
 static enum ls_status add_programs(struct ls_replica *replica, const uint64_t *sizes, bool training)
 {
     for (uint32_t i = 0; i < LS_REPLICA_SIZES; i++) {
@@ -74,15 +80,6 @@ static void *allocate(struct ls_replica *replica, uint64_t bytes)
     return replica->ops->allocate(replica->device, bytes ? bytes : LS_ALIGNMENT);
 }
 
-static uint64_t largest_shadow_scratch(const struct ls_parameter_plan *plan)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < plan->shadow_count; i++)
-        if (plan->shadows[i].scratch_bytes > bytes)
-            bytes = plan->shadows[i].scratch_bytes;
-    return bytes;
-}
-
 static enum ls_status allocate_buffers(struct ls_replica *replica)
 {
     const uint64_t flat = replica->plan->flat_bytes;
@@ -90,13 +87,15 @@ static enum ls_status allocate_buffers(struct ls_replica *replica)
     replica->parameters = allocate(replica, flat);
     replica->reduced = allocate(replica, tail + flat);
     replica->shadows = allocate(replica, replica->plan->shadow_bytes);
-    replica->scratch = allocate(replica, largest_shadow_scratch(replica->plan));
+    replica->scratch = allocate(replica, replica->scratch_bytes);
     replica->arena = allocate(replica, replica->arena_bytes);
     replica->record = allocate(replica, sizeof(*replica->record));
     replica->evaluation_sums = allocate(replica, tail);
+    if (replica->slices > 1)
+        replica->accumulated = allocate(replica, tail + flat);
     bool complete = replica->parameters && replica->reduced && replica->shadows &&
                     replica->scratch && replica->arena && replica->record &&
-                    replica->evaluation_sums;
+                    replica->evaluation_sums && (replica->slices == 1 || replica->accumulated);
     for (uint32_t i = 0; i < replica->optimizer.state_count; i++) {
         replica->states[i] = allocate(replica, flat);
         complete = complete && replica->states[i];
@@ -153,9 +152,11 @@ static enum ls_status prepare_update(struct ls_replica *replica, uint32_t index)
     }
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
-    if (!status)
-        replica->updates[index] = answer.kernel;
-    return (enum ls_status)status;
+    if (status)
+        return (enum ls_status)status;
+    replica->updates[index] = answer.kernel;
+    ls_replica_need_scratch(replica, answer.scratch_bytes);
+    return LS_OK;
 }
 
 static enum ls_status prepare_updates(struct ls_replica *replica)
@@ -201,15 +202,17 @@ enum ls_status ls_replica_create(const struct ls_replica_options *options, struc
     if (!status)
         status = add_programs(replica, options->evaluation_sizes, false);
     if (!status)
-        status = allocate_buffers(replica);
+        status = prepare_updates(replica);
     if (!status)
         status = ls_slicing_prepare(replica);
     if (status)
         goto fail;
-    bind_programs(replica);
-    status = prepare_updates(replica);
+    for (uint32_t i = 0; i < replica->plan->shadow_count; i++)
+        ls_replica_need_scratch(replica, replica->plan->shadows[i].scratch_bytes);
+    status = allocate_buffers(replica);
     if (status)
         goto fail;
+    bind_programs(replica);
     *out = replica;
     return LS_OK;
 

@@ -186,8 +186,10 @@ enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
     void *arguments[LS_MAX_ARGUMENTS] = {replica->gradients + at, replica->parameters + at};
     for (uint32_t i = 0; i < replica->optimizer.state_count; i++)
         arguments[2 + i] = replica->states[i] + at;
-    const struct ls_launch launch = {
-        .struct_size = sizeof(launch), .arguments = arguments, .record = replica->record};
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .arguments = arguments,
+                                     .scratch = replica->scratch,
+                                     .record = replica->record};
     const int32_t status = replica->ops->launch(replica->device, replica->updates[index], &launch);
     replica->times.update_ns += ls_clock_ns() - start;
     return (enum ls_status)status;

@@ -71,7 +71,7 @@ struct ls_replica {
     float *states[LS_OPTIMIZER_STATES];
     void *shadows;
     void *arena;
-    void *scratch; // of shadows
+    void *scratch; // of shadows, updates and sums of slices
     float *evaluation_sums;
     struct ls_step_record *record;
     void *staged_examples, *staged_labels; // NULL on a device that reads host memory
@@ -80,7 +80,7 @@ struct ls_replica {
     float *accumulated; // sums and gradients of the slices so far; NULL with one slice
     struct ls_kernel **adds; // one a bucket: two ranges of its size into the first
     struct ls_kernel **updates; // one a bucket
-    uint64_t arena_bytes, device_bytes;
+    uint64_t scratch_bytes, arena_bytes, device_bytes;
     uint64_t label_bytes; // of one example
     uint64_t largest_batch;
     struct ls_step_record host_record;

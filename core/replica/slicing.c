@@ -3,6 +3,7 @@
 #include "core/replica/slicing.h"
 
 #include "core/base/clock.h"
+#include "core/base/log.h"
 
 #include <stdlib.h>
 
@@ -22,8 +23,10 @@ static enum ls_status add(struct ls_replica *replica, uint32_t bucket, float *to
 {
     const uint64_t at = bucket_start(replica, bucket);
     void *arguments[LS_MAX_ARGUMENTS] = {to + at, from + at, to + at};
-    const struct ls_launch launch = {
-        .struct_size = sizeof(launch), .arguments = arguments, .record = replica->record};
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .arguments = arguments,
+                                     .scratch = replica->scratch,
+                                     .record = replica->record};
     return (enum ls_status)replica->ops->launch(replica->device, replica->adds[bucket], &launch);
 }
 
@@ -79,21 +82,23 @@ static enum ls_status prepare_add(struct ls_replica *replica, uint32_t bucket)
             .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = floats * sizeof(float)}};
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
-    if (!status)
-        replica->adds[bucket] = answer.kernel;
-    return (enum ls_status)status;
+    if (status)
+        return (enum ls_status)status;
+    replica->adds[bucket] = answer.kernel;
+    ls_replica_need_scratch(replica, answer.scratch_bytes);
+    if (answer.in_place & 1)
+        return LS_OK;
+    ls_error("--slices", "this device cannot add one buffer to another in place; use --slices=1");
+    return LS_UNSUPPORTED;
 }
 
 enum ls_status ls_slicing_prepare(struct ls_replica *replica)
 {
     if (replica->slices <= 1)
         return LS_OK;
-    const uint64_t bytes = LS_TAIL_FLOATS * sizeof(float) + replica->plan->flat_bytes;
-    replica->accumulated = replica->ops->allocate(replica->device, bytes);
     replica->adds = calloc(replica->buckets.count, sizeof(struct ls_kernel *));
-    if (!replica->accumulated || !replica->adds)
+    if (!replica->adds)
         return LS_OUT_OF_MEMORY;
-    replica->device_bytes += bytes;
     for (uint32_t i = 0; i < replica->buckets.count; i++) {
         const enum ls_status status = prepare_add(replica, i);
         if (status)

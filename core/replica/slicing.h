@@ -13,7 +13,10 @@ struct ls_slicing {
 
 struct ls_replica_hooks ls_slicing_hooks(struct ls_slicing *slicing);
 
-// The buffer and the kernels for it; nothing with one slice. After the buckets are known.
+// The kernels for it; nothing with one slice. After the buckets are known.
 LS_STATUS ls_slicing_prepare(struct ls_replica *replica);
+
+// A kernel of the replica's own needs so much scratch. Before the buffers are allocated.
+void ls_replica_need_scratch(struct ls_replica *replica, uint64_t bytes);
 
 #endif
