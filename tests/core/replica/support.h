@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of replicas: devices straight from the build tree, batches of random numbers, replicas with first values.
+#ifndef LS_TESTS_REPLICA_SUPPORT_H
+#define LS_TESTS_REPLICA_SUPPORT_H
+
+#include "core/base/random.h"
+#include "core/replica/replica.h"
+#include "tests/core/graph/harness.h"
+#include "tests/support/plugin.h"
+
+#include <check.h>
+#include <math.h>
+
+#define MOST_EXAMPLES 16
+#define MOST_ELEMENTS 256 // of an example
+#define CLASSES 5 // of harness_cnn
+
+struct test_device {
+    const struct ls_device_interface *ops;
+    struct test_host host;
+};
+
+// NULL, with a line that begins with SKIP, when it is not here. Valid as long as the test.
+static inline struct test_device *test_device(const char *name)
+{
+    static struct test_device devices[4];
+    static unsigned opened;
+    char full_name[64];
+    snprintf(full_name, sizeof(full_name), "device-%s", name);
+    const struct ls_plugin *plugin = test_plugin_open(full_name);
+    if (!plugin)
+        return NULL;
+    struct test_device *device = &devices[opened++ % 4];
+    test_host_init(&device->host, plugin);
+    device->ops = plugin->interface;
+    return device;
+}
+
+static inline struct ls_optimizer test_optimizer(const char *text)
+{
+    struct ls_optimizer optimizer;
+    ck_assert_int_eq(ls_optimizer_parse(text, &optimizer), LS_OK);
+    return optimizer;
+}
+
+// Sizes 1 to 16 cannot all be prepared: `sizes` (ends with 0, at most LS_REPLICA_SIZES).
+static inline struct ls_replica_options test_options(const struct test_device *device,
+                                                     const struct ls_graph *graph,
+                                                     const struct ls_optimizer *optimizer,
+                                                     const uint64_t *sizes)
+{
+    struct ls_replica_options options = {
+        .ops = device->ops,
+        .host = &device->host.host,
+        .threads = 1,
+        .graph = graph,
+        .optimizer = optimizer,
+        .seed = 3,
+        .plan_batch = (int64_t)sizes[0],
+        .first_bucket_bytes = LS_FIRST_BUCKET_BYTES,
+        .bucket_bytes = LS_BUCKET_BYTES,
+    };
+    for (uint32_t i = 0; i < LS_REPLICA_SIZES && sizes[i]; i++)
+        options.training_sizes[i] = options.evaluation_sizes[i] = sizes[i];
+    return options;
+}
+
+// Every parameter gets values that depend on its name alone.
+static inline void test_set_parameters(struct ls_replica *replica)
+{
+    for (uint32_t i = 0; i < replica->graph->parameter_count; i++) {
+        const struct ls_tensor *parameter = replica->graph->parameters[i];
+        const size_t count = (size_t)ls_shape_elements(&parameter->shape, 1);
+        const uint64_t key = ls_random_key_text(11, parameter->name);
+        float *values = malloc(count * sizeof(*values));
+        for (size_t k = 0; k < count; k++)
+            values[k] = (float)(ls_random_u64(key, k) >> 40) * 0x1p-24f - 0.5f;
+        ck_assert_int_eq(ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, i, values), LS_OK);
+        free(values);
+    }
+    ck_assert_int_eq(ls_replica_refresh(replica), LS_OK);
+}
+
+static inline struct ls_replica *test_replica(const struct ls_replica_options *options)
+{
+    struct ls_replica *replica = NULL;
+    ck_assert_int_eq(ls_replica_create(options, &replica), LS_OK);
+    test_set_parameters(replica);
+    return replica;
+}
+
+// Examples `first` to `first + count - 1` of a global batch of `global`; always the same numbers. Valid as long as the
+// test.
+static inline struct ls_replica_batch test_batch(const struct ls_graph *graph, uint64_t first,
+                                                 uint64_t count, uint64_t global)
+{
+    static float examples[MOST_EXAMPLES * MOST_ELEMENTS];
+    static int32_t labels[MOST_EXAMPLES];
+    const uint64_t elements = (uint64_t)ls_shape_elements(&graph->input->shape, 1);
+    ck_assert_uint_le(elements, MOST_ELEMENTS);
+    ck_assert_uint_le(first + count, MOST_EXAMPLES);
+    if (examples[0] == 0) { // the first call
+        for (size_t i = 0; i < MOST_EXAMPLES * MOST_ELEMENTS; i++)
+            examples[i] = (float)(ls_random_u64(5, i) >> 40) * 0x1p-24f;
+        for (size_t i = 0; i < MOST_EXAMPLES; i++)
+            labels[i] = (int32_t)(ls_random_u64(6, i) % CLASSES);
+    }
+    return (struct ls_replica_batch){.count = count,
+                                     .global_count = global,
+                                     .example_offset = first,
+                                     .examples = examples + first * elements,
+                                     .labels = labels + first};
+}
+
+// The whole buffer that is reduced: tail and gradients, in host memory; freed by the caller.
+static inline float *test_read_reduced(struct ls_replica *replica, size_t *count)
+{
+    *count = LS_TAIL_FLOATS + replica->plan->flat_bytes / sizeof(float);
+    float *values = malloc(*count * sizeof(*values));
+    ck_assert_int_eq(replica->ops->copy(replica->device, values, replica->reduced,
+                                        *count * sizeof(*values), NULL),
+                     LS_OK);
+    return values;
+}
+
+static inline enum ls_status test_bucket_ignored(void *context, struct ls_replica *replica,
+                                                 uint32_t bucket)
+{
+    (void)context, (void)replica, (void)bucket;
+    return LS_OK;
+}
+
+static const struct ls_replica_hooks test_no_hooks = {.bucket_ready = test_bucket_ignored};
+
+static inline void test_run(struct ls_replica *replica, const struct ls_replica_batch *batch)
+{
+    ck_assert_int_eq(ls_replica_run(replica, batch, 1, 0.1, 0, &test_no_hooks), LS_OK);
+}
+
+// Forward, backward, update of every bucket, refresh.
+static inline void test_step(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                             uint64_t step)
+{
+    ck_assert_int_eq(ls_replica_run(replica, batch, step, 0.1, 0, &test_no_hooks), LS_OK);
+    for (uint32_t i = 0; i < replica->buckets.count; i++)
+        ck_assert_int_eq(ls_replica_update(replica, i), LS_OK);
+    ck_assert_int_eq(ls_replica_refresh(replica), LS_OK);
+}
+
+static inline double test_difference(const float *a, const float *b, size_t count)
+{
+    double largest = 0, difference = 0;
+    for (size_t i = 0; i < count; i++) {
+        largest = fmax(largest, fabs((double)a[i]));
+        difference = fmax(difference, fabs((double)a[i] - (double)b[i]));
+    }
+    return largest > 0 ? difference / largest : difference;
+}
+
+#endif

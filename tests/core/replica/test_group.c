@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replica threads: every one runs each round once, and the failure of one wakes the others.
+#include "core/base/threads.h"
+#include "core/replica/group.h"
+
+#include <check.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define MOST 16
+#define LONG_NS UINT64_C(10000000)
+
+static struct job {
+    enum ls_status answers[MOST];
+    uint32_t calls[MOST]; // of each replica; plain on purpose: rounds must order them
+    atomic_uint failures; // calls of `failed`
+    atomic_uint woken; // 1: `failed` was called
+    atomic_int seen; // by the last `failed`
+} job;
+
+static void note_failure(void *context, enum ls_status status)
+{
+    struct job *noted = context;
+    atomic_fetch_add(&noted->failures, 1);
+    atomic_store(&noted->seen, (int)status);
+    atomic_store(&noted->woken, 1);
+    ls_wake_word((const uint32_t *)&noted->woken);
+}
+
+static enum ls_status answer(void *context, uint32_t replica)
+{
+    struct job *asked = context;
+    asked->calls[replica]++;
+    return asked->answers[replica];
+}
+
+static struct ls_group *group_of(uint32_t count)
+{
+    struct ls_group *group = NULL;
+    memset(&job, 0, sizeof(job));
+    ck_assert_int_eq(ls_group_create(count, note_failure, &job, &group), LS_OK);
+    return group;
+}
+
+START_TEST(every_replica_runs_every_round_once)
+{
+    const uint32_t count = (uint32_t)_i;
+    struct ls_group *group = group_of(count);
+    for (uint32_t round = 1; round <= 300; round++) {
+        ck_assert_int_eq(ls_group_run(group, answer, &job), LS_OK);
+        for (uint32_t i = 0; i < MOST; i++)
+            ck_assert_uint_eq(job.calls[i], i < count ? round : 0);
+    }
+    ck_assert_uint_eq(job.failures, 0);
+    ls_group_destroy(group);
+}
+END_TEST
+
+START_TEST(the_cause_counts_more_than_what_it_caused)
+{
+    struct ls_group *group = group_of(4);
+    for (int cause = 0; cause < 4; cause++) {
+        for (int i = 0; i < 4; i++)
+            job.answers[i] = i == cause ? LS_BAD_INPUT : LS_ABORTED;
+        ck_assert_int_eq(ls_group_run(group, answer, &job), LS_BAD_INPUT);
+    }
+    ck_assert_uint_eq(job.failures, 16);
+    ls_group_destroy(group);
+}
+END_TEST
+
+START_TEST(a_failure_of_one_round_is_forgotten_in_the_next)
+{
+    struct ls_group *group = group_of(3);
+    job.answers[1] = LS_FAILED;
+    ck_assert_int_eq(ls_group_run(group, answer, &job), LS_FAILED);
+    ck_assert_int_eq(job.seen, LS_FAILED);
+    job.answers[1] = LS_OK;
+    ck_assert_int_eq(ls_group_run(group, answer, &job), LS_OK);
+    job.answers[2] = LS_ABORTED;
+    ck_assert_int_eq(ls_group_run(group, answer, &job), LS_ABORTED);
+    ck_assert_uint_eq(job.failures, 2);
+    ls_group_destroy(group);
+}
+END_TEST
+
+// The last one fails at once; the others wait until they are woken.
+static enum ls_status wait_for_failure(void *context, uint32_t replica)
+{
+    struct job *asked = context;
+    if (replica == MOST - 1)
+        return LS_PEER_LOST;
+    while (!atomic_load(&asked->woken))
+        ls_wait_word((const uint32_t *)&asked->woken, 0, LONG_NS);
+    return LS_ABORTED;
+}
+
+START_TEST(a_failure_wakes_those_who_wait)
+{
+    struct ls_group *group = group_of(MOST);
+    ck_assert_int_eq(ls_group_run(group, wait_for_failure, &job), LS_PEER_LOST);
+    ck_assert_uint_eq(job.failures, MOST);
+    ls_group_destroy(group);
+}
+END_TEST
+
+START_TEST(a_group_may_be_destroyed_before_it_ever_ran)
+{
+    for (uint32_t count = 1; count <= MOST; count++)
+        ls_group_destroy(group_of(count));
+    ls_group_destroy(NULL);
+}
+END_TEST
+
+START_TEST(nobody_need_be_told_of_failures)
+{
+    struct ls_group *group = NULL;
+    memset(&job, 0, sizeof(job));
+    job.answers[0] = LS_FAILED;
+    ck_assert_int_eq(ls_group_create(2, NULL, NULL, &group), LS_OK);
+    ck_assert_int_eq(ls_group_run(group, answer, &job), LS_FAILED);
+    ls_group_destroy(group);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/replica/group");
+    TCase *cases = tcase_create("group");
+    tcase_set_timeout(cases, 60);
+    tcase_add_loop_test(cases, every_replica_runs_every_round_once, 1, MOST + 1);
+    tcase_add_test(cases, the_cause_counts_more_than_what_it_caused);
+    tcase_add_test(cases, a_failure_of_one_round_is_forgotten_in_the_next);
+    tcase_add_test(cases, a_failure_wakes_those_who_wait);
+    tcase_add_test(cases, a_group_may_be_destroyed_before_it_ever_ran);
+    tcase_add_test(cases, nobody_need_be_told_of_failures);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: Apache-2.0
+// A replica on the reference device, on the same device as if its memory were elsewhere, and on the cpu.
+#include "core/base/hash.h"
+#include "tests/core/replica/support.h"
+
+// Sums of float32 in another order.
+#define ROUNDING 2e-6
+
+static const uint64_t sizes[] = {6, 4, 2, 0};
+static struct test_device reference; // opened by every test
+static struct ls_graph *graph;
+static struct ls_optimizer sgd, adam;
+
+static void set_up(void)
+{
+    struct test_device *device = test_device("reference");
+    ck_assert_ptr_nonnull(device);
+    reference = *device;
+    reference.host.host.context = &reference.host;
+    graph = harness_cnn();
+    sgd = test_optimizer("sgd:momentum=0.5");
+    adam = test_optimizer("adam");
+    harness_capture_messages();
+}
+
+static void tear_down(void)
+{
+    ls_graph_destroy(graph);
+}
+
+static struct ls_replica *new_replica(void)
+{
+    const struct ls_replica_options options = test_options(&reference, graph, &sgd, sizes);
+    return test_replica(&options);
+}
+
+// As a device whose memory the host cannot read: everything must go through copy and zero.
+static void pretend_memory_is_elsewhere(void)
+{
+    static struct ls_device_interface elsewhere;
+    elsewhere = *reference.ops;
+    elsewhere.memory_kind = LS_MEMORY_CUDA;
+    reference.ops = &elsewhere;
+}
+
+// ---- Steps ----
+
+START_TEST(an_empty_share_zeroes_gradients_and_sums)
+{
+    if (_i)
+        pretend_memory_is_elsewhere();
+    struct ls_replica *replica = new_replica();
+    const struct ls_replica_batch some = test_batch(graph, 0, 6, 6);
+    const struct ls_replica_batch none = test_batch(graph, 6, 0, 6);
+    size_t count;
+    test_run(replica, &some);
+    float *values = test_read_reduced(replica, &count);
+    ck_assert_float_gt(values[0], 0);
+    ck_assert_float_eq(values[2], 6);
+    free(values);
+    ck_assert_int_eq(ls_replica_run(replica, &none, 2, 0.1, 1, &test_no_hooks), LS_OK);
+    values = test_read_reduced(replica, &count);
+    for (size_t i = 0; i < count; i++)
+        ck_assert_float_eq(values[i], i == LS_TAIL_STOP ? 1 : 0);
+    free(values);
+    ls_replica_destroy(replica);
+}
+END_TEST
+
+START_TEST(shares_add_up_to_the_whole_batch)
+{
+    if (_i)
+        pretend_memory_is_elsewhere();
+    struct ls_replica *replica = new_replica();
+    const struct ls_replica_batch whole = test_batch(graph, 0, 6, 6);
+    const struct ls_replica_batch parts[2] = {test_batch(graph, 0, 4, 6),
+                                              test_batch(graph, 4, 2, 6)};
+    size_t count;
+    float *found[3];
+    test_run(replica, &whole);
+    found[0] = test_read_reduced(replica, &count);
+    for (int i = 0; i < 2; i++) {
+        test_run(replica, &parts[i]);
+        found[1 + i] = test_read_reduced(replica, &count);
+    }
+    for (size_t i = 0; i < count; i++)
+        found[1][i] += found[2][i];
+    ck_assert_double_le(test_difference(found[0], found[1], LS_TAIL_FLOATS), ROUNDING);
+    ck_assert_double_le(test_difference(found[0] + LS_TAIL_FLOATS, found[1] + LS_TAIL_FLOATS,
+                                        count - LS_TAIL_FLOATS),
+                        ROUNDING);
+    for (int i = 0; i < 3; i++)
+        free(found[i]);
+    ls_replica_destroy(replica);
+}
+END_TEST
+
+START_TEST(slices_add_up_to_the_whole_share)
+{
+    const uint32_t slices = (uint32_t)_i;
+    struct ls_replica *whole = new_replica();
+    struct ls_replica_options options = test_options(&reference, graph, &sgd, sizes);
+    options.slices = slices;
+    options.first_bucket_bytes = options.bucket_bytes = 256;
+    memset(options.training_sizes, 0, sizeof(options.training_sizes));
+    for (uint32_t i = 0, at = 0; i < slices && i < 6; i++) {
+        uint64_t offset, size;
+        ls_slice(6, slices, i, &offset, &size);
+        if (!at || options.training_sizes[at - 1] != size)
+            options.training_sizes[at++] = size;
+    }
+    struct ls_replica *sliced = test_replica(&options);
+    const struct ls_replica_batch batch = test_batch(graph, 0, 6, 6);
+    for (uint64_t step = 1; step <= 2; step++) { // the second: nothing of the first is left
+        size_t count;
+        ck_assert_int_eq(ls_replica_run(whole, &batch, step, 0.1, 1, &test_no_hooks), LS_OK);
+        ck_assert_int_eq(ls_replica_run(sliced, &batch, step, 0.1, 1, &test_no_hooks), LS_OK);
+        float *a = test_read_reduced(whole, &count), *b = test_read_reduced(sliced, &count);
+        ck_assert_float_eq(b[LS_TAIL_STOP], 1);
+        ck_assert_float_eq(b[2], 6);
+        ck_assert_double_le(test_difference(a, b, count), ROUNDING);
+        free(a);
+        free(b);
+    }
+    ls_replica_destroy(whole);
+    ls_replica_destroy(sliced);
+}
+END_TEST
+
+START_TEST(slices_cover_a_share_evenly)
+{
+    for (uint64_t count = 0; count < 20; count++)
+        for (uint32_t slices = 1; slices < 9; slices++) {
+            uint64_t end = 0, largest = 0, smallest = UINT64_MAX;
+            for (uint32_t i = 0; i < slices; i++) {
+                uint64_t offset, size;
+                ls_slice(count, slices, i, &offset, &size);
+                ck_assert_uint_eq(offset, end);
+                end += size;
+                largest = size > largest ? size : largest;
+                smallest = size < smallest ? size : smallest;
+            }
+            ck_assert_uint_eq(end, count);
+            ck_assert_uint_le(largest - smallest, 1);
+        }
+}
+END_TEST
+
+// What a bucket held when it was said to be ready, and in which order.
+struct noted {
+    uint32_t next, progress_calls;
+    float *gradients; // of all buckets, as they were when ready
+    uint32_t fail_at;
+};
+
+static enum ls_status note_bucket(void *context, struct ls_replica *replica, uint32_t index)
+{
+    struct noted *noted = context;
+    const struct ls_bucket *bucket = &replica->buckets.list[index];
+    ck_assert_uint_eq(index, noted->next);
+    noted->next++;
+    memcpy((char *)noted->gradients + bucket->offset, (char *)replica->gradients + bucket->offset,
+           bucket->bytes);
+    return index == noted->fail_at ? LS_PEER_LOST : LS_OK;
+}
+
+static enum ls_status note_progress(void *context, struct ls_replica *replica)
+{
+    struct noted *noted = context;
+    ck_assert_uint_gt(noted->next, 0);
+    ck_assert_ptr_nonnull(replica);
+    noted->progress_calls++;
+    return LS_OK;
+}
+
+static struct ls_replica *replica_of_many_buckets(void)
+{
+    struct ls_replica_options options = test_options(&reference, graph, &sgd, sizes);
+    options.first_bucket_bytes = 64;
+    options.bucket_bytes = 200;
+    struct ls_replica *replica = test_replica(&options);
+    ck_assert_uint_ge(replica->buckets.count, 4);
+    return replica;
+}
+
+START_TEST(a_bucket_is_ready_when_its_gradients_are_final)
+{
+    struct ls_replica *replica = replica_of_many_buckets();
+    const struct ls_replica_batch batch = test_batch(graph, 0, 6, 6);
+    struct noted noted = {.gradients = malloc(replica->plan->flat_bytes), .fail_at = UINT32_MAX};
+    const struct ls_replica_hooks hooks = {&noted, note_bucket, note_progress};
+    ck_assert_int_eq(ls_replica_run(replica, &batch, 1, 0.1, 0, &hooks), LS_OK);
+    ck_assert_uint_eq(noted.next, replica->buckets.count);
+    ck_assert_uint_gt(noted.progress_calls, 0);
+    ck_assert_mem_eq(noted.gradients, replica->gradients, replica->plan->flat_bytes);
+    free(noted.gradients);
+    ls_replica_destroy(replica);
+}
+END_TEST
+
+START_TEST(a_hook_that_fails_ends_the_step)
+{
+    struct ls_replica *replica = replica_of_many_buckets();
+    const struct ls_replica_batch batches[2] = {test_batch(graph, 0, 6, 6),
+                                                test_batch(graph, 6, 0, 6)};
+    for (int i = 0; i < 2; i++) {
+        struct noted noted = {.gradients = malloc(replica->plan->flat_bytes), .fail_at = 1};
+        const struct ls_replica_hooks hooks = {&noted, note_bucket, note_progress};
+        ck_assert_int_eq(ls_replica_run(replica, &batches[i], 1, 0.1, 0, &hooks), LS_PEER_LOST);
+        ck_assert_uint_eq(noted.next, 2);
+        free(noted.gradients);
+    }
+    ls_replica_destroy(replica);
+}
+END_TEST
+
+START_TEST(a_share_of_a_size_that_was_not_prepared_is_refused)
+{
+    struct ls_replica *replica = new_replica();
+    const struct ls_replica_batch batch = test_batch(graph, 0, 5, 6);
+    double sums[LS_SUMS] = {0};
+    ck_assert_int_eq(ls_replica_run(replica, &batch, 1, 0.1, 0, &test_no_hooks), LS_FAILED);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "5 examples"));
+    ck_assert_int_eq(ls_replica_evaluate(replica, &batch, sums), LS_FAILED);
+    ls_replica_destroy(replica);
+}
+END_TEST
+
+START_TEST(buckets_do_not_change_what_an_update_does)
+{
+    struct ls_replica *one = new_replica(), *many = replica_of_many_buckets();
+    uint64_t hashes[2];
+    for (uint64_t step = 1; step <= 3; step++) {
+        const struct ls_replica_batch batch = test_batch(graph, step, 4, 4);
+        test_step(one, &batch, step);
+        test_step(many, &batch, step);
+    }
+    ck_assert_int_eq(ls_replica_hash(one, &hashes[0]), LS_OK);
+    ck_assert_int_eq(ls_replica_hash(many, &hashes[1]), LS_OK);
+    ck_assert_uint_eq(hashes[0], hashes[1]);
+    ls_replica_destroy(one);
+    ls_replica_destroy(many);
+}
+END_TEST
+
+START_TEST(memory_elsewhere_gives_the_same_bits)
+{
+    struct ls_replica *here = new_replica();
+    pretend_memory_is_elsewhere();
+    struct ls_replica *there = new_replica();
+    uint64_t hashes[2];
+    for (uint64_t step = 1; step <= 3; step++) {
+        const struct ls_replica_batch batch = test_batch(graph, step, 6, 6);
+        test_step(here, &batch, step);
+        test_step(there, &batch, step);
+    }
+    float tails[2][LS_TAIL_FLOATS];
+    ck_assert_int_eq(ls_replica_read_tail(here, tails[0]), LS_OK);
+    ck_assert_int_eq(ls_replica_read_tail(there, tails[1]), LS_OK);
+    ck_assert_mem_eq(tails[0], tails[1], sizeof(tails[0]));
+    ck_assert_int_eq(ls_replica_hash(here, &hashes[0]), LS_OK);
+    ck_assert_int_eq(ls_replica_hash(there, &hashes[1]), LS_OK);
+    ck_assert_uint_eq(hashes[0], hashes[1]);
+    ls_replica_destroy(here);
+    ls_replica_destroy(there);
+}
+END_TEST
+
+START_TEST(the_first_value_that_is_not_finite_is_named)
+{
+    struct ls_replica *replica = new_replica();
+    const struct ls_replica_batch some = test_batch(graph, 0, 6, 6);
+    const struct ls_replica_batch none = test_batch(graph, 6, 0, 6);
+    char text[128];
+    test_run(replica, &some);
+    ck_assert_int_eq(ls_replica_find_not_finite(replica, text, sizeof(text)), LS_OK);
+    ck_assert_str_eq(text, "");
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        if (strcmp(graph->parameters[i]->name, "conv2d_1/bias") == 0) {
+            const float values[4] = {0, NAN, 0, 0};
+            ck_assert_int_eq(ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, i, values),
+                             LS_OK);
+        }
+    test_run(replica, &some);
+    ck_assert_int_eq(ls_replica_find_not_finite(replica, text, sizeof(text)), LS_OK);
+    ck_assert_ptr_nonnull(strstr(text, "conv2d_1"));
+    test_run(replica, &none);
+    ck_assert_int_eq(ls_replica_find_not_finite(replica, text, sizeof(text)), LS_OK);
+    ck_assert_str_eq(text, "");
+    ls_replica_destroy(replica);
+}
+END_TEST
+
+// ---- Evaluation ----
+
+START_TEST(evaluations_add_up)
+{
+    if (_i)
+        pretend_memory_is_elsewhere();
+    struct ls_replica *replica = new_replica();
+    const struct ls_replica_batch whole = test_batch(graph, 0, 6, 6);
+    double one[LS_SUMS] = {0}, parts[LS_SUMS] = {0};
+    ck_assert_int_eq(ls_replica_evaluate(replica, &whole, one), LS_OK);
+    for (uint64_t first = 0; first < 6; first += 2) {
+        const struct ls_replica_batch part = test_batch(graph, first, 2, 6);
+        const struct ls_replica_batch none = test_batch(graph, first, 0, 6);
+        ck_assert_int_eq(ls_replica_evaluate(replica, &part, parts), LS_OK);
+        ck_assert_int_eq(ls_replica_evaluate(replica, &none, parts), LS_OK);
+    }
+    ck_assert_double_eq(one[2], 6);
+    ck_assert_double_eq(parts[2], 6);
+    ck_assert_double_eq(one[1], parts[1]);
+    ck_assert_double_eq_tol(one[0], parts[0], ROUNDING * one[0]);
+    ls_replica_destroy(replica);
+}
+END_TEST
+
+START_TEST(an_evaluation_leaves_the_step_alone)
+{
+    struct ls_replica *replica = new_replica();
+    const struct ls_replica_batch batch = test_batch(graph, 0, 6, 6);
+    double sums[LS_SUMS] = {0};
+    size_t count;
+    test_run(replica, &batch);
+    float *before = test_read_reduced(replica, &count);
+    ck_assert_int_eq(ls_replica_evaluate(replica, &batch, sums), LS_OK);
+    float *after = test_read_reduced(replica, &count);
+    ck_assert_mem_eq(before, after, count * sizeof(float));
+    ck_assert_double_eq_tol((double)before[0], sums[0], ROUNDING * sums[0]);
+    free(before);
+    free(after);
+    ls_replica_destroy(replica);
+}
+END_TEST
+
+// ---- Parameters ----
+
+static void fill(float *values, size_t count, uint64_t key)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)(ls_random_u64(key, i) >> 40) * 0x1p-24f + 1;
+}
+
+static void check_round_trip(const struct test_device *device, bool plain)
+{
+    struct ls_replica_options options = test_options(device, graph, &adam, sizes);
+    options.plain = plain;
+    struct ls_replica *replica = test_replica(&options);
+    float wrote[512], read[512];
+    for (uint32_t buffer = 0; buffer < 3; buffer++)
+        for (uint32_t i = 0; i < graph->parameter_count; i++) {
+            fill(wrote, 512, 100 * buffer + i);
+            ck_assert_int_eq(ls_replica_set_buffer(replica, buffer, i, wrote), LS_OK);
+        }
+    for (uint32_t buffer = 0; buffer < 3; buffer++)
+        for (uint32_t i = 0; i < graph->parameter_count; i++) {
+            const size_t count = (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1);
+            ck_assert_uint_le(count, 512);
+            fill(wrote, 512, 100 * buffer + i);
+            ck_assert_int_eq(ls_replica_get_buffer(replica, buffer, i, read), LS_OK);
+            ck_assert_mem_eq(wrote, read, count * sizeof(float));
+        }
+    ls_replica_destroy(replica);
+}
+
+START_TEST(what_is_set_is_read_back)
+{
+    struct test_device *cpu = test_device("cpu");
+    for (int plain = 0; plain < 2; plain++) {
+        check_round_trip(&reference, plain);
+        if (cpu)
+            check_round_trip(cpu, plain);
+    }
+}
+END_TEST
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp((*(const struct ls_tensor *const *)a)->name,
+                  (*(const struct ls_tensor *const *)b)->name);
+}
+
+// The definition: all parameters in plain layout, in name order.
+static uint64_t hash_by_definition(void)
+{
+    const struct ls_tensor *order[16];
+    struct ls_hash *hash = ls_hash_create();
+    ck_assert_uint_le(graph->parameter_count, 16);
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        order[i] = graph->parameters[i];
+    qsort(order, graph->parameter_count, sizeof(order[0]), compare_names);
+    for (uint32_t i = 0; i < graph->parameter_count; i++) {
+        const size_t count = (size_t)ls_shape_elements(&order[i]->shape, 1);
+        const uint64_t key = ls_random_key_text(11, order[i]->name);
+        for (size_t k = 0; k < count; k++) {
+            const float value = (float)(ls_random_u64(key, k) >> 40) * 0x1p-24f - 0.5f;
+            ls_hash_add(hash, &value, sizeof(value));
+        }
+    }
+    const uint64_t result = ls_hash_get(hash);
+    ls_hash_destroy(hash);
+    return result;
+}
+
+static uint64_t hash_on(const struct test_device *device, bool plain, bool change)
+{
+    struct ls_replica_options options = test_options(device, graph, &sgd, sizes);
+    uint64_t hash;
+    options.plain = plain;
+    struct ls_replica *replica = test_replica(&options);
+    if (change) {
+        float values[512];
+        ck_assert_int_eq(ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, 1, values), LS_OK);
+        values[0] = nextafterf(values[0], 1);
+        ck_assert_int_eq(ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, 1, values), LS_OK);
+    }
+    ck_assert_int_eq(ls_replica_hash(replica, &hash), LS_OK);
+    ls_replica_destroy(replica);
+    return hash;
+}
+
+START_TEST(the_hash_does_not_depend_on_device_or_layout)
+{
+    struct test_device *cpu = test_device("cpu");
+    const uint64_t truth = hash_by_definition();
+    for (int plain = 0; plain < 2; plain++) {
+        ck_assert_uint_eq(hash_on(&reference, plain, false), truth);
+        if (cpu)
+            ck_assert_uint_eq(hash_on(cpu, plain, false), truth);
+    }
+    ck_assert_uint_ne(hash_on(&reference, false, true), truth);
+}
+END_TEST
+
+// Layouts may be padded; what is reduced, updated and broadcast includes the padding.
+START_TEST(padding_stays_zero_on_the_cpu)
+{
+    struct test_device *cpu = test_device("cpu");
+    const struct ls_optimizer *const optimizers[] = {&sgd, &adam};
+    uint64_t parameters = 0;
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        parameters += (uint64_t)ls_shape_elements(&graph->parameters[i]->shape, 1);
+    for (int k = 0; cpu && k < 2; k++) {
+        const struct ls_replica_options options = test_options(cpu, graph, optimizers[k], sizes);
+        struct ls_replica *replica = test_replica(&options);
+        const struct ls_replica_batch batch = test_batch(graph, 0, 6, 6);
+        const float *const buffers[] = {replica->parameters, replica->states[0],
+                                        replica->gradients};
+        for (uint64_t step = 1; step <= 3; step++)
+            test_step(replica, &batch, step);
+        for (int i = 0; i < 3; i++) {
+            uint64_t not_zero = 0;
+            for (size_t at = 0; at < replica->plan->flat_bytes / sizeof(float); at++)
+                not_zero += buffers[i][at] != 0;
+            ck_assert_uint_gt(not_zero, 0);
+            ck_assert_uint_le(not_zero, parameters);
+        }
+        ls_replica_destroy(replica);
+    }
+}
+END_TEST
+
+// ---- Devices that fail ----
+
+static const struct ls_device_interface *inner;
+static int calls_left; // until one fails
+
+static void *failing_allocate(struct ls_device *device, uint64_t bytes)
+{
+    return calls_left-- > 0 ? inner->allocate(device, bytes) : NULL;
+}
+
+static int32_t failing_prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                               struct ls_kernel_answer *out)
+{
+    return calls_left-- > 0 ? inner->prepare(device, request, out) : LS_FAILED;
+}
+
+static int32_t failing_open(const struct ls_host *host, const struct ls_device_config *config,
+                            struct ls_device **out)
+{
+    (void)host, (void)config, (void)out;
+    return LS_UNAVAILABLE;
+}
+
+// Every allocation, then every kernel, fails once; what was made before must be released (a leak ends the test under
+// AddressSanitizer).
+START_TEST(a_device_that_fails_leaves_nothing_behind)
+{
+    struct ls_device_interface ops = *reference.ops;
+    struct test_device device = reference;
+    inner = reference.ops;
+    device.ops = &ops;
+    ops.memory_kind = LS_MEMORY_CUDA;
+    for (int kind = 0; kind < 2; kind++) {
+        ops.allocate = kind == 0 ? failing_allocate : inner->allocate;
+        ops.prepare = kind == 1 ? failing_prepare : inner->prepare;
+        int failures = 0;
+        for (enum ls_status status = LS_FAILED; status; failures++) {
+            struct ls_replica_options options = test_options(&device, graph, &adam, sizes);
+            struct ls_replica *replica = NULL;
+            options.slices = 2;
+            calls_left = failures;
+            status = ls_replica_create(&options, &replica);
+            ck_assert(status == LS_OK || replica == NULL);
+            ck_assert(!status || kind == 1 || status == LS_OUT_OF_MEMORY);
+            ls_replica_destroy(replica);
+        }
+        ck_assert_int_gt(failures, 8);
+    }
+    ops.open = failing_open;
+    const struct ls_replica_options options = test_options(&device, graph, &adam, sizes);
+    struct ls_replica *replica = NULL;
+    ck_assert_int_eq(ls_replica_create(&options, &replica), LS_UNAVAILABLE);
+    ls_replica_destroy(NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/replica/replica");
+    TCase *cases = tcase_create("replica");
+    if (!test_plugin_open("device-reference"))
+        return TEST_SKIPPED;
+    tcase_set_timeout(cases, 60);
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, an_empty_share_zeroes_gradients_and_sums, 0, 2);
+    tcase_add_loop_test(cases, shares_add_up_to_the_whole_batch, 0, 2);
+    tcase_add_loop_test(cases, slices_add_up_to_the_whole_share, 1, 8);
+    tcase_add_test(cases, slices_cover_a_share_evenly);
+    tcase_add_test(cases, a_bucket_is_ready_when_its_gradients_are_final);
+    tcase_add_test(cases, a_hook_that_fails_ends_the_step);
+    tcase_add_test(cases, a_share_of_a_size_that_was_not_prepared_is_refused);
+    tcase_add_test(cases, buckets_do_not_change_what_an_update_does);
+    tcase_add_test(cases, memory_elsewhere_gives_the_same_bits);
+    tcase_add_test(cases, the_first_value_that_is_not_finite_is_named);
+    tcase_add_loop_test(cases, evaluations_add_up, 0, 2);
+    tcase_add_test(cases, an_evaluation_leaves_the_step_alone);
+    tcase_add_test(cases, what_is_set_is_read_back);
+    tcase_add_test(cases, the_hash_does_not_depend_on_device_or_layout);
+    tcase_add_test(cases, padding_stays_zero_on_the_cpu);
+    tcase_add_test(cases, a_device_that_fails_leaves_nothing_behind);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
