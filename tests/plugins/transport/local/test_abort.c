@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// After an abort, memory is its owner's again as soon as the owner has been told: a peer in the middle of reading
+// it is waited for.
+#include "core/base/threads.h"
+#include "core/plugin/transport.h"
+#include "tests/support/plugin.h"
+
+#include <check.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define COUNT (UINT64_C(32) << 20) // bytes: a pass of several milliseconds
+#define TURNS 20
+
+static const struct ls_plugin *plugin;
+
+struct peer {
+    const struct ls_transport_interface *interface;
+    struct ls_transport *transport;
+    unsigned char *memory;
+    _Atomic int begun;
+    int32_t status;
+};
+
+static void *receive(void *argument)
+{
+    struct peer *peer = argument;
+    struct ls_transfer transfer = {
+        .struct_size = sizeof(transfer),
+        .kind = LS_TRANSFER_RECEIVE,
+        .source = 0,
+        .after = LS_TRANSFER_AT_ONCE,
+        .memory = peer->memory,
+        .count = COUNT,
+        .dtype = LS_U8,
+    };
+    peer->status = peer->interface->post(peer->transport, &transfer);
+    atomic_store(&peer->begun, 1);
+    while (!peer->status && transfer.state != LS_TRANSFER_COMPLETE) {
+        peer->status = peer->interface->test(peer->transport, &transfer);
+        if (peer->status == LS_AGAIN)
+            peer->status = LS_OK;
+    }
+    return NULL;
+}
+
+// Rank 0 offers its memory, aborts while rank 1 reads it, and overwrites it. True when rank 1 had begun.
+static int abort_while_read(unsigned char *memory, unsigned char *copy, long delay_us)
+{
+    const struct ls_transport_interface *interface = plugin->interface;
+    const struct ls_transport_config config = {
+        .struct_size = sizeof(config), .world = 2, .first = 0, .count = 2};
+    const struct timespec delay = {.tv_nsec = delay_us * 1000};
+    struct ls_transport *endpoints[2];
+    struct test_host host;
+    pthread_t thread;
+    test_host_init(&host, plugin);
+    ck_assert_int_eq(interface->open(&host.host, &config, endpoints), LS_OK);
+    memset(memory, 1, COUNT);
+    memset(copy, 0, COUNT);
+    struct ls_transfer send = {
+        .struct_size = sizeof(send),
+        .kind = LS_TRANSFER_SEND,
+        .destination = 1,
+        .memory = memory,
+        .count = COUNT,
+        .dtype = LS_U8,
+    };
+    ck_assert_int_eq(interface->post(endpoints[0], &send), LS_OK);
+    struct peer peer = {.interface = interface, .transport = endpoints[1], .memory = copy};
+    ck_assert_int_eq(ls_thread_start(&thread, "peer", receive, &peer), LS_OK);
+    while (!atomic_load(&peer.begun))
+        nanosleep(&(struct timespec){.tv_nsec = 1000}, NULL);
+    nanosleep(&delay, NULL);
+    interface->abort(endpoints[0]);
+    ck_assert_int_eq(interface->test(endpoints[0], &send), LS_ABORTED);
+    memset(memory, 2, COUNT);
+    pthread_join(thread, NULL);
+    const int read = copy[0] != 0;
+    if (read)
+        ck_assert_msg(memchr(copy, 2, COUNT) == NULL,
+                      "the peer still read after the abort had returned");
+    interface->close(endpoints[0]);
+    interface->close(endpoints[1]);
+    return read;
+}
+
+START_TEST(a_peer_in_the_middle_of_reading_is_waited_for)
+{
+    unsigned char *memory = malloc(COUNT), *copy = malloc(COUNT);
+    int read = 0;
+    for (long turn = 0; turn < TURNS; turn++)
+        read += abort_while_read(memory, copy, 50 * turn);
+    ck_assert_int_gt(read, 0);
+    free(memory);
+    free(copy);
+}
+END_TEST
+
+int main(void)
+{
+    plugin = test_plugin_open("transport-local");
+    if (!plugin)
+        return TEST_SKIPPED;
+    Suite *suite = suite_create("plugins/transport/local/abort");
+    TCase *test_case = tcase_create("all");
+    tcase_set_timeout(test_case, 120);
+    tcase_add_test(test_case, a_peer_in_the_middle_of_reading_is_waited_for);
+    suite_add_tcase(suite, test_case);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
