@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole proof of one case, part by part, and its words.
+#include "core/collective/verify/symbols.h"
+
+#include "core/base/log.h"
+#include "core/collective/schedule.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+const char *ls_elements_text(const struct ls_range *range, char *text, size_t bytes)
+{
+    const char *where = range->buffer == LS_BUFFER_DATA      ? ""
+                        : range->buffer == LS_BUFFER_SCRATCH ? " of scratch"
+                                                             : " of an unknown buffer";
+    if (range->count == 1)
+        snprintf(text, bytes, "element %" PRIu64 "%s", range->offset, where);
+    else if (range->count == 0)
+        snprintf(text, bytes, "no elements");
+    else
+        snprintf(text, bytes, "elements %" PRIu64 " to %" PRIu64 "%s", range->offset,
+                 range->offset + range->count - 1, where);
+    return text;
+}
+
+enum ls_status ls_verifier_refuse(struct ls_verifier *verifier, uint32_t verdict, uint32_t rank,
+                                  uint32_t round, const struct ls_range *range, const char *format,
+                                  ...)
+{
+    struct ls_verification *out = verifier->out;
+    out->verdict = verdict;
+    out->rank = rank;
+    out->round = round == UINT32_MAX ? verifier->rounds[rank] : round;
+    out->range = range ? *range : ls_data_range(0, 0);
+    size_t used = 0;
+    if (verdict == LS_VERDICT_DECLINED)
+        out->reason[0] = '\0';
+    else if (round == UINT32_MAX)
+        used = (size_t)snprintf(out->reason, sizeof(out->reason), "rank %u, in the end: ", rank);
+    else
+        used =
+            (size_t)snprintf(out->reason, sizeof(out->reason), "rank %u, round %u: ", rank, round);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(out->reason + used, sizeof(out->reason) - used, format, list);
+    va_end(list);
+    return LS_FAILED;
+}
+
+// ---- What is known to be least ----
+
+// With m messages sent, or received, by a rank in one round, what one rank knows reaches at most m + 1 times as
+// many ranks after it.
+static uint32_t least_rounds(uint32_t world, uint32_t messages_at_once)
+{
+    uint32_t rounds = 0;
+    for (uint64_t reached = 1; reached < world && messages_at_once; rounds++)
+        reached *= (uint64_t)messages_at_once + 1;
+    return rounds;
+}
+
+static double least_bytes(const struct ls_verify_case *verified)
+{
+    const double bytes = (double)verified->count * verified->element_bytes;
+    const double others = (verified->world - 1.0) / verified->world;
+    switch (verified->operation) {
+    case LS_ALL_REDUCE: return 2 * others * bytes;
+    case LS_REDUCE_SCATTER:
+    case LS_ALL_GATHER: return others * bytes;
+    default: return verified->world > 1 ? bytes : 0;
+    }
+}
+
+// ---- One case ----
+
+static enum ls_status prove(struct ls_verifier *verifier,
+                            const struct ls_collective_interface *collective,
+                            const struct ls_host *host)
+{
+    enum ls_status status = ls_verifier_draw(verifier, collective, host);
+    if (!status)
+        status = ls_verifier_match(verifier);
+    if (!status)
+        status = ls_verifier_check_rounds(verifier);
+    if (!status)
+        status = ls_verifier_run(verifier);
+    if (!status) {
+        const struct ls_verify_case *verified = verifier->verified;
+        verifier->out->least_rounds =
+            least_rounds(verified->world, verifier->out->messages_at_once);
+        verifier->out->least_bytes = least_bytes(verified);
+        status = ls_verifier_check_result(verifier, collective->deterministic);
+    }
+    return status;
+}
+
+static enum ls_status check_case(const struct ls_verify_case *verified)
+{
+    if (!ls_collective_operation_text(verified->operation) || verified->world == 0 ||
+        verified->world > LS_VERIFY_WORLD || verified->root >= verified->world ||
+        verified->count > LS_VERIFY_COUNT || verified->element_bytes == 0 ||
+        verified->element_bytes > 16) {
+        ls_error("verify",
+                 "no case that can be verified: operation %u, root %u of %u ranks (at most %u), "
+                 "%" PRIu64 " elements (at most %" PRIu64 ") of %u bytes",
+                 verified->operation, verified->root, verified->world, LS_VERIFY_WORLD,
+                 verified->count, LS_VERIFY_COUNT, verified->element_bytes);
+        return LS_USAGE;
+    }
+    return LS_OK;
+}
+
+enum ls_status ls_verify_schedule(const struct ls_collective_interface *collective,
+                                  const struct ls_host *host, const struct ls_verify_case *verified,
+                                  struct ls_verification *out)
+{
+    struct ls_verification found = {0};
+    struct ls_symbols symbols = {0};
+    struct ls_verifier verifier = {.verified = verified, .out = &found, .symbols = &symbols};
+    enum ls_status status = check_case(verified);
+    if (status)
+        return status;
+    verifier.first = calloc((size_t)verified->world + 1, sizeof(*verifier.first));
+    verifier.rounds = calloc(verified->world, sizeof(*verifier.rounds));
+    verifier.scratch = calloc(verified->world, sizeof(*verifier.scratch));
+    status = LS_OUT_OF_MEMORY;
+    if (verifier.first && verifier.rounds && verifier.scratch) {
+        if (collective->maximum_world && verified->world > collective->maximum_world)
+            status = ls_verifier_refuse(&verifier, LS_VERDICT_DECLINED, 0, 0, NULL,
+                                        "works in worlds of at most %u ranks",
+                                        collective->maximum_world);
+        else
+            status = prove(&verifier, collective, host);
+    }
+    ls_symbols_finish(&symbols);
+    free(verifier.steps);
+    free(verifier.first);
+    free(verifier.rounds);
+    free(verifier.scratch);
+    if (status && status != LS_FAILED)
+        return status;
+    *out = found;
+    return LS_OK;
+}
