@@ -142,11 +142,11 @@ static enum ls_status refuse_counts(struct ls_verifier *verifier, const struct m
     char from[128], to[128];
     return ls_verifier_refuse(
         verifier, LS_VERDICT_MATCH, receive->to, round_of(verifier, receive), &received,
-        "receives %s (%" PRIu64 " in all) from rank %u, which sends %s (%" PRIu64
-        ") as that message (number %u between the two) in its round %u",
-        ls_elements_text(&received, to, sizeof(to)), received.count, send->from,
-        ls_elements_text(&sent, from, sizeof(from)), sent.count, mismatch->index,
-        round_of(verifier, send));
+        "receives %s from rank %u, which sends %s as that message (number %u between the two) in "
+        "its round %u: %" PRIu64 " and %" PRIu64 " elements",
+        ls_elements_text(&received, to, sizeof(to)), send->from,
+        ls_elements_text(&sent, from, sizeof(from)), mismatch->index, round_of(verifier, send),
+        received.count, sent.count);
 }
 
 static enum ls_status refuse_lonely(struct ls_verifier *verifier, const struct mismatch *mismatch)
