@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cases of the strategy suite: steps of several replicas, a late one, and host calls that fail.
+#include "core/conformance/strategy.h"
+
+#include "core/base/threads.h"
+#include "core/conformance/strategy/suite.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct suite {
+    const struct ls_strategy_conformance_options *options;
+    struct ls_tally tally;
+};
+
+// A replica with its thread.
+struct worker {
+    struct ls_fake_host *fake;
+    struct ls_strategy *strategy;
+    uint32_t replica;
+    uint32_t late; // 1 + the replica that comes late; 0: none
+    int32_t status; // of the hook that ended it
+    pthread_t thread;
+};
+
+// ---- One replica ----
+
+static int32_t run_hook(struct worker *worker, enum ls_fake_hook hook,
+                        int32_t (*call)(struct ls_strategy *strategy, uint32_t replica))
+{
+    ls_fake_enter(worker->fake, worker->replica, hook);
+    const int32_t status = call ? call(worker->strategy, worker->replica) : LS_OK;
+    ls_fake_enter(worker->fake, worker->replica, LS_FAKE_OUTSIDE);
+    return status;
+}
+
+static int32_t run_ready(struct worker *worker)
+{
+    const struct ls_strategy_interface *ops = worker->fake->strategy;
+    int32_t status = LS_OK;
+    for (uint32_t bucket = 0; !status && bucket < worker->fake->buckets; bucket++) {
+        ls_fake_ready(worker->fake, worker->replica, bucket);
+        status = ops->gradient_ready(worker->strategy, worker->replica, bucket);
+    }
+    ls_fake_enter(worker->fake, worker->replica, LS_FAKE_OUTSIDE);
+    return status;
+}
+
+// After a step that ended well.
+static void judge_step(struct worker *worker, uint32_t step)
+{
+    struct ls_fake_host *fake = worker->fake;
+    const struct ls_fake_replica *own = &fake->replica[worker->replica];
+    if (own->decisions != 1)
+        ls_tally_blame(fake->tally, "replica %u decided %u times in step %u, not once",
+                       worker->replica, own->decisions, step);
+    for (uint32_t i = 0; i < fake->buckets; i++)
+        if (own->buckets[i].updates != 1)
+            ls_tally_blame(fake->tally,
+                           "replica %u updated bucket %u %u times in step %u, not once",
+                           worker->replica, i, own->buckets[i].updates, step);
+}
+
+static int32_t run_step(struct worker *worker, uint32_t step)
+{
+    const struct ls_strategy_interface *ops = worker->fake->strategy;
+    const struct timespec late = {.tv_nsec = 30000000};
+    ls_fake_begin(worker->fake, worker->replica, step);
+    int32_t status = run_hook(worker, LS_FAKE_STEP, ops->begin_step);
+    if (worker->late == worker->replica + 1)
+        nanosleep(&late, NULL);
+    if (!status)
+        status = run_ready(worker);
+    if (!status)
+        status = run_hook(worker, LS_FAKE_STEP, ops->end_step);
+    if (!status)
+        judge_step(worker, step);
+    return status;
+}
+
+static void *worker_main(void *argument)
+{
+    struct worker *worker = argument;
+    const struct ls_strategy_interface *ops = worker->fake->strategy;
+    worker->status = run_hook(worker, LS_FAKE_PLACE, ops->place);
+    for (uint32_t step = 0; !worker->status && step < LS_FAKE_STEPS; step++)
+        worker->status = run_step(worker, step);
+    if (!worker->status)
+        worker->status = run_hook(worker, LS_FAKE_STEP, ops->synchronise);
+    if (worker->status)
+        ls_fake_abort(worker->fake); // as the core does
+    return NULL;
+}
+
+// ---- All replicas ----
+
+static void run_workers(struct ls_fake_host *fake, struct worker *workers)
+{
+    uint32_t started = 0;
+    while (started < fake->replicas &&
+           !ls_thread_start(&workers[started].thread, "replica", worker_main, &workers[started]))
+        started++;
+    if (started < fake->replicas) {
+        ls_tally_blame(fake->tally, "no thread for replica %u", started);
+        ls_fake_abort(fake);
+    }
+    for (uint32_t i = 0; i < started; i++)
+        pthread_join(workers[i].thread, NULL);
+}
+
+// Opens the strategy, runs its replicas and closes it; false: it did not open.
+static bool run_strategy(struct suite *suite, struct ls_fake_host *fake, uint32_t late,
+                         struct worker *workers)
+{
+    const struct ls_strategy_interface *ops = suite->options->strategy;
+    struct ls_strategy *strategy = NULL;
+    const int32_t status = ops->open(&fake->table, &strategy);
+    if (status)
+        return ls_tally_blame(&suite->tally, "open for %u replicas: %s", fake->replicas,
+                              ls_status_text((enum ls_status)status));
+    for (uint32_t i = 0; i < fake->replicas; i++)
+        workers[i] =
+            (struct worker){.fake = fake, .strategy = strategy, .replica = i, .late = late};
+    run_workers(fake, workers);
+    ops->close(strategy);
+    return true;
+}
+
+// What the parameters are after all steps, where every replica is a copy.
+static int64_t expected_parameter(const struct ls_fake_host *fake, uint32_t bucket)
+{
+    int64_t value = ls_fake_first_parameter(fake, 0, bucket);
+    for (uint32_t step = 0; step < LS_FAKE_STEPS; step++)
+        for (uint32_t replica = 0; replica < fake->replicas; replica++)
+            value -= ls_fake_gradient(fake, replica, step, bucket);
+    return value;
+}
+
+static void judge_parameters(struct ls_fake_host *fake)
+{
+    for (uint32_t i = 0; i < fake->replicas; i++)
+        for (uint32_t k = 0; k < fake->buckets; k++) {
+            const int64_t value = fake->replica[i].buckets[k].parameter;
+            const int64_t first = fake->replica[0].buckets[k].parameter;
+            if (value != first)
+                ls_tally_blame(fake->tally,
+                               "bucket %u of replica %u differs from that of replica 0", k, i);
+            else if (fake->strategy->divisor == LS_DIVISOR_GLOBAL &&
+                     value != expected_parameter(fake, k))
+                ls_tally_blame(fake->tally,
+                               "bucket %u of replica %u is not rank 0's first parameters less the "
+                               "sums of all gradients",
+                               k, i);
+        }
+}
+
+static bool serves(const struct suite *suite, uint32_t replicas)
+{
+    const uint32_t most = suite->options->strategy->maximum_replicas;
+    return !most || replicas <= most;
+}
+
+static void steps_case(struct suite *suite, uint32_t replicas, uint32_t buckets, uint32_t late)
+{
+    struct ls_fake_host fake;
+    struct worker workers[LS_FAKE_REPLICAS] = {0};
+    if (!ls_tally_begin(&suite->tally, "%s replicas=%u buckets=%u", late ? "late_replica" : "steps",
+                        replicas, buckets))
+        return;
+    if (!serves(suite, replicas)) {
+        ls_tally_refuse(&suite->tally, "more replicas than it serves");
+        ls_tally_end(&suite->tally);
+        return;
+    }
+    ls_fake_host_init(&fake, &suite->tally, suite->options->strategy, suite->options->host,
+                      replicas, buckets, suite->options->seed);
+    if (run_strategy(suite, &fake, late, workers)) {
+        for (uint32_t i = 0; i < replicas; i++)
+            if (workers[i].status)
+                ls_tally_blame(&suite->tally, "replica %u: %s", i,
+                               ls_status_text((enum ls_status)workers[i].status));
+        judge_parameters(&fake);
+    }
+    ls_fake_host_finish(&fake);
+    ls_tally_end(&suite->tally);
+}
+
+// ---- Failures ----
+
+static void judge_failure(struct suite *suite, struct ls_fake_host *fake,
+                          const struct worker *workers)
+{
+    const uint32_t at = fake->fails_at;
+    if (!fake->replica[at].failures) {
+        ls_tally_refuse(&suite->tally, "it does not make this call");
+        return;
+    }
+    if (workers[at].status != fake->fails_with)
+        ls_tally_blame(&suite->tally,
+                       "its hook ended with: %s, not with what the host answered: %s",
+                       ls_status_text((enum ls_status)workers[at].status),
+                       ls_status_text((enum ls_status)fake->fails_with));
+    if (fake->replica[at].updates_after_failure)
+        ls_tally_blame(&suite->tally, "it went on to update after the host call had failed");
+    for (uint32_t i = 0; i < fake->replicas; i++)
+        if (!workers[i].status)
+            ls_tally_blame(&suite->tally,
+                           "replica %u went through all steps, though another failed", i);
+}
+
+static void failure_case(struct suite *suite, const char *name, enum ls_fake_call call,
+                         uint32_t replicas, int32_t status)
+{
+    struct ls_fake_host fake;
+    struct worker workers[LS_FAKE_REPLICAS] = {0};
+    if (!ls_tally_begin(&suite->tally, "%s_%s replicas=%u", name,
+                        status == LS_ABORTED ? "aborted" : "fails", replicas))
+        return;
+    if (!serves(suite, replicas)) {
+        ls_tally_refuse(&suite->tally, "more replicas than it serves");
+        ls_tally_end(&suite->tally);
+        return;
+    }
+    ls_fake_host_init(&fake, &suite->tally, suite->options->strategy, suite->options->host,
+                      replicas, 3, suite->options->seed);
+    fake.fails = call;
+    fake.fails_at = replicas - 1;
+    fake.fails_with = status;
+    if (run_strategy(suite, &fake, 0, workers))
+        judge_failure(suite, &fake, workers);
+    ls_fake_host_finish(&fake);
+    ls_tally_end(&suite->tally);
+}
+
+static void failure_cases(struct suite *suite)
+{
+    static const struct {
+        const char *name;
+        enum ls_fake_call call;
+    } calls[] = {
+        {"broadcast", LS_FAKE_BROADCAST},  {"all_reduce_start", LS_FAKE_START},
+        {"all_reduce_wait", LS_FAKE_WAIT}, {"decide", LS_FAKE_DECIDE},
+        {"update", LS_FAKE_UPDATE},
+    };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++)
+        for (uint32_t replicas = 1; replicas <= 3; replicas += 2) {
+            failure_case(suite, calls[i].name, calls[i].call, replicas, LS_FAILED);
+            failure_case(suite, calls[i].name, calls[i].call, replicas, LS_ABORTED);
+        }
+}
+
+enum ls_status ls_conformance_strategy(const struct ls_strategy_conformance_options *options,
+                                       ls_conformance_report report, void *context,
+                                       struct ls_conformance_counts *counts)
+{
+    static const uint32_t replicas[] = {1, 2, 3, 4, 8}, buckets[] = {1, 2, 7};
+    struct suite suite = {.options = options};
+    ls_tally_init(&suite.tally, options->only, options->wanted, report, context);
+    for (size_t i = 0; i < sizeof(replicas) / sizeof(*replicas); i++)
+        for (size_t k = 0; k < sizeof(buckets) / sizeof(*buckets); k++)
+            steps_case(&suite, replicas[i], buckets[k], 0);
+    steps_case(&suite, 3, 7, 1);
+    steps_case(&suite, 3, 7, 3);
+    failure_cases(&suite);
+    if (counts)
+        *counts = suite.tally.counts;
+    ls_tally_finish(&suite.tally);
+    return suite.tally.counts.failed ? LS_FAILED : LS_OK;
+}
