@@ -33,10 +33,11 @@ struct ls_file_identity {
 
 // A plugin that was checked, probed and opened; once per file.
 struct ls_module {
-    const struct ls_plugin *plugin;
+    struct ls_plugin descriptor; // the plugin's in our size, with `interface` below
+    const struct ls_plugin *plugin; // &descriptor
     char *file;
-    void
-        *interface; // a copy of the plugin's table in our size, zero where the plugin's ends before
+    // A copy of the plugin's table in our size, zero where the plugin's ends before.
+    void *interface;
     struct ls_file_identity identity;
     struct ls_module *next;
 };

@@ -21,11 +21,10 @@ void ls_loader_destroy(struct ls_loader *loader); // opened plugins' handles bec
 
 // An opened plugin with the options the user gave it; owned by the loader.
 struct ls_opened_plugin {
+    // Copies in the size of our headers: calls that an older plugin does not have are NULL.
     const struct ls_plugin *plugin;
     const struct ls_host *host; // whose option() answers the values given
-    // The table of its kind: required calls are there. A copy in the size of our headers: calls that an older
-    // plugin does not have are NULL. Use this one, not plugin->interface.
-    const void *interface;
+    const void *interface; // plugin->interface: the table of its kind; required calls are there
     char *file; // path
 };
 

@@ -73,9 +73,12 @@ static enum ls_status add_module(struct ls_loader *loader, const char *scope, co
     struct ls_module *module = calloc(1, sizeof(*module));
     if (!module)
         return out_of_memory(scope);
-    module->plugin = plugin;
+    memcpy(&module->descriptor, plugin,
+           plugin->struct_size < sizeof(*plugin) ? plugin->struct_size : sizeof(*plugin));
     module->file = strdup(path);
     module->interface = copy_interface(plugin);
+    module->descriptor.interface = module->interface;
+    module->plugin = &module->descriptor;
     module->identity = *identity;
     if (!module->file || !module->interface) {
         module_destroy(module);
