@@ -50,6 +50,36 @@ START_TEST(hierarchical_copy_passes_the_conformance_suite)
 }
 END_TEST
 
+START_TEST(tree_passes_the_conformance_suite)
+{
+    check_collective("collective-tree");
+}
+END_TEST
+
+START_TEST(halving_doubling_passes_the_conformance_suite)
+{
+    check_collective("collective-halving-doubling");
+}
+END_TEST
+
+START_TEST(torus_passes_the_conformance_suite)
+{
+    check_collective("collective-torus");
+}
+END_TEST
+
+START_TEST(direct_passes_the_conformance_suite)
+{
+    check_collective("collective-direct");
+}
+END_TEST
+
+START_TEST(two_level_passes_the_conformance_suite)
+{
+    check_collective("collective-two-level");
+}
+END_TEST
+
 int main(void)
 {
     transport = test_plugin_open("transport-local");
@@ -60,6 +90,11 @@ int main(void)
     tcase_set_timeout(test_case, 600);
     tcase_add_test(test_case, ring_passes_the_conformance_suite);
     tcase_add_test(test_case, hierarchical_copy_passes_the_conformance_suite);
+    tcase_add_test(test_case, tree_passes_the_conformance_suite);
+    tcase_add_test(test_case, halving_doubling_passes_the_conformance_suite);
+    tcase_add_test(test_case, torus_passes_the_conformance_suite);
+    tcase_add_test(test_case, direct_passes_the_conformance_suite);
+    tcase_add_test(test_case, two_level_passes_the_conformance_suite);
     suite_add_tcase(suite, test_case);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Double binary tree: two trees over all ranks, each of which adds up one half of the buffer towards its top and sends
+// the sum down again. A rank has children in at most one of them, so that all links are busy in both directions.
+// Each half goes in segments, one behind the other. Few rounds and about 2 n bytes whatever the world: choose it
+// for small and middle sizes in large worlds. (Sanders, Speck, Traeff: Two-tree algorithms for full bandwidth
+// broadcast, reduction and scan, 2009.)
+//
+// World p, buffer n bytes, S segments, height h = floor(log2 p), k = floor(log2(p - 1)):
+//   all-reduce: 2 h + S - 1 rounds; a rank sends n, and n / 2 more for each of its up to 2 children; all ranks
+//     together 2 (p - 1) n
+//   broadcast, reduce: k + S rounds; the trees are those of all other ranks, below the root. A rank sends n in a
+//     reduce, the root nothing; in a broadcast n / 2 for each child, the root n
+// One segment, p a power of two: on a flat network that sends and receives at once, with a seconds a message, b
+// seconds a byte that a rank sends or receives and c seconds a byte reduced, nothing of which overlaps, an all-reduce
+// takes 2 h a + (2 h - 1) n b + (h - 1/2) n c: each round but two brings a rank two halves.
+//
+// Options: segments (of each half; 0: as many as take least time where a message costs as much as 64 KiB).
+#include "core/plugin/collective.h"
+
+#include <stdlib.h>
+
+#define TREES 2
+#define NOBODY UINT32_MAX
+#define MESSAGE_BYTES UINT64_C(65536) // what is sent in the time that a message costs
+#define SEGMENTS_CHOSEN UINT64_C(1024) // at most
+#define SEGMENTS_ASKED 65536 // at most
+
+// One of the trees, as this rank sees it.
+struct tree {
+    struct ls_range half;
+    uint64_t depth; // of this rank; 0: the top
+    uint32_t parent, children[2]; // NOBODY: none
+};
+
+struct plan {
+    struct tree trees[TREES];
+    uint64_t height; // depth of the deepest rank
+    uint64_t segments;
+    uint64_t descent; // round in which the first segment leaves the top
+};
+
+// ---- A binary tree of places 1 to `places` in order: odd ones are leaves, the largest power of two is the top ----
+
+static uint64_t parent_place(uint64_t places, uint64_t place)
+{
+    const uint64_t bit = place & (~place + 1), parent = (place ^ bit) | 2 * bit;
+    return parent <= places ? parent : place ^ bit; // 0: none
+}
+
+static uint64_t child_place(uint64_t places, uint64_t place, int right)
+{
+    const uint64_t bit = place & (~place + 1);
+    if (!right)
+        return bit > 1 ? place - bit / 2 : 0;
+    for (uint64_t step = bit / 2; step > 0; step /= 2)
+        if (place + step <= places)
+            return place + step;
+    return 0;
+}
+
+static uint64_t depth_of(uint64_t places, uint64_t place)
+{
+    uint64_t depth = 0;
+    while ((place = parent_place(places, place)) != 0)
+        depth++;
+    return depth;
+}
+
+// ---- Who sits where: the first tree in the order of ranks, the second so that odd places become even ----
+
+// `index`: of 0 .. places - 1.
+static uint64_t place_of(uint64_t places, int tree, uint64_t index)
+{
+    if (tree == 0)
+        return index + 1;
+    return places % 2 ? (index + 1) % places + 1 : places - index;
+}
+
+static uint64_t index_of(uint64_t places, int tree, uint64_t place)
+{
+    if (tree == 0)
+        return place - 1;
+    return places % 2 ? (place + places - 2) % places : places - place;
+}
+
+// The trees have all ranks, or all but the root, which is then the parent of both tops; they begin behind it.
+static void tree_get(const struct ls_collective_call *call, int number, struct tree *out)
+{
+    const uint64_t rooted = call->operation != LS_ALL_REDUCE, world = call->world;
+    const uint64_t places = world - rooted, first = rooted ? call->root + UINT64_C(1) : 0;
+    const uint64_t index = (call->rank + world - first) % world; // of the root: places
+    const uint64_t place = index < places ? place_of(places, number, index) : 0;
+    uint64_t top = 1, near[3] = {0, 0, 0};
+    while (2 * top <= places)
+        top *= 2;
+    if (place) {
+        near[0] = parent_place(places, place);
+        near[1] = child_place(places, place, 0);
+        near[2] = child_place(places, place, 1);
+    } else {
+        near[1] = top;
+    }
+    uint32_t peers[3];
+    for (int i = 0; i < 3; i++)
+        peers[i] =
+            near[i] ? (uint32_t)((index_of(places, number, near[i]) + first) % world) : NOBODY;
+    if (rooted && place == top)
+        peers[0] = call->root;
+    *out = (struct tree){
+        .half = ls_part(ls_data_range(0, call->count), (uint64_t)number, TREES),
+        .depth = place ? depth_of(places, place) + rooted : 0,
+        .parent = peers[0],
+        .children = {peers[1], peers[2]},
+    };
+}
+
+// ---- Rounds ----
+
+// What moves in this round between two ranks that begin in round `begin`; empty before and after.
+static struct ls_range segment_of(const struct plan *plan, const struct tree *tree, uint64_t round,
+                                  uint64_t begin)
+{
+    if (round < begin || round - begin >= plan->segments)
+        return ls_data_range(0, 0);
+    return ls_part(tree->half, round - begin, plan->segments);
+}
+
+static void climb(const struct plan *plan, const struct tree *tree, uint64_t round,
+                  struct ls_schedule *schedule)
+{
+    const uint64_t begin = plan->height - tree->depth;
+    for (int i = 0; i < 2; i++)
+        if (tree->children[i] != NOBODY)
+            ls_receive_and_reduce(schedule, tree->children[i],
+                                  segment_of(plan, tree, round, begin - 1));
+    if (tree->parent != NOBODY)
+        ls_send(schedule, tree->parent, segment_of(plan, tree, round, begin));
+}
+
+static void descend(const struct plan *plan, const struct tree *tree, uint64_t round,
+                    struct ls_schedule *schedule)
+{
+    const uint64_t begin = plan->descent + tree->depth;
+    if (tree->parent != NOBODY)
+        ls_receive(schedule, tree->parent, segment_of(plan, tree, round, begin - 1));
+    for (int i = 0; i < 2; i++)
+        if (tree->children[i] != NOBODY)
+            ls_send(schedule, tree->children[i], segment_of(plan, tree, round, begin));
+}
+
+// With L rounds for one segment, (L + S - 1) (m + n / S) is least where S S = (L - 1) n / m.
+static uint64_t best_segments(const struct ls_collective_call *call, const struct plan *plan)
+{
+    const uint64_t rounds = plan->height + plan->descent;
+    const uint64_t messages = call->count * call->element_bytes / MESSAGE_BYTES;
+    uint64_t segments = 1;
+    while (segments < SEGMENTS_CHOSEN && (segments + 1) * (segments + 1) <= (rounds - 1) * messages)
+        segments++;
+    return segments;
+}
+
+static int32_t plan_get(const struct ls_collective_call *call, struct plan *out)
+{
+    const char *text = call->host->option(call->host, "segments");
+    const long long asked = text ? strtoll(text, NULL, 10) : 0;
+    if (asked < 0 || asked > SEGMENTS_ASKED)
+        return ls_host_fail(call->host, LS_USAGE,
+                            "tree: segments=%lld is out of range; choose 1 to %d, or 0 to leave it "
+                            "to the size",
+                            asked, SEGMENTS_ASKED);
+    if (call->world == 1)
+        return LS_OK;
+    const uint64_t rooted = call->operation != LS_ALL_REDUCE, places = call->world - rooted;
+    out->height = rooted;
+    for (uint64_t top = 2; top <= places; top *= 2)
+        out->height++;
+    out->descent = rooted ? 0 : out->height;
+    for (int i = 0; i < TREES; i++)
+        tree_get(call, i, &out->trees[i]);
+    // No more than there are blocks: parts beyond are empty.
+    const uint64_t blocks = call->count / (TREES * LS_CHUNK_ALIGNMENT) + 1;
+    const uint64_t chosen = asked ? (uint64_t)asked : best_segments(call, out);
+    out->segments = chosen < blocks ? chosen : blocks;
+    return LS_OK;
+}
+
+static int32_t tree_describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+{
+    struct plan plan = {.segments = 1};
+    const int32_t status = plan_get(call, &plan);
+    if (status || call->world == 1)
+        return status;
+    const uint64_t rounds = plan.height + plan.descent + plan.segments - 1;
+    for (uint64_t round = 0; round < rounds; round++) {
+        for (int i = 0; i < TREES; i++) {
+            if (call->operation != LS_BROADCAST)
+                climb(&plan, &plan.trees[i], round, schedule);
+            if (call->operation != LS_REDUCE)
+                descend(&plan, &plan.trees[i], round, schedule);
+        }
+        ls_end_round(schedule);
+    }
+    return LS_OK;
+}
+
+static const struct ls_plugin_option options[] = {
+    {"segments", "integer", "0",
+     "into which each half of the buffer is cut; 1: none, 0: chosen from the size"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static const struct ls_collective_interface tree = {
+    .struct_size = sizeof(struct ls_collective_interface),
+    .operations = 1u << LS_ALL_REDUCE | 1u << LS_BROADCAST | 1u << LS_REDUCE,
+    .deterministic = 1,
+    .describe = tree_describe,
+};
+
+static const struct ls_plugin plugin = {
+    LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE),
+    .name = "tree",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .summary = "double binary tree, pipelined: few rounds in large worlds",
+    .options = options,
+    .interface = &tree,
+};
+
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
+{
+    return &plugin;
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two levels, on all rails: the ranks of a node add up one shard of the buffer each, directly; each of them then adds
+// its shard to those of its peers on the other nodes, around a ring (a rail); the result comes back the same way.
+// Choose it where links inside a node are fast and those between nodes slow, and each rank has its own way out: of n
+// bytes only n / g a rank leave the node. (Known as split rail in UCC; Jia and others: Highly scalable deep
+// learning training system with mixed-precision, 2018; Cho and others: BlueConnect, 2019.)
+//
+// N nodes of g ranks each, world p = N g, buffer n bytes:
+//   all-reduce: 2 + 2 (N - 1) rounds; each rank sends 2 n (g - 1) / g bytes inside its node, in 2 (g - 1) messages,
+//   and 2 (n / g) (N - 1) / N to other nodes: together 2 n (p - 1) / p, the minimum; it reduces half as much
+//   reduce-scatter, all-gather: half of all; inside a node each message comes in N pieces, because the chunks of a
+//   shard do not lie side by side
+// Where g does not divide p, the last node is smaller: its ranks take turns to stand in for the missing ones on
+// their rails, and so send more than the others. In a node of one rank the rounds inside are left out.
+//
+// Options: node (ranks of a node; 0: as many as share a host if there are several hosts, else the divisor of the world
+// nearest to its square root).
+#include "core/plugin/collective.h"
+
+#include <stdlib.h>
+
+// Rank `place` of node `node` is rank node * full + place; all nodes but the last have `full` ranks.
+struct shape {
+    const struct ls_collective_call *call;
+    uint64_t full, nodes;
+    uint64_t node, place; // of this rank
+    uint64_t size; // of its node
+};
+
+// The rank of a node that is on a rail.
+static uint32_t on_rail(const struct shape *shape, uint64_t node, uint64_t rail)
+{
+    const uint64_t first = node % shape->nodes * shape->full, left = shape->call->world - first;
+    return (uint32_t)(first + rail % (left < shape->full ? left : shape->full));
+}
+
+// The piece of a rail's shard that the node adds up in the end. For reduce-scatter and all-gather it is the chunk of
+// the rank with this place in the node, if there is one; else the shards lie one after the other.
+static struct ls_range piece_of(const struct shape *shape, uint64_t rail, uint64_t node)
+{
+    const struct ls_collective_call *call = shape->call;
+    const struct ls_range all = ls_data_range(0, call->count);
+    const uint64_t home = node % shape->nodes;
+    if (call->operation == LS_ALL_REDUCE)
+        return ls_part(all, rail * shape->nodes + home, shape->nodes * shape->full);
+    const uint64_t chunk = home * shape->full + rail;
+    return chunk < call->world ? ls_chunk(call, chunk) : ls_data_range(0, 0);
+}
+
+static void add_shard(const struct shape *shape, struct ls_schedule *schedule, uint32_t kind,
+                      uint64_t place, uint64_t rail)
+{
+    const uint32_t peer = (uint32_t)(shape->node * shape->full + place);
+    if (shape->call->operation == LS_ALL_REDUCE) {
+        struct ls_range shard = piece_of(shape, rail, 0);
+        const struct ls_range last = piece_of(shape, rail, shape->nodes - 1);
+        shard.count = last.offset + last.count - shard.offset;
+        ls_add_step(schedule, kind, peer, shard, ls_data_range(0, 0));
+        return;
+    }
+    for (uint64_t node = 0; node < shape->nodes; node++)
+        ls_add_step(schedule, kind, peer, piece_of(shape, rail, node), ls_data_range(0, 0));
+}
+
+static void add_in_node(const struct shape *shape, struct ls_schedule *schedule)
+{
+    if (shape->full == 1)
+        return;
+    for (uint64_t i = 1; i < shape->size; i++) {
+        const uint64_t to = (shape->place + i) % shape->size;
+        const uint64_t from = (shape->place + shape->size - i) % shape->size;
+        for (uint64_t rail = to; rail < shape->full; rail += shape->size)
+            add_shard(shape, schedule, LS_STEP_SEND, to, rail);
+        for (uint64_t rail = shape->place; rail < shape->full; rail += shape->size)
+            add_shard(shape, schedule, LS_STEP_RECEIVE_AND_REDUCE, from, rail);
+    }
+    ls_end_round(schedule);
+}
+
+static void share_in_node(const struct shape *shape, struct ls_schedule *schedule)
+{
+    if (shape->full == 1)
+        return;
+    for (uint64_t i = 1; i < shape->size; i++) {
+        const uint64_t to = (shape->place + i) % shape->size;
+        const uint64_t from = (shape->place + shape->size - i) % shape->size;
+        for (uint64_t rail = shape->place; rail < shape->full; rail += shape->size)
+            add_shard(shape, schedule, LS_STEP_SEND, to, rail);
+        for (uint64_t rail = from; rail < shape->full; rail += shape->size)
+            add_shard(shape, schedule, LS_STEP_RECEIVE, from, rail);
+    }
+    ls_end_round(schedule);
+}
+
+// Once around all rails of this rank, of which each node first sends the piece `ahead` further on than its own: the
+// one before its own to add, so that its own comes last; its own to share.
+static void around(const struct shape *shape, struct ls_schedule *schedule, uint32_t receive,
+                   uint64_t ahead)
+{
+    const uint64_t nodes = shape->nodes;
+    for (uint64_t step = 0; step + 1 < nodes; step++) {
+        const uint64_t sent = shape->node + ahead + nodes - step;
+        for (uint64_t rail = shape->place; rail < shape->full; rail += shape->size) {
+            ls_send(schedule, on_rail(shape, shape->node + 1, rail), piece_of(shape, rail, sent));
+            ls_add_step(schedule, receive, on_rail(shape, shape->node + nodes - 1, rail),
+                        piece_of(shape, rail, sent + nodes - 1), ls_data_range(0, 0));
+        }
+        ls_end_round(schedule);
+    }
+}
+
+static uint64_t divisor_near_root(uint64_t world)
+{
+    uint64_t divisor = 1;
+    for (uint64_t i = 2; i * i <= world; i++)
+        if (world % i == 0)
+            divisor = i;
+    return divisor;
+}
+
+static int32_t shape_get(const struct ls_collective_call *call, struct shape *out)
+{
+    const char *text = call->host->option(call->host, "node");
+    const long long asked = text ? strtoll(text, NULL, 10) : 0;
+    if (asked < 0 || asked > call->world)
+        return ls_host_fail(call->host, LS_USAGE,
+                            "two-level: node=%lld does not fit %u ranks; choose 1 to %u, or 0 for "
+                            "the ranks of a host",
+                            asked, call->world, call->world);
+    const uint64_t host = call->ranks_per_host < call->world ? call->ranks_per_host : 0;
+    const uint64_t full = asked ? (uint64_t)asked : host ? host : divisor_near_root(call->world);
+    const uint64_t node = call->rank / full, left = call->world - node * full;
+    *out = (struct shape){
+        .call = call,
+        .full = full,
+        .nodes = (call->world + full - 1) / full,
+        .node = node,
+        .place = call->rank % full,
+        .size = left < full ? left : full,
+    };
+    return LS_OK;
+}
+
+static int32_t two_level_describe(const struct ls_collective_call *call,
+                                  struct ls_schedule *schedule)
+{
+    struct shape shape;
+    const int32_t status = shape_get(call, &shape);
+    if (status || call->world == 1)
+        return status;
+    if (call->operation != LS_ALL_GATHER) {
+        add_in_node(&shape, schedule);
+        around(&shape, schedule, LS_STEP_RECEIVE_AND_REDUCE, shape.nodes - 1);
+    }
+    if (call->operation != LS_REDUCE_SCATTER) {
+        around(&shape, schedule, LS_STEP_RECEIVE, 0);
+        share_in_node(&shape, schedule);
+    }
+    return LS_OK;
+}
+
+static const struct ls_plugin_option options[] = {
+    {"node", "integer", "0",
+     "ranks of a node; 0: those of a host, or the divisor nearest to the square root of all"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static const struct ls_collective_interface two_level = {
+    .struct_size = sizeof(struct ls_collective_interface),
+    .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER,
+    .deterministic = 1,
+    .describe = two_level_describe,
+};
+
+static const struct ls_plugin plugin = {
+    LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE),
+    .name = "two-level",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .summary = "inside each node, then between nodes on all rails, and back",
+    .options = options,
+    .interface = &two_level,
+};
+
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
+{
+    return &plugin;
+}

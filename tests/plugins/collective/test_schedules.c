@@ -1,0 +1,686 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the schedules of tree, halving-doubling, torus, direct and two-level promise, for worlds 1 to 64 and out of
+// the steps alone: every message is matched within its round, no step touches what another of the round writes,
+// each contribution is in the result once, in one order of additions on all ranks; rounds and bytes are those that
+// their head comments give. Options that do not fit are refused in one line.
+#include "core/collective/schedule.h"
+#include "tests/support/plugin.h"
+
+#include <check.h>
+#include <stdbool.h>
+
+#define WORLDS 64
+#define UNIT LS_CHUNK_ALIGNMENT
+#define NONE UINT32_MAX
+
+// What UNIT elements hold: whose contributions, and the order in which they were added up.
+struct cell {
+    uint64_t ranks;
+    uint64_t order;
+};
+
+enum touch { UNTOUCHED, READ, REDUCED, WRITTEN };
+
+struct message {
+    const struct cell *values; // `count` of them, in `pool`
+    uint64_t count;
+    uint32_t next;
+};
+
+// One case, and the ranks on their way through it.
+struct world {
+    const char *collective, *option, *value;
+    struct ls_collective_call call;
+    struct ls_drawn_schedule drawn[WORLDS];
+    struct cell *cells[WORLDS][2]; // data, scratch
+    unsigned char *touched[WORLDS][2];
+    uint64_t limits[WORLDS][2]; // elements of each
+    size_t at[WORLDS]; // next step
+    struct message *messages;
+    struct cell *pool;
+    size_t message_count, message_capacity, pool_count, pool_capacity;
+    uint32_t first[WORLDS][WORLDS], last[WORLDS][WORLDS]; // messages of the round, from, to
+    uint64_t sent[WORLDS], received[WORLDS], reduced[WORLDS]; // elements in all
+    uint64_t longest; // sum over the rounds of the most that a rank sends or receives
+    uint64_t most_reduced; // the same of what it reduces
+    struct test_host host;
+};
+
+static const char *world_option(const struct ls_host *host, const char *name)
+{
+    const struct world *world =
+        (const struct world *)((const char *)host->context - offsetof(struct world, host));
+    if (world->option && strcmp(name, world->option) == 0)
+        return world->value;
+    return test_host_option(host, name);
+}
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t x = a * UINT64_C(0x9e3779b97f4a7c15) ^
+                 (b + UINT64_C(0x7f4a7c15)) * UINT64_C(0xbf58476d1ce4e5b9);
+    return (x ^ x >> 29) * UINT64_C(0x94d049bb133111eb);
+}
+
+// ---- Steps ----
+
+__attribute__((format(printf, 2, 3), noreturn)) static void fail_case(const struct world *world,
+                                                                      const char *format, ...)
+{
+    char text[256];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    ck_abort_msg("%s %s=%s, operation %u, world %u, count %u: %s", world->collective,
+                 world->option ? world->option : "", world->value ? world->value : "",
+                 world->call.operation, world->call.world, (unsigned)world->call.count, text);
+    abort();
+}
+
+#define EXPECT(world, condition, ...)      \
+    do {                                   \
+        if (!(condition))                  \
+            fail_case(world, __VA_ARGS__); \
+    } while (0)
+
+// The cells of a range, marked as touched in this round.
+static struct cell *cells_of(struct world *world, uint32_t rank, const struct ls_range *range,
+                             enum touch touch, uint64_t *count)
+{
+    const uint64_t end = range->offset + range->count, first = range->offset / UNIT;
+    const uint64_t limit = world->limits[rank][range->buffer];
+    EXPECT(world, range->offset % UNIT == 0 && (end % UNIT == 0 || end == limit || range->buffer),
+           "rank %u: a range begins or ends inside a block", rank);
+    *count = (end + UNIT - 1) / UNIT - first;
+    for (uint64_t i = first; i < first + *count; i++) {
+        unsigned char *before = &world->touched[rank][range->buffer][i];
+        const bool fits = *before == UNTOUCHED || (*before == touch && touch != WRITTEN);
+        EXPECT(world, fits, "rank %u, block %u: two steps of a round are in conflict", rank,
+               (unsigned)i);
+        *before = (unsigned char)touch;
+    }
+    return world->cells[rank][range->buffer] + first;
+}
+
+static void post(struct world *world, uint32_t rank, const struct ls_step *step)
+{
+    uint64_t count;
+    const struct cell *from = cells_of(world, rank, &step->range, READ, &count);
+    ck_assert_uint_lt(world->message_count, world->message_capacity);
+    ck_assert_uint_le(world->pool_count + count, world->pool_capacity);
+    const uint32_t number = (uint32_t)world->message_count++;
+    memcpy(world->pool + world->pool_count, from, count * sizeof(*from));
+    world->messages[number] = (struct message){world->pool + world->pool_count, count, NONE};
+    world->pool_count += count;
+    if (world->first[rank][step->peer] == NONE)
+        world->first[rank][step->peer] = number;
+    else
+        world->messages[world->last[rank][step->peer]].next = number;
+    world->last[rank][step->peer] = number;
+}
+
+static void put(struct world *world, uint32_t rank, const struct ls_range *range,
+                const struct cell *from, uint64_t from_count, bool reduce)
+{
+    uint64_t count;
+    struct cell *to = cells_of(world, rank, range, reduce ? REDUCED : WRITTEN, &count);
+    EXPECT(world, count == from_count, "rank %u: two sides of a message differ", rank);
+    for (uint64_t i = 0; i < count; i++) {
+        EXPECT(world, from[i].ranks, "rank %u: undefined values travel", rank);
+        if (!reduce) {
+            to[i] = from[i];
+            continue;
+        }
+        EXPECT(world, !(to[i].ranks & from[i].ranks), "rank %u: a contribution comes twice", rank);
+        to[i].ranks |= from[i].ranks;
+        to[i].order = mix(to[i].order, from[i].order);
+    }
+}
+
+static void take(struct world *world, uint32_t rank, const struct ls_step *step)
+{
+    uint32_t *first = &world->first[step->peer][rank];
+    uint64_t count;
+    const bool reduce = step->kind == LS_STEP_RECEIVE_AND_REDUCE || step->kind == LS_STEP_REDUCE;
+    if (step->kind == LS_STEP_REDUCE || step->kind == LS_STEP_COPY) {
+        const struct cell *from = cells_of(world, rank, &step->from, READ, &count);
+        put(world, rank, &step->range, from, count, reduce);
+        return;
+    }
+    EXPECT(world, *first != NONE, "rank %u receives from %u what it does not send", rank,
+           step->peer);
+    const struct message *message = &world->messages[*first];
+    put(world, rank, &step->range, message->values, message->count, reduce);
+    *first = message->next;
+}
+
+// ---- Rounds ----
+
+static void begin_round(struct world *world)
+{
+    world->message_count = world->pool_count = 0;
+    for (uint32_t rank = 0; rank < world->call.world; rank++) {
+        for (int i = 0; i < 2; i++)
+            memset(world->touched[rank][i], UNTOUCHED, world->limits[rank][i] / UNIT + 1);
+        memset(world->first[rank], 0xff, sizeof(world->first[rank]));
+    }
+}
+
+// Sends first, which take their values as the round before left them.
+static void run_round(struct world *world, uint32_t round)
+{
+    uint64_t most = 0, most_reduced = 0;
+    begin_round(world);
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t rank = 0; rank < world->call.world; rank++) {
+            const struct ls_drawn_schedule *drawn = &world->drawn[rank];
+            uint64_t sent = 0, received = 0, reduced = 0;
+            size_t i = world->at[rank];
+            for (; i < drawn->step_count && drawn->steps[i].round == round; i++) {
+                const struct ls_step *step = &drawn->steps[i].step;
+                const bool send = step->kind == LS_STEP_SEND;
+                if (send && pass == 0)
+                    post(world, rank, step);
+                else if (!send && pass == 1)
+                    take(world, rank, step);
+                sent += send ? step->range.count : 0;
+                received +=
+                    step->kind == LS_STEP_RECEIVE || step->kind == LS_STEP_RECEIVE_AND_REDUCE
+                        ? step->range.count
+                        : 0;
+                reduced += step->kind == LS_STEP_REDUCE || step->kind == LS_STEP_RECEIVE_AND_REDUCE
+                               ? step->range.count
+                               : 0;
+            }
+            if (pass == 0)
+                continue;
+            world->at[rank] = i;
+            world->sent[rank] += sent;
+            world->received[rank] += received;
+            world->reduced[rank] += reduced;
+            most = sent > most ? sent : most;
+            most = received > most ? received : most;
+            most_reduced = reduced > most_reduced ? reduced : most_reduced;
+        }
+    }
+    for (uint32_t from = 0; from < world->call.world; from++)
+        for (uint32_t to = 0; to < world->call.world; to++)
+            EXPECT(world, world->first[from][to] == NONE, "rank %u sends what %u does not receive",
+                   from, to);
+    world->longest += most;
+    world->most_reduced += most_reduced;
+}
+
+// ---- Results ----
+
+static void expect_part(struct world *world, uint32_t rank, struct ls_range range, uint64_t ranks,
+                        bool same_order)
+{
+    for (uint64_t i = range.offset / UNIT; range.count && i * UNIT < range.offset + range.count;
+         i++) {
+        const struct cell *cell = &world->cells[rank][LS_BUFFER_DATA][i];
+        EXPECT(world, cell->ranks == ranks, "rank %u, block %u is not the result", rank,
+               (unsigned)i);
+        EXPECT(world, !same_order || cell->order == world->cells[0][LS_BUFFER_DATA][i].order,
+               "rank %u, block %u was added up in another order", rank, (unsigned)i);
+    }
+}
+
+static void check_result(struct world *world)
+{
+    const struct ls_collective_call *call = &world->call;
+    const uint64_t all = UINT64_MAX >> (64 - call->world);
+    const struct ls_range data = ls_data_range(0, call->count);
+    for (uint32_t rank = 0; rank < call->world; rank++) {
+        if (call->operation == LS_ALL_REDUCE)
+            expect_part(world, rank, data, all, true);
+        else if (call->operation == LS_REDUCE_SCATTER)
+            expect_part(world, rank, ls_chunk(call, rank), all, false);
+        else if (call->operation == LS_BROADCAST)
+            expect_part(world, rank, data, UINT64_C(1) << call->root, false);
+        else if (call->operation == LS_REDUCE && rank == call->root)
+            expect_part(world, rank, data, all, false);
+        for (uint32_t i = 0; call->operation == LS_ALL_GATHER && i < call->world; i++)
+            expect_part(world, rank, ls_chunk(call, i), UINT64_C(1) << i, false);
+    }
+}
+
+static void fill(struct world *world, uint32_t rank)
+{
+    world->limits[rank][0] = world->call.count;
+    world->limits[rank][1] = world->drawn[rank].scratch_count;
+    for (int i = 0; i < 2; i++) {
+        const size_t cells = world->limits[rank][i] / UNIT + 1;
+        world->cells[rank][i] = calloc(cells, sizeof(struct cell));
+        world->touched[rank][i] = calloc(cells, 1);
+        ck_assert(world->cells[rank][i] && world->touched[rank][i]);
+        for (size_t k = 0; i == 0 && k < cells; k++)
+            world->cells[rank][i][k] = (struct cell){UINT64_C(1) << rank, mix(rank, 1)};
+    }
+}
+
+static void world_draw(struct world *world)
+{
+    const struct ls_plugin *plugin = world->host.plugin;
+    for (uint32_t rank = 0; rank < world->call.world; rank++) {
+        world->call.rank = rank;
+        ck_assert_int_eq(ls_schedule_draw(plugin->interface, world->collective, &world->call,
+                                          &world->drawn[rank]),
+                         LS_OK);
+        EXPECT(world, world->drawn[rank].round_count == world->drawn[0].round_count,
+               "rank %u has another number of rounds", rank);
+        world->message_capacity += world->drawn[rank].step_count;
+        for (size_t i = 0; i < world->drawn[rank].step_count; i++)
+            world->pool_capacity += world->drawn[rank].steps[i].step.range.count / UNIT + 1;
+        fill(world, rank);
+    }
+    world->call.rank = 0;
+    world->messages = malloc((world->message_capacity + 1) * sizeof(*world->messages));
+    world->pool = malloc((world->pool_capacity + 1) * sizeof(*world->pool));
+    ck_assert(world->messages && world->pool);
+}
+
+static void world_finish(struct world *world)
+{
+    for (uint32_t rank = 0; rank < world->call.world; rank++) {
+        ls_drawn_schedule_finish(&world->drawn[rank]);
+        for (int i = 0; i < 2; i++) {
+            free(world->cells[rank][i]);
+            free(world->touched[rank][i]);
+        }
+    }
+    free(world->messages);
+    free(world->pool);
+    free(world);
+}
+
+// Draws, runs and checks one case; the caller looks at the sums and calls world_finish.
+static struct world *run(const char *collective, const char *option, const char *value,
+                         uint32_t operation, uint32_t ranks, uint32_t root, uint64_t count)
+{
+    char name[64];
+    struct world *world = calloc(1, sizeof(*world));
+    ck_assert_ptr_nonnull(world);
+    snprintf(name, sizeof(name), "collective-%s", collective);
+    const struct ls_plugin *plugin = test_plugin_open(name);
+    ck_assert_ptr_nonnull(plugin);
+    test_host_init(&world->host, plugin);
+    world->host.host.option = world_option;
+    world->collective = collective;
+    world->option = option;
+    world->value = value;
+    world->call = (struct ls_collective_call){.struct_size = sizeof(world->call),
+                                              .operation = operation,
+                                              .world = ranks,
+                                              .root = root,
+                                              .count = count,
+                                              .element_bytes = 4,
+                                              .host = &world->host.host};
+    world_draw(world);
+    for (uint32_t round = 0; round < world->drawn[0].round_count; round++)
+        run_round(world, round);
+    check_result(world);
+    return world;
+}
+
+// Counts that leave parts empty, uneven, and even.
+static void check_values(const char *collective, const char *option, const char *value,
+                         uint32_t operation, uint32_t ranks, uint32_t root)
+{
+    const uint64_t counts[] = {0, 1, 64, 1000, 64 * (uint64_t)ranks + 7};
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+        world_finish(run(collective, option, value, operation, ranks, root, counts[i]));
+}
+
+static void check_rounds(const struct world *world, uint64_t rounds)
+{
+    EXPECT(world, world->drawn[0].round_count == rounds, "%u rounds instead of %u",
+           world->drawn[0].round_count, (unsigned)rounds);
+}
+
+// Every rank sends, and receives, exactly so many elements.
+static void check_sent(const struct world *world, uint64_t count)
+{
+    for (uint32_t rank = 0; rank < world->call.world; rank++)
+        EXPECT(world, world->sent[rank] == count && world->received[rank] == count,
+               "rank %u sends %u elements and receives %u instead of %u", rank,
+               (unsigned)world->sent[rank], (unsigned)world->received[rank], (unsigned)count);
+}
+
+static uint64_t floor_log2(uint64_t value)
+{
+    uint64_t log = 0;
+    while (value >>= 1)
+        log++;
+    return log;
+}
+
+static uint64_t ceil_log2(uint64_t value)
+{
+    return value > 1 ? floor_log2(value - 1) + 1 : 0;
+}
+
+// All operations with parts, whose bytes are the minimum: rounds of an all-reduce, and of half of one.
+static void check_minimum(const char *collective, const char *option, const char *value,
+                          uint32_t ranks, uint64_t rounds)
+{
+    const uint64_t count = 128 * (uint64_t)ranks, half = count / ranks * (ranks - 1);
+    for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_GATHER; operation++) {
+        const uint64_t halves = operation == LS_ALL_REDUCE ? 2 : 1;
+        check_values(collective, option, value, operation, ranks, 0);
+        struct world *world = run(collective, option, value, operation, ranks, 0, count);
+        check_rounds(world, rounds * halves / 2);
+        check_sent(world, half * halves);
+        EXPECT(world, world->longest == half * halves, "no round has one message of each rank");
+        EXPECT(world, operation == LS_ALL_GATHER || world->reduced[0] == half,
+               "rank 0 reduces %u elements", (unsigned)world->reduced[0]);
+        world_finish(world);
+    }
+}
+
+START_TEST(halving_doubling_is_optimal_in_every_world)
+{
+    for (uint32_t ranks = 1; ranks <= WORLDS; ranks++)
+        check_minimum("halving-doubling", NULL, NULL, ranks, 2 * ceil_log2(ranks));
+}
+END_TEST
+
+START_TEST(a_torus_of_any_shape_sends_the_minimum)
+{
+    for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
+        uint32_t near = 1;
+        for (uint32_t rows = 1; rows <= ranks; rows++) {
+            char text[16];
+            if (ranks % rows)
+                continue;
+            near = rows * rows <= ranks ? rows : near;
+            snprintf(text, sizeof(text), "%u", rows);
+            check_minimum("torus", "rows", text, ranks, 2 * (rows - 1) + 2 * (ranks / rows - 1));
+        }
+        check_minimum("torus", NULL, NULL, ranks, 2 * (near - 1) + 2 * (ranks / near - 1));
+    }
+}
+END_TEST
+
+START_TEST(direct_takes_two_rounds_or_one)
+{
+    for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
+        check_minimum("direct", "whole_below", "0", ranks, ranks > 1 ? 2 : 0);
+        check_values("direct", "whole_below", "1000000000", LS_ALL_REDUCE, ranks, 0);
+        struct world *world =
+            run("direct", "whole_below", "1000000000", LS_ALL_REDUCE, ranks, 0, 100);
+        check_rounds(world, ranks > 1 ? 3 : 0); // of which two are the rank's own
+        check_sent(world, 100 * (ranks - 1));
+        world_finish(world);
+        for (uint32_t operation = LS_BROADCAST; operation <= LS_REDUCE; operation++) {
+            check_values("direct", NULL, NULL, operation, ranks, ranks / 2);
+            world = run("direct", NULL, NULL, operation, ranks, ranks - 1, 128);
+            check_rounds(world, ranks > 1);
+            EXPECT(world, world->longest == 128 * (ranks - 1), "%u elements",
+                   (unsigned)world->longest);
+            world_finish(world);
+        }
+    }
+}
+END_TEST
+
+// 5 ranks send 4 buffers each: one round as long as these are fewer bytes than the option says.
+START_TEST(direct_goes_in_one_round_below_its_limit)
+{
+    static const struct {
+        const char *value;
+        uint64_t count, rounds;
+    } cases[] = {{"1600", 100, 2}, {"1601", 100, 3}, {"1600", 99, 3},
+                 {NULL, 1023, 3},  {NULL, 1024, 2},  {"9223372036854775807", 100000, 3}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct world *world = run("direct", cases[i].value ? "whole_below" : NULL, cases[i].value,
+                                  LS_ALL_REDUCE, 5, 0, cases[i].count);
+        check_rounds(world, cases[i].rounds);
+        world_finish(world);
+    }
+}
+END_TEST
+
+START_TEST(two_level_serves_nodes_of_any_size)
+{
+    for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
+        for (uint32_t node = 1; node <= ranks; node++) {
+            const uint64_t nodes = (ranks + node - 1) / node;
+            char text[16];
+            snprintf(text, sizeof(text), "%u", node);
+            if (ranks % node == 0)
+                check_minimum("two-level", "node", text, ranks,
+                              2 * (nodes - 1) + (node > 1 ? 2 : 0));
+            for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_GATHER; operation++)
+                world_finish(run("two-level", "node", text, operation, ranks, 0, 5000));
+        }
+        check_values("two-level", NULL, NULL, LS_ALL_REDUCE, ranks, 0);
+    }
+}
+END_TEST
+
+// Of all-reduce only n / g elements of each rank go to other nodes, once around and once back.
+START_TEST(two_level_keeps_to_its_node_what_need_not_leave_it)
+{
+    for (uint32_t operation = LS_ALL_REDUCE; operation <= LS_ALL_GATHER; operation++) {
+        struct world *world = run("two-level", "node", "8", operation, 32, 0, 64 * 32);
+        for (uint32_t rank = 0; rank < 32; rank++) {
+            uint64_t out = 0;
+            for (size_t i = 0; i < world->drawn[rank].step_count; i++) {
+                const struct ls_step *step = &world->drawn[rank].steps[i].step;
+                if (step->kind == LS_STEP_SEND && step->peer / 8 != rank / 8)
+                    out += step->range.count;
+            }
+            ck_assert_uint_eq(out, (operation == LS_ALL_REDUCE ? 2u : 1u) * 64 * 32 / 8 * 3 / 4);
+        }
+        world_finish(world);
+    }
+}
+END_TEST
+
+// Ranks with children in one tree send n and n / 2 for each child; none has more than two.
+static void check_tree(uint32_t ranks, const char *text, uint64_t segments)
+{
+    const uint64_t count = 2 * 64 * 12, height = floor_log2(ranks);
+    struct world *world = run("tree", "segments", text, LS_ALL_REDUCE, ranks, 0, count);
+    uint64_t total = 0;
+    check_rounds(world, ranks > 1 ? 2 * height + segments - 1 : 0);
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        total += world->sent[rank];
+        EXPECT(world, world->sent[rank] <= 2 * count && world->received[rank] <= 2 * count,
+               "rank %u sends more than two buffers", rank);
+    }
+    EXPECT(world, total == 2 * count * (ranks - 1), "%u elements are sent", (unsigned)total);
+    if (segments == 1 && ranks > 1 && (ranks & (ranks - 1)) == 0) {
+        EXPECT(world, world->longest == (2 * height - 1) * count, "the longest way is %u",
+               (unsigned)world->longest);
+        EXPECT(world, world->most_reduced == (2 * height - 1) * count / 2, "reduced: %u",
+               (unsigned)world->most_reduced);
+    }
+    world_finish(world);
+}
+
+START_TEST(the_double_tree_has_logarithmic_rounds_and_sends_two_buffers_at_most)
+{
+    for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
+        check_tree(ranks, "1", 1);
+        check_tree(ranks, "6", 6);
+        check_values("tree", "segments", "3", LS_ALL_REDUCE, ranks, 0);
+        check_values("tree", NULL, NULL, LS_ALL_REDUCE, ranks, 0);
+    }
+}
+END_TEST
+
+START_TEST(the_double_tree_serves_every_root)
+{
+    const uint64_t count = 2 * 64 * 12;
+    for (uint32_t ranks = 1; ranks <= WORLDS; ranks++) {
+        for (uint32_t root = 0; root < ranks; root += 1 + ranks / 8) {
+            for (uint32_t operation = LS_BROADCAST; operation <= LS_REDUCE; operation++) {
+                check_values("tree", "segments", "5", operation, ranks, root);
+                struct world *world = run("tree", "segments", "4", operation, ranks, root, count);
+                check_rounds(world, ranks > 1 ? floor_log2(ranks - 1) + 4 : 0);
+                for (uint32_t rank = 0; rank < ranks; rank++) {
+                    const uint64_t leaving =
+                        operation == LS_REDUCE ? world->sent[rank] : world->received[rank];
+                    const uint64_t coming =
+                        operation == LS_REDUCE ? world->received[rank] : world->sent[rank];
+                    EXPECT(world, leaving == (rank == root ? 0 : count), "rank %u", rank);
+                    EXPECT(world,
+                           coming <= count && (rank != root || ranks == 1 || coming == count),
+                           "rank %u", rank);
+                }
+                world_finish(world);
+            }
+        }
+    }
+}
+END_TEST
+
+// sqrt((rounds - 1) x bytes / 64 KiB): 16 ranks have 8 rounds; 4 MiB are 64 times 64 KiB; no more than there are
+// blocks, and none of a small buffer.
+START_TEST(the_double_tree_cuts_by_size)
+{
+    static const struct {
+        const char *value;
+        uint64_t count, segments;
+    } cases[] = {{NULL, 1, 1},    {NULL, 1 << 10, 1}, {NULL, 1 << 20, 21},
+                 {"65536", 0, 1}, {"9", 256, 3},      {"65536", 1 << 16, 513}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct world *world = run("tree", cases[i].value ? "segments" : NULL, cases[i].value,
+                                  LS_ALL_REDUCE, 16, 0, cases[i].count);
+        check_rounds(world, 8 + cases[i].segments - 1);
+        world_finish(world);
+    }
+}
+END_TEST
+
+START_TEST(options_that_do_not_fit_are_refused_in_one_line)
+{
+    static const struct {
+        const char *collective, *option, *value, *message;
+    } cases[] = {
+        {"tree", "segments", "-1",
+         "tree: segments=-1 is out of range; choose 1 to 65536, or 0 to leave it to the size"},
+        {"tree", "segments", "65537",
+         "tree: segments=65537 is out of range; choose 1 to 65536, or 0 to leave it to the size"},
+        {"torus", "rows", "5",
+         "torus: rows=5 does not divide 12 ranks; choose a divisor, or 0 for the one nearest to "
+         "the square root"},
+        {"torus", "rows", "-3",
+         "torus: rows=-3 does not divide 12 ranks; choose a divisor, or 0 for the one nearest to "
+         "the square root"},
+        {"torus", "rows", "99999999999999999999", NULL},
+        {"direct", "whole_below", "-1",
+         "direct: whole_below=-1 is no number of bytes; choose 0 or more"},
+        {"two-level", "node", "13",
+         "two-level: node=13 does not fit 12 ranks; choose 1 to 12, or 0 for the ranks of a host"},
+        {"two-level", "node", "-1", NULL},
+        {"two-level", "node", "99999999999999999999", NULL},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct world world = {.option = cases[i].option, .value = cases[i].value};
+        struct ls_drawn_schedule drawn;
+        char name[64];
+        snprintf(name, sizeof(name), "collective-%s", cases[i].collective);
+        const struct ls_plugin *plugin = test_plugin_open(name);
+        ck_assert_ptr_nonnull(plugin);
+        test_host_init(&world.host, plugin);
+        world.host.host.option = world_option;
+        for (uint32_t rank = 0; rank < 12; rank++) {
+            world.call = (struct ls_collective_call){.struct_size = sizeof(world.call),
+                                                     .operation = LS_ALL_REDUCE,
+                                                     .rank = rank,
+                                                     .world = 12,
+                                                     .count = 1000,
+                                                     .element_bytes = 4,
+                                                     .host = &world.host.host};
+            ck_assert_int_eq(ls_schedule_draw(plugin->interface, name, &world.call, &drawn),
+                             LS_USAGE);
+        }
+        if (cases[i].message)
+            ck_assert_str_eq(world.host.message, cases[i].message);
+        ck_assert(world.host.message[0] && !strchr(world.host.message, '\n'));
+    }
+}
+END_TEST
+
+// Of a world of 65,536, a rank is drawn from its own few steps.
+START_TEST(halving_doubling_is_drawn_quickly_in_a_large_world)
+{
+    static const uint32_t worlds[] = {65536, 65535, 4096 * 9};
+    struct test_host host;
+    const struct ls_plugin *plugin = test_plugin_open("collective-halving-doubling");
+    ck_assert_ptr_nonnull(plugin);
+    test_host_init(&host, plugin);
+    for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds); i++) {
+        for (uint32_t rank = 0; rank < worlds[i]; rank += 97) {
+            const struct ls_collective_call call = {.struct_size = sizeof(call),
+                                                    .operation = LS_ALL_REDUCE,
+                                                    .rank = rank,
+                                                    .world = worlds[i],
+                                                    .count = 64 * 65536,
+                                                    .element_bytes = 4,
+                                                    .host = &host.host};
+            struct ls_drawn_schedule drawn;
+            ck_assert_int_eq(ls_schedule_draw(plugin->interface, "test", &call, &drawn), LS_OK);
+            ck_assert_uint_eq(drawn.round_count, 32);
+            ck_assert_uint_le(drawn.step_count, 128);
+            ls_drawn_schedule_finish(&drawn);
+        }
+    }
+}
+END_TEST
+
+// Ranks that share a host are a node, if there are several hosts.
+START_TEST(two_level_takes_its_nodes_from_the_hosts)
+{
+    static const struct {
+        uint32_t ranks, per_host, rounds;
+    } cases[] = {{16, 0, 8}, {16, 16, 8},  {16, 8, 4}, {16, 2, 16},
+                 {13, 8, 4}, {13, 13, 24}, {13, 0, 24}};
+    struct test_host host;
+    const struct ls_plugin *plugin = test_plugin_open("collective-two-level");
+    ck_assert_ptr_nonnull(plugin);
+    test_host_init(&host, plugin);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        const struct ls_collective_call call = {.struct_size = sizeof(call),
+                                                .operation = LS_ALL_REDUCE,
+                                                .world = cases[i].ranks,
+                                                .ranks_per_host = cases[i].per_host,
+                                                .count = 10000,
+                                                .element_bytes = 4,
+                                                .host = &host.host};
+        struct ls_drawn_schedule drawn;
+        ck_assert_int_eq(ls_schedule_draw(plugin->interface, "test", &call, &drawn), LS_OK);
+        ck_assert_uint_eq(drawn.round_count, cases[i].rounds);
+        ls_drawn_schedule_finish(&drawn);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plugins/collective/schedules");
+    TCase *test_case = tcase_create("all");
+    tcase_set_timeout(test_case, 300);
+    tcase_add_test(test_case, halving_doubling_is_optimal_in_every_world);
+    tcase_add_test(test_case, halving_doubling_is_drawn_quickly_in_a_large_world);
+    tcase_add_test(test_case, a_torus_of_any_shape_sends_the_minimum);
+    tcase_add_test(test_case, direct_takes_two_rounds_or_one);
+    tcase_add_test(test_case, direct_goes_in_one_round_below_its_limit);
+    tcase_add_test(test_case, two_level_serves_nodes_of_any_size);
+    tcase_add_test(test_case, two_level_keeps_to_its_node_what_need_not_leave_it);
+    tcase_add_test(test_case, two_level_takes_its_nodes_from_the_hosts);
+    tcase_add_test(test_case, the_double_tree_has_logarithmic_rounds_and_sends_two_buffers_at_most);
+    tcase_add_test(test_case, the_double_tree_serves_every_root);
+    tcase_add_test(test_case, the_double_tree_cuts_by_size);
+    tcase_add_test(test_case, options_that_do_not_fit_are_refused_in_one_line);
+    suite_add_tcase(suite, test_case);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
