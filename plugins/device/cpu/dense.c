@@ -37,6 +37,7 @@ static double work_of(const struct dense *shape)
 }
 
 enum { COLUMN_GRAIN = 48, ROW_GRAIN = 8 }; // tiles of oneDNN's product
+enum { DATA_COLUMNS = 12 * COLUMN_GRAIN };
 
 // ---- forward: y = function(x w + b) ----
 
@@ -78,10 +79,13 @@ static void data_slice(const struct product *p, int64_t row, int64_t rows, int64
                                          s->depth, dx, s->depth, rows, columns);
 }
 
+// Few columns at a time: w has to be transposed inside the product, and what is transposed at once
+// should stay in the cache (half as fast otherwise).
 static void data_columns(void *context, int64_t begin, int64_t end)
 {
     const struct product *p = context;
-    data_slice(p, 0, p->shape->rows, begin, end - begin);
+    for (int64_t at = begin; at < end; at += DATA_COLUMNS)
+        data_slice(p, 0, p->shape->rows, at, end - at < DATA_COLUMNS ? end - at : DATA_COLUMNS);
 }
 
 static void data_rows(void *context, int64_t begin, int64_t end)
