@@ -259,6 +259,8 @@ class RealData(ProgramTest):
         report = self.train("--model=cnn", "--dataset=fashion-mnist", "--strategy=ring", "--replicas=2", "--replica-batch=64",
                             "--epochs=2", "--optimizer=adam:learning_rate=0.001", timeout=600)
         self.assertGreaterEqual(report["epochs"][1]["val_accuracy"], 0.85)
+        if os.environ.get("LOCKSTEP_SANITIZE", "none") != "none":
+            self.skipTest("peak memory means nothing under a sanitizer; the training itself passed")
         self.assertLess(report["peak_rss_bytes"], 250e6)
 
     def test_mnist_from_a_folder(self):

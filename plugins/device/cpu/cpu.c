@@ -129,6 +129,9 @@ static int32_t cpu_open(const struct ls_host *host, const struct ls_device_confi
         return ls_host_fail(host, LS_OUT_OF_MEMORY, "cpu: out of memory");
     device->host = host;
     device->threads = config->threads ? config->threads : (uint32_t)omp_get_num_procs();
+    // OpenMP gives a team no more than this, and kernels planned for more would wait for the rest.
+    if (device->threads > (uint32_t)omp_get_thread_limit())
+        device->threads = (uint32_t)omp_get_thread_limit();
     device->loops = cpu_loops_choose();
     dnnl_status_t status = dnnl_engine_create(&device->engine, dnnl_cpu, 0);
     if (status == dnnl_success)
