@@ -130,8 +130,10 @@ static int32_t cpu_open(const struct ls_host *host, const struct ls_device_confi
     device->host = host;
     device->threads = config->threads ? config->threads : (uint32_t)omp_get_num_procs();
     // OpenMP gives a team no more than this, and kernels planned for more would wait for the rest.
-    if (device->threads > (uint32_t)omp_get_thread_limit())
+    if (device->threads > (uint32_t)omp_get_thread_limit()) {
         device->threads = (uint32_t)omp_get_thread_limit();
+        host->log(host, LS_LOG_WARN, "OMP_THREAD_LIMIT allows fewer threads than were asked for");
+    }
     device->loops = cpu_loops_choose();
     dnnl_status_t status = dnnl_engine_create(&device->engine, dnnl_cpu, 0);
     if (status == dnnl_success)
