@@ -14,6 +14,13 @@ static const char *const variant_names[LS_DEVICE_VARIANT_COUNT] = {
     "free layouts",
 };
 
+static const char *const variant_colons[LS_DEVICE_VARIANT_COUNT] = {
+    "plain layouts: ",
+    "plain inputs: ",
+    "upstream layouts: ",
+    "free layouts: ",
+};
+
 // What is wanted, and how far from it a result may be; one for each output.
 struct expectation {
     void *wanted[LS_MAX_ARGUMENTS];
@@ -310,8 +317,7 @@ static bool run_variant(struct ls_device_suite *suite, const struct ls_device_ca
             snprintf(refused, refused_bytes, "%s: %s", variant_names[variant],
                      suite->tested->message);
         else
-            ls_device_suite_fail(suite, "%s: refused: %s", variant_names[variant],
-                                 suite->tested->message);
+            ls_device_suite_refuse(suite, variant_colons[variant], suite->tested->message);
     } else if (good && is_new(done, &trial.session.answer)) {
         good = run_twice(suite, &trial, e);
         snprintf(suite->note, sizeof(suite->note), "%s%s", trial.session.answer.implementation,

@@ -91,9 +91,19 @@ bool ls_device_suite_fail(struct ls_device_suite *suite, const char *format, ...
     return false;
 }
 
+bool ls_device_suite_refuse(struct ls_device_suite *suite, const char *where, const char *reason)
+{
+    if (!suite->options.partial || !reason[0])
+        return ls_device_suite_fail(suite, "%srefused: %s", where, reason);
+    suite->excused = true;
+    snprintf(suite->note, sizeof(suite->note), "%.*s", (int)sizeof(suite->note) - 1, reason);
+    return false;
+}
+
 bool ls_device_suite_begin(struct ls_device_suite *suite, const char *name)
 {
     suite->message[0] = suite->note[0] = '\0';
+    suite->excused = false;
     return (!suite->options.only || strstr(name, suite->options.only)) &&
            (!suite->options.wanted || suite->options.wanted(suite->context, name));
 }
@@ -106,6 +116,9 @@ void ls_device_suite_end(struct ls_device_suite *suite, const char *name, const 
         result.outcome = LS_CONFORMANCE_FAILED;
         result.message = suite->message;
         suite->counts.failed++;
+    } else if (suite->excused) {
+        result.outcome = LS_CONFORMANCE_REFUSED;
+        suite->counts.refused++;
     } else if (refused) {
         result.outcome = LS_CONFORMANCE_REFUSED;
         result.message = refused;

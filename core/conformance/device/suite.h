@@ -30,6 +30,7 @@ struct ls_device_suite {
     struct ls_conformance_counts counts;
     char message[512]; // the first failure of the running case; empty: none
     char note[128]; // of a case that passes
+    bool excused; // the running case is one that the device does not know
 };
 
 // Opens the device; the status of the plugin, its text in side->message.
@@ -40,6 +41,9 @@ void ls_device_side_close(struct ls_device_side *side);
 
 // Keeps the text unless there is an earlier one; returns false.
 LS_PRINTF(2, 3) bool ls_device_suite_fail(struct ls_device_suite *suite, const char *format, ...);
+// The tested device refuses what the suite needs: the case fails, or is reported as refused where devices may know only
+// a part of the operations. `where` is "" or begins the message. Returns false.
+bool ls_device_suite_refuse(struct ls_device_suite *suite, const char *where, const char *reason);
 // Whether cases of this name shall run; clears the message.
 bool ls_device_suite_begin(struct ls_device_suite *suite, const char *name);
 // Reports the running case: failed when there is a message, refused when `refused` is not NULL.

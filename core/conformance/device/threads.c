@@ -65,7 +65,7 @@ static bool run_one(struct runner *runner, void (*make)(struct ls_device_case *c
     const int32_t status =
         ls_device_trial_open(&trial, &runner->suite, &runner->side, &c, LS_DEVICE_ALL_ANY);
     if (status == LS_UNSUPPORTED)
-        ls_device_suite_fail(&runner->suite, "refused: %s", runner->side.message);
+        ls_device_suite_refuse(&runner->suite, "", runner->side.message);
     const bool good = !status && ls_device_trial_run(&trial, false, -1, outputs);
     ls_device_trial_close(&trial);
     ls_device_case_finish(&c);
@@ -88,6 +88,7 @@ static bool runner_open(struct ls_device_suite *suite, struct runner *runner, ui
 {
     memset(runner, 0, sizeof(*runner));
     runner->suite.tested = &runner->side;
+    runner->suite.options = suite->options;
     if (ls_device_side_open(&runner->side, suite->tested->interface, suite->tested->outer, threads))
         return ls_device_suite_fail(suite, "cannot open another device with %u threads: %s",
                                     threads, runner->side.message);
@@ -132,7 +133,9 @@ static void together_case(struct ls_device_suite *suite)
         good = run_together(suite, runners);
     }
     for (int i = 0; good && i < 3; i++) {
-        if (runners[i].suite.message[0])
+        if (runners[i].suite.excused)
+            good = ls_device_suite_refuse(suite, "", runners[i].suite.note);
+        else if (runners[i].suite.message[0])
             good = ls_device_suite_fail(suite, "device %d: %s", i, runners[i].suite.message);
         else if (memcmp(runners[i].results, runners[2].results, sizeof(runners[i].results)) != 0)
             good =
@@ -164,7 +167,7 @@ static bool measure_with(struct ls_device_suite *suite, uint32_t threads, int64_
         ls_device_trial_open(&trial, suite, &runner.side, &c, LS_DEVICE_ALL_PLAIN);
     const bool good = !status && ls_device_trial_run(&trial, false, -1, outputs);
     if (status == LS_UNSUPPORTED)
-        ls_device_suite_fail(suite, "refused: %s", runner.side.message);
+        ls_device_suite_refuse(suite, "", runner.side.message);
     ls_device_trial_close(&trial);
     ls_device_case_finish(&c);
     runner_close(&runner);

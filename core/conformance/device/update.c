@@ -71,8 +71,11 @@ static bool race_open(struct ls_device_suite *suite, struct race *race, int64_t 
             request.arguments[i].layout = ls_device_plain_layout(&request.arguments[i]);
         const int32_t status =
             ls_device_session_prepare(&race->sessions[side], suite, sides[side], &request);
+        if (status == LS_UNSUPPORTED && side == 0)
+            return ls_device_suite_refuse(suite, "", sides[side]->message);
         if (status == LS_UNSUPPORTED)
-            return ls_device_suite_fail(suite, "refused: %s", sides[side]->message);
+            return ls_device_suite_fail(suite, "the reference device refuses it: %s",
+                                        sides[side]->message);
         if (status || !ls_device_session_allocate(&race->sessions[side]))
             return false;
         for (uint32_t i = 0; i < race->states; i++)
