@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a network from its JSON file. Every key is checked: one that is misspelt is refused, not ignored.
+#include "core/collective/network.h"
+
+#include "core/base/log.h"
+#include "core/base/options.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define FILE_BYTES_MOST (1 << 20)
+#define KEYS_MOST 16
+#define MICRO 1e-6
+#define GIGA 1e9
+#define COUNT_MOST 1e6
+
+// An object of the file while it is read.
+struct reader {
+    const char *path;
+    const char *place; // "node", "switches[0]"; "": the whole
+    const json_t *object;
+};
+
+static const char *const topology_names[] = {"flat", "nodes", "fat-tree", "torus", NULL};
+
+static enum ls_status refuse(const struct reader *reader, const char *key, const char *reason)
+{
+    ls_error("network", "%s: %s%s%s: %s", reader->path, reader->place, *reader->place ? "." : "",
+             key, reason);
+    return LS_BAD_INPUT;
+}
+
+// ---- Keys and values ----
+
+static enum ls_status check_keys(const struct reader *reader, const char *const *known)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)reader->object, key, value)
+    {
+        bool found = false;
+        for (size_t i = 0; known[i]; i++)
+            found = found || strcmp(known[i], key) == 0;
+        if (found)
+            continue;
+        char reason[512];
+        const char *nearest = ls_nearest(key, known);
+        size_t length = (size_t)snprintf(reason, sizeof(reason), "there is no such key here; %s",
+                                         nearest ? "did you mean " : "there are");
+        if (nearest)
+            snprintf(reason + length, sizeof(reason) - length, "%s?", nearest);
+        for (size_t i = 0; !nearest && known[i] && length < sizeof(reason); i++)
+            length += (size_t)snprintf(reason + length, sizeof(reason) - length, "%s%s",
+                                       i ? ", " : " ", known[i]);
+        return refuse(reader, key, reason);
+    }
+    return LS_OK;
+}
+
+struct number {
+    const char *key;
+    bool required;
+    bool zero; // may be zero
+    double unit; // the value is multiplied by it
+    double *out; // untouched where the key is missing
+};
+
+static enum ls_status read_number(const struct reader *reader, const struct number *number)
+{
+    const json_t *value = json_object_get(reader->object, number->key);
+    if (!value)
+        return number->required ? refuse(reader, number->key, "is missing; wanted a number")
+                                : LS_OK;
+    if (!json_is_number(value))
+        return refuse(reader, number->key, "wanted a number");
+    const double found = json_number_value(value) * number->unit;
+    if (!isfinite(found) || found < 0 || (found == 0 && !number->zero))
+        return refuse(reader, number->key,
+                      number->zero ? "must not be negative" : "must be more than zero");
+    *number->out = found;
+    return LS_OK;
+}
+
+static enum ls_status read_count(const struct reader *reader, const char *key, bool required,
+                                 uint32_t *out)
+{
+    const json_t *value = json_object_get(reader->object, key);
+    if (!value)
+        return required ? refuse(reader, key, "is missing; wanted an integer") : LS_OK;
+    if (!json_is_integer(value) || json_integer_value(value) < 1 ||
+        json_integer_value(value) > (json_int_t)COUNT_MOST)
+        return refuse(reader, key, "wanted an integer from 1 to 1000000");
+    *out = (uint32_t)json_integer_value(value);
+    return LS_OK;
+}
+
+static enum ls_status read_speed(const struct reader *reader, struct ls_link_speed *out)
+{
+    const struct number latency = {"latency_us", true, true, MICRO, &out->latency};
+    const struct number bandwidth = {"bandwidth_gb_s", true, false, GIGA, &out->bandwidth};
+    const enum ls_status status = read_number(reader, &latency);
+    return status ? status : read_number(reader, &bandwidth);
+}
+
+// ---- Parts ----
+
+static enum ls_status read_node(const struct reader *whole, bool required, struct ls_network *out)
+{
+    static const char *const known[] = {"ranks", "latency_us", "bandwidth_gb_s", "cards", NULL};
+    const struct reader node = {whole->path, "node", json_object_get(whole->object, "node")};
+    out->ranks_per_node = 1;
+    out->cards_per_node = 1;
+    if (!node.object)
+        return required ? refuse(whole, "node", "is missing; wanted an object") : LS_OK;
+    if (!json_is_object(node.object))
+        return refuse(whole, "node", "wanted an object");
+    enum ls_status status = check_keys(&node, known);
+    if (!status)
+        status = read_count(&node, "ranks", true, &out->ranks_per_node);
+    out->cards_per_node = out->ranks_per_node;
+    if (!status)
+        status = read_count(&node, "cards", false, &out->cards_per_node);
+    if (!status && out->cards_per_node > out->ranks_per_node)
+        status = refuse(&node, "cards", "are more than ranks; some would never be used");
+    return status ? status : read_speed(&node, &out->inside);
+}
+
+static enum ls_status read_layer(const struct reader *reader, struct ls_switch_layer *out)
+{
+    static const char *const known[] = {"below", "oversubscription", "latency_us", NULL};
+    if (!json_is_object(reader->object))
+        return refuse(reader, "", "wanted an object");
+    const struct number ratio = {"oversubscription", false, false, 1, &out->oversubscription};
+    const struct number latency = {"latency_us", false, true, MICRO, &out->latency};
+    *out = (struct ls_switch_layer){.oversubscription = 1};
+    enum ls_status status = check_keys(reader, known);
+    if (!status)
+        status = read_count(reader, "below", true, &out->below);
+    if (!status)
+        status = read_number(reader, &ratio);
+    return status ? status : read_number(reader, &latency);
+}
+
+static enum ls_status read_layers(const struct reader *whole, struct ls_network *out)
+{
+    const json_t *list = json_object_get(whole->object, "switches");
+    const size_t count = json_array_size(list);
+    if (count < 1 || count > LS_SWITCH_LAYERS)
+        return refuse(whole, "switches", "wanted a list of 1 to 4 layers, from the nodes upwards");
+    enum ls_status status = LS_OK;
+    for (size_t i = 0; !status && i < count; i++) {
+        char place[32];
+        snprintf(place, sizeof(place), "switches[%zu]", i);
+        const struct reader layer = {whole->path, place, json_array_get(list, i)};
+        status = read_layer(&layer, &out->layers[i]);
+    }
+    out->layer_count = (uint32_t)count;
+    return status;
+}
+
+static enum ls_status read_sides(const struct reader *whole, struct ls_network *out)
+{
+    const json_t *sides = json_object_get(whole->object, "sides");
+    const json_t *dimensions = json_object_get(whole->object, "dimensions");
+    if (!sides == !dimensions)
+        return refuse(whole, "sides", "wanted either sides, or dimensions (2 or 3) for any world");
+    if (dimensions) {
+        const enum ls_status status = read_count(whole, "dimensions", true, &out->dimensions);
+        if (!status && (out->dimensions < 2 || out->dimensions > LS_TORUS_DIMENSIONS))
+            return refuse(whole, "dimensions", "wanted 2 or 3");
+        return status;
+    }
+    const size_t count = json_array_size(sides);
+    if (count < 2 || count > LS_TORUS_DIMENSIONS)
+        return refuse(whole, "sides", "wanted a list of 2 or 3 integers");
+    for (size_t i = 0; i < count; i++) {
+        const json_t *side = json_array_get(sides, i);
+        if (!json_is_integer(side) || json_integer_value(side) < 1 ||
+            json_integer_value(side) > (json_int_t)COUNT_MOST)
+            return refuse(whole, "sides", "wanted integers from 1 to 1000000");
+        out->sides[i] = (uint32_t)json_integer_value(side);
+    }
+    out->dimensions = (uint32_t)count;
+    return LS_OK;
+}
+
+static enum ls_status read_topology(const struct reader *whole, struct ls_network *out)
+{
+    const char *name = json_string_value(json_object_get(whole->object, "topology"));
+    for (uint32_t i = 0; name && topology_names[i]; i++)
+        if (strcmp(name, topology_names[i]) == 0) {
+            out->topology = i;
+            return LS_OK;
+        }
+    return refuse(whole, "topology", "wanted \"flat\", \"nodes\", \"fat-tree\" or \"torus\"");
+}
+
+#define COMMON_KEYS                                                                        \
+    "name", "about", "sources", "topology", "latency_us", "bandwidth_gb_s", "overhead_us", \
+        "reduction_gb_s"
+
+static enum ls_status read_texts(const struct reader *whole, struct ls_network *out)
+{
+    const json_t *name = json_object_get(whole->object, "name");
+    const json_t *about = json_object_get(whole->object, "about");
+    const json_t *sources = json_object_get(whole->object, "sources");
+    if (!json_is_string(name) || json_string_length(name) == 0 ||
+        json_string_length(name) >= LS_NETWORK_NAME)
+        return refuse(whole, "name", "wanted a text of 1 to 63 letters");
+    snprintf(out->name, sizeof(out->name), "%s", json_string_value(name));
+    if (about && !json_is_string(about))
+        return refuse(whole, "about", "wanted a text");
+    bool texts = !sources || json_is_array(sources);
+    for (size_t i = 0; texts && i < json_array_size(sources); i++)
+        texts = json_is_string(json_array_get(sources, i));
+    return texts ? LS_OK : refuse(whole, "sources", "wanted a list of texts");
+}
+
+static enum ls_status read_whole(const struct reader *whole, struct ls_network *out)
+{
+    static const char *const flat[] = {COMMON_KEYS, NULL};
+    static const char *const nodes[] = {COMMON_KEYS, "node", NULL};
+    static const char *const fat_tree[] = {COMMON_KEYS, "node", "switches", NULL};
+    static const char *const torus[] = {COMMON_KEYS, "sides", "dimensions", NULL};
+    static const char *const *const known[] = {flat, nodes, fat_tree, torus};
+    double speed = INFINITY;
+    const struct number overhead = {"overhead_us", false, true, MICRO, &out->overhead};
+    const struct number reduction = {"reduction_gb_s", false, false, GIGA, &speed};
+
+    enum ls_status status = read_topology(whole, out);
+    if (!status)
+        status = check_keys(whole, known[out->topology]);
+    if (!status)
+        status = read_texts(whole, out);
+    if (!status)
+        status = read_speed(whole, &out->link);
+    if (!status)
+        status = read_number(whole, &overhead);
+    if (!status)
+        status = read_number(whole, &reduction);
+    out->reduction = 1 / speed;
+    if (!status)
+        status = read_node(whole, out->topology == LS_TOPOLOGY_NODES, out);
+    if (!status && out->topology == LS_TOPOLOGY_FAT_TREE)
+        status = read_layers(whole, out);
+    if (!status && out->topology == LS_TOPOLOGY_TORUS)
+        status = read_sides(whole, out);
+    return status;
+}
+
+// ---- The file ----
+
+static enum ls_status load(const char *path, json_t **out)
+{
+    struct stat about;
+    FILE *file = fopen(path, "r");
+    if (!file || fstat(fileno(file), &about)) {
+        ls_error("network", "cannot read '%s': %s", path, strerror(errno));
+        if (file)
+            fclose(file);
+        return LS_BAD_INPUT;
+    }
+    json_error_t error;
+    json_t *root = NULL;
+    if (!S_ISREG(about.st_mode) || about.st_size > FILE_BYTES_MOST)
+        ls_error("network", "'%s' is %s, not a network file", path,
+                 S_ISREG(about.st_mode) ? "larger than 1 MiB" : "not a regular file");
+    else if (!(root = json_loadf(file, JSON_REJECT_DUPLICATES, &error)))
+        ls_error("network", "%s: line %d, column %d: %s", path, error.line, error.column,
+                 error.text);
+    else if (!json_is_object(root))
+        ls_error("network", "%s: wanted one JSON object", path);
+    fclose(file);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return LS_BAD_INPUT;
+    }
+    *out = root;
+    return LS_OK;
+}
+
+enum ls_status ls_network_read(const char *path, struct ls_network *out)
+{
+    json_t *root = NULL;
+    struct ls_network network = {0};
+    enum ls_status status = load(path, &root);
+    if (status)
+        return status;
+    const struct reader whole = {path, "", root};
+    status = read_whole(&whole, &network);
+    json_decref(root);
+    if (!status)
+        *out = network;
+    return status;
+}
