@@ -14,6 +14,7 @@
 struct place {
     uint32_t begin, end; // steps of the round that the rank is in; equal: it is through
     uint32_t remaining; // of them
+    bool listed; // in `entered`
 };
 
 struct walk {
@@ -34,8 +35,10 @@ static void enter_round(struct walk *walk, uint32_t rank)
            verifier->steps[place->end].round == verifier->steps[place->begin].round)
         place->end++;
     place->remaining = place->end - place->begin;
-    if (place->remaining)
-        walk->entered[walk->entered_count++] = rank;
+    if (!place->remaining || place->listed)
+        return;
+    place->listed = true;
+    walk->entered[walk->entered_count++] = rank;
 }
 
 static bool is_reached(const struct walk *walk, uint32_t rank, uint32_t step)
@@ -91,6 +94,7 @@ static enum ls_status try_round(struct walk *walk, uint32_t rank)
 {
     const struct place place = walk->places[rank];
     enum ls_status status = LS_OK;
+    walk->places[rank].listed = false;
     for (uint32_t i = place.begin; !status && i < place.end; i++) {
         uint32_t step = i, of = rank;
         while (!status && step != LS_NO_STEP) {
