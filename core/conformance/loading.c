@@ -4,7 +4,7 @@
 
 #include "core/conformance/instance.h"
 #include "core/conformance/process.h"
-#include "core/conformance/symbols.h"
+#include "core/conformance/elf_symbols.h"
 #include "core/conformance/tally.h"
 #include "core/loader/loader.h"
 
@@ -38,10 +38,10 @@ static bool is_linkers_own(const char *name)
     return false;
 }
 
-static void look_at_undefined(struct ls_tally *tally, const struct ls_symbols *symbols)
+static void look_at_undefined(struct ls_tally *tally, const struct ls_elf_symbols *symbols)
 {
     for (size_t i = 0; i < symbols->count; i++) {
-        const struct ls_symbol *symbol = &symbols->list[i];
+        const struct ls_elf_symbol *symbol = &symbols->list[i];
         if (!symbol->defined &&
             (strncmp(symbol->name, "ls_", 3) == 0 || strncmp(symbol->name, "lockstep", 8) == 0))
             ls_tally_blame(tally,
@@ -51,11 +51,11 @@ static void look_at_undefined(struct ls_tally *tally, const struct ls_symbols *s
     }
 }
 
-static void look_at_exported(struct ls_tally *tally, const struct ls_symbols *symbols)
+static void look_at_exported(struct ls_tally *tally, const struct ls_elf_symbols *symbols)
 {
     bool entry = false;
     for (size_t i = 0; i < symbols->count; i++) {
-        const struct ls_symbol *symbol = &symbols->list[i];
+        const struct ls_elf_symbol *symbol = &symbols->list[i];
         if (!symbol->defined)
             continue;
         if (strcmp(symbol->name, LS_PLUGIN_ENTRY) == 0)
@@ -71,16 +71,16 @@ static void look_at_exported(struct ls_tally *tally, const struct ls_symbols *sy
 }
 
 static void symbol_case(struct suite *suite, const char *name,
-                        void (*look)(struct ls_tally *tally, const struct ls_symbols *symbols))
+                        void (*look)(struct ls_tally *tally, const struct ls_elf_symbols *symbols))
 {
-    struct ls_symbols symbols = {0};
+    struct ls_elf_symbols symbols = {0};
     if (!ls_tally_begin(&suite->tally, "%s", name))
         return;
-    if (ls_symbols_read(suite->file, &symbols))
+    if (ls_elf_symbols_read(suite->file, &symbols))
         ls_tally_blame(&suite->tally, "has no table of dynamic symbols that can be read");
     else
         look(&suite->tally, &symbols);
-    ls_symbols_finish(&symbols);
+    ls_elf_symbols_finish(&symbols);
     ls_tally_end(&suite->tally);
 }
 

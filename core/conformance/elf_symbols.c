@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the section .dynsym and the names it points to.
-#include "core/conformance/symbols.h"
+#include "core/conformance/elf_symbols.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ static bool is_outward(const Elf64_Sym *symbol)
 }
 
 static enum ls_status take_symbols(const struct image *image, const Elf64_Shdr *table,
-                                   const Elf64_Shdr *names, struct ls_symbols *out)
+                                   const Elf64_Shdr *names, struct ls_elf_symbols *out)
 {
     const uint64_t count = table->sh_size / sizeof(Elf64_Sym);
     out->list = calloc(count + 1, sizeof(*out->list));
@@ -56,7 +56,7 @@ static enum ls_status take_symbols(const struct image *image, const Elf64_Shdr *
         if (symbol.st_name >= names->sh_size)
             return LS_BAD_INPUT;
         const char *name = (const char *)image->bytes + names->sh_offset + symbol.st_name;
-        struct ls_symbol *entry = &out->list[out->count];
+        struct ls_elf_symbol *entry = &out->list[out->count];
         entry->name = strndup(name, names->sh_size - symbol.st_name);
         if (!entry->name)
             return LS_OUT_OF_MEMORY;
@@ -67,7 +67,7 @@ static enum ls_status take_symbols(const struct image *image, const Elf64_Shdr *
     return LS_OK;
 }
 
-static enum ls_status read_image(const struct image *image, struct ls_symbols *out)
+static enum ls_status read_image(const struct image *image, struct ls_elf_symbols *out)
 {
     Elf64_Ehdr header;
     Elf64_Shdr section, names;
@@ -87,10 +87,10 @@ static enum ls_status read_image(const struct image *image, struct ls_symbols *o
     return LS_BAD_INPUT; // stripped of its section headers
 }
 
-enum ls_status ls_symbols_read(const char *path, struct ls_symbols *out)
+enum ls_status ls_elf_symbols_read(const char *path, struct ls_elf_symbols *out)
 {
     struct stat about;
-    struct ls_symbols symbols = {0};
+    struct ls_elf_symbols symbols = {0};
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return LS_BAD_INPUT;
@@ -104,16 +104,16 @@ enum ls_status ls_symbols_read(const char *path, struct ls_symbols *out)
     const enum ls_status status = read_image(&image, &symbols);
     munmap(memory, (size_t)about.st_size);
     if (status)
-        ls_symbols_finish(&symbols);
+        ls_elf_symbols_finish(&symbols);
     else
         *out = symbols;
     return status;
 }
 
-void ls_symbols_finish(struct ls_symbols *symbols)
+void ls_elf_symbols_finish(struct ls_elf_symbols *symbols)
 {
     for (size_t i = 0; i < symbols->count; i++)
         free(symbols->list[i].name);
     free(symbols->list);
-    *symbols = (struct ls_symbols){0};
+    *symbols = (struct ls_elf_symbols){0};
 }

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// my-plugin: a device of plain loops on the calling thread. It knows what a linear model needs (a dense layer,
+// cross-entropy from logits, SGD) and refuses the rest with a reason; `lockstep plugin check` lists both.
+#include "core/plugin/device.h"
+
+#include <math.h>
+#include <string.h>
+
+struct ls_device {
+    const struct ls_host *host;
+};
+
+// One operation, prepared: what `launch` is to run.
+struct ls_kernel {
+    struct ls_kernel_request request;
+    void (*run)(const struct ls_kernel_request *request, const struct ls_launch *launch);
+};
+
+// ---- Memory ----
+
+static int32_t describe(const struct ls_host *host, struct ls_device_info *out)
+{
+    (void)host;
+    out->physical_count = 1;
+    snprintf(out->hardware, sizeof(out->hardware), "the calling thread");
+    return LS_OK;
+}
+
+static int32_t open_device(const struct ls_host *host, const struct ls_device_config *config,
+                           struct ls_device **out)
+{
+    if (config->index > 0)
+        return ls_host_fail(host, LS_UNAVAILABLE, "my-plugin: there is no device %u",
+                            config->index);
+    struct ls_device *device =
+        (struct ls_device *)host->allocate(host, sizeof(*device), sizeof(void *));
+    if (!device)
+        return LS_OUT_OF_MEMORY;
+    device->host = host;
+    *out = device;
+    return LS_OK;
+}
+
+static void close_device(struct ls_device *device)
+{
+    if (device)
+        device->host->release(device->host, device);
+}
+
+static void *allocate(struct ls_device *device, uint64_t bytes)
+{
+    void *memory = device->host->allocate(device->host, bytes, LS_ALIGNMENT);
+    if (memory)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+static void release(struct ls_device *device, void *memory)
+{
+    device->host->release(device->host, memory);
+}
+
+static int32_t copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+                    void *stream)
+{
+    (void)device, (void)stream;
+    memcpy(to, from, bytes);
+    return LS_OK;
+}
+
+static int32_t zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream)
+{
+    (void)device, (void)stream;
+    memset(memory, 0, bytes);
+    return LS_OK;
+}
+
+// ---- Operations; arguments as core/plugin/device.h lists them ----
+
+static uint64_t elements(const struct ls_kernel_request *request, uint32_t argument)
+{
+    return ls_tensor_elements(&request->arguments[argument]);
+}
+
+// x seen as (M,K), w (K,N), [b (N)] -> y seen as (M,N)
+static void run_dense(const struct ls_kernel_request *request, const struct ls_launch *launch)
+{
+    const uint32_t output = request->input_count;
+    const float *x = launch->arguments[0], *w = launch->arguments[1];
+    const float *b = output > 2 ? launch->arguments[2] : NULL;
+    float *y = launch->arguments[output];
+    const uint64_t columns = (uint64_t)request->arguments[1].dims[1];
+    const uint64_t inner = (uint64_t)request->arguments[1].dims[0];
+    const uint64_t rows = elements(request, output) / columns;
+
+    for (uint64_t m = 0; m < rows; m++)
+        for (uint64_t n = 0; n < columns; n++) {
+            double sum = b ? (double)b[n] : 0;
+            for (uint64_t k = 0; k < inner; k++)
+                sum += (double)x[m * inner + k] * (double)w[k * columns + n];
+            y[m * columns + n] = (float)sum;
+        }
+}
+
+// x, dy -> dw, [db]
+static void run_dense_weights(const struct ls_kernel_request *request,
+                              const struct ls_launch *launch)
+{
+    const float *x = launch->arguments[0], *dy = launch->arguments[1];
+    float *dw = launch->arguments[2], *db = request->output_count > 1 ? launch->arguments[3] : NULL;
+    const uint64_t columns = (uint64_t)request->arguments[2].dims[1];
+    const uint64_t inner = (uint64_t)request->arguments[2].dims[0];
+    const uint64_t rows = elements(request, 1) / columns;
+
+    for (uint64_t n = 0; n < columns; n++) {
+        double bias = 0;
+        for (uint64_t m = 0; m < rows; m++)
+            bias += (double)dy[m * columns + n];
+        if (db)
+            db[n] = (float)bias;
+        for (uint64_t k = 0; k < inner; k++) {
+            double sum = 0;
+            for (uint64_t m = 0; m < rows; m++)
+                sum += (double)x[m * inner + k] * (double)dy[m * columns + n];
+            dw[k * columns + n] = (float)sum;
+        }
+    }
+}
+
+// One row of logits: probabilities into `out`; returns log(sum of exp(x)).
+static double softmax(const float *x, float *out, uint64_t classes)
+{
+    double largest = (double)x[0], sum = 0;
+    for (uint64_t i = 1; i < classes; i++)
+        largest = fmax(largest, (double)x[i]);
+    for (uint64_t i = 0; i < classes; i++)
+        sum += exp((double)x[i] - largest);
+    for (uint64_t i = 0; out && i < classes; i++)
+        out[i] = (float)(exp((double)x[i] - largest) / sum);
+    return largest + log(sum);
+}
+
+// predictions (B,C), labels I32 (B) -> sums, [saved]: the probabilities, for backward
+static void run_loss(const struct ls_kernel_request *request, const struct ls_launch *launch)
+{
+    const float *x = launch->arguments[0];
+    const int32_t *labels = launch->arguments[1];
+    float *sums = launch->arguments[2];
+    float *saved = request->output_count > 1 ? launch->arguments[3] : NULL;
+    const uint64_t examples = (uint64_t)request->arguments[0].dims[0];
+    const uint64_t classes = (uint64_t)request->arguments[0].dims[1];
+    double loss = 0, right = 0;
+
+    for (uint64_t i = 0; i < examples; i++, x += classes) {
+        const double log_sum = softmax(x, saved ? saved + i * classes : NULL, classes);
+        const int known = labels[i] >= 0 && (uint64_t)labels[i] < classes;
+        uint64_t best = 0;
+        for (uint64_t k = 1; k < classes; k++)
+            best = x[k] > x[best] ? k : best;
+        loss += known ? log_sum - (double)x[labels[i]] : (double)NAN;
+        right += known && best == (uint64_t)labels[i];
+    }
+    sums[0] = (float)loss;
+    sums[1] = (float)right;
+    sums[2] = (float)examples;
+    sums[3] = 0;
+}
+
+// predictions, labels, saved -> dpredictions
+static void run_loss_backward(const struct ls_kernel_request *request,
+                              const struct ls_launch *launch)
+{
+    const int32_t *labels = launch->arguments[1];
+    const float *saved = launch->arguments[2];
+    float *dx = launch->arguments[3];
+    const float scale = launch->record->gradient_scale;
+    const uint64_t examples = (uint64_t)request->arguments[0].dims[0];
+    const uint64_t classes = (uint64_t)request->arguments[0].dims[1];
+
+    for (uint64_t i = 0; i < examples; i++)
+        for (uint64_t k = 0; k < classes; k++) {
+            const int known = labels[i] >= 0 && (uint64_t)labels[i] < classes;
+            const float wanted = k == (uint64_t)labels[i] ? 1 : 0;
+            dx[i * classes + k] = known ? (saved[i * classes + k] - wanted) * scale : NAN;
+        }
+}
+
+// gradient -> parameter, [velocity]
+static void run_sgd(const struct ls_kernel_request *request, const struct ls_launch *launch)
+{
+    const float *gradient = launch->arguments[0];
+    float *w = launch->arguments[1], *v = request->output_count > 1 ? launch->arguments[2] : NULL;
+    const float rate = launch->record->learning_rate, momentum = request->attributes.momentum;
+
+    for (uint64_t i = 0; !launch->record->skip && i < elements(request, 0); i++) {
+        if (v)
+            v[i] = momentum * v[i] - rate * gradient[i];
+        if (v && request->attributes.nesterov)
+            w[i] += momentum * v[i] - rate * gradient[i];
+        else
+            w[i] += v ? v[i] : -rate * gradient[i];
+    }
+}
+
+// x -> F64 x 2: sum of squares of the finite elements, number of the others
+static void run_measure(const struct ls_kernel_request *request, const struct ls_launch *launch)
+{
+    const float *x = launch->arguments[0];
+    double *out = launch->arguments[1];
+    out[0] = out[1] = 0;
+    for (uint64_t i = 0; i < elements(request, 0); i++) {
+        if (isfinite(x[i]))
+            out[0] += (double)x[i] * (double)x[i];
+        else
+            out[1]++;
+    }
+}
+
+// The same elements, elsewhere
+static void run_copy(const struct ls_kernel_request *request, const struct ls_launch *launch)
+{
+    const uint64_t bytes = elements(request, 0) * ls_dtype_bytes(request->arguments[0].dtype);
+    memmove(launch->arguments[1], launch->arguments[0], bytes);
+}
+
+// ---- Preparing ----
+
+static const struct operation {
+    uint32_t op, used_inputs; // bit i: input i is read
+    void (*run)(const struct ls_kernel_request *request, const struct ls_launch *launch);
+} operations[] = {
+    {LS_OP_DENSE, 7, run_dense},
+    {LS_OP_DENSE_BACKWARD_WEIGHTS, 3, run_dense_weights},
+    {LS_OP_RESHAPE, 1, run_copy},
+    {LS_OP_CONVERT, 1, run_copy},
+    {LS_OP_SPARSE_CROSS_ENTROPY, 3, run_loss},
+    {LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD, 6, run_loss_backward},
+    {LS_OP_SGD_UPDATE, 1, run_sgd},
+    {LS_OP_MEASURE, 1, run_measure},
+};
+
+static const struct operation *find_operation(const struct ls_kernel_request *request)
+{
+    const int loss = request->op == LS_OP_SPARSE_CROSS_ENTROPY ||
+                     request->op == LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD;
+    if (request->attributes.epilogue != LS_OP_NONE || request->accumulate ||
+        (loss && (!request->attributes.from_logits || request->arguments[0].ndims != 2)))
+        return NULL;
+    for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)
+        if (operations[i].op == request->op)
+            return &operations[i];
+    return NULL;
+}
+
+// Everything lies as the shapes say: this device has no layout of its own.
+static int answer_layouts(const struct ls_kernel_request *request, struct ls_kernel_answer *out)
+{
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
+        const struct ls_tensor_desc *desc = &request->arguments[i];
+        if (desc->layout.kind == LS_LAYOUT_OWN)
+            return 0;
+        memset(&out->layouts[i], 0, sizeof(out->layouts[i]));
+        out->layouts[i].kind = LS_LAYOUT_PLAIN;
+        out->layouts[i].bytes = desc->layout.kind == LS_LAYOUT_PLAIN
+                                    ? desc->layout.bytes
+                                    : ls_tensor_elements(desc) * ls_dtype_bytes(desc->dtype);
+    }
+    return 1;
+}
+
+static int32_t prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                       struct ls_kernel_answer *out)
+{
+    const struct ls_host *host = device->host;
+    const struct operation *operation = find_operation(request);
+    if (!operation || !answer_layouts(request, out))
+        return ls_host_fail(host, LS_UNSUPPORTED,
+                            "my-plugin does not know operation %u with these attributes",
+                            request->op);
+    struct ls_kernel *kernel =
+        (struct ls_kernel *)host->allocate(host, sizeof(*kernel), sizeof(uint64_t));
+    if (!kernel)
+        return ls_host_fail(host, LS_OUT_OF_MEMORY, "my-plugin: no memory for a kernel");
+    kernel->request = *request;
+    kernel->run = operation->run;
+    out->kernel = kernel;
+    out->used_inputs = operation->used_inputs & ((1u << request->input_count) - 1);
+    out->scratch_bytes = 0;
+    out->saved_bytes = request->op == LS_OP_SPARSE_CROSS_ENTROPY
+                           ? ls_tensor_elements(&request->arguments[0]) * sizeof(float)
+                           : 0;
+    out->in_place = 0;
+    out->slow = 0;
+    snprintf(out->implementation, sizeof(out->implementation), "plain loops");
+    return LS_OK;
+}
+
+static int32_t launch_kernel(struct ls_device *device, const struct ls_kernel *kernel,
+                             const struct ls_launch *launch)
+{
+    (void)device;
+    kernel->run(&kernel->request, launch);
+    return LS_OK;
+}
+
+static void release_kernel(struct ls_device *device, struct ls_kernel *kernel)
+{
+    device->host->release(device->host, kernel);
+}
+
+static const struct ls_device_interface interface = {
+    .struct_size = sizeof(struct ls_device_interface),
+    .memory_kind = LS_MEMORY_HOST,
+    .blocking = 1,
+    .describe = describe,
+    .open = open_device,
+    .close = close_device,
+    .allocate = allocate,
+    .release = release,
+    .copy = copy,
+    .zero = zero,
+    .prepare = prepare,
+    .launch = launch_kernel,
+    .release_kernel = release_kernel,
+};
+
+static const struct ls_plugin plugin = {
+    LS_PLUGIN_HEADER(LS_KIND_DEVICE),
+    .name = "my-plugin",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .summary = "plain loops, for linear models",
+    .interface = &interface,
+};
+
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
+{
+    return &plugin;
+}

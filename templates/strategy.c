@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// my-plugin: a copy of the model on every replica; all gradients are summed at the end of the step.
+#include "core/plugin/strategy.h"
+
+// What an instance keeps. One serves all replicas of a process: what belongs to a replica would be an array here.
+struct ls_strategy {
+    const struct ls_strategy_host *host;
+};
+
+static int32_t open_strategy(const struct ls_strategy_host *host, struct ls_strategy **out)
+{
+    struct ls_strategy *strategy =
+        (struct ls_strategy *)host->host->allocate(host->host, sizeof(*strategy), sizeof(void *));
+    if (!strategy)
+        return LS_OUT_OF_MEMORY;
+    strategy->host = host;
+    *out = strategy;
+    return LS_OK;
+}
+
+static void close_strategy(struct ls_strategy *strategy)
+{
+    if (strategy)
+        strategy->host->host->release(strategy->host->host, strategy);
+}
+
+// Before the first step: everybody begins with the parameters of rank 0.
+static int32_t place(struct ls_strategy *strategy, uint32_t replica)
+{
+    return strategy->host->broadcast_parameters(strategy->host, replica, 0);
+}
+
+// Backward has finished a bucket. Starting its sum here, while backward goes on, would hide the time it takes.
+static int32_t gradient_ready(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
+{
+    (void)strategy, (void)replica, (void)bucket;
+    return LS_OK;
+}
+
+// Sums every bucket over all ranks, then updates. What a call of the host answers is passed on.
+static int32_t end_step(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    int32_t status = LS_OK;
+    for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++)
+        status = host->all_reduce_start(host, replica, bucket);
+    for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++)
+        status = host->all_reduce_wait(host, replica, bucket);
+    if (!status)
+        status = host->decide(host, replica); // stops everybody when the loss is not finite
+    for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++)
+        status = host->update(host, replica, bucket);
+    return status;
+}
+
+static const struct ls_strategy_interface interface = {
+    .struct_size = sizeof(struct ls_strategy_interface),
+    .divisor = LS_DIVISOR_GLOBAL, // gradients are means over the global batch
+    .equality = LS_EQUAL_EVERY_STEP,
+    .needs_collective = 1,
+    .open = open_strategy,
+    .close = close_strategy,
+    .place = place,
+    .gradient_ready = gradient_ready,
+    .end_step = end_step,
+};
+
+static const struct ls_plugin_option options[] = {
+    {"collective", "text", "ring", "how gradients are summed: the name of a collective"},
+    {"transport", "text", "local", "how bytes travel between replicas: the name of a transport"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static const struct ls_plugin plugin = {
+    LS_PLUGIN_HEADER(LS_KIND_STRATEGY),
+    .name = "my-plugin",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .summary = "copies of the model, summed at the end of the step",
+    .options = options,
+    .interface = &interface,
+};
+
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
+{
+    return &plugin;
+}
