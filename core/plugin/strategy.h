@@ -35,7 +35,7 @@ struct ls_strategy_host {
     // Copies the parameters of `root`'s replica to every rank.
     int32_t (*broadcast_parameters)(const struct ls_strategy_host *host, uint32_t replica, uint32_t root);
 
-    // Looks at the step's sums, which must be final; LS_FAILED (already logged) when the loss is not
+    // Looks at the step's sums, which must be final; LS_FAILED (the host says why) when the loss is not
     // finite: then nothing may be updated.
     int32_t (*decide)(const struct ls_strategy_host *host, uint32_t replica);
 

@@ -28,7 +28,6 @@ struct ls_driver {
     uint32_t count;
     uint32_t bucket_count;
     atomic_bool not_finite; // the loss of some step was not
-    atomic_bool reported; // and it was said where that began
 };
 
 static struct ls_driver *driver_of(const struct ls_strategy_host *table)
@@ -92,21 +91,8 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
     return (int32_t)status;
 }
 
-// Names the operation that went wrong first. Every replica sees the same sums and comes here; the first that
-// finds something in its own share speaks.
-static void report_not_finite(struct ls_driver *driver, struct member *member)
-{
-    char text[128];
-    if (ls_replica_find_not_finite(member->replica, text, sizeof(text)) || !text[0])
-        return;
-    if (!atomic_exchange(&driver->reported, true))
-        ls_error(
-            "train",
-            "step %llu: the loss is not finite; the first value that is not finite is in '%s'; "
-            "try a smaller learning rate, or check the data",
-            (unsigned long long)member->replica->host_record.step, text);
-}
-
+// Why is said by ls_driver_explain, when all replicas have left the step: which of them has the cause in its share is
+// not known here, and the first that fails may wake the others before they look.
 static int32_t host_decide(const struct ls_strategy_host *table, uint32_t replica)
 {
     struct ls_driver *driver = driver_of(table);
@@ -117,13 +103,18 @@ static int32_t host_decide(const struct ls_strategy_host *table, uint32_t replic
     if (isfinite(member->tail[0]))
         return LS_OK;
     atomic_store(&driver->not_finite, true);
-    report_not_finite(driver, member);
     return LS_FAILED;
 }
 
 static int32_t host_update(const struct ls_strategy_host *table, uint32_t replica, uint32_t bucket)
 {
-    return (int32_t)ls_replica_update(driver_of(table)->members[replica].replica, bucket);
+    const struct ls_driver *driver = driver_of(table);
+    if (bucket >= driver->bucket_count) {
+        ls_error("strategy", "update of bucket %u, but there are %u: an error of the plugin",
+                 bucket, driver->bucket_count);
+        return LS_FAILED;
+    }
+    return (int32_t)ls_replica_update(driver->members[replica].replica, bucket);
 }
 
 // ---- Opening ----
@@ -297,11 +288,14 @@ static enum ls_status run_step(struct ls_driver *driver, struct member *member, 
 {
     const struct ls_replica_hooks hooks = {
         .context = driver, .bucket_ready = bucket_ready, .progress = progress};
+    struct ls_replica_batch divided = *batch;
     int32_t status = LS_OK;
+    if (driver->ops->divisor == LS_DIVISOR_OWN && batch->count)
+        divided.global_count = batch->count;
     if (driver->ops->begin_step)
         status = driver->ops->begin_step(driver->strategy, index);
     if (!status)
-        status = (int32_t)ls_replica_run(member->replica, batch, step, learning_rate,
+        status = (int32_t)ls_replica_run(member->replica, &divided, step, learning_rate,
                                          stop ? 1.0f : 0.0f, &hooks);
     if (!status)
         status = driver->ops->end_step(driver->strategy, index);
@@ -345,11 +339,27 @@ enum ls_status ls_driver_synchronise(struct ls_driver *driver, uint32_t replica)
 
 void ls_driver_explain(struct ls_driver *driver)
 {
-    if (atomic_load(&driver->not_finite) && !atomic_exchange(&driver->reported, true))
-        ls_error(
-            "train",
-            "the loss is not finite, though every replica's own values are: the sum overflows; "
-            "try a smaller learning rate");
+    if (!atomic_exchange(&driver->not_finite, false))
+        return;
+    const unsigned long long step = driver->members[0].replica->host_record.step;
+    char text[128] = "", whose[32] = "";
+    uint32_t i = 0;
+    for (; i < driver->count && !text[0]; i++)
+        if (ls_replica_find_not_finite(driver->members[i].replica, text, sizeof(text)))
+            text[0] = '\0';
+    if (!text[0]) {
+        ls_error("train",
+                 "step %llu: the loss is not finite, though all values that it is made of are: the "
+                 "sum overflows; try a smaller learning rate, or check the data",
+                 step);
+        return;
+    }
+    if (driver->count > 1)
+        snprintf(whose, sizeof(whose), " of replica %u", i - 1);
+    ls_error("train",
+             "step %llu: the loss is not finite; the first value that is not finite is in '%s'%s; "
+             "try a smaller learning rate, or check the data",
+             step, text, whose);
 }
 
 void ls_driver_abort(struct ls_driver *driver)

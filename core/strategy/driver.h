@@ -39,14 +39,15 @@ void ls_driver_close(struct ls_driver *driver); // takes NULL; replicas must hav
 // Once, before the first step, on every replica: equal parameters everywhere. [replica thread]
 LS_STATUS ls_driver_place(struct ls_driver *driver, uint32_t replica);
 
-// One step. LS_FAILED (logged once) when the loss is not finite. [replica thread]
+// One step. LS_FAILED when the loss is not finite; ls_driver_explain then says why. [replica thread]
 LS_STATUS ls_driver_step(struct ls_driver *driver, uint32_t replica,
                          const struct ls_replica_batch *batch, uint64_t step, double learning_rate,
                          bool stop, struct ls_step_result *out);
 // Before evaluation, weights are read or the run ends. [replica thread]
 LS_STATUS ls_driver_synchronise(struct ls_driver *driver, uint32_t replica);
 
-// After a failed step, when all replicas have left it: logs what no replica could name.
+// After a failed step, when all replicas have left it and wait: names the first value that is not finite, if that was
+// the reason; once.
 void ls_driver_explain(struct ls_driver *driver);
 
 // Wakes everybody who waits for a peer. [any thread]
