@@ -1,0 +1,627 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver with strategies made for the test: which hooks it calls and when, what its host table does, and that the
+// failure of one replica ends all.
+#include "core/replica/group.h"
+#include "core/strategy/driver.h"
+#include "tests/core/replica/support.h"
+
+#include "core/base/log.h"
+
+#include <stdatomic.h>
+
+#define MOST 4
+#define EVENTS 64
+#define DEADLINE_NS \
+    UINT64_C(100000000000) // far beyond the timeout of a test: nothing may wait for it
+#define ROUNDING 2e-6
+
+static const uint64_t sizes[] = {6, 4, 3, 2};
+
+// ---- A strategy that notes its calls ----
+
+enum event { PLACE = 1, BEGIN, READY, END, SYNCHRONISE, CLOSE };
+
+struct ls_strategy {
+    const struct ls_strategy_host *host;
+};
+
+static struct {
+    struct ls_strategy *strategy; // opened last
+    int32_t events[MOST][EVENTS]; // 100 * event + bucket
+    uint32_t count[MOST];
+    int32_t fail_event; // 0: none
+    uint32_t fail_replica;
+    uint32_t closed;
+    float sum; // that end_step puts in place of replica 0's loss; 0: leaves it
+    struct ls_replica **replicas;
+} fake;
+
+static int32_t note(uint32_t replica, int32_t event)
+{
+    ck_assert_uint_lt(fake.count[replica], EVENTS);
+    fake.events[replica][fake.count[replica]++] = event;
+    return fake.fail_event == event && fake.fail_replica == replica ? LS_FAILED : LS_OK;
+}
+
+static int32_t fake_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+{
+    *out = fake.strategy = malloc(sizeof(*fake.strategy));
+    fake.strategy->host = host;
+    return LS_OK;
+}
+
+static void fake_close(struct ls_strategy *strategy)
+{
+    fake.closed += strategy != NULL;
+    free(strategy);
+}
+
+static int32_t fake_place(struct ls_strategy *strategy, uint32_t replica)
+{
+    const int32_t status = note(replica, 100 * PLACE);
+    return status || strategy->host->world == 1
+               ? status
+               : strategy->host->broadcast_parameters(strategy->host, replica, 0);
+}
+
+static int32_t fake_begin(struct ls_strategy *strategy, uint32_t replica)
+{
+    (void)strategy;
+    return note(replica, 100 * BEGIN);
+}
+
+static int32_t fake_ready(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
+{
+    const int32_t status = note(replica, 100 * READY + (int32_t)bucket);
+    return status || strategy->host->world == 1
+               ? status
+               : strategy->host->all_reduce_start(strategy->host, replica, bucket);
+}
+
+static int32_t fake_end(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    int32_t status = note(replica, 100 * END);
+    for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++) {
+        if (host->world > 1)
+            status = host->all_reduce_wait(host, replica, bucket);
+        if (!status && bucket == 0 && fake.sum != 0)
+            fake.replicas[replica]->reduced[0] = fake.sum;
+        if (!status && bucket == 0)
+            status = host->decide(host, replica);
+        if (!status)
+            status = host->update(host, replica, bucket);
+    }
+    return status;
+}
+
+static int32_t fake_synchronise(struct ls_strategy *strategy, uint32_t replica)
+{
+    (void)strategy;
+    return note(replica, 100 * SYNCHRONISE);
+}
+
+static struct ls_strategy_interface interface;
+static const struct ls_plugin fake_plugin = {LS_PLUGIN_HEADER(LS_KIND_STRATEGY), .name = "fake",
+                                             .interface = &interface};
+
+// ---- Replicas under a driver ----
+
+static struct test_device *device;
+static struct ls_graph *graph;
+static struct ls_optimizer sgd;
+static struct test_host strategy_host, collective_host, transport_host;
+
+struct job {
+    struct ls_driver *driver;
+    struct ls_replica *replicas[MOST];
+    uint32_t world;
+    struct ls_group *group;
+    struct ls_replica_batch batches[MOST];
+    uint64_t step;
+    uint32_t stop_rank; // asks to stop; MOST: none
+    struct ls_step_result results[MOST];
+    enum ls_status status[MOST];
+};
+
+static atomic_uint errors;
+static char message[512];
+
+static void keep_error(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    if (level == LS_LOG_ERROR) {
+        errors++;
+        snprintf(message, sizeof(message), "%s", line);
+    }
+}
+
+static void set_up(void)
+{
+    device = test_device("reference");
+    graph = harness_cnn();
+    sgd = test_optimizer("sgd");
+    memset(&fake, 0, sizeof(fake));
+    errors = 0;
+    message[0] = '\0';
+    ls_log_set_writer(keep_error, NULL);
+    interface = (struct ls_strategy_interface){.struct_size = sizeof(interface),
+                                               .divisor = LS_DIVISOR_GLOBAL,
+                                               .equality = LS_EQUAL_EVERY_STEP,
+                                               .open = fake_open,
+                                               .close = fake_close,
+                                               .place = fake_place,
+                                               .begin_step = fake_begin,
+                                               .gradient_ready = fake_ready,
+                                               .end_step = fake_end,
+                                               .synchronise = fake_synchronise};
+}
+
+static void tear_down(void)
+{
+    ls_graph_destroy(graph);
+}
+
+static struct ls_driver_plugin opened(const char *name, struct test_host *host)
+{
+    const struct ls_plugin *plugin = test_plugin_open(name);
+    ck_assert_ptr_nonnull(plugin);
+    test_host_init(host, plugin);
+    return (struct ls_driver_plugin){plugin, &host->host, plugin->interface};
+}
+
+static void make_replicas(struct job *job, uint32_t world, const struct ls_graph *last)
+{
+    job->world = world;
+    job->stop_rank = MOST;
+    for (uint32_t i = 0; i < world; i++) {
+        const struct ls_graph *own = i + 1 == world && last ? last : graph;
+        struct ls_replica_options options = test_options(device, own, &sgd, sizes);
+        options.rank = i;
+        options.first_bucket_bytes = 64;
+        options.bucket_bytes = 256;
+        job->replicas[i] = test_replica(&options);
+    }
+    fake.replicas = job->replicas;
+}
+
+static struct ls_driver_options driver_options(struct job *job)
+{
+    test_host_init(&strategy_host, &fake_plugin);
+    struct ls_driver_options options = {
+        .strategy = {&fake_plugin, &strategy_host.host, &interface},
+        .deadline_ns = DEADLINE_NS,
+        .replicas = job->replicas,
+        .count = job->world,
+    };
+    if (job->world > 1) {
+        options.collective = opened("collective-ring", &collective_host);
+        options.transport = opened("transport-local", &transport_host);
+    }
+    return options;
+}
+
+static void wake(void *context, enum ls_status status)
+{
+    (void)status;
+    ls_driver_abort(((struct job *)context)->driver);
+}
+
+static void start(struct job *job, uint32_t world)
+{
+    memset(job, 0, sizeof(*job));
+    make_replicas(job, world, NULL);
+    const struct ls_driver_options options = driver_options(job);
+    ck_assert_int_eq(ls_driver_open(&options, &job->driver), LS_OK);
+    ck_assert_int_eq(ls_group_create(world, wake, job, &job->group), LS_OK);
+    const uint64_t each = 6 / world; // 6, 3, 2
+    for (uint32_t i = 0; i < world; i++)
+        job->batches[i] = test_batch(graph, i * each, each, each * world);
+}
+
+static void finish(struct job *job)
+{
+    ls_group_destroy(job->group);
+    ls_driver_close(job->driver);
+    for (uint32_t i = 0; i < job->world; i++)
+        ls_replica_destroy(job->replicas[i]);
+}
+
+static enum ls_status place(void *context, uint32_t replica)
+{
+    return ls_driver_place(((struct job *)context)->driver, replica);
+}
+
+static enum ls_status synchronise(void *context, uint32_t replica)
+{
+    return ls_driver_synchronise(((struct job *)context)->driver, replica);
+}
+
+static enum ls_status step(void *context, uint32_t replica)
+{
+    struct job *job = context;
+    job->status[replica] = ls_driver_step(job->driver, replica, &job->batches[replica], job->step,
+                                          0.1, job->stop_rank == replica, &job->results[replica]);
+    return job->status[replica];
+}
+
+static enum ls_status run_step(struct job *job)
+{
+    job->step++;
+    return ls_group_run(job->group, step, job);
+}
+
+static uint64_t hash_of(struct ls_replica *replica)
+{
+    uint64_t hash;
+    ck_assert_int_eq(ls_replica_hash(replica, &hash), LS_OK);
+    return hash;
+}
+
+// ---- Hooks ----
+
+START_TEST(hooks_come_in_the_order_of_the_plan)
+{
+    struct job job;
+    start(&job, (uint32_t)_i);
+    ck_assert_int_eq(ls_group_run(job.group, place, &job), LS_OK);
+    ck_assert_int_eq(run_step(&job), LS_OK);
+    ck_assert_int_eq(run_step(&job), LS_OK);
+    ck_assert_int_eq(ls_group_run(job.group, synchronise, &job), LS_OK);
+    const int32_t buckets = (int32_t)job.replicas[0]->buckets.count;
+    ck_assert_int_ge(buckets, 3);
+    for (uint32_t rank = 0; rank < job.world; rank++) {
+        const int32_t *event = fake.events[rank];
+        ck_assert_int_eq(*event++, 100 * PLACE);
+        for (int i = 0; i < 2; i++) {
+            ck_assert_int_eq(*event++, 100 * BEGIN);
+            for (int32_t bucket = 0; bucket < buckets; bucket++)
+                ck_assert_int_eq(*event++, 100 * READY + bucket);
+            ck_assert_int_eq(*event++, 100 * END);
+        }
+        ck_assert_int_eq(*event++, 100 * SYNCHRONISE);
+        ck_assert_int_eq(*event, 0);
+    }
+    finish(&job);
+    ck_assert_uint_eq(fake.closed, 1);
+}
+END_TEST
+
+START_TEST(an_empty_share_calls_the_same_hooks)
+{
+    struct job job;
+    start(&job, 2);
+    job.batches[0] = test_batch(graph, 0, 6, 6);
+    job.batches[1] = test_batch(graph, 6, 0, 6);
+    ck_assert_int_eq(run_step(&job), LS_OK);
+    ck_assert_uint_eq(fake.count[0], fake.count[1]);
+    ck_assert_mem_eq(fake.events[0], fake.events[1], sizeof(fake.events[0]));
+    ck_assert_uint_eq(hash_of(job.replicas[0]), hash_of(job.replicas[1]));
+    finish(&job);
+}
+END_TEST
+
+START_TEST(hooks_that_are_optional_may_be_missing)
+{
+    struct job job;
+    interface.begin_step = NULL;
+    interface.synchronise = NULL;
+    start(&job, 2);
+    ck_assert_int_eq(run_step(&job), LS_OK);
+    ck_assert_int_eq(ls_group_run(job.group, synchronise, &job), LS_OK);
+    ck_assert_int_eq(fake.events[0][0], 100 * READY);
+    finish(&job);
+}
+END_TEST
+
+// The others wait for that replica in the reduction, which has a deadline that no test lives to see.
+START_TEST(a_hook_that_fails_on_one_replica_ends_all)
+{
+    static const int32_t failing[] = {100 * BEGIN, 100 * READY, 100 * READY + 1, 100 * READY + 2,
+                                      100 * END};
+    for (size_t i = 0; i < sizeof(failing) / sizeof(failing[0]); i++)
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            struct job job;
+            memset(&fake, 0, sizeof(fake));
+            start(&job, 3);
+            ck_assert_int_eq(run_step(&job), LS_OK);
+            fake.fail_event = failing[i];
+            fake.fail_replica = rank;
+            ck_assert_int_eq(run_step(&job), LS_FAILED);
+            for (uint32_t other = 0; other < 3; other++)
+                if (other == rank)
+                    ck_assert_int_eq(job.status[other], LS_FAILED);
+                else
+                    ck_assert(job.status[other] == LS_ABORTED || job.status[other] == LS_OK);
+            finish(&job);
+        }
+}
+END_TEST
+
+// ---- The host table ----
+
+START_TEST(replicas_make_the_update_of_one)
+{
+    struct job one, many;
+    start(&one, 1);
+    start(&many, (uint32_t)_i);
+    for (int i = 0; i < 3; i++) {
+        fake.replicas = one.replicas;
+        ck_assert_int_eq(run_step(&one), LS_OK);
+        fake.replicas = many.replicas;
+        ck_assert_int_eq(run_step(&many), LS_OK);
+        for (uint32_t rank = 0; rank < many.world; rank++) {
+            ck_assert_float_eq(many.results[rank].sums[2], 6);
+            ck_assert_float_eq(many.results[rank].sums[1], one.results[0].sums[1]);
+            ck_assert_double_eq_tol((double)many.results[rank].sums[0],
+                                    (double)one.results[0].sums[0], 1e-5);
+            ck_assert(!many.results[rank].stop);
+        }
+    }
+    const size_t count = one.replicas[0]->plan->flat_bytes / sizeof(float);
+    for (uint32_t rank = 0; rank < many.world; rank++) {
+        ck_assert_double_le(
+            test_difference(one.replicas[0]->parameters, many.replicas[rank]->parameters, count),
+            ROUNDING);
+        ck_assert_uint_eq(hash_of(many.replicas[rank]), hash_of(many.replicas[0]));
+    }
+    finish(&many);
+    finish(&one);
+}
+END_TEST
+
+START_TEST(broadcast_makes_parameters_those_of_the_root)
+{
+    struct job job;
+    start(&job, 3);
+    const uint64_t truth = hash_of(job.replicas[0]);
+    const float other[4] = {9, 9, 9, 9};
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        if (strcmp(graph->parameters[i]->name, "conv2d_1/bias") == 0)
+            ck_assert_int_eq(ls_replica_set_buffer(job.replicas[2], LS_BUFFER_PARAMETERS, i, other),
+                             LS_OK);
+    ck_assert_uint_ne(hash_of(job.replicas[2]), truth);
+    for (int i = 0; i < 2; i++) // the second time with a plan that is there
+        ck_assert_int_eq(ls_group_run(job.group, place, &job), LS_OK);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        ck_assert_uint_eq(hash_of(job.replicas[rank]), truth);
+    finish(&job);
+}
+END_TEST
+
+START_TEST(one_rank_that_asks_to_stop_is_heard_by_all)
+{
+    struct job job;
+    start(&job, 3);
+    job.stop_rank = (uint32_t)_i;
+    ck_assert_int_eq(run_step(&job), LS_OK);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        ck_assert(job.results[rank].stop);
+    job.stop_rank = MOST;
+    ck_assert_int_eq(run_step(&job), LS_OK);
+    for (uint32_t rank = 0; rank < 3; rank++)
+        ck_assert(!job.results[rank].stop);
+    finish(&job);
+}
+END_TEST
+
+START_TEST(a_loss_that_is_not_finite_updates_nothing_and_is_said_once)
+{
+    const uint32_t guilty = (uint32_t)_i;
+    struct job job;
+    start(&job, 3);
+    ck_assert_int_eq(run_step(&job), LS_OK);
+    uint64_t before[3];
+    for (uint32_t rank = 0; rank < 3; rank++)
+        before[rank] = hash_of(job.replicas[rank]);
+    static float poisoned[2 * MOST_ELEMENTS];
+    poisoned[17] = INFINITY;
+    job.batches[guilty].examples = poisoned;
+    ck_assert_int_eq(run_step(&job), LS_FAILED);
+    ck_assert_uint_eq(errors, 0);
+    ls_driver_explain(job.driver);
+    ck_assert_uint_eq(errors, 1);
+    ck_assert_ptr_nonnull(strstr(message, "step 2: the loss is not finite"));
+    char place[32];
+    snprintf(place, sizeof(place), "'input' of replica %u", guilty);
+    ck_assert_msg(strstr(message, place) != NULL, "%s", message);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        ck_assert(job.status[rank] == LS_FAILED || job.status[rank] == LS_ABORTED);
+        ck_assert_uint_eq(hash_of(job.replicas[rank]), before[rank]);
+    }
+    finish(&job);
+}
+END_TEST
+
+START_TEST(a_parameter_that_is_not_finite_is_named)
+{
+    struct job job;
+    start(&job, 2);
+    const float values[4] = {0, NAN, 0, 0};
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        if (strcmp(graph->parameters[i]->name, "conv2d_1/bias") == 0)
+            ck_assert_int_eq(
+                ls_replica_set_buffer(job.replicas[1], LS_BUFFER_PARAMETERS, i, values), LS_OK);
+    ck_assert_int_eq(run_step(&job), LS_FAILED);
+    ls_driver_explain(job.driver);
+    ck_assert_ptr_nonnull(strstr(message, "'conv2d_1/bias' of replica 1"));
+    finish(&job);
+}
+END_TEST
+
+START_TEST(what_no_replica_can_name_is_said_once_too)
+{
+    struct job job;
+    start(&job, 2);
+    fake.sum = _i ? NAN : -INFINITY;
+    ck_assert_int_eq(run_step(&job), LS_FAILED);
+    ck_assert_uint_eq(errors, 0);
+    ls_driver_explain(job.driver);
+    ls_driver_explain(job.driver);
+    ck_assert_uint_eq(errors, 1);
+    ck_assert_ptr_nonnull(strstr(message, "not finite"));
+    finish(&job);
+}
+END_TEST
+
+START_TEST(a_failure_of_another_kind_needs_no_explanation)
+{
+    struct job job;
+    start(&job, 2);
+    fake.fail_event = 100 * END;
+    ck_assert_int_eq(run_step(&job), LS_FAILED);
+    ls_driver_explain(job.driver);
+    ck_assert_uint_eq(errors, 0);
+    finish(&job);
+}
+END_TEST
+
+START_TEST(gradients_are_divided_as_the_strategy_says)
+{
+    struct job global, own;
+    start(&global, 1);
+    global.batches[0] = test_batch(graph, 0, 2, 6); // a third of a batch of six
+    ck_assert_int_eq(run_step(&global), LS_OK);
+    interface.divisor = LS_DIVISOR_OWN;
+    start(&own, 1);
+    own.batches[0] = test_batch(graph, 0, 2, 6);
+    ck_assert_int_eq(run_step(&own), LS_OK);
+    const size_t count = own.replicas[0]->plan->flat_bytes / sizeof(float);
+    float *thrice = malloc(count * sizeof(*thrice));
+    for (size_t i = 0; i < count; i++)
+        thrice[i] = 3 * global.replicas[0]->gradients[i];
+    ck_assert_double_le(test_difference(own.replicas[0]->gradients, thrice, count), ROUNDING);
+    free(thrice);
+    finish(&own);
+    finish(&global);
+}
+END_TEST
+
+START_TEST(what_does_not_exist_is_refused)
+{
+    struct job job;
+    start(&job, 2);
+    const struct ls_strategy_host *host = fake.strategy->host;
+    ck_assert_uint_eq(host->replicas, 2);
+    ck_assert_uint_eq(host->world, 2);
+    ck_assert_uint_eq(host->bucket_count, job.replicas[0]->buckets.count);
+    ck_assert_int_eq(host->all_reduce_start(host, 0, host->bucket_count), LS_FAILED);
+    ck_assert_int_eq(host->all_reduce_wait(host, 1, UINT32_MAX), LS_FAILED);
+    ck_assert_int_eq(host->broadcast_parameters(host, 0, 2), LS_FAILED);
+    ck_assert_int_eq(host->update(host, 0, host->bucket_count), LS_FAILED);
+    ck_assert_uint_eq(errors, 4);
+    finish(&job);
+    start(&job, 1);
+    ck_assert_int_eq(fake.strategy->host->all_reduce_start(fake.strategy->host, 0, 0), LS_FAILED);
+    ck_assert_ptr_nonnull(strstr(message, "needs_collective"));
+    ck_assert_uint_eq(ls_driver_bytes_per_step(job.driver), 0);
+    finish(&job);
+}
+END_TEST
+
+START_TEST(bytes_of_a_step_are_those_of_all_buckets)
+{
+    struct job job;
+    start(&job, 2);
+    const uint64_t all = LS_TAIL_FLOATS * sizeof(float) + job.replicas[0]->plan->flat_bytes;
+    // A ring of two sends each half of every bucket twice, in whole elements.
+    ck_assert_uint_ge(ls_driver_bytes_per_step(job.driver), all - 64);
+    ck_assert_uint_le(ls_driver_bytes_per_step(job.driver), all + 64);
+    finish(&job);
+}
+END_TEST
+
+// ---- Opening ----
+
+START_TEST(more_replicas_than_the_strategy_takes_are_refused)
+{
+    struct job job = {0};
+    interface.maximum_replicas = 1;
+    make_replicas(&job, 2, NULL);
+    const struct ls_driver_options options = driver_options(&job);
+    ck_assert_int_eq(ls_driver_open(&options, &job.driver), LS_USAGE);
+    ck_assert_uint_eq(errors, 1);
+    ck_assert_ptr_nonnull(strstr(message, "at most 1 replica, not 2"));
+    finish(&job);
+    ls_driver_close(NULL);
+}
+END_TEST
+
+START_TEST(a_strategy_that_needs_a_collective_must_have_one)
+{
+    struct job job = {0};
+    interface.needs_collective = 1;
+    make_replicas(&job, 1, NULL);
+    const struct ls_driver_options options = driver_options(&job);
+    ck_assert_int_eq(ls_driver_open(&options, &job.driver), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(message, "needs a collective"));
+    finish(&job);
+}
+END_TEST
+
+START_TEST(replicas_of_different_layouts_are_refused)
+{
+    struct job job = {0};
+    struct ls_graph *other = harness_mixed();
+    make_replicas(&job, 2, other);
+    const struct ls_driver_options options = driver_options(&job);
+    ck_assert_int_eq(ls_driver_open(&options, &job.driver), LS_FAILED);
+    ck_assert_ptr_nonnull(strstr(message, "different layouts"));
+    finish(&job);
+    ls_graph_destroy(other);
+}
+END_TEST
+
+static int32_t refuse_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+{
+    (void)host, (void)out;
+    return LS_UNAVAILABLE;
+}
+
+START_TEST(a_strategy_that_does_not_open_leaves_nothing_behind)
+{
+    struct job job = {0};
+    interface.open = refuse_open;
+    make_replicas(&job, 2, NULL);
+    const struct ls_driver_options options = driver_options(&job);
+    ck_assert_int_eq(ls_driver_open(&options, &job.driver), LS_UNAVAILABLE);
+    ck_assert_ptr_null(job.driver);
+    ck_assert_uint_eq(fake.closed, 0);
+    finish(&job);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/strategy/driver");
+    TCase *cases = tcase_create("driver");
+    if (!test_plugin_open("device-reference") || !test_plugin_open("collective-ring") ||
+        !test_plugin_open("transport-local"))
+        return TEST_SKIPPED;
+    tcase_set_timeout(cases, 60);
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, hooks_come_in_the_order_of_the_plan, 1, 4);
+    tcase_add_test(cases, an_empty_share_calls_the_same_hooks);
+    tcase_add_test(cases, hooks_that_are_optional_may_be_missing);
+    tcase_add_test(cases, a_hook_that_fails_on_one_replica_ends_all);
+    tcase_add_loop_test(cases, replicas_make_the_update_of_one, 2, 4);
+    tcase_add_test(cases, broadcast_makes_parameters_those_of_the_root);
+    tcase_add_loop_test(cases, one_rank_that_asks_to_stop_is_heard_by_all, 0, 3);
+    tcase_add_loop_test(cases, a_loss_that_is_not_finite_updates_nothing_and_is_said_once, 0, 3);
+    tcase_add_test(cases, a_parameter_that_is_not_finite_is_named);
+    tcase_add_loop_test(cases, what_no_replica_can_name_is_said_once_too, 0, 2);
+    tcase_add_test(cases, a_failure_of_another_kind_needs_no_explanation);
+    tcase_add_test(cases, gradients_are_divided_as_the_strategy_says);
+    tcase_add_test(cases, what_does_not_exist_is_refused);
+    tcase_add_test(cases, bytes_of_a_step_are_those_of_all_buckets);
+    tcase_add_test(cases, more_replicas_than_the_strategy_takes_are_refused);
+    tcase_add_test(cases, a_strategy_that_needs_a_collective_must_have_one);
+    tcase_add_test(cases, replicas_of_different_layouts_are_refused);
+    tcase_add_test(cases, a_strategy_that_does_not_open_leaves_nothing_behind);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
