@@ -13,11 +13,18 @@ struct command {
     size_t most_operands;
     const struct argument *arguments;
     enum ls_status (*run)(const struct arguments *arguments);
+    // Its own subcommands, named "<name> <word>"; ends with NULL. NULL: none. With some, only name, operands and
+    // summary of the above count.
+    const struct command *const *subcommands;
 };
 
 extern const struct command train_command;
 extern const struct command evaluate_command;
 extern const struct command summary_command;
 extern const struct command plugins_command;
+extern const struct command verify_command;
+extern const struct command plugin_command;
+extern const struct command plugin_new_command;
+extern const struct command plugin_check_command;
 
 #endif

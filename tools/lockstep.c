@@ -8,8 +8,16 @@
 #include <errno.h>
 #include <string.h>
 
+#define MOST_COMMANDS 32
+
 static const struct command *const commands[] = {
-    &train_command, &evaluate_command, &summary_command, &plugins_command, NULL,
+    &train_command,
+    &evaluate_command,
+    &summary_command,
+    &plugins_command,
+    &plugin_command,
+    &verify_command,
+    NULL,
 };
 
 static void print_commands(FILE *out)
@@ -27,19 +35,37 @@ static void print_commands(FILE *out)
           out);
 }
 
-static const struct command *find_command(const char *name)
+static void print_subcommands(const struct command *command, FILE *out)
 {
-    const char *names[sizeof(commands) / sizeof(commands[0])] = {NULL};
-    for (size_t i = 0; commands[i]; i++) {
-        if (strcmp(commands[i]->name, name) == 0)
-            return commands[i];
-        names[i] = commands[i]->name;
+    fprintf(out, "usage: lockstep %s %s ...\n\n", command->name, command->operands);
+    for (size_t i = 0; command->subcommands[i]; i++)
+        fprintf(out, "  %-13s %s\n", command->subcommands[i]->name,
+                command->subcommands[i]->summary);
+    fprintf(out, "\n  lockstep %s WORD --help explains every option.\n", command->name);
+}
+
+// The last word of its name: "new" of "plugin new".
+static const char *word_of(const struct command *command)
+{
+    const char *space = strrchr(command->name, ' ');
+    return space ? space + 1 : command->name;
+}
+
+// `before` is what stands before the word: "lockstep plugin".
+static const struct command *find_command(const struct command *const *list, const char *before,
+                                          const char *word)
+{
+    const char *names[MOST_COMMANDS + 1] = {NULL};
+    for (size_t i = 0; list[i] && i < MOST_COMMANDS; i++) {
+        names[i] = word_of(list[i]);
+        if (strcmp(names[i], word) == 0)
+            return list[i];
     }
-    const char *nearest = ls_nearest(name, names);
+    const char *nearest = ls_nearest(word, names);
     if (nearest)
-        ls_error("usage", "there is no subcommand '%s'; did you mean '%s'?", name, nearest);
+        ls_error("usage", "there is no subcommand '%s'; did you mean '%s'?", word, nearest);
     else
-        ls_error("usage", "there is no subcommand '%s'; lockstep --help lists them", name);
+        ls_error("usage", "there is no subcommand '%s'; %s --help lists them", word, before);
     return NULL;
 }
 
@@ -62,6 +88,11 @@ static int finish(enum ls_status status)
     return ls_status_exit_code(status);
 }
 
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -72,16 +103,27 @@ int main(int argc, char **argv)
         puts("lockstep " LS_VERSION);
         return finish(LS_OK);
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
+    if (is_help(argv[1])) {
         print_commands(stdout);
         return finish(LS_OK);
     }
-    const struct command *command = find_command(argv[1]);
+    const struct command *command = find_command(commands, "lockstep", argv[1]);
+    int words = 2;
+    if (command && command->subcommands) {
+        if (argc < 3 || is_help(argv[2])) {
+            print_subcommands(command, argc < 3 ? stderr : stdout);
+            return argc < 3 ? 2 : finish(LS_OK);
+        }
+        char before[64];
+        snprintf(before, sizeof(before), "lockstep %s", command->name);
+        command = find_command(command->subcommands, before, argv[2]);
+        words = 3;
+    }
     struct arguments arguments;
     if (!command)
         return 2;
-    if (arguments_parse(command->arguments, argc - 2, argv + 2, command->most_operands, &arguments))
+    if (arguments_parse(command->arguments, argc - words, argv + words, command->most_operands,
+                        &arguments))
         return 2;
     if (arguments.help) {
         print_help(command);
