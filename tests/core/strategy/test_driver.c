@@ -6,6 +6,7 @@
 #include "tests/core/replica/support.h"
 
 #include "core/base/log.h"
+#include "core/plugin/plugin.h"
 
 #include <stdatomic.h>
 

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// The run report as other programs read it: JSON with null for what is no number, 9 digits, and a file that is whole
+// or untouched.
+#include "core/report/report.h"
+#include "core/base/log.h"
+#include "core/plugin/plugin.h"
+
+#include <check.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static char folder[64], path[128];
+static unsigned errors;
+static char message[1024];
+
+static void keep(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    errors += level == LS_LOG_ERROR;
+    snprintf(message, sizeof(message), "%s", line);
+}
+
+static void set_up(void)
+{
+    snprintf(folder, sizeof(folder), "/tmp/lockstep-report-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/report.json", folder);
+    errors = 0;
+    ls_log_set_writer(keep, NULL);
+}
+
+static void tear_down(void)
+{
+    unlink(path);
+    ck_assert_int_eq(rmdir(folder), 0); // nothing else was left behind
+}
+
+static const uint64_t shares[] = {3, 2}, hashes[] = {1, UINT64_C(0xfedcba9876543210)};
+
+static struct ls_report small_report(void)
+{
+    return (struct ls_report){.command = "train",
+                              .status = "done",
+                              .strategy = "mirrored",
+                              .device = "cpu",
+                              .model = "cnn",
+                              .replicas = 2,
+                              .replica_batches = shares,
+                              .parameter_hashes = hashes,
+                              .startup_seconds = 0.25};
+}
+
+// The file as text; freed by the caller.
+static char *read_text(void)
+{
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    char *text = calloc(1, 1 << 20);
+    const size_t length = fread(text, 1, (1 << 20) - 1, file);
+    ck_assert_uint_gt(length, 0);
+    ck_assert_int_eq(text[length - 1], '\n');
+    fclose(file);
+    return text;
+}
+
+static json_t *write_and_read(const struct ls_report *report)
+{
+    json_error_t error;
+    ck_assert_int_eq(ls_report_write(path, report), LS_OK);
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    ck_assert_msg(root != NULL, "%s", error.text);
+    return root;
+}
+
+START_TEST(every_member_is_there_even_when_nothing_is_known)
+{
+    static const char *const members[] = {"lockstep",
+                                          "command",
+                                          "status",
+                                          "strategy",
+                                          "collective",
+                                          "transport",
+                                          "device",
+                                          "hardware",
+                                          "precision",
+                                          "options",
+                                          "plugins",
+                                          "workers",
+                                          "replicas",
+                                          "seed",
+                                          "threads_per_replica",
+                                          "optimizer",
+                                          "model",
+                                          "parameters",
+                                          "dataset",
+                                          "global_batch",
+                                          "steps",
+                                          "epochs",
+                                          "losses",
+                                          "step_seconds",
+                                          "replica_batches",
+                                          "communication",
+                                          "layout",
+                                          "device_bytes",
+                                          "startup_seconds",
+                                          "parameter_hashes",
+                                          "peak_rss_bytes",
+                                          "arena_bytes"};
+    const struct ls_report empty = {0};
+    json_t *root = write_and_read(&empty);
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+        ck_assert_msg(json_object_get(root, members[i]) != NULL, "%s", members[i]);
+    ck_assert(json_is_null(json_object_get(root, "collective")));
+    ck_assert_uint_eq(json_array_size(json_object_get(root, "parameter_hashes")), 0);
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(what_is_no_number_is_null)
+{
+    const float losses[] = {1, NAN, INFINITY, -INFINITY};
+    const struct ls_report_epoch epoch = {
+        .epoch = 1, .loss = NAN, .accuracy = NAN, .val_loss = INFINITY, .val_accuracy = 0.5};
+    struct ls_report report = small_report();
+    report.losses = losses;
+    report.loss_count = 4;
+    report.epochs = &epoch;
+    report.epoch_count = 1;
+    report.has_accuracy = true;
+    report.startup_seconds = NAN;
+    report.times.median = NAN;
+    json_t *root = write_and_read(&report);
+    const json_t *list = json_object_get(root, "losses");
+    ck_assert_double_eq(json_real_value(json_array_get(list, 0)), 1);
+    for (size_t i = 1; i < 4; i++)
+        ck_assert(json_is_null(json_array_get(list, i)));
+    const json_t *first = json_array_get(json_object_get(root, "epochs"), 0);
+    ck_assert(json_is_null(json_object_get(first, "loss")));
+    ck_assert(json_is_null(json_object_get(first, "val_loss")));
+    ck_assert(json_is_null(json_object_get(first, "examples_per_second"))); // in no time
+    ck_assert_double_eq(json_real_value(json_object_get(first, "val_accuracy")), 0.5);
+    ck_assert(json_is_null(json_object_get(root, "startup_seconds")));
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(numbers_have_nine_digits)
+{
+    const float losses[] = {0.1f, 2.30258512f, 1.17549435e-38f, 3.40282347e38f};
+    struct ls_report report = small_report();
+    report.losses = losses;
+    report.loss_count = 4;
+    report.startup_seconds = 1.0 / 3;
+    json_t *root = write_and_read(&report);
+    char *text = read_text();
+    ck_assert_ptr_nonnull(strstr(text, "\"startup_seconds\": 0.333333333,"));
+    for (size_t i = 0; i < 4; i++) { // 9 digits are enough for every float
+        const double value = json_real_value(json_array_get(json_object_get(root, "losses"), i));
+        ck_assert_float_eq((float)value, losses[i]);
+    }
+    free(text);
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(at_most_a_thousand_losses_are_written)
+{
+    static float losses[LS_REPORT_LOSSES + 5];
+    struct ls_report report = small_report();
+    report.losses = losses;
+    report.loss_count = LS_REPORT_LOSSES + 5;
+    json_t *root = write_and_read(&report);
+    ck_assert_uint_eq(json_array_size(json_object_get(root, "losses")), LS_REPORT_LOSSES);
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(validation_and_accuracy_are_left_out_where_there_are_none)
+{
+    const struct ls_report_epoch epoch = {
+        .epoch = 1, .seconds = 2, .examples = 100, .val_loss = NAN, .val_accuracy = NAN};
+    struct ls_report report = small_report();
+    report.epochs = &epoch;
+    report.epoch_count = 1;
+    json_t *root = write_and_read(&report);
+    const json_t *first = json_array_get(json_object_get(root, "epochs"), 0);
+    ck_assert_ptr_null(json_object_get(first, "accuracy"));
+    ck_assert_ptr_null(json_object_get(first, "val_loss"));
+    ck_assert_double_eq(json_real_value(json_object_get(first, "examples_per_second")), 50);
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(hashes_have_sixteen_digits)
+{
+    const struct ls_report report = small_report();
+    json_t *root = write_and_read(&report);
+    const json_t *list = json_object_get(root, "parameter_hashes");
+    ck_assert_uint_eq(json_array_size(list), 2);
+    ck_assert_str_eq(json_string_value(json_array_get(list, 0)), "0000000000000001");
+    ck_assert_str_eq(json_string_value(json_array_get(list, 1)), "fedcba9876543210");
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(texts_of_any_bytes_are_written)
+{
+    const struct ls_report_plugin plugin = {"collective", "ring\xff", "0.1.0", "a\"b\\c\n.so"};
+    struct ls_report report = small_report();
+    report.model = "/tmp/\xc3\xa9t\xe9.json"; // first UTF-8, then Latin-1
+    report.dataset = "\xc3\xa9t\xc3\xa9";
+    report.plugins = &plugin;
+    report.plugin_count = 1;
+    json_t *root = write_and_read(&report);
+    ck_assert_str_eq(json_string_value(json_object_get(root, "model")), "/tmp/??t?.json");
+    ck_assert_str_eq(json_string_value(json_object_get(root, "dataset")), "\xc3\xa9t\xc3\xa9");
+    const json_t *first = json_array_get(json_object_get(root, "plugins"), 0);
+    ck_assert_str_eq(json_string_value(json_object_get(first, "name")), "ring?");
+    ck_assert_str_eq(json_string_value(json_object_get(first, "file")), "a\"b\\c\n.so");
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(a_report_replaces_the_one_before)
+{
+    struct ls_report report = small_report();
+    json_decref(write_and_read(&report));
+    report.status = "failed";
+    json_t *root = write_and_read(&report);
+    ck_assert_str_eq(json_string_value(json_object_get(root, "status")), "failed");
+    json_decref(root);
+}
+END_TEST
+
+// A file may grow to 100 bytes only, as on a full disk.
+START_TEST(a_write_that_fails_leaves_the_old_file)
+{
+    const struct ls_report report = small_report();
+    FILE *file = fopen(path, "w");
+    fputs("what was there before\n", file);
+    fclose(file);
+    const struct rlimit little = {100, 100};
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &little), 0);
+    ck_assert_int_eq(ls_report_write(path, &report), LS_FAILED);
+    ck_assert_uint_eq(errors, 1);
+    ck_assert_ptr_nonnull(strstr(message, path));
+    char *text = read_text();
+    ck_assert_str_eq(text, "what was there before\n");
+    free(text);
+}
+END_TEST
+
+START_TEST(a_folder_that_does_not_exist_is_said)
+{
+    char nowhere[192];
+    const struct ls_report report = small_report();
+    snprintf(nowhere, sizeof(nowhere), "%s/no/report.json", folder);
+    ck_assert_int_eq(ls_report_write(nowhere, &report), LS_FAILED);
+    ck_assert_ptr_nonnull(strstr(message, "No such file"));
+    ck_assert_int_eq(ls_report_check_path("--report", nowhere), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(message, "--report: cannot write"));
+    ck_assert_uint_eq(errors, 2);
+}
+END_TEST
+
+START_TEST(a_path_is_checked_before_the_work_begins)
+{
+    ck_assert_int_eq(ls_report_check_path("--report", path), LS_OK);
+    ck_assert_int_eq(ls_report_check_path("--report", "report.json"), LS_OK);
+    ck_assert_uint_eq(errors, 0);
+    ck_assert_int_eq(access(path, F_OK), -1); // looking makes nothing
+    // A rename would put a file in the place of these.
+    ck_assert_int_eq(ls_report_check_path("--report", "/dev/null"), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(message, "not a file"));
+    ck_assert_int_eq(ls_report_check_path("--report", folder), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(message, "a folder"));
+    ck_assert_uint_eq(errors, 2);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/report/report");
+    TCase *cases = tcase_create("report");
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_test(cases, every_member_is_there_even_when_nothing_is_known);
+    tcase_add_test(cases, what_is_no_number_is_null);
+    tcase_add_test(cases, numbers_have_nine_digits);
+    tcase_add_test(cases, at_most_a_thousand_losses_are_written);
+    tcase_add_test(cases, validation_and_accuracy_are_left_out_where_there_are_none);
+    tcase_add_test(cases, hashes_have_sixteen_digits);
+    tcase_add_test(cases, texts_of_any_bytes_are_written);
+    tcase_add_test(cases, a_report_replaces_the_one_before);
+    tcase_add_test(cases, a_write_that_fails_leaves_the_old_file);
+    tcase_add_test(cases, a_folder_that_does_not_exist_is_said);
+    tcase_add_test(cases, a_path_is_checked_before_the_work_begins);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a fit remembers: losses of any number of steps, medians of the latest times, epochs.
+#include "core/train/history.h"
+
+#include <check.h>
+#include <math.h>
+
+static struct ls_history history;
+
+static void tear_down(void)
+{
+    ls_history_finish(&history);
+    ls_history_finish(&history); // may be done twice
+}
+
+// Times of a step in nanoseconds: the step itself, and a tenth of it as input.
+static void add(float loss, float right, float examples, uint64_t step_ns)
+{
+    const struct ls_step_result step = {.sums = {loss * examples, right, examples, 0},
+                                        .compute_ns = step_ns / 2,
+                                        .update_ns = step_ns / 4,
+                                        .communication_ns = step_ns / 5,
+                                        .exposed_ns = step_ns / 8};
+    ck_assert_int_eq(ls_history_add_step(&history, &step, step_ns, step_ns / 10), LS_OK);
+}
+
+static struct ls_report_times times(void)
+{
+    struct ls_report_times result;
+    ck_assert_int_eq(ls_history_times(&history, &result), LS_OK);
+    return result;
+}
+
+START_TEST(losses_are_means_over_the_global_batch)
+{
+    ck_assert_int_eq(ls_history_init(&history, 2), LS_OK);
+    add(0.5f, 3, 64, 1000);
+    add(2, 1, 3, 1000);
+    ck_assert_uint_eq(history.loss_count, 2);
+    ck_assert_float_eq(history.losses[0], 0.5f);
+    ck_assert_float_eq(history.losses[1], 2);
+    ck_assert_double_eq(history.epoch_loss, 38);
+    ck_assert_double_eq(history.epoch_right, 4);
+    ck_assert_double_eq(history.epoch_examples, 67);
+    ls_history_begin_epoch(&history);
+    ck_assert_double_eq(history.epoch_loss, 0);
+    ck_assert_double_eq(history.epoch_right, 0);
+    ck_assert_double_eq(history.epoch_examples, 0);
+    ck_assert_uint_eq(history.loss_count, 2); // losses are of the whole fit
+}
+END_TEST
+
+START_TEST(more_steps_than_were_expected_find_room)
+{
+    static const uint64_t expected[] = {0, 1, 100, UINT64_MAX};
+    ck_assert_int_eq(ls_history_init(&history, expected[_i]), LS_OK);
+    for (uint32_t i = 0; i < 200000; i++)
+        add((float)i, 0, 1, 10);
+    ck_assert_uint_eq(history.loss_count, 200000);
+    for (uint32_t i = 0; i < 200000; i++)
+        ck_assert_float_eq(history.losses[i], (float)i);
+}
+END_TEST
+
+START_TEST(without_steps_there_are_no_times)
+{
+    ck_assert_int_eq(ls_history_init(&history, 10), LS_OK);
+    const struct ls_report_times found = times();
+    const double all[] = {found.median,
+                          found.p90,
+                          found.input,
+                          found.compute,
+                          found.update,
+                          found.communication,
+                          found.exposed_communication};
+    for (int i = 0; i < 7; i++)
+        ck_assert(isnan(all[i]));
+}
+END_TEST
+
+START_TEST(one_step_is_median_and_ninetieth_percentile)
+{
+    ck_assert_int_eq(ls_history_init(&history, 1), LS_OK);
+    add(1, 0, 1, 40000);
+    const struct ls_report_times found = times();
+    ck_assert_double_eq_tol(found.median, 40e-6, 1e-11);
+    ck_assert_double_eq_tol(found.p90, 40e-6, 1e-11);
+    ck_assert_double_eq_tol(found.input, 4e-6, 1e-11);
+    ck_assert_double_eq_tol(found.compute, 20e-6, 1e-11);
+    ck_assert_double_eq_tol(found.update, 10e-6, 1e-11);
+    ck_assert_double_eq_tol(found.communication, 8e-6, 1e-11);
+    ck_assert_double_eq_tol(found.exposed_communication, 5e-6, 1e-11);
+}
+END_TEST
+
+START_TEST(quantiles_are_those_of_the_values)
+{
+    ck_assert_int_eq(ls_history_init(&history, 101), LS_OK);
+    for (uint64_t i = 0; i <= 100; i++)
+        add(1, 0, 1, 1000 * (1 + i * 37 % 101)); // 1 to 101 us, each once, in no order
+    const struct ls_report_times found = times();
+    ck_assert_double_eq_tol(found.median, 51e-6, 1e-11);
+    ck_assert_double_eq_tol(found.p90, 91e-6, 1e-11);
+}
+END_TEST
+
+START_TEST(only_the_latest_times_count)
+{
+    ck_assert_int_eq(ls_history_init(&history, 10), LS_OK);
+    for (uint32_t i = 0; i < 1000; i++)
+        add(1, 0, 1, 9000000);
+    for (uint32_t i = 0; i < LS_HISTORY_STEPS; i++)
+        add(1, 0, 1, 2000);
+    ck_assert_double_eq_tol(times().p90, 2e-6, 1e-11);
+    ck_assert_uint_eq(history.loss_count, 1000 + LS_HISTORY_STEPS);
+}
+END_TEST
+
+START_TEST(epochs_are_kept_in_order)
+{
+    ck_assert_int_eq(ls_history_init(&history, 0), LS_OK);
+    for (uint64_t i = 1; i <= 1000; i++) {
+        const struct ls_report_epoch epoch = {.epoch = i, .loss = 1.0 / (double)i};
+        ck_assert_int_eq(ls_history_add_epoch(&history, &epoch), LS_OK);
+    }
+    ck_assert_uint_eq(history.epoch_count, 1000);
+    for (uint64_t i = 1; i <= 1000; i++) {
+        ck_assert_uint_eq(history.epochs[i - 1].epoch, i);
+        ck_assert_double_eq(history.epochs[i - 1].loss, 1.0 / (double)i);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/train/history");
+    TCase *cases = tcase_create("history");
+    tcase_set_timeout(cases, 60);
+    tcase_add_checked_fixture(cases, NULL, tear_down);
+    tcase_add_test(cases, losses_are_means_over_the_global_batch);
+    tcase_add_loop_test(cases, more_steps_than_were_expected_find_room, 0, 4);
+    tcase_add_test(cases, without_steps_there_are_no_times);
+    tcase_add_test(cases, one_step_is_median_and_ninetieth_percentile);
+    tcase_add_test(cases, quantiles_are_those_of_the_values);
+    tcase_add_test(cases, only_the_latest_times_count);
+    tcase_add_test(cases, epochs_are_kept_in_order);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

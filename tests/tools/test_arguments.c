@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line as a table reads it: both forms, every refusal in its words, and a help text that leaves nothing out.
+#include "core/base/log.h"
+#include "core/plugin/plugin.h"
+#include "tools/arguments.h"
+
+#include <check.h>
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct argument table[] = {
+    {NULL, NULL, NULL, "What to do"},
+    {"model", "NAME|FILE.json", NULL, "a model"},
+    {"steps", "N", NULL, "stop after that many steps"},
+    {"epochs", "N", "1", "passes over the data"},
+    {"deadline", "SECONDS", "60", "longest wait"},
+    {NULL, NULL, NULL, "How to do it"},
+    {"shuffle", "on|off", "on",
+     "a new order each epoch, in so many words that the line must be broken "
+     "somewhere between two of them, and once more before the end is reached"},
+    {"a-name-that-is-longer-than-its-column", "VALUE", NULL, "and help on a line of its own"},
+    {"quiet", NULL, NULL, "no progress"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static unsigned errors;
+static char message[512];
+static struct arguments arguments;
+
+static void keep(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    errors += level == LS_LOG_ERROR;
+    snprintf(message, sizeof(message), "%s", line);
+}
+
+static void set_up(void)
+{
+    errors = 0;
+    message[0] = '\0';
+    ls_log_set_writer(keep, NULL);
+}
+
+static enum ls_status parse_words(size_t most_operands, char **words)
+{
+    int count = 0;
+    while (words[count])
+        count++;
+    set_up();
+    return arguments_parse(table, count, words, most_operands, &arguments);
+}
+
+#define WORDS(...) ((char *[]){__VA_ARGS__, NULL})
+#define PARSED(...) ck_assert_int_eq(parse_words(2, WORDS(__VA_ARGS__)), LS_OK)
+
+static void refused(char **words, const char *text)
+{
+    ck_assert_int_eq(parse_words(1, words), LS_USAGE);
+    ck_assert_uint_eq(errors, 1);
+    ck_assert_msg(strstr(message, text) != NULL, "'%s' is not in: %s", text, message);
+}
+
+START_TEST(values_stand_behind_an_equals_sign_or_in_the_next_word)
+{
+    PARSED("--model=cnn", "--steps", "12", "--quiet");
+    ck_assert_str_eq(arguments_text(&arguments, "model"), "cnn");
+    ck_assert_str_eq(arguments_text(&arguments, "steps"), "12");
+    ck_assert(arguments_given(&arguments, "quiet"));
+    ck_assert(!arguments_given(&arguments, "epochs"));
+    ck_assert_str_eq(arguments_text(&arguments, "epochs"), "1");
+    ck_assert_uint_eq(arguments.operand_count, 0);
+    PARSED("--model=a=b,c=d", "--steps=");
+    ck_assert_str_eq(arguments_text(&arguments, "model"), "a=b,c=d");
+    ck_assert_str_eq(arguments_text(&arguments, "steps"), "");
+    PARSED("--deadline", "-5", "--model", "--quiet"); // the next word is the value, whatever it is
+    ck_assert_str_eq(arguments_text(&arguments, "deadline"), "-5");
+    ck_assert_str_eq(arguments_text(&arguments, "model"), "--quiet");
+    ck_assert(!arguments_given(&arguments, "quiet"));
+}
+END_TEST
+
+START_TEST(without_words_there_are_the_defaults)
+{
+    char *none[] = {NULL};
+    ck_assert_int_eq(arguments_parse(table, 0, none, 0, &arguments), LS_OK);
+    ck_assert_ptr_null(arguments_text(&arguments, "model"));
+    ck_assert_str_eq(arguments_text(&arguments, "shuffle"), "on");
+    ck_assert(!arguments.help);
+}
+END_TEST
+
+START_TEST(operands_stand_anywhere_and_all_words_after_two_dashes_are_some)
+{
+    PARSED("one", "--steps=1", "-");
+    ck_assert_uint_eq(arguments.operand_count, 2);
+    ck_assert_str_eq(arguments.operands[0], "one");
+    ck_assert_str_eq(arguments.operands[1], "-");
+    PARSED("--quiet", "--", "--steps", "--help");
+    ck_assert_uint_eq(arguments.operand_count, 2);
+    ck_assert_str_eq(arguments.operands[0], "--steps");
+    ck_assert(!arguments.help);
+    ck_assert(!arguments_given(&arguments, "steps"));
+}
+END_TEST
+
+START_TEST(help_is_asked_for_in_two_ways)
+{
+    PARSED("--help");
+    ck_assert(arguments.help);
+    PARSED("--steps=1", "-h", "--nonsense"); // who asks for help may have erred
+    ck_assert(arguments.help);
+}
+END_TEST
+
+START_TEST(every_error_is_one_line_that_helps)
+{
+    refused(WORDS("--modle=cnn"), "there is no option --modle; did you mean --model?");
+    refused(WORDS("--xyzzyxyzzy"), "there is no option --xyzzyxyzzy; --help lists them");
+    refused(WORDS("--=3"), "there is no option --;");
+    refused(WORDS("--mode=cnn"), "--model"); // no abbreviations
+    refused(WORDS("--steps=1", "--steps=2"), "--steps is given twice");
+    refused(WORDS("--quiet", "--quiet"), "--quiet is given twice");
+    refused(WORDS("--quiet=yes"), "--quiet takes no value");
+    refused(WORDS("--model"), "--model wants a value: --model=NAME|FILE.json");
+    refused(WORDS("-q"), "'-q': options begin with two dashes");
+    refused(WORDS("one", "two"), "'two' is one word too many");
+    char name[400];
+    memset(name, 'x', sizeof(name));
+    memcpy(name, "--", 2);
+    name[sizeof(name) - 1] = '\0';
+    refused(WORDS(name), "there is no option --xxx");
+}
+END_TEST
+
+START_TEST(counts_have_a_range)
+{
+    uint64_t value = 7;
+    PARSED("--steps=12");
+    ck_assert_int_eq(arguments_count(&arguments, "steps", 1, 12, &value), LS_OK);
+    ck_assert_uint_eq(value, 12);
+    ck_assert_int_eq(arguments_count(&arguments, "steps", 13, 20, &value), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(message, "--steps=12: wanted an integer from 13 to 20"));
+    ck_assert_int_eq(arguments_count(&arguments, "steps", 1, 11, &value), LS_USAGE);
+    ck_assert_uint_eq(value, 12);
+    ck_assert_int_eq(arguments_count(&arguments, "epochs", 0, 5, &value), LS_OK); // the default
+    ck_assert_uint_eq(value, 1);
+    static const char *const wrong[] = {
+        "--steps=",   "--steps=-1",   "--steps=1.5", "--steps=1x",
+        "--steps= 1", "--steps=0x10", "--steps=1e3", "--steps=99999999999999999999"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        PARSED((char *)(uintptr_t)wrong[i]);
+        ck_assert_int_eq(arguments_count(&arguments, "steps", 0, UINT64_MAX, &value), LS_USAGE);
+        ck_assert_uint_eq(errors, 1);
+    }
+    PARSED("--quiet");
+    value = 7;
+    ck_assert_int_eq(arguments_count(&arguments, "steps", 1, 2, &value), LS_OK);
+    ck_assert_uint_eq(value, 7); // neither given nor a default
+}
+END_TEST
+
+START_TEST(numbers_and_switches_are_checked)
+{
+    double number = 0;
+    bool on = true;
+    PARSED("--deadline=2.5", "--shuffle=off");
+    ck_assert_int_eq(arguments_number(&arguments, "deadline", &number), LS_OK);
+    ck_assert_double_eq(number, 2.5);
+    ck_assert_int_eq(arguments_switch(&arguments, "shuffle", &on), LS_OK);
+    ck_assert(!on);
+    PARSED("--deadline=soon", "--shuffle=perhaps");
+    ck_assert_int_eq(arguments_number(&arguments, "deadline", &number), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(message, "--deadline=soon: wanted a number"));
+    ck_assert_int_eq(arguments_switch(&arguments, "shuffle", &on), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(message, "--shuffle=perhaps: wanted on or off"));
+    ck_assert_double_eq(number, 2.5);
+    ck_assert(!on);
+}
+END_TEST
+
+// All words of `text` in order, whatever white space is between them.
+static bool has_words(const char *where, const char *text)
+{
+    while (*text) {
+        if (isspace((unsigned char)*text)) {
+            while (isspace((unsigned char)*text))
+                text++;
+            if (!isspace((unsigned char)*where))
+                return *text == '\0';
+            while (isspace((unsigned char)*where))
+                where++;
+        } else if (*text++ != *where++) {
+            return false;
+        }
+    }
+    return true;
+}
+
+START_TEST(help_has_every_option_its_value_default_and_words)
+{
+    FILE *file = tmpfile();
+    char text[8192];
+    arguments_print(table, file);
+    rewind(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    for (const struct argument *entry = table; entry->name || entry->help; entry++) {
+        char wanted[512];
+        if (entry->name)
+            snprintf(
+                wanted, sizeof(wanted), "  --%s%s%s %s%s%s%s", entry->name, entry->value ? "=" : "",
+                entry->value ? entry->value : "", entry->help, entry->default_value ? " [" : "",
+                entry->default_value ? entry->default_value : "", entry->default_value ? "]" : "");
+        else
+            snprintf(wanted, sizeof(wanted), "\n%s\n", entry->help);
+        bool found = false;
+        for (const char *at = text; *at && !found; at++)
+            found = has_words(at, wanted);
+        ck_assert_msg(found, "'%s' is not in the help:\n%s", wanted, text);
+    }
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        ck_assert_uint_le(strlen(line), 100);
+        ck_assert_int_ne(line[strlen(line) - 1], ' ');
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("tools/arguments");
+    TCase *cases = tcase_create("arguments");
+    tcase_add_checked_fixture(cases, set_up, NULL);
+    tcase_add_test(cases, values_stand_behind_an_equals_sign_or_in_the_next_word);
+    tcase_add_test(cases, without_words_there_are_the_defaults);
+    tcase_add_test(cases, operands_stand_anywhere_and_all_words_after_two_dashes_are_some);
+    tcase_add_test(cases, help_is_asked_for_in_two_ways);
+    tcase_add_test(cases, every_error_is_one_line_that_helps);
+    tcase_add_test(cases, counts_have_a_range);
+    tcase_add_test(cases, numbers_and_switches_are_checked);
+    tcase_add_test(cases, help_has_every_option_its_value_default_and_words);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
