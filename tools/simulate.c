@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0
+// lockstep simulate: how long collectives would take on a network that need not be here.
+#include "tools/command.h"
+#include "tools/number_list.h"
+#include "tools/size_list.h"
+
+#include "core/base/log.h"
+#include "core/base/options.h"
+#include "core/base/threads.h"
+#include "core/collective/schedule.h"
+#include "core/collective/simulate.h"
+#include "core/loader/loader.h"
+#include "core/report/chart.h"
+#include "core/report/report.h"
+#include "core/report/rows.h"
+#include "core/train/networks.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define COLLECTIVES_MOST 16
+#define STRAGGLERS_MOST 64
+#define BYTES_MOST (UINT64_C(1) << 44)
+#define LABEL_LETTERS 96
+
+// Describing one rank takes microseconds; a rank that takes so long is not coming back.
+#define RANK_SECONDS_MOST 60
+
+static const struct argument table[] = {
+    {NULL, NULL, NULL, "What to simulate"},
+    {"world", "N[,N-N...]", "8", "how many ranks: 64, or 2-16,1024"},
+    {"bytes", "SIZE[,SIZE...]", "64M", "of the whole buffer; K, M, G are KiB, MiB, GiB"},
+    {"operation", "NAME", "all_reduce",
+     "all_reduce, reduce_scatter, all_gather, broadcast or reduce"},
+    {"dtype", "NAME", "float32", "float32, float64, float16, bfloat16, int32, int64 or uint8"},
+    {"root", "RANK", "0", "of broadcast and reduce"},
+
+    {NULL, NULL, NULL, "On what"},
+    {"network", "NAME|FILE.json", "flat",
+     "flat, nvlink-ndr, ethernet-100g, tpu-torus, tpu-torus-2d, internet, or a file of your own"},
+    {"straggler", "RANK:FACTOR[,...]", NULL,
+     "messages and reductions of this rank take FACTOR times as long"},
+    {"jitter", "FRACTION", "0",
+     "each message and reduction takes up to this share longer, at random"},
+    {"seed", "N", "0", "of the jitter: the same seed gives the same times"},
+
+    {NULL, NULL, NULL, "What comes out"},
+    {"json", "FILE", NULL, "the table as JSON"},
+    {"svg", "FILE", NULL, "a chart of the time against size (or world)"},
+    {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static const char help[] =
+    "A collective is named as for --strategy (ring, hierarchical-copy:groups=4), or is a FILE.so.\n"
+    "Its schedule is followed message by message: a step begins when the steps of earlier rounds "
+    "on\n"
+    "the same ranges are done, a message when both sides are ready; messages share the bandwidth\n"
+    "of ports and links. Times never come from formulas. docs/simulate.md has the model, the form "
+    "of\n"
+    "network files, and what is left out.\n\n"
+    "  time    until the last rank is done\n"
+    "  algbw   bytes / time; busbw: algbw times 2 (n - 1) / n for all_reduce, as in nccl-tests\n"
+    "  bound   share of the least time that any schedule needs on this network: 100 % is perfect\n"
+    "  busiest link, and for which share of the time it was needed in full\n\n"
+    "Examples:\n"
+    "  lockstep simulate ring --world=4096 --bytes=64M\n"
+    "  lockstep simulate ring tree halving-doubling --world=8,64,512 --bytes=4K,1M,64M "
+    "--network=nvlink-ndr --svg=compare.svg\n"
+    "  lockstep simulate ring --world=64 --network=internet --straggler=3:10 --jitter=0.2 "
+    "--seed=7\n"
+    "  lockstep simulate ./build/collective-my-reduce.so --world=256 --network=my-cluster.json "
+    "--json=rows.json\n";
+
+struct collective {
+    const struct ls_opened_plugin *opened;
+    char label[LABEL_LETTERS]; // as the user wrote it
+};
+
+struct settings {
+    struct ls_loader *loader;
+    struct collective collectives[COLLECTIVES_MOST];
+    size_t collective_count;
+    struct number_list worlds;
+    struct size_list sizes;
+    const char *operation_name, *dtype_name;
+    uint32_t operation, dtype, root;
+    struct ls_network network;
+    struct ls_straggler stragglers[STRAGGLERS_MOST];
+    size_t straggler_count;
+    double jitter;
+    uint64_t seed;
+    const char *json, *svg;
+    struct ls_rows *rows;
+    double *seconds; // by size, world and collective
+};
+
+static uint64_t world_at(const struct settings *settings, size_t i)
+{
+    return listed_number_get(&settings->worlds.numbers[i], 0);
+}
+
+// ---- Reading the command line ----
+
+// The number of `name` in a list that begins at 1; LS_USAGE, logged.
+static enum ls_status read_name(const struct arguments *arguments, const char *option,
+                                const char *const *names, uint32_t *out)
+{
+    const char *name = arguments_text(arguments, option);
+    for (uint32_t i = 0; names[i]; i++)
+        if (strcmp(names[i], name) == 0) {
+            *out = i + 1;
+            return LS_OK;
+        }
+    const char *nearest = ls_nearest(name, names);
+    ls_error("usage", "--%s=%s: there is no such %s; %s%s", option, name, option,
+             nearest ? "did you mean " : "--help lists them", nearest ? nearest : "");
+    return LS_USAGE;
+}
+
+// "3:10,7:1.5"
+static enum ls_status read_stragglers(const struct arguments *arguments, struct settings *out)
+{
+    const char *part = arguments_text(arguments, "straggler");
+    for (bool more = part != NULL; more;) {
+        char one[64];
+        int64_t rank;
+        double factor;
+        const size_t length = strcspn(part, ",");
+        snprintf(one, sizeof(one), "%.*s", (int)(length < 63 ? length : 63), part);
+        char *colon = strchr(one, ':');
+        if (colon)
+            *colon++ = '\0';
+        if (!colon || length > 63 || out->straggler_count == STRAGGLERS_MOST ||
+            !ls_parse_integer(one, &rank) || rank < 0 || rank >= LS_SIMULATED_WORLD_MOST ||
+            !ls_parse_number(colon, &factor) || !(factor >= 1 && factor <= 1e6)) {
+            ls_error("usage", "--straggler=%s: wanted RANK:FACTOR[,...], factors from 1 to 1000000",
+                     arguments_text(arguments, "straggler"));
+            return LS_USAGE;
+        }
+        out->stragglers[out->straggler_count++] = (struct ls_straggler){(uint32_t)rank, factor};
+        more = part[length] == ',';
+        part += length + more;
+    }
+    return LS_OK;
+}
+
+static enum ls_status read_jitter(const struct arguments *arguments, struct settings *out)
+{
+    const enum ls_status status = arguments_number(arguments, "jitter", &out->jitter);
+    if (!status && !(out->jitter >= 0 && out->jitter <= 1000)) {
+        ls_error("usage", "--jitter=%s: wanted a share from 0 to 1000",
+                 arguments_text(arguments, "jitter"));
+        return LS_USAGE;
+    }
+    return status;
+}
+
+static enum ls_status check_sizes(const struct settings *settings)
+{
+    const uint64_t element_bytes = ls_dtype_bytes(settings->dtype);
+    for (size_t i = 0; i < settings->sizes.count; i++)
+        if (settings->sizes.bytes[i] % element_bytes) {
+            ls_error("usage", "--bytes: %llu is not a multiple of the %llu bytes of a %s",
+                     (unsigned long long)settings->sizes.bytes[i],
+                     (unsigned long long)element_bytes, settings->dtype_name);
+            return LS_USAGE;
+        }
+    for (size_t i = 0; i < settings->worlds.count; i++)
+        if (settings->root >= world_at(settings, i)) {
+            ls_error("usage", "--root=%u: a world of %llu has ranks 0 to %llu", settings->root,
+                     (unsigned long long)world_at(settings, i),
+                     (unsigned long long)world_at(settings, i) - 1);
+            return LS_USAGE;
+        }
+    return LS_OK;
+}
+
+static enum ls_status read_settings(const struct arguments *arguments, struct settings *out)
+{
+    static const char *const operations[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                             "broadcast",  "reduce",         NULL};
+    static const char *const dtypes[] = {"float32", "float64", "float16", "bfloat16",
+                                         "int32",   "int64",   "uint8",   NULL};
+    uint64_t root = 0;
+    out->operation_name = arguments_text(arguments, "operation");
+    out->dtype_name = arguments_text(arguments, "dtype");
+    out->json = arguments_text(arguments, "json");
+    out->svg = arguments_text(arguments, "svg");
+    enum ls_status status = number_list_parse("--world", arguments_text(arguments, "world"), 1,
+                                              LS_SIMULATED_WORLD_MOST, false, &out->worlds);
+    if (!status)
+        status = size_list_parse("bytes", arguments_text(arguments, "bytes"), 0, BYTES_MOST,
+                                 &out->sizes);
+    if (!status)
+        status = read_name(arguments, "operation", operations, &out->operation);
+    if (!status)
+        status = read_name(arguments, "dtype", dtypes, &out->dtype);
+    if (!status)
+        status = arguments_count(arguments, "root", 0, LS_SIMULATED_WORLD_MOST - 1, &root);
+    out->root = (uint32_t)root;
+    if (!status)
+        status = read_stragglers(arguments, out);
+    if (!status)
+        status = read_jitter(arguments, out);
+    if (!status)
+        status = arguments_count(arguments, "seed", 0, INT64_MAX, &out->seed);
+    if (!status)
+        status = check_sizes(out);
+    if (!status && out->json)
+        status = ls_report_check_path("--json", out->json);
+    if (!status && out->svg)
+        status = ls_report_check_path("--svg", out->svg);
+    if (!status)
+        status = ls_network_open("--network", arguments_text(arguments, "network"), &out->network);
+    return status;
+}
+
+// ---- Collectives ----
+
+static bool is_file(const char *name)
+{
+    const size_t length = strlen(name);
+    return strchr(name, '/') || (length > 3 && strcmp(name + length - 3, ".so") == 0);
+}
+
+static enum ls_status open_collective(struct settings *settings, const char *text,
+                                      struct collective *out)
+{
+    struct ls_spec spec = {0};
+    enum ls_status status = ls_spec_parse("simulate", text, &spec);
+    if (status)
+        return status;
+    status = is_file(spec.name)
+                 ? ls_loader_open_file(settings->loader, spec.name, LS_KIND_COLLECTIVE,
+                                       spec.options, spec.option_count, &out->opened)
+                 : ls_loader_open(settings->loader, LS_KIND_COLLECTIVE, spec.name, spec.options,
+                                  spec.option_count, &out->opened);
+    if (!status)
+        snprintf(out->label, sizeof(out->label), "%s%s", out->opened->plugin->name,
+                 text + strlen(spec.name));
+    ls_spec_finish(&spec);
+    return status;
+}
+
+static enum ls_status check_collective(const struct settings *settings,
+                                       const struct collective *collective)
+{
+    const struct ls_collective_interface *interface = collective->opened->interface;
+    if (interface->dtypes && !(interface->dtypes & 1u << settings->dtype)) {
+        ls_error("simulate", "%s does not do %s", collective->label, settings->dtype_name);
+        return LS_USAGE;
+    }
+    for (size_t i = 0; i < settings->worlds.count; i++)
+        if (interface->maximum_world && world_at(settings, i) > interface->maximum_world) {
+            ls_error("simulate", "%s is for at most %u ranks, not %llu", collective->label,
+                     interface->maximum_world, (unsigned long long)world_at(settings, i));
+            return LS_USAGE;
+        }
+    return LS_OK;
+}
+
+static enum ls_status open_collectives(const struct arguments *arguments, struct settings *settings)
+{
+    if (arguments->operand_count == 0) {
+        ls_error("usage", "which collective? for example: lockstep simulate ring --world=64");
+        return LS_USAGE;
+    }
+    enum ls_status status =
+        ls_loader_create(arguments_text(arguments, "plugin-path"), &settings->loader);
+    for (size_t i = 0; !status && i < arguments->operand_count; i++) {
+        struct collective *collective = &settings->collectives[i];
+        status = open_collective(settings, arguments->operands[i], collective);
+        if (!status)
+            status = check_collective(settings, collective);
+        settings->collective_count++;
+    }
+    return status;
+}
+
+// ---- A schedule that never ends without adding a step ----
+
+struct watch {
+    const char *label;
+    uint64_t world;
+    uint64_t drawn; // atomic
+    uint32_t over; // atomic; a word to wait on
+};
+
+static void *watch_drawing(void *argument)
+{
+    struct watch *watch = argument;
+    uint64_t seen = 0, waited = 0;
+    while (!__atomic_load_n(&watch->over, __ATOMIC_ACQUIRE)) {
+        ls_wait_word(&watch->over, 0, UINT64_C(1000000000));
+        const uint64_t drawn = __atomic_load_n(&watch->drawn, __ATOMIC_RELAXED);
+        waited = drawn == seen ? waited + 1 : 0;
+        seen = drawn;
+        if (waited >= RANK_SECONDS_MOST && drawn < watch->world &&
+            !__atomic_load_n(&watch->over, __ATOMIC_ACQUIRE)) {
+            ls_error("simulate",
+                     "%s: rank %llu of %llu: not described after %d s; the plugin "
+                     "hangs",
+                     watch->label, (unsigned long long)drawn, (unsigned long long)watch->world,
+                     RANK_SECONDS_MOST);
+            _exit(ls_status_exit_code(LS_FAILED));
+        }
+    }
+    return NULL;
+}
+
+static enum ls_status simulate_watched(struct ls_simulation *simulation,
+                                       struct ls_simulation_result *out)
+{
+    struct watch watch = {.label = simulation->name, .world = simulation->world};
+    pthread_t thread;
+    enum ls_status status = ls_thread_start(&thread, "watch", watch_drawing, &watch);
+    if (status)
+        return status;
+    simulation->ranks_drawn = &watch.drawn;
+    status = ls_simulate(simulation, out);
+    __atomic_store_n(&watch.over, 1, __ATOMIC_RELEASE);
+    ls_wake_word(&watch.over);
+    pthread_join(thread, NULL);
+    return status;
+}
+
+// ---- The table ----
+
+static const char *time_text(double seconds, char *text, size_t room)
+{
+    if (seconds < 1e-3)
+        snprintf(text, room, "%.2f us", seconds * 1e6);
+    else if (seconds < 1)
+        snprintf(text, room, "%.3f ms", seconds * 1e3);
+    else
+        snprintf(text, room, "%.3f s", seconds);
+    return text;
+}
+
+static void print_header(const struct settings *settings)
+{
+    printf("%s of %s on network %s\n\n", settings->operation_name, settings->dtype_name,
+           settings->network.name);
+    printf("%-20s %8s %10s %12s %11s %11s %7s  %s\n", "collective", "world", "bytes", "time",
+           "algbw GB/s", "busbw GB/s", "bound", "busiest link");
+}
+
+static void write_row(const struct settings *settings, const struct collective *collective,
+                      const struct ls_simulation *simulation, uint64_t bytes,
+                      const struct ls_simulation_result *result)
+{
+    const double seconds = result->seconds;
+    const double algbw = seconds > 0 ? (double)bytes / seconds / 1e9 : 0;
+    const double busbw = algbw * ls_bus_factor(simulation->operation, simulation->world);
+    const double share = seconds > 0 ? result->bound_seconds / seconds : 1;
+    char size[32], time[32], busiest[96] = "-";
+    if (*result->busiest)
+        snprintf(busiest, sizeof(busiest), "%s, %.0f %%", result->busiest,
+                 100 * result->busiest_share);
+    printf("%-20s %8u %10s %12s %11.3f %11.3f %5.1f %%  %s\n", collective->label, simulation->world,
+           size_text(bytes, size, sizeof(size)), time_text(seconds, time, sizeof(time)), algbw,
+           busbw, 100 * share, busiest);
+    fflush(stdout);
+
+    struct ls_rows *rows = settings->rows;
+    ls_rows_begin(rows);
+    ls_rows_text(rows, "collective", collective->label);
+    ls_rows_text(rows, "operation", settings->operation_name);
+    ls_rows_text(rows, "dtype", settings->dtype_name);
+    ls_rows_text(rows, "network", settings->network.name);
+    ls_rows_count(rows, "world", simulation->world);
+    ls_rows_count(rows, "bytes", bytes);
+    ls_rows_number(rows, "seconds", seconds);
+    ls_rows_number(rows, "algbw_gb_s", algbw);
+    ls_rows_number(rows, "busbw_gb_s", busbw);
+    ls_rows_number(rows, "bound_seconds", result->bound_seconds);
+    ls_rows_number(rows, "bound_share", share);
+    ls_rows_text(rows, "busiest_link", *result->busiest ? result->busiest : NULL);
+    ls_rows_number(rows, "busiest_share", result->busiest_share);
+    ls_rows_count(rows, "rounds", result->rounds);
+    ls_rows_count(rows, "messages", result->messages);
+    ls_rows_count(rows, "sent_bytes", result->sent_bytes);
+}
+
+// Where the time of one cell of the table is kept.
+static size_t cell(const struct settings *settings, size_t collective, size_t world, size_t size)
+{
+    return (collective * settings->worlds.count + world) * settings->sizes.count + size;
+}
+
+static enum ls_status simulate_one(struct settings *settings, size_t c, size_t w, size_t s)
+{
+    const struct collective *collective = &settings->collectives[c];
+    const uint64_t bytes = settings->sizes.bytes[s];
+    struct ls_simulation_result result;
+    struct ls_simulation simulation = {
+        .collective = collective->opened->interface,
+        .name = collective->opened->plugin->name,
+        .host = collective->opened->host,
+        .network = &settings->network,
+        .operation = settings->operation,
+        .world = (uint32_t)world_at(settings, w),
+        .root = settings->root,
+        .element_bytes = (uint32_t)ls_dtype_bytes(settings->dtype),
+        .count = bytes / ls_dtype_bytes(settings->dtype),
+        .stragglers = settings->stragglers,
+        .straggler_count = settings->straggler_count,
+        .jitter = settings->jitter,
+        .seed = settings->seed,
+    };
+    const enum ls_status status = simulate_watched(&simulation, &result);
+    if (status)
+        return status;
+    settings->seconds[cell(settings, c, w, s)] = result.seconds;
+    write_row(settings, collective, &simulation, bytes, &result);
+    return LS_OK;
+}
+
+static enum ls_status simulate_all(struct settings *settings)
+{
+    const size_t cells =
+        settings->collective_count * settings->worlds.count * settings->sizes.count;
+    settings->seconds = calloc(cells, sizeof(double));
+    if (!settings->seconds)
+        return LS_OUT_OF_MEMORY;
+    print_header(settings);
+    enum ls_status status = LS_OK;
+    for (size_t w = 0; !status && w < settings->worlds.count; w++)
+        for (size_t s = 0; !status && s < settings->sizes.count; s++)
+            for (size_t c = 0; !status && c < settings->collective_count; c++)
+                status = simulate_one(settings, c, w, s);
+    return status;
+}
+
+// ---- The chart ----
+
+// One line for each collective, over sizes where there are several (then one for each world, too), else over worlds.
+static enum ls_status write_chart(const struct settings *settings)
+{
+    const bool over_sizes = settings->sizes.count > 1;
+    const size_t lines = settings->collective_count * (over_sizes ? settings->worlds.count : 1);
+    const size_t points = over_sizes ? settings->sizes.count : settings->worlds.count;
+    struct ls_chart_series *series = calloc(lines, sizeof(*series));
+    double *x = calloc(points, sizeof(*x));
+    char(*names)[LABEL_LETTERS + 32] = calloc(lines, sizeof(*names));
+    char title[160], size[32];
+    enum ls_status status = series && x && names ? LS_OK : LS_OUT_OF_MEMORY;
+    for (size_t i = 0; !status && i < points; i++)
+        x[i] = (double)(over_sizes ? settings->sizes.bytes[i] : world_at(settings, i));
+    for (size_t i = 0; !status && i < lines; i++) {
+        const size_t c = over_sizes ? i / settings->worlds.count : i;
+        const size_t w = over_sizes ? i % settings->worlds.count : 0;
+        snprintf(names[i], sizeof(names[i]), "%s", settings->collectives[c].label);
+        if (over_sizes && settings->worlds.count > 1)
+            snprintf(names[i], sizeof(names[i]), "%s, %llu ranks", settings->collectives[c].label,
+                     (unsigned long long)world_at(settings, w));
+        series[i] = (struct ls_chart_series){names[i], x,
+                                             &settings->seconds[cell(settings, c, w, 0)], points};
+    }
+    if (over_sizes && settings->worlds.count == 1)
+        snprintf(title, sizeof(title), "%s on %s, %llu ranks", settings->operation_name,
+                 settings->network.name, (unsigned long long)world_at(settings, 0));
+    else if (over_sizes)
+        snprintf(title, sizeof(title), "%s on %s", settings->operation_name,
+                 settings->network.name);
+    else
+        snprintf(title, sizeof(title), "%s of %s on %s", settings->operation_name,
+                 size_text(settings->sizes.bytes[0], size, sizeof(size)), settings->network.name);
+    const struct ls_chart chart = {
+        .title = title,
+        .x = {over_sizes ? "size of the buffer" : "ranks",
+              over_sizes ? LS_CHART_BYTES : LS_CHART_COUNT, true},
+        .y = {"time", LS_CHART_SECONDS, true},
+        .series = series,
+        .series_count = lines,
+    };
+    if (!status)
+        status = ls_chart_write(&chart, "--svg", settings->svg);
+    free(series);
+    free(x);
+    free(names);
+    return status;
+}
+
+static enum ls_status run(const struct arguments *arguments)
+{
+    struct settings *settings = calloc(1, sizeof(*settings));
+    if (!settings)
+        return LS_OUT_OF_MEMORY;
+    enum ls_status status = read_settings(arguments, settings);
+    if (!status)
+        status = open_collectives(arguments, settings);
+    if (!status)
+        status = ls_rows_create(&settings->rows);
+    if (!status) {
+        status = simulate_all(settings);
+        // A schedule that is broken is a result, too.
+        if (settings->json && (!status || status == LS_FAILED)) {
+            const enum ls_status written =
+                ls_rows_write(settings->rows, "--json", settings->json, "simulate", !status);
+            status = status ? status : written;
+        }
+    }
+    if (!status && settings->svg)
+        status = write_chart(settings);
+    ls_rows_destroy(settings->rows);
+    ls_loader_destroy(settings->loader);
+    number_list_finish(&settings->worlds);
+    free(settings->seconds);
+    free(settings);
+    return status;
+}
+
+const struct command simulate_command = {
+    .name = "simulate",
+    .operands = "NAME[:option=value,...]|FILE.so ...",
+    .summary = "predicts how long collectives take on thousands of ranks of a given network",
+    .help = help,
+    .most_operands = COLLECTIVES_MOST,
+    .arguments = table,
+    .run = run,
+};
