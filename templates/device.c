@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// my-plugin: a device of plain loops on the calling thread. It knows what a linear model needs (a dense layer,
-// cross-entropy from logits, SGD) and refuses the rest with a reason; `lockstep plugin check` lists both.
+// my-plugin: a device of plain loops on the calling thread. It knows what a linear model needs (a dense layer, mean
+// squared error, SGD) and refuses the rest with a reason; `lockstep plugin check` lists both.
 #include "core/plugin/device.h"
 
 #include <math.h>
@@ -127,62 +127,38 @@ static void run_dense_weights(const struct ls_kernel_request *request,
     }
 }
 
-// One row of logits: probabilities into `out`; returns log(sum of exp(x)).
-static double softmax(const float *x, float *out, uint64_t classes)
-{
-    double largest = (double)x[0], sum = 0;
-    for (uint64_t i = 1; i < classes; i++)
-        largest = fmax(largest, (double)x[i]);
-    for (uint64_t i = 0; i < classes; i++)
-        sum += exp((double)x[i] - largest);
-    for (uint64_t i = 0; out && i < classes; i++)
-        out[i] = (float)(exp((double)x[i] - largest) / sum);
-    return largest + log(sum);
-}
-
-// predictions (B,C), labels I32 (B) -> sums, [saved]: the probabilities, for backward
+// predictions (B,...), targets -> sums: the loss of an example is the mean over its elements
 static void run_loss(const struct ls_kernel_request *request, const struct ls_launch *launch)
 {
-    const float *x = launch->arguments[0];
-    const int32_t *labels = launch->arguments[1];
+    const float *predictions = launch->arguments[0], *targets = launch->arguments[1];
     float *sums = launch->arguments[2];
-    float *saved = request->output_count > 1 ? launch->arguments[3] : NULL;
     const uint64_t examples = (uint64_t)request->arguments[0].dims[0];
-    const uint64_t classes = (uint64_t)request->arguments[0].dims[1];
-    double loss = 0, right = 0;
+    const uint64_t count = elements(request, 0);
+    double loss = 0;
 
-    for (uint64_t i = 0; i < examples; i++, x += classes) {
-        const double log_sum = softmax(x, saved ? saved + i * classes : NULL, classes);
-        const int known = labels[i] >= 0 && (uint64_t)labels[i] < classes;
-        uint64_t best = 0;
-        for (uint64_t k = 1; k < classes; k++)
-            best = x[k] > x[best] ? k : best;
-        loss += known ? log_sum - (double)x[labels[i]] : (double)NAN;
-        right += known && best == (uint64_t)labels[i];
+    for (uint64_t i = 0; i < count; i++) {
+        const double difference = (double)predictions[i] - (double)targets[i];
+        loss += difference * difference;
     }
-    sums[0] = (float)loss;
-    sums[1] = (float)right;
+    sums[0] = (float)(loss * (double)examples / (double)count);
+    sums[1] = 0; // none is right or wrong
     sums[2] = (float)examples;
     sums[3] = 0;
 }
 
-// predictions, labels, saved -> dpredictions
+// predictions, targets -> dpredictions
 static void run_loss_backward(const struct ls_kernel_request *request,
                               const struct ls_launch *launch)
 {
-    const int32_t *labels = launch->arguments[1];
-    const float *saved = launch->arguments[2];
-    float *dx = launch->arguments[3];
-    const float scale = launch->record->gradient_scale;
+    const float *predictions = launch->arguments[0], *targets = launch->arguments[1];
+    float *dx = launch->arguments[2];
     const uint64_t examples = (uint64_t)request->arguments[0].dims[0];
-    const uint64_t classes = (uint64_t)request->arguments[0].dims[1];
+    const uint64_t count = elements(request, 0);
+    const double scale =
+        2 * (double)launch->record->gradient_scale * (double)examples / (double)count;
 
-    for (uint64_t i = 0; i < examples; i++)
-        for (uint64_t k = 0; k < classes; k++) {
-            const int known = labels[i] >= 0 && (uint64_t)labels[i] < classes;
-            const float wanted = k == (uint64_t)labels[i] ? 1 : 0;
-            dx[i * classes + k] = known ? (saved[i * classes + k] - wanted) * scale : NAN;
-        }
+    for (uint64_t i = 0; i < count; i++)
+        dx[i] = (float)(((double)predictions[i] - (double)targets[i]) * scale);
 }
 
 // gradient -> parameter, [velocity]
@@ -233,18 +209,15 @@ static const struct operation {
     {LS_OP_DENSE_BACKWARD_WEIGHTS, 3, run_dense_weights},
     {LS_OP_RESHAPE, 1, run_copy},
     {LS_OP_CONVERT, 1, run_copy},
-    {LS_OP_SPARSE_CROSS_ENTROPY, 3, run_loss},
-    {LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD, 6, run_loss_backward},
+    {LS_OP_MEAN_SQUARED_ERROR, 3, run_loss},
+    {LS_OP_MEAN_SQUARED_ERROR_BACKWARD, 3, run_loss_backward},
     {LS_OP_SGD_UPDATE, 1, run_sgd},
     {LS_OP_MEASURE, 1, run_measure},
 };
 
 static const struct operation *find_operation(const struct ls_kernel_request *request)
 {
-    const int loss = request->op == LS_OP_SPARSE_CROSS_ENTROPY ||
-                     request->op == LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD;
-    if (request->attributes.epilogue != LS_OP_NONE || request->accumulate ||
-        (loss && (!request->attributes.from_logits || request->arguments[0].ndims != 2)))
+    if (request->attributes.epilogue != LS_OP_NONE || request->accumulate)
         return NULL;
     for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)
         if (operations[i].op == request->op)
@@ -286,9 +259,7 @@ static int32_t prepare(struct ls_device *device, const struct ls_kernel_request 
     out->kernel = kernel;
     out->used_inputs = operation->used_inputs & ((1u << request->input_count) - 1);
     out->scratch_bytes = 0;
-    out->saved_bytes = request->op == LS_OP_SPARSE_CROSS_ENTROPY
-                           ? ls_tensor_elements(&request->arguments[0]) * sizeof(float)
-                           : 0;
+    out->saved_bytes = 0;
     out->in_place = 0;
     out->slow = 0;
     snprintf(out->implementation, sizeof(out->implementation), "plain loops");
