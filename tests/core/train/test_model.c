@@ -1,0 +1,650 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model from call to call: what continues, what begins anew, what is refused.
+#include "tests/core/train/support.h"
+
+#include "core/base/threads.h"
+
+#include <time.h>
+
+static struct ls_run *run;
+static struct ls_data *train, *test;
+
+static void set_up(void)
+{
+    forget_errors();
+    run = run_of(NULL, 1);
+    train = data_of(DATA, "train");
+    test = data_of(DATA, "test");
+}
+
+static void tear_down(void)
+{
+    ls_data_close(train);
+    ls_data_close(test);
+    ls_run_close(run);
+}
+
+// ---- From fit to fit ----
+
+struct setting {
+    const char *strategy;
+    uint32_t replicas;
+    const char *optimizer, *shuffle;
+};
+
+static const struct setting settings[] = {
+    {"one-device", 1, "adam", "off"},
+    {"one-device", 1, "adam", "on"},
+    {"one-device", 1, "sgd:momentum=0.9,nesterov=on", "7"},
+    {"ring", 3, "adam:learning_rate=0.01", "on"},
+    {"hierarchical-copy", 4, "sgd:momentum=0.5", "off"},
+};
+
+// Adam's bias correction, momentum, dropout's draws and the order of examples all depend on what was before.
+START_TEST(two_fits_of_one_epoch_are_one_fit_of_two)
+{
+    const struct setting *setting = &settings[_i];
+    struct ls_run *many = run_of(setting->strategy, setting->replicas);
+    struct ls_model *once = model_of(many, setting->optimizer);
+    struct ls_model *twice = model_of(many, setting->optimizer);
+    struct ls_fit_options options = {.epochs = 2, .batch = 8, .shuffle = setting->shuffle};
+    size_t counts[2];
+    OK(ls_fit(once, train, &options));
+    options.epochs = 1;
+    const float *whole = ls_fit_losses(once, &counts[0]);
+    ck_assert_uint_eq(counts[0], 14); // 7 an epoch, the last of 2 examples
+    for (int i = 0; i < 2; i++) {
+        OK(ls_fit(twice, train, &options));
+        const float *part = ls_fit_losses(twice, &counts[1]);
+        ck_assert_uint_eq(counts[1], 7);
+        for (size_t k = 0; k < 7; k++)
+            ck_assert_float_eq(part[k], whole[7 * (size_t)i + k]);
+    }
+    ck_assert_double_eq(weight_difference(once, twice), 0);
+    ls_model_close(once);
+    ls_model_close(twice);
+    ls_run_close(many);
+}
+END_TEST
+
+START_TEST(epochs_of_all_fits_have_orders_of_their_own)
+{
+    struct ls_model *model = model_of(run, "sgd:learning_rate=0"); // nothing is learnt
+    const struct ls_fit_options options = {.batch = 8, .steps = 1};
+    float losses[3];
+    for (int i = 0; i < 3; i++) {
+        size_t count;
+        OK(ls_fit(model, train, &options));
+        losses[i] = *ls_fit_losses(model, &count);
+        for (int k = 0; k < i; k++)
+            ck_assert_float_ne(losses[i], losses[k]);
+    }
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(compile_keeps_weights_and_begins_the_optimizer_anew)
+{
+    char path[] = "/tmp/lockstep-train-XXXXXX";
+    struct ls_model *model = model_of(run, "adam"), *fresh = model_of(run, "adam");
+    const struct ls_fit_options options = {.batch = 8, .epochs = 2};
+    close(mkstemp(path));
+    OK(ls_fit(model, train, &options));
+    ck_assert_uint_eq(model->steps_done, 14);
+    OK(ls_save_weights(model, path));
+    OK(ls_load_weights(fresh, path));
+    unlink(path);
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "adam"}));
+    ck_assert_uint_eq(model->steps_done, 0);
+    ck_assert_double_eq(weight_difference(model, fresh), 0);
+    OK(ls_fit(model, train, &options));
+    OK(ls_fit(fresh, train, &options));
+    ck_assert_double_eq(weight_difference(model, fresh), 0);
+    ls_model_close(model);
+    ls_model_close(fresh);
+}
+END_TEST
+
+START_TEST(a_compile_that_is_refused_changes_nothing)
+{
+    struct ls_model *model = model_of(run, "adam"), *other = model_of(run, "adam");
+    const struct ls_fit_options options = {.batch = 8};
+    for (int i = 0; i < 2; i++) {
+        OK(ls_fit(model, train, &options));
+        OK(ls_fit(other, train, &options));
+        expect_error(ls_compile(model, &(struct ls_compile_options){.optimizer = "adamant"}),
+                     LS_USAGE, "adam");
+        expect_error(ls_compile(model, &(struct ls_compile_options){.loss = "hinge"}), LS_USAGE,
+                     "hinge");
+        expect_error(ls_compile(model, &(struct ls_compile_options){.metrics = "f1"}), LS_USAGE,
+                     "f1");
+        expect_error(ls_compile(model, &(struct ls_compile_options){.lr_scaling = "cubic"}),
+                     LS_USAGE, "cubic");
+        expect_error(
+            ls_compile(model, &(struct ls_compile_options){.loss = "mse", .metrics = "accuracy"}),
+            LS_USAGE, "classes");
+    }
+    ck_assert_double_eq(weight_difference(model, other), 0);
+    ls_model_close(model);
+    ls_model_close(other);
+}
+END_TEST
+
+START_TEST(a_second_fit_may_have_another_batch_and_other_replicas_do_not_matter)
+{
+    static const uint64_t batches[] = {8, 3, 50, 1000, 1};
+    struct ls_run *three = run_of("ring", 3);
+    struct ls_model *one = model_of(run, "sgd"), *many = model_of(three, "sgd");
+    for (int i = 0; i < 5; i++) {
+        const struct ls_fit_options options = {.batch = batches[i], .steps = 4};
+        OK(ls_fit(one, train, &options));
+        OK(ls_fit(many, train, &options));
+        ck_assert_double_le(weight_difference(one, many), 1e-6);
+    }
+    ls_model_close(one);
+    ls_model_close(many);
+    ls_run_close(three);
+}
+END_TEST
+
+START_TEST(a_fit_that_fails_leaves_the_model_as_it_was)
+{
+    struct ls_run *two = run_of("ring", 2);
+    struct ls_model *model = model_of(two, "adam:learning_rate=0.01");
+    struct ls_model *same = model_of(two, "adam:learning_rate=0.01");
+    struct ls_fit_options options = {.batch = 8};
+    OK(ls_fit(model, train, &options));
+    OK(ls_fit(same, train, &options));
+    const double rate = model->optimizer.learning_rate;
+    model->optimizer.learning_rate = 1e38;
+    options.epochs = 100;
+    expect_error(ls_fit(model, train, &options), LS_FAILED, "not finite");
+    size_t count;
+    (void)ls_fit_losses(model, &count); // of the steps before
+    ck_assert_uint_ge(count, 1);
+    ck_assert_uint_lt(count, 700);
+    ck_assert_double_eq(weight_difference(model, same), 0);
+    model->optimizer.learning_rate = rate;
+    options.epochs = 1;
+    OK(ls_fit(model, train, &options));
+    OK(ls_fit(same, train, &options));
+    ck_assert_double_eq(weight_difference(model, same), 0);
+    ls_model_close(model);
+    ls_model_close(same);
+    ls_run_close(two);
+}
+END_TEST
+
+START_TEST(models_of_one_run_do_not_touch_each_other)
+{
+    struct ls_model *a = model_of(run, "adam"), *b = model_of(run, "adam"),
+                    *alone = model_of(run, "adam");
+    const struct ls_fit_options options = {.batch = 8};
+    for (int i = 0; i < 2; i++)
+        OK(ls_fit(alone, train, &options));
+    OK(ls_fit(a, train, &options));
+    OK(ls_fit(b, train, &options));
+    OK(ls_fit(a, train, &options));
+    ck_assert_double_eq(weight_difference(a, alone), 0);
+    ck_assert_double_gt(weight_difference(b, alone), 0);
+    ls_model_close(a);
+    ls_model_close(b);
+    ls_model_close(alone);
+}
+END_TEST
+
+// ---- Results ----
+
+START_TEST(epochs_say_how_it_went)
+{
+    struct ls_model *model = model_of(run, "adam:learning_rate=0.01");
+    const struct ls_fit_options options = {.batch = 8, .epochs = 3, .validation = test};
+    struct ls_scores scores;
+    size_t count = 9;
+    ck_assert_ptr_null(ls_fit_epochs(model, &count));
+    ck_assert_uint_eq(count, 0);
+    OK(ls_fit(model, train, &options));
+    const struct ls_epoch *epochs = ls_fit_epochs(model, &count);
+    ck_assert_uint_eq(count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_uint_eq(epochs[i].epoch, i + 1);
+        ck_assert_uint_eq(epochs[i].steps, 7);
+        ck_assert_uint_eq(epochs[i].examples, 50);
+        ck_assert_double_gt(epochs[i].seconds, 0);
+        ck_assert_double_eq(epochs[i].learning_rate, 0.01);
+        ck_assert(epochs[i].accuracy >= 0 && epochs[i].accuracy <= 1);
+        ck_assert(isfinite(epochs[i].loss) && isfinite(epochs[i].val_accuracy));
+    }
+    OK(ls_evaluate(model, test, 0, &scores));
+    ck_assert_double_eq_tol(scores.loss, epochs[2].val_loss, 1e-6);
+    ck_assert_double_eq(scores.accuracy, epochs[2].val_accuracy);
+    ck_assert_uint_eq(scores.examples, 5);
+    OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 25}));
+    epochs = ls_fit_epochs(model, &count);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_uint_eq(epochs[0].epoch, 1);
+    ck_assert(isnan(epochs[0].val_loss) && isnan(epochs[0].val_accuracy));
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(without_the_metric_accuracy_is_no_number)
+{
+    struct ls_model *model = model_of(run, "adam");
+    struct ls_scores scores;
+    size_t count;
+    OK(ls_compile(model, &(struct ls_compile_options){.metrics = "none"}));
+    OK(ls_fit(model, train, NULL));
+    ck_assert(isnan(ls_fit_epochs(model, &count)->accuracy));
+    OK(ls_evaluate(model, test, 0, &scores));
+    ck_assert(isnan(scores.accuracy));
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(evaluation_needs_no_fit)
+{
+    struct ls_model *model = model_of(run, "adam");
+    struct ls_scores first, again;
+    OK(ls_evaluate(model, train, 7, &first));
+    ck_assert_uint_eq(first.examples, 50);
+    ck_assert(first.loss > 1 && first.loss < 5); // about log(10)
+    OK(ls_evaluate(model, train, 50, &again));
+    ck_assert_double_eq_tol(first.loss, again.loss, 1e-6);
+    ck_assert_double_eq(first.accuracy, again.accuracy);
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(learning_rates_scale_with_the_replicas)
+{
+    struct ls_run *four = run_of("ring", 4);
+    struct ls_model *model = model_of(four, "sgd");
+    size_t count;
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd:learning_rate=0.5",
+                                                      .lr_scaling = "sqrt"}));
+    OK(ls_fit(model, train, &(struct ls_fit_options){.steps = 1}));
+    ck_assert_double_eq(ls_fit_epochs(model, &count)->learning_rate, 1);
+    ls_model_close(model);
+    ls_run_close(four);
+}
+END_TEST
+
+START_TEST(options_may_be_left_out)
+{
+    struct ls_run *defaults = NULL;
+    OK(ls_run_open(NULL, &defaults));
+    struct ls_model *model = model_of(defaults, NULL);
+    OK(ls_compile(model, NULL));
+    OK(ls_fit(model, train, NULL));
+    ls_model_close(model);
+    ls_run_close(defaults);
+    ls_model_close(NULL);
+    ls_data_close(NULL);
+    ls_run_close(NULL);
+}
+END_TEST
+
+// ---- Odd sizes ----
+
+START_TEST(a_set_smaller_than_a_batch_is_one_step)
+{
+    struct ls_data *few = data_of("synthetic:shape=4x4x1,examples=5", "train");
+    struct ls_run *two = run_of("ring", 2);
+    struct ls_model *model = model_of(two, "adam");
+    size_t count;
+    OK(ls_fit(model, few, &(struct ls_fit_options){.batch = 64, .epochs = 2}));
+    const struct ls_epoch *epochs = ls_fit_epochs(model, &count);
+    ck_assert_uint_eq(count, 2);
+    ck_assert_uint_eq(epochs[1].steps, 1);
+    ck_assert_uint_eq(epochs[1].examples, 5);
+    ls_model_close(model);
+    ls_run_close(two);
+    ls_data_close(few);
+}
+END_TEST
+
+START_TEST(sixty_four_replicas_share_three_examples)
+{
+    struct ls_data *data = data_of("synthetic:shape=4x4x1,examples=70", "train");
+    struct ls_data *validation = data_of("synthetic:shape=4x4x1,examples=70", "test"); // 7
+    struct ls_run *many = run_of(_i ? "hierarchical-copy" : "ring", 64);
+    struct ls_model *model = model_of(many, "sgd"), *one = model_of(run, "sgd");
+    const struct ls_fit_options options = {
+        .batch = 3, .steps = 6, .validation = validation, .check_replicas = 2};
+    size_t count;
+    OK(ls_fit(model, data, &options));
+    OK(ls_fit(one, data, &options));
+    ck_assert_double_le(weight_difference(one, model), 1e-6);
+    const struct ls_epoch *epoch = ls_fit_epochs(model, &count);
+    ck_assert_uint_eq(epoch->examples, 18);
+    ck_assert_double_eq_tol(epoch->val_loss, ls_fit_epochs(one, &count)->val_loss, 1e-5);
+    ls_model_close(one);
+    ls_model_close(model);
+    ls_run_close(many);
+    ls_data_close(validation);
+    ls_data_close(data);
+}
+END_TEST
+
+START_TEST(more_replicas_than_examples_are_refused)
+{
+    struct ls_data *few = data_of("synthetic:shape=4x4x1,examples=2", "train");
+    struct ls_run *three = run_of("ring", 3);
+    struct ls_model *model = model_of(three, "adam");
+    struct ls_scores scores;
+    expect_error(ls_fit(model, few, NULL), LS_USAGE, "3 replicas");
+    OK(ls_evaluate(model, few, 0, &scores)); // which is no training: one has nothing to do
+    ck_assert_uint_eq(scores.examples, 2);
+    ls_model_close(model);
+    ls_run_close(three);
+    ls_data_close(few);
+}
+END_TEST
+
+START_TEST(for_ever_is_a_number_of_epochs)
+{
+    struct ls_model *model = model_of(run, "adam");
+    OK(ls_fit(model, train,
+              &(struct ls_fit_options){.epochs = UINT64_MAX, .batch = 25, .steps = 5}));
+    size_t count;
+    (void)ls_fit_losses(model, &count);
+    ck_assert_uint_eq(count, 5);
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(slices_change_nothing_but_rounding)
+{
+    struct ls_run *two = run_of("ring", 2);
+    struct ls_model *whole = model_of(two, "sgd"), *sliced = model_of(two, "sgd");
+    OK(ls_fit(whole, train, &(struct ls_fit_options){.batch = 10}));
+    OK(ls_fit(sliced, train, &(struct ls_fit_options){.batch = 10, .slices = 3}));
+    ck_assert_double_le(weight_difference(whole, sliced), 1e-6);
+    OK(ls_fit(sliced, train,
+              &(struct ls_fit_options){.batch = 3, .slices = 9})); // more than a share
+    ls_model_close(whole);
+    ls_model_close(sliced);
+    ls_run_close(two);
+}
+END_TEST
+
+// ---- Odd models ----
+
+START_TEST(a_model_without_variables_is_refused)
+{
+    const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_END};
+    struct ls_model *model = NULL;
+    OK(ls_sequential_create(run, "empty", layers, &model));
+    expect_error(ls_compile(model, NULL), LS_BAD_INPUT, "no variables to train");
+    char text[1024] = "";
+    FILE *file = tmpfile();
+    ls_model_summary(model, file);
+    rewind(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    ck_assert_ptr_nonnull(strstr(text, "Total params: 0 (0 bytes)"));
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(dropout_may_be_the_last_layer)
+{
+    const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(10),
+                                      LS_DROPOUT(0.5), LS_END};
+    struct ls_run *two = run_of("ring", 2);
+    struct ls_model *models[2] = {NULL, NULL};
+    struct ls_scores scores[2];
+    for (int i = 0; i < 2; i++) {
+        OK(ls_sequential_create(i ? two : run, "last", layers, &models[i]));
+        OK(ls_compile(models[i], &(struct ls_compile_options){.optimizer = "sgd"}));
+        OK(ls_fit(models[i], train, &(struct ls_fit_options){.batch = 10}));
+        OK(ls_evaluate(models[i], test, 0, &scores[i]));
+        OK(ls_evaluate(models[i], test, 2, &scores[i])); // without dropout: always the same
+    }
+    ck_assert_double_le(weight_difference(models[0], models[1]), 1e-6);
+    ck_assert_double_eq_tol(scores[0].loss, scores[1].loss, 1e-5);
+    ls_model_close(models[0]);
+    ls_model_close(models[1]);
+    ls_run_close(two);
+}
+END_TEST
+
+START_TEST(targets_are_learnt_with_squared_errors)
+{
+    const struct ls_layer layers[] = {LS_INPUT(4), LS_DENSE(3), LS_END};
+    struct ls_data *targets = data_of("synthetic:shape=4,classes=0,outputs=3,examples=60", "train");
+    struct ls_model *model = NULL;
+    struct ls_scores before, after;
+    OK(ls_sequential_create(run, "linear", layers, &model));
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd:learning_rate=0.5",
+                                                      .loss = "mean_squared_error"}));
+    OK(ls_evaluate(model, targets, 0, &before));
+    OK(ls_fit(model, targets, &(struct ls_fit_options){.batch = 10, .epochs = 30}));
+    OK(ls_evaluate(model, targets, 0, &after));
+    ck_assert(isnan(after.accuracy));
+    ck_assert_double_lt(after.loss, before.loss / 10);
+    ls_model_close(model);
+    ls_data_close(targets);
+}
+END_TEST
+
+START_TEST(class_numbers_are_targets_for_squared_errors)
+{
+    const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(1), LS_END};
+    struct ls_model *model = NULL;
+    struct ls_scores scores;
+    OK(ls_sequential_create(run, "number", layers, &model));
+    OK(ls_compile(model, &(struct ls_compile_options){.loss = "mse"}));
+    OK(ls_fit(model, train, &(struct ls_fit_options){.validation = test}));
+    OK(ls_evaluate(model, test, 0, &scores));
+    ck_assert(isfinite(scores.loss));
+    ls_model_close(model);
+}
+END_TEST
+
+// ---- What is refused ----
+
+START_TEST(a_model_must_be_compiled)
+{
+    const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(10), LS_END};
+    struct ls_model *model = NULL;
+    struct ls_scores scores;
+    OK(ls_sequential_create(run, "early", layers, &model));
+    expect_error(ls_fit(model, train, NULL), LS_USAGE, "call ls_compile first");
+    expect_error(ls_evaluate(model, test, 0, &scores), LS_USAGE, "call ls_compile first");
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(data_of_another_shape_is_refused)
+{
+    struct ls_model *model = model_of(run, "adam");
+    struct ls_scores scores;
+    static const struct {
+        const char *data, *says;
+    } wrong[] = {
+        {"synthetic:shape=4x4x2,examples=50", "(None, 4, 4, 2)"},
+        {"synthetic:shape=4x5x1,examples=50", "(None, 4, 5, 1)"},
+        {"synthetic:shape=16,examples=50", "(None, 16)"},
+        {"synthetic:shape=4x4x1,examples=50,classes=11", "11 classes"},
+        {"synthetic:shape=4x4x1,examples=50,classes=0", "mean_squared_error"},
+    };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct ls_data *data = data_of(wrong[i].data, "test");
+        expect_error(ls_fit(model, data, NULL), LS_BAD_INPUT, wrong[i].says);
+        expect_error(ls_evaluate(model, data, 0, &scores), LS_BAD_INPUT, wrong[i].says);
+        const struct ls_fit_options options = {.validation = data};
+        expect_error(ls_fit(model, train, &options), LS_BAD_INPUT, wrong[i].says);
+        ls_data_close(data);
+    }
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(fewer_classes_than_units_are_welcome)
+{
+    struct ls_data *data = data_of("synthetic:shape=4x4x1,examples=50,classes=3", "train");
+    struct ls_model *model = model_of(run, "adam");
+    OK(ls_fit(model, data, NULL));
+    ls_model_close(model);
+    ls_data_close(data);
+}
+END_TEST
+
+START_TEST(options_that_cannot_be_are_refused)
+{
+    struct ls_model *model = model_of(run, "adam");
+    struct ls_run *other = NULL;
+    struct ls_data *data = NULL;
+    expect_error(ls_fit(model, train, &(struct ls_fit_options){.shuffle = "maybe"}), LS_USAGE,
+                 "maybe");
+    expect_error(ls_fit(model, train, &(struct ls_fit_options){.shuffle = "0"}), LS_USAGE,
+                 "--shuffle");
+    expect_error(ls_fit(model, train, &(struct ls_fit_options){.report = "/no/such/report.json"}),
+                 LS_BAD_INPUT, "/no/such");
+    expect_error(ls_data_open(DATA, "half", &data), LS_USAGE, "half");
+    expect_error(ls_data_open("no-such-set", "train", &data), LS_USAGE, "no-such-set");
+    expect_error(ls_run_open(&(struct ls_run_options){.deadline_seconds = -1}, &other), LS_USAGE,
+                 "--deadline");
+    expect_error(ls_run_open(&(struct ls_run_options){.strategy = "rings"}, &other), LS_UNAVAILABLE,
+                 "ring");
+    expect_error(ls_run_open(&(struct ls_run_options){.device = "abacus"}, &other), LS_UNAVAILABLE,
+                 "abacus");
+    ck_assert_ptr_null(data);
+    ck_assert_ptr_null(other);
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(one_device_takes_one_replica)
+{
+    struct ls_run *two = run_of("one-device", 2);
+    struct ls_model *model = model_of(two, "adam");
+    expect_error(ls_fit(model, train, NULL), LS_USAGE, "at most 1 replica");
+    ls_model_close(model);
+    ls_run_close(two);
+}
+END_TEST
+
+// ---- Weights ----
+
+START_TEST(weights_go_through_a_file)
+{
+    char path[] = "/tmp/lockstep-train-XXXXXX";
+    struct ls_model *model = model_of(run, "adam"), *other = model_of(run, "adam");
+    close(mkstemp(path));
+    OK(ls_fit(model, train, NULL));
+    OK(ls_save_weights(model, path));
+    OK(ls_load_weights(other, path));
+    ck_assert_double_eq(weight_difference(model, other), 0);
+    const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(10), LS_END};
+    struct ls_model *different = NULL;
+    OK(ls_sequential_create(run, "different", layers, &different));
+    expect_error(ls_load_weights(different, path), LS_BAD_INPUT, "dense/kernel");
+    unlink(path);
+    expect_error(ls_load_weights(other, path), LS_BAD_INPUT, path);
+    expect_error(ls_save_weights(other, "/dev/null"), LS_BAD_INPUT, "/dev/null");
+    expect_error(ls_save_weights(other, "/no/such/folder/w"), LS_BAD_INPUT, "/no/such/folder");
+    ls_model_close(model);
+    ls_model_close(other);
+    ls_model_close(different);
+}
+END_TEST
+
+// ---- Interruption ----
+
+static void *interrupt_soon(void *argument)
+{
+    const struct timespec soon = {.tv_nsec = 20000000};
+    nanosleep(&soon, NULL);
+    ls_run_interrupt(argument);
+    return NULL;
+}
+
+START_TEST(another_thread_may_interrupt_a_fit)
+{
+    struct ls_run *many = run_of(_i > 1 ? "ring" : "one-device", (uint32_t)_i);
+    struct ls_model *model = model_of(many, "adam"), *untrained = model_of(many, "adam");
+    const struct ls_fit_options options = {
+        .epochs = UINT64_MAX, .batch = 8, .validation = test, .check_replicas = 3};
+    struct ls_scores scores;
+    pthread_t thread;
+    size_t count, epochs;
+    OK(ls_evaluate(untrained, test, 0, &scores)); // draws the first weights
+    OK(ls_thread_start(&thread, "interrupt", interrupt_soon, many));
+    ck_assert_int_eq(ls_fit(model, train, &options), LS_INTERRUPTED);
+    pthread_join(thread, NULL);
+    (void)ls_fit_losses(model, &count);
+    (void)ls_fit_epochs(model, &epochs);
+    ck_assert_uint_ge(count, 1);
+    ck_assert_uint_ge(epochs, 1);
+    ck_assert_uint_eq(model->steps_done, count);
+    ck_assert_double_gt(weight_difference(model, untrained), 0); // what was learnt stays
+    OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8})); // it is over
+    ck_assert_uint_eq(model->steps_done, count + 7);
+    ls_model_close(model);
+    ls_model_close(untrained);
+    ls_run_close(many);
+}
+END_TEST
+
+START_TEST(an_interruption_waits_for_the_next_call)
+{
+    struct ls_model *model = model_of(run, "adam");
+    struct ls_scores scores = {.loss = -1};
+    size_t count;
+    ls_run_interrupt(run);
+    ck_assert_int_eq(ls_fit(model, train, &(struct ls_fit_options){.batch = 8}), LS_INTERRUPTED);
+    (void)ls_fit_losses(model, &count);
+    ck_assert_uint_eq(count, 1);
+    ls_run_interrupt(run);
+    ck_assert_int_eq(ls_evaluate(model, train, 8, &scores), LS_INTERRUPTED);
+    ck_assert_double_eq(scores.loss, -1);
+    OK(ls_evaluate(model, train, 8, &scores));
+    ls_model_close(model);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/train/model");
+    TCase *cases = tcase_create("model");
+    tcase_set_timeout(cases, 120);
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, two_fits_of_one_epoch_are_one_fit_of_two, 0, 5);
+    tcase_add_test(cases, epochs_of_all_fits_have_orders_of_their_own);
+    tcase_add_test(cases, compile_keeps_weights_and_begins_the_optimizer_anew);
+    tcase_add_test(cases, a_compile_that_is_refused_changes_nothing);
+    tcase_add_test(cases, a_second_fit_may_have_another_batch_and_other_replicas_do_not_matter);
+    tcase_add_test(cases, a_fit_that_fails_leaves_the_model_as_it_was);
+    tcase_add_test(cases, models_of_one_run_do_not_touch_each_other);
+    tcase_add_test(cases, epochs_say_how_it_went);
+    tcase_add_test(cases, without_the_metric_accuracy_is_no_number);
+    tcase_add_test(cases, evaluation_needs_no_fit);
+    tcase_add_test(cases, learning_rates_scale_with_the_replicas);
+    tcase_add_test(cases, options_may_be_left_out);
+    tcase_add_test(cases, a_set_smaller_than_a_batch_is_one_step);
+    tcase_add_loop_test(cases, sixty_four_replicas_share_three_examples, 0, 2);
+    tcase_add_test(cases, more_replicas_than_examples_are_refused);
+    tcase_add_test(cases, for_ever_is_a_number_of_epochs);
+    tcase_add_test(cases, slices_change_nothing_but_rounding);
+    tcase_add_test(cases, a_model_without_variables_is_refused);
+    tcase_add_test(cases, dropout_may_be_the_last_layer);
+    tcase_add_test(cases, targets_are_learnt_with_squared_errors);
+    tcase_add_test(cases, class_numbers_are_targets_for_squared_errors);
+    tcase_add_test(cases, a_model_must_be_compiled);
+    tcase_add_test(cases, data_of_another_shape_is_refused);
+    tcase_add_test(cases, fewer_classes_than_units_are_welcome);
+    tcase_add_test(cases, options_that_cannot_be_are_refused);
+    tcase_add_test(cases, one_device_takes_one_replica);
+    tcase_add_test(cases, weights_go_through_a_file);
+    tcase_add_loop_test(cases, another_thread_may_interrupt_a_fit, 1, 4);
+    tcase_add_test(cases, an_interruption_waits_for_the_next_call);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
