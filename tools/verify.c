@@ -250,7 +250,7 @@ static void verdict_text(const struct row *row, char *text, size_t bytes)
     if (row->refused)
         snprintf(text, bytes, "REFUSED");
     else if (!row->held)
-        snprintf(text, bytes, "declines everything: %s", row->declined_reason);
+        snprintf(text, bytes, "declines everything");
     else if (row->orders_differ)
         snprintf(text, bytes, "holds; ranks add in different orders, as it says");
     else if (row->declined)
@@ -350,6 +350,10 @@ static enum ls_status verify_row(const struct task *task, struct ls_rows *rows)
     if (!status) {
         if (row->refused)
             log_refusal(task->subject, row, row->found.reason);
+        else if (!row->held)
+            ls_error("verify", "%s: %s: declines every case that was asked for: %s",
+                     task->subject->name, ls_collective_operation_text(task->operation),
+                     row->declined_reason);
         print_row(task, row);
         add_json(task, row, rows);
         status = row_passed(row) ? LS_OK : LS_FAILED;
