@@ -22,6 +22,7 @@ extern const struct command train_command;
 extern const struct command evaluate_command;
 extern const struct command summary_command;
 extern const struct command plugins_command;
+extern const struct command bench_command;
 extern const struct command simulate_command;
 extern const struct command verify_command;
 extern const struct command plugin_command;

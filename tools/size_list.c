@@ -27,11 +27,50 @@ static uint64_t take_suffix(char *text)
 
 static enum ls_status refuse(const char *option, const char *text, uint64_t least, uint64_t most)
 {
-    ls_error("usage",
-             "--%s=%s: wanted sizes from %llu to %llu bytes, separated by commas; K, M, G are "
-             "KiB, MiB, GiB",
-             option, text, (unsigned long long)least, (unsigned long long)most);
+    ls_error(
+        "usage",
+        "--%s=%s: wanted sizes from %llu to %llu bytes, separated by commas, or from:to, which "
+        "doubles; K, M, G are KiB, MiB, GiB",
+        option, text, (unsigned long long)least, (unsigned long long)most);
     return LS_USAGE;
+}
+
+// One size, `length` letters of `text`.
+static bool read_size(const char *text, size_t length, uint64_t least, uint64_t most, uint64_t *out)
+{
+    char one[32];
+    int64_t value;
+    if (length >= sizeof(one))
+        return false;
+    memcpy(one, text, length);
+    one[length] = '\0';
+    const uint64_t factor = take_suffix(one);
+    if (!ls_parse_integer(one, &value) || value < 0 || (uint64_t)value > most / factor ||
+        (uint64_t)value * factor < least)
+        return false;
+    *out = (uint64_t)value * factor;
+    return true;
+}
+
+// "1K", or "1K:64K": 1K, 2K, 4K, ... up to 64K.
+static bool read_part(const char *text, size_t length, uint64_t least, uint64_t most,
+                      struct size_list *list)
+{
+    const char *colon = memchr(text, ':', length);
+    const size_t first_length = colon ? (size_t)(colon - text) : length;
+    uint64_t first, last;
+    if (!read_size(text, first_length, least, most, &first))
+        return false;
+    last = first;
+    if (colon && (!read_size(colon + 1, length - first_length - 1, first, most, &last) || !first))
+        return false;
+    for (uint64_t bytes = first;; bytes *= 2) {
+        if (list->count == SIZES_MOST)
+            return false;
+        list->bytes[list->count++] = bytes;
+        if (!bytes || bytes > last / 2)
+            return true;
+    }
 }
 
 enum ls_status size_list_parse(const char *option, const char *text, uint64_t least, uint64_t most,
@@ -40,18 +79,9 @@ enum ls_status size_list_parse(const char *option, const char *text, uint64_t le
     struct size_list list = {.count = 0};
     const char *part = text;
     for (bool more = true; more;) {
-        char one[32];
         const size_t length = strcspn(part, ",");
-        int64_t value;
-        if (length >= sizeof(one) || list.count == SIZES_MOST)
+        if (!read_part(part, length, least, most, &list))
             return refuse(option, text, least, most);
-        memcpy(one, part, length);
-        one[length] = '\0';
-        const uint64_t factor = take_suffix(one);
-        if (!ls_parse_integer(one, &value) || value < 0 || (uint64_t)value > most / factor ||
-            (uint64_t)value * factor < least)
-            return refuse(option, text, least, most);
-        list.bytes[list.count++] = (uint64_t)value * factor;
         more = part[length] == ',';
         part += length + more;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of sizes as users write them: "8,64K,1M"; K, M and G are KiB, MiB and GiB.
+// Lists of sizes as users write them: "8,64K,1M", or "8:1M", which doubles from one to the other;
+// K, M and G are KiB, MiB and GiB.
 #ifndef LS_TOOLS_SIZE_LIST_H
 #define LS_TOOLS_SIZE_LIST_H
 

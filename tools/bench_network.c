@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// A network file from measurements between two ranks. A ring of two does two rounds, in each of which both ranks
+// send half of the buffer to each other, and in one of which they add it up. The simulator takes for it
+//
+//     2 (latency + half / bandwidth) + half * reduction
+//
+// so with latency (the smallest message) and reduction (a loop) measured, each size tells the bandwidth of its
+// messages: what is in a cache moves faster than what is not.
+#include "tools/bench_network.h"
+
+#include "tools/bench_lanes.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/plugin/collective.h"
+#include "core/report/whole_file.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define RANKS 2
+#define SMALLEST 8 // bytes: all latency
+#define LEAST_MESSAGE (UINT64_C(4) << 10)
+#define POINTS 15 // messages from 4 KiB to 64 MiB
+
+#define REDUCED (1 << 16) // floats: two such buffers stay in a second-level cache
+#define REDUCTIONS 200
+
+struct speeds {
+    double latency; // seconds
+    double reduction; // seconds a byte
+    uint64_t bytes[POINTS];
+    double bandwidth[POINTS]; // bytes a second
+    double fastest;
+};
+
+static void add(float *restrict to, const float *restrict from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] += from[i];
+}
+
+static enum ls_status measure_reduction(double *out)
+{
+    float *buffers = calloc(2 * REDUCED, sizeof(*buffers));
+    if (!buffers)
+        return LS_OUT_OF_MEMORY;
+    double best = INFINITY;
+    for (int i = 0; i < REDUCTIONS; i++) {
+        const uint64_t begin = ls_clock_ns();
+        add(buffers, buffers + REDUCED, REDUCED);
+        best = fmin(best, (double)(ls_clock_ns() - begin) * 1e-9);
+        buffers[REDUCED] += buffers[0] + 1; // what is added up is used
+    }
+    free(buffers);
+    *out = best / (REDUCED * sizeof(float));
+    return LS_OK;
+}
+
+static enum ls_status measure_ring(const struct bench_lane *ring, uint64_t bytes, double seconds,
+                                   double *out)
+{
+    const struct bench_task task = {
+        .lanes = ring,
+        .lane_count = 1,
+        .call = {LS_ALL_REDUCE, LS_F32, LS_SUM, RANKS, bytes / sizeof(float)},
+        .warmup = 5,
+        .seconds = seconds,
+        .places = {[BENCH_IN_PLACE] = true},
+    };
+    struct bench_result results[1][BENCH_PLACES] = {{{0}}};
+    const enum ls_status status = bench_lanes_run(&task, results);
+    if (!status)
+        *out = results[0][BENCH_IN_PLACE].median;
+    return status;
+}
+
+static enum ls_status measure(const struct bench_lane *ring, double seconds, struct speeds *out)
+{
+    double smallest = 0;
+    enum ls_status status = measure_reduction(&out->reduction);
+    if (!status)
+        status = measure_ring(ring, SMALLEST, seconds, &smallest);
+    out->latency = smallest / 2;
+    for (int i = 0; !status && i < POINTS; i++) {
+        const uint64_t half = LEAST_MESSAGE << i;
+        double whole = 0;
+        status = measure_ring(ring, 2 * half, seconds, &whole);
+        // However fast the loop was, some of the time is left for the message.
+        const double left = (whole - (double)half * out->reduction) / 2 - out->latency;
+        out->bytes[i] = half;
+        out->bandwidth[i] = (double)half / fmax(left, whole / 100);
+        out->fastest = fmax(out->fastest, out->bandwidth[i]);
+    }
+    return status;
+}
+
+static enum ls_status write_file(const struct speeds *speeds, const char *path)
+{
+    struct ls_whole_file file = {0};
+    const enum ls_status status = ls_whole_file_open("--write-network", path, &file);
+    if (status)
+        return status;
+    fprintf(file.stream,
+            "{\n"
+            "    \"name\": \"measured\",\n"
+            "    \"about\": \"Threads of one process of this machine, two ranks, float32: lockstep "
+            "bench --write-network\",\n"
+            "    \"topology\": \"flat\",\n"
+            "    \"latency_us\": %.4g,\n"
+            "    \"bandwidth_gb_s\": %.4g,\n"
+            "    \"bandwidth_by_bytes\": [",
+            speeds->latency * 1e6, speeds->fastest * 1e-9);
+    for (int i = 0; i < POINTS; i++)
+        fprintf(file.stream, "%s[%llu, %.4g]", i ? ", " : "", (unsigned long long)speeds->bytes[i],
+                speeds->bandwidth[i] * 1e-9);
+    fprintf(file.stream, "],\n    \"reduction_gb_s\": %.4g\n}\n", 1e-9 / speeds->reduction);
+    return ls_whole_file_commit(&file);
+}
+
+enum ls_status bench_network_write(struct ls_loader *loader,
+                                   const struct ls_opened_plugin *transport, double seconds,
+                                   uint64_t deadline_ns, const char *path)
+{
+    struct ls_communicator *communicators[RANKS] = {NULL};
+    struct bench_lane ring = {.name = "ring", .communicators = communicators};
+    struct speeds speeds = {0};
+    enum ls_status status =
+        ls_loader_open(loader, LS_KIND_COLLECTIVE, "ring", NULL, 0, &ring.collective);
+    if (!status)
+        status = ls_communicators_open(
+            &(struct ls_communicator_options){.collective = ring.collective->plugin,
+                                              .collective_host = ring.collective->host,
+                                              .transport = transport->plugin,
+                                              .transport_host = transport->host,
+                                              .world = RANKS,
+                                              .deadline_ns = deadline_ns,
+                                              .name = "bench"},
+            communicators);
+    if (!status)
+        status = measure(&ring, seconds, &speeds);
+    ls_communicators_close(communicators, RANKS);
+    if (!status)
+        status = write_file(&speeds, path);
+    if (!status)
+        printf("%s: latency %.3g us, up to %.3g GB/s, reduces %.3g GB/s\n", path,
+               speeds.latency * 1e6, speeds.fastest * 1e-9, 1e-9 / speeds.reduction);
+    return status;
+}
