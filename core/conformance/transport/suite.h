@@ -57,6 +57,7 @@ struct ls_transport_buffer {
     void *data;
     uint64_t count;
     uint32_t dtype;
+    unsigned char guard; // another for each rank, so that a guard that is copied shows
 };
 bool ls_transport_buffer_init(struct ls_transport_side *side, struct ls_transport_buffer *buffer,
                               uint64_t count, uint32_t rank, uint64_t message);

@@ -59,12 +59,13 @@ bool ls_transport_buffer_init(struct ls_transport_side *side, struct ls_transpor
 {
     const uint32_t dtype = side->trial->dtype;
     const uint64_t bytes = count * ls_dtype_bytes(dtype);
-    *buffer = (struct ls_transport_buffer){.count = count, .dtype = dtype};
+    *buffer = (struct ls_transport_buffer){
+        .count = count, .dtype = dtype, .guard = (unsigned char)(0xa5 + side->rank)};
     buffer->memory = malloc(bytes + 2 * GUARD);
     if (!buffer->memory)
         return ls_tally_blame(&side->trial->suite->tally, "no memory for %" PRIu64 " elements",
                               count);
-    memset(buffer->memory, 0xa5, bytes + 2 * GUARD);
+    memset(buffer->memory, buffer->guard, bytes + 2 * GUARD);
     buffer->data = buffer->memory + GUARD;
     for (uint64_t i = 0; i < count; i++)
         ls_transport_encode(buffer->data, i, dtype,
@@ -91,8 +92,8 @@ void ls_transport_buffer_judge(struct ls_transport_side *side,
         return;
     }
     for (uint64_t i = 0; i < GUARD; i++)
-        if ((unsigned char)buffer->memory[i] != 0xa5 ||
-            (unsigned char)buffer->memory[GUARD + bytes + i] != 0xa5) {
+        if ((unsigned char)buffer->memory[i] != buffer->guard ||
+            (unsigned char)buffer->memory[GUARD + bytes + i] != buffer->guard) {
             ls_tally_blame(
                 tally, "endpoint %u: %s: memory outside of the %" PRIu64 " elements was written",
                 side->rank, what, buffer->count);

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing a plugin as its author does: an empty folder, an installed Lockstep, nothing of its source or build tree. And
+docs/plugin-authors.md, every block of which is run in order."""
+import os
+import re
+import shutil
+import subprocess
+
+from support import DONE, ProgramTest, main
+
+SOURCE = os.environ["LOCKSTEP_SOURCE"]
+BUILD = os.environ["LOCKSTEP_BUILD"]
+MESON = os.environ["LOCKSTEP_MESON"]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+NOT_BUILT = 77
+
+
+class Authors(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        for tool in (MESON, "pkg-config", "bash", "ninja"):
+            if not shutil.which(tool):
+                self.skipTest(f"{tool} is not here")
+        self.root = self.path("installed")
+        self.work = self.path("work")
+        os.mkdir(self.work)
+        subprocess.run([MESON, "install", "--no-rebuild", "--quiet", "-C", BUILD, "--destdir", self.root], check=True,
+                       stdout=subprocess.DEVNULL)
+        # Moved after it was installed: nothing may name the place it was built for.
+        os.rename(self.root, self.path("moved"))
+        self.root = self.path("moved")
+        kept = {name: value for name, value in os.environ.items()
+                if not name.startswith("LOCKSTEP_") and name not in ("LD_LIBRARY_PATH", "PKG_CONFIG_SYSROOT_DIR")}
+        self.environment = dict(kept, PATH=self.folder_of("lockstep", "bin") + os.pathsep + os.environ["PATH"],
+                                PKG_CONFIG_PATH=self.folder_of("lockstep-plugin.pc", "pkgconfig"))
+
+    def folder_of(self, name, folder):
+        found = [place for place, _, files in os.walk(self.root) if name in files and os.path.basename(place) == folder]
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def run_script(self, text):
+        return subprocess.run(["bash", "-e"], input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              cwd=self.work, env=self.environment, timeout=600)
+
+    def test_four_commands_for_each_kind(self):
+        for kind in ("collective", "strategy", "transport", "device"):
+            with self.subTest(kind):
+                filter = " --filter=mean_squared_error" if kind == "device" else ""
+                done = self.run_script(f"lockstep plugin new my-{kind} --kind={kind}\ncd my-{kind}\nmeson setup build\n"
+                                       f"meson compile -C build\nlockstep plugin check build/{kind}-my-{kind}.so{filter}\n")
+                self.assertEqual(done.returncode, DONE, done.stdout)
+                self.assertNotIn("warning:", done.stdout)
+                self.assertRegex(done.stdout, r": \d+ passed, 0 failed")
+
+    def test_pkg_config_names_folders_that_are_there(self):
+        for variable in ("plugindir", "bindir", "includedir"):
+            done = self.run_script(f"pkg-config --variable={variable} lockstep-plugin")
+            self.assertTrue(os.path.isdir(done.stdout.strip()), done.stdout)
+            self.assertTrue(os.path.realpath(done.stdout.strip()).startswith(os.path.realpath(self.root)), done.stdout)
+
+    def script_of(self, page):
+        """The blocks of a page as one script: code goes to the file that its first line names, commands are run."""
+        commands = set(re.findall(r"^  (\w+) ", subprocess.run(["lockstep", "--help"], stdout=subprocess.PIPE, text=True,
+                                                               env=self.environment).stdout, re.M))
+        lines, blocks = [], 0
+        for language, text in BLOCK.findall(page):
+            blocks += 1
+            if language == "c":
+                name = re.match(r"// ([\w-]+\.c): ", text)
+                self.assertTrue(name, text)
+                lines += [f"cat > {name.group(1)} <<'END_OF_CODE'", text + "END_OF_CODE"]
+                continue
+            self.assertEqual(language, "sh", text)
+            for line in text.splitlines():
+                word = re.match(r"(?:! )?lockstep (\w+)", line)
+                if word and word.group(1) not in commands:
+                    print(f"SKIP: lockstep {word.group(1)} is not built: {line}", flush=True)
+                elif line.startswith("! "):
+                    lines += [f"echo '$ {line[2:]}'", f"if {line[2:]}; then exit 90; else test $? = 1; fi"]
+                else:
+                    lines += [f"echo {line!r}", line]
+        return blocks, "\n".join(lines) + "\n"
+
+    def test_the_page_for_authors(self):
+        if not any("device-cpu.so" in files for _, _, files in os.walk(self.root)):
+            self.skipTest("device cpu is not built (libdnnl-dev)")
+        with open(os.path.join(SOURCE, "docs", "plugin-authors.md")) as file:
+            blocks, script = self.script_of(file.read())
+        self.assertGreater(blocks, 6)
+        done = self.run_script(script)
+        self.assertEqual(done.returncode, DONE, done.stdout)
+        self.assertIn("mirrored (star over local)", done.stdout)
+        self.assertRegex(done.stdout, r"FAILED +schedule +all-reduce ranks=2: .*rank 1, round")
+
+
+if __name__ == "__main__":
+    main()

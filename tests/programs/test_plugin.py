@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lockstep plugin new` and `plugin check`: templates, a wrong peer, hostile plugins, promises that are broken one by one."""
+import json
+import os
+import re
+import shlex
+import subprocess
+
+from support import BAD_INPUT, DONE, FAILED, UNAVAILABLE, USAGE, ProgramTest, main
+
+SOURCE = os.environ["LOCKSTEP_SOURCE"]
+TEMPLATES = os.environ["LOCKSTEP_TEMPLATES"]
+COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
+SANITIZE = os.environ["LOCKSTEP_SANITIZE"]
+KINDS = ("collective", "device", "strategy", "transport")
+SUMMARY = re.compile(r": (\d+) passed, (\d+) failed, (\d+) refused in [\d.]+ s, seed (\d+)")
+
+
+def template(kind):
+    with open(os.path.join(SOURCE, "templates", kind + ".c")) as file:
+        return file.read()
+
+
+class PluginTest(ProgramTest):
+    def compile(self, kind, source, *more, name="my-plugin", libraries=("-lm",)):
+        """A plugin from source text; its path."""
+        folder = self.path("plugins")
+        os.makedirs(folder, exist_ok=True)
+        text, path = os.path.join(folder, f"{kind}.c"), os.path.join(folder, f"{kind}-{name}.so")
+        with open(text, "w") as file:
+            file.write(source)
+        sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
+        subprocess.run([*COMPILER, "-std=c11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I", SOURCE, "-o", path, text,
+                        *sanitize, *more, *libraries], check=True)
+        return path
+
+    def check(self, path, *arguments, expect=DONE, **more):
+        outcome = self.lockstep("plugin", "check", path, *arguments, **more)
+        self.assertEqual(outcome.code, expect, outcome.out + outcome.err)
+        found = SUMMARY.search(outcome.out)
+        outcome.counts = tuple(map(int, found.groups()[:3])) if found else None
+        return outcome
+
+    def changed(self, kind, *pairs):
+        """A template with pieces of its text replaced, each of which must be there."""
+        source = template(kind)
+        for old, new in pairs:
+            self.assertIn(old, source)
+            source = source.replace(old, new)
+        return self.compile(kind, source)
+
+
+class New(PluginTest):
+    def test_every_kind_is_written_with_its_own_name(self):
+        for kind in KINDS:
+            with self.subTest(kind):
+                outcome = self.lockstep("plugin", "new", f"own-{kind}", "--kind=" + kind)
+                self.assertEqual(outcome.code, DONE, outcome.err)
+                folder = self.path(f"own-{kind}")
+                self.assertEqual(set(os.listdir(folder)), {f"own-{kind}.c", "meson.build", "README.md"})
+                for name in os.listdir(folder):
+                    with open(os.path.join(folder, name)) as file:
+                        text = file.read()
+                    self.assertIn(f"own-{kind}", text)
+                    self.assertNotIn("my-plugin", text)
+                    self.assertNotIn("my-kind", text)
+                    self.assertNotIn("LOCKSTEP_", text)
+                with open(os.path.join(folder, "meson.build")) as file:
+                    self.assertIn("buildtype=release", file.read())
+
+    def test_a_collective_is_a_page(self):
+        self.lockstep("plugin", "new", "page", "--kind=collective")
+        with open(self.path("page/page.c")) as file:
+            self.assertLess(len(file.readlines()), 80)
+
+    def test_another_folder_can_be_named(self):
+        self.assertEqual(self.lockstep("plugin", "new", "deep", "--kind=strategy", "--dir=" + self.path("elsewhere")).code, DONE)
+        self.assertTrue(os.path.exists(self.path("elsewhere/deep.c")))
+
+    def test_what_exists_is_left_alone(self):
+        os.mkdir(self.path("mine"))
+        with open(self.path("mine/mine.c"), "w") as file:
+            file.write("precious")
+        self.refused(USAGE, "plugin", "new", "mine", "--kind=collective", says=("mine exists already",))
+        self.assertEqual(os.listdir(self.path("mine")), ["mine.c"])
+        with open(self.path("mine/mine.c")) as file:
+            self.assertEqual(file.read(), "precious")
+
+    def test_names_and_kinds_that_cannot_be(self):
+        for name in ("", "../up", "a/b", "with space", "under_score", "dot.c", "7up", "-dash", "x" * 49):
+            self.refused(USAGE, "plugin", "new", "--kind=collective", "--", name, says=("cannot be the name",))
+        self.assertEqual(os.listdir(self.folder), [])
+        self.refused(USAGE, "plugin", "new", "fine", says=("--kind is missing",))
+        self.refused(USAGE, "plugin", "new", "fine", "--kind=colective", says=("did you mean 'collective'",))
+        self.refused(USAGE, "plugin", "new", "fine", "--kind=zebra", says=("there is no kind 'zebra'",))
+        self.refused(USAGE, "plugin", "new", says=("the name is missing",))
+        self.refused(USAGE, "plugin", "new", "deep", "--kind=device", "--dir=" + self.path("no/such"), says=("cannot make",))
+        self.refused(USAGE, "plugin", "now", says=("did you mean 'new'",))
+
+    def test_help_at_each_level(self):
+        for words in (("plugin", "--help"), ("plugin", "new", "--help"), ("plugin", "check", "--help")):
+            outcome = self.lockstep(*words)
+            self.assertEqual(outcome.code, DONE)
+            self.assertIn("usage: lockstep plugin", outcome.out)
+        self.assertEqual(self.lockstep("plugin").code, USAGE)
+
+
+class Check(PluginTest):
+    def test_every_template_passes_as_it_is(self):
+        least = {"collective": 200, "device": 20, "strategy": 40, "transport": 150}
+        for kind in KINDS:
+            with self.subTest(kind):
+                more = ["--filter=dense_backward_weights"] if kind == "device" else []
+                outcome = self.check(os.path.join(TEMPLATES, kind + "-my-plugin.so"), "--quiet", *more)
+                self.assertGreaterEqual(outcome.counts[0], least[kind] if not more else 5)
+                self.assertEqual(outcome.counts[1], 0)
+                if not more:
+                    self.assertEqual(outcome.counts[2], 0)
+
+    def test_rows_tell_the_same_as_the_lines(self):
+        path = self.path("rows.json")
+        outcome = self.check(os.path.join(TEMPLATES, "strategy-my-plugin.so"), "--json=" + path, "--seed=7")
+        with open(path) as file:
+            report = json.load(file)
+        self.assertIs(report["passed"], True)
+        self.assertEqual(report["command"], "plugin check")
+        self.assertEqual(len(report["rows"]), sum(outcome.counts))
+        self.assertEqual({row["verdict"] for row in report["rows"]}, {"passed"})
+        self.assertEqual({row["suite"] for row in report["rows"]}, {"loading", "strategy"})
+        for row in report["rows"]:
+            self.assertIn(row["case"], outcome.out)
+        self.assertIn("seed 7", outcome.out)
+
+    def test_a_wrong_peer_is_named_with_rank_round_and_range(self):
+        plugin = self.changed("collective", ("(rank + 1) % world", "(rank + 2) % world"))
+        path = self.path("rows.json")
+        outcome = self.check(plugin, "--json=" + path, expect=FAILED)
+        self.assertRegex(outcome.out, r"FAILED +schedule +all-reduce ranks=3: .*rank 0, round 0: sends element 0 to rank 2")
+        with open(path) as file:
+            report = json.load(file)
+        self.assertIs(report["passed"], False)
+        outcome = self.lockstep("verify", plugin)
+        self.assertEqual(outcome.code, FAILED)
+        self.assertRegex(outcome.out + outcome.err, r"rank \d+, round \d+: send")
+
+    def test_a_wrong_sum_is_found(self):
+        plugin = self.changed("collective", ("ls_receive_and_reduce(schedule, previous,", "ls_receive(schedule, previous,"))
+        self.assertRegex(self.check(plugin, expect=FAILED).out, r"FAILED +schedule +all-reduce ranks=2: ")
+
+    def test_exit_codes(self):
+        self.refused(USAGE, "plugin", "check", says=("the file is missing",))
+        self.refused(BAD_INPUT, "plugin", "check", self.path("none.so"), says=("none.so",))
+        with open(self.path("collective-text.so"), "w") as file:
+            file.write("no shared object\n")
+        self.refused(UNAVAILABLE, "plugin", "check", self.path("collective-text.so"), says=("not a shared object",))
+        other = self.changed("collective", ("LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE)", "LS_PLUGIN_HEADER(9)"))
+        self.refused(UNAVAILABLE, "plugin", "check", other, says=("unknown kind 9",))
+        good = os.path.join(TEMPLATES, "strategy-my-plugin.so")
+        for deadline in ("0", "-1", "nan", "soon", "1e9"):
+            self.refused(USAGE, "plugin", "check", good, "--deadline=" + deadline, says=("--deadline",))
+        self.refused(USAGE, "plugin", "check", good, "--filter=zebra", says=("no case has 'zebra'",))
+        self.refused(BAD_INPUT, "plugin", "check", good, "--json=" + self.path("no/rows.json"), says=("--json",))
+
+
+DESCRIBE = "    const uint32_t world = call->world, rank = call->rank;\n"
+ENTRY = "    return &plugin;\n"
+INCLUDE = '#include "core/plugin/collective.h"\n'
+
+
+class Hostile(PluginTest):
+    """Each is named, and nothing hangs."""
+
+    def hostile(self, code, headers="", where=DESCRIBE, deadline="2", expect=FAILED):
+        plugin = self.changed("collective", (where, code + where), (INCLUDE, "#define _GNU_SOURCE\n" + INCLUDE + headers))
+        return self.check(plugin, "--deadline=" + deadline, expect=expect, timeout=200)
+
+    def test_crashes_in_describe(self):
+        if SANITIZE != "none":
+            self.skipTest("a sanitizer reports the crash in its own way")
+        out = self.hostile("    if (call->world == 3) *(volatile int *)8 = 1;\n").out
+        self.assertRegex(out, r"FAILED +schedule +all-reduce ranks=3: crashed: signal 11")
+        self.assertRegex(out, r"passed +schedule +all-reduce ranks=4")
+
+    def test_never_returns_from_describe(self):
+        out = self.hostile("    for (volatile int forever = 1; call->world == 5 && forever;) continue;\n").out
+        self.assertRegex(out, r"FAILED +schedule +all-reduce ranks=5: did not end within 2 s")
+        out = self.hostile("    for (volatile int forever = 1; forever;) continue;\n", deadline="0.3").out
+        self.assertIn("did not end within 0.3 s", out)
+        self.assertRegex(out, r"FAILED +loading +\d+ more cases: not run: 3 cases did not end")
+
+    def test_describes_without_end(self):
+        out = self.hostile("    while (call->world == 5) ls_end_round(schedule);\n").out
+        self.assertRegex(out, r"FAILED +schedule +all-reduce ranks=5: ")
+
+    def test_prints(self):
+        for stream in ("stdout", "stderr"):
+            out = self.hostile(f'    if (call->world == 7) fputs("hello\\n", {stream});\n').out
+            self.assertRegex(out, r"FAILED +schedule +all-reduce ranks=7: it printed on standard (output|error): hello")
+            out = self.hostile(f'    fputs("loaded\\n", {stream});\n', where=ENTRY).out
+            self.assertRegex(out, r"FAILED +loading +output: printed on standard (output|error): loaded")
+
+    def test_installs_a_handler(self):
+        header = "#include <signal.h>\n"
+        out = self.hostile("    if (call->world == 7) signal(SIGINT, SIG_IGN);\n", header).out
+        self.assertRegex(out, r"FAILED +schedule +all-reduce ranks=7: it changed the handler of signal 2")
+        out = self.hostile("    signal(SIGTERM, SIG_IGN);\n", header, where=ENTRY).out
+        self.assertRegex(out, r"FAILED +loading +signal_handlers: it changed the handler of signal 15")
+
+    def test_changes_the_process(self):
+        for code, header, case, message in (
+            ('setenv("HOME", "/", 1);', "#include <stdlib.h>\n", "environment", "changed the environment variable HOME"),
+            ('unsetenv("HOME");', "#include <stdlib.h>\n", "environment", "removed the environment variable HOME"),
+            ('(void)!chdir("/");', "#include <unistd.h>\n", "working_directory", "changed the working directory"),
+            ("umask(0);", "#include <sys/stat.h>\n", "umask", "changed the umask to 000"),
+            ("fesetround(FE_UPWARD);", "#include <fenv.h>\n", "floating_point_mode", "changed the floating-point mode"),
+            ("setrlimit(RLIMIT_NOFILE, &(struct rlimit){64, 64});", "#include <sys/resource.h>\n", "limits", "changed resource limit"),
+            ('(void)!open("/dev/null", O_RDONLY);', "#include <fcntl.h>\n", "open_files", "left 1 files open"),
+            ("static pthread_t thread; pthread_create(&thread, 0, sleeper, 0);",
+             "#include <pthread.h>\n#include <unistd.h>\nstatic void *sleeper(void *x) { pause(); return x; }\n",
+             "threads", "left 1 threads behind"),
+        ):
+            with self.subTest(case):
+                out = self.hostile("    " + code + "\n", header, where=ENTRY).out
+                self.assertRegex(out, rf"FAILED +loading +{case}: it {message}")
+
+    def test_exits(self):
+        out = self.hostile("    if (call->world == 7) exit(0);\n", "#include <stdlib.h>\n").out
+        self.assertRegex(out, r"FAILED +schedule +all-reduce ranks=7: ended the process \(exit code \d+\)")
+        plugin = self.changed("collective", (ENTRY, "    exit(0);\n" + ENTRY), (INCLUDE, INCLUDE + "#include <stdlib.h>\n"))
+        self.refused(UNAVAILABLE, "plugin", "check", plugin, says=("exited in lockstep_plugin()",))
+
+    def test_is_not_pure(self):
+        out = self.hostile("    static uint32_t calls;\n    if (calls++ % 2) return ls_end_round(schedule);\n").out
+        self.assertRegex(out, r"FAILED +loading +instances: describe is not pure")
+
+    def test_exports_or_wants_too_much(self):
+        plugin = self.changed("collective", ("static int32_t describe", "LS_EXPORT int32_t describe"))
+        self.assertRegex(self.check(plugin, expect=FAILED).out, r"FAILED +loading +exported_symbols: exports describe")
+        plugin = self.changed("collective", (DESCRIBE, DESCRIBE + "    if (ls_core) ls_core();\n"),
+                              (INCLUDE, INCLUDE + "extern void ls_core(void) __attribute__((weak));\n"))
+        self.assertRegex(self.check(plugin, expect=FAILED).out, r"FAILED +loading +undefined_symbols: wants ls_core")
+
+
+class Promises(PluginTest):
+    """The suites of strategies, transports and devices find what is wrong in a template that was changed."""
+
+    def broken(self, kind, case, message, *pairs, filter=None):
+        with self.subTest(message):
+            more = ["--filter=" + filter] if filter else []
+            out = self.check(self.changed(kind, *pairs), "--quiet", *more, expect=FAILED, timeout=250).out
+            self.assertRegex(out, rf"FAILED +{kind} +{case}[^\n]*{message}")
+
+    def test_strategies(self):
+        update = "        status = host->update(host, replica, bucket);\n"
+        decide = "        status = host->decide(host, replica);"
+        wait = "        status = host->all_reduce_wait(host, replica, bucket);\n"
+        self.broken("strategy", "steps", "updated bucket 0 2 times", (update, update.replace(";", " | host->update(host, replica, bucket);")))
+        self.broken("strategy", "steps", "updated bucket 0 0 times", (update, "        status = LS_OK;\n"))
+        self.broken("strategy", "steps", "before decide", (decide, "        status = LS_OK;"))
+        self.broken("strategy", "steps", "before its sum is there", (wait, "        if (bucket == 0)\n    " + wait))
+        self.broken("strategy", "steps", "the order must be the same",
+                    ("all_reduce_start(host, replica, bucket)", "all_reduce_start(host, replica, replica ? host->bucket_count - 1 - bucket : bucket)"))
+        self.broken("strategy", "steps", "differs from that of replica 0",
+                    ("return strategy->host->broadcast_parameters(strategy->host, replica, 0);", "return (void)replica, (void)strategy, LS_OK;"))
+        self.broken("strategy", "steps", "there are 2 and 1", ("all_reduce_wait(host, replica, bucket)", "all_reduce_wait(host, replica, bucket + 1)"))
+        self.broken("strategy", "update_fails", "not with what the host answered",
+                    (update, "        host->update(host, replica, bucket);\n"))
+        self.broken("strategy", "steps", "waits for other replicas",
+                    ("    (void)strategy, (void)replica, (void)bucket;\n    return LS_OK;",
+                     "    return strategy->host->all_reduce_wait(strategy->host, replica, bucket);"))
+
+    def test_transports(self):
+        self.broken("transport", "receive_reduce float32 sum", "is not",
+                    ("case LS_SUM: return a + b;\n    case LS_PRODUCT: return a * b;\n    case LS_MIN: return b < a ||",
+                     "case LS_SUM: return a + b + 1;\n    case LS_PRODUCT: return a * b;\n    case LS_MIN: return b < a ||"),
+                    filter="float32 sum")
+        self.broken("transport", "other_signature", "message that differs", ("send->signature != transfer->signature || ", ""), filter="other_")
+        self.broken("transport", "posted_in_any_order", "", ("while (send && send->send_number != number)", "while (0)"), filter="any_order")
+        self.broken("transport", "divide", "is not", ("(double)transfer->divisor);", "((double)transfer->divisor + 1));"), filter="divide")
+        self.broken("transport", "abort_by", "not LS_ABORTED",
+                    ("    transport->shared->aborted = 1;\n", "    transport->shared->aborted = 0;\n"), filter="abort")
+        self.broken("transport", "late_sender", "wait_any", ("    while (!ready) {", "    while (0) {"), filter="late_sender")
+        self.broken("transport", "receive float32", "memory outside",
+                    ("        memcpy(receive->memory, send->memory, bytes_of(receive));",
+                     "        memcpy(receive->memory, send->memory, bytes_of(receive) + 1);"), filter="receive float32")
+
+    def test_devices(self):
+        self.broken("device", "dense B=", "wanted", ("double sum = b ? (double)b[n] : 0;", "double sum = b ? (double)b[n] + 1 : 0;"), filter="dense ")
+        self.broken("device", "sgd_update", "skip = 1", ("!launch->record->skip && i", "i"), filter="sgd")
+
+
+if __name__ == "__main__":
+    main()
