@@ -109,8 +109,11 @@ static int32_t add(struct ls_schedule *schedule, const struct ls_step *step)
         out->steps = steps;
         drawing->capacity = capacity;
     }
-    out->steps[out->step_count++] =
+    out->steps[out->step_count] =
         (struct ls_scheduled_step){.step = *step, .round = out->round_count};
+    if (step->kind == LS_STEP_REDUCE || step->kind == LS_STEP_COPY)
+        out->steps[out->step_count].step.peer = 0; // whatever the plugin left there
+    out->step_count++;
     return LS_OK;
 }
 
