@@ -172,28 +172,52 @@ static const char *value_text(enum ls_chart_unit unit, double value, char *text,
 
 // ---- Parts ----
 
-static const char style[] =
-    "<style>\n"
-    ".lockstep-chart{--chart-ink:#1f2328;--chart-grid:#d8dee4;--chart-paper:#ffffff;"
-    "--chart-1:#0b62c4;--chart-2:#c2410c;--chart-3:#15803d;--chart-4:#9333ea;"
-    "--chart-5:#b91c1c;--chart-6:#0e7490;--chart-7:#a16207;--chart-8:#57534e;"
-    "font:17px system-ui,sans-serif}\n"
-    "@media (prefers-color-scheme:dark){.lockstep-chart{--chart-ink:#e6edf3;"
-    "--chart-grid:#3d444d;--chart-paper:#0d1117;--chart-1:#6cb6ff;--chart-2:#ff9e64;"
-    "--chart-3:#6bd08a;--chart-4:#d2a8ff;--chart-5:#ff8f8f;--chart-6:#5cd5e6;"
-    "--chart-7:#e3c05c;--chart-8:#b6b0aa}}\n"
-    "@media (min-width:1000px){.lockstep-chart{font-size:13px}}\n"
-    ".lockstep-chart text{fill:var(--chart-ink)}\n"
-    ".lockstep-chart .title{font-size:1.15em;font-weight:600}\n"
-    ".lockstep-chart .grid{stroke:var(--chart-grid);stroke-width:1}\n"
-    ".lockstep-chart .line{fill:none;stroke-width:2.5;stroke-linejoin:round}\n"
-    "</style>\n";
+// Ink, grid and paper, then the series. What knows no CSS variables shows the light ones.
+static const char *const names[] = {"ink", "grid", "paper", "1", "2", "3", "4", "5", "6", "7", "8"};
+static const char *const light[] = {"#1f2328", "#d8dee4", "#ffffff", "#0b62c4",
+                                    "#c2410c", "#15803d", "#9333ea", "#b91c1c",
+                                    "#0e7490", "#a16207", "#57534e"};
+static const char *const dark[] = {"#e6edf3", "#3d444d", "#0d1117", "#6cb6ff", "#ff9e64", "#6bd08a",
+                                   "#d2a8ff", "#ff8f8f", "#5cd5e6", "#e3c05c", "#b6b0aa"};
+enum { INK, GRID, PAPER, FIRST_SERIES };
 
-static void print_style(size_t series, FILE *out)
+static void print_colours(const char *const *colours, FILE *out)
 {
-    const size_t colour = series % LS_CHART_COLOURS + 1;
-    fprintf(out, "style=\"stroke:var(--chart-%zu)\"%s", colour,
-            series >= LS_CHART_COLOURS ? " stroke-dasharray=\"7 4\"" : "");
+    fputs(".lockstep-chart{", out);
+    for (size_t i = 0; i < FIRST_SERIES + LS_CHART_COLOURS; i++)
+        fprintf(out, "--chart-%s:%s;", names[i], colours[i]);
+    fputs("}", out);
+}
+
+static void print_style(FILE *out)
+{
+    fputs("<style>\n", out);
+    print_colours(light, out);
+    fputs("\n@media (prefers-color-scheme:dark){", out);
+    print_colours(dark, out);
+    fputs("}\n"
+          ".lockstep-chart{font:17px system-ui,sans-serif}\n"
+          "@media (min-width:1000px){.lockstep-chart{font-size:13px}}\n"
+          ".lockstep-chart text{fill:var(--chart-ink)}\n"
+          ".lockstep-chart .title{font-size:1.15em;font-weight:600}\n"
+          ".lockstep-chart .grid{stroke:var(--chart-grid);stroke-width:1}\n"
+          ".lockstep-chart .line{fill:none;stroke-width:2.5;stroke-linejoin:round}\n"
+          "</style>\n",
+          out);
+}
+
+// `property`: stroke or fill.
+static void print_colour(const char *property, size_t colour, FILE *out)
+{
+    fprintf(out, "%s=\"%s\" style=\"%s:var(--chart-%s)\"", property, light[colour], property,
+            names[colour]);
+}
+
+static void print_stroke(size_t series, FILE *out)
+{
+    print_colour("stroke", FIRST_SERIES + series % LS_CHART_COLOURS, out);
+    if (series >= LS_CHART_COLOURS)
+        fputs(" stroke-dasharray=\"7 4\"", out);
 }
 
 static void print_x_axis(const struct scale *x, FILE *out)
@@ -202,7 +226,8 @@ static void print_x_axis(const struct scale *x, FILE *out)
     const double bottom = TOP + PLOT_HEIGHT;
     for (size_t i = 0; i < x->tick_count; i++) {
         const double at = place(x, x->ticks[i]);
-        fprintf(out, "<path class=\"grid\" d=\"M%.1f %.1fV%.1f\"/>\n", at, TOP, bottom);
+        fprintf(out, "<path class=\"grid\" stroke=\"%s\" d=\"M%.1f %.1fV%.1f\"/>\n", light[GRID],
+                at, TOP, bottom);
         fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", at,
                 bottom + 22, value_text(x->axis->unit, x->ticks[i], text, sizeof(text)));
     }
@@ -217,7 +242,8 @@ static void print_y_axis(const struct scale *y, FILE *out)
     char text[48];
     for (size_t i = 0; i < y->tick_count; i++) {
         const double at = place(y, y->ticks[i]);
-        fprintf(out, "<path class=\"grid\" d=\"M%.1f %.1fH%.1f\"/>\n", LEFT, at, WIDTH - RIGHT);
+        fprintf(out, "<path class=\"grid\" stroke=\"%s\" d=\"M%.1f %.1fH%.1f\"/>\n", light[GRID],
+                LEFT, at, WIDTH - RIGHT);
         fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 8,
                 at + 5, value_text(y->axis->unit, y->ticks[i], text, sizeof(text)));
     }
@@ -233,8 +259,8 @@ static void print_line(const struct ls_chart *chart, size_t index, const struct 
 {
     const struct ls_chart_series *series = &chart->series[index];
     bool pen_down = false;
-    fputs("<path class=\"line\" ", out);
-    print_style(index, out);
+    fputs("<path class=\"line\" fill=\"none\" ", out);
+    print_stroke(index, out);
     fputs(" d=\"", out);
     for (size_t i = 0; i < series->count; i++) {
         const bool here = has_point(chart, series, i);
@@ -254,7 +280,9 @@ static void print_points(const struct ls_chart *chart, size_t index, const struc
     char at[48], value[48];
     if (series->count > MARKED_POINTS)
         return;
-    fprintf(out, "<g style=\"fill:var(--chart-%zu)\">\n", index % LS_CHART_COLOURS + 1);
+    fputs("<g ", out);
+    print_colour("fill", FIRST_SERIES + index % LS_CHART_COLOURS, out);
+    fputs(">\n", out);
     for (size_t i = 0; i < series->count; i++) {
         if (!has_point(chart, series, i))
             continue;
@@ -281,8 +309,8 @@ static size_t print_legend(const struct ls_chart *chart, FILE *out)
         }
         const double y = TOP + PLOT_HEIGHT + BELOW + LEGEND_LINE * ((double)line + 0.5);
         if (out) {
-            fprintf(out, "<path class=\"line\" ");
-            print_style(i, out);
+            fputs("<path class=\"line\" ", out);
+            print_stroke(i, out);
             fprintf(out, " d=\"M%.1f %.1fh24\"/>\n<text x=\"%.1f\" y=\"%.1f\">", x, y, x + 32,
                     y + 5);
             print_text(chart->series[i].name, out);
@@ -309,9 +337,11 @@ void ls_chart_print(const struct ls_chart *chart, FILE *out)
             "viewBox=\"0 0 %.0f %.0f\" width=\"100%%\">\n<title>",
             WIDTH, height);
     print_text(chart->title, out);
-    fprintf(out, "</title>\n%s", style);
-    fprintf(out, "<rect width=\"%.0f\" height=\"%.0f\" style=\"fill:var(--chart-paper)\"/>\n",
-            WIDTH, height);
+    fputs("</title>\n", out);
+    print_style(out);
+    fprintf(out, "<rect width=\"%.0f\" height=\"%.0f\" ", WIDTH, height);
+    print_colour("fill", PAPER, out);
+    fputs("/>\n", out);
     fprintf(out, "<text class=\"title\" x=\"%.1f\" y=\"28\" text-anchor=\"middle\">", WIDTH / 2);
     print_text(chart->title, out);
     fputs("</text>\n", out);

@@ -215,9 +215,12 @@ enum ls_status ls_report_write(const char *path, const struct ls_report *report)
 enum ls_status ls_report_check_path(const char *scope, const char *path)
 {
     struct stat about;
-    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
+    // The new file would take the place of these, also of /dev/null and /dev/stdout.
+    if (lstat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
         ls_error(scope, "cannot write '%s': it is %s, not a file", path,
-                 S_ISDIR(about.st_mode) ? "a folder" : "a device or a pipe");
+                 S_ISDIR(about.st_mode)   ? "a folder"
+                 : S_ISLNK(about.st_mode) ? "a link"
+                                          : "a device or a pipe");
         return LS_BAD_INPUT;
     }
     char *copy = strdup(path);

@@ -281,7 +281,10 @@ START_TEST(a_path_is_checked_before_the_work_begins)
     ck_assert_ptr_nonnull(strstr(message, "not a file"));
     ck_assert_int_eq(ls_report_check_path("--report", folder), LS_BAD_INPUT);
     ck_assert_ptr_nonnull(strstr(message, "a folder"));
-    ck_assert_uint_eq(errors, 2);
+    ck_assert_int_eq(symlink("elsewhere.json", path), 0);
+    ck_assert_int_eq(ls_report_check_path("--report", path), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(message, "a link"));
+    ck_assert_uint_eq(errors, 3);
 }
 END_TEST
 
