@@ -41,6 +41,7 @@ static const struct argument table[] = {
     {"fresh", NULL, NULL,
      "each rank writes its buffer anew before every call, as gradients are written; the call is "
      "timed alone, behind a barrier"},
+    {"pin", "on|off", "on", "keep each rank on a core of its own, where there are enough"},
     {"deadline", "SECONDS", "60", "longest wait for another rank"},
 
     {NULL, NULL, NULL, "What comes out"},
@@ -182,6 +183,8 @@ static enum ls_status read_options(const struct arguments *arguments, struct ben
         status = arguments_count(arguments, "iterations", 1, 1000000, &task->iterations);
     if (!status)
         status = arguments_count(arguments, "warmup", 0, 1000000, &task->warmup);
+    if (!status)
+        status = arguments_switch(arguments, "pin", &task->pin);
     if (!status)
         status = read_seconds(arguments, "deadline", 1e-3, &deadline);
     bench->deadline_ns = (uint64_t)(deadline * 1e9);
@@ -354,6 +357,7 @@ static void add_json(const struct bench *bench, const struct bench_lane *lane,
         ls_rows_boolean(rows, "in_place", i == BENCH_IN_PLACE);
         ls_rows_boolean(rows, "fresh", bench->task.fresh);
         ls_rows_number(rows, "seconds", result->median);
+        ls_rows_number(rows, "least_seconds", result->least);
         ls_rows_number(rows, "low_seconds", result->low);
         ls_rows_number(rows, "high_seconds", result->high);
         ls_rows_number(rows, "algbw_gb_s", algbw);

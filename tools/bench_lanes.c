@@ -270,6 +270,8 @@ static void *run_rank(void *argument)
     struct rank *rank = argument;
     struct run *run = rank->run;
     ls_log_set_rank((int32_t)rank->number);
+    if (run->task->pin && run->task->call.world <= ls_core_count())
+        ls_thread_pin(rank->number);
     fail(run, prepare(rank));
     if (meet(run) && warm_up(rank) && run_rounds(rank))
         (void)check_all(rank);
@@ -299,6 +301,7 @@ static void summarise(const struct run *run)
             qsort(samples, run->rounds, sizeof(*samples), compare);
             result->rounds = run->rounds;
             result->median = (samples[run->rounds / 2] + samples[(run->rounds - 1) / 2]) / 2;
+            result->least = samples[0];
             result->low = samples[run->rounds / 4];
             result->high = samples[run->rounds - 1 - run->rounds / 4];
         }

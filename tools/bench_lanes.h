@@ -30,12 +30,14 @@ struct bench_task {
     uint64_t warmup; // calls before
     double seconds; // rounds go on that long
     bool places[BENCH_PLACES];
+    bool pin; // each rank to a core, where there are enough
     bool fresh; // ranks write their buffers before each call, which is timed alone
 };
 
 // Seconds a call, averaged over the ranks, as nccl-tests does.
 struct bench_result {
     double median;
+    double least;
     double low, high; // a quarter of the rounds was faster, a quarter slower
     uint64_t iterations;
     uint32_t rounds;

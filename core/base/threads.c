@@ -11,6 +11,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -36,6 +37,39 @@ enum ls_status ls_thread_start(pthread_t *out, const char *name, void *(*run)(vo
     pthread_setname_np(thread, short_name);
     *out = thread;
     return LS_OK;
+}
+
+static void pin_among(const cpu_set_t *set, int cores, size_t bytes, uint32_t number)
+{
+    cpu_set_t *one = CPU_ALLOC(cores);
+    const int count = CPU_COUNT_S(bytes, set);
+    if (!one || count < 1) {
+        CPU_FREE(one);
+        return;
+    }
+    int left = (int)(number % (uint32_t)count), core = 0;
+    while (!CPU_ISSET_S(core, bytes, set) || left-- > 0)
+        core++;
+    CPU_ZERO_S(bytes, one);
+    CPU_SET_S(core, bytes, one);
+    (void)pthread_setaffinity_np(pthread_self(), bytes, one);
+    CPU_FREE(one);
+}
+
+void ls_thread_pin(uint32_t number)
+{
+    for (int cores = 1024; cores <= 1 << 20; cores *= 4) {
+        cpu_set_t *set = CPU_ALLOC(cores);
+        if (!set)
+            return;
+        const size_t bytes = CPU_ALLOC_SIZE(cores);
+        const bool known = sched_getaffinity(0, bytes, set) == 0;
+        if (known)
+            pin_among(set, cores, bytes, number);
+        CPU_FREE(set);
+        if (known)
+            return;
+    }
 }
 
 // The kernel refuses a mask that is smaller than its own, so larger ones are tried.

@@ -20,6 +20,10 @@ LS_STATUS ls_thread_start(pthread_t *out, const char *name, void *(*run)(void *)
 // Cores that this process may use (its affinity mask).
 uint32_t ls_core_count(void);
 
+// Keeps the calling thread on the `number`-th of those cores (modulo their count); without effect where the system
+// refuses.
+void ls_thread_pin(uint32_t number);
+
 // A futex-like wait: returns when *word is no longer `seen`, or after `timeout_ns`; may wake early.
 void ls_wait_word(const uint32_t *word, uint32_t seen, uint64_t timeout_ns);
 void ls_wake_word(const uint32_t *word); // wakes all who wait on it

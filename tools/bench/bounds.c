@@ -6,6 +6,9 @@
 //
 // Answers the orders of side.h. A call begins and ends with a barrier, as every all-reduce must: not before the others'
 // buffers are ready, and not after with the others still reading.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // pthread_setaffinity_np
+#endif
 #include "tools/bench/side.h"
 
 #include <pthread.h>
@@ -123,9 +126,24 @@ static double call_many(int rank, unsigned long long calls)
     return order.fresh ? spent : side_now() - begin;
 }
 
+// Keeps the thread on a core of its own, where there are enough.
+static void pin(int rank)
+{
+    cpu_set_t set;
+    int left = rank, core = 0;
+    if (sched_getaffinity(0, sizeof(set), &set) || CPU_COUNT(&set) < ranks)
+        return;
+    while (!CPU_ISSET(core, &set) || left-- > 0)
+        core++;
+    CPU_ZERO(&set);
+    CPU_SET(core, &set);
+    (void)pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
 static void *run_rank(void *argument)
 {
     const int rank = (int)((float **)argument - buffers);
+    pin(rank);
     memset(buffers[rank], 0, order.bytes);
     (void)call_many(rank, SIDE_WARMUP);
     for (unsigned long long batch = 0; batch < order.batches; batch++) {
