@@ -10,7 +10,7 @@
 
 #define WIDTH 720.0
 #define LEFT 92.0
-#define RIGHT 24.0
+#define RIGHT 40.0
 #define TOP 48.0
 #define PLOT_HEIGHT 330.0
 #define BELOW 66.0 // labels and title of the x axis
