@@ -96,6 +96,7 @@ struct settings {
     const char *json, *svg;
     struct ls_rows *rows;
     double *seconds; // by size, world and collective
+    bool has_header;
 };
 
 static uint64_t world_at(const struct settings *settings, size_t i)
@@ -186,6 +187,10 @@ static enum ls_status read_settings(const struct arguments *arguments, struct se
     static const char *const dtypes[] = {"float32", "float64", "float16", "bfloat16",
                                          "int32",   "int64",   "uint8",   NULL};
     uint64_t root = 0;
+    if (arguments->operand_count == 0) {
+        ls_error("usage", "which collective? for example: lockstep simulate ring --world=64");
+        return LS_USAGE;
+    }
     out->operation_name = arguments_text(arguments, "operation");
     out->dtype_name = arguments_text(arguments, "dtype");
     out->json = arguments_text(arguments, "json");
@@ -265,10 +270,6 @@ static enum ls_status check_collective(const struct settings *settings,
 
 static enum ls_status open_collectives(const struct arguments *arguments, struct settings *settings)
 {
-    if (arguments->operand_count == 0) {
-        ls_error("usage", "which collective? for example: lockstep simulate ring --world=64");
-        return LS_USAGE;
-    }
     enum ls_status status =
         ls_loader_create(arguments_text(arguments, "plugin-path"), &settings->loader);
     for (size_t i = 0; !status && i < arguments->operand_count; i++) {
@@ -341,15 +342,18 @@ static const char *time_text(double seconds, char *text, size_t room)
     return text;
 }
 
-static void print_header(const struct settings *settings)
+static void print_header(struct settings *settings)
 {
+    if (settings->has_header)
+        return;
+    settings->has_header = true;
     printf("%s of %s on network %s\n\n", settings->operation_name, settings->dtype_name,
            settings->network.name);
     printf("%-20s %8s %10s %12s %11s %11s %7s  %s\n", "collective", "world", "bytes", "time",
            "algbw GB/s", "busbw GB/s", "bound", "busiest link");
 }
 
-static void write_row(const struct settings *settings, const struct collective *collective,
+static void write_row(struct settings *settings, const struct collective *collective,
                       const struct ls_simulation *simulation, uint64_t bytes,
                       const struct ls_simulation_result *result)
 {
@@ -361,6 +365,7 @@ static void write_row(const struct settings *settings, const struct collective *
     if (*result->busiest)
         snprintf(busiest, sizeof(busiest), "%s, %.0f %%", result->busiest,
                  100 * result->busiest_share);
+    print_header(settings);
     printf("%-20s %8u %10s %12s %11.3f %11.3f %5.1f %%  %s\n", collective->label, simulation->world,
            size_text(bytes, size, sizeof(size)), time_text(seconds, time, sizeof(time)), algbw,
            busbw, 100 * share, busiest);
@@ -427,7 +432,6 @@ static enum ls_status simulate_all(struct settings *settings)
     settings->seconds = calloc(cells, sizeof(double));
     if (!settings->seconds)
         return LS_OUT_OF_MEMORY;
-    print_header(settings);
     enum ls_status status = LS_OK;
     for (size_t w = 0; !status && w < settings->worlds.count; w++)
         for (size_t s = 0; !status && s < settings->sizes.count; s++)

@@ -30,8 +30,8 @@ static const char *const topology_names[] = {"flat", "nodes", "fat-tree", "torus
 
 static enum ls_status refuse(const struct reader *reader, const char *key, const char *reason)
 {
-    ls_error("network", "%s: %s%s%s: %s", reader->path, reader->place, *reader->place ? "." : "",
-             key, reason);
+    ls_error("network", "%s: %s%s%s: %s", reader->path, reader->place,
+             *reader->place && *key ? "." : "", key, reason);
     return LS_BAD_INPUT;
 }
 
@@ -163,6 +163,31 @@ static enum ls_status read_layers(const struct reader *whole, struct ls_network 
     return status;
 }
 
+// "bandwidth_by_bytes": [[4096, 3.5], [8192, 5], ...]
+static enum ls_status read_points(const struct reader *whole, struct ls_network *out)
+{
+    static const char key[] = "bandwidth_by_bytes";
+    const json_t *list = json_object_get(whole->object, key);
+    if (!list)
+        return LS_OK;
+    if (json_array_size(list) < 1 || json_array_size(list) > LS_SPEED_POINTS)
+        return refuse(whole, key, "wanted a list of 1 to 32 pairs [bytes, gb_s]");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *pair = json_array_get(list, i);
+        const double bytes = json_number_value(json_array_get(pair, 0));
+        const double bandwidth = json_number_value(json_array_get(pair, 1)) * GIGA;
+        if (json_array_size(pair) != 2 || !(bytes > 0) || !(bandwidth > 0))
+            return refuse(whole, key, "wanted pairs of two numbers above zero: [bytes, gb_s]");
+        if (i && bytes <= out->points[i - 1].bytes)
+            return refuse(whole, key, "wanted the pairs by growing bytes");
+        if (bandwidth > out->link.bandwidth * (1 + 1e-9))
+            return refuse(whole, key, "no message is faster than bandwidth_gb_s");
+        out->points[i] = (struct ls_speed_point){bytes, bandwidth};
+    }
+    out->point_count = (uint32_t)json_array_size(list);
+    return LS_OK;
+}
+
 static enum ls_status read_sides(const struct reader *whole, struct ls_network *out)
 {
     const json_t *sides = json_object_get(whole->object, "sides");
@@ -223,7 +248,7 @@ static enum ls_status read_texts(const struct reader *whole, struct ls_network *
 
 static enum ls_status read_whole(const struct reader *whole, struct ls_network *out)
 {
-    static const char *const flat[] = {COMMON_KEYS, NULL};
+    static const char *const flat[] = {COMMON_KEYS, "bandwidth_by_bytes", NULL};
     static const char *const nodes[] = {COMMON_KEYS, "node", NULL};
     static const char *const fat_tree[] = {COMMON_KEYS, "node", "switches", NULL};
     static const char *const torus[] = {COMMON_KEYS, "sides", "dimensions", NULL};
@@ -244,6 +269,8 @@ static enum ls_status read_whole(const struct reader *whole, struct ls_network *
     if (!status)
         status = read_number(whole, &reduction);
     out->reduction = 1 / speed;
+    if (!status && out->topology == LS_TOPOLOGY_FLAT)
+        status = read_points(whole, out);
     if (!status)
         status = read_node(whole, out->topology == LS_TOPOLOGY_NODES, out);
     if (!status && out->topology == LS_TOPOLOGY_FAT_TREE)
@@ -268,7 +295,7 @@ static enum ls_status load(const char *path, json_t **out)
     json_error_t error;
     json_t *root = NULL;
     if (!S_ISREG(about.st_mode) || about.st_size > FILE_BYTES_MOST)
-        ls_error("network", "'%s' is %s, not a network file", path,
+        ls_error("network", "'%s' is no network file: it is %s", path,
                  S_ISREG(about.st_mode) ? "larger than 1 MiB" : "not a regular file");
     else if (!(root = json_loadf(file, JSON_REJECT_DUPLICATES, &error)))
         ls_error("network", "%s: line %d, column %d: %s", path, error.line, error.column,
@@ -297,4 +324,23 @@ enum ls_status ls_network_read(const char *path, struct ls_network *out)
     if (!status)
         *out = network;
     return status;
+}
+
+// Seconds a byte go in a line over the logarithm of the length; beyond the ends they stay.
+double ls_network_message_factor(const struct ls_network *network, double bytes)
+{
+    const struct ls_speed_point *points = network->points;
+    const uint32_t count = network->point_count;
+    uint32_t above = 0;
+    if (!count)
+        return 1;
+    while (above < count && points[above].bytes < bytes)
+        above++;
+    double slowness = 1 / points[above < count ? above : count - 1].bandwidth;
+    if (above > 0 && above < count) {
+        const double share = log(bytes / points[above - 1].bytes) /
+                             log(points[above].bytes / points[above - 1].bytes);
+        slowness = share * slowness + (1 - share) / points[above - 1].bandwidth;
+    }
+    return fmax(1, slowness * network->link.bandwidth);
 }
