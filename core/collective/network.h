@@ -11,6 +11,7 @@
 #define LS_NETWORK_NAME 64
 #define LS_SWITCH_LAYERS 4
 #define LS_TORUS_DIMENSIONS 3
+#define LS_SPEED_POINTS 32
 
 enum ls_topology {
     LS_TOPOLOGY_FLAT, // every rank has a port of a switch that never blocks
@@ -23,6 +24,12 @@ enum ls_topology {
 struct ls_link_speed {
     double latency; // seconds
     double bandwidth; // bytes a second
+};
+
+// How fast a message moves that has a link for itself.
+struct ls_speed_point {
+    double bytes; // its length
+    double bandwidth; // bytes a second, at most the link's
 };
 
 // One layer of switches of a fat tree, from the nodes upwards. Above the last one nothing blocks.
@@ -40,6 +47,8 @@ struct ls_network {
         overhead; // seconds that a message keeps its sender and its receiver busy before it travels
     double reduction; // seconds for each byte that a rank reduces or copies
     struct ls_link_speed link; // a port (flat), a network card (nodes, fat tree), one hop (torus)
+    struct ls_speed_point points[LS_SPEED_POINTS]; // of a flat network, by length
+    uint32_t point_count; // 0: every message moves as fast as the link
     struct ls_link_speed inside; // between the ranks of a node
     uint32_t ranks_per_node; // 1 where there are no nodes
     uint32_t cards_per_node;
@@ -52,5 +61,8 @@ struct ls_network {
 // LS_BAD_INPUT, logged with path and line: no such file, malformed JSON, a key that is unknown or missing, a value
 // that cannot be.
 LS_STATUS ls_network_read(const char *path, struct ls_network *out);
+
+// How many times as long a message of so many bytes takes as the link's bandwidth says: at least 1.
+double ls_network_message_factor(const struct ls_network *network, double bytes);
 
 #endif

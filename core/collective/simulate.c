@@ -233,7 +233,9 @@ static void begin_to_move(struct simulator *simulator, uint32_t number)
     for (uint32_t i = 0; i < flow->hop_count; i++)
         enter_link(simulator, number * simulator->fabric.longest + i, simulator->route[i]);
     flow->state = MOVING;
-    flow->left = (double)bytes_of(simulator, flow->from, flow->send) * flow->longer;
+    const double bytes = (double)bytes_of(simulator, flow->from, flow->send);
+    flow->left =
+        bytes * flow->longer * ls_network_message_factor(&simulator->fabric.network, bytes);
     flow->rate = 0;
     flow->since = simulator->now;
     flow->settled = simulator->settling - 1;
