@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define LS_PLUGIN_MAGIC UINT64_C(0x504554534b434f4c)  // "LOCKSTEP", little-endian, without one S
+#define LS_PLUGIN_MAGIC UINT64_C(0x504554534b434f4c) // "LOCKSTEP", little-endian, without one S
 #define LS_PLUGIN_ABI_MAJOR 1
 #define LS_PLUGIN_ABI_MINOR 0
 #define LS_PLUGIN_ENTRY "lockstep_plugin"
@@ -51,37 +51,38 @@ enum ls_reduction {
     LS_PRODUCT = 2,
     LS_MIN = 3,
     LS_MAX = 4,
-    LS_MEAN = 5,  // sum divided by the world size, rounded once
+    LS_MEAN = 5, // sum divided by the world size, rounded once
 };
 
 enum ls_log_level { LS_LOG_ERROR = 0, LS_LOG_WARN = 1, LS_LOG_INFO = 2, LS_LOG_DEBUG = 3 };
 
 // One option of a plugin. A table of them ends with an entry whose name is NULL.
 struct ls_plugin_option {
-    const char *name;           // as the user writes it: letters, digits, underscores
-    const char *type;           // "integer", "number", "boolean", "text" or "one of: a, b, c"
-    const char *default_value;  // as text; NULL: no default, the option may stay unset
-    const char *help;           // one line
+    const char *name; // as the user writes it: letters, digits, underscores
+    const char *type; // "integer", "number", "boolean", "text" or "one of: a, b, c"
+    const char *default_value; // as text; NULL: no default, the option may stay unset
+    const char *help; // one line
 };
 
 // Services of the host, the same for every kind. Valid as long as the instance that got it.
 struct ls_host {
     uint32_t struct_size;
-    uint32_t abi_minor;  // of the host
-    void *context;       // the host's own
+    uint32_t abi_minor; // of the host
+    void *context; // the host's own
 
     // Writes one line to the log, scope is the plugin's name. [any thread]
     void (*log)(const struct ls_host *host, uint32_t level, const char *message);
 
-    // Records why the running call fails and returns `status` for it to pass on. The text is one
+    // Records why the running call fails and returns `status` for it to pass on; the host puts the
+    // plugin's name before it. The text is one
     // line: what, where, and what to do. [any thread]
     int32_t (*fail)(const struct ls_host *host, int32_t status, const char *message);
 
     // Memory of the host, aligned to `alignment` (a power of two); NULL when there is none. [any thread]
     void *(*allocate)(const struct ls_host *host, uint64_t bytes, uint64_t alignment);
-    void (*release)(const struct ls_host *host, void *memory);  // takes NULL
+    void (*release)(const struct ls_host *host, void *memory); // takes NULL
 
-    uint64_t (*clock_ns)(const struct ls_host *host);  // monotonic [any thread]
+    uint64_t (*clock_ns)(const struct ls_host *host); // monotonic [any thread]
 
     // The value of a declared option as text (already checked against its type), its default when the
     // user gave none; NULL when neither exists. Borrowed. [any thread]
@@ -98,24 +99,24 @@ struct ls_plugin {
     uint32_t abi_minor;
     uint32_t struct_size;
     uint32_t kind;
-    const char *name;     // as users write it; the file is <kind>-<name>.so
-    const char *version;  // the plugin's own
-    const char *licence;  // SPDX
-    const char *summary;  // one line
-    const struct ls_plugin_option *options;  // NULL: none
+    const char *name; // as users write it; the file is <kind>-<name>.so
+    const char *version; // the plugin's own
+    const char *licence; // SPDX
+    const char *summary; // one line
+    const struct ls_plugin_option *options; // NULL: none
 
     // Optional. LS_OK when it can run on this machine; else writes the reason ("no CUDA driver on this
     // machine") into `reason` (`bytes` long, NUL included) and returns LS_UNAVAILABLE. Cheap; called in
     // a child process, so nothing may rely on what it leaves behind. NULL: always available. [main thread]
     int32_t (*probe)(char *reason, uint64_t bytes);
 
-    const void *interface;  // the table of its kind
+    const void *interface; // the table of its kind
 };
 
 // The one function that a plugin exports.
 typedef const struct ls_plugin *(*ls_plugin_entry)(void);
 
-#define LS_PLUGIN_HEADER(plugin_kind)                                                           \
+#define LS_PLUGIN_HEADER(plugin_kind)                                                             \
     .magic = LS_PLUGIN_MAGIC, .abi_major = LS_PLUGIN_ABI_MAJOR, .abi_minor = LS_PLUGIN_ABI_MINOR, \
     .struct_size = (uint32_t)sizeof(struct ls_plugin), .kind = (plugin_kind)
 
@@ -125,15 +126,16 @@ typedef const struct ls_plugin *(*ls_plugin_entry)(void);
 #define LS_EXPORT __attribute__((visibility("default")))
 #endif
 
-LS_EXPORT const struct ls_plugin *lockstep_plugin(void);  // a plugin defines it, nobody else
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void); // a plugin defines it, nobody else
 
 // True when a table that says it has `size` bytes reaches to the end of `member`.
 #define LS_HAS(table, member) \
     ((table)->struct_size >= offsetof(__typeof__(*(table)), member) + sizeof((table)->member))
 
 // Fails the running call with a formatted message; returns `status`.
-__attribute__((format(printf, 3, 4))) static inline int32_t
-ls_host_fail(const struct ls_host *host, int32_t status, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static inline int32_t ls_host_fail(const struct ls_host *host,
+                                                                         int32_t status,
+                                                                         const char *format, ...)
 {
     char text[512];
     va_list list;

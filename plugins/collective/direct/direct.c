@@ -111,7 +111,7 @@ static int32_t direct_describe(const struct ls_collective_call *call, struct ls_
     const long long whole_below = text ? strtoll(text, NULL, 10) : 0;
     if (whole_below < 0)
         return ls_host_fail(call->host, LS_USAGE,
-                            "direct: whole_below=%lld is no number of bytes; choose 0 or more",
+                            "whole_below=%lld is no number of bytes; choose 0 or more",
                             whole_below);
     if (call->world == 1)
         return LS_OK;

@@ -104,8 +104,8 @@ static int32_t shape_get(const struct ls_collective_call *call, struct shape *ou
         groups = call->world < 2 ? 1 : 2;
     if (groups < 1 || groups > call->world)
         return ls_host_fail(call->host, LS_USAGE,
-                            "hierarchical-copy: groups=%lld does not fit %u ranks; choose 1 to %u",
-                            groups, call->world, call->world);
+                            "groups=%lld does not fit %u ranks; choose 1 to %u", groups,
+                            call->world, call->world);
     out->world = call->world;
     out->groups = (uint32_t)groups;
     return LS_OK;

@@ -84,7 +84,7 @@ static int32_t torus_describe(const struct ls_collective_call *call, struct ls_s
     const long long asked = text ? strtoll(text, NULL, 10) : 0;
     if (asked < 0 || (asked > 0 && call->world % (unsigned long long)asked))
         return ls_host_fail(call->host, LS_USAGE,
-                            "torus: rows=%lld does not divide %u ranks; choose a divisor, or 0 for "
+                            "rows=%lld does not divide %u ranks; choose a divisor, or 0 for "
                             "the one nearest to the square root",
                             asked, call->world);
     const uint64_t rows = asked ? (uint64_t)asked : divisor_near_root(call->world);

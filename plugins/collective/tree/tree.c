@@ -165,7 +165,7 @@ static int32_t plan_get(const struct ls_collective_call *call, struct plan *out)
     const long long asked = text ? strtoll(text, NULL, 10) : 0;
     if (asked < 0 || asked > SEGMENTS_ASKED)
         return ls_host_fail(call->host, LS_USAGE,
-                            "tree: segments=%lld is out of range; choose 1 to %d, or 0 to leave it "
+                            "segments=%lld is out of range; choose 1 to %d, or 0 to leave it "
                             "to the size",
                             asked, SEGMENTS_ASKED);
     if (call->world == 1)

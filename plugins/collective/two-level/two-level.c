@@ -124,7 +124,7 @@ static int32_t shape_get(const struct ls_collective_call *call, struct shape *ou
     const long long asked = text ? strtoll(text, NULL, 10) : 0;
     if (asked < 0 || asked > call->world)
         return ls_host_fail(call->host, LS_USAGE,
-                            "two-level: node=%lld does not fit %u ranks; choose 1 to %u, or 0 for "
+                            "node=%lld does not fit %u ranks; choose 1 to %u, or 0 for "
                             "the ranks of a host",
                             asked, call->world, call->world);
     const uint64_t host = call->ranks_per_host < call->world ? call->ranks_per_host : 0;

@@ -109,8 +109,7 @@ START_TEST(groups_that_do_not_fit_are_refused_once_by_name)
     struct test_host hosts[2];
     struct ls_communicator *communicators[RANKS];
     ck_assert_int_eq(open_with("5", 4, hosts, communicators), LS_USAGE);
-    ck_assert_str_eq(hosts[0].message,
-                     "hierarchical-copy: groups=5 does not fit 4 ranks; choose 1 to 4");
+    ck_assert_str_eq(hosts[0].message, "groups=5 does not fit 4 ranks; choose 1 to 4");
     ck_assert_int_eq(open_with("0", 4, hosts, communicators), LS_USAGE);
     ck_assert_int_eq(open_with("-1", 4, hosts, communicators), LS_USAGE);
     ck_assert_int_eq(open_with("99999999999999999999", 4, hosts, communicators), LS_USAGE);

@@ -592,20 +592,19 @@ START_TEST(options_that_do_not_fit_are_refused_in_one_line)
         const char *collective, *option, *value, *message;
     } cases[] = {
         {"tree", "segments", "-1",
-         "tree: segments=-1 is out of range; choose 1 to 65536, or 0 to leave it to the size"},
+         "segments=-1 is out of range; choose 1 to 65536, or 0 to leave it to the size"},
         {"tree", "segments", "65537",
-         "tree: segments=65537 is out of range; choose 1 to 65536, or 0 to leave it to the size"},
+         "segments=65537 is out of range; choose 1 to 65536, or 0 to leave it to the size"},
         {"torus", "rows", "5",
-         "torus: rows=5 does not divide 12 ranks; choose a divisor, or 0 for the one nearest to "
+         "rows=5 does not divide 12 ranks; choose a divisor, or 0 for the one nearest to "
          "the square root"},
         {"torus", "rows", "-3",
-         "torus: rows=-3 does not divide 12 ranks; choose a divisor, or 0 for the one nearest to "
+         "rows=-3 does not divide 12 ranks; choose a divisor, or 0 for the one nearest to "
          "the square root"},
         {"torus", "rows", "99999999999999999999", NULL},
-        {"direct", "whole_below", "-1",
-         "direct: whole_below=-1 is no number of bytes; choose 0 or more"},
+        {"direct", "whole_below", "-1", "whole_below=-1 is no number of bytes; choose 0 or more"},
         {"two-level", "node", "13",
-         "two-level: node=13 does not fit 12 ranks; choose 1 to 12, or 0 for the ranks of a host"},
+         "node=13 does not fit 12 ranks; choose 1 to 12, or 0 for the ranks of a host"},
         {"two-level", "node", "-1", NULL},
         {"two-level", "node", "99999999999999999999", NULL},
     };
