@@ -183,7 +183,7 @@ static enum ls_status check(struct ls_fit *fit)
     }
     if (fit->run->replicas > examples) {
         ls_error("--replicas",
-                 "%u replicas, but '%s' has only %llu example(s); use at most as many replicas",
+                 "%u replicas, but '%s' has only %llu examples; use at most that many",
                  fit->run->replicas, fit->train->text, (unsigned long long)examples);
         return LS_USAGE;
     }
