@@ -27,7 +27,7 @@
 
 static const struct argument table[] = {
     {"seed", "N", "1", "of values and orders drawn at random; the same seed gives the same cases"},
-    {"filter", "TEXT", NULL, "only the cases whose names contain it"},
+    {"filter", "TEXT", NULL, "only the cases whose names contain it, or one suite by its name"},
     {"deadline", "SECONDS", "20", "for each case"},
     {"json", "FILE", NULL, "the verdicts as a list of rows"},
     {"quiet", NULL, NULL, "only what failed, and the summary"},
@@ -101,12 +101,18 @@ static enum ls_status run_suite(struct check *check, const char *name,
 
 // ---- The suites, in their children ----
 
+// The name of a suite as the filter means all of it.
+static const char *only(const struct check *check)
+{
+    return check->filter && strcmp(check->filter, check->suite) == 0 ? NULL : check->filter;
+}
+
 static enum ls_status run_loading(void *argument, ls_conformance_wanted wanted,
                                   ls_conformance_report report, void *context)
 {
     const struct check *check = argument;
     const struct ls_loading_conformance_options options = {
-        .file = check->file, .only = check->filter, .wanted = wanted};
+        .file = check->file, .only = only(check), .wanted = wanted};
     return ls_conformance_loading(&options, report, context, NULL);
 }
 
@@ -117,7 +123,7 @@ static enum ls_status run_schedule(void *argument, ls_conformance_wanted wanted,
     const struct ls_schedule_conformance_options options = {
         .collective = check->tested->interface,
         .host = check->tested->host,
-        .only = check->filter,
+        .only = only(check),
         .wanted = wanted,
     };
     return ls_conformance_schedule(&options, report, context, NULL);
@@ -133,7 +139,7 @@ static enum ls_status run_collective(void *argument, ls_conformance_wanted wante
         .transport = check->helper->plugin,
         .transport_host = check->helper->host,
         .seed = check->seed,
-        .only = check->filter,
+        .only = only(check),
         .wanted = wanted,
     };
     return ls_conformance_collective(&options, report, context, NULL);
@@ -144,7 +150,7 @@ static enum ls_status run_device(void *argument, ls_conformance_wanted wanted,
 {
     const struct check *check = argument;
     const struct ls_device_conformance_options options = {
-        .partial = true, .only = check->filter, .wanted = wanted};
+        .partial = true, .only = only(check), .wanted = wanted};
     return ls_conformance_device(check->tested->interface, check->tested->host,
                                  check->helper->interface, check->helper->host, &options, report,
                                  context, NULL);
@@ -158,7 +164,7 @@ static enum ls_status run_transport(void *argument, ls_conformance_wanted wanted
         .transport = check->tested->interface,
         .host = check->tested->host,
         .seed = check->seed,
-        .only = check->filter,
+        .only = only(check),
         .wanted = wanted,
     };
     return ls_conformance_transport(&options, report, context, NULL);
@@ -172,7 +178,7 @@ static enum ls_status run_strategy(void *argument, ls_conformance_wanted wanted,
         .strategy = check->tested->interface,
         .host = check->tested->host,
         .seed = check->seed,
-        .only = check->filter,
+        .only = only(check),
         .wanted = wanted,
     };
     return ls_conformance_strategy(&options, report, context, NULL);
