@@ -81,7 +81,8 @@ static enum ls_status read_number(const struct reader *reader, const struct numb
     const double found = json_number_value(value) * number->unit;
     if (!isfinite(found) || found < 0 || (found == 0 && !number->zero))
         return refuse(reader, number->key,
-                      number->zero ? "must not be negative" : "must be more than zero");
+                      number->zero ? "must be finite and not negative"
+                                   : "must be finite and more than zero");
     *number->out = found;
     return LS_OK;
 }

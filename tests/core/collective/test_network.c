@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Network files: those that come with Lockstep are read, and what cannot be is refused with one line.
+#include "core/collective/network.h"
+#include "tests/core/collective/support.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+static char path[64];
+
+static void write_file(const char *text)
+{
+    strcpy(path, "/tmp/lockstep-network-XXXXXX");
+    const int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+}
+
+static enum ls_status read_text(const char *text, struct ls_network *out)
+{
+    write_file(text);
+    test_log_begin();
+    const enum ls_status status = ls_network_read(path, out);
+    ls_log_set_writer(NULL, NULL);
+    unlink(path);
+    return status;
+}
+
+START_TEST(networks_that_come_with_lockstep_are_read)
+{
+    const char *folder = getenv("LOCKSTEP_NETWORK_PATH");
+    ck_assert_ptr_nonnull(folder);
+    DIR *directory = opendir(folder);
+    ck_assert_ptr_nonnull(directory);
+    int found = 0;
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        char file[4096];
+        struct ls_network network;
+        const size_t length = strlen(entry->d_name);
+        if (length < 6 || strcmp(entry->d_name + length - 5, ".json") != 0)
+            continue;
+        snprintf(file, sizeof(file), "%s/%s", folder, entry->d_name);
+        ck_assert_int_eq(ls_network_read(file, &network), LS_OK);
+        ck_assert_uint_eq(strlen(network.name), length - 5); // the name is that of the file
+        ck_assert_int_eq(strncmp(entry->d_name, network.name, length - 5), 0);
+        found++;
+    }
+    closedir(directory);
+    ck_assert_int_ge(found, 6);
+}
+END_TEST
+
+START_TEST(values_are_turned_into_seconds_and_bytes)
+{
+    struct ls_network network;
+    ck_assert_int_eq(read_text("{\"name\": \"mine\", \"topology\": \"fat-tree\", \"latency_us\": 2,"
+                               "\"bandwidth_gb_s\": 12.5, \"overhead_us\": 0.5,"
+                               "\"reduction_gb_s\": 20, \"node\": {\"ranks\": 4, \"cards\": 2,"
+                               "\"latency_us\": 0, \"bandwidth_gb_s\": 100}, \"switches\":"
+                               "[{\"below\": 16, \"oversubscription\": 2}, {\"below\": 8,"
+                               "\"latency_us\": 1}]}",
+                               &network),
+                     LS_OK);
+    ck_assert_str_eq(network.name, "mine");
+    ck_assert_uint_eq(network.topology, LS_TOPOLOGY_FAT_TREE);
+    ck_assert_double_eq_tol(network.link.latency, 2e-6, 1e-15);
+    ck_assert_double_eq_tol(network.link.bandwidth, 12.5e9, 1);
+    ck_assert_double_eq_tol(network.overhead, 0.5e-6, 1e-15);
+    ck_assert_double_eq_tol(network.reduction, 5e-11, 1e-20);
+    ck_assert_uint_eq(network.ranks_per_node, 4);
+    ck_assert_uint_eq(network.cards_per_node, 2);
+    ck_assert_uint_eq(network.layer_count, 2);
+    ck_assert_uint_eq(network.layers[0].below, 16);
+    ck_assert_double_eq_tol(network.layers[0].oversubscription, 2, 1e-12);
+    ck_assert_double_eq_tol(network.layers[1].oversubscription, 1, 1e-12);
+    ck_assert_double_eq_tol(network.layers[1].latency, 1e-6, 1e-15);
+}
+END_TEST
+
+START_TEST(reductions_cost_nothing_where_none_is_given)
+{
+    struct ls_network network;
+    ck_assert_int_eq(read_text("{\"name\":\"a\",\"topology\":\"flat\",\"latency_us\":0,"
+                               "\"bandwidth_gb_s\":1}",
+                               &network),
+                     LS_OK);
+    ck_assert(network.reduction == 0);
+    ck_assert(network.overhead == 0);
+    ck_assert_uint_eq(network.ranks_per_node, 1);
+}
+END_TEST
+
+#define FLAT "\"name\":\"a\",\"topology\":\"flat\",\"latency_us\":1"
+#define TORUS "{\"name\":\"a\",\"topology\":\"torus\",\"latency_us\":1,\"bandwidth_gb_s\":1,"
+#define TREE "{\"name\":\"a\",\"topology\":\"fat-tree\",\"latency_us\":1,\"bandwidth_gb_s\":1,"
+#define NODES "{\"name\":\"a\",\"topology\":\"nodes\",\"latency_us\":1,\"bandwidth_gb_s\":1,"
+
+START_TEST(what_cannot_be_is_refused_in_one_line)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"", "line 1"},
+        {"{", "line 1, column 1"},
+        {"{\n \"name\": \"a\",\n \"topology\" \"flat\"}", "line 3, column"},
+        {"[]", "wanted one JSON object"},
+        {"{" FLAT "}", "bandwidth_gb_s: is missing"},
+        {"{" FLAT ",\"bandwidth_gb_s\":0}", "bandwidth_gb_s: must be finite and more than zero"},
+        {"{" FLAT ",\"bandwidth_gb_s\":-1}", "bandwidth_gb_s: must be finite and more than zero"},
+        {"{" FLAT ",\"bandwidth_gb_s\":\"1\"}", "bandwidth_gb_s: wanted a number"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1e999}", "line 1"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1e308}",
+         "bandwidth_gb_s: must be finite and more than zero"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"bandwidth_gb_s\":1}", "duplicate"},
+        {"{" FLAT ",\"bandwidth_gbs\":1}", "did you mean bandwidth_gb_s?"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"sides\":[2]}", "sides: there is no such key here"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"reduction_gb_s\":0}",
+         "must be finite and more than zero"},
+        {"{" FLAT ",\"bandwidth_gb_s\":1,\"overhead_us\":-1}", "must be finite and not negative"},
+        {"{\"name\":\"a\",\"topology\":\"star\"}", "topology: wanted"},
+        {"{\"name\":\"\",\"topology\":\"flat\",\"latency_us\":1,\"bandwidth_gb_s\":1}", "name"},
+        {"{\"name\":3,\"topology\":\"flat\"}", "name: wanted a text"},
+        {NODES "\"about\":\"\"}", "node: is missing"},
+        {NODES "\"node\":[]}", "node: wanted an object"},
+        {NODES "\"node\":{\"ranks\":0,\"latency_us\":1,\"bandwidth_gb_s\":1}}", "node.ranks"},
+        {NODES "\"node\":{\"ranks\":2,\"cards\":3,\"latency_us\":1,\"bandwidth_gb_s\":1}}",
+         "node.cards"},
+        {NODES "\"node\":{\"ranks\":2,\"latency_us\":1}}", "node.bandwidth_gb_s: is missing"},
+        {NODES "\"node\":{\"rank\":2}}", "did you mean ranks?"},
+        {TREE "\"switches\":[]}", "switches: wanted a list of 1 to 4"},
+        {TREE "\"switches\":[1]}", "switches[0]: wanted an object"},
+        {TREE "\"switches\":[{\"below\":2,\"oversubscription\":0}]}",
+         "switches[0].oversubscription"},
+        {TREE "\"switches\":[{\"below\":1.5}]}", "switches[0].below: wanted an integer"},
+        {TREE "\"sources\":[1],\"switches\":[{\"below\":2}]}", "sources: wanted a list"},
+        {TORUS "\"dimensions\":2,\"sides\":[2,2]}", "either sides, or dimensions"},
+        {TORUS "\"about\":\"\"}", "either sides, or dimensions"},
+        {TORUS "\"dimensions\":4}", "dimensions: wanted 2 or 3"},
+        {TORUS "\"sides\":[4]}", "sides: wanted a list of 2 or 3"},
+        {TORUS "\"sides\":[4,0]}", "sides: wanted integers"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ls_network network = {.overhead = 42};
+        ck_assert_int_eq(read_text(cases[i].text, &network), LS_BAD_INPUT);
+        ck_assert_msg(strstr(test_log.text, cases[i].says) != NULL, "%s: %s", cases[i].text,
+                      test_log.text);
+        ck_assert_ptr_nonnull(strstr(test_log.text, path));
+        ck_assert_ptr_eq(strchr(test_log.text, '\n') + 1,
+                         test_log.text + strlen(test_log.text)); // one line
+        ck_assert(network.overhead == 42);
+    }
+}
+END_TEST
+
+START_TEST(files_that_are_none_are_refused)
+{
+    struct ls_network network;
+    test_log_begin();
+    ck_assert_int_eq(ls_network_read("/nonexistent/network.json", &network), LS_BAD_INPUT);
+    ck_assert_int_eq(ls_network_read("/tmp", &network), LS_BAD_INPUT);
+    ck_assert_int_eq(ls_network_read("/dev/zero", &network), LS_BAD_INPUT);
+    ls_log_set_writer(NULL, NULL);
+}
+END_TEST
+
+static void add_tests(TCase *test_case)
+{
+    tcase_add_test(test_case, networks_that_come_with_lockstep_are_read);
+    tcase_add_test(test_case, values_are_turned_into_seconds_and_bytes);
+    tcase_add_test(test_case, reductions_cost_nothing_where_none_is_given);
+    tcase_add_test(test_case, what_cannot_be_is_refused_in_one_line);
+    tcase_add_test(test_case, files_that_are_none_are_refused);
+}
+
+int main(void)
+{
+    return test_main("network", add_tests, 0);
+}
