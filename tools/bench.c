@@ -18,6 +18,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LARGEST (UINT64_C(1) << 36)
 
@@ -192,6 +193,24 @@ static enum ls_status read_options(const struct arguments *arguments, struct ben
     task->places[BENCH_IN_PLACE] = place != PLACE_OUT;
     task->places[BENCH_OUT_OF_PLACE] = place != PLACE_IN;
     return status ? status : check_files(arguments);
+}
+
+// Two buffers a rank, and what the collectives need beside them, must leave something for the rest of the machine.
+static enum ls_status check_memory(const struct bench *bench)
+{
+    const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < bench->sizes.count; i++) {
+        const double bytes = 2.0 * (double)bench->sizes.bytes[i] * bench->task.call.world;
+        if (bytes <= machine * 3 / 4)
+            continue;
+        ls_error("usage",
+                 "--bytes=%" PRIu64 " with --replicas=%u takes %.1f GiB for buffers, and this "
+                 "machine has %.1f GiB; choose smaller ones",
+                 bench->sizes.bytes[i], bench->task.call.world, bytes / (1 << 30),
+                 machine / (1 << 30));
+        return LS_USAGE;
+    }
+    return LS_OK;
 }
 
 // ---- Who takes part ----
@@ -449,6 +468,8 @@ static enum ls_status run(const struct arguments *arguments)
     struct bench bench = {0};
     const char *network = arguments_text(arguments, "write-network");
     enum ls_status status = read_options(arguments, &bench);
+    if (!status)
+        status = check_memory(&bench);
     if (!status)
         status = ls_loader_create(arguments_text(arguments, "plugin-path"), &bench.loader);
     if (!status)

@@ -181,6 +181,14 @@ class Refusals(ProgramTest):
             with self.subTest(option=option):
                 self.refused(USAGE, "bench", "ring", option, says=(says,))
 
+    def test_more_memory_than_there_is(self):
+        self.refused(USAGE, "bench", "ring", "--bytes=64G", "--replicas=256", says=("GiB", "smaller"))
+
+    def test_help_says_what_out_of_place_means(self):
+        outcome = self.lockstep("bench", "--help")
+        self.assertEqual((outcome.code, outcome.err), (DONE, ""))
+        self.assertIn("the copy counts", outcome.out)
+
     def test_names_that_are_not_there(self):
         self.refused(UNAVAILABLE, "bench", "rnig", says=("rnig", "ring"))
         self.refused(UNAVAILABLE, "bench", "ring", "--transport=locl", says=("locl", "local"))
