@@ -17,6 +17,7 @@
 #define LEGEND_LINE 26.0
 #define LETTER 9.5 // about the width of one, for the legend
 #define TICKS_MOST 64
+#define LARGEST 1e250 // of a value; others are no measurement
 #define MARKED_POINTS 60 // longer series have a line alone
 
 struct scale {
@@ -31,7 +32,7 @@ struct scale {
 
 static bool shown(const struct ls_chart_axis *axis, double value)
 {
-    return isfinite(value) && (!axis->logarithmic || value > 0);
+    return fabs(value) < LARGEST && (!axis->logarithmic || value > 0);
 }
 
 static bool has_point(const struct ls_chart *chart, const struct ls_chart_series *series, size_t i)

@@ -27,7 +27,7 @@ struct ls_chart_axis {
     bool logarithmic; // values that are not positive are left out
 };
 
-// Points in order; one that is not finite is left out and interrupts the line. Borrowed.
+// Points in order; one that is not finite (or beyond 1e250) is left out and interrupts the line. Borrowed.
 struct ls_chart_series {
     const char *name;
     const double *x, *y;

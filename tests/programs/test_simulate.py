@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lockstep simulate`: tables, files, closed forms, large worlds, and one line for what cannot be."""
+import json
+import math
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+from support import BAD_INPUT, DONE, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main
+
+ALPHA, BETA, GAMMA = 1e-6, 1e-10, 5e-11  # of network flat
+PLUGINS = os.path.join(os.path.dirname(os.path.dirname(LOCKSTEP)), "plugins")
+FLAT = {"name": "mine", "topology": "flat", "latency_us": 1, "bandwidth_gb_s": 10, "reduction_gb_s": 20}
+
+
+def ring_seconds(world, size):
+    return 2 * (world - 1) * (ALPHA + size / world * BETA) + (world - 1) * size / world * GAMMA
+
+
+class SimulateTest(ProgramTest):
+    def simulate(self, *arguments, **more):
+        """The rows of a simulation that ends well."""
+        path = self.path("rows.json")
+        outcome = self.lockstep("simulate", "--json=" + path, *arguments, **more)
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.assertEqual(outcome.err, "")
+        with open(path) as file:
+            written = json.load(file)
+        self.assertIs(written["passed"], True)
+        self.assertEqual(written["command"], "simulate")
+        self.out = outcome.out
+        return written["rows"]
+
+    def network(self, text, name="network.json"):
+        with open(self.path(name), "w") as file:
+            file.write(text if isinstance(text, str) else json.dumps(text))
+        return "--network=" + self.path(name)
+
+
+class Tables(SimulateTest):
+    def test_a_row_for_each_collective_world_and_size(self):
+        rows = self.simulate("ring", "hierarchical-copy:groups=2", "--world=2,4-5", "--bytes=8,64K,1M")
+        self.assertEqual(len(rows), 2 * 3 * 3)
+        self.assertEqual({row["collective"] for row in rows}, {"ring", "hierarchical-copy:groups=2"})
+        self.assertEqual({row["world"] for row in rows}, {2, 4, 5})
+        self.assertEqual({row["bytes"] for row in rows}, {8, 65536, 1 << 20})
+        self.assertEqual(len(self.out.splitlines()), 3 + len(rows))
+
+    def test_columns_are_those_of_nccl_tests(self):
+        row = self.simulate("ring", "--world=8", "--bytes=64M")[0]
+        self.assertAlmostEqual(row["algbw_gb_s"], row["bytes"] / row["seconds"] / 1e9, delta=1e-6)
+        self.assertAlmostEqual(row["busbw_gb_s"], row["algbw_gb_s"] * 2 * 7 / 8, delta=1e-6)
+        self.assertAlmostEqual(row["bound_share"], row["bound_seconds"] / row["seconds"], delta=1e-6)
+        self.assertEqual(row["sent_bytes"], 2 * 7 * row["bytes"])
+        self.assertIn("port of rank", row["busiest_link"])
+        for operation, factor in (("reduce_scatter", 7 / 8), ("all_gather", 7 / 8), ("broadcast", 1), ("reduce", 1)):
+            row = self.simulate("ring", "--operation=" + operation)[0]
+            self.assertAlmostEqual(row["busbw_gb_s"], row["algbw_gb_s"] * factor, delta=1e-6)
+
+    def test_ring_on_flat_equals_its_closed_form(self):
+        for row in self.simulate("ring", "--world=2-9,64", "--bytes=1M,64M"):
+            wanted = ring_seconds(row["world"], row["bytes"])
+            self.assertLess(abs(row["seconds"] / wanted - 1), 0.01 + 4096 / row["bytes"] * row["world"], row)
+
+    def test_a_plugin_is_named_by_its_file_too(self):
+        path = os.path.join(PLUGINS, "collective-ring.so")
+        self.assertEqual(self.simulate("./collective-ring.so", cwd=PLUGINS), self.simulate("ring"))
+        self.assertEqual(self.simulate(path), self.simulate("ring"))
+
+    def test_help_teaches(self):
+        outcome = self.lockstep("simulate", "--help")
+        self.assertEqual(outcome.code, DONE)
+        for text in ("--network", "Examples:", "lockstep simulate ring --world=4096", "busbw", "docs/simulate.md"):
+            self.assertIn(text, outcome.out)
+
+
+class Networks(SimulateTest):
+    def test_every_network_that_comes_with_lockstep(self):
+        for name in ("flat", "nvlink-ndr", "ethernet-100g", "tpu-torus", "tpu-torus-2d", "internet"):
+            with self.subTest(network=name):
+                rows = self.simulate("ring", "--network=" + name, "--world=8,27,64", "--bytes=1M")
+                for row in rows:
+                    self.assertEqual(row["network"], name)
+                    self.assertGreater(row["seconds"], 0)
+                    self.assertLessEqual(row["bound_share"], 1)
+        self.assertGreater(self.simulate("ring", "--network=internet", "--world=2")[0]["seconds"], 5)
+
+    def test_a_file_of_ones_own(self):
+        rows = self.simulate("ring", self.network(dict(FLAT, latency_us=1000)), "--world=5", "--bytes=8")
+        self.assertAlmostEqual(rows[0]["seconds"], 8 * 1e-3, delta=1e-5)
+
+    def test_the_bound_is_a_bound(self):
+        trees = dict(FLAT, topology="fat-tree", node={"ranks": 4, "latency_us": 0.5, "bandwidth_gb_s": 100},
+                     switches=[{"below": 2, "oversubscription": 4, "latency_us": 1}])
+        networks = [self.network(trees, "t.json"), "--network=tpu-torus", "--network=tpu-torus-2d", "--network=flat"]
+        for network in networks:
+            for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"):
+                for row in self.simulate("ring", network, "--world=2-9,16,48", "--bytes=4,64K,16M", "--operation=" + operation):
+                    if row["seconds"]:
+                        self.assertLessEqual(row["bound_share"], 1.000001, row)
+
+
+class Randomness(SimulateTest):
+    def test_jitter_and_stragglers_are_reproducible(self):
+        noisy = ("ring", "--world=16", "--jitter=0.3", "--straggler=3:2,5:1.5")
+        self.assertEqual(self.simulate(*noisy, "--seed=1"), self.simulate(*noisy, "--seed=1"))
+        self.assertNotEqual(self.simulate(*noisy, "--seed=1"), self.simulate(*noisy, "--seed=2"))
+        self.assertEqual(self.simulate("ring", "--seed=1"), self.simulate("ring", "--seed=2"))
+
+    def test_a_straggler_costs_time(self):
+        plain, slow = (self.simulate("ring", *more)[0]["seconds"] for more in ((), ("--straggler=0:5",)))
+        self.assertGreater(slow, 3 * plain)
+
+
+class Charts(SimulateTest):
+    def chart(self, *arguments):
+        path = self.path("chart.svg")
+        self.simulate("--svg=" + path, *arguments)
+        return xml.etree.ElementTree.parse(path).getroot()
+
+    def texts(self, root):
+        return {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
+
+    def test_over_sizes_and_over_worlds(self):
+        texts = self.texts(self.chart("ring", "hierarchical-copy", "--bytes=4K,1M,64M"))
+        self.assertLessEqual({"ring", "hierarchical-copy", "size of the buffer", "time"}, texts)
+        texts = self.texts(self.chart("ring", "--world=2-8"))
+        self.assertLessEqual({"ring", "ranks", "all_reduce of 64 MiB on flat"}, texts)
+        texts = self.texts(self.chart("ring", "--world=2,8", "--bytes=1K,1M"))
+        self.assertLessEqual({"ring, 2 ranks", "ring, 8 ranks"}, texts)
+        self.chart("ring", "--world=1", "--bytes=0")
+
+
+class Large(SimulateTest):
+    """No time is measured here; the memory is."""
+
+    def peak(self, *arguments):
+        """Peak memory in bytes of a run of its own, and its rows."""
+        code = ("import resource, subprocess, sys; code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL);"
+                "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(code)")
+        path = self.path("rows.json")
+        done = subprocess.run([sys.executable, "-c", code, LOCKSTEP, "simulate", "--json=" + path, *arguments],
+                              stdout=subprocess.PIPE, text=True, timeout=580)
+        self.assertEqual(done.returncode, DONE)
+        with open(path) as file:
+            return int(done.stdout) * 1024, json.load(file)["rows"][0]
+
+    def test_a_ring_of_4096_ranks(self):
+        peak, row = self.peak("ring", "--world=4096", "--bytes=64M")
+        self.assertLess(abs(row["seconds"] / ring_seconds(4096, 64 << 20) - 1), 0.01)
+        self.assertEqual(row["messages"], 2 * 4095 * 4096)
+        self.assertLess(peak, 2 << 30)
+
+    def test_halving_doubling_of_65536_ranks(self):
+        self.need(os.path.join(PLUGINS, "collective-halving-doubling.so"))
+        peak, row = self.peak("halving-doubling", "--world=65536")
+        share = 65535 / 65536 * (64 << 20)
+        wanted = 2 * math.log2(65536) * ALPHA + 2 * share * BETA + share * GAMMA
+        self.assertLess(abs(row["seconds"] / wanted - 1), 0.01)
+        self.assertLess(peak, 2 << 30)
+
+
+class Refusals(SimulateTest):
+    def test_values_that_cannot_be(self):
+        for option in ("--world=0", "--world=-1", "--world=x", "--world=99999999999", "--world=4,", "--bytes=-1", "--bytes=1T",
+                       "--bytes=7", "--bytes=99999999G", "--jitter=-0.1", "--jitter=nan", "--straggler=1", "--straggler=1:0.5",
+                       "--straggler=-1:2", "--straggler=1:inf", "--straggler=8:2", "--seed=-1", "--operation=allreduce",
+                       "--dtype=float8", "--root=8", "--network=flatt"):
+            with self.subTest(option=option):
+                self.refused(USAGE, "simulate", "ring", option)
+        self.refused(USAGE, "simulate", says=("which collective",))
+        self.refused(USAGE, "simulate", "hierarchical-copy:groups=9", "--world=8", says=("groups=9",))
+        self.refused(USAGE, "simulate", "hierarchical-copy:gruops=2", says=("groups",))
+
+    def test_what_is_no_collective(self):
+        self.refused(UNAVAILABLE, "simulate", "rign", says=("rign", "ring"))
+        self.refused(UNAVAILABLE, "simulate", "local")
+        self.refused(UNAVAILABLE, "simulate", os.path.join(PLUGINS, "transport-local.so"))
+        self.refused(BAD_INPUT, "simulate", "./collective-none.so", says=("collective-none.so",))
+
+    def test_network_files_that_cannot_be(self):
+        cases = [
+            (dict(FLAT, bandwidth_gb_s=0), ("bandwidth_gb_s",)),
+            (dict(FLAT, bandwidth_gb_s=-1), ("bandwidth_gb_s",)),
+            (dict(FLAT, latencyus=1), ("latencyus", "latency_us")),
+            (dict(FLAT, topology="torus", sides=[4, 4]), ("4 x 4", "16", "8")),
+            ('{"name": "a",\n "topology": }', ("line 2", "column 14")),
+            ("", ("line 1",)),
+        ]
+        for text, says in cases:
+            with self.subTest(text=text):
+                self.refused(BAD_INPUT, "simulate", "ring", self.network(text), "--world=8", says=says)
+        self.refused(BAD_INPUT, "simulate", "ring", "--network=./none.json", says=("none.json",))
+
+    def test_files_that_cannot_be_written(self):
+        self.refused(BAD_INPUT, "simulate", "ring", "--json=/nonexistent/a.json", says=("--json", "/nonexistent"))
+        self.refused(BAD_INPUT, "simulate", "ring", "--svg=" + self.folder, says=("--svg", "folder"))
+
+
+if __name__ == "__main__":
+    main()
