@@ -169,11 +169,14 @@ static struct end wait_for(pid_t child, int pipe_end, uint64_t deadline_ns)
     return end;
 }
 
-// The first line of what was written to `fd`; empty: nothing.
+// The first line of what was written to `fd` (not a ruler of ===, as sanitizers draw); empty: nothing.
 static void first_line(int fd, char *text, size_t bytes)
 {
     const ssize_t got = pread(fd, text, bytes - 1, 0);
     text[got > 0 ? got : 0] = '\0';
+    const size_t ruler = strspn(text, "=");
+    if (text[ruler] == '\n' && text[ruler + 1])
+        memmove(text, text + ruler + 1, strlen(text + ruler + 1) + 1);
     text[strcspn(text, "\n")] = '\0';
     if (got > 0 && !*text)
         snprintf(text, bytes, "(an empty line)");

@@ -99,8 +99,8 @@ static void all_to_all_body(struct ls_transport_side *side)
         good = good && ls_transport_expect_complete(side, transfers, used, "all to all");
         for (size_t i = 0; good && i < used; i++)
             if (i % 2 == 1) { // compare with what that peer had
-                struct ls_transport_side as_peer = *side;
-                as_peer.rank = transfers[i].source;
+                struct ls_transport_side as_peer = {.trial = side->trial,
+                                                    .rank = transfers[i].source};
                 ls_transport_buffer_judge(&as_peer, &buffers[i], round, of_own,
                                           "what came from it");
             }
