@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 
+import machine
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 FRESH_FROM = 4096
@@ -123,14 +125,15 @@ def start_sides(options, folder):
 
 
 def measure_size(options, size, lockstep, sides):
-    """[{side: seconds} of each round]; every other round in the opposite order."""
-    rounds = []
+    """[{side: seconds} of each round]; every other round in the opposite order. And how many were disturbed."""
+    rounds, disturbed = [], 0
     for number in range(options.rounds):
         times = {}
+        disturbed += not machine.wait_until_idle(options.patience)
         for side in [lockstep, *sides][::1 if number % 2 == 0 else -1]:
             times.update(side.measure(size))
         rounds.append(times)
-    return rounds
+    return rounds, disturbed
 
 
 def summary(values):
@@ -171,6 +174,8 @@ def parse_arguments():
     parser.add_argument("--sides", default="two-phase,fused,openmpi,gloo", help="what they are set beside")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.05, help="for each side, size and round [0.05]")
+    parser.add_argument("--patience", type=float, default=5.0,
+                        help="seconds to wait before each round until the machine is idle [5]")
     parser.add_argument("--build", default=os.path.join(ROOT, "build-bench"),
                         help="a folder with tools/lockstep, bounds and mpi-side; given, nothing is built")
     parser.add_argument("--python", default="/usr/bin/python3", help="that has torch, for gloo")
@@ -180,7 +185,7 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    results = []
+    results, disturbed = [], 0
     with tempfile.TemporaryDirectory() as folder:
         lockstep, sides = Lockstep(options), start_sides(options, folder)
         others = [side.name for side in sides]
@@ -188,15 +193,19 @@ def main():
         print_heading(others)
         try:
             for size in (size_of(text) for text in options.bytes.split(",")):
-                rounds = measure_size(options, size, lockstep, sides)
+                rounds, more = measure_size(options, size, lockstep, sides)
+                disturbed += more
                 results.append(result_of(size, rounds, lockstep.names, others))
                 print_result(results[-1], lockstep.names, others)
         finally:
             for side in sides:
                 side.close()
+    if disturbed:
+        print("%d of %d rounds were disturbed by other programs" % (disturbed, options.rounds * len(results)))
     if options.json:
         with open(options.json, "w") as file:
-            json.dump({"replicas": options.replicas, "load": os.getloadavg(), "results": results}, file, indent=1)
+            json.dump({"replicas": options.replicas, "load": os.getloadavg(), "disturbed_rounds": disturbed,
+                       "results": results}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What else runs on this machine while tools/bench-train measures."""
+"""What else runs on this machine while a benchmark measures."""
 import time
 
 
