@@ -224,8 +224,10 @@ class Interruption(ProgramTest):
         self.addCleanup(process.kill)
         ready, _, _ = select.select([process.stdout], [], [], 60)
         self.assertTrue(ready)
-        while not process.stdout.readline().startswith("Epoch"):
+        line = "Epoch"
+        while line and not (line := process.stdout.readline()).startswith("Epoch"):
             pass
+        self.assertTrue(line, process.communicate()[1] if not line else "")
         return process
 
     def end(self, process, number):
