@@ -62,6 +62,10 @@ static void fail_unknown(const char *name, const char *folder)
     for (size_t i = 0, length = 0; names[i] && length < sizeof(known); i++)
         length += (size_t)snprintf(known + length, sizeof(known) - length, "%s%s", i ? ", " : "",
                                    names[i]);
+    if (!names[0]) {
+        ls_error("--model", "there is no model '%s', and no built-in one in %s", name, folder);
+        return;
+    }
     const char *nearest = ls_nearest(name, (const char *const *)names);
     ls_error("--model",
              "there is no model '%s'%s%s%s; there are: %s, or a file of Keras model JSON", name,
