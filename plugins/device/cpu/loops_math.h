@@ -43,9 +43,9 @@ static inline float vector_exp(float x)
     float n = shifted - rounder;
     float r = (c - n * 0.693145752f) - n * 1.42860677e-6f;
     int32_t i = bits_of_float(shifted) - bits_of_float(rounder);
-    int32_t half = i >> 1; // in two steps, so that neither factor overflows
-    float scale = float_of_bits((half + 127) * (1 << 23));
-    float rest = float_of_bits((i - half + 127) * (1 << 23));
+    int32_t half = i >> 1; // in two steps, so that neither factor overflows; of NaN it is anything
+    float scale = float_of_bits((int32_t)((uint32_t)(half + 127) << 23));
+    float rest = float_of_bits((int32_t)((uint32_t)(i - half + 127) << 23));
     return (small_expm1(r) + 1.0f) * scale * rest;
 }
 
