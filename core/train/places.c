@@ -59,10 +59,6 @@ static void fail_unknown(const char *name, const char *folder)
     char *names[MODELS_MOST + 1];
     char known[512] = "";
     list_models(folder, names);
-    if (!names[0]) {
-        ls_error("--model", "there is no model '%s': folder '%s' has no models", name, folder);
-        return;
-    }
     for (size_t i = 0, length = 0; names[i] && length < sizeof(known); i++)
         length += (size_t)snprintf(known + length, sizeof(known) - length, "%s%s", i ? ", " : "",
                                    names[i]);
