@@ -450,11 +450,12 @@ enum ls_status ls_model_read(const char *path, json_t **out)
     json_error_t error;
     char place[512];
 
-    FILE *file = fopen(path, "rb");
-    if (!file || fstat(fileno(file), &about) != 0 || S_ISDIR(about.st_mode)) {
-        ls_error(path, "model file cannot be read: %s", strerror(file ? EISDIR : errno));
-        if (file)
-            fclose(file);
+    // A pipe would be waited for, for ever.
+    const bool regular = stat(path, &about) != 0 || S_ISREG(about.st_mode);
+    FILE *file = regular ? fopen(path, "rb") : NULL;
+    if (!file) {
+        ls_error(path, "model file cannot be read: %s",
+                 regular ? strerror(errno) : "it is not a regular file");
         return LS_BAD_INPUT;
     }
     json_t *model = json_loadf(file, JSON_REJECT_DUPLICATES, &error);

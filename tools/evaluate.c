@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // lockstep evaluate: loss and accuracy of saved weights.
 #include "tools/command.h"
+#include "tools/interrupt.h"
 #include "tools/run_options.h"
+
+#include "core/base/log.h"
 
 #include <math.h>
 
@@ -60,6 +63,7 @@ static enum ls_status run(const struct arguments *arguments)
     struct ls_run_options options = {0};
     struct ls_run *run = NULL;
     struct ls_data *data = NULL;
+    interrupt_catch();
     enum ls_status status = run_options_need(arguments, "model", "cnn");
     if (!status)
         status = run_options_need(arguments, "dataset", "fashion-mnist");
@@ -72,8 +76,12 @@ static enum ls_status run(const struct arguments *arguments)
                               arguments_text(arguments, "split"), &data);
     if (!status)
         status = ls_run_open(&options, &run);
+    interrupt_run(run);
     if (!status)
         status = evaluate(arguments, run, options.replicas, data);
+    if (status == LS_INTERRUPTED)
+        ls_warn("evaluate", "interrupted");
+    interrupt_run(NULL);
     ls_run_close(run);
     ls_data_close(data);
     return status;

@@ -6,6 +6,7 @@
 #include "core/base/options.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #define MOST_COMMANDS 32
@@ -91,6 +92,7 @@ static bool is_help(const char *word)
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); // a limit on file sizes is an error of the write, with a message
     if (argc < 2) {
         print_commands(stderr);
         return 2;

@@ -5,9 +5,22 @@
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
 
+#include <stdlib.h>
+
+#define OPENMP_SPINS "3000"
+
+// OpenMP's threads spin between the kernels of a step, for milliseconds: much too long where other programs want the
+// same cores. Some ten microseconds bridge the gaps within a step. Before the runtime is loaded; users may say otherwise.
+static void shorten_openmp_waits(void)
+{
+    if (!getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT"))
+        setenv("GOMP_SPINCOUNT", OPENMP_SPINS, 0);
+}
+
 enum ls_status run_options_read(const struct arguments *arguments, struct ls_run_options *out)
 {
     uint64_t replicas = 1, threads = 0;
+    shorten_openmp_waits();
     enum ls_status status = arguments_count(arguments, "replicas", 1, REPLICAS_MOST, &replicas);
     if (!status)
         status = arguments_count(arguments, "threads", 1, 1024, &threads);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // lockstep train: a model, a dataset, a strategy.
 #include "tools/command.h"
+#include "tools/interrupt.h"
 #include "tools/run_options.h"
 
 #include "core/base/log.h"
 #include "core/report/report.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,25 +61,6 @@ static const char help[] =
     "With the same seed and global batch the result depends on the number of replicas only through "
     "rounding.\n"
     "Ctrl-C ends after the current step and still writes the report; a second one ends at once.\n";
-
-static struct ls_run *volatile running;
-
-static void on_interrupt(int number)
-{
-    if (running)
-        ls_run_interrupt(running);
-    signal(number, SIG_DFL);
-}
-
-static void catch_interrupts(struct ls_run *run)
-{
-    struct sigaction action = {.sa_handler = on_interrupt};
-    running = run;
-    sigemptyset(&action.sa_mask);
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 struct inputs {
     struct ls_run *run;
@@ -145,7 +126,7 @@ static enum ls_status train(const struct arguments *arguments, struct inputs *in
                             struct ls_fit_options *options)
 {
     const char *save = arguments_text(arguments, "save-weights");
-    catch_interrupts(inputs->run);
+    interrupt_run(inputs->run);
     options->validation = inputs->test;
     enum ls_status status = ls_fit(inputs->model, inputs->train, options);
     if (status == LS_INTERRUPTED)
@@ -164,6 +145,7 @@ static enum ls_status run(const struct arguments *arguments)
     struct inputs inputs = {0};
     struct ls_run_options run_options = {0};
     struct ls_fit_options fit_options = {.command = "train"};
+    interrupt_catch();
     enum ls_status status = run_options_need(arguments, "model", "cnn");
     if (!status)
         status = run_options_need(arguments, "dataset", "fashion-mnist");
@@ -176,6 +158,10 @@ static enum ls_status run(const struct arguments *arguments)
     const char *save = arguments_text(arguments, "save-weights");
     if (!status && save)
         status = ls_report_check_path("--save-weights", save);
+    if (!status && save && fit_options.report && strcmp(save, fit_options.report) == 0) {
+        ls_error("usage", "--report and --save-weights name the same file '%s'", save);
+        status = LS_USAGE;
+    }
     if (!status)
         status = open_data(arguments, &inputs);
     if (!status)
@@ -184,7 +170,7 @@ static enum ls_status run(const struct arguments *arguments)
         status = open_model(arguments, &inputs);
     if (!status)
         status = train(arguments, &inputs, &fit_options);
-    running = NULL;
+    interrupt_run(NULL);
     ls_model_close(inputs.model);
     ls_run_close(inputs.run);
     ls_data_close(inputs.train);

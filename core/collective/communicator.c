@@ -155,7 +155,7 @@ enum ls_status ls_collective_wait(struct ls_collective_plan *plan)
     }
     const uint64_t end = ls_clock_ns();
     communicator->times.exposed_ns += end - begin;
-    communicator->times.busy_ns += end - begin - idle;
+    communicator->times.busy_ns += end - begin;
     if (!status && !plan->result)
         ls_recorder_end(&communicator->group->recorders[communicator->rank], plan->sequence,
                         end - begin);

@@ -10,31 +10,32 @@
 
 enum ls_shuffle {
     LS_SHUFFLE_OFF,
-    LS_SHUFFLE_ALL,     // a new permutation of the whole set each epoch
-    LS_SHUFFLE_BUFFER,  // through a buffer of `shuffle_buffer` examples, as tf.data does
+    LS_SHUFFLE_ALL, // a new permutation of the whole set each epoch
+    LS_SHUFFLE_BUFFER, // through a buffer of `shuffle_buffer` examples, as tf.data does
 };
 
 struct ls_stream_options {
     uint64_t global_batch;
-    uint32_t world;               // replicas of the whole job
-    uint32_t first_rank;          // of this worker
-    uint32_t rank_count;          // of this worker
+    uint32_t world; // replicas of the whole job
+    uint32_t first_rank; // of this worker
+    uint32_t rank_count; // of this worker
     enum ls_shuffle shuffle;
-    uint64_t shuffle_buffer;      // at least 1; used with LS_SHUFFLE_BUFFER only
+    uint64_t shuffle_buffer; // at least 1; used with LS_SHUFFLE_BUFFER only
     uint64_t seed;
-    uint64_t epochs_before;       // the first epoch of this stream is that one plus 1
-    uint64_t prefetch_bytes;      // of all ranks of this worker; 0: default (4 MiB); never less than 3 batches
+    uint64_t epochs_before; // the first epoch of this stream is that one plus 1
+    uint64_t
+        prefetch_bytes; // of all ranks of this worker; 0: default (4 MiB); never less than 3 batches
 };
 
 // One replica's share of one batch. Valid until its next ls_stream_next.
 struct ls_batch {
-    uint64_t count;            // examples of this share; may be 0
-    uint64_t global_count;     // examples of the global batch
-    uint64_t example_offset;   // position of the share in the global batch
-    uint64_t epoch;            // from 1
-    uint64_t step;             // of the epoch, from 0
-    const float *examples;     // count x example, LS_ALIGNMENT
-    const void *labels;        // count x int32 (classes) or count x label_elements float32
+    uint64_t count; // examples of this share; may be 0
+    uint64_t global_count; // examples of the global batch
+    uint64_t example_offset; // position of the share in the global batch
+    uint64_t epoch; // from 1
+    uint64_t step; // of the epoch, from 0
+    const float *examples; // count x example, LS_ALIGNMENT
+    const void *labels; // count x int32 (classes) or count x label_elements float32
 };
 
 struct ls_stream;
@@ -45,19 +46,22 @@ void ls_share(uint64_t count, uint32_t world, uint32_t rank, uint64_t *offset, u
 uint64_t ls_stream_steps(uint64_t count, uint64_t global_batch);
 // The sizes that shares of `rank` take over an epoch, each once (0 is one of them when a share is empty), largest
 // first; returns how many (at most 2, 0 without examples). [any thread]
-uint32_t ls_share_sizes(uint64_t count, uint64_t global_batch, uint32_t world, uint32_t rank, uint64_t out[2]);
+uint32_t ls_share_sizes(uint64_t count, uint64_t global_batch, uint32_t world, uint32_t rank,
+                        uint64_t out[2]);
 // Index (in the dataset) of each example of an epoch, in order. `order` has `count` entries. [any thread]
-LS_STATUS ls_stream_order(const struct ls_stream_options *options, uint64_t count, uint64_t epoch, uint32_t *order);
+LS_STATUS ls_stream_order(const struct ls_stream_options *options, uint64_t count, uint64_t epoch,
+                          uint32_t *order);
 
 // Starts the input thread. The dataset is borrowed.
 LS_STATUS ls_stream_open(const struct ls_dataset *dataset, const struct ls_stream_options *options,
                          struct ls_stream **out);
-void ls_stream_close(struct ls_stream *stream);  // takes NULL; any thread may be waiting in it
+void ls_stream_close(struct ls_stream *stream); // takes NULL; any thread may be waiting in it
 
 // The next share of `rank` (first_rank .. first_rank + rank_count - 1), epoch after epoch without end.
 // Waits for the input thread; `waited_ns` (may be NULL) is increased by the time. LS_ABORTED after close or abort.
 // [replica thread of `rank`]
-LS_STATUS ls_stream_next(struct ls_stream *stream, uint32_t rank, struct ls_batch *out, uint64_t *waited_ns);
-void ls_stream_abort(struct ls_stream *stream);  // wakes all waiters [any thread]
+LS_STATUS ls_stream_next(struct ls_stream *stream, uint32_t rank, struct ls_batch *out,
+                         uint64_t *waited_ns);
+void ls_stream_abort(struct ls_stream *stream); // wakes all waiters [any thread]
 
 #endif

@@ -25,28 +25,32 @@ int64_t ls_shape_elements(const struct ls_shape *shape, int64_t batch);
 bool ls_shape_equal(const struct ls_shape *a, const struct ls_shape *b);
 
 enum ls_tensor_role {
-    LS_ROLE_ACTIVATION,  // made by an operation, forward
-    LS_ROLE_GRADIENT,    // made by an operation, backward
-    LS_ROLE_INPUT,       // the examples of a batch
-    LS_ROLE_LABEL,       // their labels or targets
+    LS_ROLE_ACTIVATION, // made by an operation, forward
+    LS_ROLE_GRADIENT, // made by an operation, backward
+    LS_ROLE_INPUT, // the examples of a batch
+    LS_ROLE_LABEL, // their labels or targets
     LS_ROLE_PARAMETER,
     LS_ROLE_PARAMETER_GRADIENT,
-    LS_ROLE_SUMS,        // the loss operation's sums
-    LS_ROLE_SAVED,       // what a forward kernel leaves for its backward; opaque
+    LS_ROLE_SUMS, // the loss operation's sums
+    LS_ROLE_SAVED, // what a forward kernel leaves for its backward; opaque
 };
 
 // How a parameter gets its first values. Names, formulas and defaults are Keras's.
 enum ls_initializer_kind {
     LS_ZEROS,
     LS_ONES,
-    LS_CONSTANT,          // value
-    LS_RANDOM_UNIFORM,    // minimum, maximum
-    LS_RANDOM_NORMAL,     // mean, deviation
-    LS_TRUNCATED_NORMAL,  // mean, deviation; redrawn beyond two deviations
-    LS_VARIANCE_SCALING,  // scale, mode, distribution; Glorot, He, LeCun are these
+    LS_CONSTANT, // value
+    LS_RANDOM_UNIFORM, // minimum, maximum
+    LS_RANDOM_NORMAL, // mean, deviation
+    LS_TRUNCATED_NORMAL, // mean, deviation; redrawn beyond two deviations
+    LS_VARIANCE_SCALING, // scale, mode, distribution; Glorot, He, LeCun are these
 };
 enum ls_variance_mode { LS_FAN_IN, LS_FAN_OUT, LS_FAN_AVERAGE };
-enum ls_variance_distribution { LS_DISTRIBUTION_TRUNCATED_NORMAL, LS_DISTRIBUTION_NORMAL, LS_DISTRIBUTION_UNIFORM };
+enum ls_variance_distribution {
+    LS_DISTRIBUTION_TRUNCATED_NORMAL,
+    LS_DISTRIBUTION_NORMAL,
+    LS_DISTRIBUTION_UNIFORM
+};
 
 struct ls_initializer {
     enum ls_initializer_kind kind;
@@ -56,50 +60,50 @@ struct ls_initializer {
 };
 
 struct ls_tensor {
-    uint32_t id;             // its index in the graph
+    uint32_t id; // its index in the graph
     enum ls_tensor_role role;
-    uint32_t dtype;          // enum ls_dtype
-    struct ls_shape shape;   // LS_ROLE_SAVED: ndims 0, known only after prepare
-    char *name;              // "conv2d/kernel" for parameters, else layer name; owned by the graph
-    int32_t producer;        // index of the operation that makes it, -1: none
-    const struct ls_tensor *gradient_of;  // for gradients: the tensor that it is the gradient of
-    struct ls_initializer initializer;  // of parameters
+    uint32_t dtype; // enum ls_dtype
+    struct ls_shape shape; // LS_ROLE_SAVED: ndims 0, known only after prepare
+    char *name; // "conv2d/kernel" for parameters, else layer name; owned by the graph
+    int32_t producer; // index of the operation that makes it, -1: none
+    const struct ls_tensor *gradient_of; // for gradients: the tensor that it is the gradient of
+    struct ls_initializer initializer; // of parameters
 };
 
 struct ls_operation {
-    uint32_t op;             // enum ls_op
+    uint32_t op; // enum ls_op
     struct ls_op_attributes attributes;
     uint32_t input_count, output_count;
     struct ls_tensor *inputs[LS_MAX_ARGUMENTS];
     struct ls_tensor *outputs[LS_MAX_ARGUMENTS];
     bool backward;
-    int32_t forward;         // of a backward operation: index of its forward one; -1: none
-    uint32_t layer;          // index of the layer it belongs to; UINT32_MAX: the loss
+    int32_t forward; // of a backward operation: index of its forward one; -1: none
+    uint32_t layer; // index of the layer it belongs to; UINT32_MAX: the loss
 };
 
 struct ls_graph_layer {
-    char *name;              // "conv2d_1"
-    char *class_name;        // "Conv2D"
-    struct ls_shape output;  // as built, for the summary
+    char *name; // "conv2d_1"
+    char *class_name; // "Conv2D"
+    struct ls_shape output; // as built, for the summary
     uint64_t parameters;
 };
 
 struct ls_graph {
-    char *name;              // of the model
-    char *source;            // file or built-in name that ls_graph_fail puts first; NULL: none; owned
+    char *name; // of the model
+    char *source; // file or built-in name that ls_graph_fail puts first; NULL: none; owned
     struct ls_tensor **tensors;
     uint32_t tensor_count;
-    struct ls_operation *operations;  // in an order in which they can run
+    struct ls_operation *operations; // in an order in which they can run
     uint32_t operation_count;
     struct ls_graph_layer *layers;
     uint32_t layer_count;
-    struct ls_tensor **parameters;  // in the order in which layers added them
+    struct ls_tensor **parameters; // in the order in which layers added them
     uint32_t parameter_count;
-    struct ls_tensor *input;   // of the model
-    struct ls_tensor *output;  // of the model: its predictions
-    struct ls_tensor *label;   // with a loss
-    struct ls_tensor *sums;    // with a loss
-    uint32_t dropout_count;    // keys given so far
+    struct ls_tensor *input; // of the model
+    struct ls_tensor *output; // of the model: its predictions
+    struct ls_tensor *label; // with a loss
+    struct ls_tensor *sums; // with a loss
+    uint32_t dropout_count; // keys given so far
 };
 
 LS_STATUS ls_graph_create(const char *name, struct ls_graph **out);
@@ -113,10 +117,12 @@ void ls_graph_end_layer(struct ls_graph *graph, const struct ls_tensor *output);
 // Logs "layer 'conv2d_1' (Conv2D): input shape (None, 5, 5, 64): <message>" and returns LS_BAD_INPUT; the
 // scope is the graph's source, else its name. `input` may be NULL.
 LS_PRINTF(3, 4)
-LS_STATUS ls_graph_fail(const struct ls_graph *graph, const struct ls_tensor *input, const char *format, ...);
+LS_STATUS ls_graph_fail(const struct ls_graph *graph, const struct ls_tensor *input,
+                        const char *format, ...);
 
 // The model's input: shape without the batch dimension. Float32.
-LS_STATUS ls_graph_input(struct ls_graph *graph, const struct ls_shape *example, struct ls_tensor **out);
+LS_STATUS ls_graph_input(struct ls_graph *graph, const struct ls_shape *example,
+                         struct ls_tensor **out);
 
 // A parameter of the current layer; `name` is its part after the slash ("kernel").
 LS_STATUS ls_graph_parameter(struct ls_graph *graph, const char *name, const struct ls_shape *shape,
@@ -125,9 +131,10 @@ LS_STATUS ls_graph_parameter(struct ls_graph *graph, const char *name, const str
 // Adds an operation: checks the number and shapes of its inputs, infers the outputs and returns the
 // first in `out`. `output_shape` only for LS_OP_RESHAPE and LS_OP_DENSE, else NULL. Optional inputs are left out.
 // LS_BAD_INPUT (logged through ls_graph_fail) when shapes do not fit.
-LS_STATUS ls_graph_add(struct ls_graph *graph, uint32_t op, const struct ls_op_attributes *attributes,
-                       struct ls_tensor *const *inputs, uint32_t input_count,
-                       const struct ls_shape *output_shape, struct ls_tensor **out);
+LS_STATUS ls_graph_add(struct ls_graph *graph, uint32_t op,
+                       const struct ls_op_attributes *attributes, struct ls_tensor *const *inputs,
+                       uint32_t input_count, const struct ls_shape *output_shape,
+                       struct ls_tensor **out);
 
 // The losses. From probabilities: when the output comes straight from a softmax, its logits are used
 // instead (as Keras on TensorFlow does), and the softmax operation stays for prediction.
@@ -147,9 +154,11 @@ LS_STATUS ls_graph_differentiate(struct ls_graph *graph);
 // "conv2d", "dense_backward_data", ... Never NULL.
 const char *ls_op_name(uint32_t op);
 // Padding "same" along one axis as in Keras: the smaller half before. [any thread]
-void ls_same_padding(int64_t size, int64_t kernel, int64_t stride, int64_t dilation, int32_t *before, int32_t *after);
+void ls_same_padding(int64_t size, int64_t kernel, int64_t stride, int64_t dilation,
+                     int32_t *before, int32_t *after);
 // Elements along an axis after a window of `kernel` moves with `stride`; 0 when it does not fit.
-int64_t ls_window_count(int64_t size, int64_t kernel, int64_t stride, int64_t dilation, int64_t before, int64_t after);
+int64_t ls_window_count(int64_t size, int64_t kernel, int64_t stride, int64_t dilation,
+                        int64_t before, int64_t after);
 
 // First values of a parameter, plain layout, elements(shape) floats, keyed by (seed, its name).
 void ls_initialize(const struct ls_tensor *parameter, uint64_t seed, float *out);

@@ -9,8 +9,8 @@
 #include <jansson.h>
 
 struct ls_layer_kind {
-    const char *class_name;  // as in Keras: "Conv2D"
-    const char *summary;     // one line
+    const char *class_name; // as in Keras: "Conv2D"
+    const char *summary; // one line
     // Names of all configuration keys that `build` looks at, ends with NULL. Keys outside it and
     // outside Keras's common ones (name, trainable, dtype) are refused by name.
     const char *const *keys;
@@ -26,14 +26,15 @@ extern const struct ls_layer_kind *const ls_layer_kinds[];
 // Builds a graph from a Keras model (Sequential; the JSON of Keras 2 or 3, parsed). `source` names it in errors:
 // file or built-in name. Errors are logged and name layer, input shape and what was wanted. `input_shape`: used
 // when the model has no InputLayer and no batch shape (NULL: then that is LS_BAD_INPUT). Defined in layers/.
-LS_STATUS ls_model_build(const char *source, const json_t *model, const struct ls_shape *input_shape,
-                         struct ls_graph **out);
+LS_STATUS ls_model_build(const char *source, const json_t *model,
+                         const struct ls_shape *input_shape, struct ls_graph **out);
 // Reads and parses a file: LS_BAD_INPUT, with line and column, logged. Dropped with json_decref. Defined in layers/.
 LS_STATUS ls_model_read(const char *path, json_t **out);
 // Reads the file, then builds.
-LS_STATUS ls_model_load(const char *path, const struct ls_shape *input_shape, struct ls_graph **out);
+LS_STATUS ls_model_load(const char *path, const struct ls_shape *input_shape,
+                        struct ls_graph **out);
 
-struct ls_layer;  // layers.h, at the root: a layer as a C program writes it
+struct ls_layer; // layers.h, at the root: a layer as a C program writes it
 
 // The JSON, in Keras 3's form, of the Sequential model `name` (NULL: "sequential") made of `layers` (ends with
 // LS_END); ls_model_build takes it. The caller drops it with json_decref. Defined in layers/.

@@ -10,22 +10,22 @@
 
 #include <stddef.h>
 
-#define LS_SUMS 4  // floats: loss, right, examples, 0
+#define LS_SUMS 4 // floats: loss, right, examples, 0
 
 // Where one parameter lies in the flat buffers.
 struct ls_parameter_place {
     const struct ls_tensor *parameter;
-    struct ls_layout layout;  // master layout
-    uint64_t offset;          // bytes, a multiple of LS_ALIGNMENT; order: last layer first
-    uint64_t bytes;           // padding of the layout included
+    struct ls_layout layout; // master layout
+    uint64_t offset; // bytes, a multiple of LS_ALIGNMENT; order: last layer first
+    uint64_t bytes; // padding of the layout included
 };
 
 // A second layout of a parameter that some kernel reads; refreshed after each update.
 struct ls_shadow {
-    uint32_t place;           // index of the parameter's place
+    uint32_t place; // index of the parameter's place
     struct ls_layout layout;
-    uint64_t offset;          // bytes in the shadow buffer
-    struct ls_kernel *convert;  // master -> shadow
+    uint64_t offset; // bytes in the shadow buffer
+    struct ls_kernel *convert; // master -> shadow
     uint64_t scratch_bytes;
 };
 
@@ -35,7 +35,7 @@ struct ls_parameter_plan {
     struct ls_device *device;
     struct ls_parameter_place *places;
     uint32_t place_count;
-    uint64_t flat_bytes;      // of the parameter buffer, and of the gradients without the tail
+    uint64_t flat_bytes; // of the parameter buffer, and of the gradients without the tail
     struct ls_shadow *shadows;
     uint32_t shadow_count;
     uint64_t shadow_bytes;
@@ -47,38 +47,43 @@ uint64_t ls_plan_fingerprint(const struct ls_parameter_plan *plan);
 // Makes the plan for `graph` on a device: master layouts are those that the forward kernels choose at
 // `batch` (the largest share); `plain` forces the plain layout.
 LS_STATUS ls_plan_create(const struct ls_graph *graph, const struct ls_device_interface *ops,
-                         struct ls_device *device, int64_t batch, bool plain, struct ls_parameter_plan **out);
+                         struct ls_device *device, int64_t batch, bool plain,
+                         struct ls_parameter_plan **out);
 void ls_plan_destroy(struct ls_parameter_plan *plan);
 
 // Converts between host memory in plain layout (elements(shape) floats) and a place in device memory
 // (`flat` is the start of a flat buffer).
-LS_STATUS ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const float *from, void *flat);
-LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, const void *flat, float *to);
+LS_STATUS ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const float *from,
+                         void *flat);
+LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, const void *flat,
+                         float *to);
 
 // Rewrites all shadows from the flat parameters. `scratch` as large as the largest scratch_bytes.
-LS_STATUS ls_plan_refresh_shadows(struct ls_parameter_plan *plan, const void *flat, void *shadows, void *scratch);
+LS_STATUS ls_plan_refresh_shadows(struct ls_parameter_plan *plan, const void *flat, void *shadows,
+                                  void *scratch);
 
 struct ls_program_options {
-    int64_t batch;           // examples of this replica, at least 1
-    bool training;           // with backward; else: forward, and the loss if the graph has one
-    bool predictions;        // keep the model's output readable after the run; always without a loss
+    int64_t batch; // examples of this replica, at least 1
+    bool training; // with backward; else: forward, and the loss if the graph has one
+    bool predictions; // keep the model's output readable after the run; always without a loss
 };
 
 // One kernel of a program.
 struct ls_program_step {
-    const struct ls_operation *operation;  // the first of those fused into it; NULL: an inserted conversion
+    const struct ls_operation
+        *operation; // the first of those fused into it; NULL: an inserted conversion
     struct ls_kernel *kernel;
-    struct ls_op_attributes attributes;  // with epilogue
+    struct ls_op_attributes attributes; // with epilogue
     struct ls_tensor *tensors[LS_MAX_ARGUMENTS];
     uint32_t input_count, output_count;
-    void *pointers[LS_MAX_ARGUMENTS];  // filled by ls_program_bind
+    void *pointers[LS_MAX_ARGUMENTS]; // filled by ls_program_bind
     uint64_t scratch_bytes;
-    char label[64];          // "conv2d_1 backward weights", "max_pooling2d backward + relu"
+    char label[64]; // "conv2d_1 backward weights", "max_pooling2d backward + relu"
     char implementation[64];
     bool backward;
     bool slow;
     bool converts_activation;
-    uint64_t nanoseconds;    // summed over runs while timing is on
+    uint64_t nanoseconds; // summed over runs while timing is on
 };
 
 struct ls_program {
@@ -87,23 +92,24 @@ struct ls_program {
     struct ls_program_options options;
     struct ls_program_step *steps;
     uint32_t step_count;
-    uint32_t forward_count;     // steps before the first backward one
-    uint64_t arena_bytes;       // activations, gradients of activations, saved, scratch: planned by lifetimes
-    uint64_t unplanned_bytes;   // what the same buffers would take without sharing
+    uint32_t forward_count; // steps before the first backward one
+    uint64_t
+        arena_bytes; // activations, gradients of activations, saved, scratch: planned by lifetimes
+    uint64_t unplanned_bytes; // what the same buffers would take without sharing
     // For each place of the plan: index of the step after which its gradient is complete. Does not decrease.
     uint32_t *ready;
-    struct ls_layout output_layout;  // of the predictions: plain
+    struct ls_layout output_layout; // of the predictions: plain
     // The values and memory that the steps use; private to core/graph (build.h).
     struct ls_program_buffers *buffers;
 };
 
 // Memory that a program runs on. Programs of several batch sizes may share one arena.
 struct ls_bindings {
-    void *arena;             // at least arena_bytes, LS_ALIGNMENT
-    void *parameters;        // flat
-    void *gradients;         // flat; NULL without training
+    void *arena; // at least arena_bytes, LS_ALIGNMENT
+    void *parameters; // flat
+    void *gradients; // flat; NULL without training
     void *shadows;
-    void *sums;              // LS_SUMS floats; overwritten by the loss operation
+    void *sums; // LS_SUMS floats; overwritten by the loss operation
     const struct ls_step_record *record;
 };
 

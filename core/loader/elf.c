@@ -58,8 +58,9 @@ static bool check_header(const Elf64_Ehdr *header, struct ls_reason *reason)
 {
     if (memcmp(header->e_ident, ELFMAG, SELFMAG))
         return ls_refuse(reason, "is not a shared object (no ELF header)");
-    if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != THIS_ORDER ||
-        header->e_machine != THIS_MACHINE)
+    if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_ident[EI_DATA] != THIS_ORDER)
+        return ls_refuse(reason, "is for another machine (32 bits, or the other byte order)");
+    if (header->e_machine != THIS_MACHINE)
         return ls_refuse(reason, "is for another machine (ELF machine %u, this one is %u)",
                          (unsigned)header->e_machine, (unsigned)THIS_MACHINE);
     if (header->e_type != ET_DYN)

@@ -17,14 +17,14 @@ extern "C" {
 
 #define LS_MAX_DIMS 6
 #define LS_MAX_ARGUMENTS 8
-#define LS_ALIGNMENT 64  // of every tensor and flat buffer, in bytes
+#define LS_ALIGNMENT 64 // of every tensor and flat buffer, in bytes
 
 // ---- Layouts ----
 
 enum ls_layout_kind {
-    LS_LAYOUT_ANY = 0,    // in a request: the device chooses
-    LS_LAYOUT_PLAIN = 1,  // row-major as the dims say, no padding
-    LS_LAYOUT_OWN = 2,    // the device's own, described by `words`
+    LS_LAYOUT_ANY = 0, // in a request: the device chooses
+    LS_LAYOUT_PLAIN = 1, // row-major as the dims say, no padding
+    LS_LAYOUT_OWN = 2, // the device's own, described by `words`
 };
 
 // How a tensor lies in memory. Two layouts are the same when they are equal byte by byte (unused words
@@ -34,7 +34,7 @@ enum ls_layout_kind {
 struct ls_layout {
     uint32_t kind;
     uint32_t reserved;
-    uint64_t bytes;  // of the whole tensor, padding included
+    uint64_t bytes; // of the whole tensor, padding included
     uint64_t words[14];
 };
 
@@ -117,25 +117,25 @@ enum ls_op {
 // Element-wise functions; they travel as uint32_t.
 enum ls_activation {
     LS_LINEAR = 0,
-    LS_RELU = 1,        // max(x, 0)
-    LS_LEAKY_RELU = 2,  // x if x > 0, else activation_alpha x; activation_alpha > 0
-    LS_ELU = 3,         // x if x > 0, else activation_alpha (exp(x) - 1)
+    LS_RELU = 1, // max(x, 0)
+    LS_LEAKY_RELU = 2, // x if x > 0, else activation_alpha x; activation_alpha > 0
+    LS_ELU = 3, // x if x > 0, else activation_alpha (exp(x) - 1)
     LS_SIGMOID = 4,
     LS_TANH = 5,
-    LS_SOFTPLUS = 6,     // log(1 + exp(x))
-    LS_EXPONENTIAL = 7,  // exp(x)
-    LS_RELU6 = 8,        // min(max(x, 0), 6)
+    LS_SOFTPLUS = 6, // log(1 + exp(x))
+    LS_EXPONENTIAL = 7, // exp(x)
+    LS_RELU6 = 8, // min(max(x, 0), 6)
     LS_ACTIVATION_COUNT = 9,
 };
 
 // Everything an operation is told beside its arguments; what it does not use is zero.
 struct ls_op_attributes {
-    int32_t kernel[2];    // pooling window: rows, columns (a convolution has it in w)
-    int32_t strides[2];   // rows, columns
-    int32_t padding[4];   // zeros (pooling: nothing) added at top, bottom, left, right
-    int32_t dilation[2];  // 1: none
-    int32_t groups;       // 1: none
-    uint32_t activation;  // enum ls_activation
+    int32_t kernel[2]; // pooling window: rows, columns (a convolution has it in w)
+    int32_t strides[2]; // rows, columns
+    int32_t padding[4]; // zeros (pooling: nothing) added at top, bottom, left, right
+    int32_t dilation[2]; // 1: none
+    int32_t groups; // 1: none
+    uint32_t activation; // enum ls_activation
     float activation_alpha;
 
     // A fused element-wise operation on the first output: LS_OP_ACTIVATION, or
@@ -145,31 +145,31 @@ struct ls_op_attributes {
     uint32_t epilogue_activation;
     float epilogue_alpha;
 
-    float rate;           // dropout
-    uint32_t key;         // dropout: number of the layer
+    float rate; // dropout
+    uint32_t key; // dropout: number of the layer
     uint32_t from_logits;
-    float epsilon;        // cross-entropy from probabilities, Adam
-    float momentum;       // SGD
-    uint32_t nesterov;    // SGD: 0 or 1
-    float beta1, beta2;   // Adam
+    float epsilon; // cross-entropy from probabilities, Adam
+    float momentum; // SGD
+    uint32_t nesterov; // SGD: 0 or 1
+    float beta1, beta2; // Adam
     uint32_t reserved[8];
 };
 
 // What changes from step to step. It lies in device memory, so that a recorded step can be replayed.
 struct ls_step_record {
-    uint64_t step;            // of the optimizer, from 1
-    uint64_t seed;            // of the run
-    uint64_t example_offset;  // position in the global batch of this replica's first example
+    uint64_t step; // of the optimizer, from 1
+    uint64_t seed; // of the run
+    uint64_t example_offset; // position in the global batch of this replica's first example
     float learning_rate;
-    float gradient_scale;  // 1 / examples of the global batch, times the loss scale
-    uint32_t skip;         // 1: updates leave everything as it is
+    float gradient_scale; // 1 / examples of the global batch, times the loss scale
+    uint32_t skip; // 1: updates leave everything as it is
     uint32_t reserved[9];
 };
 
 // ---- Kernels ----
 
-struct ls_device;  // each plugin's own
-struct ls_kernel;  // each plugin's own; immutable once prepared
+struct ls_device; // each plugin's own
+struct ls_kernel; // each plugin's own; immutable once prepared
 
 struct ls_kernel_request {
     uint32_t struct_size;
@@ -179,38 +179,38 @@ struct ls_kernel_request {
     uint32_t output_count;
     // Inputs, then outputs. A layout of kind ANY is for the device to choose; any other is fixed.
     struct ls_tensor_desc arguments[LS_MAX_ARGUMENTS];
-    const struct ls_kernel *forward;  // for a backward operation: the kernel of its forward; or NULL
-    uint32_t accumulate;              // bit i: output i is added to, not overwritten
+    const struct ls_kernel *forward; // for a backward operation: the kernel of its forward; or NULL
+    uint32_t accumulate; // bit i: output i is added to, not overwritten
     uint32_t reserved;
 };
 
 struct ls_kernel_answer {
     uint32_t struct_size;
-    uint32_t used_inputs;  // bit i: the kernel reads input i
+    uint32_t used_inputs; // bit i: the kernel reads input i
     struct ls_kernel *kernel;
-    struct ls_layout layouts[LS_MAX_ARGUMENTS];  // of every argument, fixed ones repeated
-    uint64_t scratch_bytes;                      // while it runs
-    uint64_t saved_bytes;                        // size of the output `saved`
-    uint32_t in_place;         // bit i: output 0 may lie where input i lies, unless it is added to
-    uint32_t slow;             // 1: the library offers only its slow reference code for this
-    char implementation[64];   // for --verbose
+    struct ls_layout layouts[LS_MAX_ARGUMENTS]; // of every argument, fixed ones repeated
+    uint64_t scratch_bytes; // while it runs
+    uint64_t saved_bytes; // size of the output `saved`
+    uint32_t in_place; // bit i: output 0 may lie where input i lies, unless it is added to
+    uint32_t slow; // 1: the library offers only its slow reference code for this
+    char implementation[64]; // for --verbose
 };
 
 struct ls_launch {
     uint32_t struct_size;
     uint32_t reserved;
-    void *const *arguments;  // inputs, then outputs, as in the request; NULL for inputs not used
-    void *scratch;           // aligned to LS_ALIGNMENT; NULL when scratch_bytes is 0
-    const struct ls_step_record *record;  // in device memory
-    void *stream;                         // NULL: the device's only one
+    void *const *arguments; // inputs, then outputs, as in the request; NULL for inputs not used
+    void *scratch; // aligned to LS_ALIGNMENT; NULL when scratch_bytes is 0
+    const struct ls_step_record *record; // in device memory
+    void *stream; // NULL: the device's only one
 };
 
 // Producer and consumer that the device can run as one kernel: the producer with the consumer as its
 // epilogue. The host fuses where the producer's first output is used by the consumer alone.
 struct ls_fusion_pattern {
-    uint32_t producer;     // enum ls_op
-    uint32_t consumer;     // LS_OP_ACTIVATION or LS_OP_ACTIVATION_BACKWARD
-    uint32_t activations;  // bit i: for enum ls_activation i
+    uint32_t producer; // enum ls_op
+    uint32_t consumer; // LS_OP_ACTIVATION or LS_OP_ACTIVATION_BACKWARD
+    uint32_t activations; // bit i: for enum ls_activation i
     uint32_t reserved;
 };
 
@@ -220,23 +220,23 @@ enum ls_memory_kind { LS_MEMORY_HOST = 1, LS_MEMORY_CUDA = 2 };
 
 struct ls_device_config {
     uint32_t struct_size;
-    uint32_t index;    // which physical device, from 0
-    uint32_t threads;  // for this virtual device; 0: the plugin's own choice
+    uint32_t index; // which physical device, from 0
+    uint32_t threads; // for this virtual device; 0: the plugin's own choice
     uint32_t reserved;
 };
 
 struct ls_device_info {
     uint32_t struct_size;
-    uint32_t physical_count;  // devices on this machine
-    char hardware[128];       // "Intel Xeon ... (AVX-512)"
+    uint32_t physical_count; // devices on this machine
+    char hardware[128]; // "Intel Xeon ... (AVX-512)"
 };
 
 struct ls_device_interface {
     uint32_t struct_size;
-    uint32_t memory_kind;                      // enum ls_memory_kind
-    const struct ls_fusion_pattern *patterns;  // NULL: none
+    uint32_t memory_kind; // enum ls_memory_kind
+    const struct ls_fusion_pattern *patterns; // NULL: none
     uint32_t pattern_count;
-    uint32_t blocking;  // 1: launch and copy are complete when they return (no streams)
+    uint32_t blocking; // 1: launch and copy are complete when they return (no streams)
 
     // [main thread]
     int32_t (*describe)(const struct ls_host *host, struct ls_device_info *out);
@@ -245,13 +245,14 @@ struct ls_device_interface {
     // a time. [any thread]
     int32_t (*open)(const struct ls_host *host, const struct ls_device_config *config,
                     struct ls_device **out);
-    void (*close)(struct ls_device *device);  // takes NULL
+    void (*close)(struct ls_device *device); // takes NULL
 
     // Memory aligned to LS_ALIGNMENT, zeroed; NULL when there is none.
     void *(*allocate)(struct ls_device *device, uint64_t bytes);
-    void (*release)(struct ls_device *device, void *memory);  // takes NULL
+    void (*release)(struct ls_device *device, void *memory); // takes NULL
     // Between any two of device and host memory.
-    int32_t (*copy)(struct ls_device *device, void *to, const void *from, uint64_t bytes, void *stream);
+    int32_t (*copy)(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+                    void *stream);
     int32_t (*zero)(struct ls_device *device, void *memory, uint64_t bytes, void *stream);
 
     // Answers how the operation will run. LS_UNSUPPORTED (with host->fail) when it cannot be done with
@@ -260,7 +261,7 @@ struct ls_device_interface {
                        struct ls_kernel_answer *out);
     int32_t (*launch)(struct ls_device *device, const struct ls_kernel *kernel,
                       const struct ls_launch *launch);
-    void (*release_kernel)(struct ls_device *device, struct ls_kernel *kernel);  // takes NULL
+    void (*release_kernel)(struct ls_device *device, struct ls_kernel *kernel); // takes NULL
 };
 
 // ---- Shared arithmetic, so that every device draws the same numbers ----
@@ -275,7 +276,8 @@ static inline uint64_t ls_mix64(uint64_t a, uint64_t b)
 }
 
 // The key of one example in one layer and step; elements are then drawn with ls_dropout_keep().
-static inline uint64_t ls_dropout_key(const struct ls_step_record *record, uint32_t layer, uint64_t example)
+static inline uint64_t ls_dropout_key(const struct ls_step_record *record, uint32_t layer,
+                                      uint64_t example)
 {
     return ls_mix64(ls_mix64(ls_mix64(record->seed, record->step), layer),
                     record->example_offset + example);

@@ -15,25 +15,28 @@
 extern "C" {
 #endif
 
-struct ls_strategy;  // each plugin's own
+struct ls_strategy; // each plugin's own
 
 // What the host does for a strategy. Every call that blocks has the run's deadline and returns
 // LS_ABORTED after an abort. Bucket numbers are those of the plan. [replica thread of `replica`]
 struct ls_strategy_host {
     uint32_t struct_size;
-    uint32_t replicas;      // of this worker; hooks get 0 .. replicas - 1
-    uint32_t world;         // replicas of the whole job
+    uint32_t replicas; // of this worker; hooks get 0 .. replicas - 1
+    uint32_t world; // replicas of the whole job
     uint32_t bucket_count;
     void *context;
-    const struct ls_host *host;  // log, fail, options, ...
+    const struct ls_host *host; // log, fail, options, ...
 
     // Sums the bucket's gradients (and tail) over all ranks. `start` returns at once; it must be called
     // in the same order on every rank. `wait` returns when this replica's bucket holds the sum.
-    int32_t (*all_reduce_start)(const struct ls_strategy_host *host, uint32_t replica, uint32_t bucket);
-    int32_t (*all_reduce_wait)(const struct ls_strategy_host *host, uint32_t replica, uint32_t bucket);
+    int32_t (*all_reduce_start)(const struct ls_strategy_host *host, uint32_t replica,
+                                uint32_t bucket);
+    int32_t (*all_reduce_wait)(const struct ls_strategy_host *host, uint32_t replica,
+                               uint32_t bucket);
 
     // Copies the parameters of `root`'s replica to every rank.
-    int32_t (*broadcast_parameters)(const struct ls_strategy_host *host, uint32_t replica, uint32_t root);
+    int32_t (*broadcast_parameters)(const struct ls_strategy_host *host, uint32_t replica,
+                                    uint32_t root);
 
     // Looks at the step's sums, which must be final; LS_FAILED (the host says why) when the loss is not
     // finite: then nothing may be updated.
@@ -44,8 +47,8 @@ struct ls_strategy_host {
 };
 
 enum ls_strategy_divisor {
-    LS_DIVISOR_GLOBAL = 1,  // gradients are divided by the examples of the global batch
-    LS_DIVISOR_OWN = 2,     // by the replica's own examples (asynchronous and local steps)
+    LS_DIVISOR_GLOBAL = 1, // gradients are divided by the examples of the global batch
+    LS_DIVISOR_OWN = 2, // by the replica's own examples (asynchronous and local steps)
 };
 
 enum ls_replica_equality {
@@ -55,15 +58,15 @@ enum ls_replica_equality {
 
 struct ls_strategy_interface {
     uint32_t struct_size;
-    uint32_t divisor;           // enum ls_strategy_divisor
-    uint32_t equality;          // enum ls_replica_equality
-    uint32_t needs_collective;  // 1: calls all_reduce or broadcast, so a collective must be chosen
-    uint32_t maximum_replicas;  // of the whole job; 0: any number
+    uint32_t divisor; // enum ls_strategy_divisor
+    uint32_t equality; // enum ls_replica_equality
+    uint32_t needs_collective; // 1: calls all_reduce or broadcast, so a collective must be chosen
+    uint32_t maximum_replicas; // of the whole job; 0: any number
     uint32_t reserved;
 
     // [main thread]
     int32_t (*open)(const struct ls_strategy_host *host, struct ls_strategy **out);
-    void (*close)(struct ls_strategy *strategy);  // takes NULL
+    void (*close)(struct ls_strategy *strategy); // takes NULL
 
     // Once, before the first step: makes the initial parameters those of rank 0. [replica thread]
     int32_t (*place)(struct ls_strategy *strategy, uint32_t replica);

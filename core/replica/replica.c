@@ -121,15 +121,21 @@ static enum ls_status run_slice(struct ls_replica *replica, const struct ls_repl
                  (unsigned long long)slice->count);
         return LS_FAILED;
     }
+    const bool cold = replica->timing && replica->current != entry && entry->runs == 0;
     replica->current = entry;
-    entry->runs++;
     replica->host_record.example_offset = slice->example_offset;
     enum ls_status status = write_record(replica);
     if (!status)
         status = write_tail(replica, stop);
     if (!status)
         status = set_batch(replica, entry->program, slice);
-    return status ? status : run_program(replica, entry, hooks);
+    if (!status)
+        status = run_program(replica, entry, hooks);
+    if (!cold)
+        entry->runs++;
+    for (uint32_t i = 0; cold && i < entry->program->step_count; i++)
+        entry->program->steps[i].nanoseconds = 0;
+    return status;
 }
 
 // Runs the parts of a share one after the other; buckets are ready in the last one, when what the others

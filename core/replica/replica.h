@@ -49,7 +49,7 @@ struct ls_replica_program {
     struct ls_program *program;
     uint32_t *bucket_ends; // for each bucket: the step after which it is complete, plus one
     bool training;
-    uint64_t runs;
+    uint64_t runs; // but for the first, whose caches are cold
 };
 
 struct ls_replica {

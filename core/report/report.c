@@ -215,6 +215,10 @@ enum ls_status ls_report_write(const char *path, const struct ls_report *report)
 enum ls_status ls_report_check_path(const char *scope, const char *path)
 {
     struct stat about;
+    if (!*path) {
+        ls_error(scope, "the name of the file is empty");
+        return LS_USAGE;
+    }
     // The new file would take the place of these, also of /dev/null and /dev/stdout.
     if (lstat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
         ls_error(scope, "cannot write '%s': it is %s, not a file", path,

@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static enum ls_status convert_labels(const struct ls_dataset *dataset, struct ls_dataset_copy *copy)
@@ -60,12 +61,20 @@ enum ls_status ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_
     };
     struct ls_trainer *trainer = NULL;
     struct ls_dataset_copy copy = {0};
+    struct ls_scores scores;
     const struct ls_dataset *dataset = NULL;
     status = ls_trainer_open(model, &options, &trainer);
     if (!status)
         status = ls_fit_dataset(model, data, &copy, &dataset);
     if (!status)
-        status = ls_trainer_evaluate(trainer, dataset, out);
+        status = ls_trainer_evaluate(trainer, dataset, &scores);
+    if (!status && !isfinite(scores.loss)) {
+        ls_error("evaluate", "the loss of model '%s' on '%s' is not finite; are the weights?",
+                 model->source, data->text);
+        status = LS_FAILED;
+    }
+    if (!status)
+        *out = scores;
     ls_trainer_close(trainer);
     free(copy.labels);
     return ls_run_end_interruption(model->run, status);

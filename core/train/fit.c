@@ -96,6 +96,13 @@ static enum ls_status validate(struct ls_fit *fit, struct ls_report_epoch *epoch
         status = ls_trainer_evaluate(fit->trainer, dataset, &scores);
     if (status)
         return status;
+    if (!isfinite(scores.loss)) {
+        ls_error("train",
+                 "epoch %llu: the validation loss is not finite; try a smaller learning rate, or "
+                 "check the data",
+                 (unsigned long long)epoch->epoch);
+        return LS_FAILED;
+    }
     epoch->val_loss = scores.loss;
     epoch->val_accuracy = scores.accuracy;
     return LS_OK;
@@ -218,6 +225,10 @@ static enum ls_status prepare(struct ls_fit *fit)
         status = ls_fit_dataset(fit->model, fit->train, &fit->train_copy, &dataset);
     if (!status)
         status = ls_trainer_set_data(fit->trainer, dataset, fit->shuffle, fit->shuffle_buffer);
+    // What is wrong with the other split is said before the work, not after the first epoch.
+    if (!status && fit->options->validation)
+        status =
+            ls_fit_dataset(fit->model, fit->options->validation, &fit->validation_copy, &dataset);
     return status;
 }
 
@@ -316,9 +327,9 @@ enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
     if (status)
         return status;
     ls_progress_init(&fit.progress, stdout, model->run->quiet, fit.epochs, fit.epoch_steps);
-    if (!model->run->quiet)
-        ls_fit_print_setting(&fit, stdout);
     status = prepare(&fit);
+    if (!status && !model->run->quiet)
+        ls_fit_print_setting(&fit, stdout);
     if (!status && model->run->verbose)
         ls_fit_print_plan(&fit, stdout);
     if (!status)

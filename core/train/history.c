@@ -98,6 +98,19 @@ static double quantile(const float *sorted, size_t count, double share)
     return (double)sorted[(size_t)(share * (double)(count - 1) + 0.5)];
 }
 
+void ls_history_means(const struct ls_history *history, double out[LS_PART_COUNT])
+{
+    const uint64_t count =
+        history->timed_steps < LS_HISTORY_STEPS ? history->timed_steps : LS_HISTORY_STEPS;
+    const uint64_t first = history->timed_steps <= LS_HISTORY_STEPS ? 1 : 0;
+    for (int part = 0; part < LS_PART_COUNT; part++) {
+        double sum = 0;
+        for (uint64_t i = first; i < count; i++)
+            sum += (double)history->parts[part][i];
+        out[part] = count > first ? sum / (double)(count - first) : 0;
+    }
+}
+
 enum ls_status ls_history_times(const struct ls_history *history, struct ls_report_times *out)
 {
     const size_t count =

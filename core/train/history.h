@@ -37,6 +37,9 @@ LS_STATUS ls_history_add_step(struct ls_history *history, const struct ls_step_r
 LS_STATUS ls_history_add_epoch(struct ls_history *history, const struct ls_report_epoch *epoch);
 // Begins a new epoch's sums.
 void ls_history_begin_epoch(struct ls_history *history);
+// Mean seconds of each part over the steps in the ring, but for the first step of all, whose caches are cold.
+// Zeros without such steps.
+void ls_history_means(const struct ls_history *history, double out[LS_PART_COUNT]);
 // Medians over the steps in the ring; NaN without steps.
 LS_STATUS ls_history_times(const struct ls_history *history, struct ls_report_times *out);
 

@@ -134,7 +134,10 @@ static const struct ls_plugin_option cross_entropy_options[] = {
 static struct ls_loss default_loss(const struct ls_graph *graph)
 {
     const struct ls_shape *shape = &graph->output->shape;
-    const int32_t last = graph->output->producer;
+    int32_t last = graph->output->producer;
+    while (last >= 0 && (graph->operations[last].op == LS_OP_DROPOUT ||
+                         graph->operations[last].op == LS_OP_RESHAPE))
+        last = graph->operations[last].inputs[0]->producer;
     if (last >= 0 && graph->operations[last].op == LS_OP_SOFTMAX)
         return (struct ls_loss){LS_LOSS_SPARSE_CROSS_ENTROPY, false};
     if (shape->dims[shape->ndims - 1] > 1)

@@ -326,6 +326,25 @@ static enum ls_status need_states(struct ls_model *model, uint32_t index)
     return LS_OK;
 }
 
+// The last update is followed by no loss that would show what it ruined.
+static enum ls_status check_parameter(struct ls_replica *replica, uint32_t index)
+{
+    const struct ls_tensor *parameter = replica->graph->parameters[index];
+    const size_t count = (size_t)ls_shape_elements(&parameter->shape, 1);
+    float *values = malloc((count + 1) * sizeof(*values));
+    if (!values)
+        return LS_OUT_OF_MEMORY;
+    enum ls_status status = ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, index, values);
+    for (size_t i = 0; !status && i < count; i++)
+        if (!isfinite(values[i]))
+            status = LS_FAILED;
+    if (status == LS_FAILED)
+        ls_error("train", "after the last step '%s' is not finite; try a smaller learning rate",
+                 parameter->name);
+    free(values);
+    return status;
+}
+
 // [replica thread]
 static enum ls_status take_weights(void *context, uint32_t rank)
 {
@@ -335,6 +354,8 @@ static enum ls_status take_weights(void *context, uint32_t rank)
     enum ls_status status = LS_OK;
     if (rank != 0)
         return LS_OK;
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
+        status = check_parameter(replica, i);
     for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++)
         status = need_states(model, k);
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++) {

@@ -49,7 +49,8 @@ LS_STATUS ls_trainer_evaluate(struct ls_trainer *trainer, const struct ls_datase
 // Hashes of all replicas' parameters; LS_FAILED (logged, names replicas and hashes) when they differ.
 LS_STATUS ls_trainer_hashes(struct ls_trainer *trainer, uint64_t *out);
 
-// Copies parameters and optimizer state of replica 0 back to the model.
+// Copies parameters and optimizer state of replica 0 back to the model. LS_FAILED (logged) when a parameter is not
+// finite: then nothing was copied.
 LS_STATUS ls_trainer_take_weights(struct ls_trainer *trainer);
 
 #endif

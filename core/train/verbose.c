@@ -2,8 +2,6 @@
 // What a person reads before and after a fit: what runs; with --verbose, what was planned and where the time went.
 #include "core/train/fit.h"
 
-#include <math.h>
-
 // The program of full shares: the first that was prepared for training.
 static const struct ls_program *main_program(const struct ls_fit *fit)
 {
@@ -67,28 +65,30 @@ static void print_line(FILE *out, const char *label, double seconds, double step
     fprintf(out, "%-44s %10.1f %6.1f%%  %s\n", label, seconds * 1e6, 100 * seconds / step, note);
 }
 
-// Kernels: the mean over the runs of the program for full shares; the rest: medians over all steps.
+// Means throughout, without the first step, so that the rows add up.
 void ls_fit_print_times(const struct ls_fit *fit, FILE *out)
 {
     const struct ls_program *program = main_program(fit);
     const uint64_t runs = fit->trainer->replicas[0]->programs[0].runs;
-    struct ls_report_times times;
-    if (ls_history_times(&fit->history, &times) || isnan(times.median))
+    double parts[LS_PART_COUNT], kernels = 0;
+    ls_history_means(&fit->history, parts);
+    const double step = parts[LS_PART_STEP];
+    if (runs == 0 || step <= 0)
         return;
     fprintf(out, "\n%-44s %10s %7s\n", "where the time of a step goes (replica 0)", "us", "share");
-    double kernels = 0;
     for (uint32_t i = 0; i < program->step_count; i++) {
-        const struct ls_program_step *step = &program->steps[i];
-        const double seconds = runs ? (double)step->nanoseconds * 1e-9 / (double)runs : 0;
+        const struct ls_program_step *kernel = &program->steps[i];
+        const double seconds = (double)kernel->nanoseconds * 1e-9 / (double)runs;
         kernels += seconds;
-        print_line(out, step->label, seconds, times.median, step->implementation);
+        print_line(out, kernel->label, seconds, step, kernel->implementation);
     }
-    print_line(out, "optimizer update, second layouts", times.update, times.median, "");
-    print_line(out, "waiting for the reduction", times.exposed_communication, times.median, "");
-    print_line(out, "waiting for input", times.input, times.median, "");
-    const double rest =
-        times.median - kernels - times.update - times.exposed_communication - times.input;
-    print_line(out, "everything else", rest > 0 ? rest : 0, times.median, "");
-    print_line(out, "step (median)", times.median, times.median, "");
+    print_line(out, "optimizer update, second layouts", parts[LS_PART_UPDATE], step, "");
+    print_line(out, "waiting for the reduction", parts[LS_PART_EXPOSED], step, "");
+    print_line(out, "waiting for input", parts[LS_PART_INPUT], step, "");
+    print_line(out, "everything else",
+               step - kernels - parts[LS_PART_UPDATE] - parts[LS_PART_EXPOSED] -
+                   parts[LS_PART_INPUT],
+               step, "");
+    print_line(out, "step (mean)", step, step, "");
     fflush(out);
 }

@@ -4,8 +4,9 @@ import gzip
 import json
 import os
 import struct
+import subprocess
 
-from support import (BAD_INPUT, DONE, FAILED, FASHION, UNAVAILABLE, USAGE, ProgramTest, main)
+from support import BAD_INPUT, DONE, FAILED, FASHION, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main
 
 TRAIN = ("train", "--quiet", "--validation=off")
 SYNTHETIC = "--dataset=synthetic:examples=200"
@@ -134,7 +135,20 @@ class Models(ProgramTest):
                      says=("targets", "mean_squared_error"))
 
 
+    def test_a_pipe_is_not_waited_for(self):
+        os.mkfifo(self.path("pipe.json"))
+        self.refused(BAD_INPUT, *TRAIN, "--model=" + self.path("pipe.json"), SYNTHETIC, says=("regular file",), timeout=30)
+
+
 class Data(ProgramTest):
+    def test_a_bad_test_split_is_said_before_training(self):
+        for name, content in (("train-images-idx3-ubyte", idx_images(20)), ("train-labels-idx1-ubyte", idx_labels([1] * 20)),
+                              ("t10k-images-idx3-ubyte", idx_images(3)), ("t10k-labels-idx1-ubyte", idx_labels([1, 10, 2]))):
+            with open(self.path(name), "wb") as file:
+                file.write(content)
+        outcome = self.refused(BAD_INPUT, "train", "--model=mlp", "--dataset=mnist:dir=" + self.folder, says=("t10k-labels", "label 1"))
+        self.assertEqual(outcome.out, "")
+
     def mnist(self, images, labels, says, code=BAD_INPUT):
         for name, content in (("train-images-idx3-ubyte", images), ("train-labels-idx1-ubyte", labels)):
             with open(self.path(name), "wb") as file:
@@ -206,6 +220,18 @@ class Weights(ProgramTest):
         self.refused(BAD_INPUT, *self.arguments, "--save-weights=/none/w", says=("/none",))
         self.refused(BAD_INPUT, *self.arguments, "--report=/none/r", says=("/none",))
 
+    def test_names_of_files_that_cannot_be_meant(self):
+        for option in ("--save-weights=", "--report="):
+            self.refused(USAGE, *self.arguments, option, says=("empty",))
+        self.refused(USAGE, *self.arguments, "--report=same", "--save-weights=same", says=("same",))
+
+    def test_a_limit_on_file_sizes_leaves_nothing_behind(self):
+        limited = subprocess.run(["sh", "-c", 'ulimit -f 100; exec "$0" "$@"', LOCKSTEP, *TRAIN, "--model=mlp", "--steps=1",
+                                  SYNTHETIC, "--save-weights=" + self.path("w")], stderr=subprocess.PIPE, text=True)
+        self.assertEqual(limited.returncode, FAILED, limited.stderr)
+        self.assertIn("File too large", limited.stderr)
+        self.assertEqual(os.listdir(self.folder), [])
+
     def test_a_full_disk_leaves_nothing_behind(self):
         if os.system(f"mount -t tmpfs -o size=64k tmpfs {self.folder} 2>/dev/null") != 0:
             self.skipTest("a small file system cannot be mounted here")
@@ -238,6 +264,15 @@ class Weights(ProgramTest):
 
 
 class NotFinite(ProgramTest):
+    def test_what_the_last_update_ruined_is_no_success(self):
+        self.need(FASHION + "/train-images-idx3-ubyte.gz")
+        weights = self.path("w")
+        # A huge but finite weight shows in validation; zero gradients without epsilon are 0 / 0.
+        for options in (("--optimizer=sgd:learning_rate=1e38",), ("--optimizer=adam:epsilon=0", "--validation=off")):
+            self.refused(FAILED, "train", "--quiet", "--model=mlp", "--dataset=fashion-mnist:limit=64", *options,
+                         "--save-weights=" + weights, says=("not finite",))
+            self.assertFalse(os.path.exists(weights))
+
     def test_a_loss_that_is_not_finite_names_step_and_operation(self):
         self.need(FASHION + "/train-images-idx3-ubyte.gz")
         for extra in ((), ("--replicas=3", "--strategy=ring")):

@@ -39,6 +39,7 @@ class Report(ProgramTest):
         self.assertEqual(set(parts), {"median", "p90", "input", "compute", "communication", "exposed_communication", "update"})
         self.assertGreaterEqual(parts["p90"], parts["median"])
         self.assertGreater(parts["compute"], 0)
+        self.assertGreaterEqual(parts["communication"], parts["exposed_communication"])
         buckets = report["communication"]["buckets"]
         self.assertEqual([bucket["algorithm"] for bucket in buckets], ["ring"] * len(buckets))
         self.assertGreaterEqual(sum(bucket["bytes"] for bucket in buckets), 4 * 225034)
@@ -102,6 +103,11 @@ class Choice(ProgramTest):
         for text in ("hierarchical-copy:groups=3", "hierarchical-copy:collective.groups=3",
                      "mirrored:collective=hierarchical-copy,groups=3"):
             self.assertEqual(self.ran(text, "--replicas=4")[3]["collective.groups"], "3")
+
+    def test_no_spelling_names_a_part_that_does_not_run(self):
+        for text in ("mirrored:strategy.collective=tree", "mirrored:strategy.transport=nope", "ring:strategy.collective=tree"):
+            self.refused(USAGE, "train", "--quiet", "--model=mlp", SYNTHETIC, "--replicas=2", "--strategy=" + text)
+        self.assertNotIn("strategy.collective", self.ran("tree", "--replicas=2")[3])
 
     def test_without_a_name_it_is_one_device_or_mirrored(self):
         report = self.train("--model=mlp", SYNTHETIC, "--steps=1")
@@ -248,6 +254,15 @@ class Interruption(ProgramTest):
             self.assertGreater(report["steps"], 0)
             self.assertEqual(len(set(report["parameter_hashes"])), 1)
             self.assertIn("dense/kernel", tensors(weights))
+
+    def test_before_the_first_step_it_is_said_too(self):
+        process = subprocess.Popen([LOCKSTEP, "train", "--model=mlp", "--dataset=synthetic:examples=200000"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        process.stderr.readline()  # that the data is made up: it is being made now
+        err = self.end(process, signal.SIGINT)
+        self.assertEqual(process.returncode, INTERRUPTED, err)
+        self.assertIn("interrupted", err)
 
     def test_terminate_is_an_interruption_too(self):
         process = self.start()

@@ -62,12 +62,6 @@ static const struct ls_strategy_interface interface = {
     .end_step = mirrored_end_step,
 };
 
-static const struct ls_plugin_option options[] = {
-    {"collective", "text", "ring", "how gradients are summed: the name of a collective"},
-    {"transport", "text", "local", "how bytes travel between replicas: the name of a transport"},
-    {NULL, NULL, NULL, NULL},
-};
-
 static const struct ls_plugin plugin = {
     LS_PLUGIN_HEADER(LS_KIND_STRATEGY),
     .name = "mirrored",
@@ -75,7 +69,6 @@ static const struct ls_plugin plugin = {
     .licence = "Apache-2.0",
     .summary = "a copy of all variables on every replica of this process, gradients summed by a "
                "collective",
-    .options = options,
     .interface = &interface,
 };
 

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ctrl-C and SIGTERM for the commands that train and evaluate. [main thread]
+#ifndef LS_TOOLS_INTERRUPT_H
+#define LS_TOOLS_INTERRUPT_H
+
+#include "lockstep.h"
+
+// From here on an interruption ends the program with 130 and a line; once interrupt_run was called, it asks that run
+// to end after its step, and only the second one ends the program at once. Signals that are ignored stay so.
+void interrupt_catch(void);
+void interrupt_run(struct ls_run *run); // NULL: none any more
+
+#endif
