@@ -451,11 +451,13 @@ enum ls_status ls_model_read(const char *path, json_t **out)
     char place[512];
 
     // A pipe would be waited for, for ever.
-    const bool regular = stat(path, &about) != 0 || S_ISREG(about.st_mode);
-    FILE *file = regular ? fopen(path, "rb") : NULL;
+    const bool there = stat(path, &about) == 0;
+    FILE *file = there && S_ISREG(about.st_mode) ? fopen(path, "rb") : NULL;
     if (!file) {
         ls_error(path, "model file cannot be read: %s",
-                 regular ? strerror(errno) : "it is not a regular file");
+                 there && S_ISDIR(about.st_mode)    ? strerror(EISDIR)
+                 : there && !S_ISREG(about.st_mode) ? "it is not a regular file"
+                                                    : strerror(errno));
         return LS_BAD_INPUT;
     }
     json_t *model = json_loadf(file, JSON_REJECT_DUPLICATES, &error);

@@ -13,8 +13,9 @@
 static void wake_all(void *context, enum ls_status status)
 {
     struct ls_trainer *trainer = context;
-    (void)status;
-    if (trainer->driver)
+    // An interrupted evaluation ends its own stream alone: the communicators are needed afterwards. Who is aborted
+    // follows another, which has done this already.
+    if (trainer->driver && status != LS_INTERRUPTED && status != LS_ABORTED)
         ls_driver_abort(trainer->driver);
     struct ls_stream *stream = trainer->stream;
     if (stream)
