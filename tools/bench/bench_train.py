@@ -85,7 +85,8 @@ def start_peers(options, case):
     world, threads = (case["replicas"], case["threads"]) if case["replicas"] > 1 else (1, case["threads"])
     arguments = ["--model=" + model_file(case["model"]), "--data=" + options.data, "--limit=%d" % options.limit,
                  "--batch=%d" % case["replica_batch"], "--optimizer=" + options.optimizer]
-    settings = peers.tune(options.python, arguments, world, threads, options.core_types.split(","), progress)
+    settings = peers.tune(options.python, arguments, world, threads, options.core_types.split(","), progress,
+                          variants=not options.plain)
     return {name: peers.Peer(options.python, arguments, settings[name]) for name in options.settings.split(",")}
 
 
@@ -139,6 +140,7 @@ def parse_arguments():
     parser.add_argument("--limit", type=int, default=60000, help="train on the first N images")
     parser.add_argument("--settings", default=",".join(SETTINGS), help="of PyTorch: tuned, tuned+malloc or both")
     parser.add_argument("--core-types", default=",".join(peers.CORE_TYPES), help="OpenBLAS kernels to try")
+    parser.add_argument("--plain", action="store_true", help="PyTorch without foreach, torch.jit and static_graph")
     parser.add_argument("--pytorch-only", action="store_true", help="leave Lockstep out")
     parser.add_argument("--json", metavar="FILE", help="write all figures")
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")

@@ -114,7 +114,7 @@ class Search:
         peer.close()
 
 
-def tune(python, arguments, world, threads, core_types, progress):
+def tune(python, arguments, world, threads, core_types, progress, variants=True):
     """The two set-ups, {"tuned": setting, "tuned+malloc": setting}, each the fastest found of its kind."""
     kept = Search(python, arguments, progress)
     for core_type in core_types:
@@ -131,5 +131,6 @@ def tune(python, arguments, world, threads, core_types, progress):
     for search in (kept, plain):
         if world == 1 and threads > 1:
             search.try_setting({**search.best, "threads": 1})
-        search.try_variants()
+        if variants:
+            search.try_variants()
     return {"tuned": plain.best, "tuned+malloc": kept.best}
