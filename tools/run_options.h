@@ -12,7 +12,8 @@
 #define RUN_ARGUMENTS                                                                             \
     {"strategy", "NAME[:option=value,...]", NULL,                                                 \
      "how the replicas stay together: a strategy (mirrored, one-device), or a collective (ring, " \
-     "hierarchical-copy) under mirrored; `lockstep plugins` lists them. Default: one-device for " \
+     "tree, halving-doubling, ...) under mirrored; `lockstep plugins` lists them. Default: "      \
+     "one-device for "                                                                            \
      "one replica, "                                                                              \
      "else mirrored"},                                                                            \
         {"device", "cpu|reference|...", NULL,                                                     \
