@@ -72,10 +72,10 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = arguments_count(arguments, "seed", 0, INT64_MAX, &options.seed);
     if (!status)
+        status = ls_run_open(&options, &run);
+    if (!status)
         status = ls_data_open(arguments_text(arguments, "dataset"),
                               arguments_text(arguments, "split"), &data);
-    if (!status)
-        status = ls_run_open(&options, &run);
     interrupt_run(run);
     if (!status)
         status = evaluate(arguments, run, options.replicas, data);

@@ -21,10 +21,10 @@ static enum ls_status run(const struct arguments *arguments)
     struct ls_data *data = NULL;
     struct ls_model *model = NULL;
     enum ls_status status = run_options_need(arguments, "model", "cnn");
-    if (!status && dataset)
-        status = ls_data_open(dataset, "train", &data);
     if (!status)
         status = ls_run_open(&options, &run);
+    if (!status && dataset)
+        status = ls_data_open(dataset, "train", &data);
     if (!status)
         status = ls_model_open(run, arguments_text(arguments, "model"), data, &model);
     if (!status)

@@ -162,10 +162,11 @@ static enum ls_status run(const struct arguments *arguments)
         ls_error("usage", "--report and --save-weights name the same file '%s'", save);
         status = LS_USAGE;
     }
-    if (!status)
-        status = open_data(arguments, &inputs);
+    // Plugins meet this program in a child process first, which is best made while there is but one thread.
     if (!status)
         status = ls_run_open(&run_options, &inputs.run);
+    if (!status)
+        status = open_data(arguments, &inputs);
     if (!status)
         status = open_model(arguments, &inputs);
     if (!status)
