@@ -256,7 +256,7 @@ class Interruption(ProgramTest):
             self.assertIn("dense/kernel", tensors(weights))
 
     def test_before_the_first_step_it_is_said_too(self):
-        process = subprocess.Popen([LOCKSTEP, "train", "--model=mlp", "--dataset=synthetic:examples=200000"],
+        process = subprocess.Popen([LOCKSTEP, "train", "--model=mlp", "--dataset=synthetic:examples=30000"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)
         process.stderr.readline()  # that the data is made up: it is being made now
