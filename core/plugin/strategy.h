@@ -10,12 +10,23 @@
 #define LS_PLUGIN_STRATEGY_H
 
 #include "core/plugin/plugin.h"
+#include "core/plugin/transport.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 struct ls_strategy; // each plugin's own
+struct ls_store; // the host's: variables that live on the host
+struct ls_strategy_thread; // the host's
+
+// Flat buffers of a replica, in floats.
+enum ls_replica_memory { LS_REPLICA_PARAMETERS = 1, LS_REPLICA_GRADIENTS = 2 };
+
+// The sums of a step, in floats: of the losses of the examples, predicted right, examples, 0, how many ranks ask to
+// stop after this step; the rest is zero.
+#define LS_STRATEGY_SUMS 16
+enum { LS_SUMS_LOSS = 0, LS_SUMS_RIGHT = 1, LS_SUMS_EXAMPLES = 2, LS_SUMS_STOP = 4 };
 
 // What the host does for a strategy. Every call that blocks has the run's deadline and returns
 // LS_ABORTED after an abort. Bucket numbers are those of the plan. [replica thread of `replica`]
@@ -44,6 +55,77 @@ struct ls_strategy_host {
 
     // Runs the optimizer on the bucket's range of this replica's parameters.
     int32_t (*update)(const struct ls_strategy_host *host, uint32_t replica, uint32_t bucket);
+
+    // ---- Since ABI 1.1 ----
+
+    uint64_t flat_count; // floats of a flat buffer, padding included; the same on all replicas
+    uint32_t variable_count;
+    uint32_t reserved;
+    uint64_t deadline_ns; // the longest that anybody may wait for a peer
+
+    // Where a bucket, and where a variable (in the order in which they lie) is in the flat buffers, in floats. Variables
+    // may have padding between them. [any thread]
+    void (*bucket_range)(const struct ls_strategy_host *host, uint32_t bucket, uint64_t *first,
+                         uint64_t *count);
+    void (*variable_range)(const struct ls_strategy_host *host, uint32_t variable, uint64_t *first,
+                           uint64_t *count);
+
+    // A flat buffer of the replica (`memory`: enum ls_replica_memory) as host memory; NULL where the device has memory of
+    // its own: then read and write. Others may read the gradients of a replica from the moment when it says that they
+    // are ready until its next step; parameters are the replica's own. [any thread]
+    float *(*map)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory);
+    // Copies a range to and from host memory. [replica thread of `replica`]
+    int32_t (*read)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory,
+                    uint64_t first, uint64_t count, float *out);
+    int32_t (*write)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory,
+                     uint64_t first, uint64_t count, const float *in);
+    // After parameters were changed through `map`; `write` says so itself.
+    void (*changed)(const struct ls_strategy_host *host, uint32_t replica);
+
+    // The replica's own sums of the step under way; complete when bucket 0 is ready. `out` has LS_STRATEGY_SUMS.
+    int32_t (*read_sums)(const struct ls_strategy_host *host, uint32_t replica, float *out);
+    // Instead of `decide`, where the sums are not those of an all-reduce: of the global batch, or of the replica's own
+    // share for LS_DIVISOR_OWN.
+    int32_t (*decide_on)(const struct ls_strategy_host *host, uint32_t replica, const float *sums);
+    // Number (from 1) and learning rate of the step under way.
+    void (*step)(const struct ls_strategy_host *host, uint32_t replica, uint64_t *number,
+                 double *learning_rate);
+
+    // Variables [first, first + count) of the flat buffer, kept on the host with their optimizer state. They begin with
+    // what the run begins with. Close all before `close` returns. [one thread at a time, which may change]
+    int32_t (*store_open)(const struct ls_strategy_host *host, uint64_t first, uint64_t count,
+                          struct ls_store **out);
+    void (*store_close)(const struct ls_strategy_host *host, struct ls_store *store); // takes NULL
+    float *(*store_values)(const struct ls_strategy_host *host, struct ls_store *store);
+    // One step of the optimizer; `gradient` has `count` floats, LS_ALIGNMENT not needed. `step` counts from 1.
+    int32_t (*store_update)(const struct ls_strategy_host *host, struct ls_store *store,
+                            const float *gradient, uint64_t step, double learning_rate);
+
+    // Waits until all replicas of this worker have come; what they wrote before, all see after. LS_PEER_LOST after the
+    // deadline. A replica that was lost is not waited for. [replica thread]
+    int32_t (*meet)(const struct ls_strategy_host *host, uint32_t replica);
+
+    // A thread of the strategy's own. When `run` returns anything but LS_OK (which it logs) or LS_ABORTED, the run ends.
+    // Join all before `close` returns. [main thread]
+    int32_t (*thread_start)(const struct ls_strategy_host *host, const char *name,
+                            int32_t (*run)(void *context), void *context,
+                            struct ls_strategy_thread **out);
+    int32_t (*thread_join)(const struct ls_strategy_host *host, struct ls_strategy_thread *thread);
+
+    // Point to point: endpoints of the run's transport, which have its contract (core/plugin/transport.h). Needs
+    // `needs_transport`. endpoints[0 .. world - 1] are those of the ranks, then come `servers` more; the host closes
+    // them after `close`, or `endpoint_close` one that is lost, so that its peers see it. Once, in `open`.
+    const struct ls_transport_interface *transport;
+    int32_t (*endpoints_open)(const struct ls_strategy_host *host, uint32_t servers,
+                              struct ls_transport **endpoints);
+    void (*endpoint_close)(const struct ls_strategy_host *host, uint32_t endpoint);
+
+    // What this replica has sent in the step under way, for the report. [replica thread]
+    void (*count_bytes)(const struct ls_strategy_host *host, uint32_t replica, uint64_t bytes);
+    // A fact for the report, under `name` ("staleness.lead.histogram"): a number, or (`list` 1) a list of `count`
+    // numbers. Only in `describe`. [main thread]
+    void (*report)(const struct ls_strategy_host *host, const char *name, const double *values,
+                   uint64_t count, uint32_t list);
 };
 
 enum ls_strategy_divisor {
@@ -56,13 +138,20 @@ enum ls_replica_equality {
     LS_EQUAL_AT_SYNCHRONISE = 2,
 };
 
+struct ls_strategy_traits {
+    uint32_t struct_size;
+    uint32_t divisor; // enum ls_strategy_divisor
+    uint32_t equality; // enum ls_replica_equality
+    uint32_t survives; // 1: `lost` may be called
+};
+
 struct ls_strategy_interface {
     uint32_t struct_size;
     uint32_t divisor; // enum ls_strategy_divisor
     uint32_t equality; // enum ls_replica_equality
     uint32_t needs_collective; // 1: calls all_reduce or broadcast, so a collective must be chosen
     uint32_t maximum_replicas; // of the whole job; 0: any number
-    uint32_t reserved;
+    uint32_t needs_transport; // 1: calls endpoints_open, so a transport must be chosen
 
     // [main thread]
     int32_t (*open)(const struct ls_strategy_host *host, struct ls_strategy **out);
@@ -79,6 +168,16 @@ struct ls_strategy_interface {
     int32_t (*end_step)(struct ls_strategy *strategy, uint32_t replica);
     // Optional: before evaluation, checkpoint and the end. NULL: nothing to do. [replica thread]
     int32_t (*synchronise)(struct ls_strategy *strategy, uint32_t replica);
+
+    // ---- Since ABI 1.1 ----
+
+    // Optional: the traits of this instance, where they depend on its options. NULL: those above. [main thread]
+    void (*traits)(struct ls_strategy *strategy, struct ls_strategy_traits *out);
+    // Optional: a step of `replica` failed, and it makes no more of them; the others go on, and train the examples that it
+    // would have had. Takes back what of it is under way. NULL: the failure of a replica ends the run. [replica thread]
+    int32_t (*lost)(struct ls_strategy *strategy, uint32_t replica);
+    // Optional: calls host->report, after the last step. [main thread]
+    void (*describe)(struct ls_strategy *strategy);
 };
 
 #ifdef __cplusplus
