@@ -87,6 +87,8 @@ struct ls_compile_options {
 };
 LS_CALL ls_compile(struct ls_model *model, const struct ls_compile_options *options);
 
+struct ls_fit_watch;
+
 struct ls_fit_options {
     uint64_t epochs; // 0: 1
     uint64_t steps; // stop after that many; 0: no limit
@@ -98,6 +100,7 @@ struct ls_fit_options {
     uint64_t check_replicas; // every so many steps; 0: at the end only
     const char *report; // path of the JSON report; NULL: none
     const char *command; // named in the report; NULL: "train"
+    const struct ls_fit_watch *watch; // of `lockstep compare` (core/train/watch.h); NULL: none
 };
 // Trains on from where the model is: weights, optimizer and the order of examples continue, so two fits of one epoch
 // are one fit of two; ls_compile begins anew, but for the weights. LS_FAILED when the loss is not finite or replicas

@@ -5,6 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/train/watch.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,6 +35,15 @@ static enum ls_status note_step(struct ls_fit *fit, const struct ls_step_result 
     fit->stopped = result->stop;
     const struct ls_progress_values values = epoch_values(fit);
     ls_progress_step(&fit->progress, (fit->steps - 1) % fit->epoch_steps + 1, &values);
+    if (fit->options->watch) {
+        const double examples = (double)result->sums[2];
+        const struct ls_watch_step step = {
+            .loss = (double)result->sums[0] / examples,
+            .right = (double)result->sums[1],
+            .examples = examples,
+        };
+        fit->options->watch->step(fit->options->watch->context, &step);
+    }
     return status;
 }
 
@@ -65,8 +75,29 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+// The steps of `fit->segment`, when the watch lets them be done. The time that it waited is added to `waited_ns`.
+static enum ls_status run_watched(struct ls_fit *fit, uint64_t *waited_ns)
+{
+    const struct ls_fit_watch *watch = fit->options->watch;
+    const uint64_t start = ls_clock_ns();
+    fit->segment = least(fit->segment, watch->wait(watch->context));
+    const uint64_t waited = ls_clock_ns() - start;
+    *waited_ns += waited;
+    if (fit->segment == 0) {
+        fit->stopped = true;
+        return LS_OK;
+    }
+    const bool first = isnan(fit->startup_seconds);
+    watch->begin(watch->context);
+    const enum ls_status status = ls_group_run(fit->trainer->group, run_segment, fit);
+    watch->end(watch->context);
+    if (first)
+        fit->startup_seconds -= (double)waited * 1e-9;
+    return status;
+}
+
 // Steps up to the end of the epoch, the limit, or the next check of the replicas.
-static enum ls_status run_steps(struct ls_fit *fit, uint64_t epoch_end)
+static enum ls_status run_steps(struct ls_fit *fit, uint64_t epoch_end, uint64_t *waited_ns)
 {
     while (fit->steps < least(epoch_end, fit->last_step) && !fit->stopped) {
         const uint64_t check = fit->options->check_replicas;
@@ -74,7 +105,9 @@ static enum ls_status run_steps(struct ls_fit *fit, uint64_t epoch_end)
         fit->segment = least(epoch_end, fit->last_step) - fit->steps;
         if (check)
             fit->segment = least(fit->segment, check - fit->steps % check);
-        enum ls_status status = ls_group_run(fit->trainer->group, run_segment, fit);
+        enum ls_status status = fit->options->watch
+                                    ? run_watched(fit, waited_ns)
+                                    : ls_group_run(fit->trainer->group, run_segment, fit);
         fit->model->steps_done += fit->steps - before;
         if (!status && check && fit->steps % check == 0)
             status = ls_trainer_hashes(fit->trainer, fit->hashes);
@@ -90,6 +123,8 @@ static enum ls_status validate(struct ls_fit *fit, struct ls_report_epoch *epoch
 {
     const struct ls_dataset *dataset = NULL;
     struct ls_scores scores;
+    if (fit->options->watch)
+        fit->options->watch->validate(fit->options->watch->context);
     enum ls_status status =
         ls_fit_dataset(fit->model, fit->options->validation, &fit->validation_copy, &dataset);
     if (!status)
@@ -112,10 +147,11 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
 {
     const uint64_t first = fit->steps;
     const uint64_t start = ls_clock_ns();
+    uint64_t waited_ns = 0;
     fit->model->epochs_done++;
     ls_history_begin_epoch(&fit->history);
     ls_progress_begin(&fit->progress, number);
-    enum ls_status status = run_steps(fit, number * fit->epoch_steps);
+    enum ls_status status = run_steps(fit, number * fit->epoch_steps, &waited_ns);
     if (status || fit->steps == first) {
         ls_progress_clear(&fit->progress);
         return status;
@@ -125,7 +161,7 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
         .epoch = number,
         .steps = fit->steps - first,
         .examples = (uint64_t)fit->history.epoch_examples,
-        .seconds = (double)(ls_clock_ns() - start) * 1e-9,
+        .seconds = (double)(ls_clock_ns() - start - waited_ns) * 1e-9,
         .learning_rate = fit->model->optimizer.learning_rate,
         .loss = values.loss,
         .accuracy = values.accuracy,
@@ -159,6 +195,18 @@ static enum ls_status run_epochs(struct ls_fit *fit)
 }
 
 // ---- Before and after ----
+
+static void tell_prepared(const struct ls_fit *fit)
+{
+    const struct ls_fit_watch *watch = fit->options->watch;
+    const struct ls_watch_facts facts = {
+        .steps = least(fit->epochs * fit->epoch_steps, fit->last_step),
+        .global_batch = fit->global_batch,
+        .epoch_steps = fit->epoch_steps,
+        .accuracy = fit->model->accuracy,
+    };
+    watch->prepared(watch->context, &facts);
+}
 
 static enum ls_status parse_shuffle(struct ls_fit *fit)
 {
@@ -332,6 +380,8 @@ enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
         ls_fit_print_setting(&fit, stdout);
     if (!status && model->run->verbose)
         ls_fit_print_plan(&fit, stdout);
+    if (!status && options->watch)
+        tell_prepared(&fit);
     if (!status)
         status = ls_run_end_interruption(model->run, run_epochs(&fit));
     status = conclude(&fit, status);
