@@ -6,6 +6,7 @@
 #include "core/base/threads.h"
 
 #include "core/base/log.h"
+#include "core/base/trace.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -13,15 +14,49 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+// A thread that is recorded.
+struct traced {
+    void *(*run)(void *);
+    void *argument;
+    struct ls_trace_track *track;
+};
+
+static void *run_traced(void *argument)
+{
+    const struct traced traced = *(struct traced *)argument;
+    free(argument);
+    ls_trace_attach(traced.track);
+    void *result = traced.run(traced.argument);
+    ls_trace_detach(traced.track);
+    return result;
+}
+
+// Makes a track for the new thread and puts `run_traced` in its way; changes nothing where nothing is recorded.
+static struct traced *trace_thread(const char *name, void *(**run)(void *), void **argument)
+{
+    struct ls_trace_track *track = ls_trace_fork(name);
+    struct traced *traced = track ? malloc(sizeof(*traced)) : NULL;
+    if (!traced) {
+        ls_trace_detach(track);
+        return NULL;
+    }
+    *traced = (struct traced){*run, *argument, track};
+    *run = run_traced;
+    *argument = traced;
+    return traced;
+}
+
 enum ls_status ls_thread_start(pthread_t *out, const char *name, void *(*run)(void *),
                                void *argument)
 {
+    struct traced *traced = ls_trace_on() ? trace_thread(name, &run, &argument) : NULL;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); // the new thread inherits the mask
@@ -29,6 +64,9 @@ enum ls_status ls_thread_start(pthread_t *out, const char *name, void *(*run)(vo
     const int error = pthread_create(&thread, NULL, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
+        if (traced)
+            ls_trace_detach(traced->track);
+        free(traced);
         ls_error("threads", "cannot start thread %s: %s", name, strerror(error));
         return LS_FAILED;
     }

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records what threads do and when, for the timeline of a run. A recording (struct ls_trace) has processes (the worker,
+// each rank), these have tracks, and a track holds slices: a label, a begin, an end, a number. Slices of one track nest.
+//
+// Who wants to be seen needs no more than this, on any thread:
+//
+//     static const struct ls_trace_label pull = {.category = "communication", .name = "pull", .value = "server"};
+//     ls_trace_begin(&pull, server);
+//     ...
+//     ls_trace_end();
+//
+// A thread that ls_thread_start made has a track of its own when the thread that called it has one. Where nothing is
+// recorded, each call is one look at a thread-local pointer. Where something is, a slice takes no lock and, but for a
+// chunk of memory now and then, no allocation. Recording never changes what a program computes.
+#ifndef LS_BASE_TRACE_H
+#define LS_BASE_TRACE_H
+
+#include "core/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LS_TRACE_SLICES 1000000 // by default at most so many are kept
+#define LS_TRACE_DETAILS 3 // of a label
+
+struct ls_trace;
+struct ls_trace_track;
+
+// What never changes about a slice. Static, or kept by ls_trace_keep.
+struct ls_trace_detail {
+    const char *name; // NULL: none
+    const char *text; // NULL: it is a number
+    uint64_t number;
+};
+struct ls_trace_label {
+    const char *category; // "compute"
+    const char *name; // "conv2d_1 backward weights"
+    const char *value; // what the number of a slice counts: "step"; NULL: it has none
+    bool numbered; // the number belongs to the name: "step 12"
+    struct ls_trace_detail details[LS_TRACE_DETAILS];
+};
+
+// ---- On the thread that does something. Without effect where nothing is recorded. [any thread] ----
+
+extern _Thread_local struct ls_trace_track *ls_trace_mine; // NULL: nothing is recorded
+
+void ls_trace_write_begin(const struct ls_trace_label *label, uint64_t number);
+void ls_trace_write_end(void);
+void ls_trace_write_slice(const struct ls_trace_label *label, uint64_t begin_ns, uint64_t end_ns,
+                          uint64_t number);
+
+static inline bool ls_trace_on(void)
+{
+    return ls_trace_mine != NULL;
+}
+
+// A slice from begin to the end that belongs to it. A NULL label is not recorded, but wants its end all the same.
+static inline void ls_trace_begin(const struct ls_trace_label *label, uint64_t number)
+{
+    if (ls_trace_on())
+        ls_trace_write_begin(label, number);
+}
+
+static inline void ls_trace_end(void)
+{
+    if (ls_trace_on())
+        ls_trace_write_end();
+}
+
+// A slice whose times (of ls_clock_ns) are known, with nothing inside; a NULL label is not recorded.
+static inline void ls_trace_slice(const struct ls_trace_label *label, uint64_t begin_ns,
+                                  uint64_t end_ns, uint64_t number)
+{
+    if (ls_trace_on())
+        ls_trace_write_slice(label, begin_ns, end_ns, number);
+}
+
+// Around a training step, on the threads that run them (struct ls_trace_options counts those). `step` counts from 1.
+void ls_trace_begin_step(uint64_t step);
+void ls_trace_end_step(void);
+
+// Moves the calling thread's track to a process of its own: that with this `order`, which is where it stands in the
+// timeline (0: the worker, 1 + r: rank r; what else there is stands behind them). Whoever comes first gives it its name.
+void ls_trace_move(uint32_t order, const char *process, const char *remark);
+
+// Copies a label that does not live as long as the recording. NULL when nothing is recorded, or without memory.
+const struct ls_trace_label *ls_trace_keep(const struct ls_trace_label *label);
+
+// A further track in the process of the calling thread, for what is not the thread's own doing: transfers under way, a
+// device's stream. Its slices may overlap: then they are drawn on several tracks of that name. Only the calling thread
+// writes to it. NULL when nothing is recorded, or without memory.
+struct ls_trace_track *ls_trace_open_track(const char *name);
+// Takes a NULL track.
+void ls_trace_slice_on(struct ls_trace_track *track, const struct ls_trace_label *label,
+                       uint64_t begin_ns, uint64_t end_ns, uint64_t number);
+
+// ---- For ls_thread_start: a thread's track is made by who starts it. ----
+
+struct ls_trace_track *ls_trace_fork(const char *name); // NULL when nothing is recorded
+void ls_trace_attach(struct ls_trace_track *track); // on the new thread; takes NULL
+void ls_trace_detach(struct ls_trace_track *track); // when it ends, or was not started; takes NULL
+
+// ---- The recording ----
+
+struct ls_trace_options {
+    uint64_t first_step, last_step; // from 1; 0: no bound
+    uint64_t most_slices; // 0: LS_TRACE_SLICES. Once they are used up, the steps so far are kept.
+    uint32_t steppers; // threads that will run steps
+};
+
+// The calling thread gets a track "main" in a process "worker" until the recording is destroyed; what it recorded to
+// before waits until then.
+LS_STATUS ls_trace_create(const struct ls_trace_options *options, struct ls_trace **out);
+// Takes NULL. By the thread that created it; threads that still record keep the memory alive, and their slices are lost.
+void ls_trace_destroy(struct ls_trace *trace);
+
+// ---- Reading, by the thread that created it, when the threads that were recorded have ended ----
+
+struct ls_trace_steps {
+    uint64_t first, last; // held whole, if the run came to their end; 0: none
+    uint64_t begun; // the last step that any thread began
+};
+void ls_trace_find_steps(const struct ls_trace *trace, struct ls_trace_steps *out);
+
+struct ls_trace_slice {
+    const struct ls_trace_label *label;
+    uint64_t number;
+    uint64_t begin_ns, end_ns; // since the recording was created
+    bool unfinished; // the thread left without its end: an error
+};
+
+struct ls_trace_visitor {
+    void *context;
+    // `process` is an order (see ls_trace_move). Every process comes once, before its tracks.
+    void (*process)(void *context, uint32_t process, const char *name, const char *remark);
+    // `track` is a number from 1, unique in the recording. A track's slices follow it.
+    void (*track)(void *context, uint32_t process, uint32_t track, const char *name);
+    void (*slice)(void *context, const struct ls_trace_slice *slice);
+};
+// What lies outside the steps that are held is left out; slices that reach beyond them are cut.
+void ls_trace_visit(const struct ls_trace *trace, const struct ls_trace_visitor *visitor);
+
+#endif
