@@ -17,13 +17,11 @@ static void shorten_openmp_waits(void)
         setenv("GOMP_SPINCOUNT", OPENMP_SPINS, 0);
 }
 
-enum ls_status run_options_read(const struct arguments *arguments, struct ls_run_options *out)
+enum ls_status run_options_common(const struct arguments *arguments, struct ls_run_options *out)
 {
-    uint64_t replicas = 1, threads = 0;
+    uint64_t threads = 0;
     shorten_openmp_waits();
-    enum ls_status status = arguments_count(arguments, "replicas", 1, REPLICAS_MOST, &replicas);
-    if (!status)
-        status = arguments_count(arguments, "threads", 1, 1024, &threads);
+    enum ls_status status = arguments_count(arguments, "threads", 1, 1024, &threads);
     if (!status)
         status = arguments_number(arguments, "deadline", &out->deadline_seconds);
     if (!status && !(out->deadline_seconds > 0)) {
@@ -33,19 +31,30 @@ enum ls_status run_options_read(const struct arguments *arguments, struct ls_run
     }
     if (status)
         return status;
+    out->device = arguments_text(arguments, "device");
+    out->plugin_path = arguments_text(arguments, "plugin-path");
+    out->threads = (uint32_t)threads;
+    out->quiet = arguments_given(arguments, "quiet");
+    if (out->quiet)
+        ls_log_set_level(LS_LOG_WARN);
+    return LS_OK;
+}
+
+enum ls_status run_options_read(const struct arguments *arguments, struct ls_run_options *out)
+{
+    uint64_t replicas = 1;
     if (arguments_given(arguments, "quiet") && arguments_given(arguments, "verbose")) {
         ls_error("usage", "--quiet and --verbose exclude each other");
         return LS_USAGE;
     }
+    enum ls_status status = arguments_count(arguments, "replicas", 1, REPLICAS_MOST, &replicas);
+    if (!status)
+        status = run_options_common(arguments, out);
+    if (status)
+        return status;
     out->strategy = arguments_text(arguments, "strategy");
-    out->device = arguments_text(arguments, "device");
-    out->plugin_path = arguments_text(arguments, "plugin-path");
     out->replicas = (uint32_t)replicas;
-    out->threads = (uint32_t)threads;
-    out->quiet = arguments_given(arguments, "quiet");
     out->verbose = arguments_given(arguments, "verbose");
-    if (out->quiet)
-        ls_log_set_level(LS_LOG_WARN);
     if (out->verbose)
         ls_log_set_level(LS_LOG_DEBUG);
     return LS_OK;

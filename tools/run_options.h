@@ -35,7 +35,10 @@
         "verbose", NULL, NULL, "bucket plan, kernels, and where the time of a step goes" \
     }
 
-// Reads them; borrowed texts.
+// Reads --threads, --deadline, --device, --plugin-path and --quiet alone, for a command that has no others of them.
+LS_STATUS run_options_common(const struct arguments *arguments, struct ls_run_options *out);
+
+// Reads them all; borrowed texts.
 LS_STATUS run_options_read(const struct arguments *arguments, struct ls_run_options *out);
 LS_STATUS run_options_batch(const struct arguments *arguments, uint64_t *batch,
                             uint64_t *replica_batch);

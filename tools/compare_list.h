@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `lockstep compare` is given as text: the list of strategies, and the target.
+#ifndef LS_TOOLS_COMPARE_LIST_H
+#define LS_TOOLS_COMPARE_LIST_H
+
+#include "core/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define COMPARE_STRATEGIES_MOST 32
+
+// "a,b:x=1,y=2,c" in its items: "a", "b:x=1,y=2", "c".
+struct compare_list {
+    char *items[COMPARE_STRATEGIES_MOST];
+    size_t count;
+};
+
+// A part with '=' and no ':' before it continues the options of the item before it. LS_USAGE, logged: an empty list or
+// item, options without an item, the same item twice, too many.
+LS_STATUS compare_list_parse(const char *text, struct compare_list *out);
+void compare_list_finish(struct compare_list *list); // takes a zeroed one
+
+enum compare_metric {
+    COMPARE_NO_METRIC,
+    COMPARE_LOSS,
+    COMPARE_ACCURACY,
+    COMPARE_VAL_LOSS,
+    COMPARE_VAL_ACCURACY,
+};
+
+// "val_accuracy:0.88"
+struct compare_target {
+    enum compare_metric metric;
+    double value;
+};
+
+// LS_USAGE, logged: a metric that does not exist (nearest suggested), a value that it cannot have.
+LS_STATUS compare_target_parse(const char *text, struct compare_target *out);
+const char *compare_metric_text(enum compare_metric metric); // "val_accuracy"; NULL: none
+bool compare_target_reached(const struct compare_target *target, double value); // never by NaN
+
+#endif
