@@ -15,10 +15,24 @@
 // core answers.
 #define EAGER_TURNS 32
 
+static const struct ls_trace_label progress_slice = {
+    .category = "communication", .name = "move buckets", .value = "under way"};
+
 // ---- Running ----
+
+static void begin_recording(struct ls_collective_plan *plan)
+{
+    struct ls_communicator *communicator = plan->communicator;
+    if (!communicator->track)
+        communicator->track = ls_trace_open_track("communication");
+    plan->started_ns = ls_clock_ns();
+}
 
 static void end_run(struct ls_collective_plan *plan)
 {
+    if (ls_trace_on())
+        ls_trace_slice_on(plan->communicator->track, plan->run_slice, plan->started_ns,
+                          ls_clock_ns(), plan->sequence);
     plan->running = false;
     plan->result = LS_OK;
 }
@@ -59,6 +73,8 @@ enum ls_status ls_collective_start(struct ls_collective_plan *plan)
     plan->sequence = communicator->sequence++;
     ls_recorder_begin(&communicator->group->recorders[communicator->rank], plan->sequence,
                       &plan->signature);
+    if (ls_trace_on())
+        begin_recording(plan);
     plan->running = true;
     communicator->running[communicator->running_count++] = plan;
     const enum ls_status status = ls_executor_begin(
@@ -78,9 +94,13 @@ enum ls_status ls_communicator_progress(struct ls_communicator *communicator)
     bool moved = false;
     if (communicator->status || !communicator->running_count)
         return communicator->status;
+    const uint32_t under_way = communicator->running_count;
     const uint64_t begin = ls_clock_ns();
     const enum ls_status status = advance(communicator, &moved);
-    communicator->times.busy_ns += ls_clock_ns() - begin;
+    const uint64_t end = ls_clock_ns();
+    communicator->times.busy_ns += end - begin;
+    if (moved)
+        ls_trace_slice(&progress_slice, begin, end, under_way);
     return status;
 }
 
@@ -156,6 +176,7 @@ enum ls_status ls_collective_wait(struct ls_collective_plan *plan)
     const uint64_t end = ls_clock_ns();
     communicator->times.exposed_ns += end - begin;
     communicator->times.busy_ns += end - begin;
+    ls_trace_slice(plan->wait_slice, begin, end, plan->sequence);
     if (!status && !plan->result)
         ls_recorder_end(&communicator->group->recorders[communicator->rank], plan->sequence,
                         end - begin);

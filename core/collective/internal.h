@@ -3,6 +3,7 @@
 #ifndef LS_COLLECTIVE_INTERNAL_H
 #define LS_COLLECTIVE_INTERNAL_H
 
+#include "core/base/trace.h"
 #include "core/collective/communicator.h"
 #include "core/collective/compile.h"
 #include "core/collective/executor.h"
@@ -35,6 +36,7 @@ struct ls_communicator {
     struct ls_transfer **waiting; // room for all pending transfers of all plans
     uint32_t operation_count; // of all plans
     struct ls_communication_times times;
+    struct ls_trace_track *track; // of runs under way; NULL: none yet, or nothing is recorded
 };
 
 struct ls_collective_plan {
@@ -46,6 +48,9 @@ struct ls_collective_plan {
     uint64_t sequence; // of the last run
     bool running;
     enum ls_status result; // of the last run
+    // Of a timeline; NULL: was made while nothing was recorded.
+    const struct ls_trace_label *run_slice, *wait_slice;
+    uint64_t started_ns; // while the run is recorded
 };
 
 // Ends everything on all ranks. Returns `status`, once no peer touches this rank's memory.

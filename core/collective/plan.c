@@ -6,6 +6,7 @@
 #include "core/plugin/device.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static enum ls_status check_plan(const struct ls_communicator *communicator, uint32_t operation,
@@ -105,6 +106,28 @@ static enum ls_status create_executor(struct ls_collective_plan *plan, void *buf
     return ls_executor_create(&plan->compiled, &memory, &plan->executor);
 }
 
+// What its runs, and the waits for them, are called in a timeline.
+static void name_slices(struct ls_collective_plan *plan, const char *label)
+{
+    const struct ls_call_signature *signature = &plan->signature;
+    const char *operation = ls_collective_operation_text(signature->operation);
+    char name[64];
+    struct ls_trace_label slice = {
+        .category = "communication",
+        .name = label ? label : operation,
+        .value = "sequence",
+        .details = {
+            {.name = "operation", .text = operation},
+            {.name = "bytes", .number = signature->count * ls_dtype_bytes(signature->dtype)},
+            {.name = "algorithm", .text = plan->communicator->group->collective->name}}};
+    if (!ls_trace_on())
+        return;
+    plan->run_slice = ls_trace_keep(&slice);
+    snprintf(name, sizeof(name), "wait for %s", slice.name);
+    slice.name = name;
+    plan->wait_slice = ls_trace_keep(&slice);
+}
+
 // One more plan may run, and its transfers be waited for.
 static enum ls_status make_room(struct ls_communicator *communicator, uint32_t operation_count)
 {
@@ -144,6 +167,7 @@ enum ls_status ls_collective_plan_create(struct ls_communicator *communicator, u
                                                  .root = root,
                                                  .count = count};
     ls_call_signature_label(&plan->signature, label);
+    name_slices(plan, label);
 
     status = compile_plan(plan);
     if (!status)

@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/base/trace.h"
 #include "core/data/gather.h"
 
 #include <inttypes.h>
@@ -24,6 +25,12 @@
 #define MOST_SLOTS 256
 #define SPINS 2000 // some 20 microseconds
 #define SLEEP_NS UINT64_C(1000000000)
+
+static const struct ls_trace_label gather_slice = {
+    .category = "input", .name = "gather batch", .value = "batch"};
+static const struct ls_trace_label order_slice = {
+    .category = "input", .name = "shuffle", .value = "epoch"};
+static const struct ls_trace_label wait_slice = {.category = "input", .name = "wait for batch"};
 
 // A word of a sleeper and his counter, on a cache line of their own.
 struct reader {
@@ -137,13 +144,19 @@ static void *input_thread(void *argument)
     struct ls_stream *stream = argument;
     const uint64_t count = stream->dataset->count, batch = stream->options.global_batch;
     for (uint64_t epoch = stream->options.epochs_before + 1;; epoch++) {
-        if (ls_stream_order(&stream->options, count, epoch, stream->order))
+        ls_trace_begin(&order_slice, epoch);
+        const enum ls_status status =
+            ls_stream_order(&stream->options, count, epoch, stream->order);
+        ls_trace_end();
+        if (status)
             return NULL; // cannot be: open has looked at the options
         for (uint64_t step = 0; step < stream->steps; step++) {
             const uint64_t left = count - step * batch;
             if (!wait_for_room(stream))
                 return NULL;
+            ls_trace_begin(&gather_slice, step + 1);
             write_batch(stream, &(struct position){epoch, step, left < batch ? left : batch});
+            ls_trace_end();
         }
     }
 }
@@ -209,8 +222,10 @@ static enum ls_status next(struct ls_stream *stream, uint32_t local, struct ls_b
     if (!is_written(stream, reader)) {
         const uint64_t start = ls_clock_ns();
         const bool there = wait_for_batch(stream, reader);
+        const uint64_t end = ls_clock_ns();
         if (waited_ns)
-            *waited_ns += ls_clock_ns() - start;
+            *waited_ns += end - start;
+        ls_trace_slice(&wait_slice, start, end, 0);
         if (!there)
             return LS_ABORTED;
     }

@@ -29,6 +29,20 @@ static void fill_launches(struct ls_program *program)
                                                            .arguments = program->steps[s].pointers};
 }
 
+static void name_slices(struct ls_program *program)
+{
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        struct ls_program_step *step = &program->steps[s];
+        const struct ls_trace_label label = {
+            .category = step->backward ? "backward" : "forward",
+            .name = step->label,
+            .details = {{.name = "implementation", .text = step->implementation},
+                        {.name = "examples", .number = (uint64_t)program->options.batch}},
+        };
+        step->trace = ls_trace_keep(&label);
+    }
+}
+
 static bool argument_used(const struct ls_program *program, uint32_t step, uint32_t argument)
 {
     return argument >= program->steps[step].input_count ||
@@ -75,6 +89,7 @@ static enum ls_status make_tables(struct ls_program *program)
     find_slots(program, LS_HOME_INPUT, buffers->batch_slots);
     find_slots(program, LS_HOME_LABELS, buffers->batch_slots + buffers->input_slots);
     fill_launches(program);
+    name_slices(program);
     find_ready(program);
     while (program->forward_count < program->step_count &&
            !program->steps[program->forward_count].backward)
@@ -225,6 +240,7 @@ static enum ls_status run_timed(struct ls_program *program, uint32_t from, uint3
             return (enum ls_status)status;
         const uint64_t after = ls_clock_ns();
         program->steps[s].nanoseconds += after - before;
+        ls_trace_slice(program->steps[s].trace, before, after, 0);
         before = after;
     }
     return LS_OK;
@@ -235,7 +251,7 @@ enum ls_status ls_program_run(struct ls_program *program, uint32_t from, uint32_
     const struct ls_device_interface *ops = program->plan->ops;
     struct ls_device *device = program->plan->device;
 
-    if (timing)
+    if (timing || ls_trace_on())
         return run_timed(program, from, to);
     for (uint32_t s = from; s < to; s++) {
         int32_t status =

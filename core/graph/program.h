@@ -6,6 +6,7 @@
 #ifndef LS_GRAPH_PROGRAM_H
 #define LS_GRAPH_PROGRAM_H
 
+#include "core/base/trace.h"
 #include "core/graph/graph.h"
 
 #include <stddef.h>
@@ -84,6 +85,7 @@ struct ls_program_step {
     bool slow;
     bool converts_activation;
     uint64_t nanoseconds; // summed over runs while timing is on
+    const struct ls_trace_label *trace; // NULL: was made while nothing was recorded
 };
 
 struct ls_program {

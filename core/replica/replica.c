@@ -8,6 +8,12 @@
 
 #include <string.h>
 
+static const struct ls_trace_label copy_slice = {.category = "input", .name = "copy to the device"};
+static const struct ls_trace_label zero_slice = {.category = "backward", .name = "zero gradients"};
+static const struct ls_trace_label update_slice = {
+    .category = "update", .name = "update", .value = "bucket"};
+static const struct ls_trace_label shadows_slice = {.category = "update", .name = "shadows"};
+
 // The program for a share of `count` examples.
 static struct ls_replica_program *find_program(struct ls_replica *replica, uint64_t count,
                                                bool training)
@@ -41,19 +47,23 @@ static enum ls_status set_batch(struct ls_replica *replica, struct ls_program *p
     }
     const uint64_t example_bytes =
         4 * (uint64_t)ls_shape_elements(&replica->graph->input->shape, 1);
+    ls_trace_begin(&copy_slice, 0);
     int32_t status = replica->ops->copy(replica->device, replica->staged_examples, batch->examples,
                                         batch->count * example_bytes, NULL);
     if (!status)
         status = replica->ops->copy(replica->device, replica->staged_labels, batch->labels,
                                     batch->count * replica->label_bytes, NULL);
+    ls_trace_end();
     ls_program_set_batch(program, replica->staged_examples, replica->staged_labels);
     return (enum ls_status)status;
 }
 
 static enum ls_status run_empty(struct ls_replica *replica, const struct ls_replica_hooks *hooks)
 {
+    ls_trace_begin(&zero_slice, 0);
     int32_t status =
         replica->ops->zero(replica->device, replica->gradients, replica->plan->flat_bytes, NULL);
+    ls_trace_end();
     for (uint32_t bucket = 0; !status && bucket < replica->buckets.count; bucket++)
         status = (int32_t)hooks->bucket_ready(hooks->context, replica, bucket);
     return (enum ls_status)status;
@@ -197,7 +207,9 @@ enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
                                      .scratch = replica->scratch,
                                      .record = replica->record};
     const int32_t status = replica->ops->launch(replica->device, replica->updates[index], &launch);
-    replica->times.update_ns += ls_clock_ns() - start;
+    const uint64_t end = ls_clock_ns();
+    replica->times.update_ns += end - start;
+    ls_trace_slice(&update_slice, start, end, index);
     return (enum ls_status)status;
 }
 
@@ -208,7 +220,9 @@ enum ls_status ls_replica_refresh(struct ls_replica *replica)
     const uint64_t start = ls_clock_ns();
     const enum ls_status status = ls_plan_refresh_shadows(replica->plan, replica->parameters,
                                                           replica->shadows, replica->scratch);
-    replica->times.update_ns += ls_clock_ns() - start;
+    const uint64_t end = ls_clock_ns();
+    replica->times.update_ns += end - start;
+    ls_trace_slice(&shadows_slice, start, end, 0);
     return status;
 }
 

@@ -7,6 +7,9 @@
 
 #include <stdlib.h>
 
+static const struct ls_trace_label sum_slice = {
+    .category = "backward", .name = "add parts", .value = "bucket"};
+
 // A bucket with its tail, as it is reduced: floats from the start of `reduced`.
 static uint64_t bucket_start(const struct ls_replica *replica, uint32_t index)
 {
@@ -49,7 +52,9 @@ static enum ls_status part_ready(void *context, struct ls_replica *replica, uint
         status = add(replica, bucket, replica->accumulated, replica->reduced);
     else if (!slicing->last)
         status = copy(replica, bucket, replica->accumulated, replica->reduced);
-    replica->times.compute_ns += ls_clock_ns() - start;
+    const uint64_t end = ls_clock_ns();
+    replica->times.compute_ns += end - start;
+    ls_trace_slice(&sum_slice, start, end, bucket);
     if (!status && slicing->last)
         status = slicing->hooks->bucket_ready(slicing->hooks->context, replica, bucket);
     return status;

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The timeline of a run: a recording (core/base/trace.h) as a Chrome trace, which Perfetto and chrome://tracing open.
+// docs/timeline.md says what one sees. [main thread]
+#ifndef LS_REPORT_TIMELINE_H
+#define LS_REPORT_TIMELINE_H
+
+#include "core/base/status.h"
+#include "core/base/trace.h"
+
+// What was run, for whoever opens the file later. Texts are borrowed; NULL where there is nothing.
+struct ls_timeline {
+    const char *model, *dataset, *strategy, *collective, *transport, *device, *hardware;
+    uint32_t replicas;
+    uint64_t global_batch;
+};
+
+// Writes beside `path` and renames, so the file is whole or untouched. Slice by slice: needs no memory of its size.
+// LS_FAILED, logged.
+LS_STATUS ls_timeline_write(const char *path, const struct ls_timeline *timeline,
+                            const struct ls_trace *trace);
+
+#endif
