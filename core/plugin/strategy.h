@@ -79,7 +79,7 @@ struct ls_strategy_host {
                     uint64_t first, uint64_t count, float *out);
     int32_t (*write)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory,
                      uint64_t first, uint64_t count, const float *in);
-    // After parameters were changed through `map`; `write` says so itself.
+    // After parameters were changed through `map`; `write` says so itself. [replica thread of `replica`]
     void (*changed)(const struct ls_strategy_host *host, uint32_t replica);
 
     // The replica's own sums of the step under way; complete when bucket 0 is ready. `out` has LS_STRATEGY_SUMS.
@@ -87,12 +87,14 @@ struct ls_strategy_host {
     // Instead of `decide`, where the sums are not those of an all-reduce: of the global batch, or of the replica's own
     // share for LS_DIVISOR_OWN.
     int32_t (*decide_on)(const struct ls_strategy_host *host, uint32_t replica, const float *sums);
-    // Number (from 1) and learning rate of the step under way.
+    // Number (from 1) and learning rate of the step under way. The numbers of a replica never decrease; one that trains
+    // examples of a lost replica, too, makes several steps of one number.
     void (*step)(const struct ls_strategy_host *host, uint32_t replica, uint64_t *number,
                  double *learning_rate);
 
     // Variables [first, first + count) of the flat buffer, kept on the host with their optimizer state. They begin with
-    // what the run begins with. Close all before `close` returns. [one thread at a time, which may change]
+    // what the run begins with. Only in `open`; close all before `close` returns, but not earlier: when the run ends the
+    // host takes the optimizer's state from them. The calls on an open store: [one thread at a time, which may change]
     int32_t (*store_open)(const struct ls_strategy_host *host, uint64_t first, uint64_t count,
                           struct ls_store **out);
     void (*store_close)(const struct ls_strategy_host *host, struct ls_store *store); // takes NULL
@@ -106,7 +108,8 @@ struct ls_strategy_host {
     int32_t (*meet)(const struct ls_strategy_host *host, uint32_t replica);
 
     // A thread of the strategy's own. When `run` returns anything but LS_OK (which it logs) or LS_ABORTED, the run ends.
-    // Join all before `close` returns. [main thread]
+    // Join all before `close` returns; `thread_join` answers what `run` returned, and LS_PEER_LOST for a thread that has not
+    // ended after the deadline. [main thread]
     int32_t (*thread_start)(const struct ls_strategy_host *host, const char *name,
                             int32_t (*run)(void *context), void *context,
                             struct ls_strategy_thread **out);
@@ -142,7 +145,8 @@ struct ls_strategy_traits {
     uint32_t struct_size;
     uint32_t divisor; // enum ls_strategy_divisor
     uint32_t equality; // enum ls_replica_equality
-    uint32_t survives; // 1: `lost` may be called
+    // 1: `lost` may be called. Only where replicas do not wait for each other: LS_DIVISOR_OWN, or equal at synchronise.
+    uint32_t survives;
 };
 
 struct ls_strategy_interface {
@@ -174,9 +178,10 @@ struct ls_strategy_interface {
     // Optional: the traits of this instance, where they depend on its options. NULL: those above. [main thread]
     void (*traits)(struct ls_strategy *strategy, struct ls_strategy_traits *out);
     // Optional: a step of `replica` failed, and it makes no more of them; the others go on, and train the examples that it
-    // would have had. Takes back what of it is under way. NULL: the failure of a replica ends the run. [replica thread]
+    // would have had. Takes back what of it is under way; no hook is called for it any more. It is out of `meet` already.
+    // NULL: the failure of a replica ends the run. [replica thread of `replica`]
     int32_t (*lost)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: calls host->report, after the last step. [main thread]
+    // Optional: calls host->report, after the last step and the last `synchronise`. [main thread]
     void (*describe)(struct ls_strategy *strategy);
 };
 

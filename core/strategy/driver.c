@@ -1,127 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hooks of a strategy around a replica's step, and the host table behind them.
-#include "core/strategy/driver.h"
+// The hooks of a strategy around a replica's step. The host table behind them is in host.c, stores.c, threads.c,
+// endpoints.c, facts.c.
+#include "core/strategy/internal.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// What the driver keeps for one replica. Only that replica's thread touches it.
-struct member {
-    struct ls_replica *replica;
-    struct ls_communicator *communicator;
-    struct ls_collective_plan **reduce; // one a bucket
-    struct ls_collective_plan **broadcast; // one a root that was asked for
-    float tail[LS_TAIL_FLOATS];
-};
+static _Thread_local struct ls_driver_member *current;
 
-struct ls_driver {
-    struct ls_strategy_host table;
-    const struct ls_strategy_interface *ops;
-    struct ls_strategy *strategy;
-    struct member *members;
-    struct ls_communicator **communicators; // NULL: no collective
-    uint32_t count;
-    uint32_t bucket_count;
-    atomic_bool not_finite; // the loss of some step was not
-};
-
-static struct ls_driver *driver_of(const struct ls_strategy_host *table)
+struct ls_driver_member *ls_driver_current(void)
 {
-    return table->context;
-}
-
-// ---- The host table ----
-
-// What a plugin asks for may not exist.
-static bool may_communicate(const struct ls_driver *driver, const char *what, uint32_t number,
-                            uint32_t count)
-{
-    if (driver->communicators && number < count)
-        return true;
-    if (!driver->communicators)
-        ls_error("strategy", "%s without a collective: the plugin must set needs_collective", what);
-    else
-        ls_error("strategy", "%s %u, but there are %u: an error of the plugin", what, number,
-                 count);
-    return false;
-}
-
-static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint32_t replica,
-                                     uint32_t bucket)
-{
-    const struct ls_driver *driver = driver_of(table);
-    if (!may_communicate(driver, "all_reduce_start of bucket", bucket, driver->bucket_count))
-        return LS_FAILED;
-    return (int32_t)ls_collective_start(driver->members[replica].reduce[bucket]);
-}
-
-static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32_t replica,
-                                    uint32_t bucket)
-{
-    const struct ls_driver *driver = driver_of(table);
-    if (!may_communicate(driver, "all_reduce_wait for bucket", bucket, driver->bucket_count))
-        return LS_FAILED;
-    return (int32_t)ls_collective_wait(driver->members[replica].reduce[bucket]);
-}
-
-static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t replica, uint32_t root)
-{
-    const struct ls_driver *driver = driver_of(table);
-    struct member *member = &driver->members[replica];
-    if (!may_communicate(driver, "broadcast_parameters from rank", root, driver->count))
-        return LS_FAILED;
-    if (!member->broadcast[root]) {
-        const enum ls_status status = ls_collective_plan_create(
-            member->communicator, LS_BROADCAST, member->replica->parameters,
-            member->replica->plan->flat_bytes / sizeof(float), LS_F32, LS_SUM, root, "parameters",
-            &member->broadcast[root]);
-        if (status)
-            return (int32_t)status;
-    }
-    enum ls_status status = ls_collective_start(member->broadcast[root]);
-    if (!status)
-        status = ls_collective_wait(member->broadcast[root]);
-    if (!status)
-        status = ls_replica_refresh(member->replica);
-    return (int32_t)status;
-}
-
-// Why is said by ls_driver_explain, when all replicas have left the step: which of them has the cause in its share is
-// not known here, and the first that fails may wake the others before they look.
-static int32_t host_decide(const struct ls_strategy_host *table, uint32_t replica)
-{
-    struct ls_driver *driver = driver_of(table);
-    struct member *member = &driver->members[replica];
-    const enum ls_status status = ls_replica_read_tail(member->replica, member->tail);
-    if (status)
-        return (int32_t)status;
-    if (isfinite(member->tail[0]))
-        return LS_OK;
-    atomic_store(&driver->not_finite, true);
-    return LS_FAILED;
-}
-
-static int32_t host_update(const struct ls_strategy_host *table, uint32_t replica, uint32_t bucket)
-{
-    const struct ls_driver *driver = driver_of(table);
-    if (bucket >= driver->bucket_count) {
-        ls_error("strategy", "update of bucket %u, but there are %u: an error of the plugin",
-                 bucket, driver->bucket_count);
-        return LS_FAILED;
-    }
-    return (int32_t)ls_replica_update(driver->members[replica].replica, bucket);
+    return current;
 }
 
 // ---- Opening ----
 
 static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
 {
-    struct member *member = &driver->members[index];
+    struct ls_driver_member *member = &driver->members[index];
     const struct ls_replica *replica = member->replica;
     for (uint32_t i = 0; i < driver->bucket_count; i++) {
         const struct ls_bucket *bucket = &replica->buckets.list[i];
@@ -174,8 +74,8 @@ static enum ls_status check_plans(const struct ls_driver_options *options)
     return LS_OK;
 }
 
-static enum ls_status check_traits(const struct ls_driver *driver,
-                                   const struct ls_driver_options *options)
+static enum ls_status check_needs(const struct ls_driver *driver,
+                                  const struct ls_driver_options *options)
 {
     const uint32_t most = driver->ops->maximum_replicas;
     if (most && options->count > most) {
@@ -189,6 +89,10 @@ static enum ls_status check_traits(const struct ls_driver *driver,
         ls_error("--strategy", "strategy '%s' needs a collective", options->strategy.plugin->name);
         return LS_USAGE;
     }
+    if (driver->ops->needs_transport && !options->transport.plugin) {
+        ls_error("--strategy", "strategy '%s' needs a transport", options->strategy.plugin->name);
+        return LS_USAGE;
+    }
     return LS_OK;
 }
 
@@ -199,7 +103,7 @@ static enum ls_status create_members(struct ls_driver *driver,
     if (!driver->members)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < options->count; i++) {
-        struct member *member = &driver->members[i];
+        struct ls_driver_member *member = &driver->members[i];
         member->replica = options->replicas[i];
         member->reduce = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
         member->broadcast = calloc(options->count, sizeof(struct ls_collective_plan *));
@@ -209,34 +113,76 @@ static enum ls_status create_members(struct ls_driver *driver,
     return LS_OK;
 }
 
+static void make_table(struct ls_driver *driver)
+{
+    const struct ls_parameter_plan *plan = driver->members[0].replica->plan;
+    driver->table = (struct ls_strategy_host){.struct_size = sizeof(driver->table),
+                                              .replicas = driver->count,
+                                              .world = driver->count,
+                                              .bucket_count = driver->bucket_count,
+                                              .context = driver,
+                                              .host = driver->options.strategy.host,
+                                              .flat_count = plan->flat_bytes / sizeof(float),
+                                              .variable_count = plan->place_count,
+                                              .deadline_ns = driver->options.deadline_ns};
+    ls_driver_offer_data(&driver->table);
+    ls_driver_offer_stores(&driver->table);
+    ls_driver_offer_threads(&driver->table);
+    ls_driver_offer_endpoints(&driver->table);
+    ls_driver_offer_facts(&driver->table);
+}
+
+static enum ls_status read_traits(struct ls_driver *driver)
+{
+    const struct ls_strategy_interface *ops = driver->ops;
+    struct ls_strategy_traits *traits = &driver->traits;
+    *traits = (struct ls_strategy_traits){
+        .struct_size = sizeof(*traits), .divisor = ops->divisor, .equality = ops->equality};
+    if (ops->traits)
+        ops->traits(driver->strategy, traits);
+    const bool divides = traits->divisor == LS_DIVISOR_GLOBAL || traits->divisor == LS_DIVISOR_OWN;
+    const bool equals =
+        traits->equality == LS_EQUAL_EVERY_STEP || traits->equality == LS_EQUAL_AT_SYNCHRONISE;
+    if (divides && equals)
+        return LS_OK;
+    ls_error("strategy", "strategy '%s' answers the unknown traits %u and %u",
+             driver->options.strategy.plugin->name, traits->divisor, traits->equality);
+    return LS_FAILED;
+}
+
+static enum ls_status open_strategy(struct ls_driver *driver)
+{
+    struct ls_strategy *strategy = NULL;
+    const enum ls_status status = (enum ls_status)driver->ops->open(&driver->table, &strategy);
+    if (status)
+        return status;
+    driver->strategy = strategy;
+    return read_traits(driver);
+}
+
 enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls_driver **out)
 {
     struct ls_driver *driver = calloc(1, sizeof(*driver));
     if (!driver)
         return LS_OUT_OF_MEMORY;
+    driver->options = *options;
     driver->ops = options->strategy.interface;
     driver->count = options->count;
     driver->bucket_count = options->replicas[0]->buckets.count;
-    driver->table = (struct ls_strategy_host){.struct_size = sizeof(driver->table),
-                                              .replicas = options->count,
-                                              .world = options->count,
-                                              .bucket_count = driver->bucket_count,
-                                              .context = driver,
-                                              .host = options->strategy.host,
-                                              .all_reduce_start = host_all_reduce_start,
-                                              .all_reduce_wait = host_all_reduce_wait,
-                                              .broadcast_parameters = host_broadcast,
-                                              .decide = host_decide,
-                                              .update = host_update};
-    enum ls_status status = check_traits(driver, options);
+    pthread_mutex_init(&driver->lock, NULL);
+    enum ls_status status = check_needs(driver, options);
     if (!status)
         status = check_plans(options);
     if (!status)
         status = create_members(driver, options);
+    if (!status)
+        status = ls_meeting_init(&driver->meeting, driver->count);
     if (!status && options->collective.plugin)
         status = open_communicators(driver, options);
-    if (!status)
-        status = (enum ls_status)driver->ops->open(&driver->table, &driver->strategy);
+    if (!status) {
+        make_table(driver);
+        status = open_strategy(driver);
+    }
     if (status) {
         ls_driver_close(driver);
         return status;
@@ -245,14 +191,10 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
     return LS_OK;
 }
 
-void ls_driver_close(struct ls_driver *driver)
+static void close_members(struct ls_driver *driver)
 {
-    if (!driver)
-        return;
-    if (driver->strategy)
-        driver->ops->close(driver->strategy);
     for (uint32_t i = 0; driver->members && i < driver->count; i++) {
-        struct member *member = &driver->members[i];
+        struct ls_driver_member *member = &driver->members[i];
         for (uint32_t bucket = 0; member->reduce && bucket < driver->bucket_count; bucket++)
             ls_collective_plan_destroy(member->reduce[bucket]);
         for (uint32_t root = 0; member->broadcast && root < driver->count; root++)
@@ -260,19 +202,56 @@ void ls_driver_close(struct ls_driver *driver)
         free(member->reduce);
         free(member->broadcast);
     }
+    free(driver->members);
+}
+
+void ls_driver_close(struct ls_driver *driver)
+{
+    if (!driver)
+        return;
+    if (driver->strategy)
+        driver->ops->close(driver->strategy);
+    ls_driver_close_threads(driver);
+    ls_driver_close_stores(driver);
+    ls_driver_close_endpoints(driver);
+    ls_driver_close_facts(driver);
+    close_members(driver);
     if (driver->communicators)
         ls_communicators_close(driver->communicators, driver->count);
     free(driver->communicators);
-    free(driver->members);
+    ls_meeting_finish(&driver->meeting);
+    pthread_mutex_destroy(&driver->lock);
     free(driver);
 }
 
 // ---- A step ----
 
+static uint64_t update_ns(const struct ls_driver_member *member)
+{
+    return member->replica->times.update_ns + member->store_ns;
+}
+
+// Runs a hook and notes the time that it took beside updates.
+static int32_t run_hook(struct ls_driver *driver, uint32_t index,
+                        int32_t (*hook)(struct ls_strategy *strategy, uint32_t replica))
+{
+    struct ls_driver_member *member = &driver->members[index];
+    if (!hook)
+        return LS_OK;
+    const uint64_t start = ls_clock_ns(), updates = update_ns(member);
+    const int32_t status = hook(driver->strategy, index);
+    member->hook_ns += ls_clock_ns() - start - (update_ns(member) - updates);
+    return status;
+}
+
 static enum ls_status bucket_ready(void *context, struct ls_replica *replica, uint32_t bucket)
 {
     struct ls_driver *driver = context;
-    return (enum ls_status)driver->ops->gradient_ready(driver->strategy, replica->rank, bucket);
+    struct ls_driver_member *member = &driver->members[replica->rank];
+    const uint64_t start = ls_clock_ns(), updates = update_ns(member);
+    const int32_t status = driver->ops->gradient_ready(driver->strategy, replica->rank, bucket);
+    member->hook_ns += ls_clock_ns() - start - (update_ns(member) - updates);
+    return (enum ls_status)status;
 }
 
 static enum ls_status progress(void *context, struct ls_replica *replica)
@@ -282,66 +261,111 @@ static enum ls_status progress(void *context, struct ls_replica *replica)
     return communicator ? ls_communicator_progress(communicator) : LS_OK;
 }
 
-static enum ls_status run_step(struct ls_driver *driver, struct member *member, uint32_t index,
-                               const struct ls_replica_batch *batch, uint64_t step,
-                               double learning_rate, bool stop)
+// What kernels read beside the parameters follows them.
+static enum ls_status refresh(struct ls_driver_member *member)
 {
+    if (!member->touched)
+        return LS_OK;
+    member->touched = false;
+    return ls_replica_refresh(member->replica);
+}
+
+static enum ls_status begin_step(struct ls_driver *driver, uint32_t index)
+{
+    const int32_t status = run_hook(driver, index, driver->ops->begin_step);
+    return status ? (enum ls_status)status : refresh(&driver->members[index]);
+}
+
+static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
+                               const struct ls_replica_batch *batch, bool stop)
+{
+    struct ls_driver_member *member = &driver->members[index];
     const struct ls_replica_hooks hooks = {
         .context = driver, .bucket_ready = bucket_ready, .progress = progress};
     struct ls_replica_batch divided = *batch;
-    int32_t status = LS_OK;
-    if (driver->ops->divisor == LS_DIVISOR_OWN && batch->count)
+    if (driver->traits.divisor == LS_DIVISOR_OWN && batch->count)
         divided.global_count = batch->count;
-    if (driver->ops->begin_step)
-        status = driver->ops->begin_step(driver->strategy, index);
+    enum ls_status status = begin_step(driver, index);
     if (!status)
-        status = (int32_t)ls_replica_run(member->replica, &divided, step, learning_rate,
-                                         stop ? 1.0f : 0.0f, &hooks);
+        status = ls_replica_run(member->replica, &divided, member->step, member->learning_rate,
+                                stop ? 1.0f : 0.0f, &hooks);
     if (!status)
-        status = driver->ops->end_step(driver->strategy, index);
-    if (!status)
-        status = (int32_t)ls_replica_refresh(member->replica);
-    return (enum ls_status)status;
+        status = (enum ls_status)run_hook(driver, index, driver->ops->end_step);
+    return status ? status : refresh(member);
+}
+
+// What ended it, where the strategy's own thread did.
+static enum ls_status cause_of(struct ls_driver *driver, enum ls_status status)
+{
+    const int32_t failure = atomic_load(&driver->failure);
+    return status == LS_ABORTED && failure ? (enum ls_status)failure : status;
+}
+
+static void note_times(const struct ls_driver *driver, struct ls_driver_member *member,
+                       struct ls_step_result *out)
+{
+    struct ls_communication_times communication = {0};
+    if (member->communicator)
+        ls_communicator_times(member->communicator, 1, &communication);
+    else if (driver->count > 1 || member->bytes)
+        communication.busy_ns = communication.exposed_ns = member->hook_ns;
+    out->compute_ns = member->replica->times.compute_ns;
+    out->update_ns = update_ns(member);
+    out->communication_ns = communication.busy_ns;
+    out->exposed_ns = communication.exposed_ns;
 }
 
 enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
                               const struct ls_replica_batch *batch, uint64_t step,
                               double learning_rate, bool stop, struct ls_step_result *out)
 {
-    struct member *member = &driver->members[index];
+    struct ls_driver_member *member = &driver->members[index];
+    if (atomic_load(&driver->aborted))
+        return cause_of(driver, LS_ABORTED);
     member->replica->times = (struct ls_replica_times){0};
-    const enum ls_status status = run_step(driver, member, index, batch, step, learning_rate, stop);
+    member->hook_ns = member->store_ns = member->bytes = 0;
+    member->step = step;
+    member->learning_rate = learning_rate;
+    member->not_finite = false;
+    current = member;
+    const enum ls_status status = run_step(driver, index, batch, stop);
+    current = NULL;
     if (status)
-        return status;
-    struct ls_communication_times communication = {0};
-    if (member->communicator)
-        ls_communicator_times(member->communicator, 1, &communication);
+        return cause_of(driver, status);
     memcpy(out->sums, member->tail, sizeof(out->sums));
     out->stop = member->tail[LS_TAIL_STOP] > 0;
-    out->compute_ns = member->replica->times.compute_ns;
-    out->update_ns = member->replica->times.update_ns;
-    out->communication_ns = communication.busy_ns;
-    out->exposed_ns = communication.exposed_ns;
+    note_times(driver, member, out);
+    member->all_bytes += member->bytes;
+    member->all_steps++;
     return LS_OK;
+}
+
+static enum ls_status run_outside(struct ls_driver *driver, uint32_t index,
+                                  int32_t (*hook)(struct ls_strategy *strategy, uint32_t replica))
+{
+    if (!hook)
+        return LS_OK;
+    const int32_t status = hook(driver->strategy, index);
+    return status ? cause_of(driver, (enum ls_status)status) : refresh(&driver->members[index]);
 }
 
 enum ls_status ls_driver_place(struct ls_driver *driver, uint32_t replica)
 {
-    return (enum ls_status)driver->ops->place(driver->strategy, replica);
+    return run_outside(driver, replica, driver->ops->place);
 }
 
 enum ls_status ls_driver_synchronise(struct ls_driver *driver, uint32_t replica)
 {
-    if (!driver->ops->synchronise)
-        return LS_OK;
-    return (enum ls_status)driver->ops->synchronise(driver->strategy, replica);
+    return run_outside(driver, replica, driver->ops->synchronise);
 }
+
+// ---- Ends ----
 
 void ls_driver_explain(struct ls_driver *driver)
 {
     if (!atomic_exchange(&driver->not_finite, false))
         return;
-    const unsigned long long step = driver->members[0].replica->host_record.step;
+    const unsigned long long step = atomic_load(&driver->not_finite_step);
     char text[128] = "", whose[32] = "";
     uint32_t i = 0;
     for (; i < driver->count && !text[0]; i++)
@@ -364,15 +388,61 @@ void ls_driver_explain(struct ls_driver *driver)
 
 void ls_driver_abort(struct ls_driver *driver)
 {
+    atomic_store(&driver->aborted, true);
+    ls_meeting_abort(&driver->meeting);
+    ls_driver_abort_endpoints(driver);
     for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
         if (driver->communicators[i])
             ls_communicator_abort(driver->communicators[i]);
 }
 
+bool ls_driver_aborted(const struct ls_driver *driver)
+{
+    return atomic_load(&driver->aborted);
+}
+
+static uint32_t count_left(const struct ls_driver *driver)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < driver->count; i++)
+        count += !atomic_load(&driver->members[i].lost);
+    return count;
+}
+
+bool ls_driver_survive(struct ls_driver *driver, uint32_t index, enum ls_status status)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    if (!driver->traits.survives || !driver->ops->lost || !ls_driver_asynchronous(driver) ||
+        status == LS_ABORTED || status == LS_INTERRUPTED || member->not_finite ||
+        atomic_load(&driver->aborted))
+        return false;
+    pthread_mutex_lock(&driver->lock);
+    const bool last = count_left(driver) == 1;
+    if (!last)
+        atomic_store(&member->lost, true);
+    pthread_mutex_unlock(&driver->lock);
+    if (last)
+        return false;
+    ls_meeting_leave(&driver->meeting, index);
+    return driver->ops->lost(driver->strategy, index) == LS_OK;
+}
+
+bool ls_driver_is_lost(const struct ls_driver *driver, uint32_t replica)
+{
+    return atomic_load(&driver->members[replica].lost);
+}
+
+bool ls_driver_asynchronous(const struct ls_driver *driver)
+{
+    return driver->traits.divisor == LS_DIVISOR_OWN ||
+           driver->traits.equality == LS_EQUAL_AT_SYNCHRONISE;
+}
+
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
 {
+    const struct ls_driver_member *first = &driver->members[0];
     uint64_t bytes = 0;
     for (uint32_t i = 0; driver->communicators && i < driver->bucket_count; i++)
-        bytes += ls_collective_plan_bytes(driver->members[0].reduce[i]);
-    return bytes;
+        bytes += ls_collective_plan_bytes(first->reduce[i]);
+    return bytes + (first->all_steps ? first->all_bytes / first->all_steps : 0);
 }

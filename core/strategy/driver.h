@@ -22,6 +22,10 @@ struct ls_driver_options {
     uint64_t deadline_ns;
     struct ls_replica **replicas; // all of the job; borrowed
     uint32_t count;
+    uint32_t threads; // of a replica
+    // A device whose memory is the host's, for variables that live there; NULL: none. [main thread]
+    enum ls_status (*store_device)(void *context, struct ls_driver_plugin *out);
+    void *context;
 };
 
 // What one step of one replica took and found.
@@ -53,7 +57,29 @@ void ls_driver_explain(struct ls_driver *driver);
 // Wakes everybody who waits for a peer. [any thread]
 void ls_driver_abort(struct ls_driver *driver);
 
-// For the report. Bytes that rank 0 sends in a step, padding included; 0 without a collective.
+bool ls_driver_aborted(const struct ls_driver *driver); // [any thread]
+
+// Whether replicas need not wait for each other, so that each goes through its own steps. [any thread]
+bool ls_driver_asynchronous(const struct ls_driver *driver);
+
+// After a step of this replica failed with `status`: true when the others go on without it, which it then makes no more
+// steps and is in no meeting. Not after an abort, a loss that is not finite, or when it is the last. [replica thread]
+bool ls_driver_survive(struct ls_driver *driver, uint32_t replica, enum ls_status status);
+bool ls_driver_is_lost(const struct ls_driver *driver, uint32_t replica); // [any thread]
+
+// The optimizer's state, where it is kept in stores, into the buffers of this replica. [replica thread]
+LS_STATUS ls_driver_gather_states(struct ls_driver *driver, uint32_t replica);
+
+// For the report. Bytes that rank 0 sends in a step, padding included; where the strategy counts them, their mean.
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver);
+
+// What the strategy says of itself: "staleness.lead.max". Borrowed until the driver is closed. After the last step.
+struct ls_driver_fact {
+    char *name;
+    double *values;
+    uint64_t count;
+    bool list; // else one number
+};
+const struct ls_driver_fact *ls_driver_describe(struct ls_driver *driver, size_t *count);
 
 #endif

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Point to point for a strategy: endpoints of the run's transport, for ranks and servers.
+#include "core/strategy/internal.h"
+
+#include "core/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int32_t host_endpoints_open(const struct ls_strategy_host *table, uint32_t servers,
+                                   struct ls_transport **endpoints)
+{
+    struct ls_driver *driver = ls_driver_of(table);
+    if (!table->transport || driver->endpoints) {
+        ls_error("strategy", "endpoints_open %s",
+                 table->transport ? "was called twice: an error of the plugin"
+                                  : "without a transport: the plugin must set needs_transport");
+        return LS_FAILED;
+    }
+    if (servers > UINT32_MAX - driver->count)
+        return LS_USAGE;
+    const struct ls_transport_config config = {.struct_size = sizeof(config),
+                                               .world = driver->count + servers,
+                                               .count = driver->count + servers};
+    struct ls_transport **opened = calloc(config.world, sizeof(struct ls_transport *));
+    if (!opened)
+        return LS_OUT_OF_MEMORY;
+    const int32_t status = table->transport->open(driver->options.transport.host, &config, opened);
+    if (status) {
+        free(opened);
+        return status;
+    }
+    pthread_mutex_lock(&driver->lock);
+    driver->endpoints = opened;
+    driver->endpoint_count = config.world;
+    if (atomic_load(&driver->aborted))
+        table->transport->abort(opened[0]);
+    pthread_mutex_unlock(&driver->lock);
+    memcpy(endpoints, opened, config.world * sizeof(struct ls_transport *));
+    return LS_OK;
+}
+
+static void host_endpoint_close(const struct ls_strategy_host *table, uint32_t endpoint)
+{
+    struct ls_driver *driver = ls_driver_of(table);
+    pthread_mutex_lock(&driver->lock);
+    if (endpoint < driver->endpoint_count) {
+        table->transport->close(driver->endpoints[endpoint]);
+        driver->endpoints[endpoint] = NULL;
+    }
+    pthread_mutex_unlock(&driver->lock);
+}
+
+void ls_driver_offer_endpoints(struct ls_strategy_host *table)
+{
+    table->transport = ls_driver_of(table)->options.transport.interface;
+    table->endpoints_open = host_endpoints_open;
+    table->endpoint_close = host_endpoint_close;
+}
+
+void ls_driver_abort_endpoints(struct ls_driver *driver)
+{
+    pthread_mutex_lock(&driver->lock);
+    for (uint32_t i = 0; i < driver->endpoint_count; i++)
+        if (driver->endpoints[i]) {
+            driver->table.transport->abort(driver->endpoints[i]);
+            break; // it ends everything at all of them
+        }
+    pthread_mutex_unlock(&driver->lock);
+}
+
+void ls_driver_close_endpoints(struct ls_driver *driver)
+{
+    for (uint32_t i = 0; i < driver->endpoint_count; i++)
+        driver->table.transport->close(driver->endpoints[i]);
+    free(driver->endpoints);
+    driver->endpoints = NULL;
+    driver->endpoint_count = 0;
+}

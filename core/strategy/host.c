@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host table's calls on a replica: collectives, its memory, decision and update.
+#include "core/strategy/internal.h"
+
+#include "core/base/log.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+_Static_assert(LS_STRATEGY_SUMS == LS_TAIL_FLOATS, "the tail is what strategies are shown");
+_Static_assert(LS_SUMS_STOP == LS_TAIL_STOP, "the tail is what strategies are shown");
+
+// ---- Collectives ----
+
+// What a plugin asks for may not exist.
+static bool may_communicate(const struct ls_driver *driver, const char *what, uint32_t number,
+                            uint32_t count)
+{
+    if (driver->communicators && number < count)
+        return true;
+    if (!driver->communicators)
+        ls_error("strategy", "%s without a collective: the plugin must set needs_collective", what);
+    else
+        ls_error("strategy", "%s %u, but there are %u: an error of the plugin", what, number,
+                 count);
+    return false;
+}
+
+static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint32_t replica,
+                                     uint32_t bucket)
+{
+    const struct ls_driver *driver = ls_driver_of(table);
+    if (!may_communicate(driver, "all_reduce_start of bucket", bucket, driver->bucket_count))
+        return LS_FAILED;
+    return (int32_t)ls_collective_start(driver->members[replica].reduce[bucket]);
+}
+
+static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32_t replica,
+                                    uint32_t bucket)
+{
+    const struct ls_driver *driver = ls_driver_of(table);
+    if (!may_communicate(driver, "all_reduce_wait for bucket", bucket, driver->bucket_count))
+        return LS_FAILED;
+    return (int32_t)ls_collective_wait(driver->members[replica].reduce[bucket]);
+}
+
+static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t replica, uint32_t root)
+{
+    const struct ls_driver *driver = ls_driver_of(table);
+    struct ls_driver_member *member = &driver->members[replica];
+    if (!may_communicate(driver, "broadcast_parameters from rank", root, driver->count))
+        return LS_FAILED;
+    if (!member->broadcast[root]) {
+        const enum ls_status status = ls_collective_plan_create(
+            member->communicator, LS_BROADCAST, member->replica->parameters,
+            member->replica->plan->flat_bytes / sizeof(float), LS_F32, LS_SUM, root, "parameters",
+            &member->broadcast[root]);
+        if (status)
+            return (int32_t)status;
+    }
+    enum ls_status status = ls_collective_start(member->broadcast[root]);
+    if (!status)
+        status = ls_collective_wait(member->broadcast[root]);
+    member->touched = true;
+    return (int32_t)status;
+}
+
+// ---- Decision and update ----
+
+// Why is said by ls_driver_explain, when all replicas have left the step: which of them has the cause in its share is
+// not known here, and the first that fails may wake the others before they look.
+static int32_t decide(struct ls_driver *driver, struct ls_driver_member *member)
+{
+    if (isfinite(member->tail[LS_SUMS_LOSS]))
+        return LS_OK;
+    member->not_finite = true;
+    if (!atomic_exchange(&driver->not_finite, true))
+        atomic_store(&driver->not_finite_step, member->replica->host_record.step);
+    return LS_FAILED;
+}
+
+static int32_t host_decide(const struct ls_strategy_host *table, uint32_t replica)
+{
+    struct ls_driver *driver = ls_driver_of(table);
+    struct ls_driver_member *member = &driver->members[replica];
+    const enum ls_status status = ls_replica_read_tail(member->replica, member->tail);
+    return status ? (int32_t)status : decide(driver, member);
+}
+
+static int32_t host_decide_on(const struct ls_strategy_host *table, uint32_t replica,
+                              const float *sums)
+{
+    struct ls_driver *driver = ls_driver_of(table);
+    struct ls_driver_member *member = &driver->members[replica];
+    memcpy(member->tail, sums, sizeof(member->tail));
+    return decide(driver, member);
+}
+
+static int32_t host_read_sums(const struct ls_strategy_host *table, uint32_t replica, float *out)
+{
+    return (int32_t)ls_replica_read_tail(ls_driver_of(table)->members[replica].replica, out);
+}
+
+static int32_t host_update(const struct ls_strategy_host *table, uint32_t replica, uint32_t bucket)
+{
+    const struct ls_driver *driver = ls_driver_of(table);
+    if (bucket >= driver->bucket_count) {
+        ls_error("strategy", "update of bucket %u, but there are %u: an error of the plugin",
+                 bucket, driver->bucket_count);
+        return LS_FAILED;
+    }
+    driver->members[replica].touched = true;
+    return (int32_t)ls_replica_update(driver->members[replica].replica, bucket);
+}
+
+static void host_step(const struct ls_strategy_host *table, uint32_t replica, uint64_t *number,
+                      double *learning_rate)
+{
+    const struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
+    if (number)
+        *number = member->step;
+    if (learning_rate)
+        *learning_rate = member->learning_rate;
+}
+
+// ---- Memory ----
+
+static void host_bucket_range(const struct ls_strategy_host *table, uint32_t bucket,
+                              uint64_t *first, uint64_t *count)
+{
+    const struct ls_bucket *range = &ls_driver_of(table)->members[0].replica->buckets.list[bucket];
+    *first = range->offset / sizeof(float);
+    *count = range->bytes / sizeof(float);
+}
+
+static void host_variable_range(const struct ls_strategy_host *table, uint32_t variable,
+                                uint64_t *first, uint64_t *count)
+{
+    const struct ls_parameter_place *place =
+        &ls_driver_of(table)->members[0].replica->plan->places[variable];
+    *first = place->offset / sizeof(float);
+    *count = place->bytes / sizeof(float);
+}
+
+static float *buffer_of(const struct ls_replica *replica, uint32_t memory)
+{
+    if (memory == LS_REPLICA_PARAMETERS)
+        return replica->parameters;
+    return memory == LS_REPLICA_GRADIENTS ? replica->gradients : NULL;
+}
+
+static float *host_map(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory)
+{
+    const struct ls_replica *own = ls_driver_of(table)->members[replica].replica;
+    return own->ops->memory_kind == LS_MEMORY_HOST ? buffer_of(own, memory) : NULL;
+}
+
+// The range of a buffer, or NULL: there is none such.
+static float *range_of(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
+                       uint64_t first, uint64_t count)
+{
+    float *buffer = buffer_of(ls_driver_of(table)->members[replica].replica, memory);
+    if (buffer && first <= table->flat_count && count <= table->flat_count - first)
+        return buffer + first;
+    ls_error("strategy",
+             "%" PRIu64 " values from %" PRIu64 " of memory %u of replica %u: there are %" PRIu64
+             "; an error of the plugin",
+             count, first, memory, replica, table->flat_count);
+    return NULL;
+}
+
+static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
+                         uint64_t first, uint64_t count, float *out)
+{
+    const struct ls_replica *own = ls_driver_of(table)->members[replica].replica;
+    const float *range = range_of(table, replica, memory, first, count);
+    return range ? own->ops->copy(own->device, out, range, count * sizeof(float), NULL) : LS_FAILED;
+}
+
+static int32_t host_write(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
+                          uint64_t first, uint64_t count, const float *in)
+{
+    struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
+    const struct ls_replica *own = member->replica;
+    float *range = range_of(table, replica, memory, first, count);
+    if (!range)
+        return LS_FAILED;
+    member->touched = member->touched || memory == LS_REPLICA_PARAMETERS;
+    return own->ops->copy(own->device, range, in, count * sizeof(float), NULL);
+}
+
+static void host_changed(const struct ls_strategy_host *table, uint32_t replica)
+{
+    ls_driver_of(table)->members[replica].touched = true;
+}
+
+// ---- Others ----
+
+static int32_t host_meet(const struct ls_strategy_host *table, uint32_t replica)
+{
+    struct ls_driver *driver = ls_driver_of(table);
+    return (int32_t)ls_meeting_come(&driver->meeting, replica, driver->options.deadline_ns);
+}
+
+static void host_count_bytes(const struct ls_strategy_host *table, uint32_t replica, uint64_t bytes)
+{
+    ls_driver_of(table)->members[replica].bytes += bytes;
+}
+
+void ls_driver_offer_data(struct ls_strategy_host *table)
+{
+    table->all_reduce_start = host_all_reduce_start;
+    table->all_reduce_wait = host_all_reduce_wait;
+    table->broadcast_parameters = host_broadcast;
+    table->decide = host_decide;
+    table->update = host_update;
+    table->bucket_range = host_bucket_range;
+    table->variable_range = host_variable_range;
+    table->map = host_map;
+    table->read = host_read;
+    table->write = host_write;
+    table->changed = host_changed;
+    table->read_sums = host_read_sums;
+    table->decide_on = host_decide_on;
+    table->step = host_step;
+    table->meet = host_meet;
+    table->count_bytes = host_count_bytes;
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of core/strategy share; nobody else includes it.
+#ifndef LS_STRATEGY_INTERNAL_H
+#define LS_STRATEGY_INTERNAL_H
+
+#include "core/strategy/driver.h"
+
+#include <pthread.h>
+
+// What the driver keeps for one replica. Only that replica's thread touches it.
+struct ls_driver_member {
+    struct ls_replica *replica;
+    struct ls_communicator *communicator;
+    struct ls_collective_plan **reduce; // one a bucket
+    struct ls_collective_plan **broadcast; // one a root that was asked for
+    float tail[LS_TAIL_FLOATS]; // the sums that were decided on
+    bool touched; // parameters changed after the shadows were made
+    bool not_finite; // the sums of its last step were not
+    atomic_bool lost;
+    // Of the step under way.
+    uint64_t step;
+    double learning_rate;
+    uint64_t hook_ns; // in hooks, but for updates
+    uint64_t store_ns; // in updates of stores
+    uint64_t bytes; // that the strategy counted
+    // Of all steps.
+    uint64_t all_bytes, all_steps;
+};
+
+// A place where the replicas wait for each other.
+struct ls_meeting {
+    pthread_mutex_t lock;
+    _Atomic uint32_t generation; // meetings that have ended; waited on
+    atomic_bool aborted;
+    bool *came, *gone; // one a replica
+    uint32_t count, came_count, gone_count;
+    uint32_t spins;
+    bool said; // whom all wait for
+};
+
+LS_STATUS ls_meeting_init(struct ls_meeting *meeting, uint32_t count);
+void ls_meeting_finish(struct ls_meeting *meeting);
+// LS_ABORTED; LS_PEER_LOST after the deadline, which the first to see it logs.
+LS_STATUS ls_meeting_come(struct ls_meeting *meeting, uint32_t replica, uint64_t deadline_ns);
+// Nobody waits for it any more.
+void ls_meeting_leave(struct ls_meeting *meeting, uint32_t replica);
+void ls_meeting_abort(struct ls_meeting *meeting);
+
+struct ls_driver {
+    struct ls_strategy_host table;
+    struct ls_driver_options options;
+    const struct ls_strategy_interface *ops;
+    struct ls_strategy_traits traits;
+    struct ls_strategy *strategy;
+    struct ls_driver_member *members;
+    struct ls_communicator **communicators; // NULL: no collective
+    uint32_t count;
+    uint32_t bucket_count;
+    atomic_bool not_finite; // the loss of some step was not
+    _Atomic uint64_t not_finite_step;
+    atomic_bool aborted;
+    _Atomic int32_t failure; // of a thread of the strategy's
+    struct ls_meeting meeting;
+
+    pthread_mutex_t lock; // of what follows
+    struct ls_store *stores; // a list
+    struct ls_driver_plugin store_device; // NULL until it is needed
+    struct ls_strategy_thread *threads; // a list
+    struct ls_transport **endpoints; // NULL: none were opened
+    uint32_t endpoint_count;
+    struct ls_driver_fact *facts;
+    size_t fact_count;
+    bool describing;
+};
+
+static inline struct ls_driver *ls_driver_of(const struct ls_strategy_host *table)
+{
+    return table->context;
+}
+
+// The member whose step this thread runs; NULL: none.
+struct ls_driver_member *ls_driver_current(void);
+
+// Fills the parts of the host table.
+void ls_driver_offer_data(struct ls_strategy_host *table); // host.c
+void ls_driver_offer_stores(struct ls_strategy_host *table); // stores.c
+void ls_driver_offer_threads(struct ls_strategy_host *table); // threads.c
+void ls_driver_offer_endpoints(struct ls_strategy_host *table); // endpoints.c
+void ls_driver_offer_facts(struct ls_strategy_host *table); // facts.c
+
+// What the strategy left behind when it was closed.
+void ls_driver_close_stores(struct ls_driver *driver);
+void ls_driver_close_threads(struct ls_driver *driver);
+void ls_driver_close_endpoints(struct ls_driver *driver);
+void ls_driver_close_facts(struct ls_driver *driver);
+
+void ls_driver_abort_endpoints(struct ls_driver *driver);
+
+#endif

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stores: ranges of the flat buffers kept on the host, each with the state of its optimizer, whose arithmetic is the
+// operation of a device that computes in host memory.
+#include "core/strategy/internal.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A device instance that updates the store, by one thread or by as many as a replica has.
+struct lane {
+    struct ls_device *device;
+    struct ls_kernel *kernel;
+    void *scratch;
+};
+
+enum { ALONE, REPLICA, LANES };
+
+struct ls_store {
+    struct ls_store *next; // of the driver
+    uint64_t first, count;
+    float *values;
+    float *states[LS_OPTIMIZER_STATES];
+    uint32_t state_count;
+    float *aligned; // a gradient that is not; NULL until one comes
+    struct ls_step_record record;
+    struct lane lanes[LANES];
+};
+
+static uint64_t padded_bytes(uint64_t count)
+{
+    return (count * sizeof(float) + LS_ALIGNMENT) / LS_ALIGNMENT * LS_ALIGNMENT;
+}
+
+static const struct ls_device_interface *device_ops(const struct ls_driver *driver)
+{
+    return driver->store_device.interface;
+}
+
+// ---- The device ----
+
+static enum ls_status need_device(struct ls_driver *driver)
+{
+    const struct ls_driver_options *options = &driver->options;
+    enum ls_status status = LS_OK;
+    if (driver->store_device.interface)
+        return LS_OK;
+    if (!options->store_device) {
+        ls_error("strategy", "there is no device for variables on the host");
+        return LS_UNAVAILABLE;
+    }
+    status = options->store_device(options->context, &driver->store_device);
+    if (!status && device_ops(driver)->memory_kind != LS_MEMORY_HOST) {
+        driver->store_device = (struct ls_driver_plugin){0};
+        ls_error("strategy", "the device for variables on the host computes in memory of its own");
+        status = LS_UNAVAILABLE;
+    }
+    return status;
+}
+
+static enum ls_status prepare_kernel(struct ls_driver *driver, const struct ls_store *store,
+                                     struct lane *lane)
+{
+    const struct ls_optimizer *optimizer = &driver->members[0].replica->optimizer;
+    struct ls_kernel_request request = {.struct_size = sizeof(request),
+                                        .op = optimizer->op,
+                                        .attributes = optimizer->attributes,
+                                        .input_count = 1,
+                                        .output_count = 1 + optimizer->state_count};
+    for (uint32_t i = 0; i < 1 + request.output_count; i++) {
+        struct ls_tensor_desc *desc = &request.arguments[i];
+        desc->dtype = LS_F32;
+        desc->ndims = 1;
+        desc->dims[0] = (int64_t)store->count;
+        desc->layout =
+            (struct ls_layout){.kind = LS_LAYOUT_PLAIN, .bytes = store->count * sizeof(float)};
+    }
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    const int32_t status = device_ops(driver)->prepare(lane->device, &request, &answer);
+    if (status)
+        return (enum ls_status)status;
+    lane->kernel = answer.kernel;
+    if (answer.scratch_bytes &&
+        !(lane->scratch = device_ops(driver)->allocate(lane->device, answer.scratch_bytes)))
+        return LS_OUT_OF_MEMORY;
+    return LS_OK;
+}
+
+static enum ls_status open_lane(struct ls_driver *driver, struct ls_store *store, int index,
+                                uint32_t threads)
+{
+    const struct ls_device_config config = {.struct_size = sizeof(config), .threads = threads};
+    struct lane *lane = &store->lanes[index];
+    const int32_t status =
+        device_ops(driver)->open(driver->store_device.host, &config, &lane->device);
+    if (status || !store->count || driver->members[0].replica->optimizer.op == LS_OP_NONE)
+        return (enum ls_status)status;
+    return prepare_kernel(driver, store, lane);
+}
+
+static void close_lane(const struct ls_driver *driver, struct lane *lane)
+{
+    if (!lane->device)
+        return;
+    device_ops(driver)->release(lane->device, lane->scratch);
+    device_ops(driver)->release_kernel(lane->device, lane->kernel);
+    device_ops(driver)->close(lane->device);
+}
+
+// ---- Opening and closing ----
+
+static void store_destroy(const struct ls_driver *driver, struct ls_store *store)
+{
+    for (int i = 0; i < LANES; i++)
+        close_lane(driver, &store->lanes[i]);
+    for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++)
+        free(store->states[i]);
+    free(store->values);
+    free(store->aligned);
+    free(store);
+}
+
+// A range of a buffer of replica 0, as host memory of its own.
+static enum ls_status fetch(const struct ls_replica *replica, const float *buffer,
+                            const struct ls_store *store, float **out)
+{
+    *out = aligned_alloc(LS_ALIGNMENT, padded_bytes(store->count));
+    if (!*out)
+        return LS_OUT_OF_MEMORY;
+    return (enum ls_status)replica->ops->copy(replica->device, *out, buffer + store->first,
+                                              store->count * sizeof(float), NULL);
+}
+
+static enum ls_status fill(struct ls_driver *driver, struct ls_store *store)
+{
+    const struct ls_replica *replica = driver->members[0].replica;
+    store->state_count = replica->optimizer.state_count;
+    store->record.seed = replica->host_record.seed;
+    enum ls_status status = fetch(replica, replica->parameters, store, &store->values);
+    for (uint32_t i = 0; !status && i < store->state_count; i++)
+        status = fetch(replica, replica->states[i], store, &store->states[i]);
+    return status;
+}
+
+static int32_t host_store_open(const struct ls_strategy_host *table, uint64_t first, uint64_t count,
+                               struct ls_store **out)
+{
+    struct ls_driver *driver = ls_driver_of(table);
+    if (driver->strategy || first > table->flat_count || count > table->flat_count - first) {
+        ls_error("strategy",
+                 "store_open of %" PRIu64 " values from %" PRIu64 " of %" PRIu64
+                 "%s: an error of the plugin",
+                 count, first, table->flat_count, driver->strategy ? " after open" : "");
+        return LS_FAILED;
+    }
+    enum ls_status status = need_device(driver);
+    if (status)
+        return (int32_t)status;
+    struct ls_store *store = calloc(1, sizeof(*store));
+    if (!store)
+        return LS_OUT_OF_MEMORY;
+    store->first = first;
+    store->count = count;
+    const uint32_t threads = driver->options.threads;
+    status = fill(driver, store);
+    if (!status)
+        status = open_lane(driver, store, ALONE, 1);
+    if (!status && threads > 1)
+        status = open_lane(driver, store, REPLICA, threads);
+    if (status) {
+        store_destroy(driver, store);
+        return (int32_t)status;
+    }
+    pthread_mutex_lock(&driver->lock);
+    store->next = driver->stores;
+    driver->stores = store;
+    pthread_mutex_unlock(&driver->lock);
+    *out = store;
+    return LS_OK;
+}
+
+static void host_store_close(const struct ls_strategy_host *table, struct ls_store *store)
+{
+    struct ls_driver *driver = ls_driver_of(table);
+    if (!store)
+        return;
+    pthread_mutex_lock(&driver->lock);
+    struct ls_store **place = &driver->stores;
+    while (*place && *place != store)
+        place = &(*place)->next;
+    if (*place)
+        *place = store->next;
+    pthread_mutex_unlock(&driver->lock);
+    store_destroy(driver, store);
+}
+
+void ls_driver_close_stores(struct ls_driver *driver)
+{
+    while (driver->stores)
+        host_store_close(&driver->table, driver->stores);
+}
+
+// ---- Use ----
+
+static float *host_store_values(const struct ls_strategy_host *table, struct ls_store *store)
+{
+    (void)table;
+    return store->values;
+}
+
+static const float *align(struct ls_store *store, const float *gradient)
+{
+    if ((uintptr_t)gradient % LS_ALIGNMENT == 0)
+        return gradient;
+    if (!store->aligned)
+        store->aligned = aligned_alloc(LS_ALIGNMENT, padded_bytes(store->count));
+    if (store->aligned)
+        memcpy(store->aligned, gradient, store->count * sizeof(float));
+    return store->aligned;
+}
+
+static int32_t host_store_update(const struct ls_strategy_host *table, struct ls_store *store,
+                                 const float *gradient, uint64_t step, double learning_rate)
+{
+    const struct ls_driver *driver = ls_driver_of(table);
+    struct ls_driver_member *member = ls_driver_current();
+    const uint64_t start = ls_clock_ns();
+    const struct lane *lane =
+        &store->lanes[member && store->lanes[REPLICA].device ? REPLICA : ALONE];
+    if (!lane->kernel)
+        return LS_OK;
+    store->record.step = step;
+    store->record.learning_rate = (float)learning_rate;
+    const float *aligned = align(store, gradient);
+    if (!aligned)
+        return LS_OUT_OF_MEMORY;
+    void *arguments[LS_MAX_ARGUMENTS] = {(void *)(uintptr_t)aligned, store->values,
+                                         store->states[0], store->states[1]};
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .arguments = arguments,
+                                     .scratch = lane->scratch,
+                                     .record = &store->record};
+    const int32_t status = device_ops(driver)->launch(lane->device, lane->kernel, &launch);
+    if (member)
+        member->store_ns += ls_clock_ns() - start;
+    return status;
+}
+
+void ls_driver_offer_stores(struct ls_strategy_host *table)
+{
+    table->store_open = host_store_open;
+    table->store_close = host_store_close;
+    table->store_values = host_store_values;
+    table->store_update = host_store_update;
+}
+
+enum ls_status ls_driver_gather_states(struct ls_driver *driver, uint32_t index)
+{
+    const struct ls_replica *replica = driver->members[index].replica;
+    int32_t status = LS_OK;
+    for (const struct ls_store *store = driver->stores; store; store = store->next)
+        for (uint32_t i = 0; !status && i < store->state_count; i++)
+            status = replica->ops->copy(replica->device, replica->states[i] + store->first,
+                                        store->states[i], store->count * sizeof(float), NULL);
+    return (enum ls_status)status;
+}
