@@ -3,9 +3,9 @@
 // read, and smaller in wide windows.
 #include "core/report/chart.h"
 
+#include "core/report/chart_scale.h"
 #include "core/report/whole_file.h"
 
-#include <math.h>
 #include <string.h>
 
 #define WIDTH 720.0
@@ -16,160 +16,7 @@
 #define BELOW 66.0 // labels and title of the x axis
 #define LEGEND_LINE 26.0
 #define LETTER 9.5 // about the width of one, for the legend
-#define TICKS_MOST 64
-#define LARGEST 1e250 // of a value; others are no measurement
 #define MARKED_POINTS 60 // longer series have a line alone
-
-struct scale {
-    const struct ls_chart_axis *axis;
-    double low, high; // of the data, or its logarithm
-    double begin, end; // in the picture
-    double ticks[TICKS_MOST]; // values of the data
-    size_t tick_count;
-};
-
-// ---- Scales ----
-
-static bool shown(const struct ls_chart_axis *axis, double value)
-{
-    return fabs(value) < LARGEST && (!axis->logarithmic || value > 0);
-}
-
-static bool has_point(const struct ls_chart *chart, const struct ls_chart_series *series, size_t i)
-{
-    return shown(&chart->x, series->x[i]) && shown(&chart->y, series->y[i]);
-}
-
-static double place(const struct scale *scale, double value)
-{
-    if (scale->axis->logarithmic)
-        value = log10(value);
-    return scale->begin +
-           (value - scale->low) / (scale->high - scale->low) * (scale->end - scale->begin);
-}
-
-static void find_range(const struct ls_chart *chart, bool vertical, struct scale *scale)
-{
-    double low = INFINITY, high = -INFINITY;
-    for (size_t s = 0; s < chart->series_count; s++) {
-        const struct ls_chart_series *series = &chart->series[s];
-        for (size_t i = 0; i < series->count; i++) {
-            if (!has_point(chart, series, i))
-                continue;
-            const double value = vertical ? series->y[i] : series->x[i];
-            low = fmin(low, value);
-            high = fmax(high, value);
-        }
-    }
-    if (!(low <= high))
-        low = scale->axis->logarithmic ? 1 : 0, high = scale->axis->logarithmic ? 10 : 1;
-    if (scale->axis->logarithmic)
-        low = log10(low), high = log10(high);
-    if (!(high - low > 1e-9 * fmax(1, fabs(high)))) {
-        const double more = scale->axis->logarithmic ? 0.5 : fmax(0.5 * fabs(high), 0.5);
-        low -= more;
-        high += more;
-    }
-    const double room = vertical ? 0.04 * (high - low) : 0.02 * (high - low);
-    scale->low = low - room;
-    scale->high = high + room;
-}
-
-static void add_tick(struct scale *scale, double value)
-{
-    const double at = scale->axis->logarithmic ? log10(value) : value;
-    const double slip = 1e-9 * (scale->high - scale->low);
-    if (scale->tick_count < TICKS_MOST && at >= scale->low - slip && at <= scale->high + slip)
-        scale->ticks[scale->tick_count++] = value;
-}
-
-static void linear_ticks(struct scale *scale)
-{
-    const double rough = (scale->high - scale->low) / 6;
-    const double power = pow(10, floor(log10(rough)));
-    const double digit = rough / power;
-    const double step = power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
-    const double first = ceil(scale->low / step);
-    for (int i = 0; i < TICKS_MOST && (first + i) * step <= scale->high; i++)
-        add_tick(scale, (first + i) * step);
-}
-
-static void decimal_ticks(struct scale *scale)
-{
-    const int from = (int)floor(scale->low), to = (int)ceil(scale->high);
-    const bool fine = scale->high - scale->low < 2.2;
-    const int stride = (to - from) / 9 + 1;
-    for (int power = from; power <= to; power += stride) {
-        add_tick(scale, pow(10, power));
-        if (fine) {
-            add_tick(scale, 2 * pow(10, power));
-            add_tick(scale, 5 * pow(10, power));
-        }
-    }
-}
-
-static void binary_ticks(struct scale *scale)
-{
-    const double octave = log10(2);
-    const int from = (int)ceil(scale->low / octave), to = (int)floor(scale->high / octave);
-    const int stride = (to - from) / 9 + 1;
-    for (int power = from; power <= to; power += stride)
-        add_tick(scale, ldexp(1, power));
-}
-
-static void find_ticks(struct scale *scale)
-{
-    const enum ls_chart_unit unit = scale->axis->unit;
-    if (!scale->axis->logarithmic)
-        linear_ticks(scale);
-    else if (unit == LS_CHART_BYTES || unit == LS_CHART_COUNT)
-        binary_ticks(scale);
-    else
-        decimal_ticks(scale);
-}
-
-// ---- Text ----
-
-static void print_text(const char *text, FILE *out)
-{
-    for (; *text; text++)
-        switch (*text) {
-        case '<': fputs("&lt;", out); break;
-        case '>': fputs("&gt;", out); break;
-        case '&': fputs("&amp;", out); break;
-        case '"': fputs("&quot;", out); break;
-        default: fputc((unsigned char)*text < 0x20 ? ' ' : *text, out);
-        }
-}
-
-static const char *scaled(double value, double base, const char *const *units, size_t unit_count,
-                          char *text, size_t bytes)
-{
-    size_t unit = 0;
-    while (unit + 1 < unit_count && fabs(value) >= base * (1 - 1e-9)) {
-        value /= base;
-        unit++;
-    }
-    snprintf(text, bytes, "%.4g %s", value, units[unit]);
-    return text;
-}
-
-static const char *value_text(enum ls_chart_unit unit, double value, char *text, size_t bytes)
-{
-    static const char *const sizes[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    static const char *const times[] = {"ns", "\xc2\xb5s", "ms", "s"};
-    switch (unit) {
-    case LS_CHART_BYTES: return scaled(value, 1024, sizes, 5, text, bytes);
-    case LS_CHART_SECONDS:
-        if (value != 0)
-            return scaled(value * 1e9, 1000, times, 4, text, bytes);
-        break;
-    case LS_CHART_COUNT: snprintf(text, bytes, "%.0f", value); return text;
-    default: break;
-    }
-    snprintf(text, bytes, "%.4g", value);
-    return text;
-}
 
 // ---- Parts ----
 
@@ -221,42 +68,42 @@ static void print_stroke(size_t series, FILE *out)
         fputs(" stroke-dasharray=\"7 4\"", out);
 }
 
-static void print_x_axis(const struct scale *x, FILE *out)
+static void print_x_axis(const struct ls_chart_scale *x, FILE *out)
 {
     char text[48];
     const double bottom = TOP + PLOT_HEIGHT;
     for (size_t i = 0; i < x->tick_count; i++) {
-        const double at = place(x, x->ticks[i]);
+        const double at = ls_chart_scale_place(x, x->ticks[i]);
         fprintf(out, "<path class=\"grid\" stroke=\"%s\" d=\"M%.1f %.1fV%.1f\"/>\n", light[GRID],
                 at, TOP, bottom);
         fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", at,
-                bottom + 22, value_text(x->axis->unit, x->ticks[i], text, sizeof(text)));
+                bottom + 22, ls_chart_value_text(x->axis->unit, x->ticks[i], text, sizeof(text)));
     }
     fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">", (x->begin + x->end) / 2,
             bottom + 48);
-    print_text(x->axis->label, out);
+    ls_chart_print_text(x->axis->label, out);
     fputs("</text>\n", out);
 }
 
-static void print_y_axis(const struct scale *y, FILE *out)
+static void print_y_axis(const struct ls_chart_scale *y, FILE *out)
 {
     char text[48];
     for (size_t i = 0; i < y->tick_count; i++) {
-        const double at = place(y, y->ticks[i]);
+        const double at = ls_chart_scale_place(y, y->ticks[i]);
         fprintf(out, "<path class=\"grid\" stroke=\"%s\" d=\"M%.1f %.1fH%.1f\"/>\n", light[GRID],
                 LEFT, at, WIDTH - RIGHT);
         fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 8,
-                at + 5, value_text(y->axis->unit, y->ticks[i], text, sizeof(text)));
+                at + 5, ls_chart_value_text(y->axis->unit, y->ticks[i], text, sizeof(text)));
     }
     fprintf(out,
             "<text x=\"18\" y=\"%.1f\" text-anchor=\"middle\" transform=\"rotate(-90 18 %.1f)\">",
             (y->begin + y->end) / 2, (y->begin + y->end) / 2);
-    print_text(y->axis->label, out);
+    ls_chart_print_text(y->axis->label, out);
     fputs("</text>\n", out);
 }
 
-static void print_line(const struct ls_chart *chart, size_t index, const struct scale *x,
-                       const struct scale *y, FILE *out)
+static void print_line(const struct ls_chart *chart, size_t index, const struct ls_chart_scale *x,
+                       const struct ls_chart_scale *y, FILE *out)
 {
     const struct ls_chart_series *series = &chart->series[index];
     bool pen_down = false;
@@ -264,18 +111,18 @@ static void print_line(const struct ls_chart *chart, size_t index, const struct 
     print_stroke(index, out);
     fputs(" d=\"", out);
     for (size_t i = 0; i < series->count; i++) {
-        const bool here = has_point(chart, series, i);
+        const bool here = ls_chart_has_point(chart, series, i);
         if (here)
-            fprintf(out, "%c%.1f %.1f", pen_down ? 'L' : 'M', place(x, series->x[i]),
-                    place(y, series->y[i]));
+            fprintf(out, "%c%.1f %.1f", pen_down ? 'L' : 'M', ls_chart_scale_place(x, series->x[i]),
+                    ls_chart_scale_place(y, series->y[i]));
         pen_down = here;
     }
     fputs("\"/>\n", out);
 }
 
 // A dot a point, with its values for who points at it.
-static void print_points(const struct ls_chart *chart, size_t index, const struct scale *x,
-                         const struct scale *y, FILE *out)
+static void print_points(const struct ls_chart *chart, size_t index, const struct ls_chart_scale *x,
+                         const struct ls_chart_scale *y, FILE *out)
 {
     const struct ls_chart_series *series = &chart->series[index];
     char at[48], value[48];
@@ -285,14 +132,14 @@ static void print_points(const struct ls_chart *chart, size_t index, const struc
     print_colour("fill", FIRST_SERIES + index % LS_CHART_COLOURS, out);
     fputs(">\n", out);
     for (size_t i = 0; i < series->count; i++) {
-        if (!has_point(chart, series, i))
+        if (!ls_chart_has_point(chart, series, i))
             continue;
-        fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>", place(x, series->x[i]),
-                place(y, series->y[i]));
-        print_text(series->name, out);
+        fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>",
+                ls_chart_scale_place(x, series->x[i]), ls_chart_scale_place(y, series->y[i]));
+        ls_chart_print_text(series->name, out);
         fprintf(out, ": %s, %s</title></circle>\n",
-                value_text(chart->x.unit, series->x[i], at, sizeof(at)),
-                value_text(chart->y.unit, series->y[i], value, sizeof(value)));
+                ls_chart_value_text(chart->x.unit, series->x[i], at, sizeof(at)),
+                ls_chart_value_text(chart->y.unit, series->y[i], value, sizeof(value)));
     }
     fputs("</g>\n", out);
 }
@@ -314,7 +161,7 @@ static size_t print_legend(const struct ls_chart *chart, FILE *out)
             print_stroke(i, out);
             fprintf(out, " d=\"M%.1f %.1fh24\"/>\n<text x=\"%.1f\" y=\"%.1f\">", x, y, x + 32,
                     y + 5);
-            print_text(chart->series[i].name, out);
+            ls_chart_print_text(chart->series[i].name, out);
             fputs("</text>\n", out);
         }
         x += width;
@@ -324,12 +171,9 @@ static size_t print_legend(const struct ls_chart *chart, FILE *out)
 
 void ls_chart_print(const struct ls_chart *chart, FILE *out)
 {
-    struct scale x = {.axis = &chart->x, .begin = LEFT, .end = WIDTH - RIGHT};
-    struct scale y = {.axis = &chart->y, .begin = TOP + PLOT_HEIGHT, .end = TOP};
-    find_range(chart, false, &x);
-    find_range(chart, true, &y);
-    find_ticks(&x);
-    find_ticks(&y);
+    struct ls_chart_scale x, y;
+    ls_chart_scale_init(&x, chart, false, LEFT, WIDTH - RIGHT);
+    ls_chart_scale_init(&y, chart, true, TOP + PLOT_HEIGHT, TOP);
     const double height =
         TOP + PLOT_HEIGHT + BELOW + LEGEND_LINE * (double)print_legend(chart, NULL) + 8;
 
@@ -337,14 +181,14 @@ void ls_chart_print(const struct ls_chart *chart, FILE *out)
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lockstep-chart\" role=\"img\" "
             "viewBox=\"0 0 %.0f %.0f\" width=\"100%%\">\n<title>",
             WIDTH, height);
-    print_text(chart->title, out);
+    ls_chart_print_text(chart->title, out);
     fputs("</title>\n", out);
     print_style(out);
     fprintf(out, "<rect width=\"%.0f\" height=\"%.0f\" ", WIDTH, height);
     print_colour("fill", PAPER, out);
     fputs("/>\n", out);
     fprintf(out, "<text class=\"title\" x=\"%.1f\" y=\"28\" text-anchor=\"middle\">", WIDTH / 2);
-    print_text(chart->title, out);
+    ls_chart_print_text(chart->title, out);
     fputs("</text>\n", out);
     print_x_axis(&x, out);
     print_y_axis(&y, out);

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// The full table, how it was measured, and what the columns mean.
+#include "core/report/compare_page_parts.h"
+
+#include <math.h>
+
+enum kind { COUNT, SIGNIFICANT, SPEED, SECONDS, STEP_SECONDS, BYTES, DEVIATION, YES_NO };
+
+static const struct column {
+    const char *key; // of the run, or of its step_seconds
+    enum kind kind;
+    const char *title, *meaning;
+} columns[] = {
+    {"replicas", COUNT, "replicas", "copies of the model, each on a device of its own"},
+    {"threads", COUNT, "threads", "threads of each replica"},
+    {"examples_per_second", SPEED, "examples/s",
+     "median over the rounds, and below it the interval; validation is not counted"},
+    {"median", STEP_SECONDS, "step", "median time of a step"},
+    {"input", STEP_SECONDS, "input", "what the replica waited for its batch"},
+    {"compute", STEP_SECONDS, "compute", "kernels: forward, loss and backward"},
+    {"communication", STEP_SECONDS, "communication",
+     "all of it, also what runs while the device computes"},
+    {"exposed_communication", STEP_SECONDS, "exposed",
+     "the part of communication that the replica waited for"},
+    {"update", STEP_SECONDS, "update", "the optimizer"},
+    {"other", STEP_SECONDS, "other", "the rest of the step"},
+    {"bytes_per_step_per_rank", BYTES, "bytes/step",
+     "what a rank sends in a step, padding included"},
+    {"peak_rss_bytes", BYTES, "peak memory", "largest resident memory of the process"},
+    {"final_loss", SIGNIFICANT, "loss", "training loss at the end"},
+    {"final_accuracy", SIGNIFICANT, "accuracy", "training accuracy at the end"},
+    {"val_accuracy", SIGNIFICANT, "val. accuracy", "validation accuracy at the end"},
+    {"max_loss_deviation_first_ten", DEVIATION, "loss dev. (10)",
+     "largest difference from the losses of the reference over the first ten steps"},
+    {"max_loss_deviation", DEVIATION, "loss dev.", "the same over all steps"},
+    {"max_parameter_deviation", DEVIATION, "param. dev.",
+     "largest difference from the parameters of the reference at the end"},
+    {"replicas_equal", YES_NO, "replicas equal",
+     "whether all replicas had the same bits in all parameters at the end"},
+    {"target_seconds", SECONDS, "time to target",
+     "seconds of training until the target was reached"},
+    {"target_examples", COUNT, "examples to target", "examples trained on until then"},
+};
+#define COLUMNS (sizeof(columns) / sizeof(columns[0]))
+
+static const json_t *cell_of(const struct ls_page_run *run, const struct column *column)
+{
+    const json_t *from = run->json;
+    if (column->kind == STEP_SECONDS)
+        from = json_object_get(from, "step_seconds");
+    const json_t *cell = json_object_get(from, column->key);
+    return column->kind == YES_NO ? (json_is_boolean(cell) ? cell : NULL)
+                                  : (json_is_number(cell) ? cell : NULL);
+}
+
+// A column that no run has anything for (no target, no validation) is not shown.
+static bool is_used(const struct ls_page *page, const struct column *column)
+{
+    for (size_t i = 0; i < page->run_count; i++)
+        if (cell_of(&page->runs[i], column))
+            return true;
+    return false;
+}
+
+static void print_speed(const struct ls_page *page, const struct ls_page_run *run, double value)
+{
+    const double low = ls_page_number(run->json, "examples_per_second_low");
+    const double high = ls_page_number(run->json, "examples_per_second_high");
+    fputs(ls_page_significant(value).text, page->out);
+    if (low <= high)
+        fprintf(page->out, "<br/><small>%s \xe2\x80\xa6 %s</small>", ls_page_significant(low).text,
+                ls_page_significant(high).text);
+}
+
+static void print_cell(const struct ls_page *page, const struct ls_page_run *run,
+                       const struct column *column)
+{
+    const json_t *cell = cell_of(run, column);
+    const double value = json_is_number(cell) ? json_number_value(cell) : NAN;
+    fputs("<td>", page->out);
+    switch (column->kind) {
+    case SPEED: print_speed(page, run, value); break;
+    case COUNT: fputs(ls_page_count(value).text, page->out); break;
+    case SIGNIFICANT: fputs(ls_page_significant(value).text, page->out); break;
+    case SECONDS:
+    case STEP_SECONDS: fputs(ls_page_seconds(value).text, page->out); break;
+    case BYTES: fputs(ls_page_bytes(value).text, page->out); break;
+    case DEVIATION: fputs(ls_page_deviation(value).text, page->out); break;
+    case YES_NO:
+        fputs(!cell ? "\xe2\x80\x93" : json_is_true(cell) ? "yes" : "no", page->out);
+        break;
+    }
+    fputs("</td>", page->out);
+}
+
+static bool has_numbers(const struct ls_page_run *run)
+{
+    return ls_page_number(run->json, "examples_per_second") > 0;
+}
+
+static void print_row(const struct ls_page *page, const struct ls_page_run *run, size_t used)
+{
+    fprintf(page->out, "<tr%s><th scope=\"row\">", run->done ? "" : " class=\"absent\"");
+    ls_page_put_name(page, run);
+    if (run->reference)
+        fputs("<br/><small>reference</small>", page->out);
+    if (!run->synchronous)
+        fputs("<br/><small>asynchronous</small>", page->out);
+    if (!run->done && has_numbers(run)) {
+        fputs("<br/><small>", page->out);
+        ls_page_put_reason(page, run);
+        fputs("</small>", page->out);
+    }
+    fputs("</th>", page->out);
+    if (!run->done && !has_numbers(run)) {
+        fprintf(page->out, "<td class=\"text\" colspan=\"%zu\"><span class=\"stay\">", used);
+        ls_page_put_reason(page, run);
+        fputs("</span></td></tr>\n", page->out);
+        return;
+    }
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (is_used(page, &columns[i]))
+            print_cell(page, run, &columns[i]);
+    fputs("</tr>\n", page->out);
+}
+
+void ls_page_table(struct ls_page *page)
+{
+    size_t used = 0;
+    fputs("<section id=\"table\">\n<h2>All figures</h2>\n<div class=\"scroll\" role=\"region\" "
+          "tabindex=\"0\" "
+          "aria-label=\"All figures\"><table>\n<thead><tr><th scope=\"col\">strategy</th>",
+          page->out);
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (is_used(page, &columns[i])) {
+            fprintf(page->out, "<th scope=\"col\"><abbr title=\"%s\">%s</abbr></th>",
+                    columns[i].meaning, columns[i].title);
+            used++;
+        }
+    if (!used)
+        fputs("<th scope=\"col\">result</th>", page->out);
+    fputs("</tr></thead>\n<tbody>\n", page->out);
+    for (size_t i = 0; i < page->run_count; i++)
+        print_row(page, &page->runs[i], used ? used : 1);
+    fputs("</tbody>\n</table></div>\n</section>\n", page->out);
+}
+
+// ---- How it was measured ----
+
+static size_t count_rounds(const struct ls_page *page)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < page->run_count; i++) {
+        const size_t rounds =
+            json_array_size(json_object_get(page->runs[i].json, "round_examples_per_second"));
+        most = rounds > most ? rounds : most;
+    }
+    return most;
+}
+
+// Texts escaped, whole numbers as they are; nothing for what is missing.
+static void print_fact(const struct ls_page *page, const char *title, const json_t *value)
+{
+    if (json_is_string(value)) {
+        fprintf(page->out, "<dt>%s</dt><dd>", title);
+        ls_page_put(page, json_string_value(value));
+    } else if (json_is_integer(value)) {
+        fprintf(page->out, "<dt>%s</dt><dd>%" JSON_INTEGER_FORMAT, title,
+                json_integer_value(value));
+    } else if (json_is_number(value)) {
+        fprintf(page->out, "<dt>%s</dt><dd>%s", title,
+                ls_page_significant(json_number_value(value)).text);
+    } else {
+        return;
+    }
+    fputs("</dd>\n", page->out);
+}
+
+static void print_facts(const struct ls_page *page)
+{
+    static const struct {
+        const char *key, *title;
+    } facts[] = {
+        {"model", "model"},         {"dataset", "dataset"},
+        {"optimizer", "optimizer"}, {"global_batch", "global batch"},
+        {"steps", "steps"},         {"seed", "seed"},
+        {"device", "device"},       {"hardware", "hardware"},
+        {"lockstep", "lockstep"},
+    };
+    const json_t *target = json_object_get(page->comparison, "target");
+    const char *metric = ls_page_string(target, "metric");
+    fputs("<dl>\n", page->out);
+    for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+        print_fact(page, facts[i].title, json_object_get(page->comparison, facts[i].key));
+    if (metric) {
+        fputs("<dt>target</dt><dd>", page->out);
+        ls_page_put(page, metric);
+        fprintf(page->out, " %s</dd>\n", ls_page_significant(ls_page_number(target, "value")).text);
+    }
+    fputs("</dl>\n", page->out);
+}
+
+static void print_account(const struct ls_page *page)
+{
+    const size_t rounds = count_rounds(page);
+    fputs("<p>Every strategy trained the same model on the same examples in the same order, from "
+          "the same "
+          "initial weights, with the same global batch and seed.",
+          page->out);
+    if (rounds > 1)
+        fprintf(page->out,
+                " The runs took turns in %zu rounds, so that a machine that grows slower or faster "
+                "favours none; figures of speed are medians over the rounds.",
+                rounds);
+    fputs(" The reference ran a second time with its batch computed in two halves: mathematically "
+          "the "
+          "same, other roundings. How far the two are apart is the rounding spread (losses: ",
+          page->out);
+    fprintf(page->out, "%s in the first ten steps, %s over all; parameters: %s).</p>\n",
+            ls_page_deviation(ls_page_number(page->comparison, "rounding_spread_first_ten")).text,
+            ls_page_deviation(ls_page_number(page->comparison, "rounding_spread")).text,
+            ls_page_deviation(ls_page_number(page->comparison, "rounding_spread_parameters")).text);
+    fputs("<p>An asynchronous strategy does other steps than the reference; its deviation says how "
+          "different "
+          "the path was, not that anything is wrong. Judge it by its loss and accuracy.</p>\n",
+          page->out);
+}
+
+void ls_page_method(struct ls_page *page)
+{
+    fputs("<section id=\"method\">\n<h2>How it was measured</h2>\n", page->out);
+    print_account(page);
+    print_facts(page);
+    fputs("<h3>Columns</h3>\n<dl>\n", page->out);
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (is_used(page, &columns[i]))
+            fprintf(page->out, "<dt>%s</dt><dd>%s</dd>\n", columns[i].title, columns[i].meaning);
+    fputs("</dl>\n</section>\n", page->out);
+}

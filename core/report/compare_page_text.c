@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the comparison, and writes numbers and names for people.
+#include "core/report/compare_page_parts.h"
+
+#include "core/report/chart_scale.h"
+
+#include <math.h>
+#include <string.h>
+
+#define NOTHING "\xe2\x80\x93" // an en dash
+
+double ls_page_number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+const char *ls_page_string(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+double ls_page_step_seconds(const struct ls_page_run *run, const char *key)
+{
+    return ls_page_number(json_object_get(run->json, "step_seconds"), key);
+}
+
+struct ls_page_text ls_page_count(double value)
+{
+    struct ls_page_text out = {NOTHING};
+    if (isfinite(value))
+        ls_chart_value_text(LS_CHART_NUMBER, round(value), out.text, sizeof(out.text));
+    return out;
+}
+
+struct ls_page_text ls_page_significant(double value)
+{
+    struct ls_page_text out = {NOTHING};
+    if (!isfinite(value))
+        return out;
+    if (fabs(value) >= 99.95)
+        return ls_page_count(value);
+    snprintf(out.text, sizeof(out.text), "%.3g", value);
+    return out;
+}
+
+// Three digits and the unit that makes the number small.
+static struct ls_page_text with_unit(double value, const char *const *units, size_t unit_count)
+{
+    struct ls_page_text out = {NOTHING};
+    if (!isfinite(value))
+        return out;
+    size_t unit = 0;
+    while (unit + 1 < unit_count && fabs(value) >= 999.5) {
+        value /= 1000;
+        unit++;
+    }
+    snprintf(out.text, sizeof(out.text), "%.48s %s", ls_page_significant(value).text, units[unit]);
+    return out;
+}
+
+struct ls_page_text ls_page_seconds(double value)
+{
+    static const char *const units[] = {"ns", "\xc2\xb5s", "ms", "s"};
+    return value == 0 ? (struct ls_page_text){"0 s"} : with_unit(value * 1e9, units, 4);
+}
+
+struct ls_page_text ls_page_bytes(double value)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
+    return with_unit(value, units, 5);
+}
+
+struct ls_page_text ls_page_deviation(double value)
+{
+    struct ls_page_text out = {NOTHING};
+    if (!isfinite(value))
+        return out;
+    if (value == 0)
+        return (struct ls_page_text){"0"};
+    snprintf(out.text, sizeof(out.text), fabs(value) < 1e-3 ? "%.1e" : "%.2g", value);
+    ls_chart_shorten_exponent(out.text);
+    return out;
+}
+
+void ls_page_put(const struct ls_page *page, const char *text)
+{
+    ls_chart_print_text(text, page->out);
+}
+
+void ls_page_put_plain_name(const struct ls_page *page, const struct ls_page_run *run)
+{
+    ls_page_put(page, run->strategy);
+    if (run->named_by_replicas && run->replicas)
+        fprintf(page->out, " \xc3\x97 %u", run->replicas);
+}
+
+void ls_page_put_name(const struct ls_page *page, const struct ls_page_run *run)
+{
+    fputs("<span class=\"name\">", page->out);
+    ls_page_put(page, run->strategy);
+    fputs("</span>", page->out);
+    if (run->named_by_replicas && run->replicas)
+        fprintf(page->out, " <small>\xc3\x97\xc2\xa0%u</small>", run->replicas);
+}
+
+void ls_page_put_reason(const struct ls_page *page, const struct ls_page_run *run)
+{
+    const char *status = ls_page_string(run->json, "status");
+    const char *reason = ls_page_string(run->json, "reason");
+    ls_page_put(page, status && strcmp(status, "done") ? status : "no result");
+    if (reason && *reason) {
+        fputs(": ", page->out);
+        ls_page_put(page, reason);
+    }
+}
