@@ -204,6 +204,7 @@ static void tell_prepared(const struct ls_fit *fit)
         .global_batch = fit->global_batch,
         .epoch_steps = fit->epoch_steps,
         .accuracy = fit->model->accuracy,
+        .asynchronous = ls_driver_asynchronous(fit->trainer->driver),
     };
     watch->prepared(watch->context, &facts);
 }

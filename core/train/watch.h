@@ -13,6 +13,7 @@ struct ls_watch_facts {
     uint64_t global_batch;
     uint64_t epoch_steps;
     bool accuracy; // whether the model has that metric
+    bool asynchronous; // replicas do not wait for each other
 };
 
 // One step, over the global batch.
