@@ -99,6 +99,9 @@ struct ls_fit_options {
     struct ls_data *validation; // after each epoch; NULL: none
     uint64_t check_replicas; // every so many steps; 0: at the end only
     const char *report; // path of the JSON report; NULL: none
+    const char *timeline; // path of the timeline, a Chrome trace (docs/timeline.md); NULL: none
+    uint64_t timeline_first,
+        timeline_last; // the steps that it holds, from 1; 0: from the first, to the last
     const char *command; // named in the report; NULL: "train"
     const struct ls_fit_watch *watch; // of `lockstep compare` (core/train/watch.h); NULL: none
 };

@@ -5,8 +5,10 @@
 #include "tools/run_options.h"
 
 #include "core/base/log.h"
+#include "core/base/options.h"
 #include "core/report/report.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +48,10 @@ static const struct argument table[] = {
     {NULL, NULL, NULL, "What comes out"},
     {"save-weights", "FILE.safetensors", NULL, "the trained weights, named as in Keras"},
     {"report", "FILE", NULL, "one JSON object with all that was measured"},
+    {"timeline", "FILE", NULL,
+     "what each rank did when, as a Chrome trace: opens in ui.perfetto.dev and chrome://tracing"},
+    {"timeline-steps", "FIRST:LAST", NULL,
+     "the steps that the timeline holds; default: all, as far as a million slices go"},
     OUTPUT_ARGUMENTS,
     {NULL, NULL, NULL, NULL},
 };
@@ -68,6 +74,49 @@ struct inputs {
     struct ls_data *train, *test;
 };
 
+// "FIRST:LAST"
+static enum ls_status read_timeline(const struct arguments *arguments, struct ls_fit_options *out)
+{
+    const char *text = arguments_text(arguments, "timeline-steps");
+    out->timeline = arguments_text(arguments, "timeline");
+    if (!text)
+        return LS_OK;
+    const char *colon = strchr(text, ':');
+    const size_t length = colon ? (size_t)(colon - text) : 0;
+    char first_text[24];
+    int64_t first = 0, last = 0;
+    snprintf(first_text, sizeof(first_text), "%.*s", length < 20 ? (int)length : 20, text);
+    if (!colon || length > 20 || !ls_parse_integer(first_text, &first) ||
+        !ls_parse_integer(colon + 1, &last) || first < 1 || last < first) {
+        ls_error("usage", "--timeline-steps=%s: wanted FIRST:LAST, steps from 1, as in 1:100",
+                 text);
+        return LS_USAGE;
+    }
+    if (!out->timeline) {
+        ls_error("usage", "--timeline-steps without --timeline=FILE");
+        return LS_USAGE;
+    }
+    out->timeline_first = (uint64_t)first;
+    out->timeline_last = (uint64_t)last;
+    return LS_OK;
+}
+
+// No two results may be written to one file.
+static enum ls_status check_files(const struct arguments *arguments)
+{
+    static const char *const names[] = {"report", "timeline", "save-weights"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        for (size_t j = i + 1; j < sizeof(names) / sizeof(names[0]); j++) {
+            const char *one = arguments_text(arguments, names[i]);
+            const char *other = arguments_text(arguments, names[j]);
+            if (!one || !other || strcmp(one, other) != 0)
+                continue;
+            ls_error("usage", "--%s and --%s name the same file '%s'", names[i], names[j], one);
+            return LS_USAGE;
+        }
+    return LS_OK;
+}
+
 static enum ls_status read_fit_options(const struct arguments *arguments,
                                        struct ls_fit_options *out)
 {
@@ -89,7 +138,9 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
     }
     out->shuffle = arguments_text(arguments, "shuffle");
     out->report = arguments_text(arguments, "report");
-    return status;
+    if (!status)
+        status = read_timeline(arguments, out);
+    return status ? status : check_files(arguments);
 }
 
 static enum ls_status open_data(const struct arguments *arguments, struct inputs *inputs)
@@ -158,10 +209,6 @@ static enum ls_status run(const struct arguments *arguments)
     const char *save = arguments_text(arguments, "save-weights");
     if (!status && save)
         status = ls_report_check_path("--save-weights", save);
-    if (!status && save && fit_options.report && strcmp(save, fit_options.report) == 0) {
-        ls_error("usage", "--report and --save-weights name the same file '%s'", save);
-        status = LS_USAGE;
-    }
     // Plugins meet this program in a child process first, which is best made while there is but one thread.
     if (!status)
         status = ls_run_open(&run_options, &inputs.run);

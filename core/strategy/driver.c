@@ -5,6 +5,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,15 +232,26 @@ static uint64_t update_ns(const struct ls_driver_member *member)
     return member->replica->times.update_ns + member->store_ns;
 }
 
+static const struct ls_trace_label place_slice = {.category = "strategy", .name = "place"};
+static const struct ls_trace_label begin_slice = {.category = "strategy", .name = "begin_step"};
+static const struct ls_trace_label end_slice = {.category = "strategy", .name = "end_step"};
+static const struct ls_trace_label ready_slice = {
+    .category = "strategy", .name = "gradient_ready", .value = "bucket"};
+static const struct ls_trace_label synchronise_slice = {.category = "strategy",
+                                                        .name = "synchronise"};
+
 // Runs a hook and notes the time that it took beside updates.
 static int32_t run_hook(struct ls_driver *driver, uint32_t index,
+                        const struct ls_trace_label *slice,
                         int32_t (*hook)(struct ls_strategy *strategy, uint32_t replica))
 {
     struct ls_driver_member *member = &driver->members[index];
     if (!hook)
         return LS_OK;
     const uint64_t start = ls_clock_ns(), updates = update_ns(member);
+    ls_trace_begin(slice, 0);
     const int32_t status = hook(driver->strategy, index);
+    ls_trace_end();
     member->hook_ns += ls_clock_ns() - start - (update_ns(member) - updates);
     return status;
 }
@@ -249,7 +261,9 @@ static enum ls_status bucket_ready(void *context, struct ls_replica *replica, ui
     struct ls_driver *driver = context;
     struct ls_driver_member *member = &driver->members[replica->rank];
     const uint64_t start = ls_clock_ns(), updates = update_ns(member);
+    ls_trace_begin(&ready_slice, bucket);
     const int32_t status = driver->ops->gradient_ready(driver->strategy, replica->rank, bucket);
+    ls_trace_end();
     member->hook_ns += ls_clock_ns() - start - (update_ns(member) - updates);
     return (enum ls_status)status;
 }
@@ -272,7 +286,7 @@ static enum ls_status refresh(struct ls_driver_member *member)
 
 static enum ls_status begin_step(struct ls_driver *driver, uint32_t index)
 {
-    const int32_t status = run_hook(driver, index, driver->ops->begin_step);
+    const int32_t status = run_hook(driver, index, &begin_slice, driver->ops->begin_step);
     return status ? (enum ls_status)status : refresh(&driver->members[index]);
 }
 
@@ -290,7 +304,7 @@ static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
         status = ls_replica_run(member->replica, &divided, member->step, member->learning_rate,
                                 stop ? 1.0f : 0.0f, &hooks);
     if (!status)
-        status = (enum ls_status)run_hook(driver, index, driver->ops->end_step);
+        status = (enum ls_status)run_hook(driver, index, &end_slice, driver->ops->end_step);
     return status ? status : refresh(member);
 }
 
@@ -341,22 +355,25 @@ enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
 }
 
 static enum ls_status run_outside(struct ls_driver *driver, uint32_t index,
+                                  const struct ls_trace_label *slice,
                                   int32_t (*hook)(struct ls_strategy *strategy, uint32_t replica))
 {
     if (!hook)
         return LS_OK;
+    ls_trace_begin(slice, 0);
     const int32_t status = hook(driver->strategy, index);
+    ls_trace_end();
     return status ? cause_of(driver, (enum ls_status)status) : refresh(&driver->members[index]);
 }
 
 enum ls_status ls_driver_place(struct ls_driver *driver, uint32_t replica)
 {
-    return run_outside(driver, replica, driver->ops->place);
+    return run_outside(driver, replica, &place_slice, driver->ops->place);
 }
 
 enum ls_status ls_driver_synchronise(struct ls_driver *driver, uint32_t replica)
 {
-    return run_outside(driver, replica, driver->ops->synchronise);
+    return run_outside(driver, replica, &synchronise_slice, driver->ops->synchronise);
 }
 
 // ---- Ends ----

@@ -3,6 +3,7 @@
 #include "core/strategy/internal.h"
 
 #include "core/base/log.h"
+#include "core/base/trace.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -170,12 +171,24 @@ static float *range_of(const struct ls_strategy_host *table, uint32_t replica, u
     return NULL;
 }
 
+static const struct ls_trace_label read_slice = {
+    .category = "strategy", .name = "read from the replica", .value = "elements"};
+static const struct ls_trace_label write_slice = {
+    .category = "strategy", .name = "write to the replica", .value = "elements"};
+static const struct ls_trace_label meet_slice = {.category = "strategy",
+                                                 .name = "wait for the others"};
+
 static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
                          uint64_t first, uint64_t count, float *out)
 {
     const struct ls_replica *own = ls_driver_of(table)->members[replica].replica;
     const float *range = range_of(table, replica, memory, first, count);
-    return range ? own->ops->copy(own->device, out, range, count * sizeof(float), NULL) : LS_FAILED;
+    if (!range)
+        return LS_FAILED;
+    ls_trace_begin(&read_slice, count);
+    const int32_t status = own->ops->copy(own->device, out, range, count * sizeof(float), NULL);
+    ls_trace_end();
+    return status;
 }
 
 static int32_t host_write(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
@@ -187,7 +200,10 @@ static int32_t host_write(const struct ls_strategy_host *table, uint32_t replica
     if (!range)
         return LS_FAILED;
     member->touched = member->touched || memory == LS_REPLICA_PARAMETERS;
-    return own->ops->copy(own->device, range, in, count * sizeof(float), NULL);
+    ls_trace_begin(&write_slice, count);
+    const int32_t status = own->ops->copy(own->device, range, in, count * sizeof(float), NULL);
+    ls_trace_end();
+    return status;
 }
 
 static void host_changed(const struct ls_strategy_host *table, uint32_t replica)
@@ -200,7 +216,11 @@ static void host_changed(const struct ls_strategy_host *table, uint32_t replica)
 static int32_t host_meet(const struct ls_strategy_host *table, uint32_t replica)
 {
     struct ls_driver *driver = ls_driver_of(table);
-    return (int32_t)ls_meeting_come(&driver->meeting, replica, driver->options.deadline_ns);
+    ls_trace_begin(&meet_slice, 0);
+    const enum ls_status status =
+        ls_meeting_come(&driver->meeting, replica, driver->options.deadline_ns);
+    ls_trace_end();
+    return (int32_t)status;
 }
 
 static void host_count_bytes(const struct ls_strategy_host *table, uint32_t replica, uint64_t bytes)

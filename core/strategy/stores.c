@@ -5,10 +5,14 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/trace.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const struct ls_trace_label update_slice = {
+    .category = "update", .name = "update on the host", .value = "elements"};
 
 // A device instance that updates the store, by one thread or by as many as a replica has.
 struct lane {
@@ -244,8 +248,10 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
                                      .scratch = lane->scratch,
                                      .record = &store->record};
     const int32_t status = device_ops(driver)->launch(lane->device, lane->kernel, &launch);
+    const uint64_t end = ls_clock_ns();
     if (member)
-        member->store_ns += ls_clock_ns() - start;
+        member->store_ns += end - start;
+    ls_trace_slice(&update_slice, start, end, store->count);
     return status;
 }
 

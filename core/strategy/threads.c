@@ -5,6 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/base/trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ static void *thread_main(void *argument)
 {
     struct ls_strategy_thread *thread = argument;
     struct ls_driver *driver = thread->driver;
+    ls_trace_move(1 + driver->count, driver->options.strategy.plugin->name, NULL);
     thread->status = thread->run(thread->context);
     if (thread->status && thread->status != LS_ABORTED) {
         int32_t none = LS_OK;

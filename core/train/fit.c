@@ -5,11 +5,19 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/base/trace.h"
+#include "core/train/timeline.h"
 #include "core/train/watch.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const struct ls_trace_label epoch_slice = {
+    .category = "epoch", .name = "epoch", .value = "epoch", .numbered = true};
+static const struct ls_trace_label input_slice = {.category = "input", .name = "input"};
+static const struct ls_trace_label validation_slice = {
+    .category = "validation", .name = "validation", .value = "epoch"};
 
 // ---- Steps ----
 
@@ -47,27 +55,42 @@ static enum ls_status note_step(struct ls_fit *fit, const struct ls_step_result 
     return status;
 }
 
+// `step` is its number in the training of the model. [replica thread]
+static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step, bool *stopped)
+{
+    const uint64_t start = ls_clock_ns();
+    uint64_t waited = 0;
+    struct ls_replica_batch batch;
+    struct ls_step_result result = {0};
+    const bool stop = rank == 0 && fit->run->interrupted;
+    ls_trace_begin(&input_slice, 0);
+    enum ls_status status = ls_trainer_next(fit->trainer, rank, &batch, &waited);
+    ls_trace_end();
+    if (!status)
+        status = ls_driver_step(fit->trainer->driver, rank, &batch, step,
+                                fit->model->optimizer.learning_rate, stop, &result);
+    if (!status && rank == 0)
+        status = note_step(fit, &result, ls_clock_ns() - start, waited);
+    *stopped = result.stop;
+    return status;
+}
+
 // [replica thread]
 static enum ls_status run_segment(void *context, uint32_t rank)
 {
     struct ls_fit *fit = context;
     const uint64_t count = fit->segment, first = fit->model->steps_done + 1;
-    for (uint64_t i = 0; i < count; i++) {
-        const uint64_t start = ls_clock_ns();
-        uint64_t waited = 0;
-        struct ls_replica_batch batch;
-        struct ls_step_result result;
-        const bool stop = rank == 0 && fit->run->interrupted;
-        enum ls_status status = ls_trainer_next(fit->trainer, rank, &batch, &waited);
-        if (!status)
-            status = ls_driver_step(fit->trainer->driver, rank, &batch, first + i,
-                                    fit->model->optimizer.learning_rate, stop, &result);
-        if (!status && rank == 0)
-            status = note_step(fit, &result, ls_clock_ns() - start, waited);
-        if (status || result.stop)
-            return status;
+    const uint64_t first_of_fit = fit->segment_first;
+    enum ls_status status = LS_OK;
+    bool stopped = false;
+    ls_trace_begin(&epoch_slice, fit->epoch);
+    for (uint64_t i = 0; !status && !stopped && i < count; i++) {
+        ls_trace_begin_step(first_of_fit + i);
+        status = run_step(fit, rank, first + i, &stopped);
+        ls_trace_end_step();
     }
-    return LS_OK;
+    ls_trace_end();
+    return status;
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -105,6 +128,7 @@ static enum ls_status run_steps(struct ls_fit *fit, uint64_t epoch_end, uint64_t
         fit->segment = least(epoch_end, fit->last_step) - fit->steps;
         if (check)
             fit->segment = least(fit->segment, check - fit->steps % check);
+        fit->segment_first = fit->steps + 1;
         enum ls_status status = fit->options->watch
                                     ? run_watched(fit, waited_ns)
                                     : ls_group_run(fit->trainer->group, run_segment, fit);
@@ -127,8 +151,10 @@ static enum ls_status validate(struct ls_fit *fit, struct ls_report_epoch *epoch
         fit->options->watch->validate(fit->options->watch->context);
     enum ls_status status =
         ls_fit_dataset(fit->model, fit->options->validation, &fit->validation_copy, &dataset);
+    ls_trace_begin(&validation_slice, fit->epoch);
     if (!status)
         status = ls_trainer_evaluate(fit->trainer, dataset, &scores);
+    ls_trace_end();
     if (status)
         return status;
     if (!isfinite(scores.loss)) {
@@ -180,7 +206,10 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
 static enum ls_status run_epochs(struct ls_fit *fit)
 {
     for (uint64_t epoch = 1; epoch <= fit->epochs; epoch++) {
+        fit->epoch = epoch;
+        ls_trace_begin(&epoch_slice, epoch);
         const enum ls_status status = run_epoch(fit, epoch);
+        ls_trace_end();
         if (status)
             return status;
         if (fit->stopped || fit->run->interrupted)
@@ -248,6 +277,8 @@ static enum ls_status check(struct ls_fit *fit)
         status = ls_model_check_data(fit->model, fit->options->validation);
     if (!status && fit->options->report)
         status = ls_report_check_path("--report", fit->options->report);
+    if (!status)
+        status = ls_fit_check_timeline(fit);
     return status ? status : parse_shuffle(fit);
 }
 
@@ -376,7 +407,9 @@ enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
     if (status)
         return status;
     ls_progress_init(&fit.progress, stdout, model->run->quiet, fit.epochs, fit.epoch_steps);
-    status = prepare(&fit);
+    status = ls_fit_begin_timeline(&fit);
+    if (!status)
+        status = prepare(&fit);
     if (!status && !model->run->quiet)
         ls_fit_print_setting(&fit, stdout);
     if (!status && model->run->verbose)
@@ -385,9 +418,10 @@ enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
         tell_prepared(&fit);
     if (!status)
         status = ls_run_end_interruption(model->run, run_epochs(&fit));
+    const bool prepared = fit.trainer != NULL;
     status = conclude(&fit, status);
     finish(&fit);
-    return status;
+    return ls_fit_end_timeline(&fit, prepared, status);
 }
 
 const float *ls_fit_losses(const struct ls_model *model, size_t *count)

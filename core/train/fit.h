@@ -22,11 +22,14 @@ struct ls_fit {
     uint64_t epochs_before; // of the model
     uint64_t last_step; // stop after it; UINT64_MAX: no limit
     uint64_t steps; // done
+    uint64_t epoch; // under way, from 1 in each fit
     uint64_t segment; // steps that replicas run before they come back
+    uint64_t segment_first; // the first of them, from 1 in each fit
     bool stopped; // a rank asked for it
     double startup_seconds; // NaN until the first step is done
     uint64_t *hashes;
     const char *status; // for the report
+    struct ls_trace *trace; // for the timeline; NULL: none is wanted
     struct ls_dataset_copy { // labels as the loss wants them, where the dataset has them otherwise
         struct ls_dataset dataset;
         float *labels; // NULL: as they are

@@ -4,10 +4,20 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/trace.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const struct ls_trace_label prepare_slice = {.category = "start", .name = "prepare"};
+static const struct ls_trace_label input_slice = {.category = "input", .name = "input"};
+static const struct ls_trace_label batch_slice = {
+    .category = "validation", .name = "batch", .value = "batch"};
+static const struct ls_trace_label validation_slice = {.category = "validation",
+                                                       .name = "validation"};
+static const struct ls_trace_label hash_slice = {.category = "check", .name = "hash parameters"};
 
 // A replica failed: nobody may wait for it.
 static void wake_all(void *context, enum ls_status status)
@@ -63,10 +73,21 @@ static void find_sizes(const struct ls_trainer *trainer, uint64_t examples, uint
         }
 }
 
+// Each rank is a process of its own in a timeline.
+static void name_rank(const struct ls_run *run, uint32_t rank)
+{
+    char name[32], remark[128];
+    snprintf(name, sizeof(name), "rank %u", rank);
+    snprintf(remark, sizeof(remark), "%s, %u thread%s", run->device->plugin->name, run->threads,
+             run->threads == 1 ? "" : "s");
+    ls_trace_move(1 + rank, name, remark);
+}
+
 // [replica thread]
 static enum ls_status create_replica(void *context, uint32_t rank)
 {
     struct ls_trainer *trainer = context;
+    name_rank(trainer->run, rank);
     const struct ls_trainer_options *options = &trainer->options;
     struct ls_replica_options replica = {
         .ops = trainer->run->device->interface,
@@ -90,8 +111,12 @@ static enum ls_status create_replica(void *context, uint32_t rank)
     find_sizes(trainer, options->training_examples, rank, trainer->options.slices,
                replica.training_sizes);
     find_sizes(trainer, options->evaluation_examples, rank, 1, replica.evaluation_sizes);
+    ls_trace_begin(&prepare_slice, 0);
     enum ls_status status = ls_replica_create(&replica, &trainer->replicas[rank]);
-    return status ? status : set_weights(trainer, trainer->replicas[rank]);
+    if (!status)
+        status = set_weights(trainer, trainer->replicas[rank]);
+    ls_trace_end();
+    return status;
 }
 
 enum ls_status ls_trainer_open(struct ls_model *model, const struct ls_trainer_options *options,
@@ -223,6 +248,18 @@ struct evaluation {
 };
 
 // [replica thread]
+static enum ls_status evaluate_batch(struct ls_trainer *trainer, uint32_t rank, double *sums)
+{
+    struct ls_replica_batch batch;
+    ls_trace_begin(&input_slice, 0);
+    enum ls_status status = ls_trainer_next(trainer, rank, &batch, NULL);
+    ls_trace_end();
+    if (!status)
+        status = ls_replica_evaluate(trainer->replicas[rank], &batch, sums);
+    return !status && trainer->run->interrupted ? LS_INTERRUPTED : status;
+}
+
+// [replica thread]
 static enum ls_status evaluate_shares(void *context, uint32_t rank)
 {
     const struct evaluation *evaluation = context;
@@ -230,14 +267,13 @@ static enum ls_status evaluate_shares(void *context, uint32_t rank)
     enum ls_status status = LS_OK;
     if (trainer->driver)
         status = ls_driver_synchronise(trainer->driver, rank);
+    ls_trace_begin(&validation_slice, 0);
     for (uint64_t step = 0; !status && step < evaluation->steps; step++) {
-        struct ls_replica_batch batch;
-        status = ls_trainer_next(trainer, rank, &batch, NULL);
-        if (!status)
-            status = ls_replica_evaluate(trainer->replicas[rank], &batch, evaluation->sums[rank]);
-        if (!status && trainer->run->interrupted)
-            status = LS_INTERRUPTED;
+        ls_trace_begin(&batch_slice, step + 1);
+        status = evaluate_batch(trainer, rank, evaluation->sums[rank]);
+        ls_trace_end();
     }
+    ls_trace_end();
     return status;
 }
 
@@ -289,8 +325,11 @@ static enum ls_status hash_replica(void *context, uint32_t rank)
     enum ls_status status = LS_OK;
     if (hashing->trainer->driver)
         status = ls_driver_synchronise(hashing->trainer->driver, rank);
-    return status ? status
-                  : ls_replica_hash(hashing->trainer->replicas[rank], &hashing->hashes[rank]);
+    ls_trace_begin(&hash_slice, 0);
+    if (!status)
+        status = ls_replica_hash(hashing->trainer->replicas[rank], &hashing->hashes[rank]);
+    ls_trace_end();
+    return status;
 }
 
 enum ls_status ls_trainer_hashes(struct ls_trainer *trainer, uint64_t *out)

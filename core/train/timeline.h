@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The timeline of a fit: recorded from its first preparation to its last thread. Private to train/. [main thread]
+#ifndef LS_TRAIN_TIMELINE_H
+#define LS_TRAIN_TIMELINE_H
+
+#include "core/train/fit.h"
+
+// Whether options->timeline can be written and its steps make sense. LS_BAD_INPUT, LS_USAGE; logged.
+LS_STATUS ls_fit_check_timeline(const struct ls_fit *fit);
+// Begins to record where a timeline is wanted.
+LS_STATUS ls_fit_begin_timeline(struct ls_fit *fit);
+// Ends the recording and writes it, if `whole`; without trainer: all threads have ended. Returns `status`, or else why
+// it could not be written.
+LS_STATUS ls_fit_end_timeline(struct ls_fit *fit, bool whole, enum ls_status status);
+
+#endif
