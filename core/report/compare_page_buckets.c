@@ -76,17 +76,27 @@ static void print_row(const struct ls_page *page, const struct ls_page_run *run)
     fputs("<div class=\"row\" role=\"listitem\"><div class=\"label\">", page->out);
     ls_page_put_name(page, run);
     fputs("</div>", page->out);
-    if (sum > 0) {
-        const size_t count = json_array_size(buckets);
-        fprintf(page->out, "<div class=\"value\"><b>%zu</b> bucket%s, %s</div>", count,
-                count == 1 ? "" : "s", ls_page_bytes(sum).text);
-        print_strip(page, run, buckets, sum);
-        print_list(page, buckets);
-    } else {
-        fprintf(page->out, "<div class=\"reason\">%s</div>",
-                run->done ? "no buckets: nothing is reduced" : "no result");
-    }
+    const size_t count = json_array_size(buckets);
+    fprintf(page->out, "<div class=\"value\"><b>%zu</b> bucket%s, %s</div>", count,
+            count == 1 ? "" : "s", ls_page_bytes(sum).text);
+    print_strip(page, run, buckets, sum);
+    print_list(page, buckets);
     fputs("</div>\n", page->out);
+}
+
+// Who has none: a device alone, or a strategy that sends something else.
+static void print_others(const struct ls_page *page)
+{
+    bool any = false;
+    for (size_t i = 0; i < page->run_count; i++) {
+        if (!page->runs[i].done || sum_bytes(buckets_of(&page->runs[i])) > 0)
+            continue;
+        fputs(any ? ", " : "<p class=\"note\">Without buckets: ", page->out);
+        ls_page_put_name(page, &page->runs[i]);
+        any = true;
+    }
+    if (any)
+        fputs(".</p>\n", page->out);
 }
 
 void ls_page_buckets(struct ls_page *page)
@@ -103,6 +113,9 @@ void ls_page_buckets(struct ls_page *page)
           "<div class=\"bars\" role=\"list\">\n",
           page->out);
     for (size_t i = 0; i < page->run_count; i++)
-        print_row(page, &page->runs[i]);
-    fputs("</div>\n</section>\n", page->out);
+        if (sum_bytes(buckets_of(&page->runs[i])) > 0)
+            print_row(page, &page->runs[i]);
+    fputs("</div>\n", page->out);
+    print_others(page);
+    fputs("</section>\n", page->out);
 }

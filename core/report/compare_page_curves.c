@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POINTS_MOST 240 // of a line; longer ones are means of neighbours
+#define POINTS_MOST 120 // of a line; longer ones are means of neighbours
 #define LOG_RATIO 1000 // losses further apart have a logarithmic axis
 
 struct curves {
@@ -19,14 +19,15 @@ struct curves {
 
 static const struct {
     const char *key, *name, *by_examples, *by_seconds;
+    bool is_validation; // measured now and then, no mean over steps
 } measures[] = {
     {"loss", "loss", "Training loss against examples", "Training loss against seconds"},
     {"accuracy", "accuracy", "Training accuracy against examples",
      "Training accuracy against seconds"},
     {"val_loss", "validation loss", "Validation loss against examples",
-     "Validation loss against seconds"},
+     "Validation loss against seconds", true},
     {"val_accuracy", "validation accuracy", "Validation accuracy against examples",
-     "Validation accuracy against seconds"},
+     "Validation accuracy against seconds", true},
 };
 
 static void curves_finish(struct curves *curves)
@@ -92,6 +93,19 @@ static size_t read_points(struct curves *curves, const struct ls_page_run *run, 
     return at - first;
 }
 
+// Steps that one point of the curve stands for, the most.
+static size_t steps_in_point(const struct ls_page_run *run)
+{
+    const json_t *curve = json_object_get(run->json, "curve");
+    double before = 0, most = 1;
+    for (size_t i = 0; i < json_array_size(curve); i++) {
+        const double step = ls_page_number(json_array_get(curve, i), "step");
+        most = fmax(most, step - before);
+        before = step;
+    }
+    return most < 1e9 ? (size_t)most : 0;
+}
+
 // Fills series and lines for one measure; `x` of the series is set later. Returns how many there are.
 static size_t read_measure(const struct ls_page *page, struct curves *curves, const char *key)
 {
@@ -112,7 +126,8 @@ static size_t read_measure(const struct ls_page *page, struct curves *curves, co
             (struct ls_chart_series){curves->names[count], NULL, curves->values + first,
                                      read_points(curves, run, key, first, together)};
         curves->lines[count++] = (struct ls_page_line){LS_PAGE_LINE, run, NULL, NULL};
-        curves->together = together > curves->together ? together : curves->together;
+        const size_t steps = together * steps_in_point(run);
+        curves->together = steps > curves->together ? steps : curves->together;
     }
     return count;
 }
@@ -160,7 +175,7 @@ static bool needs_logarithm(const struct curves *curves, size_t count)
 static void print_plots(struct ls_page *page, struct curves *curves, size_t measure, size_t count)
 {
     char note[80] = "";
-    if (curves->together > 1)
+    if (curves->together > 1 && !measures[measure].is_validation)
         snprintf(note, sizeof(note), "A point is the mean of up to %zu steps.", curves->together);
     for (int by_seconds = 0; by_seconds < 2; by_seconds++) {
         for (size_t i = 0; i < count; i++)
@@ -187,13 +202,13 @@ static void print_legend(const struct ls_page *page)
         fprintf(page->out,
                 "<li><label><input type=\"checkbox\" id=\"show%zu\" checked=\"checked\"/> ", i);
         ls_page_line_sample(page, &page->runs[i]);
-        fputc(' ', page->out);
+        fputs(" <span>", page->out);
         ls_page_put_name(page, &page->runs[i]);
         if (page->runs[i].reference)
             fputs(" <small>reference</small>", page->out);
         if (!page->runs[i].synchronous)
             fputs(" <small>asynchronous</small>", page->out);
-        fputs("</label></li>\n", page->out);
+        fputs("</span></label></li>\n", page->out);
     }
     fputs("</ul>\n", page->out);
 }
@@ -213,9 +228,8 @@ enum ls_status ls_page_curves(struct ls_page *page)
             fputs("<section id=\"curves\" class=\"curves\">\n<h2>Learning</h2>\n"
                   "<p class=\"note\">Synchronous strategies should lie on the reference, the wide "
                   "pale "
-                  "line; against seconds, the faster are further left.",
+                  "line; against seconds, the faster are further left.</p>\n",
                   page->out);
-            fputs("</p>\n", page->out);
             print_legend(page);
             fputs("<div class=\"plots\">\n", page->out);
             any = true;

@@ -90,20 +90,17 @@ static void print_row(const struct ls_page *page, const struct ls_page_run *run,
 {
     const double value = ls_page_number(run->json, panels[panel].key);
     const double spread = ls_page_number(page->comparison, panels[panel].spread);
+    if (!isfinite(value))
+        return;
     fputs("<div class=\"row\" role=\"listitem\"><div class=\"label\">", page->out);
     ls_page_put_name(page, run);
     fputs("</div>", page->out);
-    if (!isfinite(value)) {
-        fprintf(page->out, "<div class=\"reason\">%s</div></div>\n",
-                run->done ? "not measured" : "no result");
-        return;
-    }
     fprintf(page->out, "<div class=\"value\"><b>%s</b>", ls_page_deviation(value).text);
     if (!run->synchronous)
-        fputs(" <small>asynchronous</small>", page->out);
+        fputs(" <small>\xc2\xb7 asynchronous</small>", page->out);
     else if (spread > 0 && value > 0)
-        fprintf(page->out, " <small>%s\xc3\x97 rounding</small>",
-                ls_page_significant(value / spread).text);
+        fprintf(page->out, " <small>\xc2\xb7 %s\xc3\x97 rounding</small>",
+                ls_page_deviation(value / spread).text);
     fputs("</div>", page->out);
     print_strip(page, run, decades, value, spread);
     fputs("</div>\n", page->out);

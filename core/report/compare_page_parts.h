@@ -58,6 +58,8 @@ struct ls_page_text ls_page_bytes(double value); // 901 kB
 struct ls_page_text ls_page_deviation(double value); // 3.1e-7
 
 void ls_page_put(const struct ls_page *page, const char *text); // escaped
+void ls_page_put_breakable(const struct ls_page *page,
+                           const char *name); // with places to break a line
 // The strategy with what tells it from other runs, escaped; as an element, or as plain text for titles.
 void ls_page_put_name(const struct ls_page *page, const struct ls_page_run *run);
 void ls_page_put_plain_name(const struct ls_page *page, const struct ls_page_run *run);

@@ -105,6 +105,17 @@ static void print_points(const struct ls_page *page, const struct ls_chart *char
     }
 }
 
+// What a guide is, at its end.
+static void print_guide_name(const struct ls_page *page, const struct ls_chart_series *series,
+                             const struct ls_chart_scale *x, const struct ls_chart_scale *y)
+{
+    const size_t end = series->count - 1;
+    fprintf(page->out, "<text x=\"%.2f%%\" y=\"%.2f%%\" dx=\"-12\" dy=\"-5\" text-anchor=\"end\">",
+            ls_chart_scale_place(x, series->x[end]), ls_chart_scale_place(y, series->y[end]));
+    ls_page_put(page, series->name);
+    fputs("</text>\n", page->out);
+}
+
 static void print_picture(const struct ls_page *page, const struct ls_chart *chart,
                           const struct ls_page_line *lines)
 {
@@ -127,6 +138,8 @@ static void print_picture(const struct ls_page *page, const struct ls_chart *cha
     for (size_t i = 0; i < chart->series_count; i++)
         if (lines[i].kind == LS_PAGE_LINE)
             print_points(page, chart, &chart->series[i], &lines[i], &x, &y);
+        else if (lines[i].kind == LS_PAGE_GUIDE)
+            print_guide_name(page, &chart->series[i], &x, &y);
 }
 
 void ls_page_plot(struct ls_page *page, const struct ls_chart *chart,
@@ -158,6 +171,6 @@ void ls_page_line_sample(const struct ls_page *page, const struct ls_page_run *r
 {
     fprintf(page->out,
             "<svg class=\"sample\" width=\"30\" height=\"10\" aria-hidden=\"true\">"
-            "<path class=\"line colour%u dash%u\" d=\"M1 5H29\"/></svg>",
-            run->colour, run->dash);
+            "<path class=\"line colour%u dash%u%s\" d=\"M1 5H29\"/></svg>",
+            run->colour, run->dash, run->reference ? " reference" : "");
 }

@@ -143,7 +143,7 @@ static void print_row(const struct ls_page *page, const struct ls_chart_series *
 {
     double base = NAN;
     fputs("<tr><th scope=\"row\"><span class=\"name\">", page->out);
-    ls_page_put(page, series->name);
+    ls_page_put_breakable(page, series->name);
     fputs("</span></th><td class=\"text\">", page->out);
     for (size_t i = 0; i < series->count; i++) {
         const double each = series->y[i] / series->x[i];

@@ -38,7 +38,7 @@ static void print_bar(const struct ls_page *page, const struct ls_page_run *run,
     const double high = ls_page_number(run->json, "examples_per_second_high");
     fprintf(page->out,
             "<svg class=\"bar\" width=\"100%%\" height=\"28\" role=\"img\">"
-            "<title>%s examples/s, interval %s to %s</title>"
+            "<title>%s examples/s, quartiles %s to %s</title>"
             "<rect class=\"track\" width=\"100%%\" height=\"18\" rx=\"3\"/>"
             "<rect class=\"fill colour%u\" width=\"%.2f%%\" height=\"18\" rx=\"3\"/>",
             ls_page_significant(speed).text, ls_page_significant(low).text,
@@ -64,10 +64,10 @@ static void print_value(const struct ls_page *page, const struct ls_page_run *ru
     fprintf(page->out, "<div class=\"value\"><b>%s</b> examples/s",
             ls_page_significant(speed).text);
     if (low <= high)
-        fprintf(page->out, " <small>%s \xe2\x80\xa6 %s</small>", ls_page_significant(low).text,
+        fprintf(page->out, " <small>%s\xe2\x80\x93%s</small>", ls_page_significant(low).text,
                 ls_page_significant(high).text);
     if (truth > 0 && !run->reference)
-        fprintf(page->out, " <small>%.2f\xc3\x97 the reference</small>", speed / truth);
+        fprintf(page->out, " <small>\xc2\xb7 %.2f\xc3\x97\xc2\xa0reference</small>", speed / truth);
     fputs("</div>", page->out);
 }
 

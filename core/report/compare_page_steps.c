@@ -88,7 +88,7 @@ static void print_row(const struct ls_page *page, const struct ls_page_run *run,
                 ls_page_seconds(isfinite(median) ? median : whole_seconds(run)).text);
         const double all = ls_page_step_seconds(run, "communication");
         if (all > 0)
-            fprintf(page->out, " <small>%s of %s communication exposed</small>",
+            fprintf(page->out, " <small>\xc2\xb7 exposed %s of %s</small>",
                     ls_page_seconds(part_seconds(run, 2)).text, ls_page_seconds(all).text);
         fputs("</div>", page->out);
         print_bar(page, run, most);
@@ -109,10 +109,9 @@ void ls_page_steps(struct ls_page *page)
     for (size_t i = 0; i < PARTS; i++)
         fprintf(page->out, "<li><span class=\"key %s\"></span>%s</li>", parts[i].class,
                 parts[i].name);
-    fputs(
-        "<li><span class=\"key hidden\"></span>hidden communication (lower bar: costs nothing)</li>"
-        "</ul>\n<div class=\"bars\" role=\"list\">\n",
-        page->out);
+    fputs("<li><span class=\"key hidden\"></span>hidden communication (below; costs no time)</li>"
+          "</ul>\n<div class=\"bars\" role=\"list\">\n",
+          page->out);
     for (size_t i = 0; i < page->run_count; i++)
         print_row(page, &page->runs[i], most);
     fputs("</div>\n</section>\n", page->out);

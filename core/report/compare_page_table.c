@@ -13,8 +13,9 @@ static const struct column {
 } columns[] = {
     {"replicas", COUNT, "replicas", "copies of the model, each on a device of its own"},
     {"threads", COUNT, "threads", "threads of each replica"},
+    {"global_batch", COUNT, "batch", "examples of a step over all replicas"},
     {"examples_per_second", SPEED, "examples/s",
-     "median over the rounds, and below it the interval; validation is not counted"},
+     "median over the rounds, and below it their quartiles; validation is not counted"},
     {"median", STEP_SECONDS, "step", "median time of a step"},
     {"input", STEP_SECONDS, "input", "what the replica waited for its batch"},
     {"compute", STEP_SECONDS, "compute", "kernels: forward, loss and backward"},
@@ -27,14 +28,15 @@ static const struct column {
     {"bytes_per_step_per_rank", BYTES, "bytes/step",
      "what a rank sends in a step, padding included"},
     {"peak_rss_bytes", BYTES, "peak memory", "largest resident memory of the process"},
-    {"final_loss", SIGNIFICANT, "loss", "training loss at the end"},
-    {"final_accuracy", SIGNIFICANT, "accuracy", "training accuracy at the end"},
+    {"final_loss", SIGNIFICANT, "loss", "training loss of the last steps"},
+    {"final_accuracy", SIGNIFICANT, "accuracy", "training accuracy of the last steps"},
+    {"val_loss", SIGNIFICANT, "val. loss", "validation loss at the end"},
     {"val_accuracy", SIGNIFICANT, "val. accuracy", "validation accuracy at the end"},
     {"max_loss_deviation_first_ten", DEVIATION, "loss dev. (10)",
-     "largest difference from the losses of the reference over the first ten steps"},
+     "largest relative difference from the losses of the reference over the first ten steps"},
     {"max_loss_deviation", DEVIATION, "loss dev.", "the same over all steps"},
     {"max_parameter_deviation", DEVIATION, "param. dev.",
-     "largest difference from the parameters of the reference at the end"},
+     "largest difference from the parameters of the reference at the end, absolute"},
     {"replicas_equal", YES_NO, "replicas equal",
      "whether all replicas had the same bits in all parameters at the end"},
     {"target_seconds", SECONDS, "time to target",
@@ -68,7 +70,7 @@ static void print_speed(const struct ls_page *page, const struct ls_page_run *ru
     const double high = ls_page_number(run->json, "examples_per_second_high");
     fputs(ls_page_significant(value).text, page->out);
     if (low <= high)
-        fprintf(page->out, "<br/><small>%s \xe2\x80\xa6 %s</small>", ls_page_significant(low).text,
+        fprintf(page->out, "<br/><small>%s\xe2\x80\x93%s</small>", ls_page_significant(low).text,
                 ls_page_significant(high).text);
 }
 
@@ -200,30 +202,47 @@ static void print_facts(const struct ls_page *page)
     fputs("</dl>\n", page->out);
 }
 
+static void print_spread(const struct ls_page *page)
+{
+    const double first = ls_page_number(page->comparison, "rounding_spread_first_ten");
+    const double all = ls_page_number(page->comparison, "rounding_spread");
+    const double parameters = ls_page_number(page->comparison, "rounding_spread_parameters");
+    if (!isfinite(first) && !isfinite(all) && !isfinite(parameters))
+        return;
+    fprintf(page->out,
+            "<p>The reference ran a second time with its batch computed in two halves: "
+            "mathematically the "
+            "same, other roundings. How far the two are apart is the rounding spread (losses: %s "
+            "in the "
+            "first ten steps, %s over all, relative; parameters: %s).</p>\n",
+            ls_page_deviation(first).text, ls_page_deviation(all).text,
+            ls_page_deviation(parameters).text);
+}
+
 static void print_account(const struct ls_page *page)
 {
     const size_t rounds = count_rounds(page);
-    fputs("<p>Every strategy trained the same model on the same examples in the same order, from "
-          "the same "
-          "initial weights, with the same global batch and seed.",
+    fputs("<p>Every strategy trained the same model from the same initial weights and seed, on the "
+          "same "
+          "examples in the same order.",
           page->out);
     if (rounds > 1)
         fprintf(page->out,
                 " The runs took turns in %zu rounds, so that a machine that grows slower or faster "
-                "favours none; figures of speed are medians over the rounds.",
+                "favours none; speeds are medians and quartiles over the rounds.",
                 rounds);
-    fputs(" The reference ran a second time with its batch computed in two halves: mathematically "
-          "the "
-          "same, other roundings. How far the two are apart is the rounding spread (losses: ",
-          page->out);
-    fprintf(page->out, "%s in the first ten steps, %s over all; parameters: %s).</p>\n",
-            ls_page_deviation(ls_page_number(page->comparison, "rounding_spread_first_ten")).text,
-            ls_page_deviation(ls_page_number(page->comparison, "rounding_spread")).text,
-            ls_page_deviation(ls_page_number(page->comparison, "rounding_spread_parameters")).text);
-    fputs("<p>An asynchronous strategy does other steps than the reference; its deviation says how "
-          "different "
-          "the path was, not that anything is wrong. Judge it by its loss and accuracy.</p>\n",
-          page->out);
+    fputs("</p>\n", page->out);
+    print_spread(page);
+    for (size_t i = 0; i < page->run_count; i++) {
+        if (page->runs[i].synchronous)
+            continue;
+        fputs("<p>An asynchronous strategy does other steps than the reference; its deviation says "
+              "how "
+              "different the path was, not that anything is wrong. Judge it by loss and "
+              "accuracy.</p>\n",
+              page->out);
+        break;
+    }
 }
 
 void ls_page_method(struct ls_page *page)

@@ -95,10 +95,20 @@ void ls_page_put_plain_name(const struct ls_page *page, const struct ls_page_run
         fprintf(page->out, " \xc3\x97 %u", run->replicas);
 }
 
+void ls_page_put_breakable(const struct ls_page *page, const char *text)
+{
+    while (*text) {
+        char part[2] = {*text++};
+        ls_page_put(page, part);
+        if (strchr(":,=-", part[0]) && *text)
+            fputs("<wbr/>", page->out);
+    }
+}
+
 void ls_page_put_name(const struct ls_page *page, const struct ls_page_run *run)
 {
     fputs("<span class=\"name\">", page->out);
-    ls_page_put(page, run->strategy);
+    ls_page_put_breakable(page, run->strategy);
     fputs("</span>", page->out);
     if (run->named_by_replicas && run->replicas)
         fprintf(page->out, " <small>\xc3\x97\xc2\xa0%u</small>", run->replicas);
