@@ -90,7 +90,9 @@ struct ls_transport_interface {
     // All endpoints of this process together; out[i] is endpoint first + i. [main thread]
     int32_t (*open)(const struct ls_host *host, const struct ls_transport_config *config,
                     struct ls_transport **out);
-    // Takes NULL. Aborts what is under way. What endpoints of one open share lives until all are closed. [any thread]
+    // Takes NULL. What is under way with this endpoint ends at its peers with LS_PEER_LOST, or LS_ABORTED; a transport
+    // that answers LS_PEER_LOST lets the others go on. What endpoints of one open share lives until all are closed.
+    // [any thread]
     void (*close)(struct ls_transport *transport);
 
     // Begins a transfer; it may be complete at once (state). [owner of the endpoint]

@@ -76,15 +76,34 @@ static int32_t leave(struct ls_transport *transport)
     return LS_ABORTED;
 }
 
-// A pass over memory of others stands between these two, so that leave() can wait for its end.
-static bool pass_begin(struct ls_transport *transport)
+// Whether a peer of the transfer has left for good. Which one is looked up only when any has.
+static bool peer_left(const struct ls_transport *transport, const struct ls_transfer *transfer)
+{
+    const struct local_shared *shared = transport->shared;
+    if (!atomic_load(&shared->closings))
+        return false;
+    const bool receives = transfer->kind != LS_TRANSFER_SEND;
+    const bool sends = !receives || transfer->kind == LS_TRANSFER_RECEIVE_REDUCE_SEND;
+    return (receives && atomic_load(&shared->endpoints[transfer->source].closed)) ||
+           (sends && atomic_load(&shared->endpoints[transfer->destination].closed));
+}
+
+// A pass over memory of others stands between these two, so that leave() can wait for its end. False: after an abort, or
+// when a peer has left.
+static bool pass_begin(struct ls_transport *transport, const struct ls_transfer *transfer)
 {
     struct local_endpoint *own = &transport->shared->endpoints[transport->index];
     atomic_store(&own->active, 1);
-    if (!atomic_load(&transport->shared->aborted))
+    if (!atomic_load(&transport->shared->aborted) && !peer_left(transport, transfer))
         return true;
     atomic_store_explicit(&own->active, 0, memory_order_release);
     return false;
+}
+
+// What a transfer ends with for which no pass could begin.
+static int32_t give_up(struct ls_transport *transport)
+{
+    return atomic_load(&transport->shared->aborted) ? leave(transport) : LS_PEER_LOST;
 }
 
 static void pass_end(struct ls_transport *transport)
@@ -197,8 +216,8 @@ static int32_t test_receive(struct ls_transport *transport, struct ls_transfer *
         if (AFTER_SLOT(transfer) &&
             !local_reached(&AFTER_SLOT(transfer)->consumed, transfer->after))
             return LS_AGAIN;
-        if (!pass_begin(transport))
-            return leave(transport);
+        if (!pass_begin(transport, transfer))
+            return give_up(transport);
         memcpy(transfer->memory, slot->source, bytes_of(transfer));
         pass_end(transport);
         consume(transport, transfer);
@@ -229,8 +248,8 @@ static int32_t test_receive_reduce(struct ls_transport *transport, struct ls_tra
         return LS_AGAIN;
     if (!offer_fits(transfer))
         return mismatch(transfer);
-    if (!pass_begin(transport))
-        return leave(transport);
+    if (!pass_begin(transport, transfer))
+        return give_up(transport);
     reduce(transport, transfer, NULL);
     pass_end(transport);
     consume(transport, transfer);
@@ -247,8 +266,8 @@ static int32_t test_receive_reduce_send(struct ls_transport *transport,
         if (!offer_fits(transfer))
             return mismatch(transfer);
         const bool push = may_push(transfer);
-        if (!pass_begin(transport))
-            return leave(transport);
+        if (!pass_begin(transport, transfer))
+            return give_up(transport);
         reduce(transport, transfer, push ? SEND_SLOT(transfer)->target : NULL);
         pass_end(transport);
         if (push && transfer->source == transfer->destination)
@@ -267,10 +286,8 @@ static int32_t test_receive_reduce_send(struct ls_transport *transport,
 
 // ---- The interface ----
 
-static int32_t local_test(struct ls_transport *transport, struct ls_transfer *transfer)
+static int32_t test_any(struct ls_transport *transport, struct ls_transfer *transfer)
 {
-    if (atomic_load_explicit(&transport->shared->aborted, memory_order_relaxed))
-        return leave(transport);
     switch (transfer->kind) {
     case LS_TRANSFER_SEND: return test_send(transport, transfer);
     case LS_TRANSFER_RECEIVE: return test_receive(transport, transfer);
@@ -278,6 +295,14 @@ static int32_t local_test(struct ls_transport *transport, struct ls_transfer *tr
     case LS_TRANSFER_RECEIVE_REDUCE_SEND: return test_receive_reduce_send(transport, transfer);
     default: return LS_OK;
     }
+}
+
+static int32_t local_test(struct ls_transport *transport, struct ls_transfer *transfer)
+{
+    if (atomic_load_explicit(&transport->shared->aborted, memory_order_relaxed))
+        return leave(transport);
+    const int32_t status = test_any(transport, transfer);
+    return status == LS_AGAIN && peer_left(transport, transfer) ? LS_PEER_LOST : status;
 }
 
 // Whether local_test() would move the transfer on.
@@ -364,7 +389,7 @@ static bool any_ready(struct ls_transport *transport, struct ls_transfer *const 
     if (atomic_load(&transport->shared->aborted))
         return true;
     for (uint64_t i = 0; i < count; i++)
-        if (is_ready(transfers[i]))
+        if (is_ready(transfers[i]) || peer_left(transport, transfers[i]))
             return true;
     return false;
 }
@@ -418,12 +443,16 @@ static int32_t local_wait_any(struct ls_transport *transport, struct ls_transfer
     return ready ? LS_OK : LS_AGAIN;
 }
 
-static void local_abort(struct ls_transport *transport)
+static void wake_all(struct local_shared *shared)
 {
-    struct local_shared *shared = transport->shared;
-    atomic_store(&shared->aborted, 1);
     for (uint32_t i = 0; i < shared->world; i++)
         local_wake(&shared->endpoints[i]);
+}
+
+static void local_abort(struct ls_transport *transport)
+{
+    atomic_store(&transport->shared->aborted, 1);
+    wake_all(transport->shared);
 }
 
 static int32_t local_peer_state(struct ls_transport *transport, uint32_t peer)
@@ -511,7 +540,8 @@ static void local_close(struct ls_transport *transport)
     struct local_shared *shared = transport->shared;
     const struct ls_host *host = shared->host;
     atomic_store(&shared->endpoints[transport->index].closed, 1);
-    local_abort(transport);
+    atomic_fetch_add(&shared->closings, 1);
+    wake_all(shared);
     leave(transport);
     host->release(host, transport);
     if (atomic_fetch_sub(&shared->open, 1) == 1)

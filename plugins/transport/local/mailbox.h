@@ -52,6 +52,7 @@ struct local_shared {
     uint32_t spins; // before a wait yields its core
     _Atomic uint32_t open;
     _Alignas(LOCAL_LINE) _Atomic uint32_t aborted;
+    _Atomic uint32_t closings; // endpoints that were closed
     struct local_endpoint *endpoints;
     _Atomic(struct local_pair *) *pairs; // source * world + destination; made when first used
 };

@@ -97,6 +97,49 @@ START_TEST(a_peer_in_the_middle_of_reading_is_waited_for)
 }
 END_TEST
 
+// One of three leaves: what waits for it ends, what the others send each other goes on.
+START_TEST(an_endpoint_that_is_closed_leaves_the_others_alone)
+{
+    const struct ls_transport_interface *interface = plugin->interface;
+    const struct ls_transport_config config = {
+        .struct_size = sizeof(config), .world = 3, .first = 0, .count = 3};
+    struct ls_transport *endpoints[3];
+    struct test_host host;
+    unsigned char from_lost[8] = {0}, to_lost[8] = {0}, sent[8] = {7}, received[8] = {0};
+    test_host_init(&host, plugin);
+    ck_assert_int_eq(interface->open(&host.host, &config, endpoints), LS_OK);
+    const struct ls_transfer message = {
+        .struct_size = sizeof(message), .after = LS_TRANSFER_AT_ONCE, .count = 8, .dtype = LS_U8};
+    struct ls_transfer waits = message, sends = message, out = message, in = message;
+    waits.kind = in.kind = LS_TRANSFER_RECEIVE;
+    sends.kind = out.kind = LS_TRANSFER_SEND;
+    waits.source = sends.destination = 2;
+    waits.memory = from_lost;
+    sends.memory = to_lost;
+    out.destination = 1;
+    out.memory = sent;
+    in.memory = received;
+    ck_assert_int_eq(interface->post(endpoints[0], &waits), LS_OK);
+    ck_assert_int_eq(interface->post(endpoints[0], &sends), LS_OK);
+    ck_assert_int_eq(interface->test(endpoints[0], &waits), LS_AGAIN);
+    interface->close(endpoints[2]);
+
+    struct ls_transfer *const both[] = {&waits, &sends};
+    ck_assert_int_eq(interface->wait_any(endpoints[0], both, 2, UINT64_C(5000000000)), LS_OK);
+    ck_assert_int_eq(interface->test(endpoints[0], &waits), LS_PEER_LOST);
+    ck_assert_int_eq(interface->test(endpoints[0], &sends), LS_PEER_LOST);
+    ck_assert_int_eq(interface->peer_state(endpoints[0], 2), LS_PEER_LOST);
+    ck_assert_int_eq(interface->peer_state(endpoints[0], 1), LS_OK);
+    ck_assert_int_eq(interface->post(endpoints[0], &out), LS_OK);
+    ck_assert_int_eq(interface->post(endpoints[1], &in), LS_OK);
+    ck_assert_int_eq(interface->test(endpoints[1], &in), LS_OK);
+    ck_assert_int_eq(interface->test(endpoints[0], &out), LS_OK);
+    ck_assert_int_eq(received[0], 7);
+    interface->close(endpoints[0]);
+    interface->close(endpoints[1]);
+}
+END_TEST
+
 int main(void)
 {
     plugin = test_plugin_open("transport-local");
@@ -106,6 +149,7 @@ int main(void)
     TCase *test_case = tcase_create("all");
     tcase_set_timeout(test_case, 120);
     tcase_add_test(test_case, a_peer_in_the_middle_of_reading_is_waited_for);
+    tcase_add_test(test_case, an_endpoint_that_is_closed_leaves_the_others_alone);
     suite_add_tcase(suite, test_case);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
