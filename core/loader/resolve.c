@@ -99,16 +99,13 @@ static enum ls_status open_part(struct ls_loader *loader, struct resolution *res
     return ls_module_open_named(loader, SCOPE, part_kinds[part], opened->name, &opened->module);
 }
 
-static enum ls_status refuse_unused(const struct resolution *resolution)
+static enum ls_status refuse_unused(const struct resolution *resolution, int part)
 {
-    for (int i = COLLECTIVE; i < PARTS; i++) {
-        if (!resolution->parts[i].name)
-            continue;
-        ls_error(SCOPE, "strategy %s uses no %s, so %s has no place in it",
-                 resolution->parts[STRATEGY].name, kind_text(i), resolution->parts[i].name);
-        return LS_USAGE;
-    }
-    return LS_OK;
+    if (!resolution->parts[part].name)
+        return LS_OK;
+    ls_error(SCOPE, "strategy %s uses no %s, so %s has no place in it",
+             resolution->parts[STRATEGY].name, kind_text(part), resolution->parts[part].name);
+    return LS_USAGE;
 }
 
 static enum ls_status open_parts(struct ls_loader *loader, struct resolution *resolution)
@@ -117,10 +114,14 @@ static enum ls_status open_parts(struct ls_loader *loader, struct resolution *re
     if (status)
         return status;
     const struct ls_strategy_interface *strategy = resolution->parts[STRATEGY].module->interface;
-    if (!strategy->needs_collective)
-        return refuse_unused(resolution);
-    status = open_part(loader, resolution, COLLECTIVE, DEFAULT_COLLECTIVE);
-    return status ? status : open_part(loader, resolution, TRANSPORT, DEFAULT_TRANSPORT);
+    status = strategy->needs_collective
+                 ? open_part(loader, resolution, COLLECTIVE, DEFAULT_COLLECTIVE)
+                 : refuse_unused(resolution, COLLECTIVE);
+    if (status)
+        return status;
+    return strategy->needs_collective || strategy->needs_transport
+               ? open_part(loader, resolution, TRANSPORT, DEFAULT_TRANSPORT)
+               : refuse_unused(resolution, TRANSPORT);
 }
 
 // ---- Which option goes where ----

@@ -145,7 +145,7 @@ struct ls_strategy_traits {
     uint32_t struct_size;
     uint32_t divisor; // enum ls_strategy_divisor
     uint32_t equality; // enum ls_replica_equality
-    // 1: `lost` may be called. Only where replicas do not wait for each other: LS_DIVISOR_OWN, or equal at synchronise.
+    // 1: `lost` may be called. Only for LS_DIVISOR_OWN: in a step of all replicas none can be missing.
     uint32_t survives;
 };
 

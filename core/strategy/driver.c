@@ -426,12 +426,17 @@ static uint32_t count_left(const struct ls_driver *driver)
     return count;
 }
 
+bool ls_driver_survives(const struct ls_driver *driver)
+{
+    return driver->traits.survives && driver->ops->lost && driver->count > 1 &&
+           ls_driver_asynchronous(driver);
+}
+
 bool ls_driver_survive(struct ls_driver *driver, uint32_t index, enum ls_status status)
 {
     struct ls_driver_member *member = &driver->members[index];
-    if (!driver->traits.survives || !driver->ops->lost || !ls_driver_asynchronous(driver) ||
-        status == LS_ABORTED || status == LS_INTERRUPTED || member->not_finite ||
-        atomic_load(&driver->aborted))
+    if (!ls_driver_survives(driver) || status == LS_ABORTED || status == LS_INTERRUPTED ||
+        member->not_finite || atomic_load(&driver->aborted))
         return false;
     pthread_mutex_lock(&driver->lock);
     const bool last = count_left(driver) == 1;
@@ -451,8 +456,7 @@ bool ls_driver_is_lost(const struct ls_driver *driver, uint32_t replica)
 
 bool ls_driver_asynchronous(const struct ls_driver *driver)
 {
-    return driver->traits.divisor == LS_DIVISOR_OWN ||
-           driver->traits.equality == LS_EQUAL_AT_SYNCHRONISE;
+    return driver->traits.divisor == LS_DIVISOR_OWN;
 }
 
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)

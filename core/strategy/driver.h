@@ -59,9 +59,12 @@ void ls_driver_abort(struct ls_driver *driver);
 
 bool ls_driver_aborted(const struct ls_driver *driver); // [any thread]
 
-// Whether replicas need not wait for each other, so that each goes through its own steps. [any thread]
+// Whether replicas need not wait for each other: each goes through its own steps, whose sums are those of its own
+// share. [any thread]
 bool ls_driver_asynchronous(const struct ls_driver *driver);
 
+// Whether the others may go on when one replica fails. [any thread]
+bool ls_driver_survives(const struct ls_driver *driver);
 // After a step of this replica failed with `status`: true when the others go on without it, which it then makes no more
 // steps and is in no meeting. Not after an abort, a loss that is not finite, or when it is the last. [replica thread]
 bool ls_driver_survive(struct ls_driver *driver, uint32_t replica, enum ls_status status);

@@ -32,8 +32,7 @@ static struct ls_progress_values epoch_values(const struct ls_fit *fit)
     };
 }
 
-// Replica 0 keeps the books. [replica thread]
-static enum ls_status note_step(struct ls_fit *fit, const struct ls_step_result *result,
+enum ls_status ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result,
                                 uint64_t step_ns, uint64_t input_ns)
 {
     const enum ls_status status = ls_history_add_step(&fit->history, result, step_ns, input_ns);
@@ -55,7 +54,7 @@ static enum ls_status note_step(struct ls_fit *fit, const struct ls_step_result 
     return status;
 }
 
-// `step` is its number in the training of the model. [replica thread]
+// Replica 0 keeps the books. `step` is its number in the training of the model. [replica thread]
 static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step, bool *stopped)
 {
     const uint64_t start = ls_clock_ns();
@@ -70,8 +69,23 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step,
         status = ls_driver_step(fit->trainer->driver, rank, &batch, step,
                                 fit->model->optimizer.learning_rate, stop, &result);
     if (!status && rank == 0)
-        status = note_step(fit, &result, ls_clock_ns() - start, waited);
+        status = ls_fit_note_step(fit, &result, ls_clock_ns() - start, waited);
     *stopped = result.stop;
+    return status;
+}
+
+// [replica thread]
+static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t rank)
+{
+    const uint64_t count = fit->segment, first = fit->model->steps_done + 1;
+    const uint64_t first_of_fit = fit->segment_first;
+    enum ls_status status = LS_OK;
+    bool stopped = false;
+    for (uint64_t i = 0; !status && !stopped && i < count; i++) {
+        ls_trace_begin_step(first_of_fit + i);
+        status = run_step(fit, rank, first + i, &stopped);
+        ls_trace_end_step();
+    }
     return status;
 }
 
@@ -79,16 +93,9 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step,
 static enum ls_status run_segment(void *context, uint32_t rank)
 {
     struct ls_fit *fit = context;
-    const uint64_t count = fit->segment, first = fit->model->steps_done + 1;
-    const uint64_t first_of_fit = fit->segment_first;
-    enum ls_status status = LS_OK;
-    bool stopped = false;
     ls_trace_begin(&epoch_slice, fit->epoch);
-    for (uint64_t i = 0; !status && !stopped && i < count; i++) {
-        ls_trace_begin_step(first_of_fit + i);
-        status = run_step(fit, rank, first + i, &stopped);
-        ls_trace_end_step();
-    }
+    const enum ls_status status =
+        fit->books ? ls_books_run(fit->books, rank) : run_segment_steps(fit, rank);
     ls_trace_end();
     return status;
 }
@@ -301,6 +308,8 @@ static enum ls_status prepare(struct ls_fit *fit)
         status = ls_trainer_open(fit->model, &options, &fit->trainer);
     if (!status)
         status = ls_trainer_start(fit->trainer);
+    if (!status && ls_driver_asynchronous(fit->trainer->driver))
+        status = ls_books_create(fit, &fit->books);
     if (!status)
         status = ls_fit_dataset(fit->model, fit->train, &fit->train_copy, &dataset);
     if (!status)
@@ -378,6 +387,7 @@ static void finish(struct ls_fit *fit)
 {
     ls_progress_finish(&fit->progress);
     ls_trainer_close(fit->trainer);
+    ls_books_destroy(fit->books);
     ls_history_finish(&fit->history);
     free(fit->train_copy.labels);
     free(fit->validation_copy.labels);

@@ -4,6 +4,7 @@
 #define LS_TRAIN_FIT_H
 
 #include "core/report/progress.h"
+#include "core/train/books.h"
 #include "core/train/history.h"
 #include "core/train/trainer.h"
 
@@ -27,6 +28,7 @@ struct ls_fit {
     uint64_t segment_first; // the first of them, from 1 in each fit
     bool stopped; // a rank asked for it
     double startup_seconds; // NaN until the first step is done
+    struct ls_books *books; // of replicas that do not wait for each other; else NULL
     uint64_t *hashes;
     const char *status; // for the report
     struct ls_trace *trace; // for the timeline; NULL: none is wanted
@@ -40,6 +42,10 @@ struct ls_fit {
 // for mean_squared_error (as Keras casts them). `copy` is zero at first and owns what was made.
 LS_STATUS ls_fit_dataset(const struct ls_model *model, struct ls_data *data,
                          struct ls_dataset_copy *copy, const struct ls_dataset **out);
+
+// Counts a step of all replicas, and says so to all who want to know. [replica thread, one at a time]
+LS_STATUS ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result,
+                           uint64_t step_ns, uint64_t input_ns);
 
 // Writes options->report. The facts are complete as far as the fit came.
 LS_STATUS ls_fit_write_report(const struct ls_fit *fit);

@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,8 @@ static void wake_all(void *context, enum ls_status status)
     struct ls_stream *stream = trainer->stream;
     if (stream)
         ls_stream_abort(stream);
+    for (uint32_t i = 0; trainer->own && !stream && i < trainer->count; i++)
+        ls_stream_abort(trainer->own[i]);
 }
 
 static enum ls_status set_weights(struct ls_trainer *trainer, struct ls_replica *replica)
@@ -56,9 +59,16 @@ static void add_size(uint64_t *sizes, uint64_t size)
     }
 }
 
+// Whether a replica may have to compute the shares of another.
+static bool may_stand_in(const struct ls_trainer *trainer)
+{
+    const struct ls_strategy_interface *strategy = trainer->run->strategy.strategy->interface;
+    return strategy->lost && trainer->options.slices == 1;
+}
+
 // The sizes that programs must be ready for: those of the shares of `rank`, each in `slices` parts.
-static void find_sizes(const struct ls_trainer *trainer, uint64_t examples, uint32_t rank,
-                       uint32_t slices, uint64_t *sizes)
+static void add_sizes(const struct ls_trainer *trainer, uint64_t examples, uint32_t rank,
+                      uint32_t slices, uint64_t *sizes)
 {
     uint64_t shares[2] = {0, 0};
     if (examples == 0)
@@ -71,6 +81,14 @@ static void find_sizes(const struct ls_trainer *trainer, uint64_t examples, uint
             ls_slice(shares[i], slices, part, &offset, &size);
             add_size(sizes, size);
         }
+}
+
+static void find_sizes(const struct ls_trainer *trainer, uint64_t examples, uint32_t rank,
+                       uint32_t slices, uint64_t *sizes)
+{
+    add_sizes(trainer, examples, rank, slices, sizes);
+    for (uint32_t i = 0; may_stand_in(trainer) && i < trainer->count; i++)
+        add_sizes(trainer, examples, i, slices, sizes);
 }
 
 // Each rank is a process of its own in a timeline.
@@ -159,6 +177,9 @@ void ls_trainer_close(struct ls_trainer *trainer)
         return;
     trainer->stream = NULL;
     ls_stream_close(trainer->training);
+    for (uint32_t i = 0; trainer->own && i < trainer->count; i++)
+        ls_stream_close(trainer->own[i]);
+    free(trainer->own);
     ls_driver_close(trainer->driver);
     trainer->driver = NULL;
     if (trainer->group)
@@ -182,6 +203,22 @@ static struct ls_driver_plugin driver_plugin(const struct ls_opened_plugin *open
         .plugin = opened->plugin, .host = opened->host, .interface = opened->interface};
 }
 
+// The run's own device where it computes in host memory, else the cpu device. [main thread]
+static enum ls_status store_device(void *context, struct ls_driver_plugin *out)
+{
+    const struct ls_run *run = ((struct ls_trainer *)context)->run;
+    const struct ls_device_interface *own = run->device->interface;
+    const struct ls_opened_plugin *device = run->device;
+    if (own->memory_kind != LS_MEMORY_HOST) {
+        const enum ls_status status =
+            ls_loader_open(run->loader, LS_KIND_DEVICE, "cpu", NULL, 0, &device);
+        if (status)
+            return status;
+    }
+    *out = driver_plugin(device);
+    return LS_OK;
+}
+
 enum ls_status ls_trainer_start(struct ls_trainer *trainer)
 {
     const struct ls_driver_options options = {
@@ -191,6 +228,9 @@ enum ls_status ls_trainer_start(struct ls_trainer *trainer)
         .deadline_ns = trainer->run->deadline_ns,
         .replicas = trainer->replicas,
         .count = trainer->count,
+        .threads = trainer->run->threads,
+        .store_device = store_device,
+        .context = trainer,
     };
     const enum ls_status status = ls_driver_open(&options, &trainer->driver);
     return status ? status : ls_group_run(trainer->group, place, trainer);
@@ -198,14 +238,17 @@ enum ls_status ls_trainer_start(struct ls_trainer *trainer)
 
 // ---- Data ----
 
+// For ranks `first` .. `first` + `count` - 1.
 static enum ls_status open_stream(const struct ls_trainer *trainer,
                                   const struct ls_dataset *dataset, enum ls_shuffle shuffle,
-                                  uint64_t shuffle_buffer, struct ls_stream **out)
+                                  uint64_t shuffle_buffer, uint32_t first, uint32_t count,
+                                  struct ls_stream **out)
 {
     const struct ls_stream_options options = {
         .global_batch = trainer->options.global_batch,
         .world = trainer->count,
-        .rank_count = trainer->count,
+        .first_rank = first,
+        .rank_count = count,
         .shuffle = shuffle,
         .shuffle_buffer = shuffle_buffer,
         .seed = trainer->run->seed,
@@ -214,11 +257,25 @@ static enum ls_status open_stream(const struct ls_trainer *trainer,
     return ls_stream_open(dataset, &options, out);
 }
 
+// One stream couples its readers: none is further ahead of the slowest than the stream has room.
+static enum ls_status open_own_streams(struct ls_trainer *trainer, const struct ls_dataset *dataset,
+                                       enum ls_shuffle shuffle, uint64_t shuffle_buffer)
+{
+    trainer->own = calloc(trainer->count, sizeof(struct ls_stream *));
+    enum ls_status status = trainer->own ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < trainer->count; i++)
+        status = open_stream(trainer, dataset, shuffle, shuffle_buffer, i, 1, &trainer->own[i]);
+    return status;
+}
+
 enum ls_status ls_trainer_set_data(struct ls_trainer *trainer, const struct ls_dataset *dataset,
                                    enum ls_shuffle shuffle, uint64_t shuffle_buffer)
 {
-    const enum ls_status status =
-        open_stream(trainer, dataset, shuffle, shuffle_buffer, &trainer->training);
+    enum ls_status status = LS_OK;
+    if (trainer->driver && ls_driver_asynchronous(trainer->driver))
+        return open_own_streams(trainer, dataset, shuffle, shuffle_buffer);
+    status = open_stream(trainer, dataset, shuffle, shuffle_buffer, 0, trainer->count,
+                         &trainer->training);
     if (!status)
         trainer->stream = trainer->training;
     return status;
@@ -228,7 +285,10 @@ enum ls_status ls_trainer_next(struct ls_trainer *trainer, uint32_t rank,
                                struct ls_replica_batch *out, uint64_t *waited_ns)
 {
     struct ls_batch batch;
-    const enum ls_status status = ls_stream_next(trainer->stream, rank, &batch, waited_ns);
+    struct ls_stream *stream = trainer->stream;
+    if (!stream)
+        stream = trainer->own[rank];
+    const enum ls_status status = ls_stream_next(stream, rank, &batch, waited_ns);
     if (status)
         return status;
     *out = (struct ls_replica_batch){.count = batch.count,
@@ -245,35 +305,86 @@ struct evaluation {
     struct ls_trainer *trainer;
     uint64_t steps;
     double (*sums)[LS_SUMS]; // one a rank
+    uint32_t *readers; // who computes the shares of a rank
+    atomic_bool again; // a replica was lost
 };
 
-// [replica thread]
-static enum ls_status evaluate_batch(struct ls_trainer *trainer, uint32_t rank, double *sums)
+// The shares of lost replicas go round among the others.
+static void choose_readers(const struct ls_trainer *trainer, uint32_t *readers)
 {
-    struct ls_replica_batch batch;
-    ls_trace_begin(&input_slice, 0);
-    enum ls_status status = ls_trainer_next(trainer, rank, &batch, NULL);
-    ls_trace_end();
-    if (!status)
-        status = ls_replica_evaluate(trainer->replicas[rank], &batch, sums);
-    return !status && trainer->run->interrupted ? LS_INTERRUPTED : status;
+    uint32_t next = ls_trainer_first(trainer);
+    for (uint32_t i = 0; i < trainer->count; i++) {
+        readers[i] = i;
+        if (!ls_trainer_is_lost(trainer, i))
+            continue;
+        readers[i] = next;
+        do
+            next = (next + 1) % trainer->count;
+        while (ls_trainer_is_lost(trainer, next));
+    }
+}
+
+// All shares of a batch that are this replica's.
+static enum ls_status evaluate_batch(const struct evaluation *evaluation, uint32_t rank)
+{
+    struct ls_trainer *trainer = evaluation->trainer;
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < trainer->count; i++) {
+        struct ls_replica_batch batch;
+        if (evaluation->readers[i] != rank)
+            continue;
+        ls_trace_begin(&input_slice, 0);
+        status = ls_trainer_next(trainer, i, &batch, NULL);
+        ls_trace_end();
+        if (!status)
+            status = ls_replica_evaluate(trainer->replicas[rank], &batch, evaluation->sums[rank]);
+    }
+    return status;
 }
 
 // [replica thread]
 static enum ls_status evaluate_shares(void *context, uint32_t rank)
 {
-    const struct evaluation *evaluation = context;
+    struct evaluation *evaluation = context;
     struct ls_trainer *trainer = evaluation->trainer;
     enum ls_status status = LS_OK;
+    if (ls_trainer_is_lost(trainer, rank))
+        return LS_OK;
     if (trainer->driver)
         status = ls_driver_synchronise(trainer->driver, rank);
+    if (status)
+        return status;
     ls_trace_begin(&validation_slice, 0);
     for (uint64_t step = 0; !status && step < evaluation->steps; step++) {
         ls_trace_begin(&batch_slice, step + 1);
-        status = evaluate_batch(trainer, rank, evaluation->sums[rank]);
+        status = evaluate_batch(evaluation, rank);
         ls_trace_end();
+        if (!status && trainer->run->interrupted)
+            status = LS_INTERRUPTED;
     }
     ls_trace_end();
+    if (!status || !trainer->driver || !ls_driver_survive(trainer->driver, rank, status))
+        return status;
+    ls_trainer_say_lost(trainer, rank, "an evaluation");
+    atomic_store(&evaluation->again, true);
+    return LS_ABORTED; // ends this evaluation for all
+}
+
+static enum ls_status evaluate_once(struct evaluation *evaluation, const struct ls_dataset *dataset)
+{
+    struct ls_trainer *trainer = evaluation->trainer;
+    struct ls_stream *stream = NULL;
+    enum ls_status status =
+        open_stream(trainer, dataset, LS_SHUFFLE_OFF, 0, 0, trainer->count, &stream);
+    memset(evaluation->sums, 0, trainer->count * sizeof(*evaluation->sums));
+    choose_readers(trainer, evaluation->readers);
+    atomic_store(&evaluation->again, false);
+    if (!status) {
+        trainer->stream = stream;
+        status = ls_group_run(trainer->group, evaluate_shares, evaluation);
+        trainer->stream = trainer->training;
+    }
+    ls_stream_close(stream);
     return status;
 }
 
@@ -284,24 +395,21 @@ enum ls_status ls_trainer_evaluate(struct ls_trainer *trainer, const struct ls_d
     struct evaluation evaluation = {
         .trainer = trainer,
         .steps = ls_stream_steps(dataset->count, trainer->options.global_batch),
-        .sums = calloc(trainer->count, sizeof(*evaluation.sums))};
-    if (!evaluation.sums)
-        return LS_OUT_OF_MEMORY;
-    struct ls_stream *stream = NULL;
-    enum ls_status status = open_stream(trainer, dataset, LS_SHUFFLE_OFF, 0, &stream);
-    if (!status) {
-        trainer->stream = stream;
-        status = ls_group_run(trainer->group, evaluate_shares, &evaluation);
-        trainer->stream = trainer->training;
-    }
-    ls_stream_close(stream);
+        .sums = calloc(trainer->count, sizeof(*evaluation.sums)),
+        .readers = calloc(trainer->count, sizeof(*evaluation.readers))};
+    enum ls_status status = evaluation.sums && evaluation.readers ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        do
+            status = evaluate_once(&evaluation, dataset);
+        while (status == LS_ABORTED && atomic_load(&evaluation.again));
     double loss = 0, right = 0, examples = 0;
-    for (uint32_t i = 0; i < trainer->count; i++) {
+    for (uint32_t i = 0; !status && i < trainer->count; i++) {
         loss += evaluation.sums[i][0];
         right += evaluation.sums[i][1];
         examples += evaluation.sums[i][2];
     }
     free(evaluation.sums);
+    free(evaluation.readers);
     if (status)
         return status;
     out->examples = (uint64_t)examples;
@@ -313,6 +421,32 @@ enum ls_status ls_trainer_evaluate(struct ls_trainer *trainer, const struct ls_d
 
 // ---- Parameters ----
 
+bool ls_trainer_is_lost(const struct ls_trainer *trainer, uint32_t rank)
+{
+    return trainer->driver && ls_driver_is_lost(trainer->driver, rank);
+}
+
+uint32_t ls_trainer_first(const struct ls_trainer *trainer)
+{
+    uint32_t rank = 0;
+    while (rank + 1 < trainer->count && ls_trainer_is_lost(trainer, rank))
+        rank++;
+    return rank;
+}
+
+void ls_trainer_say_lost(const struct ls_trainer *trainer, uint32_t rank, const char *doing)
+{
+    char whose[48] = "";
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < trainer->count; i++)
+        if (!ls_trainer_is_lost(trainer, i) && left++ == 0)
+            snprintf(whose, sizeof(whose), "replica %u trains", i);
+    if (left > 1)
+        snprintf(whose, sizeof(whose), "the other %u replicas train", left);
+    ls_warn("train", "replica %u failed at %s (the reason was logged above); %s its examples", rank,
+            doing, whose);
+}
+
 struct hashing {
     struct ls_trainer *trainer;
     uint64_t *hashes;
@@ -323,6 +457,9 @@ static enum ls_status hash_replica(void *context, uint32_t rank)
 {
     const struct hashing *hashing = context;
     enum ls_status status = LS_OK;
+    hashing->hashes[rank] = 0;
+    if (ls_trainer_is_lost(hashing->trainer, rank))
+        return LS_OK;
     if (hashing->trainer->driver)
         status = ls_driver_synchronise(hashing->trainer->driver, rank);
     ls_trace_begin(&hash_slice, 0);
@@ -338,12 +475,14 @@ enum ls_status ls_trainer_hashes(struct ls_trainer *trainer, uint64_t *out)
     const enum ls_status status = ls_group_run(trainer->group, hash_replica, &hashing);
     if (status)
         return status;
-    for (uint32_t i = 1; i < trainer->count; i++)
-        if (out[i] != out[0]) {
+    const uint32_t first = ls_trainer_first(trainer);
+    for (uint32_t i = first + 1; i < trainer->count; i++)
+        if (!ls_trainer_is_lost(trainer, i) && out[i] != out[first]) {
             ls_error("train",
-                     "replicas 0 and %u have different parameters: hashes %016llx and %016llx; the "
-                     "collective does not give all ranks the same bits",
-                     i, (unsigned long long)out[0], (unsigned long long)out[i]);
+                     "replicas %u and %u have different parameters: hashes %016llx and %016llx; "
+                     "the %s does not give all ranks the same bits",
+                     first, i, (unsigned long long)out[first], (unsigned long long)out[i],
+                     trainer->run->strategy.collective ? "collective" : "strategy");
             return LS_FAILED;
         }
     return LS_OK;
@@ -392,8 +531,10 @@ static enum ls_status take_weights(void *context, uint32_t rank)
     struct ls_model *model = trainer->model;
     struct ls_replica *replica = trainer->replicas[rank];
     enum ls_status status = LS_OK;
-    if (rank != 0)
+    if (rank != ls_trainer_first(trainer))
         return LS_OK;
+    if (trainer->driver)
+        status = ls_driver_gather_states(trainer->driver, rank);
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
         status = check_parameter(replica, i);
     for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++)

@@ -25,7 +25,9 @@ struct ls_trainer {
     struct ls_replica **replicas;
     uint32_t count;
     struct ls_stream *training; // open from the first step to the last
-    struct ls_stream *_Atomic stream; // that replicas read from now
+    struct ls_stream *
+        *own; // the same, one a replica, where replicas do not wait for each other; else NULL
+    struct ls_stream *_Atomic stream; // that replicas read from now; NULL: from their own
 };
 
 LS_STATUS ls_trainer_open(struct ls_model *model, const struct ls_trainer_options *options,
@@ -42,14 +44,22 @@ LS_STATUS ls_trainer_set_data(struct ls_trainer *trainer, const struct ls_datase
 LS_STATUS ls_trainer_next(struct ls_trainer *trainer, uint32_t rank, struct ls_replica_batch *out,
                           uint64_t *waited_ns);
 
-// Mean loss and accuracy over `dataset`. LS_INTERRUPTED after ls_run_interrupt.
+// Mean loss and accuracy over `dataset`. LS_INTERRUPTED after ls_run_interrupt. When a replica fails whose failure the
+// strategy survives, the others evaluate again.
 LS_STATUS ls_trainer_evaluate(struct ls_trainer *trainer, const struct ls_dataset *dataset,
                               struct ls_scores *out);
 
-// Hashes of all replicas' parameters; LS_FAILED (logged, names replicas and hashes) when they differ.
+// The lowest rank that was not lost.
+uint32_t ls_trainer_first(const struct ls_trainer *trainer);
+bool ls_trainer_is_lost(const struct ls_trainer *trainer, uint32_t rank);
+// One line: replica `rank` failed, and who does its work. `doing`: "step 12".
+void ls_trainer_say_lost(const struct ls_trainer *trainer, uint32_t rank, const char *doing);
+
+// Hashes of all replicas' parameters; LS_FAILED (logged, names replicas and hashes) when they differ. 0 for one that was
+// lost.
 LS_STATUS ls_trainer_hashes(struct ls_trainer *trainer, uint64_t *out);
 
-// Copies parameters and optimizer state of replica 0 back to the model. LS_FAILED (logged) when a parameter is not
+// Copies parameters and optimizer state of the first replica back to the model. LS_FAILED (logged) when a parameter is not
 // finite: then nothing was copied.
 LS_STATUS ls_trainer_take_weights(struct ls_trainer *trainer);
 

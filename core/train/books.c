@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of replicas that do not wait for each other.
+#include "core/train/books.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/trace.h"
+#include "core/train/fit.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const struct ls_trace_label input_slice = {.category = "input", .name = "input"};
+
+#define SLOTS_AT_FIRST 64
+#define GLANCE_NS 20000000 // a wait looks this often whether the run was aborted
+
+// The data of one rank, share after share, and how far it was trained. Its own replica does that, or when that is
+// lost, one of the others at a time.
+struct share {
+    uint64_t done; // shares
+    bool busy; // somebody trains one
+    bool pending; // `batch` was taken from the stream and is not trained yet
+    struct ls_replica_batch batch;
+};
+
+// A step some of whose shares were trained.
+struct slot {
+    double sums[LS_SUMS];
+    uint32_t shares;
+    struct ls_step_result result; // of the replica of the lowest rank
+    uint32_t rank; // that is
+    uint64_t step_ns, input_ns;
+};
+
+struct ls_books {
+    struct ls_fit *fit;
+    uint64_t steps_before; // of the model
+    uint32_t count;
+    pthread_mutex_t lock; // of all below, and of what a fit notes of its steps
+    pthread_cond_t changed;
+    struct share *shares; // one a rank
+    struct slot *slots; // a ring: of step `fit->steps + 1` and those after it
+    uint64_t slot_count;
+    uint64_t begun; // the furthest step that a replica has begun
+    uint64_t stop_after; // the user has asked to stop; UINT64_MAX: not
+};
+
+// What a replica does next.
+struct turn {
+    uint32_t rank; // whose share
+    uint64_t number; // of the replica's step
+    bool over; // nothing
+};
+
+enum ls_status ls_books_create(struct ls_fit *fit, struct ls_books **out)
+{
+    struct ls_books *books = calloc(1, sizeof(*books));
+    if (!books)
+        return LS_OUT_OF_MEMORY;
+    books->fit = fit;
+    books->steps_before = fit->model->steps_done;
+    books->count = fit->trainer->count;
+    books->stop_after = UINT64_MAX;
+    pthread_mutex_init(&books->lock, NULL);
+    pthread_cond_init(&books->changed, NULL);
+    books->slot_count = SLOTS_AT_FIRST;
+    books->shares = calloc(books->count, sizeof(*books->shares));
+    books->slots = calloc(books->slot_count, sizeof(*books->slots));
+    if (!books->shares || !books->slots) {
+        ls_books_destroy(books);
+        return LS_OUT_OF_MEMORY;
+    }
+    *out = books;
+    return LS_OK;
+}
+
+void ls_books_destroy(struct ls_books *books)
+{
+    if (!books)
+        return;
+    pthread_cond_destroy(&books->changed);
+    pthread_mutex_destroy(&books->lock);
+    free(books->shares);
+    free(books->slots);
+    free(books);
+}
+
+// ---- Steps that are complete ----
+
+static struct slot *slot_of(struct ls_books *books, uint64_t step)
+{
+    return &books->slots[step % books->slot_count];
+}
+
+// A replica may be far ahead of the slowest.
+static enum ls_status need_slots(struct ls_books *books, uint64_t step)
+{
+    const uint64_t first = books->fit->steps + 1;
+    uint64_t count = books->slot_count;
+    while (step - first >= count)
+        count *= 2;
+    if (count == books->slot_count)
+        return LS_OK;
+    struct slot *grown = calloc(count, sizeof(*grown));
+    if (!grown)
+        return LS_OUT_OF_MEMORY;
+    for (uint64_t i = first; i < first + books->slot_count; i++)
+        grown[i % count] = *slot_of(books, i);
+    free(books->slots);
+    books->slots = grown;
+    books->slot_count = count;
+    return LS_OK;
+}
+
+static enum ls_status note_complete_steps(struct ls_books *books)
+{
+    for (;;) {
+        struct slot *slot = slot_of(books, books->fit->steps + 1);
+        if (slot->shares < books->count)
+            return LS_OK;
+        for (int i = 0; i < LS_SUMS; i++)
+            slot->result.sums[i] = (float)slot->sums[i];
+        slot->result.stop = books->stop_after != UINT64_MAX;
+        const struct slot complete = *slot;
+        *slot = (struct slot){0};
+        const enum ls_status status =
+            ls_fit_note_step(books->fit, &complete.result, complete.step_ns, complete.input_ns);
+        if (status)
+            return status;
+    }
+}
+
+static enum ls_status add_share(struct ls_books *books, uint64_t step, uint32_t rank,
+                                const struct ls_step_result *result, uint64_t step_ns,
+                                uint64_t input_ns)
+{
+    enum ls_status status = need_slots(books, step);
+    if (status)
+        return status;
+    struct slot *slot = slot_of(books, step);
+    for (int i = 0; i < LS_SUMS; i++)
+        slot->sums[i] += (double)result->sums[i];
+    if (slot->shares++ == 0 || rank < slot->rank) {
+        slot->rank = rank;
+        slot->result = *result;
+        slot->step_ns = step_ns;
+        slot->input_ns = input_ns;
+    }
+    return note_complete_steps(books);
+}
+
+// ---- Whose turn it is ----
+
+// A lost rank's share before `limit` that nobody trains now; books->count: none.
+static uint32_t find_orphan(const struct ls_books *books, uint64_t limit)
+{
+    for (uint32_t i = 0; i < books->count; i++)
+        if (!books->shares[i].busy && books->shares[i].done < limit &&
+            ls_driver_is_lost(books->fit->trainer->driver, i))
+            return i;
+    return books->count;
+}
+
+static bool all_done(const struct ls_books *books, uint64_t limit)
+{
+    for (uint32_t i = 0; i < books->count; i++)
+        if (books->shares[i].done < limit)
+            return false;
+    return true;
+}
+
+static void wait_for_change(struct ls_books *books)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += GLANCE_NS;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&books->changed, &books->lock, &end);
+}
+
+// All stop after the same step, the furthest that was begun: so no replica waits for the step of one that has left.
+static uint64_t find_limit(struct ls_books *books, uint64_t last)
+{
+    if (books->fit->run->interrupted && books->stop_after == UINT64_MAX)
+        books->stop_after = books->begun > books->fit->steps ? books->begun : books->fit->steps;
+    return books->stop_after < last ? books->stop_after : last;
+}
+
+// A lost replica's shares are trained up to where this one is; then come its own. Who has done all waits for the others,
+// because one of them may be lost yet.
+static enum ls_status next_turn(struct ls_books *books, uint32_t rank, uint64_t last,
+                                struct turn *out)
+{
+    struct ls_driver *driver = books->fit->trainer->driver;
+    struct share *own = &books->shares[rank];
+    for (;;) {
+        const uint64_t limit = find_limit(books, last);
+        const uint32_t orphan = find_orphan(books, own->done < limit ? own->done : limit);
+        const bool helps = orphan < books->count;
+        if (ls_driver_aborted(driver))
+            return LS_ABORTED;
+        if (helps || own->done < limit) {
+            *out = (struct turn){helps ? orphan : rank, helps ? own->done : own->done + 1, false};
+            books->shares[out->rank].busy = true;
+            if (out->number > books->begun)
+                books->begun = out->number;
+            return LS_OK;
+        }
+        if (all_done(books, limit) || !ls_driver_survives(driver)) {
+            books->fit->stopped = books->fit->stopped || limit < last;
+            *out = (struct turn){.over = true};
+            return LS_OK;
+        }
+        wait_for_change(books);
+    }
+}
+
+// ---- Running ----
+
+static enum ls_status train(struct ls_books *books, uint32_t rank, const struct turn *turn)
+{
+    struct ls_fit *fit = books->fit;
+    struct share *share = &books->shares[turn->rank];
+    struct ls_step_result result = {0};
+    const uint64_t start = ls_clock_ns();
+    uint64_t waited = 0;
+    enum ls_status status = LS_OK;
+    ls_trace_begin_step(turn->number);
+    ls_trace_begin(&input_slice, 0);
+    if (!share->pending)
+        status = ls_trainer_next(fit->trainer, turn->rank, &share->batch, &waited);
+    ls_trace_end();
+    share->pending = !status;
+    if (!status)
+        status = ls_driver_step(fit->trainer->driver, rank, &share->batch,
+                                books->steps_before + turn->number,
+                                fit->model->optimizer.learning_rate, false, &result);
+    const uint64_t step_ns = ls_clock_ns() - start;
+    pthread_mutex_lock(&books->lock);
+    share->busy = false;
+    enum ls_status noted = LS_OK;
+    if (!status) {
+        share->pending = false;
+        share->done++;
+        noted = add_share(books, share->done, rank, &result, step_ns, waited);
+    }
+    pthread_cond_broadcast(&books->changed);
+    pthread_mutex_unlock(&books->lock);
+    if (noted) // not this replica's fault alone
+        ls_driver_abort(fit->trainer->driver);
+    ls_trace_end_step();
+    return status ? status : noted;
+}
+
+enum ls_status ls_books_run(struct ls_books *books, uint32_t rank)
+{
+    struct ls_driver *driver = books->fit->trainer->driver;
+    const uint64_t last = books->shares[rank].done + books->fit->segment;
+    char doing[32];
+    if (ls_driver_is_lost(driver, rank))
+        return LS_OK;
+    for (;;) {
+        struct turn turn;
+        pthread_mutex_lock(&books->lock);
+        enum ls_status status = next_turn(books, rank, last, &turn);
+        pthread_mutex_unlock(&books->lock);
+        if (status || turn.over)
+            return status;
+        status = train(books, rank, &turn);
+        if (status && !ls_driver_survive(driver, rank, status))
+            return status;
+        if (status) {
+            snprintf(doing, sizeof(doing), "step %" PRIu64, turn.number);
+            ls_trainer_say_lost(books->fit->trainer, rank, doing);
+            return LS_OK;
+        }
+    }
+}
