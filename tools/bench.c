@@ -215,24 +215,6 @@ static enum ls_status check_memory(const struct bench *bench)
 
 // ---- Who takes part ----
 
-static enum ls_status open_collective(struct ls_loader *loader, const char *text,
-                                      const struct ls_opened_plugin **out)
-{
-    struct ls_spec spec = {0};
-    enum ls_status status = ls_spec_parse("bench", text, &spec);
-    if (status)
-        return status;
-    const size_t length = strlen(spec.name);
-    const bool file =
-        strchr(spec.name, '/') || (length > 3 && strcmp(spec.name + length - 3, ".so") == 0);
-    status = file ? ls_loader_open_file(loader, spec.name, LS_KIND_COLLECTIVE, spec.options,
-                                        spec.option_count, out)
-                  : ls_loader_open(loader, LS_KIND_COLLECTIVE, spec.name, spec.options,
-                                   spec.option_count, out);
-    ls_spec_finish(&spec);
-    return status;
-}
-
 static enum ls_status add_lane(struct bench *bench, const char *text)
 {
     if (bench->lane_count == BENCH_LANES_MOST) {
@@ -242,21 +224,28 @@ static enum ls_status add_lane(struct bench *bench, const char *text)
     struct bench_lane *lane = &bench->lanes[bench->lane_count];
     const char *slash = strrchr(text, '/');
     lane->name = slash ? slash + 1 : text;
-    enum ls_status status = open_collective(bench->loader, text, &lane->collective);
+    enum ls_status status =
+        ls_loader_open_text(bench->loader, "bench", LS_KIND_COLLECTIVE, text, &lane->collective);
+    if (!status && ls_is_auto(lane->collective))
+        status = ls_choice_open(bench->loader, lane->collective, &lane->choice);
     if (status)
         return status;
     lane->communicators = calloc(bench->task.call.world, sizeof(*lane->communicators));
-    if (!lane->communicators)
+    if (!lane->communicators) {
+        ls_choice_close(&lane->choice);
         return LS_OUT_OF_MEMORY;
+    }
     bench->lane_count++;
+    const struct ls_auto *chooser = lane->choice.chooser;
     return ls_communicators_open(
-        &(struct ls_communicator_options){.collective = lane->collective->plugin,
-                                          .collective_host = lane->collective->host,
-                                          .transport = bench->transport->plugin,
-                                          .transport_host = bench->transport->host,
-                                          .world = bench->task.call.world,
-                                          .deadline_ns = bench->deadline_ns,
-                                          .name = lane->name},
+        &(struct ls_communicator_options){
+            .collective = chooser ? ls_auto_plugin(chooser) : lane->collective->plugin,
+            .collective_host = chooser ? ls_auto_host(chooser) : lane->collective->host,
+            .transport = bench->transport->plugin,
+            .transport_host = bench->transport->host,
+            .world = bench->task.call.world,
+            .deadline_ns = bench->deadline_ns,
+            .name = lane->name},
         lane->communicators);
 }
 
@@ -290,6 +279,7 @@ static void finish(struct bench *bench)
     for (uint32_t i = 0; i < bench->lane_count; i++) {
         ls_communicators_close(bench->lanes[i].communicators, bench->task.call.world);
         free(bench->lanes[i].communicators);
+        ls_choice_close(&bench->lanes[i].choice);
     }
     ls_plugin_entries_destroy(bench->entries, bench->entry_count);
     ls_loader_destroy(bench->loader);
@@ -336,11 +326,25 @@ static void print_heading(const struct bench *bench)
     putchar('\n');
 }
 
+// What `auto` stands for at this size; NULL: the lane has a name of its own.
+static const char *chosen(const struct bench *bench, const struct bench_lane *lane)
+{
+    const struct bench_call *call = &bench->task.call;
+    if (!lane->choice.chooser)
+        return NULL;
+    return ls_choice_name(&lane->choice, call->operation, call->world, call->count,
+                          (uint32_t)ls_dtype_bytes(call->dtype));
+}
+
 static void print_row(const struct bench *bench, const struct bench_lane *lane,
                       const struct bench_result *result)
 {
     const struct bench_call *call = &bench->task.call;
-    printf("  %-20s %12" PRIu64 " %12" PRIu64 " %8s %7s", lane->name,
+    const char *algorithm = chosen(bench, lane);
+    char name[64];
+    snprintf(name, sizeof(name), "%s%s%s%s", lane->name, algorithm ? " (" : "",
+             algorithm ? algorithm : "", algorithm ? ")" : "");
+    printf("  %-20s %12" PRIu64 " %12" PRIu64 " %8s %7s", name,
            call->count * ls_dtype_bytes(call->dtype), call->count, name_of(dtypes, call->dtype),
            reduces(call) ? name_of(reductions, call->reduction) : "none");
     for (int i = 0; i < BENCH_PLACES; i++) {
@@ -366,6 +370,8 @@ static void add_json(const struct bench *bench, const struct bench_lane *lane,
         const double algbw = bandwidth(call, result->median);
         ls_rows_begin(rows);
         ls_rows_text(rows, "collective", lane->name);
+        ls_rows_text(rows, "algorithm",
+                     lane->choice.chooser ? chosen(bench, lane) : lane->collective->plugin->name);
         ls_rows_text(rows, "operation", name_of(operations, call->operation));
         ls_rows_count(rows, "replicas", call->world);
         ls_rows_count(rows, "bytes", call->count * ls_dtype_bytes(call->dtype));

@@ -5,7 +5,7 @@
 
 #include "core/base/status.h"
 #include "core/collective/communicator.h"
-#include "core/loader/loader.h"
+#include "core/train/choice.h"
 #include "tools/bench_values.h"
 
 #include <stdbool.h>
@@ -18,6 +18,7 @@ enum bench_place { BENCH_OUT_OF_PLACE, BENCH_IN_PLACE, BENCH_PLACES };
 struct bench_lane {
     const char *name; // as the user wrote it
     const struct ls_opened_plugin *collective;
+    struct ls_choice choice; // where that is `auto`
     struct ls_communicator **communicators; // of each rank
 };
 

@@ -2,10 +2,11 @@
 // A network file from measurements between two ranks. A ring of two does two rounds, in each of which both ranks
 // send half of the buffer to each other, and in one of which they add it up. The simulator takes for it
 //
-//     2 (latency + half / bandwidth) + half * reduction
+//     2 (overhead + latency + half / bandwidth) + half * reduction
 //
-// so with latency (the smallest message) and reduction measured (two loops: what adding takes longer than copying),
-// each size tells the bandwidth of its messages: what is in a cache moves faster than what is not.
+// so with overhead (what more messages for the same bytes take), latency (the rest of the smallest message) and
+// reduction measured (two loops: what adding takes longer than copying), each size tells the bandwidth of its messages:
+// what is in a cache moves faster than what is not.
 #include "tools/bench_network.h"
 
 #include "tools/bench_lanes.h"
@@ -21,13 +22,19 @@
 
 #define RANKS 2
 #define SMALLEST 8 // bytes: all latency
-#define LEAST_MESSAGE (UINT64_C(4) << 10)
+#define LEAST_BUFFER (UINT64_C(8) << 10)
 #define POINTS 15 // messages from 4 KiB to 64 MiB
+#define CUT       \
+    (UINT64_C(64) \
+     << 10) // a buffer that is sent whole, and in segments, to see what a message takes
+#define SEGMENT (UINT64_C(1) << 10)
 
+#define MOST_REDUCING 0.9 // of the time of an all-reduce
 #define REDUCED (1 << 16) // floats: two such buffers stay in a second-level cache
 #define REDUCTIONS 200
 
 struct speeds {
+    double overhead; // seconds that a message keeps a rank busy
     double latency; // seconds
     double reduction; // seconds a byte
     uint64_t bytes[POINTS];
@@ -79,23 +86,52 @@ static enum ls_status measure_ring(const struct bench_lane *ring, uint64_t bytes
     return status;
 }
 
-static enum ls_status measure(const struct bench_lane *ring, double seconds, struct speeds *out)
+// Half of the buffer goes out as one message, or as many; and so twice.
+static enum ls_status measure_messages(const struct bench_lane *ring, const struct bench_lane *cut,
+                                       double seconds, struct speeds *out)
 {
-    double smallest = 0;
-    enum ls_status status = measure_reduction(&out->reduction);
+    double smallest = 0, whole = 0, many = 0;
+    enum ls_status status = measure_ring(ring, SMALLEST, seconds, &smallest);
     if (!status)
-        status = measure_ring(ring, SMALLEST, seconds, &smallest);
-    out->latency = smallest / 2;
-    for (int i = 0; !status && i < POINTS; i++) {
-        const uint64_t half = LEAST_MESSAGE << i;
-        double whole = 0;
-        status = measure_ring(ring, 2 * half, seconds, &whole);
-        // However fast the loop was, some of the time is left for the message.
-        const double left = (whole - (double)half * out->reduction) / 2 - out->latency;
-        out->bytes[i] = half;
-        out->bandwidth[i] = (double)half / fmax(left, whole / 100);
+        status = measure_ring(ring, CUT, seconds, &whole);
+    if (!status)
+        status = measure_ring(cut, CUT, seconds, &many);
+    const double each = (many - whole) / (2.0 * (CUT / 2 / SEGMENT - 1));
+    out->overhead = fmax(0, fmin(each, smallest / 2));
+    out->latency = smallest / 2 - out->overhead;
+    return status;
+}
+
+// What of the times of the sizes is left for the messages. Nothing is added more slowly than it is added while it moves:
+// a slow moment of the loop does not make all else impossible.
+static void find_bandwidths(const double *times, struct speeds *out)
+{
+    for (int i = 0; i < POINTS; i++) {
+        const double half = (double)out->bytes[i] / 2;
+        const double moving = times[i] - 2 * (out->latency + out->overhead);
+        out->reduction = fmin(out->reduction, fmax(moving, times[i] / 2) / half * MOST_REDUCING);
+    }
+    for (int i = 0; i < POINTS; i++) {
+        const double half = (double)out->bytes[i] / 2;
+        const double left = (times[i] - half * out->reduction) / 2 - out->latency - out->overhead;
+        out->bandwidth[i] = half / fmax(left, times[i] / 100);
         out->fastest = fmax(out->fastest, out->bandwidth[i]);
     }
+}
+
+static enum ls_status measure(const struct bench_lane *ring, const struct bench_lane *cut,
+                              double seconds, struct speeds *out)
+{
+    double times[POINTS] = {0};
+    enum ls_status status = measure_reduction(&out->reduction);
+    if (!status)
+        status = measure_messages(ring, cut, seconds, out);
+    for (int i = 0; !status && i < POINTS; i++) {
+        out->bytes[i] = LEAST_BUFFER << i;
+        status = measure_ring(ring, out->bytes[i], seconds, &times[i]);
+    }
+    if (!status)
+        find_bandwidths(times, out);
     return status;
 }
 
@@ -112,42 +148,60 @@ static enum ls_status write_file(const struct speeds *speeds, const char *path)
             "bench --write-network\",\n"
             "    \"topology\": \"flat\",\n"
             "    \"latency_us\": %.4g,\n"
+            "    \"overhead_us\": %.4g,\n"
             "    \"bandwidth_gb_s\": %.4g,\n"
             "    \"bandwidth_by_bytes\": [",
-            speeds->latency * 1e6, speeds->fastest * 1e-9);
+            speeds->latency * 1e6, speeds->overhead * 1e6, speeds->fastest * 1e-9);
     for (int i = 0; i < POINTS; i++)
         fprintf(file.stream, "%s[%llu, %.4g]", i ? ", " : "", (unsigned long long)speeds->bytes[i],
                 speeds->bandwidth[i] * 1e-9);
-    fprintf(file.stream, "],\n    \"reduction_gb_s\": %.4g\n}\n", 1e-9 / speeds->reduction);
+    fprintf(file.stream, "],\n    \"reduction_gb_s\": %.4g,\n    \"reduces_in_place\": true\n}\n",
+            1e-9 / speeds->reduction);
     return ls_whole_file_commit(&file);
+}
+
+static enum ls_status open_lane(const struct ls_opened_plugin *collective,
+                                const struct ls_opened_plugin *transport, uint64_t deadline_ns,
+                                uint64_t segment_bytes, struct bench_lane *lane)
+{
+    lane->name = "ring";
+    lane->collective = collective;
+    return ls_communicators_open(
+        &(struct ls_communicator_options){.collective = collective->plugin,
+                                          .collective_host = collective->host,
+                                          .transport = transport->plugin,
+                                          .transport_host = transport->host,
+                                          .world = RANKS,
+                                          .deadline_ns = deadline_ns,
+                                          .segment_bytes = segment_bytes,
+                                          .name = "bench"},
+        lane->communicators);
 }
 
 enum ls_status bench_network_write(struct ls_loader *loader,
                                    const struct ls_opened_plugin *transport, double seconds,
                                    uint64_t deadline_ns, const char *path)
 {
-    struct ls_communicator *communicators[RANKS] = {NULL};
-    struct bench_lane ring = {.name = "ring", .communicators = communicators};
+    struct ls_communicator *communicators[2][RANKS] = {{NULL}};
+    struct bench_lane ring = {.communicators = communicators[0]};
+    struct bench_lane cut = {.communicators = communicators[1]};
     struct speeds speeds = {0};
+    const struct ls_opened_plugin *collective = NULL;
     enum ls_status status =
-        ls_loader_open(loader, LS_KIND_COLLECTIVE, "ring", NULL, 0, &ring.collective);
+        ls_loader_open(loader, LS_KIND_COLLECTIVE, "ring", NULL, 0, &collective);
     if (!status)
-        status = ls_communicators_open(
-            &(struct ls_communicator_options){.collective = ring.collective->plugin,
-                                              .collective_host = ring.collective->host,
-                                              .transport = transport->plugin,
-                                              .transport_host = transport->host,
-                                              .world = RANKS,
-                                              .deadline_ns = deadline_ns,
-                                              .name = "bench"},
-            communicators);
+        status = open_lane(collective, transport, deadline_ns, 0, &ring);
     if (!status)
-        status = measure(&ring, seconds, &speeds);
-    ls_communicators_close(communicators, RANKS);
+        status = open_lane(collective, transport, deadline_ns, SEGMENT, &cut);
+    if (!status)
+        status = measure(&ring, &cut, seconds, &speeds);
+    ls_communicators_close(communicators[0], RANKS);
+    ls_communicators_close(communicators[1], RANKS);
     if (!status)
         status = write_file(&speeds, path);
     if (!status)
-        printf("%s: latency %.3g us, up to %.3g GB/s, reduces %.3g GB/s\n", path,
-               speeds.latency * 1e6, speeds.fastest * 1e-9, 1e-9 / speeds.reduction);
+        printf("%s: latency %.3g us, overhead %.3g us, up to %.3g GB/s, reduces %.3g GB/s\n", path,
+               speeds.latency * 1e6, speeds.overhead * 1e6, speeds.fastest * 1e-9,
+               1e-9 / speeds.reduction);
     return status;
 }

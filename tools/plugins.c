@@ -123,6 +123,8 @@ static void print_strategy(const struct ls_opened_plugin *opened)
 
 static void print_traits(const struct ls_opened_plugin *opened)
 {
+    if (ls_is_auto(opened))
+        return; // those of whom it chooses
     switch (opened->plugin->kind) {
     case LS_KIND_DEVICE: print_device(opened); break;
     case LS_KIND_COLLECTIVE: print_collective(opened); break;

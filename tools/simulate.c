@@ -226,28 +226,15 @@ static enum ls_status read_settings(const struct arguments *arguments, struct se
 
 // ---- Collectives ----
 
-static bool is_file(const char *name)
-{
-    const size_t length = strlen(name);
-    return strchr(name, '/') || (length > 3 && strcmp(name + length - 3, ".so") == 0);
-}
-
 static enum ls_status open_collective(struct settings *settings, const char *text,
                                       struct collective *out)
 {
-    struct ls_spec spec = {0};
-    enum ls_status status = ls_spec_parse("simulate", text, &spec);
-    if (status)
-        return status;
-    status = is_file(spec.name)
-                 ? ls_loader_open_file(settings->loader, spec.name, LS_KIND_COLLECTIVE,
-                                       spec.options, spec.option_count, &out->opened)
-                 : ls_loader_open(settings->loader, LS_KIND_COLLECTIVE, spec.name, spec.options,
-                                  spec.option_count, &out->opened);
+    const enum ls_status status =
+        ls_loader_open_described(settings->loader, "simulate", text, &out->opened);
+    const char *options = strchr(text, ':');
     if (!status)
         snprintf(out->label, sizeof(out->label), "%s%s", out->opened->plugin->name,
-                 text + strlen(spec.name));
-    ls_spec_finish(&spec);
+                 options ? options : "");
     return status;
 }
 

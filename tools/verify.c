@@ -438,25 +438,6 @@ static enum ls_status read_request(const struct arguments *arguments, struct req
     return status;
 }
 
-// A file by its path, which has a '/' or ends in .so; else a name.
-static enum ls_status open_collective(struct ls_loader *loader, const char *text,
-                                      const struct ls_opened_plugin **out)
-{
-    struct ls_spec spec = {0};
-    enum ls_status status = ls_spec_parse("verify", text, &spec);
-    if (status)
-        return status;
-    const size_t length = strlen(spec.name);
-    const bool file =
-        strchr(spec.name, '/') || (length > 3 && strcmp(spec.name + length - 3, ".so") == 0);
-    status = file ? ls_loader_open_file(loader, spec.name, LS_KIND_COLLECTIVE, spec.options,
-                                        spec.option_count, out)
-                  : ls_loader_open(loader, LS_KIND_COLLECTIVE, spec.name, spec.options,
-                                   spec.option_count, out);
-    ls_spec_finish(&spec);
-    return status;
-}
-
 // All are opened before the first is verified, so that a wrong name costs no time.
 static enum ls_status open_all(struct ls_loader *loader, const struct arguments *arguments,
                                struct subject *subjects)
@@ -465,7 +446,8 @@ static enum ls_status open_all(struct ls_loader *loader, const struct arguments 
     for (size_t i = 0; !status && i < arguments->operand_count; i++) {
         const char *slash = strrchr(arguments->operands[i], '/');
         subjects[i].name = slash ? slash + 1 : arguments->operands[i];
-        status = open_collective(loader, arguments->operands[i], &subjects[i].opened);
+        status =
+            ls_loader_open_described(loader, "verify", arguments->operands[i], &subjects[i].opened);
     }
     return status;
 }

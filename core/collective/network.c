@@ -189,6 +189,15 @@ static enum ls_status read_points(const struct reader *whole, struct ls_network 
     return LS_OK;
 }
 
+static enum ls_status read_in_place(const struct reader *whole, struct ls_network *out)
+{
+    const json_t *value = json_object_get(whole->object, "reduces_in_place");
+    if (value && !json_is_boolean(value))
+        return refuse(whole, "reduces_in_place", "wanted true or false");
+    out->reduces_in_place = json_is_true(value);
+    return LS_OK;
+}
+
 static enum ls_status read_sides(const struct reader *whole, struct ls_network *out)
 {
     const json_t *sides = json_object_get(whole->object, "sides");
@@ -249,7 +258,7 @@ static enum ls_status read_texts(const struct reader *whole, struct ls_network *
 
 static enum ls_status read_whole(const struct reader *whole, struct ls_network *out)
 {
-    static const char *const flat[] = {COMMON_KEYS, "bandwidth_by_bytes", NULL};
+    static const char *const flat[] = {COMMON_KEYS, "bandwidth_by_bytes", "reduces_in_place", NULL};
     static const char *const nodes[] = {COMMON_KEYS, "node", NULL};
     static const char *const fat_tree[] = {COMMON_KEYS, "node", "switches", NULL};
     static const char *const torus[] = {COMMON_KEYS, "sides", "dimensions", NULL};
@@ -272,6 +281,8 @@ static enum ls_status read_whole(const struct reader *whole, struct ls_network *
     out->reduction = 1 / speed;
     if (!status && out->topology == LS_TOPOLOGY_FLAT)
         status = read_points(whole, out);
+    if (!status && out->topology == LS_TOPOLOGY_FLAT)
+        status = read_in_place(whole, out);
     if (!status)
         status = read_node(whole, out->topology == LS_TOPOLOGY_NODES, out);
     if (!status && out->topology == LS_TOPOLOGY_FAT_TREE)
@@ -327,8 +338,8 @@ enum ls_status ls_network_read(const char *path, struct ls_network *out)
     return status;
 }
 
-// Seconds a byte go in a line over the logarithm of the length; beyond the ends they stay.
-double ls_network_message_factor(const struct ls_network *network, double bytes)
+// Seconds a byte go in a line over the logarithm of the size; beyond the ends they stay.
+double ls_network_slowness(const struct ls_network *network, double bytes)
 {
     const struct ls_speed_point *points = network->points;
     const uint32_t count = network->point_count;

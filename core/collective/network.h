@@ -6,6 +6,7 @@
 
 #include "core/base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define LS_NETWORK_NAME 64
@@ -26,9 +27,10 @@ struct ls_link_speed {
     double bandwidth; // bytes a second
 };
 
-// How fast a message moves that has a link for itself.
+// How fast a message moves that has a link for itself, by the size of what the collective works on: between threads it
+// is the memory that is fast or slow.
 struct ls_speed_point {
-    double bytes; // its length
+    double bytes; // of the whole buffer
     double bandwidth; // bytes a second, at most the link's
 };
 
@@ -47,8 +49,10 @@ struct ls_network {
         overhead; // seconds that a message keeps its sender and its receiver busy before it travels
     double reduction; // seconds for each byte that a rank reduces or copies
     struct ls_link_speed link; // a port (flat), a network card (nodes, fat tree), one hop (torus)
-    struct ls_speed_point points[LS_SPEED_POINTS]; // of a flat network, by length
+    struct ls_speed_point points[LS_SPEED_POINTS]; // of a flat network, by growing size
     uint32_t point_count; // 0: every message moves as fast as the link
+    bool
+        reduces_in_place; // of a flat network: a rank reduces while it receives, so its port is busy for both
     struct ls_link_speed inside; // between the ranks of a node
     uint32_t ranks_per_node; // 1 where there are no nodes
     uint32_t cards_per_node;
@@ -62,7 +66,8 @@ struct ls_network {
 // that cannot be.
 LS_STATUS ls_network_read(const char *path, struct ls_network *out);
 
-// How many times as long a message of so many bytes takes as the link's bandwidth says: at least 1.
-double ls_network_message_factor(const struct ls_network *network, double bytes);
+// How many times as long messages take as the link's bandwidth says, while a collective works on so many bytes: at
+// least 1.
+double ls_network_slowness(const struct ls_network *network, double bytes);
 
 #endif

@@ -74,6 +74,7 @@ struct simulator {
     uint32_t changed_count, settling;
     double *send_free, *receive_free, *compute_free; // by rank: until when it is busy
     double *slowness; // by rank
+    double stretch; // how many times as long messages take as the links say
     uint32_t *route; // scratch
     uint64_t jitter_key;
     double now;
@@ -225,6 +226,13 @@ static void settle(struct simulator *simulator)
 
 // ---- Messages ----
 
+// Whether the reduction of what is received is part of receiving it.
+static bool reduces_in_place(const struct simulator *simulator, uint32_t rank, uint32_t step)
+{
+    return simulator->fabric.network.reduces_in_place &&
+           (step_of(simulator, rank, step)->kind_peer & 7) == LS_STEP_RECEIVE_AND_REDUCE;
+}
+
 static void begin_to_move(struct simulator *simulator, uint32_t number)
 {
     struct flow *flow = &simulator->flows[number];
@@ -234,8 +242,10 @@ static void begin_to_move(struct simulator *simulator, uint32_t number)
         enter_link(simulator, number * simulator->fabric.longest + i, simulator->route[i]);
     flow->state = MOVING;
     const double bytes = (double)bytes_of(simulator, flow->from, flow->send);
-    flow->left =
-        bytes * flow->longer * ls_network_message_factor(&simulator->fabric.network, bytes);
+    const struct ls_network *network = &simulator->fabric.network;
+    flow->left = bytes * flow->longer * simulator->stretch;
+    if (reduces_in_place(simulator, flow->to, flow->receive))
+        flow->left += bytes * flow->longer * network->reduction * network->link.bandwidth;
     flow->rate = 0;
     flow->since = simulator->now;
     flow->settled = simulator->settling - 1;
@@ -306,6 +316,8 @@ static void begin_to_reduce(struct simulator *simulator, uint32_t number, uint32
 {
     struct flow *flow = &simulator->flows[number];
     double seconds = (double)bytes_of(simulator, rank, step) * simulator->fabric.network.reduction;
+    if (reduces_in_place(simulator, rank, step))
+        seconds = 0;
     if (simulator->slowness)
         seconds *= simulator->slowness[rank];
     flow->state = REDUCING;
@@ -635,6 +647,8 @@ enum ls_status ls_simulate(const struct ls_simulation *simulation, struct ls_sim
         .simulation = simulation,
         .memory_limit =
             simulation->memory_limit ? simulation->memory_limit : memory_of_machine() / 4 * 3,
+        .stretch = ls_network_slowness(simulation->network,
+                                       (double)simulation->count * simulation->element_bytes),
     };
     const enum ls_status status = simulate(&simulator, &call);
     if (!status)

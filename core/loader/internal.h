@@ -124,6 +124,13 @@ const struct ls_module *ls_module_find(const struct ls_loader *loader,
                                        const struct ls_file_identity *identity);
 void ls_modules_destroy(struct ls_loader *loader);
 
+// ---- auto.c: the collective that is no file ----
+
+#define LS_AUTO "auto"
+#define LS_BUILT_IN "built in" // in place of a file's path
+
+const struct ls_module *ls_auto_module(void);
+
 // ---- host.c ----
 
 LS_STATUS ls_instance_create(struct ls_loader *loader, const struct ls_module *module,

@@ -24,10 +24,12 @@ static enum ls_status examine(struct ls_loader *loader, const char *file,
                               struct ls_probe_result *out)
 {
     struct ls_file_identity identity;
+    const bool built_in = strcmp(file, LS_BUILT_IN) == 0;
     *out = (struct ls_probe_result){.outcome = LS_PROBE_REFUSED};
-    if (!ls_file_check(file, &identity, &out->reason))
+    if (!built_in && !ls_file_check(file, &identity, &out->reason))
         return LS_OK;
-    const struct ls_module *module = ls_module_find(loader, &identity);
+    const struct ls_module *module =
+        built_in ? ls_auto_module() : ls_module_find(loader, &identity);
     if (!module)
         return ls_probe_file(file, loader->probe_deadline_ns, out);
     out->outcome = LS_PROBE_AVAILABLE;

@@ -40,6 +40,19 @@ LS_STATUS ls_loader_open_file(struct ls_loader *loader, const char *path, uint32
                               const struct ls_option_value *options, size_t option_count,
                               const struct ls_opened_plugin **out);
 
+// The same for what a user wrote: NAME[:option=value,...] or FILE[:...], a file by a '/' or ending in ".so". Messages
+// about the text itself come under `scope`.
+LS_STATUS ls_loader_open_text(struct ls_loader *loader, const char *scope, uint32_t kind,
+                              const char *text, const struct ls_opened_plugin **out);
+
+// The collective `auto` has no interface: it stands for a choice among its candidates, which core/collective/auto.h
+// makes. They are opened with their default options; the array is the caller's to free, what is in it the loader's.
+bool ls_is_auto(const struct ls_opened_plugin *opened); // NULL: false
+LS_STATUS ls_loader_open_described(struct ls_loader *loader, const char *scope, const char *text,
+                                   const struct ls_opened_plugin **out); // any but `auto`: LS_USAGE
+LS_STATUS ls_loader_candidates(struct ls_loader *loader, const struct ls_opened_plugin *opened,
+                               const struct ls_opened_plugin ***out, size_t *count);
+
 // What is on the search path. `available` is the answer of probe (in a child process), `reason` why not, or which
 // check failed; the descriptor's texts are copies, empty where the file could not be opened.
 struct ls_plugin_entry {
@@ -62,7 +75,7 @@ bool ls_find_installed(const char *from_program, const char *from_library, const
 const char *ls_kind_text(uint32_t kind); // "device", ...; NULL for another number
 
 // What --strategy=NAME[:option=value,...] means (DESIGN 3.5): a strategy of that name; else a collective under
-// `mirrored` (one process); else a transport, with the default collective. Each option goes to the one that
+// `mirrored` (one process); else a transport, with the collective chosen by size (`auto`). Each option goes to the one that
 // declares it; where two do, "collective.groups" says which; where none does: LS_USAGE.
 struct ls_resolved_strategy {
     const struct ls_opened_plugin *strategy;

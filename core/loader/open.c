@@ -112,6 +112,10 @@ enum ls_status ls_module_open(struct ls_loader *loader, const char *scope, const
     struct ls_reason reason;
     struct ls_file_identity identity;
     const struct ls_plugin *plugin = NULL;
+    if (strcmp(path, LS_BUILT_IN) == 0) {
+        *out = ls_auto_module();
+        return LS_OK;
+    }
     if (!ls_file_check(path, &identity, &reason)) {
         ls_error(scope, "%s: %s", path, reason.text);
         return LS_UNAVAILABLE;
@@ -192,4 +196,21 @@ enum ls_status ls_loader_open_file(struct ls_loader *loader, const char *path, u
         return LS_UNAVAILABLE;
     }
     return open_instance(loader, module, options, option_count, out);
+}
+
+enum ls_status ls_loader_open_text(struct ls_loader *loader, const char *scope, uint32_t kind,
+                                   const char *text, const struct ls_opened_plugin **out)
+{
+    struct ls_spec spec = {0};
+    enum ls_status status = ls_spec_parse(scope, text, &spec);
+    if (status)
+        return status;
+    const size_t length = strlen(spec.name);
+    const bool file =
+        strchr(spec.name, '/') || (length > 3 && strcmp(spec.name + length - 3, ".so") == 0);
+    status =
+        file ? ls_loader_open_file(loader, spec.name, kind, spec.options, spec.option_count, out)
+             : ls_loader_open(loader, kind, spec.name, spec.options, spec.option_count, out);
+    ls_spec_finish(&spec);
+    return status;
 }

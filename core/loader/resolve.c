@@ -14,7 +14,7 @@
 
 // What takes the place of a part that the user does not name.
 #define DEFAULT_STRATEGY "mirrored"
-#define DEFAULT_COLLECTIVE "ring"
+#define DEFAULT_COLLECTIVE "ring" // under a transport's name: auto
 #define DEFAULT_TRANSPORT "local"
 
 // In the order in which names are looked up and options are routed.
@@ -114,8 +114,10 @@ static enum ls_status open_parts(struct ls_loader *loader, struct resolution *re
     if (status)
         return status;
     const struct ls_strategy_interface *strategy = resolution->parts[STRATEGY].module->interface;
+    const bool transport_is_head = resolution->parts[TRANSPORT].name == resolution->spec.name;
     status = strategy->needs_collective
-                 ? open_part(loader, resolution, COLLECTIVE, DEFAULT_COLLECTIVE)
+                 ? open_part(loader, resolution, COLLECTIVE,
+                             transport_is_head ? LS_AUTO : DEFAULT_COLLECTIVE)
                  : refuse_unused(resolution, COLLECTIVE);
     if (status)
         return status;

@@ -211,6 +211,8 @@ char *ls_search_find(const struct ls_loader *loader, uint32_t kind, const char *
     struct stat about;
     if (!ls_name_is_valid(name) || !ls_kind_text(kind))
         return NULL;
+    if (kind == LS_KIND_COLLECTIVE && strcmp(name, LS_AUTO) == 0)
+        return strdup(LS_BUILT_IN);
     snprintf(file, sizeof(file), "%s-%s.so", ls_kind_text(kind), name);
     for (size_t i = 0; i < loader->directory_count; i++) {
         char *path = join(loader->directories[i], file);
@@ -245,20 +247,28 @@ static bool is_known(const struct found_list *list, uint32_t kind, const char *n
     return false;
 }
 
-static enum ls_status add_found(struct found_list *list, const char *directory, const char *file)
+// Takes `file` over.
+static enum ls_status add_found(struct found_list *list, uint32_t kind, const char *name,
+                                char *file)
 {
-    struct ls_found found = {0};
-    char name[LS_LONGEST_NAME + 1];
-    if (!ls_file_name_split(file, &found.kind, name) || is_known(list, found.kind, name))
-        return LS_OK;
     struct ls_found *more = realloc(list->items, (list->count + 1) * sizeof(*more));
-    if (!more)
+    if (!more) {
+        free(file);
         return out_of_memory();
+    }
     list->items = more;
-    found.name = strdup(name);
-    found.file = join(directory, file);
+    const struct ls_found found = {.kind = kind, .name = strdup(name), .file = file};
     more[list->count++] = found; // what is NULL is freed as such
     return found.name && found.file ? LS_OK : out_of_memory();
+}
+
+static enum ls_status add_file(struct found_list *list, const char *directory, const char *file)
+{
+    uint32_t kind;
+    char name[LS_LONGEST_NAME + 1];
+    if (!ls_file_name_split(file, &kind, name) || is_known(list, kind, name))
+        return LS_OK;
+    return add_found(list, kind, name, join(directory, file));
 }
 
 static enum ls_status add_files_of(struct found_list *list, const char *directory)
@@ -270,9 +280,20 @@ static enum ls_status add_files_of(struct found_list *list, const char *director
     }
     enum ls_status status = LS_OK;
     for (struct dirent *entry; !status && (entry = readdir(folder));)
-        status = add_found(list, directory, entry->d_name);
+        status = add_file(list, directory, entry->d_name);
     closedir(folder);
     return status;
+}
+
+// Where there are collectives, one can be chosen among them.
+static enum ls_status add_auto(struct found_list *list)
+{
+    bool any = false;
+    for (size_t i = 0; i < list->count; i++)
+        any = any || list->items[i].kind == LS_KIND_COLLECTIVE;
+    if (!any || is_known(list, LS_KIND_COLLECTIVE, LS_AUTO))
+        return LS_OK;
+    return add_found(list, LS_KIND_COLLECTIVE, LS_AUTO, strdup(LS_BUILT_IN));
 }
 
 static int compare_found(const void *a, const void *b)
@@ -286,12 +307,14 @@ static int compare_found(const void *a, const void *b)
 enum ls_status ls_search_all(const struct ls_loader *loader, struct ls_found **out, size_t *count)
 {
     struct found_list list = {0};
-    for (size_t i = 0; i < loader->directory_count; i++) {
-        const enum ls_status status = add_files_of(&list, loader->directories[i]);
-        if (status) {
-            ls_found_destroy(list.items, list.count);
-            return status;
-        }
+    enum ls_status status = LS_OK;
+    for (size_t i = 0; !status && i < loader->directory_count; i++)
+        status = add_files_of(&list, loader->directories[i]);
+    if (!status)
+        status = add_auto(&list);
+    if (status) {
+        ls_found_destroy(list.items, list.count);
+        return status;
     }
     if (list.count)
         qsort(list.items, list.count, sizeof(*list.items), compare_found);

@@ -7,23 +7,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLUGINS 4
+#define PLUGINS 4 // but for what auto chose
 
-static size_t list_plugins(const struct ls_run *run, struct ls_report_plugin *out)
+static size_t add_plugin(const struct ls_opened_plugin *opened, struct ls_report_plugin *out)
 {
-    const struct ls_opened_plugin *const opened[PLUGINS] = {
-        run->strategy.strategy, run->strategy.collective, run->strategy.transport, run->device};
-    size_t count = 0;
-    for (size_t i = 0; i < PLUGINS; i++) {
-        if (!opened[i])
-            continue;
-        const char *slash = strrchr(opened[i]->file, '/');
-        out[count++] = (struct ls_report_plugin){.kind = ls_kind_text(opened[i]->plugin->kind),
-                                                 .name = opened[i]->plugin->name,
-                                                 .version = opened[i]->plugin->version,
-                                                 .file = slash ? slash + 1 : opened[i]->file};
-    }
-    return count;
+    if (!opened)
+        return 0;
+    const char *slash = strrchr(opened->file, '/');
+    *out = (struct ls_report_plugin){.kind = ls_kind_text(opened->plugin->kind),
+                                     .name = opened->plugin->name,
+                                     .version = opened->plugin->version,
+                                     .file = slash ? slash + 1 : opened->file};
+    return 1;
+}
+
+static bool reduces_some_bucket(const char *name, const struct ls_report_bucket *buckets,
+                                size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (buckets[i].algorithm && strcmp(buckets[i].algorithm, name) == 0)
+            return true;
+    return false;
+}
+
+static size_t list_plugins(const struct ls_run *run, const struct ls_report_bucket *buckets,
+                           size_t bucket_count, struct ls_report_plugin *out)
+{
+    size_t count = add_plugin(run->strategy.strategy, out);
+    count += add_plugin(run->strategy.collective, out + count);
+    for (size_t i = 0; i < run->choice.count; i++)
+        if (reduces_some_bucket(run->choice.candidates[i]->plugin->name, buckets, bucket_count))
+            count += add_plugin(run->choice.candidates[i], out + count);
+    count += add_plugin(run->strategy.transport, out + count);
+    return count + add_plugin(run->device, out + count);
+}
+
+uint64_t ls_fit_bucket_bytes(const struct ls_fit *fit, uint32_t bucket)
+{
+    const struct ls_buckets *buckets = &fit->trainer->replicas[0]->buckets;
+    return buckets->list[bucket].bytes + (bucket == 0 ? LS_TAIL_FLOATS * sizeof(float) : 0);
 }
 
 // Lists that the report borrows while it is written.
@@ -31,6 +53,7 @@ struct lists {
     struct ls_report_pair *options;
     struct ls_report_bucket *buckets;
     uint64_t *shares;
+    struct ls_report_plugin *plugins;
 };
 
 static bool make_lists(const struct ls_fit *fit, struct lists *out)
@@ -40,16 +63,15 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
     out->options = calloc(run->strategy.option_count + 1, sizeof(*out->options));
     out->buckets = calloc(buckets->count, sizeof(*out->buckets));
     out->shares = calloc(run->replicas, sizeof(*out->shares));
-    if (!out->options || !out->buckets || !out->shares)
+    out->plugins = calloc(PLUGINS + run->choice.count, sizeof(*out->plugins));
+    if (!out->options || !out->buckets || !out->shares || !out->plugins)
         return false;
     for (size_t i = 0; i < run->strategy.option_count; i++)
         out->options[i] =
             (struct ls_report_pair){run->strategy.options[i].name, run->strategy.options[i].value};
     for (uint32_t i = 0; i < buckets->count; i++) {
-        out->buckets[i].bytes =
-            buckets->list[i].bytes + (i == 0 ? LS_TAIL_FLOATS * sizeof(float) : 0);
-        out->buckets[i].algorithm =
-            run->strategy.collective ? run->strategy.collective->plugin->name : NULL;
+        out->buckets[i].bytes = ls_fit_bucket_bytes(fit, i);
+        out->buckets[i].algorithm = ls_run_algorithm(run, out->buckets[i].bytes);
     }
     const uint64_t examples = ls_data_count(fit->train);
     const uint64_t batch = fit->global_batch < examples ? fit->global_batch : examples;
@@ -112,14 +134,15 @@ static void describe_result(const struct ls_fit *fit, struct ls_report *report)
 
 enum ls_status ls_fit_write_report(const struct ls_fit *fit)
 {
-    struct ls_report_plugin plugins[PLUGINS];
     struct lists lists = {0};
-    struct ls_report report = {.plugins = plugins};
+    struct ls_report report = {0};
     enum ls_status status = make_lists(fit, &lists) ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_history_times(&fit->history, &report.times);
     if (!status) {
-        report.plugin_count = list_plugins(fit->run, plugins);
+        report.plugins = lists.plugins;
+        report.plugin_count = list_plugins(fit->run, lists.buckets,
+                                           fit->trainer->replicas[0]->buckets.count, lists.plugins);
         report.options = lists.options;
         report.option_count = fit->run->strategy.option_count;
         report.buckets = lists.buckets;
@@ -132,5 +155,6 @@ enum ls_status ls_fit_write_report(const struct ls_fit *fit)
     free(lists.options);
     free(lists.buckets);
     free(lists.shares);
+    free(lists.plugins);
     return status;
 }

@@ -68,6 +68,8 @@ enum ls_status ls_run_open(const struct ls_run_options *options, struct ls_run *
         status = ls_loader_create(options->plugin_path, &run->loader);
     if (!status)
         status = ls_loader_resolve_strategy(run->loader, strategy, &run->strategy);
+    if (!status && ls_is_auto(run->strategy.collective))
+        status = ls_choice_open(run->loader, run->strategy.collective, &run->choice);
     if (!status)
         status = open_device(run, options->device);
     if (status) {
@@ -82,6 +84,7 @@ void ls_run_close(struct ls_run *run)
 {
     if (!run)
         return;
+    ls_choice_close(&run->choice);
     ls_resolved_strategy_finish(&run->strategy);
     ls_loader_destroy(run->loader);
     free(run);
@@ -97,6 +100,14 @@ enum ls_status ls_run_end_interruption(struct ls_run *run, enum ls_status status
     if (status == LS_INTERRUPTED)
         atomic_store(&run->interrupted, false);
     return status;
+}
+
+const char *ls_run_algorithm(const struct ls_run *run, uint64_t bytes)
+{
+    if (run->choice.chooser)
+        return ls_choice_name(&run->choice, LS_ALL_REDUCE, run->replicas, bytes / sizeof(float),
+                              sizeof(float));
+    return run->strategy.collective ? run->strategy.collective->plugin->name : NULL;
 }
 
 uint64_t ls_run_global_batch(const struct ls_run *run, uint64_t batch, uint64_t replica_batch)

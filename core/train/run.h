@@ -3,7 +3,7 @@
 #ifndef LS_TRAIN_RUN_H
 #define LS_TRAIN_RUN_H
 
-#include "core/loader/loader.h"
+#include "core/train/choice.h"
 #include "lockstep.h"
 
 #include <stdatomic.h>
@@ -15,6 +15,7 @@
 struct ls_run {
     struct ls_loader *loader;
     struct ls_resolved_strategy strategy;
+    struct ls_choice choice; // where the collective is `auto`
     const struct ls_opened_plugin *device;
     char hardware[128];
     uint32_t replicas;
@@ -27,6 +28,9 @@ struct ls_run {
 
 // Passes `status` on. An interruption that ended a call is over: the next call runs.
 LS_STATUS ls_run_end_interruption(struct ls_run *run, enum ls_status status);
+
+// What reduces a bucket of so many bytes; NULL without a collective.
+const char *ls_run_algorithm(const struct ls_run *run, uint64_t bytes);
 
 // The global batch of a fit or an evaluation.
 uint64_t ls_run_global_batch(const struct ls_run *run, uint64_t batch, uint64_t replica_batch);

@@ -203,6 +203,16 @@ static struct ls_driver_plugin driver_plugin(const struct ls_opened_plugin *open
         .plugin = opened->plugin, .host = opened->host, .interface = opened->interface};
 }
 
+static struct ls_driver_plugin collective_plugin(const struct ls_run *run)
+{
+    if (!run->choice.chooser)
+        return driver_plugin(run->strategy.collective);
+    const struct ls_plugin *plugin = ls_auto_plugin(run->choice.chooser);
+    return (struct ls_driver_plugin){.plugin = plugin,
+                                     .host = ls_auto_host(run->choice.chooser),
+                                     .interface = plugin->interface};
+}
+
 // The run's own device where it computes in host memory, else the cpu device. [main thread]
 static enum ls_status store_device(void *context, struct ls_driver_plugin *out)
 {
@@ -223,7 +233,7 @@ enum ls_status ls_trainer_start(struct ls_trainer *trainer)
 {
     const struct ls_driver_options options = {
         .strategy = driver_plugin(trainer->run->strategy.strategy),
-        .collective = driver_plugin(trainer->run->strategy.collective),
+        .collective = collective_plugin(trainer->run),
         .transport = driver_plugin(trainer->run->strategy.transport),
         .deadline_ns = trainer->run->deadline_ns,
         .replicas = trainer->replicas,

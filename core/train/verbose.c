@@ -29,10 +29,12 @@ static void print_buckets(const struct ls_fit *fit, FILE *out)
     const struct ls_replica *replica = fit->trainer->replicas[0];
     for (uint32_t i = 0; i < replica->buckets.count; i++) {
         const struct ls_bucket *bucket = &replica->buckets.list[i];
+        const char *algorithm = ls_run_algorithm(fit->run, ls_fit_bucket_bytes(fit, i));
         fprintf(
-            out, "bucket %u: %llu bytes, %s to %s\n", i, (unsigned long long)bucket->bytes,
+            out, "bucket %u: %llu bytes, %s to %s%s%s\n", i, (unsigned long long)bucket->bytes,
             replica->plan->places[bucket->first_place].parameter->name,
-            replica->plan->places[bucket->first_place + bucket->place_count - 1].parameter->name);
+            replica->plan->places[bucket->first_place + bucket->place_count - 1].parameter->name,
+            algorithm ? ", reduced by " : "", algorithm ? algorithm : "");
     }
 }
 

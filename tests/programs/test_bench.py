@@ -144,7 +144,7 @@ class Network(ProgramTest):
             network = json.load(file)
         sizes = [size for size, _ in network["bandwidth_by_bytes"]]
         self.assertEqual(sizes, sorted(sizes))
-        self.assertEqual((sizes[0], sizes[-1]), (4096, 64 << 20))
+        self.assertEqual((sizes[0], sizes[-1]), (8192, 128 << 20))
         outcome = self.lockstep("simulate", "ring", "--world=2", "--bytes=32K:64M", "--network=" + path,
                                 "--json=" + rows)
         self.assertEqual(outcome.code, DONE, outcome.err)
@@ -152,10 +152,12 @@ class Network(ProgramTest):
             simulated = {row["bytes"]: row["seconds"] for row in json.load(file)["rows"]}
         # The file says how long each of these takes: two messages of half the buffer, and adding one.
         for size, speed in network["bandwidth_by_bytes"]:
-            if 2 * size in simulated:
-                expected = (2 * (network["latency_us"] * 1e-6 + size / (speed * 1e9))
-                            + size / (network["reduction_gb_s"] * 1e9))
-                self.assertTrue(math.isclose(simulated[2 * size], expected, rel_tol=1e-3), (size, expected))
+            if size in simulated:
+                half = size / 2
+                message = (network["latency_us"] + network["overhead_us"]) * 1e-6
+                expected = (2 * (message + half / (speed * 1e9))
+                            + half / (network["reduction_gb_s"] * 1e9))
+                self.assertTrue(math.isclose(simulated[size], expected, rel_tol=1e-3), (size, expected))
 
     def test_a_table_of_bandwidths_that_cannot_be(self):
         good = {"name": "n", "topology": "flat", "latency_us": 1, "bandwidth_gb_s": 10}

@@ -48,7 +48,8 @@ START_TEST(a_name_is_a_strategy_or_a_collective_or_a_transport)
     assert_resolves(loader, "mirrored", "mirrored", "ring", "local");
     assert_resolves(loader, "ring", "mirrored", "ring", "local");
     assert_resolves(loader, "tree", "mirrored", "tree", "local");
-    assert_resolves(loader, "far", "mirrored", "ring", "far");
+    assert_resolves(loader, "auto", "mirrored", "auto", "local");
+    assert_resolves(loader, "far", "mirrored", "auto", "far");
     assert_resolves(loader, "one-device", "one-device", "-", "-");
     ls_loader_destroy(loader);
 }
@@ -58,6 +59,8 @@ START_TEST(parts_are_chosen_by_options)
 {
     struct ls_loader *loader = loader_of_parts();
     assert_resolves(loader, "mirrored:collective=tree", "mirrored", "tree", "local");
+    assert_resolves(loader, "mirrored:collective=auto", "mirrored", "auto", "local");
+    assert_resolves(loader, "mirrored:transport=far", "mirrored", "ring", "far");
     assert_resolves(loader, "ring:transport=far", "mirrored", "ring", "far");
     assert_resolves(loader, "far:collective=tree,strategy=mirrored", "mirrored", "tree", "far");
     assert_resolves(loader, "ring:collective=ring", "mirrored", "ring", "local");
@@ -168,7 +171,7 @@ START_TEST(an_unknown_strategy_lists_what_there_is)
     assert_fails(loader, "mirored", LS_UNAVAILABLE,
                  "no strategy, collective or transport is called 'mirored'; did you mean mirrored? "
                  "Else there are: "
-                 "strategies mirrored, one-device; collectives ring, tree; transports far, local");
+                 "strategies mirrored, one-device; collectives auto, ring, tree; transports far, local");
     assert_fails(loader, "nccl", LS_UNAVAILABLE, "is called 'nccl'; there are: strategies");
     assert_fails(loader, "ring:transport=locl", LS_UNAVAILABLE,
                  "no transport is called 'locl'; did you mean local?");

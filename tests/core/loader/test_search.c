@@ -137,7 +137,7 @@ START_TEST(an_unknown_name_lists_what_there_is_and_the_nearest)
     ck_assert_int_eq(ls_loader_open(loader, LS_KIND_COLLECTIVE, "rign", NULL, 0, &opened),
                      LS_UNAVAILABLE);
     ck_assert_message("no collective is called 'rign'; did you mean ring?");
-    ck_assert_message("collectives ring, tree");
+    ck_assert_message("collectives auto, ring, tree");
     ck_assert(!message_has("mirrored"));
     ck_assert_int_eq(ls_loader_open(loader, LS_KIND_DEVICE, "cpu", NULL, 0, &opened),
                      LS_UNAVAILABLE);
@@ -206,10 +206,10 @@ START_TEST(an_installed_tree_finds_its_plugins_wherever_it_is_moved)
     ck_assert_int_eq(rename(in_folder("collective-good.so"), plugins), 0);
     copy_self(in_folder("first/bin/program"));
     run_copy(in_folder("first/bin/program"), out);
-    ck_assert_str_eq(out, "collective good\n");
+    ck_assert_str_eq(out, "collective auto\ncollective good\n");
     ck_assert_int_eq(rename(in_folder("first"), in_folder("second")), 0);
     run_copy(in_folder("second/bin/program"), out);
-    ck_assert_str_eq(out, "collective good\n");
+    ck_assert_str_eq(out, "collective auto\ncollective good\n");
 }
 END_TEST
 
@@ -223,7 +223,7 @@ START_TEST(a_build_tree_finds_its_plugins_and_no_others)
     ck_assert_str_eq(out, ""); // somebody's folder called plugins
     make_folders(in_folder("build/meson-private"));
     run_copy(in_folder("build/tests/core/loader/program"), out);
-    ck_assert_str_eq(out, "collective good\n");
+    ck_assert_str_eq(out, "collective auto\ncollective good\n");
 }
 END_TEST
 

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// `auto`: the one collective that is no file. It stands for a choice among those that are, which is made call by call
+// by whoever simulates them; the loader only knows its options and opens the candidates.
+#include "core/loader/internal.h"
+
+#include "core/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SEPARATORS "+"
+
+static const struct ls_plugin_option options[] = {
+    {"network", "text", "shared-memory",
+     "a network as for lockstep simulate, by name or file: bench --write-network writes one"},
+    {"candidates", "text", NULL, "names joined by +, as ring+tree; all there are when not given"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static struct ls_module module = {
+    .descriptor = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = LS_AUTO, .version = "0.1.0",
+                   .licence = "Apache-2.0",
+                   .summary = "for each size the collective that takes least time on a network, by "
+                              "simulation",
+                   .options = options},
+    .plugin = &module.descriptor,
+    .file = (char *)LS_BUILT_IN,
+};
+
+const struct ls_module *ls_auto_module(void)
+{
+    return &module;
+}
+
+bool ls_is_auto(const struct ls_opened_plugin *opened)
+{
+    return opened && opened->plugin == &module.descriptor;
+}
+
+enum ls_status ls_loader_open_described(struct ls_loader *loader, const char *scope,
+                                        const char *text, const struct ls_opened_plugin **out)
+{
+    const enum ls_status status = ls_loader_open_text(loader, scope, LS_KIND_COLLECTIVE, text, out);
+    if (status || !ls_is_auto(*out))
+        return status;
+    ls_error(scope,
+             "auto has no schedule of its own: it is one of the others for each size; name those");
+    return LS_USAGE;
+}
+
+// ---- Candidates ----
+
+struct list {
+    const struct ls_opened_plugin **items;
+    size_t count;
+};
+
+static enum ls_status add(struct ls_loader *loader, const struct ls_module *candidate,
+                          struct list *list)
+{
+    const struct ls_opened_plugin **more =
+        realloc(list->items, (list->count + 1) * sizeof(*list->items));
+    if (!more) {
+        ls_error(LS_AUTO, "out of memory");
+        return LS_OUT_OF_MEMORY;
+    }
+    list->items = more;
+    const enum ls_status status =
+        ls_instance_create(loader, candidate, NULL, 0, &more[list->count]);
+    list->count += !status;
+    return status;
+}
+
+static enum ls_status add_named(struct ls_loader *loader, const char *names, struct list *list)
+{
+    char *copy = strdup(names), *rest = NULL;
+    enum ls_status status = copy ? LS_OK : LS_OUT_OF_MEMORY;
+    for (char *name = copy ? strtok_r(copy, SEPARATORS, &rest) : NULL; !status && name;
+         name = strtok_r(NULL, SEPARATORS, &rest)) {
+        const struct ls_module *candidate = NULL;
+        status = ls_module_open_named(loader, LS_AUTO, LS_KIND_COLLECTIVE, name, &candidate);
+        if (!status && candidate == &module) {
+            ls_error(LS_AUTO, "candidates=%s: auto cannot choose itself", names);
+            status = LS_USAGE;
+        }
+        if (!status)
+            status = add(loader, candidate, list);
+    }
+    free(copy);
+    return status;
+}
+
+// What cannot run here is no candidate; lockstep plugins says why.
+static enum ls_status add_available(struct ls_loader *loader, struct list *list)
+{
+    struct ls_plugin_entry *entries = NULL;
+    size_t count = 0;
+    enum ls_status status = ls_loader_list(loader, &entries, &count);
+    for (size_t i = 0; !status && i < count; i++) {
+        const struct ls_module *candidate = NULL;
+        if (entries[i].kind != LS_KIND_COLLECTIVE || !entries[i].available ||
+            strcmp(entries[i].file, LS_BUILT_IN) == 0)
+            continue;
+        status = ls_module_open(loader, LS_AUTO, entries[i].file, &candidate);
+        if (!status)
+            status = add(loader, candidate, list);
+    }
+    ls_plugin_entries_destroy(entries, count);
+    return status;
+}
+
+enum ls_status ls_loader_candidates(struct ls_loader *loader, const struct ls_opened_plugin *opened,
+                                    const struct ls_opened_plugin ***out, size_t *count)
+{
+    struct list list = {0};
+    const char *names = opened->host->option(opened->host, "candidates");
+    enum ls_status status = names ? add_named(loader, names, &list) : add_available(loader, &list);
+    if (!status && list.count == 0) {
+        ls_error(LS_AUTO, "there is no collective to choose; --plugin-path names directories");
+        status = LS_UNAVAILABLE;
+    }
+    if (status) {
+        free(list.items);
+        return status;
+    }
+    *out = list.items;
+    *count = list.count;
+    return LS_OK;
+}
