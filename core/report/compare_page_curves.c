@@ -13,7 +13,7 @@ struct curves {
     double *examples, *seconds, *values; // POINTS_MOST a run, then two for the target
     struct ls_chart_series *series;
     struct ls_page_line *lines;
-    char (*names)[96];
+    char target[48];
     size_t together; // steps in a point, the most
 };
 
@@ -37,7 +37,6 @@ static void curves_finish(struct curves *curves)
     free(curves->values);
     free(curves->series);
     free(curves->lines);
-    free(curves->names);
 }
 
 static enum ls_status curves_init(struct curves *curves, size_t runs)
@@ -48,9 +47,7 @@ static enum ls_status curves_init(struct curves *curves, size_t runs)
     curves->values = calloc(points, sizeof(double));
     curves->series = calloc(runs + 1, sizeof(*curves->series));
     curves->lines = calloc(runs + 1, sizeof(*curves->lines));
-    curves->names = calloc(runs + 1, sizeof(*curves->names));
-    if (curves->examples && curves->seconds && curves->values && curves->series && curves->lines &&
-        curves->names)
+    if (curves->examples && curves->seconds && curves->values && curves->series && curves->lines)
         return LS_OK;
     curves_finish(curves);
     return LS_OUT_OF_MEMORY;
@@ -118,13 +115,8 @@ static size_t read_measure(const struct ls_page *page, struct curves *curves, co
             continue;
         const size_t together = (points + POINTS_MOST - 1) / POINTS_MOST;
         const size_t first = i * POINTS_MOST;
-        snprintf(curves->names[count], sizeof(curves->names[count]), "%s", run->strategy);
-        if (run->named_by_replicas)
-            snprintf(curves->names[count], sizeof(curves->names[count]), "%.80s \xc3\x97 %u",
-                     run->strategy, run->replicas);
-        curves->series[count] =
-            (struct ls_chart_series){curves->names[count], NULL, curves->values + first,
-                                     read_points(curves, run, key, first, together)};
+        curves->series[count] = (struct ls_chart_series){
+            NULL, NULL, curves->values + first, read_points(curves, run, key, first, together)};
         curves->lines[count++] = (struct ls_page_line){LS_PAGE_LINE, run, NULL, NULL};
         const size_t steps = together * steps_in_point(run);
         curves->together = steps > curves->together ? steps : curves->together;
@@ -154,9 +146,8 @@ static size_t add_target(const struct ls_page *page, struct curves *curves, cons
         }
     }
     curves->values[end] = curves->values[end + 1] = value;
-    snprintf(curves->names[count], sizeof(curves->names[count]), "target %.4g", value);
-    curves->series[count] =
-        (struct ls_chart_series){curves->names[count], NULL, curves->values + end, 2};
+    snprintf(curves->target, sizeof(curves->target), "target %.4g", value);
+    curves->series[count] = (struct ls_chart_series){curves->target, NULL, curves->values + end, 2};
     curves->lines[count] = (struct ls_page_line){LS_PAGE_GUIDE, NULL, NULL, NULL};
     return count + 1;
 }

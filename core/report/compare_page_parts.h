@@ -78,8 +78,8 @@ struct ls_page_line {
     const double *low, *high; // intervals at the points; NULL: none
 };
 
-// A <figure> with one <svg>. `lines` has an entry for each series of `chart`; `note` (may be NULL) is said below the
-// title and to those who hear the page.
+// A <figure> with one <svg>. `lines` has an entry for each series of `chart`, and a series without a name has its run's;
+// `note` (may be NULL) is said below the title and to those who hear the page.
 void ls_page_plot(struct ls_page *page, const struct ls_chart *chart,
                   const struct ls_page_line *lines, const char *note);
 // The sample of a run's line, for legends.

@@ -17,6 +17,15 @@ static void print_class(const struct ls_page *page, const struct ls_page_line *l
         fputs("guide", page->out);
 }
 
+static void put_series_name(const struct ls_page *page, const struct ls_chart_series *series,
+                            const struct ls_page_line *line)
+{
+    if (series->name)
+        ls_page_put(page, series->name);
+    else
+        ls_page_put_plain_name(page, line->run);
+}
+
 static void print_x_axis(const struct ls_page *page, const struct ls_chart_scale *x)
 {
     char text[48];
@@ -66,7 +75,7 @@ static void print_line(const struct ls_page *page, const struct ls_chart *chart,
     if (!any)
         return;
     fputs("\"><title>", page->out);
-    ls_page_put(page, series->name);
+    put_series_name(page, series, line);
     fputs("</title></path>\n", page->out);
 }
 
@@ -98,7 +107,7 @@ static void print_points(const struct ls_page *page, const struct ls_chart *char
         print_class(page, line);
         fprintf(page->out, "\" cx=\"%.2f%%\" cy=\"%.2f%%\" r=\"3.5\"><title>", at,
                 ls_chart_scale_place(y, series->y[i]));
-        ls_page_put(page, series->name);
+        put_series_name(page, series, line);
         fprintf(page->out, ": %s, %s</title></circle>\n",
                 ls_chart_value_text(chart->x.unit, series->x[i], at_text, sizeof(at_text)),
                 ls_chart_value_text(chart->y.unit, series->y[i], value_text, sizeof(value_text)));
