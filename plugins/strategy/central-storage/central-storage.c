@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// central-storage: variables live once, on the host; every replica computes on its share of the batch. The gradients
+// meet on the host, where each replica's thread adds up one range of them, always in the order of the ranks, and makes
+// the update of that range. Then every replica takes the new values.
+// Bytes of a replica in a step: its gradients there, the variables back: twice the model. Waits: two.
+#include "core/plugin/strategy.h"
+
+#include <string.h>
+
+#define LINE 16 // floats: ranges do not share cache lines
+#define BLOCK 4096 // floats that are added up while they are in the cache
+
+// What belongs to one replica, which alone writes it between two meetings.
+struct seat {
+    uint64_t first, count; // the range that its thread updates
+    struct ls_store *store; // NULL: the range is empty
+    float *sum; // of that range's gradients; NULL with one replica
+    float *gradients; // all of this replica's, in host memory
+    float *copied; // the same where the device's memory is its own; else NULL
+    float sums[LS_STRATEGY_SUMS];
+};
+
+struct ls_strategy {
+    const struct ls_strategy_host *host;
+    struct seat *seats;
+};
+
+static void *allocate(const struct ls_strategy_host *host, uint64_t bytes)
+{
+    void *memory = host->host->allocate(host->host, bytes, 64);
+    if (memory)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+static void release(const struct ls_strategy_host *host, void *memory)
+{
+    host->host->release(host->host, memory);
+}
+
+// ---- Opening and closing ----
+
+static void central_close(struct ls_strategy *strategy)
+{
+    if (!strategy)
+        return;
+    const struct ls_strategy_host *host = strategy->host;
+    for (uint32_t i = 0; strategy->seats && i < host->replicas; i++) {
+        host->store_close(host, strategy->seats[i].store);
+        release(host, strategy->seats[i].sum);
+        release(host, strategy->seats[i].copied);
+    }
+    release(host, strategy->seats);
+    release(host, strategy);
+}
+
+// Ranges of whole lines, as equal as they can be.
+static void cut(const struct ls_strategy_host *host, uint32_t replica, struct seat *seat)
+{
+    const uint64_t lines = (host->flat_count + LINE - 1) / LINE;
+    const uint64_t each = lines / host->replicas, more = lines % host->replicas;
+    const uint64_t first = (each * replica + (replica < more ? replica : more)) * LINE;
+    uint64_t end = first + (each + (replica < more)) * LINE;
+    end = end < host->flat_count ? end : host->flat_count;
+    seat->first = first < end ? first : end;
+    seat->count = end - seat->first;
+}
+
+static int32_t seat_init(const struct ls_strategy_host *host, uint32_t replica, struct seat *seat)
+{
+    cut(host, replica, seat);
+    seat->gradients = host->map(host, replica, LS_REPLICA_GRADIENTS);
+    if (!seat->gradients) {
+        seat->copied = (float *)allocate(host, (host->flat_count + 1) * sizeof(float));
+        if (!seat->copied)
+            return LS_OUT_OF_MEMORY;
+        seat->gradients = seat->copied;
+    }
+    if (!seat->count)
+        return LS_OK;
+    if (host->replicas > 1) {
+        seat->sum = (float *)allocate(host, seat->count * sizeof(float));
+        if (!seat->sum)
+            return LS_OUT_OF_MEMORY;
+    }
+    return host->store_open(host, seat->first, seat->count, &seat->store);
+}
+
+static int32_t central_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+{
+    if (!LS_HAS(host, report))
+        return ls_host_fail(host->host, LS_UNSUPPORTED, "this Lockstep keeps no stores");
+    struct ls_strategy *strategy = (struct ls_strategy *)allocate(host, sizeof(*strategy));
+    if (!strategy)
+        return LS_OUT_OF_MEMORY;
+    strategy->host = host;
+    strategy->seats = (struct seat *)allocate(host, host->replicas * sizeof(struct seat));
+    int32_t status = strategy->seats ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < host->replicas; i++)
+        status = seat_init(host, i, &strategy->seats[i]);
+    if (status) {
+        central_close(strategy);
+        return status;
+    }
+    *out = strategy;
+    return LS_OK;
+}
+
+// ---- A step ----
+
+// Takes all variables, which nobody writes now.
+static int32_t take_values(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    float *parameters = host->map(host, replica, LS_REPLICA_PARAMETERS);
+    int32_t status = LS_OK;
+    for (uint32_t i = 0; !status && i < host->replicas; i++) {
+        const struct seat *from = &strategy->seats[i];
+        if (!from->count)
+            continue;
+        const float *values = host->store_values(host, from->store);
+        if (parameters)
+            memcpy(parameters + from->first, values, from->count * sizeof(float));
+        else
+            status =
+                host->write(host, replica, LS_REPLICA_PARAMETERS, from->first, from->count, values);
+    }
+    if (parameters)
+        host->changed(host, replica);
+    return status;
+}
+
+static int32_t central_place(struct ls_strategy *strategy, uint32_t replica)
+{
+    return take_values(strategy, replica);
+}
+
+static int32_t central_gradient_ready(struct ls_strategy *strategy, uint32_t replica,
+                                      uint32_t bucket)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    const struct seat *seat = &strategy->seats[replica];
+    uint64_t first, count;
+    if (!seat->copied)
+        return LS_OK;
+    host->bucket_range(host, bucket, &first, &count);
+    return host->read(host, replica, LS_REPLICA_GRADIENTS, first, count, seat->copied + first);
+}
+
+// The sums of the global batch, the same on all replicas.
+static int32_t decide(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    float sums[LS_STRATEGY_SUMS];
+    memcpy(sums, strategy->seats[0].sums, sizeof(sums));
+    for (uint32_t i = 1; i < host->replicas; i++)
+        for (uint32_t k = 0; k < LS_STRATEGY_SUMS; k++)
+            sums[k] += strategy->seats[i].sums[k];
+    return host->decide_on(host, replica, sums);
+}
+
+static void add(float *to, const float *from, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        to[i] += from[i];
+}
+
+// The sum of all replicas' gradients in the seat's range.
+static const float *add_up(const struct ls_strategy *strategy, const struct seat *seat)
+{
+    const uint32_t replicas = strategy->host->replicas;
+    if (replicas == 1)
+        return seat->gradients + seat->first;
+    for (uint64_t at = 0; at < seat->count; at += BLOCK) {
+        const uint64_t left = seat->count - at, count = left < BLOCK ? left : BLOCK;
+        memcpy(seat->sum + at, strategy->seats[0].gradients + seat->first + at,
+               count * sizeof(float));
+        for (uint32_t i = 1; i < replicas; i++)
+            add(seat->sum + at, strategy->seats[i].gradients + seat->first + at, count);
+    }
+    return seat->sum;
+}
+
+static int32_t update_range(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    const struct seat *seat = &strategy->seats[replica];
+    uint64_t number;
+    double rate;
+    if (!seat->count)
+        return LS_OK;
+    host->step(host, replica, &number, &rate);
+    return host->store_update(host, seat->store, add_up(strategy, seat), number, rate);
+}
+
+// After the first meeting all gradients and sums are there; after the second nobody reads them any more, and all values
+// are new.
+static int32_t central_end_step(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    int32_t status = host->read_sums(host, replica, strategy->seats[replica].sums);
+    if (!status)
+        status = host->meet(host, replica);
+    if (!status)
+        status = decide(strategy, replica);
+    if (!status)
+        status = update_range(strategy, replica);
+    if (!status)
+        status = host->meet(host, replica);
+    if (!status)
+        status = take_values(strategy, replica);
+    host->count_bytes(host, replica,
+                      2 * host->flat_count * sizeof(float) + LS_STRATEGY_SUMS * sizeof(float));
+    return status;
+}
+
+static const struct ls_strategy_interface interface = {
+    .struct_size = sizeof(interface),
+    .divisor = LS_DIVISOR_GLOBAL,
+    .equality = LS_EQUAL_EVERY_STEP,
+    .open = central_open,
+    .close = central_close,
+    .place = central_place,
+    .gradient_ready = central_gradient_ready,
+    .end_step = central_end_step,
+};
+
+static const struct ls_plugin plugin = {
+    LS_PLUGIN_HEADER(LS_KIND_STRATEGY),
+    .name = "central-storage",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .summary = "variables once, on the host; replicas compute, one update by ranges",
+    .interface = &interface,
+};
+
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void);
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
+{
+    return &plugin;
+}
