@@ -12,9 +12,8 @@
 #define MOST_COMMANDS 32
 
 static const struct command *const commands[] = {
-    &train_command,   &evaluate_command, &summary_command,
-    &plugins_command, &simulate_command, &bench_command,
-    &plugin_command,  &verify_command,   NULL,
+    &train_command,    &evaluate_command, &compare_command, &summary_command, &plugins_command,
+    &simulate_command, &bench_command,    &plugin_command,  &verify_command,  NULL,
 };
 
 static void print_commands(FILE *out)

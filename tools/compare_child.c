@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process of one run.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // O_CLOEXEC
+#endif
+#include "tools/compare_child.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/loader/loader.h"
+#include "core/plugin/strategy.h"
+#include "core/train/run.h"
+#include "core/train/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define STEPS_AT_FIRST 65536
+#define POLL_MS 1000
+
+struct life {
+    const struct compare_setting *setting;
+    const struct compare_entry *entry;
+    const struct compare_place *place;
+    struct ls_run *run;
+    uint64_t allowed; // steps that are left of this turn
+    uint64_t turn; // from 1
+    bool ended; // no turn will come
+    struct compare_step *steps;
+    size_t step_count, step_capacity;
+    bool incomplete; // a step found no memory
+    uint64_t trained_ns, begun_ns; // before this stretch of steps; when it began
+};
+
+// ---- The process ----
+
+static struct ls_run *_Atomic interruptible;
+
+static void on_interrupt(int number)
+{
+    (void)number;
+    struct ls_run *run = atomic_load(&interruptible);
+    if (!run)
+        _exit(LS_INTERRUPTED);
+    ls_run_interrupt(run);
+}
+
+static void exit_at_once(void)
+{
+    _exit(EXIT_FAILURE);
+}
+
+static char *path_of(const struct compare_place *place, const char *name)
+{
+    const size_t bytes = strlen(place->folder) + strlen(name) + 2;
+    char *path = malloc(bytes);
+    if (path)
+        snprintf(path, bytes, "%s/%s", place->folder, name);
+    return path;
+}
+
+// The child says nothing on the terminal, leaves no core, and ends with its parent. Signals that its parent ignores stay
+// ignored.
+static void settle(const struct compare_place *place)
+{
+    const struct rlimit no_core = {0, 0};
+    struct sigaction action = {.sa_handler = on_interrupt}, before;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setrlimit(RLIMIT_CORE, &no_core);
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < 2; i++) {
+        const int number = i ? SIGTERM : SIGINT;
+        if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(number, &action, NULL);
+    }
+    signal(SIGPIPE, SIG_DFL);
+    char *path = path_of(place, COMPARE_MESSAGES);
+    const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int messages =
+        path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, S_IRUSR | S_IWUSR) : -1;
+    dup2(nowhere, STDIN_FILENO);
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(messages >= 0 ? messages : nowhere, STDERR_FILENO);
+    free(path);
+    atexit(exit_at_once); // a plugin that calls exit() must not flush the files of the parent
+}
+
+// ---- Turns ----
+
+static void change_phase(const struct life *life, enum compare_phase phase)
+{
+    atomic_store(&life->place->shared->phase, (uint32_t)phase);
+    atomic_fetch_add(&life->place->shared->beat, 1);
+}
+
+static void say(const struct life *life, char word)
+{
+    while (write(life->place->answers, &word, 1) < 0 && errno == EINTR)
+        ;
+}
+
+// 0 when there is none any more: the parent is gone, or wants the end.
+static uint64_t read_word(const struct life *life)
+{
+    uint64_t steps = 0;
+    for (;;) {
+        struct pollfd ready = {.fd = life->place->words, .events = POLLIN};
+        if (atomic_load(&life->run->interrupted))
+            return 0;
+        if (poll(&ready, 1, POLL_MS) <= 0)
+            continue;
+        const ssize_t got = read(life->place->words, &steps, sizeof(steps));
+        if (got < 0 && errno == EINTR)
+            continue;
+        return got == (ssize_t)sizeof(steps) ? steps : 0;
+    }
+}
+
+static uint64_t wait_for_turn(void *context)
+{
+    struct life *life = context;
+    if (life->allowed)
+        return life->allowed;
+    if (life->ended)
+        return 0;
+    change_phase(life, COMPARE_WAITING);
+    say(life, life->turn == 0 ? COMPARE_SAYS_READY : COMPARE_SAYS_DONE);
+    life->allowed = read_word(life);
+    life->ended = life->allowed == 0;
+    life->turn++;
+    return life->allowed;
+}
+
+static void begin_steps(void *context)
+{
+    struct life *life = context;
+    change_phase(life, COMPARE_STEPPING);
+    life->begun_ns = ls_clock_ns();
+}
+
+static double seconds_so_far(const struct life *life)
+{
+    return (double)(life->trained_ns + ls_clock_ns() - life->begun_ns) * 1e-9;
+}
+
+static void note_step(void *context, const struct ls_watch_step *step)
+{
+    struct life *life = context;
+    atomic_fetch_add(&life->place->shared->beat, 1);
+    if (life->allowed)
+        life->allowed--;
+    if (life->step_count == life->step_capacity) {
+        const size_t capacity = 2 * life->step_capacity;
+        struct compare_step *grown = realloc(life->steps, capacity * sizeof(*grown));
+        if (!grown) {
+            life->incomplete = true;
+            return;
+        }
+        life->steps = grown;
+        life->step_capacity = capacity;
+    }
+    life->steps[life->step_count++] = (struct compare_step){.seconds = seconds_so_far(life),
+                                                            .loss = step->loss,
+                                                            .right = step->right,
+                                                            .examples = step->examples,
+                                                            .turn = life->turn};
+}
+
+// What other replicas did after replica 0 belongs to the last step.
+static void end_steps(void *context)
+{
+    struct life *life = context;
+    const double seconds = seconds_so_far(life);
+    life->trained_ns += ls_clock_ns() - life->begun_ns;
+    if (life->step_count)
+        life->steps[life->step_count - 1].seconds = seconds;
+    change_phase(life, COMPARE_WORKING);
+}
+
+static void begin_validation(void *context)
+{
+    change_phase(context, COMPARE_WORKING);
+}
+
+static void note_prepared(void *context, const struct ls_watch_facts *facts)
+{
+    struct life *life = context;
+    struct compare_shared *shared = life->place->shared;
+    shared->steps = facts->steps;
+    shared->epoch_steps = facts->epoch_steps;
+    shared->accuracy = facts->accuracy;
+    shared->synchronous = !facts->asynchronous;
+    life->step_capacity = facts->steps < STEPS_AT_FIRST ? (size_t)facts->steps + 1 : STEPS_AT_FIRST;
+    life->steps = malloc(life->step_capacity * sizeof(*life->steps));
+    if (!life->steps) {
+        life->step_capacity = 0;
+        life->incomplete = life->ended = true;
+    }
+}
+
+// ---- Training ----
+
+struct inputs {
+    struct ls_model *model;
+    struct ls_data *train, *test;
+};
+
+static enum ls_status open_inputs(struct life *life, struct inputs *inputs)
+{
+    const struct compare_setting *setting = life->setting;
+    enum ls_status status = ls_data_open(setting->dataset, "train", &inputs->train);
+    if (!status && setting->validation)
+        status = ls_data_open(setting->dataset, "test", &inputs->test);
+    if (!status)
+        status = ls_model_open(life->run, setting->model, inputs->train, &inputs->model);
+    if (!status)
+        status = ls_compile(inputs->model, &setting->compile);
+    if (!status && setting->initial_weights)
+        status = ls_load_weights(inputs->model, setting->initial_weights);
+    return status;
+}
+
+static enum ls_status write_steps(const struct life *life)
+{
+    char *path = path_of(life->place, COMPARE_STEPS);
+    FILE *file = path ? fopen(path, "w") : NULL;
+    free(path);
+    bool failed =
+        !file || life->incomplete ||
+        fwrite(life->steps, sizeof(*life->steps), life->step_count, file) != life->step_count;
+    failed = (file && fclose(file)) || failed;
+    if (failed)
+        ls_error("compare", "cannot keep the losses of '%s': %s", life->entry->strategy,
+                 life->incomplete ? "out of memory" : strerror(errno));
+    return failed ? LS_FAILED : LS_OK;
+}
+
+static enum ls_status fit(struct life *life, const struct inputs *inputs)
+{
+    const struct ls_fit_watch watch = {.context = life,
+                                       .prepared = note_prepared,
+                                       .wait = wait_for_turn,
+                                       .begin = begin_steps,
+                                       .end = end_steps,
+                                       .step = note_step,
+                                       .validate = begin_validation};
+    char *report = path_of(life->place, COMPARE_REPORT);
+    char *weights = path_of(life->place, COMPARE_WEIGHTS);
+    struct ls_fit_options options = life->setting->fit;
+    options.batch = life->entry->batch;
+    options.replica_batch = 0;
+    options.slices = life->entry->slices;
+    options.validation = inputs->test;
+    options.report = report;
+    options.command = "compare";
+    options.watch = &watch;
+    enum ls_status status = report && weights ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_fit(inputs->model, inputs->train, &options);
+    const enum ls_status kept = write_steps(life);
+    if (status == LS_OK || status == LS_INTERRUPTED) {
+        const enum ls_status saved = ls_save_weights(inputs->model, weights);
+        status = saved ? saved : kept ? kept : status;
+    }
+    free(report);
+    free(weights);
+    return status;
+}
+
+void compare_child_live(const struct compare_setting *setting, const struct compare_entry *entry,
+                        const struct compare_place *place)
+{
+    struct life life = {.setting = setting, .entry = entry, .place = place};
+    struct inputs inputs = {0};
+    struct ls_run_options options = setting->run;
+    settle(place);
+    options.strategy = entry->strategy;
+    options.replicas = entry->replicas;
+    options.threads = entry->threads;
+    options.quiet = 1;
+    enum ls_status status = ls_run_open(&options, &life.run);
+    if (!status) {
+        atomic_store(&interruptible, life.run);
+        status = open_inputs(&life, &inputs);
+    }
+    if (!status)
+        status = fit(&life, &inputs);
+    atomic_store(&interruptible, NULL);
+    ls_model_close(inputs.model);
+    ls_run_close(life.run);
+    ls_data_close(inputs.train);
+    ls_data_close(inputs.test);
+    _exit(ls_status_exit_code(status));
+}
+
+void compare_child_look(const struct compare_setting *setting, const char *strategy,
+                        const struct compare_place *place)
+{
+    struct ls_loader *loader = NULL;
+    struct ls_resolved_strategy resolved = {0};
+    settle(place);
+    enum ls_status status = ls_loader_create(setting->run.plugin_path, &loader);
+    if (!status)
+        status = ls_loader_resolve_strategy(loader, strategy, &resolved);
+    if (!status) {
+        const struct ls_strategy_interface *interface = resolved.strategy->interface;
+        place->shared->maximum_replicas = interface->maximum_replicas;
+    }
+    _exit(ls_status_exit_code(status));
+}

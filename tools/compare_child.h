@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run of `lockstep compare`: trains as `lockstep train` does, in a process of its own, and only when told to.
+#ifndef LS_TOOLS_COMPARE_CHILD_H
+#define LS_TOOLS_COMPARE_CHILD_H
+
+#include "core/base/status.h"
+#include "lockstep.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// What all runs share; texts are borrowed.
+struct compare_setting {
+    struct ls_run_options run; // strategy, replicas, threads and quiet are the entry's
+    struct ls_fit_options fit; // batches, slices, report and watch are the entry's
+    struct ls_compile_options compile;
+    const char *model, *dataset, *initial_weights;
+    bool validation;
+};
+
+// What is one run's own.
+struct compare_entry {
+    const char *strategy;
+    uint32_t replicas, threads;
+    uint64_t batch; // global
+    uint32_t slices;
+};
+
+enum compare_phase {
+    COMPARE_PREPARING,
+    COMPARE_WAITING, // for its turn
+    COMPARE_STEPPING,
+    COMPARE_WORKING, // validation, or the end
+};
+
+// In memory that parent and child share. Facts are there once the child has said COMPARE_SAYS_READY.
+struct compare_shared {
+    _Atomic uint32_t phase; // enum compare_phase
+    _Atomic uint64_t beat; // steps done, and a little more at each change of phase
+    uint64_t steps; // that it is going to do
+    uint64_t epoch_steps;
+    uint32_t accuracy; // 1: the model has that metric
+    uint32_t synchronous;
+    // Of the look.
+    uint32_t maximum_replicas; // of the strategy; 0: any number
+};
+
+// Bytes that a child writes to its parent.
+#define COMPARE_SAYS_READY 'r'
+#define COMPARE_SAYS_DONE 'd' // with its turn; the next one may have it
+
+// A step as a child keeps it for its parent, in the file COMPARE_STEPS.
+struct compare_step {
+    double seconds; // of training since the first step began; at the end of this one
+    double loss, right, examples;
+    uint64_t turn;
+};
+
+// Files in the folder of a child.
+#define COMPARE_REPORT "report.json"
+#define COMPARE_STEPS "steps"
+#define COMPARE_WEIGHTS "weights.safetensors"
+#define COMPARE_MESSAGES "messages" // its stderr
+
+struct compare_place {
+    const char *folder;
+    struct compare_shared *shared;
+    int words; // reads how many steps it may do, as uint64_t; 0: end
+    int answers;
+};
+
+// What a child does with its life; ends the process with the exit code of what happened. Called in the child, before
+// there is a second thread. [main thread]
+_Noreturn void compare_child_live(const struct compare_setting *setting,
+                                  const struct compare_entry *entry,
+                                  const struct compare_place *place);
+// Only finds out what the strategy is, and whether its options are right.
+_Noreturn void compare_child_look(const struct compare_setting *setting, const char *strategy,
+                                  const struct compare_place *place);
+
+#endif

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads reports, losses and weights of the runs.
+#include "tools/compare_collect.h"
+
+#include "core/base/log.h"
+#include "core/base/threads.h"
+#include "core/formats/safetensors.h"
+#include "tools/compare_race.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CURVE_POINTS 200
+#define LAST_STEPS_MOST 100
+#define FIRST_STEPS 10
+#define REASON_LETTERS 160
+
+// ---- Figures of the steps ----
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+size_t compare_rates(const struct compare_step *steps, size_t count, double *rates)
+{
+    size_t found = 0;
+    for (size_t first = 0, next; first < count; first = next) {
+        double examples = 0;
+        for (next = first + 1; next < count && steps[next].turn == steps[first].turn; next++)
+            examples += steps[next].examples;
+        double seconds = steps[next - 1].seconds - steps[first].seconds;
+        if (next == first + 1 && first > 0) { // a turn of one step
+            examples = steps[first].examples;
+            seconds = steps[first].seconds - steps[first - 1].seconds;
+        }
+        if (seconds > 0 && examples > 0)
+            rates[found++] = examples / seconds;
+    }
+    return found;
+}
+
+void compare_sort(double *values, size_t count)
+{
+    qsort(values, count, sizeof(*values), compare_numbers);
+}
+
+double compare_quantile(const double *sorted, size_t count, double share)
+{
+    if (count == 0)
+        return NAN;
+    const double place = share * (double)(count - 1);
+    const size_t below = (size_t)place;
+    const size_t above = below + 1 < count ? below + 1 : below;
+    return sorted[below] + (place - (double)below) * (sorted[above] - sorted[below]);
+}
+
+double compare_losses(const struct compare_step *a, size_t a_count, const struct compare_step *b,
+                      size_t b_count, size_t most)
+{
+    size_t count = a_count < b_count ? a_count : b_count;
+    if (count > most)
+        count = most;
+    double largest = count ? 0 : NAN;
+    for (size_t i = 0; i < count; i++) {
+        const double difference = fabs(a[i].loss - b[i].loss);
+        if (difference > 0)
+            largest = fmax(largest, difference / fmax(fabs(b[i].loss), 1e-30));
+    }
+    return largest;
+}
+
+// Over steps [first, end).
+static struct compare_mean mean_of(const struct compare_step *steps, size_t first, size_t end)
+{
+    double loss = 0, right = 0, examples = 0;
+    for (size_t i = first; i < end; i++) {
+        loss += steps[i].loss * steps[i].examples;
+        right += steps[i].right;
+        examples += steps[i].examples;
+    }
+    return (struct compare_mean){loss / examples, right / examples};
+}
+
+static size_t window(size_t count)
+{
+    const size_t tenth = count / 10;
+    return tenth < 1 ? 1 : tenth > LAST_STEPS_MOST ? LAST_STEPS_MOST : tenth;
+}
+
+struct compare_mean compare_mean(const struct compare_step *steps, size_t count)
+{
+    if (count == 0)
+        return (struct compare_mean){NAN, NAN};
+    return mean_of(steps, count - window(count), count);
+}
+
+enum ls_status compare_curve(const struct compare_step *steps, size_t count, uint64_t epoch_steps,
+                             bool accuracy, struct ls_compared_point **out, size_t *out_count)
+{
+    const size_t stride = (count + CURVE_POINTS - 1) / CURVE_POINTS;
+    const size_t epochs = epoch_steps ? (size_t)(count / epoch_steps) : 0;
+    const size_t epoch_stride = epochs / CURVE_POINTS + 1; // of epochs whose end is a point
+    struct ls_compared_point *points = calloc(2 * CURVE_POINTS + 2, sizeof(*points));
+    if (!points)
+        return LS_OUT_OF_MEMORY;
+    size_t found = 0, first = 0;
+    uint64_t examples = 0;
+    for (size_t end = 1; end <= count; end++) {
+        examples += (uint64_t)steps[end - 1].examples;
+        const bool epoch_end =
+            epoch_steps && end % epoch_steps == 0 && end / epoch_steps % epoch_stride == 0;
+        if (end % stride != 0 && end != count && !epoch_end)
+            continue;
+        const struct compare_mean mean = mean_of(steps, first, end);
+        points[found++] = (struct ls_compared_point){.step = end,
+                                                     .examples = examples,
+                                                     .seconds = steps[end - 1].seconds,
+                                                     .loss = mean.loss,
+                                                     .accuracy = accuracy ? mean.accuracy : NAN,
+                                                     .val_loss = NAN,
+                                                     .val_accuracy = NAN};
+        first = end;
+    }
+    *out = points;
+    *out_count = found;
+    return LS_OK;
+}
+
+// ---- Files ----
+
+struct steps {
+    struct compare_step *list;
+    size_t count;
+};
+
+// Nothing where the run left none.
+static enum ls_status read_steps(const struct compare_runner *runner, struct steps *out)
+{
+    char *path = compare_runner_path(runner, COMPARE_STEPS);
+    if (!path)
+        return LS_OUT_OF_MEMORY;
+    FILE *file = fopen(path, "r");
+    free(path);
+    struct stat about;
+    *out = (struct steps){0};
+    if (!file)
+        return LS_OK;
+    enum ls_status status = LS_OK;
+    if (fstat(fileno(file), &about) == 0 && about.st_size > 0) {
+        const size_t count = (size_t)about.st_size / sizeof(*out->list);
+        out->list = malloc(count * sizeof(*out->list) + 1);
+        status = out->list ? LS_OK : LS_OUT_OF_MEMORY;
+        if (!status)
+            out->count = fread(out->list, sizeof(*out->list), count, file);
+    }
+    fclose(file);
+    return status;
+}
+
+static json_t *read_report(const struct compare_runner *runner)
+{
+    char *path = compare_runner_path(runner, COMPARE_REPORT);
+    json_t *report = path ? json_load_file(path, 0, NULL) : NULL;
+    free(path);
+    return report;
+}
+
+static double number_at(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static struct ls_safetensors *open_weights(const struct compare_runner *runner)
+{
+    struct stat about;
+    struct ls_safetensors *file = NULL;
+    char *path = compare_runner_path(runner, COMPARE_WEIGHTS);
+    if (path && stat(path, &about) == 0)
+        (void)!ls_safetensors_open(path, &file);
+    free(path);
+    return file;
+}
+
+static size_t elements(const struct ls_saved_tensor *tensor)
+{
+    size_t count = 1;
+    for (uint32_t i = 0; i < tensor->ndims; i++)
+        count *= (size_t)tensor->dims[i];
+    return count;
+}
+
+// Largest absolute difference of two runs' parameters; NaN where one has none.
+static double compare_weights(const struct compare_runner *a, const struct compare_runner *b)
+{
+    struct ls_safetensors *ours = open_weights(a), *theirs = open_weights(b);
+    double largest = ours && theirs ? 0 : NAN;
+    for (size_t i = 0; ours && theirs && i < ls_safetensors_count(ours); i++) {
+        const struct ls_saved_tensor *x = ls_safetensors_get(ours, i);
+        const struct ls_saved_tensor *y = ls_safetensors_find(theirs, x->name);
+        for (size_t k = 0; y && elements(y) == elements(x) && k < elements(x); k++)
+            largest = fmax(largest, fabs((double)x->data[k] - (double)y->data[k]));
+    }
+    ls_safetensors_close(ours);
+    ls_safetensors_close(theirs);
+    return largest;
+}
+
+// ---- A run ----
+
+static char *reason_text(const struct compare_runner *runner)
+{
+    char text[REASON_LETTERS];
+    const unsigned long long done = runner->given;
+    if (runner->end == COMPARE_HUNG) {
+        snprintf(text, sizeof(text), "it did not get on any more and was ended%s",
+                 runner->ready ? "" : ", before the first step");
+        if (runner->ready)
+            snprintf(text, sizeof(text),
+                     "it did not get on any more and was ended, before step %llu was done", done);
+        return strdup(text);
+    }
+    if (runner->message)
+        return strdup(runner->message);
+    if (runner->end == COMPARE_CRASHED)
+        snprintf(text, sizeof(text), "its process crashed by signal %d (%s), %s", runner->signal,
+                 strsignal(runner->signal),
+                 runner->ready ? "while it trained" : "before the first step");
+    else
+        snprintf(text, sizeof(text), "its process ended with code %d and said nothing",
+                 runner->code);
+    return strdup(text);
+}
+
+static enum ls_compared_status status_of(const struct compare_runner *runner)
+{
+    if (runner->end != COMPARE_ENDED)
+        return LS_COMPARED_FAILED;
+    switch (runner->code) {
+    case 0: return LS_COMPARED_DONE;
+    case 2:
+    case 4: return runner->ready ? LS_COMPARED_FAILED : LS_COMPARED_UNAVAILABLE;
+    case 130: return LS_COMPARED_INTERRUPTED;
+    default: return LS_COMPARED_FAILED;
+    }
+}
+
+static void read_times(const json_t *report, struct ls_compared_times *out)
+{
+    const json_t *times = json_object_get(report, "step_seconds");
+    out->median = number_at(times, "median");
+    out->input = number_at(times, "input");
+    out->compute = number_at(times, "compute");
+    out->communication = number_at(times, "communication");
+    out->exposed_communication = number_at(times, "exposed_communication");
+    out->update = number_at(times, "update");
+    out->other =
+        fmax(0, out->median - out->input - out->compute - out->exposed_communication - out->update);
+}
+
+static int hashes_equal(const json_t *report)
+{
+    const json_t *hashes = json_object_get(report, "parameter_hashes");
+    const char *first = json_string_value(json_array_get(hashes, 0));
+    for (size_t i = 1; first && i < json_array_size(hashes); i++) {
+        const char *other = json_string_value(json_array_get(hashes, i));
+        if (!other || strcmp(first, other) != 0)
+            return 0;
+    }
+    return first ? 1 : -1;
+}
+
+static void read_facts(struct ls_compared_run *run)
+{
+    const json_t *report = run->report;
+    const json_t *bytes =
+        json_object_get(json_object_get(report, "communication"), "bytes_per_step_per_rank");
+    read_times(report, &run->times);
+    run->bytes_per_step = (uint64_t)json_integer_value(bytes);
+    run->peak_rss_bytes = (uint64_t)json_integer_value(json_object_get(report, "peak_rss_bytes"));
+    run->replicas_equal = hashes_equal(report);
+    const uint64_t device_bytes =
+        (uint64_t)json_integer_value(json_object_get(report, "device_bytes"));
+    const double cores = (double)run->replicas * run->threads, all = (double)ls_core_count();
+    run->cores = device_bytes ? (double)run->replicas : fmin(cores, all);
+}
+
+// Validation belongs to the end of its epoch.
+static void read_validation(struct ls_compared_run *run, const struct steps *steps,
+                            const struct compare_target *target)
+{
+    json_t *epochs = json_object_get(run->report, "epochs");
+    uint64_t step = 0;
+    for (size_t i = 0; i < json_array_size(epochs); i++) {
+        const json_t *epoch = json_array_get(epochs, i);
+        step += (uint64_t)json_integer_value(json_object_get(epoch, "steps"));
+        const double loss = number_at(epoch, "val_loss");
+        const double accuracy = number_at(epoch, "val_accuracy");
+        if (isfinite(loss)) {
+            run->val_loss = loss;
+            run->val_accuracy = accuracy;
+        }
+        for (size_t k = 0; k < run->curve_count; k++)
+            if (run->curve[k].step == step) {
+                run->curve[k].val_loss = loss;
+                run->curve[k].val_accuracy = accuracy;
+            }
+        const bool wanted =
+            target->metric == COMPARE_VAL_LOSS || target->metric == COMPARE_VAL_ACCURACY;
+        const double value = target->metric == COMPARE_VAL_LOSS ? loss : accuracy;
+        if (!wanted || step == 0 || step > steps->count || isfinite(run->target_seconds) ||
+            !compare_target_reached(target, value))
+            continue;
+        run->target_seconds = steps->list[step - 1].seconds;
+        run->target_examples = 0;
+        for (size_t k = 0; k < step; k++)
+            run->target_examples += steps->list[k].examples;
+    }
+}
+
+// Training figures jump from step to step: what counts is their mean over the last steps, as many as an epoch has, at
+// most 100.
+static void find_target(struct ls_compared_run *run, const struct steps *steps,
+                        const struct compare_target *target, uint64_t epoch_steps)
+{
+    if (target->metric != COMPARE_LOSS && target->metric != COMPARE_ACCURACY)
+        return;
+    const size_t width = epoch_steps < LAST_STEPS_MOST ? (size_t)epoch_steps : LAST_STEPS_MOST;
+    double examples = 0;
+    for (size_t end = 1; end <= steps->count; end++) {
+        examples += steps->list[end - 1].examples;
+        if (end < width)
+            continue;
+        const struct compare_mean mean = mean_of(steps->list, end - width, end);
+        if (!compare_target_reached(target,
+                                    target->metric == COMPARE_LOSS ? mean.loss : mean.accuracy))
+            continue;
+        run->target_seconds = steps->list[end - 1].seconds;
+        run->target_examples = examples;
+        return;
+    }
+}
+
+static enum ls_status measure(const struct compare_runner *runner, const struct steps *steps,
+                              const struct compare_target *target, struct ls_compared_run *run)
+{
+    const bool accuracy = runner->shared->accuracy;
+    run->round_rates = malloc((steps->count + 1) * sizeof(*run->round_rates));
+    double *sorted = malloc((steps->count + 1) * sizeof(*sorted));
+    if (!run->round_rates || !sorted) {
+        free(sorted);
+        return LS_OUT_OF_MEMORY;
+    }
+    run->round_count = compare_rates(steps->list, steps->count, run->round_rates);
+    memcpy(sorted, run->round_rates, run->round_count * sizeof(*sorted));
+    compare_sort(sorted, run->round_count);
+    run->rate = compare_quantile(sorted, run->round_count, 0.5);
+    run->rate_low = compare_quantile(sorted, run->round_count, 0.25);
+    run->rate_high = compare_quantile(sorted, run->round_count, 0.75);
+    free(sorted);
+    const struct compare_mean last = compare_mean(steps->list, steps->count);
+    run->final_loss = last.loss;
+    run->final_accuracy = accuracy ? last.accuracy : NAN;
+    const enum ls_status status =
+        compare_curve(steps->list, steps->count, runner->shared->epoch_steps, accuracy, &run->curve,
+                      &run->curve_count);
+    if (status)
+        return status;
+    find_target(run, steps, target, runner->shared->epoch_steps);
+    read_validation(run, steps, target);
+    return LS_OK;
+}
+
+static enum ls_status collect_run(const struct compare_runner *runner, const struct steps *steps,
+                                  const struct compare_target *target, struct ls_compared_run *run)
+{
+    *run = (struct ls_compared_run){.replicas = runner->entry.replicas,
+                                    .threads = runner->entry.threads,
+                                    .global_batch = runner->entry.batch,
+                                    .status = status_of(runner),
+                                    .synchronous = true,
+                                    .rate = NAN,
+                                    .rate_low = NAN,
+                                    .rate_high = NAN,
+                                    .times = {NAN, NAN, NAN, NAN, NAN, NAN, NAN},
+                                    .final_loss = NAN,
+                                    .final_accuracy = NAN,
+                                    .val_loss = NAN,
+                                    .val_accuracy = NAN,
+                                    .loss_deviation = NAN,
+                                    .loss_deviation_first_ten = NAN,
+                                    .parameter_deviation = NAN,
+                                    .replicas_equal = -1,
+                                    .target_seconds = NAN,
+                                    .target_examples = NAN};
+    run->strategy = strdup(runner->entry.strategy);
+    const bool said_why = run->status != LS_COMPARED_DONE && run->status != LS_COMPARED_INTERRUPTED;
+    run->reason = said_why ? reason_text(runner) : NULL;
+    if (!run->strategy || (said_why && !run->reason))
+        return LS_OUT_OF_MEMORY;
+    if (!runner->ready)
+        return LS_OK;
+    run->synchronous = runner->shared->synchronous;
+    run->report = read_report(runner);
+    if (run->report)
+        read_facts(run);
+    return measure(runner, steps, target, run);
+}
+
+// ---- All of them ----
+
+static void compare_with(const struct compare_race *race, const struct steps *steps,
+                         size_t reference, size_t index, struct ls_compared_run *run)
+{
+    const struct steps *ours = &steps[index], *theirs = &steps[reference];
+    const struct compare_runner *runner = &race->runners[index];
+    if (runner->entry.batch != race->runners[reference].entry.batch)
+        return;
+    run->loss_deviation_first_ten =
+        compare_losses(ours->list, ours->count, theirs->list, theirs->count, FIRST_STEPS);
+    run->loss_deviation =
+        compare_losses(ours->list, ours->count, theirs->list, theirs->count, SIZE_MAX);
+    // After different numbers of steps parameters are not the same thing.
+    if (ours->count == theirs->count)
+        run->parameter_deviation = compare_weights(runner, &race->runners[reference]);
+}
+
+static void find_spread(const struct compare_race *race, const struct steps *steps,
+                        size_t reference, size_t twin, struct ls_comparison *out)
+{
+    struct ls_compared_run spread = {
+        .loss_deviation = NAN, .loss_deviation_first_ten = NAN, .parameter_deviation = NAN};
+    compare_with(race, steps, reference, twin, &spread);
+    out->rounding_spread = spread.loss_deviation;
+    out->rounding_spread_first_ten = spread.loss_deviation_first_ten;
+    out->rounding_spread_parameters = spread.parameter_deviation;
+}
+
+static void describe_machine(const struct ls_compared_run *run, struct ls_comparison *out)
+{
+    const char *device = json_string_value(json_object_get(run->report, "device"));
+    const char *hardware = json_string_value(json_object_get(run->report, "hardware"));
+    if (out->device || !device || !hardware)
+        return;
+    out->device = strdup(device);
+    out->hardware = strdup(hardware);
+}
+
+enum ls_status compare_collect(const struct compare_race *race, const struct compare_target *target,
+                               size_t reference, size_t twin, struct ls_comparison *out)
+{
+    struct steps *steps = calloc(race->count + 1, sizeof(*steps));
+    out->runs = calloc(race->count + 1, sizeof(*out->runs));
+    out->run_count = 0;
+    out->reference = LS_COMPARISON_NONE;
+    enum ls_status status = steps && out->runs ? LS_OK : LS_OUT_OF_MEMORY;
+    for (size_t i = 0; !status && i < race->count; i++)
+        status = read_steps(&race->runners[i], &steps[i]);
+    for (size_t i = 0; !status && i < race->count; i++) {
+        if (race->runners[i].hidden)
+            continue;
+        struct ls_compared_run *run = &out->runs[out->run_count++];
+        if (i == reference)
+            out->reference = out->run_count - 1;
+        status = collect_run(&race->runners[i], &steps[i], target, run);
+        if (status)
+            break;
+        describe_machine(run, out);
+        compare_with(race, steps, reference, i, run);
+        if (steps[i].count > out->steps)
+            out->steps = steps[i].count;
+    }
+    if (!status)
+        find_spread(race, steps, reference, twin, out);
+    for (size_t i = 0; steps && i < race->count; i++)
+        free(steps[i].list);
+    free(steps);
+    return status;
+}

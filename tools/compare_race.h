@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runs of `lockstep compare` in turn: each in a process of its own, and only one computes at a time.
+#ifndef LS_TOOLS_COMPARE_RACE_H
+#define LS_TOOLS_COMPARE_RACE_H
+
+#include "tools/compare_child.h"
+
+#include <sys/types.h>
+
+enum compare_end {
+    COMPARE_ALIVE,
+    COMPARE_ENDED, // by itself, with `code`
+    COMPARE_CRASHED, // by `signal`
+    COMPARE_HUNG, // it got on no more, and was ended
+};
+
+struct compare_runner {
+    struct compare_entry entry;
+    bool hidden; // not one of the user's
+    char *folder;
+    struct compare_shared *shared;
+    pid_t process; // 0: none
+    int words, answers; // -1: closed
+    bool ready; // it trained, or was about to
+    uint64_t given; // steps
+    enum compare_end end;
+    int code, signal;
+    char *message; // its error line, without what stands before it; NULL: none
+};
+
+struct compare_race {
+    const struct compare_setting *setting;
+    struct compare_runner *runners;
+    size_t count;
+    char *folder; // private, removed at the end
+    uint64_t deadline_ns; // longest without getting on
+    uint64_t round_steps; // 0: about twenty rounds
+    uint64_t rounds;
+    bool quiet;
+    char **warnings; // of the runs, each said once
+    size_t warning_count;
+};
+
+// From here on Ctrl-C and SIGTERM are asked about.
+void compare_race_catch(void);
+int compare_race_interrupted(void); // 0, 1, or more: how often
+
+// Makes the private folder.
+LS_STATUS compare_race_init(struct compare_race *race, const struct compare_setting *setting);
+// Ends all that is left, and leaves nothing behind. Takes a zeroed one.
+void compare_race_finish(struct compare_race *race);
+
+// Asks a child what `strategy` is. `message`: its error line when that fails, to be freed. The status is the child's, which
+// has logged nothing on this terminal.
+LS_STATUS compare_race_look(struct compare_race *race, const char *strategy,
+                            uint32_t *maximum_replicas, char **message);
+// Adds a run, which is prepared later. LS_OUT_OF_MEMORY.
+LS_STATUS compare_race_add(struct compare_race *race, const struct compare_entry *entry,
+                           bool hidden);
+// Starts the child and waits until it is prepared or has ended. LS_FAILED (logged): there is no process;
+// LS_INTERRUPTED.
+LS_STATUS compare_race_prepare(struct compare_race *race, struct compare_runner *runner);
+// Lets all prepared ones train, in turn, until all have ended. LS_INTERRUPTED: they ended after their step.
+LS_STATUS compare_race_run(struct compare_race *race);
+
+// What a child's file is called. NULL: no memory.
+char *compare_runner_path(const struct compare_runner *runner, const char *name);
+
+#endif
