@@ -31,11 +31,17 @@ static void out_of_memory(struct ls_trace_track *track)
     hold_up_to(track->trace, step ? step - 1 : 0);
 }
 
+static bool may_take_chunk(struct ls_trace_track *track)
+{
+    struct ls_trace_track *writer = track->owner ? track->owner : track;
+    if (writer->when == LS_TRACE_WITHIN)
+        return writer->chunks-- > 0;
+    return atomic_fetch_sub(&track->trace->chunks, 1) > 0;
+}
+
 static bool add_chunk(struct ls_trace_track *track)
 {
-    struct ls_trace_chunk *chunk = NULL;
-    if (atomic_fetch_sub(&track->trace->chunks, 1) > 0)
-        chunk = malloc(sizeof(*chunk));
+    struct ls_trace_chunk *chunk = may_take_chunk(track) ? malloc(sizeof(*chunk)) : NULL;
     if (!chunk) {
         out_of_memory(track);
         return false;
@@ -146,8 +152,12 @@ void ls_trace_begin_step(uint64_t step)
     uint64_t begun = atomic_load(&trace->begun_step);
     while (step > begun && !atomic_compare_exchange_weak(&trace->begun_step, &begun, step))
         continue;
+    if (track->full && !track->left)
+        hold_up_to(trace, step - 1);
     const bool early = step < trace->options.first_step;
-    const bool late = step > atomic_load(&trace->last_step) || track->full;
+    const bool late = step > atomic_load(&trace->last_step);
+    if (track->when != LS_TRACE_WITHIN)
+        track->chunks = trace->stepper_chunks;
     track->when = LS_TRACE_WITHIN;
     track->step = step;
     if (!early)
@@ -287,7 +297,7 @@ const struct ls_trace_label *ls_trace_keep(const struct ls_trace_label *label)
     return &kept->label;
 }
 
-static struct ls_trace_track *open_track(const struct ls_trace_track *owner, const char *name)
+static struct ls_trace_track *open_track(struct ls_trace_track *owner, const char *name)
 {
     pthread_mutex_lock(&owner->trace->lock);
     struct ls_trace_track *track = add_track(owner->trace, owner->process, name);
@@ -421,7 +431,8 @@ enum ls_status ls_trace_create(const struct ls_trace_options *options, struct ls
     trace->before = ls_trace_mine;
     pthread_mutex_init(&trace->lock, NULL);
     atomic_store(&trace->users, 1);
-    atomic_store(&trace->chunks, (long)chunks);
+    trace->stepper_chunks = (long)(chunks / ((uint64_t)options->steppers + 1));
+    atomic_store(&trace->chunks, (long)chunks - trace->stepper_chunks * (long)options->steppers);
     atomic_store(&trace->last_step, options->last_step ? options->last_step : UINT64_MAX);
     atomic_store(&trace->started, options->first_step <= 1);
 

@@ -47,7 +47,7 @@ struct ls_trace_track {
     struct ls_trace *trace;
     struct ls_trace_track *next; // of the recording
     struct ls_trace_track *overlap; // where slices go that overlap those here
-    const struct ls_trace_track *owner; // with LS_TRACE_AS_OWNER
+    struct ls_trace_track *owner; // with LS_TRACE_AS_OWNER
     struct ls_trace_process *process;
     uint32_t number;
     char *name;
@@ -57,6 +57,7 @@ struct ls_trace_track {
     bool full; // no memory for more
     uint64_t step; // with LS_TRACE_WITHIN: under way, or the last one
     uint64_t last_end_ns; // with LS_TRACE_AS_OWNER
+    long chunks; // with LS_TRACE_WITHIN: that it and those it owns may still take
     struct ls_trace_chunk *first, *last;
     uint32_t depth;
     struct ls_trace_open open[LS_TRACE_DEPTH];
@@ -69,7 +70,8 @@ struct ls_trace {
     struct ls_trace_track *main; // of the thread that created it
     struct ls_trace_track *before; // what that thread recorded to before
     atomic_uint users; // threads, and the one that created it
-    atomic_long chunks; // that may still be taken
+    long stepper_chunks; // for each stepper, so that none takes all
+    atomic_long chunks; // that the others may still take
     _Atomic uint64_t last_step; // that is held
     _Atomic uint64_t begun_step; // the last one that was begun
     atomic_bool started; // a stepper came to the first step that is held

@@ -56,7 +56,7 @@ static struct span whole_span(const struct ls_trace *trace)
     const uint64_t held = atomic_load(&trace->last_step), begun = atomic_load(&trace->begun_step);
     struct span steps = {.begin_ns = UINT64_MAX, .end_ns = 0}, whole = {.end_ns = UINT64_MAX};
     for (const struct ls_trace_track *track = trace->tracks; track; track = track->next) {
-        if (track->when != LS_TRACE_WITHIN || !readable(track))
+        if (!readable(track) || track->when != LS_TRACE_WITHIN)
             continue;
         const struct span span = stepper_span(track);
         if (span.begin_ns < steps.begin_ns)
@@ -134,7 +134,7 @@ void ls_trace_visit(const struct ls_trace *trace, const struct ls_trace_visitor 
          process = process->next) {
         visitor->process(visitor->context, process->order, process->name, process->remark);
         for (const struct ls_trace_track *track = trace->tracks; track; track = track->next)
-            if (track->process == process && track->first && readable(track))
+            if (readable(track) && track->process == process && track->first)
                 visit_track(track, &whole, visitor);
     }
 }
