@@ -112,11 +112,23 @@ static json_t *counts_json(const uint64_t *values, size_t n)
     return list;
 }
 
+static bool is_lost(const struct ls_report *report, uint32_t replica)
+{
+    for (size_t i = 0; i < report->lost_count; i++)
+        if (report->lost_replicas[i] == replica)
+            return true;
+    return false;
+}
+
 static json_t *hashes_json(const struct ls_report *report)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; report->parameter_hashes && i < report->replicas; i++) {
         char digits[17];
+        if (is_lost(report, i)) {
+            json_array_append_new(list, json_null());
+            continue;
+        }
         snprintf(digits, sizeof(digits), "%016llx",
                  (unsigned long long)report->parameter_hashes[i]);
         json_array_append_new(list, json_string(digits));
@@ -131,6 +143,53 @@ static json_t *times_json(const struct ls_report_times *times)
                      number(times->compute), "communication", number(times->communication),
                      "exposed_communication", number(times->exposed_communication), "update",
                      number(times->update));
+}
+
+// Whole numbers are written as such.
+static json_t *fact_number(double value)
+{
+    return fabs(value) < 0x1p53 && floor(value) == value ? json_integer((json_int_t)value)
+                                                         : number(value);
+}
+
+static json_t *fact_json(const struct ls_report_fact *fact)
+{
+    if (!fact->list)
+        return fact_number(fact->values[0]);
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < fact->count; i++)
+        json_array_append_new(list, fact_number(fact->values[i]));
+    return list;
+}
+
+// Puts the fact where the dots of its name lead; false: something else is there.
+static bool add_fact(json_t *root, const struct ls_report_fact *fact)
+{
+    json_t *object = root;
+    const char *name = fact->name;
+    for (const char *dot; (dot = strchr(name, '.')); name = dot + 1) {
+        char key[64];
+        snprintf(key, sizeof(key), "%.*s", (int)(dot - name), name);
+        json_t *inner = json_object_get(object, key);
+        if (!inner)
+            json_object_set_new(object, key, inner = json_object());
+        if (!json_is_object(inner))
+            return false;
+        object = inner;
+    }
+    return !json_object_get(object, name) &&
+           json_object_set_new(object, name, fact_json(fact)) == 0;
+}
+
+// What the report says itself is not overwritten.
+static void add_facts(json_t *root, const struct ls_report *report)
+{
+    json_t *facts = json_object();
+    for (size_t i = 0; i < report->fact_count; i++)
+        if (!add_fact(facts, &report->facts[i]))
+            ls_warn("report", "there is no place for '%s'", report->facts[i].name);
+    json_object_update_missing(root, facts);
+    json_decref(facts);
 }
 
 // What ran, and on what.
@@ -176,6 +235,10 @@ static void add_results(json_t *root, const struct ls_report *report)
     json_object_set_new(root, "device_bytes", count(report->device_bytes));
     json_object_set_new(root, "arena_bytes", count(report->arena_bytes));
     json_object_set_new(root, "parameter_hashes", hashes_json(report));
+    if (report->lost_count)
+        json_object_set_new(root, "lost_replicas",
+                            counts_json(report->lost_replicas, report->lost_count));
+    add_facts(root, report);
 }
 
 static enum ls_status write_failed(const char *path, const char *temporary, FILE *file)

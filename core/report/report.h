@@ -38,6 +38,14 @@ struct ls_report_bucket {
     const char *algorithm;
 };
 
+// What a strategy says of itself. Dots in the name nest: "staleness.lead.max" is {"staleness": {"lead": {"max": ...}}}.
+struct ls_report_fact {
+    const char *name;
+    const double *values;
+    uint64_t count;
+    bool list; // else one number
+};
+
 // Texts are borrowed; NULL where there is nothing (collective of one-device).
 struct ls_report {
     const char *command, *status;
@@ -67,6 +75,10 @@ struct ls_report {
     const char *layout;
     uint64_t peak_rss_bytes, device_bytes, arena_bytes;
     const uint64_t *parameter_hashes; // `replicas` of them; NULL: none (yet)
+    const uint64_t *lost_replicas; // that failed while the others went on; they have no hash
+    size_t lost_count;
+    const struct ls_report_fact *facts;
+    size_t fact_count;
 };
 
 // Writes beside `path` and renames, so the file is whole or untouched. LS_FAILED, logged.

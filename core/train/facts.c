@@ -54,6 +54,8 @@ struct lists {
     struct ls_report_bucket *buckets;
     uint64_t *shares;
     struct ls_report_plugin *plugins;
+    uint64_t *lost;
+    struct ls_report_fact *facts;
 };
 
 static bool make_lists(const struct ls_fit *fit, struct lists *out)
@@ -64,7 +66,8 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
     out->buckets = calloc(buckets->count, sizeof(*out->buckets));
     out->shares = calloc(run->replicas, sizeof(*out->shares));
     out->plugins = calloc(PLUGINS + run->choice.count, sizeof(*out->plugins));
-    if (!out->options || !out->buckets || !out->shares || !out->plugins)
+    out->lost = calloc(run->replicas, sizeof(*out->lost));
+    if (!out->options || !out->buckets || !out->shares || !out->plugins || !out->lost)
         return false;
     for (size_t i = 0; i < run->strategy.option_count; i++)
         out->options[i] =
@@ -132,6 +135,32 @@ static void describe_result(const struct ls_fit *fit, struct ls_report *report)
         report->bytes_per_step_per_rank = ls_driver_bytes_per_step(fit->trainer->driver);
 }
 
+// What the strategy says of itself, and which replicas it went on without.
+static enum ls_status describe_strategy(const struct ls_fit *fit, struct lists *lists,
+                                        struct ls_report *report)
+{
+    struct ls_driver *driver = fit->trainer->driver;
+    if (!driver)
+        return LS_OK;
+    size_t count = 0;
+    const struct ls_driver_fact *facts = ls_driver_describe(driver, &count);
+    lists->facts = calloc(count + 1, sizeof(*lists->facts));
+    if (!lists->facts)
+        return LS_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count; i++)
+        lists->facts[i] = (struct ls_report_fact){.name = facts[i].name,
+                                                  .values = facts[i].values,
+                                                  .count = facts[i].count,
+                                                  .list = facts[i].list};
+    report->facts = lists->facts;
+    report->fact_count = count;
+    report->lost_replicas = lists->lost;
+    for (uint32_t i = 0; i < fit->trainer->count; i++)
+        if (ls_driver_is_lost(driver, i))
+            lists->lost[report->lost_count++] = i;
+    return LS_OK;
+}
+
 enum ls_status ls_fit_write_report(const struct ls_fit *fit)
 {
     struct lists lists = {0};
@@ -139,6 +168,8 @@ enum ls_status ls_fit_write_report(const struct ls_fit *fit)
     enum ls_status status = make_lists(fit, &lists) ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_history_times(&fit->history, &report.times);
+    if (!status)
+        status = describe_strategy(fit, &lists, &report);
     if (!status) {
         report.plugins = lists.plugins;
         report.plugin_count = list_plugins(fit->run, lists.buckets,
@@ -156,5 +187,7 @@ enum ls_status ls_fit_write_report(const struct ls_fit *fit)
     free(lists.buckets);
     free(lists.shares);
     free(lists.plugins);
+    free(lists.lost);
+    free(lists.facts);
     return status;
 }
