@@ -712,14 +712,12 @@ enum ls_status ls_suggestions(const struct ls_comparison *comparison, struct ls_
     struct ls_sentences sentences = {0};
     struct writer writer = {.out = &sentences};
     suggest_training(&writer, comparison);
-    suggest(
-        &writer, comparison, waits_for_input,
-        "would gain from a faster input: leave it a core (--threads=1 less), or a larger share of "
-        "work for each example.");
-    suggest(
-        &writer, comparison, waits_for_others,
-        "would gain from a larger --batch: backward gets longer, and communication hides under it; "
-        "or from a strategy that sends fewer bytes.");
+    suggest(&writer, comparison, waits_for_input, "would", "would",
+            "gain from a faster input: leave it a core (--threads=1 less), or a larger share of "
+            "work for each example.");
+    suggest(&writer, comparison, waits_for_others, "would", "would",
+            "gain from a larger --batch: backward gets longer, and communication hides under it; "
+            "or from a strategy that sends fewer bytes.");
     suggest(&writer, comparison, is_overhead, "would", "would",
             "gain from a larger --batch or fewer replicas: steps are short.");
     suggest(&writer, comparison, is_noisy, "was", "were",
