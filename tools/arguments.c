@@ -169,6 +169,15 @@ enum ls_status arguments_switch(const struct arguments *arguments, const char *n
     return LS_OK;
 }
 
+const char *arguments_short_name(const char *text)
+{
+    const size_t options = strcspn(text, ":");
+    size_t begin = options;
+    while (begin > 0 && text[begin - 1] != '/')
+        begin--;
+    return text + begin;
+}
+
 // Help text in its column, broken between words.
 static void print_wrapped(const char *text, FILE *out)
 {

@@ -41,6 +41,9 @@ LS_STATUS arguments_count(const struct arguments *arguments, const char *name, u
 LS_STATUS arguments_number(const struct arguments *arguments, const char *name, double *out);
 LS_STATUS arguments_switch(const struct arguments *arguments, const char *name, bool *out);
 
+// "./folder/collective-x.so:a=b/c" without its folders: "collective-x.so:a=b/c". A part of `text`.
+const char *arguments_short_name(const char *text);
+
 void arguments_print(const struct argument *table, FILE *out);
 
 #endif

@@ -222,8 +222,7 @@ static enum ls_status add_lane(struct bench *bench, const char *text)
         return LS_USAGE;
     }
     struct bench_lane *lane = &bench->lanes[bench->lane_count];
-    const char *slash = strrchr(text, '/');
-    lane->name = slash ? slash + 1 : text;
+    lane->name = arguments_short_name(text);
     enum ls_status status =
         ls_loader_open_text(bench->loader, "bench", LS_KIND_COLLECTIVE, text, &lane->collective);
     if (!status && ls_is_auto(lane->collective))

@@ -444,8 +444,7 @@ static enum ls_status open_all(struct ls_loader *loader, const struct arguments 
 {
     enum ls_status status = LS_OK;
     for (size_t i = 0; !status && i < arguments->operand_count; i++) {
-        const char *slash = strrchr(arguments->operands[i], '/');
-        subjects[i].name = slash ? slash + 1 : arguments->operands[i];
+        subjects[i].name = arguments_short_name(arguments->operands[i]);
         status =
             ls_loader_open_described(loader, "verify", arguments->operands[i], &subjects[i].opened);
     }

@@ -226,11 +226,22 @@ START_TEST(help_has_every_option_its_value_default_and_words)
 }
 END_TEST
 
+START_TEST(a_short_name_has_no_folders)
+{
+    ck_assert_str_eq(arguments_short_name("ring"), "ring");
+    ck_assert_str_eq(arguments_short_name("auto:network=/tmp/n.json"), "auto:network=/tmp/n.json");
+    ck_assert_str_eq(arguments_short_name("./a/b.so:x=c/d"), "b.so:x=c/d");
+    ck_assert_str_eq(arguments_short_name("a/"), "");
+    ck_assert_str_eq(arguments_short_name(""), "");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("tools/arguments");
     TCase *cases = tcase_create("arguments");
     tcase_add_checked_fixture(cases, set_up, NULL);
+    tcase_add_test(cases, a_short_name_has_no_folders);
     tcase_add_test(cases, values_stand_behind_an_equals_sign_or_in_the_next_word);
     tcase_add_test(cases, without_words_there_are_the_defaults);
     tcase_add_test(cases, operands_stand_anywhere_and_all_words_after_two_dashes_are_some);

@@ -42,15 +42,25 @@ def size_text(size):
 
 
 class Lockstep:
-    """All collectives of a round in one process, which times them in turn."""
+    """All collectives of a round in one process, which times them in turn. `auto` chooses on the network that is measured
+    first."""
 
-    def __init__(self, options):
+    def __init__(self, options, folder):
         self.options, self.names = options, options.collectives.split(",")
+        self.program = os.path.join(options.build, "tools", "lockstep")
+        self.network = os.path.join(folder, "network.json")
+        self.chosen = {}
+        if "auto" in self.names:
+            subprocess.run([self.program, "bench", "--write-network=" + self.network, "--seconds=%g" % options.seconds],
+                           check=True, stdout=subprocess.DEVNULL)
+
+    def operand(self, name):
+        return "auto:network=" + self.network if name == "auto" else name
 
     def measure(self, size):
         with tempfile.TemporaryDirectory() as folder:
             rows = os.path.join(folder, "rows.json")
-            command = [os.path.join(self.options.build, "tools", "lockstep"), "bench", *self.names, "--place=in",
+            command = [self.program, "bench", *map(self.operand, self.names), "--place=in",
                        "--replicas=%d" % self.options.replicas, "--bytes=%d" % size, "--json=" + rows,
                        "--seconds=%g" % (self.options.seconds * len(self.names))]
             subprocess.run(command + (["--fresh"] if size >= FRESH_FROM else []), check=True,
@@ -59,7 +69,8 @@ class Lockstep:
                 written = json.load(file)
         if not written["passed"]:
             raise SystemExit("bench-collectives: a result was wrong")
-        return {row["collective"]: row["seconds"] for row in written["rows"]}
+        self.chosen[size] = {name: row["algorithm"] for name, row in zip(self.names, written["rows"])}
+        return {name: row["seconds"] for name, row in zip(self.names, written["rows"])}
 
 
 class Side:
@@ -140,8 +151,8 @@ def summary(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-def result_of(size, rounds, ours, others):
-    return {"bytes": size,
+def result_of(size, rounds, ours, others, chosen):
+    return {"bytes": size, "algorithms": chosen,
             "seconds": {name: summary([times[name] for times in rounds]) for name in rounds[0]},
             "ratios": {name: {other: summary([times[other] / times[name] for times in rounds]) for other in others}
                        for name in ours}}
@@ -156,7 +167,9 @@ def print_result(result, ours, others):
     for other in others:
         print("%-10s %-20s %10.2f" % (size_text(result["bytes"]), other, seconds[other]["median"] * 1e6))
     for name in ours:
-        line = "%-10s %-20s %10.2f" % (size_text(result["bytes"]), name, seconds[name]["median"] * 1e6)
+        algorithm = result["algorithms"][name]
+        label = name if algorithm == name else "%s (%s)" % (name, algorithm)
+        line = "%-10s %-20s %10.2f" % (size_text(result["bytes"]), label, seconds[name]["median"] * 1e6)
         for other in others:
             ratio = result["ratios"][name][other]
             line += "  %-22s" % ("%.2f (%.2f - %.2f)" % (ratio["median"], ratio["min"], ratio["max"]))
@@ -169,7 +182,7 @@ def parse_arguments():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicas", type=int, default=2, help="ranks on every side [2]")
     parser.add_argument("--bytes", default="8,64,512,4K,32K,256K,1M,4M,16M,64M", help="sizes, with K, M, G")
-    parser.add_argument("--collectives", default="ring,hierarchical-copy,direct,halving-doubling,tree",
+    parser.add_argument("--collectives", default="auto,ring,hierarchical-copy,direct,halving-doubling,tree",
                         help="Lockstep's, by name")
     parser.add_argument("--sides", default="two-phase,fused,openmpi,gloo", help="what they are set beside")
     parser.add_argument("--rounds", type=int, default=9)
@@ -187,7 +200,7 @@ def main():
     options = parse_arguments()
     results, disturbed = [], 0
     with tempfile.TemporaryDirectory() as folder:
-        lockstep, sides = Lockstep(options), start_sides(options, folder)
+        lockstep, sides = Lockstep(options, folder), start_sides(options, folder)
         others = [side.name for side in sides]
         print("%d ranks, %d rounds; load of the machine %.1f" % (options.replicas, options.rounds, os.getloadavg()[0]))
         print_heading(others)
@@ -195,7 +208,7 @@ def main():
             for size in (size_of(text) for text in options.bytes.split(",")):
                 rounds, more = measure_size(options, size, lockstep, sides)
                 disturbed += more
-                results.append(result_of(size, rounds, lockstep.names, others))
+                results.append(result_of(size, rounds, lockstep.names, others, lockstep.chosen[size]))
                 print_result(results[-1], lockstep.names, others)
         finally:
             for side in sides:
