@@ -16,7 +16,7 @@
 // How the numbers of an axis are written.
 enum ls_chart_unit {
     LS_CHART_PLAIN, // 0.25, 1500, 2e6
-    LS_CHART_NUMBER, // 0.25, 24,145
+    LS_CHART_NUMBER, // 0.25, 24,145, 1.5 M
     LS_CHART_COUNT, // 64, 4096: powers of two where the axis is logarithmic
     LS_CHART_BYTES, // 64 KiB: likewise
     LS_CHART_SECONDS, // 10 us, 2.5 ms

@@ -122,16 +122,30 @@ void ls_chart_scale_init(struct ls_chart_scale *scale, const struct ls_chart *ch
 
 // ---- Text ----
 
+// Those that turn the direction of what follows: U+202A to U+202E, U+2066 to U+2069, in UTF-8.
+static bool turns_direction(const char *text)
+{
+    return (!strncmp(text, "\xe2\x80", 2) && text[2] >= '\xaa' && text[2] <= '\xae') ||
+           (!strncmp(text, "\xe2\x81", 2) && text[2] >= '\xa6' && text[2] <= '\xa9');
+}
+
 void ls_chart_print_text(const char *text, FILE *out)
 {
-    for (; *text; text++)
+    for (; *text; text++) {
         switch (*text) {
         case '<': fputs("&lt;", out); break;
         case '>': fputs("&gt;", out); break;
         case '&': fputs("&amp;", out); break;
         case '"': fputs("&quot;", out); break;
-        default: fputc((unsigned char)*text < 0x20 ? ' ' : *text, out);
+        default:
+            if (turns_direction(text)) {
+                fputc(' ', out);
+                text += 2;
+            } else {
+                fputc((unsigned char)*text < 0x20 ? ' ' : *text, out);
+            }
         }
+    }
 }
 
 static const char *scaled(double value, double base, const char *const *units, size_t unit_count,
@@ -165,10 +179,11 @@ static const char *short_text(double value, char *text, size_t bytes)
     return text;
 }
 
-// Digits in groups of three: those of 64 bits and their commas need 27 bytes.
-static const char *grouped(double value, char *text, size_t bytes)
+const char *ls_chart_grouped_text(double value, char *text, size_t bytes)
 {
     char digits[24];
+    if (!(fabs(value) < 1e18))
+        return short_text(value, text, bytes);
     const int count = snprintf(digits, sizeof(digits), "%.0f", fabs(value));
     size_t at = 0;
     if (value < 0 && bytes)
@@ -186,6 +201,7 @@ const char *ls_chart_value_text(enum ls_chart_unit unit, double value, char *tex
 {
     static const char *const sizes[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     static const char *const times[] = {"ns", "\xc2\xb5s", "ms", "s"};
+    static const char *const millions[] = {"M", "G", "T"};
     switch (unit) {
     case LS_CHART_BYTES: return scaled(value, 1024, sizes, 5, text, bytes);
     case LS_CHART_SECONDS:
@@ -194,8 +210,10 @@ const char *ls_chart_value_text(enum ls_chart_unit unit, double value, char *tex
         break;
     case LS_CHART_COUNT: snprintf(text, bytes, "%.0f", value); return text;
     case LS_CHART_NUMBER:
-        if (fabs(value) >= 1000 && fabs(value) < 1e18)
-            return grouped(value, text, bytes);
+        if (fabs(value) >= 1e6 * (1 - 1e-9) && fabs(value) < 1e15)
+            return scaled(value / 1e6, 1000, millions, 3, text, bytes);
+        if (fabs(value) >= 1000 && fabs(value) < 1e6)
+            return ls_chart_grouped_text(value, text, bytes);
         break;
     default: break;
     }

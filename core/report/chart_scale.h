@@ -25,8 +25,10 @@ bool ls_chart_has_point(const struct ls_chart *chart, const struct ls_chart_seri
 
 // The value as its axis writes it, in `text`, which it returns.
 const char *ls_chart_value_text(enum ls_chart_unit unit, double value, char *text, size_t bytes);
+const char *ls_chart_grouped_text(double value, char *text, size_t bytes); // 24,145: whole numbers
 void ls_chart_shorten_exponent(char *text); // 1e-06 -> 1e-6
-// Escaped for XML and HTML, as content and as a quoted attribute.
+// Escaped for XML and HTML, as content and as a quoted attribute; control characters become spaces, and those that turn
+// the direction of writing.
 void ls_chart_print_text(const char *text, FILE *out);
 
 #endif

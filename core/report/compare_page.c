@@ -126,7 +126,7 @@ static void print_absent(const struct ls_page *page)
     for (size_t i = 0; i < page->run_count; i++) {
         if (page->runs[i].done)
             continue;
-        fputs(any ? "<li>" : "<h2>Without a result</h2>\n<ul>\n<li>", page->out);
+        fputs(any ? "<li>" : "<h2>Could not run, or did not finish</h2>\n<ul>\n<li>", page->out);
         ls_page_put_name(page, &page->runs[i]);
         fputs(" \xe2\x80\x94 ", page->out);
         ls_page_put_reason(page, &page->runs[i]);

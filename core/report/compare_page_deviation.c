@@ -81,7 +81,11 @@ static void print_axis(const struct ls_page *page, struct decades decades)
             LEFT_OF_SCALE / 2);
     for (int power = decades.low + stride - 1; power <= decades.high; power += stride)
         fprintf(page->out, "<text x=\"%.2f%%\" y=\"13\" text-anchor=\"%s\">1e%d</text>",
-                place(decades, pow(10, power)), power == decades.high ? "end" : "middle", power);
+                place(decades, pow(10, power)),
+                power == decades.high  ? "end"
+                : power == decades.low ? "start"
+                                       : "middle",
+                power);
     fputs("</svg></div>\n", page->out);
 }
 

@@ -67,18 +67,19 @@ static void print_value(const struct ls_page *page, const struct ls_page_run *ru
         fprintf(page->out, " <small>%s\xe2\x80\x93%s</small>", ls_page_significant(low).text,
                 ls_page_significant(high).text);
     if (truth > 0 && !run->reference)
-        fprintf(page->out, " <small>\xc2\xb7 %.2f\xc3\x97\xc2\xa0reference</small>", speed / truth);
+        fprintf(page->out, " <small>\xc2\xb7 %s\xc3\x97\xc2\xa0reference</small>",
+                ls_page_significant(speed / truth).text);
     fputs("</div>", page->out);
 }
 
 void ls_page_speed(struct ls_page *page)
 {
     const double largest = largest_speed(page);
-    fputs("<section id=\"speed\">\n<h2>Speed</h2>\n"
-          "<p class=\"note\">Examples a second: the median of the rounds, its interval as a line, "
-          "and "
-          "every round as a dot. Longer is better.</p>\n<div class=\"bars\" role=\"list\">\n",
-          page->out);
+    fputs(
+        "<section id=\"speed\">\n<h2>Speed</h2>\n"
+        "<p class=\"note\">Examples a second: the median of the rounds, their quartiles as a line, "
+        "and each round as a dot. Longer is better.</p>\n<div class=\"bars\" role=\"list\">\n",
+        page->out);
     for (size_t i = 0; i < page->run_count; i++) {
         const struct ls_page_run *run = &page->runs[i];
         const double speed = ls_page_number(run->json, "examples_per_second");

@@ -29,7 +29,7 @@ struct ls_page_text ls_page_count(double value)
 {
     struct ls_page_text out = {NOTHING};
     if (isfinite(value))
-        ls_chart_value_text(LS_CHART_NUMBER, round(value), out.text, sizeof(out.text));
+        ls_chart_grouped_text(round(value), out.text, sizeof(out.text));
     return out;
 }
 
@@ -95,12 +95,22 @@ void ls_page_put_plain_name(const struct ls_page *page, const struct ls_page_run
         fprintf(page->out, " \xc3\x97 %u", run->replicas);
 }
 
-void ls_page_put_breakable(const struct ls_page *page, const char *text)
+void ls_page_put_breakable(const struct ls_page *page, const char *name)
 {
-    while (*text) {
-        char part[2] = {*text++};
+    char part[128];
+    while (*name) {
+        // Never within a letter: all places to break are ASCII.
+        size_t bytes = strcspn(name, ":,=-");
+        bytes += name[bytes] != '\0';
+        if (bytes >= sizeof(part)) {
+            ls_page_put(page, name);
+            return;
+        }
+        memcpy(part, name, bytes);
+        part[bytes] = '\0';
         ls_page_put(page, part);
-        if (strchr(":,=-", part[0]) && *text)
+        name += bytes;
+        if (*name)
             fputs("<wbr/>", page->out);
     }
 }

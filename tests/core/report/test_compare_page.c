@@ -143,7 +143,7 @@ END_TEST
 
 START_TEST(texts_are_escaped_wherever_they_come_from)
 {
-    const char *hostile = "<script>alert(1)</script>&\"'\x01\n\xe2\x80\xae";
+    const char *hostile = "<script>alert(1)</script>&\"'\x01\n\xe2\x80\xae\xe2\x80\x94";
     json_t *run = run_of(hostile, 1, 100, 5);
     json_t *broken =
         json_pack("{s:s, s:s, s:s}", "strategy", hostile, "status", hostile, "reason", hostile);
@@ -157,6 +157,7 @@ START_TEST(texts_are_escaped_wherever_they_come_from)
     char *page = page_of(comparison);
     ck_assert_ptr_null(strstr(page, "<script"));
     ck_assert_ptr_null(strstr(page, "\x01"));
+    ck_assert_ptr_null(strstr(page, "\xe2\x80\xae")); // it would turn what we say about
     ck_assert_ptr_nonnull(strstr(page, "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot;'"));
     free(page);
 }
@@ -228,9 +229,10 @@ START_TEST(values_of_axes_are_written_for_people)
     } cases[] = {
         {LS_CHART_NUMBER, 0, "0"},          {LS_CHART_NUMBER, 0.25, "0.25"},
         {LS_CHART_NUMBER, 999, "999"},      {LS_CHART_NUMBER, 1000, "1,000"},
-        {LS_CHART_NUMBER, 24145, "24,145"}, {LS_CHART_NUMBER, -1234567, "-1,234,567"},
-        {LS_CHART_NUMBER, 1e20, "1e20"},    {LS_CHART_PLAIN, 1e-6, "1e-6"},
-        {LS_CHART_PLAIN, 1.5e10, "1.5e10"}, {LS_CHART_PLAIN, 1e100, "1e100"},
+        {LS_CHART_NUMBER, 24145, "24,145"}, {LS_CHART_NUMBER, -1.5e6, "-1.5 M"},
+        {LS_CHART_NUMBER, 2e12, "2 T"},     {LS_CHART_NUMBER, 1e20, "1e20"},
+        {LS_CHART_PLAIN, 1e-6, "1e-6"},     {LS_CHART_PLAIN, 1.5e10, "1.5e10"},
+        {LS_CHART_PLAIN, 1e100, "1e100"},
     };
     char text[48];
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
