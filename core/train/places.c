@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the built-in models.
+// Finds built-in models and networks, which are JSON files of one folder each.
 #include "core/train/places.h"
 
 #include "core/base/log.h"
@@ -8,14 +8,34 @@
 
 #include <dirent.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define MODELS_MOST 64
+#define FILES_MOST 64
 #define SUFFIX ".json"
+
+struct place {
+    const char *what; // "model"
+    const char *folder; // in the build tree
+    const char *variable; // of the environment: another folder
+    const char *from_program, *from_library;
+    const char *else_what; // what a name may be beside one of these
+};
+
+static const struct place models = {"model",
+                                    "models",
+                                    "LOCKSTEP_MODEL_PATH",
+                                    LS_MODELS_FROM_PROGRAM,
+                                    LS_MODELS_FROM_LIBRARY,
+                                    "a file of Keras model JSON"};
+static const struct place networks = {"network",
+                                      "networks",
+                                      "LOCKSTEP_NETWORK_PATH",
+                                      LS_NETWORKS_FROM_PROGRAM,
+                                      LS_NETWORKS_FROM_LIBRARY,
+                                      "a file of your own"};
 
 static bool has_suffix(const char *name)
 {
@@ -23,14 +43,14 @@ static bool has_suffix(const char *name)
     return length > suffix && strcmp(name + length - suffix, SUFFIX) == 0;
 }
 
-static bool find_folder(char *path)
+static bool find_folder(const struct place *place, char *path)
 {
-    const char *given = getenv("LOCKSTEP_MODEL_PATH");
+    const char *given = getenv(place->variable);
     if (given && strlen(given) < PATH_MAX) {
         strcpy(path, given);
         return true;
     }
-    return ls_find_installed(LS_MODELS_FROM_PROGRAM, LS_MODELS_FROM_LIBRARY, "models", path);
+    return ls_find_installed(place->from_program, place->from_library, place->folder, path);
 }
 
 static int compare(const void *a, const void *b)
@@ -39,11 +59,11 @@ static int compare(const void *a, const void *b)
 }
 
 // Names without suffix, sorted; ends with NULL. The caller frees the names.
-static void list_models(const char *folder, char *names[MODELS_MOST + 1])
+static void list_names(const char *folder, char *names[FILES_MOST + 1])
 {
     size_t count = 0;
     DIR *directory = opendir(folder);
-    for (struct dirent *entry; directory && count < MODELS_MOST && (entry = readdir(directory));)
+    for (struct dirent *entry; directory && count < FILES_MOST && (entry = readdir(directory));)
         if (has_suffix(entry->d_name)) {
             names[count] = strndup(entry->d_name, strlen(entry->d_name) - strlen(SUFFIX));
             count += names[count] != NULL;
@@ -54,43 +74,55 @@ static void list_models(const char *folder, char *names[MODELS_MOST + 1])
     qsort(names, count, sizeof(*names), compare);
 }
 
-static void fail_unknown(const char *name, const char *folder)
+static enum ls_status fail_unknown(const struct place *place, const char *scope, const char *name,
+                                   const char *folder)
 {
-    char *names[MODELS_MOST + 1];
+    char *names[FILES_MOST + 1];
     char known[512] = "";
-    list_models(folder, names);
+    list_names(folder, names);
     for (size_t i = 0, length = 0; names[i] && length < sizeof(known); i++)
         length += (size_t)snprintf(known + length, sizeof(known) - length, "%s%s", i ? ", " : "",
                                    names[i]);
-    if (!names[0]) {
-        ls_error("--model", "there is no model '%s', and no built-in one in %s", name, folder);
-        return;
-    }
     const char *nearest = ls_nearest(name, (const char *const *)names);
-    ls_error("--model",
-             "there is no model '%s'%s%s%s; there are: %s, or a file of Keras model JSON", name,
-             nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "", known);
+    if (!names[0])
+        ls_error(scope, "there is no %s '%s', and no built-in one in %s", place->what, name,
+                 folder);
+    else
+        ls_error(scope, "there is no %s '%s'%s%s%s; there are: %s, or %s", place->what, name,
+                 nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "",
+                 known, place->else_what);
     for (size_t i = 0; names[i]; i++)
         free(names[i]);
+    return LS_USAGE;
 }
 
-enum ls_status ls_model_find(const char *name, char **out)
+// A name with '/' or ending in ".json" is a file.
+static enum ls_status find(const struct place *place, const char *scope, const char *name,
+                           char **out)
 {
     char folder[PATH_MAX], path[PATH_MAX];
     if (strchr(name, '/') || has_suffix(name)) {
         *out = strdup(name);
         return *out ? LS_OK : LS_OUT_OF_MEMORY;
     }
-    if (!find_folder(folder)) {
-        ls_error("--model",
-                 "the built-in models were not found; LOCKSTEP_MODEL_PATH names their folder");
+    if (!find_folder(place, folder)) {
+        ls_error(scope, "the %ss that come with Lockstep were not found; %s names their folder",
+                 place->what, place->variable);
         return LS_UNAVAILABLE;
     }
     const int length = snprintf(path, sizeof(path), "%s/%s%s", folder, name, SUFFIX);
-    if (length < 0 || (size_t)length >= sizeof(path) || access(path, F_OK) != 0) {
-        fail_unknown(name, folder);
-        return LS_USAGE;
-    }
+    if (length < 0 || (size_t)length >= sizeof(path) || access(path, F_OK) != 0)
+        return fail_unknown(place, scope, name, folder);
     *out = strdup(path);
     return *out ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+enum ls_status ls_model_find(const char *name, char **out)
+{
+    return find(&models, "--model", name, out);
+}
+
+enum ls_status ls_network_find(const char *scope, const char *name, char **out)
+{
+    return find(&networks, scope, name, out);
 }
