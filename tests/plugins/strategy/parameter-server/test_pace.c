@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The clock of the workers, and distributions of whole numbers.
+#include "plugins/strategy/parameter-server/pace.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+#define WORKERS 4
+
+static uint64_t steps[WORKERS];
+static uint32_t states[WORKERS];
+static struct pace pace;
+
+static void set_up(void)
+{
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        steps[i] = 0;
+        states[i] = PACE_RUNNING;
+    }
+    pace = (struct pace){.steps = steps, .states = states, .workers = WORKERS};
+}
+
+START_TEST(the_lead_is_over_the_slowest_that_runs)
+{
+    ck_assert_uint_eq(pace_slowest(&pace), 0);
+    steps[0] = 5, steps[1] = 3, steps[2] = 3, steps[3] = 9;
+    ck_assert_uint_eq(pace_slowest(&pace), 1);
+    ck_assert_uint_eq(pace_lead(&pace, 3), 6);
+    ck_assert_uint_eq(pace_lead(&pace, 1), 0);
+    states[1] = PACE_GONE; // lost
+    ck_assert_uint_eq(pace_slowest(&pace), 2);
+    states[2] = PACE_MEETING; // makes no step before all have met
+    ck_assert_uint_eq(pace_slowest(&pace), 0);
+    ck_assert_uint_eq(pace_lead(&pace, 3), 4);
+    ck_assert_uint_eq(pace_living(&pace), 3);
+}
+END_TEST
+
+START_TEST(all_meet_when_all_that_are_left_do)
+{
+    ck_assert(!pace_all_meet(&pace));
+    for (uint32_t i = 0; i < 3; i++) {
+        steps[i] = i;
+        states[i] = PACE_MEETING;
+        ck_assert(!pace_all_meet(&pace));
+    }
+    steps[3] = 8;
+    states[3] = PACE_GONE;
+    ck_assert(pace_all_meet(&pace));
+    pace_restart(&pace);
+    ck_assert(!pace_all_meet(&pace));
+    for (uint32_t i = 0; i < 3; i++) {
+        ck_assert_uint_eq(states[i], PACE_RUNNING);
+        ck_assert_uint_eq(pace_lead(&pace, i), 0);
+    }
+    ck_assert_uint_eq(states[3], PACE_GONE);
+}
+END_TEST
+
+START_TEST(when_all_are_gone_nobody_meets)
+{
+    for (uint32_t i = 0; i < WORKERS; i++)
+        states[i] = PACE_GONE;
+    ck_assert_uint_eq(pace_living(&pace), 0);
+    ck_assert_uint_eq(pace_slowest(&pace), PACE_NOBODY);
+    ck_assert(!pace_all_meet(&pace));
+}
+END_TEST
+
+START_TEST(a_distribution_has_mean_maximum_and_histogram)
+{
+    struct distribution one = {0}, two = {0};
+    ck_assert_double_eq(distribution_mean(&one), 0.0);
+    ck_assert_uint_eq(distribution_bins(&one), 1);
+    for (uint64_t i = 0; i < 3; i++)
+        distribution_add(&one, i);
+    ck_assert_double_eq(distribution_mean(&one), 1.0);
+    ck_assert_uint_eq(distribution_bins(&one), 3);
+    distribution_add(&two, 2);
+    distribution_add(&two, 5);
+    distribution_merge(&one, &two);
+    ck_assert_uint_eq(one.count, 5);
+    ck_assert_double_eq(distribution_mean(&one), 2.0);
+    ck_assert_uint_eq(one.largest, 5);
+    ck_assert_uint_eq(distribution_bins(&one), 6);
+    ck_assert_uint_eq(one.bins[2], 2);
+    ck_assert_uint_eq(one.bins[3], 0);
+}
+END_TEST
+
+START_TEST(what_is_beyond_the_histogram_is_in_its_last_bin)
+{
+    struct distribution distribution = {0};
+    distribution_add(&distribution, DISTRIBUTION_BINS - 1);
+    distribution_add(&distribution, DISTRIBUTION_BINS);
+    distribution_add(&distribution, 1000000);
+    ck_assert_uint_eq(distribution.bins[DISTRIBUTION_BINS - 1], 3);
+    ck_assert_uint_eq(distribution.largest, 1000000);
+    ck_assert_uint_eq(distribution_bins(&distribution), DISTRIBUTION_BINS);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plugins/strategy/parameter-server/pace");
+    TCase *cases = tcase_create("all");
+    tcase_add_checked_fixture(cases, set_up, NULL);
+    tcase_add_test(cases, the_lead_is_over_the_slowest_that_runs);
+    tcase_add_test(cases, all_meet_when_all_that_are_left_do);
+    tcase_add_test(cases, when_all_are_gone_nobody_meets);
+    tcase_add_test(cases, a_distribution_has_mean_maximum_and_histogram);
+    tcase_add_test(cases, what_is_beyond_the_histogram_is_in_its_last_bin);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
