@@ -38,6 +38,9 @@ static const struct setting settings[] = {
     {"one-device", 1, "sgd:momentum=0.9,nesterov=on", "7"},
     {"ring", 3, "adam:learning_rate=0.01", "on"},
     {"hierarchical-copy", 4, "sgd:momentum=0.5", "off"},
+    {"central-storage", 1, "adam:learning_rate=0.01", "off"},
+    {"central-storage", 3, "adam:learning_rate=0.01", "on"}, // whose moments lie on the host
+    {"central-storage", 4, "sgd:momentum=0.5", "off"},
 };
 
 // Adam's bias correction, momentum, dropout's draws and the order of examples all depend on what was before.

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// A strategy for tests: replicas push into one store on the host whenever they are ready, and wait for nobody. Options
+// make one of them slow, or fail at a step.
+#include "core/plugin/strategy.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct ls_strategy {
+    const struct ls_strategy_host *host;
+    struct ls_store *store;
+    pthread_mutex_t lock; // of the store, and of what is counted
+    uint64_t pushes, last;
+    double steps_of[64]; // pushes of each replica
+    long fail_rank, fail_step, slow_rank, slow_ms;
+    uint32_t lost; // replicas whose `lost` was called
+};
+
+static long option(const struct ls_strategy_host *host, const char *name)
+{
+    const char *text = host->host->option(host->host, name);
+    return text ? strtol(text, NULL, 10) : -1;
+}
+
+static int32_t apart_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+{
+    struct ls_strategy *strategy = calloc(1, sizeof(*strategy));
+    if (!strategy)
+        return LS_OUT_OF_MEMORY;
+    strategy->host = host;
+    strategy->fail_rank = option(host, "fail_rank");
+    strategy->fail_step = option(host, "fail_step");
+    strategy->slow_rank = option(host, "slow_rank");
+    strategy->slow_ms = option(host, "slow_ms");
+    pthread_mutex_init(&strategy->lock, NULL);
+    const int32_t status = host->store_open(host, 0, host->flat_count, &strategy->store);
+    if (status) {
+        free(strategy);
+        return status;
+    }
+    *out = strategy;
+    return LS_OK;
+}
+
+static void apart_close(struct ls_strategy *strategy)
+{
+    if (!strategy)
+        return;
+    strategy->host->store_close(strategy->host, strategy->store);
+    pthread_mutex_destroy(&strategy->lock);
+    free(strategy);
+}
+
+static int32_t pull(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    pthread_mutex_lock(&strategy->lock);
+    memcpy(host->map(host, replica, LS_REPLICA_PARAMETERS),
+           host->store_values(host, strategy->store), host->flat_count * sizeof(float));
+    pthread_mutex_unlock(&strategy->lock);
+    host->changed(host, replica);
+    return LS_OK;
+}
+
+static int32_t apart_synchronise(struct ls_strategy *strategy, uint32_t replica)
+{
+    const int32_t status = strategy->host->meet(strategy->host, replica);
+    return status ? status : pull(strategy, replica);
+}
+
+static int32_t apart_ready(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
+{
+    (void)strategy;
+    (void)replica;
+    (void)bucket;
+    return LS_OK;
+}
+
+static int32_t apart_end(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    float sums[LS_STRATEGY_SUMS];
+    uint64_t number;
+    double rate;
+    host->step(host, replica, &number, &rate);
+    if (strategy->slow_rank == (long)replica) {
+        const struct timespec pause = {.tv_nsec = strategy->slow_ms * 1000000};
+        nanosleep(&pause, NULL);
+    }
+    if (strategy->fail_rank == (long)replica && strategy->fail_step == (long)number)
+        return ls_host_fail(host->host, LS_FAILED, "the test lets replica %u fail", replica);
+    int32_t status = host->read_sums(host, replica, sums);
+    if (!status)
+        status = host->decide_on(host, replica, sums);
+    if (status)
+        return status;
+    pthread_mutex_lock(&strategy->lock);
+    strategy->pushes++;
+    strategy->steps_of[replica]++;
+    status =
+        host->store_update(host, strategy->store, host->map(host, replica, LS_REPLICA_GRADIENTS),
+                           strategy->pushes, rate);
+    pthread_mutex_unlock(&strategy->lock);
+    host->count_bytes(host, replica, host->flat_count * sizeof(float));
+    return status;
+}
+
+static void apart_traits(struct ls_strategy *strategy, struct ls_strategy_traits *out)
+{
+    (void)strategy;
+    out->divisor = LS_DIVISOR_OWN;
+    out->equality = LS_EQUAL_AT_SYNCHRONISE;
+    out->survives = 1;
+}
+
+static int32_t apart_lost(struct ls_strategy *strategy, uint32_t replica)
+{
+    (void)replica;
+    pthread_mutex_lock(&strategy->lock);
+    strategy->lost++;
+    pthread_mutex_unlock(&strategy->lock);
+    return LS_OK;
+}
+
+static void apart_describe(struct ls_strategy *strategy)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    const double pushes = (double)strategy->pushes, lost = strategy->lost;
+    host->report(host, "apart.pushes.all", &pushes, 1, 0);
+    host->report(host, "apart.pushes.replicas", strategy->steps_of, host->replicas, 1);
+    host->report(host, "apart.lost", &lost, 1, 0);
+    host->report(host, "steps", &lost, 1, 0); // is there already
+}
+
+static const struct ls_strategy_interface interface = {
+    .struct_size = sizeof(interface),
+    .divisor = LS_DIVISOR_GLOBAL, // until traits() says otherwise
+    .equality = LS_EQUAL_EVERY_STEP,
+    .open = apart_open,
+    .close = apart_close,
+    .place = pull,
+    .begin_step = pull,
+    .gradient_ready = apart_ready,
+    .end_step = apart_end,
+    .synchronise = apart_synchronise,
+    .traits = apart_traits,
+    .lost = apart_lost,
+    .describe = apart_describe,
+};
+
+static const struct ls_plugin_option options[] = {
+    {"fail_rank", "integer", NULL, "the replica that fails"},
+    {"fail_step", "integer", NULL, "at this step"},
+    {"slow_rank", "integer", NULL, "the replica that is slow"},
+    {"slow_ms", "integer", NULL, "by so much"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static const struct ls_plugin plugin = {
+    LS_PLUGIN_HEADER(LS_KIND_STRATEGY),
+    .name = "apart",
+    .version = "1.0",
+    .licence = "Apache-2.0",
+    .summary = "replicas that wait for nobody, for tests",
+    .options = options,
+    .interface = &interface,
+};
+
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void);
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
+{
+    return &plugin;
+}

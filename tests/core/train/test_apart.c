@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replicas that do not wait for each other: steps are counted when all shares came in, whoever is fast or slow; all
+// stop after the same step; and what a lost replica leaves is trained by the others.
+#include "tests/core/train/support.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+#define STEPS 7 // an epoch of 50 examples in batches of 8, the last of 2
+#define ROUNDING 1e-5 // sums of shares in another order
+
+static struct ls_data *train, *test;
+static char path[] = "/tmp/lockstep-apart-XXXXXX";
+static unsigned warnings;
+static char warning[1024]; // the last
+
+static void keep_warning(void *context, uint32_t level, const char *line)
+{
+    keep_error(context, level, line);
+    if (level != LS_LOG_WARN || strstr(line, "NOT REAL DATA"))
+        return;
+    warnings++;
+    snprintf(warning, sizeof(warning), "%s", line);
+}
+
+static void set_up(void)
+{
+    const int file = mkstemp(path);
+    ck_assert_int_ge(file, 0);
+    close(file);
+    forget_errors();
+    ls_log_set_writer(keep_warning, NULL);
+    train = data_of(DATA, "train");
+    test = data_of(DATA, "test");
+}
+
+static void tear_down(void)
+{
+    ls_data_close(train);
+    ls_data_close(test);
+    unlink(path);
+}
+
+static struct ls_run *apart(const char *options, uint32_t replicas)
+{
+    char strategy[128];
+    struct ls_run *run = NULL;
+    snprintf(strategy, sizeof(strategy), "apart%s%s", *options ? ":" : "", options);
+    OK(ls_run_open(&(struct ls_run_options){.strategy = strategy,
+                                            .device = "reference",
+                                            .replicas = replicas,
+                                            .threads = 1,
+                                            .seed = 5,
+                                            .plugin_path = TEST_PLUGINS,
+                                            .deadline_seconds = 20,
+                                            .quiet = 1},
+                   &run));
+    return run;
+}
+
+// Without dropout, whose draws depend on the number of the step.
+static struct ls_model *plain_model(struct ls_run *run, const char *optimizer)
+{
+    const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(10), LS_END};
+    struct ls_model *model = NULL;
+    OK(ls_sequential_create(run, "plain", layers, &model));
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = optimizer}));
+    return model;
+}
+
+static json_t *report_of(void)
+{
+    json_error_t why;
+    json_t *report = json_load_file(path, 0, &why);
+    ck_assert_msg(report != NULL, "%s", why.text);
+    return report;
+}
+
+static double number_at(const json_t *report, const char *first, const char *second)
+{
+    return json_number_value(json_object_get(json_object_get(report, first), second));
+}
+
+static double pushes_of(const json_t *report, size_t rank)
+{
+    json_t *pushes = json_object_get(json_object_get(report, "apart"), "pushes");
+    return json_number_value(json_array_get(json_object_get(pushes, "replicas"), rank));
+}
+
+static double all_pushes(const json_t *report)
+{
+    json_t *pushes = json_object_get(json_object_get(report, "apart"), "pushes");
+    return json_number_value(json_object_get(pushes, "all"));
+}
+
+// Nothing is learnt, so each loss is that of its step's examples, whoever trained them when.
+static void expect_losses_of_one_device(const struct ls_model *model, size_t steps)
+{
+    struct ls_run *one = run_of("one-device", 1);
+    struct ls_model *truth = plain_model(one, "sgd:learning_rate=0");
+    size_t counts[2];
+    OK(ls_fit(truth, train, &(struct ls_fit_options){.batch = 8, .epochs = 2}));
+    const float *wanted = ls_fit_losses(truth, &counts[0]);
+    const float *found = ls_fit_losses(model, &counts[1]);
+    ck_assert_uint_eq(counts[1], steps);
+    ck_assert_uint_ge(counts[0], steps);
+    for (size_t i = 0; i < steps; i++)
+        ck_assert_msg(fabs((double)(found[i] - wanted[i])) < ROUNDING, "step %zu: %g, not %g",
+                      i + 1, (double)found[i], (double)wanted[i]);
+    ls_model_close(truth);
+    ls_run_close(one);
+}
+
+static void expect_epochs(const struct ls_model *model, size_t count)
+{
+    size_t found;
+    const struct ls_epoch *epochs = ls_fit_epochs(model, &found);
+    ck_assert_uint_eq(found, count);
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_uint_eq(epochs[i].steps, STEPS);
+        ck_assert_uint_eq(epochs[i].examples, 50); // every example once
+    }
+}
+
+START_TEST(a_step_is_counted_when_all_shares_came_in)
+{
+    static const char *const paces[] = {"", "slow_rank=0,slow_ms=15", "slow_rank=2,slow_ms=15"};
+    struct ls_run *run = apart(paces[_i], 3);
+    struct ls_model *model = plain_model(run, "sgd:learning_rate=0");
+    OK(ls_fit(
+        model, train,
+        &(struct ls_fit_options){.batch = 8, .epochs = 2, .validation = test, .report = path}));
+    expect_epochs(model, 2);
+    expect_losses_of_one_device(model, 2 * STEPS);
+    json_t *report = report_of();
+    ck_assert_double_eq(all_pushes(report), 3 * 2 * STEPS);
+    ck_assert_double_eq(json_number_value(json_object_get(report, "steps")), 2 * STEPS);
+    ck_assert_ptr_null(json_object_get(report, "lost_replicas"));
+    ck_assert_double_gt(number_at(report, "communication", "bytes_per_step_per_rank"), 0);
+    ck_assert_uint_eq(json_array_size(json_object_get(report, "parameter_hashes")), 3);
+    json_decref(report);
+    ck_assert_msg(errors + warnings == 0, "%s%s", message, warning);
+    ls_model_close(model);
+    ls_run_close(run);
+}
+END_TEST
+
+START_TEST(what_was_learnt_comes_out_of_the_store)
+{
+    struct ls_run *run = apart("", 2);
+    struct ls_model *model = plain_model(run, "adam");
+    double scores[2];
+    for (int i = 0; i < 2; i++) {
+        OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .epochs = 4}));
+        size_t count;
+        const struct ls_epoch *epochs = ls_fit_epochs(model, &count);
+        scores[i] = epochs[3].loss;
+    }
+    ck_assert_double_lt(scores[1], scores[0]);
+    double largest = 0; // Adam's moments are there
+    for (uint32_t i = 0; i < model->graph->parameter_count; i++)
+        for (size_t k = 0; k < elements_of(model, i); k++)
+            largest = fmax(largest, (double)model->states[1][i][k]);
+    ck_assert_double_gt(largest, 0);
+    ls_model_close(model);
+    ls_run_close(run);
+}
+END_TEST
+
+START_TEST(what_a_lost_replica_leaves_is_trained_by_the_others)
+{
+    const uint32_t replicas = _i < 3 ? 2 : 3;
+    const int step = _i % 3 == 0 ? 1 : _i % 3 == 1 ? 4 : 2 * STEPS;
+    char options[64], text[128];
+    snprintf(options, sizeof(options), "fail_rank=%d,fail_step=%d", _i < 3 ? 0 : 1, step);
+    struct ls_run *run = apart(options, replicas);
+    struct ls_model *model = plain_model(run, "sgd:learning_rate=0");
+    const struct ls_fit_options fit = {
+        .batch = 8, .epochs = 2, .validation = test, .report = path, .check_replicas = 3};
+    OK(ls_fit(model, train, &fit));
+    expect_epochs(model, 2);
+    expect_losses_of_one_device(model, 2 * STEPS);
+    const size_t lost = _i < 3 ? 0 : 1;
+    json_t *report = report_of();
+    ck_assert_double_eq(all_pushes(report), replicas * 2 * STEPS);
+    ck_assert_double_eq(pushes_of(report, lost), step - 1);
+    const json_t *list = json_object_get(report, "lost_replicas");
+    ck_assert_uint_eq(json_array_size(list), 1);
+    ck_assert_int_eq(json_integer_value(json_array_get(list, 0)), (json_int_t)lost);
+    const json_t *hashes = json_object_get(report, "parameter_hashes");
+    ck_assert(json_is_null(json_array_get(hashes, lost)));
+    ck_assert(json_is_string(json_array_get(hashes, 1 - lost)));
+    ck_assert_double_eq(number_at(report, "apart", "lost"), 1);
+    json_decref(report);
+    // The one line that names it follows the one that says why.
+    ck_assert_msg(warnings == 1, "%u, the last: %s", warnings, warning);
+    snprintf(text, sizeof(text),
+             "replica %zu failed at step %d (the reason was logged above); %s its", lost, step,
+             replicas == 2 ? "replica 1 trains" : "the other 2 replicas train");
+    ck_assert_msg(strstr(warning, text) != NULL, "%s", warning);
+    ls_model_close(model);
+    ls_run_close(run);
+}
+END_TEST
+
+START_TEST(the_loss_of_the_last_replica_ends_the_run)
+{
+    struct ls_run *run = apart("fail_rank=0,fail_step=3", 1);
+    struct ls_model *model = plain_model(run, "sgd");
+    expect_error(ls_fit(model, train, &(struct ls_fit_options){.batch = 8}), LS_FAILED,
+                 "the test lets replica 0 fail");
+    ls_model_close(model);
+    ls_run_close(run);
+}
+END_TEST
+
+START_TEST(a_loss_that_is_not_finite_is_nobodys_loss_alone)
+{
+    struct ls_run *run = apart("", 2);
+    struct ls_model *model = plain_model(run, "sgd:learning_rate=3e38");
+    expect_error(ls_fit(model, train, &(struct ls_fit_options){.batch = 8}), LS_FAILED,
+                 "the loss is not finite");
+    ck_assert_uint_eq(warnings, 0);
+    ls_model_close(model);
+    ls_run_close(run);
+}
+END_TEST
+
+static void *interrupt(void *run)
+{
+    const struct timespec pause = {.tv_nsec = 60000000};
+    nanosleep(&pause, NULL);
+    ls_run_interrupt(run);
+    return NULL;
+}
+
+START_TEST(all_stop_after_the_same_step)
+{
+    struct ls_run *run = apart("slow_rank=1,slow_ms=5", 3);
+    struct ls_model *model = plain_model(run, "sgd:learning_rate=0");
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, interrupt, run), 0);
+    const enum ls_status status =
+        ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .epochs = 1000, .report = path});
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(status, LS_INTERRUPTED);
+    size_t count;
+    (void)!ls_fit_losses(model, &count);
+    ck_assert_uint_ge(count, 1);
+    json_t *report = report_of();
+    ck_assert_double_eq(all_pushes(report), 3 * (double)count);
+    json_decref(report);
+    ls_model_close(model);
+    ls_run_close(run);
+}
+END_TEST
+
+START_TEST(a_number_of_steps_is_kept_by_all)
+{
+    struct ls_run *run = apart("slow_rank=0,slow_ms=3", 3);
+    struct ls_model *model = plain_model(run, "sgd:learning_rate=0");
+    OK(ls_fit(
+        model, train,
+        &(struct ls_fit_options){.batch = 8, .epochs = 3, .steps = STEPS + 2, .report = path}));
+    expect_losses_of_one_device(model, STEPS + 2);
+    json_t *report = report_of();
+    ck_assert_double_eq(all_pushes(report), 3 * (STEPS + 2));
+    json_decref(report);
+    ls_model_close(model);
+    ls_run_close(run);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/train/apart");
+    TCase *tests = tcase_create("apart");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_loop_test(tests, a_step_is_counted_when_all_shares_came_in, 0, 3);
+    tcase_add_test(tests, what_was_learnt_comes_out_of_the_store);
+    tcase_add_loop_test(tests, what_a_lost_replica_leaves_is_trained_by_the_others, 0, 6);
+    tcase_add_test(tests, the_loss_of_the_last_replica_ends_the_run);
+    tcase_add_test(tests, a_loss_that_is_not_finite_is_nobodys_loss_alone);
+    tcase_add_test(tests, all_stop_after_the_same_step);
+    tcase_add_test(tests, a_number_of_steps_is_kept_by_all);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
