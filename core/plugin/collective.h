@@ -128,6 +128,16 @@ static inline struct ls_range ls_part(struct ls_range range, uint64_t index, uin
     return range;
 }
 
+// The largest divisor of `world` that is not above its square root: the shorter side of a grid of all ranks.
+static inline uint64_t ls_divisor_near_root(uint64_t world)
+{
+    uint64_t divisor = 1;
+    for (uint64_t i = 2; i * i <= world; i++)
+        if (world % i == 0)
+            divisor = i;
+    return divisor;
+}
+
 static inline struct ls_range ls_data_range(uint64_t offset, uint64_t count)
 {
     struct ls_range range = {LS_BUFFER_DATA, 0, offset, count};

@@ -47,35 +47,18 @@ static struct ls_range run_of(const struct ls_collective_call *call, const struc
     return range;
 }
 
-static void add(const struct ls_collective_call *call, const struct ring *ring,
-                struct ls_schedule *schedule)
-{
-    for (uint64_t step = 1; step < ring->size; step++) {
-        const uint64_t sent = ring->place + ring->size - step;
-        ls_send(schedule, ring->next, run_of(call, ring, sent));
-        ls_receive_and_reduce(schedule, ring->previous, run_of(call, ring, sent + ring->size - 1));
-        ls_end_round(schedule);
-    }
-}
-
-static void share(const struct ls_collective_call *call, const struct ring *ring,
-                  struct ls_schedule *schedule)
+// Once around the ring, of which each rank first sends the run `ahead` further on than its own: the one before its own
+// to add, so that its own comes last; its own to share.
+static void around(const struct ls_collective_call *call, const struct ring *ring,
+                   struct ls_schedule *schedule, uint32_t receive, uint64_t ahead)
 {
     for (uint64_t step = 0; step + 1 < ring->size; step++) {
-        const uint64_t sent = ring->place + ring->size - step;
+        const uint64_t sent = ring->place + ahead + ring->size - step;
         ls_send(schedule, ring->next, run_of(call, ring, sent));
-        ls_receive(schedule, ring->previous, run_of(call, ring, sent + ring->size - 1));
+        ls_add_step(schedule, receive, ring->previous, run_of(call, ring, sent + ring->size - 1),
+                    ls_data_range(0, 0));
         ls_end_round(schedule);
     }
-}
-
-static uint64_t divisor_near_root(uint64_t world)
-{
-    uint64_t divisor = 1;
-    for (uint64_t i = 2; i * i <= world; i++)
-        if (world % i == 0)
-            divisor = i;
-    return divisor;
 }
 
 static int32_t torus_describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
@@ -87,7 +70,7 @@ static int32_t torus_describe(const struct ls_collective_call *call, struct ls_s
                             "rows=%lld does not divide %u ranks; choose a divisor, or 0 for "
                             "the one nearest to the square root",
                             asked, call->world);
-    const uint64_t rows = asked ? (uint64_t)asked : divisor_near_root(call->world);
+    const uint64_t rows = asked ? (uint64_t)asked : ls_divisor_near_root(call->world);
     const uint64_t columns = call->world / rows;
     const struct ring row = ring_of(call->rank, columns, 1);
     const struct ring column = ring_of(call->rank, rows, columns);
@@ -98,12 +81,12 @@ static int32_t torus_describe(const struct ls_collective_call *call, struct ls_s
     inner.first = outer.place * outer.run;
 
     if (call->operation != LS_ALL_GATHER) {
-        add(call, &outer, schedule);
-        add(call, &inner, schedule);
+        around(call, &outer, schedule, LS_STEP_RECEIVE_AND_REDUCE, outer.size - 1);
+        around(call, &inner, schedule, LS_STEP_RECEIVE_AND_REDUCE, inner.size - 1);
     }
     if (call->operation != LS_REDUCE_SCATTER) {
-        share(call, &inner, schedule);
-        share(call, &outer, schedule);
+        around(call, &inner, schedule, LS_STEP_RECEIVE, 0);
+        around(call, &outer, schedule, LS_STEP_RECEIVE, 0);
     }
     return LS_OK;
 }

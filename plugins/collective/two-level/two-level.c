@@ -109,15 +109,6 @@ static void around(const struct shape *shape, struct ls_schedule *schedule, uint
     }
 }
 
-static uint64_t divisor_near_root(uint64_t world)
-{
-    uint64_t divisor = 1;
-    for (uint64_t i = 2; i * i <= world; i++)
-        if (world % i == 0)
-            divisor = i;
-    return divisor;
-}
-
 static int32_t shape_get(const struct ls_collective_call *call, struct shape *out)
 {
     const char *text = call->host->option(call->host, "node");
@@ -128,7 +119,7 @@ static int32_t shape_get(const struct ls_collective_call *call, struct shape *ou
                             "the ranks of a host",
                             asked, call->world, call->world);
     const uint64_t host = call->ranks_per_host < call->world ? call->ranks_per_host : 0;
-    const uint64_t full = asked ? (uint64_t)asked : host ? host : divisor_near_root(call->world);
+    const uint64_t full = asked ? (uint64_t)asked : host ? host : ls_divisor_near_root(call->world);
     const uint64_t node = call->rank / full, left = call->world - node * full;
     *out = (struct shape){
         .call = call,
