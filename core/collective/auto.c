@@ -341,3 +341,12 @@ const struct ls_host *ls_auto_host(const struct ls_auto *choice)
 {
     return &choice->host;
 }
+
+const char *ls_auto_name(const struct ls_plugin *collective, const struct ls_collective_call *call)
+{
+    const struct ls_collective_interface *interface = collective->interface;
+    const char *name = collective->name;
+    if (interface->describe == describe && ls_auto_choose(call->host->context, call, &name))
+        return collective->name;
+    return name;
+}

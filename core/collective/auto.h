@@ -33,4 +33,8 @@ const struct ls_host *ls_auto_host(const struct ls_auto *choice);
 LS_STATUS ls_auto_choose(struct ls_auto *choice, const struct ls_collective_call *call,
                          const char **name);
 
+// Who draws the schedule of a call that is made through `collective` and its host: that one, or what `auto` chose for
+// it. After the schedule was drawn. [any thread]
+const char *ls_auto_name(const struct ls_plugin *collective, const struct ls_collective_call *call);
+
 #endif

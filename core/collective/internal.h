@@ -50,6 +50,7 @@ struct ls_collective_plan {
     enum ls_status result; // of the last run
     // Of a timeline; NULL: was made while nothing was recorded.
     const struct ls_trace_label *run_slice, *wait_slice;
+    const char *algorithm; // that draws its schedule
     uint64_t started_ns; // while the run is recorded
 };
 

@@ -3,6 +3,7 @@
 #include "core/collective/internal.h"
 
 #include "core/base/log.h"
+#include "core/collective/auto.h"
 #include "core/plugin/device.h"
 
 #include <inttypes.h>
@@ -81,6 +82,7 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
         ls_schedule_draw(group->algorithm, group->collective->name, &call, &drawn);
     if (status)
         return status;
+    plan->algorithm = ls_auto_name(group->collective, &call);
     if (group->world > 1)
         status = ls_compile_schedule(&drawn, &options, &plan->compiled);
     ls_drawn_schedule_finish(&drawn);
@@ -119,7 +121,7 @@ static void name_slices(struct ls_collective_plan *plan, const char *label)
         .details = {
             {.name = "operation", .text = operation},
             {.name = "bytes", .number = signature->count * ls_dtype_bytes(signature->dtype)},
-            {.name = "algorithm", .text = plan->communicator->group->collective->name}}};
+            {.name = "algorithm", .text = plan->algorithm}}};
     if (!ls_trace_on())
         return;
     plan->run_slice = ls_trace_keep(&slice);
@@ -167,9 +169,9 @@ enum ls_status ls_collective_plan_create(struct ls_communicator *communicator, u
                                                  .root = root,
                                                  .count = count};
     ls_call_signature_label(&plan->signature, label);
-    name_slices(plan, label);
 
     status = compile_plan(plan);
+    name_slices(plan, label);
     if (!status)
         status = create_executor(plan, buffer);
     if (!status)
