@@ -615,7 +615,8 @@ int main(void)
     TCase *cases = tcase_create("model");
     tcase_set_timeout(cases, 120);
     tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_loop_test(cases, two_fits_of_one_epoch_are_one_fit_of_two, 0, 5);
+    tcase_add_loop_test(cases, two_fits_of_one_epoch_are_one_fit_of_two, 0,
+                        sizeof(settings) / sizeof(settings[0]));
     tcase_add_test(cases, epochs_of_all_fits_have_orders_of_their_own);
     tcase_add_test(cases, compile_keeps_weights_and_begins_the_optimizer_anew);
     tcase_add_test(cases, a_compile_that_is_refused_changes_nothing);
