@@ -247,7 +247,7 @@ static void endpoint_close(const struct ls_strategy_host *host, uint32_t endpoin
 {
     struct fake_host *fake = fake_of(host);
     fake->transport.close(fake->endpoints[endpoint]);
-    fake->endpoints[endpoint] = NULL;
+    fake->closed[endpoint] = true;
 }
 
 static void report(const struct ls_strategy_host *host, const char *name, const double *values,
@@ -371,7 +371,8 @@ void fake_finish(struct fake_host *fake)
         fake->ops->close(fake->strategy);
     failing = NULL;
     for (uint32_t i = 0; i < fake->endpoint_count; i++)
-        fake->transport.close(fake->endpoints[i]);
+        if (!fake->closed[i])
+            fake->transport.close(fake->endpoints[i]);
     for (uint32_t i = 0; i < FAKE_REPLICAS; i++) {
         free(fake->replicas[i].parameters);
         free(fake->replicas[i].gradients);

@@ -45,6 +45,7 @@ struct fake_host {
     bool mapped; // memory of replicas can be reached
     struct fake_replica replicas[FAKE_REPLICAS];
     struct ls_transport *endpoints[FAKE_REPLICAS + FAKE_SERVERS];
+    bool closed[FAKE_REPLICAS + FAKE_SERVERS];
     uint32_t endpoint_count;
     struct ls_store *stores;
     uint32_t threads_started, threads_allowed;

@@ -206,7 +206,7 @@ struct runner {
     pthread_t thread;
     uint32_t steps;
     _Atomic uint32_t done;
-    int32_t status;
+    _Atomic int32_t status;
 };
 
 static void *run_ahead(void *argument)
@@ -327,7 +327,7 @@ START_TEST(a_worker_that_is_lost_is_not_waited_for)
     ck_assert_int_eq(fake_begin(&fake, 1), LS_OK);
     ck_assert_int_eq(fake.ops->gradient_ready(fake.strategy, 1, 0), LS_OK); // and then it fails
     ck_assert_int_eq(fake.ops->lost(fake.strategy, 1), LS_OK);
-    ck_assert_ptr_null(fake.endpoints[1]);
+    ck_assert(fake.closed[1]);
     for (uint32_t i = 0; i < 5; i++)
         for (uint32_t k = 0; k < 3; k += 2)
             ck_assert_int_eq(fake_step(&fake, k, 1.0f, 1.0f, 4.0f), LS_OK);
