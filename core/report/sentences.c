@@ -100,18 +100,6 @@ bool ls_compared_pick(const struct ls_comparison *comparison,
     return out->list;
 }
 
-void ls_say_names(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
-                  const struct ls_picks *picks, const char *one, const char *many,
-                  const char *sentence)
-{
-    FILE *out = picks->count ? ls_sentence_begin(writer) : NULL;
-    if (!out)
-        return;
-    ls_put_compared_names(out, comparison, picks->list, picks->count);
-    fprintf(out, " %s %s", picks->count == 1 ? one : many, sentence);
-    ls_sentence_end(writer);
-}
-
 // ---- Which runs ----
 
 bool ls_compared_was_measured(const struct ls_comparison *comparison, size_t index)
@@ -138,4 +126,19 @@ size_t ls_compared_fastest(const struct ls_comparison *comparison, size_t but, b
             best = i;
     }
     return best;
+}
+
+void ls_say_names(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                  const struct ls_picks *picks, const char *one, const char *many,
+                  const char *sentence)
+{
+    FILE *out = picks->count ? ls_sentence_begin(writer) : NULL;
+    if (!out)
+        return;
+    if (picks->count == comparison->run_count && picks->count > 2)
+        fputs("All runs", out);
+    else
+        ls_put_compared_names(out, comparison, picks->list, picks->count);
+    fprintf(out, " %s %s", picks->count == 1 ? one : many, sentence);
+    ls_sentence_end(writer);
 }

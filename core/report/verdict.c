@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Shares of a step from which on a part is worth a word.
-#define INPUT_SHARE 0.15
-#define EXPOSED_SHARE 0.15
-#define UPDATE_SHARE 0.3
-#define OTHER_SHARE 0.2
-#define COMMUNICATION_SHARE 0.01
+// Shares of a step from which on a part limits it, rather than the kernels.
+#define INPUT_SHARE 0.25
+#define EXPOSED_SHARE 0.33
+#define UPDATE_SHARE 0.33
+#define OTHER_SHARE 0.33
+#define COMMUNICATION_SHARE 0.01 // worth a word
 
 #define GAIN_LEAST 1.1 // speed-ups below are none
 #define SAME_SPEED 0.05

@@ -32,9 +32,9 @@ enum ls_limit {
 };
 enum ls_limit ls_verdict_limit(const struct ls_compared_times *times);
 
-// Whether the losses of a synchronous run differ from the reference by no more than rounding explains: 5e-6 in the first
-// ten steps, and later ten times what computing the reference in two halves does. Rounding grows from step to step in a
-// way that two runs do not share, so that one such difference tells its size, not its bound.
+// Whether the losses of a synchronous run differ from the reference by no more than rounding explains: 5e-6, or ten times
+// what computing the reference in two halves does, in the first ten steps and over all. Rounding grows from step to step
+// in a way that two runs do not share, so that one such difference tells its size, not its bound.
 bool ls_verdict_is_rounding(const struct ls_comparison *comparison,
                             const struct ls_compared_run *run);
 

@@ -5,17 +5,22 @@
 #include <math.h>
 #include <stdlib.h>
 
-// The losses of the first ten steps of two runs that compute the same differ by rounding alone, before it has grown.
+// What rounding may do to the losses of the first ten steps, before it has grown.
 #define FIRST_TEN_MOST 5e-6
-// Later one difference by rounding tells the size of another, not its bound.
+// One difference by rounding tells the size of another, not its bound.
 #define SPREADS_MOST 10
+
+static double most_by_rounding(double spread)
+{
+    return isfinite(spread) ? fmax(FIRST_TEN_MOST, SPREADS_MOST * spread) : FIRST_TEN_MOST;
+}
 
 bool ls_verdict_is_rounding(const struct ls_comparison *comparison,
                             const struct ls_compared_run *run)
 {
-    const double spread = isfinite(comparison->rounding_spread) ? comparison->rounding_spread : 0;
-    const double most = fmax(FIRST_TEN_MOST, SPREADS_MOST * spread);
-    return run->loss_deviation_first_ten <= FIRST_TEN_MOST && run->loss_deviation <= most;
+    return run->loss_deviation_first_ten <=
+               most_by_rounding(comparison->rounding_spread_first_ten) &&
+           run->loss_deviation <= most_by_rounding(comparison->rounding_spread);
 }
 
 static bool is_compared(const struct ls_comparison *comparison, size_t index)
@@ -48,11 +53,27 @@ bool ls_compared_has_unequal_replicas(const struct ls_comparison *comparison, si
     return comparison->runs[index].replicas_equal == 0;
 }
 
+static void put_number(FILE *out, double value)
+{
+    fprintf(out, value > 0 ? "%.1e" : "%g", value);
+}
+
+static void put_deviations(FILE *out, double first_ten, double all)
+{
+    put_number(out, first_ten);
+    fputs(" in the first ten steps and ", out);
+    put_number(out, all);
+    fputs(" over all", out);
+}
+
 static void put_spread(FILE *out, const struct ls_comparison *comparison)
 {
-    if (isfinite(comparison->rounding_spread))
-        fprintf(out, "; rounding alone (one device, each batch in two halves) makes %.1e and %.1e",
-                comparison->rounding_spread_first_ten, comparison->rounding_spread);
+    if (!isfinite(comparison->rounding_spread))
+        return;
+    fputs("; rounding alone (one device, each batch in two halves) makes ", out);
+    put_number(out, comparison->rounding_spread_first_ten);
+    fputs(" and ", out);
+    put_number(out, comparison->rounding_spread);
 }
 
 static void say_equally_correct(struct ls_sentence_writer *writer,
@@ -69,11 +90,9 @@ static void say_equally_correct(struct ls_sentence_writer *writer,
     if (!out)
         return;
     ls_put_compared_names(out, comparison, picks->list, picks->count);
-    fprintf(
-        out,
-        " %s as correct as one device: losses differ by at most %.1e in the first ten steps and "
-        "%.1e over all",
-        picks->count == 1 ? "is" : "are equally correct, and", first, all);
+    fprintf(out, " %s as correct as one device: losses differ by at most ",
+            picks->count == 1 ? "is" : "are equally correct, and");
+    put_deviations(out, first, all);
     put_spread(out, comparison);
     fputs(".", out);
     ls_sentence_end(writer);
@@ -87,11 +106,8 @@ static void say_off(struct ls_sentence_writer *writer, const struct ls_compariso
     if (!out)
         return;
     ls_put_compared_name(out, comparison, index);
-    fprintf(
-        out,
-        " differs from one device by more than rounding explains: losses by %.1e in the first ten "
-        "steps and %.1e over all",
-        run->loss_deviation_first_ten, run->loss_deviation);
+    fputs(" differs from one device by more than rounding explains: losses by ", out);
+    put_deviations(out, run->loss_deviation_first_ten, run->loss_deviation);
     put_spread(out, comparison);
     fputs(".", out);
     ls_sentence_end(writer);
