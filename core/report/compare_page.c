@@ -109,6 +109,17 @@ static void print_sentences(const struct ls_page *page, const json_t *list, size
     }
 }
 
+// One is a paragraph; more are a list, as they stand for themselves.
+static void print_lesser_sentences(const struct ls_page *page, const json_t *verdict)
+{
+    const size_t count = json_array_size(verdict);
+    if (count > 2)
+        fputs("<ul class=\"sentences\">\n", page->out);
+    print_sentences(page, verdict, 1, count > 2 ? "li" : "p");
+    if (count > 2)
+        fputs("</ul>\n", page->out);
+}
+
 static void print_unfinished(const struct ls_page *page)
 {
     const char *status = ls_page_string(page->comparison, "status");
@@ -119,7 +130,7 @@ static void print_unfinished(const struct ls_page *page)
     fputs("): what follows is what there was.</p>\n", page->out);
 }
 
-// Strategies without a result, so that nobody has to look for them in a table.
+// Strategies without a result, which a verdict would have named.
 static void print_absent(const struct ls_page *page)
 {
     bool any = false;
@@ -151,13 +162,14 @@ static void print_verdict(const struct ls_page *page)
     ls_page_put(page, first ? first : "There is no verdict: no strategy came to a result.");
     fputs("</h1>\n", page->out);
     print_unfinished(page);
-    print_sentences(page, verdict, 1, "p");
+    print_lesser_sentences(page, verdict);
     if (json_array_size(suggestions)) {
         fputs("<h2>What to try</h2>\n<ul>\n", page->out);
         print_sentences(page, suggestions, 0, "li");
         fputs("</ul>\n", page->out);
     }
-    print_absent(page);
+    if (!first)
+        print_absent(page);
     fputs("</header>\n", page->out);
 }
 

@@ -2,6 +2,8 @@
 // The bucket plan: a strip a run, in the order in which backward fills the buckets.
 #include "core/report/compare_page_parts.h"
 
+#include <string.h>
+
 #define LISTED 8 // of the buckets; all are in the strip
 
 static const json_t *buckets_of(const struct ls_page_run *run)
@@ -69,12 +71,34 @@ static void print_list(const struct ls_page *page, const json_t *buckets)
     fputs("</div>", page->out);
 }
 
+static bool same_plan(const struct ls_page_run *a, const struct ls_page_run *b)
+{
+    return !strcmp(a->strategy, b->strategy) && json_equal(buckets_of(a), buckets_of(b));
+}
+
+// Runs of a strategy with other counts of replicas mostly have one plan: it is shown once.
+static bool is_first_with_its_plan(const struct ls_page *page, const struct ls_page_run *run)
+{
+    for (const struct ls_page_run *other = page->runs; other < run; other++)
+        if (same_plan(other, run))
+            return false;
+    return true;
+}
+
+static void put_names(const struct ls_page *page, const struct ls_page_run *run)
+{
+    ls_page_put_name(page, run);
+    for (const struct ls_page_run *other = run + 1; other < page->runs + page->run_count; other++)
+        if (run->named_by_replicas && other->replicas && same_plan(run, other))
+            fprintf(page->out, "<small>, %u</small>", other->replicas);
+}
+
 static void print_row(const struct ls_page *page, const struct ls_page_run *run)
 {
     const json_t *buckets = buckets_of(run);
     const double sum = sum_bytes(buckets);
     fputs("<div class=\"row\" role=\"listitem\"><div class=\"label\">", page->out);
-    ls_page_put_name(page, run);
+    put_names(page, run);
     fputs("</div>", page->out);
     const size_t count = json_array_size(buckets);
     fprintf(page->out, "<div class=\"value\"><b>%zu</b> bucket%s, %s</div>", count,
@@ -113,7 +137,8 @@ void ls_page_buckets(struct ls_page *page)
           "<div class=\"bars\" role=\"list\">\n",
           page->out);
     for (size_t i = 0; i < page->run_count; i++)
-        if (sum_bytes(buckets_of(&page->runs[i])) > 0)
+        if (sum_bytes(buckets_of(&page->runs[i])) > 0 &&
+            is_first_with_its_plan(page, &page->runs[i]))
             print_row(page, &page->runs[i]);
     fputs("</div>\n", page->out);
     print_others(page);

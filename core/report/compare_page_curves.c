@@ -152,6 +152,15 @@ static size_t add_target(const struct ls_page *page, struct curves *curves, cons
     return count + 1;
 }
 
+// Single points are no curve: the table has them.
+static bool has_a_line(const struct curves *curves, size_t count)
+{
+    bool any = false;
+    for (size_t i = 0; i < count; i++)
+        any = any || curves->series[i].count > 1;
+    return any;
+}
+
 static bool needs_logarithm(const struct curves *curves, size_t count)
 {
     double low = INFINITY, high = 0;
@@ -213,7 +222,7 @@ enum ls_status ls_page_curves(struct ls_page *page)
         return status;
     for (size_t i = 0; i < sizeof(measures) / sizeof(measures[0]); i++) {
         const size_t runs = read_measure(page, &curves, measures[i].key);
-        if (!runs)
+        if (!has_a_line(&curves, runs))
             continue;
         if (!any) {
             fputs("<section id=\"curves\" class=\"curves\">\n<h2>Learning</h2>\n"

@@ -53,27 +53,33 @@ static void print_y_axis(const struct ls_page *page, const struct ls_chart_scale
     }
 }
 
+static size_t shown_points(const struct ls_chart *chart, const struct ls_chart_series *series)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < series->count; i++)
+        count += ls_chart_has_point(chart, series, i);
+    return count;
+}
+
+// One point is no line; it has its dot.
 static void print_line(const struct ls_page *page, const struct ls_chart *chart,
                        const struct ls_chart_series *series, const struct ls_page_line *line,
                        const struct ls_chart_scale *x, const struct ls_chart_scale *y)
 {
-    bool pen_down = false, any = false;
+    bool pen_down = false;
+    if (shown_points(chart, series) < 2)
+        return;
+    fputs("<path class=\"line ", page->out);
+    print_class(page, line);
+    fputs("\" vector-effect=\"non-scaling-stroke\" d=\"", page->out);
     for (size_t i = 0; i < series->count; i++) {
         const bool here = ls_chart_has_point(chart, series, i);
-        if (here && !any) {
-            fputs("<path class=\"line ", page->out);
-            print_class(page, line);
-            fputs("\" vector-effect=\"non-scaling-stroke\" d=\"", page->out);
-            any = true;
-        }
         if (here)
             fprintf(page->out, "%c%.1f %.1f", pen_down ? 'L' : 'M',
                     ls_chart_scale_place(x, series->x[i]) * INNER / 100,
                     ls_chart_scale_place(y, series->y[i]) * INNER / 100);
         pen_down = here;
     }
-    if (!any)
-        return;
     fputs("\"><title>", page->out);
     put_series_name(page, series, line);
     fputs("</title></path>\n", page->out);
@@ -114,13 +120,17 @@ static void print_points(const struct ls_page *page, const struct ls_chart *char
     }
 }
 
-// What a guide is, at its end.
+// What a guide is: at its end, or where lines begin, away from where they meet a level one.
 static void print_guide_name(const struct ls_page *page, const struct ls_chart_series *series,
                              const struct ls_chart_scale *x, const struct ls_chart_scale *y)
 {
-    const size_t end = series->count - 1;
-    fprintf(page->out, "<text x=\"%.2f%%\" y=\"%.2f%%\" dx=\"-12\" dy=\"-5\" text-anchor=\"end\">",
-            ls_chart_scale_place(x, series->x[end]), ls_chart_scale_place(y, series->y[end]));
+    const bool level = series->y[0] == series->y[series->count - 1];
+    const size_t at = level ? 0 : series->count - 1;
+    fprintf(page->out,
+            "<text class=\"guide-name\" x=\"%.2f%%\" y=\"%.2f%%\" dx=\"%d\" dy=\"-5\" "
+            "text-anchor=\"%s\">",
+            ls_chart_scale_place(x, series->x[at]), ls_chart_scale_place(y, series->y[at]),
+            level ? 0 : -12, level ? "start" : "end");
     ls_page_put(page, series->name);
     fputs("</text>\n", page->out);
 }

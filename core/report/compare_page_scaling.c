@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Points of all strategies one after the other, then four: the ideal line, and one that makes room for zero.
+// Points of all strategies one after the other, then three: the ideal line, and one that makes room for zero.
 struct scaling {
     double *replicas, *speeds, *lows, *highs;
     struct ls_chart_series *series;
@@ -33,16 +33,16 @@ static void scaling_finish(struct scaling *scaling)
 
 static enum ls_status scaling_init(struct scaling *scaling, const json_t *list)
 {
-    *scaling = (struct scaling){.strategies = json_array_size(list), .fewest = INFINITY};
-    for (size_t i = 0; i < scaling->strategies; i++)
+    *scaling = (struct scaling){.fewest = INFINITY};
+    for (size_t i = 0; i < json_array_size(list); i++)
         scaling->points += json_array_size(points_of(json_array_get(list, i)));
-    const size_t points = scaling->points + 3;
+    const size_t points = scaling->points + 3, lines = json_array_size(list) + 2;
     scaling->replicas = calloc(points, sizeof(double));
     scaling->speeds = calloc(points, sizeof(double));
     scaling->lows = calloc(points, sizeof(double));
     scaling->highs = calloc(points, sizeof(double));
-    scaling->series = calloc(scaling->strategies + 2, sizeof(*scaling->series));
-    scaling->lines = calloc(scaling->strategies + 2, sizeof(*scaling->lines));
+    scaling->series = calloc(lines, sizeof(*scaling->series));
+    scaling->lines = calloc(lines, sizeof(*scaling->lines));
     if (scaling->replicas && scaling->speeds && scaling->lows && scaling->highs &&
         scaling->series && scaling->lines)
         return LS_OK;
@@ -76,19 +76,23 @@ static void read_points(struct scaling *scaling, const json_t *points, size_t fi
     }
 }
 
+// Strategies without a point stay out.
 static void read_all(const struct ls_page *page, struct scaling *scaling, const json_t *list)
 {
     size_t first = 0;
-    for (size_t i = 0; i < scaling->strategies; i++) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *entry = json_array_get(list, i);
         const char *strategy = ls_page_string(entry, "strategy");
         const size_t count = json_array_size(points_of(entry));
+        if (!count)
+            continue;
         read_points(scaling, points_of(entry), first);
-        scaling->series[i] =
+        const size_t s = scaling->strategies++;
+        scaling->series[s] =
             (struct ls_chart_series){strategy ? strategy : "(no name)", scaling->replicas + first,
                                      scaling->speeds + first, count};
-        scaling->lines[i] =
-            (struct ls_page_line){LS_PAGE_LINE, run_of(page, scaling->series[i].name),
+        scaling->lines[s] =
+            (struct ls_page_line){LS_PAGE_LINE, run_of(page, scaling->series[s].name),
                                   scaling->lows + first, scaling->highs + first};
         first += count;
     }

@@ -32,6 +32,7 @@ static const char text_rules[] =
     ".verdict>p:not(.about){font-size:1.125rem;max-width:60em}\n"
     ".verdict h2{font-size:1rem;margin-top:1.2rem}\n"
     ".verdict ul{margin:.2rem 0;padding-left:1.2rem;max-width:60em}\n"
+    ".verdict .sentences{font-size:1.0625rem;margin:.6rem 0}.sentences li{margin:.25rem 0}\n"
     ".verdict .warning{border-left:4px solid var(--exposed);padding:.2rem "
     ".8rem;background:var(--card)}\n"
     "section{background:var(--card);border:1px solid var(--edge);border-radius:10px;"
@@ -106,7 +107,8 @@ static const char picture_rules[] =
     ".line.guide{stroke:var(--soft);stroke-width:1.5;stroke-dasharray:2 4}\n"
     ".interval{stroke-width:2;opacity:.7}\n"
     ".dot{stroke:var(--card);stroke-width:1}\n"
-    "circle.guide{display:none}\n"
+    "svg "
+    ".guide-name{paint-order:stroke;stroke:var(--card);stroke-width:4px;stroke-linejoin:round}\n"
     ".strip .band{fill:var(--band)}.strip .spread{stroke:var(--ink);stroke-width:1.5}\n"
     ".stem{stroke-width:2}\n";
 

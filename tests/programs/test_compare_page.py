@@ -268,6 +268,15 @@ class Looked(PageTest):
         for name in CASES:
             self.look(self.page(name))
 
+    def test_the_page_of_a_real_comparison_is_drawn(self):
+        path = self.path("real.html")
+        outcome = self.lockstep("compare", "--model=mlp", "--dataset=synthetic", "--steps=30", "--replicas=1,2", "--quiet",
+                                "--strategies=ring,central-storage,no-such", "--html=" + path)
+        self.assertEqual(outcome.code, 0, outcome.err)
+        self.look(path)
+        self.assertEqual(self.browser.evaluate("[...document.querySelectorAll('section')].map(s => s.id)"), SECTIONS)
+        self.assertIn("no-such", self.browser.evaluate("document.querySelector('#table').innerText"))
+
     def test_the_usual_page_has_every_chart(self):
         self.browser.open("file://" + self.page("usual"), 1400, "light")
         evaluate = self.browser.evaluate

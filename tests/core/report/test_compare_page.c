@@ -135,8 +135,8 @@ START_TEST(a_run_that_could_not_run_says_why_wherever_it_is_a_row)
                                1, "examples_per_second");
     char *page =
         page_of(comparison_of(json_pack("[o,o]", run_of("one-device", 1, 100, 5), absent)));
-    // In the beginning, the speeds, the step times and the table.
-    ck_assert_uint_eq(count_of(page, "unavailable: no CUDA driver"), 4);
+    // The speeds, the step times and the table; the verdict would name it too.
+    ck_assert_uint_eq(count_of(page, "unavailable: no CUDA driver"), 3);
     free(page);
 }
 END_TEST
@@ -202,6 +202,27 @@ START_TEST(runs_of_one_strategy_are_told_apart_by_their_replicas)
 }
 END_TEST
 
+START_TEST(a_bucket_plan_that_runs_share_is_shown_once)
+{
+    json_t *other = run_of("ring", 8, 600, 5);
+    json_object_set_new(other, "buckets", json_pack("[{s:i}, {s:i}]", "bytes", 5, "bytes", 6));
+    char *page = page_of(
+        comparison_of(json_pack("[o,o,o,o]", run_of("one-device", 1, 100, 5),
+                                run_of("ring", 2, 190, 5), run_of("ring", 4, 350, 5), other)));
+    ck_assert_uint_eq(count_of(page, "<rect class=\"bucket "), 4);
+    ck_assert_ptr_nonnull(strstr(page, "2</small><small>, 4</small></div>"));
+    free(page);
+}
+END_TEST
+
+START_TEST(a_measure_of_one_point_is_no_curve)
+{
+    char *page = page_of(comparison_of(json_pack("[o]", run_of("one-device", 1, 100, 1))));
+    ck_assert_ptr_null(strstr(page, "id=\"curves\""));
+    free(page);
+}
+END_TEST
+
 START_TEST(long_curves_are_means_of_neighbours)
 {
     char *page = page_of(comparison_of(json_pack("[o]", run_of("one-device", 1, 100, 10000))));
@@ -251,6 +272,8 @@ int main(void)
     tcase_add_test(tests, texts_are_escaped_wherever_they_come_from);
     tcase_add_test(tests, nothing_known_is_a_page_too);
     tcase_add_test(tests, runs_of_one_strategy_are_told_apart_by_their_replicas);
+    tcase_add_test(tests, a_bucket_plan_that_runs_share_is_shown_once);
+    tcase_add_test(tests, a_measure_of_one_point_is_no_curve);
     tcase_add_test(tests, long_curves_are_means_of_neighbours);
     tcase_add_test(tests, a_page_that_cannot_be_written_is_told_once);
     tcase_add_test(tests, values_of_axes_are_written_for_people);
