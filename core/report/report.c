@@ -42,11 +42,21 @@ static json_t *count(uint64_t value)
     return json_integer((json_int_t)value);
 }
 
-static json_t *options_json(const struct ls_report *report)
+static json_t *pairs_json(const struct ls_report_pair *pairs, size_t n)
 {
     json_t *object = json_object();
-    for (size_t i = 0; i < report->option_count; i++)
-        json_object_set_new(object, report->options[i].name, text(report->options[i].value));
+    for (size_t i = 0; i < n; i++)
+        json_object_set_new(object, pairs[i].name, text(pairs[i].value));
+    return object;
+}
+
+static json_t *optimizer_json(const struct ls_report *report)
+{
+    json_t *object = json_pack("{s:o, s:o}", "name", text(report->optimizer), "learning_rate",
+                               number(report->learning_rate));
+    for (size_t i = 0; i < report->optimizer_option_count; i++)
+        json_object_set_new(object, report->optimizer_options[i].name,
+                            number(report->optimizer_options[i].value));
     return object;
 }
 
@@ -204,18 +214,21 @@ static void add_setting(json_t *root, const struct ls_report *report)
     json_object_set_new(root, "device", text(report->device));
     json_object_set_new(root, "hardware", text(report->hardware));
     json_object_set_new(root, "precision", text(report->precision));
-    json_object_set_new(root, "options", options_json(report));
+    json_object_set_new(root, "options", pairs_json(report->options, report->option_count));
     json_object_set_new(root, "plugins", plugins_json(report));
     json_object_set_new(root, "workers", count(report->workers));
     json_object_set_new(root, "replicas", count(report->replicas));
     json_object_set_new(root, "threads_per_replica", count(report->threads_per_replica));
     json_object_set_new(root, "seed", count(report->seed));
-    json_object_set_new(root, "optimizer",
-                        json_pack("{s:o, s:o}", "name", text(report->optimizer), "learning_rate",
-                                  number(report->learning_rate)));
+    json_object_set_new(root, "optimizer", optimizer_json(report));
+    json_object_set_new(root, "loss", text(report->loss));
     json_object_set_new(root, "model", text(report->model));
     json_object_set_new(root, "parameters", count(report->parameters));
     json_object_set_new(root, "dataset", text(report->dataset));
+    json_object_set_new(root, "dataset_options",
+                        pairs_json(report->dataset_options, report->dataset_option_count));
+    json_object_set_new(root, "shuffle", text(report->shuffle));
+    json_object_set_new(root, "slices", count(report->slices));
     json_object_set_new(root, "global_batch", count(report->global_batch));
     json_object_set_new(root, "replica_batches",
                         counts_json(report->replica_batches, report->replicas));

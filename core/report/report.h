@@ -16,6 +16,11 @@ struct ls_report_pair {
     const char *name, *value;
 };
 
+struct ls_report_number {
+    const char *name;
+    double value;
+};
+
 struct ls_report_plugin {
     const char *kind, *name, *version, *file;
 };
@@ -57,6 +62,13 @@ struct ls_report {
     uint32_t workers, replicas, threads_per_replica;
     uint64_t seed;
     const char *optimizer;
+    const struct ls_report_number *optimizer_options; // but for the learning rate
+    size_t optimizer_option_count;
+    const char *loss; // with its options: "sparse_categorical_crossentropy:from_logits=true"
+    const char *shuffle; // as the user wrote it
+    uint32_t slices;
+    const struct ls_report_pair *dataset_options; // as the user wrote them
+    size_t dataset_option_count;
     double learning_rate; // after scaling
     const char *model, *dataset;
     uint64_t parameters, global_batch;

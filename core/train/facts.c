@@ -2,12 +2,14 @@
 // Gathers what the run report says.
 #include "core/train/fit.h"
 
+#include "core/base/options.h"
 #include "core/base/threads.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define PLUGINS 4 // but for what auto chose
+#define OPTIMIZER_OPTIONS 4
 
 static size_t add_plugin(const struct ls_opened_plugin *opened, struct ls_report_plugin *out)
 {
@@ -56,7 +58,45 @@ struct lists {
     struct ls_report_plugin *plugins;
     uint64_t *lost;
     struct ls_report_fact *facts;
+    struct ls_spec dataset; // as the user wrote it
+    struct ls_report_pair *dataset_options;
+    struct ls_report_number optimizer[OPTIMIZER_OPTIONS];
+    size_t optimizer_count;
 };
+
+// 0.9, not 0.899999976, which is what float32 makes of it.
+static void add_number(struct lists *lists, const char *name, float value)
+{
+    char digits[32];
+    snprintf(digits, sizeof(digits), "%.7g", (double)value);
+    lists->optimizer[lists->optimizer_count++] =
+        (struct ls_report_number){name, strtod(digits, NULL)};
+}
+
+static void list_optimizer(const struct ls_optimizer *optimizer, struct lists *out)
+{
+    const struct ls_op_attributes *attributes = &optimizer->attributes;
+    if (optimizer->op == LS_OP_SGD_UPDATE) {
+        add_number(out, "momentum", attributes->momentum);
+        add_number(out, "nesterov", (float)attributes->nesterov);
+    } else if (optimizer->op == LS_OP_ADAM_UPDATE) {
+        add_number(out, "beta_1", attributes->beta1);
+        add_number(out, "beta_2", attributes->beta2);
+        add_number(out, "epsilon", attributes->epsilon);
+    }
+}
+
+static bool list_dataset(const struct ls_fit *fit, struct lists *out)
+{
+    if (ls_spec_parse("--dataset", fit->train->text, &out->dataset))
+        return false;
+    const size_t count = out->dataset.option_count;
+    out->dataset_options = calloc(count + 1, sizeof(*out->dataset_options));
+    for (size_t i = 0; out->dataset_options && i < count; i++)
+        out->dataset_options[i] =
+            (struct ls_report_pair){out->dataset.options[i].name, out->dataset.options[i].value};
+    return out->dataset_options != NULL;
+}
 
 static bool make_lists(const struct ls_fit *fit, struct lists *out)
 {
@@ -76,18 +116,39 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
         out->buckets[i].bytes = ls_fit_bucket_bytes(fit, i);
         out->buckets[i].algorithm = ls_run_algorithm(run, out->buckets[i].bytes);
     }
+    list_optimizer(&fit->model->optimizer, out);
     const uint64_t examples = ls_data_count(fit->train);
     const uint64_t batch = fit->global_batch < examples ? fit->global_batch : examples;
     for (uint32_t i = 0; i < run->replicas; i++) {
         uint64_t offset;
         ls_share(batch, run->replicas, i, &offset, &out->shares[i]);
     }
-    return true;
+    return list_dataset(fit, out);
+}
+
+static void free_lists(struct lists *lists)
+{
+    ls_spec_finish(&lists->dataset);
+    free(lists->dataset_options);
+    free(lists->options);
+    free(lists->buckets);
+    free(lists->shares);
+    free(lists->plugins);
+    free(lists->lost);
+    free(lists->facts);
 }
 
 static const char *plugin_name(const struct ls_opened_plugin *opened)
 {
     return opened ? opened->plugin->name : NULL;
+}
+
+static const char *loss_text(const struct ls_loss *loss)
+{
+    if (loss->kind == LS_LOSS_MEAN_SQUARED_ERROR)
+        return "mean_squared_error";
+    return loss->from_logits ? "sparse_categorical_crossentropy:from_logits=true"
+                             : "sparse_categorical_crossentropy:from_logits=false";
 }
 
 static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
@@ -107,6 +168,9 @@ static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
     report->seed = run->seed;
     report->optimizer = model->optimizer.name;
     report->learning_rate = model->optimizer.learning_rate;
+    report->loss = loss_text(&model->loss);
+    report->shuffle = fit->options->shuffle ? fit->options->shuffle : "on";
+    report->slices = fit->options->slices ? fit->options->slices : 1;
     report->model = model->source;
     report->dataset = fit->train->name;
     report->parameters = ls_model_parameters(model);
@@ -179,15 +243,14 @@ enum ls_status ls_fit_write_report(const struct ls_fit *fit)
         report.buckets = lists.buckets;
         report.bucket_count = fit->trainer->replicas[0]->buckets.count;
         report.replica_batches = lists.shares;
+        report.dataset_options = lists.dataset_options;
+        report.dataset_option_count = lists.dataset.option_count;
+        report.optimizer_options = lists.optimizer;
+        report.optimizer_option_count = lists.optimizer_count;
         describe_setting(fit, &report);
         describe_result(fit, &report);
         status = ls_report_write(fit->options->report, &report);
     }
-    free(lists.options);
-    free(lists.buckets);
-    free(lists.shares);
-    free(lists.plugins);
-    free(lists.lost);
-    free(lists.facts);
+    free_lists(&lists);
     return status;
 }

@@ -239,6 +239,7 @@ enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_option
     model->graph = graph;
     optimizer.learning_rate *= scale;
     model->optimizer = optimizer;
+    model->loss = loss;
     model->accuracy = accuracy;
     model->compiled = true;
     return LS_OK;

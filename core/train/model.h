@@ -19,6 +19,7 @@ struct ls_model {
     struct ls_graph *graph; // forward only until compiled
     bool compiled;
     struct ls_optimizer optimizer;
+    struct ls_loss loss;
     bool accuracy;
     float **weights; // by parameter of the graph, plain layout; NULL until needed
     float **states[LS_OPTIMIZER_STATES]; // of the optimizer; NULL until the first fit

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from support import DATA, DONE, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DATA, DONE, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main, tensors
 
 SYNTHETIC = "--dataset=synthetic:examples=400"
 ENDLESS = ("train", "--model=mlp", "--dataset=synthetic:examples=2000", "--epochs=1000000", "--validation=off")
@@ -22,7 +22,8 @@ class Report(ProgramTest):
                     "transport": "local", "device": "cpu", "precision": "float32", "workers": 1, "replicas": 2,
                     "threads_per_replica": 1, "seed": 7, "model": "cnn", "parameters": 225034, "dataset": "synthetic",
                     "global_batch": 32, "replica_batches": [16, 16], "steps": 26, "layout": "master",
-                    "optimizer": {"name": "adam", "learning_rate": 0.001}}
+                    "optimizer": {"name": "adam", "learning_rate": 0.001, "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7},
+                    "loss": "sparse_categorical_crossentropy:from_logits=true", "shuffle": "on", "slices": 1}
         for name, value in expected.items():
             self.assertEqual(report[name], value, name)
         self.assertEqual({plugin["kind"] for plugin in report["plugins"]}, {"strategy", "collective", "transport", "device"})
@@ -95,9 +96,42 @@ class Choice(ProgramTest):
 
     def test_a_strategy_a_collective_or_a_transport_by_name(self):
         self.assertEqual(self.ran("one-device")[:3], ("one-device", None, None))
-        for name in ("ring", "mirrored", "mirrored:collective=ring", "local", "ring:transport=local"):
+        for name in ("ring", "mirrored", "mirrored:collective=ring", "ring:transport=local"):
             self.assertEqual(self.ran(name, "--replicas=2")[:3], ("mirrored", "ring", "local"))
+        self.assertEqual(self.ran("local", "--replicas=2")[:3], ("mirrored", "auto", "local"))
         self.assertEqual(self.ran("hierarchical-copy", "--replicas=2")[:3], ("mirrored", "hierarchical-copy", "local"))
+
+    def test_auto_says_for_each_bucket_what_it_chose(self):
+        def train(strategy, *arguments):
+            return self.train("--model=mlp", SYNTHETIC, "--steps=3", "--replicas=4", "--shuffle=off",
+                              "--strategy=" + strategy, *arguments)
+        report = train("auto:network=tpu-torus-2d")
+        chosen = {bucket["algorithm"] for bucket in report["communication"]["buckets"]}
+        self.assertEqual(report["options"], {"collective.network": "tpu-torus-2d"})
+        self.assertLessEqual(chosen, {row["collective"] for row in self.simulated()})
+        self.assertEqual({plugin["name"] for plugin in report["plugins"] if plugin["kind"] == "collective"}, chosen | {"auto"})
+        for bucket in report["communication"]["buckets"]:
+            rows = self.simulated("--world=4", "--bytes=%d" % bucket["bytes"], "--network=tpu-torus-2d")
+            least = min(row["seconds"] for row in rows)
+            self.assertEqual([row["seconds"] for row in rows if row["collective"] == bucket["algorithm"]], [least])
+        only = train("auto:candidates=tree")
+        self.assertEqual({bucket["algorithm"] for bucket in only["communication"]["buckets"]}, {"tree"})
+        self.assertEqual(only["losses"], train("tree")["losses"])
+
+    def simulated(self, *arguments):
+        names = ("direct", "halving-doubling", "hierarchical-copy", "ring", "torus", "tree", "two-level")
+        outcome = self.lockstep("simulate", *names, "--json=" + self.path("simulated"), *arguments)
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        with open(self.path("simulated")) as file:
+            return json.load(file)["rows"]
+
+    def test_what_auto_cannot_do_is_said_before_training(self):
+        for text, code, says in (("auto:network=tpu-tours", USAGE, "did you mean 'tpu-torus"), ("auto:candidates=auto", USAGE, "itself"),
+                                 ("auto:candidates=rign", UNAVAILABLE, "did you mean ring"), ("auto:groups=2", USAGE, "no option groups"),
+                                 ("auto:network=/none.json", BAD_INPUT, "/none.json")):
+            self.refused(code, "train", "--quiet", "--model=mlp", SYNTHETIC, "--replicas=2", "--strategy=" + text, says=(says,))
+        for command in ("verify", "simulate"):
+            self.refused(USAGE, command, "auto", says=("no schedule of its own",))
 
     def test_options_go_to_the_one_that_declares_them(self):
         for text in ("hierarchical-copy:groups=3", "hierarchical-copy:collective.groups=3",
