@@ -409,8 +409,6 @@ static enum ls_status prepare_all(struct comparing *comparing)
     for (size_t i = 0; !status && i < comparing->race.count; i++)
         if (i != comparing->reference)
             status = prepare(comparing, i);
-    if (status == LS_INTERRUPTED)
-        ls_error("compare", "interrupted before the first step");
     return status ? status : refuse_mistakes(comparing);
 }
 
@@ -500,6 +498,8 @@ static enum ls_status run(const struct arguments *arguments)
         status = choose_runs(&comparing);
     if (!status)
         status = prepare_all(&comparing);
+    if (status == LS_INTERRUPTED)
+        ls_error("compare", "interrupted before the first step");
     if (!status) {
         print_setting(&comparing);
         const enum ls_status ran = compare_race_run(&comparing.race);

@@ -166,11 +166,12 @@ static void note_step(void *context, const struct ls_watch_step *step)
         life->steps = grown;
         life->step_capacity = capacity;
     }
-    life->steps[life->step_count++] = (struct compare_step){.seconds = seconds_so_far(life),
-                                                            .loss = step->loss,
-                                                            .right = step->right,
-                                                            .examples = step->examples,
-                                                            .turn = life->turn};
+    life->steps[life->step_count++] =
+        (struct compare_step){.seconds = seconds_so_far(life),
+                              .loss = (double)(float)step->loss, // as in the report
+                              .right = step->right,
+                              .examples = step->examples,
+                              .turn = life->turn};
 }
 
 // What other replicas did after replica 0 belongs to the last step.

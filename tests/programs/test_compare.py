@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lockstep compare`: figures that are those of `train`, a row for what does not run, and nothing left behind."""
+import json
+import math
+import os
+import select
+import shlex
+import signal
+import subprocess
+import time
+
+from support import (BAD_INPUT, DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main,
+                     tensors)
+
+SOURCE = os.environ["LOCKSTEP_SOURCE"]
+COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
+SANITIZE = os.environ.get("LOCKSTEP_SANITIZE", "none")
+SGD = "--optimizer=sgd:learning_rate=0.01"
+SMALL = ("--model=mlp", "--dataset=synthetic:examples=256", "--batch=32")
+FIRST_TEN = 5e-6  # what rounding may do before it has grown
+SPREADS = 10  # one difference by rounding tells the size of another, not its bound
+
+# Keys of the report, which scripts and the page rely on.
+ROOT_KEYS = {"lockstep", "command", "status", "model", "dataset", "optimizer", "device", "hardware", "seed", "global_batch",
+             "steps", "target", "reference", "rounding_spread", "rounding_spread_first_ten", "rounding_spread_parameters",
+             "runs", "scaling", "verdict", "suggestions"}
+RUN_KEYS = {"strategy", "replicas", "threads", "global_batch", "status", "reason", "synchronous", "examples_per_second",
+            "examples_per_second_low", "examples_per_second_high", "round_examples_per_second", "step_seconds",
+            "bytes_per_step_per_rank", "peak_rss_bytes", "final_loss", "final_accuracy", "val_loss", "val_accuracy",
+            "max_loss_deviation", "max_loss_deviation_first_ten", "max_parameter_deviation", "replicas_equal",
+            "target_seconds", "target_examples", "curve", "epochs", "buckets", "report"}
+TIME_KEYS = {"median", "input", "compute", "communication", "exposed_communication", "update", "other"}
+POINT_KEYS = {"step", "examples", "seconds", "loss", "accuracy", "val_loss", "val_accuracy"}
+
+# A strategy for one device that fails in its fourth step, in the way that an option says.
+FAULTY = r"""
+#include "core/plugin/strategy.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+struct ls_strategy { const struct ls_strategy_host *host; int steps; };
+static struct ls_strategy only;
+static const struct ls_plugin_option options[] = {
+    {"fault", "one of: crash, exit, hang, fail, early, none", "none", "what happens"}, {NULL, NULL, NULL, NULL}};
+static int is(const char *fault)
+{
+    const char *given = only.host->host->option(only.host->host, "fault");
+    return given && !strcmp(given, fault);
+}
+static int32_t faulty_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+{
+    only.host = host;
+    if (is("early"))
+        abort();
+    *out = &only;
+    return LS_OK;
+}
+static void faulty_close(struct ls_strategy *s) { (void)s; }
+static int32_t place(struct ls_strategy *s, uint32_t r) { (void)s; (void)r; return LS_OK; }
+static int32_t ready(struct ls_strategy *s, uint32_t r, uint32_t b) { (void)s; (void)r; (void)b; return LS_OK; }
+static int32_t end_step(struct ls_strategy *s, uint32_t r)
+{
+    if (++s->steps == 4) {
+        if (is("crash"))
+            abort();
+        if (is("exit"))
+            exit(0);
+        while (is("hang"))
+            sleep(1);
+        if (is("fail")) {
+            s->host->host->log(s->host->host, LS_LOG_ERROR, "the fourth step is one too many");
+            return LS_FAILED;
+        }
+    }
+    int32_t status = s->host->decide(s->host, r);
+    for (uint32_t b = 0; !status && b < s->host->bucket_count; b++)
+        status = s->host->update(s->host, r, b);
+    return status;
+}
+static const struct ls_strategy_interface interface = {
+    .struct_size = sizeof(interface), .divisor = LS_DIVISOR_GLOBAL, .equality = LS_EQUAL_EVERY_STEP, .maximum_replicas = 1,
+    .open = faulty_open, .close = faulty_close, .place = place, .gradient_ready = ready, .end_step = end_step};
+static const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_STRATEGY), .name = "faulty", .version = "1",
+    .licence = "Apache-2.0", .summary = "fails", .options = options, .interface = &interface};
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void);
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void) { return &plugin; }
+"""
+
+
+class CompareTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        # What a comparison leaves behind would be here.
+        self.temporary = self.path("temporary")
+        os.mkdir(self.temporary)
+        self.environment = {"TMPDIR": self.temporary}
+
+    def compare(self, *arguments, expect=DONE, **more):
+        report, page = self.path("compare.json"), self.path("compare.html")
+        for path in (report, page):
+            if os.path.exists(path):
+                os.unlink(path)
+        outcome = self.lockstep("compare", "--report=" + report, "--html=" + page, *arguments, environment=self.environment, **more)
+        self.assertEqual(outcome.code, expect, outcome.err)
+        with open(report) as file:
+            outcome.report = json.load(file)
+        self.assertEqual(os.listdir(self.temporary), [])
+        outcome.runs = {(run["strategy"], run["replicas"]): run for run in outcome.report["runs"]}
+        return outcome
+
+    def refuse(self, code, *arguments, says=()):
+        outcome = self.refused(code, "compare", *arguments, says=says, environment=self.environment)
+        self.assertEqual(outcome.out, "")
+        self.assertEqual(os.listdir(self.temporary), [])
+
+    def check_form(self, report):
+        """Every key is there, also where nothing is known."""
+        self.assertEqual(set(report), ROOT_KEYS)
+        for run in report["runs"]:
+            self.assertEqual(set(run), RUN_KEYS)
+            self.assertEqual(set(run["step_seconds"]), TIME_KEYS)
+            for point in run["curve"]:
+                self.assertEqual(set(point), POINT_KEYS)
+            self.assertLessEqual(len(run["curve"]), 410)
+            self.assertIn(run["status"], ("done", "unavailable", "failed", "interrupted"))
+            self.assertEqual(run["reason"] is None, run["status"] in ("done", "interrupted"))
+
+    def plugin(self):
+        folder = self.path("plugins")
+        os.mkdir(folder)
+        text, path = os.path.join(folder, "faulty.c"), os.path.join(folder, "strategy-faulty.so")
+        with open(text, "w") as file:
+            file.write(FAULTY)
+        sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
+        subprocess.run([*COMPILER, "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I",
+                        SOURCE, "-o", path, text, *sanitize], check=True)
+        os.chmod(path, 0o755)
+        return "--plugin-path=" + folder
+
+
+class Truth(CompareTest):
+    def setUp(self):
+        super().setUp()
+        self.need(FASHION + "/train-images-idx3-ubyte.gz")
+
+    def test_every_strategy_is_held_against_one_device(self):
+        strategies = ["one-device", "ring", "hierarchical-copy", "central-storage", "parameter-server:mode=sync",
+                      "parameter-server:mode=async"]
+        outcome = self.compare("--model=cnn", "--dataset=fashion-mnist:limit=3000", SGD, "--strategies=" + ",".join(strategies),
+                               "--replicas=2", "--steps=24")
+        report, runs = outcome.report, outcome.report["runs"]
+        self.check_form(report)
+        self.assertEqual([run["strategy"] for run in runs], strategies)
+        self.assertEqual([run["replicas"] for run in runs], [1, 2, 2, 2, 2, 2])
+        self.assertEqual(report["reference"], 0)
+        self.assertEqual((report["status"], report["steps"], report["global_batch"]), ("done", 24, 128))
+        self.assertLessEqual(report["rounding_spread_first_ten"], FIRST_TEN)
+        self.assertGreater(report["rounding_spread"], 0)
+        for run in runs:
+            with self.subTest(run["strategy"]):
+                self.assertEqual(run["status"], "done")
+                self.assertTrue(run["replicas_equal"])
+                self.assertEqual(run["synchronous"], run["strategy"] != "parameter-server:mode=async")
+                self.assertEqual(len(run["report"]["losses"]), 24)
+                self.assertEqual(run["curve"][-1]["examples"], 24 * 128 - 72)  # the epoch ends with a smaller batch
+                self.assertEqual(run["curve"][-1]["val_accuracy"], run["val_accuracy"])
+                self.assertLessEqual(run["examples_per_second_low"], run["examples_per_second"])
+                self.assertLessEqual(run["examples_per_second"], run["examples_per_second_high"])
+                self.assertEqual(run["buckets"], run["report"]["communication"]["buckets"])
+                if run["synchronous"]:
+                    self.assertLessEqual(run["max_loss_deviation_first_ten"], FIRST_TEN)
+                    self.assertLessEqual(run["max_loss_deviation"], max(FIRST_TEN, SPREADS * report["rounding_spread"]))
+                else:
+                    self.assertGreater(run["max_loss_deviation"], FIRST_TEN)
+        self.assertEqual(runs[0]["max_loss_deviation"], 0)
+        self.assertEqual(runs[0]["max_parameter_deviation"], 0)
+        for text in ("one-device (reference)", "rounding spread", "asynchronous", "Verdict", "What to try", "equally correct"):
+            self.assertIn(text, outcome.out)
+        for strategy in strategies:
+            self.assertIn("\n" + strategy + " ", outcome.out)
+        with open(self.path("compare.html")) as file:
+            self.assertIn("hierarchical-copy", file.read())
+
+    def test_a_run_is_what_train_does(self):
+        setting = ("--model=cnn", "--dataset=fashion-mnist:limit=1000", SGD, "--threads=1", "--batch=100", "--epochs=2")
+        report = self.compare(*setting, "--strategies=ring,tree", "--replicas=2", "--round-steps=3").report
+        self.assertEqual([run["strategy"] for run in report["runs"]], ["one-device", "ring", "tree"])
+        weights = self.path("weights")
+        for run, replicas in zip(report["runs"], (1, 2, 2)):
+            train = self.train(*setting, "--strategy=" + run["strategy"], f"--replicas={replicas}", "--save-weights=" + weights)
+            self.assertEqual(run["report"]["losses"], train["losses"])
+            self.assertEqual(run["report"]["parameter_hashes"], train["parameter_hashes"])
+            self.assertEqual([epoch["val_accuracy"] for epoch in run["epochs"]],
+                             [epoch["val_accuracy"] for epoch in train["epochs"]])
+        truth = [tensor for _, values in sorted(tensors(weights).items()) for tensor in values[1]]
+        self.train(*setting, "--strategy=one-device", "--save-weights=" + weights)
+        reference = [tensor for _, values in sorted(tensors(weights).items()) for tensor in values[1]]
+        off = max(abs(a - b) for a, b in zip(truth, reference))
+        self.assertTrue(math.isclose(report["runs"][2]["max_parameter_deviation"], off, rel_tol=1e-6, abs_tol=1e-12))
+        losses, base = report["runs"][2]["report"]["losses"], report["runs"][0]["report"]["losses"]
+        off = max(abs(a - b) / abs(b) for a, b in zip(losses, base))
+        self.assertTrue(math.isclose(report["runs"][2]["max_loss_deviation"], off, rel_tol=1e-3, abs_tol=1e-12))
+
+    def test_time_to_a_target(self):
+        setting = ("--model=mlp", "--dataset=fashion-mnist:limit=6000", "--strategies=one-device,ring", "--epochs=2")
+        for metric, value in (("val_accuracy", 0.6), ("accuracy", 0.6), ("val_loss", 1.0), ("loss", 1.0)):
+            with self.subTest(metric):
+                report = self.compare(*setting, f"--target={metric}:{value}").report
+                self.assertEqual(report["target"], {"metric": metric, "value": value})
+                for run in report["runs"]:
+                    self.assertGreater(run["target_seconds"], 0)
+                    if metric.startswith("val"):
+                        self.assertEqual(run["target_examples"] % 6000, 0)
+                self.assertTrue(any("was the first at " + metric in sentence for sentence in report["verdict"]))
+        report = self.compare(*setting, "--target=val_accuracy:0.999").report
+        self.assertIsNone(report["runs"][0]["target_seconds"])
+        self.assertTrue(any("None reached val_accuracy 0.999" in sentence for sentence in report["verdict"]))
+
+    def test_several_counts_of_replicas(self):
+        outcome = self.compare("--model=mlp", "--dataset=fashion-mnist:limit=2000", "--strategies=one-device,ring,tree",
+                               "--replicas=1,2,4", "--steps=16")
+        report = outcome.report
+        self.check_form(report)
+        self.assertEqual(set(outcome.runs), {("one-device", 1)} | {(name, count) for name in ("ring", "tree") for count in (1, 2, 4)})
+        self.assertEqual(report["global_batch"], 256)
+        self.assertEqual(len({run["threads"] for run in report["runs"]}), 1)  # a replica is the same at every count
+        scaling = {row["strategy"]: [point["replicas"] for point in row["points"]] for row in report["scaling"]}
+        self.assertEqual(scaling, {"one-device": [1], "ring": [1, 2, 4], "tree": [1, 2, 4]})
+        for run in report["runs"]:
+            self.assertEqual(run["global_batch"], 256)
+            self.assertIsNotNone(run["max_loss_deviation"])
+
+    def test_a_batch_that_grows_is_compared_where_it_is_the_same(self):
+        outcome = self.compare("--model=mlp", "--dataset=fashion-mnist:limit=2000", "--strategies=ring", "--replicas=1,2",
+                               "--replica-batch=32", "--steps=12")
+        self.assertEqual(outcome.report["global_batch"], 64)
+        self.assertEqual(outcome.runs["ring", 1]["global_batch"], 32)
+        self.assertIsNone(outcome.runs["ring", 1]["max_loss_deviation"])
+        self.assertIsNone(outcome.runs["ring", 1]["max_parameter_deviation"])
+        self.assertLessEqual(outcome.runs["ring", 2]["max_loss_deviation_first_ten"], FIRST_TEN)
+        self.assertIn("another global batch", outcome.out)
+
+
+class Rows(CompareTest):
+    def test_what_cannot_run_here_is_a_row(self):
+        outcome = self.compare(*SMALL, "--strategies=ring,rign,mirrored:collective=nothing", "--steps=8", "--validation=off")
+        self.check_form(outcome.report)
+        self.assertEqual([run["status"] for run in outcome.report["runs"]], ["done", "done", "unavailable", "unavailable"])
+        self.assertIn("did you mean", outcome.report["runs"][2]["reason"])
+        self.assertIn("nothing", outcome.report["runs"][3]["reason"])
+        self.assertIn("not available: ", outcome.out)
+        self.assertTrue(any("rign could not run here" in sentence for sentence in outcome.report["verdict"]))
+        self.assertEqual(len([line for line in outcome.err.splitlines() if "error" in line]), 0, outcome.err)
+
+    def test_nothing_that_runs_is_a_failure(self):
+        outcome = self.compare(*SMALL, "--strategies=rign", "--steps=2", "--validation=off", expect=UNAVAILABLE)
+        self.assertEqual(outcome.report["status"], "failed")
+        self.assertIn("no strategy could be trained", outcome.err)
+
+    def test_a_process_that_fails_is_a_row(self):
+        path = self.plugin()
+        faults = {"crash": "signal 6", "exit": "ended", "fail": "one too many", "early": "before the first step"}
+        items = ",".join("faulty:fault=" + fault for fault in faults)
+        outcome = self.compare(*SMALL, path, "--strategies=ring,faulty," + items, "--steps=8", "--validation=off",
+                               "--round-steps=2")
+        self.check_form(outcome.report)
+        self.assertEqual(outcome.runs["ring", 2]["status"], "done")
+        self.assertEqual(outcome.runs["faulty", 1]["status"], "done")
+        self.assertEqual(outcome.runs["faulty", 1]["max_loss_deviation"], 0)
+        for fault, reason in faults.items():
+            run = outcome.runs["faulty:fault=" + fault, 1]
+            self.assertEqual(run["status"], "failed")
+            if SANITIZE == "none":
+                self.assertIn(reason, run["reason"])
+
+    def test_a_process_that_hangs_is_a_row(self):
+        path = self.plugin()
+        outcome = self.compare(*SMALL, path, "--strategies=ring,faulty:fault=hang", "--steps=8", "--validation=off",
+                               "--round-steps=2", "--deadline=1")
+        self.assertEqual(outcome.runs["ring", 2]["status"], "done")
+        self.assertEqual(outcome.runs["faulty:fault=hang", 1]["status"], "failed")
+        self.assertIn("did not get on", outcome.runs["faulty:fault=hang", 1]["reason"])
+
+    def test_a_loss_that_is_not_finite_is_said(self):
+        outcome = self.compare(*SMALL, "--optimizer=sgd:learning_rate=1e30", "--strategies=ring", "--steps=8",
+                               "--validation=off", expect=FAILED)
+        for run in outcome.report["runs"]:
+            self.assertEqual(run["status"], "failed")
+            self.assertIn("not finite", run["reason"])
+
+    def test_waiting_for_a_turn_is_no_lost_peer(self):
+        """Turns of the others take longer than the deadline."""
+        strategies = "ring,tree,central-storage,parameter-server:mode=sync,parameter-server:mode=async"
+        outcome = self.compare("--model=cnn", "--dataset=synthetic:examples=4096", "--batch=256", "--strategies=" + strategies,
+                               "--steps=16", "--round-steps=8", "--validation=off", "--deadline=1" if SANITIZE == "none" else "--deadline=60")
+        for run in outcome.report["runs"]:
+            self.assertEqual(run["status"], "done", run["reason"])
+
+
+class Refused(CompareTest):
+    def test_before_any_training_starts(self):
+        for code, arguments, says in (
+                (USAGE, ("--strategies=",), ("--strategies", "empty")),
+                (USAGE, ("--strategies=ring,,tree",), ("empty item",)),
+                (USAGE, ("--strategies=mode=sync,ring",), ("mode=sync",)),
+                (USAGE, ("--strategies=ring,tree,ring",), ("'ring'", "twice")),
+                (USAGE, ("--strategies=tree,ring:groups=x",), ("ring:groups=x", "no option groups")),
+                (USAGE, ("--strategies=parameter-server:mode=later",), ("mode", "later")),
+                (USAGE, ("--strategies=parameter-server:servers=5000",), ("servers=5000",)),
+                (USAGE, ("--strategies=parameter-server:mode=bounded,staleness=-1",), ("staleness",)),
+                (USAGE, ("--target=val_acuracy:0.8",), ("val_accuracy",)),
+                (USAGE, ("--target=val_accuracy",), ("val_accuracy:0.88",)),
+                (USAGE, ("--target=val_accuracy:0.8", "--validation=off"), ("--validation=off",)),
+                (USAGE, ("--target=accuracy:0.8", "--metrics=none"), ("without accuracy",)),
+                (USAGE, ("--replicas=2,2",), ("twice",)),
+                (USAGE, ("--replicas=0",), ("--replicas=0",)),
+                (USAGE, ("--batch=8", "--replica-batch=4"), ("exclude",)),
+                (USAGE, ("--optimizer=adm",), ("adam",)),
+                (USAGE, ("--stepps=3",), ("--steps",)),
+                (BAD_INPUT, ("--html=/nowhere/page.html",), ("--html", "/nowhere")),
+                (BAD_INPUT, ("--report=/nowhere/x.json",), ("--report", "/nowhere")),
+                (UNAVAILABLE, ("--device=abacus",), ("abacus",))):
+            with self.subTest(arguments):
+                self.refuse(code, "--model=mlp", "--dataset=synthetic:examples=64", "--steps=2", *arguments, says=says)
+
+    def test_one_file_for_two_results(self):
+        path = self.path("same")
+        self.refuse(USAGE, "--model=mlp", "--dataset=synthetic:examples=64", "--report=" + path, "--html=" + path, says=("same file",))
+        self.assertFalse(os.path.exists(path))
+
+    def test_model_and_dataset_are_needed(self):
+        self.refuse(USAGE, "--dataset=synthetic:examples=64", says=("--model is missing",))
+        self.refuse(USAGE, "--model=mlp", says=("--dataset is missing",))
+        self.refuse(USAGE, "--model=mpl", "--dataset=synthetic:examples=64", says=("mlp",))
+        self.refuse(USAGE, "--model=mlp", "--dataset=synthetc", says=("synthetic",))
+
+    def test_it_explains_itself(self):
+        outcome = self.lockstep("compare", "--help")
+        self.assertEqual((outcome.code, outcome.err), (DONE, ""))
+        for text in ("usage: lockstep compare", "--strategies", "--target", "--html", "reference"):
+            self.assertIn(text, outcome.out)
+
+
+class Interruption(CompareTest):
+    def setUp(self):
+        super().setUp()
+        if SANITIZE == "thread":
+            self.skipTest("ThreadSanitizer holds signals back while the main thread waits")
+
+    def start(self, *arguments):
+        """A comparison without end, in a process group of its own, that has begun to train."""
+        process = subprocess.Popen([LOCKSTEP, "compare", *SMALL, "--strategies=ring,tree", "--epochs=1000000", "--round-steps=5",
+                                    *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                                   env=dict(os.environ, **self.environment))
+        self.addCleanup(self.end_group, process.pid)
+        ready, _, _ = select.select([process.stdout], [], [], 120)
+        self.assertTrue(ready)
+        self.assertIn("comparing", process.stdout.readline())
+        time.sleep(0.5)  # some rounds; with fewer the outcome is the same
+        return process
+
+    def end_group(self, group):
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def assert_gone(self, group, patience=10):
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            try:
+                os.killpg(group, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.05)
+        self.fail("a process was left behind")
+
+    def test_ctrl_c_shows_what_there_is(self):
+        path = self.path("r.json")
+        for everyone in (False, True):  # the terminal tells all processes of the group
+            with self.subTest(everyone=everyone):
+                process = self.start("--report=" + path)
+                (os.killpg if everyone else os.kill)(process.pid, signal.SIGINT)
+                out, err = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, INTERRUPTED, err)
+                self.assert_gone(process.pid)
+                self.assertEqual(os.listdir(self.temporary), [])
+                self.assertIn("interrupted", err)
+                self.assertIn("Verdict", out)
+                with open(path) as file:
+                    report = json.load(file)
+                self.check_form(report)
+                self.assertEqual(report["status"], "interrupted")
+                for run in report["runs"]:
+                    self.assertEqual(run["status"], "interrupted")
+                    self.assertGreater(run["report"]["steps"], 0)
+
+    def test_a_second_one_ends_at_once(self):
+        process = self.start()
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, INTERRUPTED, err)
+        self.assert_gone(process.pid)
+        self.assertEqual(os.listdir(self.temporary), [])
+
+    def test_before_the_first_step(self):
+        process = subprocess.Popen([LOCKSTEP, "compare", "--model=mlp", "--dataset=synthetic:examples=60000", "--strategies=ring"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                                   env=dict(os.environ, **self.environment))
+        self.addCleanup(self.end_group, process.pid)
+        end = time.monotonic() + 60
+        while not os.listdir(self.temporary) and time.monotonic() < end:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, INTERRUPTED, err)
+        self.assertIn("interrupted before the first step", err)
+        self.assertEqual(out, "")
+        self.assert_gone(process.pid)
+        self.assertEqual(os.listdir(self.temporary), [])
+
+    def test_children_do_not_outlive_their_parent(self):
+        process = self.start()
+        process.kill()
+        process.communicate(timeout=60)
+        self.assert_gone(process.pid)
+
+
+if __name__ == "__main__":
+    main()
