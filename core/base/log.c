@@ -14,6 +14,7 @@
 
 static _Atomic uint32_t log_level = LS_LOG_INFO;
 static _Thread_local int32_t log_rank = -1;
+static _Thread_local char **log_kept;
 
 // Guards the three below and keeps lines whole.
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -74,6 +75,11 @@ static void replace_control_characters(char *text)
 
 static void write_line(uint32_t level, char *line)
 {
+    if (log_kept && level == LS_LOG_ERROR) {
+        if (!*log_kept)
+            *log_kept = strdup(line);
+        return;
+    }
     replace_control_characters(line);
     pthread_mutex_lock(&log_lock);
     if (log_writer) {
@@ -87,6 +93,19 @@ static void write_line(uint32_t level, char *line)
         fflush(stderr);
     }
     pthread_mutex_unlock(&log_lock);
+}
+
+void ls_log_keep(char **line)
+{
+    log_kept = line;
+}
+
+void ls_log_write_kept(char **line)
+{
+    if (*line)
+        write_line(LS_LOG_ERROR, *line);
+    free(*line);
+    *line = NULL;
 }
 
 static size_t write_prefix(char *line, size_t bytes, uint32_t level, const char *scope)

@@ -19,6 +19,12 @@ void ls_log_set_rank(int32_t rank);
 void ls_log_set_writer(void (*write)(void *context, uint32_t level, const char *line),
                        void *context);
 
+// From here on this thread keeps its first error in `*line` (NULL at first; later ones are dropped) instead of writing
+// it, for whoever waits for the thread and knows whether it still matters: ls_log_write_kept writes and frees it. NULL:
+// errors are written again.
+void ls_log_keep(char **line);
+void ls_log_write_kept(char **line); // takes a NULL line
+
 // Called before a line is written to the terminal, so that a progress bar can make room; NULL: none.
 void ls_log_set_before(void (*before)(void));
 

@@ -11,6 +11,7 @@
 static void *read_files(void *argument)
 {
     struct ls_data *data = argument;
+    ls_log_keep(&data->error);
     data->status = ls_dataset_open(data->text, data->split, &data->dataset);
     return NULL;
 }
@@ -60,6 +61,7 @@ static void join(struct ls_data *data)
 enum ls_status ls_data_wait(struct ls_data *data, const struct ls_dataset **out)
 {
     join(data);
+    ls_log_write_kept(&data->error);
     if (!data->status)
         *out = data->dataset;
     return data->status;
@@ -71,6 +73,7 @@ void ls_data_close(struct ls_data *data)
         return;
     join(data);
     ls_dataset_close(data->dataset);
+    free(data->error);
     free(data->text);
     free(data->name);
     free(data);

@@ -16,6 +16,7 @@ struct ls_data {
     pthread_t thread;
     bool started;
     enum ls_status status; // of the reading, once joined
+    char *error; // that reading would have logged; NULL: none
     struct ls_dataset *dataset; // NULL until joined
 };
 

@@ -162,6 +162,14 @@ class Data(ProgramTest):
                 file.write(content)
         self.train("--model=mlp", "--dataset=mnist:dir=" + self.folder, "--validation=off")
 
+    def test_two_bad_splits_are_one_line(self):
+        for split in ("train", "t10k"):
+            for name, content in (("images-idx3-ubyte", idx_images(3)), ("labels-idx1-ubyte", idx_labels([1, 99, 3]))):
+                with open(self.path(split + "-" + name), "wb") as file:
+                    file.write(content)
+        for _ in range(5):
+            self.refused(BAD_INPUT, "train", "--quiet", "--model=mlp", "--dataset=mnist:dir=" + self.folder, says=("train-labels", "99"))
+
     def test_wrong_magic(self):
         self.mnist(idx_images(3, magic=0x802), idx_labels([1, 2, 3]), ("train-images", "magic"))
         self.mnist(idx_images(3), idx_labels([1, 2, 3], magic=0x803), ("train-labels", "magic"))

@@ -43,6 +43,25 @@ START_TEST(an_error_names_program_rank_and_scope)
 }
 END_TEST
 
+START_TEST(a_thread_can_keep_its_first_error)
+{
+    struct lines lines = {0};
+    char *kept = NULL;
+    ls_log_set_writer(remember, &lines);
+    ls_log_keep(&kept);
+    ls_warn("x", "written at once");
+    ls_error("x", "first");
+    ls_error("x", "second");
+    ls_log_keep(NULL);
+    ck_assert_uint_eq(lines.count, 1);
+    ls_log_write_kept(&kept);
+    ls_log_write_kept(&kept);
+    ck_assert_str_eq(lines.last, "lockstep: error: x: first");
+    ck_assert_uint_eq(lines.count, 2);
+    ck_assert_ptr_null(kept);
+}
+END_TEST
+
 START_TEST(messages_above_the_level_are_not_written)
 {
     struct lines lines = {0};
@@ -139,6 +158,7 @@ int main(void)
     Suite *suite = suite_create("log");
     TCase *tests = tcase_create("log");
     tcase_add_test(tests, an_error_names_program_rank_and_scope);
+    tcase_add_test(tests, a_thread_can_keep_its_first_error);
     tcase_add_test(tests, messages_above_the_level_are_not_written);
     tcase_add_test(tests, a_message_stays_one_line_and_moves_no_cursor);
     tcase_add_test(tests, a_long_message_is_whole);
