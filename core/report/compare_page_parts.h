@@ -38,7 +38,9 @@ struct ls_page {
 
 // ---- Reading ----
 
-double ls_page_number(const json_t *object, const char *key); // NaN: not a number
+// NaN: not a number that can be shown.
+double ls_page_value(const json_t *value);
+double ls_page_number(const json_t *object, const char *key);
 const char *ls_page_string(const json_t *object, const char *key); // NULL: no text
 // A field of "step_seconds".
 double ls_page_step_seconds(const struct ls_page_run *run, const char *key);
@@ -53,6 +55,7 @@ struct ls_page_text {
 // A dash where the value is no number.
 struct ls_page_text ls_page_count(double value); // 24,145
 struct ls_page_text ls_page_significant(double value); // three digits: 0.881, 12.4, 24,145
+struct ls_page_text ls_page_ratio(double value); // 0.72, 1.85, 12.4
 struct ls_page_text ls_page_seconds(double value); // 1.3 ms
 struct ls_page_text ls_page_bytes(double value); // 901 kB
 struct ls_page_text ls_page_deviation(double value); // 3.1e-7

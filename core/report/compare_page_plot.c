@@ -157,7 +157,7 @@ static void print_picture(const struct ls_page *page, const struct ls_chart *cha
     for (size_t i = 0; i < chart->series_count; i++)
         if (lines[i].kind == LS_PAGE_LINE)
             print_points(page, chart, &chart->series[i], &lines[i], &x, &y);
-        else if (lines[i].kind == LS_PAGE_GUIDE)
+        else if (lines[i].kind == LS_PAGE_GUIDE && shown_points(chart, &chart->series[i]))
             print_guide_name(page, &chart->series[i], &x, &y);
 }
 

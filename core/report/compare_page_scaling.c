@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Speed over replicas with the ideal line, when there is more than one count.
+// Speed over replicas with the ideal line, when a strategy ran with more than one count.
 #include "core/report/compare_page_parts.h"
 
 #include <math.h>
@@ -13,6 +13,7 @@ struct scaling {
     struct ls_page_line *lines;
     size_t strategies, points;
     double fewest, most; // replicas
+    bool compares; // a strategy ran with several counts
     double one; // examples a second that one replica of the ideal line has
 };
 
@@ -61,16 +62,19 @@ static const struct ls_page_run *run_of(const struct ls_page *page, const char *
 // Points without a speed stay as NaN: they are not drawn.
 static void read_points(struct scaling *scaling, const json_t *points, size_t first)
 {
+    double before = NAN;
     for (size_t i = 0; i < json_array_size(points); i++) {
         const json_t *point = json_array_get(points, i);
         const double speed = ls_page_number(point, "examples_per_second");
         const double replicas = ls_page_number(point, "replicas");
-        scaling->replicas[first + i] = replicas;
+        scaling->replicas[first + i] = replicas >= 1 ? replicas : NAN;
         scaling->speeds[first + i] = speed > 0 ? speed : NAN;
         scaling->lows[first + i] = ls_page_number(point, "low");
         scaling->highs[first + i] = ls_page_number(point, "high");
         if (!(speed > 0) || !(replicas >= 1))
             continue;
+        scaling->compares = scaling->compares || before < replicas || before > replicas;
+        before = replicas;
         scaling->fewest = fmin(scaling->fewest, replicas);
         scaling->most = fmax(scaling->most, replicas);
     }
@@ -197,7 +201,7 @@ enum ls_status ls_page_scaling(struct ls_page *page)
     if (status)
         return status;
     read_all(page, &scaling, list);
-    if (scaling.most > scaling.fewest) {
+    if (scaling.compares) {
         find_ideal(page, &scaling);
         add_guides(&scaling);
         print_section(page, &scaling);

@@ -13,7 +13,7 @@ static double largest_speed(const struct ls_page *page)
         largest = fmax(largest, ls_page_number(json, "examples_per_second"));
         largest = fmax(largest, ls_page_number(json, "examples_per_second_high"));
         for (size_t j = 0; j < json_array_size(rounds); j++)
-            largest = fmax(largest, json_number_value(json_array_get(rounds, j)));
+            largest = fmax(largest, ls_page_value(json_array_get(rounds, j)));
     }
     return largest;
 }
@@ -22,7 +22,7 @@ static void print_rounds(const struct ls_page *page, const struct ls_page_run *r
 {
     const json_t *rounds = json_object_get(run->json, "round_examples_per_second");
     for (size_t i = 0; i < json_array_size(rounds); i++) {
-        const double speed = json_number_value(json_array_get(rounds, i));
+        const double speed = ls_page_value(json_array_get(rounds, i));
         if (speed > 0)
             fprintf(page->out,
                     "<circle class=\"round\" cx=\"%.2f%%\" cy=\"23\" r=\"2\">"
@@ -43,7 +43,7 @@ static void print_bar(const struct ls_page *page, const struct ls_page_run *run,
             "<rect class=\"fill colour%u\" width=\"%.2f%%\" height=\"18\" rx=\"3\"/>",
             ls_page_significant(speed).text, ls_page_significant(low).text,
             ls_page_significant(high).text, run->colour, 100 * speed / largest);
-    if (low <= high)
+    if (low >= 0 && low <= high)
         fprintf(page->out,
                 "<line class=\"whisker\" x1=\"%.2f%%\" x2=\"%.2f%%\" "
                 "y1=\"9\" y2=\"9\"/><line class=\"whisker\" x1=\"%.2f%%\" x2=\"%.2f%%\" y1=\"4\" "
@@ -63,12 +63,12 @@ static void print_value(const struct ls_page *page, const struct ls_page_run *ru
         page->reference ? ls_page_number(page->reference->json, "examples_per_second") : NAN;
     fprintf(page->out, "<div class=\"value\"><b>%s</b> examples/s",
             ls_page_significant(speed).text);
-    if (low <= high)
+    if (low >= 0 && low <= high)
         fprintf(page->out, " <small>%s\xe2\x80\x93%s</small>", ls_page_significant(low).text,
                 ls_page_significant(high).text);
     if (truth > 0 && !run->reference)
         fprintf(page->out, " <small>\xc2\xb7 %s\xc3\x97\xc2\xa0reference</small>",
-                ls_page_significant(speed / truth).text);
+                ls_page_ratio(speed / truth).text);
     fputs("</div>", page->out);
 }
 

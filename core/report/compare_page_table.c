@@ -69,7 +69,7 @@ static void print_speed(const struct ls_page *page, const struct ls_page_run *ru
     const double low = ls_page_number(run->json, "examples_per_second_low");
     const double high = ls_page_number(run->json, "examples_per_second_high");
     fputs(ls_page_significant(value).text, page->out);
-    if (low <= high)
+    if (low >= 0 && low <= high)
         fprintf(page->out, "<br/><small>%s\xe2\x80\x93%s</small>", ls_page_significant(low).text,
                 ls_page_significant(high).text);
 }
@@ -78,7 +78,7 @@ static void print_cell(const struct ls_page *page, const struct ls_page_run *run
                        const struct column *column)
 {
     const json_t *cell = cell_of(run, column);
-    const double value = json_is_number(cell) ? json_number_value(cell) : NAN;
+    const double value = ls_page_value(cell);
     fputs("<td>", page->out);
     switch (column->kind) {
     case SPEED: print_speed(page, run, value); break;
@@ -171,7 +171,7 @@ static void print_fact(const struct ls_page *page, const char *title, const json
                 json_integer_value(value));
     } else if (json_is_number(value)) {
         fprintf(page->out, "<dt>%s</dt><dd>%s", title,
-                ls_page_significant(json_number_value(value)).text);
+                ls_page_significant(ls_page_value(value)).text);
     } else {
         return;
     }

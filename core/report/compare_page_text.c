@@ -7,12 +7,22 @@
 #include <math.h>
 #include <string.h>
 
+#define LARGEST 1e250 // of a value; others are no measurement, and their sums not finite
 #define NOTHING "\xe2\x80\x93" // an en dash
+
+double ls_page_value(const json_t *value)
+{
+    if (!json_is_number(value))
+        return NAN;
+    const double number = json_number_value(value);
+    if (!(fabs(number) < LARGEST))
+        return NAN;
+    return fabs(number) > 1 / LARGEST ? number : 0;
+}
 
 double ls_page_number(const json_t *object, const char *key)
 {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
+    return ls_page_value(json_object_get(object, key));
 }
 
 const char *ls_page_string(const json_t *object, const char *key)
@@ -41,6 +51,14 @@ struct ls_page_text ls_page_significant(double value)
     if (fabs(value) >= 99.95)
         return ls_page_count(value);
     snprintf(out.text, sizeof(out.text), "%.3g", value);
+    return out;
+}
+
+struct ls_page_text ls_page_ratio(double value)
+{
+    struct ls_page_text out = ls_page_significant(value);
+    if (fabs(value) >= 0.095 && fabs(value) < 9.995)
+        snprintf(out.text, sizeof(out.text), "%.2f", value);
     return out;
 }
 

@@ -215,6 +215,37 @@ START_TEST(a_bucket_plan_that_runs_share_is_shown_once)
 }
 END_TEST
 
+START_TEST(other_strategies_with_other_counts_are_no_scaling)
+{
+    json_t *comparison = comparison_of(
+        json_pack("[o,o]", run_of("one-device", 1, 100, 5), run_of("ring", 2, 190, 5)));
+    json_object_set_new(comparison, "scaling",
+                        json_pack("[{s:s, s:[{s:i,s:f}]}, {s:s, s:[{s:i,s:f}]}]", "strategy",
+                                  "one-device", "points", "replicas", 1, "examples_per_second",
+                                  100.0, "strategy", "ring", "points", "replicas", 2,
+                                  "examples_per_second", 190.0));
+    char *page = page_of(comparison);
+    ck_assert_ptr_null(strstr(page, "id=\"scaling\""));
+    free(page);
+}
+END_TEST
+
+START_TEST(figures_that_cannot_be_added_are_left_out)
+{
+    json_t *run = run_of("ring", 2, 1e308, 5);
+    json_object_set_new(
+        run, "step_seconds",
+        json_pack("{s:f, s:f, s:f}", "input", 1e308, "compute", 1.7e308, "update", -1e308));
+    json_object_set_new(run, "buckets",
+                        json_pack("[{s:f}, {s:f}]", "bytes", 1e-320, "bytes", 1e308));
+    char *page =
+        page_of(comparison_of(json_pack("[o,o]", run_of("one-device", 1, 1e-320, 5), run)));
+    ck_assert_ptr_null(strstr(page, "inf%"));
+    ck_assert_ptr_null(strstr(page, "nan"));
+    free(page);
+}
+END_TEST
+
 START_TEST(a_measure_of_one_point_is_no_curve)
 {
     char *page = page_of(comparison_of(json_pack("[o]", run_of("one-device", 1, 100, 1))));
@@ -273,6 +304,8 @@ int main(void)
     tcase_add_test(tests, nothing_known_is_a_page_too);
     tcase_add_test(tests, runs_of_one_strategy_are_told_apart_by_their_replicas);
     tcase_add_test(tests, a_bucket_plan_that_runs_share_is_shown_once);
+    tcase_add_test(tests, other_strategies_with_other_counts_are_no_scaling);
+    tcase_add_test(tests, figures_that_cannot_be_added_are_left_out);
     tcase_add_test(tests, a_measure_of_one_point_is_no_curve);
     tcase_add_test(tests, long_curves_are_means_of_neighbours);
     tcase_add_test(tests, a_page_that_cannot_be_written_is_told_once);
