@@ -72,7 +72,7 @@ struct ls_strategy_host {
 
     // A flat buffer of the replica (`memory`: enum ls_replica_memory) as host memory; NULL where the device has memory of
     // its own: then read and write. Others may read the gradients of a replica from the moment when it says that they
-    // are ready until its next step; parameters are the replica's own. [any thread]
+    // are ready until its next begin_step has returned; parameters are the replica's own. [any thread]
     float *(*map)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory);
     // Copies a range to and from host memory. [replica thread of `replica`]
     int32_t (*read)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory,
@@ -170,7 +170,8 @@ struct ls_strategy_interface {
     int32_t (*gradient_ready)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
     // All buckets were ready: ends with the parameters updated. [replica thread]
     int32_t (*end_step)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: before evaluation, checkpoint and the end. NULL: nothing to do. [replica thread]
+    // Optional: before evaluation, checkpoint and the end, when all replicas have ended their steps. Called for all of
+    // them, but for those that were lost. NULL: nothing to do. [replica thread]
     int32_t (*synchronise)(struct ls_strategy *strategy, uint32_t replica);
 
     // ---- Since ABI 1.1 ----
@@ -179,7 +180,8 @@ struct ls_strategy_interface {
     void (*traits)(struct ls_strategy *strategy, struct ls_strategy_traits *out);
     // Optional: a step of `replica` failed, and it makes no more of them; the others go on, and train the examples that it
     // would have had. Takes back what of it is under way; no hook is called for it any more. It is out of `meet` already.
-    // NULL: the failure of a replica ends the run. [replica thread of `replica`]
+    // Not after LS_PEER_LOST: then somebody else is late or lost, and the run ends. NULL: the failure of a replica ends the
+    // run. [replica thread of `replica`]
     int32_t (*lost)(struct ls_strategy *strategy, uint32_t replica);
     // Optional: calls host->report, after the last step and the last `synchronise`. [main thread]
     void (*describe)(struct ls_strategy *strategy);

@@ -436,7 +436,7 @@ bool ls_driver_survive(struct ls_driver *driver, uint32_t index, enum ls_status 
 {
     struct ls_driver_member *member = &driver->members[index];
     if (!ls_driver_survives(driver) || status == LS_ABORTED || status == LS_INTERRUPTED ||
-        member->not_finite || atomic_load(&driver->aborted))
+        status == LS_PEER_LOST || member->not_finite || atomic_load(&driver->aborted))
         return false;
     pthread_mutex_lock(&driver->lock);
     const bool last = count_left(driver) == 1;
