@@ -104,7 +104,9 @@ static void print_row(const struct ls_page *page, const struct ls_page_run *run)
     fprintf(page->out, "<div class=\"value\"><b>%zu</b> bucket%s, %s</div>", count,
             count == 1 ? "" : "s", ls_page_bytes(sum).text);
     print_strip(page, run, buckets, sum);
-    print_list(page, buckets);
+    // One bucket without an algorithm has been told whole.
+    if (count > 1 || ls_page_string(json_array_get(buckets, 0), "algorithm"))
+        print_list(page, buckets);
     fputs("</div>\n", page->out);
 }
 
