@@ -177,6 +177,8 @@ static enum ls_status run_strategy(void *argument, ls_conformance_wanted wanted,
     const struct ls_strategy_conformance_options options = {
         .strategy = check->tested->interface,
         .host = check->tested->host,
+        .transport = {check->helper ? check->helper->interface : NULL,
+                      check->helper ? check->helper->host : NULL},
         .seed = check->seed,
         .only = only(check),
         .wanted = wanted,
@@ -226,6 +228,16 @@ static enum ls_status check_collective(struct check *check)
     return status ? status : run_suite(check, "collective", run_collective, false);
 }
 
+static enum ls_status check_strategy(struct check *check)
+{
+    const struct ls_strategy_interface *strategy = check->tested->interface;
+    const enum ls_status status =
+        strategy->needs_transport
+            ? ls_loader_open(check->loader, LS_KIND_TRANSPORT, "local", NULL, 0, &check->helper)
+            : LS_OK;
+    return status ? status : run_suite(check, "strategy", run_strategy, false);
+}
+
 static enum ls_status run_kind(struct check *check)
 {
     const struct ls_opened_plugin **helper = &check->helper;
@@ -239,7 +251,7 @@ static enum ls_status run_kind(struct check *check)
         status = ls_loader_open(check->loader, LS_KIND_DEVICE, "reference", NULL, 0, helper);
         return status ? status : run_suite(check, "device", run_device, false);
     case LS_KIND_TRANSPORT: return run_suite(check, "transport", run_transport, false);
-    default: return run_suite(check, "strategy", run_strategy, false);
+    default: return check_strategy(check);
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small uses of each kind: a schedule is described, memory is copied, a message is sent, a step is made.
 #include "core/conformance/instance.h"
+#include "core/conformance/strategy/suite.h"
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
@@ -189,51 +190,55 @@ static void use_transport(const struct ls_instance_trial *trial, struct ls_tally
 
 // ---- Strategies ----
 
-static int32_t agree_bucket(const struct ls_strategy_host *host, uint32_t replica, uint32_t bucket)
-{
-    (void)host;
-    (void)replica;
-    (void)bucket;
-    return LS_OK;
-}
-
-static int32_t agree(const struct ls_strategy_host *host, uint32_t replica)
-{
-    (void)host;
-    (void)replica;
-    return LS_OK;
-}
-
-static bool open_strategy(struct ls_instance_trial *trial, const struct ls_host *host,
-                          struct ls_tally *tally)
+static bool open_strategy(struct ls_instance_trial *trial, struct ls_loader *loader,
+                          const struct ls_host *host, struct ls_tally *tally)
 {
     const struct ls_strategy_interface *strategy = trial->opened->interface;
-    trial->strategy_host = (struct ls_strategy_host){
-        .struct_size = sizeof(trial->strategy_host),
-        .replicas = 1,
-        .world = 1,
-        .bucket_count = 2,
-        .host = host,
-        .all_reduce_start = agree_bucket,
-        .all_reduce_wait = agree_bucket,
-        .broadcast_parameters = agree_bucket,
-        .decide = agree,
-        .update = agree_bucket,
-    };
-    const int32_t status = strategy->open(&trial->strategy_host, &trial->strategy);
+    const struct ls_opened_plugin *transport = NULL;
+    struct ls_fake_transport with = {0};
+    if (strategy->needs_transport) {
+        if (ls_loader_open(loader, LS_KIND_TRANSPORT, "local", NULL, 0, &transport))
+            return ls_tally_blame(tally,
+                                  "the transport 'local', which it is tried with, is missing");
+        with = (struct ls_fake_transport){transport->interface, transport->host};
+    }
+    if (posix_memalign((void **)&trial->fake, LS_ALIGNMENT, sizeof(*trial->fake))) {
+        trial->fake = NULL;
+        return ls_tally_blame(tally, "no memory for a host");
+    }
+    ls_fake_host_init(trial->fake, tally, strategy, host, &with, 1, 2, 1);
+    const int32_t status = strategy->open(&trial->fake->table, &trial->strategy);
     if (status)
         return ls_tally_blame(tally, "open: %s", ls_status_text((enum ls_status)status));
+    ls_fake_read_traits(trial->fake, trial->strategy);
     return true;
+}
+
+static void close_strategy(struct ls_instance_trial *trial)
+{
+    const struct ls_strategy_interface *strategy = trial->opened->interface;
+    strategy->close(trial->strategy);
+    if (trial->fake)
+        ls_fake_host_finish(trial->fake);
+    free(trial->fake);
+    trial->fake = NULL;
 }
 
 static void use_strategy(const struct ls_instance_trial *trial, struct ls_tally *tally)
 {
     const struct ls_strategy_interface *strategy = trial->opened->interface;
+    struct ls_fake_host *fake = trial->fake;
+    ls_fake_set_thread(0);
     int32_t status = strategy->place(trial->strategy, 0);
+    ls_fake_begin(fake, 0, trial->uses);
     if (!status && strategy->begin_step)
         status = strategy->begin_step(trial->strategy, 0);
-    for (uint32_t bucket = 0; !status && bucket < trial->strategy_host.bucket_count; bucket++)
+    ls_fake_compute(fake, 0);
+    for (uint32_t bucket = 0; !status && bucket < fake->buckets; bucket++) {
+        ls_fake_ready(fake, 0, bucket);
         status = strategy->gradient_ready(trial->strategy, 0, bucket);
+    }
+    ls_fake_enter(fake, 0, LS_FAKE_STEP);
     if (!status)
         status = strategy->end_step(trial->strategy, 0);
     if (!status && strategy->synchronise)
@@ -244,26 +249,30 @@ static void use_strategy(const struct ls_instance_trial *trial, struct ls_tally 
 
 // ---- Any kind ----
 
-static bool open_with(struct ls_instance_trial *trial, const struct ls_opened_plugin *opened,
-                      const struct ls_host *host, struct ls_tally *tally)
+static bool open_with(struct ls_instance_trial *trial, struct ls_loader *loader,
+                      const struct ls_opened_plugin *opened, const struct ls_host *host,
+                      struct ls_tally *tally)
 {
     bool good = true;
     *trial = (struct ls_instance_trial){.opened = opened};
     switch (opened->plugin->kind) {
     case LS_KIND_DEVICE: good = open_device(trial, host, tally); break;
     case LS_KIND_TRANSPORT: good = open_transport(trial, host, tally); break;
-    case LS_KIND_STRATEGY: good = open_strategy(trial, host, tally); break;
+    case LS_KIND_STRATEGY: good = open_strategy(trial, loader, host, tally); break;
     default: break;
     }
-    if (!good)
-        trial->opened = NULL;
     return good;
 }
 
-bool ls_instance_open(struct ls_instance_trial *trial, const struct ls_opened_plugin *opened,
-                      struct ls_tally *tally)
+bool ls_instance_open(struct ls_instance_trial *trial, struct ls_loader *loader,
+                      const struct ls_opened_plugin *opened, struct ls_tally *tally)
 {
-    return open_with(trial, opened, opened->host, tally);
+    if (open_with(trial, loader, opened, opened->host, tally))
+        return true;
+    if (trial->fake)
+        close_strategy(trial);
+    trial->opened = NULL;
+    return false;
 }
 
 void ls_instance_use(struct ls_instance_trial *trial, struct ls_tally *tally)
@@ -290,9 +299,7 @@ void ls_instance_close(struct ls_instance_trial *trial)
         for (int i = 0; i < 2; i++)
             ((const struct ls_transport_interface *)interface)->close(trial->endpoints[i]);
         break;
-    case LS_KIND_STRATEGY:
-        ((const struct ls_strategy_interface *)interface)->close(trial->strategy);
-        break;
+    case LS_KIND_STRATEGY: close_strategy(trial); break;
     default: break;
     }
     *trial = (struct ls_instance_trial){0};
@@ -317,7 +324,8 @@ static void close_nothing(const struct ls_opened_plugin *opened)
     }
 }
 
-void ls_instance_starve(const struct ls_opened_plugin *opened, struct ls_tally *tally)
+void ls_instance_starve(struct ls_loader *loader, const struct ls_opened_plugin *opened,
+                        struct ls_tally *tally)
 {
     struct ls_instance_trial trial = {0};
     struct ls_tally unheard; // that it does not open is as it should be
@@ -332,10 +340,13 @@ void ls_instance_starve(const struct ls_opened_plugin *opened, struct ls_tally *
     }
     ls_tally_init(&unheard, NULL, NULL, NULL, NULL);
     unheard.message[0] = '\0';
-    const bool opens = open_with(&trial, opened, &poor, &unheard);
+    const bool opens = open_with(&trial, loader, opened, &poor, &unheard);
     if (!opens && (trial.device || trial.strategy || trial.endpoints[0] || trial.endpoints[1]))
         ls_tally_blame(tally, "open without memory fails, but writes its result");
-    ls_instance_close(&trial);
+    if (opens)
+        ls_instance_close(&trial);
+    else if (trial.fake)
+        close_strategy(&trial);
     close_nothing(opened);
     ls_tally_finish(&unheard);
 }

@@ -10,23 +10,27 @@
 #include "core/plugin/strategy.h"
 #include "core/plugin/transport.h"
 
+struct ls_fake_host;
+
 // Zeroed, or opened.
 struct ls_instance_trial {
     const struct ls_opened_plugin *opened;
     struct ls_device *device;
     struct ls_transport *endpoints[2];
     struct ls_strategy *strategy;
-    struct ls_strategy_host strategy_host;
+    struct ls_fake_host *fake; // of the strategy
     uint32_t uses;
 };
 
-// False: the tally has the reason. A collective has no instances: its describe is pure.
-bool ls_instance_open(struct ls_instance_trial *trial, const struct ls_opened_plugin *opened,
-                      struct ls_tally *tally);
+// False: the tally has the reason. A collective has no instances: its describe is pure. The loader opens the transport
+// that a strategy needs.
+bool ls_instance_open(struct ls_instance_trial *trial, struct ls_loader *loader,
+                      const struct ls_opened_plugin *opened, struct ls_tally *tally);
 void ls_instance_use(struct ls_instance_trial *trial, struct ls_tally *tally);
 void ls_instance_close(struct ls_instance_trial *trial); // takes a zeroed one
 
 // Opens one with a host that has no memory: it may fail, and must not crash.
-void ls_instance_starve(const struct ls_opened_plugin *opened, struct ls_tally *tally);
+void ls_instance_starve(struct ls_loader *loader, const struct ls_opened_plugin *opened,
+                        struct ls_tally *tally);
 
 #endif

@@ -132,12 +132,13 @@ static void instance_case(struct suite *suite)
     if (!ls_tally_begin(tally, "instances"))
         return;
     const struct ls_opened_plugin *a = open_plugin(suite), *b = open_plugin(suite);
-    if (a && b && ls_instance_open(&first, a, tally) && ls_instance_open(&second, b, tally)) {
+    if (a && b && ls_instance_open(&first, suite->loader, a, tally) &&
+        ls_instance_open(&second, suite->loader, b, tally)) {
         ls_instance_use(&first, tally);
         ls_instance_use(&second, tally);
         ls_instance_close(&first); // the second goes on without it
         ls_instance_use(&second, tally);
-        if (ls_instance_open(&third, a, tally))
+        if (ls_instance_open(&third, suite->loader, a, tally))
             ls_instance_use(&third, tally);
     }
     ls_instance_close(&first);
@@ -153,7 +154,7 @@ static void memory_case(struct suite *suite)
         return;
     const struct ls_opened_plugin *opened = open_plugin(suite);
     if (opened)
-        ls_instance_starve(opened, tally);
+        ls_instance_starve(suite->loader, opened, tally);
     ls_tally_end(tally);
 }
 
@@ -169,7 +170,7 @@ static void process_case(struct suite *suite, const char *name, uint32_t aspect)
         ls_tally_blame(tally, "no memory to remember the process");
     } else {
         const struct ls_opened_plugin *opened = open_plugin(suite);
-        if (opened && ls_instance_open(&instance, opened, tally))
+        if (opened && ls_instance_open(&instance, suite->loader, opened, tally))
             ls_instance_use(&instance, tally);
         ls_instance_close(&instance);
         if (!ls_process_state_holds(&before, aspect, text, sizeof(text)))
@@ -199,7 +200,7 @@ static void print_case(struct suite *suite)
             ls_tally_blame(tally, "standard output could not be watched");
     }
     const struct ls_opened_plugin *opened = open_plugin(suite);
-    if (opened && ls_instance_open(&instance, opened, tally))
+    if (opened && ls_instance_open(&instance, suite->loader, opened, tally))
         ls_instance_use(&instance, tally);
     ls_instance_close(&instance);
     fflush(NULL);

@@ -10,9 +10,16 @@
 #include "core/conformance/result.h"
 #include "core/plugin/strategy.h"
 
+// Zeroed: none.
+struct ls_fake_transport {
+    const struct ls_transport_interface *interface;
+    const struct ls_host *host;
+};
+
 struct ls_strategy_conformance_options {
     const struct ls_strategy_interface *strategy;
     const struct ls_host *host;
+    struct ls_fake_transport transport; // for a strategy that needs one
     uint64_t seed; // of gradients and first parameters
     const char *only; // runs the cases whose names contain this; NULL: all
     ls_conformance_wanted wanted; // and for which this says so; NULL: all
