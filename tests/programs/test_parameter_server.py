@@ -6,7 +6,7 @@ import select
 import signal
 import subprocess
 
-from support import (DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main, tensors)
+from support import DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
 
 FAULTS = os.environ["LOCKSTEP_FAULTS"]
 SYNTHETIC = "--dataset=synthetic:examples=400"
@@ -198,6 +198,16 @@ class Ends(ProgramTest):
             self.assertNotIn("interrupted", outcome.err)
             with open(path) as file:
                 self.assertEqual(json.load(file)["status"], "failed")
+
+    def test_a_replica_that_is_late_is_named_after_the_deadline(self):
+        for mode, what in (("bounded,staleness=1", "its step 1 since"), ("sync", "to push its gradients")):
+            outcome = self.lockstep("train", "--quiet", "--model=mlp", SYNTHETIC, "--replicas=2", "--deadline=1",
+                                    f"{STRATEGY}:mode={mode},delay_replica=1,delay_ms=10000", "--validation=off")
+            self.assertEqual(outcome.code, PEER_LOST, outcome.err)
+            errors = [line for line in outcome.err.splitlines() if "warning" not in line]
+            self.assertEqual(len(errors), 1, outcome.err)
+            for text in ("worker 0, step", "waited 1.0 s for worker 1", what, "--deadline"):
+                self.assertIn(text, errors[0])
 
     def test_what_cannot_be_is_refused_before_training(self):
         for options, says in (

@@ -4,7 +4,6 @@
 #include "plugins/strategy/parameter-server/internal.h"
 
 #include <string.h>
-#include <time.h>
 
 // What a link waits for.
 enum { LINK_NOTHING = 0, LINK_ANSWER, LINK_VALUES, LINK_STATISTICS };
@@ -66,14 +65,17 @@ static int32_t say_late(const struct worker *worker, const struct answer *answer
 {
     const struct settings *settings = &worker->strategy->settings;
     const double seconds = (double)host_of(worker)->deadline_ns * 1e-9;
-    char why[64] = "";
-    if (settings->mode == MODE_BOUNDED)
-        snprintf(why, sizeof(why), " with staleness=%llu", (unsigned long long)settings->staleness);
+    char why[96];
+    if (settings->mode == MODE_SYNC)
+        snprintf(why, sizeof(why), "to push its gradients");
+    else
+        snprintf(why, sizeof(why), "which is still in its step %llu since all met",
+                 (unsigned long long)answer->late_steps + 1);
     return ls_host_fail(host_of(worker)->host, LS_PEER_LOST,
-                        "worker %u, step %llu: waited %.1f s for worker %u%s, which has ended %llu "
-                        "steps since all met; it hangs, or --deadline is too short for it",
+                        "worker %u, step %llu: waited %.1f s for worker %u%s %s; it hangs, or "
+                        "--deadline is too short for it",
                         worker->rank, (unsigned long long)worker->step, seconds,
-                        answer->late_worker, why, (unsigned long long)answer->late_steps);
+                        answer->late_worker, settings->mode == MODE_SYNC ? "" : ",", why);
 }
 
 // Posts where the values of all shards shall go that have changed.
@@ -242,15 +244,15 @@ int32_t worker_place(struct worker *worker)
     return ask(worker, REQUEST_FETCH);
 }
 
-// The option that makes a replica slow: it computes longer, between its pull and its pushes.
-static void delay(const struct worker *worker)
+// The option that makes a replica slow: it computes longer, between its pull and its pushes. An abort wakes it.
+static int32_t delay(const struct worker *worker)
 {
     const struct settings *settings = &worker->strategy->settings;
     if (settings->delay_replica != worker->rank)
-        return;
-    const struct timespec time = {.tv_sec = (time_t)(settings->delay_ns / UINT64_C(1000000000)),
-                                  .tv_nsec = (long)(settings->delay_ns % UINT64_C(1000000000))};
-    nanosleep(&time, NULL);
+        return LS_OK;
+    const int32_t status = host_of(worker)->transport->wait_any(worker->endpoint, worker->waiting,
+                                                                0, settings->delay_ns);
+    return status == LS_AGAIN ? LS_OK : status;
 }
 
 int32_t worker_begin(struct worker *worker)
@@ -263,9 +265,7 @@ int32_t worker_begin(struct worker *worker)
         status = ask(worker, REQUEST_PULL);
     for (uint32_t i = 0; i < server_count(worker); i++)
         worker->links[i].pushed = 0;
-    if (!status)
-        delay(worker);
-    return status;
+    return status ? status : delay(worker);
 }
 
 // Bucket 0 is the first, and with it the sums are known. What has no examples, and so no gradient, is no step of
