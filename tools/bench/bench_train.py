@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 
 import lockstep_side
@@ -28,7 +29,10 @@ ALL_CASES = (
      "replica_batch": 64},
     {"name": "cnn, 2 replicas by twice 1", "model": "cnn", "replicas": 2, "threads": 1, "replica_batch": 64,
      "against": "itself"},
+    {"name": "cnn, strategy by bare loop", "model": "cnn", "replicas": 1, "threads": 1, "replica_batch": 64,
+     "against": "bare"},
 )
+BARE_ROUNDS, BARE_STEPS = 20, 20  # of a block; a round has four
 
 
 def progress(text):
@@ -73,6 +77,22 @@ def against_itself(options, case):
     return measurement.result({"%d x 1 replica" % case["replicas"]: (several, "1 replica", case["replicas"])})
 
 
+def against_bare(options, case):
+    """one-device through the strategy plugin by a loop that calls program and update and nothing else (choice_cost.c)."""
+    program = os.path.join(os.path.dirname(options.lockstep), "choice-cost")
+    disturbed = not machine.wait_until_idle()
+    done = subprocess.run([program, case["model"], options.dataset, str(case["replica_batch"]), str(case["threads"]),
+                           str(BARE_ROUNDS), str(BARE_STEPS)], check=True, stdout=subprocess.PIPE,
+                          env=dict(os.environ, GOMP_SPINCOUNT="3000"))
+    seconds = json.loads(done.stdout)
+    rates = {side: [case["replica_batch"] / value for value in seconds[side]] for side in ("strategy", "bare")}
+    ratios = [strategy / bare for strategy, bare in zip(seconds["strategy"], seconds["bare"])]
+    quartiles = statistics.quantiles(ratios, n=4)
+    return {"case": case["name"], "images_per_second": {side: summary(values) for side, values in rates.items()},
+            "ratios": {"bare, of time": dict(summary(ratios), quartiles=[quartiles[0], quartiles[2]])},
+            "disturbed_windows": int(disturbed)}
+
+
 def model_file(model):
     """Path of the model's JSON, which PyTorch's side reads too."""
     path = model if model.endswith(".json") else os.path.join(ROOT, "models", model + ".json")
@@ -109,6 +129,9 @@ def against_pytorch(options, case):
     return result
 
 
+AGAINST = {"pytorch": against_pytorch, "itself": against_itself, "bare": against_bare}
+
+
 def print_result(result):
     print("\n%s" % result["case"])
     for side, values in result["images_per_second"].items():
@@ -117,7 +140,10 @@ def print_result(result):
             side, values["median"], values["min"], values["max"],
             "  PyTorch %s: %s" % (about["version"], about["set_up"]) if about else ""))
     for label, values in result["ratios"].items():
-        print("  ratio to %-14s %6.2f (%.2f - %.2f)" % (label, values["median"], values["min"], values["max"]))
+        print("  ratio to %-14s %6.*f (%.*f - %.*f)" % (label, *[part for key in ("median", "min", "max") for part in (
+            3 if "quartiles" in values else 2, values[key])]))
+        if "quartiles" in values:
+            print("  half of the rounds within %.4f - %.4f" % tuple(values["quartiles"]))
     if result["disturbed_windows"]:
         print("  %d windows were disturbed by other programs" % result["disturbed_windows"])
     sys.stdout.flush()
@@ -133,8 +159,8 @@ def parse_arguments():
     parser.add_argument("--replica-batch", type=int, default=64)
     parser.add_argument("--strategy", default="ring", help="of several replicas")
     parser.add_argument("--optimizer", default="adam:learning_rate=0.001")
-    parser.add_argument("--against", choices=("pytorch", "itself"), default="pytorch",
-                        help="itself: several replicas by as many times one")
+    parser.add_argument("--against", choices=("pytorch", "itself", "bare"), default="pytorch",
+                        help="itself: several replicas by as many times one; bare: one-device by a loop without a strategy")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=3.0, help="of one window, about")
     parser.add_argument("--limit", type=int, default=60000, help="train on the first N images")
@@ -166,10 +192,10 @@ def main():
     for case in ALL_CASES if options.all else (named,):
         progress("%s: batch %d per replica" % (case["name"], case["replica_batch"]))
         options.model, options.replica_batch = case["model"], case["replica_batch"]
-        itself = case.get("against") == "itself"
-        if itself and options.pytorch_only:
+        against = case.get("against", "pytorch")
+        if against != "pytorch" and options.pytorch_only:
             continue
-        results.append(against_itself(options, case) if itself else against_pytorch(options, case))
+        results.append(AGAINST[against](options, case))
         print_result(results[-1])
     if options.json:
         with open(options.json, "w") as file:
