@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CHANCE_MOST 0.05
+
 // ---- Sentences ----
 
 FILE *ls_sentence_begin(struct ls_sentence_writer *writer)
@@ -112,6 +114,38 @@ bool ls_compared_was_measured(const struct ls_comparison *comparison, size_t ind
 bool ls_compared_knows_noise(const struct ls_compared_run *run)
 {
     return run->round_count >= LS_LEAST_ROUNDS;
+}
+
+static bool are_partners(const struct ls_compared_run *a, const struct ls_compared_run *b)
+{
+    return a->round_count == b->round_count && a->round_rates && b->round_rates;
+}
+
+size_t ls_compared_wins(const struct ls_compared_run *a, const struct ls_compared_run *b)
+{
+    size_t wins = 0;
+    for (size_t i = 0; are_partners(a, b) && i < a->round_count; i++)
+        wins += a->round_rates[i] > b->round_rates[i];
+    return wins;
+}
+
+// The chance that a fair coin falls on the same side in at least `wins` of `rounds` throws.
+static double chance(size_t wins, size_t rounds)
+{
+    const double n = (double)rounds;
+    double sum = 0;
+    for (size_t k = wins; k <= rounds; k++)
+        sum += exp(lgamma(n + 1) - lgamma((double)k + 1) - lgamma(n - (double)k + 1) - n * log(2));
+    return sum;
+}
+
+bool ls_compared_is_faster(const struct ls_compared_run *a, const struct ls_compared_run *b)
+{
+    if (!ls_compared_knows_noise(a) || !ls_compared_knows_noise(b))
+        return false;
+    if (!are_partners(a, b))
+        return a->rate_low > b->rate_high;
+    return chance(ls_compared_wins(a, b), a->round_count) <= CHANCE_MOST;
 }
 
 size_t ls_compared_fastest(const struct ls_comparison *comparison, size_t but, bool synchronous)

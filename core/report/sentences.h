@@ -5,7 +5,7 @@
 
 #include "core/report/verdict.h"
 
-#define LS_LEAST_ROUNDS 4 // with fewer, quartiles say nothing
+#define LS_LEAST_ROUNDS 5 // with fewer, nothing is told from noise
 
 struct ls_sentence_writer {
     struct ls_sentences *out;
@@ -43,6 +43,12 @@ void ls_say_names(struct ls_sentence_writer *writer, const struct ls_comparison 
 bool ls_compared_has_several_counts(const struct ls_comparison *comparison, size_t index);
 bool ls_compared_was_measured(const struct ls_comparison *comparison, size_t index);
 bool ls_compared_knows_noise(const struct ls_compared_run *run);
+// Whether `a` is faster than `b` by more than noise. The runs took turns, so a round of one is held against the same round
+// of the other, and a machine that gets slower slows both: faster in so many rounds that chance alone does that one time
+// in twenty or less (the sign test). Where rounds have no partners: the quartiles do not overlap.
+bool ls_compared_is_faster(const struct ls_compared_run *a, const struct ls_compared_run *b);
+// Rounds in which `a` was faster than `b`; 0 where they have no partners.
+size_t ls_compared_wins(const struct ls_compared_run *a, const struct ls_compared_run *b);
 // The fastest run that was measured but for `but`; `synchronous`: of those alone. LS_COMPARISON_NONE: none.
 size_t ls_compared_fastest(const struct ls_comparison *comparison, size_t but, bool synchronous);
 // Differs from the reference by more than rounding explains.

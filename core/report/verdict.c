@@ -19,12 +19,12 @@
 
 // ---- Speed ----
 
-static bool overlap(const struct ls_compared_run *a, const struct ls_compared_run *b)
+static bool differ(const struct ls_compared_run *a, const struct ls_compared_run *b)
 {
-    return a->rate_low <= b->rate_high && b->rate_low <= a->rate_high;
+    return ls_compared_is_faster(a, b) || ls_compared_is_faster(b, a);
 }
 
-// Others whose rounds lie among those of the fastest.
+// Who is as fast as the fastest, for all that is known.
 static void say_noise(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
                       size_t best, size_t next)
 {
@@ -37,7 +37,7 @@ static void say_noise(struct ls_sentence_writer *writer, const struct ls_compari
     if (ls_compared_pick(comparison, ls_compared_was_measured, &close)) {
         size_t count = 0;
         for (size_t i = 0; i < close.count; i++)
-            if (close.list[i] != best && overlap(run, &comparison->runs[close.list[i]]))
+            if (close.list[i] != best && !differ(run, &comparison->runs[close.list[i]]))
                 close.list[count++] = close.list[i];
         close.count = count;
     }
@@ -51,12 +51,13 @@ static void say_noise(struct ls_sentence_writer *writer, const struct ls_compari
     } else if (close.count) {
         fputs("; the difference to ", out);
         ls_put_compared_names(out, comparison, close.list, close.count);
-        fputs(" is not larger than the noise: the quartiles of their rounds overlap.", out);
+        fputs(" is not larger than the noise: now one, now the other is faster in a round.", out);
     } else {
-        fputs(
-            ", the next; the difference is larger than the noise: the quartiles of their rounds do "
-            "not overlap.",
-            out);
+        const size_t wins = ls_compared_wins(run, &comparison->runs[next]);
+        fputs(", the next; the difference is larger than the noise", out);
+        if (wins)
+            fprintf(out, ": it was faster in %zu of %zu rounds", wins, run->round_count);
+        fputs(".", out);
     }
     free(close.list);
     ls_sentence_end(writer);
@@ -133,8 +134,7 @@ static void say_division(FILE *out, const struct ls_comparison *comparison, size
     const struct ls_compared_run *run = &comparison->runs[index];
     const struct ls_compared_run *one = &comparison->runs[base];
     const double ratio = run->rate / one->rate;
-    const bool noise =
-        !ls_compared_knows_noise(run) || !ls_compared_knows_noise(one) || overlap(run, one);
+    const bool noise = !differ(run, one);
     ls_put_compared_name(out, comparison, index);
     if (noise && fabs(ratio - 1) < SAME_SPEED)
         fputs(" is as fast as ", out);
