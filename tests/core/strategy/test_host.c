@@ -1,0 +1,594 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host table since ABI 1.1: central-storage on it, with devices that compute in host memory and with such that do
+// not; and what it says when a plugin asks for what is not there, a peer does not come, or a thread fails.
+#include "core/replica/group.h"
+#include "core/strategy/driver.h"
+#include "tests/core/replica/support.h"
+
+#include "core/base/log.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+#define MOST 8
+#define ROUNDING 2e-6
+#define SHORT_NS UINT64_C(200000000)
+#define LONG_NS UINT64_C(100000000000) // no test lives to see it
+
+static const uint64_t sizes[] = {6, 3, 2, 1};
+
+static struct test_device *device;
+static struct ls_device_interface apart; // the same device, but its memory is not the host's
+static struct ls_graph *graph;
+static struct ls_optimizer optimizer;
+static struct test_host strategy_host, transport_host;
+static atomic_uint errors;
+static char message[512];
+
+static void keep_error(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    if (level != LS_LOG_ERROR)
+        return;
+    errors++;
+    snprintf(message, sizeof(message), "%s", line);
+}
+
+static void set_up(void)
+{
+    device = test_device("reference");
+    apart = *device->ops;
+    apart.memory_kind = LS_MEMORY_CUDA;
+    graph = harness_cnn();
+    optimizer = test_optimizer("adam");
+    errors = 0;
+    message[0] = '\0';
+    ls_log_set_writer(keep_error, NULL);
+}
+
+static void tear_down(void)
+{
+    ls_graph_destroy(graph);
+}
+
+// ---- Replicas under a driver ----
+
+struct job {
+    struct ls_driver *driver;
+    struct ls_driver_options options;
+    struct ls_replica *replicas[MOST];
+    uint32_t world;
+    struct ls_group *group;
+    struct ls_replica_batch batches[MOST];
+    uint64_t step;
+    struct ls_step_result results[MOST];
+    enum ls_status status[MOST];
+};
+
+static enum ls_status host_device(void *context, struct ls_driver_plugin *out)
+{
+    (void)context;
+    *out = (struct ls_driver_plugin){
+        .plugin = device->host.plugin, .host = &device->host.host, .interface = device->ops};
+    return LS_OK;
+}
+
+static void wake(void *context, enum ls_status status)
+{
+    (void)status;
+    ls_driver_abort(((struct job *)context)->driver);
+}
+
+// Examples 0 to 5, cut as ls_share does, or all of them to the first two.
+static void make_batches(struct job *job, bool uneven)
+{
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < job->world; i++) {
+        uint64_t count = 6 / job->world + (i < 6 % job->world);
+        if (uneven)
+            count = i < 2 ? 3 : 0;
+        job->batches[i] = test_batch(graph, at, count, 6);
+        at += count;
+    }
+}
+
+static enum ls_status open_job(struct job *job, uint32_t world, bool own_memory,
+                               const struct ls_plugin *strategy, uint64_t deadline_ns)
+{
+    *job = (struct job){.world = world};
+    for (uint32_t i = 0; i < world; i++) {
+        struct ls_replica_options options = test_options(device, graph, &optimizer, sizes);
+        options.ops = own_memory ? &apart : device->ops;
+        options.rank = i;
+        options.first_bucket_bytes = 64;
+        options.bucket_bytes = 256;
+        job->replicas[i] = test_replica(&options);
+    }
+    test_host_init(&strategy_host, strategy);
+    job->options = (struct ls_driver_options){
+        .strategy = {strategy, &strategy_host.host, strategy->interface},
+        .deadline_ns = deadline_ns,
+        .replicas = job->replicas,
+        .count = world,
+        .threads = 1,
+        .store_device = host_device,
+    };
+    const struct ls_strategy_interface *ops = strategy->interface;
+    if (ops->needs_transport) {
+        const struct ls_plugin *transport = test_plugin_open("transport-local");
+        ck_assert_ptr_nonnull(transport);
+        test_host_init(&transport_host, transport);
+        job->options.transport =
+            (struct ls_driver_plugin){transport, &transport_host.host, transport->interface};
+    }
+    ck_assert_int_eq(ls_group_create(world, wake, job, &job->group), LS_OK);
+    make_batches(job, false);
+    return ls_driver_open(&job->options, &job->driver);
+}
+
+static void finish(struct job *job)
+{
+    ls_group_destroy(job->group);
+    ls_driver_close(job->driver);
+    for (uint32_t i = 0; i < job->world; i++)
+        ls_replica_destroy(job->replicas[i]);
+}
+
+static enum ls_status place(void *context, uint32_t replica)
+{
+    return ls_driver_place(((struct job *)context)->driver, replica);
+}
+
+static enum ls_status step(void *context, uint32_t replica)
+{
+    struct job *job = context;
+    job->status[replica] = ls_driver_step(job->driver, replica, &job->batches[replica], job->step,
+                                          0.1, false, &job->results[replica]);
+    return job->status[replica];
+}
+
+static enum ls_status run_step(struct job *job)
+{
+    job->step++;
+    return ls_group_run(job->group, step, job);
+}
+
+static uint64_t hash_of(struct ls_replica *replica)
+{
+    uint64_t hash;
+    ck_assert_int_eq(ls_replica_hash(replica, &hash), LS_OK);
+    return hash;
+}
+
+// ---- Central storage ----
+
+static const struct ls_plugin *opened(const char *name)
+{
+    const struct ls_plugin *plugin = test_plugin_open(name);
+    ck_assert_ptr_nonnull(plugin);
+    return plugin;
+}
+
+static const struct {
+    uint32_t world;
+    bool own_memory, uneven;
+} settings[] = {
+    {1, false, false}, {2, false, false}, {3, false, false}, {4, false, false}, {8, false, false},
+    {1, true, false},  {2, true, false},  {3, true, false},  {3, false, true},  {4, true, true},
+};
+
+START_TEST(central_storage_makes_the_update_of_one_device)
+{
+    const uint32_t world = settings[_i].world;
+    struct job one, many;
+    ck_assert_int_eq(open_job(&one, 1, false, opened("strategy-one-device"), LONG_NS), LS_OK);
+    ck_assert_int_eq(open_job(&many, world, settings[_i].own_memory,
+                              opened("strategy-central-storage"), LONG_NS),
+                     LS_OK);
+    make_batches(&many, settings[_i].uneven);
+    ck_assert_int_eq(ls_group_run(many.group, place, &many), LS_OK);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(run_step(&one), LS_OK);
+        ck_assert_int_eq(run_step(&many), LS_OK);
+        for (uint32_t rank = 0; rank < world; rank++) {
+            ck_assert_float_eq(many.results[rank].sums[2], 6);
+            ck_assert_double_eq_tol((double)many.results[rank].sums[0],
+                                    (double)one.results[0].sums[0], 1e-5);
+            ck_assert_uint_eq(hash_of(many.replicas[rank]), hash_of(many.replicas[0]));
+        }
+    }
+    ck_assert_int_eq(ls_driver_gather_states(many.driver, world - 1), LS_OK);
+    const struct ls_replica *truth = one.replicas[0], *last = many.replicas[world - 1];
+    const size_t count = truth->plan->flat_bytes / sizeof(float);
+    ck_assert_double_le(test_difference(truth->parameters, last->parameters, count), ROUNDING);
+    for (uint32_t k = 0; k < 2; k++)
+        ck_assert_double_le(test_difference(truth->states[k], last->states[k], count), ROUNDING);
+    if (world == 1) // to the bit
+        ck_assert_uint_eq(hash_of(many.replicas[0]), hash_of(one.replicas[0]));
+    ck_assert_uint_eq(ls_driver_bytes_per_step(many.driver), 2 * count * sizeof(float) + 64);
+    finish(&many);
+    finish(&one);
+}
+END_TEST
+
+// The order of additions is that of the ranks, whoever comes first.
+START_TEST(central_storage_gives_the_same_bits_each_time)
+{
+    uint64_t hashes[3];
+    for (int i = 0; i < 3; i++) {
+        struct job job;
+        ck_assert_int_eq(open_job(&job, 4, false, opened("strategy-central-storage"), LONG_NS),
+                         LS_OK);
+        for (int k = 0; k < 5; k++)
+            ck_assert_int_eq(run_step(&job), LS_OK);
+        hashes[i] = hash_of(job.replicas[1]);
+        ck_assert_uint_eq(hashes[i], hashes[0]);
+        finish(&job);
+    }
+}
+END_TEST
+
+START_TEST(central_storage_updates_nothing_when_the_loss_is_not_finite)
+{
+    static float poisoned[2 * MOST_ELEMENTS];
+    struct job job;
+    ck_assert_int_eq(open_job(&job, 3, _i, opened("strategy-central-storage"), LONG_NS), LS_OK);
+    ck_assert_int_eq(run_step(&job), LS_OK);
+    const uint64_t before = hash_of(job.replicas[0]);
+    poisoned[17] = INFINITY;
+    job.batches[1].examples = poisoned;
+    ck_assert_int_eq(run_step(&job), LS_FAILED);
+    ck_assert_uint_eq(errors, 0);
+    ls_driver_explain(job.driver);
+    ck_assert_uint_eq(errors, 1);
+    ck_assert_msg(strstr(message, "step 2") && strstr(message, "'input' of replica 1"), "%s",
+                  message);
+    for (uint32_t i = 0; i < 3; i++)
+        ck_assert_uint_eq(hash_of(job.replicas[i]), before);
+    finish(&job);
+}
+END_TEST
+
+START_TEST(variables_on_the_host_need_a_device_there)
+{
+    struct job job;
+    ck_assert_int_eq(open_job(&job, 1, true, opened("strategy-central-storage"), LONG_NS), LS_OK);
+    ls_driver_close(job.driver);
+    job.options.store_device = NULL;
+    ck_assert_int_eq(ls_driver_open(&job.options, &job.driver), LS_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(message, "no device for variables on the host"));
+    job.driver = NULL;
+    finish(&job);
+}
+END_TEST
+
+// ---- A strategy made for each test ----
+
+struct ls_strategy {
+    const struct ls_strategy_host *host;
+};
+
+static struct ls_strategy only;
+static int32_t (*on_open)(const struct ls_strategy_host *host);
+static int32_t (*on_end)(const struct ls_strategy_host *host, uint32_t replica);
+static void (*on_close)(const struct ls_strategy_host *host);
+static uint32_t divisor;
+
+static int32_t made_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+{
+    only.host = host;
+    const int32_t status = on_open ? on_open(host) : LS_OK;
+    if (!status)
+        *out = &only;
+    return status;
+}
+
+static void made_close(struct ls_strategy *strategy)
+{
+    if (strategy && on_close)
+        on_close(strategy->host);
+}
+
+static int32_t made_place(struct ls_strategy *strategy, uint32_t replica)
+{
+    (void)strategy, (void)replica;
+    return LS_OK;
+}
+
+static int32_t made_ready(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
+{
+    (void)strategy, (void)replica, (void)bucket;
+    return LS_OK;
+}
+
+static int32_t made_end(struct ls_strategy *strategy, uint32_t replica)
+{
+    return on_end(strategy->host, replica);
+}
+
+static void made_traits(struct ls_strategy *strategy, struct ls_strategy_traits *out)
+{
+    (void)strategy;
+    out->divisor = divisor;
+}
+
+static void made_describe(struct ls_strategy *strategy)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    const double numbers[] = {1, 2.5};
+    host->report(host, "made.list", numbers, 2, 1);
+    host->report(host, "made.number", numbers + 1, 1, 0);
+    host->report(host, "made.wrong", numbers, 2, 0);
+}
+
+static struct ls_strategy_interface made = {.struct_size = sizeof(made),
+                                            .divisor = LS_DIVISOR_GLOBAL,
+                                            .equality = LS_EQUAL_EVERY_STEP,
+                                            .open = made_open,
+                                            .close = made_close,
+                                            .place = made_place,
+                                            .gradient_ready = made_ready,
+                                            .end_step = made_end,
+                                            .traits = made_traits,
+                                            .describe = made_describe};
+static const struct ls_plugin made_plugin = {LS_PLUGIN_HEADER(LS_KIND_STRATEGY), .name = "made",
+                                             .interface = &made};
+
+static void make(void)
+{
+    on_open = NULL;
+    on_end = NULL;
+    on_close = NULL;
+    divisor = LS_DIVISOR_GLOBAL;
+    made.needs_transport = 0;
+}
+
+static int32_t look_at_memory(const struct ls_strategy_host *host, uint32_t replica)
+{
+    float values[4] = {1, 2, 3, 4}, back[4] = {0};
+    uint64_t first, count, end = 0;
+    for (uint32_t i = 0; i < host->bucket_count; i++) {
+        host->bucket_range(host, i, &first, &count);
+        ck_assert_uint_eq(first, end);
+        end = first + count;
+    }
+    ck_assert_uint_eq(end, host->flat_count);
+    ck_assert_uint_eq(host->variable_count, graph->parameter_count);
+    end = 0;
+    for (uint32_t i = 0; i < host->variable_count; i++) {
+        host->variable_range(host, i, &first, &count);
+        ck_assert_uint_ge(first, end);
+        end = first + count;
+    }
+    ck_assert_uint_le(end, host->flat_count);
+    for (uint32_t memory = LS_REPLICA_PARAMETERS; memory <= LS_REPLICA_GRADIENTS; memory++) {
+        ck_assert_int_eq(host->write(host, replica, memory, host->flat_count - 4, 4, values),
+                         LS_OK);
+        ck_assert_int_eq(host->read(host, replica, memory, host->flat_count - 4, 4, back), LS_OK);
+        ck_assert_mem_eq(values, back, sizeof(values));
+        const float *mapped = host->map(host, replica, memory);
+        if (mapped)
+            ck_assert_mem_eq(mapped + host->flat_count - 4, values, sizeof(values));
+    }
+    ck_assert_ptr_null(host->map(host, replica, 3));
+    ck_assert_uint_eq(errors, 0);
+    ck_assert_int_eq(host->read(host, replica, 1, host->flat_count - 3, 4, back), LS_FAILED);
+    ck_assert_int_eq(host->write(host, replica, 2, UINT64_MAX, 2, back), LS_FAILED);
+    ck_assert_int_eq(host->read(host, replica, 3, 0, 1, back), LS_FAILED);
+    ck_assert_uint_eq(errors, 3);
+    uint64_t number;
+    double rate;
+    host->step(host, replica, &number, &rate);
+    ck_assert_uint_eq(number, 1);
+    ck_assert_double_eq(rate, 0.1);
+    float sums[LS_STRATEGY_SUMS];
+    ck_assert_int_eq(host->read_sums(host, replica, sums), LS_OK);
+    ck_assert_float_eq(sums[LS_SUMS_EXAMPLES], 6);
+    return host->decide_on(host, replica, sums);
+}
+
+START_TEST(memory_is_read_and_written_within_its_bounds)
+{
+    struct job job;
+    make();
+    on_end = look_at_memory;
+    ck_assert_int_eq(open_job(&job, 1, _i, &made_plugin, LONG_NS), LS_OK);
+    ck_assert_int_eq(run_step(&job), LS_OK);
+    ck_assert_float_eq(job.results[0].sums[2], 6);
+    ck_assert_int_eq(job.options.replicas[0]->ops->memory_kind == LS_MEMORY_HOST, !_i);
+    finish(&job);
+}
+END_TEST
+
+static int32_t meet_all_but_one(const struct ls_strategy_host *host, uint32_t replica)
+{
+    return replica == 1 ? LS_OK : host->meet(host, replica);
+}
+
+START_TEST(who_does_not_come_to_a_meeting_is_named)
+{
+    struct job job;
+    make();
+    on_end = meet_all_but_one;
+    ck_assert_int_eq(open_job(&job, 3, false, &made_plugin, SHORT_NS), LS_OK);
+    ck_assert_int_eq(run_step(&job), LS_PEER_LOST);
+    ck_assert_uint_eq(errors, 1); // by one of the two who waited
+    ck_assert_msg(strstr(message, "for replica 1,") != NULL, "%s", message);
+    finish(&job);
+}
+END_TEST
+
+static int32_t meet_or_fail(const struct ls_strategy_host *host, uint32_t replica)
+{
+    return replica == 1 ? LS_UNAVAILABLE : host->meet(host, replica);
+}
+
+START_TEST(a_failure_ends_a_meeting)
+{
+    struct job job;
+    make();
+    on_end = meet_or_fail;
+    ck_assert_int_eq(open_job(&job, 3, false, &made_plugin, LONG_NS), LS_OK);
+    ck_assert_int_eq(run_step(&job), LS_UNAVAILABLE);
+    ck_assert_int_eq(job.status[0], LS_ABORTED);
+    ck_assert_int_eq(job.status[2], LS_ABORTED);
+    ck_assert_int_eq(run_step(&job), LS_ABORTED); // and so does what comes later
+    finish(&job);
+}
+END_TEST
+
+static struct ls_strategy_thread *thread;
+static atomic_bool go;
+
+static int32_t fail_later(void *context)
+{
+    (void)context;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    while (!atomic_load(&go))
+        nanosleep(&pause, NULL);
+    return LS_BAD_INPUT;
+}
+
+static int32_t start_thread(const struct ls_strategy_host *host)
+{
+    return host->thread_start(host, "a server with a long name", fail_later, NULL, &thread);
+}
+
+static void join_thread(const struct ls_strategy_host *host)
+{
+    ck_assert_int_eq(host->thread_join(host, thread), LS_BAD_INPUT);
+}
+
+static int32_t meet_while_it_fails(const struct ls_strategy_host *host, uint32_t replica)
+{
+    if (replica == 1) {
+        atomic_store(&go, true);
+        return host->meet(host, 1) ? LS_ABORTED : LS_OK;
+    }
+    const struct timespec pause = {.tv_nsec = 1000000};
+    while (!ls_driver_aborted(host->context)) // no call of the host
+        nanosleep(&pause, NULL);
+    return host->meet(host, 0);
+}
+
+START_TEST(a_thread_that_fails_ends_the_run_with_its_status)
+{
+    struct job job;
+    make();
+    atomic_store(&go, false);
+    on_open = start_thread;
+    on_end = meet_while_it_fails;
+    on_close = join_thread;
+    ck_assert_int_eq(open_job(&job, 2, false, &made_plugin, LONG_NS), LS_OK);
+    ck_assert_int_eq(run_step(&job), LS_BAD_INPUT);
+    finish(&job);
+}
+END_TEST
+
+static struct ls_transport *endpoints[MOST];
+
+static int32_t open_endpoints(const struct ls_strategy_host *host)
+{
+    return host->endpoints_open(host, 2, endpoints);
+}
+
+static int32_t use_endpoints(const struct ls_strategy_host *host, uint32_t replica)
+{
+    ck_assert_int_eq(host->transport->peer_state(endpoints[0], 3), LS_OK);
+    host->endpoint_close(host, 3);
+    ck_assert_int_eq(host->transport->peer_state(endpoints[0], 3), LS_PEER_LOST);
+    ck_assert_int_eq(host->transport->peer_state(endpoints[0], 2), LS_OK);
+    ck_assert_int_eq(host->endpoints_open(host, 1, endpoints), LS_FAILED);
+    ck_assert_ptr_nonnull(strstr(message, "twice"));
+    ls_driver_abort(host->context);
+    ck_assert_int_eq(host->transport->peer_state(endpoints[1], 2), LS_ABORTED);
+    return host->meet(host, replica);
+}
+
+START_TEST(endpoints_are_those_of_ranks_and_servers)
+{
+    struct job job;
+    make();
+    on_open = open_endpoints;
+    ck_assert_int_eq(open_job(&job, 1, false, &made_plugin, LONG_NS), LS_FAILED);
+    ck_assert_ptr_nonnull(strstr(message, "needs_transport"));
+    finish(&job);
+    made.needs_transport = 1;
+    on_end = use_endpoints;
+    ck_assert_int_eq(open_job(&job, 2, false, &made_plugin, LONG_NS), LS_OK);
+    job.step = 1;
+    // One replica alone, so that nobody else looks at the endpoints.
+    ck_assert_int_eq(step(&job, 0), LS_ABORTED);
+    finish(&job);
+}
+END_TEST
+
+START_TEST(facts_are_taken_when_asked_for)
+{
+    struct job job;
+    make();
+    ck_assert_int_eq(open_job(&job, 1, false, &made_plugin, LONG_NS), LS_OK);
+    for (int i = 0; i < 2; i++) { // not twice as many the second time
+        size_t count;
+        errors = 0;
+        const struct ls_driver_fact *facts = ls_driver_describe(job.driver, &count);
+        ck_assert_uint_eq(count, 2);
+        ck_assert_str_eq(facts[0].name, "made.list");
+        ck_assert(facts[0].list && !facts[1].list);
+        ck_assert_double_eq(facts[0].values[1], 2.5);
+        ck_assert_uint_eq(errors, 1);
+        ck_assert_ptr_nonnull(strstr(message, "made.wrong"));
+    }
+    made_describe(&only);
+    ck_assert_ptr_nonnull(strstr(message, "outside of describe"));
+    finish(&job);
+}
+END_TEST
+
+START_TEST(traits_of_the_instance_count)
+{
+    struct job job;
+    make();
+    ck_assert_int_eq(open_job(&job, 1, false, &made_plugin, LONG_NS), LS_OK);
+    ck_assert(!ls_driver_asynchronous(job.driver));
+    finish(&job);
+    divisor = LS_DIVISOR_OWN;
+    ck_assert_int_eq(open_job(&job, 1, false, &made_plugin, LONG_NS), LS_OK);
+    ck_assert(ls_driver_asynchronous(job.driver));
+    finish(&job);
+    divisor = 7;
+    ck_assert_int_eq(open_job(&job, 1, false, &made_plugin, LONG_NS), LS_FAILED);
+    ck_assert_ptr_nonnull(strstr(message, "unknown traits"));
+    job.driver = NULL;
+    finish(&job);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/strategy/host");
+    TCase *cases = tcase_create("host");
+    if (!test_plugin_open("device-reference") || !test_plugin_open("strategy-central-storage") ||
+        !test_plugin_open("transport-local"))
+        return TEST_SKIPPED;
+    tcase_set_timeout(cases, 60);
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, central_storage_makes_the_update_of_one_device, 0,
+                        sizeof(settings) / sizeof(settings[0]));
+    tcase_add_test(cases, central_storage_gives_the_same_bits_each_time);
+    tcase_add_loop_test(cases, central_storage_updates_nothing_when_the_loss_is_not_finite, 0, 2);
+    tcase_add_test(cases, variables_on_the_host_need_a_device_there);
+    tcase_add_loop_test(cases, memory_is_read_and_written_within_its_bounds, 0, 2);
+    tcase_add_test(cases, who_does_not_come_to_a_meeting_is_named);
+    tcase_add_test(cases, a_failure_ends_a_meeting);
+    tcase_add_test(cases, a_thread_that_fails_ends_the_run_with_its_status);
+    tcase_add_test(cases, endpoints_are_those_of_ranks_and_servers);
+    tcase_add_test(cases, facts_are_taken_when_asked_for);
+    tcase_add_test(cases, traits_of_the_instance_count);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
