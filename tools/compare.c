@@ -346,11 +346,14 @@ static enum ls_status status_of(const struct compare_runner *runner)
     return runner->end == COMPARE_ENDED && runner->code ? (enum ls_status)runner->code : LS_FAILED;
 }
 
-static enum ls_status pass_on(const struct compare_runner *runner)
+// What the reference says is true of all.
+static enum ls_status pass_on(const struct compare_runner *runner, bool reference)
 {
     const bool crashed = runner->end == COMPARE_CRASHED;
-    if (runner->message)
-        ls_error("compare", "%s: %s", runner->entry.strategy, runner->message);
+    if (runner->message && reference)
+        ls_error(NULL, "%s", runner->message);
+    else if (runner->message)
+        ls_error("--strategies", "%s: %s", runner->entry.strategy, runner->message);
     else
         ls_error("compare", "the process of '%s' %s before its first step", runner->entry.strategy,
                  crashed ? "crashed" : "ended");
@@ -371,7 +374,7 @@ static enum ls_status prepare_reference(struct comparing *comparing)
         return status;
     const struct compare_runner *runner = &comparing->race.runners[comparing->reference];
     if (!runner->ready)
-        return pass_on(runner);
+        return pass_on(runner, true);
     const bool accuracy = comparing->target.metric == COMPARE_ACCURACY ||
                           comparing->target.metric == COMPARE_VAL_ACCURACY;
     if (accuracy && !runner->shared->accuracy) {
@@ -398,7 +401,7 @@ static enum ls_status refuse_mistakes(const struct comparing *comparing)
             all = all && wrong;
         }
         if (mistaken && all)
-            return pass_on(mistaken);
+            return pass_on(mistaken, false);
     }
     return LS_OK;
 }

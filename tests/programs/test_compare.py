@@ -332,7 +332,7 @@ class Refused(CompareTest):
     def test_model_and_dataset_are_needed(self):
         self.refuse(USAGE, "--dataset=synthetic:examples=64", says=("--model is missing",))
         self.refuse(USAGE, "--model=mlp", says=("--dataset is missing",))
-        self.refuse(USAGE, "--model=mpl", "--dataset=synthetic:examples=64", says=("mlp",))
+        self.refuse(USAGE, "--model=mpl", "--dataset=synthetic:examples=64", says=("error: --model: ", "mlp"))
         self.refuse(USAGE, "--model=mlp", "--dataset=synthetc", says=("synthetic",))
 
     def test_it_explains_itself(self):
