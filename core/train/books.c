@@ -261,10 +261,11 @@ static enum ls_status train(struct ls_books *books, uint32_t rank, const struct 
 enum ls_status ls_books_run(struct ls_books *books, uint32_t rank)
 {
     struct ls_driver *driver = books->fit->trainer->driver;
-    const uint64_t last = books->shares[rank].done + books->fit->segment;
     char doing[32];
     if (ls_driver_is_lost(driver, rank))
         return LS_OK;
+    // Its own share is its own alone as long as it is not lost.
+    const uint64_t last = books->shares[rank].done + books->fit->segment;
     for (;;) {
         struct turn turn;
         pthread_mutex_lock(&books->lock);
