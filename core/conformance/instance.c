@@ -206,7 +206,9 @@ static bool open_strategy(struct ls_instance_trial *trial, struct ls_loader *loa
         trial->fake = NULL;
         return ls_tally_blame(tally, "no memory for a host");
     }
-    ls_fake_host_init(trial->fake, tally, strategy, host, &with, 1, 2, 1);
+    ls_tally_init(&trial->unheard, NULL, NULL, NULL, NULL);
+    ls_fake_host_init(trial->fake, &trial->unheard, strategy, host, &with, 1, 2, 1);
+    trial->fake->lenient = true;
     const int32_t status = strategy->open(&trial->fake->table, &trial->strategy);
     if (status)
         return ls_tally_blame(tally, "open: %s", ls_status_text((enum ls_status)status));
@@ -218,8 +220,10 @@ static void close_strategy(struct ls_instance_trial *trial)
 {
     const struct ls_strategy_interface *strategy = trial->opened->interface;
     strategy->close(trial->strategy);
-    if (trial->fake)
+    if (trial->fake) {
         ls_fake_host_finish(trial->fake);
+        ls_tally_finish(&trial->unheard);
+    }
     free(trial->fake);
     trial->fake = NULL;
 }

@@ -19,6 +19,7 @@ struct ls_instance_trial {
     struct ls_transport *endpoints[2];
     struct ls_strategy *strategy;
     struct ls_fake_host *fake; // of the strategy
+    struct ls_tally unheard; // what it finds: the suite of strategies says that
     uint32_t uses;
 };
 

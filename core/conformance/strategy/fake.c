@@ -49,6 +49,11 @@ bool ls_fake_known(struct ls_fake_host *fake, uint32_t replica, uint32_t bucket,
                           replica, bucket, fake->replicas, fake->buckets);
 }
 
+int32_t ls_fake_refusal(const struct ls_fake_host *fake)
+{
+    return fake->lenient ? LS_OK : LS_FAILED;
+}
+
 static void abort_all(struct ls_fake_host *fake)
 {
     fake->aborted = true;
@@ -97,7 +102,7 @@ static int32_t all_reduce_start(const struct ls_strategy_host *host, uint32_t re
 {
     struct ls_fake_host *fake = fake_of(host);
     if (!ls_fake_known(fake, replica, bucket, "all_reduce_start"))
-        return LS_FAILED;
+        return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
     struct ls_fake_replica *own = &fake->replica[replica];
     struct ls_fake_bucket *part = &own->buckets[bucket];
@@ -159,7 +164,7 @@ static int32_t all_reduce_wait(const struct ls_strategy_host *host, uint32_t rep
 {
     struct ls_fake_host *fake = fake_of(host);
     if (!ls_fake_known(fake, replica, bucket, "all_reduce_wait"))
-        return LS_FAILED;
+        return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
     struct ls_fake_replica *own = &fake->replica[replica];
     struct ls_fake_bucket *part = &own->buckets[bucket];
@@ -170,9 +175,9 @@ static int32_t all_reduce_wait(const struct ls_strategy_host *host, uint32_t rep
     if (!status && !part->started) {
         ls_tally_blame(fake->tally, "replica %u waits for bucket %u, which it has not started",
                        replica, bucket);
-        status = LS_FAILED;
+        status = ls_fake_refusal(fake);
     }
-    if (!status && !part->waited) {
+    if (!status && part->started && !part->waited) {
         const uint32_t number = number_of(own, bucket);
         status = number < LS_FAKE_CALLS ? wait_for_all(fake, replica, bucket, number) : LS_FAILED;
         if (!status) {
@@ -191,7 +196,7 @@ static int32_t broadcast_parameters(const struct ls_strategy_host *host, uint32_
     struct ls_fake_host *fake = fake_of(host);
     if (!ls_fake_known(fake, replica, 0, "broadcast_parameters") ||
         !ls_fake_known(fake, root, 0, "broadcast_parameters: the root"))
-        return LS_FAILED;
+        return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
     struct ls_fake_replica *own = &fake->replica[replica];
     int32_t status = ls_fake_failure(fake, LS_FAKE_BROADCAST, replica);
@@ -230,7 +235,7 @@ static int32_t decide(const struct ls_strategy_host *host, uint32_t replica)
 {
     struct ls_fake_host *fake = fake_of(host);
     if (!ls_fake_known(fake, replica, 0, "decide"))
-        return LS_FAILED;
+        return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
     struct ls_fake_replica *own = &fake->replica[replica];
     const int32_t status = ls_fake_failure(fake, LS_FAKE_DECIDE, replica);
@@ -248,7 +253,7 @@ static int32_t update(const struct ls_strategy_host *host, uint32_t replica, uin
 {
     struct ls_fake_host *fake = fake_of(host);
     if (!ls_fake_known(fake, replica, bucket, "update"))
-        return LS_FAILED;
+        return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
     struct ls_fake_replica *own = &fake->replica[replica];
     struct ls_fake_bucket *part = &own->buckets[bucket];

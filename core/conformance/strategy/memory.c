@@ -78,7 +78,7 @@ static int32_t read_range(const struct ls_strategy_host *host, uint32_t replica,
 {
     struct ls_fake_host *fake = fake_of(host);
     if (!is_replica(fake, replica, "read") || !fits(fake, first, count, "read"))
-        return LS_FAILED;
+        return ls_fake_refusal(fake);
     const float *buffer = buffer_of(fake, replica, memory);
     if (!buffer)
         return LS_FAILED;
@@ -97,7 +97,7 @@ static int32_t write_range(const struct ls_strategy_host *host, uint32_t replica
 {
     struct ls_fake_host *fake = fake_of(host);
     if (!is_replica(fake, replica, "write") || !fits(fake, first, count, "write"))
-        return LS_FAILED;
+        return ls_fake_refusal(fake);
     float *buffer = buffer_of(fake, replica, memory);
     if (!buffer)
         return LS_FAILED;
@@ -136,7 +136,7 @@ static int32_t read_sums(const struct ls_strategy_host *host, uint32_t replica, 
 {
     struct ls_fake_host *fake = fake_of(host);
     if (!is_replica(fake, replica, "read_sums"))
-        return LS_FAILED;
+        return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
     const int32_t status = ls_fake_failure(fake, LS_FAKE_READ_SUMS, replica);
     if (!fake->replica[replica].buckets[0].ready)
@@ -170,7 +170,7 @@ static int32_t decide_on(const struct ls_strategy_host *host, uint32_t replica, 
 {
     struct ls_fake_host *fake = fake_of(host);
     if (!is_replica(fake, replica, "decide_on"))
-        return LS_FAILED;
+        return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
     const int32_t status = ls_fake_failure(fake, LS_FAKE_DECIDE_ON, replica);
     ls_fake_decided(fake, replica);
@@ -205,7 +205,7 @@ static int32_t store_open(const struct ls_strategy_host *host, uint64_t first, u
 {
     struct ls_fake_host *fake = fake_of(host);
     if (!fits(fake, first, count, "store_open"))
-        return LS_FAILED;
+        return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
     struct ls_store *store = NULL;
     for (uint32_t i = 0; !store && i < LS_FAKE_STORES; i++)

@@ -48,7 +48,7 @@ static int32_t meet(const struct ls_strategy_host *host, uint32_t replica)
 {
     struct ls_fake_host *fake = fake_of(host);
     if (!ls_fake_known(fake, replica, 0, "meet"))
-        return LS_FAILED;
+        return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
     struct ls_fake_replica *own = &fake->replica[replica];
     int32_t status = ls_fake_failure(fake, LS_FAKE_MEET, replica);

@@ -89,6 +89,7 @@ struct ls_fake_host {
     struct ls_fake_transport transport;
     uint64_t seed;
     uint32_t replicas, buckets;
+    bool lenient; // what is wrong is left to others to say: calls do nothing
     bool own_memory; // of the devices: `map` answers NULL
     pthread_mutex_t lock; // of all below
     pthread_cond_t changed;
@@ -155,6 +156,7 @@ void ls_fake_finish_peers(struct ls_fake_host *fake);
 // Whether the numbers of a call are those of a replica and a bucket. A plugin that names others would write past a
 // model's buffers.
 bool ls_fake_known(struct ls_fake_host *fake, uint32_t replica, uint32_t bucket, const char *call);
+int32_t ls_fake_refusal(const struct ls_fake_host *fake); // what a call with wrong numbers answers
 // The status of a call that is to fail here; with the lock held. `replica` UINT32_MAX: a call of no replica.
 int32_t ls_fake_failure(struct ls_fake_host *fake, enum ls_fake_call call, uint32_t replica);
 // Waits for a change until `end`; false: it has passed. With the lock held.
