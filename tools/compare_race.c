@@ -333,26 +333,35 @@ enum ls_status compare_race_add(struct compare_race *race, const struct compare_
     return status;
 }
 
+// On a terminal one line that is written anew; `runner` NULL: none any more. `round` counts from 1; 0: before the first.
+static void show(const struct compare_race *race, uint64_t round,
+                 const struct compare_runner *runner)
+{
+    if (race->quiet || !isatty(STDOUT_FILENO))
+        return;
+    fputs("\r\033[K", stdout);
+    if (runner && round)
+        printf("round %llu of %llu: ", (unsigned long long)round, (unsigned long long)race->rounds);
+    if (runner)
+        printf("%s%.50s%s", round ? "" : "preparing ", runner->entry.strategy,
+               runner->entry.slices > 1 ? ", in two halves" : "");
+    if (runner && runner->entry.replicas > 1)
+        printf(", %u replicas", runner->entry.replicas);
+    fflush(stdout);
+}
+
 enum ls_status compare_race_prepare(struct compare_race *race, struct compare_runner *runner)
 {
+    show(race, 0, runner);
     const enum ls_status status = start(race, runner, NULL);
     if (status)
         return status;
     const enum event event = wait_for(race, runner, COMPARE_SAYS_READY, 1);
+    show(race, 0, NULL);
     runner->ready = event == SAID;
+    if (runner->ready)
+        read_messages(race, runner); // warnings are wanted now, not after the race
     return event == INTERRUPTED ? LS_INTERRUPTED : LS_OK;
-}
-
-static void show(const struct compare_race *race, uint64_t round, const char *what)
-{
-    if (race->quiet || !isatty(STDOUT_FILENO))
-        return;
-    if (what)
-        printf("\r\033[Kround %llu of %llu: %.60s", (unsigned long long)round + 1,
-               (unsigned long long)race->rounds, what);
-    else
-        fputs("\r\033[K", stdout);
-    fflush(stdout);
 }
 
 static bool is_racing(const struct compare_runner *runner)
@@ -380,7 +389,7 @@ static bool take_turns(struct compare_race *race, uint64_t round)
         struct compare_runner *runner = &race->runners[(place + round) % race->count];
         if (!is_racing(runner))
             continue;
-        show(race, round, runner->entry.strategy);
+        show(race, round + 1, runner);
         if (!take_turn(race, runner))
             return false;
     }
