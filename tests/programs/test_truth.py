@@ -7,7 +7,9 @@ from support import DATA, FASHION, ProgramTest, main, tensors
 
 SGD = "--optimizer=sgd:learning_rate=0.01"
 SETUPS = [(1, "ring"), (2, "ring"), (3, "ring"), (4, "ring"), (8, "ring"),
-          (2, "hierarchical-copy"), (3, "hierarchical-copy"), (4, "hierarchical-copy"), (8, "hierarchical-copy")]
+          (2, "hierarchical-copy"), (3, "hierarchical-copy"), (4, "hierarchical-copy"), (8, "hierarchical-copy"),
+          (1, "central-storage"), (2, "central-storage"), (3, "central-storage"), (4, "central-storage"),
+          (8, "central-storage")]
 
 
 def deviations(losses, truth):
@@ -38,6 +40,20 @@ class Truth(ProgramTest):
                 print(f"{replicas} replicas, {strategy}: {max(off):.1e}", flush=True)
                 self.assertEqual(len(report["parameter_hashes"]), replicas)
                 self.assertEqual(len(set(report["parameter_hashes"])), 1)
+
+    def test_one_replica_under_central_storage_is_one_device_to_the_bit(self):
+        for optimizer in ("sgd:learning_rate=0.01,momentum=0.9", "adam"):
+            arguments = ("--dataset=fashion-mnist:limit=1003", "--optimizer=" + optimizer, "--batch=50", "--epochs=2")
+            truth, found = (self.run_once(strategy, 1, *arguments) for strategy in ("one-device", "central-storage"))
+            self.assertEqual(found["losses"], truth["losses"])
+            self.assertEqual(found["parameter_hashes"], truth["parameter_hashes"])
+            self.assertIsNone(found["collective"])
+            self.assertIsNone(found["transport"])
+
+    def test_central_storage_does_not_depend_on_who_comes_first(self):
+        arguments = ("--dataset=fashion-mnist:limit=500", "--optimizer=adam", "--batch=50", "--epochs=2")
+        hashes = {tuple(self.run_once("central-storage", 3, *arguments)["parameter_hashes"]) for _ in range(3)}
+        self.assertEqual(len(hashes), 1)
 
     def test_global_batch_of_50(self):
         self.check("--dataset=fashion-mnist:limit=1000", SGD, "--batch=50", "--steps=12")

@@ -96,8 +96,18 @@ static int32_t gradient_ready(struct ls_strategy *strategy, uint32_t replica, ui
     return LS_OK;
 }
 
-// TEST_SHORTER: what an older version looked like, whose table ended before `synchronise`. What follows it
-// in memory must never be called.
+static void traits(struct ls_strategy *strategy, struct ls_strategy_traits *out)
+{
+    (void)strategy;
+    (void)out;
+}
+
+#ifndef TEST_TRANSPORT
+#define TEST_TRANSPORT 0
+#endif
+
+// TEST_SHORTER: what an older version looked like, whose table ended before `synchronise`. TEST_FIRST: the table of ABI
+// 1.0. What follows it in memory must never be called.
 static const struct {
     struct ls_strategy_interface ours;
 } memory = {
@@ -105,18 +115,23 @@ static const struct {
         {
 #ifdef TEST_SHORTER
             .struct_size = offsetof(struct ls_strategy_interface, synchronise),
+#elif defined(TEST_FIRST)
+            .struct_size = offsetof(struct ls_strategy_interface, traits),
 #else
             .struct_size = sizeof(struct ls_strategy_interface),
 #endif
             .divisor = LS_DIVISOR_GLOBAL,
             .equality = LS_EQUAL_EVERY_STEP,
             .needs_collective = TEST_NEEDS,
+            .needs_transport = TEST_TRANSPORT,
             .open = open_strategy,
             .close = close_strategy,
             .place = hook,
             .gradient_ready = gradient_ready,
             .end_step = hook,
             .synchronise = hook,
+            .traits = traits,
+            .lost = hook,
         },
 };
 #define table memory.ours
@@ -124,6 +139,11 @@ static const struct {
 
 #ifdef TEST_OPTIONS
 static const struct ls_plugin_option options[] = {TEST_OPTIONS, {NULL, NULL, NULL, NULL}};
+#endif
+
+#ifdef TEST_FIRST
+#undef LS_PLUGIN_ABI_MINOR
+#define LS_PLUGIN_ABI_MINOR 0
 #endif
 
 static const struct ls_plugin plugin = {

@@ -55,6 +55,19 @@ START_TEST(a_name_is_a_strategy_or_a_collective_or_a_transport)
 }
 END_TEST
 
+START_TEST(a_strategy_may_need_a_transport_and_no_collective)
+{
+    put("strategy-served");
+    struct ls_loader *loader = loader_of_parts();
+    assert_resolves(loader, "served", "served", "-", "local");
+    assert_resolves(loader, "served:transport=far", "served", "-", "far");
+    assert_resolves(loader, "far:strategy=served", "served", "-", "far");
+    assert_fails(loader, "served:collective=ring", LS_USAGE, "served uses no collective");
+    assert_fails(loader, "one-device:transport=far", LS_USAGE, "one-device uses no transport");
+    ls_loader_destroy(loader);
+}
+END_TEST
+
 START_TEST(parts_are_chosen_by_options)
 {
     struct ls_loader *loader = loader_of_parts();
@@ -168,10 +181,11 @@ END_TEST
 START_TEST(an_unknown_strategy_lists_what_there_is)
 {
     struct ls_loader *loader = loader_of_parts();
-    assert_fails(loader, "mirored", LS_UNAVAILABLE,
-                 "no strategy, collective or transport is called 'mirored'; did you mean mirrored? "
-                 "Else there are: "
-                 "strategies mirrored, one-device; collectives auto, ring, tree; transports far, local");
+    assert_fails(
+        loader, "mirored", LS_UNAVAILABLE,
+        "no strategy, collective or transport is called 'mirored'; did you mean mirrored? "
+        "Else there are: "
+        "strategies mirrored, one-device; collectives auto, ring, tree; transports far, local");
     assert_fails(loader, "nccl", LS_UNAVAILABLE, "is called 'nccl'; there are: strategies");
     assert_fails(loader, "ring:transport=locl", LS_UNAVAILABLE,
                  "no transport is called 'locl'; did you mean local?");
@@ -196,6 +210,7 @@ int main(void)
     tcase_add_checked_fixture(tests, make_folder, remove_folder);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_name_is_a_strategy_or_a_collective_or_a_transport);
+    tcase_add_test(tests, a_strategy_may_need_a_transport_and_no_collective);
     tcase_add_test(tests, parts_are_chosen_by_options);
     tcase_add_test(tests, contradictions_are_usage_errors);
     tcase_add_test(tests, options_go_to_the_part_that_declares_them);

@@ -122,6 +122,64 @@ START_TEST(every_member_is_there_even_when_nothing_is_known)
 }
 END_TEST
 
+START_TEST(dots_in_the_names_of_facts_nest)
+{
+    static const double numbers[] = {62, 17, 0.5};
+    static const double none = NAN;
+    const struct ls_report_fact facts[] = {
+        {"staleness.lead.max", numbers + 1, 1, false},
+        {"staleness.lead.histogram", numbers, 3, true},
+        {"staleness.bound", &none, 1, false},
+        {"pushes", numbers, 1, false},
+        {"empty", numbers, 0, true},
+        {"staleness.lead.max.more", numbers, 1, false}, // something else is there
+        {"staleness.lead", numbers, 1, false},
+        {"steps", numbers, 1, false}, // the report's own stays
+        {"communication.buckets", numbers, 1, false},
+    };
+    struct ls_report report = small_report();
+    report.steps = 5;
+    report.facts = facts;
+    report.fact_count = sizeof(facts) / sizeof(facts[0]);
+    json_t *root = write_and_read(&report);
+    const json_t *staleness = json_object_get(root, "staleness");
+    const json_t *lead = json_object_get(staleness, "lead");
+    const json_t *histogram = json_object_get(lead, "histogram");
+    ck_assert_int_eq(json_integer_value(json_object_get(lead, "max")), 17);
+    ck_assert_uint_eq(json_array_size(histogram), 3);
+    ck_assert(json_is_integer(json_array_get(histogram, 0)));
+    ck_assert_double_eq(json_real_value(json_array_get(histogram, 2)), 0.5);
+    ck_assert(json_is_null(json_object_get(staleness, "bound")));
+    ck_assert_int_eq(json_integer_value(json_object_get(root, "pushes")), 62);
+    ck_assert_uint_eq(json_array_size(json_object_get(root, "empty")), 0);
+    ck_assert_uint_eq(json_object_size(staleness), 2);
+    ck_assert_uint_eq(json_object_size(lead), 2);
+    ck_assert_int_eq(json_integer_value(json_object_get(root, "steps")), 5);
+    ck_assert(json_is_array(json_object_get(json_object_get(root, "communication"), "buckets")));
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(lost_replicas_have_no_hash)
+{
+    static const uint64_t lost[] = {1};
+    struct ls_report report = small_report();
+    json_t *root = write_and_read(&report);
+    ck_assert_ptr_null(json_object_get(root, "lost_replicas"));
+    json_decref(root);
+    report.lost_replicas = lost;
+    report.lost_count = 1;
+    root = write_and_read(&report);
+    const json_t *list = json_object_get(root, "lost_replicas");
+    ck_assert_uint_eq(json_array_size(list), 1);
+    ck_assert_int_eq(json_integer_value(json_array_get(list, 0)), 1);
+    const json_t *found = json_object_get(root, "parameter_hashes");
+    ck_assert_str_eq(json_string_value(json_array_get(found, 0)), "0000000000000001");
+    ck_assert(json_is_null(json_array_get(found, 1)));
+    json_decref(root);
+}
+END_TEST
+
 START_TEST(what_is_no_number_is_null)
 {
     const float losses[] = {1, NAN, INFINITY, -INFINITY};
@@ -294,6 +352,8 @@ int main(void)
     TCase *cases = tcase_create("report");
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, every_member_is_there_even_when_nothing_is_known);
+    tcase_add_test(cases, dots_in_the_names_of_facts_nest);
+    tcase_add_test(cases, lost_replicas_have_no_hash);
     tcase_add_test(cases, what_is_no_number_is_null);
     tcase_add_test(cases, numbers_have_nine_digits);
     tcase_add_test(cases, at_most_a_thousand_losses_are_written);
