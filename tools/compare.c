@@ -20,6 +20,7 @@
 #define REFERENCE "one-device"
 #define DEFAULT_REPLICA_BATCH 64
 #define RUNS_MOST 64
+#define DEADLINE_MOST 1e6 // seconds; the runs refuse longer ones
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to train"},
@@ -496,7 +497,8 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = compare_race_init(&comparing.race, &comparing.setting);
     comparing.race.quiet = comparing.setting.run.quiet;
-    comparing.race.deadline_ns = (uint64_t)(comparing.setting.run.deadline_seconds * 1e9);
+    comparing.race.deadline_ns =
+        (uint64_t)(fmin(comparing.setting.run.deadline_seconds, DEADLINE_MOST) * 1e9);
     if (!status)
         status = choose_runs(&comparing);
     if (!status)

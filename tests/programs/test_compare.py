@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pty
 import select
 import shlex
 import signal
@@ -277,7 +278,7 @@ class Rows(CompareTest):
     def test_a_process_that_hangs_is_a_row(self):
         path = self.plugin()
         outcome = self.compare(*SMALL, path, "--strategies=ring,faulty:fault=hang", "--steps=8", "--validation=off",
-                               "--round-steps=2", "--deadline=1")
+                               "--round-steps=2", "--deadline=2")
         self.assertEqual(outcome.runs["ring", 2]["status"], "done")
         self.assertEqual(outcome.runs["faulty:fault=hang", 1]["status"], "failed")
         self.assertIn("did not get on", outcome.runs["faulty:fault=hang", 1]["reason"])
@@ -292,8 +293,8 @@ class Rows(CompareTest):
     def test_waiting_for_a_turn_is_no_lost_peer(self):
         """Turns of the others take longer than the deadline."""
         strategies = "ring,tree,central-storage,parameter-server:mode=sync,parameter-server:mode=async"
-        outcome = self.compare("--model=cnn", "--dataset=synthetic:examples=4096", "--batch=256", "--strategies=" + strategies,
-                               "--steps=16", "--round-steps=8", "--validation=off", "--deadline=1" if SANITIZE == "none" else "--deadline=60")
+        outcome = self.compare("--model=cnn", "--dataset=synthetic:examples=4096", "--batch=512", "--strategies=" + strategies,
+                               "--steps=16", "--round-steps=8", "--validation=off", "--deadline=" + ("3" if SANITIZE == "none" else "60"))
         for run in outcome.report["runs"]:
             self.assertEqual(run["status"], "done", run["reason"])
 
@@ -342,6 +343,39 @@ class Refused(CompareTest):
             self.assertIn(text, outcome.out)
 
 
+class Progress(CompareTest):
+    ARGUMENTS = (*SMALL, "--strategies=ring", "--steps=4", "--validation=off")
+
+    def test_one_line_on_a_terminal(self):
+        master, slave = pty.openpty()
+        process = subprocess.Popen([LOCKSTEP, "compare", *self.ARGUMENTS], stdout=slave, stderr=subprocess.DEVNULL,
+                                   env=dict(os.environ, **self.environment))
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            shown += piece
+        process.wait()
+        os.close(master)
+        self.assertEqual(process.returncode, DONE)
+        for text in (b"preparing one-device", b"round 4 of 4: ring, 2 replicas", b"in two halves\r\033[K", b"Verdict"):
+            self.assertIn(text, shown)
+
+    def test_elsewhere_there_is_none(self):
+        outcome = self.lockstep("compare", *self.ARGUMENTS, environment=self.environment)
+        self.assertTrue(outcome.out.startswith("comparing 2 runs of mlp on synthetic:examples=256"), outcome.out)
+        self.assertNotIn("\033", outcome.out)
+        self.assertNotIn("round 1 of", outcome.out)
+        self.assertEqual(outcome.err.count("NOT REAL DATA"), 1)
+        outcome = self.lockstep("compare", "--quiet", *self.ARGUMENTS, environment=self.environment)
+        self.assertTrue(outcome.out.startswith("\nSpeed"), outcome.out)
+
+
 class Interruption(CompareTest):
     def setUp(self):
         super().setUp()
@@ -357,7 +391,7 @@ class Interruption(CompareTest):
         ready, _, _ = select.select([process.stdout], [], [], 120)
         self.assertTrue(ready)
         self.assertIn("comparing", process.stdout.readline())
-        time.sleep(0.5)  # some rounds; with fewer the outcome is the same
+        time.sleep(1)  # a turn at least: five steps of a small network
         return process
 
     def end_group(self, group):
@@ -394,7 +428,8 @@ class Interruption(CompareTest):
                 self.assertEqual(report["status"], "interrupted")
                 for run in report["runs"]:
                     self.assertEqual(run["status"], "interrupted")
-                    self.assertGreater(run["report"]["steps"], 0)
+                    self.assertEqual(run["report"]["status"], "interrupted")
+                self.assertGreater(sum(run["report"]["steps"] for run in report["runs"]), 0)
 
     def test_a_second_one_ends_at_once(self):
         process = self.start()
