@@ -196,12 +196,21 @@ static int32_t wait_for_links(struct worker *worker)
     }
 }
 
+// Values may have come though not all did.
+static void say_changed(const struct worker *worker)
+{
+    bool changed = false;
+    for (uint32_t i = 0; i < server_count(worker); i++)
+        changed |= worker->links[i].changed_count > 0;
+    if (changed && !worker->parameter_copy)
+        host_of(worker)->changed(host_of(worker), worker->rank);
+}
+
 // What was received goes where the replica wants it, and what was sent may be forgotten.
 static int32_t finish_links(struct worker *worker)
 {
     const struct ls_strategy_host *host = host_of(worker);
     int32_t status = LS_OK;
-    bool changed = false;
     for (uint32_t k = 0; k < server_count(worker); k++) {
         struct link *link = &worker->links[k];
         for (uint32_t i = 0; !status && worker->parameter_copy && i < link->changed_count; i++) {
@@ -209,12 +218,9 @@ static int32_t finish_links(struct worker *worker)
             status = host->write(host, worker->rank, LS_REPLICA_PARAMETERS, range.first,
                                  range.count, worker->parameter_copy + range.first);
         }
-        changed |= link->changed_count > 0;
         link->changed_count = link->changed_done = 0;
         link->request_count = link->send_count = link->sends_done = 0;
     }
-    if (changed && !worker->parameter_copy)
-        host->changed(host, worker->rank);
     return status;
 }
 
@@ -234,6 +240,7 @@ static int32_t ask(struct worker *worker, uint32_t kind)
     if (!status)
         status = wait_for_links(worker);
     worker->broken |= status != LS_OK;
+    say_changed(worker);
     return status ? status : finish_links(worker);
 }
 
