@@ -235,7 +235,9 @@ static void put_limit(FILE *out, const struct ls_compared_times *times)
                 percent * times->input);
         break;
     case LS_LIMIT_COMMUNICATION:
-        fprintf(out, " is bound by communication: it waits %.0f %% of a step for it",
+        fprintf(out,
+                " is bound by communication: it waits %.0f %% of a step for it or "
+                "for other replicas",
                 percent * times->exposed_communication);
         break;
     case LS_LIMIT_UPDATE:
