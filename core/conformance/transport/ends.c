@@ -120,6 +120,46 @@ static void closed_body(struct ls_transport_side *side)
     ls_transport_buffer_finish(&buffer);
 }
 
+// Rank 0 leaves; 1 and 2, who are told LS_PEER_LOST of it, go on. One who is told LS_ABORTED can do nothing more.
+static void closed_body_of_three(struct ls_transport_side *side)
+{
+    const struct ls_transport_trial *trial = side->trial;
+    struct ls_tally *tally = &trial->suite->tally;
+    struct ls_transport_buffer lost, buffer;
+    if (side->rank == 0) {
+        ls_transport_await(side, 2); // both wait
+        ls_transport_pause(20);
+        trial->ops->close(side->endpoint);
+        side->endpoint = NULL;
+        return;
+    }
+    if (!ls_transport_buffer_init(side, &lost, COUNT, side->rank, 0))
+        return;
+    if (!ls_transport_buffer_init(side, &buffer, COUNT, 2 - side->rank, 0)) {
+        ls_transport_buffer_finish(&lost);
+        return;
+    }
+    // 1 has sent what 0 never takes, 2 waits for what 0 never sends.
+    struct ls_transfer never =
+        side->rank == 1 ? ls_transport_send(0, 0, &lost) : ls_transport_receive(0, 0, &lost);
+    struct ls_transfer transfer =
+        side->rank == 2 ? ls_transport_send(1, 0, &buffer) : ls_transport_receive(2, 0, &buffer);
+    if (ls_transport_post(side, &never)) {
+        ls_transport_advance(side);
+        const int32_t status = ls_transport_complete(side, &never, 1);
+        const bool told = trial->ops->peer_state(side->endpoint, 0) == status;
+        if ((status != LS_PEER_LOST && status != LS_ABORTED) || !told)
+            ls_tally_blame(tally, "a message to or from an endpoint that was closed: %s%s",
+                           text_of(status), told ? "" : ", but peer_state says something else");
+        if (status == LS_PEER_LOST && ls_transport_post(side, &transfer) &&
+            ls_transport_expect_complete(side, &transfer, 1, "a message after a third has left"))
+            ls_transport_buffer_judge(side, &buffer, 0, of_zero,
+                                      "a message after a third has left");
+    }
+    ls_transport_buffer_finish(&buffer);
+    ls_transport_buffer_finish(&lost);
+}
+
 // Signatures (variant 0) or sizes (variant 1) differ: the receiver says so.
 static void mismatch_body(struct ls_transport_side *side)
 {
@@ -186,10 +226,15 @@ void ls_transport_end_cases(struct ls_transport_suite *suite)
         void (*body)(struct ls_transport_side *side);
         uint64_t variant;
     } cases[] = {
-        {"late_sender", 2, late_body, 0},        {"late_receiver", 2, late_body, 1},
-        {"abort_by_the_peer", 3, abort_body, 0}, {"abort_by_another", 3, abort_body, 1},
-        {"closed_peer", 2, closed_body, 0},      {"other_signature", 2, mismatch_body, 0},
-        {"other_size", 2, mismatch_body, 1},     {"two_sets", 2, two_body, 0},
+        {"late_sender", 2, late_body, 0},
+        {"late_receiver", 2, late_body, 1},
+        {"abort_by_the_peer", 3, abort_body, 0},
+        {"abort_by_another", 3, abort_body, 1},
+        {"closed_peer", 2, closed_body, 0},
+        {"closed_third", 3, closed_body_of_three, 0},
+        {"other_signature", 2, mismatch_body, 0},
+        {"other_size", 2, mismatch_body, 1},
+        {"two_sets", 2, two_body, 0},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct ls_transport_trial trial = {.world = cases[i].world,
