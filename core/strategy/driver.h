@@ -65,7 +65,7 @@ bool ls_driver_asynchronous(const struct ls_driver *driver);
 
 // Whether the others may go on when one replica fails. [any thread]
 bool ls_driver_survives(const struct ls_driver *driver);
-// After a step of this replica failed with `status`: true when the others go on without it, which it then makes no more
+// After a step of this replica failed with `status`: true when the others go on without it; then it makes no more
 // steps and is in no meeting. Not after an abort, a deadline (somebody else's fault), a loss that is not finite, or when
 // it is the last. [replica thread]
 bool ls_driver_survive(struct ls_driver *driver, uint32_t replica, enum ls_status status);
