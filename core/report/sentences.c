@@ -53,7 +53,26 @@ enum ls_status ls_sentences_conclude(struct ls_sentence_writer *writer)
     return LS_OUT_OF_MEMORY;
 }
 
-// ---- Names ----
+// ---- Names and numbers ----
+
+const char *ls_grouped(double value, char text[static LS_GROUPED_BYTES])
+{
+    char digits[LS_GROUPED_BYTES];
+    size_t to = 0;
+    if (!(fabs(value) < 1e15)) {
+        snprintf(text, LS_GROUPED_BYTES, "%g", value);
+        return text;
+    }
+    const int length = snprintf(digits, sizeof(digits), "%.0f", value);
+    for (int i = 0; i < length; i++) {
+        const bool inside = i > 0 && digits[i - 1] != '-';
+        if (inside && (length - i) % 3 == 0)
+            text[to++] = ',';
+        text[to++] = digits[i];
+    }
+    text[to] = '\0';
+    return text;
+}
 
 bool ls_compared_has_several_counts(const struct ls_comparison *comparison, size_t index)
 {

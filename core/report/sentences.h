@@ -30,6 +30,10 @@ struct ls_picks {
 bool ls_compared_pick(const struct ls_comparison *comparison,
                       bool (*wanted)(const struct ls_comparison *, size_t), struct ls_picks *out);
 
+// A whole number in groups of three: "24,145". Returns `text`.
+#define LS_GROUPED_BYTES 48
+const char *ls_grouped(double value, char text[static LS_GROUPED_BYTES]);
+
 void ls_put_compared_name(FILE *out, const struct ls_comparison *comparison, size_t index);
 // "a", "a and b", "a, b and c".
 void ls_put_compared_names(FILE *out, const struct ls_comparison *comparison, const size_t *indices,
@@ -55,6 +59,9 @@ size_t ls_compared_fastest(const struct ls_comparison *comparison, size_t but, b
 bool ls_compared_is_off(const struct ls_comparison *comparison, size_t index);
 bool ls_compared_has_unequal_replicas(const struct ls_comparison *comparison, size_t index);
 
+// What limits each of the picked runs.
+void ls_say_limits(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                   const struct ls_picks *all);
 void ls_say_truth(struct ls_sentence_writer *writer, const struct ls_comparison *comparison);
 
 #endif

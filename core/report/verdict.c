@@ -6,13 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Shares of a step from which on a part limits it, rather than the kernels.
-#define INPUT_SHARE 0.25
-#define EXPOSED_SHARE 0.33
-#define UPDATE_SHARE 0.33
-#define OTHER_SHARE 0.33
-#define COMMUNICATION_SHARE 0.01 // worth a word
-
 #define GAIN_LEAST 1.1 // speed-ups below are none
 #define SAME_SPEED 0.05
 #define MORE_CORES 1.5 // from this factor on there is something to gain
@@ -70,21 +63,24 @@ static void say_fastest(struct ls_sentence_writer *writer, const struct ls_compa
         return;
     const struct ls_compared_run *run = &comparison->runs[best];
     const size_t next = ls_compared_fastest(comparison, best, false);
+    char text[2][LS_GROUPED_BYTES];
     FILE *out = ls_sentence_begin(writer);
     if (!out)
         return;
     ls_put_compared_name(out, comparison, best);
     fprintf(out,
-            next == LS_COMPARISON_NONE ? " is the only one that was measured: %.0f examples/s"
-                                       : " is the fastest: %.0f examples/s",
-            run->rate);
+            next == LS_COMPARISON_NONE ? " is the only one that was measured: %s examples/s"
+                                       : " is the fastest: %s examples/s",
+            ls_grouped(run->rate, text[0]));
     if (ls_compared_knows_noise(run))
-        fprintf(out, " (half of its rounds between %.0f and %.0f)", run->rate_low, run->rate_high);
+        fprintf(out, " (half of its rounds between %s and %s)", ls_grouped(run->rate_low, text[0]),
+                ls_grouped(run->rate_high, text[1]));
     const size_t in_step = ls_compared_fastest(comparison, LS_COMPARISON_NONE, true);
     if (!run->synchronous && in_step != LS_COMPARISON_NONE) {
         fputs("; it is asynchronous, and of those that keep the replicas in step ", out);
         ls_put_compared_name(out, comparison, in_step);
-        fprintf(out, " is the fastest with %.0f", comparison->runs[in_step].rate);
+        fprintf(out, " is the fastest with %s",
+                ls_grouped(comparison->runs[in_step].rate, text[0]));
     }
     fputs(".", out);
     ls_sentence_end(writer);
@@ -177,19 +173,22 @@ static void say_no_gain(FILE *out, const struct ls_comparison *comparison, size_
     }
 }
 
+// Whether the run and its base divide the same cores otherwise.
+static bool divides(const struct ls_comparison *comparison, size_t index, size_t base)
+{
+    return comparison->runs[index].cores / comparison->runs[base].cores < MORE_CORES;
+}
+
 static void say_scaling_of(struct ls_sentence_writer *writer,
-                           const struct ls_comparison *comparison, size_t index)
+                           const struct ls_comparison *comparison, size_t index, size_t base)
 {
     const struct ls_compared_run *run = &comparison->runs[index];
-    const size_t base = base_of(comparison, index);
-    if (run->replicas < 2 || base == LS_COMPARISON_NONE || base == index)
-        return;
     const double gain = run->rate / comparison->runs[base].rate;
     const double ideal = run->cores / comparison->runs[base].cores;
     FILE *out = ls_sentence_begin(writer);
     if (!out)
         return;
-    if (ideal < MORE_CORES) {
+    if (divides(comparison, index, base)) {
         say_division(out, comparison, index, base);
     } else if (gain < GAIN_LEAST) {
         say_no_gain(out, comparison, index, gain);
@@ -201,85 +200,101 @@ static void say_scaling_of(struct ls_sentence_writer *writer,
     ls_sentence_end(writer);
 }
 
-// ---- What limits ----
-
-enum ls_limit ls_verdict_limit(const struct ls_compared_times *times)
+// Several runs that divide the same cores in the same way, against one that does it otherwise.
+static void say_divisions(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                          const struct ls_picks *picks, size_t base)
 {
-    if (!(times->median > 0))
-        return LS_LIMIT_UNKNOWN;
-    const struct {
-        enum ls_limit limit;
-        double share, least;
-    } parts[] = {
-        {LS_LIMIT_INPUT, times->input / times->median, INPUT_SHARE},
-        {LS_LIMIT_COMMUNICATION, times->exposed_communication / times->median, EXPOSED_SHARE},
-        {LS_LIMIT_UPDATE, times->update / times->median, UPDATE_SHARE},
-        {LS_LIMIT_OVERHEAD, times->other / times->median, OTHER_SHARE},
-    };
-    enum ls_limit limit = isfinite(times->compute) ? LS_LIMIT_COMPUTE : LS_LIMIT_UNKNOWN;
-    double most = 0;
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        if (parts[i].share >= parts[i].least && parts[i].share > most) {
-            most = parts[i].share;
-            limit = parts[i].limit;
-        }
-    return limit;
-}
-
-static void put_limit(FILE *out, const struct ls_compared_times *times)
-{
-    const double percent = 100 / times->median;
-    switch (ls_verdict_limit(times)) {
-    case LS_LIMIT_INPUT:
-        fprintf(out, " is input-bound: it waits %.0f %% of a step for data",
-                percent * times->input);
-        break;
-    case LS_LIMIT_COMMUNICATION:
-        fprintf(out,
-                " is bound by communication: it waits %.0f %% of a step for it or "
-                "for other replicas",
-                percent * times->exposed_communication);
-        break;
-    case LS_LIMIT_UPDATE:
-        fprintf(out, " is bound by the update: it takes %.0f %% of a step",
-                percent * times->update);
-        break;
-    case LS_LIMIT_OVERHEAD:
-        fprintf(out, " is bound by what is neither kernels nor communication: %.0f %% of a step",
-                percent * times->other);
-        break;
-    default:
-        fprintf(out, " is compute-bound: kernels take %.0f %% of a step", percent * times->compute);
+    const struct ls_compared_run *first = &comparison->runs[picks->list[0]];
+    const struct ls_compared_run *one = &comparison->runs[base];
+    struct ls_picks same = {.list = calloc(picks->count, sizeof(size_t))};
+    size_t told = 0;
+    FILE *out = same.list ? ls_sentence_begin(writer) : NULL;
+    if (!out) {
+        writer->failed = true;
+        free(same.list);
+        return;
     }
-}
-
-static void put_overlap(FILE *out, const struct ls_compared_times *times)
-{
-    const double all = times->communication, exposed = times->exposed_communication;
-    if (!(all >= COMMUNICATION_SHARE * times->median))
-        return;
-    if (exposed <= 0.5 * all)
-        fprintf(out, "; communication hides under backward (%.2f of %.2f ms show)", 1e3 * exposed,
-                1e3 * all);
-    else
-        fprintf(out, "; %.2f of %.2f ms of communication do not hide under backward", 1e3 * exposed,
-                1e3 * all);
-}
-
-static void say_limit_of(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
-                         size_t index)
-{
-    const struct ls_compared_times *times = &comparison->runs[index].times;
-    if (!(times->median > 0) || !isfinite(times->compute))
-        return;
-    FILE *out = ls_sentence_begin(writer);
-    if (!out)
-        return;
-    ls_put_compared_name(out, comparison, index);
-    put_limit(out, times);
-    put_overlap(out, times);
-    fputs(".", out);
+    fputs("On the same ", out);
+    put_cores(out, first->cores);
+    fprintf(out, ", %u replicas of %u thread%s against ", first->replicas, first->threads,
+            first->threads == 1 ? "" : "s");
+    ls_put_compared_name(out, comparison, base);
+    fprintf(out, " with one of %u: ", one->threads);
+    for (size_t i = 0; i < picks->count; i++) {
+        const struct ls_compared_run *run = &comparison->runs[picks->list[i]];
+        if (!differ(run, one)) {
+            same.list[same.count++] = picks->list[i];
+            continue;
+        }
+        fputs(told++ ? ", " : "", out);
+        ls_put_compared_name(out, comparison, picks->list[i]);
+        fprintf(out, " %.2f", run->rate / one->rate);
+    }
+    fputs(told ? " times as fast" : "", out);
+    fputs(told && same.count ? "; " : "", out);
+    ls_put_compared_names(out, comparison, same.list, same.count);
+    fputs(same.count ? " as fast, for all that the noise lets see." : ".", out);
+    free(same.list);
     ls_sentence_end(writer);
+}
+
+static bool same_division(const struct ls_comparison *comparison, size_t a, size_t b)
+{
+    return base_of(comparison, a) == base_of(comparison, b) &&
+           comparison->runs[a].replicas == comparison->runs[b].replicas &&
+           comparison->runs[a].threads == comparison->runs[b].threads;
+}
+
+// Those of the rest that divide their cores as the first does; its base.
+static bool pick_division(const struct ls_comparison *comparison, const struct ls_picks *all,
+                          size_t first, struct ls_picks *out)
+{
+    out->count = 0;
+    out->list = calloc(all->count, sizeof(*out->list));
+    for (size_t i = first; out->list && i < all->count; i++)
+        if (i == first || same_division(comparison, all->list[first], all->list[i]))
+            out->list[out->count++] = all->list[i];
+    return out->list;
+}
+
+static bool scales(const struct ls_comparison *comparison, size_t index)
+{
+    const size_t base = base_of(comparison, index);
+    return comparison->runs[index].replicas > 1 && base != LS_COMPARISON_NONE && base != index;
+}
+
+static bool told_before(const struct ls_comparison *comparison, const struct ls_picks *all,
+                        size_t number)
+{
+    for (size_t i = 0; i < number; i++)
+        if (scales(comparison, all->list[i]) &&
+            same_division(comparison, all->list[i], all->list[number]))
+            return true;
+    return false;
+}
+
+static void say_scaling(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                        const struct ls_picks *all)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        const size_t index = all->list[i], base = base_of(comparison, index);
+        struct ls_picks alike = {0};
+        if (!scales(comparison, index))
+            continue;
+        if (!divides(comparison, index, base)) {
+            say_scaling_of(writer, comparison, index, base);
+            continue;
+        }
+        if (told_before(comparison, all, i))
+            continue;
+        if (!pick_division(comparison, all, i, &alike))
+            writer->failed = true;
+        else if (alike.count == 1)
+            say_scaling_of(writer, comparison, index, base);
+        else
+            say_divisions(writer, comparison, &alike, base);
+        free(alike.list);
+    }
 }
 
 // ---- Target, and what did not run ----
@@ -306,9 +321,11 @@ static void say_target(struct ls_sentence_writer *writer, const struct ls_compar
         fprintf(out, "None reached %s %g.", comparison->target_metric, comparison->target_value);
     } else {
         ls_put_compared_name(out, comparison, first);
-        fprintf(out, " was the first at %s %g: after %.1f s of training and %.0f examples.",
+        char text[LS_GROUPED_BYTES];
+        fprintf(out, " was the first at %s %g: after %.1f s of training and %s examples.",
                 comparison->target_metric, comparison->target_value,
-                comparison->runs[first].target_seconds, comparison->runs[first].target_examples);
+                comparison->runs[first].target_seconds,
+                ls_grouped(comparison->runs[first].target_examples, text));
     }
     ls_sentence_end(writer);
 }
@@ -333,12 +350,12 @@ enum ls_status ls_verdict(const struct ls_comparison *comparison, struct ls_sent
     struct ls_sentences sentences = {0};
     struct ls_sentence_writer writer = {.out = &sentences};
     say_fastest(&writer, comparison);
-    for (size_t i = 0; i < comparison->run_count; i++)
-        if (is_largest(comparison, i))
-            say_scaling_of(&writer, comparison, i);
-    for (size_t i = 0; i < comparison->run_count; i++)
-        if (is_largest(comparison, i))
-            say_limit_of(&writer, comparison, i);
+    struct ls_picks largest = {0};
+    if (!ls_compared_pick(comparison, is_largest, &largest))
+        writer.failed = true;
+    say_scaling(&writer, comparison, &largest);
+    ls_say_limits(&writer, comparison, &largest);
+    free(largest.list);
     ls_say_truth(&writer, comparison);
     say_target(&writer, comparison);
     for (size_t i = 0; i < comparison->run_count; i++)

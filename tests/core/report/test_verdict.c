@@ -97,7 +97,7 @@ START_TEST(the_fastest_is_named_with_its_lead)
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
                                      measured("tree", 2, 1500)};
     const struct ls_comparison comparison = of(runs, 3);
-    ck_assert(verdict_has(&comparison, "ring is the fastest: 1900 examples/s"));
+    ck_assert(verdict_has(&comparison, "ring is the fastest: 1,900 examples/s"));
     ck_assert(verdict_has(&comparison, "1.27 times tree, the next; the difference is larger than "
                                        "the noise: it was faster in 20 of 20 rounds."));
 }
@@ -157,8 +157,8 @@ START_TEST(an_asynchronous_winner_is_told_from_the_synchronous_one)
     runs[2].synchronous = false;
     runs[2].loss_deviation = runs[2].loss_deviation_first_ten = 0.3;
     const struct ls_comparison comparison = of(runs, 3);
-    ck_assert(verdict_has(&comparison, "parameter-server is the fastest: 1800"));
-    ck_assert(verdict_has(&comparison, "in step ring is the fastest with 1500"));
+    ck_assert(verdict_has(&comparison, "parameter-server is the fastest: 1,800"));
+    ck_assert(verdict_has(&comparison, "in step ring is the fastest with 1,500"));
     ck_assert(
         verdict_has(&comparison, "parameter-server is asynchronous, so its losses cannot be"));
     ck_assert(!verdict_has(&comparison, "more than rounding"));
@@ -209,6 +209,7 @@ START_TEST(hidden_communication_is_said_to_hide)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900)};
     const struct ls_comparison comparison = of(runs, 2);
+    runs[0].times.communication = runs[0].times.exposed_communication = 0;
     ck_assert(verdict_has(&comparison,
                           "ring is compute-bound: kernels take 90 % of a step; "
                           "communication hides under backward (0.20 of 2.00 ms show)"));
@@ -293,7 +294,30 @@ START_TEST(who_reached_the_target_first_is_named)
     runs[1].target_seconds = 11.5;
     runs[1].target_examples = 60000;
     ck_assert(verdict_has(&comparison, "ring was the first at val_accuracy 0.88: after 11.5 s of "
-                                       "training and 60000 examples."));
+                                       "training and 60,000 examples."));
+}
+END_TEST
+
+START_TEST(what_is_alike_shares_a_sentence)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1200),
+                                     measured("tree", 2, 1100), measured("direct", 2, 1000)};
+    struct ls_comparison comparison = of(runs, 4);
+    runs[0].cores = runs[0].threads = 2;
+    runs[0].times.communication = runs[0].times.exposed_communication = 0;
+    runs[2].times.compute = 8e-3;
+    runs[3].times.compute = 3e-3;
+    runs[3].times.exposed_communication = runs[3].times.communication = 6e-3;
+    ck_assert(verdict_has(
+        &comparison, "On the same 2 cores, 2 replicas of 1 thread against one-device with one "
+                     "of 2: ring 1.20, tree 1.10 times as fast; direct as fast, for all that"));
+    ck_assert(
+        verdict_has(&comparison, "one-device is compute-bound: kernels take 90 % of a step."));
+    ck_assert(verdict_has(&comparison,
+                          "ring and tree are compute-bound: kernels take 80 to 90 % of a step; "
+                          "communication hides under backward (0.20 of 2.00 ms show)."));
+    ck_assert(verdict_has(&comparison, "direct is bound by communication: it waits 60 % of a step "
+                                       "for it or for other replicas; 6.00 of 6.00 ms"));
 }
 END_TEST
 
@@ -407,6 +431,7 @@ int main(void)
     tcase_add_test(tests, several_are_equally_correct);
     tcase_add_test(tests, another_batch_is_not_compared);
     tcase_add_test(tests, who_reached_the_target_first_is_named);
+    tcase_add_test(tests, what_is_alike_shares_a_sentence);
     tcase_add_test(tests, what_did_not_run_says_why);
     tcase_add_test(tests, unequal_replicas_are_said);
     tcase_add_test(tests, noise_is_advised_against);
