@@ -2,7 +2,7 @@
 // central-storage: variables live once, on the host; every replica computes on its share of the batch. The gradients
 // meet on the host, where each replica's thread adds up one range of them, always in the order of the ranks, and makes
 // the update of that range. Then every replica takes the new values.
-// Bytes of a replica in a step: its gradients there, the variables back: twice the model. Waits: two.
+// Bytes of a replica in a step: it sends its gradients and takes the variables, as much as the model each. Waits: two.
 #include "core/plugin/strategy.h"
 
 #include <string.h>
@@ -209,8 +209,7 @@ static int32_t central_end_step(struct ls_strategy *strategy, uint32_t replica)
         status = host->meet(host, replica);
     if (!status)
         status = take_values(strategy, replica);
-    host->count_bytes(host, replica,
-                      2 * host->flat_count * sizeof(float) + LS_STRATEGY_SUMS * sizeof(float));
+    host->count_bytes(host, replica, (host->flat_count + LS_STRATEGY_SUMS) * sizeof(float));
     return status;
 }
 
