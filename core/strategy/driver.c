@@ -237,6 +237,7 @@ static const struct ls_trace_label begin_slice = {.category = "strategy", .name 
 static const struct ls_trace_label end_slice = {.category = "strategy", .name = "end_step"};
 static const struct ls_trace_label ready_slice = {
     .category = "strategy", .name = "gradient_ready", .value = "bucket"};
+static const struct ls_trace_label rest_slice = {.category = "strategy", .name = "rest"};
 static const struct ls_trace_label synchronise_slice = {.category = "strategy",
                                                         .name = "synchronise"};
 
@@ -374,6 +375,11 @@ enum ls_status ls_driver_place(struct ls_driver *driver, uint32_t replica)
 enum ls_status ls_driver_synchronise(struct ls_driver *driver, uint32_t replica)
 {
     return run_outside(driver, replica, &synchronise_slice, driver->ops->synchronise);
+}
+
+enum ls_status ls_driver_rest(struct ls_driver *driver, uint32_t replica)
+{
+    return run_outside(driver, replica, &rest_slice, driver->ops->rest);
 }
 
 // ---- Ends ----

@@ -49,6 +49,8 @@ LS_STATUS ls_driver_step(struct ls_driver *driver, uint32_t replica,
                          bool stop, struct ls_step_result *out);
 // Before evaluation, weights are read or the run ends. [replica thread]
 LS_STATUS ls_driver_synchronise(struct ls_driver *driver, uint32_t replica);
+// It has nothing to train for now, while others have. [replica thread]
+LS_STATUS ls_driver_rest(struct ls_driver *driver, uint32_t replica);
 
 // After a failed step, when all replicas have left it and wait: names the first value that is not finite, if that was
 // the reason; once.

@@ -54,6 +54,7 @@ struct ls_books {
 struct turn {
     uint32_t rank; // whose share
     uint64_t number; // of the replica's step
+    bool rests; // nothing yet
     bool over; // nothing
 };
 
@@ -193,8 +194,8 @@ static uint64_t find_limit(struct ls_books *books, uint64_t last)
 }
 
 // A lost replica's shares are trained up to where this one is; then come its own. Who has done all waits for the others,
-// because one of them may be lost yet.
-static enum ls_status next_turn(struct ls_books *books, uint32_t rank, uint64_t last,
+// because one of them may be lost yet; unless it is `resting`, that is a turn too.
+static enum ls_status next_turn(struct ls_books *books, uint32_t rank, uint64_t last, bool resting,
                                 struct turn *out)
 {
     struct ls_driver *driver = books->fit->trainer->driver;
@@ -206,7 +207,8 @@ static enum ls_status next_turn(struct ls_books *books, uint32_t rank, uint64_t 
         if (ls_driver_aborted(driver))
             return LS_ABORTED;
         if (helps || own->done < limit) {
-            *out = (struct turn){helps ? orphan : rank, helps ? own->done : own->done + 1, false};
+            *out = (struct turn){.rank = helps ? orphan : rank,
+                                 .number = helps ? own->done : own->done + 1};
             books->shares[out->rank].busy = true;
             if (out->number > books->begun)
                 books->begun = out->number;
@@ -215,6 +217,10 @@ static enum ls_status next_turn(struct ls_books *books, uint32_t rank, uint64_t 
         if (all_done(books, limit) || !ls_driver_survives(driver)) {
             books->fit->stopped = books->fit->stopped || limit < last;
             *out = (struct turn){.over = true};
+            return LS_OK;
+        }
+        if (!resting) {
+            *out = (struct turn){.rank = rank, .number = own->done, .rests = true};
             return LS_OK;
         }
         wait_for_change(books);
@@ -266,14 +272,15 @@ enum ls_status ls_books_run(struct ls_books *books, uint32_t rank)
         return LS_OK;
     // Its own share is its own alone as long as it is not lost.
     const uint64_t last = books->shares[rank].done + books->fit->segment;
-    for (;;) {
+    for (bool resting = false;;) {
         struct turn turn;
         pthread_mutex_lock(&books->lock);
-        enum ls_status status = next_turn(books, rank, last, &turn);
+        enum ls_status status = next_turn(books, rank, last, resting, &turn);
         pthread_mutex_unlock(&books->lock);
         if (status || turn.over)
             return status;
-        status = train(books, rank, &turn);
+        resting = turn.rests;
+        status = resting ? ls_driver_rest(driver, rank) : train(books, rank, &turn);
         if (status && !ls_driver_survive(driver, rank, status))
             return status;
         if (status) {

@@ -72,6 +72,7 @@ int32_t worker_begin(struct worker *worker);
 int32_t worker_push(struct worker *worker, uint32_t bucket);
 int32_t worker_end(struct worker *worker);
 int32_t worker_meet(struct worker *worker);
+int32_t worker_rest(struct worker *worker);
 int32_t worker_statistics(struct worker *worker, struct statistics *out); // one a server
 // After this a server waits for nothing of this worker.
 int32_t worker_leave(struct worker *worker);

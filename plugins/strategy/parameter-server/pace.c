@@ -25,9 +25,21 @@ uint32_t pace_living(const struct pace *pace)
     return living;
 }
 
+void pace_run(struct pace *pace, uint32_t worker)
+{
+    const uint32_t slowest = pace_slowest(pace);
+    if (pace->states[worker] == PACE_RESTING && slowest != PACE_NOBODY &&
+        pace->steps[worker] < pace->steps[slowest])
+        pace->steps[worker] = pace->steps[slowest];
+    pace->states[worker] = PACE_RUNNING;
+}
+
 bool pace_all_meet(const struct pace *pace)
 {
-    return pace_slowest(pace) == PACE_NOBODY && pace_living(pace) > 0;
+    uint32_t meeting = 0;
+    for (uint32_t i = 0; i < pace->workers; i++)
+        meeting += pace->states[i] == PACE_MEETING;
+    return meeting > 0 && meeting == pace_living(pace);
 }
 
 void pace_restart(struct pace *pace)

@@ -14,6 +14,7 @@ enum pace_state {
     PACE_MEETING =
         1, // waits in synchronise: makes no step before all have met, so nobody waits for it
     PACE_GONE = 2,
+    PACE_RESTING = 3, // has nothing to train for now
 };
 
 struct pace {
@@ -30,6 +31,8 @@ uint32_t pace_slowest(const struct pace *pace);
 uint64_t pace_lead(const struct pace *pace, uint32_t worker);
 // Workers that are not gone.
 uint32_t pace_living(const struct pace *pace);
+// It runs, after a rest too: then it is no further behind than the slowest that runs, because what it pulls is new.
+void pace_run(struct pace *pace, uint32_t worker);
 // Whether all that are not gone meet; false when all are gone.
 bool pace_all_meet(const struct pace *pace);
 // They have met: all run again, and none is ahead.

@@ -28,6 +28,7 @@
 //   synchronise   worker: MEET         server: when all workers have come: as PULL. All pushes are applied by then, and
 //                                      all replicas have the same values. Who has come is not waited for by a `bounded`
 //                                      worker: it makes no step. All begin again at zero.
+//   rest          worker: REST         server: bounded: nobody waits for its next step; does not wait
 //   close, lost   worker: LEAVE        server: waits for nothing of it any more
 //   describe      worker: STATISTICS   server: its counts
 //
@@ -287,6 +288,11 @@ static int32_t parameter_server_synchronise(struct ls_strategy *strategy, uint32
     return worker_meet(&strategy->workers[replica]);
 }
 
+static int32_t parameter_server_rest(struct ls_strategy *strategy, uint32_t replica)
+{
+    return worker_rest(&strategy->workers[replica]);
+}
+
 static void parameter_server_traits(struct ls_strategy *strategy, struct ls_strategy_traits *out)
 {
     const bool sync = strategy->settings.mode == MODE_SYNC;
@@ -412,6 +418,7 @@ static const struct ls_strategy_interface interface = {
     .traits = parameter_server_traits,
     .lost = parameter_server_lost,
     .describe = parameter_server_describe,
+    .rest = parameter_server_rest,
 };
 
 static const struct ls_plugin_option options[] = {

@@ -92,6 +92,8 @@ static int32_t hear(struct server *server, uint32_t rank)
     switch (peer->request.kind) {
     case REQUEST_PUSH: return hear_push(server, rank);
     case REQUEST_END: server->pace.steps[rank]++; return await_request(peer);
+    case REQUEST_REST: server->pace.states[rank] = PACE_RESTING; return await_request(peer);
+    case REQUEST_PULL: pace_run(&server->pace, rank); break;
     case REQUEST_STATISTICS: return send_statistics(server, peer);
     case REQUEST_LEAVE: take_out(server, rank); return LS_OK;
     case REQUEST_MEET: server->pace.states[rank] = PACE_MEETING; break;
@@ -327,9 +329,15 @@ static int32_t serve_all(struct server *server)
 // Whom those wait for that `rank` waits with.
 static uint32_t late_one(const struct server *server)
 {
+    uint32_t rank = pace_slowest(&server->pace);
+    if (!is_sync(server) && rank != PACE_NOBODY)
+        return rank;
+    rank = 0;
+    while (!is_sync(server) && rank < server->pace.workers &&
+           server->pace.states[rank] != PACE_RESTING)
+        rank++;
     if (!is_sync(server))
-        return pace_slowest(&server->pace);
-    uint32_t rank = 0;
+        return rank < server->pace.workers ? rank : PACE_NOBODY;
     while (rank + 1 < host_of(server)->world && server->peers[rank].state == PEER_WAITS)
         rank++;
     return rank;

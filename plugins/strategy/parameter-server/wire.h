@@ -16,6 +16,7 @@ enum request_kind {
     REQUEST_MEET = 5, // answered when all workers have sent it
     REQUEST_STATISTICS = 6, // answered at once with a struct statistics
     REQUEST_LEAVE = 7, // the last message of this worker
+    REQUEST_REST = 8, // its next step, if there is one, is not to be waited for
 };
 
 struct request {

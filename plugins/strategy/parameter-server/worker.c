@@ -8,8 +8,8 @@
 // What a link waits for.
 enum { LINK_NOTHING = 0, LINK_ANSWER, LINK_VALUES, LINK_STATISTICS };
 
-// Requests of a step beside the pushes: its end, and a pull, meeting or goodbye.
-#define REQUESTS_BESIDE 4
+// Requests of a step beside the pushes: its end, a rest, and a pull, meeting or goodbye.
+#define REQUESTS_BESIDE 5
 
 static const struct ls_strategy_host *host_of(const struct worker *worker)
 {
@@ -352,6 +352,21 @@ int32_t worker_end(struct worker *worker)
         }
     if (!status)
         host->count_bytes(host, worker->rank, worker->sent_bytes);
+    return status;
+}
+
+// Only a bounded worker waits for another's step.
+int32_t worker_rest(struct worker *worker)
+{
+    int32_t status = LS_OK;
+    if (mode_of(worker) != MODE_BOUNDED)
+        return LS_OK;
+    for (uint32_t i = 0; !status && i < server_count(worker); i++) {
+        status = send_request(worker, &worker->links[i], REQUEST_REST, 0, NULL);
+        if (!status)
+            status = test_sends(&worker->links[i]);
+    }
+    worker->broken |= status != LS_OK;
     return status;
 }
 

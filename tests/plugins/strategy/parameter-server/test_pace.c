@@ -57,6 +57,29 @@ START_TEST(all_meet_when_all_that_are_left_do)
 }
 END_TEST
 
+START_TEST(who_rests_is_not_waited_for_and_joins_the_slowest)
+{
+    steps[0] = 5, steps[1] = 2, steps[2] = 4, steps[3] = 9;
+    states[1] = PACE_RESTING;
+    ck_assert_uint_eq(pace_slowest(&pace), 2);
+    ck_assert_uint_eq(pace_lead(&pace, 3), 5);
+    pace_run(&pace, 1);
+    ck_assert_uint_eq(steps[1], 4);
+    ck_assert_uint_eq(states[1], PACE_RUNNING);
+    states[3] = PACE_RESTING;
+    pace_run(&pace, 3); // who is ahead stays ahead
+    ck_assert_uint_eq(steps[3], 9);
+    pace_run(&pace, 0); // who runs is not moved
+    ck_assert_uint_eq(steps[0], 5);
+    for (uint32_t i = 0; i < 3; i++)
+        states[i] = PACE_MEETING;
+    states[3] = PACE_RESTING; // has not come yet
+    ck_assert(!pace_all_meet(&pace));
+    states[3] = PACE_MEETING;
+    ck_assert(pace_all_meet(&pace));
+}
+END_TEST
+
 START_TEST(when_all_are_gone_nobody_meets)
 {
     for (uint32_t i = 0; i < WORKERS; i++)
@@ -107,6 +130,7 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, NULL);
     tcase_add_test(cases, the_lead_is_over_the_slowest_that_runs);
     tcase_add_test(cases, all_meet_when_all_that_are_left_do);
+    tcase_add_test(cases, who_rests_is_not_waited_for_and_joins_the_slowest);
     tcase_add_test(cases, when_all_are_gone_nobody_meets);
     tcase_add_test(cases, a_distribution_has_mean_maximum_and_histogram);
     tcase_add_test(cases, what_is_beyond_the_histogram_is_in_its_last_bin);

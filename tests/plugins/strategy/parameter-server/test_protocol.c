@@ -289,6 +289,29 @@ START_TEST(who_waits_in_a_meeting_holds_nobody_up)
 }
 END_TEST
 
+// Until it makes a step again.
+START_TEST(who_rests_holds_nobody_up)
+{
+    start(2, 4, 20, 2);
+    fake_option(&fake, "mode", modes[_i]);
+    if (_i == 1)
+        fake_option(&fake, "staleness", "0");
+    open_and_place();
+    ck_assert_int_eq(fake.ops->rest(fake.strategy, 1), LS_OK);
+    for (uint32_t i = 0; i < 5; i++)
+        ck_assert_int_eq(fake_step(&fake, 0, 1.0f, 1.0f, 4.0f), LS_OK);
+    ck_assert_int_eq(fake_step(&fake, 1, 1.0f, 1.0f, 4.0f), LS_OK);
+    ck_assert_int_eq(fake.ops->rest(fake.strategy, 0), LS_OK);
+    ck_assert_int_eq(fake_step(&fake, 1, 1.0f, 1.0f, 4.0f), LS_OK);
+    ck_assert_int_eq(fake_meet(&fake), LS_OK);
+    expect_values(3.5f);
+    fake_describe(&fake);
+    if (_i == 1)
+        ck_assert_double_eq(fake_number(&fake, "staleness.lead.max"), 0);
+    fake_finish(&fake);
+}
+END_TEST
+
 START_TEST(the_late_one_is_named_after_the_deadline)
 {
     start(2, 4, 20, 2);
@@ -550,6 +573,7 @@ int main(void)
     tcase_add_test(cases, updates_of_others_between_pull_and_push_are_counted);
     tcase_add_loop_test(cases, nobody_gets_further_ahead_than_the_bound, 0, 4);
     tcase_add_test(cases, who_waits_in_a_meeting_holds_nobody_up);
+    tcase_add_loop_test(cases, who_rests_holds_nobody_up, 0, 2);
     tcase_add_loop_test(cases, the_late_one_is_named_after_the_deadline, 0, 3);
     tcase_add_loop_test(cases, a_worker_that_is_lost_is_not_waited_for, 0, 2);
     tcase_add_loop_test(cases, a_worker_whose_transport_fails_is_not_waited_for, 0, 4);
