@@ -16,7 +16,7 @@ static struct instance {
 } instances[MOST_INSTANCES];
 
 static const struct ls_device_interface *real;
-static const struct ls_host *own_host;
+static const struct ls_host *_Atomic own_host;
 static _Atomic int64_t after;
 static struct ls_device *_Atomic faulty;
 
@@ -27,7 +27,7 @@ static int32_t faulty_open(const struct ls_host *host, const struct ls_device_co
     if (status)
         return status;
     if (!atomic_load(&after)) {
-        own_host = host;
+        atomic_store(&own_host, host);
         atomic_store(&after, strtoll(host->option(host, "after"), NULL, 10));
     }
     for (int i = 0; i < MOST_INSTANCES; i++) {
@@ -66,7 +66,7 @@ static int32_t faulty_launch(struct ls_device *device, const struct ls_kernel *k
                              const struct ls_launch *launch)
 {
     if (fails(device))
-        return ls_host_fail(own_host, LS_FAILED, "the failure that was asked for");
+        return ls_host_fail(atomic_load(&own_host), LS_FAILED, "the failure that was asked for");
     return real->launch(device, kernel, launch);
 }
 
