@@ -326,21 +326,28 @@ static int32_t serve_all(struct server *server)
 
 // ---- Waiting ----
 
-// Whom those wait for that `rank` waits with.
-static uint32_t late_one(const struct server *server)
+// sync: the first that has not asked for the step's values.
+static uint32_t late_in_sync(const struct server *server)
 {
-    uint32_t rank = pace_slowest(&server->pace);
-    if (!is_sync(server) && rank != PACE_NOBODY)
-        return rank;
-    rank = 0;
-    while (!is_sync(server) && rank < server->pace.workers &&
-           server->pace.states[rank] != PACE_RESTING)
-        rank++;
-    if (!is_sync(server))
-        return rank < server->pace.workers ? rank : PACE_NOBODY;
+    uint32_t rank = 0;
     while (rank + 1 < host_of(server)->world && server->peers[rank].state == PEER_WAITS)
         rank++;
     return rank;
+}
+
+// Whom those wait for that wait; PACE_NOBODY: no one.
+static uint32_t late_one(const struct server *server)
+{
+    if (is_sync(server))
+        return late_in_sync(server);
+    const struct pace *pace = &server->pace;
+    const uint32_t slowest = pace_slowest(pace);
+    if (slowest != PACE_NOBODY)
+        return slowest;
+    for (uint32_t rank = 0; rank < pace->workers; rank++)
+        if (pace->states[rank] == PACE_RESTING)
+            return rank;
+    return PACE_NOBODY;
 }
 
 // Looks after the workers: who is lost is taken out, who has waited for the deadline is told why.
