@@ -48,6 +48,8 @@ struct ls_books {
     uint64_t slot_count;
     uint64_t begun; // the furthest step that a replica has begun
     uint64_t stop_after; // the user has asked to stop; UINT64_MAX: not
+    uint64_t changed_ns; // when a share was last done
+    bool late_said;
 };
 
 // What a replica does next.
@@ -185,6 +187,22 @@ static void wait_for_change(struct ls_books *books)
     pthread_cond_timedwait(&books->changed, &books->lock, &end);
 }
 
+// Nobody was done with anything for as long as anybody may wait: names the first who is not.
+static enum ls_status fail_deadline(struct ls_books *books, uint32_t rank, uint64_t limit,
+                                    uint64_t waited_ns)
+{
+    uint32_t late = 0;
+    while (late + 1 < books->count && books->shares[late].done >= limit)
+        late++;
+    if (!books->late_said)
+        ls_error("train",
+                 "replica %u waited %.1f s for replica %u, which is still in step %" PRIu64
+                 "; it hangs, or --deadline is too short for it",
+                 rank, (double)waited_ns * 1e-9, late, books->shares[late].done + 1);
+    books->late_said = true;
+    return LS_PEER_LOST;
+}
+
 // All stop after the same step, the furthest that was begun: so no replica waits for the step of one that has left.
 static uint64_t find_limit(struct ls_books *books, uint64_t last)
 {
@@ -200,6 +218,7 @@ static enum ls_status next_turn(struct ls_books *books, uint32_t rank, uint64_t 
 {
     struct ls_driver *driver = books->fit->trainer->driver;
     struct share *own = &books->shares[rank];
+    const uint64_t begin = ls_clock_ns();
     for (;;) {
         const uint64_t limit = find_limit(books, last);
         const uint32_t orphan = find_orphan(books, own->done < limit ? own->done : limit);
@@ -223,6 +242,10 @@ static enum ls_status next_turn(struct ls_books *books, uint32_t rank, uint64_t 
             *out = (struct turn){.rank = rank, .number = own->done, .rests = true};
             return LS_OK;
         }
+        const uint64_t now = ls_clock_ns();
+        const uint64_t since = books->changed_ns > begin ? books->changed_ns : begin;
+        if (now > since && now - since >= books->fit->run->deadline_ns)
+            return fail_deadline(books, rank, limit, now - since);
         wait_for_change(books);
     }
 }
@@ -250,6 +273,7 @@ static enum ls_status train(struct ls_books *books, uint32_t rank, const struct 
     const uint64_t step_ns = ls_clock_ns() - start;
     pthread_mutex_lock(&books->lock);
     share->busy = false;
+    books->changed_ns = ls_clock_ns();
     enum ls_status noted = LS_OK;
     if (!status) {
         share->pending = false;

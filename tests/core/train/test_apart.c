@@ -43,7 +43,7 @@ static void tear_down(void)
     unlink(path);
 }
 
-static struct ls_run *apart(const char *options, uint32_t replicas)
+static struct ls_run *apart_within(double deadline, const char *options, uint32_t replicas)
 {
     char strategy[128];
     struct ls_run *run = NULL;
@@ -54,10 +54,15 @@ static struct ls_run *apart(const char *options, uint32_t replicas)
                                             .threads = 1,
                                             .seed = 5,
                                             .plugin_path = TEST_PLUGINS,
-                                            .deadline_seconds = 20,
+                                            .deadline_seconds = deadline,
                                             .quiet = 1},
                    &run));
     return run;
+}
+
+static struct ls_run *apart(const char *options, uint32_t replicas)
+{
+    return apart_within(20, options, replicas);
 }
 
 // Without dropout, whose draws depend on the number of the step.
@@ -228,6 +233,17 @@ START_TEST(a_loss_that_is_not_finite_is_nobodys_loss_alone)
 }
 END_TEST
 
+START_TEST(nobody_waits_longer_than_the_deadline_for_the_rest_of_an_epoch)
+{
+    struct ls_run *run = apart_within(0.2, "slow_rank=1,slow_ms=900", 2);
+    struct ls_model *model = plain_model(run, "sgd");
+    expect_error(ls_fit(model, train, &(struct ls_fit_options){.batch = 8}), LS_PEER_LOST,
+                 "for replica 1, which is still in step");
+    ls_model_close(model);
+    ls_run_close(run);
+}
+END_TEST
+
 static void *interrupt(void *run)
 {
     const struct timespec pause = {.tv_nsec = 60000000};
@@ -284,6 +300,7 @@ int main(void)
     tcase_add_loop_test(tests, what_a_lost_replica_leaves_is_trained_by_the_others, 0, 6);
     tcase_add_test(tests, the_loss_of_the_last_replica_ends_the_run);
     tcase_add_test(tests, a_loss_that_is_not_finite_is_nobodys_loss_alone);
+    tcase_add_test(tests, nobody_waits_longer_than_the_deadline_for_the_rest_of_an_epoch);
     tcase_add_test(tests, all_stop_after_the_same_step);
     tcase_add_test(tests, a_number_of_steps_is_kept_by_all);
     suite_add_tcase(suite, tests);
