@@ -205,7 +205,7 @@ START_TEST(central_storage_makes_the_update_of_one_device)
         ck_assert_double_le(test_difference(truth->states[k], last->states[k], count), ROUNDING);
     if (world == 1) // to the bit
         ck_assert_uint_eq(hash_of(many.replicas[0]), hash_of(one.replicas[0]));
-    ck_assert_uint_eq(ls_driver_bytes_per_step(many.driver), 2 * count * sizeof(float) + 64);
+    ck_assert_uint_eq(ls_driver_bytes_per_step(many.driver), count * sizeof(float) + 64);
     finish(&many);
     finish(&one);
 }
