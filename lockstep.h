@@ -47,6 +47,10 @@ struct ls_run_options {
     const char *plugin_path; // directories separated by ':', searched first
     uint32_t verbose; // 1: bucket plan, kernels and where the time goes
     uint32_t quiet; // 1: no progress on stdout
+    // Called when the run has failed and, `deadline_seconds` (at least 2) later, the thread of `replica` has not come back: it hangs
+    // in a kernel or a plugin, and nothing that it uses can be freed, so all that is left is to end the process. NULL, or
+    // when it returns: the call waits on. [the thread of the call]
+    void (*stuck)(uint32_t replica);
 };
 
 LS_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out);

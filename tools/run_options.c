@@ -6,6 +6,7 @@
 #include "core/plugin/plugin.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #define OPENMP_SPINS "3000"
 
@@ -15,6 +16,16 @@ static void shorten_openmp_waits(void)
 {
     if (!getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT"))
         setenv("GOMP_SPINCOUNT", OPENMP_SPINS, 0);
+}
+
+// Threads cannot be ended from outside, and nothing can be freed under them.
+static void end_stuck(uint32_t replica)
+{
+    ls_error("train",
+             "replica %u does not come back: it hangs in a kernel or a plugin; the program ends "
+             "without a report",
+             replica);
+    _exit(LS_PEER_LOST);
 }
 
 enum ls_status run_options_common(const struct arguments *arguments, struct ls_run_options *out)
@@ -35,6 +46,7 @@ enum ls_status run_options_common(const struct arguments *arguments, struct ls_r
     out->plugin_path = arguments_text(arguments, "plugin-path");
     out->threads = (uint32_t)threads;
     out->quiet = arguments_given(arguments, "quiet");
+    out->stuck = end_stuck;
     if (out->quiet)
         ls_log_set_level(LS_LOG_WARN);
     return LS_OK;

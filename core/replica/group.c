@@ -2,6 +2,7 @@
 // Replica threads that wait for work.
 #include "core/replica/group.h"
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
 
@@ -9,12 +10,16 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
+
+#define GLANCE_NS 20000000
 
 struct member {
     struct ls_group *group;
     uint32_t index;
     pthread_t thread;
     bool started;
+    bool running; // in this round
 };
 
 struct ls_group {
@@ -28,15 +33,24 @@ struct ls_group {
     void *function_context;
     void (*failed)(void *context, enum ls_status status);
     void *failed_context;
+    void (*stuck)(void *context, uint32_t replica); // NULL: none
+    uint64_t patience_ns;
+    uint64_t failed_ns; // when the first of this round failed; 0: none
     uint32_t count;
     struct member members[];
 };
 
-static void note_result(struct ls_group *group, enum ls_status status)
+static void note_result(struct member *member, enum ls_status status)
 {
+    struct ls_group *group = member->group;
     pthread_mutex_lock(&group->lock);
+    member->running = false;
     if (status && (group->status == LS_OK || group->status == LS_ABORTED))
         group->status = status;
+    if (status && !group->failed_ns) {
+        group->failed_ns = ls_clock_ns();
+        pthread_cond_signal(&group->done);
+    }
     if (--group->running == 0)
         pthread_cond_signal(&group->done);
     pthread_mutex_unlock(&group->lock);
@@ -64,7 +78,7 @@ static void *member_main(void *argument)
         const enum ls_status status = group->function(group->function_context, member->index);
         if (status && group->failed)
             group->failed(group->failed_context, status);
-        note_result(group, status);
+        note_result(member, status);
     }
     return NULL;
 }
@@ -115,6 +129,47 @@ void ls_group_destroy(struct ls_group *group)
     free(group);
 }
 
+void ls_group_set_patience(struct ls_group *group, uint64_t nanoseconds,
+                           void (*stuck)(void *context, uint32_t replica))
+{
+    group->patience_ns = nanoseconds;
+    group->stuck = stuck;
+}
+
+// Says who is stuck, once it is time. The lock is held, but not while it is said.
+static void look_for_stuck(struct ls_group *group, bool *said)
+{
+    uint32_t first = 0;
+    if (*said || ls_clock_ns() - group->failed_ns < group->patience_ns)
+        return;
+    while (first + 1 < group->count && !group->members[first].running)
+        first++;
+    *said = true;
+    pthread_mutex_unlock(&group->lock);
+    group->stuck(group->failed_context, first);
+    pthread_mutex_lock(&group->lock);
+}
+
+// Until all have returned. After a failure it is looked now and then whether somebody is stuck.
+static void wait_for_all(struct ls_group *group)
+{
+    bool said = false;
+    while (group->running) {
+        struct timespec glance;
+        if (!group->failed_ns || !group->stuck || said) {
+            pthread_cond_wait(&group->done, &group->lock);
+            continue;
+        }
+        clock_gettime(CLOCK_REALTIME, &glance);
+        glance.tv_nsec += GLANCE_NS;
+        glance.tv_sec += glance.tv_nsec / 1000000000;
+        glance.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&group->done, &group->lock, &glance);
+        if (group->running)
+            look_for_stuck(group, &said);
+    }
+}
+
 enum ls_status ls_group_run(struct ls_group *group,
                             enum ls_status (*function)(void *context, uint32_t replica),
                             void *context)
@@ -124,10 +179,12 @@ enum ls_status ls_group_run(struct ls_group *group,
     group->function_context = context;
     group->status = LS_OK;
     group->running = group->count;
+    group->failed_ns = 0;
+    for (uint32_t i = 0; i < group->count; i++)
+        group->members[i].running = true;
     group->round++;
     pthread_cond_broadcast(&group->work);
-    while (group->running)
-        pthread_cond_wait(&group->done, &group->lock);
+    wait_for_all(group);
     const enum ls_status status = group->status;
     pthread_mutex_unlock(&group->lock);
     return status;

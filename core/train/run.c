@@ -49,6 +49,7 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
     run->seed = options->seed;
     run->verbose = options->verbose;
     run->quiet = options->quiet;
+    run->stuck = options->stuck;
     return LS_OK;
 }
 

@@ -23,6 +23,7 @@ struct ls_run {
     uint64_t seed;
     uint64_t deadline_ns;
     bool verbose, quiet;
+    void (*stuck)(uint32_t replica); // NULL: none
     atomic_bool interrupted;
 };
 

@@ -35,6 +35,14 @@ static void wake_all(void *context, enum ls_status status)
         ls_stream_abort(trainer->own[i]);
 }
 
+// A kernel takes that long at times, whatever the deadline is for others.
+#define LEAST_PATIENCE_NS UINT64_C(2000000000)
+
+static void say_stuck(void *context, uint32_t replica)
+{
+    ((struct ls_trainer *)context)->run->stuck(replica);
+}
+
 static enum ls_status set_weights(struct ls_trainer *trainer, struct ls_replica *replica)
 {
     const struct ls_model *model = trainer->model;
@@ -153,6 +161,12 @@ enum ls_status ls_trainer_open(struct ls_model *model, const struct ls_trainer_o
     enum ls_status status = trainer->replicas ? ls_model_need_weights(model) : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_group_create(trainer->count, wake_all, trainer, &trainer->group);
+    if (!status && trainer->run->stuck)
+        ls_group_set_patience(trainer->group,
+                              trainer->run->deadline_ns > LEAST_PATIENCE_NS
+                                  ? trainer->run->deadline_ns
+                                  : LEAST_PATIENCE_NS,
+                              say_stuck);
     if (!status)
         status = ls_group_run(trainer->group, create_replica, trainer);
     if (status) {

@@ -238,5 +238,18 @@ class Ends(ProgramTest):
         self.assertNotIn("Epoch", outcome.out)
 
 
+class Hang(ProgramTest):
+    def test_a_replica_that_never_comes_back_ends_the_program(self):
+        for strategy in ("ring", "central-storage", "parameter-server", "parameter-server:mode=sync"):
+            with self.subTest(strategy):
+                outcome = self.lockstep("train", "--quiet", "--model=mlp", SYNTHETIC, "--replicas=2", "--validation=off", "--threads=1",
+                                        "--plugin-path=" + FAULTS, "--device=faulty:after=100,hang=on", "--deadline=0.5",
+                                        "--epochs=50", "--strategy=" + strategy)
+                self.assertEqual(outcome.code, PEER_LOST, outcome.err)
+                lines = outcome.err.splitlines()
+                self.assertRegex(lines[-1], r"replica [01] does not come back: it hangs in a kernel or a plugin")
+                self.assertEqual(len([line for line in lines if "error" in line]), 2, outcome.err)
+
+
 if __name__ == "__main__":
     main()

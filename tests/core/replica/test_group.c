@@ -17,6 +17,7 @@ static struct job {
     atomic_uint failures; // calls of `failed`
     atomic_uint woken; // 1: `failed` was called
     atomic_int seen; // by the last `failed`
+    atomic_uint stuck, stuck_replica; // calls of `stuck`, and what the last named
 } job;
 
 static void note_failure(void *context, enum ls_status status)
@@ -105,6 +106,36 @@ START_TEST(a_failure_wakes_those_who_wait)
 }
 END_TEST
 
+// The last one fails at once; the first comes back only when somebody has said that it is stuck.
+static enum ls_status hang_until_told(void *context, uint32_t replica)
+{
+    struct job *asked = context;
+    if (replica == 2)
+        return LS_PEER_LOST;
+    while (replica == 1 && !atomic_load(&asked->stuck))
+        ls_wait_word((const uint32_t *)&asked->stuck, 0, LONG_NS);
+    return LS_ABORTED;
+}
+
+static void note_stuck(void *context, uint32_t replica)
+{
+    struct job *noted = context;
+    atomic_fetch_add(&noted->stuck, 1);
+    atomic_store(&noted->stuck_replica, replica);
+    ls_wake_word((const uint32_t *)&noted->stuck);
+}
+
+START_TEST(who_does_not_come_back_after_a_failure_is_named)
+{
+    struct ls_group *group = group_of(3);
+    ls_group_set_patience(group, 1000000, note_stuck);
+    ck_assert_int_eq(ls_group_run(group, hang_until_told, &job), LS_PEER_LOST);
+    ck_assert_uint_eq(job.stuck, 1);
+    ck_assert_uint_eq(job.stuck_replica, 1);
+    ls_group_destroy(group);
+}
+END_TEST
+
 START_TEST(a_group_may_be_destroyed_before_it_ever_ran)
 {
     for (uint32_t count = 1; count <= MOST; count++)
@@ -133,6 +164,7 @@ int main(void)
     tcase_add_test(cases, the_cause_counts_more_than_what_it_caused);
     tcase_add_test(cases, a_failure_of_one_round_is_forgotten_in_the_next);
     tcase_add_test(cases, a_failure_wakes_those_who_wait);
+    tcase_add_test(cases, who_does_not_come_back_after_a_failure_is_named);
     tcase_add_test(cases, a_group_may_be_destroyed_before_it_ever_ran);
     tcase_add_test(cases, nobody_need_be_told_of_failures);
     suite_add_tcase(suite, cases);

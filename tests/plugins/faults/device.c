@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // device-faulty, for tests: the reference device, but the first of its instances that comes to `after` launches fails at
-// that one and all later ones. `after` is more than a store's instance makes, so it is a replica's.
+// that one and all later ones, or never returns from it. `after` is more than a store's instance makes, so it is a replica's.
 #include "core/plugin/device.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 const struct ls_plugin *reference_plugin(void); // the reference device's own, under another name
 
@@ -65,13 +67,17 @@ static void faulty_close(struct ls_device *device)
 static int32_t faulty_launch(struct ls_device *device, const struct ls_kernel *kernel,
                              const struct ls_launch *launch)
 {
-    if (fails(device))
-        return ls_host_fail(atomic_load(&own_host), LS_FAILED, "the failure that was asked for");
-    return real->launch(device, kernel, launch);
+    if (!fails(device))
+        return real->launch(device, kernel, launch);
+    const struct ls_host *host = atomic_load(&own_host);
+    while (strcmp(host->option(host, "hang"), "on") == 0)
+        pause();
+    return ls_host_fail(host, LS_FAILED, "the failure that was asked for");
 }
 
 static const struct ls_plugin_option options[] = {
     {"after", "integer", "1000", "launches of one instance that do not fail"},
+    {"hang", "one of: off, on", "off", "whether the next one never returns"},
     {NULL, NULL, NULL, NULL},
 };
 
