@@ -6,8 +6,10 @@
 #include "core/base/options.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOST_COMMANDS 32
 
@@ -89,8 +91,20 @@ static bool is_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
+// Where a standard file is closed, the next file or pipe that is opened would take its number, and be written over. The
+// lowest free number is the one that open() gives.
+static bool open_standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            return false;
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    if (!open_standard_files())
+        return 1; // nobody could read why
     signal(SIGXFSZ, SIG_IGN); // a limit on file sizes is an error of the write, with a message
     if (argc < 2) {
         print_commands(stderr);

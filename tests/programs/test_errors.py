@@ -271,6 +271,25 @@ class Weights(ProgramTest):
             os.system(f"umount {self.folder}")
 
 
+class Closed(ProgramTest):
+    def test_standard_files_that_are_closed_are_no_files_of_others(self):
+        small = ("--model=mlp", SYNTHETIC, "--validation=off")
+        for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+            for command in (("train",), ("compare", "--strategies=ring")):
+                with self.subTest(closed=closed, command=command):
+                    path = self.path("r.json")
+                    done = subprocess.run(["sh", "-c", 'exec "$0" "$@" ' + closed, LOCKSTEP, *command, *small, "--report=" + path],
+                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+                                          timeout=120)
+                    self.assertEqual(done.returncode, DONE, done.stderr)
+                    with open(path) as file:
+                        report = json.load(file)
+                    os.unlink(path)
+                    self.assertEqual(report["status"], "done")
+                    self.assertEqual([run["status"] for run in report.get("runs", [])],
+                                     ["done"] * len(report.get("runs", [])))
+
+
 class NotFinite(ProgramTest):
     def test_what_the_last_update_ruined_is_no_success(self):
         self.need(FASHION + "/train-images-idx3-ubyte.gz")
