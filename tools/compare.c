@@ -5,6 +5,7 @@
 #include "tools/compare_list.h"
 #include "tools/compare_race.h"
 #include "tools/number_list.h"
+#include "tools/output_files.h"
 #include "tools/run_options.h"
 
 #include "core/base/log.h"
@@ -209,11 +210,8 @@ static enum ls_status read_files(const struct arguments *arguments, struct compa
         status = ls_report_check_path("--report", out->report);
     if (!status && out->html)
         status = ls_report_check_path("--html", out->html);
-    if (!status && out->report && out->html && strcmp(out->report, out->html) == 0) {
-        ls_error("usage", "--report and --html name the same file '%s'", out->report);
-        status = LS_USAGE;
-    }
-    return status;
+    static const char *const files[] = {"report", "html", NULL};
+    return status ? status : output_files_check(arguments, files);
 }
 
 static enum ls_status read_arguments(const struct arguments *arguments, struct comparing *out)

@@ -2,6 +2,7 @@
 // lockstep train: a model, a dataset, a strategy.
 #include "tools/command.h"
 #include "tools/interrupt.h"
+#include "tools/output_files.h"
 #include "tools/run_options.h"
 
 #include "core/base/log.h"
@@ -101,22 +102,6 @@ static enum ls_status read_timeline(const struct arguments *arguments, struct ls
     return LS_OK;
 }
 
-// No two results may be written to one file.
-static enum ls_status check_files(const struct arguments *arguments)
-{
-    static const char *const names[] = {"report", "timeline", "save-weights"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        for (size_t j = i + 1; j < sizeof(names) / sizeof(names[0]); j++) {
-            const char *one = arguments_text(arguments, names[i]);
-            const char *other = arguments_text(arguments, names[j]);
-            if (!one || !other || strcmp(one, other) != 0)
-                continue;
-            ls_error("usage", "--%s and --%s name the same file '%s'", names[i], names[j], one);
-            return LS_USAGE;
-        }
-    return LS_OK;
-}
-
 static enum ls_status read_fit_options(const struct arguments *arguments,
                                        struct ls_fit_options *out)
 {
@@ -140,7 +125,8 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
     out->report = arguments_text(arguments, "report");
     if (!status)
         status = read_timeline(arguments, out);
-    return status ? status : check_files(arguments);
+    static const char *const files[] = {"report", "timeline", "save-weights", NULL};
+    return status ? status : output_files_check(arguments, files);
 }
 
 static enum ls_status open_data(const struct arguments *arguments, struct inputs *inputs)

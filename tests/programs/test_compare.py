@@ -329,6 +329,9 @@ class Refused(CompareTest):
         path = self.path("same")
         self.refuse(USAGE, "--model=mlp", "--dataset=synthetic:examples=64", "--report=" + path, "--html=" + path, says=("same file",))
         self.assertFalse(os.path.exists(path))
+        self.refuse(USAGE, "--model=mlp", "--dataset=synthetic:examples=64", "--report=" + path, "--html=" + self.path("./same"),
+                    says=("same file",))
+        self.assertFalse(os.path.exists(path))
 
     def test_model_and_dataset_are_needed(self):
         self.refuse(USAGE, "--dataset=synthetic:examples=64", says=("--model is missing",))

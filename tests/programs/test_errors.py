@@ -233,6 +233,21 @@ class Weights(ProgramTest):
             self.refused(USAGE, *self.arguments, option, says=("empty",))
         self.refused(USAGE, *self.arguments, "--report=same", "--save-weights=same", says=("same",))
 
+    def test_one_file_by_two_names(self):
+        os.mkdir(self.path("sub"))
+        os.symlink("sub", self.path("link"))
+        for one, other in (("w", "./w"), ("w", self.path("w")), ("sub/w", "link/w"), ("sub/../w", "w")):
+            for option in ("--save-weights=", "--timeline="):
+                self.refused(USAGE, *self.arguments, "--report=" + one, option + other, says=("same file",))
+        self.refused(USAGE, *self.arguments, "--timeline=w", "--save-weights=.//w", says=("same file",))
+        with open(self.path("a"), "w") as file:
+            file.write("old")
+        os.link(self.path("a"), self.path("b"))
+        self.refused(USAGE, *self.arguments, "--report=a", "--save-weights=b", says=("same file",))
+        os.unlink(self.path("b"))
+        outcome = self.lockstep(*self.arguments, "--report=w", "--save-weights=sub/w")
+        self.assertEqual(outcome.code, DONE, outcome.err)
+
     def test_a_limit_on_file_sizes_leaves_nothing_behind(self):
         limited = subprocess.run(["sh", "-c", 'ulimit -f 100; exec "$0" "$@"', LOCKSTEP, *TRAIN, "--model=mlp", "--steps=1",
                                   SYNTHETIC, "--save-weights=" + self.path("w")], stderr=subprocess.PIPE, text=True)
