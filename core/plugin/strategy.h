@@ -99,7 +99,9 @@ struct ls_strategy_host {
                           struct ls_store **out);
     void (*store_close)(const struct ls_strategy_host *host, struct ls_store *store); // takes NULL
     float *(*store_values)(const struct ls_strategy_host *host, struct ls_store *store);
-    // One step of the optimizer; `gradient` has `count` floats, LS_ALIGNMENT not needed. `step` counts from 1.
+    // One step of the optimizer; `gradient` has `count` floats, LS_ALIGNMENT not needed. `step` is its number, as
+    // `step` above says it, and larger than the last; 0: the one after the last of this store, the first after those that
+    // the model had before.
     int32_t (*store_update)(const struct ls_strategy_host *host, struct ls_store *store,
                             const float *gradient, uint64_t step, double learning_rate);
 

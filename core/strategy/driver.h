@@ -23,6 +23,7 @@ struct ls_driver_options {
     struct ls_replica **replicas; // all of the job; borrowed
     uint32_t count;
     uint32_t threads; // of a replica
+    uint64_t steps_before; // of the optimizer, that the replicas' states have had
     // A device whose memory is the host's, for variables that live there; NULL: none. [main thread]
     enum ls_status (*store_device)(void *context, struct ls_driver_plugin *out);
     void *context;
@@ -75,6 +76,9 @@ bool ls_driver_is_lost(const struct ls_driver *driver, uint32_t replica); // [an
 
 // The optimizer's state, where it is kept in stores, into the buffers of this replica. [replica thread]
 LS_STATUS ls_driver_gather_states(struct ls_driver *driver, uint32_t replica);
+// How many steps of the optimizer that state has had, where most; 0 without stores. Before the first step and after the
+// last.
+uint64_t ls_driver_store_steps(const struct ls_driver *driver);
 
 // For the report. Bytes that rank 0 sends in a step, padding included; where the strategy counts them, their mean.
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver);

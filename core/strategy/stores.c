@@ -29,6 +29,7 @@ struct ls_store {
     float *values;
     float *states[LS_OPTIMIZER_STATES];
     uint32_t state_count;
+    uint64_t steps; // that the state has had
     float *aligned; // a gradient that is not; NULL until one comes
     struct ls_step_record record;
     struct lane lanes[LANES];
@@ -143,6 +144,7 @@ static enum ls_status fill(struct ls_driver *driver, struct ls_store *store)
     const struct ls_replica *replica = driver->members[0].replica;
     store->state_count = replica->optimizer.state_count;
     store->record.seed = replica->host_record.seed;
+    store->steps = driver->options.steps_before;
     enum ls_status status = fetch(replica, replica->parameters, store, &store->values);
     for (uint32_t i = 0; !status && i < store->state_count; i++)
         status = fetch(replica, replica->states[i], store, &store->states[i]);
@@ -236,7 +238,8 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
         &store->lanes[member && store->lanes[REPLICA].device ? REPLICA : ALONE];
     if (!lane->kernel)
         return LS_OK;
-    store->record.step = step;
+    store->steps = step ? step : store->steps + 1;
+    store->record.step = store->steps;
     store->record.learning_rate = (float)learning_rate;
     const float *aligned = align(store, gradient);
     if (!aligned)
@@ -261,6 +264,14 @@ void ls_driver_offer_stores(struct ls_strategy_host *table)
     table->store_close = host_store_close;
     table->store_values = host_store_values;
     table->store_update = host_store_update;
+}
+
+uint64_t ls_driver_store_steps(const struct ls_driver *driver)
+{
+    uint64_t most = 0;
+    for (const struct ls_store *store = driver->stores; store; store = store->next)
+        most = store->steps > most ? store->steps : most;
+    return most;
 }
 
 enum ls_status ls_driver_gather_states(struct ls_driver *driver, uint32_t index)

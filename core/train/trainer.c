@@ -253,6 +253,7 @@ enum ls_status ls_trainer_start(struct ls_trainer *trainer)
         .replicas = trainer->replicas,
         .count = trainer->count,
         .threads = trainer->run->threads,
+        .steps_before = trainer->model->steps_done,
         .store_device = store_device,
         .context = trainer,
     };
@@ -568,6 +569,9 @@ static enum ls_status take_weights(void *context, uint32_t rank)
         for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++)
             status = ls_replica_get_buffer(replica, LS_BUFFER_STATE + k, i, model->states[k][i]);
     }
+    const uint64_t steps = trainer->driver ? ls_driver_store_steps(trainer->driver) : 0;
+    if (!status && steps > model->steps_done)
+        model->steps_done = steps;
     return status;
 }
 

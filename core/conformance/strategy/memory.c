@@ -184,7 +184,7 @@ static void step(const struct ls_strategy_host *host, uint32_t replica, uint64_t
 {
     struct ls_fake_host *fake = fake_of(host);
     const bool good = is_replica(fake, replica, "step");
-    *number = good ? fake->replica[replica].step + 1 : 1;
+    *number = LS_FAKE_FIRST_STEP + (good ? fake->replica[replica].step : 0);
     *learning_rate = LS_FAKE_RATE;
 }
 
@@ -213,7 +213,8 @@ static int32_t store_open(const struct ls_strategy_host *host, uint64_t first, u
             store = &fake->stores[i];
     if (store) {
         judge_overlap(fake, first, count);
-        *store = (struct ls_store){.fake = fake, .first = first, .count = count};
+        *store = (struct ls_store){
+            .fake = fake, .first = first, .count = count, .steps = LS_FAKE_FIRST_STEP - 1};
         for (uint64_t i = 0; i < count; i++)
             store->values[i] = ls_fake_first_parameter(fake, 0, first + i);
         fake->store_count++;
@@ -257,9 +258,14 @@ static int32_t store_update(const struct ls_strategy_host *host, struct ls_store
     pthread_mutex_lock(&fake->lock);
     const int32_t status = ls_fake_failure(fake, LS_FAKE_STORE_UPDATE, thread_replica);
     enter_store(store);
-    if (number == 0 || learning_rate < LS_FAKE_RATE || learning_rate > LS_FAKE_RATE)
-        ls_tally_blame(fake->tally, "store_update for step %" PRIu64 " with learning rate %g",
-                       number, learning_rate);
+    if (learning_rate < LS_FAKE_RATE || learning_rate > LS_FAKE_RATE)
+        ls_tally_blame(fake->tally, "store_update with learning rate %g", learning_rate);
+    if (number && number < store->steps + 1)
+        ls_tally_blame(fake->tally,
+                       "store_update for step %" PRIu64
+                       ", but the optimizer's state has had %" PRIu64 "; 0 is the next one",
+                       number, store->steps);
+    store->steps = number ? number : store->steps + 1;
     pthread_mutex_unlock(&fake->lock);
     for (uint64_t i = 0; !status && i < store->count; i++)
         store->values[i] -= gradient[i];

@@ -36,6 +36,9 @@ enum ls_fake_call {
     LS_FAKE_STORE_UPDATE,
 };
 
+// The number of the first step: the model was trained before.
+#define LS_FAKE_FIRST_STEP 41
+
 // Which hook a replica is in.
 enum ls_fake_hook { LS_FAKE_OUTSIDE, LS_FAKE_PLACE, LS_FAKE_READY, LS_FAKE_STEP };
 
@@ -68,6 +71,7 @@ struct ls_store {
     struct ls_fake_host *fake; // NULL: free
     uint64_t first, count;
     uint32_t updates;
+    uint64_t steps; // that the state of its optimizer has had
     uint32_t busy; // calls on it now
     _Alignas(64) float values[LS_FAKE_FLAT];
 };

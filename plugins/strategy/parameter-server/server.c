@@ -138,7 +138,7 @@ static int32_t apply(struct server *server, struct peer *peer, struct held *held
         return ++held->turn == host_of(server)->world ? finish_shard(server, held, &peer->request)
                                                       : LS_OK;
     distribution_add(&server->statistics.missed, held->version - peer->versions[peer->place]);
-    return update(server, held, peer->gradient, held->version, peer->request.learning_rate);
+    return update(server, held, peer->gradient, 0, peer->request.learning_rate); // the shard's next
 }
 
 static int32_t receive_gradient(struct server *server, struct peer *peer, struct held *held)

@@ -99,9 +99,8 @@ static int32_t apart_end(struct ls_strategy *strategy, uint32_t replica)
     pthread_mutex_lock(&strategy->lock);
     strategy->pushes++;
     strategy->steps_of[replica]++;
-    status =
-        host->store_update(host, strategy->store, host->map(host, replica, LS_REPLICA_GRADIENTS),
-                           strategy->pushes, rate);
+    status = host->store_update(host, strategy->store,
+                                host->map(host, replica, LS_REPLICA_GRADIENTS), 0, rate);
     pthread_mutex_unlock(&strategy->lock);
     host->count_bytes(host, replica, host->flat_count * sizeof(float));
     return status;

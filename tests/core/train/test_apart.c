@@ -174,6 +174,81 @@ START_TEST(what_was_learnt_comes_out_of_the_store)
 }
 END_TEST
 
+// Of Adam, whose steps are numbered, and of dropout, which draws by the number of the step.
+START_TEST(two_fits_are_one_fit_of_both)
+{
+    static const char *const strategies[] = {"parameter-server", "parameter-server:servers=2",
+                                             "parameter-server:mode=bounded",
+                                             "parameter-server:mode=sync", "central-storage"};
+    float losses[2][2 * STEPS];
+    for (uint64_t fits = 1; fits <= 2; fits++) {
+        struct ls_run *run = run_of(strategies[_i], 1);
+        struct ls_model *model = model_of(run, "adam:learning_rate=0.01");
+        for (uint64_t i = 0; i < fits; i++) {
+            size_t count;
+            OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .epochs = 3 - fits}));
+            const float *found = ls_fit_losses(model, &count);
+            ck_assert_uint_eq(count, (3 - fits) * STEPS);
+            memcpy(losses[fits - 1] + i * STEPS, found, count * sizeof(*found));
+        }
+        ck_assert_uint_eq(model->steps_done, 2 * STEPS);
+        ls_model_close(model);
+        ls_run_close(run);
+    }
+    for (size_t i = 0; i < 2 * STEPS; i++)
+        ck_assert_msg(losses[0][i] == losses[1][i], "step %zu: %.9g and %.9g", i + 1,
+                      (double)losses[0][i], (double)losses[1][i]);
+}
+END_TEST
+
+// The optimizer's state goes from servers to replicas, and back.
+START_TEST(another_strategy_goes_on_with_the_steps_of_the_state)
+{
+    static const char *const strategies[] = {"one-device", "parameter-server"};
+    float losses[3][3 * STEPS];
+    for (int first = 0; first < 3; first++) { // 2: one device all along
+        struct ls_run *runs[] = {run_of(strategies[0], 1), run_of(strategies[1], 1)};
+        struct ls_model *model = model_of(runs[first % 2], "adam:learning_rate=0.01");
+        for (int i = 0; i < 3; i++) {
+            size_t count;
+            model->run = runs[first == 2 ? 0 : (first + i) % 2];
+            OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8}));
+            const float *found = ls_fit_losses(model, &count);
+            memcpy(losses[first] + i * STEPS, found, count * sizeof(*found));
+        }
+        ls_model_close(model);
+        ls_run_close(runs[0]);
+        ls_run_close(runs[1]);
+    }
+    for (int first = 0; first < 2; first++)
+        for (size_t i = 0; i < 3 * STEPS; i++)
+            ck_assert_msg(fabs((double)(losses[first][i] - losses[2][i])) < ROUNDING,
+                          "step %zu: %g, not %g", i + 1, (double)losses[first][i],
+                          (double)losses[2][i]);
+}
+END_TEST
+
+START_TEST(every_push_is_a_step_of_the_optimizer)
+{
+    struct ls_run *run = run_of("parameter-server", 2), *ring = run_of("ring", 2);
+    struct ls_model *model = model_of(run, "adam");
+    const struct ls_fit_options fit = {.batch = 8};
+    OK(ls_fit(model, train, &fit));
+    ck_assert_uint_eq(model->steps_done, 2 * STEPS);
+    model->run = ring;
+    OK(ls_fit(model, train, &fit));
+    ck_assert_uint_eq(model->steps_done, 3 * STEPS);
+    model->run = run;
+    OK(ls_fit(model, train, &fit));
+    ck_assert_uint_eq(model->steps_done, 5 * STEPS);
+    size_t count;
+    ck_assert(isfinite(ls_fit_epochs(model, &count)->loss));
+    ls_model_close(model);
+    ls_run_close(run);
+    ls_run_close(ring);
+}
+END_TEST
+
 START_TEST(what_a_lost_replica_leaves_is_trained_by_the_others)
 {
     const uint32_t replicas = _i < 3 ? 2 : 3;
@@ -297,6 +372,9 @@ int main(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, a_step_is_counted_when_all_shares_came_in, 0, 3);
     tcase_add_test(tests, what_was_learnt_comes_out_of_the_store);
+    tcase_add_loop_test(tests, two_fits_are_one_fit_of_both, 0, 5);
+    tcase_add_test(tests, another_strategy_goes_on_with_the_steps_of_the_state);
+    tcase_add_test(tests, every_push_is_a_step_of_the_optimizer);
     tcase_add_loop_test(tests, what_a_lost_replica_leaves_is_trained_by_the_others, 0, 6);
     tcase_add_test(tests, the_loss_of_the_last_replica_ends_the_run);
     tcase_add_test(tests, a_loss_that_is_not_finite_is_nobodys_loss_alone);
