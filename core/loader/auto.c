@@ -87,6 +87,10 @@ static enum ls_status add_named(struct ls_loader *loader, const char *names, str
             status = add(loader, candidate, list);
     }
     free(copy);
+    if (!status && !list->count) {
+        ls_error(LS_AUTO, "candidates=%s: wanted names joined by +, as ring+tree", names);
+        status = LS_USAGE;
+    }
     return status;
 }
 

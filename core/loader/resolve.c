@@ -135,23 +135,27 @@ static const struct ls_plugin_option *declared(const struct resolution *resoluti
     return module ? ls_option_find(module->plugin->options, name) : NULL;
 }
 
-// All names that an option may have here, ending with NULL; the caller frees the array.
+static size_t count_options(const struct ls_module *module)
+{
+    size_t count = 0;
+    while (module && module->plugin->options && module->plugin->options[count].name)
+        count++;
+    return count;
+}
+
+// All names that an option may have here, ending with NULL; the caller frees the array. A part that the strategy has
+// no place for cannot be named.
 static const char **option_names(const struct resolution *resolution)
 {
-    size_t count = PARTS;
-    for (int i = 0; i < PARTS; i++) {
-        const struct ls_module *module = resolution->parts[i].module;
-        for (size_t j = 0; module && module->plugin->options && module->plugin->options[j].name;
-             j++)
-            count++;
-    }
+    size_t count = PARTS, next = 0;
+    for (int i = 0; i < PARTS; i++)
+        count += count_options(resolution->parts[i].module);
     const char **names = calloc(count + 1, sizeof(*names));
-    size_t next = 0;
     for (int i = 0; names && i < PARTS; i++) {
         const struct ls_module *module = resolution->parts[i].module;
-        names[next++] = kind_text(i);
-        for (size_t j = 0; module && module->plugin->options && module->plugin->options[j].name;
-             j++)
+        if (module && i != STRATEGY)
+            names[next++] = kind_text(i);
+        for (size_t j = 0; j < count_options(module); j++)
             names[next++] = module->plugin->options[j].name;
     }
     return names;
@@ -169,6 +173,8 @@ static void write_unknown(FILE *text, const struct resolution *resolution, const
         fprintf(text, "; did you mean %s?", nearest);
         return;
     }
+    if (!names[0])
+        fputs("; there are none", text);
     for (size_t i = 0; names[i]; i++)
         fprintf(text, "%s %s", i ? "," : "; there are:", names[i]);
 }

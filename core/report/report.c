@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <libgen.h>
 #include <math.h>
@@ -288,6 +289,29 @@ enum ls_status ls_report_write(const char *path, const struct ls_report *report)
     return status;
 }
 
+// Not every folder that may be written to takes files (those of /proc do not): one is made, and taken away.
+static enum ls_status check_folder(const char *scope, const char *path)
+{
+    const size_t bytes = strlen(path) + 32;
+    char *copy = strdup(path), *trial = malloc(bytes);
+    enum ls_status status = copy && trial ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status) {
+        snprintf(trial, bytes, "%s.%ld.part", path, (long)getpid());
+        const int file = open(trial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (file < 0) {
+            ls_error(scope, "cannot write '%s': folder '%s': %s", path, dirname(copy),
+                     strerror(errno));
+            status = LS_BAD_INPUT;
+        } else {
+            close(file);
+            unlink(trial);
+        }
+    }
+    free(copy);
+    free(trial);
+    return status;
+}
+
 enum ls_status ls_report_check_path(const char *scope, const char *path)
 {
     struct stat about;
@@ -303,13 +327,5 @@ enum ls_status ls_report_check_path(const char *scope, const char *path)
                                           : "a device or a pipe");
         return LS_BAD_INPUT;
     }
-    char *copy = strdup(path);
-    if (!copy)
-        return LS_OUT_OF_MEMORY;
-    const char *folder = dirname(copy);
-    const int failed = access(folder, W_OK | X_OK);
-    if (failed)
-        ls_error(scope, "cannot write '%s': folder '%s': %s", path, folder, strerror(errno));
-    free(copy);
-    return failed ? LS_BAD_INPUT : LS_OK;
+    return check_folder(scope, path);
 }

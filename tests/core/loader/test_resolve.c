@@ -155,7 +155,7 @@ START_TEST(an_option_that_nobody_declares_is_a_usage_error)
                  "no option overlp in mirrored, ring, local; did you mean overlap?");
     assert_fails(loader, "ring:colective=tree", LS_USAGE, "did you mean collective?");
     assert_fails(loader, "ring:zebra=1", LS_USAGE,
-                 "no option zebra in mirrored, ring, local; there are: strategy, groups, overlap, "
+                 "no option zebra in mirrored, ring, local; there are: groups, overlap, "
                  "collective, "
                  "groups, segment, transport, spin");
     assert_fails(loader, "one-device:groups=1", LS_USAGE, "no option groups in one-device");
