@@ -74,12 +74,11 @@ static void settle(const struct compare_place *place)
     struct sigaction action = {.sa_handler = on_interrupt}, before;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setrlimit(RLIMIT_CORE, &no_core);
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     sigemptyset(&action.sa_mask);
-    for (int i = 0; i < 2; i++) {
-        const int number = i ? SIGTERM : SIGINT;
-        if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(number, &action, NULL);
-    }
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
     signal(SIGPIPE, SIG_DFL);
     char *path = path_of(place, COMPARE_MESSAGES);
     const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);

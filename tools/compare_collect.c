@@ -101,13 +101,14 @@ static double compare_weights(const struct compare_runner *a, const struct compa
 static char *reason_text(const struct compare_runner *runner)
 {
     char text[REASON_LETTERS];
-    const unsigned long long done = runner->given;
     if (runner->end == COMPARE_HUNG) {
-        snprintf(text, sizeof(text), "it did not get on any more and was ended%s",
-                 runner->ready ? "" : ", before the first step");
+        char where[64] = "before the first step";
         if (runner->ready)
-            snprintf(text, sizeof(text),
-                     "it did not get on any more and was ended, before step %llu was done", done);
+            snprintf(where, sizeof(where), "before step %llu was done",
+                     (unsigned long long)runner->given);
+        snprintf(text, sizeof(text),
+                 "it did not get on for %.0f s and was ended %s; a larger --deadline waits longer",
+                 (double)runner->waited_ns * 1e-9, where);
         return strdup(text);
     }
     if (runner->message)

@@ -27,6 +27,8 @@
 #define GRACE_NS \
     UINT64_C(5000000000) // a child sees its own deadlines first, and says more about them
 #define SLOW_FACTOR 10 // preparing and validating show no progress
+#define LEAST_PATIENCE_NS \
+    UINT64_C(60000000000) // --deadline is for waiting for others: computing may take longer
 #define ERROR_PREFIX "lockstep: error: "
 #define OPTION_PREFIX "--strategy: " // here it is an item of a list
 #define WARNING_PREFIX "lockstep: warning: "
@@ -45,12 +47,11 @@ static void on_interrupt(int number)
 void compare_race_catch(void)
 {
     struct sigaction action = {.sa_handler = on_interrupt}, before;
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     sigemptyset(&action.sa_mask);
-    for (int i = 0; i < 2; i++) {
-        const int number = i ? SIGTERM : SIGINT;
-        if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(number, &action, NULL);
-    }
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
     signal(SIGPIPE, SIG_IGN); // a child that is gone is noticed when its answers end
 }
 
@@ -250,9 +251,9 @@ static void reap(struct compare_race *race, struct compare_runner *runner)
 
 static uint64_t patience(const struct compare_race *race, const struct compare_runner *runner)
 {
-    const uint64_t phase = atomic_load(&runner->shared->phase);
-    const uint64_t steps = 2 * race->deadline_ns + GRACE_NS;
-    return phase == COMPARE_STEPPING ? steps : SLOW_FACTOR * race->deadline_ns + GRACE_NS;
+    const bool steps = atomic_load(&runner->shared->phase) == COMPARE_STEPPING;
+    const uint64_t wanted = (steps ? 2 : SLOW_FACTOR) * race->deadline_ns + GRACE_NS;
+    return wanted < LEAST_PATIENCE_NS ? LEAST_PATIENCE_NS : wanted;
 }
 
 enum event { SAID, ENDED, INTERRUPTED };
@@ -282,6 +283,7 @@ static enum event wait_for(struct compare_race *race, struct compare_runner *run
             since = now;
         } else if (now - since > patience(race, runner)) {
             runner->end = COMPARE_HUNG;
+            runner->waited_ns = now - since;
             kill(runner->process, SIGKILL);
             reap(race, runner);
             return ENDED;

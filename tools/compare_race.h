@@ -25,6 +25,7 @@ struct compare_runner {
     uint64_t given; // steps
     enum compare_end end;
     int code, signal;
+    uint64_t waited_ns; // for it to get on, before it was ended
     char *message; // its error line, without what stands before it; NULL: none
 };
 
@@ -41,7 +42,7 @@ struct compare_race {
     size_t warning_count;
 };
 
-// From here on Ctrl-C and SIGTERM are asked about.
+// From here on Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) are asked about.
 void compare_race_catch(void);
 int compare_race_interrupted(void); // 0, 1, or more: how often
 

@@ -43,7 +43,7 @@ FAULTY = r"""
 struct ls_strategy { const struct ls_strategy_host *host; int steps; };
 static struct ls_strategy only;
 static const struct ls_plugin_option options[] = {
-    {"fault", "one of: crash, exit, hang, fail, early, none", "none", "what happens"}, {NULL, NULL, NULL, NULL}};
+    {"fault", "one of: crash, exit, hang, slow, fail, early, none", "none", "what happens"}, {NULL, NULL, NULL, NULL}};
 static int is(const char *fault)
 {
     const char *given = only.host->host->option(only.host->host, "fault");
@@ -69,6 +69,8 @@ static int32_t end_step(struct ls_strategy *s, uint32_t r)
             exit(0);
         while (is("hang"))
             sleep(1);
+        if (is("slow"))
+            sleep(7);
         if (is("fail")) {
             s->host->host->log(s->host->host, LS_LOG_ERROR, "the fourth step is one too many");
             return LS_FAILED;
@@ -281,7 +283,15 @@ class Rows(CompareTest):
                                "--round-steps=2", "--deadline=2")
         self.assertEqual(outcome.runs["ring", 2]["status"], "done")
         self.assertEqual(outcome.runs["faulty:fault=hang", 1]["status"], "failed")
-        self.assertIn("did not get on", outcome.runs["faulty:fault=hang", 1]["reason"])
+        reason = outcome.runs["faulty:fault=hang", 1]["reason"]
+        self.assertRegex(reason, r"did not get on for 6\d s .*before step 4 was done.*--deadline")
+
+    def test_a_short_deadline_ends_no_healthy_run(self):
+        """It is for waiting for other replicas: preparing and computing may take longer."""
+        outcome = self.compare(*SMALL, self.plugin(), "--strategies=faulty:fault=slow", "--steps=4", "--validation=off",
+                               "--deadline=0.02")
+        run = outcome.runs["faulty:fault=slow", 1]
+        self.assertEqual(run["status"], "done", run["reason"])
 
     def test_a_loss_that_is_not_finite_is_said(self):
         outcome = self.compare(*SMALL, "--optimizer=sgd:learning_rate=1e30", "--strategies=ring", "--steps=8",
@@ -433,6 +443,14 @@ class Interruption(CompareTest):
                     self.assertEqual(run["status"], "interrupted")
                     self.assertEqual(run["report"]["status"], "interrupted")
                 self.assertGreater(sum(run["report"]["steps"] for run in report["runs"]), 0)
+
+    def test_a_terminal_that_is_gone_is_an_interruption(self):
+        process = self.start()
+        os.killpg(process.pid, signal.SIGHUP)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, INTERRUPTED, err)
+        self.assert_gone(process.pid)
+        self.assertEqual(os.listdir(self.temporary), [])
 
     def test_a_second_one_ends_at_once(self):
         process = self.start()
