@@ -187,9 +187,10 @@ struct ls_strategy_interface {
     int32_t (*lost)(struct ls_strategy *strategy, uint32_t replica);
     // Optional: calls host->report, after the last step and the last `synchronise`. [main thread]
     void (*describe)(struct ls_strategy *strategy);
-    // Optional: the replica has no examples to train for now, though others have: they may not wait for its next step. It
-    // goes on with begin_step, when one of them is lost, or with synchronise. NULL: nobody waits for a replica's next
-    // step. [replica thread of `replica`]
+    // Optional: the replica has no examples to train for now, or the user ends the run, though others may be in a step:
+    // they may not wait for its next one. It goes on with begin_step, when one of them is lost, or with synchronise. Only
+    // for LS_DIVISOR_OWN, where replicas may have made unequally many steps. NULL: nobody waits for a replica's next step.
+    // [replica thread of `replica`]
     int32_t (*rest)(struct ls_strategy *strategy, uint32_t replica);
 };
 

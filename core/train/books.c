@@ -46,8 +46,7 @@ struct ls_books {
     struct share *shares; // one a rank
     struct slot *slots; // a ring: of step `fit->steps + 1` and those after it
     uint64_t slot_count;
-    uint64_t begun; // the furthest step that a replica has begun
-    uint64_t stop_after; // the user has asked to stop; UINT64_MAX: not
+    bool stopping; // the user has asked for it: nobody begins another share
     uint64_t changed_ns; // when a share was last done
     bool late_said;
 };
@@ -68,7 +67,6 @@ enum ls_status ls_books_create(struct ls_fit *fit, struct ls_books **out)
     books->fit = fit;
     books->steps_before = fit->model->steps_done;
     books->count = fit->trainer->count;
-    books->stop_after = UINT64_MAX;
     pthread_mutex_init(&books->lock, NULL);
     pthread_cond_init(&books->changed, NULL);
     books->slot_count = SLOTS_AT_FIRST;
@@ -128,7 +126,7 @@ static enum ls_status note_complete_steps(struct ls_books *books)
             return LS_OK;
         for (int i = 0; i < LS_SUMS; i++)
             slot->result.sums[i] = (float)slot->sums[i];
-        slot->result.stop = books->stop_after != UINT64_MAX;
+        slot->result.stop = books->stopping;
         const struct slot complete = *slot;
         *slot = (struct slot){0};
         const enum ls_status status =
@@ -203,12 +201,13 @@ static enum ls_status fail_deadline(struct ls_books *books, uint32_t rank, uint6
     return LS_PEER_LOST;
 }
 
-// All stop after the same step, the furthest that was begun: so no replica waits for the step of one that has left.
-static uint64_t find_limit(struct ls_books *books, uint64_t last)
+// Who is told to stop has ended the share in hand, however far the others are: the steps that lack a share are not
+// counted, though what was pushed of them stays. Before it leaves it rests, so that nobody waits for its next step.
+static bool stops(struct ls_books *books)
 {
-    if (books->fit->run->interrupted && books->stop_after == UINT64_MAX)
-        books->stop_after = books->begun > books->fit->steps ? books->begun : books->fit->steps;
-    return books->stop_after < last ? books->stop_after : last;
+    books->stopping = books->stopping || books->fit->run->interrupted;
+    books->fit->stopped = books->fit->stopped || books->stopping;
+    return books->stopping;
 }
 
 // A lost replica's shares are trained up to where this one is; then come its own. Who has done all waits for the others,
@@ -220,32 +219,25 @@ static enum ls_status next_turn(struct ls_books *books, uint32_t rank, uint64_t 
     struct share *own = &books->shares[rank];
     const uint64_t begin = ls_clock_ns();
     for (;;) {
-        const uint64_t limit = find_limit(books, last);
-        const uint32_t orphan = find_orphan(books, own->done < limit ? own->done : limit);
-        const bool helps = orphan < books->count;
+        const uint32_t orphan = find_orphan(books, own->done < last ? own->done : last);
+        const bool helps = orphan < books->count, stopped = stops(books);
         if (ls_driver_aborted(driver))
             return LS_ABORTED;
-        if (helps || own->done < limit) {
+        if (!stopped && (helps || own->done < last)) {
             *out = (struct turn){.rank = helps ? orphan : rank,
                                  .number = helps ? own->done : own->done + 1};
             books->shares[out->rank].busy = true;
-            if (out->number > books->begun)
-                books->begun = out->number;
             return LS_OK;
         }
-        if (all_done(books, limit) || !ls_driver_survives(driver)) {
-            books->fit->stopped = books->fit->stopped || limit < last;
-            *out = (struct turn){.over = true};
-            return LS_OK;
-        }
-        if (!resting) {
-            *out = (struct turn){.rank = rank, .number = own->done, .rests = true};
+        const bool over = stopped ? resting : all_done(books, last) || !ls_driver_survives(driver);
+        if (over || !resting) {
+            *out = (struct turn){.rank = rank, .number = own->done, .rests = !over, .over = over};
             return LS_OK;
         }
         const uint64_t now = ls_clock_ns();
         const uint64_t since = books->changed_ns > begin ? books->changed_ns : begin;
         if (now > since && now - since >= books->fit->run->deadline_ns)
-            return fail_deadline(books, rank, limit, now - since);
+            return fail_deadline(books, rank, last, now - since);
         wait_for_change(books);
     }
 }

@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import subprocess
+import time
 
 from support import DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
 
@@ -187,6 +188,33 @@ class Ends(ProgramTest):
             self.assertEqual(report["status"], "interrupted")
             self.assertEqual(len(set(report["parameter_hashes"])), 1)
             self.assertGreater(report["staleness"]["pushes"], 0)
+
+    def test_ctrl_c_waits_for_nobody_who_is_far_behind(self):
+        self.need(FASHION)
+        if os.environ.get("LOCKSTEP_SANITIZE") == "thread":
+            self.skipTest("ThreadSanitizer holds signals back while the main thread waits")
+        for mode in ("async", "bounded", "sync"):
+            path = self.path("r.json")
+            process = subprocess.Popen([LOCKSTEP, "train", "--model=mlp", "--dataset=fashion-mnist", "--validation=off",
+                                        "--replicas=2", "--batch=32", "--threads=1", "--report=" + path,
+                                        f"{STRATEGY}:mode={mode},delay_replica=1,delay_ms=50"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(process.kill)
+            self.assertTrue(process.stdout.readline())
+            time.sleep(2)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, INTERRUPTED, err)
+            with open(path) as file:
+                report = json.load(file)
+            self.assertEqual(report["status"], "interrupted")
+            self.assertEqual(len(set(report["parameter_hashes"])), 1)
+            self.assertEqual(len(report["losses"]), report["steps"])
+            self.assertEqual(sum(epoch["examples"] for epoch in report["epochs"]), 32 * report["steps"])
+            # Replica 0 was ahead, and replica 1 has not made up for that.
+            both = 2 * report["steps"] * sum(report["servers"]["shards"])
+            {"async": self.assertGreater, "bounded": self.assertGreaterEqual, "sync": self.assertEqual}[mode](
+                report["staleness"]["pushes"], both)
 
     def test_a_loss_that_is_not_finite_ends_it(self):
         self.need(FASHION)

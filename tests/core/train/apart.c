@@ -16,6 +16,7 @@ struct ls_strategy {
     double steps_of[64]; // pushes of each replica
     long fail_rank, fail_step, slow_rank, slow_ms;
     uint32_t lost; // replicas whose `lost` was called
+    uint32_t rests; // calls of `rest`
 };
 
 static long option(const struct ls_strategy_host *host, const char *name)
@@ -123,13 +124,23 @@ static int32_t apart_lost(struct ls_strategy *strategy, uint32_t replica)
     return LS_OK;
 }
 
+static int32_t apart_rest(struct ls_strategy *strategy, uint32_t replica)
+{
+    (void)replica;
+    pthread_mutex_lock(&strategy->lock);
+    strategy->rests++;
+    pthread_mutex_unlock(&strategy->lock);
+    return LS_OK;
+}
+
 static void apart_describe(struct ls_strategy *strategy)
 {
     const struct ls_strategy_host *host = strategy->host;
-    const double pushes = (double)strategy->pushes, lost = strategy->lost;
+    const double pushes = (double)strategy->pushes, lost = strategy->lost, rests = strategy->rests;
     host->report(host, "apart.pushes.all", &pushes, 1, 0);
     host->report(host, "apart.pushes.replicas", strategy->steps_of, host->replicas, 1);
     host->report(host, "apart.lost", &lost, 1, 0);
+    host->report(host, "apart.rests", &rests, 1, 0);
     host->report(host, "steps", &lost, 1, 0); // is there already
 }
 
@@ -147,6 +158,7 @@ static const struct ls_strategy_interface interface = {
     .traits = apart_traits,
     .lost = apart_lost,
     .describe = apart_describe,
+    .rest = apart_rest,
 };
 
 static const struct ls_plugin_option options[] = {

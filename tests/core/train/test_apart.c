@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replicas that do not wait for each other: steps are counted when all shares came in, whoever is fast or slow; all
-// stop after the same step; and what a lost replica leaves is trained by the others.
+// stop after the share in hand; and what a lost replica leaves is trained by the others.
+#include "core/train/watch.h"
 #include "tests/core/train/support.h"
 
 #include <jansson.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <time.h>
 
 #define STEPS 7 // an epoch of 50 examples in batches of 8, the last of 2
 #define ROUNDING 1e-5 // sums of shares in another order
@@ -101,12 +100,13 @@ static double all_pushes(const json_t *report)
 }
 
 // Nothing is learnt, so each loss is that of its step's examples, whoever trained them when.
-static void expect_losses_of_one_device(const struct ls_model *model, size_t steps)
+static void expect_losses_of_one_device(const struct ls_model *model, struct ls_data *data,
+                                        size_t steps)
 {
     struct ls_run *one = run_of("one-device", 1);
     struct ls_model *truth = plain_model(one, "sgd:learning_rate=0");
     size_t counts[2];
-    OK(ls_fit(truth, train, &(struct ls_fit_options){.batch = 8, .epochs = 2}));
+    OK(ls_fit(truth, data, &(struct ls_fit_options){.batch = 8, .epochs = 2}));
     const float *wanted = ls_fit_losses(truth, &counts[0]);
     const float *found = ls_fit_losses(model, &counts[1]);
     ck_assert_uint_eq(counts[1], steps);
@@ -138,7 +138,7 @@ START_TEST(a_step_is_counted_when_all_shares_came_in)
         model, train,
         &(struct ls_fit_options){.batch = 8, .epochs = 2, .validation = test, .report = path}));
     expect_epochs(model, 2);
-    expect_losses_of_one_device(model, 2 * STEPS);
+    expect_losses_of_one_device(model, train, 2 * STEPS);
     json_t *report = report_of();
     ck_assert_double_eq(all_pushes(report), 3 * 2 * STEPS);
     ck_assert_double_eq(json_number_value(json_object_get(report, "steps")), 2 * STEPS);
@@ -261,7 +261,7 @@ START_TEST(what_a_lost_replica_leaves_is_trained_by_the_others)
         .batch = 8, .epochs = 2, .validation = test, .report = path, .check_replicas = 3};
     OK(ls_fit(model, train, &fit));
     expect_epochs(model, 2);
-    expect_losses_of_one_device(model, 2 * STEPS);
+    expect_losses_of_one_device(model, train, 2 * STEPS);
     const size_t lost = _i < 3 ? 0 : 1;
     json_t *report = report_of();
     ck_assert_double_eq(all_pushes(report), replicas * 2 * STEPS);
@@ -319,30 +319,79 @@ START_TEST(nobody_waits_longer_than_the_deadline_for_the_rest_of_an_epoch)
 }
 END_TEST
 
-static void *interrupt(void *run)
+// Interrupts the run when `after` steps are complete; 0: before any begins.
+struct stop {
+    struct ls_run *run;
+    uint64_t after, steps;
+};
+
+static void prepared(void *context, const struct ls_watch_facts *facts)
 {
-    const struct timespec pause = {.tv_nsec = 60000000};
-    nanosleep(&pause, NULL);
-    ls_run_interrupt(run);
-    return NULL;
+    (void)context;
+    ck_assert(facts->asynchronous);
 }
 
-START_TEST(all_stop_after_the_same_step)
+static uint64_t wait(void *context)
 {
-    struct ls_run *run = apart("slow_rank=1,slow_ms=5", 3);
+    (void)context;
+    return UINT64_MAX;
+}
+
+static void begin(void *context)
+{
+    const struct stop *stop = context;
+    if (stop->after == 0)
+        ls_run_interrupt(stop->run);
+}
+
+static void note_step(void *context, const struct ls_watch_step *step)
+{
+    struct stop *stop = context;
+    (void)step;
+    if (++stop->steps == stop->after)
+        ls_run_interrupt(stop->run);
+}
+
+static void end(void *context)
+{
+    (void)context;
+}
+
+// Two replicas go through hundreds of steps while the third makes a few.
+START_TEST(everybody_stops_after_the_share_in_hand)
+{
+    struct ls_data *large = data_of("synthetic:shape=4x4x1,examples=5000", "train");
+    struct ls_run *run = apart("slow_rank=1,slow_ms=100", 3);
     struct ls_model *model = plain_model(run, "sgd:learning_rate=0");
-    pthread_t thread;
-    ck_assert_int_eq(pthread_create(&thread, NULL, interrupt, run), 0);
-    const enum ls_status status =
-        ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .epochs = 1000, .report = path});
-    pthread_join(thread, NULL);
-    ck_assert_int_eq(status, LS_INTERRUPTED);
+    struct stop stop = {.run = run, .after = _i == 0 ? 0 : 3};
+    const struct ls_fit_watch watch = {.context = &stop,
+                                       .prepared = prepared,
+                                       .wait = wait,
+                                       .begin = begin,
+                                       .step = note_step,
+                                       .end = end};
+    const struct ls_fit_options fit = {.batch = 8, .epochs = 2, .report = path, .watch = &watch};
+    ck_assert_int_eq(ls_fit(model, large, &fit), LS_INTERRUPTED);
     size_t count;
     (void)!ls_fit_losses(model, &count);
-    ck_assert_uint_ge(count, 1);
+    ck_assert_uint_ge(count, stop.after);
+    expect_losses_of_one_device(model, large, count);
     json_t *report = report_of();
-    ck_assert_double_eq(all_pushes(report), 3 * (double)count);
+    ck_assert_str_eq(json_string_value(json_object_get(report, "status")), "interrupted");
+    ck_assert_double_eq(json_number_value(json_object_get(report, "steps")), (double)count);
+    ck_assert_double_eq(pushes_of(report, 1), (double)count);
+    if (stop.after == 0)
+        ck_assert_double_eq(all_pushes(report), 0);
+    else
+        ck_assert_double_gt(all_pushes(report), 3 * (double)count); // and they stay
+    ck_assert_uint_eq(model->steps_done, _i == 0 ? 0 : (uint64_t)all_pushes(report));
+    ck_assert_double_eq(number_at(report, "apart", "rests"), 3);
+    const json_t *hashes = json_object_get(report, "parameter_hashes");
+    for (size_t i = 1; i < 3; i++)
+        ck_assert_str_eq(json_string_value(json_array_get(hashes, i)),
+                         json_string_value(json_array_get(hashes, 0)));
     json_decref(report);
+    ls_data_close(large);
     ls_model_close(model);
     ls_run_close(run);
 }
@@ -355,7 +404,7 @@ START_TEST(a_number_of_steps_is_kept_by_all)
     OK(ls_fit(
         model, train,
         &(struct ls_fit_options){.batch = 8, .epochs = 3, .steps = STEPS + 2, .report = path}));
-    expect_losses_of_one_device(model, STEPS + 2);
+    expect_losses_of_one_device(model, train, STEPS + 2);
     json_t *report = report_of();
     ck_assert_double_eq(all_pushes(report), 3 * (STEPS + 2));
     json_decref(report);
@@ -379,7 +428,7 @@ int main(void)
     tcase_add_test(tests, the_loss_of_the_last_replica_ends_the_run);
     tcase_add_test(tests, a_loss_that_is_not_finite_is_nobodys_loss_alone);
     tcase_add_test(tests, nobody_waits_longer_than_the_deadline_for_the_rest_of_an_epoch);
-    tcase_add_test(tests, all_stop_after_the_same_step);
+    tcase_add_loop_test(tests, everybody_stops_after_the_share_in_hand, 0, 2);
     tcase_add_test(tests, a_number_of_steps_is_kept_by_all);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
