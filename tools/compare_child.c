@@ -80,14 +80,10 @@ static void settle(const struct compare_place *place)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
     signal(SIGPIPE, SIG_DFL);
-    char *path = path_of(place, COMPARE_MESSAGES);
     const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
-    const int messages =
-        path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, S_IRUSR | S_IWUSR) : -1;
     dup2(nowhere, STDIN_FILENO);
     dup2(nowhere, STDOUT_FILENO);
-    dup2(messages >= 0 ? messages : nowhere, STDERR_FILENO);
-    free(path);
+    dup2(place->messages >= 0 ? place->messages : nowhere, STDERR_FILENO);
     atexit(exit_at_once); // a plugin that calls exit() must not flush the files of the parent
 }
 
@@ -231,15 +227,17 @@ static enum ls_status write_steps(const struct life *life)
 {
     char *path = path_of(life->place, COMPARE_STEPS);
     FILE *file = path ? fopen(path, "w") : NULL;
+    bool written = file && fwrite(life->steps, sizeof(*life->steps), life->step_count, file) ==
+                               life->step_count;
+    written = written && fflush(file) == 0;
+    if (life->incomplete || !path)
+        ls_error("compare", "no memory for the losses of '%s'", life->entry->strategy);
+    else if (!written)
+        ls_error("compare", "cannot write '%s': %s", path, strerror(errno));
+    if (file)
+        fclose(file);
     free(path);
-    bool failed =
-        !file || life->incomplete ||
-        fwrite(life->steps, sizeof(*life->steps), life->step_count, file) != life->step_count;
-    failed = (file && fclose(file)) || failed;
-    if (failed)
-        ls_error("compare", "cannot keep the losses of '%s': %s", life->entry->strategy,
-                 life->incomplete ? "out of memory" : strerror(errno));
-    return failed ? LS_FAILED : LS_OK;
+    return written && !life->incomplete ? LS_OK : LS_FAILED;
 }
 
 static enum ls_status fit(struct life *life, const struct inputs *inputs)

@@ -62,13 +62,13 @@ struct compare_step {
 #define COMPARE_REPORT "report.json"
 #define COMPARE_STEPS "steps"
 #define COMPARE_WEIGHTS "weights.safetensors"
-#define COMPARE_MESSAGES "messages" // its stderr
 
 struct compare_place {
     const char *folder;
     struct compare_shared *shared;
     int words; // reads how many steps it may do, as uint64_t; 0: end
     int answers;
+    int messages; // becomes stderr; -1: none
 };
 
 // What a child does with its life; ends the process with the exit code of what happened. Called in the child, before

@@ -98,7 +98,22 @@ static double compare_weights(const struct compare_runner *a, const struct compa
 
 // ---- A run ----
 
-static char *reason_text(const struct compare_runner *runner)
+// Files of the user are in no such folder: what could not be written there is what this program keeps of a run.
+static char *message_text(const struct compare_race *race, const struct compare_runner *runner)
+{
+    const char *cause = strrchr(runner->message, ':');
+    if (!strstr(runner->message, race->folder) || !cause)
+        return strdup(runner->message);
+    const int length = (int)(strrchr(race->folder, '/') - race->folder);
+    const size_t bytes = strlen(cause) + (size_t)length + 128;
+    char *text = malloc(bytes);
+    if (text)
+        snprintf(text, bytes, "it could not keep its results:%.*s in '%.*s'; TMPDIR names another",
+                 (int)strcspn(cause + 1, ";"), cause + 1, length, race->folder);
+    return text;
+}
+
+static char *reason_text(const struct compare_race *race, const struct compare_runner *runner)
 {
     char text[REASON_LETTERS];
     if (runner->end == COMPARE_HUNG) {
@@ -112,7 +127,7 @@ static char *reason_text(const struct compare_runner *runner)
         return strdup(text);
     }
     if (runner->message)
-        return strdup(runner->message);
+        return message_text(race, runner);
     if (runner->end == COMPARE_CRASHED)
         snprintf(text, sizeof(text), "its process crashed by signal %d (%s), %s", runner->signal,
                  strsignal(runner->signal),
@@ -263,7 +278,8 @@ static enum ls_status measure(const struct compare_runner *runner, const struct 
     return LS_OK;
 }
 
-static enum ls_status collect_run(const struct compare_runner *runner, const struct steps *steps,
+static enum ls_status collect_run(const struct compare_race *race,
+                                  const struct compare_runner *runner, const struct steps *steps,
                                   const struct compare_target *target, struct ls_compared_run *run)
 {
     *run = (struct ls_compared_run){.replicas = runner->entry.replicas,
@@ -287,13 +303,16 @@ static enum ls_status collect_run(const struct compare_runner *runner, const str
                                     .target_examples = NAN};
     run->strategy = strdup(runner->entry.strategy);
     const bool said_why = run->status != LS_COMPARED_DONE && run->status != LS_COMPARED_INTERRUPTED;
-    run->reason = said_why ? reason_text(runner) : NULL;
+    run->reason = said_why ? reason_text(race, runner) : NULL;
     if (!run->strategy || (said_why && !run->reason))
         return LS_OUT_OF_MEMORY;
     if (!runner->ready)
         return LS_OK;
     run->synchronous = runner->shared->synchronous;
     run->report = read_report(runner);
+    // What failed is no result, though it may have trained for a while.
+    if (run->status == LS_COMPARED_FAILED)
+        return LS_OK;
     if (run->report)
         read_facts(run);
     return measure(runner, steps, target, run);
@@ -354,7 +373,7 @@ enum ls_status compare_collect(const struct compare_race *race, const struct com
         struct ls_compared_run *run = &out->runs[out->run_count++];
         if (i == reference)
             out->reference = out->run_count - 1;
-        status = collect_run(&race->runners[i], &steps[i], target, run);
+        status = collect_run(race, &race->runners[i], &steps[i], target, run);
         if (status)
             break;
         describe_machine(run, out);

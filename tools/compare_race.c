@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starts the runs, gives them their turns, and notices when one gets on no more.
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE // pipe2
+#define _GNU_SOURCE // pipe2, memfd_create
 #endif
 #include "tools/compare_race.h"
 
@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@
 #define SLOW_FACTOR 10 // preparing and validating show no progress
 #define LEAST_PATIENCE_NS \
     UINT64_C(60000000000) // --deadline is for waiting for others: computing may take longer
+#define MESSAGES_MOST ((size_t)1 << 20) // bytes
 #define ERROR_PREFIX "lockstep: error: "
 #define OPTION_PREFIX "--strategy: " // here it is an item of a list
 #define WARNING_PREFIX "lockstep: warning: "
@@ -111,7 +113,8 @@ static enum ls_status make_folder(const struct compare_race *race, struct compar
         return LS_OUT_OF_MEMORY;
     snprintf(runner->folder, bytes, "%s/%zu", race->folder, race->count);
     if (mkdir(runner->folder, S_IRWXU) && errno != EEXIST) {
-        ls_error("compare", "cannot make the folder '%s': %s", runner->folder, strerror(errno));
+        ls_error("compare", "cannot make a folder in '%s': %s; TMPDIR names another", race->folder,
+                 strerror(errno));
         return LS_FAILED;
     }
     return LS_OK;
@@ -140,6 +143,7 @@ static void forget(struct compare_runner *runner)
             ;
     }
     close_ends(runner);
+    close_end(&runner->messages);
     child_memory_destroy(runner->shared, sizeof(*runner->shared));
     if (runner->folder)
         remove_folder(runner->folder);
@@ -162,6 +166,10 @@ static enum ls_status start(struct compare_race *race, struct compare_runner *ru
         close(words[1]);
         return LS_FAILED;
     }
+    // In memory: a child that meets a full disk must be able to say so. Appending leaves the place of the reader alone.
+    runner->messages = memfd_create("messages", MFD_CLOEXEC);
+    if (runner->messages >= 0)
+        (void)fcntl(runner->messages, F_SETFL, O_APPEND);
     fflush(stdout);
     fflush(stderr);
     const pid_t process = fork();
@@ -173,7 +181,8 @@ static enum ls_status start(struct compare_race *race, struct compare_runner *ru
         const struct compare_place place = {.folder = runner->folder,
                                             .shared = runner->shared,
                                             .words = words[0],
-                                            .answers = answers[1]};
+                                            .answers = answers[1],
+                                            .messages = runner->messages};
         if (look)
             compare_child_look(race->setting, look, &place);
         compare_child_live(race->setting, &runner->entry, &place);
@@ -211,8 +220,10 @@ static void keep_warning(struct compare_race *race, const char *line)
 // The first error is the cause. What is neither comes from libraries.
 static void read_messages(struct compare_race *race, struct compare_runner *runner)
 {
-    char *path = compare_runner_path(runner, COMPARE_MESSAGES);
-    FILE *file = path ? fopen(path, "r") : NULL;
+    char *all = malloc(MESSAGES_MOST);
+    const ssize_t bytes =
+        all && runner->messages >= 0 ? pread(runner->messages, all, MESSAGES_MOST, 0) : 0;
+    FILE *file = bytes > 0 ? fmemopen(all, (size_t)bytes, "r") : NULL;
     char *line = NULL;
     size_t room = 0;
     for (ssize_t length; file && (length = getline(&line, &room, file)) > 0;) {
@@ -230,7 +241,7 @@ static void read_messages(struct compare_race *race, struct compare_runner *runn
     if (file)
         fclose(file);
     free(line);
-    free(path);
+    free(all);
 }
 
 // ---- Waiting for them ----
@@ -296,7 +307,7 @@ static enum event wait_for(struct compare_race *race, struct compare_runner *run
 enum ls_status compare_race_look(struct compare_race *race, const char *strategy,
                                  uint32_t *maximum_replicas, char **message)
 {
-    struct compare_runner looker = {.words = -1, .answers = -1};
+    struct compare_runner looker = {.words = -1, .answers = -1, .messages = -1};
     looker.shared = child_memory_create(sizeof(*looker.shared));
     enum ls_status status = looker.shared ? make_folder(race, &looker) : LS_OUT_OF_MEMORY;
     if (!status)
@@ -320,7 +331,8 @@ enum ls_status compare_race_look(struct compare_race *race, const char *strategy
 enum ls_status compare_race_add(struct compare_race *race, const struct compare_entry *entry,
                                 bool hidden)
 {
-    struct compare_runner runner = {.entry = *entry, .hidden = hidden, .words = -1, .answers = -1};
+    struct compare_runner runner = {
+        .entry = *entry, .hidden = hidden, .words = -1, .answers = -1, .messages = -1};
     struct compare_runner *grown =
         realloc(race->runners, (race->count + 1) * sizeof(*race->runners));
     if (!grown)

@@ -21,6 +21,7 @@ struct compare_runner {
     struct compare_shared *shared;
     pid_t process; // 0: none
     int words, answers; // -1: closed
+    int messages; // its stderr, in memory; -1: none
     bool ready; // it trained, or was about to
     uint64_t given; // steps
     enum compare_end end;

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 
-from support import (BAD_INPUT, DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main,
+from support import (BAD_INPUT, DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, USAGE, Outcome, ProgramTest, main,
                      tensors)
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
@@ -299,6 +299,30 @@ class Rows(CompareTest):
         for run in outcome.report["runs"]:
             self.assertEqual(run["status"], "failed")
             self.assertIn("not finite", run["reason"])
+
+    def check_no_results(self, outcome, cause):
+        self.assertEqual(outcome.code, FAILED, outcome.err)
+        self.assertEqual(os.listdir(self.temporary), [])
+        text = " ".join(outcome.out.split())
+        for name in ("one-device", "ring"):
+            self.assertIn(f"{name} failed: it could not keep its results: {cause} in '{self.temporary}'; TMPDIR names another", text)
+        self.assertNotIn("equal", outcome.out.split("Verdict")[0])
+
+    def test_a_file_that_cannot_be_kept_says_where(self):
+        arguments = (*SMALL, "--strategies=ring", "--steps=4", "--validation=off", "--quiet")
+        done = subprocess.run(["sh", "-c", 'ulimit -f 100; exec "$0" "$@"', LOCKSTEP, "compare", *arguments], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, **self.environment))
+        self.check_no_results(Outcome(done.returncode, done.stdout, done.stderr), "File too large")
+
+    def test_a_full_disk_says_where(self):
+        if os.system(f"mount -t tmpfs -o size=16k tmpfs {self.temporary} 2>/dev/null") != 0:
+            self.skipTest("a small file system cannot be mounted here")
+        try:
+            outcome = self.lockstep("compare", *SMALL, "--strategies=ring", "--steps=4", "--validation=off", "--quiet",
+                                    environment=self.environment)
+            self.check_no_results(outcome, "No space left on device")
+        finally:
+            os.system(f"umount {self.temporary}")
 
     def test_waiting_for_a_turn_is_no_lost_peer(self):
         """Turns of the others take longer than the deadline."""
