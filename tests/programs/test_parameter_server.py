@@ -158,6 +158,12 @@ class Faults(ProgramTest):
                 faulty = f"{STRATEGY}:mode={mode},transport=faulty,endpoint=1,after={after}"
                 self.assertEqual(self.survives(faulty, replicas=2), 1)
 
+    def test_one_that_fails_before_the_first_step_ends_the_run(self):
+        for mode in ("async", "bounded", "sync"):
+            self.refused(FAILED, "train", "--quiet", "--model=mlp", SYNTHETIC, "--replicas=2", "--plugin-path=" + FAULTS,
+                         f"{STRATEGY}:mode={mode},transport=faulty,endpoint=1,after=0",
+                         says=("[rank 1] faulty: the failure that was asked for",))
+
     def test_the_last_one_that_fails_ends_the_run(self):
         outcome = self.lockstep("train", "--quiet", "--model=mlp", SYNTHETIC, "--epochs=20", "--plugin-path=" + FAULTS,
                                 f"{STRATEGY}:transport=faulty,endpoint=0,after=100")
