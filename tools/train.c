@@ -29,7 +29,8 @@ static const struct argument table[] = {
     {NULL, NULL, NULL, "How the replicas work together"},
     RUN_ARGUMENTS,
     {"check-replicas", "N", NULL,
-     "compare the replicas' parameters every N steps; always at the end"},
+     "compare the replicas' parameters every N steps, for which all wait for each other, whatever "
+     "the strategy; always at the end"},
 
     {NULL, NULL, NULL, "How to train"},
     {"epochs", "N", "1", "passes over the training data"},

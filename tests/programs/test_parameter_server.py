@@ -107,9 +107,9 @@ class Apart(ProgramTest):
         self.assertEqual(sum(staleness["missed_updates"]["histogram"]), staleness["pushes"])
         self.assertLess(staleness["pulls_unchanged"], staleness["pulls"])
 
-    def slowed(self, mode):
+    def slowed(self, mode, *arguments):
         report = self.train("--model=mlp", "--dataset=synthetic:examples=320", "--replica-batch=16", "--replicas=2",
-                            "--epochs=1", "--validation=off", f"{STRATEGY}:{mode},delay_replica=1,delay_ms=100")
+                            "--epochs=1", "--validation=off", f"{STRATEGY}:{mode},delay_replica=1,delay_ms=100", *arguments)
         self.assertEqual(len(set(report["parameter_hashes"])), 1)
         self.assertEqual(report["epochs"][0]["examples"], 320)
         return report["staleness"]
@@ -124,6 +124,10 @@ class Apart(ProgramTest):
         self.assertGreater(free["lead"]["max"], 2)
         self.assertEqual(free["waits"], 0)
         self.assertNotIn("bound", free)
+
+    def test_all_meet_for_a_check_of_the_replicas(self):
+        for steps in (1, 3):
+            self.assertLessEqual(self.slowed("mode=async", f"--check-replicas={steps}")["lead"]["max"], steps - 1)
 
 
 class Faults(ProgramTest):
