@@ -227,8 +227,10 @@ static enum ls_status write_steps(const struct life *life)
 {
     char *path = path_of(life->place, COMPARE_STEPS);
     FILE *file = path ? fopen(path, "w") : NULL;
-    bool written = file && fwrite(life->steps, sizeof(*life->steps), life->step_count, file) ==
-                               life->step_count;
+    bool written = file != NULL;
+    if (written && life->step_count)
+        written =
+            fwrite(life->steps, sizeof(*life->steps), life->step_count, file) == life->step_count;
     written = written && fflush(file) == 0;
     if (life->incomplete || !path)
         ls_error("compare", "no memory for the losses of '%s'", life->entry->strategy);
