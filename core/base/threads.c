@@ -67,7 +67,9 @@ enum ls_status ls_thread_start(pthread_t *out, const char *name, void *(*run)(vo
         if (traced)
             ls_trace_detach(traced->track);
         free(traced);
-        ls_error("threads", "cannot start thread %s: %s", name, strerror(error));
+        ls_error("threads",
+                 "cannot start thread %s: %s; use fewer of them: --replicas, --threads, servers=",
+                 name, strerror(error));
         return LS_FAILED;
     }
     char short_name[16];

@@ -2,6 +2,7 @@
 """The strategy parameter-server in whole runs: equal to mirrored, asynchronous, slowed down, with replicas that fail."""
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -265,6 +266,14 @@ class Ends(ProgramTest):
         ):
             self.refuse_options(options, says)
         self.refused(UNAVAILABLE, "train", "--quiet", "--model=mlp", SYNTHETIC, f"{STRATEGY}:transport=pigeons", says=("pigeons",))
+
+    def test_too_many_servers_for_the_machine(self):
+        if os.environ.get("LOCKSTEP_SANITIZE", "none") != "none":
+            self.skipTest("sanitizers need more address space than the limit that stands for a small machine")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))  # room for 250 stacks
+        self.refused(FAILED, "train", "--quiet", "--model=mlp", SYNTHETIC, "--replicas=2", "--threads=1",
+                     f"{STRATEGY}:servers=2000,shard_bytes=64", preexec_fn=limit,
+                     says=("cannot start thread server ", "use fewer", "servers="))
 
     def refuse_options(self, options, says):
         outcome = self.lockstep("train", "--model=mlp", SYNTHETIC, "--replicas=2", f"{STRATEGY}:{options}")
