@@ -28,6 +28,9 @@ enum ls_replica_memory { LS_REPLICA_PARAMETERS = 1, LS_REPLICA_GRADIENTS = 2 };
 #define LS_STRATEGY_SUMS 16
 enum { LS_SUMS_LOSS = 0, LS_SUMS_RIGHT = 1, LS_SUMS_EXAMPLES = 2, LS_SUMS_STOP = 4 };
 
+// Whom a replica waited for.
+enum ls_strategy_wait { LS_WAITED_FOR_REPLICAS = 1, LS_WAITED_FOR_SERVERS = 2 };
+
 // What the host does for a strategy. Every call that blocks has the run's deadline and returns
 // LS_ABORTED after an abort. Bucket numbers are those of the plan. [replica thread of `replica`]
 struct ls_strategy_host {
@@ -131,6 +134,10 @@ struct ls_strategy_host {
     // numbers. Only in `describe`. [main thread]
     void (*report)(const struct ls_strategy_host *host, const char *name, const double *values,
                    uint64_t count, uint32_t list);
+    // For the timeline: this replica has waited from `since_ns` (of the host's clock) until now, for whom (enum
+    // ls_strategy_wait). `meet` and `all_reduce_wait` say so themselves. [replica thread, in a hook]
+    void (*waited)(const struct ls_strategy_host *host, uint32_t replica, uint32_t whom,
+                   uint64_t since_ns);
 };
 
 enum ls_strategy_divisor {

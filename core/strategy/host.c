@@ -2,6 +2,7 @@
 // The host table's calls on a replica: collectives, its memory, decision and update.
 #include "core/strategy/internal.h"
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 
@@ -177,6 +178,8 @@ static const struct ls_trace_label write_slice = {
     .category = "strategy", .name = "write to the replica", .value = "elements"};
 static const struct ls_trace_label meet_slice = {.category = "strategy",
                                                  .name = "wait for the others"};
+static const struct ls_trace_label servers_slice = {.category = "strategy",
+                                                    .name = "wait for the servers"};
 
 static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
                          uint64_t first, uint64_t count, float *out)
@@ -223,6 +226,15 @@ static int32_t host_meet(const struct ls_strategy_host *table, uint32_t replica)
     return (int32_t)status;
 }
 
+static void host_waited(const struct ls_strategy_host *table, uint32_t replica, uint32_t whom,
+                        uint64_t since_ns)
+{
+    (void)table;
+    (void)replica;
+    ls_trace_slice(whom == LS_WAITED_FOR_SERVERS ? &servers_slice : &meet_slice, since_ns,
+                   ls_clock_ns(), 0);
+}
+
 static void host_count_bytes(const struct ls_strategy_host *table, uint32_t replica, uint64_t bytes)
 {
     ls_driver_of(table)->members[replica].bytes += bytes;
@@ -246,4 +258,5 @@ void ls_driver_offer_data(struct ls_strategy_host *table)
     table->step = host_step;
     table->meet = host_meet;
     table->count_bytes = host_count_bytes;
+    table->waited = host_waited;
 }

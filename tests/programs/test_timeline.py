@@ -248,6 +248,26 @@ class Shares(TimelineTest):
         for track in servers:
             self.assertGreater(len([one for one in track.slices if one.category == "update"]), report["steps"])
 
+    def waits(self, strategy, whom, hook):
+        """Waits of rank 0 for `whom`, all of them within a hook, from the second step on; rank 1 is slow."""
+        timeline, _ = self.timeline("--model=mlp", "--dataset=synthetic:examples=200", "--replicas=2", "--threads=1", "--batch=20",
+                                    "--validation=off", f"--strategy=parameter-server:{strategy},delay_replica=1,delay_ms=30")
+        track = timeline.rank(0)
+        hooks = [one for one in track.named(hook) if one.begin >= timeline.steps(0)[2].begin]
+        self.assertEqual(len(hooks), 9)
+        found = [one for outer in hooks for one in track.within(outer) if one.name == "wait for the " + whom]
+        steps = list(timeline.steps(0).values())[1:]
+        everywhere = [one for one in track.named("wait for the " + whom) if any(step.holds(one) for step in steps)]
+        self.assertEqual(len(found), len(everywhere))
+        return found
+
+    def test_whom_a_worker_waits_for(self):
+        self.assertGreater(len(self.waits("mode=bounded,staleness=0", "others", "begin_step")), 3)
+        self.assertGreater(len(self.waits("mode=bounded,staleness=3", "others", "begin_step")), 1)
+        self.assertGreater(len(self.waits("mode=sync", "others", "end_step")), 3)
+        self.assertEqual(self.waits("mode=async", "others", "begin_step"), [])
+        self.assertGreater(len(self.waits("mode=async", "servers", "begin_step")), 0)
+
     def test_one_device_has_no_communication(self):
         timeline, _ = self.timeline("--model=mlp", SYNTHETIC, "--strategy=one-device", "--steps=3", "--validation=off")
         self.assertEqual(timeline.of("rank 0", "communication"), [])

@@ -65,6 +65,23 @@ static int32_t meet(const struct ls_strategy_host *host, uint32_t replica)
     return status;
 }
 
+static void waited(const struct ls_strategy_host *host, uint32_t replica, uint32_t whom,
+                   uint64_t since_ns)
+{
+    struct ls_fake_host *fake = fake_of(host);
+    if (!ls_fake_known(fake, replica, 0, "waited"))
+        return;
+    pthread_mutex_lock(&fake->lock);
+    if (fake->replica[replica].hook == LS_FAKE_READY && fake->replicas > 1)
+        ls_tally_blame(fake->tally, "gradient_ready of replica %u waits for other replicas",
+                       replica);
+    if (whom != LS_WAITED_FOR_REPLICAS && whom != LS_WAITED_FOR_SERVERS)
+        ls_tally_blame(fake->tally, "replica %u waited for somebody unknown, %u", replica, whom);
+    if (since_ns == 0 || since_ns > host->host->clock_ns(host->host))
+        ls_tally_blame(fake->tally, "replica %u waited since a time that is none", replica);
+    pthread_mutex_unlock(&fake->lock);
+}
+
 void ls_fake_lose(struct ls_fake_host *fake, uint32_t replica)
 {
     pthread_mutex_lock(&fake->lock);
@@ -227,6 +244,7 @@ void ls_fake_describe(struct ls_fake_host *fake, struct ls_strategy *strategy)
 void ls_fake_offer_peers(struct ls_strategy_host *table)
 {
     table->meet = meet;
+    table->waited = waited;
     table->thread_start = thread_start;
     table->thread_join = thread_join;
     table->endpoints_open = endpoints_open;

@@ -238,7 +238,7 @@ static void parameter_server_close(struct ls_strategy *strategy)
 static int32_t parameter_server_open(const struct ls_strategy_host *host, struct ls_strategy **out)
 {
     const struct ls_strategy first = {.host = host};
-    if (!LS_HAS(host, report))
+    if (!LS_HAS(host, waited))
         return ls_host_fail(host->host, LS_UNAVAILABLE,
                             "needs a host of ABI 1.1; this one is older");
     struct ls_strategy *strategy = strategy_allocate(&first, 1, sizeof(*strategy));

@@ -195,7 +195,8 @@ static int32_t send_answer(struct server *server, struct peer *peer, uint32_t la
 {
     const uint64_t bytes = answer_bytes(server->held_count);
     uint64_t *versions = answer_versions(peer->answer);
-    *peer->answer = (struct answer){.late = late, .late_worker = whom};
+    *peer->answer =
+        (struct answer){.late = late, .late_worker = whom, .held_back = peer->held_back};
     if (late)
         peer->answer->late_steps = server->pace.steps[whom];
     memcpy(peer->answer->sums, server->sums, sizeof(server->sums));

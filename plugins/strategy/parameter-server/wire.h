@@ -33,6 +33,8 @@ struct answer {
     uint32_t late; // 1: it took longer than the deadline; nothing follows
     uint32_t late_worker; // whom the server waits for
     uint64_t late_steps; // that this one has made since all met
+    uint32_t held_back; // 1: for other workers; 0: it came at once
+    uint32_t reserved;
     float sums[LS_STRATEGY_SUMS]; // sync: of the step, over all workers
 };
 

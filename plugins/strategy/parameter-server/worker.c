@@ -169,8 +169,9 @@ static int32_t look_after_servers(const struct worker *worker)
     return LS_OK;
 }
 
-// Until all links have what they wait for, and all that was sent has arrived.
-static int32_t wait_for_links(struct worker *worker)
+// Until all links have what they wait for, and all that was sent has arrived. `since_ns`: when it began to wait; stays as
+// it is when nothing was missing.
+static int32_t wait_for_links(struct worker *worker, uint64_t *since_ns)
 {
     const struct ls_host *host = host_of(worker)->host;
     const uint64_t patience = worker_patience_ns(host_of(worker));
@@ -184,6 +185,7 @@ static int32_t wait_for_links(struct worker *worker)
         }
         if (!count)
             return LS_OK;
+        *since_ns = begin;
         int32_t status = host_of(worker)->transport->wait_any(worker->endpoint, worker->waiting,
                                                               count, GLANCE_NS);
         if (status == LS_AGAIN)
@@ -224,9 +226,21 @@ static int32_t finish_links(struct worker *worker)
     return status;
 }
 
+// For the timeline: a server says whether it was other workers that it let this one wait for.
+static void say_waited(const struct worker *worker, uint64_t since_ns)
+{
+    const struct ls_strategy_host *host = host_of(worker);
+    bool held_back = false;
+    for (uint32_t i = 0; i < server_count(worker); i++)
+        held_back |= worker->links[i].answer->held_back != 0;
+    host->waited(host, worker->rank, held_back ? LS_WAITED_FOR_REPLICAS : LS_WAITED_FOR_SERVERS,
+                 since_ns);
+}
+
 // Asks all servers and waits for what they answer.
 static int32_t ask(struct worker *worker, uint32_t kind)
 {
+    uint64_t since_ns = 0;
     int32_t status = LS_OK;
     for (uint32_t i = 0; !status && i < server_count(worker); i++) {
         struct link *link = &worker->links[i];
@@ -234,11 +248,14 @@ static int32_t ask(struct worker *worker, uint32_t kind)
         if (status)
             break;
         link->waits = LINK_ANSWER;
+        link->answer->held_back = 0;
         status = channel_receive(&link->channel, &link->answering, SIGNATURE_ANSWER, link->answer,
                                  answer_bytes(link->shard_count), LS_U8, 0);
     }
     if (!status)
-        status = wait_for_links(worker);
+        status = wait_for_links(worker, &since_ns);
+    if (since_ns)
+        say_waited(worker, since_ns);
     worker->broken |= status != LS_OK;
     say_changed(worker);
     return status ? status : finish_links(worker);
@@ -380,6 +397,7 @@ int32_t worker_meet(struct worker *worker)
 // [main thread, while the replica's is in no hook]
 int32_t worker_statistics(struct worker *worker, struct statistics *out)
 {
+    uint64_t since_ns;
     int32_t status = LS_OK;
     for (uint32_t i = 0; !status && i < server_count(worker); i++) {
         struct link *link = &worker->links[i];
@@ -391,7 +409,7 @@ int32_t worker_statistics(struct worker *worker, struct statistics *out)
                                  sizeof(out[i]), LS_U8, 0);
     }
     if (!status)
-        status = wait_for_links(worker);
+        status = wait_for_links(worker, &since_ns);
     worker->broken |= status != LS_OK;
     return status ? status : finish_links(worker);
 }
@@ -399,11 +417,12 @@ int32_t worker_statistics(struct worker *worker, struct statistics *out)
 // [main thread too, while the replica's is in no hook]
 int32_t worker_leave(struct worker *worker)
 {
+    uint64_t since_ns;
     int32_t status = LS_OK;
     for (uint32_t i = 0; !status && i < server_count(worker); i++)
         status = send_request(worker, &worker->links[i], REQUEST_LEAVE, 0, NULL);
     if (!status)
-        status = wait_for_links(worker);
+        status = wait_for_links(worker, &since_ns);
     worker->broken |= status != LS_OK;
     return status;
 }

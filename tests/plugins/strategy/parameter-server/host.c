@@ -142,6 +142,13 @@ static void count_bytes(const struct ls_strategy_host *host, uint32_t replica, u
     fake_of(host)->replicas[replica].bytes += bytes;
 }
 
+static void waited(const struct ls_strategy_host *host, uint32_t replica, uint32_t whom,
+                   uint64_t since_ns)
+{
+    (void)since_ns;
+    fake_of(host)->replicas[replica].waits[whom]++;
+}
+
 // ---- Stores, threads, endpoints ----
 
 static int32_t store_open(const struct ls_strategy_host *host, uint64_t first, uint64_t count,
@@ -328,7 +335,8 @@ static void make_table(struct fake_host *fake, uint32_t replicas, uint32_t varia
                                             .endpoints_open = endpoints_open,
                                             .endpoint_close = endpoint_close,
                                             .count_bytes = count_bytes,
-                                            .report = report};
+                                            .report = report,
+                                            .waited = waited};
 }
 
 void fake_init(struct fake_host *fake, uint32_t replicas, uint32_t variables, uint64_t size,

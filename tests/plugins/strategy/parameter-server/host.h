@@ -31,6 +31,7 @@ struct fake_replica {
     uint32_t decisions, changes;
     uint64_t step;
     uint64_t bytes;
+    uint32_t waits[LS_WAITED_FOR_SERVERS + 1]; // by whom it waited for
     _Atomic uint32_t fails; // its calls of the transport fail from now on
 };
 

@@ -185,6 +185,8 @@ START_TEST(updates_of_others_between_pull_and_push_are_counted)
     ck_assert_int_eq(fake_compute(&fake, 0, 1.0f, 1.0f, 4.0f), LS_OK);
     ck_assert_int_eq(fake_begin(&fake, 0), LS_OK);
     ck_assert_int_eq(fake_compute(&fake, 1, 1.0f, 1.0f, 4.0f), LS_OK); // misses one
+    for (uint32_t i = 0; i < fake.table.replicas; i++)
+        ck_assert_uint_eq(fake.replicas[i].waits[LS_WAITED_FOR_REPLICAS], 0);
     ck_assert_int_eq(fake_meet(&fake), LS_OK);
     fake_describe(&fake);
     const struct fake_fact *missed = fake_fact(&fake, "staleness.missed_updates.histogram");
@@ -248,6 +250,8 @@ START_TEST(nobody_gets_further_ahead_than_the_bound)
     }
     pthread_join(runner.thread, NULL);
     ck_assert_int_eq(runner.status, LS_OK);
+    ck_assert_uint_ge(fake.replicas[0].waits[LS_WAITED_FOR_REPLICAS], 8 - bound - 1);
+    ck_assert_uint_eq(fake.replicas[1].waits[LS_WAITED_FOR_REPLICAS], 0);
     ck_assert_int_eq(fake_meet(&fake), LS_OK);
     fake_describe(&fake);
     ck_assert_double_eq(fake_number(&fake, "staleness.bound"), bound);
@@ -278,6 +282,7 @@ START_TEST(who_waits_in_a_meeting_holds_nobody_up)
     ck_assert_int_eq(fake.ops->synchronise(fake.strategy, 0), LS_OK);
     pthread_join(thread, NULL);
     ck_assert_int_eq(met, LS_OK);
+    ck_assert_uint_eq(fake.replicas[1].waits[LS_WAITED_FOR_REPLICAS], 1);
     expect_values(3.0f);
     // All begin again at zero.
     ck_assert_int_eq(fake_step(&fake, 1, 1.0f, 1.0f, 4.0f), LS_OK);
