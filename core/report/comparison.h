@@ -59,9 +59,16 @@ struct ls_compared_run {
     json_t *report; // its own; NULL: none
 };
 
+struct ls_compared_option {
+    const char *name, *value; // without the dashes; as the user wrote it
+};
+
 struct ls_comparison {
     const char *status; // "done", "interrupted", "failed"
     const char *model, *dataset, *optimizer; // as the user wrote them
+    // What was given for all runs and `lockstep train` has, too: not what is each run's own.
+    const struct ls_compared_option *options;
+    size_t option_count;
     char *device, *hardware; // NULL: not known
     uint64_t seed, global_batch, steps;
     const char *target_metric; // NULL: none

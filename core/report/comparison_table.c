@@ -2,7 +2,7 @@
 // A comparison as tables for a terminal: speed, where the time of a step goes, truth; then the verdict.
 #include "core/report/comparison.h"
 
-#include "core/report/verdict.h"
+#include "core/report/sentences.h"
 
 #include <math.h>
 #include <string.h>
@@ -10,10 +10,20 @@
 #define NAME_LEAST 24
 #define LINE_LETTERS 100
 #define CELL_LETTERS 32
+#define REASON_LETTERS 60
 
 static bool has_results(const struct ls_compared_run *run)
 {
-    return isfinite(run->rate);
+    return isfinite(run->rate) && run->status != LS_COMPARED_FAILED &&
+           run->status != LS_COMPARED_UNAVAILABLE;
+}
+
+static bool any_results(const struct ls_comparison *comparison)
+{
+    for (size_t i = 0; i < comparison->run_count; i++)
+        if (has_results(&comparison->runs[i]))
+            return true;
+    return false;
 }
 
 static bool is_reference(const struct ls_comparison *comparison, size_t index)
@@ -77,6 +87,21 @@ static void print_bytes(FILE *out, int width, uint64_t bytes)
     fprintf(out, " %*s", width, text);
 }
 
+// As many words as fit; the whole stands in the verdict.
+static void print_start(const char *text, size_t letters, FILE *out)
+{
+    size_t length = strlen(text);
+    if (length <= letters) {
+        fputs(text, out);
+        return;
+    }
+    for (length = letters - strlen("..."); length > letters / 2 && text[length] != ' '; length--)
+        ;
+    while (length && ((unsigned char)text[length] & 0xc0) == 0x80)
+        length--;
+    fprintf(out, "%.*s...", (int)length, text);
+}
+
 static void print_no_result(const struct ls_compared_run *run, FILE *out)
 {
     static const char *const words[] = {
@@ -85,8 +110,12 @@ static void print_no_result(const struct ls_compared_run *run, FILE *out)
         [LS_COMPARED_FAILED] = "failed",
         [LS_COMPARED_INTERRUPTED] = "interrupted before its first step",
     };
-    fprintf(out, "  %s%s%s\n", words[run->status], run->reason ? ": " : "",
-            run->reason ? run->reason : "");
+    fprintf(out, "  %s", words[run->status]);
+    if (run->reason) {
+        fputs(": ", out);
+        print_start(run->reason, REASON_LETTERS, out);
+    }
+    fputc('\n', out);
 }
 
 static void print_target(const struct ls_comparison *comparison, const struct ls_compared_run *run,
@@ -118,12 +147,7 @@ static void print_speed(const struct ls_comparison *comparison, FILE *out)
         print_bytes(out, 10, run->bytes_per_step);
         print_bytes(out, 8, run->peak_rss_bytes);
         print_target(comparison, run, out);
-        if (run->status != LS_COMPARED_DONE) {
-            fputs(" ", out);
-            print_no_result(run, out);
-        } else {
-            fputc('\n', out);
-        }
+        fputs(run->status == LS_COMPARED_INTERRUPTED ? "  interrupted\n" : "\n", out);
     }
 }
 
@@ -163,9 +187,10 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
         print_number(out, 8, 4, run->final_loss);
         print_number(out, 8, 4, run->final_accuracy);
         print_number(out, 8, 4, run->val_accuracy);
-        print_small(out, 10, run->loss_deviation_first_ten);
-        print_small(out, 10, run->loss_deviation);
-        print_small(out, 10, run->parameter_deviation);
+        const bool other = !is_reference(comparison, i); // from itself nothing differs
+        print_small(out, 10, other ? run->loss_deviation_first_ten : NAN);
+        print_small(out, 10, other ? run->loss_deviation : NAN);
+        print_small(out, 10, other ? run->parameter_deviation : NAN);
         fprintf(out, " %8s",
                 run->replicas_equal < 0 ? "-"
                 : run->replicas_equal   ? "equal"
@@ -183,11 +208,16 @@ static void print_truth(const struct ls_comparison *comparison, FILE *out)
         out);
 }
 
-// A sentence with a hanging indent.
+// A sentence with a hanging indent. A command at its end has a line of its own, that it can be copied from.
 static void print_sentence(const char *sentence, FILE *out)
 {
     size_t column = 0;
+    const char *command = strstr(sentence, LS_TRAIN_COMMAND " --");
     for (const char *word = sentence; *word;) {
+        if (word == command) {
+            fprintf(out, "\n  %s", command);
+            break;
+        }
         const size_t length = strcspn(word, " ");
         if (column == 0 || column + length + 1 > LINE_LETTERS) {
             fputs(column ? "\n  " : "- ", out);
@@ -220,8 +250,10 @@ enum ls_status ls_comparison_print(const struct ls_comparison *comparison, FILE 
         status = ls_suggestions(comparison, &suggestions);
     if (!status) {
         print_speed(comparison, out);
-        print_times(comparison, out);
-        print_truth(comparison, out);
+        if (any_results(comparison)) {
+            print_times(comparison, out);
+            print_truth(comparison, out);
+        }
         print_sentences("Verdict", &verdict, out);
         print_sentences("What to try", &suggestions, out);
     }

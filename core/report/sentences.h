@@ -5,6 +5,8 @@
 
 #include "core/report/verdict.h"
 
+// How the command in a suggestion begins, which stands at the end of its sentence.
+#define LS_TRAIN_COMMAND "lockstep train"
 #define LS_LEAST_ROUNDS 5 // with fewer, nothing is told from noise
 
 struct ls_sentence_writer {

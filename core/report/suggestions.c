@@ -3,6 +3,7 @@
 #include "core/report/sentences.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define NOISE_MOST 0.1 // quartiles apart, of the median
 
@@ -47,24 +48,65 @@ static void suggest(struct ls_sentence_writer *writer, const struct ls_compariso
     free(picks.list);
 }
 
+// As one word of a POSIX shell.
+static void put_word(FILE *out, const char *word)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                "_@%+=:,./-";
+    if (*word && word[strspn(word, plain)] == '\0') {
+        fputs(word, out);
+        return;
+    }
+    fputc('\'', out);
+    for (; *word; word++)
+        if (*word == '\'')
+            fputs("'\\''", out);
+        else
+            fputc(*word, out);
+    fputc('\'', out);
+}
+
+static void put_option(FILE *out, const char *name, const char *value)
+{
+    fprintf(out, " --%s=", name);
+    put_word(out, value);
+}
+
+// The command that trains as this run did.
+static void put_training(FILE *out, const struct ls_comparison *comparison, size_t index)
+{
+    const struct ls_compared_run *run = &comparison->runs[index];
+    fputs(LS_TRAIN_COMMAND, out);
+    for (size_t i = 0; i < comparison->option_count; i++)
+        put_option(out, comparison->options[i].name, comparison->options[i].value);
+    put_option(out, "strategy", run->strategy);
+    fprintf(out, " --replicas=%u --threads=%u --batch=%llu", run->replicas, run->threads,
+            (unsigned long long)run->global_batch);
+}
+
+// Whether something was measured beside the reference.
+static bool any_other_ran(const struct ls_comparison *comparison)
+{
+    for (size_t i = 0; i < comparison->run_count; i++)
+        if (i != comparison->reference && ls_compared_was_measured(comparison, i))
+            return true;
+    return false;
+}
+
 static void suggest_training(struct ls_sentence_writer *writer,
                              const struct ls_comparison *comparison)
 {
     size_t best = ls_compared_fastest(comparison, LS_COMPARISON_NONE, true);
-    if (best == LS_COMPARISON_NONE)
+    if (best == LS_COMPARISON_NONE || !any_other_ran(comparison))
         return;
     // What deviates is no advice.
     if (ls_compared_is_off(comparison, best) || ls_compared_has_unequal_replicas(comparison, best))
         return;
-    const struct ls_compared_run *run = &comparison->runs[best];
     FILE *out = ls_sentence_begin(writer);
     if (!out)
         return;
-    fprintf(out,
-            "The fastest that keeps the replicas in step: lockstep train --model=%s --dataset=%s "
-            "--optimizer=%s --strategy=%s --replicas=%u --threads=%u --batch=%llu",
-            comparison->model, comparison->dataset, comparison->optimizer, run->strategy,
-            run->replicas, run->threads, (unsigned long long)run->global_batch);
+    fputs("The fastest that keeps the replicas in step: ", out);
+    put_training(out, comparison, best);
     ls_sentence_end(writer);
 }
 
@@ -91,7 +133,7 @@ enum ls_status ls_suggestions(const struct ls_comparison *comparison, struct ls_
             "gain from a larger --batch or fewer replicas: steps are short.");
     suggest(&writer, comparison, is_noisy, "was", "were",
             "measured with much noise: end other programs, or train more --steps.");
-    if (!scales(comparison)) {
+    if (any_other_ran(comparison) && !scales(comparison)) {
         FILE *stream = ls_sentence_begin(&writer);
         if (stream)
             fputs("--replicas=1,2,4 shows how the speed grows with the replicas.", stream);

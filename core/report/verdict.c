@@ -17,12 +17,26 @@ static bool differ(const struct ls_compared_run *a, const struct ls_compared_run
     return ls_compared_is_faster(a, b) || ls_compared_is_faster(b, a);
 }
 
+static bool know_noise(const struct ls_compared_run *a, const struct ls_compared_run *b)
+{
+    return ls_compared_knows_noise(a) && ls_compared_knows_noise(b);
+}
+
+// Known not to differ by more than noise.
+static bool is_noise(const struct ls_compared_run *a, const struct ls_compared_run *b)
+{
+    return know_noise(a, b) && !differ(a, b);
+}
+
 // Who is as fast as the fastest, for all that is known.
 static void say_noise(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
                       size_t best, size_t next)
 {
     const struct ls_compared_run *run = &comparison->runs[best];
-    const double ratio = run->rate / comparison->runs[next].rate;
+    const struct ls_compared_run *second = &comparison->runs[next];
+    const double ratio = run->rate / second->rate;
+    const size_t rounds =
+        run->round_count < second->round_count ? run->round_count : second->round_count;
     FILE *out = ls_sentence_begin(writer);
     if (!out)
         return;
@@ -30,23 +44,23 @@ static void say_noise(struct ls_sentence_writer *writer, const struct ls_compari
     if (ls_compared_pick(comparison, ls_compared_was_measured, &close)) {
         size_t count = 0;
         for (size_t i = 0; i < close.count; i++)
-            if (close.list[i] != best && !differ(run, &comparison->runs[close.list[i]]))
+            if (close.list[i] != best && is_noise(run, &comparison->runs[close.list[i]]))
                 close.list[count++] = close.list[i];
         close.count = count;
     }
     fprintf(out, "That is %.2f times ", ratio);
     ls_put_compared_name(out, comparison, next);
-    if (!ls_compared_knows_noise(run) || !ls_compared_knows_noise(&comparison->runs[next])) {
+    if (!know_noise(run, second)) {
         fprintf(out,
-                ", but %zu round%s are too few to tell whether that is more than noise: train more "
+                ", but %zu round%s too few to tell whether that is more than noise: train more "
                 "steps.",
-                run->round_count, run->round_count == 1 ? "" : "s");
+                rounds, rounds == 1 ? " is" : "s are");
     } else if (close.count) {
         fputs("; the difference to ", out);
         ls_put_compared_names(out, comparison, close.list, close.count);
         fputs(" is not larger than the noise: now one, now the other is faster in a round.", out);
     } else {
-        const size_t wins = ls_compared_wins(run, &comparison->runs[next]);
+        const size_t wins = ls_compared_wins(run, second);
         fputs(", the next; the difference is larger than the noise", out);
         if (wins)
             fprintf(out, ": it was faster in %zu of %zu rounds", wins, run->round_count);
@@ -130,9 +144,9 @@ static void say_division(FILE *out, const struct ls_comparison *comparison, size
     const struct ls_compared_run *run = &comparison->runs[index];
     const struct ls_compared_run *one = &comparison->runs[base];
     const double ratio = run->rate / one->rate;
-    const bool noise = !differ(run, one);
+    const bool differs = differ(run, one);
     ls_put_compared_name(out, comparison, index);
-    if (noise && fabs(ratio - 1) < SAME_SPEED)
+    if (!differs && fabs(ratio - 1) < SAME_SPEED)
         fputs(" is as fast as ", out);
     else
         fprintf(out, " is %.2f times as fast as ", ratio);
@@ -141,7 +155,9 @@ static void say_division(FILE *out, const struct ls_comparison *comparison, size
     put_cores(out, run->cores);
     fprintf(out, ": %u replicas of %u thread%s against one of %u", run->replicas, run->threads,
             run->threads == 1 ? "" : "s", one->threads);
-    fputs(noise && fabs(ratio - 1) >= SAME_SPEED ? "; but that is not larger than the noise." : ".",
+    fputs(is_noise(run, one) && fabs(ratio - 1) >= SAME_SPEED
+              ? "; but that is not larger than the noise."
+              : ".",
           out);
 }
 
@@ -222,7 +238,7 @@ static void say_divisions(struct ls_sentence_writer *writer, const struct ls_com
     fprintf(out, " with one of %u: ", one->threads);
     for (size_t i = 0; i < picks->count; i++) {
         const struct ls_compared_run *run = &comparison->runs[picks->list[i]];
-        if (!differ(run, one)) {
+        if (is_noise(run, one)) {
             same.list[same.count++] = picks->list[i];
             continue;
         }

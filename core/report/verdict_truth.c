@@ -23,11 +23,18 @@ bool ls_verdict_is_rounding(const struct ls_comparison *comparison,
            run->loss_deviation <= most_by_rounding(comparison->rounding_spread);
 }
 
+static bool has_failed(const struct ls_comparison *comparison, size_t index)
+{
+    return index != LS_COMPARISON_NONE &&
+           (comparison->runs[index].status == LS_COMPARED_FAILED ||
+            comparison->runs[index].status == LS_COMPARED_UNAVAILABLE);
+}
+
 static bool is_compared(const struct ls_comparison *comparison, size_t index)
 {
     const struct ls_compared_run *run = &comparison->runs[index];
     return index != comparison->reference && run->synchronous && isfinite(run->loss_deviation) &&
-           run->status != LS_COMPARED_FAILED;
+           !has_failed(comparison, index) && !has_failed(comparison, comparison->reference);
 }
 
 static bool is_equally_correct(const struct ls_comparison *comparison, size_t index)
@@ -143,9 +150,24 @@ static void say_asynchronous(struct ls_sentence_writer *writer,
     ls_sentence_end(writer);
 }
 
+// Without it nothing tells a right run from a wrong one.
+static void say_no_reference(struct ls_sentence_writer *writer,
+                             const struct ls_comparison *comparison)
+{
+    const struct ls_compared_run *reference = &comparison->runs[comparison->reference];
+    FILE *out = ls_sentence_begin(writer);
+    if (!out)
+        return;
+    fprintf(out, "Correctness could not be judged: the reference (%s) %s.", reference->strategy,
+            reference->status == LS_COMPARED_FAILED ? "failed" : "could not run here");
+    ls_sentence_end(writer);
+}
+
 void ls_say_truth(struct ls_sentence_writer *writer, const struct ls_comparison *comparison)
 {
     struct ls_picks equal = {0}, off = {0}, other = {0}, unequal = {0};
+    if (has_failed(comparison, comparison->reference))
+        say_no_reference(writer, comparison);
     if (ls_compared_pick(comparison, is_equally_correct, &equal) &&
         ls_compared_pick(comparison, ls_compared_is_off, &off) &&
         ls_compared_pick(comparison, has_other_batch, &other) &&

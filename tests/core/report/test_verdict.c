@@ -147,6 +147,113 @@ START_TEST(a_few_rounds_do_not_tell_the_noise)
     runs[1].round_count = 2;
     const struct ls_comparison comparison = of(runs, 2);
     ck_assert(verdict_has(&comparison, "2 rounds are too few to tell"));
+    runs[1].round_count = ROUNDS;
+    runs[0].round_count = 1;
+    ck_assert(verdict_has(&comparison, "1 round is too few to tell"));
+}
+END_TEST
+
+// Whoever cannot tell noise does not call a difference noise.
+START_TEST(a_few_rounds_are_not_called_noise)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1200),
+                                     measured("tree", 2, 800)};
+    for (size_t i = 0; i < 3; i++) {
+        runs[i].round_count = 2;
+        runs[i].cores = 2;
+    }
+    const struct ls_comparison two = of(runs, 2), three = of(runs, 3);
+    ck_assert(verdict_has(&two, "ring is 1.20 times as fast as one-device on the same 2 cores: 2 "
+                                "replicas of 1 thread against one of 1."));
+    ck_assert(!verdict_has(&two, "the noise"));
+    ck_assert(verdict_has(&three, "ring 1.20, tree 0.80 times as fast."));
+    ck_assert(!verdict_has(&three, "the noise"));
+}
+END_TEST
+
+START_TEST(without_a_reference_nothing_is_called_correct)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, NAN), measured("ring", 2, 1900)};
+    runs[0].status = LS_COMPARED_FAILED;
+    runs[0].reason = (char *)"crashed";
+    runs[1].loss_deviation = runs[1].loss_deviation_first_ten = 0;
+    const struct ls_comparison comparison = of(runs, 2);
+    ck_assert(verdict_has(&comparison, "Correctness could not be judged: the reference "
+                                       "(one-device) failed."));
+    ck_assert(!verdict_has(&comparison, "as correct as"));
+}
+END_TEST
+
+START_TEST(the_advised_command_is_the_one_that_was_measured)
+{
+    const struct ls_compared_option options[] = {
+        {"model", "my net.json"}, {"dataset", "mnist:dir=it's"}, {"seed", "7"}, {"loss", ""}};
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000),
+                                     measured("parameter-server:mode=sync", 2, 1900)};
+    struct ls_comparison comparison = of(runs, 2);
+    comparison.options = options;
+    comparison.option_count = sizeof(options) / sizeof(options[0]);
+    const char *command =
+        "lockstep train --model='my net.json' --dataset='mnist:dir=it'\\''s' --seed=7 --loss='' "
+        "--strategy=parameter-server:mode=sync --replicas=2 --threads=1 --batch=128";
+    ck_assert(suggestions_have(&comparison, command));
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    ck_assert_ptr_nonnull(out);
+    ck_assert_int_eq(ls_comparison_print(&comparison, out), LS_OK);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, command)); // on one line, to be copied
+    free(text);
+}
+END_TEST
+
+START_TEST(where_nothing_ran_there_is_nothing_to_try)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, NAN)};
+    runs[1].status = LS_COMPARED_FAILED;
+    const struct ls_comparison comparison = of(runs, 2);
+    ck_assert(!suggestions_have(&comparison, "--replicas=1,2,4"));
+    ck_assert(!suggestions_have(&comparison, "lockstep train"));
+    runs[0].status = LS_COMPARED_FAILED;
+    runs[0].rate = 1000; // whatever is known of it
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    ck_assert_ptr_nonnull(out);
+    ck_assert_int_eq(ls_comparison_print(&comparison, out), LS_OK);
+    fclose(out);
+    ck_assert_ptr_null(strstr(text, "Time of a step"));
+    ck_assert_ptr_null(strstr(text, "Truth"));
+    ck_assert_ptr_null(strstr(text, "What to try"));
+    ck_assert_ptr_null(strstr(text, "0.0e+00"));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_long_reason_is_cut_in_the_table_and_whole_in_the_verdict)
+{
+    char reason[400] = "no strategy is called so;";
+    while (strlen(reason) < 380)
+        strcat(reason, " another");
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("rign", 2, NAN)};
+    runs[1].status = LS_COMPARED_UNAVAILABLE;
+    runs[1].reason = reason;
+    const struct ls_comparison comparison = of(runs, 2);
+    ck_assert(verdict_has(&comparison, reason));
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    ck_assert_ptr_nonnull(out);
+    ck_assert_int_eq(ls_comparison_print(&comparison, out), LS_OK);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "not available: no strategy is called so; another"));
+    ck_assert_ptr_nonnull(strstr(text, " another...\n"));
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        ck_assert_uint_lt(strcspn(line, "\n"), 120);
+    }
+    free(text);
 }
 END_TEST
 
@@ -420,6 +527,11 @@ int main(void)
     tcase_add_test(tests, a_drifting_machine_hides_no_difference);
     tcase_add_test(tests, runs_without_common_rounds_are_told_by_quartiles);
     tcase_add_test(tests, a_few_rounds_do_not_tell_the_noise);
+    tcase_add_test(tests, a_few_rounds_are_not_called_noise);
+    tcase_add_test(tests, without_a_reference_nothing_is_called_correct);
+    tcase_add_test(tests, the_advised_command_is_the_one_that_was_measured);
+    tcase_add_test(tests, where_nothing_ran_there_is_nothing_to_try);
+    tcase_add_test(tests, a_long_reason_is_cut_in_the_table_and_whole_in_the_verdict);
     tcase_add_test(tests, an_asynchronous_winner_is_told_from_the_synchronous_one);
     tcase_add_test(tests, gains_are_held_against_one_replica);
     tcase_add_test(tests, a_model_may_be_too_small_for_its_replicas);
