@@ -17,12 +17,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define POLL_MS 50
+#define LINE_MOST 192 // bytes
 #define ROUNDS 20 // where the user does not say how long they are
 #define ROUND_STEPS_MOST 100
 #define GRACE_NS \
@@ -347,20 +349,32 @@ enum ls_status compare_race_add(struct compare_race *race, const struct compare_
     return status;
 }
 
+// Letters that fit in a line of the terminal, which must not begin a second one: that could not be wiped away.
+static int line_letters(void)
+{
+    struct winsize size = {0};
+    const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col;
+    return (known ? size.ws_col : 80) - 1;
+}
+
 // On a terminal one line that is written anew; `runner` NULL: none any more. `round` counts from 1; 0: before the first.
 static void show(const struct compare_race *race, uint64_t round,
                  const struct compare_runner *runner)
 {
     if (race->quiet || !isatty(STDOUT_FILENO))
         return;
+    char what[48] = "preparing ", how[48] = "", line[LINE_MOST];
     fputs("\r\033[K", stdout);
-    if (runner && round)
-        printf("round %llu of %llu: ", (unsigned long long)round, (unsigned long long)race->rounds);
-    if (runner)
-        printf("%s%.50s%s", round ? "" : "preparing ", runner->entry.strategy,
-               runner->entry.slices > 1 ? ", in two halves" : "");
+    if (round)
+        snprintf(what, sizeof(what), "round %llu of %llu: ", (unsigned long long)round,
+                 (unsigned long long)race->rounds);
     if (runner && runner->entry.replicas > 1)
-        printf(", %u replicas", runner->entry.replicas);
+        snprintf(how, sizeof(how), ", %u replicas", runner->entry.replicas);
+    if (runner) {
+        snprintf(line, sizeof(line), "%s%.50s%s%s", what, runner->entry.strategy,
+                 runner->entry.slices > 1 ? ", in two halves" : "", how);
+        printf("%.*s", line_letters(), line);
+    }
     fflush(stdout);
 }
 
