@@ -431,21 +431,25 @@ static void print_setting(const struct comparing *comparing)
 
 // ---- After the last ----
 
-// One of the user's was trained; else what kept the first from it.
+// The reference and one of the user's were trained; else what kept the first from it. `why` is left alone otherwise.
 static enum ls_status conclusion(const struct comparing *comparing,
-                                 const struct ls_comparison *comparison)
+                                 const struct ls_comparison *comparison, const char **why)
 {
     enum ls_status first = LS_OK;
+    bool trained = false;
     for (size_t i = 0; i < comparison->run_count; i++) {
         const enum ls_compared_status status = comparison->runs[i].status;
         if (i == comparison->reference && comparing->reference_is_ours)
             continue;
-        if (status == LS_COMPARED_DONE)
-            return LS_OK;
+        trained = trained || status == LS_COMPARED_DONE;
         if (!first)
             first = status == LS_COMPARED_UNAVAILABLE ? LS_UNAVAILABLE : LS_FAILED;
     }
-    return first;
+    if (trained && comparison->runs[comparison->reference].status == LS_COMPARED_DONE)
+        return LS_OK;
+    *why = trained ? "the reference failed, so that correctness could not be judged"
+                   : "no strategy could be trained";
+    return trained ? LS_FAILED : first;
 }
 
 static enum ls_status write_files(const struct comparing *comparing,
@@ -461,11 +465,30 @@ static enum ls_status write_files(const struct comparing *comparing,
     return status;
 }
 
-static enum ls_status show_result(struct comparing *comparing, enum ls_status ran)
+// What `lockstep train` is to be given, too; strategy, replicas, threads and batch are each run's own.
+#define SHARED_MOST 16
+static size_t shared_options(const struct arguments *arguments, struct ls_compared_option *out)
 {
+    static const char *const names[] = {
+        "model", "dataset",   "loss", "metrics", "initial-weights", "device",   "epochs",
+        "steps", "optimizer", "seed", "shuffle", "validation",      "deadline", "plugin-path"};
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && count < SHARED_MOST; i++)
+        if (arguments_given(arguments, names[i]))
+            out[count++] =
+                (struct ls_compared_option){names[i], arguments_text(arguments, names[i])};
+    return count;
+}
+
+static enum ls_status show_result(const struct arguments *arguments, struct comparing *comparing,
+                                  enum ls_status ran)
+{
+    struct ls_compared_option options[SHARED_MOST];
     struct ls_comparison comparison = {.model = comparing->setting.model,
                                        .dataset = comparing->setting.dataset,
                                        .optimizer = comparing->setting.compile.optimizer,
+                                       .options = options,
+                                       .option_count = shared_options(arguments, options),
                                        .seed = comparing->setting.run.seed,
                                        .global_batch = comparing->batch,
                                        .target_metric =
@@ -474,7 +497,8 @@ static enum ls_status show_result(struct comparing *comparing, enum ls_status ra
                                        .reference = LS_COMPARISON_NONE};
     enum ls_status status = compare_collect(&comparing->race, &comparing->target,
                                             comparing->reference, comparing->twin, &comparison);
-    const enum ls_status concluded = ran ? ran : conclusion(comparing, &comparison);
+    const char *why = NULL;
+    const enum ls_status concluded = status || ran ? ran : conclusion(comparing, &comparison, &why);
     comparison.status = ran ? "interrupted" : concluded ? "failed" : "done";
     if (!status)
         status = ls_comparison_print(&comparison, stdout);
@@ -484,7 +508,7 @@ static enum ls_status show_result(struct comparing *comparing, enum ls_status ra
     if (!status && concluded == LS_INTERRUPTED)
         ls_warn("compare", "interrupted: all ended after their step");
     else if (!status && concluded)
-        ls_error("compare", "no strategy could be trained; the reasons stand in the table");
+        ls_error("compare", "%s; the reasons stand in the table", why);
     return status ? status : concluded;
 }
 
@@ -507,7 +531,7 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status) {
         print_setting(&comparing);
         const enum ls_status ran = compare_race_run(&comparing.race);
-        status = show_result(&comparing, ran);
+        status = show_result(arguments, &comparing, ran);
     }
     compare_race_finish(&comparing.race);
     compare_list_finish(&comparing.strategies);

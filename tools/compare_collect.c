@@ -80,7 +80,7 @@ static size_t elements(const struct ls_saved_tensor *tensor)
     return count;
 }
 
-// Largest absolute difference of two runs' parameters; NaN where one has none.
+// Largest absolute difference of two runs' parameters; NaN where one has none, or one that is not finite.
 static double compare_weights(const struct compare_runner *a, const struct compare_runner *b)
 {
     struct ls_safetensors *ours = open_weights(a), *theirs = open_weights(b);
@@ -88,8 +88,12 @@ static double compare_weights(const struct compare_runner *a, const struct compa
     for (size_t i = 0; ours && theirs && i < ls_safetensors_count(ours); i++) {
         const struct ls_saved_tensor *x = ls_safetensors_get(ours, i);
         const struct ls_saved_tensor *y = ls_safetensors_find(theirs, x->name);
-        for (size_t k = 0; y && elements(y) == elements(x) && k < elements(x); k++)
-            largest = fmax(largest, fabs((double)x->data[k] - (double)y->data[k]));
+        if (!y || elements(y) != elements(x))
+            largest = NAN;
+        for (size_t k = 0; !isnan(largest) && k < elements(x); k++) {
+            const double difference = fabs((double)x->data[k] - (double)y->data[k]);
+            largest = isfinite(difference) ? fmax(largest, difference) : NAN;
+        }
     }
     ls_safetensors_close(ours);
     ls_safetensors_close(theirs);
@@ -325,15 +329,17 @@ static void compare_with(const struct compare_race *race, const struct steps *st
 {
     const struct steps *ours = &steps[index], *theirs = &steps[reference];
     const struct compare_runner *runner = &race->runners[index];
-    if (runner->entry.batch != race->runners[reference].entry.batch)
+    const struct compare_runner *base = &race->runners[reference];
+    if (runner->entry.batch != base->entry.batch || status_of(runner) == LS_COMPARED_FAILED ||
+        status_of(base) == LS_COMPARED_FAILED)
         return;
     run->loss_deviation_first_ten =
         compare_losses(ours->list, ours->count, theirs->list, theirs->count, FIRST_STEPS);
     run->loss_deviation =
         compare_losses(ours->list, ours->count, theirs->list, theirs->count, SIZE_MAX);
     // After different numbers of steps parameters are not the same thing.
-    if (ours->count == theirs->count)
-        run->parameter_deviation = compare_weights(runner, &race->runners[reference]);
+    if (ours->count == theirs->count && ours->count)
+        run->parameter_deviation = compare_weights(runner, base);
 }
 
 static void find_spread(const struct compare_race *race, const struct steps *steps,

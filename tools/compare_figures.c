@@ -55,6 +55,8 @@ double compare_losses(const struct compare_step *a, size_t a_count, const struct
     double largest = count ? 0 : NAN;
     for (size_t i = 0; i < count; i++) {
         const double difference = fabs(a[i].loss - b[i].loss);
+        if (!isfinite(difference))
+            return NAN;
         if (difference > 0)
             largest = fmax(largest, difference / fmax(fabs(b[i].loss), 1e-30));
     }

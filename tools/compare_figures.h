@@ -16,7 +16,8 @@ void compare_sort(double *values, size_t count);
 // The value below which `share` of `count` sorted values lie, between two of them in proportion; NaN without any.
 double compare_quantile(const double *sorted, size_t count, double share);
 
-// Largest relative difference of the losses of the first `most` steps that both have; NaN without any.
+// Largest relative difference of the losses of the first `most` steps that both have; NaN without any, or where a
+// loss is not finite.
 double compare_losses(const struct compare_step *a, size_t a_count, const struct compare_step *b,
                       size_t b_count, size_t most);
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lockstep compare`: figures that are those of `train`, a row for what does not run, and nothing left behind."""
+import fcntl
 import json
 import math
 import os
@@ -7,7 +8,9 @@ import pty
 import select
 import shlex
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 from support import (BAD_INPUT, DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, USAGE, Outcome, ProgramTest, main,
@@ -129,12 +132,12 @@ class CompareTest(ProgramTest):
             self.assertIn(run["status"], ("done", "unavailable", "failed", "interrupted"))
             self.assertEqual(run["reason"] is None, run["status"] in ("done", "interrupted"))
 
-    def plugin(self):
+    def plugin(self, name="faulty", fault="none"):
         folder = self.path("plugins")
         os.mkdir(folder)
-        text, path = os.path.join(folder, "faulty.c"), os.path.join(folder, "strategy-faulty.so")
+        text, path = os.path.join(folder, "faulty.c"), os.path.join(folder, f"strategy-{name}.so")
         with open(text, "w") as file:
-            file.write(FAULTY)
+            file.write(FAULTY.replace('"faulty"', f'"{name}"').replace('"none", "what happens"', f'"{fault}", "what happens"'))
         sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
         subprocess.run([*COMPILER, "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I",
                         SOURCE, "-o", path, text, *sanitize], check=True)
@@ -253,6 +256,9 @@ class Rows(CompareTest):
         self.assertIn("did you mean", outcome.report["runs"][2]["reason"])
         self.assertIn("nothing", outcome.report["runs"][3]["reason"])
         self.assertIn("not available: ", outcome.out)
+        for line in outcome.out.splitlines():
+            if not line.startswith(("comparing ", "  lockstep train ")):
+                self.assertLess(len(line), 120, line)
         self.assertTrue(any("rign could not run here" in sentence for sentence in outcome.report["verdict"]))
         self.assertEqual(len([line for line in outcome.err.splitlines() if "error" in line]), 0, outcome.err)
 
@@ -277,6 +283,22 @@ class Rows(CompareTest):
             if SANITIZE == "none":
                 self.assertIn(reason, run["reason"])
 
+    def test_without_the_reference_nothing_is_called_correct(self):
+        outcome = self.compare(*SMALL, self.plugin("one-device", "fail"), "--strategies=ring,tree", "--steps=8", "--validation=off",
+                               expect=FAILED)
+        report = outcome.report
+        self.check_form(report)
+        self.assertEqual([run["status"] for run in report["runs"]], ["failed", "done", "done"])
+        self.assertEqual(report["status"], "failed")
+        self.assertIn("the reference failed, so that correctness could not be judged", outcome.err)
+        self.assertTrue(any("Correctness could not be judged" in sentence for sentence in report["verdict"]))
+        self.assertIsNone(report["rounding_spread"])
+        for run in report["runs"]:
+            self.assertIsNone(run["max_loss_deviation"])
+            self.assertIsNone(run["max_parameter_deviation"])
+        self.assertNotIn("0.0e+00", outcome.out)
+        self.assertNotIn("as correct as", outcome.out)
+
     def test_a_process_that_hangs_is_a_row(self):
         path = self.plugin()
         outcome = self.compare(*SMALL, path, "--strategies=ring,faulty:fault=hang", "--steps=8", "--validation=off",
@@ -299,6 +321,13 @@ class Rows(CompareTest):
         for run in outcome.report["runs"]:
             self.assertEqual(run["status"], "failed")
             self.assertIn("not finite", run["reason"])
+            self.assertIsNone(run["max_loss_deviation"])
+        self.assertIsNone(outcome.report["rounding_spread"])
+        self.assertIsNone(outcome.report["rounding_spread_first_ten"])
+        self.assertTrue(any("Correctness could not be judged" in sentence for sentence in outcome.report["verdict"]))
+        self.assertNotIn("0.0e+00", outcome.out)
+        for text in ("Time of a step", "Truth", "What to try", "--replicas=1,2,4"):
+            self.assertNotIn(text, outcome.out)
 
     def check_no_results(self, outcome, cause):
         self.assertEqual(outcome.code, FAILED, outcome.err)
@@ -331,6 +360,32 @@ class Rows(CompareTest):
                                "--steps=16", "--round-steps=8", "--validation=off", "--deadline=" + ("3" if SANITIZE == "none" else "60"))
         for run in outcome.report["runs"]:
             self.assertEqual(run["status"], "done", run["reason"])
+
+
+class Advice(CompareTest):
+    def test_its_command_trains_what_was_measured(self):
+        folder = self.path("it's a folder")
+        os.mkdir(folder)
+        weights = self.path("start here")
+        small = ("--model=mlp", "--dataset=synthetic:examples=256")
+        self.train(*small, "--steps=1", "--seed=9", "--validation=off", "--save-weights=" + weights)
+        outcome = self.compare(*small, "--batch=32", "--strategies=ring", "--steps=8", "--validation=off", "--seed=5",
+                               "--device=reference", "--shuffle=20", "--initial-weights=" + weights, "--plugin-path=" + folder,
+                               "--loss=sparse_categorical_crossentropy:from_logits=true", "--metrics=none", "--deadline=50",
+                               "--optimizer=sgd:learning_rate=0.1")
+        lines = [line.strip() for line in outcome.out.splitlines() if line.startswith("  lockstep train ")]
+        self.assertEqual(len(lines), 1, outcome.out)
+        self.assertTrue(any(lines[0] in sentence for sentence in outcome.report["suggestions"]))
+        words = shlex.split(lines[0])
+        report = self.path("r.json")
+        done = self.lockstep(*words[1:], "--quiet", "--report=" + report)
+        self.assertEqual(done.code, DONE, done.err)
+        with open(report) as file:
+            train = json.load(file)
+        runs = [run for run in outcome.report["runs"] if f"--strategy={run['strategy']}" in words]
+        self.assertEqual(len(runs), 1)
+        self.assertEqual(train["losses"], runs[0]["report"]["losses"])
+        self.assertEqual(train["parameter_hashes"], runs[0]["report"]["parameter_hashes"])
 
 
 class Refused(CompareTest):
@@ -383,9 +438,12 @@ class Refused(CompareTest):
 class Progress(CompareTest):
     ARGUMENTS = (*SMALL, "--strategies=ring", "--steps=4", "--validation=off")
 
-    def test_one_line_on_a_terminal(self):
+    def on_terminal(self, columns=0, arguments=ARGUMENTS):
+        """What it writes to a terminal that is so wide."""
         master, slave = pty.openpty()
-        process = subprocess.Popen([LOCKSTEP, "compare", *self.ARGUMENTS], stdout=slave, stderr=subprocess.DEVNULL,
+        if columns:
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen([LOCKSTEP, "compare", *arguments], stdout=slave, stderr=subprocess.DEVNULL,
                                    env=dict(os.environ, **self.environment))
         os.close(slave)
         shown = b""
@@ -400,8 +458,21 @@ class Progress(CompareTest):
         process.wait()
         os.close(master)
         self.assertEqual(process.returncode, DONE)
+        return shown
+
+    def test_one_line_on_a_terminal(self):
+        shown = self.on_terminal()
         for text in (b"preparing one-device", b"round 4 of 4: ring, 2 replicas", b"in two halves\r\033[K", b"Verdict"):
             self.assertIn(text, shown)
+
+    def test_it_fits_in_a_narrow_terminal(self):
+        shown = self.on_terminal(30, (*SMALL, "--strategies=hierarchical-copy:groups=1", "--steps=4", "--validation=off"))
+        lines = [part.split(b"\r")[0] for part in shown.split(b"Speed")[0].split(b"\r\033[K")[1:]]
+        self.assertIn(b"preparing hierarchical-copy:g", lines)
+        self.assertIn(b"round 1 of 4: hierarchical-co", lines)
+        for line in lines:
+            if not line.startswith(b"comparing "):  # stays, and may take several lines
+                self.assertLess(len(line), 30)
 
     def test_elsewhere_there_is_none(self):
         outcome = self.lockstep("compare", *self.ARGUMENTS, environment=self.environment)

@@ -182,6 +182,9 @@ START_TEST(losses_are_compared_relatively_and_as_far_as_both_go)
     ck_assert(isnan(compare_losses(a, 0, b, STEPS, 10)));
     b[0].loss = 0;
     ck_assert(compare_losses(a, STEPS, b, STEPS, 10) > 1);
+    a[11].loss = b[11].loss = NAN;
+    ck_assert(isnan(compare_losses(a, STEPS, b, STEPS, SIZE_MAX)));
+    ck_assert(isfinite(compare_losses(a, STEPS, b, STEPS, 11)));
 }
 END_TEST
 
