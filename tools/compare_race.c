@@ -31,7 +31,7 @@
     UINT64_C(5000000000) // a child sees its own deadlines first, and says more about them
 #define SLOW_FACTOR 10 // preparing and validating show no progress
 #define LEAST_PATIENCE_NS \
-    UINT64_C(60000000000) // --deadline is for waiting for others: computing may take longer
+    UINT64_C(20000000000) // --deadline is for waiting for others: computing may take longer
 #define MESSAGES_MOST ((size_t)1 << 20) // bytes
 #define ERROR_PREFIX "lockstep: error: "
 #define OPTION_PREFIX "--strategy: " // here it is an item of a list
