@@ -2,6 +2,7 @@
 // A comparison as JSON.
 #include "core/report/comparison.h"
 
+#include "core/report/json_values.h"
 #include "core/report/verdict.h"
 #include "core/report/whole_file.h"
 
@@ -29,37 +30,11 @@ void ls_comparison_finish(struct ls_comparison *comparison)
 
 // ---- Values ----
 
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-static json_t *count(uint64_t value)
-{
-    return json_integer((json_int_t)value);
-}
-
-// What is not UTF-8 (a file's name may be anything) gets question marks.
-static json_t *text(const char *value)
-{
-    if (!value)
-        return json_null();
-    json_t *string = json_string(value);
-    char *copy = string ? NULL : strdup(value);
-    for (char *letter = copy; letter && *letter; letter++)
-        if ((unsigned char)*letter >= 0x80)
-            *letter = '?';
-    if (copy)
-        string = json_string(copy);
-    free(copy);
-    return string;
-}
-
 static json_t *numbers(const double *values, size_t n)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, number(values[i]));
+        json_array_append_new(list, ls_report_number_json(values[i]));
     return list;
 }
 
@@ -67,7 +42,7 @@ static json_t *sentences_json(const struct ls_sentences *sentences)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < sentences->count; i++)
-        json_array_append_new(list, text(sentences->list[i]));
+        json_array_append_new(list, ls_report_text_json(sentences->list[i]));
     return list;
 }
 
@@ -85,11 +60,13 @@ static const char *status_text(enum ls_compared_status status)
 
 static json_t *times_json(const struct ls_compared_times *times)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "median", number(times->median),
-                     "input", number(times->input), "compute", number(times->compute),
-                     "communication", number(times->communication), "exposed_communication",
-                     number(times->exposed_communication), "update", number(times->update), "other",
-                     number(times->other));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "median", ls_report_number_json(times->median),
+        "input", ls_report_number_json(times->input), "compute",
+        ls_report_number_json(times->compute), "communication",
+        ls_report_number_json(times->communication), "exposed_communication",
+        ls_report_number_json(times->exposed_communication), "update",
+        ls_report_number_json(times->update), "other", ls_report_number_json(times->other));
 }
 
 static json_t *curve_json(const struct ls_compared_run *run)
@@ -97,12 +74,15 @@ static json_t *curve_json(const struct ls_compared_run *run)
     json_t *list = json_array();
     for (size_t i = 0; i < run->curve_count; i++) {
         const struct ls_compared_point *point = &run->curve[i];
-        json_array_append_new(
-            list,
-            json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step", count(point->step), "examples",
-                      count(point->examples), "seconds", number(point->seconds), "loss",
-                      number(point->loss), "accuracy", number(point->accuracy), "val_loss",
-                      number(point->val_loss), "val_accuracy", number(point->val_accuracy)));
+        json_array_append_new(list,
+                              json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step",
+                                        ls_report_count_json(point->step), "examples",
+                                        ls_report_count_json(point->examples), "seconds",
+                                        ls_report_number_json(point->seconds), "loss",
+                                        ls_report_number_json(point->loss), "accuracy",
+                                        ls_report_number_json(point->accuracy), "val_loss",
+                                        ls_report_number_json(point->val_loss), "val_accuracy",
+                                        ls_report_number_json(point->val_accuracy)));
     }
     return list;
 }
@@ -119,43 +99,44 @@ static json_t *part_of_report(const struct ls_compared_run *run, const char *fir
 
 static void add_speed(json_t *object, const struct ls_compared_run *run)
 {
-    json_object_set_new(object, "examples_per_second", number(run->rate));
-    json_object_set_new(object, "examples_per_second_low", number(run->rate_low));
-    json_object_set_new(object, "examples_per_second_high", number(run->rate_high));
+    json_object_set_new(object, "examples_per_second", ls_report_number_json(run->rate));
+    json_object_set_new(object, "examples_per_second_low", ls_report_number_json(run->rate_low));
+    json_object_set_new(object, "examples_per_second_high", ls_report_number_json(run->rate_high));
     json_object_set_new(object, "round_examples_per_second",
                         numbers(run->round_rates, run->round_count));
     json_object_set_new(object, "step_seconds", times_json(&run->times));
     json_object_set_new(object, "bytes_per_step_per_rank",
-                        run->report ? count(run->bytes_per_step) : json_null());
+                        run->report ? ls_report_count_json(run->bytes_per_step) : json_null());
     json_object_set_new(object, "peak_rss_bytes",
-                        run->report ? count(run->peak_rss_bytes) : json_null());
+                        run->report ? ls_report_count_json(run->peak_rss_bytes) : json_null());
 }
 
 static void add_truth(json_t *object, const struct ls_compared_run *run)
 {
-    json_object_set_new(object, "final_loss", number(run->final_loss));
-    json_object_set_new(object, "final_accuracy", number(run->final_accuracy));
-    json_object_set_new(object, "val_loss", number(run->val_loss));
-    json_object_set_new(object, "val_accuracy", number(run->val_accuracy));
-    json_object_set_new(object, "max_loss_deviation", number(run->loss_deviation));
+    json_object_set_new(object, "final_loss", ls_report_number_json(run->final_loss));
+    json_object_set_new(object, "final_accuracy", ls_report_number_json(run->final_accuracy));
+    json_object_set_new(object, "val_loss", ls_report_number_json(run->val_loss));
+    json_object_set_new(object, "val_accuracy", ls_report_number_json(run->val_accuracy));
+    json_object_set_new(object, "max_loss_deviation", ls_report_number_json(run->loss_deviation));
     json_object_set_new(object, "max_loss_deviation_first_ten",
-                        number(run->loss_deviation_first_ten));
-    json_object_set_new(object, "max_parameter_deviation", number(run->parameter_deviation));
+                        ls_report_number_json(run->loss_deviation_first_ten));
+    json_object_set_new(object, "max_parameter_deviation",
+                        ls_report_number_json(run->parameter_deviation));
     json_object_set_new(object, "replicas_equal",
                         run->replicas_equal < 0 ? json_null() : json_boolean(run->replicas_equal));
-    json_object_set_new(object, "target_seconds", number(run->target_seconds));
-    json_object_set_new(object, "target_examples", number(run->target_examples));
+    json_object_set_new(object, "target_seconds", ls_report_number_json(run->target_seconds));
+    json_object_set_new(object, "target_examples", ls_report_number_json(run->target_examples));
 }
 
 static json_t *run_json(const struct ls_compared_run *run)
 {
     json_t *object = json_object();
-    json_object_set_new(object, "strategy", text(run->strategy));
-    json_object_set_new(object, "replicas", count(run->replicas));
-    json_object_set_new(object, "threads", count(run->threads));
-    json_object_set_new(object, "global_batch", count(run->global_batch));
+    json_object_set_new(object, "strategy", ls_report_text_json(run->strategy));
+    json_object_set_new(object, "replicas", ls_report_count_json(run->replicas));
+    json_object_set_new(object, "threads", ls_report_count_json(run->threads));
+    json_object_set_new(object, "global_batch", ls_report_count_json(run->global_batch));
     json_object_set_new(object, "status", json_string(status_text(run->status)));
-    json_object_set_new(object, "reason", text(run->reason));
+    json_object_set_new(object, "reason", ls_report_text_json(run->reason));
     json_object_set_new(object, "synchronous", json_boolean(run->synchronous));
     add_speed(object, run);
     add_truth(object, run);
@@ -184,9 +165,11 @@ static json_t *points_json(const struct ls_comparison *comparison, const char *s
         if (strcmp(run->strategy, strategy) != 0 || !isfinite(run->rate))
             continue;
         json_array_append_new(points,
-                              json_pack("{s:o, s:o, s:o, s:o}", "replicas", count(run->replicas),
-                                        "examples_per_second", number(run->rate), "low",
-                                        number(run->rate_low), "high", number(run->rate_high)));
+                              json_pack("{s:o, s:o, s:o, s:o}", "replicas",
+                                        ls_report_count_json(run->replicas), "examples_per_second",
+                                        ls_report_number_json(run->rate), "low",
+                                        ls_report_number_json(run->rate_low), "high",
+                                        ls_report_number_json(run->rate_high)));
     }
     return points;
 }
@@ -198,8 +181,9 @@ static json_t *scaling_json(const struct ls_comparison *comparison)
         if (!is_first_of_strategy(comparison, i))
             continue;
         const char *strategy = comparison->runs[i].strategy;
-        json_array_append_new(list, json_pack("{s:o, s:o}", "strategy", text(strategy), "points",
-                                              points_json(comparison, strategy)));
+        json_array_append_new(list,
+                              json_pack("{s:o, s:o}", "strategy", ls_report_text_json(strategy),
+                                        "points", points_json(comparison, strategy)));
     }
     return list;
 }
@@ -210,19 +194,20 @@ static void add_setting(json_t *root, const struct ls_comparison *comparison)
 {
     json_object_set_new(root, "lockstep", json_string(LS_VERSION));
     json_object_set_new(root, "command", json_string("compare"));
-    json_object_set_new(root, "status", text(comparison->status));
-    json_object_set_new(root, "model", text(comparison->model));
-    json_object_set_new(root, "dataset", text(comparison->dataset));
-    json_object_set_new(root, "optimizer", text(comparison->optimizer));
-    json_object_set_new(root, "device", text(comparison->device));
-    json_object_set_new(root, "hardware", text(comparison->hardware));
-    json_object_set_new(root, "seed", count(comparison->seed));
-    json_object_set_new(root, "global_batch", count(comparison->global_batch));
-    json_object_set_new(root, "steps", count(comparison->steps));
+    json_object_set_new(root, "status", ls_report_text_json(comparison->status));
+    json_object_set_new(root, "model", ls_report_text_json(comparison->model));
+    json_object_set_new(root, "dataset", ls_report_text_json(comparison->dataset));
+    json_object_set_new(root, "optimizer", ls_report_text_json(comparison->optimizer));
+    json_object_set_new(root, "device", ls_report_text_json(comparison->device));
+    json_object_set_new(root, "hardware", ls_report_text_json(comparison->hardware));
+    json_object_set_new(root, "seed", ls_report_count_json(comparison->seed));
+    json_object_set_new(root, "global_batch", ls_report_count_json(comparison->global_batch));
+    json_object_set_new(root, "steps", ls_report_count_json(comparison->steps));
     json_object_set_new(root, "target",
                         comparison->target_metric
-                            ? json_pack("{s:o, s:o}", "metric", text(comparison->target_metric),
-                                        "value", number(comparison->target_value))
+                            ? json_pack("{s:o, s:o}", "metric",
+                                        ls_report_text_json(comparison->target_metric), "value",
+                                        ls_report_number_json(comparison->target_value))
                             : json_null());
 }
 
@@ -233,12 +218,13 @@ static void add_results(json_t *root, const struct ls_comparison *comparison)
         json_array_append_new(runs, run_json(&comparison->runs[i]));
     const bool has_reference = comparison->reference != LS_COMPARISON_NONE;
     json_object_set_new(root, "reference",
-                        has_reference ? count(comparison->reference) : json_null());
-    json_object_set_new(root, "rounding_spread", number(comparison->rounding_spread));
+                        has_reference ? ls_report_count_json(comparison->reference) : json_null());
+    json_object_set_new(root, "rounding_spread",
+                        ls_report_number_json(comparison->rounding_spread));
     json_object_set_new(root, "rounding_spread_first_ten",
-                        number(comparison->rounding_spread_first_ten));
+                        ls_report_number_json(comparison->rounding_spread_first_ten));
     json_object_set_new(root, "rounding_spread_parameters",
-                        number(comparison->rounding_spread_parameters));
+                        ls_report_number_json(comparison->rounding_spread_parameters));
     json_object_set_new(root, "runs", runs);
     json_object_set_new(root, "scaling", scaling_json(comparison));
 }

@@ -3,6 +3,7 @@
 #include "core/report/report.h"
 
 #include "core/base/log.h"
+#include "core/report/json_values.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,47 +18,21 @@
 
 #define DIGITS 9
 
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
-// A file's name may be no UTF-8, which JSON cannot say: those letters become question marks.
-static json_t *text(const char *value)
-{
-    if (!value)
-        return json_null();
-    json_t *string = json_string(value);
-    char *copy = string ? NULL : strdup(value);
-    for (char *letter = copy; letter && *letter; letter++)
-        if ((unsigned char)*letter >= 0x80)
-            *letter = '?';
-    if (copy)
-        string = json_string(copy);
-    free(copy);
-    return string;
-}
-
-static json_t *count(uint64_t value)
-{
-    return json_integer((json_int_t)value);
-}
-
 static json_t *pairs_json(const struct ls_report_pair *pairs, size_t n)
 {
     json_t *object = json_object();
     for (size_t i = 0; i < n; i++)
-        json_object_set_new(object, pairs[i].name, text(pairs[i].value));
+        json_object_set_new(object, pairs[i].name, ls_report_text_json(pairs[i].value));
     return object;
 }
 
 static json_t *optimizer_json(const struct ls_report *report)
 {
-    json_t *object = json_pack("{s:o, s:o}", "name", text(report->optimizer), "learning_rate",
-                               number(report->learning_rate));
+    json_t *object = json_pack("{s:o, s:o}", "name", ls_report_text_json(report->optimizer),
+                               "learning_rate", ls_report_number_json(report->learning_rate));
     for (size_t i = 0; i < report->optimizer_option_count; i++)
         json_object_set_new(object, report->optimizer_options[i].name,
-                            number(report->optimizer_options[i].value));
+                            ls_report_number_json(report->optimizer_options[i].value));
     return object;
 }
 
@@ -66,9 +41,11 @@ static json_t *plugins_json(const struct ls_report *report)
     json_t *list = json_array();
     for (size_t i = 0; i < report->plugin_count; i++) {
         const struct ls_report_plugin *plugin = &report->plugins[i];
-        json_array_append_new(list, json_pack("{s:o, s:o, s:o, s:o}", "kind", text(plugin->kind),
-                                              "name", text(plugin->name), "version",
-                                              text(plugin->version), "file", text(plugin->file)));
+        json_array_append_new(list, json_pack("{s:o, s:o, s:o, s:o}", "kind",
+                                              ls_report_text_json(plugin->kind), "name",
+                                              ls_report_text_json(plugin->name), "version",
+                                              ls_report_text_json(plugin->version), "file",
+                                              ls_report_text_json(plugin->file)));
     }
     return list;
 }
@@ -79,17 +56,20 @@ static json_t *epochs_json(const struct ls_report *report)
     for (size_t i = 0; i < report->epoch_count; i++) {
         const struct ls_report_epoch *epoch = &report->epochs[i];
         const double rate = epoch->seconds > 0 ? (double)epoch->examples / epoch->seconds : NAN;
-        json_t *object =
-            json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", count(epoch->epoch), "steps",
-                      count(epoch->steps), "examples", count(epoch->examples), "seconds",
-                      number(epoch->seconds), "examples_per_second", number(rate), "learning_rate",
-                      number(epoch->learning_rate), "loss", number(epoch->loss));
+        json_t *object = json_pack(
+            "{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", ls_report_count_json(epoch->epoch),
+            "steps", ls_report_count_json(epoch->steps), "examples",
+            ls_report_count_json(epoch->examples), "seconds", ls_report_number_json(epoch->seconds),
+            "examples_per_second", ls_report_number_json(rate), "learning_rate",
+            ls_report_number_json(epoch->learning_rate), "loss",
+            ls_report_number_json(epoch->loss));
         if (report->has_accuracy)
-            json_object_set_new(object, "accuracy", number(epoch->accuracy));
+            json_object_set_new(object, "accuracy", ls_report_number_json(epoch->accuracy));
         if (!isnan(epoch->val_loss) || !isnan(epoch->val_accuracy)) {
-            json_object_set_new(object, "val_loss", number(epoch->val_loss));
+            json_object_set_new(object, "val_loss", ls_report_number_json(epoch->val_loss));
             if (report->has_accuracy)
-                json_object_set_new(object, "val_accuracy", number(epoch->val_accuracy));
+                json_object_set_new(object, "val_accuracy",
+                                    ls_report_number_json(epoch->val_accuracy));
         }
         json_array_append_new(list, object);
     }
@@ -100,7 +80,7 @@ static json_t *losses_json(const struct ls_report *report)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < report->loss_count && i < LS_REPORT_LOSSES; i++)
-        json_array_append_new(list, number((double)report->losses[i]));
+        json_array_append_new(list, ls_report_number_json((double)report->losses[i]));
     return list;
 }
 
@@ -109,17 +89,18 @@ static json_t *communication_json(const struct ls_report *report)
     json_t *buckets = json_array();
     for (size_t i = 0; i < report->bucket_count; i++)
         json_array_append_new(buckets,
-                              json_pack("{s:o, s:o}", "bytes", count(report->buckets[i].bytes),
-                                        "algorithm", text(report->buckets[i].algorithm)));
+                              json_pack("{s:o, s:o}", "bytes",
+                                        ls_report_count_json(report->buckets[i].bytes), "algorithm",
+                                        ls_report_text_json(report->buckets[i].algorithm)));
     return json_pack("{s:o, s:o}", "buckets", buckets, "bytes_per_step_per_rank",
-                     count(report->bytes_per_step_per_rank));
+                     ls_report_count_json(report->bytes_per_step_per_rank));
 }
 
 static json_t *counts_json(const uint64_t *values, size_t n)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, count(values[i]));
+        json_array_append_new(list, ls_report_count_json(values[i]));
     return list;
 }
 
@@ -149,18 +130,20 @@ static json_t *hashes_json(const struct ls_report *report)
 
 static json_t *times_json(const struct ls_report_times *times)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "median", number(times->median), "p90",
-                     number(times->p90), "input", number(times->input), "compute",
-                     number(times->compute), "communication", number(times->communication),
-                     "exposed_communication", number(times->exposed_communication), "update",
-                     number(times->update));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "median",
+                     ls_report_number_json(times->median), "p90", ls_report_number_json(times->p90),
+                     "input", ls_report_number_json(times->input), "compute",
+                     ls_report_number_json(times->compute), "communication",
+                     ls_report_number_json(times->communication), "exposed_communication",
+                     ls_report_number_json(times->exposed_communication), "update",
+                     ls_report_number_json(times->update));
 }
 
 // Whole numbers are written as such.
 static json_t *fact_number(double value)
 {
     return fabs(value) < 0x1p53 && floor(value) == value ? json_integer((json_int_t)value)
-                                                         : number(value);
+                                                         : ls_report_number_json(value);
 }
 
 static json_t *fact_json(const struct ls_report_fact *fact)
@@ -207,30 +190,31 @@ static void add_facts(json_t *root, const struct ls_report *report)
 static void add_setting(json_t *root, const struct ls_report *report)
 {
     json_object_set_new(root, "lockstep", json_string(LS_VERSION));
-    json_object_set_new(root, "command", text(report->command));
-    json_object_set_new(root, "status", text(report->status));
-    json_object_set_new(root, "strategy", text(report->strategy));
-    json_object_set_new(root, "collective", text(report->collective));
-    json_object_set_new(root, "transport", text(report->transport));
-    json_object_set_new(root, "device", text(report->device));
-    json_object_set_new(root, "hardware", text(report->hardware));
-    json_object_set_new(root, "precision", text(report->precision));
+    json_object_set_new(root, "command", ls_report_text_json(report->command));
+    json_object_set_new(root, "status", ls_report_text_json(report->status));
+    json_object_set_new(root, "strategy", ls_report_text_json(report->strategy));
+    json_object_set_new(root, "collective", ls_report_text_json(report->collective));
+    json_object_set_new(root, "transport", ls_report_text_json(report->transport));
+    json_object_set_new(root, "device", ls_report_text_json(report->device));
+    json_object_set_new(root, "hardware", ls_report_text_json(report->hardware));
+    json_object_set_new(root, "precision", ls_report_text_json(report->precision));
     json_object_set_new(root, "options", pairs_json(report->options, report->option_count));
     json_object_set_new(root, "plugins", plugins_json(report));
-    json_object_set_new(root, "workers", count(report->workers));
-    json_object_set_new(root, "replicas", count(report->replicas));
-    json_object_set_new(root, "threads_per_replica", count(report->threads_per_replica));
-    json_object_set_new(root, "seed", count(report->seed));
+    json_object_set_new(root, "workers", ls_report_count_json(report->workers));
+    json_object_set_new(root, "replicas", ls_report_count_json(report->replicas));
+    json_object_set_new(root, "threads_per_replica",
+                        ls_report_count_json(report->threads_per_replica));
+    json_object_set_new(root, "seed", ls_report_count_json(report->seed));
     json_object_set_new(root, "optimizer", optimizer_json(report));
-    json_object_set_new(root, "loss", text(report->loss));
-    json_object_set_new(root, "model", text(report->model));
-    json_object_set_new(root, "parameters", count(report->parameters));
-    json_object_set_new(root, "dataset", text(report->dataset));
+    json_object_set_new(root, "loss", ls_report_text_json(report->loss));
+    json_object_set_new(root, "model", ls_report_text_json(report->model));
+    json_object_set_new(root, "parameters", ls_report_count_json(report->parameters));
+    json_object_set_new(root, "dataset", ls_report_text_json(report->dataset));
     json_object_set_new(root, "dataset_options",
                         pairs_json(report->dataset_options, report->dataset_option_count));
-    json_object_set_new(root, "shuffle", text(report->shuffle));
-    json_object_set_new(root, "slices", count(report->slices));
-    json_object_set_new(root, "global_batch", count(report->global_batch));
+    json_object_set_new(root, "shuffle", ls_report_text_json(report->shuffle));
+    json_object_set_new(root, "slices", ls_report_count_json(report->slices));
+    json_object_set_new(root, "global_batch", ls_report_count_json(report->global_batch));
     json_object_set_new(root, "replica_batches",
                         counts_json(report->replica_batches, report->replicas));
 }
@@ -238,16 +222,16 @@ static void add_setting(json_t *root, const struct ls_report *report)
 // How it went.
 static void add_results(json_t *root, const struct ls_report *report)
 {
-    json_object_set_new(root, "steps", count(report->steps));
-    json_object_set_new(root, "startup_seconds", number(report->startup_seconds));
+    json_object_set_new(root, "steps", ls_report_count_json(report->steps));
+    json_object_set_new(root, "startup_seconds", ls_report_number_json(report->startup_seconds));
     json_object_set_new(root, "epochs", epochs_json(report));
     json_object_set_new(root, "losses", losses_json(report));
     json_object_set_new(root, "step_seconds", times_json(&report->times));
     json_object_set_new(root, "communication", communication_json(report));
-    json_object_set_new(root, "layout", text(report->layout));
-    json_object_set_new(root, "peak_rss_bytes", count(report->peak_rss_bytes));
-    json_object_set_new(root, "device_bytes", count(report->device_bytes));
-    json_object_set_new(root, "arena_bytes", count(report->arena_bytes));
+    json_object_set_new(root, "layout", ls_report_text_json(report->layout));
+    json_object_set_new(root, "peak_rss_bytes", ls_report_count_json(report->peak_rss_bytes));
+    json_object_set_new(root, "device_bytes", ls_report_count_json(report->device_bytes));
+    json_object_set_new(root, "arena_bytes", ls_report_count_json(report->arena_bytes));
     json_object_set_new(root, "parameter_hashes", hashes_json(report));
     if (report->lost_count)
         json_object_set_new(root, "lost_replicas",
