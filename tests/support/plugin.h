@@ -89,15 +89,28 @@ static inline void test_host_init(struct test_host *test, const struct ls_plugin
     };
 }
 
+// Opens it from the first folder of LOCKSTEP_PLUGIN_PATH (a list with colons) that has it; NULL: dlerror() says why not.
+static inline void *test_plugin_load(const char *name)
+{
+    const char *folder = getenv("LOCKSTEP_PLUGIN_PATH");
+    char path[4096];
+    void *handle = NULL;
+    for (folder = folder ? folder : "plugins"; folder && !handle;) {
+        const char *end = strchr(folder, ':');
+        const int length = end ? (int)(end - folder) : (int)strlen(folder);
+        snprintf(path, sizeof(path), "%.*s/%s.so", length, folder, name);
+        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        folder = end ? end + 1 : NULL;
+    }
+    return handle;
+}
+
 // Opens "<kind>-<name>", for example "device-cpu". NULL when it was not built or does not run here: the
 // reason is printed as a line that begins with SKIP, and the test then ends with TEST_SKIPPED.
 static inline const struct ls_plugin *test_plugin_open(const char *name)
 {
-    const char *folder = getenv("LOCKSTEP_PLUGIN_PATH");
-    char path[4096], reason[256] = "";
-    snprintf(path, sizeof(path), "%s/%s.so", folder ? folder : "plugins", name);
-
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    char reason[256] = "";
+    void *handle = test_plugin_load(name);
     if (!handle) {
         printf("SKIP: plugin %s: %s\n", name, dlerror());
         return NULL;

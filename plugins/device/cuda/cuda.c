@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device `cuda`: NVIDIA's GPUs. This part is thin: whether a GPU can be used is asked at every start, and the driver alone
+// answers it. What computes (own kernels, cuBLASLt, cuDNN: some 200 MB when loaded) lies in cuda-engine.so beside this file,
+// and is opened when a device is.
+//
+// Options: deadline=SECONDS, how long work on the GPU may take before the host gives up (60).
+#define _GNU_SOURCE // dladdr
+
+#include "plugins/device/cuda/driver.h"
+#include "plugins/device/cuda/engine.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef CUDA_LIBRARY_FILES
+#error "the build lists the libraries' files: CUDA_LIBRARY_FILES"
+#endif
+
+// ---- Is it there? ----
+
+// Where they were when this was built, and the name by which the dynamic linker is asked otherwise.
+static const struct library {
+    const char *package, *file, *name;
+} libraries[] = {CUDA_LIBRARY_FILES};
+
+static int32_t find_libraries(char *reason, size_t bytes)
+{
+    for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
+        const struct library *library = &libraries[i];
+        if (access(library->file, R_OK) == 0)
+            continue;
+        void *handle = dlopen(library->name, RTLD_LAZY | RTLD_LOCAL);
+        if (!handle) {
+            snprintf(reason, bytes, "missing library: %s, neither %s nor in LD_LIBRARY_PATH (%s)",
+                     library->name, library->file, library->package);
+            return LS_UNAVAILABLE;
+        }
+        dlclose(handle);
+    }
+    return LS_OK;
+}
+
+static int32_t cuda_probe(char *reason, uint64_t bytes)
+{
+    struct cuda_driver_info info;
+    const int32_t status = cuda_driver_ask(&info, reason, bytes);
+    return status ? status : find_libraries(reason, bytes);
+}
+
+static int32_t cuda_describe(const struct ls_host *host, struct ls_device_info *out)
+{
+    char reason[400];
+    struct cuda_driver_info info;
+    const int32_t status = cuda_driver_ask(&info, reason, sizeof(reason));
+    if (status)
+        return host->fail(host, status, reason);
+    out->physical_count = info.count;
+    snprintf(out->hardware, sizeof(out->hardware), "%s (%.0f GB, compute capability %d.%d)",
+             info.name, (double)info.bytes * 1e-9, info.major, info.minor);
+    return LS_OK;
+}
+
+// ---- The heavy part ----
+
+static const struct cuda_engine *engine; // set once, by the first who opens a device
+static pthread_mutex_t engine_lock = PTHREAD_MUTEX_INITIALIZER;
+
+// The file beside this one.
+static int engine_path(char *path, size_t bytes)
+{
+    Dl_info about;
+    static const char here;
+    if (!dladdr(&here, &about) || !about.dli_fname)
+        return 0;
+    const char *slash = strrchr(about.dli_fname, '/');
+    const int length = slash ? (int)(slash - about.dli_fname) : 1;
+    return snprintf(path, bytes, "%.*s/cuda-engine.so", length, slash ? about.dli_fname : ".") <
+           (int)bytes;
+}
+
+static int32_t load_engine(const struct ls_host *host)
+{
+    char path[4096];
+    const struct cuda_engine *(*get)(void);
+    if (!engine_path(path, sizeof(path)))
+        return ls_host_fail(host, LS_UNAVAILABLE, "its own folder is not known");
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        return ls_host_fail(host, LS_UNAVAILABLE, "missing library: %s", dlerror());
+    *(void **)&get = dlsym(handle, CUDA_ENGINE_ENTRY);
+    if (!get || get()->struct_size != sizeof(struct cuda_engine))
+        return ls_host_fail(host, LS_UNAVAILABLE, "%s is of another version: install both again",
+                            path);
+    engine = get();
+    return LS_OK;
+}
+
+static int32_t cuda_open(const struct ls_host *host, const struct ls_device_config *config,
+                         struct ls_device **out)
+{
+    pthread_mutex_lock(&engine_lock);
+    const int32_t status = engine ? LS_OK : load_engine(host);
+    pthread_mutex_unlock(&engine_lock);
+    return status ? status : engine->open(host, config, out);
+}
+
+// Who has a device came through cuda_open().
+static void cuda_close(struct ls_device *device)
+{
+    if (device)
+        engine->close(device);
+}
+
+static void *cuda_allocate(struct ls_device *device, uint64_t bytes)
+{
+    return engine->allocate(device, bytes);
+}
+
+static void cuda_release(struct ls_device *device, void *memory)
+{
+    engine->release(device, memory);
+}
+
+static int32_t cuda_copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+                         void *stream)
+{
+    return engine->copy(device, to, from, bytes, stream);
+}
+
+static int32_t cuda_zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream)
+{
+    return engine->zero(device, memory, bytes, stream);
+}
+
+static int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                            struct ls_kernel_answer *out)
+{
+    return engine->prepare(device, request, out);
+}
+
+static int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct ls_launch *launch)
+{
+    return engine->launch(device, kernel, launch);
+}
+
+static void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
+{
+    engine->release_kernel(device, kernel);
+}
+
+// ---- Tables ----
+
+enum { ALL_ACTIVATIONS = (1 << LS_ACTIVATION_COUNT) - 1 };
+
+static const struct ls_fusion_pattern patterns[] = {
+    {.producer = LS_OP_CONV2D, .consumer = LS_OP_ACTIVATION, .activations = ALL_ACTIVATIONS},
+    {.producer = LS_OP_DENSE, .consumer = LS_OP_ACTIVATION, .activations = ALL_ACTIVATIONS},
+    {.producer = LS_OP_ADD, .consumer = LS_OP_ACTIVATION, .activations = ALL_ACTIVATIONS},
+    {.producer = LS_OP_CONV2D_BACKWARD_DATA,
+     .consumer = LS_OP_ACTIVATION_BACKWARD,
+     .activations = ALL_ACTIVATIONS},
+    {.producer = LS_OP_DENSE_BACKWARD_DATA,
+     .consumer = LS_OP_ACTIVATION_BACKWARD,
+     .activations = ALL_ACTIVATIONS},
+    {.producer = LS_OP_MAX_POOL2D_BACKWARD,
+     .consumer = LS_OP_ACTIVATION_BACKWARD,
+     .activations = ALL_ACTIVATIONS},
+    {.producer = LS_OP_AVERAGE_POOL2D_BACKWARD,
+     .consumer = LS_OP_ACTIVATION_BACKWARD,
+     .activations = ALL_ACTIVATIONS},
+};
+
+static const struct ls_plugin_option options[] = {
+    {"deadline", "integer", "60", "seconds that work on the GPU may take before the host gives up"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static const struct ls_device_interface device_interface = {
+    .struct_size = sizeof(device_interface),
+    .memory_kind = LS_MEMORY_CUDA,
+    .patterns = patterns,
+    .pattern_count = sizeof(patterns) / sizeof(patterns[0]),
+    .blocking = 0,
+    .describe = cuda_describe,
+    .open = cuda_open,
+    .close = cuda_close,
+    .allocate = cuda_allocate,
+    .release = cuda_release,
+    .copy = cuda_copy,
+    .zero = cuda_zero,
+    .prepare = cuda_prepare,
+    .launch = cuda_launch,
+    .release_kernel = cuda_release_kernel,
+};
+
+static const struct ls_plugin plugin = {
+    LS_PLUGIN_HEADER(LS_KIND_DEVICE),
+    .name = "cuda",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .summary = "NVIDIA GPUs: cuBLASLt, cuDNN and own kernels, float32 (not yet run on a GPU)",
+    .options = options,
+    .probe = cuda_probe,
+    .interface = &device_interface,
+};
+
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
+{
+    return &plugin;
+}

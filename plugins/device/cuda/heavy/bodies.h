@@ -1,0 +1,584 @@
+// SPDX-License-Identifier: Apache-2.0
+// What our own kernels do with one item, as C that is also CUDA C++: kernels.cu runs it with a thread for an item, the
+// double of the tests in a loop. Every item writes what no other writes, and adds in a fixed order: no atomics, and the
+// same bits whatever the grid.
+#ifndef LS_DEVICE_CUDA_BODIES_H
+#define LS_DEVICE_CUDA_BODIES_H
+
+#include "plugins/device/cuda/heavy/kernels.h"
+
+#include <math.h>
+
+#ifdef __CUDACC__
+#define CUDA_SHARED static __host__ __device__ inline
+#else
+#define CUDA_SHARED static inline
+#endif
+#define CUDA_BODY(name) CUDA_SHARED void cuda_body_##name(const struct cuda_arguments *a, int64_t i)
+
+// Division of 64-bit integers takes a GPU long, and is rarely needed.
+CUDA_SHARED int64_t cuda_quotient(int64_t a, int64_t b)
+{
+    return (a | b) >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
+}
+
+CUDA_SHARED int64_t cuda_remainder(int64_t a, int64_t b)
+{
+    return a - cuda_quotient(a, b) * b;
+}
+
+// ---- Activations: as device `reference` defines them ----
+
+CUDA_SHARED float cuda_activate(uint32_t activation, float alpha, float x)
+{
+    switch (activation) {
+    case 1: return x < 0 ? 0 : x; // relu; NaN stays NaN
+    case 2: return x < 0 ? alpha * x : x; // leaky relu
+    case 3: return x < 0 ? alpha * expm1f(x) : x; // elu
+    case 4: return x < 0 ? expf(x) / (1 + expf(x)) : 1 / (1 + expf(-x)); // sigmoid
+    case 5: return tanhf(x);
+    case 6: return (x < 0 ? 0 : x) + log1pf(expf(-fabsf(x))); // softplus
+    case 7: return expf(x);
+    case 8: return x < 0 ? 0 : x > 6 ? 6 : x; // relu6
+    default: return x;
+    }
+}
+
+CUDA_SHARED float cuda_slope(uint32_t activation, float alpha, float y)
+{
+    switch (activation) {
+    case 1: return y > 0 ? 1.0f : 0.0f;
+    case 2: return y > 0 ? 1 : alpha;
+    case 3: return y > 0 ? 1 : y + alpha;
+    case 4: return y * (1 - y);
+    case 5: return 1 - y * y;
+    case 6: return -expm1f(-y);
+    case 7: return y;
+    case 8: return y > 0 && y < 6 ? 1.0f : 0.0f;
+    default: return 1;
+    }
+}
+
+CUDA_SHARED void cuda_put(const struct cuda_store *store, int64_t i, float value)
+{
+    if (store->epilogue == 1)
+        value = cuda_activate(store->activation, store->alpha, value);
+    if (store->epilogue == 2)
+        value *= cuda_slope(store->activation, store->alpha, store->y[i]);
+    store->out[i] = store->add ? store->out[i] + value : value;
+}
+
+// ---- Element by element ----
+
+CUDA_BODY(finish)
+{
+    cuda_put(&a->store, i, a->bias ? a->a[i] + a->bias[cuda_remainder(i, a->columns)] : a->a[i]);
+}
+
+CUDA_BODY(activation)
+{
+    cuda_put(&a->store, i, cuda_activate(a->activation, a->alpha, a->a[i]));
+}
+
+CUDA_BODY(activation_backward)
+{
+    cuda_put(&a->store, i, a->a[i] * cuda_slope(a->activation, a->alpha, a->b[i]));
+}
+
+CUDA_BODY(add)
+{
+    cuda_put(&a->store, i, a->a[i] + a->b[i]);
+}
+
+// As ls_mix64() and ls_dropout_keep() of core/plugin/device.h, which is no CUDA C++.
+CUDA_SHARED uint64_t cuda_mix(uint64_t a, uint64_t b)
+{
+    uint64_t z = a + UINT64_C(0x9e3779b97f4a7c15) * (b + 1);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+CUDA_SHARED uint32_t cuda_keep(uint64_t key, uint32_t element, float rate)
+{
+    uint32_t z = element * UINT32_C(0x9e3779b9) + (uint32_t)key;
+    z = (z ^ (z >> 16)) * UINT32_C(0x85ebca6b);
+    z = (z ^ (z >> 13) ^ (uint32_t)(key >> 32)) * UINT32_C(0xc2b2ae35);
+    z ^= z >> 16;
+    return (float)(z >> 8) * (1.0f / 16777216.0f) >= rate;
+}
+
+CUDA_BODY(dropout) // columns: elements of an example
+{
+    const int64_t example = cuda_quotient(i, a->columns);
+    const struct cuda_record *r = a->record;
+    const uint64_t key = cuda_mix(cuda_mix(cuda_mix(r->seed, r->step), a->key),
+                                  r->example_offset + (uint64_t)example);
+    const uint32_t element = (uint32_t)(i - example * a->columns);
+    cuda_put(&a->store, i, cuda_keep(key, element, a->rate) ? a->a[i] / (1 - a->rate) : 0);
+}
+
+CUDA_BODY(transpose)
+{
+    const int64_t column = cuda_quotient(i, a->rows);
+    cuda_put(&a->store, i, a->a[(i - column * a->rows) * a->columns + column]);
+}
+
+// ---- Softmax: one row of `columns` ----
+
+CUDA_SHARED float cuda_largest(const float *x, int64_t columns)
+{
+    float largest = x[0];
+    for (int64_t k = 1; k < columns; k++)
+        largest = fmaxf(largest, x[k]);
+    return largest;
+}
+
+CUDA_BODY(softmax)
+{
+    const float *x = a->a + i * a->columns;
+    const float largest = cuda_largest(x, a->columns);
+    float sum = 0;
+    for (int64_t k = 0; k < a->columns; k++)
+        sum += expf(x[k] - largest);
+    for (int64_t k = 0; k < a->columns; k++)
+        cuda_put(&a->store, i * a->columns + k, expf(x[k] - largest) / sum);
+}
+
+CUDA_BODY(softmax_backward) // a: dy, b: y
+{
+    const float *dy = a->a + i * a->columns, *y = a->b + i * a->columns;
+    float inner = 0;
+    for (int64_t k = 0; k < a->columns; k++)
+        inner += dy[k] * y[k];
+    for (int64_t k = 0; k < a->columns; k++)
+        cuda_put(&a->store, i * a->columns + k, y[k] * (dy[k] - inner));
+}
+
+// ---- Windows ----
+
+struct cuda_place {
+    int64_t b, h, w, c;
+};
+
+CUDA_SHARED struct cuda_place cuda_place_of(int64_t i, int64_t height, int64_t width,
+                                            int64_t channels)
+{
+    struct cuda_place p;
+    int64_t rest = cuda_quotient(i, channels);
+    p.c = i - rest * channels;
+    i = cuda_quotient(rest, width);
+    p.w = rest - i * width;
+    p.b = cuda_quotient(i, height);
+    p.h = i - p.b * height;
+    return p;
+}
+
+CUDA_SHARED int64_t cuda_index(int64_t b, int64_t h, int64_t w, int64_t c, int64_t height,
+                               int64_t width, int64_t channels)
+{
+    return ((b * height + h) * width + w) * channels + c;
+}
+
+// Input row (d = 0) or column (1) of output position `out` under element `k` of the window.
+CUDA_SHARED int64_t cuda_under(const struct cuda_window *w, int d, int64_t out, int64_t k)
+{
+    return out * w->stride[d] - w->before[d] + k * w->dilation[d];
+}
+
+// The output position that reads input position `in` with element `k`; -1: none.
+CUDA_SHARED int64_t cuda_over(const struct cuda_window *w, int d, int64_t in, int64_t k,
+                              int64_t limit)
+{
+    const int64_t at = in + w->before[d] - k * w->dilation[d];
+    if (at < 0 || cuda_remainder(at, w->stride[d]))
+        return -1;
+    const int64_t out = cuda_quotient(at, w->stride[d]);
+    return out < limit ? out : -1;
+}
+
+CUDA_BODY(pad) // a: (B,H,W,C) -> (B, H + before + after, ...)
+{
+    const struct cuda_window *w = &a->window;
+    const int64_t height = w->height + w->before[0] + w->after[0];
+    const int64_t width = w->width + w->before[1] + w->after[1];
+    const struct cuda_place p = cuda_place_of(i, height, width, w->channels);
+    const int64_t h = p.h - w->before[0], column = p.w - w->before[1];
+    const int inside = h >= 0 && h < w->height && column >= 0 && column < w->width;
+    a->store.out[i] =
+        inside ? a->a[cuda_index(p.b, h, column, p.c, w->height, w->width, w->channels)] : 0;
+}
+
+CUDA_BODY(crop)
+{
+    const struct cuda_window *w = &a->window;
+    const int64_t height = w->height + w->before[0] + w->after[0];
+    const int64_t width = w->width + w->before[1] + w->after[1];
+    const struct cuda_place p = cuda_place_of(i, w->height, w->width, w->channels);
+    cuda_put(&a->store, i,
+             a->a[cuda_index(p.b, p.h + w->before[0], p.w + w->before[1], p.c, height, width,
+                             w->channels)]);
+}
+
+// ---- Pooling ----
+
+CUDA_SHARED int64_t cuda_saved_get(const struct cuda_arguments *a, int64_t i)
+{
+    return a->wide ? ((const int32_t *)a->saved)[i] : ((const uint8_t *)a->saved)[i];
+}
+
+CUDA_SHARED void cuda_saved_put(const struct cuda_arguments *a, int64_t i, int64_t k)
+{
+    if (a->saved && a->wide)
+        ((int32_t *)a->saved)[i] = (int32_t)k;
+    else if (a->saved)
+        ((uint8_t *)a->saved)[i] = (uint8_t)k;
+}
+
+CUDA_BODY(max_pool)
+{
+    const struct cuda_window *w = &a->window;
+    const struct cuda_place p = cuda_place_of(i, w->out_height, w->out_width, w->channels);
+    float best = 0;
+    int64_t winner = -1;
+    for (int64_t kh = 0; kh < w->size[0]; kh++) {
+        const int64_t h = cuda_under(w, 0, p.h, kh);
+        for (int64_t kw = 0; kw < w->size[1]; kw++) {
+            const int64_t column = cuda_under(w, 1, p.w, kw);
+            if (h < 0 || h >= w->height || column < 0 || column >= w->width)
+                continue;
+            const float x = a->a[cuda_index(p.b, h, column, p.c, w->height, w->width, w->channels)];
+            if (winner < 0 || x > best) {
+                best = x;
+                winner = kh * w->size[1] + kw;
+            }
+        }
+    }
+    cuda_saved_put(a, i, winner);
+    cuda_put(&a->store, i, best);
+}
+
+CUDA_BODY(max_pool_backward) // a: dy
+{
+    const struct cuda_window *w = &a->window;
+    const struct cuda_place p = cuda_place_of(i, w->height, w->width, w->channels);
+    float sum = 0;
+    // Windows in row order: the last element of the kernel belongs to the first window.
+    for (int64_t kh = w->size[0] - 1; kh >= 0; kh--) {
+        const int64_t oh = cuda_over(w, 0, p.h, kh, w->out_height);
+        for (int64_t kw = w->size[1] - 1; oh >= 0 && kw >= 0; kw--) {
+            const int64_t ow = cuda_over(w, 1, p.w, kw, w->out_width);
+            if (ow < 0)
+                continue;
+            const int64_t at =
+                cuda_index(p.b, oh, ow, p.c, w->out_height, w->out_width, w->channels);
+            if (cuda_saved_get(a, at) == kh * w->size[1] + kw)
+                sum += a->a[at];
+        }
+    }
+    cuda_put(&a->store, i, sum);
+}
+
+// Elements of the window at output position `out` that are not padding, along one dimension.
+CUDA_SHARED int64_t cuda_inside(const struct cuda_window *w, int d, int64_t out, int64_t limit)
+{
+    const int64_t start = cuda_under(w, d, out, 0), end = start + w->size[d];
+    return (end > limit ? limit : end) - (start < 0 ? 0 : start);
+}
+
+CUDA_BODY(average_pool)
+{
+    const struct cuda_window *w = &a->window;
+    const struct cuda_place p = cuda_place_of(i, w->out_height, w->out_width, w->channels);
+    float sum = 0;
+    for (int64_t kh = 0; kh < w->size[0]; kh++) {
+        const int64_t h = cuda_under(w, 0, p.h, kh);
+        for (int64_t kw = 0; h >= 0 && h < w->height && kw < w->size[1]; kw++) {
+            const int64_t column = cuda_under(w, 1, p.w, kw);
+            if (column >= 0 && column < w->width)
+                sum += a->a[cuda_index(p.b, h, column, p.c, w->height, w->width, w->channels)];
+        }
+    }
+    const int64_t elements = cuda_inside(w, 0, p.h, w->height) * cuda_inside(w, 1, p.w, w->width);
+    cuda_put(&a->store, i, sum / (float)elements);
+}
+
+CUDA_BODY(average_pool_backward) // a: dy
+{
+    const struct cuda_window *w = &a->window;
+    const struct cuda_place p = cuda_place_of(i, w->height, w->width, w->channels);
+    float sum = 0;
+    for (int64_t kh = w->size[0] - 1; kh >= 0; kh--) {
+        const int64_t oh = cuda_over(w, 0, p.h, kh, w->out_height);
+        for (int64_t kw = w->size[1] - 1; oh >= 0 && kw >= 0; kw--) {
+            const int64_t ow = cuda_over(w, 1, p.w, kw, w->out_width);
+            if (ow < 0)
+                continue;
+            const int64_t elements =
+                cuda_inside(w, 0, oh, w->height) * cuda_inside(w, 1, ow, w->width);
+            sum += a->a[cuda_index(p.b, oh, ow, p.c, w->out_height, w->out_width, w->channels)] /
+                   (float)elements;
+        }
+    }
+    cuda_put(&a->store, i, sum);
+}
+
+// ---- Convolutions where the library has none: slow, for any shape ----
+// w lies as tap_step and filter_step say; a tap is (row, column, channel of the group).
+
+CUDA_SHARED int64_t cuda_tap(const struct cuda_arguments *a, int64_t kh, int64_t kw, int64_t c)
+{
+    const int64_t group_channels = cuda_quotient(a->window.channels, a->groups);
+    return ((kh * a->window.size[1] + kw) * group_channels + c) * a->tap_step;
+}
+
+CUDA_BODY(convolution) // a: x, b: w
+{
+    const struct cuda_window *w = &a->window;
+    const struct cuda_place p = cuda_place_of(i, w->out_height, w->out_width, a->filters);
+    const int64_t channels = cuda_quotient(w->channels, a->groups);
+    const int64_t group = cuda_quotient(p.c, cuda_quotient(a->filters, a->groups));
+    double sum = a->bias ? (double)a->bias[p.c] : 0;
+    for (int64_t kh = 0; kh < w->size[0]; kh++) {
+        const int64_t h = cuda_under(w, 0, p.h, kh);
+        for (int64_t kw = 0; h >= 0 && h < w->height && kw < w->size[1]; kw++) {
+            const int64_t column = cuda_under(w, 1, p.w, kw);
+            if (column < 0 || column >= w->width)
+                continue;
+            const float *x = a->a + cuda_index(p.b, h, column, group * channels, w->height,
+                                               w->width, w->channels);
+            const float *kernel = a->b + cuda_tap(a, kh, kw, 0) + p.c * a->filter_step;
+            float part = 0;
+            for (int64_t c = 0; c < channels; c++)
+                part += x[c] * kernel[c * a->tap_step];
+            sum += (double)part;
+        }
+    }
+    cuda_put(&a->store, i, (float)sum);
+}
+
+CUDA_BODY(convolution_data) // a: dy, b: w
+{
+    const struct cuda_window *w = &a->window;
+    const struct cuda_place p = cuda_place_of(i, w->height, w->width, w->channels);
+    const int64_t channels = cuda_quotient(w->channels, a->groups);
+    const int64_t filters = cuda_quotient(a->filters, a->groups);
+    const int64_t group = cuda_quotient(p.c, channels);
+    double sum = 0;
+    for (int64_t kh = 0; kh < w->size[0]; kh++) {
+        const int64_t oh = cuda_over(w, 0, p.h, kh, w->out_height);
+        for (int64_t kw = 0; oh >= 0 && kw < w->size[1]; kw++) {
+            const int64_t ow = cuda_over(w, 1, p.w, kw, w->out_width);
+            if (ow < 0)
+                continue;
+            const float *dy = a->a + cuda_index(p.b, oh, ow, group * filters, w->out_height,
+                                                w->out_width, a->filters);
+            const float *kernel = a->b + cuda_tap(a, kh, kw, p.c - group * channels) +
+                                  group * filters * a->filter_step;
+            float part = 0;
+            for (int64_t f = 0; f < filters; f++)
+                part += dy[f] * kernel[f * a->filter_step];
+            sum += (double)part;
+        }
+    }
+    cuda_put(&a->store, i, (float)sum);
+}
+
+// One weight: items count filters first, as the plain layout (KH,KW,C/groups,F).
+CUDA_BODY(convolution_weights) // a: x, b: dy
+{
+    const struct cuda_window *w = &a->window;
+    const int64_t channels = cuda_quotient(w->channels, a->groups);
+    const struct cuda_place p = cuda_place_of(i, w->size[1], channels, a->filters);
+    const int64_t kh = p.b, kw = p.h, f = p.c; // p.w is the channel
+    const int64_t c = cuda_quotient(f, cuda_quotient(a->filters, a->groups)) * channels + p.w;
+    double sum = 0;
+    for (int64_t b = 0; b < w->batch; b++)
+        for (int64_t oh = 0; oh < w->out_height; oh++) {
+            const int64_t h = cuda_under(w, 0, oh, kh);
+            float part = 0;
+            for (int64_t ow = 0; h >= 0 && h < w->height && ow < w->out_width; ow++) {
+                const int64_t column = cuda_under(w, 1, ow, kw);
+                if (column >= 0 && column < w->width)
+                    part += a->a[cuda_index(b, h, column, c, w->height, w->width, w->channels)] *
+                            a->b[cuda_index(b, oh, ow, f, w->out_height, w->out_width, a->filters)];
+            }
+            sum += (double)part;
+        }
+    cuda_put(&a->store, cuda_tap(a, kh, kw, p.w) + f * a->filter_step, (float)sum);
+}
+
+// ---- Sums in a fixed order ----
+
+CUDA_BODY(column_sums) // item: part x columns + column
+{
+    const int64_t part = cuda_quotient(i, a->columns), column = i - part * a->columns;
+    double sum = 0;
+    for (int64_t row = part; row < a->rows; row += a->width)
+        sum += (double)a->a[row * a->columns + column];
+    a->sums[i] = sum;
+}
+
+CUDA_BODY(column_total)
+{
+    double sum = 0;
+    for (int64_t part = 0; part < a->width; part++)
+        sum += a->pairs[part * a->columns + i];
+    cuda_put(&a->store, i, (float)sum);
+}
+
+CUDA_BODY(add_pairs)
+{
+    double first = 0, second = 0;
+    for (int64_t k = i; k < a->count; k += a->width) {
+        first += a->pairs[2 * k];
+        second += a->pairs[2 * k + 1];
+    }
+    a->sums[2 * i] = first;
+    a->sums[2 * i + 1] = second;
+}
+
+// count pairs -> loss, right, examples, 0
+CUDA_BODY(loss_sums)
+{
+    double loss = 0, right = 0;
+    for (int64_t k = 0; k < a->count; k++) {
+        loss += a->pairs[2 * k];
+        right += a->pairs[2 * k + 1];
+    }
+    float *out = a->store.out + i; // i is 0
+    out[0] = (float)(loss / (double)a->positions);
+    out[1] = (float)(right / (double)a->positions);
+    out[2] = (float)a->examples;
+    out[3] = 0;
+}
+
+CUDA_BODY(measure)
+{
+    double sum = 0, others = 0;
+    for (int64_t k = i; k < a->count; k += a->width) {
+        const float x = a->a[k];
+        if (isfinite(x))
+            sum += (double)x * (double)x;
+        else
+            others++;
+    }
+    a->sums[2 * i] = sum;
+    a->sums[2 * i + 1] = others;
+}
+
+CUDA_BODY(measure_sums)
+{
+    double sum = 0, others = 0;
+    for (int64_t k = 0; k < a->count; k++) {
+        sum += a->pairs[2 * k];
+        others += a->pairs[2 * k + 1];
+    }
+    a->sums[2 * i] = sum;
+    a->sums[2 * i + 1] = others;
+}
+
+// ---- Losses ----
+
+CUDA_SHARED float cuda_clip(float p, float epsilon)
+{
+    const float high = 1 - epsilon;
+    return p < epsilon ? epsilon : p > high ? high : p;
+}
+
+CUDA_SHARED float cuda_weight(const struct cuda_arguments *a, float p, float largest)
+{
+    return a->from_logits ? expf(p - largest) : cuda_clip(p, a->epsilon);
+}
+
+CUDA_BODY(cross_entropy) // a: predictions; first: probabilities, NULL where nobody needs them
+{
+    const float *p = a->a + i * a->columns;
+    const int32_t label = a->labels[i];
+    int64_t best = 0;
+    float largest = p[0], sum = 0;
+    for (int64_t k = 1; k < a->columns; k++) {
+        best = p[k] > p[best] ? k : best;
+        largest = fmaxf(largest, p[k]);
+    }
+    for (int64_t k = 0; k < a->columns; k++)
+        sum += cuda_weight(a, p[k], largest);
+    for (int64_t k = 0; a->first && k < a->columns; k++)
+        a->first[i * a->columns + k] = cuda_weight(a, p[k], largest) / sum;
+
+    float loss = NAN;
+    if (label >= 0 && label < a->columns)
+        loss = a->from_logits ? logf(sum) - (p[label] - largest)
+                              : logf(sum) - logf(cuda_clip(p[label], a->epsilon));
+    a->sums[2 * i] = (double)loss;
+    a->sums[2 * i + 1] = best == label;
+}
+
+CUDA_BODY(cross_entropy_backward) // a: predictions, b: probabilities
+{
+    const int64_t row = cuda_quotient(i, a->columns);
+    const int32_t label = a->labels[row];
+    const float scale = a->record->gradient_scale / (float)a->positions;
+    float gradient = NAN;
+    if (label >= 0 && label < a->columns)
+        gradient = a->b[i] - (i - row * a->columns == label ? 1.0f : 0.0f);
+    if (!a->from_logits)
+        gradient = cuda_clip(a->a[i], a->epsilon) == a->a[i] ? gradient / a->a[i] : 0;
+    cuda_put(&a->store, i, gradient * scale);
+}
+
+CUDA_BODY(squared_error) // a: predictions, b: targets
+{
+    double sum = 0;
+    for (int64_t k = i; k < a->count; k += a->width) {
+        const double difference = (double)a->a[k] - (double)a->b[k];
+        sum += difference * difference;
+    }
+    a->sums[2 * i] = sum;
+    a->sums[2 * i + 1] = 0;
+}
+
+CUDA_BODY(squared_error_backward)
+{
+    const float scale = 2 * a->record->gradient_scale / (float)a->positions;
+    cuda_put(&a->store, i, (a->a[i] - a->b[i]) * scale);
+}
+
+// ---- Updates: a is the gradient, store.out the parameter ----
+
+CUDA_BODY(sgd)
+{
+    const struct cuda_record *r = a->record;
+    if (r->skip)
+        return;
+    float step = -r->learning_rate * a->a[i];
+    if (a->first) {
+        const float velocity = a->momentum * a->first[i] + step;
+        step = a->nesterov ? a->momentum * velocity + step : velocity;
+        a->first[i] = velocity;
+    }
+    a->store.out[i] += step;
+}
+
+// What all elements share, once: powers take a GPU long.
+CUDA_BODY(adam_rate)
+{
+    const double t = (double)a->record->step;
+    const double rate = (double)a->record->learning_rate * sqrt(1 - pow((double)a->beta2, t)) /
+                        (1 - pow((double)a->beta1, t));
+    a->store.out[i] = (float)rate;
+}
+
+CUDA_BODY(adam) // b: the rate
+{
+    if (a->record->skip)
+        return;
+    const float g = a->a[i];
+    const float m = a->first[i] + (g - a->first[i]) * (1 - a->beta1);
+    const float v = a->second[i] + (g * g - a->second[i]) * (1 - a->beta2);
+    a->first[i] = m;
+    a->second[i] = v;
+    a->store.out[i] -= m * a->b[0] / (sqrtf(v) + a->epsilon);
+}
+
+#endif

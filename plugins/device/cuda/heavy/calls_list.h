@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls and constants of the CUDA runtime, cuBLASLt and cuDNN that the device uses, with our own
+// declarations: what is written here is all that the plugin's C code needs to be compiled. A test compares
+// each with NVIDIA's headers where those are found. Enumerations are unsigned int here, as gcc has them.
+//
+// Whoever includes this defines CUDA_CALL(library, result, name, arguments) or CUDA_CONSTANT(name, value).
+
+#ifdef CUDA_CALL
+CUDA_CALL(RUNTIME, unsigned, cudaDriverGetVersion, (int *version))
+CUDA_CALL(RUNTIME, unsigned, cudaRuntimeGetVersion, (int *version))
+CUDA_CALL(RUNTIME, unsigned, cudaGetDeviceCount, (int *count))
+CUDA_CALL(RUNTIME, unsigned, cudaSetDevice, (int device))
+CUDA_CALL(RUNTIME, const char *, cudaGetErrorName, (unsigned error))
+CUDA_CALL(RUNTIME, const char *, cudaGetErrorString, (unsigned error))
+CUDA_CALL(RUNTIME, unsigned, cudaGetLastError, (void))
+CUDA_CALL(RUNTIME, unsigned, cudaMalloc, (void **memory, size_t bytes))
+CUDA_CALL(RUNTIME, unsigned, cudaFree, (void *memory))
+CUDA_CALL(RUNTIME, unsigned, cudaHostAlloc, (void **memory, size_t bytes, unsigned flags))
+CUDA_CALL(RUNTIME, unsigned, cudaFreeHost, (void *memory))
+CUDA_CALL(RUNTIME, unsigned, cudaPointerGetAttributes,
+          (struct cudaPointerAttributes * out, const void *memory))
+CUDA_CALL(RUNTIME, unsigned, cudaMemcpyAsync,
+          (void *to, const void *from, size_t bytes, unsigned kind, struct CUstream_st *stream))
+CUDA_CALL(RUNTIME, unsigned, cudaMemsetAsync,
+          (void *memory, int value, size_t bytes, struct CUstream_st *stream))
+CUDA_CALL(RUNTIME, unsigned, cudaStreamCreateWithFlags,
+          (struct CUstream_st * *stream, unsigned flags))
+CUDA_CALL(RUNTIME, unsigned, cudaStreamDestroy, (struct CUstream_st * stream))
+CUDA_CALL(RUNTIME, unsigned, cudaStreamQuery, (struct CUstream_st * stream))
+CUDA_CALL(RUNTIME, unsigned, cudaEventCreateWithFlags, (struct CUevent_st * *event, unsigned flags))
+CUDA_CALL(RUNTIME, unsigned, cudaEventDestroy, (struct CUevent_st * event))
+CUDA_CALL(RUNTIME, unsigned, cudaEventRecord,
+          (struct CUevent_st * event, struct CUstream_st *stream))
+CUDA_CALL(RUNTIME, unsigned, cudaEventQuery, (struct CUevent_st * event))
+
+CUDA_CALL(BLAS, unsigned, cublasLtCreate, (struct cublasLtContext * *handle))
+CUDA_CALL(BLAS, unsigned, cublasLtDestroy, (struct cublasLtContext * handle))
+CUDA_CALL(BLAS, const char *, cublasLtGetStatusString, (unsigned status))
+CUDA_CALL(BLAS, size_t, cublasLtGetVersion, (void))
+CUDA_CALL(BLAS, unsigned, cublasLtMatmulDescCreate,
+          (cublasLtMatmulDescOpaque_t * *desc, unsigned compute, unsigned scale))
+CUDA_CALL(BLAS, unsigned, cublasLtMatmulDescDestroy, (cublasLtMatmulDescOpaque_t * desc))
+CUDA_CALL(BLAS, unsigned, cublasLtMatmulDescSetAttribute,
+          (cublasLtMatmulDescOpaque_t * desc, unsigned attribute, const void *value, size_t bytes))
+CUDA_CALL(BLAS, unsigned, cublasLtMatrixLayoutCreate,
+          (cublasLtMatrixLayoutOpaque_t * *layout, unsigned type, uint64_t rows, uint64_t columns,
+           int64_t leading))
+CUDA_CALL(BLAS, unsigned, cublasLtMatrixLayoutDestroy, (cublasLtMatrixLayoutOpaque_t * layout))
+CUDA_CALL(BLAS, unsigned, cublasLtMatmulPreferenceCreate,
+          (cublasLtMatmulPreferenceOpaque_t * *preference))
+CUDA_CALL(BLAS, unsigned, cublasLtMatmulPreferenceDestroy,
+          (cublasLtMatmulPreferenceOpaque_t * preference))
+CUDA_CALL(BLAS, unsigned, cublasLtMatmulPreferenceSetAttribute,
+          (cublasLtMatmulPreferenceOpaque_t * preference, unsigned attribute, const void *value,
+           size_t bytes))
+CUDA_CALL(BLAS, unsigned, cublasLtMatmulAlgoGetHeuristic,
+          (struct cublasLtContext * handle, cublasLtMatmulDescOpaque_t *desc,
+           cublasLtMatrixLayoutOpaque_t *a, cublasLtMatrixLayoutOpaque_t *b,
+           cublasLtMatrixLayoutOpaque_t *c, cublasLtMatrixLayoutOpaque_t *d,
+           cublasLtMatmulPreferenceOpaque_t *preference, int wanted,
+           cublasLtMatmulHeuristicResult_t *results, int *found))
+CUDA_CALL(BLAS, unsigned, cublasLtMatmul,
+          (struct cublasLtContext * handle, cublasLtMatmulDescOpaque_t *desc, const void *alpha,
+           const void *a, cublasLtMatrixLayoutOpaque_t *a_layout, const void *b,
+           cublasLtMatrixLayoutOpaque_t *b_layout, const void *beta, const void *c,
+           cublasLtMatrixLayoutOpaque_t *c_layout, void *d, cublasLtMatrixLayoutOpaque_t *d_layout,
+           const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes,
+           struct CUstream_st *stream))
+
+CUDA_CALL(DNN, unsigned, cudnnCreate, (struct cudnnContext * *handle))
+CUDA_CALL(DNN, unsigned, cudnnDestroy, (struct cudnnContext * handle))
+CUDA_CALL(DNN, unsigned, cudnnSetStream, (struct cudnnContext * handle, struct CUstream_st *stream))
+CUDA_CALL(DNN, const char *, cudnnGetErrorString, (unsigned status))
+CUDA_CALL(DNN, size_t, cudnnGetVersion, (void))
+CUDA_CALL(DNN, unsigned, cudnnCreateTensorDescriptor, (struct cudnnTensorStruct * *desc))
+CUDA_CALL(DNN, unsigned, cudnnDestroyTensorDescriptor, (struct cudnnTensorStruct * desc))
+CUDA_CALL(DNN, unsigned, cudnnSetTensor4dDescriptor,
+          (struct cudnnTensorStruct * desc, unsigned format, unsigned type, int n, int c, int h,
+           int w))
+CUDA_CALL(DNN, unsigned, cudnnCreateFilterDescriptor, (struct cudnnFilterStruct * *desc))
+CUDA_CALL(DNN, unsigned, cudnnDestroyFilterDescriptor, (struct cudnnFilterStruct * desc))
+CUDA_CALL(DNN, unsigned, cudnnSetFilter4dDescriptor,
+          (struct cudnnFilterStruct * desc, unsigned type, unsigned format, int k, int c, int h,
+           int w))
+CUDA_CALL(DNN, unsigned, cudnnCreateConvolutionDescriptor, (struct cudnnConvolutionStruct * *desc))
+CUDA_CALL(DNN, unsigned, cudnnDestroyConvolutionDescriptor, (struct cudnnConvolutionStruct * desc))
+CUDA_CALL(DNN, unsigned, cudnnSetConvolution2dDescriptor,
+          (struct cudnnConvolutionStruct * desc, int pad_h, int pad_w, int stride_h, int stride_w,
+           int dilation_h, int dilation_w, unsigned mode, unsigned compute))
+CUDA_CALL(DNN, unsigned, cudnnSetConvolutionMathType,
+          (struct cudnnConvolutionStruct * desc, unsigned math))
+CUDA_CALL(DNN, unsigned, cudnnSetConvolutionGroupCount,
+          (struct cudnnConvolutionStruct * desc, int groups))
+CUDA_CALL(DNN, unsigned, cudnnCreateActivationDescriptor, (struct cudnnActivationStruct * *desc))
+CUDA_CALL(DNN, unsigned, cudnnDestroyActivationDescriptor, (struct cudnnActivationStruct * desc))
+CUDA_CALL(DNN, unsigned, cudnnSetActivationDescriptor,
+          (struct cudnnActivationStruct * desc, unsigned mode, unsigned nan, double coefficient))
+CUDA_CALL(DNN, unsigned, cudnnGetConvolutionForwardAlgorithm_v7,
+          (struct cudnnContext * handle, struct cudnnTensorStruct *x, struct cudnnFilterStruct *w,
+           struct cudnnConvolutionStruct *convolution, struct cudnnTensorStruct *y, int wanted,
+           int *found, cudnnConvolutionFwdAlgoPerf_t *results))
+CUDA_CALL(DNN, unsigned, cudnnGetConvolutionForwardWorkspaceSize,
+          (struct cudnnContext * handle, struct cudnnTensorStruct *x, struct cudnnFilterStruct *w,
+           struct cudnnConvolutionStruct *convolution, struct cudnnTensorStruct *y,
+           unsigned algorithm, size_t *bytes))
+CUDA_CALL(DNN, unsigned, cudnnConvolutionForward,
+          (struct cudnnContext * handle, const void *alpha, struct cudnnTensorStruct *x_desc,
+           const void *x, struct cudnnFilterStruct *w_desc, const void *w,
+           struct cudnnConvolutionStruct *convolution, unsigned algorithm, void *workspace,
+           size_t bytes, const void *beta, struct cudnnTensorStruct *y_desc, void *y))
+CUDA_CALL(DNN, unsigned, cudnnConvolutionBiasActivationForward,
+          (struct cudnnContext * handle, const void *alpha1, struct cudnnTensorStruct *x_desc,
+           const void *x, struct cudnnFilterStruct *w_desc, const void *w,
+           struct cudnnConvolutionStruct *convolution, unsigned algorithm, void *workspace,
+           size_t bytes, const void *alpha2, struct cudnnTensorStruct *z_desc, const void *z,
+           struct cudnnTensorStruct *b_desc, const void *b,
+           struct cudnnActivationStruct *activation, struct cudnnTensorStruct *y_desc, void *y))
+CUDA_CALL(DNN, unsigned, cudnnGetConvolutionBackwardDataAlgorithm_v7,
+          (struct cudnnContext * handle, struct cudnnFilterStruct *w, struct cudnnTensorStruct *dy,
+           struct cudnnConvolutionStruct *convolution, struct cudnnTensorStruct *dx, int wanted,
+           int *found, cudnnConvolutionBwdDataAlgoPerf_t *results))
+CUDA_CALL(DNN, unsigned, cudnnGetConvolutionBackwardDataWorkspaceSize,
+          (struct cudnnContext * handle, struct cudnnFilterStruct *w, struct cudnnTensorStruct *dy,
+           struct cudnnConvolutionStruct *convolution, struct cudnnTensorStruct *dx,
+           unsigned algorithm, size_t *bytes))
+CUDA_CALL(DNN, unsigned, cudnnConvolutionBackwardData,
+          (struct cudnnContext * handle, const void *alpha, struct cudnnFilterStruct *w_desc,
+           const void *w, struct cudnnTensorStruct *dy_desc, const void *dy,
+           struct cudnnConvolutionStruct *convolution, unsigned algorithm, void *workspace,
+           size_t bytes, const void *beta, struct cudnnTensorStruct *dx_desc, void *dx))
+CUDA_CALL(DNN, unsigned, cudnnGetConvolutionBackwardFilterAlgorithm_v7,
+          (struct cudnnContext * handle, struct cudnnTensorStruct *x, struct cudnnTensorStruct *dy,
+           struct cudnnConvolutionStruct *convolution, struct cudnnFilterStruct *dw, int wanted,
+           int *found, cudnnConvolutionBwdFilterAlgoPerf_t *results))
+CUDA_CALL(DNN, unsigned, cudnnGetConvolutionBackwardFilterWorkspaceSize,
+          (struct cudnnContext * handle, struct cudnnTensorStruct *x, struct cudnnTensorStruct *dy,
+           struct cudnnConvolutionStruct *convolution, struct cudnnFilterStruct *dw,
+           unsigned algorithm, size_t *bytes))
+CUDA_CALL(DNN, unsigned, cudnnConvolutionBackwardFilter,
+          (struct cudnnContext * handle, const void *alpha, struct cudnnTensorStruct *x_desc,
+           const void *x, struct cudnnTensorStruct *dy_desc, const void *dy,
+           struct cudnnConvolutionStruct *convolution, unsigned algorithm, void *workspace,
+           size_t bytes, const void *beta, struct cudnnFilterStruct *dw_desc, void *dw))
+#undef CUDA_CALL
+#endif
+
+#ifdef CUDA_CONSTANT
+CUDA_CONSTANT(cudaSuccess, 0)
+CUDA_CONSTANT(cudaErrorMemoryAllocation, 2)
+CUDA_CONSTANT(cudaErrorStubLibrary, 34)
+CUDA_CONSTANT(cudaErrorInsufficientDriver, 35)
+CUDA_CONSTANT(cudaErrorNoDevice, 100)
+CUDA_CONSTANT(cudaErrorNoKernelImageForDevice, 209)
+CUDA_CONSTANT(cudaErrorNotReady, 600)
+CUDA_CONSTANT(cudaErrorLaunchFailure, 719)
+CUDA_CONSTANT(cudaMemoryTypeDevice, 2)
+CUDA_CONSTANT(cudaMemcpyHostToDevice, 1)
+CUDA_CONSTANT(cudaMemcpyDeviceToHost, 2)
+CUDA_CONSTANT(cudaMemcpyDeviceToDevice, 3)
+CUDA_CONSTANT(cudaStreamNonBlocking, 1)
+CUDA_CONSTANT(cudaEventDisableTiming, 2)
+CUDA_CONSTANT(CUDA_R_32F, 0)
+CUDA_CONSTANT(CUBLAS_COMPUTE_32F, 68)
+CUDA_CONSTANT(CUBLAS_OP_N, 0)
+CUDA_CONSTANT(CUBLAS_OP_T, 1)
+CUDA_CONSTANT(CUBLASLT_MATMUL_DESC_TRANSA, 3)
+CUDA_CONSTANT(CUBLASLT_MATMUL_DESC_TRANSB, 4)
+CUDA_CONSTANT(CUBLASLT_MATMUL_DESC_EPILOGUE, 7)
+CUDA_CONSTANT(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)
+CUDA_CONSTANT(CUBLASLT_EPILOGUE_DEFAULT, 1)
+CUDA_CONSTANT(CUBLASLT_EPILOGUE_RELU, 2)
+CUDA_CONSTANT(CUBLASLT_EPILOGUE_BIAS, 4)
+CUDA_CONSTANT(CUBLASLT_EPILOGUE_RELU_BIAS, 6)
+CUDA_CONSTANT(CUBLASLT_EPILOGUE_BGRADA, 256)
+CUDA_CONSTANT(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)
+CUDA_CONSTANT(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 5)
+CUDA_CONSTANT(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 6)
+CUDA_CONSTANT(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 7)
+CUDA_CONSTANT(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 8)
+CUDA_CONSTANT(CUDNN_STATUS_NOT_SUPPORTED, 3000)
+CUDA_CONSTANT(CUDNN_DATA_FLOAT, 0)
+CUDA_CONSTANT(CUDNN_TENSOR_NHWC, 1)
+CUDA_CONSTANT(CUDNN_CROSS_CORRELATION, 1)
+CUDA_CONSTANT(CUDNN_DEFAULT_MATH, 0)
+CUDA_CONSTANT(CUDNN_FMA_MATH, 3)
+CUDA_CONSTANT(CUDNN_DETERMINISTIC, 1)
+CUDA_CONSTANT(CUDNN_ACTIVATION_RELU, 1)
+CUDA_CONSTANT(CUDNN_PROPAGATE_NAN, 1)
+#undef CUDA_CONSTANT
+#endif

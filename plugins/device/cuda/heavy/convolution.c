@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions by cuDNN's calls of version 7 (the graph interface may replace what is inside later): NHWC, float32
+// without TF32, and only algorithms that give the same bits each time. Weights lie turned (heavy.h); plain ones are turned in
+// scratch memory first. cuDNN pads both sides alike: what is not padded alike is padded by a kernel of our own. Where cuDNN has
+// nothing, own kernels run, which are slow.
+#include "plugins/device/cuda/heavy/heavy.h"
+
+#include <limits.h>
+#include <string.h>
+
+#define MOST_WORKSPACE (UINT64_C(256) << 20)
+#define MOST_CHOICES 8
+
+struct convolution {
+    struct cuda_window window;
+    int64_t filters, groups;
+    bool turned; // the weights of the request lie as cuDNN wants them
+    bool padded; // x is copied with its padding
+    bool fused; // bias and ReLU by cuDNN
+    bool post; // something is left after cuDNN: bias, epilogue, addition, padding, layout
+    bool redirect; // and its result cannot lie in the output meanwhile
+    struct cudnnTensorStruct *x, *y, *bias;
+    struct cudnnFilterStruct *w;
+    struct cudnnConvolutionStruct *convolution;
+    struct cudnnActivationStruct *relu;
+    unsigned algorithm;
+    uint64_t workspace_bytes;
+    uint64_t workspace, weights, image, result, columns; // offsets in the scratch memory
+};
+
+struct cuda_arguments cuda_convolution_arguments(const struct cuda_window *window, int64_t filters,
+                                                 int64_t groups, bool turned)
+{
+    const int64_t taps = window->size[0] * window->size[1] * (window->channels / groups);
+    return (struct cuda_arguments){
+        .window = *window,
+        .filters = filters,
+        .groups = groups,
+        .tap_step = turned ? 1 : filters,
+        .filter_step = turned ? taps : 1,
+    };
+}
+
+static void convolution_finish(struct ls_device *device, struct ls_kernel *kernel)
+{
+    const struct cuda_calls *calls = device->calls;
+    struct convolution *c = kernel->state;
+    if (!c)
+        return;
+    if (c->x)
+        calls->cudnnDestroyTensorDescriptor(c->x);
+    if (c->y)
+        calls->cudnnDestroyTensorDescriptor(c->y);
+    if (c->bias)
+        calls->cudnnDestroyTensorDescriptor(c->bias);
+    if (c->w)
+        calls->cudnnDestroyFilterDescriptor(c->w);
+    if (c->convolution)
+        calls->cudnnDestroyConvolutionDescriptor(c->convolution);
+    if (c->relu)
+        calls->cudnnDestroyActivationDescriptor(c->relu);
+}
+
+// ---- Shapes ----
+
+static bool is_forward(const struct ls_kernel *kernel)
+{
+    return kernel->request.op == LS_OP_CONV2D;
+}
+
+static bool is_weights(const struct ls_kernel *kernel)
+{
+    return kernel->request.op == LS_OP_CONV2D_BACKWARD_WEIGHTS;
+}
+
+static bool has_bias(const struct ls_kernel *kernel)
+{
+    return is_forward(kernel) && cuda_inputs(kernel) == 3;
+}
+
+static bool has_bias_gradient(const struct ls_kernel *kernel)
+{
+    return is_weights(kernel) && kernel->request.output_count == 2;
+}
+
+static struct ls_tensor_desc *weights_of(struct ls_kernel *kernel)
+{
+    return is_weights(kernel) ? cuda_output_desc(kernel, 0) : cuda_input_desc(kernel, 1);
+}
+
+static bool find_shape(struct ls_kernel *kernel, struct convolution *c)
+{
+    const struct ls_op_attributes *a = &kernel->request.attributes;
+    const struct ls_tensor_desc *in = kernel->request.arguments, *out = cuda_output_desc(kernel, 0);
+    const struct ls_tensor_desc *w = weights_of(kernel);
+    const bool data = !is_forward(kernel) && !is_weights(kernel);
+    const struct ls_tensor_desc *x = data ? out : &in[0];
+    const struct ls_tensor_desc *y = is_weights(kernel) ? &in[1] : data ? &in[0] : out;
+    c->groups = a->groups > 0 ? a->groups : 1;
+    if (w->ndims != 4 || !cuda_window_of(a, w->dims[0], w->dims[1], x, y, &c->window))
+        return false;
+    c->filters = y->dims[3];
+    if (x->dims[3] % c->groups || c->filters % c->groups || w->dims[2] != x->dims[3] / c->groups ||
+        w->dims[3] != c->filters)
+        return false;
+    if (has_bias(kernel) && (int64_t)ls_tensor_elements(&in[2]) != c->filters)
+        return false;
+    return !has_bias_gradient(kernel) || (int64_t)ls_tensor_elements(&out[1]) == c->filters;
+}
+
+// Weights as they are fixed, else turned. cuda_layout_weights() leaves a plain one plain.
+static bool find_layout(struct ls_kernel *kernel, struct convolution *c,
+                        struct ls_kernel_answer *answer)
+{
+    struct ls_tensor_desc *w = weights_of(kernel);
+    c->turned = cuda_layout_weights(w);
+    if (c->turned)
+        answer->layouts[w - kernel->request.arguments] = w->layout;
+    return c->turned || w->layout.kind == LS_LAYOUT_PLAIN;
+}
+
+// x as cuDNN sees it: with the padding that it cannot do by itself.
+static int64_t height_of(const struct convolution *c)
+{
+    const struct cuda_window *w = &c->window;
+    return c->padded ? w->height + w->before[0] + w->after[0] : w->height;
+}
+
+static int64_t width_of(const struct convolution *c)
+{
+    const struct cuda_window *w = &c->window;
+    return c->padded ? w->width + w->before[1] + w->after[1] : w->width;
+}
+
+static uint64_t image_bytes(const struct convolution *c)
+{
+    return (uint64_t)(c->window.batch * height_of(c) * width_of(c) * c->window.channels) *
+           sizeof(float);
+}
+
+// cuDNN counts in int.
+static bool is_countable(const struct convolution *c)
+{
+    const struct cuda_window *w = &c->window;
+    const int64_t sizes[] = {w->batch,     height_of(c),   width_of(c),    w->channels,
+                             c->filters,   w->size[0],     w->size[1],     w->stride[0],
+                             w->stride[1], w->dilation[0], w->dilation[1], c->groups};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        if (sizes[i] > INT_MAX)
+            return false;
+    return true;
+}
+
+// ---- Preparing: descriptors ----
+
+static unsigned make_tensor(const struct cuda_calls *calls, struct cudnnTensorStruct **out,
+                            int64_t batch, int64_t channels, int64_t height, int64_t width)
+{
+    const unsigned error = calls->cudnnCreateTensorDescriptor(out);
+    return error ? error
+                 : calls->cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT,
+                                                     (int)batch, (int)channels, (int)height,
+                                                     (int)width);
+}
+
+static unsigned make_tensors(const struct cuda_calls *calls, struct convolution *c)
+{
+    const struct cuda_window *w = &c->window;
+    unsigned error = make_tensor(calls, &c->x, w->batch, w->channels, height_of(c), width_of(c));
+    if (!error)
+        error = make_tensor(calls, &c->y, w->batch, c->filters, w->out_height, w->out_width);
+    if (!error)
+        error = make_tensor(calls, &c->bias, 1, c->filters, 1, 1);
+    if (!error)
+        error = calls->cudnnCreateFilterDescriptor(&c->w);
+    if (!error)
+        error = calls->cudnnSetFilter4dDescriptor(c->w, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC,
+                                                  (int)c->filters, (int)(w->channels / c->groups),
+                                                  (int)w->size[0], (int)w->size[1]);
+    return error;
+}
+
+static unsigned make_convolution(const struct cuda_calls *calls, struct convolution *c)
+{
+    const struct cuda_window *w = &c->window;
+    unsigned error = calls->cudnnCreateConvolutionDescriptor(&c->convolution);
+    if (!error)
+        error = calls->cudnnSetConvolution2dDescriptor(
+            c->convolution, c->padded ? 0 : (int)w->before[0], c->padded ? 0 : (int)w->before[1],
+            (int)w->stride[0], (int)w->stride[1], (int)w->dilation[0], (int)w->dilation[1],
+            CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
+    if (!error)
+        error = calls->cudnnSetConvolutionGroupCount(c->convolution, (int)c->groups);
+    if (!error)
+        error = calls->cudnnSetConvolutionMathType(c->convolution, CUDNN_FMA_MATH);
+    if (!error && c->fused)
+        error = calls->cudnnCreateActivationDescriptor(&c->relu);
+    if (!error && c->fused)
+        error = calls->cudnnSetActivationDescriptor(c->relu, CUDNN_ACTIVATION_RELU,
+                                                    CUDNN_PROPAGATE_NAN, 0);
+    return error;
+}
+
+// ---- Preparing: the algorithm ----
+
+static unsigned list_choices(struct ls_device *device, const struct ls_kernel *kernel,
+                             struct cuda_convolution_choice *choices, int *found)
+{
+    const struct cuda_calls *calls = device->calls;
+    const struct convolution *c = kernel->state;
+    switch (kernel->request.op) {
+    case LS_OP_CONV2D:
+        return calls->cudnnGetConvolutionForwardAlgorithm_v7(
+            device->dnn, c->x, c->w, c->convolution, c->y, MOST_CHOICES, found, choices);
+    case LS_OP_CONV2D_BACKWARD_DATA:
+        return calls->cudnnGetConvolutionBackwardDataAlgorithm_v7(
+            device->dnn, c->w, c->y, c->convolution, c->x, MOST_CHOICES, found, choices);
+    default:
+        return calls->cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+            device->dnn, c->x, c->y, c->convolution, c->w, MOST_CHOICES, found, choices);
+    }
+}
+
+static unsigned workspace_of(struct ls_device *device, const struct ls_kernel *kernel,
+                             unsigned algorithm, size_t *bytes)
+{
+    const struct cuda_calls *calls = device->calls;
+    const struct convolution *c = kernel->state;
+    switch (kernel->request.op) {
+    case LS_OP_CONV2D:
+        return calls->cudnnGetConvolutionForwardWorkspaceSize(
+            device->dnn, c->x, c->w, c->convolution, c->y, algorithm, bytes);
+    case LS_OP_CONV2D_BACKWARD_DATA:
+        return calls->cudnnGetConvolutionBackwardDataWorkspaceSize(
+            device->dnn, c->w, c->y, c->convolution, c->x, algorithm, bytes);
+    default:
+        return calls->cudnnGetConvolutionBackwardFilterWorkspaceSize(
+            device->dnn, c->x, c->y, c->convolution, c->w, algorithm, bytes);
+    }
+}
+
+// The first, by cuDNN's own estimate the fastest, that gives the same bits each time, in float32 throughout.
+static bool choose(struct ls_device *device, struct ls_kernel *kernel)
+{
+    struct cuda_convolution_choice choices[MOST_CHOICES];
+    struct convolution *c = kernel->state;
+    int found = 0;
+    memset(choices, 0, sizeof(choices));
+    if (list_choices(device, kernel, choices, &found))
+        return false;
+    for (int i = 0; i < found && i < MOST_CHOICES; i++) {
+        size_t bytes = 0;
+        const bool exact =
+            choices[i].mathType == CUDNN_FMA_MATH || choices[i].mathType == CUDNN_DEFAULT_MATH;
+        if (choices[i].status || choices[i].determinism != CUDNN_DETERMINISTIC || !exact ||
+            workspace_of(device, kernel, choices[i].algo, &bytes) || bytes > MOST_WORKSPACE)
+            continue;
+        c->algorithm = choices[i].algo;
+        c->workspace_bytes = bytes;
+        return true;
+    }
+    return false;
+}
+
+static bool library_knows(struct ls_device *device, struct ls_kernel *kernel)
+{
+    struct convolution *c = kernel->state;
+    return is_countable(c) && !make_tensors(device->calls, c) &&
+           !make_convolution(device->calls, c) && choose(device, kernel);
+}
+
+// ---- Running ----
+
+static void *at(const struct ls_launch *launch, uint64_t offset)
+{
+    return (char *)launch->scratch + offset;
+}
+
+static int32_t run_bias_gradient(struct ls_device *device, const struct ls_kernel *kernel,
+                                 const struct ls_launch *launch)
+{
+    const struct convolution *c = kernel->state;
+    const struct cuda_window *w = &c->window;
+    const struct cuda_columns columns = {.values = launch->arguments[1],
+                                         .rows = w->batch * w->out_height * w->out_width,
+                                         .columns = c->filters,
+                                         .scratch = at(launch, c->columns)};
+    const struct cuda_store store = {.out = cuda_output(kernel, launch, 1),
+                                     .add = cuda_accumulates(kernel, 1)};
+    return cuda_column_sums(device, &columns, &store);
+}
+
+// Weights, turned; x, with its padding: into scratch memory where they do not lie so.
+static int32_t ready_weights(struct ls_device *device, const struct ls_kernel *kernel,
+                             const struct ls_launch *launch, const void **out)
+{
+    const struct convolution *c = kernel->state;
+    *out = launch->arguments[1];
+    if (c->turned)
+        return LS_OK;
+    const struct cuda_window *w = &c->window;
+    const struct cuda_arguments a = {
+        .a = launch->arguments[1],
+        .rows = w->size[0] * w->size[1] * (w->channels / c->groups),
+        .columns = c->filters,
+        .store = {.out = at(launch, c->weights)},
+    };
+    *out = a.store.out;
+    return cuda_start(device, cuda_kernel_transpose, &a, a.rows * a.columns);
+}
+
+static int32_t ready_image(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct ls_launch *launch, const void **out)
+{
+    const struct convolution *c = kernel->state;
+    *out = launch->arguments[0];
+    if (!c->padded)
+        return LS_OK;
+    const struct cuda_arguments a = {
+        .a = launch->arguments[0], .window = c->window, .store = {.out = at(launch, c->image)}};
+    *out = a.store.out;
+    return cuda_start(device, cuda_kernel_pad, &a, (int64_t)(image_bytes(c) / sizeof(float)));
+}
+
+// What cuDNN's result lacks to be the output.
+static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel,
+                        const struct ls_launch *launch, const float *result)
+{
+    const struct convolution *c = kernel->state;
+    const struct cuda_window *w = &c->window;
+    struct cuda_arguments a = {
+        .a = result, .window = *w, .columns = c->filters, .store = cuda_store_of(kernel, launch)};
+    if (is_forward(kernel)) {
+        a.bias = has_bias(kernel) ? launch->arguments[2] : NULL;
+        return cuda_start(device, cuda_kernel_finish, &a,
+                          w->batch * w->out_height * w->out_width * c->filters);
+    }
+    if (!is_weights(kernel))
+        return cuda_start(device, c->padded ? cuda_kernel_crop : cuda_kernel_finish, &a,
+                          w->batch * w->height * w->width * w->channels);
+    const int64_t taps = w->size[0] * w->size[1] * (w->channels / c->groups);
+    a.rows = c->filters;
+    a.columns = taps;
+    return cuda_start(device, c->turned ? cuda_kernel_finish : cuda_kernel_transpose, &a,
+                      taps * c->filters);
+}
+
+static const float one = 1, zero = 0;
+
+static int32_t run_forward(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct ls_launch *launch, float *result)
+{
+    const struct cuda_calls *calls = device->calls;
+    struct convolution *c = kernel->state;
+    const void *x = NULL, *w = NULL;
+    int32_t status = ready_image(device, kernel, launch, &x);
+    if (!status)
+        status = ready_weights(device, kernel, launch, &w);
+    if (status)
+        return status;
+    if (c->fused) {
+        const unsigned error = calls->cudnnConvolutionBiasActivationForward(
+            device->dnn, &one, c->x, x, c->w, w, c->convolution, c->algorithm,
+            at(launch, c->workspace), c->workspace_bytes, &zero, c->y, result, c->bias,
+            launch->arguments[2], c->relu, c->y, result);
+        if (error / 1000 != CUDNN_STATUS_NOT_SUPPORTED / 1000)
+            return cuda_check_dnn(device, error, kernel->operation->name);
+        c->fused = false; // it can only be asked by trying; from here on in two passes
+        c->post = true;
+    }
+    return cuda_check_dnn(device,
+                          calls->cudnnConvolutionForward(
+                              device->dnn, &one, c->x, x, c->w, w, c->convolution, c->algorithm,
+                              at(launch, c->workspace), c->workspace_bytes, &zero, c->y, result),
+                          kernel->operation->name);
+}
+
+static int32_t run_data(struct ls_device *device, const struct ls_kernel *kernel,
+                        const struct ls_launch *launch, float *result)
+{
+    const struct convolution *c = kernel->state;
+    const void *w = NULL;
+    const int32_t status = ready_weights(device, kernel, launch, &w);
+    return status ? status
+                  : cuda_check_dnn(device,
+                                   device->calls->cudnnConvolutionBackwardData(
+                                       device->dnn, &one, c->w, w, c->y, launch->arguments[0],
+                                       c->convolution, c->algorithm, at(launch, c->workspace),
+                                       c->workspace_bytes, &zero, c->x, result),
+                                   kernel->operation->name);
+}
+
+static int32_t run_weights(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct ls_launch *launch, float *result)
+{
+    const struct convolution *c = kernel->state;
+    const void *x = NULL;
+    const int32_t status = ready_image(device, kernel, launch, &x);
+    return status ? status
+                  : cuda_check_dnn(device,
+                                   device->calls->cudnnConvolutionBackwardFilter(
+                                       device->dnn, &one, c->x, x, c->y, launch->arguments[1],
+                                       c->convolution, c->algorithm, at(launch, c->workspace),
+                                       c->workspace_bytes, &zero, c->w, result),
+                                   kernel->operation->name);
+}
+
+static int32_t run_library(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct ls_launch *launch)
+{
+    const struct convolution *c = kernel->state;
+    float *result = c->redirect ? at(launch, c->result) : cuda_output(kernel, launch, 0);
+    int32_t status = is_forward(kernel)   ? run_forward(device, kernel, launch, result)
+                     : is_weights(kernel) ? run_weights(device, kernel, launch, result)
+                                          : run_data(device, kernel, launch, result);
+    if (!status && c->post)
+        status = run_post(device, kernel, launch, result);
+    if (!status && has_bias_gradient(kernel))
+        status = run_bias_gradient(device, kernel, launch);
+    return status;
+}
+
+static int32_t run_direct(struct ls_device *device, const struct ls_kernel *kernel,
+                          const struct ls_launch *launch)
+{
+    struct cuda_arguments a = kernel->arguments;
+    a.store = cuda_store_of(kernel, launch);
+    a.a = launch->arguments[0];
+    a.b = launch->arguments[1];
+    a.bias = has_bias(kernel) ? launch->arguments[2] : NULL;
+    const int32_t status = cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
+    return status || !has_bias_gradient(kernel) ? status
+                                                : run_bias_gradient(device, kernel, launch);
+}
+
+// ---- Preparing ----
+
+static void plan_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    const struct convolution *c = kernel->state;
+    kernel->arguments = cuda_convolution_arguments(&c->window, c->filters, c->groups, c->turned);
+    cuda_use_own(kernel, answer,
+                 is_forward(kernel)   ? cuda_kernel_convolution
+                 : is_weights(kernel) ? cuda_kernel_convolution_weights
+                                      : cuda_kernel_convolution_data,
+                 (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)));
+    kernel->run = run_direct;
+    answer->slow = 1;
+    cuda_implementation(answer, "own, without cuDNN");
+}
+
+static void plan_library(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    struct convolution *c = kernel->state;
+    const struct ls_op_attributes *a = &kernel->request.attributes;
+    const bool added = cuda_accumulates(kernel, 0);
+    const bool crop = c->padded && !is_forward(kernel) && !is_weights(kernel);
+    const bool turn = is_weights(kernel) && !c->turned;
+    c->redirect = added || crop || turn;
+    c->post = c->redirect || (!c->fused && (a->epilogue != LS_OP_NONE || has_bias(kernel)));
+    c->workspace = cuda_scratch(answer, c->workspace_bytes);
+    if (c->padded && !crop)
+        c->image = cuda_scratch(answer, image_bytes(c));
+    if (!is_weights(kernel) && !c->turned)
+        c->weights = cuda_scratch(answer, weights_of(kernel)->layout.bytes);
+    if (c->redirect)
+        c->result = cuda_scratch(answer, crop ? image_bytes(c)
+                                              : ls_tensor_elements(cuda_output_desc(kernel, 0)) *
+                                                    sizeof(float));
+    kernel->run = run_library;
+    snprintf(answer->implementation, sizeof(answer->implementation), "cuDNN algorithm %u%s%s%s",
+             c->algorithm, c->fused ? " + bias + relu" : "", c->padded ? ", padded before" : "",
+             c->turned ? "" : ", weights turned");
+}
+
+int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
+                            struct ls_kernel_answer *answer)
+{
+    const struct ls_op_attributes *a = &kernel->request.attributes;
+    struct convolution *c = cuda_state(device, kernel, sizeof(*c));
+    if (!c)
+        return LS_OUT_OF_MEMORY;
+    kernel->finish = convolution_finish;
+    if (!find_shape(kernel, c))
+        return cuda_unsupported(device, kernel, "shapes and attributes do not belong together");
+    if (!find_layout(kernel, c, answer))
+        return cuda_unsupported(device, kernel, "weights of another device's layout");
+    c->padded =
+        c->window.before[0] != c->window.after[0] || c->window.before[1] != c->window.after[1];
+    c->fused = has_bias(kernel) && !cuda_accumulates(kernel, 0) &&
+               a->epilogue == LS_OP_ACTIVATION && a->epilogue_activation == LS_RELU;
+    if (has_bias_gradient(kernel))
+        c->columns = cuda_scratch(
+            answer, cuda_column_bytes(c->window.batch * c->window.out_height * c->window.out_width,
+                                      c->filters));
+    if (library_knows(device, kernel))
+        plan_library(kernel, answer);
+    else
+        plan_direct(kernel, answer);
+    return LS_OK;
+}

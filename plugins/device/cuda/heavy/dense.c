@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dense layer by cuBLASLt: y (M,N) = x (M,K) w (K,N) + b, and its two backward operations. cuBLASLt stores columns, so
+// it sees every matrix turned: y as (N,M), x as (K,M), w as (N,K), and nothing is copied. Float32 without TF32.
+#include "plugins/device/cuda/heavy/heavy.h"
+
+#include <string.h>
+
+#define MOST_WORKSPACE (UINT64_C(32) << 20)
+
+enum {
+    WEIGHTS,
+    DATA,
+    RESULT,
+    MATRICES
+}; // A, B and D of cuBLASLt; A is dy where weights are the result
+
+struct dense {
+    int64_t m, k, n;
+    cublasLtMatmulDescOpaque_t *matmul; // NULL: by the own kernels
+    cublasLtMatrixLayoutOpaque_t *layouts[MATRICES];
+    cublasLtMatmulHeuristicResult_t choice;
+    uint32_t epilogue; // of cuBLASLt
+    bool post; // what is left (bias, epilogue, addition) runs as a kernel behind it
+    uint64_t workspace, result, columns; // offsets in the scratch memory
+};
+
+static void dense_finish(struct ls_device *device, struct ls_kernel *kernel)
+{
+    struct dense *d = kernel->state;
+    if (!d)
+        return;
+    for (int i = 0; i < MATRICES; i++)
+        if (d->layouts[i])
+            device->calls->cublasLtMatrixLayoutDestroy(d->layouts[i]);
+    if (d->matmul)
+        device->calls->cublasLtMatmulDescDestroy(d->matmul);
+    d->matmul = NULL;
+    memset(d->layouts, 0, sizeof(d->layouts));
+}
+
+// ---- Preparing ----
+
+// How cuBLASLt is told the product: D (rows, columns) = A B, each of them turned or not.
+struct product {
+    int64_t rows, columns, inner;
+    bool turn_a, turn_b;
+};
+
+static struct product product_of(uint32_t op, const struct dense *d)
+{
+    switch (op) {
+    case LS_OP_DENSE: return (struct product){d->n, d->m, d->k, false, false};
+    case LS_OP_DENSE_BACKWARD_DATA: return (struct product){d->k, d->m, d->n, true, false};
+    default: return (struct product){d->n, d->k, d->m, false, true};
+    }
+}
+
+static unsigned make_layouts(struct ls_device *device, struct dense *d, const struct product *p)
+{
+    const int64_t shapes[MATRICES][2] = {
+        [WEIGHTS] = {p->turn_a ? p->inner : p->rows, p->turn_a ? p->rows : p->inner},
+        [DATA] = {p->turn_b ? p->columns : p->inner, p->turn_b ? p->inner : p->columns},
+        [RESULT] = {p->rows, p->columns},
+    };
+    unsigned error = 0;
+    for (int i = 0; !error && i < MATRICES; i++)
+        error = device->calls->cublasLtMatrixLayoutCreate(&d->layouts[i], CUDA_R_32F,
+                                                          (uint64_t)shapes[i][0],
+                                                          (uint64_t)shapes[i][1], shapes[i][0]);
+    return error;
+}
+
+static unsigned make_matmul(struct ls_device *device, struct dense *d, const struct product *p)
+{
+    const struct cuda_calls *calls = device->calls;
+    const int32_t turn_a = p->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int32_t turn_b = p->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    // The choice looks at whether there is a bias and how it is aligned; its address comes with each launch.
+    const void *bias = (const void *)(uintptr_t)4096;
+    unsigned error = calls->cublasLtMatmulDescCreate(&d->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (!error)
+        error = calls->cublasLtMatmulDescSetAttribute(d->matmul, CUBLASLT_MATMUL_DESC_TRANSA,
+                                                      &turn_a, sizeof(turn_a));
+    if (!error)
+        error = calls->cublasLtMatmulDescSetAttribute(d->matmul, CUBLASLT_MATMUL_DESC_TRANSB,
+                                                      &turn_b, sizeof(turn_b));
+    if (!error)
+        error = calls->cublasLtMatmulDescSetAttribute(d->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                      &d->epilogue, sizeof(d->epilogue));
+    if (!error && d->epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA))
+        error = calls->cublasLtMatmulDescSetAttribute(d->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                      &bias, sizeof(bias));
+    return error;
+}
+
+static unsigned set_preferences(const struct cuda_calls *calls,
+                                cublasLtMatmulPreferenceOpaque_t *preference)
+{
+    static const unsigned alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint64_t workspace = MOST_WORKSPACE;
+    const uint32_t alignment = LS_ALIGNMENT;
+    unsigned error = calls->cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
+    for (size_t i = 0; !error && i < sizeof(alignments) / sizeof(alignments[0]); i++)
+        error = calls->cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &alignment,
+                                                            sizeof(alignment));
+    return error;
+}
+
+// Whether cuBLASLt knows how, with this epilogue.
+static bool choose(struct ls_device *device, struct ls_kernel *kernel, uint32_t epilogue)
+{
+    const struct cuda_calls *calls = device->calls;
+    struct dense *d = kernel->state;
+    const struct product p = product_of(kernel->request.op, d);
+    cublasLtMatmulPreferenceOpaque_t *preference = NULL;
+    int found = 0;
+    d->epilogue = epilogue;
+    unsigned error = make_layouts(device, d, &p);
+    if (!error)
+        error = make_matmul(device, d, &p);
+    if (!error)
+        error = calls->cublasLtMatmulPreferenceCreate(&preference);
+    if (!error)
+        error = set_preferences(calls, preference);
+    if (!error)
+        error = calls->cublasLtMatmulAlgoGetHeuristic(
+            device->blas, d->matmul, d->layouts[WEIGHTS], d->layouts[DATA], d->layouts[RESULT],
+            d->layouts[RESULT], preference, 1, &d->choice, &found);
+    if (preference)
+        calls->cublasLtMatmulPreferenceDestroy(preference);
+    if (error || found < 1 || d->choice.state) {
+        dense_finish(device, kernel);
+        return false;
+    }
+    return true;
+}
+
+static bool has_bias(const struct ls_kernel *kernel)
+{
+    return kernel->request.op == LS_OP_DENSE && cuda_inputs(kernel) == 3;
+}
+
+static bool has_bias_gradient(const struct ls_kernel *kernel)
+{
+    return kernel->request.op == LS_OP_DENSE_BACKWARD_WEIGHTS && kernel->request.output_count == 2;
+}
+
+// The epilogue that leaves nothing to be done; the default one where there is none such.
+static uint32_t best_epilogue(const struct ls_kernel *kernel)
+{
+    const struct ls_op_attributes *a = &kernel->request.attributes;
+    const bool relu = a->epilogue == LS_OP_ACTIVATION && a->epilogue_activation == LS_RELU;
+    if (has_bias_gradient(kernel) && !cuda_accumulates(kernel, 1))
+        return CUBLASLT_EPILOGUE_BGRADA;
+    if (kernel->request.op != LS_OP_DENSE || cuda_accumulates(kernel, 0))
+        return CUBLASLT_EPILOGUE_DEFAULT;
+    if (has_bias(kernel))
+        return relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    return relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static void name_implementation(const struct dense *d, struct ls_kernel_answer *answer)
+{
+    static const struct {
+        uint32_t epilogue;
+        const char *name;
+    } names[] = {{CUBLASLT_EPILOGUE_RELU, "cuBLASLt + relu"},
+                 {CUBLASLT_EPILOGUE_BIAS, "cuBLASLt + bias"},
+                 {CUBLASLT_EPILOGUE_RELU_BIAS, "cuBLASLt + bias + relu"},
+                 {CUBLASLT_EPILOGUE_BGRADA, "cuBLASLt + bias gradient"}};
+    cuda_implementation(answer, "cuBLASLt");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (names[i].epilogue == d->epilogue)
+            cuda_implementation(answer, names[i].name);
+}
+
+// What the epilogue did not do.
+static void plan_rest(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    struct dense *d = kernel->state;
+    const struct ls_op_attributes *a = &kernel->request.attributes;
+    const bool biased = d->epilogue & CUBLASLT_EPILOGUE_BIAS;
+    const bool activated = d->epilogue & CUBLASLT_EPILOGUE_RELU;
+    d->post = cuda_accumulates(kernel, 0) || (a->epilogue != LS_OP_NONE && !activated) ||
+              (has_bias(kernel) && !biased);
+    d->workspace = cuda_scratch(answer, d->choice.workspaceSize);
+    if (cuda_accumulates(kernel, 0))
+        d->result = cuda_scratch(answer, cuda_output_desc(kernel, 0)->layout.bytes);
+    if (has_bias_gradient(kernel) && d->epilogue != CUBLASLT_EPILOGUE_BGRADA)
+        d->columns = cuda_scratch(answer, cuda_column_bytes(d->m, d->n));
+}
+
+// ---- Running ----
+
+static int32_t run_bias_gradient(struct ls_device *device, const struct ls_kernel *kernel,
+                                 const struct ls_launch *launch)
+{
+    const struct dense *d = kernel->state;
+    const struct cuda_columns columns = {.values = launch->arguments[1],
+                                         .rows = d->m,
+                                         .columns = d->n,
+                                         .scratch = (char *)launch->scratch + d->columns};
+    const struct cuda_store store = {.out = cuda_output(kernel, launch, 1),
+                                     .add = cuda_accumulates(kernel, 1)};
+    return cuda_column_sums(device, &columns, &store);
+}
+
+static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel,
+                        const struct ls_launch *launch, const float *result)
+{
+    const struct dense *d = kernel->state;
+    const bool bias = has_bias(kernel) && !(d->epilogue & CUBLASLT_EPILOGUE_BIAS);
+    const struct cuda_arguments a = {.a = result,
+                                     .bias = bias ? launch->arguments[2] : NULL,
+                                     .columns = d->n,
+                                     .store = cuda_store_of(kernel, launch)};
+    const struct product p = product_of(kernel->request.op, d);
+    return cuda_start(device, cuda_kernel_finish, &a, p.rows * p.columns);
+}
+
+static int32_t multiply(struct ls_device *device, const struct ls_kernel *kernel,
+                        const struct ls_launch *launch, float *result)
+{
+    static const float one = 1, zero = 0;
+    const struct dense *d = kernel->state;
+    const bool weights = kernel->request.op == LS_OP_DENSE_BACKWARD_WEIGHTS;
+    const void *bias = weights            ? cuda_output(kernel, launch, 1)
+                       : has_bias(kernel) ? launch->arguments[2]
+                                          : NULL;
+    unsigned error = 0;
+    if (d->epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA))
+        error = device->calls->cublasLtMatmulDescSetAttribute(
+            d->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+    // A is w or dy, the second argument of each; B is x or dy, the first.
+    if (!error)
+        error = device->calls->cublasLtMatmul(
+            device->blas, d->matmul, &one, launch->arguments[1], d->layouts[WEIGHTS],
+            launch->arguments[0], d->layouts[DATA], &zero, result, d->layouts[RESULT], result,
+            d->layouts[RESULT], &d->choice.algo, (char *)launch->scratch + d->workspace,
+            d->choice.workspaceSize, device->stream);
+    return cuda_check_blas(device, error, kernel->operation->name);
+}
+
+static int32_t run_library(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct ls_launch *launch)
+{
+    const struct dense *d = kernel->state;
+    float *result = cuda_accumulates(kernel, 0)
+                        ? (float *)(void *)((char *)launch->scratch + d->result)
+                        : cuda_output(kernel, launch, 0);
+    int32_t status = multiply(device, kernel, launch, result);
+    if (!status && d->post)
+        status = run_post(device, kernel, launch, result);
+    if (!status && has_bias_gradient(kernel) && d->epilogue != CUBLASLT_EPILOGUE_BGRADA)
+        status = run_bias_gradient(device, kernel, launch);
+    return status;
+}
+
+// Without the library: a dense layer is a convolution of one point.
+static int32_t run_direct(struct ls_device *device, const struct ls_kernel *kernel,
+                          const struct ls_launch *launch)
+{
+    struct cuda_arguments a = kernel->arguments;
+    a.store = cuda_store_of(kernel, launch);
+    a.a = launch->arguments[0];
+    a.b = launch->arguments[1];
+    a.bias = has_bias(kernel) ? launch->arguments[2] : NULL;
+    const int32_t status = cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
+    return status || !has_bias_gradient(kernel) ? status
+                                                : run_bias_gradient(device, kernel, launch);
+}
+
+static void plan_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    struct dense *d = kernel->state;
+    const uint32_t op = kernel->request.op;
+    const struct cuda_window window = {.batch = d->m,
+                                       .height = 1,
+                                       .width = 1,
+                                       .channels = d->k,
+                                       .out_height = 1,
+                                       .out_width = 1,
+                                       .size = {1, 1},
+                                       .stride = {1, 1},
+                                       .dilation = {1, 1}};
+    kernel->arguments = cuda_convolution_arguments(&window, d->n, 1, false);
+    cuda_use_own(kernel, answer,
+                 op == LS_OP_DENSE                 ? cuda_kernel_convolution
+                 : op == LS_OP_DENSE_BACKWARD_DATA ? cuda_kernel_convolution_data
+                                                   : cuda_kernel_convolution_weights,
+                 (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)));
+    kernel->run = run_direct;
+    answer->slow = 1;
+    cuda_implementation(answer, "own, without cuBLASLt");
+    if (has_bias_gradient(kernel))
+        d->columns = cuda_scratch(answer, cuda_column_bytes(d->m, d->n));
+}
+
+// ---- Shapes ----
+
+static bool find_shape(struct ls_kernel *kernel, struct dense *d)
+{
+    const bool weights = kernel->request.op == LS_OP_DENSE_BACKWARD_WEIGHTS;
+    const bool data = kernel->request.op == LS_OP_DENSE_BACKWARD_DATA;
+    const struct ls_tensor_desc *in = kernel->request.arguments, *out = cuda_output_desc(kernel, 0);
+    const struct ls_tensor_desc *w = weights ? out : &in[1], *x = data ? out : &in[0];
+    const struct ls_tensor_desc *y = weights ? &in[1] : data ? &in[0] : out;
+    if (w->ndims != 2)
+        return false;
+    d->k = w->dims[0];
+    d->n = w->dims[1];
+    d->m = (int64_t)ls_tensor_elements(y) / d->n;
+    if ((int64_t)ls_tensor_elements(y) != d->m * d->n ||
+        (int64_t)ls_tensor_elements(x) != d->m * d->k)
+        return false;
+    if (has_bias(kernel) && (int64_t)ls_tensor_elements(&in[2]) != d->n)
+        return false;
+    return !has_bias_gradient(kernel) || (int64_t)ls_tensor_elements(&out[1]) == d->n;
+}
+
+int32_t cuda_prepare_dense(struct ls_device *device, struct ls_kernel *kernel,
+                           struct ls_kernel_answer *answer)
+{
+    struct dense *d = cuda_state(device, kernel, sizeof(*d));
+    if (!d)
+        return LS_OUT_OF_MEMORY;
+    kernel->finish = dense_finish;
+    if (!find_shape(kernel, d))
+        return cuda_unsupported(device, kernel, "the shapes do not belong together");
+    if (!cuda_layout_plain(cuda_output_desc(kernel, 0)))
+        return cuda_unsupported(device, kernel, "results lie plain");
+    const uint32_t best = best_epilogue(kernel);
+    if (!choose(device, kernel, best) &&
+        (best == CUBLASLT_EPILOGUE_DEFAULT || !choose(device, kernel, CUBLASLT_EPILOGUE_DEFAULT))) {
+        plan_direct(kernel, answer);
+        return LS_OK;
+    }
+    kernel->run = run_library;
+    name_implementation(d, answer);
+    plan_rest(kernel, answer);
+    return LS_OK;
+}

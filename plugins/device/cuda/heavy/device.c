@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// The heavy part of device `cuda`: opens a virtual device (a stream and the libraries' handles for it), and says what
+// failed. cuda.c opens this object when a device is wanted, and calls its one function.
+#include "plugins/device/cuda/engine.h"
+#include "plugins/device/cuda/heavy/heavy.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+// ---- Failures ----
+
+int32_t cuda_check(struct ls_device *device, unsigned error, const char *what)
+{
+    const struct cuda_calls *calls = device->calls;
+    if (error == cudaSuccess)
+        return LS_OK;
+    calls->cudaGetLastError(); // what is not for good is forgotten
+    if (error == cudaErrorMemoryAllocation)
+        return ls_host_fail(device->host, LS_OUT_OF_MEMORY,
+                            "GPU %u: %s: no memory left; a smaller batch or fewer replicas on "
+                            "this GPU need less",
+                            device->index, what);
+    return ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: %s (%s); launched last: %s",
+                        device->index, what, calls->cudaGetErrorString(error),
+                        calls->cudaGetErrorName(error), device->last ? device->last : "nothing");
+}
+
+int32_t cuda_check_blas(struct ls_device *device, unsigned error, const char *what)
+{
+    return error ? ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: cuBLASLt answers %s",
+                                device->index, what, device->calls->cublasLtGetStatusString(error))
+                 : LS_OK;
+}
+
+int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *what)
+{
+    return error ? ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: cuDNN answers %s",
+                                device->index, what, device->calls->cudnnGetErrorString(error))
+                 : LS_OK;
+}
+
+int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kernel, const char *why)
+{
+    return ls_host_fail(device->host, LS_UNSUPPORTED, "%s: %s", kernel->operation->name, why);
+}
+
+int32_t cuda_select(struct ls_device *device)
+{
+    return cuda_check(device, device->calls->cudaSetDevice((int)device->index), "choosing the GPU");
+}
+
+// ---- Waiting: the libraries' own waits know no deadline ----
+
+static unsigned query(const struct ls_device *device, struct CUevent_st *event)
+{
+    return event ? device->calls->cudaEventQuery(event)
+                 : device->calls->cudaStreamQuery(device->stream);
+}
+
+static int32_t wait(struct ls_device *device, struct CUevent_st *event, const char *what)
+{
+    const struct ls_host *host = device->host;
+    const uint64_t start = host->clock_ns(host);
+    if (device->hung)
+        return LS_PEER_LOST; // said before
+    for (;;) {
+        const unsigned state = query(device, event);
+        if (state != cudaErrorNotReady)
+            return cuda_check(device, state, what);
+        const uint64_t waited = host->clock_ns(host) - start;
+        if (waited > device->deadline_ns) {
+            device->hung = true;
+            return ls_host_fail(host, LS_PEER_LOST,
+                                "GPU %u: %s: not done after %llu s; launched last: %s; "
+                                "--device=cuda:deadline=SECONDS waits longer",
+                                device->index, what,
+                                (unsigned long long)(device->deadline_ns / 1000000000),
+                                device->last ? device->last : "nothing");
+        }
+        // A step takes from tens of microseconds on; sleeping earlier would be seen in it.
+        if (waited > 200000)
+            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+}
+
+int32_t cuda_wait(struct ls_device *device, const char *what)
+{
+    return wait(device, NULL, what);
+}
+
+int32_t cuda_wait_event(struct ls_device *device, struct CUevent_st *event, const char *what)
+{
+    return wait(device, event, what);
+}
+
+// ---- Opening and closing ----
+
+static void device_close(struct ls_device *device)
+{
+    if (!device)
+        return;
+    const struct cuda_calls *calls = device->calls;
+    calls->cudaSetDevice((int)device->index);
+    // Memory in use is not given back: of a stream that hangs, everything is left as it is.
+    if (!device->stream || cuda_wait(device, "closing the device") != LS_PEER_LOST) {
+        if (device->dnn)
+            calls->cudnnDestroy(device->dnn);
+        if (device->blas)
+            calls->cublasLtDestroy(device->blas);
+        cuda_staging_close(device);
+        if (device->stream)
+            calls->cudaStreamDestroy(device->stream);
+    }
+    free(device);
+}
+
+static int32_t open_handles(struct ls_device *device)
+{
+    const struct cuda_calls *calls = device->calls;
+    int32_t status = cuda_select(device);
+    if (!status)
+        status = cuda_check(
+            device, calls->cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking),
+            "making a stream");
+    if (!status)
+        status = cuda_check_blas(device, calls->cublasLtCreate(&device->blas), "opening cuBLASLt");
+    if (!status)
+        status = cuda_check_dnn(device, calls->cudnnCreate(&device->dnn), "opening cuDNN");
+    if (!status)
+        status = cuda_check_dnn(device, calls->cudnnSetStream(device->dnn, device->stream),
+                                "opening cuDNN");
+    return status ? status : cuda_staging_open(device);
+}
+
+// What the runtime answers where it cannot run at all; the thin part asked the driver before.
+static int32_t check_runtime(const struct ls_host *host, const struct cuda_calls *calls,
+                             uint32_t index)
+{
+    int count = 0, driver = 0, runtime = 0;
+    const unsigned error = calls->cudaGetDeviceCount(&count);
+    calls->cudaDriverGetVersion(&driver);
+    calls->cudaRuntimeGetVersion(&runtime);
+    if (error == cudaErrorInsufficientDriver && driver)
+        return ls_host_fail(host, LS_UNAVAILABLE,
+                            "the driver knows CUDA %d.%d, the runtime needs %d.%d: install a newer "
+                            "driver",
+                            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (error)
+        return ls_host_fail(host, LS_UNAVAILABLE, "the CUDA runtime does not start: %s",
+                            calls->cudaGetErrorString(error));
+    if (index >= (uint32_t)count)
+        return ls_host_fail(host, LS_UNAVAILABLE, "there is no GPU %u, only %d", index, count);
+    return LS_OK;
+}
+
+static uint64_t deadline_of(const struct ls_host *host)
+{
+    const char *text = host->option(host, "deadline");
+    const long long seconds = text ? strtoll(text, NULL, 10) : 0;
+    return (uint64_t)(seconds > 0 ? seconds : 60) * 1000000000;
+}
+
+static int32_t device_open(const struct ls_host *host, const struct ls_device_config *config,
+                           struct ls_device **out)
+{
+    char reason[400];
+    const struct cuda_calls *calls = cuda_calls_get(reason, sizeof(reason));
+    if (!calls)
+        return ls_host_fail(host, LS_UNAVAILABLE, "%s", reason);
+    int32_t status = check_runtime(host, calls, config->index);
+    if (status)
+        return status;
+    struct ls_device *device = calloc(1, sizeof(*device));
+    if (!device)
+        return ls_host_fail(host, LS_OUT_OF_MEMORY, "no memory for a device");
+    device->host = host;
+    device->calls = calls;
+    device->index = config->index;
+    device->deadline_ns = deadline_of(host);
+    status = open_handles(device);
+    if (status) {
+        device_close(device);
+        return status;
+    }
+    *out = device;
+    return LS_OK;
+}
+
+CUDA_ENGINE_EXPORT const struct cuda_engine *cuda_engine_get(void)
+{
+    static const struct cuda_engine engine = {
+        .struct_size = sizeof(engine),
+        .open = device_open,
+        .close = device_close,
+        .allocate = cuda_allocate,
+        .release = cuda_release,
+        .copy = cuda_copy,
+        .zero = cuda_zero,
+        .prepare = cuda_prepare,
+        .launch = cuda_launch,
+        .release_kernel = cuda_release_kernel,
+    };
+    return &engine;
+}

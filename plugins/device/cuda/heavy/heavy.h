@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the heavy part share: one virtual device, its kernels, and how they reach the libraries.
+#ifndef LS_DEVICE_CUDA_HEAVY_H
+#define LS_DEVICE_CUDA_HEAVY_H
+
+#include "core/plugin/device.h"
+#include "plugins/device/cuda/heavy/calls.h"
+#include "plugins/device/cuda/heavy/kernels.h"
+
+#include <stdbool.h>
+
+// Copies from and to host memory go through pinned memory: the caller's may be changed or freed at once, and a GPU reads
+// only pinned memory by itself.
+#define CUDA_SLOTS 32
+#define CUDA_SLOT_BYTES (UINT64_C(256) << 10)
+
+// One stream, and the libraries' handles for it. Several lie side by side on one GPU, in its primary context.
+struct ls_device {
+    const struct ls_host *host;
+    const struct cuda_calls *calls;
+    uint32_t index;
+    uint64_t deadline_ns; // of a wait
+    struct CUstream_st *stream;
+    struct cublasLtContext *blas;
+    struct cudnnContext *dnn;
+    char *staging; // CUDA_SLOTS x CUDA_SLOT_BYTES, pinned
+    struct CUevent_st *events[CUDA_SLOTS]; // when the slot is free again
+    uint32_t slot; // the next one
+    bool hung; // a wait passed its deadline: no other is begun
+    const char *last; // name of the operation launched last, for messages; NULL: none
+};
+
+struct cuda_operation {
+    const char *name;
+    uint32_t inputs[2], outputs[2]; // the fewest and the most, without the input of an epilogue
+    bool epilogue; // may have one
+    bool accumulate; // may add into its outputs
+    int32_t (*prepare)(struct ls_device *device, struct ls_kernel *kernel,
+                       struct ls_kernel_answer *answer);
+};
+
+struct ls_kernel {
+    const struct cuda_operation *operation;
+    struct ls_kernel_request request; // with the layouts answered
+    struct cuda_arguments arguments; // of an own kernel, without what a launch brings
+    uint32_t own; // enum cuda_kernel that `cuda_run_own` launches
+    int64_t items;
+    void *state; // of an operation that a library runs
+    void (*finish)(struct ls_device *device, struct ls_kernel *kernel); // NULL: only free(state)
+    int32_t (*run)(struct ls_device *device, const struct ls_kernel *kernel,
+                   const struct ls_launch *launch);
+};
+
+// ---- device.c ----
+
+// The status for an error of the runtime, cuBLASLt or cuDNN; 0 is LS_OK. Fails the running call with a message.
+int32_t cuda_check(struct ls_device *device, unsigned error, const char *what);
+int32_t cuda_check_blas(struct ls_device *device, unsigned error, const char *what);
+int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *what);
+int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kernel, const char *why);
+// Makes the GPU that of the calling thread; every call from outside begins with it.
+int32_t cuda_select(struct ls_device *device);
+// Until all that was put on the stream is done, or until the event is; or the deadline has passed.
+int32_t cuda_wait(struct ls_device *device, const char *what);
+int32_t cuda_wait_event(struct ls_device *device, struct CUevent_st *event, const char *what);
+
+// ---- memory.c ----
+
+int32_t cuda_staging_open(struct ls_device *device);
+void cuda_staging_close(struct ls_device *device);
+void *cuda_allocate(struct ls_device *device, uint64_t bytes);
+void cuda_release(struct ls_device *device, void *memory);
+int32_t cuda_copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+                  void *stream);
+int32_t cuda_zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream);
+
+// ---- kernel.c ----
+
+int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                     struct ls_kernel_answer *out);
+int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
+                    const struct ls_launch *launch);
+void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel);
+
+// Inputs without that of an epilogue; descriptions; addresses at a launch.
+uint32_t cuda_inputs(const struct ls_kernel *kernel);
+struct ls_tensor_desc *cuda_input_desc(struct ls_kernel *kernel, uint32_t index);
+struct ls_tensor_desc *cuda_output_desc(struct ls_kernel *kernel, uint32_t index);
+void *cuda_output(const struct ls_kernel *kernel, const struct ls_launch *launch, uint32_t index);
+bool cuda_accumulates(const struct ls_kernel *kernel, uint32_t output);
+// Where output 0 goes, with the epilogue and the addition of the request.
+struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct ls_launch *launch);
+bool cuda_store_is_plain(const struct cuda_store *store);
+// Memory of the state of a kernel, zeroed; NULL after a failure was said.
+void *cuda_state(struct ls_device *device, struct ls_kernel *kernel, size_t bytes);
+// Adds to the scratch that the kernel wants; the offset of what was added.
+uint64_t cuda_scratch(struct ls_kernel_answer *answer, uint64_t bytes);
+void cuda_implementation(struct ls_kernel_answer *answer, const char *text);
+int32_t cuda_start(struct ls_device *device, enum cuda_kernel which,
+                   const struct cuda_arguments *arguments, int64_t items);
+
+// An operation that is one own kernel: a and b are the inputs 0 and 1.
+void cuda_use_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, enum cuda_kernel which,
+                  int64_t items);
+
+// Sums of the columns of `values` (rows, columns) into the store. Scratch: cuda_column_bytes().
+struct cuda_columns {
+    const float *values;
+    int64_t rows, columns;
+    void *scratch;
+};
+uint64_t cuda_column_bytes(int64_t rows, int64_t columns);
+int32_t cuda_column_sums(struct ls_device *device, const struct cuda_columns *columns,
+                         const struct cuda_store *store);
+
+// Makes few pairs of sums of many; `from` and `scratch` are device memory, the result lies where it says.
+uint64_t cuda_pair_bytes(void);
+int32_t cuda_add_pairs(struct ls_device *device, const double *from, int64_t count, double *scratch,
+                       const double **out, int64_t *out_count);
+
+// ---- The operations ----
+
+int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
+                            struct ls_kernel_answer *answer);
+int32_t cuda_prepare_dense(struct ls_device *device, struct ls_kernel *kernel,
+                           struct ls_kernel_answer *answer);
+int32_t cuda_prepare_pooling(struct ls_device *device, struct ls_kernel *kernel,
+                             struct ls_kernel_answer *answer);
+int32_t cuda_prepare_elementwise(struct ls_device *device, struct ls_kernel *kernel,
+                                 struct ls_kernel_answer *answer);
+int32_t cuda_prepare_convert(struct ls_device *device, struct ls_kernel *kernel,
+                             struct ls_kernel_answer *answer);
+int32_t cuda_prepare_loss(struct ls_device *device, struct ls_kernel *kernel,
+                          struct ls_kernel_answer *answer);
+int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
+                            struct ls_kernel_answer *answer);
+
+// Weights of a convolution as cuDNN wants them beside NHWC: (F, KH, KW, C/groups), which is the plain (KH, KW, C/groups, F)
+// turned. Fixes the layout in `desc` when it is free; false: it is fixed to another.
+bool cuda_layout_weights(struct ls_tensor_desc *desc);
+bool cuda_layout_plain(struct ls_tensor_desc *desc);
+
+// The window over x that makes y; false: the shapes do not belong together.
+bool cuda_window_of(const struct ls_op_attributes *attributes, int64_t rows, int64_t columns,
+                    const struct ls_tensor_desc *x, const struct ls_tensor_desc *y,
+                    struct cuda_window *out);
+// Arguments of the own convolutions over x, w and y; `turned`: w lies as cuda_layout_weights() says.
+struct cuda_arguments cuda_convolution_arguments(const struct cuda_window *window, int64_t filters,
+                                                 int64_t groups, bool turned);
+
+#endif

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prepares and launches operations: checks a request, fixes its layouts, hands it to the file of the operation; and what
+// those files share.
+#include "plugins/device/cuda/heavy/heavy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// bodies.h names activations and reads the step record by what it knows of them.
+_Static_assert(LS_RELU == 1 && LS_LEAKY_RELU == 2 && LS_ELU == 3 && LS_SIGMOID == 4 && LS_TANH == 5,
+               "bodies.h has other numbers");
+_Static_assert(LS_SOFTPLUS == 6 && LS_EXPONENTIAL == 7 && LS_RELU6 == 8, "bodies.h has others");
+_Static_assert(LS_ACTIVATION_COUNT == 9, "bodies.h does not know the last activation");
+_Static_assert(sizeof(struct cuda_record) == sizeof(struct ls_step_record), "the record differs");
+_Static_assert(offsetof(struct cuda_record, gradient_scale) ==
+                   offsetof(struct ls_step_record, gradient_scale),
+               "the record differs");
+_Static_assert(offsetof(struct cuda_record, skip) == offsetof(struct ls_step_record, skip),
+               "the record differs");
+
+static const struct cuda_operation operations[] = {
+    [LS_OP_CONV2D] = {"conv2d", {2, 3}, {1, 1}, true, true, cuda_prepare_conv2d},
+    [LS_OP_CONV2D_BACKWARD_DATA] =
+        {"conv2d_backward_data", {2, 2}, {1, 1}, true, true, cuda_prepare_conv2d},
+    [LS_OP_CONV2D_BACKWARD_WEIGHTS] =
+        {"conv2d_backward_weights", {2, 2}, {1, 2}, false, true, cuda_prepare_conv2d},
+    [LS_OP_DENSE] = {"dense", {2, 3}, {1, 1}, true, true, cuda_prepare_dense},
+    [LS_OP_DENSE_BACKWARD_DATA] =
+        {"dense_backward_data", {2, 2}, {1, 1}, true, true, cuda_prepare_dense},
+    [LS_OP_DENSE_BACKWARD_WEIGHTS] =
+        {"dense_backward_weights", {2, 2}, {1, 2}, false, true, cuda_prepare_dense},
+    [LS_OP_MAX_POOL2D] = {"max_pool2d", {1, 1}, {1, 2}, true, true, cuda_prepare_pooling},
+    [LS_OP_MAX_POOL2D_BACKWARD] =
+        {"max_pool2d_backward", {4, 4}, {1, 1}, true, true, cuda_prepare_pooling},
+    [LS_OP_AVERAGE_POOL2D] = {"average_pool2d", {1, 1}, {1, 1}, true, true, cuda_prepare_pooling},
+    [LS_OP_AVERAGE_POOL2D_BACKWARD] =
+        {"average_pool2d_backward", {1, 1}, {1, 1}, true, true, cuda_prepare_pooling},
+    [LS_OP_ACTIVATION] = {"activation", {1, 1}, {1, 1}, true, true, cuda_prepare_elementwise},
+    [LS_OP_ACTIVATION_BACKWARD] =
+        {"activation_backward", {2, 2}, {1, 1}, true, true, cuda_prepare_elementwise},
+    [LS_OP_SOFTMAX] = {"softmax", {1, 1}, {1, 1}, true, true, cuda_prepare_elementwise},
+    [LS_OP_SOFTMAX_BACKWARD] =
+        {"softmax_backward", {2, 2}, {1, 1}, true, true, cuda_prepare_elementwise},
+    [LS_OP_DROPOUT] = {"dropout", {1, 1}, {1, 1}, true, true, cuda_prepare_elementwise},
+    [LS_OP_RESHAPE] = {"reshape", {1, 1}, {1, 1}, true, true, cuda_prepare_elementwise},
+    [LS_OP_ADD] = {"add", {2, 2}, {1, 1}, true, true, cuda_prepare_elementwise},
+    [LS_OP_CONVERT] = {"convert", {1, 1}, {1, 1}, false, false, cuda_prepare_convert},
+    [LS_OP_SPARSE_CROSS_ENTROPY] =
+        {"sparse_cross_entropy", {2, 2}, {1, 2}, false, false, cuda_prepare_loss},
+    [LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD] =
+        {"sparse_cross_entropy_backward", {3, 3}, {1, 1}, true, true, cuda_prepare_loss},
+    [LS_OP_MEAN_SQUARED_ERROR] =
+        {"mean_squared_error", {2, 2}, {1, 1}, false, false, cuda_prepare_loss},
+    [LS_OP_MEAN_SQUARED_ERROR_BACKWARD] =
+        {"mean_squared_error_backward", {2, 2}, {1, 1}, true, true, cuda_prepare_loss},
+    [LS_OP_SGD_UPDATE] = {"sgd_update", {1, 1}, {1, 2}, false, false, cuda_prepare_update},
+    [LS_OP_ADAM_UPDATE] = {"adam_update", {1, 1}, {3, 3}, false, false, cuda_prepare_update},
+    [LS_OP_MEASURE] = {"measure", {1, 1}, {1, 1}, false, false, cuda_prepare_update},
+};
+
+// ---- What the operations share ----
+
+uint32_t cuda_inputs(const struct ls_kernel *kernel)
+{
+    return kernel->request.input_count -
+           (kernel->request.attributes.epilogue == LS_OP_ACTIVATION_BACKWARD);
+}
+
+struct ls_tensor_desc *cuda_input_desc(struct ls_kernel *kernel, uint32_t index)
+{
+    return &kernel->request.arguments[index];
+}
+
+struct ls_tensor_desc *cuda_output_desc(struct ls_kernel *kernel, uint32_t index)
+{
+    return &kernel->request.arguments[kernel->request.input_count + index];
+}
+
+void *cuda_output(const struct ls_kernel *kernel, const struct ls_launch *launch, uint32_t index)
+{
+    return launch->arguments[kernel->request.input_count + index];
+}
+
+bool cuda_accumulates(const struct ls_kernel *kernel, uint32_t output)
+{
+    return kernel->request.accumulate >> output & 1;
+}
+
+struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct ls_launch *launch)
+{
+    const struct ls_op_attributes *a = &kernel->request.attributes;
+    return (struct cuda_store){
+        .out = cuda_output(kernel, launch, 0),
+        .y = a->epilogue == LS_OP_ACTIVATION_BACKWARD
+                 ? launch->arguments[kernel->request.input_count - 1]
+                 : NULL,
+        .epilogue = a->epilogue == LS_OP_NONE         ? 0
+                    : a->epilogue == LS_OP_ACTIVATION ? 1
+                                                      : 2,
+        .activation = a->epilogue_activation,
+        .alpha = a->epilogue_alpha,
+        .add = cuda_accumulates(kernel, 0),
+    };
+}
+
+bool cuda_store_is_plain(const struct cuda_store *store)
+{
+    return !store->epilogue && !store->add;
+}
+
+void *cuda_state(struct ls_device *device, struct ls_kernel *kernel, size_t bytes)
+{
+    kernel->state = calloc(1, bytes);
+    if (!kernel->state)
+        ls_host_fail(device->host, LS_OUT_OF_MEMORY, "%s: no memory for a kernel",
+                     kernel->operation->name);
+    return kernel->state;
+}
+
+uint64_t cuda_scratch(struct ls_kernel_answer *answer, uint64_t bytes)
+{
+    const uint64_t at = (answer->scratch_bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+    answer->scratch_bytes = at + bytes;
+    return at;
+}
+
+void cuda_implementation(struct ls_kernel_answer *answer, const char *text)
+{
+    snprintf(answer->implementation, sizeof(answer->implementation), "%s", text);
+}
+
+int32_t cuda_start(struct ls_device *device, enum cuda_kernel which,
+                   const struct cuda_arguments *arguments, int64_t items)
+{
+    return cuda_check(device, cuda_kernel_launch(which, arguments, items, device->stream),
+                      "launching a kernel");
+}
+
+static int32_t run_own(struct ls_device *device, const struct ls_kernel *kernel,
+                       const struct ls_launch *launch)
+{
+    struct cuda_arguments a = kernel->arguments;
+    a.store = cuda_store_of(kernel, launch);
+    a.a = launch->arguments[0];
+    a.b = cuda_inputs(kernel) > 1 ? launch->arguments[1] : NULL;
+    a.record = (const struct cuda_record *)launch->record;
+    return cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
+}
+
+void cuda_use_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, enum cuda_kernel which,
+                  int64_t items)
+{
+    kernel->own = which;
+    kernel->items = items;
+    kernel->run = run_own;
+    cuda_implementation(answer, "own");
+}
+
+// ---- Sums ----
+
+#define MOST_PARTS 256 // of a column
+
+static int64_t parts_of(int64_t rows)
+{
+    const int64_t parts = (rows + 31) / 32;
+    return parts < MOST_PARTS ? parts : MOST_PARTS;
+}
+
+uint64_t cuda_column_bytes(int64_t rows, int64_t columns)
+{
+    return (uint64_t)(parts_of(rows) * columns) * sizeof(double);
+}
+
+int32_t cuda_column_sums(struct ls_device *device, const struct cuda_columns *columns,
+                         const struct cuda_store *store)
+{
+    const struct cuda_arguments a = {.a = columns->values,
+                                     .rows = columns->rows,
+                                     .columns = columns->columns,
+                                     .width = parts_of(columns->rows),
+                                     .sums = columns->scratch,
+                                     .pairs = columns->scratch,
+                                     .store = *store};
+    const int32_t status = cuda_start(device, cuda_kernel_column_sums, &a, a.width * a.columns);
+    return status ? status : cuda_start(device, cuda_kernel_column_total, &a, a.columns);
+}
+
+enum { WIDE = 1024, NARROW = 32 };
+
+uint64_t cuda_pair_bytes(void)
+{
+    return (WIDE + NARROW) * 2 * sizeof(double);
+}
+
+int32_t cuda_add_pairs(struct ls_device *device, const double *from, int64_t count, double *scratch,
+                       const double **out, int64_t *out_count)
+{
+    static const int64_t widths[2] = {WIDE, NARROW};
+    for (int i = 0; i < 2; i++) {
+        if (count <= widths[i])
+            continue;
+        const struct cuda_arguments a = {
+            .pairs = from, .count = count, .width = widths[i], .sums = scratch};
+        const int32_t status = cuda_start(device, cuda_kernel_add_pairs, &a, a.width);
+        if (status)
+            return status;
+        from = scratch;
+        count = a.width;
+        scratch += 2 * WIDE;
+    }
+    *out = from;
+    *out_count = count;
+    return LS_OK;
+}
+
+// ---- Layouts ----
+
+enum { TURNED = 1 }; // words[0] of the layout of weights
+
+static uint64_t plain_bytes(const struct ls_tensor_desc *desc)
+{
+    return ls_tensor_elements(desc) * ls_dtype_bytes(desc->dtype);
+}
+
+static bool fix_layout(struct ls_tensor_desc *desc, const struct ls_layout *layout)
+{
+    if (desc->layout.kind == LS_LAYOUT_ANY)
+        desc->layout = *layout;
+    return memcmp(&desc->layout, layout, sizeof(*layout)) == 0;
+}
+
+bool cuda_layout_plain(struct ls_tensor_desc *desc)
+{
+    const struct ls_layout plain = {.kind = LS_LAYOUT_PLAIN, .bytes = plain_bytes(desc)};
+    return fix_layout(desc, &plain);
+}
+
+bool cuda_layout_weights(struct ls_tensor_desc *desc)
+{
+    const struct ls_layout turned = {
+        .kind = LS_LAYOUT_OWN, .bytes = plain_bytes(desc), .words = {TURNED}};
+    return fix_layout(desc, &turned);
+}
+
+// ---- Checking a request ----
+
+static bool is_saved(const struct ls_kernel_request *request, uint32_t argument)
+{
+    return (request->op == LS_OP_MAX_POOL2D && argument == request->input_count + 1) ||
+           (request->op == LS_OP_MAX_POOL2D_BACKWARD && argument == 3);
+}
+
+static uint32_t dtype_of(const struct ls_kernel_request *request, uint32_t argument)
+{
+    if (is_saved(request, argument))
+        return LS_U8;
+    if (argument == 1 && (request->op == LS_OP_SPARSE_CROSS_ENTROPY ||
+                          request->op == LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD))
+        return LS_I32;
+    return request->op == LS_OP_MEASURE && argument == request->input_count ? LS_F64 : LS_F32;
+}
+
+static const char *check_argument(const struct ls_kernel_request *request, uint32_t index)
+{
+    const struct ls_tensor_desc *desc = &request->arguments[index];
+    if (desc->dtype != dtype_of(request, index))
+        return "an argument is not of the type it has here (float32; others are not there yet)";
+    if (is_saved(request, index))
+        return NULL;
+    if (desc->ndims < 1 || desc->ndims > LS_MAX_DIMS)
+        return "a tensor has from one to six dimensions";
+    uint64_t elements = 1;
+    for (uint32_t d = 0; d < desc->ndims; d++) {
+        if (desc->dims[d] < 1)
+            return "a tensor is empty";
+        if ((uint64_t)desc->dims[d] > (UINT64_C(1) << 48) / elements)
+            return "a tensor is larger than any memory";
+        elements *= (uint64_t)desc->dims[d];
+    }
+    return NULL;
+}
+
+static const char *check_epilogue(const struct ls_kernel_request *request,
+                                  const struct cuda_operation *operation)
+{
+    const struct ls_op_attributes *a = &request->attributes;
+    if (a->epilogue == LS_OP_NONE)
+        return NULL;
+    if (!operation->epilogue ||
+        (a->epilogue != LS_OP_ACTIVATION && a->epilogue != LS_OP_ACTIVATION_BACKWARD))
+        return "it has no such epilogue";
+    if (a->epilogue_activation >= LS_ACTIVATION_COUNT)
+        return "there is no such activation";
+    if (a->epilogue == LS_OP_ACTIVATION_BACKWARD &&
+        ls_tensor_elements(&request->arguments[request->input_count - 1]) !=
+            ls_tensor_elements(&request->arguments[request->input_count]))
+        return "the input of the epilogue has not as many elements as the output";
+    return NULL;
+}
+
+static bool within(uint32_t count, const uint32_t range[2])
+{
+    return count >= range[0] && count <= range[1];
+}
+
+static const char *check_request(const struct ls_kernel_request *request,
+                                 const struct cuda_operation *operation)
+{
+    const uint32_t extra = request->attributes.epilogue == LS_OP_ACTIVATION_BACKWARD;
+    if (request->input_count < extra || !within(request->input_count - extra, operation->inputs) ||
+        !within(request->output_count, operation->outputs))
+        return "wrong number of arguments";
+    if (request->accumulate && !operation->accumulate)
+        return "it cannot add into its outputs";
+    if (request->accumulate >> request->output_count ||
+        (request->op == LS_OP_MAX_POOL2D && request->accumulate & 2))
+        return "it cannot add into this output";
+    if (request->attributes.activation >= LS_ACTIVATION_COUNT)
+        return "there is no such activation";
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
+        const char *why = check_argument(request, i);
+        if (why)
+            return why;
+    }
+    return check_epilogue(request, operation);
+}
+
+// ---- Preparing and launching ----
+
+// What the operation has not laid out lies plain.
+static const char *fix_layouts(struct ls_kernel *kernel, struct ls_kernel_answer *out)
+{
+    struct ls_kernel_request *request = &kernel->request;
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
+        struct ls_tensor_desc *desc = &request->arguments[i];
+        const bool weights = desc->layout.kind == LS_LAYOUT_OWN && cuda_layout_weights(desc) &&
+                             out->layouts[i].kind == LS_LAYOUT_OWN;
+        if (!is_saved(request, i) && !weights && !cuda_layout_plain(desc))
+            return "an argument lies in a layout that this operation does not read";
+        out->layouts[i] = desc->layout;
+    }
+    return NULL;
+}
+
+static int32_t prepare_kernel(struct ls_device *device, struct ls_kernel *kernel,
+                              struct ls_kernel_answer *out)
+{
+    const struct ls_kernel_request *request = &kernel->request;
+    out->used_inputs = (UINT32_C(1) << request->input_count) - 1;
+    out->scratch_bytes = out->saved_bytes = 0;
+    out->in_place = out->slow = 0;
+    // An operation that lays out weights by itself says so here, for fix_layouts().
+    memset(out->layouts, 0, sizeof(out->layouts));
+    const int32_t status = kernel->operation->prepare(device, kernel, out);
+    if (status)
+        return status;
+    const char *why = fix_layouts(kernel, out);
+    if (why)
+        return cuda_unsupported(device, kernel, why);
+    if (cuda_accumulates(kernel, 0))
+        out->in_place = 0;
+    out->kernel = kernel;
+    return LS_OK;
+}
+
+int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                     struct ls_kernel_answer *out)
+{
+    const size_t known = sizeof(operations) / sizeof(operations[0]);
+    if (request->op >= known || !operations[request->op].prepare)
+        return ls_host_fail(device->host, LS_UNSUPPORTED, "there is no operation %u", request->op);
+    const struct cuda_operation *operation = &operations[request->op];
+    const char *why = check_request(request, operation);
+    if (why)
+        return ls_host_fail(device->host, LS_UNSUPPORTED, "%s: %s", operation->name, why);
+    int32_t status = cuda_select(device);
+    if (status)
+        return status;
+    struct ls_kernel *kernel = calloc(1, sizeof(*kernel));
+    if (!kernel)
+        return ls_host_fail(device->host, LS_OUT_OF_MEMORY, "%s: no memory for a kernel",
+                            operation->name);
+    kernel->operation = operation;
+    kernel->request = *request;
+    kernel->request.forward = NULL;
+    status = prepare_kernel(device, kernel, out);
+    if (status)
+        cuda_release_kernel(device, kernel);
+    return status;
+}
+
+int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
+                    const struct ls_launch *launch)
+{
+    if (launch->stream)
+        return ls_host_fail(device->host, LS_UNSUPPORTED,
+                            "GPU %u: the device has only its own stream", device->index);
+    const int32_t status = cuda_select(device);
+    if (status)
+        return status;
+    device->last = kernel->operation->name;
+    return kernel->run(device, kernel, launch);
+}
+
+void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
+{
+    if (!kernel)
+        return;
+    if (kernel->finish)
+        kernel->finish(device, kernel);
+    free(kernel->state);
+    free(kernel);
+}

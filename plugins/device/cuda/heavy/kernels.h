@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our own kernels for what the libraries do not have, as one call. Plain C without other headers of ours, so that
+// kernels.cu can include it. What each kernel does with one item is in bodies.h, which kernels.cu runs on a GPU, and the
+// double of the tests in a loop.
+#ifndef LS_DEVICE_CUDA_KERNELS_H
+#define LS_DEVICE_CUDA_KERNELS_H
+
+#include <stdint.h>
+
+struct CUstream_st;
+
+// As struct ls_step_record; kernel.c asserts that they lie alike.
+struct cuda_record {
+    uint64_t step, seed, example_offset;
+    float learning_rate, gradient_scale;
+    uint32_t skip;
+    uint32_t reserved[9];
+};
+
+// Where element i of a float result goes: epilogue, then added to what is there, or written.
+struct cuda_store {
+    float *out;
+    const float *y; // of an epilogue that is a backward one
+    uint32_t epilogue; // 0: none, 1: activation, 2: backward of it
+    uint32_t activation; // of the epilogue, numbers of enum ls_activation
+    float alpha;
+    uint32_t add;
+};
+
+// A window that slides over (B,H,W,C) and makes (B,OH,OW,.)
+struct cuda_window {
+    int64_t batch, height, width, channels;
+    int64_t out_height, out_width;
+    int64_t size[2], stride[2], before[2], after[2], dilation[2]; // rows, columns
+};
+
+struct cuda_arguments {
+    struct cuda_store store;
+    const float *a, *b;
+    const float *bias; // NULL: none
+    const int32_t *labels;
+    float *first, *second; // beside store.out: velocity or moments; probabilities
+    void *saved; // of max-pooling: which element of the window won
+    const double *pairs; // two doubles an item, read
+    double *sums; // and written
+    const struct cuda_record *record;
+    struct cuda_window window;
+    int64_t count; // elements, or pairs to be added
+    int64_t rows, columns; // rows: M, or positions; columns: N, C, or units of a row
+    int64_t positions; // of an example
+    int64_t width; // how many items add side by side
+    int64_t examples;
+    int64_t filters, groups; // of a convolution
+    int64_t tap_step,
+        filter_step; // how far in w the next (row, column, channel), the next filter is
+    uint32_t activation, key, nesterov, from_logits,
+        wide; // wide: `saved` has 4 bytes an element, else 1
+    float alpha, rate, epsilon, momentum, beta1, beta2;
+};
+
+// name: items
+#define CUDA_KERNELS(kernel)                                                          \
+    kernel(finish) /* elements: a [+ bias over columns], stored */                    \
+        kernel(activation) kernel(activation_backward) kernel(add) kernel(dropout)    \
+            kernel(transpose) /* elements: a (rows, columns) turned */                \
+        kernel(pad) /* elements of the padded tensor */                               \
+        kernel(crop) /* elements of the tensor without padding, stored */             \
+        kernel(softmax) kernel(softmax_backward) /* rows */                           \
+        kernel(max_pool) kernel(average_pool) /* elements of y */                     \
+        kernel(max_pool_backward) kernel(average_pool_backward) /* elements of x */   \
+        kernel(convolution) /* elements of y, x and w: without a library */           \
+        kernel(convolution_data) kernel(convolution_weights)                          \
+            kernel(column_sums) /* width x columns: of a (rows, columns) into sums */ \
+        kernel(column_total) /* columns: of the width sums */                         \
+        kernel(cross_entropy) /* rows */                                              \
+        kernel(cross_entropy_backward) /* elements */                                 \
+        kernel(squared_error) /* width */                                             \
+        kernel(squared_error_backward) kernel(measure) /* width */                    \
+        kernel(add_pairs) /* width: of count pairs */                                 \
+        kernel(loss_sums) kernel(measure_sums) kernel(adam_rate) /* 1 */              \
+        kernel(sgd) kernel(adam) /* elements */
+
+enum cuda_kernel {
+#define CUDA_KERNEL_NUMBER(name) cuda_kernel_##name,
+    CUDA_KERNELS(CUDA_KERNEL_NUMBER)
+#undef CUDA_KERNEL_NUMBER
+        CUDA_KERNEL_COUNT
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Puts the kernel on the stream. 0, or an error of the CUDA runtime. `arguments` is copied.
+unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments, int64_t items,
+                            struct CUstream_st *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuBLASLt in the double: D = epilogue(alpha op(A) op(B) + beta C), columns first, as NVIDIA's documentation has it.
+#include "tests/support/cuda-double/double.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WORKSPACE 4096
+enum { INVALID_VALUE = 7, NOT_SUPPORTED = 15 }; // cublasStatus_t
+
+struct cublasLtContext {
+    int unused;
+};
+
+struct cuda_matmul_desc {
+    int32_t turn_a, turn_b;
+    uint32_t epilogue;
+    const void *bias;
+};
+
+struct cuda_matrix_layout {
+    uint64_t rows, columns;
+    int64_t leading;
+};
+
+struct cuda_matmul_preference {
+    uint64_t workspace;
+    uint32_t alignments[4];
+};
+
+unsigned cublasLtCreate(struct cublasLtContext **handle)
+{
+    *handle = calloc(1, sizeof(**handle));
+    double_add(&double_live.handles, 1);
+    return 0;
+}
+
+unsigned cublasLtDestroy(struct cublasLtContext *handle)
+{
+    free(handle);
+    double_add(&double_live.handles, -1);
+    return 0;
+}
+
+const char *cublasLtGetStatusString(unsigned status)
+{
+    return status == NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED" : "an error of the double";
+}
+
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+
+// Descriptors are all made alike.
+static unsigned make(void *out, size_t bytes)
+{
+    *(void **)out = calloc(1, bytes);
+    double_add(&double_live.descriptors, 1);
+    return *(void **)out ? 0 : 3;
+}
+
+static unsigned unmake(void *memory)
+{
+    free(memory);
+    double_add(&double_live.descriptors, -1);
+    return 0;
+}
+
+unsigned cublasLtMatmulDescCreate(cublasLtMatmulDescOpaque_t **desc, unsigned compute,
+                                  unsigned scale)
+{
+    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
+        return INVALID_VALUE;
+    const unsigned error = make(desc, sizeof(**desc));
+    if (!error)
+        (*desc)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    return error;
+}
+
+unsigned cublasLtMatmulDescDestroy(cublasLtMatmulDescOpaque_t *desc)
+{
+    return unmake(desc);
+}
+
+unsigned cublasLtMatmulDescSetAttribute(cublasLtMatmulDescOpaque_t *desc, unsigned attribute,
+                                        const void *value, size_t bytes)
+{
+    const struct {
+        unsigned attribute;
+        size_t bytes;
+        void *place;
+    } known[] = {
+        {CUBLASLT_MATMUL_DESC_TRANSA, sizeof(desc->turn_a), &desc->turn_a},
+        {CUBLASLT_MATMUL_DESC_TRANSB, sizeof(desc->turn_b), &desc->turn_b},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE, sizeof(desc->epilogue), &desc->epilogue},
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, sizeof(desc->bias), (void *)&desc->bias},
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (known[i].attribute == attribute && known[i].bytes == bytes) {
+            memcpy(known[i].place, value, bytes);
+            return 0;
+        }
+    return INVALID_VALUE;
+}
+
+unsigned cublasLtMatrixLayoutCreate(cublasLtMatrixLayoutOpaque_t **layout, unsigned type,
+                                    uint64_t rows, uint64_t columns, int64_t leading)
+{
+    if (type != CUDA_R_32F || leading < (int64_t)rows)
+        return INVALID_VALUE;
+    const unsigned error = make(layout, sizeof(**layout));
+    if (!error)
+        **layout = (struct cuda_matrix_layout){rows, columns, leading};
+    return error;
+}
+
+unsigned cublasLtMatrixLayoutDestroy(cublasLtMatrixLayoutOpaque_t *layout)
+{
+    return unmake(layout);
+}
+
+unsigned cublasLtMatmulPreferenceCreate(cublasLtMatmulPreferenceOpaque_t **preference)
+{
+    return make(preference, sizeof(**preference));
+}
+
+unsigned cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreferenceOpaque_t *preference)
+{
+    return unmake(preference);
+}
+
+unsigned cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreferenceOpaque_t *preference,
+                                              unsigned attribute, const void *value, size_t bytes)
+{
+    const unsigned first = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == 8)
+        memcpy(&preference->workspace, value, bytes);
+    else if (attribute >= first && attribute < first + 4 && bytes == 4)
+        memcpy(&preference->alignments[attribute - first], value, bytes);
+    else
+        return INVALID_VALUE;
+    return 0;
+}
+
+// Whether the shapes belong together.
+static int fits(const struct cuda_matmul_desc *desc, const struct cuda_matrix_layout *a,
+                const struct cuda_matrix_layout *b, const struct cuda_matrix_layout *d)
+{
+    const uint64_t rows = desc->turn_a ? a->columns : a->rows;
+    const uint64_t inner = desc->turn_a ? a->rows : a->columns;
+    return rows == d->rows && inner == (desc->turn_b ? b->columns : b->rows) &&
+           d->columns == (desc->turn_b ? b->rows : b->columns);
+}
+
+unsigned cublasLtMatmulAlgoGetHeuristic(struct cublasLtContext *handle,
+                                        cublasLtMatmulDescOpaque_t *desc,
+                                        cublasLtMatrixLayoutOpaque_t *a,
+                                        cublasLtMatrixLayoutOpaque_t *b,
+                                        cublasLtMatrixLayoutOpaque_t *c,
+                                        cublasLtMatrixLayoutOpaque_t *d,
+                                        cublasLtMatmulPreferenceOpaque_t *preference, int wanted,
+                                        cublasLtMatmulHeuristicResult_t *results, int *found)
+{
+    *found = 0;
+    if (!handle || wanted < 1 || c != d || !fits(desc, a, b, d))
+        return INVALID_VALUE;
+    if (double_setting("CUDA_DOUBLE_NO_BLAS", 0) || (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+                                                     double_setting("CUDA_DOUBLE_NO_EPILOGUE", 0)))
+        return NOT_SUPPORTED;
+    memset(results, 0, sizeof(*results));
+    results->workspaceSize = preference->workspace < WORKSPACE ? preference->workspace : WORKSPACE;
+    results->algo.data[0] = 4711;
+    *found = 1;
+    return 0;
+}
+
+struct product {
+    struct cuda_matmul_desc desc;
+    struct cuda_matrix_layout a_layout, b_layout, d_layout;
+    const float *a, *b, *c;
+    float *d, *bias, *workspace;
+    float alpha, beta;
+    size_t workspace_bytes;
+};
+
+static float element(const float *values, const struct cuda_matrix_layout *layout, int turn,
+                     uint64_t row, uint64_t column)
+{
+    return turn ? values[column + row * (uint64_t)layout->leading]
+                : values[row + column * (uint64_t)layout->leading];
+}
+
+static void write_bias_gradient(const struct product *p, uint64_t inner)
+{
+    for (uint64_t row = 0; row < p->d_layout.rows; row++) {
+        double sum = 0;
+        for (uint64_t k = 0; k < inner; k++)
+            sum += (double)element(p->a, &p->a_layout, p->desc.turn_a, row, k);
+        p->bias[row] = (float)sum;
+    }
+}
+
+static void run_product(const void *data)
+{
+    const struct product *p = data;
+    const uint64_t inner = p->desc.turn_a ? p->a_layout.rows : p->a_layout.columns;
+    const uint32_t epilogue = p->desc.epilogue;
+    memset(p->workspace, 0x77, p->workspace_bytes);
+    for (uint64_t column = 0; column < p->d_layout.columns; column++)
+        for (uint64_t row = 0; row < p->d_layout.rows; row++) {
+            const uint64_t at = row + column * (uint64_t)p->d_layout.leading;
+            double sum = 0;
+            for (uint64_t k = 0; k < inner; k++)
+                sum += (double)element(p->a, &p->a_layout, p->desc.turn_a, row, k) *
+                       (double)element(p->b, &p->b_layout, p->desc.turn_b, k, column);
+            float value = p->alpha * (float)sum;
+            if (p->beta != 0)
+                value += p->beta * p->c[at];
+            if (epilogue & CUBLASLT_EPILOGUE_BIAS)
+                value += p->bias[row];
+            if (epilogue & CUBLASLT_EPILOGUE_RELU)
+                value = value < 0 ? 0 : value;
+            p->d[at] = value;
+        }
+    if (epilogue == CUBLASLT_EPILOGUE_BGRADA)
+        write_bias_gradient(p, inner);
+}
+
+unsigned cublasLtMatmul(struct cublasLtContext *handle, cublasLtMatmulDescOpaque_t *desc,
+                        const void *alpha, const void *a, cublasLtMatrixLayoutOpaque_t *a_layout,
+                        const void *b, cublasLtMatrixLayoutOpaque_t *b_layout, const void *beta,
+                        const void *c, cublasLtMatrixLayoutOpaque_t *c_layout, void *d,
+                        cublasLtMatrixLayoutOpaque_t *d_layout,
+                        const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes,
+                        struct CUstream_st *stream)
+{
+    const int biased =
+        desc->epilogue & CUBLASLT_EPILOGUE_BIAS || desc->epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    const struct product product = {
+        .desc = *desc,
+        .a_layout = *a_layout,
+        .b_layout = *b_layout,
+        .d_layout = *d_layout,
+        .a = double_reach(a),
+        .b = double_reach(b),
+        .c = double_reach(c),
+        .d = double_reach(d),
+        .bias = biased ? double_reach(desc->bias) : NULL,
+        .workspace = double_reach(workspace),
+        .alpha = *(const float *)alpha,
+        .beta = *(const float *)beta,
+        .workspace_bytes = bytes,
+    };
+    const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)d | (uintptr_t)workspace;
+    if (!handle || c_layout != d_layout || !fits(desc, a_layout, b_layout, d_layout) ||
+        algorithm->data[0] != 4711 || bytes < WORKSPACE || all % 64 || (biased && !desc->bias))
+        return INVALID_VALUE;
+    return double_enqueue(stream, run_product, &product, sizeof(product), 1) ? 13 : 0;
+}

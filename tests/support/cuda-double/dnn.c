@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuDNN in the double: convolutions over NHWC, filters (K, R, S, C), as plain loops in double precision.
+#include "tests/support/cuda-double/double.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WORKSPACE 2048
+enum { BAD_PARAM = 2000, CHOSEN = 5 };
+
+struct cudnnContext {
+    struct CUstream_st *stream;
+};
+
+struct cudnnTensorStruct {
+    int64_t n, c, h, w;
+};
+
+struct cudnnFilterStruct {
+    int64_t k, c, h, w;
+};
+
+struct cudnnConvolutionStruct {
+    int64_t pad[2], stride[2], dilation[2];
+    int groups;
+    unsigned math;
+};
+
+struct cudnnActivationStruct {
+    unsigned mode;
+};
+
+unsigned cudnnCreate(struct cudnnContext **handle)
+{
+    *handle = calloc(1, sizeof(**handle));
+    double_add(&double_live.handles, 1);
+    return 0;
+}
+
+unsigned cudnnDestroy(struct cudnnContext *handle)
+{
+    free(handle);
+    double_add(&double_live.handles, -1);
+    return 0;
+}
+
+unsigned cudnnSetStream(struct cudnnContext *handle, struct CUstream_st *stream)
+{
+    handle->stream = stream;
+    return 0;
+}
+
+const char *cudnnGetErrorString(unsigned status)
+{
+    return status == CUDNN_STATUS_NOT_SUPPORTED ? "CUDNN_STATUS_NOT_SUPPORTED"
+                                                : "an error of the double";
+}
+
+size_t cudnnGetVersion(void)
+{
+    return 91900;
+}
+
+static unsigned make(void *out, size_t bytes)
+{
+    *(void **)out = calloc(1, bytes);
+    double_add(&double_live.descriptors, 1);
+    return *(void **)out ? 0 : 2002;
+}
+
+static unsigned unmake(void *memory)
+{
+    free(memory);
+    double_add(&double_live.descriptors, -1);
+    return 0;
+}
+
+unsigned cudnnCreateTensorDescriptor(struct cudnnTensorStruct **desc)
+{
+    return make(desc, sizeof(**desc));
+}
+
+unsigned cudnnDestroyTensorDescriptor(struct cudnnTensorStruct *desc)
+{
+    return unmake(desc);
+}
+
+unsigned cudnnSetTensor4dDescriptor(struct cudnnTensorStruct *desc, unsigned format, unsigned type,
+                                    int n, int c, int h, int w)
+{
+    *desc = (struct cudnnTensorStruct){n, c, h, w};
+    return format == CUDNN_TENSOR_NHWC && type == CUDNN_DATA_FLOAT ? 0 : BAD_PARAM;
+}
+
+unsigned cudnnCreateFilterDescriptor(struct cudnnFilterStruct **desc)
+{
+    return make(desc, sizeof(**desc));
+}
+
+unsigned cudnnDestroyFilterDescriptor(struct cudnnFilterStruct *desc)
+{
+    return unmake(desc);
+}
+
+unsigned cudnnSetFilter4dDescriptor(struct cudnnFilterStruct *desc, unsigned type, unsigned format,
+                                    int k, int c, int h, int w)
+{
+    *desc = (struct cudnnFilterStruct){k, c, h, w};
+    return format == CUDNN_TENSOR_NHWC && type == CUDNN_DATA_FLOAT ? 0 : BAD_PARAM;
+}
+
+unsigned cudnnCreateConvolutionDescriptor(struct cudnnConvolutionStruct **desc)
+{
+    return make(desc, sizeof(**desc));
+}
+
+unsigned cudnnDestroyConvolutionDescriptor(struct cudnnConvolutionStruct *desc)
+{
+    return unmake(desc);
+}
+
+unsigned cudnnSetConvolution2dDescriptor(struct cudnnConvolutionStruct *desc, int pad_h, int pad_w,
+                                         int stride_h, int stride_w, int dilation_h, int dilation_w,
+                                         unsigned mode, unsigned compute)
+{
+    *desc = (struct cudnnConvolutionStruct){.pad = {pad_h, pad_w},
+                                            .stride = {stride_h, stride_w},
+                                            .dilation = {dilation_h, dilation_w},
+                                            .groups = 1};
+    return mode == CUDNN_CROSS_CORRELATION && compute == CUDNN_DATA_FLOAT ? 0 : BAD_PARAM;
+}
+
+unsigned cudnnSetConvolutionMathType(struct cudnnConvolutionStruct *desc, unsigned math)
+{
+    desc->math = math;
+    return 0;
+}
+
+unsigned cudnnSetConvolutionGroupCount(struct cudnnConvolutionStruct *desc, int groups)
+{
+    desc->groups = groups;
+    return 0;
+}
+
+unsigned cudnnCreateActivationDescriptor(struct cudnnActivationStruct **desc)
+{
+    return make(desc, sizeof(**desc));
+}
+
+unsigned cudnnDestroyActivationDescriptor(struct cudnnActivationStruct *desc)
+{
+    return unmake(desc);
+}
+
+unsigned cudnnSetActivationDescriptor(struct cudnnActivationStruct *desc, unsigned mode,
+                                      unsigned nan, double coefficient)
+{
+    (void)coefficient;
+    desc->mode = mode;
+    return nan == CUDNN_PROPAGATE_NAN ? 0 : BAD_PARAM;
+}
+
+// ---- Which algorithm ----
+
+static int64_t outputs(const struct cudnnConvolutionStruct *c, int d, int64_t in, int64_t kernel)
+{
+    return (in + 2 * c->pad[d] - (kernel - 1) * c->dilation[d] - 1) / c->stride[d] + 1;
+}
+
+static int fits(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
+                const struct cudnnConvolutionStruct *c, const struct cudnnTensorStruct *y)
+{
+    return x->n == y->n && w->k == y->c && w->c * c->groups == x->c &&
+           y->h == outputs(c, 0, x->h, w->h) && y->w == outputs(c, 1, x->w, w->w);
+}
+
+// First what must not be taken: not the same bits each time, then with tensor cores; and one that answers an error.
+static unsigned list_choices(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
+                             const struct cudnnConvolutionStruct *c,
+                             const struct cudnnTensorStruct *y, int wanted, int *found,
+                             struct cuda_convolution_choice *choices)
+{
+    const struct cuda_convolution_choice list[] = {
+        {.algo = 0, .determinism = 0, .mathType = CUDNN_FMA_MATH},
+        {.algo = 1, .determinism = CUDNN_DETERMINISTIC, .mathType = 1},
+        {.algo = 2, .status = CUDNN_STATUS_NOT_SUPPORTED, .determinism = CUDNN_DETERMINISTIC},
+        {.algo = CHOSEN, .determinism = CUDNN_DETERMINISTIC, .mathType = CUDNN_FMA_MATH},
+    };
+    *found = 0;
+    if (!fits(x, w, c, y) || c->math != CUDNN_FMA_MATH)
+        return BAD_PARAM;
+    if (double_setting("CUDA_DOUBLE_NO_CUDNN", 0) || (c->groups > 1 && c->dilation[0] > 1))
+        return CUDNN_STATUS_NOT_SUPPORTED;
+    for (; *found < wanted && *found < 4; ++*found)
+        choices[*found] = list[*found];
+    return 0;
+}
+
+unsigned cudnnGetConvolutionForwardAlgorithm_v7(struct cudnnContext *handle,
+                                                struct cudnnTensorStruct *x,
+                                                struct cudnnFilterStruct *w,
+                                                struct cudnnConvolutionStruct *convolution,
+                                                struct cudnnTensorStruct *y, int wanted, int *found,
+                                                cudnnConvolutionFwdAlgoPerf_t *results)
+{
+    (void)handle;
+    return list_choices(x, w, convolution, y, wanted, found, results);
+}
+
+unsigned cudnnGetConvolutionBackwardDataAlgorithm_v7(
+    struct cudnnContext *handle, struct cudnnFilterStruct *w, struct cudnnTensorStruct *dy,
+    struct cudnnConvolutionStruct *convolution, struct cudnnTensorStruct *dx, int wanted,
+    int *found, cudnnConvolutionBwdDataAlgoPerf_t *results)
+{
+    (void)handle;
+    return list_choices(dx, w, convolution, dy, wanted, found, results);
+}
+
+unsigned cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+    struct cudnnContext *handle, struct cudnnTensorStruct *x, struct cudnnTensorStruct *dy,
+    struct cudnnConvolutionStruct *convolution, struct cudnnFilterStruct *dw, int wanted,
+    int *found, cudnnConvolutionBwdFilterAlgoPerf_t *results)
+{
+    (void)handle;
+    return list_choices(x, dw, convolution, dy, wanted, found, results);
+}
+
+static unsigned workspace_of(unsigned algorithm, size_t *bytes)
+{
+    *bytes = WORKSPACE;
+    return algorithm == CHOSEN ? 0 : BAD_PARAM;
+}
+
+unsigned cudnnGetConvolutionForwardWorkspaceSize(struct cudnnContext *handle,
+                                                 struct cudnnTensorStruct *x,
+                                                 struct cudnnFilterStruct *w,
+                                                 struct cudnnConvolutionStruct *convolution,
+                                                 struct cudnnTensorStruct *y, unsigned algorithm,
+                                                 size_t *bytes)
+{
+    (void)handle, (void)x, (void)w, (void)convolution, (void)y;
+    return workspace_of(algorithm, bytes);
+}
+
+unsigned cudnnGetConvolutionBackwardDataWorkspaceSize(struct cudnnContext *handle,
+                                                      struct cudnnFilterStruct *w,
+                                                      struct cudnnTensorStruct *dy,
+                                                      struct cudnnConvolutionStruct *convolution,
+                                                      struct cudnnTensorStruct *dx,
+                                                      unsigned algorithm, size_t *bytes)
+{
+    (void)handle, (void)w, (void)dy, (void)convolution, (void)dx;
+    return workspace_of(algorithm, bytes);
+}
+
+unsigned cudnnGetConvolutionBackwardFilterWorkspaceSize(struct cudnnContext *handle,
+                                                        struct cudnnTensorStruct *x,
+                                                        struct cudnnTensorStruct *dy,
+                                                        struct cudnnConvolutionStruct *convolution,
+                                                        struct cudnnFilterStruct *dw,
+                                                        unsigned algorithm, size_t *bytes)
+{
+    (void)handle, (void)x, (void)dy, (void)convolution, (void)dw;
+    return workspace_of(algorithm, bytes);
+}
+
+// ---- Convolving ----
+
+enum direction { FORWARD, DATA, WEIGHTS };
+
+struct job {
+    enum direction direction;
+    struct cudnnTensorStruct x_desc, y_desc;
+    struct cudnnFilterStruct w_desc;
+    struct cudnnConvolutionStruct convolution;
+    float *x, *w, *y, *bias, *workspace;
+    int relu;
+};
+
+// Sums of one point of the kernel over the channels of each filter.
+static void visit(const struct job *job, int64_t x_at, int64_t w_at, int64_t y_at, double *sums)
+{
+    const int64_t channels = job->w_desc.c, group_filters = job->w_desc.k / job->convolution.groups;
+    const int64_t filter_step = job->w_desc.h * job->w_desc.w * channels;
+    for (int64_t f = 0; f < job->w_desc.k; f++) {
+        const int64_t x = x_at + f / group_filters * channels, w = w_at + f * filter_step;
+        for (int64_t c = 0; c < channels; c++) {
+            if (job->direction == FORWARD)
+                sums[y_at + f] += (double)job->x[x + c] * (double)job->w[w + c];
+            else if (job->direction == DATA)
+                sums[x + c] += (double)job->y[y_at + f] * (double)job->w[w + c];
+            else
+                sums[w + c] += (double)job->x[x + c] * (double)job->y[y_at + f];
+        }
+    }
+}
+
+static void visit_all(const struct job *job, double *sums)
+{
+    const struct cudnnTensorStruct *x = &job->x_desc, *y = &job->y_desc;
+    const struct cudnnFilterStruct *w = &job->w_desc;
+    const struct cudnnConvolutionStruct *c = &job->convolution;
+    for (int64_t at = 0; at < y->n * y->h * y->w; at++) {
+        const int64_t n = at / (y->h * y->w), oh = at / y->w % y->h, ow = at % y->w;
+        for (int64_t tap = 0; tap < w->h * w->w; tap++) {
+            const int64_t h = oh * c->stride[0] - c->pad[0] + tap / w->w * c->dilation[0];
+            const int64_t column = ow * c->stride[1] - c->pad[1] + tap % w->w * c->dilation[1];
+            if (h >= 0 && h < x->h && column >= 0 && column < x->w)
+                visit(job, ((n * x->h + h) * x->w + column) * x->c, tap * w->c, at * y->c, sums);
+        }
+    }
+}
+
+static void run_job(const void *data)
+{
+    const struct job *job = data;
+    const struct cudnnTensorStruct *x = &job->x_desc, *y = &job->y_desc;
+    const struct cudnnFilterStruct *w = &job->w_desc;
+    const int64_t count = job->direction == FORWARD ? y->n * y->h * y->w * y->c
+                          : job->direction == DATA  ? x->n * x->h * x->w * x->c
+                                                    : w->k * w->h * w->w * w->c;
+    float *out = job->direction == FORWARD ? job->y : job->direction == DATA ? job->x : job->w;
+    double *sums = calloc((size_t)count, sizeof(*sums));
+    if (!sums)
+        abort();
+    memset(job->workspace, 0x66, WORKSPACE);
+    visit_all(job, sums);
+    for (int64_t i = 0; i < count; i++) {
+        float value = (float)sums[i];
+        if (job->bias)
+            value += job->bias[i % y->c];
+        out[i] = job->relu && value < 0 ? 0 : value;
+    }
+    free(sums);
+}
+
+// `alpha` is 1 and `beta` 0: the plugin asks for nothing else.
+static unsigned enqueue(struct cudnnContext *handle, struct job *job, const void *alpha,
+                        const void *beta, unsigned algorithm, void *workspace, size_t bytes)
+{
+    const float one = *(const float *)alpha, zero = *(const float *)beta;
+    if (one < 1 || one > 1 || zero < 0 || zero > 0 || algorithm != CHOSEN || bytes < WORKSPACE ||
+        (uintptr_t)workspace % 64 ||
+        !fits(&job->x_desc, &job->w_desc, &job->convolution, &job->y_desc))
+        return BAD_PARAM;
+    job->x = double_reach(job->x);
+    job->w = double_reach(job->w);
+    job->y = double_reach(job->y);
+    job->bias = double_reach(job->bias);
+    job->workspace = double_reach(workspace);
+    return double_enqueue(handle->stream, run_job, job, sizeof(*job), 1) ? 5000 : 0;
+}
+
+static struct job job_of(enum direction direction, const struct cudnnTensorStruct *x_desc,
+                         const void *x, const struct cudnnFilterStruct *w_desc, const void *w,
+                         const struct cudnnConvolutionStruct *convolution,
+                         const struct cudnnTensorStruct *y_desc, const void *y)
+{
+    return (struct job){.direction = direction,
+                        .x_desc = *x_desc,
+                        .y_desc = *y_desc,
+                        .w_desc = *w_desc,
+                        .convolution = *convolution,
+                        .x = (float *)(uintptr_t)x,
+                        .w = (float *)(uintptr_t)w,
+                        .y = (float *)(uintptr_t)y};
+}
+
+unsigned cudnnConvolutionForward(struct cudnnContext *handle, const void *alpha,
+                                 struct cudnnTensorStruct *x_desc, const void *x,
+                                 struct cudnnFilterStruct *w_desc, const void *w,
+                                 struct cudnnConvolutionStruct *convolution, unsigned algorithm,
+                                 void *workspace, size_t bytes, const void *beta,
+                                 struct cudnnTensorStruct *y_desc, void *y)
+{
+    struct job job = job_of(FORWARD, x_desc, x, w_desc, w, convolution, y_desc, y);
+    return enqueue(handle, &job, alpha, beta, algorithm, workspace, bytes);
+}
+
+unsigned cudnnConvolutionBiasActivationForward(
+    struct cudnnContext *handle, const void *alpha1, struct cudnnTensorStruct *x_desc,
+    const void *x, struct cudnnFilterStruct *w_desc, const void *w,
+    struct cudnnConvolutionStruct *convolution, unsigned algorithm, void *workspace, size_t bytes,
+    const void *alpha2, struct cudnnTensorStruct *z_desc, const void *z,
+    struct cudnnTensorStruct *b_desc, const void *b, struct cudnnActivationStruct *activation,
+    struct cudnnTensorStruct *y_desc, void *y)
+{
+    struct job job = job_of(FORWARD, x_desc, x, w_desc, w, convolution, y_desc, y);
+    if (double_setting("CUDA_DOUBLE_NO_FUSED", 0))
+        return CUDNN_STATUS_NOT_SUPPORTED;
+    if (z_desc != y_desc || z != y || b_desc->c != y_desc->c || !b ||
+        activation->mode != CUDNN_ACTIVATION_RELU)
+        return BAD_PARAM;
+    job.bias = (float *)(uintptr_t)b;
+    job.relu = 1;
+    return enqueue(handle, &job, alpha1, alpha2, algorithm, workspace, bytes);
+}
+
+unsigned cudnnConvolutionBackwardData(struct cudnnContext *handle, const void *alpha,
+                                      struct cudnnFilterStruct *w_desc, const void *w,
+                                      struct cudnnTensorStruct *dy_desc, const void *dy,
+                                      struct cudnnConvolutionStruct *convolution,
+                                      unsigned algorithm, void *workspace, size_t bytes,
+                                      const void *beta, struct cudnnTensorStruct *dx_desc, void *dx)
+{
+    struct job job = job_of(DATA, dx_desc, dx, w_desc, w, convolution, dy_desc, dy);
+    return enqueue(handle, &job, alpha, beta, algorithm, workspace, bytes);
+}
+
+unsigned cudnnConvolutionBackwardFilter(struct cudnnContext *handle, const void *alpha,
+                                        struct cudnnTensorStruct *x_desc, const void *x,
+                                        struct cudnnTensorStruct *dy_desc, const void *dy,
+                                        struct cudnnConvolutionStruct *convolution,
+                                        unsigned algorithm, void *workspace, size_t bytes,
+                                        const void *beta, struct cudnnFilterStruct *dw_desc,
+                                        void *dw)
+{
+    struct job job = job_of(WEIGHTS, x_desc, x, dw_desc, dw, convolution, dy_desc, dy);
+    return enqueue(handle, &job, alpha, beta, algorithm, workspace, bytes);
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A test double of what device `cuda` calls of NVIDIA's libraries: on host memory, with plain loops. THIS IS NOT A GPU: it
+// shows what the host code does, and nothing about kernels on a GPU, cuBLASLt, cuDNN or speed. Never installed.
+//
+// What makes mistakes show:
+// - Memory of the "GPU" has no access rights under the addresses that are handed out; only the double itself reads it, at
+//   another address. Host code that touches it dies. A host address given to the GPU ends the process with a line.
+// - Work is done later: by a thread of the stream, with pauses (CUDA_DOUBLE_STREAMS=thread, the default), or not at all until
+//   somebody asks whether it is done, and then only at the second question (deferred).
+// - Fresh memory is full of 0xab.
+// Other variables make it fail: CUDA_DOUBLE_DEVICES (1; 0: none), CUDA_DOUBLE_VERSION (of the driver, 13000),
+// CUDA_DOUBLE_CAPABILITY (90), CUDA_DOUBLE_INIT (what cuInit answers), CUDA_DOUBLE_MEMORY (bytes of a GPU),
+// CUDA_DOUBLE_PINNED (bytes of pinned memory), CUDA_DOUBLE_FAIL (the so-many-th kernel fails), CUDA_DOUBLE_HANG (it never ends),
+// CUDA_DOUBLE_NO_BLAS, CUDA_DOUBLE_NO_EPILOGUE, CUDA_DOUBLE_NO_CUDNN, CUDA_DOUBLE_NO_FUSED (1: the library knows none).
+#ifndef LS_TESTS_CUDA_DOUBLE_H
+#define LS_TESTS_CUDA_DOUBLE_H
+
+#include "plugins/device/cuda/heavy/calls.h"
+#include "plugins/device/cuda/heavy/kernels.h"
+
+#define DOUBLE_EXPORT __attribute__((visibility("default")))
+
+// A number from the environment.
+long long double_setting(const char *name, long long otherwise);
+
+// Work on a stream; `data` is copied. Counted as a kernel when `kernel` is 1. 0 or an error of the runtime.
+typedef void (*double_work)(const void *data);
+DOUBLE_EXPORT unsigned double_enqueue(struct CUstream_st *stream, double_work work,
+                                      const void *data, size_t bytes, int kernel);
+
+// Where the double itself finds memory of the GPU; NULL stays NULL. Ends the process for an address that is none.
+DOUBLE_EXPORT void *double_reach(const void *memory);
+
+// What is in use; for tests.
+struct double_counts {
+    uint64_t blocks, pinned, streams, events, descriptors, handles;
+};
+DOUBLE_EXPORT void double_count(struct double_counts *out);
+extern struct double_counts double_live; // under no lock: changed with __atomic_* only
+
+static inline void double_add(uint64_t *count, int more)
+{
+    __atomic_add_fetch(count, (uint64_t)(int64_t)more, __ATOMIC_RELAXED);
+}
+
+// All calls, so that each definition is compared with the declarations of the plugin.
+#define CUDA_CALL(library, result, name, arguments) DOUBLE_EXPORT result name arguments;
+#include "plugins/device/cuda/heavy/calls_list.h"
+
+#endif

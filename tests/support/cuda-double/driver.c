@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's calls of the double (driver.c of the plugin has the declarations).
+#include "tests/support/cuda-double/double.h"
+
+#include <stdio.h>
+
+DOUBLE_EXPORT int cuInit(unsigned flags);
+DOUBLE_EXPORT int cuDriverGetVersion(int *version);
+DOUBLE_EXPORT int cuGetErrorString(int error, const char **text);
+DOUBLE_EXPORT int cuDeviceGetCount(int *count);
+DOUBLE_EXPORT int cuDeviceGet(int *device, int ordinal);
+DOUBLE_EXPORT int cuDeviceGetName(char *name, int bytes, int device);
+DOUBLE_EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device);
+DOUBLE_EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device);
+
+int cuInit(unsigned flags)
+{
+    (void)flags;
+    return (int)double_setting("CUDA_DOUBLE_INIT", 0);
+}
+
+int cuDriverGetVersion(int *version)
+{
+    *version = (int)double_setting("CUDA_DOUBLE_VERSION", 13000);
+    return 0;
+}
+
+int cuGetErrorString(int error, const char **text)
+{
+    (void)error;
+    *text = "an error of the double";
+    return 0;
+}
+
+int cuDeviceGetCount(int *count)
+{
+    *count = (int)double_setting("CUDA_DOUBLE_DEVICES", 1);
+    return 0;
+}
+
+int cuDeviceGet(int *device, int ordinal)
+{
+    *device = ordinal;
+    return 0;
+}
+
+int cuDeviceGetName(char *name, int bytes, int device)
+{
+    (void)device;
+    snprintf(name, (size_t)bytes, "test double, NOT A GPU");
+    return 0;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    const int capability = (int)double_setting("CUDA_DOUBLE_CAPABILITY", 90);
+    (void)device;
+    *value = attribute == 75 ? capability / 10 : capability % 10;
+    return 0;
+}
+
+int cuDeviceTotalMem_v2(size_t *bytes, int device)
+{
+    (void)device;
+    *bytes = (size_t)double_setting("CUDA_DOUBLE_MEMORY", 8LL << 30);
+    return 0;
+}

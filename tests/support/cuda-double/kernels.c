@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our own kernels in the double: the bodies that kernels.cu runs with a thread an item, in a loop. Items go backwards, for
+// none may need another's result.
+#include "plugins/device/cuda/heavy/bodies.h"
+#include "tests/support/cuda-double/double.h"
+
+struct launch {
+    struct cuda_arguments arguments;
+    int64_t items;
+    uint32_t kernel;
+};
+
+static void run_kernel(const void *data)
+{
+    static void (*const bodies[])(const struct cuda_arguments *, int64_t) = {
+#define KERNEL_BODY(name) [cuda_kernel_##name] = cuda_body_##name,
+        CUDA_KERNELS(KERNEL_BODY)
+#undef KERNEL_BODY
+    };
+    const struct launch *launch = data;
+    for (int64_t i = launch->items - 1; i >= 0; i--)
+        bodies[launch->kernel](&launch->arguments, i);
+}
+
+unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments, int64_t items,
+                            struct CUstream_st *stream)
+{
+    struct launch launch = {.arguments = *arguments, .items = items, .kernel = kernel};
+    struct cuda_arguments *a = &launch.arguments;
+    if (kernel >= CUDA_KERNEL_COUNT)
+        return 1; // cudaErrorInvalidValue
+    a->store.out = double_reach(a->store.out);
+    a->store.y = double_reach(a->store.y);
+    a->a = double_reach(a->a);
+    a->b = double_reach(a->b);
+    a->bias = double_reach(a->bias);
+    a->labels = double_reach(a->labels);
+    a->first = double_reach(a->first);
+    a->second = double_reach(a->second);
+    a->saved = double_reach(a->saved);
+    a->pairs = double_reach(a->pairs);
+    a->sums = double_reach(a->sums);
+    a->record = double_reach(a->record);
+    return double_enqueue(stream, run_kernel, &launch, sizeof(launch), 1);
+}

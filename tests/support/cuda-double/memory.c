@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the double: one range, mapped twice. The addresses handed out cannot be read; the others are the double's own.
+#define _GNU_SOURCE
+#include "tests/support/cuda-double/double.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define RANGE_BYTES (UINT64_C(16) << 30) // of addresses; memory is taken when it is written
+#define UNIT UINT64_C(256) // as cudaMalloc() aligns
+
+struct block {
+    uint64_t at, bytes;
+    int device;
+    struct block *next; // by address
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char *shown, *own; // the two mappings
+static struct block *blocks;
+struct double_counts double_live;
+
+long long double_setting(const char *name, long long otherwise)
+{
+    const char *text = getenv(name);
+    return text && text[0] ? strtoll(text, NULL, 10) : otherwise;
+}
+
+void double_count(struct double_counts *out)
+{
+    *out = double_live;
+}
+
+static int map_range(void)
+{
+    const int file = memfd_create("cuda-double", MFD_CLOEXEC);
+    if (shown)
+        return 1;
+    if (file < 0 || ftruncate(file, (off_t)RANGE_BYTES))
+        return 0;
+    own = mmap(NULL, RANGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    char *none = mmap(NULL, RANGE_BYTES, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    close(file);
+    if (own == MAP_FAILED || none == MAP_FAILED)
+        return 0;
+    shown = none;
+    return 1;
+}
+
+static int is_ours(const void *memory)
+{
+    const uintptr_t at = (uintptr_t)memory, start = (uintptr_t)shown;
+    return shown && at >= start && at < start + RANGE_BYTES;
+}
+
+void *double_reach(const void *memory)
+{
+    if (!memory)
+        return NULL;
+    if (is_ours(memory))
+        return own + ((const char *)memory - shown);
+    fprintf(stderr, "cuda-double: %p is given to the GPU, but is no memory of it\n", memory);
+    abort();
+}
+
+static int current_device(int set, int device)
+{
+    static _Thread_local int current;
+    if (set)
+        current = device;
+    return current;
+}
+
+unsigned cudaSetDevice(int device)
+{
+    if (device < 0 || device >= double_setting("CUDA_DOUBLE_DEVICES", 1))
+        return 101; // cudaErrorInvalidDevice
+    current_device(1, device);
+    return cudaSuccess;
+}
+
+static uint64_t used_bytes(int device)
+{
+    uint64_t bytes = 0;
+    for (const struct block *block = blocks; block; block = block->next)
+        if (block->device == device)
+            bytes += block->bytes;
+    return bytes;
+}
+
+// First fit, with a unit between blocks that belongs to nobody.
+static struct block *take(uint64_t bytes, int device)
+{
+    struct block **place = &blocks, *block = calloc(1, sizeof(*block));
+    uint64_t at = UNIT;
+    while (*place && (*place)->at < at + bytes + UNIT) {
+        at = (*place)->at + (*place)->bytes + UNIT;
+        place = &(*place)->next;
+    }
+    if (!block || at + bytes > RANGE_BYTES) {
+        free(block);
+        return NULL;
+    }
+    *block = (struct block){.at = at, .bytes = bytes, .device = device, .next = *place};
+    *place = block;
+    return block;
+}
+
+unsigned cudaMalloc(void **memory, size_t bytes)
+{
+    const int device = current_device(0, 0);
+    const uint64_t size = (bytes + UNIT - 1) / UNIT * UNIT;
+    const uint64_t most = (uint64_t)double_setting("CUDA_DOUBLE_MEMORY", 8LL << 30);
+    pthread_mutex_lock(&lock);
+    struct block *block = NULL;
+    if (map_range() && size <= most && used_bytes(device) <= most - size)
+        block = take(size, device);
+    if (block) {
+        memset(own + block->at, 0xab, size);
+        *memory = shown + block->at;
+        double_add(&double_live.blocks, 1);
+    }
+    pthread_mutex_unlock(&lock);
+    return block ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+unsigned cudaFree(void *memory)
+{
+    pthread_mutex_lock(&lock);
+    struct block **place = &blocks;
+    while (*place && shown + (*place)->at != (char *)memory)
+        place = &(*place)->next;
+    struct block *block = *place;
+    if (block) {
+        *place = block->next;
+        memset(own + block->at, 0xcd, block->bytes);
+        double_add(&double_live.blocks, -1);
+    }
+    pthread_mutex_unlock(&lock);
+    free(block);
+    return block || !memory ? cudaSuccess : 1; // cudaErrorInvalidValue
+}
+
+unsigned cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *memory)
+{
+    memset(out, 0, sizeof(*out));
+    if (!is_ours(memory))
+        return cudaSuccess;
+    pthread_mutex_lock(&lock);
+    const uint64_t at = (uint64_t)((const char *)memory - shown);
+    for (const struct block *block = blocks; block; block = block->next)
+        if (at >= block->at && at < block->at + block->bytes) {
+            out->type = cudaMemoryTypeDevice;
+            out->device = block->device;
+        }
+    pthread_mutex_unlock(&lock);
+    if (out->type == cudaMemoryTypeDevice)
+        return cudaSuccess;
+    fprintf(stderr, "cuda-double: %p lies in no block of the GPU\n", memory);
+    abort();
+}
+
+unsigned cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    if ((long long)bytes > double_setting("CUDA_DOUBLE_PINNED", 1LL << 40) ||
+        posix_memalign(memory, 4096, bytes))
+        return cudaErrorMemoryAllocation;
+    double_add(&double_live.pinned, 1);
+    return cudaSuccess;
+}
+
+unsigned cudaFreeHost(void *memory)
+{
+    double_add(&double_live.pinned, -1);
+    free(memory);
+    return cudaSuccess;
+}
