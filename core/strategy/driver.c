@@ -75,6 +75,23 @@ static enum ls_status check_plans(const struct ls_driver_options *options)
     return LS_OK;
 }
 
+// A collective works on the gradients where they lie: the transport must reach that memory.
+static enum ls_status check_memory(const struct ls_driver *driver,
+                                   const struct ls_driver_options *options)
+{
+    const struct ls_transport_interface *transport = options->transport.interface;
+    const uint32_t kind = options->replicas[0]->ops->memory_kind;
+    if (!driver->ops->needs_collective || options->count < 2 || !transport ||
+        transport->memory_kinds >> kind & 1)
+        return LS_OK;
+    ls_error("--strategy",
+             "strategy '%s' adds gradients in the device's memory, which transport '%s' cannot "
+             "reach; central-storage and parameter-server keep variables on the host, or take "
+             "--device=cpu",
+             options->strategy.plugin->name, options->transport.plugin->name);
+    return LS_UNAVAILABLE;
+}
+
 static enum ls_status check_needs(const struct ls_driver *driver,
                                   const struct ls_driver_options *options)
 {
@@ -94,7 +111,7 @@ static enum ls_status check_needs(const struct ls_driver *driver,
         ls_error("--strategy", "strategy '%s' needs a transport", options->strategy.plugin->name);
         return LS_USAGE;
     }
-    return LS_OK;
+    return check_memory(driver, options);
 }
 
 static enum ls_status create_members(struct ls_driver *driver,

@@ -25,8 +25,10 @@ static enum ls_status open_device(struct ls_run *run, const char *text)
     const struct ls_device_interface *ops = run->device->interface;
     struct ls_device_info info = {.struct_size = sizeof(info)};
     status = (enum ls_status)ops->describe(run->device->host, &info);
-    if (!status)
+    if (!status) {
         memcpy(run->hardware, info.hardware, sizeof(run->hardware));
+        run->devices = info.physical_count ? info.physical_count : 1;
+    }
     return status;
 }
 

@@ -18,6 +18,7 @@ struct ls_run {
     struct ls_choice choice; // where the collective is `auto`
     const struct ls_opened_plugin *device;
     char hardware[128];
+    uint32_t devices; // physical ones, which the replicas take in turn
     uint32_t replicas;
     uint32_t threads;
     uint64_t seed;

@@ -119,6 +119,7 @@ static enum ls_status create_replica(void *context, uint32_t rank)
         .ops = trainer->run->device->interface,
         .host = trainer->run->device->host,
         .rank = rank,
+        .device_index = rank % trainer->run->devices,
         .threads = trainer->run->threads,
         .graph = trainer->model->graph,
         .optimizer = options->training_examples ? &trainer->model->optimizer : NULL,

@@ -20,6 +20,9 @@ int32_t cuda_check(struct ls_device *device, unsigned error, const char *what)
                             "GPU %u: %s: no memory left; a smaller batch or fewer replicas on "
                             "this GPU need less",
                             device->index, what);
+    if (error == device->failure)
+        return LS_FAILED; // said before: a kernel that failed fails everything after it, too
+    device->failure = error;
     return ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: %s (%s); launched last: %s",
                         device->index, what, calls->cudaGetErrorString(error),
                         calls->cudaGetErrorName(error), device->last ? device->last : "nothing");

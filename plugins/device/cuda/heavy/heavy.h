@@ -26,6 +26,7 @@ struct ls_device {
     char *staging; // CUDA_SLOTS x CUDA_SLOT_BYTES, pinned
     struct CUevent_st *events[CUDA_SLOTS]; // when the slot is free again
     uint32_t slot; // the next one
+    unsigned failure; // of the runtime, said last; 0: none
     bool hung; // a wait passed its deadline: no other is begun
     const char *last; // name of the operation launched last, for messages; NULL: none
 };

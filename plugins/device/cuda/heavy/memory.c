@@ -13,8 +13,9 @@ int32_t cuda_staging_open(struct ls_device *device)
 {
     const struct cuda_calls *calls = device->calls;
     void *memory = NULL;
-    int32_t status = cuda_check(
-        device, calls->cudaHostAlloc(&memory, CUDA_SLOTS * CUDA_SLOT_BYTES, 0), "pinned memory");
+    int32_t status =
+        cuda_check(device, calls->cudaHostAlloc(&memory, CUDA_SLOTS * CUDA_SLOT_BYTES, 0),
+                   "making pinned host memory");
     device->staging = memory;
     for (int i = 0; !status && i < CUDA_SLOTS; i++)
         status = cuda_check(

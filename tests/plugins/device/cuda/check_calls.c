@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our own declarations of NVIDIA's calls (calls_list.h) against NVIDIA's headers: it compiles, or it says where they part.
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CUDA_CALL(library, result, name, arguments)                                              \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(name), __typeof__(result arguments)), \
+                   #name " is declared otherwise");
+#include "plugins/device/cuda/heavy/calls_list.h"
+
+#define CUDA_CONSTANT(name, value) \
+    _Static_assert((long long)(name) == (value), #name " has another value");
+#include "plugins/device/cuda/heavy/calls_list.h"
+
+// The structs that calls.h declares anew; it cannot be included beside NVIDIA's.
+struct choice {
+    unsigned algo, status;
+    float time;
+    size_t memory;
+    unsigned determinism, mathType;
+    int reserved[3];
+};
+
+#define SAME(type, mine, member) \
+    _Static_assert(offsetof(type, member) == offsetof(struct mine, member), #type "." #member)
+
+#define SAME_CHOICE(type)                                         \
+    _Static_assert(sizeof(type) == sizeof(struct choice), #type); \
+    SAME(type, choice, algo);                                     \
+    SAME(type, choice, status);                                   \
+    SAME(type, choice, memory);                                   \
+    SAME(type, choice, determinism);                              \
+    SAME(type, choice, mathType)
+
+SAME_CHOICE(cudnnConvolutionFwdAlgoPerf_t);
+SAME_CHOICE(cudnnConvolutionBwdDataAlgoPerf_t);
+SAME_CHOICE(cudnnConvolutionBwdFilterAlgoPerf_t);
+
+struct heuristic {
+    uint64_t algo[8];
+    size_t workspaceSize;
+    unsigned state;
+    float wavesCount;
+    int reserved[4];
+};
+
+_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == sizeof(struct heuristic), "heuristic");
+SAME(cublasLtMatmulHeuristicResult_t, heuristic, workspaceSize);
+SAME(cublasLtMatmulHeuristicResult_t, heuristic, state);
+
+struct pointer {
+    unsigned type;
+    int device;
+    void *devicePointer, *hostPointer;
+    long reserved[8];
+};
+
+_Static_assert(sizeof(struct cudaPointerAttributes) <= sizeof(struct pointer),
+               "pointer attributes");
+SAME(struct cudaPointerAttributes, pointer, type);
+SAME(struct cudaPointerAttributes, pointer, device);
+
+int main(void)
+{
+    return 0;
+}

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host code of device `cuda` on the test double (tests/support/cuda-double). NOT A GPU. What the device suite does not
+// ask: copies of any size, order, several GPUs, failures, and that nothing is left behind.
+#include "core/plugin/device.h"
+#include "tests/support/cuda-double/double.h"
+#include "tests/support/plugin.h"
+
+#include <check.h>
+
+static const struct ls_plugin *plugin;
+static const struct ls_device_interface *ops;
+static struct test_host host;
+
+static int32_t open_device(uint32_t index, struct ls_device **out)
+{
+    const struct ls_device_config config = {.struct_size = sizeof(config), .index = index};
+    return ops->open(&host.host, &config, out);
+}
+
+static struct ls_device *opened(void)
+{
+    struct ls_device *device = NULL;
+    ck_assert_msg(open_device(0, &device) == LS_OK, "%s", host.message);
+    return device;
+}
+
+static void assert_says(const char *text)
+{
+    ck_assert_msg(strstr(host.message, text), "\"%s\" does not say \"%s\"", host.message, text);
+}
+
+static unsigned char *pattern(size_t bytes, unsigned seed)
+{
+    unsigned char *values = malloc(bytes);
+    ck_assert_ptr_nonnull(values);
+    for (size_t i = 0; i < bytes; i++)
+        values[i] = (unsigned char)((i * 31 + seed) >> 3);
+    return values;
+}
+
+// ---- Copies ----
+
+// Larger than all pinned memory, so that each slot is used again; and sizes around one slot.
+START_TEST(copies_of_any_size_come_back)
+{
+    static const size_t sizes[] = {1, 255, 262143, 262144, 262145, 9000001, 20000003};
+    struct ls_device *device = opened();
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        unsigned char *values = pattern(sizes[i], 5), *back = pattern(sizes[i], 6);
+        void *memory = ops->allocate(device, sizes[i]), *other = ops->allocate(device, sizes[i]);
+        ck_assert_int_eq(ops->copy(device, memory, values, sizes[i], NULL), LS_OK);
+        ck_assert_int_eq(ops->copy(device, other, memory, sizes[i], NULL), LS_OK);
+        ck_assert_int_eq(ops->copy(device, back, other, sizes[i], NULL), LS_OK);
+        ck_assert_mem_eq(values, back, sizes[i]);
+        ops->release(device, memory);
+        ops->release(device, other);
+        free(values);
+        free(back);
+    }
+    ops->close(device);
+}
+END_TEST
+
+// A copy from host memory has what was there when it was called, though it is done later.
+START_TEST(the_source_of_a_copy_may_change_at_once)
+{
+    enum { COUNT = 200, BYTES = 5000 };
+    struct ls_device *device = opened();
+    unsigned char *values = malloc(BYTES), *back = malloc(BYTES);
+    char *memory = ops->allocate(device, COUNT * BYTES);
+    for (int i = 0; i < COUNT; i++) {
+        memset(values, i, BYTES);
+        ck_assert_int_eq(ops->copy(device, memory + i * BYTES, values, BYTES, NULL), LS_OK);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        ck_assert_int_eq(ops->copy(device, back, memory + i * BYTES, BYTES, NULL), LS_OK);
+        ck_assert_uint_eq(back[0], (unsigned char)i);
+        ck_assert_uint_eq(back[BYTES - 1], (unsigned char)i);
+    }
+    ops->release(device, memory);
+    ops->close(device);
+    free(values);
+    free(back);
+}
+END_TEST
+
+START_TEST(host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing)
+{
+    struct ls_device *device = opened();
+    char from[] = "abc", to[] = "xyz";
+    ck_assert_int_eq(ops->copy(device, to, from, 2, NULL), LS_OK);
+    ck_assert_str_eq(to, "abz");
+    ck_assert_int_eq(ops->copy(device, NULL, NULL, 0, NULL), LS_OK);
+    ck_assert_int_eq(ops->zero(device, NULL, 0, NULL), LS_OK);
+    ops->close(device);
+}
+END_TEST
+
+START_TEST(a_stream_of_somebody_else_is_refused)
+{
+    struct ls_device *device = opened();
+    char from[4] = "abc", to[4];
+    ck_assert_int_eq(ops->copy(device, to, from, 4, from), LS_UNSUPPORTED);
+    assert_says("only its own stream");
+    ops->close(device);
+}
+END_TEST
+
+// ---- Kernels ----
+
+struct addition {
+    struct ls_kernel_answer answer;
+    void *arguments[3];
+};
+
+static void addition_prepare(struct ls_device *device, int64_t count, struct addition *out)
+{
+    const struct ls_tensor_desc desc = {
+        .dtype = LS_F32, .ndims = 1, .dims = {count}, .layout = {.kind = LS_LAYOUT_ANY}};
+    const struct ls_kernel_request request = {.struct_size = sizeof(request),
+                                              .op = LS_OP_ADD,
+                                              .input_count = 2,
+                                              .output_count = 1,
+                                              .arguments = {desc, desc, desc}};
+    out->answer = (struct ls_kernel_answer){.struct_size = sizeof(out->answer)};
+    ck_assert_int_eq(ops->prepare(device, &request, &out->answer), LS_OK);
+    for (int i = 0; i < 3; i++)
+        out->arguments[i] = ops->allocate(device, (uint64_t)count * sizeof(float));
+}
+
+static int32_t addition_launch(struct ls_device *device, const struct addition *addition)
+{
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .arguments = addition->arguments};
+    return ops->launch(device, addition->answer.kernel, &launch);
+}
+
+static void addition_finish(struct ls_device *device, struct addition *addition)
+{
+    ops->release_kernel(device, addition->answer.kernel);
+    for (int i = 0; i < 3; i++)
+        ops->release(device, addition->arguments[i]);
+}
+
+// Launches return before the work is done; a copy to the host sees all of it.
+START_TEST(a_copy_to_the_host_waits_for_the_kernels_before_it)
+{
+    enum { COUNT = 1000, TIMES = 100 };
+    struct ls_device *device = opened();
+    struct addition a;
+    float one[COUNT], sum[COUNT];
+    addition_prepare(device, COUNT, &a);
+    for (int i = 0; i < COUNT; i++)
+        one[i] = 1;
+    ck_assert_int_eq(ops->copy(device, a.arguments[1], one, sizeof(one), NULL), LS_OK);
+    for (int i = 0; i < TIMES; i++) {
+        ck_assert_int_eq(addition_launch(device, &a), LS_OK);
+        ck_assert_int_eq(ops->copy(device, a.arguments[0], a.arguments[2], sizeof(one), NULL),
+                         LS_OK);
+    }
+    ck_assert_int_eq(ops->copy(device, sum, a.arguments[2], sizeof(sum), NULL), LS_OK);
+    for (int i = 0; i < COUNT; i++)
+        ck_assert_float_eq(sum[i], TIMES);
+    addition_finish(device, &a);
+    ops->close(device);
+}
+END_TEST
+
+// ---- Several ----
+
+START_TEST(several_devices_share_a_gpu)
+{
+    struct ls_device *devices[4];
+    char in[4] = "abc", out[4] = "";
+    for (int i = 0; i < 4; i++)
+        devices[i] = opened();
+    struct double_counts counts;
+    double_count(&counts);
+    ck_assert_uint_eq(counts.streams, 4);
+    ck_assert_uint_eq(counts.handles, 8);
+    void *memory = ops->allocate(devices[0], 4);
+    ck_assert_int_eq(ops->copy(devices[0], memory, in, 4, NULL), LS_OK);
+    ck_assert_int_eq(ops->copy(devices[0], out, memory, 4, NULL), LS_OK);
+    ck_assert_int_eq(ops->copy(devices[3], out, memory, 4, NULL), LS_OK); // one context
+    ck_assert_str_eq(out, "abc");
+    ops->release(devices[0], memory);
+    for (int i = 0; i < 4; i++)
+        ops->close(devices[i]);
+}
+END_TEST
+
+START_TEST(each_gpu_has_its_own_memory)
+{
+    setenv("CUDA_DOUBLE_DEVICES", "2", 1);
+    struct ls_device *first = opened(), *second = NULL, *third = NULL;
+    char bytes[4] = "abc";
+    ck_assert_int_eq(open_device(1, &second), LS_OK);
+    ck_assert_int_eq(open_device(2, &third), LS_UNAVAILABLE);
+    assert_says("there is no GPU 2, only 2");
+    void *memory = ops->allocate(second, 4);
+    ck_assert_int_eq(ops->copy(second, memory, bytes, 4, NULL), LS_OK);
+    ck_assert_int_eq(ops->copy(first, bytes, memory, 4, NULL), LS_UNSUPPORTED);
+    assert_says("another GPU (1)");
+    ops->release(second, memory);
+    ops->close(second);
+    ops->close(first);
+    struct ls_device_info info = {.struct_size = sizeof(info)};
+    ck_assert_int_eq(ops->describe(&host.host, &info), LS_OK);
+    ck_assert_uint_eq(info.physical_count, 2);
+}
+END_TEST
+
+// ---- What is left behind ----
+
+static void assert_nothing_left(void)
+{
+    struct double_counts counts;
+    double_count(&counts);
+    ck_assert_uint_eq(counts.blocks, 0);
+    ck_assert_uint_eq(counts.pinned, 0);
+    ck_assert_uint_eq(counts.streams, 0);
+    ck_assert_uint_eq(counts.events, 0);
+    ck_assert_uint_eq(counts.descriptors, 0);
+    ck_assert_uint_eq(counts.handles, 0);
+}
+
+static struct ls_kernel_request convolution_request(void)
+{
+    const struct ls_tensor_desc x = {.dtype = LS_F32, .ndims = 4, .dims = {2, 8, 8, 3}};
+    const struct ls_tensor_desc w = {.dtype = LS_F32, .ndims = 4, .dims = {3, 3, 3, 5}};
+    const struct ls_tensor_desc y = {.dtype = LS_F32, .ndims = 4, .dims = {2, 6, 6, 5}};
+    return (struct ls_kernel_request){
+        .struct_size = sizeof(struct ls_kernel_request),
+        .op = LS_OP_CONV2D,
+        .attributes = {.strides = {1, 1}, .dilation = {1, 1}, .groups = 1},
+        .input_count = 2,
+        .output_count = 1,
+        .arguments = {x, w, y},
+    };
+}
+
+START_TEST(closing_gives_everything_back)
+{
+    struct ls_device *device = opened();
+    struct ls_kernel_request request = convolution_request();
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    struct addition a;
+    addition_prepare(device, 10, &a);
+    addition_finish(device, &a);
+    ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_OK);
+    ops->release_kernel(device, answer.kernel);
+    request.arguments[2].dims[1] = 7; // refused after descriptors were thinkable
+    ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_UNSUPPORTED);
+    ops->close(device);
+    assert_nothing_left();
+}
+END_TEST
+
+START_TEST(a_device_that_does_not_open_leaves_nothing)
+{
+    struct ls_device *device = NULL;
+    setenv("CUDA_DOUBLE_PINNED", "1000", 1);
+    ck_assert_int_eq(open_device(0, &device), LS_OUT_OF_MEMORY);
+    assert_says("pinned");
+    ck_assert_ptr_null(device);
+    assert_nothing_left();
+    setenv("CUDA_DOUBLE_VERSION", "12040", 1);
+    ck_assert_int_eq(open_device(0, &device), LS_UNAVAILABLE);
+    assert_says("the driver knows CUDA 12.4, the runtime needs 13.0");
+    assert_nothing_left();
+}
+END_TEST
+
+// ---- Failures ----
+
+START_TEST(memory_that_is_not_there_is_null)
+{
+    setenv("CUDA_DOUBLE_MEMORY", "1000000", 1);
+    struct ls_device *device = opened();
+    void *some = ops->allocate(device, 900000);
+    ck_assert_ptr_nonnull(some);
+    ck_assert_ptr_null(ops->allocate(device, 900000));
+    ops->release(device, some);
+    some = ops->allocate(device, 900000); // what was given back is there again
+    ck_assert_ptr_nonnull(some);
+    ops->release(device, some);
+    ops->close(device);
+}
+END_TEST
+
+START_TEST(a_kernel_that_fails_is_told_by_the_next_wait_and_once)
+{
+    setenv("CUDA_DOUBLE_FAIL", "2", 1);
+    struct ls_device *device = opened();
+    struct addition a;
+    float values[10];
+    addition_prepare(device, 10, &a);
+    for (int i = 0; i < 3; i++)
+        addition_launch(device, &a); // the third is accepted, and fails when it runs
+    host.message[0] = '\0';
+    ck_assert_int_eq(ops->copy(device, values, a.arguments[2], sizeof(values), NULL), LS_FAILED);
+    assert_says("unspecified launch failure");
+    assert_says("launched last: add");
+    host.message[0] = '\0';
+    ck_assert_int_eq(ops->copy(device, values, a.arguments[2], sizeof(values), NULL), LS_FAILED);
+    ck_assert_str_eq(host.message, "");
+    addition_finish(device, &a);
+    ops->close(device);
+}
+END_TEST
+
+static const char *short_deadline(const struct ls_host *of, const char *name)
+{
+    (void)of;
+    return strcmp(name, "deadline") == 0 ? "1" : NULL;
+}
+
+// Nothing is waited for a second time, and nothing freed that the GPU may still write to.
+START_TEST(work_that_never_ends_meets_the_deadline)
+{
+    setenv("CUDA_DOUBLE_HANG", "0", 1);
+    host.host.option = short_deadline;
+    struct ls_device *device = opened();
+    struct addition a;
+    float values[10];
+    addition_prepare(device, 10, &a);
+    ck_assert_int_eq(addition_launch(device, &a), LS_OK);
+    ck_assert_int_eq(ops->copy(device, values, a.arguments[2], sizeof(values), NULL), LS_PEER_LOST);
+    assert_says("not done after 1 s; launched last: add");
+    struct double_counts before, after;
+    double_count(&before);
+    addition_finish(device, &a);
+    ops->close(device);
+    double_count(&after);
+    ck_assert_uint_eq(before.blocks, after.blocks);
+}
+END_TEST
+
+START_TEST(types_that_are_not_there_yet_are_refused)
+{
+    struct ls_device *device = opened();
+    struct ls_kernel_request request = convolution_request();
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    for (int i = 0; i < 3; i++)
+        request.arguments[i].dtype = LS_BF16;
+    ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_UNSUPPORTED);
+    assert_says("float32; others are not there yet");
+    ops->close(device);
+}
+END_TEST
+
+// ---- The probe ----
+
+static void assert_probe(const char *name, const char *value, const char *says)
+{
+    char reason[400] = "";
+    setenv(name, value, 1);
+    ck_assert_int_eq(plugin->probe(reason, sizeof(reason)), LS_UNAVAILABLE);
+    unsetenv(name);
+    ck_assert_msg(strstr(reason, says), "%s=%s: \"%s\" does not say \"%s\"", name, value, reason,
+                  says);
+}
+
+START_TEST(the_probe_says_which_it_is)
+{
+    char reason[400] = "";
+    ck_assert_int_eq(plugin->probe(reason, sizeof(reason)), LS_OK);
+    assert_probe("CUDA_DOUBLE_INIT", "100", "no device: ");
+    assert_probe("CUDA_DOUBLE_DEVICES", "0", "no device: ");
+    assert_probe("CUDA_DOUBLE_INIT", "34", "no driver: ");
+    assert_probe("CUDA_DOUBLE_INIT", "999", "the driver does not start: ");
+    assert_probe("CUDA_DOUBLE_VERSION", "12040", "driver too old: it knows CUDA 12.4");
+    assert_probe("CUDA_DOUBLE_CAPABILITY", "75", "GPU too old: ");
+}
+END_TEST
+
+static void reset(void)
+{
+    static const char *const names[] = {"DEVICES", "VERSION", "MEMORY", "PINNED", "FAIL", "HANG"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "CUDA_DOUBLE_%s", names[i]);
+        unsetenv(name);
+    }
+    test_host_init(&host, plugin);
+}
+
+int main(void)
+{
+    printf("on the test double of CUDA: NOT A GPU\n");
+    plugin = test_plugin_open("device-cuda");
+    if (!plugin)
+        return 1; // it says why; the double is built wherever the tests are
+    ops = plugin->interface;
+    Suite *suite = suite_create("device cuda on the double");
+    TCase *tests = tcase_create("double");
+    tcase_add_checked_fixture(tests, reset, NULL);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, copies_of_any_size_come_back);
+    tcase_add_test(tests, the_source_of_a_copy_may_change_at_once);
+    tcase_add_test(tests, host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing);
+    tcase_add_test(tests, a_stream_of_somebody_else_is_refused);
+    tcase_add_test(tests, a_copy_to_the_host_waits_for_the_kernels_before_it);
+    tcase_add_test(tests, several_devices_share_a_gpu);
+    tcase_add_test(tests, each_gpu_has_its_own_memory);
+    tcase_add_test(tests, closing_gives_everything_back);
+    tcase_add_test(tests, a_device_that_does_not_open_leaves_nothing);
+    tcase_add_test(tests, memory_that_is_not_there_is_null);
+    tcase_add_test(tests, a_kernel_that_fails_is_told_by_the_next_wait_and_once);
+    tcase_add_test(tests, work_that_never_ends_meets_the_deadline);
+    tcase_add_test(tests, types_that_are_not_there_yet_are_refused);
+    tcase_add_test(tests, the_probe_says_which_it_is);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--device=cuda with the real command: on this machine as it is, and on the test double of CUDA, which is NOT A GPU.
+
+The double (tests/support/cuda-double) computes on host memory that the program itself cannot touch; training on it shows
+that the host code of the device and the core keep to streams and copies. It shows nothing about a GPU.
+"""
+import ctypes
+import os
+import unittest
+
+from support import DONE, FAILED, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+
+DOUBLE = os.environ["LOCKSTEP_CUDA_DOUBLE"]
+BUILT = os.environ["LOCKSTEP_CUDA_BUILT"] == "true"
+# float32 in another order: a few roundings a step, of losses near 2.3.
+LOSS_TOLERANCE = 5e-6
+
+
+def has_driver():
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+class Here(ProgramTest):
+    """The device as it was built, on this machine."""
+
+    def setUp(self):
+        super().setUp()
+        if not BUILT:
+            self.skipTest("device cuda was not built: nvcc or a library is missing")
+        if has_driver():
+            self.skipTest("this machine has NVIDIA's driver: its absence cannot be tried")
+
+    def test_the_device_says_in_one_line_what_is_missing(self):
+        self.refused(UNAVAILABLE, "train", "--model=mlp", "--dataset=synthetic", "--device=cuda",
+                     says=("device-cuda.so cannot run here", "no driver"))
+
+    def test_the_list_of_plugins_has_it_with_the_reason(self):
+        outcome = self.lockstep("plugins")
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        lines = outcome.out.splitlines()
+        at = next(i for i, line in enumerate(lines) if line.split()[:2] == ["device", "cuda"])
+        self.assertIn("not available", lines[at])
+        self.assertIn("no driver", lines[at + 1])
+        self.assertFalse([line for line in lines if "engine" in line], "its heavy part is no plugin")
+
+    def test_the_default_device_stays_the_cpu(self):
+        report = self.train("--model=mlp", "--dataset=synthetic", "--steps=1")
+        self.assertEqual(report["device"], "cpu")
+        self.assertEqual(report["device_bytes"], 0)
+
+
+class Double(ProgramTest):
+    """On the test double: NOT A GPU."""
+
+    def setUp(self):
+        super().setUp()
+        print("on the test double of CUDA, which is NOT A GPU:", self.id().split(".")[-1], flush=True)
+
+    def on_double(self, arguments, settings):
+        """Options and environment; `settings` are those of tests/support/cuda-double/double.h, and the device."""
+        options = ["--plugin-path=" + DOUBLE, "--device=" + settings.pop("device", "cuda"), *arguments]
+        if not any(option.startswith("--dataset") for option in arguments):
+            options.append("--dataset=synthetic")
+        return options, {"CUDA_DOUBLE_" + name.upper(): str(value) for name, value in settings.items()}
+
+    def run_double(self, *arguments, **settings):
+        options, environment = self.on_double(arguments, settings)
+        return self.train(*options, environment=environment)
+
+    def refused_double(self, code, *arguments, says=(), **settings):
+        options, environment = self.on_double(arguments, settings)
+        return self.refused(code, "train", "--quiet", "--model=mlp", "--steps=9", *options, says=says, environment=environment)
+
+    def assert_close(self, losses, wanted):
+        self.assertEqual(len(losses), len(wanted))
+        for step, (a, b) in enumerate(zip(losses, wanted)):
+            self.assertAlmostEqual(a, b, delta=LOSS_TOLERANCE, msg=f"step {step + 1}")
+
+    def test_the_cnn_learns_as_on_the_reference_device(self):
+        options = ("--model=cnn", "--steps=6", "--batch=12", "--validation=off", "--optimizer=sgd:learning_rate=0.01")
+        wanted = self.train("--device=reference", "--dataset=synthetic", "--save-weights=" + self.path("wanted"), *options)
+        for streams in ("thread", "deferred"):
+            got = self.run_double("--save-weights=" + self.path("got"), *options, streams=streams)
+            self.assertEqual(got["device"], "cuda")
+            self.assertIn("NOT A GPU", got["hardware"])
+            self.assertGreater(got["device_bytes"], 0)
+            self.assert_close(got["losses"], wanted["losses"])
+            ours, theirs = tensors(self.path("got")), tensors(self.path("wanted"))
+            self.assertEqual(sorted(ours), sorted(theirs))
+            for name, (shape, values) in theirs.items():
+                self.assertEqual(ours[name][0], shape)
+                for a, b in zip(ours[name][1], values):
+                    self.assertAlmostEqual(a, b, delta=1e-6, msg=name)
+
+    def test_two_runs_have_the_same_bits(self):
+        options = ("--model=cnn", "--steps=4", "--batch=8", "--validation=off")
+        hashes = [self.run_double(*options, streams=streams)["parameter_hashes"] for streams in ("thread", "deferred")]
+        self.assertEqual(hashes[0], hashes[1])
+
+    def test_evaluation_and_an_uneven_last_batch_run(self):
+        options = ("--model=mlp", "--dataset=synthetic:examples=100", "--epochs=1", "--batch=32")
+        got = self.run_double(*options)
+        wanted = self.train("--device=reference", *options)
+        self.assert_close(got["losses"], wanted["losses"])
+        self.assertAlmostEqual(got["epochs"][0]["val_loss"], wanted["epochs"][0]["val_loss"], delta=1e-5)
+
+    def test_replicas_of_one_gpu_and_of_two_equal_one(self):
+        options = ("--model=cnn", "--steps=4", "--batch=12", "--validation=off")
+        wanted = self.run_double(*options)
+        for devices in (1, 2):
+            got = self.run_double("--replicas=4", "--strategy=central-storage", *options, devices=devices)
+            self.assert_close(got["losses"], wanted["losses"])
+            self.assertEqual(len(set(got["parameter_hashes"])), 1)
+
+    def test_what_would_reduce_in_the_memory_of_the_gpu_is_refused_by_name(self):
+        self.refused_double(UNAVAILABLE, "--replicas=2", "--strategy=ring",
+                            says=("'mirrored'", "transport 'local' cannot reach", "central-storage"))
+
+    def test_the_reasons_end_with_4(self):
+        for settings, says in (({"init": 100}, "no device"), ({"init": 34}, "no driver"), ({"version": 12040}, "driver too old"),
+                               ({"capability": 75}, "GPU too old"), ({"devices": 0}, "no device")):
+            self.refused_double(UNAVAILABLE, says=(says,), **settings)
+
+    def test_failures_are_one_line_each(self):
+        self.refused_double(FAILED, memory=3000000, says=("the device has no", "a smaller batch needs less"))
+        self.refused_double(FAILED, pinned=1000, says=("making pinned host memory",))
+        self.refused_double(FAILED, fail=60, says=("unspecified launch failure", "launched last: "))
+        self.refused_double(PEER_LOST, device="cuda:deadline=1", hang=60, says=("not done after 1 s", "launched last: "))
+        self.refused_double(USAGE, device="cuda:nothing=1", says=("nothing",))
+
+
+if __name__ == "__main__":
+    main()
