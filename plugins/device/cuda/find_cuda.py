@@ -74,7 +74,8 @@ def main():
     roots = find_roots(sys.argv[1] if len(sys.argv) > 1 else "")
     nvcc = first(os.path.join(root, "bin", "nvcc") for root in roots)
     includes, missing = [], []
-    if not nvcc:
+    release = release_of(nvcc) if nvcc else 0
+    if not release:
         missing.append("nvcc (nvidia-cuda-nvcc)")
     for name, header, library, package in PARTS:
         found, file = find_header(roots, header), find_library(roots, library)
@@ -85,7 +86,7 @@ def main():
         print(f"{name}={file}")
         print(f"{name}_name={soname_of(file)}")
     print(f"nvcc={nvcc}")
-    print(f"release={release_of(nvcc) if nvcc else 0}")
+    print(f"release={release}")
     print(f"includes={';'.join(includes)}")
     print(f"missing={', '.join(missing)}")
 

@@ -4,6 +4,7 @@
 #include "plugins/device/cuda/engine.h"
 #include "plugins/device/cuda/heavy/heavy.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -98,22 +99,26 @@ int32_t cuda_wait_event(struct ls_device *device, struct CUevent_st *event, cons
 
 // ---- Opening and closing ----
 
+// Devices whose work never ended: what they hold may still be written to.
+static struct ls_device *_Atomic abandoned;
+
 static void device_close(struct ls_device *device)
 {
     if (!device)
         return;
     const struct cuda_calls *calls = device->calls;
     calls->cudaSetDevice((int)device->index);
-    // Memory in use is not given back: of a stream that hangs, everything is left as it is.
-    if (!device->stream || cuda_wait(device, "closing the device") != LS_PEER_LOST) {
-        if (device->dnn)
-            calls->cudnnDestroy(device->dnn);
-        if (device->blas)
-            calls->cublasLtDestroy(device->blas);
-        cuda_staging_close(device);
-        if (device->stream)
-            calls->cudaStreamDestroy(device->stream);
+    if (device->stream && cuda_wait(device, "closing the device") == LS_PEER_LOST) {
+        device->next = atomic_exchange(&abandoned, device);
+        return;
     }
+    if (device->dnn)
+        calls->cudnnDestroy(device->dnn);
+    if (device->blas)
+        calls->cublasLtDestroy(device->blas);
+    cuda_staging_close(device);
+    if (device->stream)
+        calls->cudaStreamDestroy(device->stream);
     free(device);
 }
 

@@ -28,6 +28,7 @@ struct ls_device {
     uint32_t slot; // the next one
     unsigned failure; // of the runtime, said last; 0: none
     bool hung; // a wait passed its deadline: no other is begun
+    struct ls_device *next; // of those that were abandoned
     const char *last; // name of the operation launched last, for messages; NULL: none
 };
 
