@@ -90,6 +90,8 @@ const char *ls_loader_default_device(struct ls_loader *loader)
     char *file = ls_search_find(loader, LS_KIND_DEVICE, "cuda");
     const bool available =
         file && !examine(loader, file, &result) && result.outcome == LS_PROBE_AVAILABLE;
+    // A version with a '-' is one before the release (Semantic Versioning): nobody gets that unasked.
+    const bool released = available && !strchr(result.version, '-');
     free(file);
-    return available ? "cuda" : "cpu";
+    return released ? "cuda" : "cpu";
 }

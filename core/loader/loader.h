@@ -64,6 +64,7 @@ LS_STATUS ls_loader_list(struct ls_loader *loader, struct ls_plugin_entry **out,
 void ls_plugin_entries_destroy(struct ls_plugin_entry *entries, size_t count);
 
 // The device for a user who names none: "cuda" where that is available, else "cpu".
+// A plugin of a version before the release ("0.1.0-untried") is no default.
 const char *ls_loader_default_device(struct ls_loader *loader);
 
 // A folder of the installed tree (wherever that was moved), by its path from the program and from the library; else

@@ -23,7 +23,8 @@ struct ls_model {
     bool accuracy;
     float **weights; // by parameter of the graph, plain layout; NULL until needed
     float **states[LS_OPTIMIZER_STATES]; // of the optimizer; NULL until the first fit
-    uint64_t steps_done; // of the optimizer: where replicas do not wait for each other, each push is one
+    uint64_t
+        steps_done; // of the optimizer: where replicas do not wait for each other, each push is one
     uint64_t epochs_done; // begun ones: each has an order of its own
     float *losses; // of the last fit
     size_t loss_count;

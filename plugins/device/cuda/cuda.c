@@ -199,7 +199,7 @@ static const struct ls_device_interface device_interface = {
 static const struct ls_plugin plugin = {
     LS_PLUGIN_HEADER(LS_KIND_DEVICE),
     .name = "cuda",
-    .version = "0.1.0",
+    .version = "0.1.0-untried", // on a GPU; so it is no default yet
     .licence = "Apache-2.0",
     .summary = "NVIDIA GPUs: cuBLASLt, cuDNN and own kernels, float32 (not yet run on a GPU)",
     .options = options,
