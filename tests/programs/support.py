@@ -6,6 +6,7 @@ counted, and the file ends with 77 when nothing but skips remains.
 """
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -15,6 +16,11 @@ import unittest
 LOCKSTEP = os.environ["LOCKSTEP_PROGRAM"]
 DATA = os.environ.get("LOCKSTEP_TEST_DATA", "")
 FASHION = "/usr/share/datasets/fashion-mnist"
+
+# Who runs tests in the background or under nohup ignores these, and would have the programs ignore them, too.
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 # Exit codes of the command.
 DONE, FAILED, USAGE, BAD_INPUT, UNAVAILABLE, PEER_LOST, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
