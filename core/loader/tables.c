@@ -45,9 +45,7 @@ static const struct required_call transport_calls[] = {
 };
 
 static const struct required_call collective_calls[] = {
-    CALL(ls_collective_interface, describe),
-    {NULL, 0},
-};
+    {NULL, 0}}; // check_collective() looks at them
 
 static const struct required_call strategy_calls[] = {
     CALL(ls_strategy_interface, open),     CALL(ls_strategy_interface, close),
@@ -80,6 +78,14 @@ static bool check_transport(const void *interface, struct ls_reason *reason)
 static bool check_collective(const void *interface, struct ls_reason *reason)
 {
     const struct ls_collective_interface *collective = interface;
+    const bool describes = LS_HAS(collective, describe) && collective->describe;
+    const bool runs = LS_HAS(collective, abort) && collective->open && collective->close &&
+                      collective->run && collective->poll && collective->abort;
+    if (!describes && !runs)
+        return ls_refuse(reason,
+                         "neither describes a schedule (describe) nor runs itself (open, close, "
+                         "run, poll, abort); its table has %u bytes",
+                         collective->struct_size);
     if (!(collective->operations & 1u << LS_ALL_REDUCE))
         return ls_refuse(reason, "does not offer all-reduce, which every collective must");
     return true;

@@ -2,7 +2,8 @@
 // What a collective plugin implements. One that *describes* its algorithm is a pure function: for each
 // rank it writes, round by round, which ranges are sent, received, reduced and copied. The host runs
 // that schedule over any transport and any memory; because it is data, it can also be verified,
-// simulated and drawn.
+// simulated and drawn. One that *runs* its algorithm (a library's) has `open` and the calls behind it instead:
+// it is handed whole operations, which it puts on a stream.
 //
 // What a schedule means:
 // - A round sees memory as the round before left it: its steps run at the same time. Therefore no element
@@ -16,6 +17,7 @@
 #ifndef LS_PLUGIN_COLLECTIVE_H
 #define LS_PLUGIN_COLLECTIVE_H
 
+#include "core/plugin/device.h"
 #include "core/plugin/plugin.h"
 
 #ifdef __cplusplus
@@ -90,6 +92,44 @@ struct ls_schedule {
     int32_t (*scratch)(struct ls_schedule *schedule, uint64_t count);
 };
 
+// ---- Since ABI 1.2: collectives that run themselves ----
+
+struct ls_collective; // one rank's; each plugin's own
+
+// A rank of this process.
+struct ls_collective_member {
+    uint32_t struct_size;
+    uint32_t rank;
+    const struct ls_device_interface *ops; // in the size of the host's headers
+    struct ls_device *device; // whose memory the buffers lie in
+    void *stream; // of `device`: all operations are put there, in the order of the calls
+};
+
+struct ls_collective_config {
+    uint32_t struct_size;
+    uint32_t world; // ranks of the whole job
+    uint32_t count; // of this process
+    uint32_t reserved;
+    const struct ls_collective_member *members; // of this process
+    uint64_t deadline_ns; // the longest that `open` may wait for the others
+    // Out of band: every process gives `bytes` for each of its ranks (in the order of `members`) and gets those of all ranks, in
+    // the order of the ranks. Waits; LS_PEER_LOST after the deadline. Only in `open`.
+    void *context;
+    int32_t (*exchange)(void *context, const void *own, uint64_t bytes, void *all);
+};
+
+// As struct ls_collective_call says it; in place.
+struct ls_collective_run {
+    uint32_t struct_size;
+    uint32_t operation; // enum ls_collective_operation
+    uint32_t dtype;
+    uint32_t reduction; // enum ls_reduction; a mean is rounded once
+    uint32_t root;
+    uint32_t reserved;
+    void *buffer;
+    uint64_t count; // elements of the whole buffer, may be 0
+};
+
 struct ls_collective_interface {
     uint32_t struct_size;
     uint32_t operations; // bit i: enum ls_collective_operation i; all-reduce is required
@@ -101,8 +141,31 @@ struct ls_collective_interface {
 
     // Writes what `call->rank` does, round by round, into `schedule`. Pure: the same call and options
     // give the same schedule; no state, no input or output. Options that do not fit the call are LS_USAGE
-    // through call->host->fail. [any thread]
+    // through call->host->fail. NULL: it runs itself. [any thread]
     int32_t (*describe)(const struct ls_collective_call *call, struct ls_schedule *schedule);
+
+    // ---- Since ABI 1.2: all of these for a collective that runs itself, else NULL ----
+    uint32_t memory_kinds; // bit i: enum ls_memory_kind i, that buffers may lie in
+    uint32_t stream_families; // bit i: enum ls_stream_family i, that it puts work on
+    uint32_t scope; // enum ls_transport_scope: the widest it serves
+    uint32_t one_rank_a_device; // 1: no two ranks may be on one physical device
+    uint32_t capturable; // 1: `run` only puts work on the stream, so that a device may record it
+    uint32_t reserved2;
+
+    // All ranks of this process together; out[i] is members[i]. When it fails, nothing is left open. [main thread]
+    int32_t (*open)(const struct ls_host *host, const struct ls_collective_config *config,
+                    struct ls_collective **out);
+    // Takes NULL. Nothing of it is under way on a stream any more, or it was aborted. [any thread]
+    void (*close)(struct ls_collective *collective);
+    // Puts one operation on the stream and returns. The same calls in the same order on every rank. [thread of the rank]
+    int32_t (*run)(struct ls_collective *collective, const struct ls_collective_run *run);
+    // LS_OK; or why what is under way will not end: LS_PEER_LOST, LS_FAILED (through host->fail), LS_ABORTED. Cheap: asked
+    // often while somebody waits. [thread of the rank]
+    int32_t (*poll)(struct ls_collective *collective);
+    // What is under way ends soon, with undefined results; `run` and `poll` then return LS_ABORTED. [any thread]
+    void (*abort)(struct ls_collective *collective);
+    // What runs, for the report: "NCCL 2.28.9". NUL-terminated. [any thread]
+    void (*about)(char *text, uint64_t bytes);
 };
 
 // ---- Helpers ----

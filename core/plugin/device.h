@@ -112,6 +112,9 @@ enum ls_op {
     // Flat (N) F32 -> F64 x 2: sum of squares of the finite elements, number of the others. The order
     // of additions does not depend on the number of threads.
     LS_OP_MEASURE = 25,
+    // x U8 -> y F32 of the same shape, plain: x / divisor, rounded once (images that are sent as bytes). Since ABI 1.2; a device
+    // without it gets float32 examples.
+    LS_OP_FROM_BYTES = 26,
 };
 
 // Element-wise functions; they travel as uint32_t.
@@ -152,7 +155,8 @@ struct ls_op_attributes {
     float momentum; // SGD
     uint32_t nesterov; // SGD: 0 or 1
     float beta1, beta2; // Adam
-    uint32_t reserved[8];
+    float divisor; // LS_OP_FROM_BYTES
+    uint32_t reserved[7];
 };
 
 // What changes from step to step. It lies in device memory, so that a recorded step can be replayed.
@@ -214,6 +218,36 @@ struct ls_fusion_pattern {
     uint32_t reserved;
 };
 
+// ---- Streams, reductions (since ABI 1.2) ----
+
+struct ls_event; // each plugin's own
+struct ls_recording; // each plugin's own
+
+enum ls_stream_family { LS_STREAM_NONE = 0, LS_STREAM_CUDA = 1 }; // CUDA: native is a cudaStream_t
+
+// A stream as libraries of its family know it, and where it is.
+struct ls_native_stream {
+    uint32_t struct_size;
+    uint32_t family; // enum ls_stream_family
+    void *native;
+    uint32_t index; // of the physical device in this process
+    uint32_t reserved;
+    char identity[64]; // of the physical device, the same in every process (CUDA: PCI bus id)
+};
+
+// to[i] = to[i] (+) from[i], or with `divisor` to[i] = to[i] / divisor, rounded once (integers: towards zero; from is NULL).
+struct ls_device_reduction {
+    uint32_t struct_size;
+    uint32_t dtype;
+    uint32_t reduction; // SUM, PRODUCT, MIN or MAX
+    uint32_t reserved;
+    void *to;
+    const void *from;
+    void *also; // NULL, or gets the result, too; may be `from`
+    uint64_t count; // elements
+    uint64_t divisor; // 0: reduce
+};
+
 // ---- The interface ----
 
 enum ls_memory_kind { LS_MEMORY_HOST = 1, LS_MEMORY_CUDA = 2 };
@@ -262,6 +296,49 @@ struct ls_device_interface {
     int32_t (*launch)(struct ls_device *device, const struct ls_kernel *kernel,
                       const struct ls_launch *launch);
     void (*release_kernel)(struct ls_device *device, struct ls_kernel *kernel); // takes NULL
+
+    // ---- Since ABI 1.2: for devices that compute beside the caller (`blocking` 0) ----
+    // A device without one of these groups has NULL in all of its calls. Everywhere above and below, `stream` is NULL for the
+    // device's own stream, else one of `stream_open`.
+
+    // Streams and events. Work on one stream runs in the order in which it was put there; streams run side by side, but for
+    // events. A stream belongs to the thread that owns the device. An event may be waited for by streams of every device of
+    // this plugin in the process, and asked about by any thread; it means the work that was on the stream when it was recorded
+    // last, and may be recorded again as soon as those who wait for it have called `event_wait`. One that was never recorded is over.
+    int32_t (*stream_open)(struct ls_device *device, void **out);
+    void (*stream_close)(struct ls_device *device, void *stream); // takes NULL; waits for its work
+    int32_t (*stream_native)(struct ls_device *device, void *stream, struct ls_native_stream *out);
+    int32_t (*event_open)(struct ls_device *device, struct ls_event **out);
+    void (*event_close)(struct ls_device *device, struct ls_event *event); // takes NULL
+    int32_t (*event_record)(struct ls_device *device, struct ls_event *event, void *stream);
+    // What is put on `stream` from now on runs after the event. Returns at once.
+    int32_t (*event_wait)(struct ls_device *device, struct ls_event *event, void *stream);
+    // LS_OK: over; LS_AGAIN: not yet; else the work failed. [any thread]
+    int32_t (*event_query)(struct ls_device *device, const struct ls_event *event);
+
+    // Host memory that a stream reads and writes by itself, aligned and zeroed; NULL when there is none. `copy_later` between
+    // it and memory of the device only puts the copy on the stream: the bytes must stay until it is done.
+    void *(*allocate_host)(struct ls_device *device, uint64_t bytes);
+    void (*release_host)(struct ls_device *device, void *memory); // takes NULL
+    int32_t (*copy_later)(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+                          void *stream);
+
+    // For collectives: puts `call` on the stream; it may name memory of other devices of this plugin in the process, where
+    // `reaches` has said LS_OK. So may `copy`, when both sides are memory of devices.
+    int32_t (*reduce)(struct ls_device *device, const struct ls_device_reduction *call,
+                      void *stream);
+    // Whether this device can read and write memory of `other` (and makes it possible); LS_UNSUPPORTED through host->fail.
+    int32_t (*reaches)(struct ls_device *device, struct ls_device *other);
+
+    // Recording: what is put on the device's own stream between begin and end, and on streams that wait for events of it and
+    // are waited for again before the end, is kept instead of run; `replay` puts all of it on the own stream again, with the same
+    // addresses. Copies from and to host memory (`copy`), allocation and `prepare` cannot be recorded. After a failure
+    // `record_end` must be called all the same; it then returns the failure and no recording.
+    int32_t (*record_begin)(struct ls_device *device);
+    int32_t (*record_end)(struct ls_device *device, struct ls_recording **out);
+    int32_t (*replay)(struct ls_device *device, const struct ls_recording *recording);
+    void (*release_recording)(struct ls_device *device,
+                              struct ls_recording *recording); // takes NULL
 };
 
 // ---- Shared arithmetic, so that every device draws the same numbers ----

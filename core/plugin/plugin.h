@@ -23,7 +23,7 @@ extern "C" {
 
 #define LS_PLUGIN_MAGIC UINT64_C(0x504554534b434f4c) // "LOCKSTEP", little-endian, without one S
 #define LS_PLUGIN_ABI_MAJOR 1
-#define LS_PLUGIN_ABI_MINOR 1
+#define LS_PLUGIN_ABI_MINOR 2
 #define LS_PLUGIN_ENTRY "lockstep_plugin"
 
 // The kinds of plugin; they travel as uint32_t.

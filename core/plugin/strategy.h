@@ -156,6 +156,10 @@ struct ls_strategy_traits {
     uint32_t equality; // enum ls_replica_equality
     // 1: `lost` may be called. Only for LS_DIVISOR_OWN: in a step of all replicas none can be missing.
     uint32_t survives;
+    // Since ABI 1.2. 1: in every step the hooks make the same calls of the host's table, of those that only put work on a device's
+    // stream (all_reduce_start, all_reduce_wait, decide, update), and nothing else; so a step may be recorded once and
+    // replayed without calling them, where the collective is capturable, too.
+    uint32_t capturable;
 };
 
 struct ls_strategy_interface {

@@ -12,6 +12,7 @@
 #ifndef LS_PLUGIN_TRANSPORT_H
 #define LS_PLUGIN_TRANSPORT_H
 
+#include "core/plugin/device.h"
 #include "core/plugin/plugin.h"
 
 #ifdef __cplusplus
@@ -74,11 +75,24 @@ enum ls_transport_scope {
     LS_SCOPE_NETWORK = 3, // machines
 };
 
+// Since ABI 1.2: what an endpoint's ranges lie in, where that is not host memory. All that a transfer does is put on `stream`,
+// or waits there for what a peer put on its own: complete then means that everything is on the streams, so that the owner
+// can put more on `stream` at once, as if the transfer were over. Nobody waits for the device itself.
+struct ls_transport_place {
+    uint32_t struct_size;
+    uint32_t reserved;
+    const struct ls_device_interface *ops; // in the size of the host's headers
+    struct ls_device *device;
+    void *stream;
+};
+
 struct ls_transport_config {
     uint32_t struct_size;
     uint32_t world; // endpoints of the whole job
     uint32_t first; // those of this process: first .. first + count - 1
     uint32_t count;
+    // ---- Since ABI 1.2 ----
+    const struct ls_transport_place *places; // of the `count` endpoints; NULL: all have host memory
 };
 
 struct ls_transport_interface {
