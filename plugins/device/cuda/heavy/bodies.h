@@ -5,15 +5,11 @@
 #ifndef LS_DEVICE_CUDA_BODIES_H
 #define LS_DEVICE_CUDA_BODIES_H
 
+#include "plugins/device/cuda/heavy/half.h"
 #include "plugins/device/cuda/heavy/kernels.h"
 
 #include <math.h>
 
-#ifdef __CUDACC__
-#define CUDA_SHARED static __host__ __device__ inline
-#else
-#define CUDA_SHARED static inline
-#endif
 #define CUDA_BODY(name) CUDA_SHARED void cuda_body_##name(const struct cuda_arguments *a, int64_t i)
 
 // Division of 64-bit integers takes a GPU long, and is rarely needed.
