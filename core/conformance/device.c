@@ -19,6 +19,7 @@ static void run_groups(struct ls_device_suite *suite)
     for (uint32_t op = LS_OP_RESHAPE; op <= LS_OP_CONVERT; op++)
         ls_device_elementwise_cases(suite, op, NULL);
     ls_device_dropout_cases(suite);
+    ls_device_bytes_cases(suite);
     ls_device_loss_cases(suite);
     ls_device_update_cases(suite);
     ls_device_fusion_cases(suite);

@@ -39,6 +39,7 @@ static const struct operation {
     [LS_OP_SGD_UPDATE] = {cpu_sgd_update, {1, 1}, {1, 2}},
     [LS_OP_ADAM_UPDATE] = {cpu_adam_update, {1, 1}, {3, 3}},
     [LS_OP_MEASURE] = {cpu_measure, {1, 1}, {1, 1}},
+    [LS_OP_FROM_BYTES] = {cpu_from_bytes, {1, 1}, {1, 1}},
 };
 
 // ---- failures ----
@@ -291,7 +292,7 @@ static int32_t check_request(struct ls_device *device, const struct ls_kernel_re
         return cpu_unsupported(device, request, "an epilogue is an activation or its backward");
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
         const struct ls_tensor_desc *desc = &request->arguments[i];
-        if (desc->dtype == LS_U8)
+        if (desc->dtype == LS_U8 && request->op != LS_OP_FROM_BYTES)
             continue; // `saved`, whose size is ours to say
         if (desc->ndims < 1 || desc->ndims > LS_MAX_DIMS)
             return cpu_unsupported(device, request, "a tensor has from one to six dimensions");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activation, sum of two tensors and dropout. But for dropout they run over the memory as it lies,
-// in any layout.
+// Activation, sum of two tensors, dropout, and floats from bytes. But for the last two they run over the memory as it
+// lies, in any layout.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
@@ -175,6 +175,45 @@ int32_t cpu_add(struct ls_device *device, const struct ls_kernel_request *reques
     answer->in_place = 3;
     cpu_implementation(device, answer, "add");
     return same_layout(device, request, kernel, 3U | 1U << request->input_count);
+}
+
+// ---- floats from bytes ----
+
+struct bytes {
+    const struct cpu_elementwise_loops *loops;
+    const uint8_t *x;
+    float *y;
+    float divisor;
+};
+
+static void from_bytes_part(void *context, int64_t begin, int64_t end)
+{
+    const struct bytes *b = context;
+    b->loops->from_bytes(b->divisor, b->x + begin, b->y + begin, end - begin);
+}
+
+static int32_t run_from_bytes(struct ls_device *device, struct ls_kernel *kernel,
+                              const struct ls_launch *launch)
+{
+    struct bytes b = {device->loops->elementwise, launch->arguments[0],
+                      cpu_output(kernel, launch, 0), kernel->attributes.divisor};
+    const uint64_t count = cpu_floats(cpu_output_desc(kernel, 0));
+    cpu_parallel(device, (int64_t)count, GRAIN, (double)count * 0.15, from_bytes_part, &b);
+    return LS_OK;
+}
+
+int32_t cpu_from_bytes(struct ls_device *device, const struct ls_kernel_request *request,
+                       struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    const struct ls_tensor_desc *x = &request->arguments[0], *y = &request->arguments[1];
+    kernel->run = run_from_bytes;
+    cpu_implementation(device, answer, "division of bytes");
+    if (x->dtype != LS_U8 || y->dtype != LS_F32 || ls_tensor_elements(x) != ls_tensor_elements(y))
+        return cpu_unsupported(device, request, "not from bytes to as many floats");
+    if (x->layout.kind == LS_LAYOUT_OWN || y->layout.kind == LS_LAYOUT_OWN ||
+        request->attributes.epilogue)
+        return cpu_unsupported(device, request, "only plain layouts, without an epilogue");
+    return LS_OK;
 }
 
 // ---- dropout ----

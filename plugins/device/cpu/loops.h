@@ -36,6 +36,8 @@ struct cpu_elementwise_loops {
     void (*column_sums)(const float *x, int64_t rows, int64_t columns, int64_t stride, uint32_t add,
                         float *sums);
     void (*add)(const float *a, const float *b, float *y, int64_t n);
+    // y = x / divisor, rounded once
+    void (*from_bytes)(float divisor, const uint8_t *x, float *y, int64_t n);
     // Elements first .. first + n of an example.
     void (*dropout)(uint64_t key, uint32_t first, float rate, const float *x, float *y, int64_t n);
     void (*sgd)(float rate, float momentum, uint32_t nesterov, const float *g, float *w, float *v,

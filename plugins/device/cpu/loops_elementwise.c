@@ -138,6 +138,12 @@ static void add(const float *a, const float *b, float *y, int64_t n)
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
+static void from_bytes(float divisor, const uint8_t *restrict x, float *restrict y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)x[i] / divisor;
+}
+
 static void dropout(uint64_t key, uint32_t first, float rate, const float *x, float *y, int64_t n)
 {
     const float kept = 1.0f - rate;
@@ -209,6 +215,7 @@ const struct cpu_elementwise_loops CPU_TABLE(elementwise) = {
     .activate_backward_rows = activate_backward_rows,
     .column_sums = column_sums,
     .add = add,
+    .from_bytes = from_bytes,
     .dropout = dropout,
     .sgd = sgd,
     .adam = adam,

@@ -157,6 +157,15 @@ static void copy_run(const struct reference_call *call)
         call->results[0][i] = (double)((const float *)call->inputs[0])[i];
 }
 
+// x (bytes) -> y
+static void from_bytes_run(const struct reference_call *call)
+{
+    const uint64_t count = ls_tensor_elements(call->output_descs);
+    for (uint64_t i = 0; i < count; i++)
+        call->results[0][i] =
+            (double)((const uint8_t *)call->inputs[0])[i] / (double)call->attributes->divisor;
+}
+
 // a, b -> y
 static void add_run(const struct reference_call *call)
 {
@@ -232,4 +241,13 @@ const struct reference_operation reference_add = {
     .element_wise = true,
     .fits = same_shape_fits,
     .run = add_run,
+};
+
+const struct reference_operation reference_from_bytes = {
+    .name = "from_bytes",
+    .inputs = {1, 1},
+    .outputs = {1, 1},
+    .used_inputs = 1,
+    .fits = same_shape_fits,
+    .run = from_bytes_run,
 };

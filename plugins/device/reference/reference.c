@@ -41,6 +41,7 @@ static const struct reference_operation *const operations[] = {
     [LS_OP_SGD_UPDATE] = &reference_sgd_update,
     [LS_OP_ADAM_UPDATE] = &reference_adam_update,
     [LS_OP_MEASURE] = &reference_measure,
+    [LS_OP_FROM_BYTES] = &reference_from_bytes,
 };
 
 // ---- The device and its memory ----
@@ -123,16 +124,20 @@ static struct reference_call call_of(const struct ls_kernel_request *request)
 }
 
 // The U8 output of max-pooling: this device saves nothing.
-static bool is_saved_bytes(const struct ls_tensor_desc *desc)
+static bool is_saved_bytes(const struct ls_kernel_request *request,
+                           const struct ls_tensor_desc *desc)
 {
-    return desc->dtype == LS_U8;
+    return desc->dtype == LS_U8 && request->op != LS_OP_FROM_BYTES;
 }
 
-static struct ls_layout plain_layout(const struct ls_tensor_desc *desc)
+static struct ls_layout plain_layout(const struct ls_kernel_request *request,
+                                     const struct ls_tensor_desc *desc)
 {
     return (struct ls_layout){
         .kind = LS_LAYOUT_PLAIN,
-        .bytes = is_saved_bytes(desc) ? 0 : ls_tensor_elements(desc) * ls_dtype_bytes(desc->dtype),
+        .bytes = is_saved_bytes(request, desc)
+                     ? 0
+                     : ls_tensor_elements(desc) * ls_dtype_bytes(desc->dtype),
     };
 }
 
@@ -163,14 +168,15 @@ static bool counts_fit(const struct ls_kernel_request *request,
 }
 
 // Every dimension is at least one. The size of `saved` is this device's to say: its dims are not read.
-static int32_t check_argument(const struct ls_host *host, const char *name, uint32_t index,
-                              const struct ls_tensor_desc *desc)
+static int32_t check_argument(const struct ls_host *host, const struct ls_kernel_request *request,
+                              const char *name, uint32_t index)
 {
+    const struct ls_tensor_desc *desc = &request->arguments[index];
     if (desc->layout.kind == LS_LAYOUT_OWN)
         return ls_host_fail(host, LS_UNSUPPORTED,
                             "reference: %s, argument %u: only the plain layout is known", name,
                             index);
-    if (is_saved_bytes(desc))
+    if (is_saved_bytes(request, desc))
         return LS_OK;
     if (desc->ndims < 1 || desc->ndims > LS_MAX_DIMS || ls_dtype_bytes(desc->dtype) == 0)
         return ls_host_fail(host, LS_UNSUPPORTED,
@@ -194,7 +200,11 @@ static bool dtypes_fit(const struct ls_kernel_request *request)
         const bool is_saved = (request->op == LS_OP_MAX_POOL2D && i == request->input_count + 1) ||
                               (request->op == LS_OP_MAX_POOL2D_BACKWARD && i == 3);
         const bool is_measure = request->op == LS_OP_MEASURE && i == request->input_count;
-        if (dtype != (is_label ? LS_I32 : is_saved ? LS_U8 : is_measure ? LS_F64 : LS_F32))
+        const bool is_bytes = request->op == LS_OP_FROM_BYTES && i == 0;
+        if (dtype != (is_label               ? LS_I32
+                      : is_saved || is_bytes ? LS_U8
+                      : is_measure           ? LS_F64
+                                             : LS_F32))
             return false;
     }
     return true;
@@ -207,7 +217,7 @@ static int32_t check_request(const struct ls_host *host, const struct ls_kernel_
         return ls_host_fail(host, LS_UNSUPPORTED, "reference: %s of %u inputs and %u outputs",
                             operation->name, request->input_count, request->output_count);
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
-        const int32_t status = check_argument(host, operation->name, i, &request->arguments[i]);
+        const int32_t status = check_argument(host, request, operation->name, i);
         if (status)
             return status;
     }
@@ -232,7 +242,7 @@ static uint64_t scratch_bytes(const struct ls_kernel_request *request,
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < request->output_count && !operation->direct; i++) {
         const struct ls_tensor_desc *desc = &request->arguments[request->input_count + i];
-        bytes += is_saved_bytes(desc) ? 0 : ls_tensor_elements(desc) * sizeof(double);
+        bytes += is_saved_bytes(request, desc) ? 0 : ls_tensor_elements(desc) * sizeof(double);
     }
     return bytes;
 }
@@ -246,7 +256,7 @@ static void fill_answer(const struct ls_kernel_request *request,
 
     out->used_inputs = (operation->used_inputs & own) | (all & ~own);
     for (uint32_t i = 0; i < count; i++)
-        out->layouts[i] = plain_layout(&request->arguments[i]);
+        out->layouts[i] = plain_layout(request, &request->arguments[i]);
     out->scratch_bytes = scratch_bytes(request, operation);
     out->saved_bytes = request->op == LS_OP_SPARSE_CROSS_ENTROPY
                            ? ls_tensor_elements(request->arguments) * sizeof(float)
@@ -336,7 +346,7 @@ static int32_t device_launch(struct ls_device *device, const struct ls_kernel *k
     double *results = launch->scratch;
     memset(results, 0, scratch_bytes(request, kernel->operation));
     for (uint32_t i = 0; i < call.output_count; i++)
-        if (!is_saved_bytes(&call.output_descs[i])) {
+        if (!is_saved_bytes(request, &call.output_descs[i])) {
             call.results[i] = results;
             results += ls_tensor_elements(&call.output_descs[i]);
         }

@@ -114,6 +114,17 @@ CUDA_BODY(dropout) // columns: elements of an example
     cuda_put(&a->store, i, cuda_keep(key, element, a->rate) ? a->a[i] / (1 - a->rate) : 0);
 }
 
+CUDA_BODY(
+    from_bytes) // rounded once whatever the compiler's flags: the CPU's input thread divides, too
+{
+    const float x = (float)((const uint8_t *)a->a)[i];
+#ifdef __CUDA_ARCH__
+    cuda_put(&a->store, i, __fdiv_rn(x, a->divisor));
+#else
+    cuda_put(&a->store, i, x / a->divisor);
+#endif
+}
+
 CUDA_BODY(transpose)
 {
     const int64_t column = cuda_quotient(i, a->rows);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations whose output looks like their input: activations, softmax, dropout, reshape, add, convert.
+// Operations whose output looks like their input: activations, softmax, dropout, reshape, add, convert, floats from bytes.
 #include "plugins/device/cuda/heavy/heavy.h"
 
 #include <string.h>
@@ -56,6 +56,10 @@ int32_t cuda_prepare_elementwise(struct ls_device *device, struct ls_kernel *ker
         a->key = attributes->key;
         cuda_use_own(kernel, answer, cuda_kernel_dropout, count);
         break;
+    case LS_OP_FROM_BYTES:
+        a->divisor = attributes->divisor;
+        cuda_use_own(kernel, answer, cuda_kernel_from_bytes, count);
+        return LS_OK;
     case LS_OP_ADD: cuda_use_own(kernel, answer, cuda_kernel_add, count); break;
     default: cuda_use_own(kernel, answer, cuda_kernel_finish, count);
     }

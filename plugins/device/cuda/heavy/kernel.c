@@ -56,6 +56,7 @@ static const struct cuda_operation operations[] = {
     [LS_OP_SGD_UPDATE] = {"sgd_update", {1, 1}, {1, 2}, false, false, cuda_prepare_update},
     [LS_OP_ADAM_UPDATE] = {"adam_update", {1, 1}, {3, 3}, false, false, cuda_prepare_update},
     [LS_OP_MEASURE] = {"measure", {1, 1}, {1, 1}, false, false, cuda_prepare_update},
+    [LS_OP_FROM_BYTES] = {"from_bytes", {1, 1}, {1, 1}, false, false, cuda_prepare_elementwise},
 };
 
 // ---- What the operations share ----
@@ -252,7 +253,7 @@ static bool is_saved(const struct ls_kernel_request *request, uint32_t argument)
 
 static uint32_t dtype_of(const struct ls_kernel_request *request, uint32_t argument)
 {
-    if (is_saved(request, argument))
+    if (is_saved(request, argument) || (request->op == LS_OP_FROM_BYTES && argument == 0))
         return LS_U8;
     if (argument == 1 && (request->op == LS_OP_SPARSE_CROSS_ENTROPY ||
                           request->op == LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD))

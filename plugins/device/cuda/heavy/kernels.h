@@ -55,14 +55,15 @@ struct cuda_arguments {
         filter_step; // how far in w the next (row, column, channel), the next filter is
     uint32_t activation, key, nesterov, from_logits,
         wide; // wide: `saved` has 4 bytes an element, else 1
-    float alpha, rate, epsilon, momentum, beta1, beta2;
+    float alpha, rate, epsilon, momentum, beta1, beta2, divisor;
 };
 
 // name: items
 #define CUDA_KERNELS(kernel)                                                          \
     kernel(finish) /* elements: a [+ bias over columns], stored */                    \
         kernel(activation) kernel(activation_backward) kernel(add) kernel(dropout)    \
-            kernel(transpose) /* elements: a (rows, columns) turned */                \
+            kernel(from_bytes) /* elements: a holds bytes */                          \
+        kernel(transpose) /* elements: a (rows, columns) turned */                    \
         kernel(pad) /* elements of the padded tensor */                               \
         kernel(crop) /* elements of the tensor without padding, stored */             \
         kernel(softmax) kernel(softmax_backward) /* rows */                           \
