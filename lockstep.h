@@ -40,7 +40,7 @@ struct ls_run_options {
     const char
         *strategy; // "ring", "mirrored:collective=ring", ...; NULL: one-device, mirrored for more
     const char *device; // "cpu", "reference", ...; NULL: the best there is
-    uint32_t replicas; // 0: one
+    uint32_t replicas; // 0: every GPU, or one on the CPU
     uint32_t threads; // per replica; 0: cores / replicas, at least one
     uint64_t seed;
     double deadline_seconds; // of every wait for a peer; 0: 60
@@ -55,6 +55,7 @@ struct ls_run_options {
 
 LS_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out);
 LS_API void ls_run_close(struct ls_run *run); // after its models; takes NULL
+LS_API uint32_t ls_run_replicas(const struct ls_run *run); // how many there are
 // Asks ls_fit or ls_evaluate, the one that runs or else the next one, to end after the current step with
 // LS_INTERRUPTED; calls after that one run as usual. Safe in a signal handler. [any thread]
 LS_API void ls_run_interrupt(struct ls_run *run);

@@ -28,7 +28,7 @@ static const char help[] =
     "  lockstep evaluate --model=cnn --dataset=fashion-mnist --initial-weights=cnn.safetensors\n";
 
 static enum ls_status evaluate(const struct arguments *arguments, struct ls_run *run,
-                               uint32_t replicas, struct ls_data *data)
+                               struct ls_data *data)
 {
     const struct ls_compile_options options = {
         .loss = arguments_text(arguments, "loss"),
@@ -46,7 +46,8 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
     if (!status && weights)
         status = ls_load_weights(model, weights);
     if (!status)
-        status = ls_evaluate(model, data, batch ? batch : replica_batch * replicas, &scores);
+        status =
+            ls_evaluate(model, data, batch ? batch : replica_batch * ls_run_replicas(run), &scores);
     if (!status) {
         printf("%llu examples - %.2f s - loss: %.4f", (unsigned long long)scores.examples,
                scores.seconds, scores.loss);
@@ -78,7 +79,7 @@ static enum ls_status run(const struct arguments *arguments)
                               arguments_text(arguments, "split"), &data);
     interrupt_run(run);
     if (!status)
-        status = evaluate(arguments, run, options.replicas, data);
+        status = evaluate(arguments, run, data);
     if (status == LS_INTERRUPTED)
         ls_warn("evaluate", "interrupted");
     interrupt_run(NULL);

@@ -54,7 +54,7 @@ enum ls_status run_options_common(const struct arguments *arguments, struct ls_r
 
 enum ls_status run_options_read(const struct arguments *arguments, struct ls_run_options *out)
 {
-    uint64_t replicas = 1;
+    uint64_t replicas = 0;
     if (arguments_given(arguments, "quiet") && arguments_given(arguments, "verbose")) {
         ls_error("usage", "--quiet and --verbose exclude each other");
         return LS_USAGE;

@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/threads.h"
 #include "core/plugin/device.h"
+#include "core/plugin/strategy.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,13 +35,8 @@ static enum ls_status open_device(struct ls_run *run, const char *text)
 
 static enum ls_status read_options(struct ls_run *run, const struct ls_run_options *options)
 {
-    run->replicas = options->replicas ? options->replicas : 1;
+    run->replicas = options->replicas;
     run->threads = options->threads;
-    if (run->threads == 0) {
-        run->threads = ls_core_count() / run->replicas;
-        if (run->threads == 0)
-            run->threads = 1;
-    }
     const double deadline =
         options->deadline_seconds != 0 ? options->deadline_seconds : LS_DEFAULT_DEADLINE_SECONDS;
     if (!(deadline > 0) || deadline > 1e6) {
@@ -55,6 +51,43 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
     return LS_OK;
 }
 
+// Without a number: every GPU, as far as the strategy takes so many; one on the CPU, which it has for itself.
+static void set_replicas(struct ls_run *run)
+{
+    const struct ls_device_interface *device = run->device->interface;
+    const struct ls_opened_plugin *named = run->strategy.strategy;
+    const uint32_t most =
+        named ? ((const struct ls_strategy_interface *)named->interface)->maximum_replicas : 0;
+    if (run->replicas == 0) {
+        run->replicas = device->memory_kind == LS_MEMORY_HOST ? 1 : run->devices;
+        if (most && run->replicas > most)
+            run->replicas = most;
+    }
+    if (run->threads == 0)
+        run->threads = ls_core_count() / run->replicas;
+    if (run->threads == 0)
+        run->threads = 1;
+}
+
+// A strategy that was named is known before the device, which may make more replicas than it takes.
+static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_options *options)
+{
+    enum ls_status status = LS_OK;
+    if (options->strategy)
+        status = ls_loader_resolve_strategy(run->loader, options->strategy, &run->strategy);
+    if (!status)
+        status = open_device(run, options->device);
+    if (status)
+        return status;
+    set_replicas(run);
+    if (!options->strategy)
+        status = ls_loader_resolve_strategy(
+            run->loader, run->replicas == 1 ? "one-device" : "mirrored", &run->strategy);
+    if (!status && ls_is_auto(run->strategy.collective))
+        status = ls_choice_open(run->loader, run->strategy.collective, &run->choice);
+    return status;
+}
+
 enum ls_status ls_run_open(const struct ls_run_options *options, struct ls_run **out)
 {
     static const struct ls_run_options defaults;
@@ -63,18 +96,11 @@ enum ls_status ls_run_open(const struct ls_run_options *options, struct ls_run *
         return LS_OUT_OF_MEMORY;
     if (!options)
         options = &defaults;
-    const char *strategy = options->strategy;
     enum ls_status status = read_options(run, options);
-    if (!strategy)
-        strategy = run->replicas == 1 ? "one-device" : "mirrored";
     if (!status)
         status = ls_loader_create(options->plugin_path, &run->loader);
     if (!status)
-        status = ls_loader_resolve_strategy(run->loader, strategy, &run->strategy);
-    if (!status && ls_is_auto(run->strategy.collective))
-        status = ls_choice_open(run->loader, run->strategy.collective, &run->choice);
-    if (!status)
-        status = open_device(run, options->device);
+        status = open_plugins(run, options);
     if (status) {
         ls_run_close(run);
         return status;
@@ -91,6 +117,11 @@ void ls_run_close(struct ls_run *run)
     ls_resolved_strategy_finish(&run->strategy);
     ls_loader_destroy(run->loader);
     free(run);
+}
+
+uint32_t ls_run_replicas(const struct ls_run *run)
+{
+    return run->replicas;
 }
 
 void ls_run_interrupt(struct ls_run *run)

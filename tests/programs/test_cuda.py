@@ -116,6 +116,18 @@ class Double(ProgramTest):
             self.assert_close(got["losses"], wanted["losses"])
             self.assertEqual(len(set(got["parameter_hashes"])), 1)
 
+    def test_without_a_number_every_gpu_has_a_replica(self):
+        options = ("--model=mlp", "--steps=2", "--validation=off")
+        for devices, strategy, replicas in ((1, "one-device", 1), (2, "central-storage", 2), (2, "one-device", 1)):
+            got = self.run_double("--strategy=" + strategy, *options, devices=devices)
+            self.assertEqual((got["replicas"], got["global_batch"]), (replicas, 64 * replicas))
+        command, environment = self.on_double(("--strategy=central-storage", *options), {"devices": 2})
+        said = self.lockstep("train", *command, environment=environment).out.splitlines()[0]
+        self.assertIn("2 replicas of", said)
+        self.assertIn(", on 2 of its 2 devices, ", said)
+        command, environment = self.on_double(("--strategy=central-storage", "--model=mlp"), {"devices": 2})
+        self.assertEqual(self.lockstep("evaluate", *command, environment=environment).code, DONE)
+
     def test_what_would_reduce_in_the_memory_of_the_gpu_is_refused_by_name(self):
         self.refused_double(UNAVAILABLE, "--replicas=2", "--strategy=ring",
                             says=("'mirrored'", "transport 'local' cannot reach", "central-storage"))
