@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases of the operations over flat ranges: ten steps of each optimizer side by side, and the measure.
+// Cases of the operations over flat ranges: ten steps of each optimizer side by side, the measure and the
+// guard.
 #include "core/conformance/device/suite.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,6 +204,56 @@ static void measure_case(struct ls_device_suite *suite, int64_t length, bool fin
     ls_device_case_run(suite, &c);
 }
 
+// ---- Guard ----
+
+static bool guard_step(struct ls_device_session *session, const float *values, int32_t before,
+                       int32_t wanted)
+{
+    int32_t flag = before;
+    if (!ls_device_session_write(session, 0, values) ||
+        !ls_device_session_write(session, 1, &flag) || !ls_device_session_launch(session) ||
+        !ls_device_session_read(session, 1, &session->buffers[1], &flag))
+        return false;
+    return flag == wanted ||
+           ls_device_suite_fail(session->suite, "the flag was %d and is %d; wanted %d", before,
+                                flag, wanted);
+}
+
+static void guard_steps(struct ls_device_session *session)
+{
+    float values[3] = {1, -FLT_MAX, 0};
+    bool good = ls_device_session_allocate(session) && guard_step(session, values, 0, 0) &&
+                guard_step(session, values, 1, 1);
+    const float others[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; good && i < 3; i++) {
+        values[i] = others[i];
+        good = guard_step(session, values, 0, 1) && guard_step(session, values, 1, 1);
+        values[i] = 0;
+    }
+}
+
+// A device may lack it: then the host waits for each step.
+static void guard_case(struct ls_device_suite *suite)
+{
+    struct ls_device_case c;
+    struct ls_device_session session = {0};
+    ls_device_case_start(&c, LS_OP_GUARD, "guard");
+    ls_device_case_input(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, 3));
+    ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_I32, 1), LS_DEVICE_EXACT);
+    for (uint32_t i = 0; i < 2; i++)
+        c.request.arguments[i].layout = ls_device_plain_layout(&c.request.arguments[i]);
+    if (ls_device_suite_begin(suite, c.name)) {
+        const int32_t status =
+            ls_device_session_prepare(&session, suite, suite->tested, &c.request);
+        if (!status)
+            guard_steps(&session);
+        if (status != LS_UNSUPPORTED)
+            ls_device_suite_end(suite, c.name, NULL);
+        ls_device_session_close(&session);
+    }
+    ls_device_case_finish(&c);
+}
+
 void ls_device_update_cases(struct ls_device_suite *suite)
 {
     for (size_t o = 0; o < sizeof(optimizers) / sizeof(optimizers[0]); o++)
@@ -211,4 +263,5 @@ void ls_device_update_cases(struct ls_device_suite *suite)
         measure_case(suite, lengths[i], true);
         measure_case(suite, lengths[i], false);
     }
+    guard_case(suite);
 }

@@ -48,7 +48,7 @@ extern const struct reference_operation reference_sparse_cross_entropy,
     reference_sparse_cross_entropy_backward, reference_mean_squared_error,
     reference_mean_squared_error_backward;
 extern const struct reference_operation reference_sgd_update, reference_adam_update,
-    reference_measure;
+    reference_measure, reference_guard;
 
 // The element-wise functions, and their derivatives expressed through the function's own result y.
 double reference_activate(uint32_t activation, double alpha, double x);

@@ -86,6 +86,21 @@ static void measure_run(const struct reference_call *call)
     out[1] = others;
 }
 
+static bool guard_fits(const struct reference_call *call)
+{
+    return ls_tensor_elements(&call->output_descs[0]) == 1;
+}
+
+// values -> flag: 1 where one of them is not finite, else as it was
+static void guard_run(const struct reference_call *call)
+{
+    const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
+    const float *values = call->inputs[0];
+    for (uint64_t i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            *(int32_t *)call->outputs[0] = 1;
+}
+
 const struct reference_operation reference_sgd_update = {
     .name = "sgd_update",
     .inputs = {1, 1},
@@ -114,4 +129,14 @@ const struct reference_operation reference_measure = {
     .direct = true,
     .fits = measure_fits,
     .run = measure_run,
+};
+
+const struct reference_operation reference_guard = {
+    .name = "guard",
+    .inputs = {1, 1},
+    .outputs = {1, 1},
+    .used_inputs = 1,
+    .direct = true,
+    .fits = guard_fits,
+    .run = guard_run,
 };

@@ -567,6 +567,13 @@ CUDA_BODY(sgd)
     a->store.out[i] += step;
 }
 
+CUDA_BODY(guard)
+{
+    for (int64_t k = 0; k < a->count; k++)
+        if (!isfinite(a->a[k]))
+            ((int32_t *)(void *)a->store.out)[i] = 1;
+}
+
 // What all elements share, once: powers take a GPU long.
 CUDA_BODY(adam_rate)
 {

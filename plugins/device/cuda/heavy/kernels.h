@@ -79,7 +79,7 @@ struct cuda_arguments {
         kernel(squared_error_backward) kernel(measure) /* width */                    \
         kernel(add_pairs) /* width: of count pairs */                                 \
         kernel(loss_sums) kernel(measure_sums) kernel(adam_rate) /* 1 */              \
-        kernel(sgd) kernel(adam) /* elements */
+        kernel(guard) /* 1 */ kernel(sgd) kernel(adam) /* elements */
 
 enum cuda_kernel {
 #define CUDA_KERNEL_NUMBER(name) cuda_kernel_##name,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations over flat ranges: the optimizers' updates, and the measure of a gradient. What changes from step to step is
+// Operations over flat ranges: the optimizers' updates, the measure of a gradient, the guard of a loss. What changes from step to step is
 // read from the record on the GPU.
 #include "plugins/device/cuda/heavy/heavy.h"
 
@@ -69,5 +69,15 @@ int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
         cuda_scratch(answer, sizeof(float));
     cuda_use_own(kernel, answer, adam ? cuda_kernel_adam : cuda_kernel_sgd, count);
     kernel->run = run_update;
+    return LS_OK;
+}
+
+int32_t cuda_prepare_guard(struct ls_device *device, struct ls_kernel *kernel,
+                           struct ls_kernel_answer *answer)
+{
+    if (ls_tensor_elements(cuda_output_desc(kernel, 0)) != 1)
+        return cuda_unsupported(device, kernel, "there is one flag");
+    kernel->arguments.count = (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 0));
+    cuda_use_own(kernel, answer, cuda_kernel_guard, 1);
     return LS_OK;
 }
