@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds a replica: device, plan, programs, buffers, optimizer kernels.
-#include "core/replica/replica.h"
+#include "core/replica/input.h"
 #include "core/replica/slicing.h"
 
 #include "core/base/log.h"
@@ -74,7 +74,7 @@ static enum ls_status add_programs(struct ls_replica *replica, const uint64_t *s
     return LS_OK;
 }
 
-static void *allocate(struct ls_replica *replica, uint64_t bytes)
+void *ls_replica_allocate(struct ls_replica *replica, uint64_t bytes)
 {
     replica->device_bytes += bytes;
     return replica->ops->allocate(replica->device, bytes ? bytes : LS_ALIGNMENT);
@@ -84,37 +84,29 @@ static enum ls_status allocate_buffers(struct ls_replica *replica)
 {
     const uint64_t flat = replica->plan->flat_bytes;
     const uint64_t tail = LS_TAIL_FLOATS * sizeof(float);
-    replica->parameters = allocate(replica, flat);
-    replica->reduced = allocate(replica, tail + flat);
-    replica->shadows = allocate(replica, replica->plan->shadow_bytes);
-    replica->scratch = allocate(replica, replica->scratch_bytes);
-    replica->arena = allocate(replica, replica->arena_bytes);
-    replica->record = allocate(replica, sizeof(*replica->record));
-    replica->evaluation_sums = allocate(replica, tail);
+    replica->parameters = ls_replica_allocate(replica, flat);
+    replica->reduced = ls_replica_allocate(replica, tail + flat);
+    replica->shadows = ls_replica_allocate(replica, replica->plan->shadow_bytes);
+    replica->scratch = ls_replica_allocate(replica, replica->scratch_bytes);
+    replica->arena = ls_replica_allocate(replica, replica->arena_bytes);
+    replica->evaluation_sums = ls_replica_allocate(replica, tail);
     if (replica->slices > 1)
-        replica->accumulated = allocate(replica, tail + flat);
+        replica->accumulated = ls_replica_allocate(replica, tail + flat);
     bool complete = replica->parameters && replica->reduced && replica->shadows &&
-                    replica->scratch && replica->arena && replica->record &&
-                    replica->evaluation_sums && (replica->slices == 1 || replica->accumulated);
+                    replica->scratch && replica->arena && replica->evaluation_sums &&
+                    (replica->slices == 1 || replica->accumulated);
     for (uint32_t i = 0; i < replica->optimizer.state_count; i++) {
-        replica->states[i] = allocate(replica, flat);
+        replica->states[i] = ls_replica_allocate(replica, flat);
         complete = complete && replica->states[i];
     }
-    if (replica->ops->memory_kind != LS_MEMORY_HOST) {
-        const uint64_t example = 4 * (uint64_t)ls_shape_elements(&replica->graph->input->shape, 1);
-        replica->staged_examples = allocate(replica, replica->largest_batch * example);
-        replica->staged_labels = allocate(replica, replica->largest_batch * replica->label_bytes);
-        complete = complete && replica->staged_examples && replica->staged_labels;
-    }
-    if (!complete) {
+    const enum ls_status status = complete ? ls_input_allocate(replica) : LS_OUT_OF_MEMORY;
+    if (status == LS_OUT_OF_MEMORY)
         ls_error(
             "replica",
             "the device has no %.1f MB of memory left for this model; a smaller batch needs less",
             (double)replica->device_bytes * 1e-6);
-        return LS_OUT_OF_MEMORY;
-    }
     replica->gradients = replica->reduced + LS_TAIL_FLOATS;
-    return LS_OK;
+    return status;
 }
 
 static void bind_programs(struct ls_replica *replica)
@@ -205,6 +197,8 @@ enum ls_status ls_replica_create(const struct ls_replica_options *options, struc
         status = prepare_updates(replica);
     if (!status)
         status = ls_slicing_prepare(replica);
+    if (!status)
+        status = ls_input_prepare(replica, options->byte_divisor);
     if (status)
         goto fail;
     for (uint32_t i = 0; i < replica->plan->shadow_count; i++)
@@ -223,11 +217,9 @@ fail:
 
 static void release_buffers(struct ls_replica *replica)
 {
-    void *const buffers[] = {
-        replica->parameters,      replica->reduced,       replica->shadows,
-        replica->scratch,         replica->arena,         replica->record,
-        replica->states[0],       replica->states[1],     replica->evaluation_sums,
-        replica->staged_examples, replica->staged_labels, replica->accumulated};
+    void *const buffers[] = {replica->parameters, replica->reduced,         replica->shadows,
+                             replica->scratch,    replica->arena,           replica->states[0],
+                             replica->states[1],  replica->evaluation_sums, replica->accumulated};
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
         replica->ops->release(replica->device, buffers[i]);
 }
@@ -249,6 +241,7 @@ void ls_replica_destroy(struct ls_replica *replica)
     ls_buckets_finish(&replica->buckets);
     ls_plan_destroy(replica->plan);
     if (replica->device) {
+        ls_input_destroy(replica);
         release_buffers(replica);
         replica->ops->close(replica->device);
     }

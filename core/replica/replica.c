@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs steps on one device.
-#include "core/replica/replica.h"
+#include "core/replica/input.h"
 #include "core/replica/slicing.h"
 
 #include "core/base/clock.h"
@@ -8,7 +8,6 @@
 
 #include <string.h>
 
-static const struct ls_trace_label copy_slice = {.category = "input", .name = "copy to the device"};
 static const struct ls_trace_label zero_slice = {.category = "backward", .name = "zero gradients"};
 static const struct ls_trace_label update_slice = {
     .category = "update", .name = "update", .value = "bucket"};
@@ -24,38 +23,6 @@ static struct ls_replica_program *find_program(struct ls_replica *replica, uint6
             return entry;
     }
     return NULL;
-}
-
-static enum ls_status write_record(struct ls_replica *replica)
-{
-    if (replica->ops->memory_kind == LS_MEMORY_HOST) {
-        *replica->record = replica->host_record;
-        return LS_OK;
-    }
-    return (enum ls_status)replica->ops->copy(replica->device, replica->record,
-                                              &replica->host_record, sizeof(replica->host_record),
-                                              NULL);
-}
-
-// Hands the batch to the program: as it lies where the device reads host memory, else as a copy.
-static enum ls_status set_batch(struct ls_replica *replica, struct ls_program *program,
-                                const struct ls_replica_batch *batch)
-{
-    if (!replica->staged_examples) {
-        ls_program_set_batch(program, batch->examples, batch->labels);
-        return LS_OK;
-    }
-    const uint64_t example_bytes =
-        4 * (uint64_t)ls_shape_elements(&replica->graph->input->shape, 1);
-    ls_trace_begin(&copy_slice, 0);
-    int32_t status = replica->ops->copy(replica->device, replica->staged_examples, batch->examples,
-                                        batch->count * example_bytes, NULL);
-    if (!status)
-        status = replica->ops->copy(replica->device, replica->staged_labels, batch->labels,
-                                    batch->count * replica->label_bytes, NULL);
-    ls_trace_end();
-    ls_program_set_batch(program, replica->staged_examples, replica->staged_labels);
-    return (enum ls_status)status;
 }
 
 static enum ls_status run_empty(struct ls_replica *replica, const struct ls_replica_hooks *hooks)
@@ -104,17 +71,6 @@ static enum ls_status run_program(struct ls_replica *replica,
     return run_range(replica, entry->program, from, entry->program->step_count, true, hooks);
 }
 
-static enum ls_status write_tail(struct ls_replica *replica, float stop)
-{
-    const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = stop};
-    if (replica->ops->memory_kind == LS_MEMORY_HOST) {
-        memcpy(replica->reduced, tail, sizeof(tail));
-        return LS_OK;
-    }
-    return (enum ls_status)replica->ops->copy(replica->device, replica->reduced, tail, sizeof(tail),
-                                              NULL);
-}
-
 void ls_slice(uint64_t count, uint32_t slices, uint32_t index, uint64_t *offset, uint64_t *size)
 {
     const uint64_t each = count / slices, more = count % slices;
@@ -134,11 +90,8 @@ static enum ls_status run_slice(struct ls_replica *replica, const struct ls_repl
     const bool cold = replica->timing && replica->current != entry && entry->runs == 0;
     replica->current = entry;
     replica->host_record.example_offset = slice->example_offset;
-    enum ls_status status = write_record(replica);
-    if (!status)
-        status = write_tail(replica, stop);
-    if (!status)
-        status = set_batch(replica, entry->program, slice);
+    const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = stop};
+    enum ls_status status = ls_input_write(replica, entry, slice, tail);
     if (!status)
         status = run_program(replica, entry, hooks);
     if (!cold)
@@ -153,7 +106,8 @@ static enum ls_status run_slice(struct ls_replica *replica, const struct ls_repl
 static enum ls_status run_slices(struct ls_replica *replica, const struct ls_replica_batch *batch,
                                  float stop, const struct ls_replica_hooks *hooks)
 {
-    const uint64_t elements = (uint64_t)ls_shape_elements(&replica->graph->input->shape, 1);
+    const uint64_t example = (uint64_t)ls_shape_elements(&replica->graph->input->shape, 1) *
+                             (batch->example_dtype == LS_U8 ? 1 : sizeof(float));
     struct ls_slicing slicing = {.hooks = hooks};
     const uint64_t parts = batch->count < replica->slices ? batch->count : replica->slices;
     for (uint32_t i = 0; i < parts; i++) {
@@ -161,7 +115,7 @@ static enum ls_status run_slices(struct ls_replica *replica, const struct ls_rep
         uint64_t offset;
         ls_slice(batch->count, replica->slices, i, &offset, &slice.count);
         slice.example_offset += offset;
-        slice.examples += offset * elements;
+        slice.examples = (const char *)slice.examples + offset * example;
         slice.labels = (const char *)slice.labels + offset * replica->label_bytes;
         slicing.first = i == 0;
         slicing.last = i + 1 == parts;
@@ -186,9 +140,8 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
         return replica->slices > 1 ? run_slices(replica, batch, stop, hooks)
                                    : run_slice(replica, batch, stop, hooks);
     replica->current = NULL;
-    enum ls_status status = write_record(replica);
-    if (!status)
-        status = write_tail(replica, stop);
+    const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = stop};
+    const enum ls_status status = ls_input_write(replica, NULL, batch, tail);
     return status ? status : run_empty(replica, hooks);
 }
 
@@ -247,7 +200,7 @@ enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_r
                  (unsigned long long)batch->count);
         return LS_FAILED;
     }
-    enum ls_status status = set_batch(replica, entry->program, batch);
+    enum ls_status status = ls_input_write(replica, entry, batch, NULL);
     if (!status)
         status = ls_program_run(entry->program, 0, entry->program->step_count, false);
     if (status)

@@ -25,6 +25,9 @@ struct ls_replica_options {
     // Sizes that shares take; 0 entries are ignored.
     uint64_t training_sizes[LS_REPLICA_SIZES];
     uint64_t evaluation_sizes[LS_REPLICA_SIZES];
+    // 8-bit examples are to be divided by that, and may come as bytes where ls_replica_takes_bytes() then says so. 0: they come
+    // as float32.
+    float byte_divisor;
     uint32_t slices; // a share is computed in so many parts whose gradients are added; 0, 1: whole
     uint64_t first_bucket_bytes, bucket_bytes;
     bool timing; // per kernel
@@ -35,7 +38,8 @@ struct ls_replica_batch {
     uint64_t count; // may be 0
     uint64_t global_count;
     uint64_t example_offset; // in the global batch
-    const float *examples; // host memory
+    uint32_t example_dtype; // LS_U8 where the replica takes bytes, else float32
+    const void *examples; // host memory
     const void *labels; // host memory
 };
 
@@ -74,7 +78,7 @@ struct ls_replica {
     void *scratch; // of shadows, updates and sums of slices
     float *evaluation_sums;
     struct ls_step_record *record;
-    void *staged_examples, *staged_labels; // NULL on a device that reads host memory
+    struct ls_input *input; // the way of batches to the device (input.h)
 
     uint32_t slices;
     float *accumulated; // sums and gradients of the slices so far; NULL with one slice
@@ -98,6 +102,11 @@ struct ls_replica_hooks {
 // Opens the device, plans, and prepares all programs. Parameters and state are zero.
 LS_STATUS ls_replica_create(const struct ls_replica_options *options, struct ls_replica **out);
 void ls_replica_destroy(struct ls_replica *replica);
+
+// Whether batches must come as bytes, not as float32: the device makes float32 of them.
+bool ls_replica_takes_bytes(const struct ls_replica *replica);
+// What a share of `count` examples sends to the device: bytes of examples and labels. 0: it reads host memory.
+uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count);
 
 // Part `index` of a share of `count` examples: the first parts are larger by at most one, the last may be empty.
 void ls_slice(uint64_t count, uint32_t slices, uint32_t index, uint64_t *offset, uint64_t *size);

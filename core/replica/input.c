@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Brings batches to the device.
+#include "core/replica/input.h"
+#include "core/replica/slicing.h"
+
+#include "core/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct ls_trace_label copy_slice = {.category = "input", .name = "copy to the device"};
+
+struct ls_input {
+    float divisor; // of examples that come as bytes; 0: they come as float32
+    struct ls_kernel *from_bytes[2 * LS_REPLICA_SIZES]; // one a program
+    uint64_t elements; // of an example
+    // What programs read: step record, labels, examples as float32. NULL on a device that reads host memory.
+    char *fixed;
+    uint64_t labels_at, examples_at; // bytes from there
+    char *bytes; // examples as they come
+};
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+}
+
+static bool reads_host_memory(const struct ls_replica *replica)
+{
+    return replica->ops->memory_kind == LS_MEMORY_HOST;
+}
+
+// ---- Kernels ----
+
+static enum ls_status prepare_from_bytes(struct ls_replica *replica, uint32_t program)
+{
+    struct ls_input *input = replica->input;
+    const uint64_t count =
+        (uint64_t)replica->programs[program].program->options.batch * input->elements;
+    struct ls_kernel_request request = {.struct_size = sizeof(request),
+                                        .op = LS_OP_FROM_BYTES,
+                                        .attributes = {.divisor = input->divisor},
+                                        .input_count = 1,
+                                        .output_count = 1};
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t dtype = i ? LS_F32 : LS_U8;
+        request.arguments[i] = (struct ls_tensor_desc){
+            .dtype = dtype,
+            .ndims = 1,
+            .dims = {(int64_t)count},
+            .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = count * ls_dtype_bytes(dtype)}};
+    }
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
+    if (status)
+        return (enum ls_status)status;
+    input->from_bytes[program] = answer.kernel;
+    ls_replica_need_scratch(replica, answer.scratch_bytes);
+    return LS_OK;
+}
+
+enum ls_status ls_input_prepare(struct ls_replica *replica, float byte_divisor)
+{
+    struct ls_input *input = calloc(1, sizeof(*input));
+    enum ls_status status = LS_OK;
+    if (!input)
+        return LS_OUT_OF_MEMORY;
+    replica->input = input;
+    input->elements = (uint64_t)ls_shape_elements(&replica->graph->input->shape, 1);
+    input->divisor = reads_host_memory(replica) ? 0 : byte_divisor;
+    for (uint32_t i = 0; !status && input->divisor != 0 && i < replica->program_count; i++)
+        status = prepare_from_bytes(replica, i);
+    if (status != LS_UNSUPPORTED)
+        return status;
+    input->divisor = 0;
+    return LS_OK;
+}
+
+bool ls_replica_takes_bytes(const struct ls_replica *replica)
+{
+    return replica->input->divisor != 0;
+}
+
+static uint64_t example_bytes(const struct ls_replica *replica)
+{
+    return replica->input->elements * (ls_replica_takes_bytes(replica) ? 1 : sizeof(float));
+}
+
+uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count)
+{
+    return reads_host_memory(replica) ? 0 : count * (example_bytes(replica) + replica->label_bytes);
+}
+
+// ---- Memory ----
+
+enum ls_status ls_input_allocate(struct ls_replica *replica)
+{
+    struct ls_input *input = replica->input;
+    const uint64_t most = replica->largest_batch;
+    if (reads_host_memory(replica)) {
+        replica->record = ls_replica_allocate(replica, sizeof(*replica->record));
+        return replica->record ? LS_OK : LS_OUT_OF_MEMORY;
+    }
+    input->labels_at = round_up(sizeof(*replica->record));
+    input->examples_at = input->labels_at + round_up(most * replica->label_bytes);
+    input->fixed =
+        ls_replica_allocate(replica, input->examples_at + most * input->elements * sizeof(float));
+    if (ls_replica_takes_bytes(replica))
+        input->bytes = ls_replica_allocate(replica, most * input->elements);
+    if (!input->fixed || (ls_replica_takes_bytes(replica) && !input->bytes))
+        return LS_OUT_OF_MEMORY;
+    replica->record = (struct ls_step_record *)(void *)input->fixed;
+    for (uint32_t i = 0; i < replica->program_count; i++)
+        ls_program_set_batch(replica->programs[i].program, input->fixed + input->examples_at,
+                             input->fixed + input->labels_at);
+    return LS_OK;
+}
+
+void ls_input_destroy(struct ls_replica *replica)
+{
+    struct ls_input *input = replica->input;
+    if (!input)
+        return;
+    for (uint32_t i = 0; i < replica->program_count; i++)
+        replica->ops->release_kernel(replica->device, input->from_bytes[i]);
+    replica->ops->release(replica->device, input->fixed);
+    replica->ops->release(replica->device, input->bytes);
+    if (!input->fixed)
+        replica->ops->release(replica->device, replica->record);
+    free(input);
+}
+
+// ---- A batch ----
+
+static void use_in_place(struct ls_replica *replica, const struct ls_replica_program *entry,
+                         const struct ls_replica_batch *batch, const float *tail)
+{
+    *replica->record = replica->host_record;
+    if (tail)
+        memcpy(replica->reduced, tail, LS_TAIL_FLOATS * sizeof(*tail));
+    if (entry)
+        ls_program_set_batch(entry->program, batch->examples, batch->labels);
+}
+
+static enum ls_status copy(struct ls_replica *replica, void *to, const void *from, uint64_t bytes)
+{
+    if (bytes == 0)
+        return LS_OK;
+    return (enum ls_status)replica->ops->copy(replica->device, to, from, bytes, NULL);
+}
+
+// Examples of device memory to where programs read them: `from` as they came.
+static enum ls_status place_bytes(struct ls_replica *replica,
+                                  const struct ls_replica_program *entry, void *from)
+{
+    const struct ls_input *input = replica->input;
+    void *arguments[LS_MAX_ARGUMENTS] = {from, input->fixed + input->examples_at};
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .arguments = arguments,
+                                     .scratch = replica->scratch,
+                                     .record = replica->record};
+    return (enum ls_status)replica->ops->launch(
+        replica->device, input->from_bytes[entry - replica->programs], &launch);
+}
+
+static enum ls_status copy_all(struct ls_replica *replica, const struct ls_replica_program *entry,
+                               const struct ls_replica_batch *batch, const float *tail)
+{
+    const struct ls_input *input = replica->input;
+    const bool bytes = ls_replica_takes_bytes(replica);
+    enum ls_status status =
+        copy(replica, replica->record, &replica->host_record, sizeof(replica->host_record));
+    if (!status && tail)
+        status = copy(replica, replica->reduced, tail, LS_TAIL_FLOATS * sizeof(*tail));
+    if (!status)
+        status = copy(replica, input->fixed + input->labels_at, batch->labels,
+                      batch->count * replica->label_bytes);
+    if (!status)
+        status = copy(replica, bytes ? input->bytes : input->fixed + input->examples_at,
+                      batch->examples, batch->count * example_bytes(replica));
+    if (!status && bytes && entry)
+        status = place_bytes(replica, entry, input->bytes);
+    return status;
+}
+
+enum ls_status ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
+                              const struct ls_replica_batch *batch, const float *tail)
+{
+    if (batch->count && (batch->example_dtype == LS_U8) != ls_replica_takes_bytes(replica)) {
+        ls_error("replica", "examples come as %s, but were to come as %s",
+                 batch->example_dtype == LS_U8 ? "bytes" : "float32",
+                 ls_replica_takes_bytes(replica) ? "bytes" : "float32");
+        return LS_FAILED;
+    }
+    if (reads_host_memory(replica)) {
+        use_in_place(replica, entry, batch, tail);
+        return LS_OK;
+    }
+    ls_trace_begin(&copy_slice, batch->count);
+    const enum ls_status status = copy_all(replica, entry, batch, tail);
+    ls_trace_end();
+    return status;
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way of a step's input to a device: examples, labels, the step record and the first values of the tail. Programs read
+// all of it at the same addresses in each step, so that a recorded step finds them. Private to replica/. [replica thread]
+//
+// Three ways: a device that computes in host memory reads batches as they lie; others get copies on their own stream; a
+// device with streams of its own gets them on another one, beside what it computes, from pinned memory.
+#ifndef LS_REPLICA_INPUT_H
+#define LS_REPLICA_INPUT_H
+
+#include "core/replica/replica.h"
+
+// After the programs are known, before the buffers are allocated: kernels that make float32 of bytes. A device without the
+// operation gets float32 examples.
+LS_STATUS ls_input_prepare(struct ls_replica *replica, float byte_divisor);
+// Memory, and replica->record. LS_OUT_OF_MEMORY is not logged.
+LS_STATUS ls_input_allocate(struct ls_replica *replica);
+void ls_input_destroy(struct ls_replica *replica);
+
+// Brings replica->host_record and the batch to where `entry` reads them, and the tail (LS_TAIL_FLOATS; NULL: not wanted) to
+// the start of replica->reduced. All of it lies there for what is put on the device's own stream from now on; the caller's
+// memory may be changed at once. `entry` is NULL for an empty batch.
+LS_STATUS ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
+                         const struct ls_replica_batch *batch, const float *tail);
+
+// Device memory that the replica frees and counts; NULL: there is none. For the files of replica/.
+void *ls_replica_allocate(struct ls_replica *replica, uint64_t bytes);
+
+#endif
