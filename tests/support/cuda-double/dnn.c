@@ -344,11 +344,11 @@ static unsigned enqueue(struct cudnnContext *handle, struct job *job, const void
         (uintptr_t)workspace % 64 ||
         !fits(&job->x_desc, &job->w_desc, &job->convolution, &job->y_desc))
         return BAD_PARAM;
-    job->x = double_reach(job->x);
-    job->w = double_reach(job->w);
-    job->y = double_reach(job->y);
-    job->bias = double_reach(job->bias);
-    job->workspace = double_reach(workspace);
+    job->x = double_reach_on(handle->stream, job->x);
+    job->w = double_reach_on(handle->stream, job->w);
+    job->y = double_reach_on(handle->stream, job->y);
+    job->bias = double_reach_on(handle->stream, job->bias);
+    job->workspace = double_reach_on(handle->stream, workspace);
     return double_enqueue(handle->stream, run_job, job, sizeof(*job), 1) ? 5000 : 0;
 }
 

@@ -6,12 +6,15 @@
 // - Memory of the "GPU" has no access rights under the addresses that are handed out; only the double itself reads it, at
 //   another address. Host code that touches it dies. A host address given to the GPU ends the process with a line.
 // - Work is done later: by a thread of the stream, with pauses (CUDA_DOUBLE_STREAMS=thread, the default), or not at all until
-//   somebody asks whether it is done, and then only at the second question (deferred).
+//   somebody asks whether it is done, and then only at the second question (deferred), with what it waits for on other streams.
+// - A recording is replayed in an order of its own, which keeps only what events and streams have fixed.
+// - Work that touches memory of another GPU without peer access, and copies from host memory that is not pinned, end the process.
 // - Fresh memory is full of 0xab.
 // Other variables make it fail: CUDA_DOUBLE_DEVICES (1; 0: none), CUDA_DOUBLE_VERSION (of the driver, 13000),
 // CUDA_DOUBLE_CAPABILITY (90), CUDA_DOUBLE_INIT (what cuInit answers), CUDA_DOUBLE_MEMORY (bytes of a GPU),
 // CUDA_DOUBLE_PINNED (bytes of pinned memory), CUDA_DOUBLE_FAIL (the so-many-th kernel fails), CUDA_DOUBLE_HANG (it never ends),
-// CUDA_DOUBLE_NO_BLAS, CUDA_DOUBLE_NO_EPILOGUE, CUDA_DOUBLE_NO_CUDNN, CUDA_DOUBLE_NO_FUSED (1: the library knows none).
+// CUDA_DOUBLE_NO_BLAS, CUDA_DOUBLE_NO_EPILOGUE, CUDA_DOUBLE_NO_CUDNN, CUDA_DOUBLE_NO_FUSED (1: the library knows none),
+// CUDA_DOUBLE_NO_PEERS (1: no GPU reaches another).
 #ifndef LS_TESTS_CUDA_DOUBLE_H
 #define LS_TESTS_CUDA_DOUBLE_H
 
@@ -28,12 +31,22 @@ typedef void (*double_work)(const void *data);
 DOUBLE_EXPORT unsigned double_enqueue(struct CUstream_st *stream, double_work work,
                                       const void *data, size_t bytes, int kernel);
 
-// Where the double itself finds memory of the GPU; NULL stays NULL. Ends the process for an address that is none.
+// Where the double itself finds memory of a GPU; NULL stays NULL. Ends the process for an address that is none, and (_on) for
+// memory of a GPU that the stream's does not reach: peer access was not enabled.
 DOUBLE_EXPORT void *double_reach(const void *memory);
+DOUBLE_EXPORT void *double_reach_on(const struct CUstream_st *stream, const void *memory);
+// Ends the process for host memory that is not pinned.
+void *double_pinned(const void *memory);
+
+// GPUs: of a stream, of memory, of the calling thread; whether one reads the memory of another.
+int double_device_of(const struct CUstream_st *stream);
+int double_owner(const void *memory);
+DOUBLE_EXPORT int double_current(void);
+int double_sees(int device, int other);
 
 // What is in use; for tests.
 struct double_counts {
-    uint64_t blocks, pinned, streams, events, descriptors, handles;
+    uint64_t blocks, pinned, streams, events, descriptors, handles, graphs;
 };
 DOUBLE_EXPORT void double_count(struct double_counts *out);
 extern struct double_counts double_live; // under no lock: changed with __atomic_* only

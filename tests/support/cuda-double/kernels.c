@@ -29,17 +29,17 @@ unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *argume
     struct cuda_arguments *a = &launch.arguments;
     if (kernel >= CUDA_KERNEL_COUNT)
         return 1; // cudaErrorInvalidValue
-    a->store.out = double_reach(a->store.out);
-    a->store.y = double_reach(a->store.y);
-    a->a = double_reach(a->a);
-    a->b = double_reach(a->b);
-    a->bias = double_reach(a->bias);
-    a->labels = double_reach(a->labels);
-    a->first = double_reach(a->first);
-    a->second = double_reach(a->second);
-    a->saved = double_reach(a->saved);
-    a->pairs = double_reach(a->pairs);
-    a->sums = double_reach(a->sums);
-    a->record = double_reach(a->record);
+    a->store.out = double_reach_on(stream, a->store.out);
+    a->store.y = double_reach_on(stream, a->store.y);
+    a->a = double_reach_on(stream, a->a);
+    a->b = double_reach_on(stream, a->b);
+    a->bias = double_reach_on(stream, a->bias);
+    a->labels = double_reach_on(stream, a->labels);
+    a->first = double_reach_on(stream, a->first);
+    a->second = double_reach_on(stream, a->second);
+    a->saved = double_reach_on(stream, a->saved);
+    a->pairs = double_reach_on(stream, a->pairs);
+    a->sums = double_reach_on(stream, a->sums);
+    a->record = double_reach_on(stream, a->record);
     return double_enqueue(stream, run_kernel, &launch, sizeof(launch), 1);
 }

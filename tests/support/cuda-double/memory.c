@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the double: one range, mapped twice. The addresses handed out cannot be read; the others are the double's own.
 #define _GNU_SOURCE
-#include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-double/stream.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,30 +56,44 @@ static int is_ours(const void *memory)
     return shown && at >= start && at < start + RANGE_BYTES;
 }
 
+// The block in which the address lies, or at whose end; NULL. Under the lock.
+static const struct block *find_block(const void *memory)
+{
+    const struct block *block = blocks;
+    if (!is_ours(memory))
+        return NULL;
+    const uint64_t at = (uint64_t)((const char *)memory - shown);
+    while (block && at > block->at + block->bytes)
+        block = block->next;
+    return block && at >= block->at ? block : NULL;
+}
+
+int double_owner(const void *memory)
+{
+    pthread_mutex_lock(&lock);
+    const struct block *block = find_block(memory);
+    const int device = block ? block->device : -1;
+    pthread_mutex_unlock(&lock);
+    return device;
+}
+
 void *double_reach(const void *memory)
 {
-    if (!memory)
-        return NULL;
-    if (is_ours(memory))
-        return own + ((const char *)memory - shown);
+    if (!memory || double_owner(memory) >= 0)
+        return memory ? own + ((const char *)memory - shown) : NULL;
     fprintf(stderr, "cuda-double: %p is given to the GPU, but is no memory of it\n", memory);
     abort();
 }
 
-static int current_device(int set, int device)
+void *double_reach_on(const struct CUstream_st *stream, const void *memory)
 {
-    static _Thread_local int current;
-    if (set)
-        current = device;
-    return current;
-}
-
-unsigned cudaSetDevice(int device)
-{
-    if (device < 0 || device >= double_setting("CUDA_DOUBLE_DEVICES", 1))
-        return 101; // cudaErrorInvalidDevice
-    current_device(1, device);
-    return cudaSuccess;
+    void *out = double_reach(memory);
+    const int device = double_device_of(stream);
+    if (!memory || double_sees(device, double_owner(memory)))
+        return out;
+    fprintf(stderr, "cuda-double: GPU %d is given %p of GPU %d without peer access\n", device,
+            memory, double_owner(memory));
+    abort();
 }
 
 static uint64_t used_bytes(int device)
@@ -112,9 +125,12 @@ static struct block *take(uint64_t bytes, int device)
 
 unsigned cudaMalloc(void **memory, size_t bytes)
 {
-    const int device = current_device(0, 0);
+    const int device = double_current();
+    const unsigned spoils = double_capture_spoils();
     const uint64_t size = (bytes + UNIT - 1) / UNIT * UNIT;
     const uint64_t most = (uint64_t)double_setting("CUDA_DOUBLE_MEMORY", 8LL << 30);
+    if (spoils)
+        return spoils;
     pthread_mutex_lock(&lock);
     struct block *block = NULL;
     if (map_range() && size <= most && used_bytes(device) <= most - size)
@@ -130,6 +146,9 @@ unsigned cudaMalloc(void **memory, size_t bytes)
 
 unsigned cudaFree(void *memory)
 {
+    const unsigned spoils = double_capture_spoils();
+    if (spoils)
+        return spoils;
     pthread_mutex_lock(&lock);
     struct block **place = &blocks;
     while (*place && shown + (*place)->at != (char *)memory)
@@ -145,38 +164,83 @@ unsigned cudaFree(void *memory)
     return block || !memory ? cudaSuccess : 1; // cudaErrorInvalidValue
 }
 
-unsigned cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *memory)
+// ---- Pinned memory ----
+
+struct pinned {
+    char *at;
+    size_t bytes;
+    struct pinned *next;
+};
+
+static struct pinned *pinned; // under the lock
+
+static int is_pinned(const char *memory)
 {
-    memset(out, 0, sizeof(*out));
-    if (!is_ours(memory))
-        return cudaSuccess;
     pthread_mutex_lock(&lock);
-    const uint64_t at = (uint64_t)((const char *)memory - shown);
-    for (const struct block *block = blocks; block; block = block->next)
-        if (at >= block->at && at < block->at + block->bytes) {
-            out->type = cudaMemoryTypeDevice;
-            out->device = block->device;
-        }
+    const struct pinned *part = pinned;
+    while (part && (memory < part->at || memory >= part->at + part->bytes))
+        part = part->next;
     pthread_mutex_unlock(&lock);
-    if (out->type == cudaMemoryTypeDevice)
-        return cudaSuccess;
-    fprintf(stderr, "cuda-double: %p lies in no block of the GPU\n", memory);
+    return part != NULL;
+}
+
+void *double_pinned(const void *memory)
+{
+    if (is_pinned(memory))
+        return (void *)(uintptr_t)memory;
+    fprintf(stderr, "cuda-double: %p is given to the GPU, but is no pinned memory\n", memory);
     abort();
 }
 
 unsigned cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
+    const unsigned spoils = double_capture_spoils();
+    struct pinned *part = calloc(1, sizeof(*part));
     (void)flags;
-    if ((long long)bytes > double_setting("CUDA_DOUBLE_PINNED", 1LL << 40) ||
-        posix_memalign(memory, 4096, bytes))
-        return cudaErrorMemoryAllocation;
+    if (spoils || !part || (long long)bytes > double_setting("CUDA_DOUBLE_PINNED", 1LL << 40) ||
+        posix_memalign(memory, 4096, bytes)) {
+        free(part);
+        return spoils ? spoils : cudaErrorMemoryAllocation;
+    }
+    memset(*memory, 0xab, bytes);
+    pthread_mutex_lock(&lock);
+    *part = (struct pinned){*memory, bytes, pinned};
+    pinned = part;
+    pthread_mutex_unlock(&lock);
     double_add(&double_live.pinned, 1);
     return cudaSuccess;
 }
 
 unsigned cudaFreeHost(void *memory)
 {
-    double_add(&double_live.pinned, -1);
+    const unsigned spoils = double_capture_spoils();
+    if (spoils)
+        return spoils;
+    pthread_mutex_lock(&lock);
+    struct pinned **place = &pinned;
+    while (*place && (*place)->at != memory)
+        place = &(*place)->next;
+    struct pinned *part = *place;
+    if (part)
+        *place = part->next;
+    pthread_mutex_unlock(&lock);
+    if (!part)
+        return 1; // cudaErrorInvalidValue
+    free(part);
     free(memory);
+    double_add(&double_live.pinned, -1);
+    return cudaSuccess;
+}
+
+unsigned cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *memory)
+{
+    const int device = double_owner(memory), host = is_pinned(memory);
+    memset(out, 0, sizeof(*out));
+    if (device < 0 && is_ours(memory)) {
+        fprintf(stderr, "cuda-double: %p lies in no block of the GPU\n", memory);
+        abort();
+    }
+    out->type = device >= 0 ? cudaMemoryTypeDevice : host ? cudaMemoryTypeHost : 0;
+    out->device = device >= 0 ? device : 0;
     return cudaSuccess;
 }

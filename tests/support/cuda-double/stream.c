@@ -1,61 +1,99 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, events and errors of the double: work is queued and done later.
-#include "tests/support/cuda-double/double.h"
+// Streams of the double: work is queued and done later, in the order of each stream and of the events between them.
+#include "tests/support/cuda-double/stream.h"
 
-#include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 struct work {
-    double_work run; // NULL: it fails; at the end of the queue stays the last one for good
-    int hangs;
+    double_work run; // NULL: it fails
+    int hangs; // at the end of the queue stays the last one for good
+    struct double_line *after; // a wait: until this line is at `ticket`; held
+    uint64_t ticket;
     struct work *next;
     _Alignas(16) unsigned char data[];
 };
 
-struct CUstream_st {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    pthread_t thread;
-    struct work *first, **last;
-    uint64_t posted, done;
-    uint64_t asked; // deferred: what had been posted when somebody asked last
-    int deferred, ending;
-};
-
-struct CUevent_st {
-    struct CUstream_st *stream; // NULL: never recorded
-    uint64_t ticket;
-};
-
+pthread_mutex_t double_lock = PTHREAD_MUTEX_INITIALIZER;
+struct CUstream_st *double_streams;
+static pthread_cond_t ran =
+    PTHREAD_COND_INITIALIZER; // deferred: somebody has run the first of a queue
 static unsigned failure; // for good, as after a kernel that failed; changed with __atomic_* only
 static uint64_t kernels;
 
-static unsigned failed(void)
+unsigned double_failed(void)
 {
     return __atomic_load_n(&failure, __ATOMIC_ACQUIRE);
 }
 
-// The first of the queue, under the lock, which is open while it runs. 0: it never ends.
-static int run_first(struct CUstream_st *stream)
+// ---- Lines ----
+
+struct double_line *double_line_hold(struct double_line *line)
+{
+    line->holders++;
+    return line;
+}
+
+void double_line_drop(struct double_line *line)
+{
+    if (line && --line->holders == 0)
+        free(line);
+}
+
+// ---- Running ----
+
+static void wake_who_waits_for(const struct double_line *line)
+{
+    for (struct CUstream_st *other = double_streams; other; other = other->next)
+        if (other->blocked == line)
+            pthread_cond_signal(&other->changed);
+    pthread_cond_broadcast(&ran);
+}
+
+// The first of the queue, which hangs not and waits for nobody any more.
+static void run_first(struct CUstream_st *stream)
 {
     struct work *work = stream->first;
-    if (work->hangs)
-        return 0;
-    pthread_mutex_unlock(&stream->lock);
-    if (!work->run)
+    stream->running = 1;
+    pthread_mutex_unlock(&double_lock);
+    if (!work->run && !work->after)
         __atomic_store_n(&failure, cudaErrorLaunchFailure, __ATOMIC_RELEASE);
-    else if (!failed())
+    else if (work->run && !double_failed())
         work->run(work->data);
-    pthread_mutex_lock(&stream->lock);
+    pthread_mutex_lock(&double_lock);
+    stream->running = 0;
     stream->first = work->next;
     if (!stream->first)
         stream->last = &stream->first;
-    stream->done++;
+    stream->line->done++;
+    double_line_drop(work->after);
     free(work);
-    return 1;
+    wake_who_waits_for(stream->line);
+}
+
+// Deferred: runs what is there until the line is at `ticket`, first what that waits for on other streams. 0: it never will be.
+// Several threads may do it at once.
+static int drive(struct double_line *line, uint64_t ticket)
+{
+    int able = 1;
+    double_line_hold(line);
+    while (able && line->done < ticket) {
+        struct CUstream_st *stream = line->stream;
+        const uint64_t number = line->done;
+        if (stream->running) {
+            pthread_cond_wait(&ran, &double_lock);
+            continue;
+        }
+        const struct work *work = stream->first;
+        able = !work->hangs && (!work->after || drive(work->after, work->ticket));
+        if (able && line->done == number && !stream->running)
+            run_first(stream);
+    }
+    double_line_drop(line);
+    return able;
 }
 
 static void pause_now_and_then(uint64_t number)
@@ -66,41 +104,74 @@ static void pause_now_and_then(uint64_t number)
         sched_yield();
 }
 
+static int may_run(struct CUstream_st *stream)
+{
+    const struct work *work = stream->first;
+    stream->blocked = work && work->after && work->after->done < work->ticket ? work->after : NULL;
+    return work && !work->hangs && !stream->blocked;
+}
+
 static void *serve(void *argument)
 {
     struct CUstream_st *stream = argument;
-    pthread_mutex_lock(&stream->lock);
+    pthread_mutex_lock(&double_lock);
     while (!stream->ending || stream->first) {
-        if (!stream->first || stream->first->hangs) {
-            pthread_cond_wait(&stream->changed, &stream->lock);
+        if (!may_run(stream)) {
+            pthread_cond_wait(&stream->changed, &double_lock);
             continue;
         }
-        const uint64_t number = stream->done;
-        pthread_mutex_unlock(&stream->lock);
+        const uint64_t number = stream->line->done;
+        pthread_mutex_unlock(&double_lock);
         pause_now_and_then(number);
-        pthread_mutex_lock(&stream->lock);
+        pthread_mutex_lock(&double_lock);
         run_first(stream);
     }
-    pthread_mutex_unlock(&stream->lock);
+    pthread_mutex_unlock(&double_lock);
     return NULL;
+}
+
+// ---- Opening and closing ----
+
+static struct CUstream_st *make_stream(void)
+{
+    const char *mode = getenv("CUDA_DOUBLE_STREAMS");
+    struct CUstream_st *stream = calloc(1, sizeof(*stream));
+    struct double_line *line = calloc(1, sizeof(*line));
+    if (!stream || !line) {
+        free(stream);
+        free(line);
+        return NULL;
+    }
+    stream->device = double_current();
+    stream->deferred = mode && strcmp(mode, "deferred") == 0;
+    stream->last = &stream->first;
+    stream->line = double_line_hold(line);
+    line->stream = stream;
+    pthread_cond_init(&stream->changed, NULL);
+    return stream;
+}
+
+static void free_stream(struct CUstream_st *stream)
+{
+    pthread_cond_destroy(&stream->changed);
+    double_line_drop(stream->line);
+    free(stream);
 }
 
 unsigned cudaStreamCreateWithFlags(struct CUstream_st **out, unsigned flags)
 {
-    const char *mode = getenv("CUDA_DOUBLE_STREAMS");
-    struct CUstream_st *stream = calloc(1, sizeof(*stream));
-    if (failed() || !stream || flags != cudaStreamNonBlocking) {
-        free(stream);
-        return failed() ? failed() : 1;
-    }
-    stream->deferred = mode && strcmp(mode, "deferred") == 0;
-    stream->last = &stream->first;
-    pthread_mutex_init(&stream->lock, NULL);
-    pthread_cond_init(&stream->changed, NULL);
+    struct CUstream_st *stream =
+        double_failed() || flags != cudaStreamNonBlocking ? NULL : make_stream();
+    if (!stream)
+        return double_failed() ? double_failed() : cudaErrorMemoryAllocation;
     if (!stream->deferred && pthread_create(&stream->thread, NULL, serve, stream)) {
-        free(stream);
+        free_stream(stream);
         return cudaErrorMemoryAllocation;
     }
+    pthread_mutex_lock(&double_lock);
+    stream->next = double_streams;
+    double_streams = stream;
+    pthread_mutex_unlock(&double_lock);
     double_add(&double_live.streams, 1);
     *out = stream;
     return cudaSuccess;
@@ -108,183 +179,113 @@ unsigned cudaStreamCreateWithFlags(struct CUstream_st **out, unsigned flags)
 
 unsigned cudaStreamDestroy(struct CUstream_st *stream)
 {
-    pthread_mutex_lock(&stream->lock);
+    pthread_mutex_lock(&double_lock);
+    if (stream->capture) {
+        fprintf(stderr, "cuda-double: a stream is closed while it is recorded\n");
+        abort();
+    }
     stream->ending = 1;
-    pthread_cond_broadcast(&stream->changed);
-    while (stream->deferred && stream->first && run_first(stream))
-        ;
-    pthread_mutex_unlock(&stream->lock);
+    pthread_cond_signal(&stream->changed);
+    if (stream->deferred)
+        drive(stream->line, stream->line->posted);
+    pthread_mutex_unlock(&double_lock);
     if (!stream->deferred)
         pthread_join(stream->thread, NULL);
-    pthread_mutex_destroy(&stream->lock);
-    pthread_cond_destroy(&stream->changed);
-    free(stream);
+    pthread_mutex_lock(&double_lock);
+    struct CUstream_st **place = &double_streams;
+    while (*place != stream)
+        place = &(*place)->next;
+    *place = stream->next;
+    stream->line->stream = NULL;
+    free_stream(stream);
+    pthread_mutex_unlock(&double_lock);
     double_add(&double_live.streams, -1);
-    return failed();
+    return double_failed();
 }
 
+// ---- Asking ----
+
 // Whether everything up to `ticket` is done. Deferred streams do nothing at the first question.
-static unsigned ask(struct CUstream_st *stream, uint64_t ticket)
+unsigned double_ask(struct double_line *line, uint64_t ticket)
 {
-    pthread_mutex_lock(&stream->lock);
-    if (stream->deferred && stream->done < ticket) {
+    struct CUstream_st *stream = line->stream;
+    if (stream && stream->deferred && line->done < ticket) {
         const int again = stream->asked >= ticket;
-        stream->asked = stream->posted;
-        while (again && stream->done < ticket && run_first(stream))
-            ;
+        stream->asked = line->posted;
+        if (again)
+            drive(line, ticket);
     }
-    const int done = stream->done >= ticket;
-    pthread_mutex_unlock(&stream->lock);
-    return failed() ? failed() : done ? cudaSuccess : cudaErrorNotReady;
+    const int done = line->done >= ticket;
+    return double_failed() ? double_failed() : done ? cudaSuccess : cudaErrorNotReady;
 }
 
 unsigned cudaStreamQuery(struct CUstream_st *stream)
 {
-    pthread_mutex_lock(&stream->lock);
-    const uint64_t posted = stream->posted;
-    pthread_mutex_unlock(&stream->lock);
-    return ask(stream, posted);
+    pthread_mutex_lock(&double_lock);
+    unsigned error = double_capture_spoils_locked();
+    if (!error)
+        error = double_ask(stream->line, stream->line->posted);
+    pthread_mutex_unlock(&double_lock);
+    return error;
 }
+
+// ---- Posting ----
 
 static int is_the(const char *name, uint64_t number)
 {
     return (uint64_t)double_setting(name, -1) == number;
 }
 
+static void append(struct CUstream_st *stream, struct work *work)
+{
+    *stream->last = work;
+    stream->last = &work->next;
+    stream->line->posted++;
+    pthread_cond_signal(&stream->changed);
+}
+
+unsigned double_post(struct CUstream_st *stream, const struct double_item *item)
+{
+    const uint64_t number = item->kernel ? __atomic_fetch_add(&kernels, 1, __ATOMIC_RELAXED) : 0;
+    struct work *work = malloc(sizeof(*work) + item->bytes);
+    if (!work)
+        return cudaErrorMemoryAllocation;
+    *work = (struct work){.run = item->run,
+                          .hangs = item->kernel && is_the("CUDA_DOUBLE_HANG", number)};
+    if (item->kernel && is_the("CUDA_DOUBLE_FAIL", number))
+        work->run = NULL;
+    memcpy(work->data, item->data, item->bytes);
+    append(stream, work);
+    return cudaSuccess;
+}
+
+unsigned double_post_wait(struct CUstream_st *stream, struct double_line *line, uint64_t ticket)
+{
+    struct work *work = calloc(1, sizeof(*work));
+    if (!work)
+        return cudaErrorMemoryAllocation;
+    work->after = double_line_hold(line);
+    work->ticket = ticket;
+    append(stream, work);
+    return cudaSuccess;
+}
+
 unsigned double_enqueue(struct CUstream_st *stream, double_work run, const void *data, size_t bytes,
                         int kernel)
 {
-    const uint64_t number = kernel ? __atomic_fetch_add(&kernels, 1, __ATOMIC_RELAXED) : 0;
-    struct work *work = malloc(sizeof(*work) + bytes);
-    if (failed() || !work) {
-        free(work);
-        return failed() ? failed() : cudaErrorMemoryAllocation;
-    }
-    *work = (struct work){.run = run, .hangs = kernel && is_the("CUDA_DOUBLE_HANG", number)};
-    if (kernel && is_the("CUDA_DOUBLE_FAIL", number))
-        work->run = NULL;
-    memcpy(work->data, data, bytes);
-    pthread_mutex_lock(&stream->lock);
-    *stream->last = work;
-    stream->last = &work->next;
-    stream->posted++;
-    pthread_cond_broadcast(&stream->changed);
-    pthread_mutex_unlock(&stream->lock);
-    return cudaSuccess;
+    const struct double_item item = {run, data, bytes, kernel};
+    if (double_failed())
+        return double_failed();
+    if (kernel && stream->device != double_current())
+        return cudaErrorInvalidResourceHandle; // as on a stream of another GPU
+    pthread_mutex_lock(&double_lock);
+    const unsigned error =
+        stream->capture ? double_capture_add(stream, &item) : double_post(stream, &item);
+    pthread_mutex_unlock(&double_lock);
+    return error;
 }
 
-// ---- Copies ----
-
-struct copy {
-    void *to;
-    const void *from;
-    size_t bytes;
-    int value;
-};
-
-static void run_copy(const void *data)
+int double_device_of(const struct CUstream_st *stream)
 {
-    const struct copy *copy = data;
-    memmove(copy->to, copy->from, copy->bytes);
-}
-
-static void run_set(const void *data)
-{
-    const struct copy *copy = data;
-    memset(copy->to, copy->value, copy->bytes);
-}
-
-unsigned cudaMemcpyAsync(void *to, const void *from, size_t bytes, unsigned kind,
-                         struct CUstream_st *stream)
-{
-    struct copy copy = {.to = to, .from = from, .bytes = bytes};
-    if (kind != cudaMemcpyDeviceToHost)
-        copy.to = double_reach(to);
-    if (kind != cudaMemcpyHostToDevice)
-        copy.from = double_reach(from);
-    return double_enqueue(stream, run_copy, &copy, sizeof(copy), 0);
-}
-
-unsigned cudaMemsetAsync(void *memory, int value, size_t bytes, struct CUstream_st *stream)
-{
-    const struct copy copy = {.to = double_reach(memory), .bytes = bytes, .value = value};
-    return double_enqueue(stream, run_set, &copy, sizeof(copy), 0);
-}
-
-// ---- Events ----
-
-unsigned cudaEventCreateWithFlags(struct CUevent_st **out, unsigned flags)
-{
-    *out = calloc(1, sizeof(**out));
-    if (!*out || flags != cudaEventDisableTiming)
-        return cudaErrorMemoryAllocation;
-    double_add(&double_live.events, 1);
-    return failed();
-}
-
-unsigned cudaEventDestroy(struct CUevent_st *event)
-{
-    free(event);
-    double_add(&double_live.events, -1);
-    return cudaSuccess;
-}
-
-unsigned cudaEventRecord(struct CUevent_st *event, struct CUstream_st *stream)
-{
-    pthread_mutex_lock(&stream->lock);
-    event->stream = stream;
-    event->ticket = stream->posted;
-    pthread_mutex_unlock(&stream->lock);
-    return failed();
-}
-
-unsigned cudaEventQuery(struct CUevent_st *event)
-{
-    return event->stream ? ask(event->stream, event->ticket) : failed();
-}
-
-// ---- Errors and versions ----
-
-unsigned cudaGetLastError(void)
-{
-    return failed();
-}
-
-const char *cudaGetErrorName(unsigned error)
-{
-    return error == cudaErrorLaunchFailure      ? "cudaErrorLaunchFailure"
-           : error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
-           : error == cudaErrorNoDevice         ? "cudaErrorNoDevice"
-                                                : "an error of the double";
-}
-
-const char *cudaGetErrorString(unsigned error)
-{
-    return error == cudaErrorLaunchFailure      ? "unspecified launch failure"
-           : error == cudaErrorMemoryAllocation ? "out of memory"
-           : error == cudaErrorNoDevice         ? "no CUDA-capable device is detected"
-                                                : "an error of the double";
-}
-
-unsigned cudaDriverGetVersion(int *version)
-{
-    *version = (int)double_setting("CUDA_DOUBLE_VERSION", 13000);
-    return cudaSuccess;
-}
-
-unsigned cudaRuntimeGetVersion(int *version)
-{
-    *version = 13000;
-    return cudaSuccess;
-}
-
-unsigned cudaGetDeviceCount(int *count)
-{
-    const int found = (int)double_setting("CUDA_DOUBLE_DEVICES", 1);
-    if (double_setting("CUDA_DOUBLE_VERSION", 13000) < 13000)
-        return cudaErrorInsufficientDriver;
-    if (found < 1)
-        return cudaErrorNoDevice;
-    *count = found;
-    return cudaSuccess;
+    return stream->device;
 }

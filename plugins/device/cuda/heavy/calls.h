@@ -9,6 +9,8 @@
 
 struct CUstream_st;
 struct CUevent_st;
+struct CUgraph_st;
+struct CUgraphExec_st;
 struct cublasLtContext;
 struct cudnnContext;
 struct cudnnTensorStruct;

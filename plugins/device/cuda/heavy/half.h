@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// float16 and bfloat16 as float32 and back, as C that is also CUDA C++: with operations that round alike, so that a GPU and a host give the
-// same bits. To a half: to nearest, ties to even; a NaN stays one, and with bfloat16 keeps its upper bits.
+// float16 and bfloat16 as float32 and back, as C that is also CUDA C++: with operations that round alike, so that a GPU and a
+// host give the same bits. To a half: to nearest, ties to even; a NaN stays one, and with bfloat16 keeps its upper bits.
 #ifndef LS_DEVICE_CUDA_HALF_H
 #define LS_DEVICE_CUDA_HALF_H
 
