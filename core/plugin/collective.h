@@ -155,7 +155,8 @@ struct ls_collective_interface {
     // All ranks of this process together; out[i] is members[i]. When it fails, nothing is left open. [main thread]
     int32_t (*open)(const struct ls_host *host, const struct ls_collective_config *config,
                     struct ls_collective **out);
-    // Takes NULL. Nothing of it is under way on a stream any more, or it was aborted. [any thread]
+    // Takes NULL. Nothing of it is under way on a stream any more, and recordings that have operations of it are released; or it
+    // was aborted. What all ranks of a process must do together is done when the last one that `open` gave is closed. [any thread]
     void (*close)(struct ls_collective *collective);
     // Puts one operation on the stream and returns. The same calls in the same order on every rank. [thread of the rank]
     int32_t (*run)(struct ls_collective *collective, const struct ls_collective_run *run);

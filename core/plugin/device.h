@@ -311,6 +311,7 @@ struct ls_device_interface {
     // last, and may be recorded again as soon as those who wait for it have called `event_wait`. One that was never recorded is over.
     int32_t (*stream_open)(struct ls_device *device, void **out);
     void (*stream_close)(struct ls_device *device, void *stream); // takes NULL; waits for its work
+    // Also makes the physical device that of the calling thread, where libraries of the family go by that (CUDA).
     int32_t (*stream_native)(struct ls_device *device, void *stream, struct ls_native_stream *out);
     int32_t (*event_open)(struct ls_device *device, struct ls_event **out);
     void (*event_close)(struct ls_device *device, struct ls_event *event); // takes NULL

@@ -6,7 +6,8 @@
 // begins with its own size in bytes; who reads a table compares sizes with >= and never reads past the
 // size it was given. A minor version only appends to tables; the major version must match. Plugins
 // install no signal handlers, print nothing, change neither environment nor floating-point mode, and
-// never exit.
+// never exit. One exception: variables of a library that has no other way to be told, and that the plugin alone opens; set
+// in `open`, on the main thread, before the library reads them, and never over a value that the user has given.
 #ifndef LS_PLUGIN_PLUGIN_H
 #define LS_PLUGIN_PLUGIN_H
 
