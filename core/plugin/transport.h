@@ -8,7 +8,7 @@
 // under way at a time; one beyond it waits for older ones of its pair to be consumed.
 //
 // A transfer is complete on an endpoint when its result is there *and no peer will touch its memory any more*.
-// Once a call has returned LS_ABORTED, no peer touches any memory of this endpoint.
+// Once a call has returned LS_ABORTED, no peer touches any memory of this endpoint (but with a device that hangs).
 #ifndef LS_PLUGIN_TRANSPORT_H
 #define LS_PLUGIN_TRANSPORT_H
 
@@ -92,7 +92,10 @@ struct ls_transport_config {
     uint32_t first; // those of this process: first .. first + count - 1
     uint32_t count;
     // ---- Since ABI 1.2 ----
-    const struct ls_transport_place *places; // of the `count` endpoints; NULL: all have host memory
+    // Of the `count` endpoints; NULL: all have host memory. Devices and streams stay open until all endpoints are closed.
+    const struct ls_transport_place *places;
+    // How long a close or a call that ends with LS_ABORTED may wait until streams leave memory of others; 0: as it likes.
+    uint64_t deadline_ns;
 };
 
 struct ls_transport_interface {

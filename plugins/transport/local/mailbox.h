@@ -7,6 +7,11 @@
 //   wanted    (receiver)  memory that the sender may write, once it has read message `after` of the other way
 //   consumed  (receiver)  message n has arrived: its memory is the sender's again, the slot is free for n + window
 //
+// Where ranges lie in memory of devices, "to be read" and "arrived" are points on a stream: an offer comes with an event of
+// the sender's stream (`ready`), which the receiver's stream waits for before it reads; what is consumed comes with an event of
+// the receiver's (`done`), which the sender's waits for before it does anything else. Then nothing is written ahead, so that
+// `wanted` is not used. An event is recorded anew only when the other side's stream has been told to wait for it.
+//
 // All counters are sequentially consistent: a side that publishes then looks whether the other sleeps, and
 // a side that goes to sleep says so and then looks at the counters once more.
 #ifndef LS_LOCAL_MAILBOX_H
@@ -18,6 +23,7 @@
 #include <stdbool.h>
 
 #define LOCAL_WINDOW 128
+#define LOCAL_DEVICE_WINDOW 32 // a slot has two events there
 #define LOCAL_LINE 64
 
 struct local_slot {
@@ -25,6 +31,9 @@ struct local_slot {
     const void *source; // NULL: written by the sender, nothing to read
     uint64_t source_bytes;
     uint64_t source_signature;
+    struct ls_event *ready;
+    uint64_t
+        followed; // the sender's own: its stream waits for all that was consumed of messages below it
 
     _Alignas(LOCAL_LINE) _Atomic uint64_t wanted;
     void *target;
@@ -32,9 +41,13 @@ struct local_slot {
     uint64_t target_signature;
     uint64_t after;
     _Atomic uint64_t consumed;
+    struct ls_event *done;
 };
 
 struct local_pair {
+    bool source_opened, destination_opened; // each side's own: it has made its events
+    // 1 + the slot whose `done` was recorded last: after it, nothing on the receiver's stream reads the sender's memory.
+    _Atomic uint32_t last_done;
     struct local_slot slots[LOCAL_WINDOW];
 };
 
@@ -49,7 +62,11 @@ struct local_shared {
     const struct ls_host *host;
     const struct local_kernels *kernels;
     uint32_t world;
+    uint32_t window; // a power of two, at most LOCAL_WINDOW
     uint32_t spins; // before a wait yields its core
+    struct ls_transport_place *places; // of each endpoint; NULL: all have host memory
+    uint64_t patience_ns; // with streams of peers, when an endpoint leaves
+    _Atomic uint32_t stuck; // patience has ended once
     _Atomic uint32_t open;
     _Alignas(LOCAL_LINE) _Atomic uint32_t aborted;
     _Atomic uint32_t closings; // endpoints that were closed
@@ -64,28 +81,23 @@ struct ls_transport {
     uint32_t reserved;
 };
 
-// Sets the pair up where this is its first use; NULL: no memory.
-struct local_pair *local_pair_get(struct local_shared *shared, uint32_t source,
-                                  uint32_t destination);
-
-static inline struct local_slot *local_slot(struct local_pair *pair, uint64_t number)
+static inline struct local_slot *local_slot(const struct local_shared *shared,
+                                            struct local_pair *pair, uint64_t number)
 {
-    return &pair->slots[number % LOCAL_WINDOW];
+    return &pair->slots[number & (shared->window - 1)];
 }
 
 // The slot of message `number` no longer holds the message a window before it.
-static inline bool local_slot_free(struct local_slot *slot, uint64_t number)
+static inline bool local_slot_free(const struct local_shared *shared, struct local_slot *slot,
+                                   uint64_t number)
 {
-    return number < LOCAL_WINDOW ||
-           atomic_load_explicit(&slot->consumed, memory_order_acquire) + LOCAL_WINDOW > number;
+    return number < shared->window ||
+           atomic_load_explicit(&slot->consumed, memory_order_acquire) + shared->window > number;
 }
 
 static inline bool local_reached(_Atomic uint64_t *counter, uint64_t number)
 {
     return atomic_load(counter) > number;
 }
-
-// Wakes the endpoint if it sleeps; after something it may wait for was published.
-void local_wake(struct local_endpoint *endpoint);
 
 #endif
