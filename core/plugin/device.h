@@ -115,9 +115,9 @@ enum ls_op {
     // x U8 -> y F32 of the same shape, plain: x / divisor, rounded once (images that are sent as bytes). Since ABI 1.2; a device
     // without it gets float32 examples.
     LS_OP_FROM_BYTES = 26,
-    // Flat (N) F32: x -> flag I32 (1), read and written: 1 where an element of x is not finite, else left as it is. The host
-    // points it at the loss and at the record's `skip`, where it learns of a loss only some steps later: no update follows
-    // one that is not finite. Since ABI 1.2; a device without it is waited for in every step.
+    // Flat (N) F32: x -> flag I32 (1), skip I32 (1), both read and written: 1 where an element of x is not finite or flag was
+    // 1, else left as they are. x is the loss, skip that of the record: where the host learns of a loss only some steps
+    // later, no update follows one that is not finite. Since ABI 1.2; a device without it is waited for in every step.
     LS_OP_GUARD = 27,
 };
 

@@ -53,7 +53,8 @@ struct ls_strategy_host {
                                     uint32_t root);
 
     // Looks at the step's sums, which must be final; LS_FAILED (the host says why) when the loss is not
-    // finite: then nothing may be updated.
+    // finite: then nothing may be updated. For a strategy that is `capturable` it only puts work on the device's stream,
+    // where the device works on by itself: then the device sees to it that nothing is updated, and the host looks later.
     int32_t (*decide)(const struct ls_strategy_host *host, uint32_t replica);
 
     // Runs the optimizer on the bucket's range of this replica's parameters.
@@ -157,8 +158,9 @@ struct ls_strategy_traits {
     // 1: `lost` may be called. Only for LS_DIVISOR_OWN: in a step of all replicas none can be missing.
     uint32_t survives;
     // Since ABI 1.2. 1: in every step the hooks make the same calls of the host's table, of those that only put work on a device's
-    // stream (all_reduce_start, all_reduce_wait, decide, update), and nothing else; so a step may be recorded once and
-    // replayed without calling them, where the collective is capturable, too.
+    // stream (all_reduce_start, all_reduce_wait, decide, update), and nothing else; begin_step is NULL. So a step may be
+    // recorded once and replayed without calling them, where the collective is capturable, too; and the host need not wait
+    // for its sums.
     uint32_t capturable;
 };
 

@@ -92,9 +92,12 @@ static enum ls_status allocate_buffers(struct ls_replica *replica)
     replica->evaluation_sums = ls_replica_allocate(replica, tail);
     if (replica->slices > 1)
         replica->accumulated = ls_replica_allocate(replica, tail + flat);
+    if (replica->guard)
+        replica->failed = ls_replica_allocate(replica, sizeof(*replica->failed));
     bool complete = replica->parameters && replica->reduced && replica->shadows &&
                     replica->scratch && replica->arena && replica->evaluation_sums &&
-                    (replica->slices == 1 || replica->accumulated);
+                    (replica->slices == 1 || replica->accumulated) &&
+                    (!replica->guard || replica->failed);
     for (uint32_t i = 0; i < replica->optimizer.state_count; i++) {
         replica->states[i] = ls_replica_allocate(replica, flat);
         complete = complete && replica->states[i];
@@ -151,6 +154,28 @@ static enum ls_status prepare_update(struct ls_replica *replica, uint32_t index)
     return LS_OK;
 }
 
+// A device without the operation is waited for in every step.
+static enum ls_status prepare_guard(struct ls_replica *replica)
+{
+    struct ls_kernel_request request = {
+        .struct_size = sizeof(request), .op = LS_OP_GUARD, .input_count = 1, .output_count = 2};
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    if (!ls_late_offered(&replica->late))
+        return LS_OK;
+    for (uint32_t i = 0; i < 3; i++)
+        request.arguments[i] =
+            (struct ls_tensor_desc){.dtype = i == 0 ? LS_F32 : LS_I32,
+                                    .ndims = 1,
+                                    .dims = {1},
+                                    .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = sizeof(float)}};
+    const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
+    if (status)
+        return status == LS_UNSUPPORTED ? LS_OK : (enum ls_status)status;
+    replica->guard = answer.kernel;
+    ls_replica_need_scratch(replica, answer.scratch_bytes);
+    return LS_OK;
+}
+
 static enum ls_status prepare_updates(struct ls_replica *replica)
 {
     replica->updates = calloc(replica->buckets.count, sizeof(struct ls_kernel *));
@@ -163,7 +188,7 @@ static enum ls_status prepare_updates(struct ls_replica *replica)
         if (status)
             return status;
     }
-    return LS_OK;
+    return prepare_guard(replica);
 }
 
 enum ls_status ls_replica_create(const struct ls_replica_options *options, struct ls_replica **out)
@@ -175,6 +200,7 @@ enum ls_status ls_replica_create(const struct ls_replica_options *options, struc
     replica->rank = options->rank;
     replica->graph = options->graph;
     replica->timing = options->timing;
+    replica->deadline_ns = options->deadline_ns;
     replica->slices = options->slices ? options->slices : 1;
     replica->host_record.seed = options->seed;
     if (options->optimizer)
@@ -183,6 +209,8 @@ enum ls_status ls_replica_create(const struct ls_replica_options *options, struc
         replica->label_bytes = 4 * (uint64_t)ls_shape_elements(&options->graph->label->shape, 1);
 
     enum ls_status status = open_device(replica, options);
+    if (!status)
+        status = ls_late_init(&replica->late, replica->ops, replica->device);
     if (!status)
         status = ls_plan_create(options->graph, options->ops, replica->device, options->plan_batch,
                                 options->plain, &replica->plan);
@@ -219,7 +247,8 @@ static void release_buffers(struct ls_replica *replica)
 {
     void *const buffers[] = {replica->parameters, replica->reduced,         replica->shadows,
                              replica->scratch,    replica->arena,           replica->states[0],
-                             replica->states[1],  replica->evaluation_sums, replica->accumulated};
+                             replica->states[1],  replica->evaluation_sums, replica->accumulated,
+                             replica->failed};
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
         replica->ops->release(replica->device, buffers[i]);
 }
@@ -238,6 +267,9 @@ void ls_replica_destroy(struct ls_replica *replica)
         replica->ops->release_kernel(replica->device, replica->adds[i]);
     free(replica->adds);
     free(replica->updates);
+    if (replica->guard)
+        replica->ops->release_kernel(replica->device, replica->guard);
+    ls_late_finish(&replica->late);
     ls_buckets_finish(&replica->buckets);
     ls_plan_destroy(replica->plan);
     if (replica->device) {

@@ -189,6 +189,62 @@ enum ls_status ls_replica_read_tail(struct ls_replica *replica, float *out)
                                               LS_TAIL_FLOATS * sizeof(float), NULL);
 }
 
+enum ls_status ls_replica_guard(struct ls_replica *replica)
+{
+    void *arguments[LS_MAX_ARGUMENTS] = {replica->reduced, replica->failed, &replica->record->skip};
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .arguments = arguments,
+                                     .scratch = replica->scratch,
+                                     .record = replica->record};
+    return (enum ls_status)replica->ops->launch(replica->device, replica->guard, &launch);
+}
+
+static void add_sums(double *sums, const float *found)
+{
+    for (int i = 0; sums && i < LS_SUMS; i++)
+        sums[i] += (double)found[i];
+}
+
+static enum ls_status take_sums(struct ls_replica *replica, double *sums)
+{
+    uint64_t batch;
+    const enum ls_status status = ls_late_wait(&replica->late, replica->deadline_ns, NULL, NULL);
+    if (status == LS_PEER_LOST)
+        ls_error("replica",
+                 "the device has not done a batch of an evaluation after %.1f s; it hangs, or "
+                 "--deadline is too short for it",
+                 (double)replica->deadline_ns * 1e-9);
+    if (!status)
+        add_sums(sums, ls_late_take(&replica->late, &batch));
+    return status;
+}
+
+enum ls_status ls_replica_evaluate_end(struct ls_replica *replica, double *sums)
+{
+    enum ls_status status = LS_OK;
+    while (!status && sums && ls_late_pending(&replica->late))
+        status = take_sums(replica, sums);
+    replica->late.taken = replica->late.put;
+    return status;
+}
+
+// The sums of a batch, or where the device works on: of an earlier one.
+static enum ls_status read_sums(struct ls_replica *replica, double *sums)
+{
+    float found[LS_TAIL_FLOATS];
+    if (ls_late_offered(&replica->late)) {
+        const enum ls_status status = ls_late_put(&replica->late, replica->evaluation_sums, 0);
+        if (status || ls_late_pending(&replica->late) <= LS_LATE_STEPS)
+            return status;
+        return take_sums(replica, sums);
+    }
+    const int32_t status = replica->ops->copy(replica->device, found, replica->evaluation_sums,
+                                              LS_SUMS * sizeof(float), NULL);
+    if (!status)
+        add_sums(sums, found);
+    return (enum ls_status)status;
+}
+
 enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,
                                    double *sums)
 {
@@ -203,14 +259,7 @@ enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_r
     enum ls_status status = ls_input_write(replica, entry, batch, NULL);
     if (!status)
         status = ls_program_run(entry->program, 0, entry->program->step_count, false);
-    if (status)
-        return status;
-    float found[LS_SUMS];
-    if (replica->ops->copy(replica->device, found, replica->evaluation_sums, sizeof(found), NULL))
-        return LS_FAILED;
-    for (int i = 0; i < LS_SUMS; i++)
-        sums[i] += (double)found[i];
-    return LS_OK;
+    return status ? status : read_sums(replica, sums);
 }
 
 enum ls_status ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes)

@@ -8,6 +8,7 @@
 #include "core/graph/program.h"
 #include "core/optimizer/optimizer.h"
 #include "core/replica/buckets.h"
+#include "core/replica/late.h"
 
 #define LS_REPLICA_SIZES 4 // batch sizes of one purpose
 
@@ -31,6 +32,7 @@ struct ls_replica_options {
     uint32_t slices; // a share is computed in so many parts whose gradients are added; 0, 1: whole
     uint64_t first_bucket_bytes, bucket_bytes;
     bool timing; // per kernel
+    uint64_t deadline_ns; // of a wait for the device
 };
 
 // What a replica computes on.
@@ -84,6 +86,10 @@ struct ls_replica {
     float *accumulated; // sums and gradients of the slices so far; NULL with one slice
     struct ls_kernel **adds; // one a bucket: two ranges of its size into the first
     struct ls_kernel **updates; // one a bucket
+    struct ls_kernel *guard; // of the loss; NULL: the device has none
+    int32_t *failed; // device memory: a loss was not finite
+    struct ls_late late; // sums on their way to the host
+    uint64_t deadline_ns;
     uint64_t scratch_bytes, arena_bytes, device_bytes;
     uint64_t label_bytes; // of one example
     uint64_t largest_batch;
@@ -123,9 +129,19 @@ LS_STATUS ls_replica_refresh(struct ls_replica *replica);
 // The tail, in host memory: LS_TAIL_FLOATS floats.
 LS_STATUS ls_replica_read_tail(struct ls_replica *replica, float *out);
 
-// Forward pass for evaluation; the sums of this share are added to `sums` (LS_SUMS).
+// Whether the host may learn of a step's sums later: the device then guards the updates itself.
+static inline bool ls_replica_may_be_late(const struct ls_replica *replica)
+{
+    return replica->guard && ls_late_offered(&replica->late);
+}
+// Puts on the stream: when the loss in the tail is not finite, no update changes anything from here on, in no step.
+LS_STATUS ls_replica_guard(struct ls_replica *replica);
+
+// Forward pass for evaluation; the sums of this share are added to `sums` (LS_SUMS), at the latest by
+// ls_replica_evaluate_end, which waits for those that are on their way, and forgets them where `sums` is NULL.
 LS_STATUS ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,
                               double *sums);
+LS_STATUS ls_replica_evaluate_end(struct ls_replica *replica, double *sums);
 
 // Names the first operation of the last run whose output is not finite; empty text: none.
 LS_STATUS ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes);

@@ -175,7 +175,9 @@ static enum ls_status open_strategy(struct ls_driver *driver)
     if (status)
         return status;
     driver->strategy = strategy;
-    return read_traits(driver);
+    const enum ls_status read = read_traits(driver);
+    driver->late = !read && ls_driver_may_be_late(driver);
+    return read;
 }
 
 enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls_driver **out)
@@ -360,12 +362,12 @@ enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
     member->learning_rate = learning_rate;
     member->not_finite = false;
     current = member;
-    const enum ls_status status = run_step(driver, index, batch, stop);
+    enum ls_status status = run_step(driver, index, batch, stop);
     current = NULL;
+    if (!status)
+        status = ls_driver_look_back(driver, member, out);
     if (status)
         return cause_of(driver, status);
-    memcpy(out->sums, member->tail, sizeof(out->sums));
-    out->stop = member->tail[LS_TAIL_STOP] > 0;
     note_times(driver, member, out);
     member->all_bytes += member->bytes;
     member->all_steps++;
@@ -401,6 +403,23 @@ enum ls_status ls_driver_rest(struct ls_driver *driver, uint32_t replica)
 
 // ---- Ends ----
 
+// Where the host looked later, the replica has the parameters of that step, but the examples of another.
+static void say_nothing_found(const struct ls_driver *driver, unsigned long long step,
+                              unsigned long long looked)
+{
+    if (driver->late && looked != step)
+        ls_error("train",
+                 "step %llu: the loss is not finite; the parameters are, and with the examples of "
+                 "step %llu all values are: check the data of step %llu, or try a smaller learning "
+                 "rate",
+                 step, looked, step);
+    else
+        ls_error("train",
+                 "step %llu: the loss is not finite, though all values that it is made of are: the "
+                 "sum overflows; try a smaller learning rate, or check the data",
+                 step);
+}
+
 void ls_driver_explain(struct ls_driver *driver)
 {
     if (!atomic_exchange(&driver->not_finite, false))
@@ -412,10 +431,7 @@ void ls_driver_explain(struct ls_driver *driver)
         if (ls_replica_find_not_finite(driver->members[i].replica, text, sizeof(text)))
             text[0] = '\0';
     if (!text[0]) {
-        ls_error("train",
-                 "step %llu: the loss is not finite, though all values that it is made of are: the "
-                 "sum overflows; try a smaller learning rate, or check the data",
-                 step);
+        say_nothing_found(driver, step, driver->members[0].step);
         return;
     }
     if (driver->count > 1)

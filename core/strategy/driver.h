@@ -29,10 +29,13 @@ struct ls_driver_options {
     void *context;
 };
 
-// What one step of one replica took and found.
+// What one step of one replica took and found. Where the device works on while its thread does, the sums are found some
+// steps later.
 struct ls_step_result {
+    uint64_t step; // whose sums these are; 0: none yet
     float sums[LS_SUMS]; // of the global batch
-    bool stop; // some rank asked to stop after this step
+    bool stop; // some rank asked to stop after `step`
+    // Of the step under way.
     uint64_t compute_ns, update_ns, communication_ns, exposed_ns;
 };
 
@@ -44,10 +47,14 @@ void ls_driver_close(struct ls_driver *driver); // takes NULL; replicas must hav
 // Once, before the first step, on every replica: equal parameters everywhere. [replica thread]
 LS_STATUS ls_driver_place(struct ls_driver *driver, uint32_t replica);
 
-// One step. LS_FAILED when the loss is not finite; ls_driver_explain then says why. [replica thread]
+// One step. LS_FAILED when the loss is not finite; ls_driver_explain then says why. Then no update was made, of this step
+// or of those that were begun since. [replica thread]
 LS_STATUS ls_driver_step(struct ls_driver *driver, uint32_t replica,
                          const struct ls_replica_batch *batch, uint64_t step, double learning_rate,
                          bool stop, struct ls_step_result *out);
+// The sums of the next step that are still on their way; `out->step` is 0 when there are none. As long as it is not,
+// after the last of a row of steps, before anything else is done. [replica thread]
+LS_STATUS ls_driver_settle(struct ls_driver *driver, uint32_t replica, struct ls_step_result *out);
 // Before evaluation, weights are read or the run ends. [replica thread]
 LS_STATUS ls_driver_synchronise(struct ls_driver *driver, uint32_t replica);
 // It has nothing to train for now, while others have. [replica thread]

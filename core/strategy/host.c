@@ -72,13 +72,14 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
 
 // Why is said by ls_driver_explain, when all replicas have left the step: which of them has the cause in its share is
 // not known here, and the first that fails may wake the others before they look.
-static int32_t decide(struct ls_driver *driver, struct ls_driver_member *member)
+enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member *member,
+                               uint64_t step)
 {
     if (isfinite(member->tail[LS_SUMS_LOSS]))
         return LS_OK;
     member->not_finite = true;
     if (!atomic_exchange(&driver->not_finite, true))
-        atomic_store(&driver->not_finite_step, member->replica->host_record.step);
+        atomic_store(&driver->not_finite_step, step);
     return LS_FAILED;
 }
 
@@ -86,8 +87,12 @@ static int32_t host_decide(const struct ls_strategy_host *table, uint32_t replic
 {
     struct ls_driver *driver = ls_driver_of(table);
     struct ls_driver_member *member = &driver->members[replica];
+    if (driver->late) {
+        member->decided_late = true;
+        return (int32_t)ls_replica_guard(member->replica);
+    }
     const enum ls_status status = ls_replica_read_tail(member->replica, member->tail);
-    return status ? (int32_t)status : decide(driver, member);
+    return (int32_t)(status ? status : ls_driver_judge(driver, member, member->step));
 }
 
 static int32_t host_decide_on(const struct ls_strategy_host *table, uint32_t replica,
@@ -96,7 +101,8 @@ static int32_t host_decide_on(const struct ls_strategy_host *table, uint32_t rep
     struct ls_driver *driver = ls_driver_of(table);
     struct ls_driver_member *member = &driver->members[replica];
     memcpy(member->tail, sums, sizeof(member->tail));
-    return decide(driver, member);
+    member->decided_late = false;
+    return (int32_t)ls_driver_judge(driver, member, member->step);
 }
 
 static int32_t host_read_sums(const struct ls_strategy_host *table, uint32_t replica, float *out)

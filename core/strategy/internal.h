@@ -16,6 +16,7 @@ struct ls_driver_member {
     float tail[LS_TAIL_FLOATS]; // the sums that were decided on
     bool touched; // parameters changed after the shadows were made
     bool not_finite; // the sums of its last step were not
+    bool decided_late; // the sums that the strategy decided on are looked at later
     atomic_bool lost;
     // Of the step under way.
     uint64_t step;
@@ -71,6 +72,7 @@ struct ls_driver {
     struct ls_driver_fact *facts;
     size_t fact_count;
     bool describing;
+    bool late; // devices work on while the host does
 };
 
 static inline struct ls_driver *ls_driver_of(const struct ls_strategy_host *table)
@@ -80,6 +82,15 @@ static inline struct ls_driver *ls_driver_of(const struct ls_strategy_host *tabl
 
 // The member whose step this thread runs; NULL: none.
 struct ls_driver_member *ls_driver_current(void);
+
+// ---- late.c ----
+// Whether sums may be looked at later. After the traits are known.
+bool ls_driver_may_be_late(const struct ls_driver *driver);
+// The step's work is on the stream: puts its sums behind it, and fills `out` with those of an earlier step, if one is due.
+LS_STATUS ls_driver_look_back(struct ls_driver *driver, struct ls_driver_member *member,
+                              struct ls_step_result *out);
+// LS_FAILED when the loss of `step` in member->tail is not finite.
+LS_STATUS ls_driver_judge(struct ls_driver *driver, struct ls_driver_member *member, uint64_t step);
 
 // Fills the parts of the host table.
 void ls_driver_offer_data(struct ls_strategy_host *table); // host.c

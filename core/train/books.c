@@ -129,8 +129,9 @@ static enum ls_status note_complete_steps(struct ls_books *books)
         slot->result.stop = books->stopping;
         const struct slot complete = *slot;
         *slot = (struct slot){0};
-        const enum ls_status status =
-            ls_fit_note_step(books->fit, &complete.result, complete.step_ns, complete.input_ns);
+        ls_history_add_times(&books->fit->history, &complete.result, complete.step_ns,
+                             complete.input_ns);
+        const enum ls_status status = ls_fit_note_step(books->fit, &complete.result);
         if (status)
             return status;
     }

@@ -32,14 +32,13 @@ static struct ls_progress_values epoch_values(const struct ls_fit *fit)
     };
 }
 
-enum ls_status ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result,
-                                uint64_t step_ns, uint64_t input_ns)
+enum ls_status ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
 {
-    const enum ls_status status = ls_history_add_step(&fit->history, result, step_ns, input_ns);
+    const enum ls_status status = ls_history_add_sums(&fit->history, result);
     if (isnan(fit->startup_seconds))
         fit->startup_seconds = (double)ls_clock_since_start_ns() * 1e-9;
     fit->steps++;
-    fit->stopped = result->stop;
+    fit->stopped = fit->stopped || result->stop;
     const struct ls_progress_values values = epoch_values(fit);
     ls_progress_step(&fit->progress, (fit->steps - 1) % fit->epoch_steps + 1, &values);
     if (fit->options->watch) {
@@ -68,10 +67,25 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step,
     if (!status)
         status = ls_driver_step(fit->trainer->driver, rank, &batch, step,
                                 fit->model->optimizer.learning_rate, stop, &result);
-    if (!status && rank == 0)
-        status = ls_fit_note_step(fit, &result, ls_clock_ns() - start, waited);
+    if (!status && rank == 0) {
+        ls_history_add_times(&fit->history, &result, ls_clock_ns() - start, waited);
+        status = result.step ? ls_fit_note_step(fit, &result) : LS_OK;
+    }
     *stopped = result.stop;
     return status;
+}
+
+// The steps whose sums are still on their way. [replica thread]
+static enum ls_status settle(struct ls_fit *fit, uint32_t rank)
+{
+    for (;;) {
+        struct ls_step_result result = {0};
+        enum ls_status status = ls_driver_settle(fit->trainer->driver, rank, &result);
+        if (!status && result.step && rank == 0)
+            status = ls_fit_note_step(fit, &result);
+        if (status || result.step == 0)
+            return status;
+    }
 }
 
 // [replica thread]
@@ -86,7 +100,7 @@ static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t rank)
         status = run_step(fit, rank, first + i, &stopped);
         ls_trace_end_step();
     }
-    return status;
+    return status ? status : settle(fit, rank);
 }
 
 // [replica thread]

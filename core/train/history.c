@@ -33,8 +33,8 @@ void ls_history_finish(struct ls_history *history)
     *history = (struct ls_history){0};
 }
 
-static void add_times(struct ls_history *history, const struct ls_step_result *step,
-                      uint64_t step_ns, uint64_t input_ns)
+void ls_history_add_times(struct ls_history *history, const struct ls_step_result *step,
+                          uint64_t step_ns, uint64_t input_ns)
 {
     const size_t at = history->timed_steps++ % LS_HISTORY_STEPS;
     const uint64_t parts[LS_PART_COUNT] = {
@@ -49,8 +49,7 @@ static void add_times(struct ls_history *history, const struct ls_step_result *s
         history->parts[part][at] = (float)((double)parts[part] * 1e-9);
 }
 
-enum ls_status ls_history_add_step(struct ls_history *history, const struct ls_step_result *step,
-                                   uint64_t step_ns, uint64_t input_ns)
+enum ls_status ls_history_add_sums(struct ls_history *history, const struct ls_step_result *step)
 {
     if (history->loss_count == history->loss_capacity) {
         float *grown = realloc(history->losses, 2 * history->loss_capacity * sizeof(float));
@@ -63,7 +62,6 @@ enum ls_status ls_history_add_step(struct ls_history *history, const struct ls_s
     history->epoch_loss += (double)step->sums[0];
     history->epoch_right += (double)step->sums[1];
     history->epoch_examples += (double)step->sums[2];
-    add_times(history, step, step_ns, input_ns);
     return LS_OK;
 }
 

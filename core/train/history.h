@@ -32,8 +32,10 @@ struct ls_history {
 // Room for `steps` losses is made now, so that steps do not allocate; more steps than that grow it.
 LS_STATUS ls_history_init(struct ls_history *history, uint64_t steps);
 void ls_history_finish(struct ls_history *history);
-LS_STATUS ls_history_add_step(struct ls_history *history, const struct ls_step_result *step,
-                              uint64_t step_ns, uint64_t input_ns);
+// What a step took, and its sums, which may be known some steps later.
+void ls_history_add_times(struct ls_history *history, const struct ls_step_result *step,
+                          uint64_t step_ns, uint64_t input_ns);
+LS_STATUS ls_history_add_sums(struct ls_history *history, const struct ls_step_result *step);
 LS_STATUS ls_history_add_epoch(struct ls_history *history, const struct ls_report_epoch *epoch);
 // Begins a new epoch's sums.
 void ls_history_begin_epoch(struct ls_history *history);

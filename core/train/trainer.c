@@ -128,6 +128,7 @@ static enum ls_status create_replica(void *context, uint32_t rank)
         .first_bucket_bytes = LS_FIRST_BUCKET_BYTES,
         .bucket_bytes = LS_BUCKET_BYTES,
         .timing = trainer->run->verbose,
+        .deadline_ns = trainer->run->deadline_ns,
     };
     uint64_t offset, size;
     const uint64_t examples =
@@ -388,6 +389,9 @@ static enum ls_status evaluate_shares(void *context, uint32_t rank)
         if (!status && trainer->run->interrupted)
             status = LS_INTERRUPTED;
     }
+    const enum ls_status settled =
+        ls_replica_evaluate_end(trainer->replicas[rank], status ? NULL : evaluation->sums[rank]);
+    status = status ? status : settled;
     ls_trace_end();
     if (!status || !trainer->driver || !ls_driver_survive(trainer->driver, rank, status))
         return status;

@@ -206,28 +206,37 @@ static void measure_case(struct ls_device_suite *suite, int64_t length, bool fin
 
 // ---- Guard ----
 
-static bool guard_step(struct ls_device_session *session, const float *values, int32_t before,
-                       int32_t wanted)
+struct flags {
+    int32_t flag, skip;
+};
+
+static bool guard_step(struct ls_device_session *session, const float *values, struct flags before,
+                       struct flags wanted)
 {
-    int32_t flag = before;
+    struct flags got = before;
     if (!ls_device_session_write(session, 0, values) ||
-        !ls_device_session_write(session, 1, &flag) || !ls_device_session_launch(session) ||
-        !ls_device_session_read(session, 1, &session->buffers[1], &flag))
+        !ls_device_session_write(session, 1, &got.flag) ||
+        !ls_device_session_write(session, 2, &got.skip) || !ls_device_session_launch(session) ||
+        !ls_device_session_read(session, 1, &session->buffers[1], &got.flag) ||
+        !ls_device_session_read(session, 2, &session->buffers[2], &got.skip))
         return false;
-    return flag == wanted ||
-           ls_device_suite_fail(session->suite, "the flag was %d and is %d; wanted %d", before,
-                                flag, wanted);
+    return (got.flag == wanted.flag && got.skip == wanted.skip) ||
+           ls_device_suite_fail(
+               session->suite, "flag and skip were %d and %d and are %d and %d; wanted %d and %d",
+               before.flag, before.skip, got.flag, got.skip, wanted.flag, wanted.skip);
 }
 
 static void guard_steps(struct ls_device_session *session)
 {
-    float values[3] = {1, -FLT_MAX, 0};
-    bool good = ls_device_session_allocate(session) && guard_step(session, values, 0, 0) &&
-                guard_step(session, values, 1, 1);
+    static const struct flags none = {0, 0}, skipped = {0, 1}, flagged = {1, 0}, both = {1, 1};
     const float others[] = {NAN, INFINITY, -INFINITY};
+    float values[3] = {1, -FLT_MAX, 0};
+    bool good = ls_device_session_allocate(session) && guard_step(session, values, none, none) &&
+                guard_step(session, values, skipped, skipped) &&
+                guard_step(session, values, flagged, both);
     for (size_t i = 0; good && i < 3; i++) {
         values[i] = others[i];
-        good = guard_step(session, values, 0, 1) && guard_step(session, values, 1, 1);
+        good = guard_step(session, values, none, both) && guard_step(session, values, both, both);
         values[i] = 0;
     }
 }
@@ -239,8 +248,9 @@ static void guard_case(struct ls_device_suite *suite)
     struct ls_device_session session = {0};
     ls_device_case_start(&c, LS_OP_GUARD, "guard");
     ls_device_case_input(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, 3));
-    ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_I32, 1), LS_DEVICE_EXACT);
     for (uint32_t i = 0; i < 2; i++)
+        ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_I32, 1), LS_DEVICE_EXACT);
+    for (uint32_t i = 0; i < 3; i++)
         c.request.arguments[i].layout = ls_device_plain_layout(&c.request.arguments[i]);
     if (ls_device_suite_begin(suite, c.name)) {
         const int32_t status =

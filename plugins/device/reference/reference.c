@@ -197,7 +197,7 @@ static bool dtypes_fit(const struct ls_kernel_request *request)
                         request->op == LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD;
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
         const uint32_t dtype = request->arguments[i].dtype;
-        const bool is_label = (labels || request->op == LS_OP_GUARD) && i == 1;
+        const bool is_label = (labels && i == 1) || (request->op == LS_OP_GUARD && i >= 1);
         const bool is_saved = (request->op == LS_OP_MAX_POOL2D && i == request->input_count + 1) ||
                               (request->op == LS_OP_MAX_POOL2D_BACKWARD && i == 3);
         const bool is_measure = request->op == LS_OP_MEASURE && i == request->input_count;

@@ -88,10 +88,11 @@ static void measure_run(const struct reference_call *call)
 
 static bool guard_fits(const struct reference_call *call)
 {
-    return ls_tensor_elements(&call->output_descs[0]) == 1;
+    return ls_tensor_elements(&call->output_descs[0]) == 1 &&
+           ls_tensor_elements(&call->output_descs[1]) == 1;
 }
 
-// values -> flag: 1 where one of them is not finite, else as it was
+// values -> flag, skip: 1 where a value is not finite or flag was 1, else as they were
 static void guard_run(const struct reference_call *call)
 {
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
@@ -99,6 +100,8 @@ static void guard_run(const struct reference_call *call)
     for (uint64_t i = 0; i < count; i++)
         if (!isfinite(values[i]))
             *(int32_t *)call->outputs[0] = 1;
+    if (*(const int32_t *)call->outputs[0])
+        *(int32_t *)call->outputs[1] = 1;
 }
 
 const struct reference_operation reference_sgd_update = {
@@ -134,7 +137,7 @@ const struct reference_operation reference_measure = {
 const struct reference_operation reference_guard = {
     .name = "guard",
     .inputs = {1, 1},
-    .outputs = {1, 1},
+    .outputs = {2, 2},
     .used_inputs = 1,
     .direct = true,
     .fits = guard_fits,

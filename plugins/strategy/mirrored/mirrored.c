@@ -50,6 +50,14 @@ static int32_t mirrored_end_step(struct ls_strategy *strategy, uint32_t replica)
     return status;
 }
 
+// All that a step asks of the host is put on the device's stream.
+static void mirrored_traits(struct ls_strategy *strategy, struct ls_strategy_traits *out)
+{
+    (void)strategy;
+    if (LS_HAS(out, capturable))
+        out->capturable = 1;
+}
+
 static const struct ls_strategy_interface interface = {
     .struct_size = sizeof(interface),
     .divisor = LS_DIVISOR_GLOBAL,
@@ -60,6 +68,7 @@ static const struct ls_strategy_interface interface = {
     .place = mirrored_place,
     .gradient_ready = mirrored_gradient_ready,
     .end_step = mirrored_end_step,
+    .traits = mirrored_traits,
 };
 
 static const struct ls_plugin plugin = {

@@ -48,6 +48,14 @@ static int32_t one_device_end_step(struct ls_strategy *strategy, uint32_t replic
     return status;
 }
 
+// All that a step asks of the host is put on the device's stream.
+static void one_device_traits(struct ls_strategy *strategy, struct ls_strategy_traits *out)
+{
+    (void)strategy;
+    if (LS_HAS(out, capturable))
+        out->capturable = 1;
+}
+
 static const struct ls_strategy_interface interface = {
     .struct_size = sizeof(interface),
     .divisor = LS_DIVISOR_GLOBAL,
@@ -58,6 +66,7 @@ static const struct ls_strategy_interface interface = {
     .place = one_device_place,
     .gradient_ready = one_device_gradient_ready,
     .end_step = one_device_end_step,
+    .traits = one_device_traits,
 };
 
 static const struct ls_plugin plugin = {

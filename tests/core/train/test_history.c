@@ -21,7 +21,8 @@ static void add(float loss, float right, float examples, uint64_t step_ns)
                                         .update_ns = step_ns / 4,
                                         .communication_ns = step_ns / 5,
                                         .exposed_ns = step_ns / 8};
-    ck_assert_int_eq(ls_history_add_step(&history, &step, step_ns, step_ns / 10), LS_OK);
+    ls_history_add_times(&history, &step, step_ns, step_ns / 10);
+    ck_assert_int_eq(ls_history_add_sums(&history, &step), LS_OK);
 }
 
 static struct ls_report_times times(void)

@@ -35,6 +35,8 @@ unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *argume
     a->b = double_reach_on(stream, a->b);
     a->bias = double_reach_on(stream, a->bias);
     a->labels = double_reach_on(stream, a->labels);
+    for (int i = 0; i < 2; i++)
+        a->flags[i] = double_reach_on(stream, a->flags[i]);
     a->first = double_reach_on(stream, a->first);
     a->second = double_reach_on(stream, a->second);
     a->saved = double_reach_on(stream, a->saved);

@@ -569,9 +569,12 @@ CUDA_BODY(sgd)
 
 CUDA_BODY(guard)
 {
+    int32_t *flags = a->flags[0] + i;
     for (int64_t k = 0; k < a->count; k++)
         if (!isfinite(a->a[k]))
-            ((int32_t *)(void *)a->store.out)[i] = 1;
+            *flags = 1;
+    if (*flags)
+        a->flags[1][i] = 1;
 }
 
 // What all elements share, once: powers take a GPU long.

@@ -57,7 +57,7 @@ static const struct cuda_operation operations[] = {
     [LS_OP_ADAM_UPDATE] = {"adam_update", {1, 1}, {3, 3}, false, false, cuda_prepare_update},
     [LS_OP_MEASURE] = {"measure", {1, 1}, {1, 1}, false, false, cuda_prepare_update},
     [LS_OP_FROM_BYTES] = {"from_bytes", {1, 1}, {1, 1}, false, false, cuda_prepare_elementwise},
-    [LS_OP_GUARD] = {"guard", {1, 1}, {1, 1}, false, false, cuda_prepare_guard},
+    [LS_OP_GUARD] = {"guard", {1, 1}, {2, 2}, false, false, cuda_prepare_guard},
 };
 
 // ---- What the operations share ----
@@ -259,7 +259,7 @@ static uint32_t dtype_of(const struct ls_kernel_request *request, uint32_t argum
     if (argument == 1 && (request->op == LS_OP_SPARSE_CROSS_ENTROPY ||
                           request->op == LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD))
         return LS_I32;
-    if (argument == 1 && request->op == LS_OP_GUARD)
+    if (argument >= 1 && request->op == LS_OP_GUARD)
         return LS_I32;
     return request->op == LS_OP_MEASURE && argument == request->input_count ? LS_F64 : LS_F32;
 }

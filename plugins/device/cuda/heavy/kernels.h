@@ -39,6 +39,7 @@ struct cuda_arguments {
     const float *a, *b;
     const float *bias; // NULL: none
     const int32_t *labels;
+    int32_t *flags[2]; // of a guard
     float *first, *second; // beside store.out: velocity or moments; probabilities
     void *saved; // of max-pooling: which element of the window won
     const double *pairs; // two doubles an item, read

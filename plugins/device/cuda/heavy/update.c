@@ -72,12 +72,24 @@ int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
     return LS_OK;
 }
 
+static int32_t run_guard(struct ls_device *device, const struct ls_kernel *kernel,
+                         const struct ls_launch *launch)
+{
+    struct cuda_arguments a = kernel->arguments;
+    a.a = launch->arguments[0];
+    a.flags[0] = (void *)cuda_output(kernel, launch, 0);
+    a.flags[1] = (void *)cuda_output(kernel, launch, 1);
+    return cuda_start(device, cuda_kernel_guard, &a, 1);
+}
+
 int32_t cuda_prepare_guard(struct ls_device *device, struct ls_kernel *kernel,
                            struct ls_kernel_answer *answer)
 {
-    if (ls_tensor_elements(cuda_output_desc(kernel, 0)) != 1)
-        return cuda_unsupported(device, kernel, "there is one flag");
+    if (ls_tensor_elements(cuda_output_desc(kernel, 0)) != 1 ||
+        ls_tensor_elements(cuda_output_desc(kernel, 1)) != 1)
+        return cuda_unsupported(device, kernel, "a flag is one number");
     kernel->arguments.count = (int64_t)ls_tensor_elements(cuda_input_desc(kernel, 0));
     cuda_use_own(kernel, answer, cuda_kernel_guard, 1);
+    kernel->run = run_guard;
     return LS_OK;
 }
