@@ -50,7 +50,7 @@ static const struct argument table[] = {
     {"svg", "FILE", NULL, "a picture of time against size"},
     {"write-network", "FILE", NULL,
      "measures latency, bandwidth and reduction between two ranks, for lockstep simulate "
-     "--network=FILE; without NAMES nothing else"},
+     "--network=FILE; sizes of the table are timed in its own rounds, without NAMES there is none"},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
     {NULL, NULL, NULL, NULL},
 };
@@ -69,8 +69,8 @@ static const char help[] =
     "first, and the copy counts.\n\n"
     "Examples:\n"
     "  lockstep bench ring direct tree --bytes=1K:64M --svg=bench.svg\n"
-    "  lockstep bench --write-network=here.json\n"
-    "  lockstep simulate ring --world=2 --bytes=32K,1M,64M --network=here.json\n";
+    "  lockstep bench ring --bytes=32K:64M --write-network=here.json\n"
+    "  lockstep simulate ring --world=2 --bytes=32K:64M --network=here.json\n";
 
 struct name {
     const char *text;
@@ -98,6 +98,7 @@ struct bench {
     const struct ls_opened_plugin *transport;
     struct bench_lane lanes[BENCH_LANES_MOST];
     uint32_t lane_count;
+    struct bench_network *network; // to be written; NULL: none
     struct ls_plugin_entry *entries; // whose names lanes may have
     size_t entry_count;
     struct bench_result (*results)[BENCH_LANES_MOST][BENCH_PLACES]; // by size
@@ -280,6 +281,7 @@ static void finish(struct bench *bench)
         free(bench->lanes[i].communicators);
         ls_choice_close(&bench->lanes[i].choice);
     }
+    bench_network_close(bench->network);
     ls_plugin_entries_destroy(bench->entries, bench->entry_count);
     ls_loader_destroy(bench->loader);
     free(bench->results);
@@ -425,11 +427,26 @@ static enum ls_status write_chart(const struct bench *bench, const char *path)
 
 // ---- All of it ----
 
+// With the ring of the network file as one more lane, where that is wanted.
+static enum ls_status time_size(struct bench *bench, struct bench_result (*out)[BENCH_PLACES])
+{
+    struct bench_task *task = &bench->task;
+    const uint64_t bytes = task->call.count * ls_dtype_bytes(task->call.dtype);
+    if (!bench->network || !bench_network_wants(task))
+        return bench_lanes_run(task, out);
+    bench->lanes[task->lane_count++] = *bench_network_lane(bench->network);
+    const enum ls_status status = bench_lanes_run(task, out);
+    task->lane_count--;
+    if (!status)
+        bench_network_note(bench->network, bytes, out[task->lane_count][BENCH_IN_PLACE].median);
+    return status;
+}
+
 static enum ls_status run_size(struct bench *bench, size_t number, struct ls_rows *rows)
 {
     struct bench_call *call = &bench->task.call;
     call->count = bench->sizes.bytes[number] / ls_dtype_bytes(call->dtype);
-    const enum ls_status status = bench_lanes_run(&bench->task, bench->results[number]);
+    const enum ls_status status = time_size(bench, bench->results[number]);
     for (uint32_t i = 0; !status && i < bench->lane_count; i++) {
         const struct bench_result *result = bench->results[number][i];
         print_row(bench, &bench->lanes[i], result);
@@ -483,10 +500,12 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = open_lanes(arguments, &bench);
     if (!status && network)
-        status = bench_network_write(bench.loader, bench.transport, bench.task.seconds,
-                                     bench.deadline_ns, network);
+        status =
+            bench_network_open(bench.loader, bench.transport, bench.deadline_ns, &bench.network);
     if (!status && bench.lane_count)
         status = run_sizes(arguments, &bench);
+    if (!status && network)
+        status = bench_network_write(bench.network, bench.task.seconds, network);
     finish(&bench);
     return status;
 }

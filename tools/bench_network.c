@@ -29,12 +29,20 @@
      << 10) // a buffer that is sent whole, and in segments, to see what a message takes
 #define SEGMENT (UINT64_C(1) << 10)
 
-#define MOST_REDUCING 0.9 // of the time of an all-reduce
+#define MOST_REDUCING 0.9 // of the time of an all-reduce beside its messages
 #define MOST_OVERHEAD 0.9 // of the time of the smallest message
+#define MOST_MESSAGE 0.7 // of the time of an all-reduce: the latency of its messages
 #define PASSES 3 // through all sizes: what comes and goes does not meet the same size each time
 #define MOST_APART 1.5
 #define REDUCED (1 << 16) // floats: two such buffers stay in a second-level cache
 #define REDUCTIONS 200
+
+// The ring of two as it is, and cut into the smallest segments.
+struct bench_network {
+    struct bench_lane ring, cut;
+    struct ls_communicator *communicators[2][RANKS];
+    double noted[POINTS]; // seconds; 0: to be measured
+};
 
 struct speeds {
     double overhead; // seconds that a message keeps a rank busy
@@ -70,18 +78,22 @@ static enum ls_status measure_reduction(double *out)
     return LS_OK;
 }
 
+static const struct bench_call the_call = {
+    .operation = LS_ALL_REDUCE, .dtype = LS_F32, .reduction = LS_SUM, .world = RANKS};
+
 static enum ls_status measure_ring(const struct bench_lane *ring, uint64_t bytes, double seconds,
                                    double *out)
 {
-    const struct bench_task task = {
+    struct bench_task task = {
         .lanes = ring,
         .lane_count = 1,
-        .call = {LS_ALL_REDUCE, LS_F32, LS_SUM, RANKS, bytes / sizeof(float)},
+        .call = the_call,
         .warmup = 5,
         .seconds = seconds,
         .places = {[BENCH_IN_PLACE] = true},
         .pin = true,
     };
+    task.call.count = bytes / sizeof(float);
     struct bench_result results[1][BENCH_PLACES] = {{{0}}};
     const enum ls_status status = bench_lanes_run(&task, results);
     if (!status)
@@ -92,16 +104,20 @@ static enum ls_status measure_ring(const struct bench_lane *ring, uint64_t bytes
 // All that is timed, once through: the smallest message, a buffer whole and cut, and each size.
 enum { TIME_SMALLEST, TIME_WHOLE, TIME_CUT, TIME_SIZES, TIMES = TIME_SIZES + POINTS };
 
-static enum ls_status measure_pass(const struct bench_lane *ring, const struct bench_lane *cut,
-                                   double seconds, double times[TIMES])
+static enum ls_status measure_pass(const struct bench_network *network, double seconds,
+                                   double times[TIMES])
 {
+    const struct bench_lane *ring = &network->ring;
     enum ls_status status = measure_ring(ring, SMALLEST, seconds, &times[TIME_SMALLEST]);
     if (!status)
         status = measure_ring(ring, CUT, seconds, &times[TIME_WHOLE]);
     if (!status)
-        status = measure_ring(cut, CUT, seconds, &times[TIME_CUT]);
-    for (int i = 0; !status && i < POINTS; i++)
-        status = measure_ring(ring, LEAST_BUFFER << i, seconds, &times[TIME_SIZES + i]);
+        status = measure_ring(&network->cut, CUT, seconds, &times[TIME_CUT]);
+    for (int i = 0; !status && i < POINTS; i++) {
+        times[TIME_SIZES + i] = network->noted[i];
+        if (!network->noted[i])
+            status = measure_ring(ring, LEAST_BUFFER << i, seconds, &times[TIME_SIZES + i]);
+    }
     return status;
 }
 
@@ -112,12 +128,12 @@ static int compare(const void *left, const void *right)
 }
 
 // Medians over the passes; a machine that does other work gives itself away.
-static enum ls_status measure_passes(const struct bench_lane *ring, const struct bench_lane *cut,
-                                     double seconds, double times[TIMES])
+static enum ls_status measure_passes(const struct bench_network *network, double seconds,
+                                     double times[TIMES])
 {
     double passes[PASSES][TIMES], apart = 1;
     for (int pass = 0; pass < PASSES; pass++) {
-        const enum ls_status status = measure_pass(ring, cut, seconds / PASSES, passes[pass]);
+        const enum ls_status status = measure_pass(network, seconds / PASSES, passes[pass]);
         if (status)
             return status;
     }
@@ -137,39 +153,43 @@ static enum ls_status measure_passes(const struct bench_lane *ring, const struct
     return LS_OK;
 }
 
-// Half of the buffer goes out as one message, or as many; and so twice.
+// Half of the buffer goes out as one message, or as many; and so twice. The smallest was measured by itself: on a machine
+// that was slow just then, it must not take longer than what is larger (from CUT / 2 on: below, nearly all is latency).
 static void find_message(const double times[TIMES], struct speeds *out)
 {
-    const double message = times[TIME_SMALLEST] / 2;
     const double each = (times[TIME_CUT] - times[TIME_WHOLE]) / (2.0 * (CUT / 2 / SEGMENT - 1));
+    double message = times[TIME_SMALLEST] / 2;
+    for (int i = 0; i < POINTS; i++)
+        if (out->bytes[i] >= CUT / 2)
+            message = fmin(message, times[TIME_SIZES + i] / 2 * MOST_MESSAGE);
     out->overhead = fmax(0, fmin(each, MOST_OVERHEAD * message));
     out->latency = message - out->overhead;
 }
 
-// What of the times of the sizes is left for the messages. Nothing is added more slowly than it is added while it moves:
-// a slow moment of the loop does not make all else impossible.
+// What of the times of the sizes is left for the messages. Nothing is added more slowly than it is added while it moves.
 static void find_bandwidths(const double *times, struct speeds *out)
 {
+    const double messages = 2 * (out->latency + out->overhead);
     for (int i = 0; i < POINTS; i++) {
         const double half = (double)out->bytes[i] / 2;
-        const double moving = times[i] - 2 * (out->latency + out->overhead);
-        out->reduction = fmin(out->reduction, fmax(moving, times[i] / 2) / half * MOST_REDUCING);
+        const double moving = fmax(times[i] - messages, times[i] * (1 - MOST_MESSAGE));
+        out->reduction = fmin(out->reduction, moving / half * MOST_REDUCING);
     }
     for (int i = 0; i < POINTS; i++) {
         const double half = (double)out->bytes[i] / 2;
-        const double left = (times[i] - half * out->reduction) / 2 - out->latency - out->overhead;
+        const double left = (times[i] - half * out->reduction - messages) / 2;
         out->bandwidth[i] = half / fmax(left, times[i] / 100);
         out->fastest = fmax(out->fastest, out->bandwidth[i]);
     }
 }
 
-static enum ls_status measure(const struct bench_lane *ring, const struct bench_lane *cut,
-                              double seconds, struct speeds *out)
+static enum ls_status measure(const struct bench_network *network, double seconds,
+                              struct speeds *out)
 {
     double times[TIMES];
     enum ls_status status = measure_reduction(&out->reduction);
     if (!status)
-        status = measure_passes(ring, cut, seconds, times);
+        status = measure_passes(network, seconds, times);
     if (status)
         return status;
     for (int i = 0; i < POINTS; i++)
@@ -222,25 +242,71 @@ static enum ls_status open_lane(const struct ls_opened_plugin *collective,
         lane->communicators);
 }
 
-enum ls_status bench_network_write(struct ls_loader *loader,
-                                   const struct ls_opened_plugin *transport, double seconds,
-                                   uint64_t deadline_ns, const char *path)
+enum ls_status bench_network_open(struct ls_loader *loader,
+                                  const struct ls_opened_plugin *transport, uint64_t deadline_ns,
+                                  struct bench_network **out)
 {
-    struct ls_communicator *communicators[2][RANKS] = {{NULL}};
-    struct bench_lane ring = {.communicators = communicators[0]};
-    struct bench_lane cut = {.communicators = communicators[1]};
-    struct speeds speeds = {0};
     const struct ls_opened_plugin *collective = NULL;
+    struct bench_network *network = calloc(1, sizeof(*network));
+    if (!network)
+        return LS_OUT_OF_MEMORY;
+    network->ring.communicators = network->communicators[0];
+    network->cut.communicators = network->communicators[1];
     enum ls_status status =
         ls_loader_open(loader, LS_KIND_COLLECTIVE, "ring", NULL, 0, &collective);
     if (!status)
-        status = open_lane(collective, transport, deadline_ns, 0, &ring);
+        status = open_lane(collective, transport, deadline_ns, 0, &network->ring);
     if (!status)
-        status = open_lane(collective, transport, deadline_ns, SEGMENT, &cut);
-    if (!status)
-        status = measure(&ring, &cut, seconds, &speeds);
-    ls_communicators_close(communicators[0], RANKS);
-    ls_communicators_close(communicators[1], RANKS);
+        status = open_lane(collective, transport, deadline_ns, SEGMENT, &network->cut);
+    if (status)
+        bench_network_close(network);
+    else
+        *out = network;
+    return status;
+}
+
+void bench_network_close(struct bench_network *network)
+{
+    if (!network)
+        return;
+    ls_communicators_close(network->communicators[0], RANKS);
+    ls_communicators_close(network->communicators[1], RANKS);
+    free(network);
+}
+
+// The point of the file for a buffer of so many bytes; POINTS: there is none.
+static int point_of(uint64_t bytes)
+{
+    int point = 0;
+    while (point < POINTS && LEAST_BUFFER << point != bytes)
+        point++;
+    return point;
+}
+
+bool bench_network_wants(const struct bench_task *task)
+{
+    const struct bench_call *call = &task->call;
+    return call->operation == the_call.operation && call->dtype == the_call.dtype &&
+           call->reduction == the_call.reduction && call->world == RANKS &&
+           task->places[BENCH_IN_PLACE] && task->pin && !task->fresh &&
+           task->lane_count < BENCH_LANES_MOST && point_of(call->count * sizeof(float)) < POINTS;
+}
+
+const struct bench_lane *bench_network_lane(const struct bench_network *network)
+{
+    return &network->ring;
+}
+
+void bench_network_note(struct bench_network *network, uint64_t bytes, double seconds)
+{
+    if (point_of(bytes) < POINTS)
+        network->noted[point_of(bytes)] = seconds;
+}
+
+enum ls_status bench_network_write(struct bench_network *network, double seconds, const char *path)
+{
+    struct speeds speeds = {0};
+    enum ls_status status = measure(network, seconds, &speeds);
     if (!status)
         status = write_file(&speeds, path);
     if (!status)

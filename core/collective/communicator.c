@@ -4,6 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -292,13 +293,13 @@ static enum ls_status try_collective(const struct ls_communicator_options *optio
 static struct ls_communicator *communicator_create(struct ls_communicator_group *group,
                                                    uint32_t rank)
 {
-    struct ls_communicator *communicator = calloc(1, sizeof(*communicator));
+    struct ls_communicator *communicator = ls_calloc_apart(1, sizeof(*communicator));
     if (!communicator)
         return NULL;
     communicator->group = group;
     communicator->rank = rank;
-    communicator->numbers.next_send = calloc(group->world, sizeof(uint64_t));
-    communicator->numbers.next_receive = calloc(group->world, sizeof(uint64_t));
+    communicator->numbers.next_send = ls_calloc_apart(group->world, sizeof(uint64_t));
+    communicator->numbers.next_receive = ls_calloc_apart(group->world, sizeof(uint64_t));
     if (communicator->numbers.next_send && communicator->numbers.next_receive)
         return communicator;
     free(communicator->numbers.next_send);

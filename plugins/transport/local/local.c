@@ -23,7 +23,7 @@ static int32_t local_peer_state(struct ls_transport *transport, uint32_t peer)
 
 static void *allocate(const struct ls_host *host, uint64_t bytes)
 {
-    void *memory = host->allocate(host, bytes, LOCAL_LINE);
+    void *memory = host->allocate(host, bytes, LOCAL_APART);
     if (memory)
         memset(memory, 0, bytes);
     return memory;

@@ -25,6 +25,7 @@
 #define LOCAL_WINDOW 128
 #define LOCAL_DEVICE_WINDOW 32 // a slot has two events there
 #define LOCAL_LINE 64
+#define LOCAL_APART 128 // processors fetch cache lines in pairs
 
 struct local_slot {
     _Alignas(LOCAL_LINE) _Atomic uint64_t offered;

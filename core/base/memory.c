@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/memory.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *ls_calloc_apart(size_t count, size_t size)
+{
+    void *memory = NULL;
+    if (size && count > (SIZE_MAX - LS_APART) / size)
+        return NULL;
+    const size_t bytes = (count * size + LS_APART - 1) / LS_APART * LS_APART;
+    if (posix_memalign(&memory, LS_APART, bytes ? bytes : LS_APART))
+        return NULL;
+    memset(memory, 0, bytes);
+    return memory;
+}
