@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define CLASS_COUNT 10
+#define PIXEL 255
 
 // What tells the two sets apart.
 struct family {
@@ -132,7 +133,7 @@ static void fill_dataset(const struct family *family, struct storage *storage)
         .dims = {images->dims[1], images->dims[2], 1},
         .example_dtype = LS_U8,
         .examples = images->data,
-        .divisor = 255,
+        .divisor = PIXEL,
         .label_dtype = LS_U8,
         .labels = storage->labels.data,
         .label_elements = 1,
@@ -180,6 +181,8 @@ static enum ls_status family_describe(const struct family *family, const struct 
         *out = (struct ls_dataset_info){.count = images.dims[0],
                                         .ndims = 3,
                                         .dims = {images.dims[1], images.dims[2], 1},
+                                        .example_dtype = LS_U8,
+                                        .divisor = PIXEL,
                                         .label_elements = 1,
                                         .class_count = CLASS_COUNT};
     return status;

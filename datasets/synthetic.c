@@ -303,6 +303,8 @@ static enum ls_status synthetic_describe(const struct ls_spec *spec, enum ls_spl
     *out = (struct ls_dataset_info){
         .count = (uint64_t)wish.examples,
         .ndims = wish.ndims,
+        .example_dtype = wish.bytes ? LS_U8 : LS_F32,
+        .divisor = wish.bytes ? PIXEL : 1,
         .label_elements = wish.classes ? 1 : (uint64_t)wish.outputs,
         .class_count = (uint32_t)wish.classes,
     };

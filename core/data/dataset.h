@@ -36,6 +36,8 @@ struct ls_dataset_info {
     uint64_t count;
     uint32_t ndims; // of one example, plain layout
     int64_t dims[LS_MAX_DIMS];
+    uint32_t example_dtype; // LS_U8 or LS_F32, as stored; 0: not known
+    float divisor;
     uint64_t label_elements;
     uint32_t class_count; // 0: targets
 };

@@ -67,6 +67,18 @@ void ls_gather_examples(const struct ls_dataset *dataset, const uint32_t *order,
     }
 }
 
+void ls_gather_bytes(const struct ls_dataset *dataset, const uint32_t *order, uint64_t count,
+                     void *out)
+{
+    const uint64_t bytes = ls_dataset_example_elements(dataset);
+    const char *examples = dataset->examples;
+    for (uint64_t i = 0; i < count; i++) {
+        if (i + 1 < count)
+            prefetch(examples + order[i + 1] * bytes, bytes);
+        memcpy((char *)out + i * bytes, examples + order[i] * bytes, bytes);
+    }
+}
+
 void ls_gather_labels(const struct ls_dataset *dataset, const uint32_t *order, uint64_t count,
                       void *out)
 {

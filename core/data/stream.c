@@ -55,6 +55,7 @@ struct ls_stream {
     const struct ls_dataset *dataset;
     struct ls_stream_options options;
     uint64_t steps; // of an epoch
+    uint32_t example_dtype; // of what is handed out
     uint32_t *order; // of the epoch being written; the input thread's
     pthread_t thread;
     bool started;
@@ -129,7 +130,10 @@ static void write_batch(struct ls_stream *stream, const struct position *positio
         uint64_t offset, size;
         ls_share(position->count, options->world, options->first_rank + i, &offset, &size);
         char *memory = share_memory(stream, slot, i);
-        ls_gather_examples(stream->dataset, batch + offset, size, (float *)(void *)memory);
+        if (stream->example_dtype == LS_U8)
+            ls_gather_bytes(stream->dataset, batch + offset, size, memory);
+        else
+            ls_gather_examples(stream->dataset, batch + offset, size, (float *)(void *)memory);
         ls_gather_labels(stream->dataset, batch + offset, size, memory + stream->example_bytes);
     }
     stream->positions[slot] = *position;
@@ -205,7 +209,8 @@ static void describe(const struct ls_stream *stream, uint32_t local, uint32_t sl
         .global_count = position->count,
         .epoch = position->epoch,
         .step = position->step,
-        .examples = (const float *)(const void *)memory,
+        .example_dtype = stream->example_dtype,
+        .examples = memory,
         .labels = memory + stream->example_bytes,
     };
     ls_share(position->count, stream->options.world, stream->options.first_rank + local,
@@ -287,7 +292,7 @@ static bool plan_ring(struct ls_stream *stream)
     if (elements > most / 4 || dataset->label_elements > most / 4 ||
         share * options->rank_count > most / (4 * (elements + dataset->label_elements)))
         return false;
-    stream->example_bytes = round_up(share * elements * 4);
+    stream->example_bytes = round_up(share * elements * ls_dtype_bytes(stream->example_dtype));
     stream->label_bytes = round_up(share * dataset->label_elements * 4);
     const uint64_t slot =
         options->rank_count * (stream->example_bytes + stream->label_bytes) + LS_ALIGNMENT;
@@ -330,6 +335,7 @@ enum ls_status ls_stream_open(const struct ls_dataset *dataset,
         .dataset = dataset,
         .options = *options,
         .steps = ls_stream_steps(dataset->count, options->global_batch),
+        .example_dtype = options->bytes && dataset->example_dtype == LS_U8 ? LS_U8 : LS_F32,
     };
     status = allocate(stream);
     if (status)

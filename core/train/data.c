@@ -83,3 +83,11 @@ uint64_t ls_data_count(const struct ls_data *data)
 {
     return data->info.count;
 }
+
+float ls_data_byte_divisor(const struct ls_data *data, const struct ls_data *other)
+{
+    const struct ls_dataset_info *a = &data->info, *b = other ? &other->info : a;
+    if (a->example_dtype != LS_U8 || b->example_dtype != LS_U8 || a->divisor != b->divisor)
+        return 0;
+    return a->divisor;
+}

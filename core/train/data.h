@@ -20,6 +20,9 @@ struct ls_data {
     struct ls_dataset *dataset; // NULL until joined
 };
 
+// By what all 8-bit examples are divided; 0: they do not all have 8 bits and that divisor. `other` may be NULL.
+float ls_data_byte_divisor(const struct ls_data *data, const struct ls_data *other);
+
 // Waits for the files. The dataset is owned by `data`.
 LS_STATUS ls_data_wait(struct ls_data *data, const struct ls_dataset **out);
 

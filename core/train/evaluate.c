@@ -58,6 +58,7 @@ enum ls_status ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_
     const struct ls_trainer_options options = {
         .global_batch = ls_run_global_batch(model->run, batch, 0),
         .evaluation_examples = ls_data_count(data),
+        .byte_divisor = ls_data_byte_divisor(data, NULL),
     };
     struct ls_trainer *trainer = NULL;
     struct ls_dataset_copy copy = {0};

@@ -124,6 +124,7 @@ static enum ls_status create_replica(void *context, uint32_t rank)
         .graph = trainer->model->graph,
         .optimizer = options->training_examples ? &trainer->model->optimizer : NULL,
         .seed = trainer->run->seed,
+        .byte_divisor = options->byte_divisor,
         .slices = trainer->options.slices,
         .first_bucket_bytes = LS_FIRST_BUCKET_BYTES,
         .bucket_bytes = LS_BUCKET_BYTES,
@@ -280,6 +281,9 @@ static enum ls_status open_stream(const struct ls_trainer *trainer,
         .shuffle_buffer = shuffle_buffer,
         .seed = trainer->run->seed,
         .epochs_before = trainer->model->epochs_done,
+        // All replicas are on the same device and answer alike.
+        .bytes = ls_replica_takes_bytes(trainer->replicas[first]) &&
+                 dataset->divisor == trainer->options.byte_divisor,
     };
     return ls_stream_open(dataset, &options, out);
 }
@@ -321,6 +325,7 @@ enum ls_status ls_trainer_next(struct ls_trainer *trainer, uint32_t rank,
     *out = (struct ls_replica_batch){.count = batch.count,
                                      .global_count = batch.global_count,
                                      .example_offset = batch.example_offset,
+                                     .example_dtype = batch.example_dtype,
                                      .examples = batch.examples,
                                      .labels = batch.labels};
     return LS_OK;

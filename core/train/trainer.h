@@ -14,6 +14,7 @@ struct ls_trainer_options {
     uint64_t training_examples; // 0: evaluation only
     uint64_t evaluation_examples; // 0: training only
     uint32_t slices; // of a share in training; 0: 1
+    float byte_divisor; // of all data, where it has 8 bits (ls_data_byte_divisor); else 0
 };
 
 struct ls_trainer {

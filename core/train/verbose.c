@@ -41,6 +41,16 @@ static void print_buckets(const struct ls_fit *fit, FILE *out)
     }
 }
 
+// Silent where the device reads host memory.
+static void print_input(const struct ls_fit *fit, uint64_t examples, FILE *out)
+{
+    const struct ls_replica *replica = fit->trainer->replicas[0];
+    const uint64_t bytes = ls_replica_input_bytes(replica, examples);
+    if (bytes)
+        fprintf(out, "input of a step: %llu bytes to the device, examples as %s\n",
+                (unsigned long long)bytes, ls_replica_takes_bytes(replica) ? "bytes" : "float32");
+}
+
 void ls_fit_print_plan(const struct ls_fit *fit, FILE *out)
 {
     const struct ls_program *program = main_program(fit);
@@ -56,6 +66,7 @@ void ls_fit_print_plan(const struct ls_fit *fit, FILE *out)
         out,
         "program for %lld examples: %u kernels, %u conversions of activations, %u slow kernels\n",
         (long long)program->options.batch, program->step_count, conversions, slow);
+    print_input(fit, (uint64_t)program->options.batch, out);
     fprintf(out, "weights with a second layout: %u", plan->shadow_count);
     for (uint32_t i = 0; i < plan->shadow_count; i++)
         fprintf(out, "%s%s", i ? ", " : ": ", plan->places[plan->shadows[i].place].parameter->name);

@@ -56,7 +56,7 @@ static void read_epoch(struct ls_stream *stream, const struct ls_stream_options 
             ck_assert_uint_eq((uintptr_t)batch.examples % LS_ALIGNMENT, 0);
             const int32_t *classes = batch.labels;
             for (uint64_t k = 0; k < size; k++) {
-                ck_assert_mem_eq(batch.examples + k * ELEMENTS, examples[classes[k]],
+                ck_assert_mem_eq((const float *)batch.examples + k * ELEMENTS, examples[classes[k]],
                                  sizeof(examples[0]));
                 out[before + offset + k] = classes[k];
             }
@@ -96,6 +96,37 @@ START_TEST(every_example_comes_once_an_epoch_in_the_same_order_for_every_world)
             }
             ls_stream_close(stream);
         }
+}
+END_TEST
+
+START_TEST(eight_bit_examples_come_as_stored_when_bytes_are_wanted)
+{
+    uint8_t stored[7][ELEMENTS];
+    struct ls_dataset dataset = numbers(7);
+    struct ls_stream_options options = {.global_batch = 4, .world = 1, .rank_count = 1};
+    for (int i = 0; i < 7 * ELEMENTS; i++)
+        stored[i / ELEMENTS][i % ELEMENTS] = (uint8_t)(255 - 11 * i);
+    for (int wanted = 0; wanted < 3; wanted++) { // not, of bytes, of floats
+        struct ls_stream *stream;
+        struct ls_batch batch;
+        options.bytes = wanted > 0;
+        dataset.example_dtype = wanted < 2 ? LS_U8 : LS_F32;
+        dataset.examples = wanted < 2 ? (const void *)stored : examples;
+        ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+        for (uint64_t first = 0; first < 7; first += 4) {
+            ck_assert_int_eq(ls_stream_next(stream, 0, &batch, NULL), LS_OK);
+            ck_assert_uint_eq(batch.example_dtype, wanted == 1 ? LS_U8 : LS_F32);
+            const uint64_t count = batch.count * ELEMENTS;
+            if (wanted == 1)
+                ck_assert_mem_eq(batch.examples, stored[first], count);
+            else if (wanted == 2)
+                ck_assert_mem_eq(batch.examples, examples[first], count * sizeof(float));
+            else
+                ck_assert_float_eq(((const float *)batch.examples)[count - 1],
+                                   (float)stored[first + batch.count - 1][ELEMENTS - 1]);
+        }
+        ls_stream_close(stream);
+    }
 }
 END_TEST
 
@@ -390,6 +421,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, every_example_comes_once_an_epoch_in_the_same_order_for_every_world,
                         1, 9);
+    tcase_add_test(tests, eight_bit_examples_come_as_stored_when_bytes_are_wanted);
     tcase_add_test(tests, workers_that_hold_some_of_the_ranks_get_their_shares);
     tcase_add_test(tests, two_epochs_differ_and_a_seed_repeats);
     tcase_add_test(tests, more_replicas_than_examples_of_a_batch_leave_some_with_none);
