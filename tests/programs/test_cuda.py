@@ -102,11 +102,21 @@ class Double(ProgramTest):
         self.assertEqual(hashes[0], hashes[1])
 
     def test_evaluation_and_an_uneven_last_batch_run(self):
-        options = ("--model=mlp", "--dataset=synthetic:examples=100", "--epochs=1", "--batch=32")
-        got = self.run_double(*options)
-        wanted = self.train("--device=reference", *options)
-        self.assert_close(got["losses"], wanted["losses"])
-        self.assertAlmostEqual(got["epochs"][0]["val_loss"], wanted["epochs"][0]["val_loss"], delta=1e-5)
+        for dtype in ("uint8", "float32"):  # as bytes, converted there, and as they are
+            options = ("--model=mlp", f"--dataset=synthetic:examples=100,dtype={dtype}", "--epochs=1", "--batch=32", "--slices=2")
+            got = self.run_double(*options)
+            wanted = self.train("--device=reference", *options)
+            self.assert_close(got["losses"], wanted["losses"])
+            self.assertAlmostEqual(got["epochs"][0]["val_loss"], wanted["epochs"][0]["val_loss"], delta=1e-5)
+
+    def test_eight_bit_images_go_there_as_bytes(self):
+        for dtype, says in ("uint8", f"{32 * (784 + 4)} bytes to the device, examples as bytes"), (
+                "float32", f"{32 * 4 * (784 + 1)} bytes to the device, examples as float32"):
+            options, environment = self.on_double(("--model=mlp", f"--dataset=synthetic:examples=64,dtype={dtype}", "--steps=1",
+                                                   "--batch=32", "--validation=off", "--verbose"), {})
+            outcome = self.lockstep("train", *options, environment=environment)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            self.assertIn("input of a step: " + says, outcome.out)
 
     def test_replicas_of_one_gpu_and_of_two_equal_one(self):
         options = ("--model=cnn", "--steps=4", "--batch=12", "--validation=off")
