@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training speed of Lockstep beside tuned PyTorch, in turn, on the same model, batch, threads and data.
 
-Both train on Fashion-MNIST held in memory: shuffle, gather a batch, forward, loss, backward, optimizer. Neither
+On the CPU, unless --device=cuda: bench_gpu.py says what that does. Both train on Fashion-MNIST held in memory: shuffle, gather a batch, forward, loss, backward, optimizer. Neither
 side's start or first steps count. A ratio is Lockstep's images per second by PyTorch's in the same round; printed are
 the median over the rounds and, in brackets, the smallest and largest. Start it as ./tools/bench-train.
 """
@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 
+import bench_gpu
 import lockstep_side
 import machine
 import peers
@@ -149,6 +150,18 @@ def print_result(result):
     sys.stdout.flush()
 
 
+def add_gpu_arguments(group):
+    group.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    group.add_argument("--batches", default=bench_gpu.BATCHES, help="sizes, one case each")
+    group.add_argument("--modes", default=bench_gpu.MODES, help="of PyTorch; there is compile-max, too")
+    group.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
+    group.add_argument("--tf32", action="store_true", help="both may round float32 factors to TF32")
+    group.add_argument("--nvidia-root", default="", help="as meson's -Dnvidia_root=, for CUPTI")
+    group.add_argument("--plugin-path", default="", help="for lockstep; marks the result as a dry run")
+    group.add_argument("--torch-device", default="cuda", help="cpu: a dry run of PyTorch's side")
+    group.add_argument("--lockstep-device", default="cuda", help="another one: a dry run of Lockstep's side")
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(prog="bench-train", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -170,9 +183,11 @@ def parse_arguments():
     parser.add_argument("--pytorch-only", action="store_true", help="leave Lockstep out")
     parser.add_argument("--json", metavar="FILE", help="write all figures")
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
-    parser.add_argument("--python", default="/usr/bin/python3", help="the one that has torch")
+    parser.add_argument("--python", help="the one that has torch [/usr/bin/python3; with --device=cuda this one]")
     parser.add_argument("--lockstep", default=os.path.join(ROOT, "build-bench", "tools", "lockstep"))
+    add_gpu_arguments(parser.add_argument_group("with --device=cuda"))
     options = parser.parse_args()
+    options.python = options.python or (sys.executable if options.device == "cuda" else "/usr/bin/python3")
     for name in ("replicas", "threads", "replica_batch", "rounds", "limit"):
         if getattr(options, name) < 1:
             parser.error("--%s must be at least 1" % name.replace("_", "-"))
@@ -183,8 +198,22 @@ def parse_arguments():
     return options
 
 
+def bench_on_gpu(options):
+    options.model_file = model_file(options.model)
+    rows = bench_gpu.bench(options, progress)
+    if not any(side["status"] == "measured" for row in rows for side in row["sides"].values()):
+        raise SystemExit("bench-train: nothing could be measured; the rows say why")
+
+
 def main():
     options = parse_arguments()
+    try:
+        (bench_on_gpu if options.device == "cuda" else bench_on_cpu)(options)
+    except lockstep_side.Failed as error:
+        raise SystemExit("bench-train: %s" % error) from error
+
+
+def bench_on_cpu(options):
     named = {"name": "%s, %d x %d" % (options.model, options.replicas, options.threads), "model": options.model,
              "replicas": options.replicas, "threads": options.threads, "replica_batch": options.replica_batch,
              "against": options.against}

@@ -6,30 +6,36 @@ import subprocess
 import tempfile
 
 
+class Failed(Exception):
+    """A run that did not end well; the text has its code, its command and, where it was kept, what it said."""
+
+
 class Lockstep:
     """One configuration. `epochs` grows until the measured ones last about `seconds`."""
 
-    def __init__(self, program, options, replicas, threads, seconds):
+    def __init__(self, program, options, replicas, threads, seconds, device="cpu"):
         self.program, self.options, self.replicas, self.threads = program, options, replicas, threads
-        self.epochs = 2
+        self.device, self.epochs = device, 2
         self.report = self.train(1)
         epoch = self.report["epochs"][-1]["seconds"]
         self.epochs = 1 + max(1, round(seconds / max(epoch, 1e-3)))
 
     def command(self, seed, report):
         return [self.program, "train", "--model=" + self.options.model, "--dataset=" + self.options.dataset,
-                "--device=cpu", "--strategy=" + (self.options.strategy if self.replicas > 1 else "one-device"),
+                "--device=" + self.device, "--strategy=" + (self.options.strategy if self.replicas > 1 else "one-device"),
                 "--replicas=%d" % self.replicas, "--threads=%d" % self.threads,
                 "--replica-batch=%d" % self.options.replica_batch, "--optimizer=" + self.options.optimizer,
                 "--epochs=%d" % self.epochs, "--validation=off", "--seed=%d" % seed, "--quiet", "--report=" + report]
 
+    def start(self, command):
+        code = subprocess.run(command).returncode
+        if code:
+            raise Failed("exit code %d from %s" % (code, " ".join(command)))
+
     def train(self, seed):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "report.json")
-            command = self.command(seed, path)
-            code = subprocess.run(command).returncode
-            if code:
-                raise SystemExit("bench-train: exit code %d from %s" % (code, " ".join(command)))
+            self.start(self.command(seed, path))
             with open(path) as file:
                 return json.load(file)
 

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The PyTorch side of tools/bench-train --device=cuda: trains one Keras model JSON in one mode and measures windows.
+
+Started by bench_gpu.py. It reads JSON lines on stdin and answers each with one on stdout; what cannot be done is answered
+with {"failed": "why"}:
+
+    {"do": "build", "batch": N}    makes model, optimizer and data anew and warms them up -> {"set_up": "..."}
+    {"do": "run", "seconds": S}    trains for about S seconds -> {"seconds_per_step": X, "steps": N, "loss": L}
+    {"do": "busy", "steps": N}     the same under torch.profiler -> what its kernels took, by CUPTI
+    {"do": "end"}
+
+PyTorch has every advantage that it offers: all examples lie on the GPU as float32 before the start, a batch is gathered
+there, nothing is sent or read back during a window, kernels need not give the same bits twice (cudnn.benchmark), the
+optimizer is one fused kernel. In the graph modes the whole step, the choice of its batch included, is one replay.
+"""
+import argparse
+import contextlib
+import gc
+import json
+import os
+import sys
+import time
+
+import torch
+from torch import nn
+
+import torch_peer
+
+WARM_UP_STEPS = 20
+MODES = ("eager", "compile", "compile-max", "graph", "compile+graph")
+
+
+class Unavailable(Exception):
+    """This PyTorch or this machine cannot do it; the text says why."""
+
+
+def first_line(error):
+    lines = str(error).strip().splitlines()
+    return "%s: %s" % (type(error).__name__, lines[0] if lines else "no message")
+
+
+def synchronise(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def make_optimizer(text, parameters, device):
+    """The fastest form that this PyTorch has: fused where there is one. A capturable one counts its steps on the GPU."""
+    name, _, rest = text.partition(":")
+    options = dict(item.split("=") for item in rest.split(",") if item)
+    rate = float(options.get("learning_rate", 0.001 if name == "adam" else 0.01))
+    capturable = {"capturable": device.type == "cuda"}
+    if name == "adam":
+        kind, fixed = torch.optim.Adam, dict({"lr": rate, "eps": 1e-7}, **capturable)
+    elif name == "sgd":
+        kind, fixed = torch.optim.SGD, {"lr": rate, "momentum": float(options.get("momentum", 0.0)),
+                                        "nesterov": options.get("nesterov") == "true"}
+    else:
+        raise Unavailable("optimizer %s is not offered by the PyTorch side" % name)
+    for form in ({"fused": True}, {"foreach": True}, {}):
+        try:
+            return kind(parameters, **fixed, **form), next(iter(form), "plain")
+        except (RuntimeError, TypeError):
+            continue
+    raise Unavailable("PyTorch %s makes no %s" % (torch.__version__, name))
+
+
+class Data:
+    """All examples on the device, and an endless shuffled order that only the device follows."""
+
+    def __init__(self, arguments, batch, device, flat):
+        images, labels = torch_peer.load_fashion_mnist(arguments.data, arguments.limit)
+        if flat:
+            images = images.flatten(1)
+        else:
+            images = images.contiguous(memory_format=torch.channels_last)
+        self.images, self.labels = images.to(device), labels.to(device)
+        self.flat, self.batch, self.steps = flat, batch, images.shape[0] // batch
+        if self.steps == 0:
+            raise Unavailable("a batch of %d of %d examples" % (batch, images.shape[0]))
+        self.order = torch.randperm(images.shape[0], device=device)
+        self.position = torch.zeros(1, dtype=torch.int64, device=device)
+        self.within = torch.arange(batch, device=device)
+        self.left = self.steps
+
+    def gather(self):
+        """The batch at `position`, which moves on: only work on the device, so that a graph can hold it."""
+        rows = self.order.index_select(0, self.position + self.within)
+        self.position += self.batch
+        x = self.images.index_select(0, rows)
+        if not self.flat:
+            x = x.contiguous(memory_format=torch.channels_last)
+        return x, self.labels.index_select(0, rows)
+
+    def advance(self):
+        """Before each step: a new order when an epoch is over."""
+        if self.left == 0:
+            self.order.copy_(torch.randperm(self.order.shape[0], device=self.order.device))
+            self.position.zero_()
+            self.left = self.steps
+        self.left -= 1
+
+
+class Trainer:
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.device = torch.device(arguments.device)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise Unavailable("PyTorch %s sees no GPU" % torch.__version__)
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = arguments.tf32
+        torch.backends.cuda.matmul.allow_tf32 = arguments.tf32
+        torch.manual_seed(0)
+        self.step = self.data = self.loss = None
+
+    def autocast(self):
+        if self.arguments.precision == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    def compiled(self, function, mode):
+        if not hasattr(torch, "compile"):
+            raise Unavailable("PyTorch %s has no torch.compile" % torch.__version__)
+        torch._dynamo.reset()  # pylint: disable=protected-access
+        tuned = "max-autotune-no-cudagraphs" if mode == "compile-max" else "default"
+        return torch.compile(function, mode=tuned, dynamic=False, fullgraph=True)
+
+    def build(self, batch):
+        arguments, mode = self.arguments, self.arguments.mode
+        self.step = self.data = None
+        gc.collect()
+        model, dimensions = torch_peer.build_model(arguments.model, (28, 28, 1), True)
+        model = model.to(self.device)
+        if dimensions == 3:
+            model = model.to(memory_format=torch.channels_last)
+        model.train()
+        optimizer, form = make_optimizer(arguments.optimizer, list(model.parameters()), self.device)
+        self.data = Data(arguments, batch, self.device, dimensions == 1)
+        entropy = nn.CrossEntropyLoss()
+
+        def loss_of(x, y):
+            with self.autocast():
+                return entropy(model(x), y)
+
+        if "compile" in mode:
+            loss_of = self.compiled(loss_of, mode)
+
+        def step():
+            x, y = self.data.gather()
+            loss = loss_of(x, y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            return loss.detach()
+
+        self.train(step, WARM_UP_STEPS)
+        if "graph" in mode:
+            step = self.captured(step)
+            self.train(step, WARM_UP_STEPS)
+        self.step = step
+        return {"set_up": "%s, %s %s, channels_last, cudnn.benchmark, tf32 %s, examples on the device" % (
+            mode, form, arguments.optimizer.partition(":")[0], "on" if arguments.tf32 else "off")}
+
+    def captured(self, step):
+        """The whole step as one CUDA graph: gather, forward, loss, backward, optimizer."""
+        if self.device.type != "cuda":
+            raise Unavailable("a CUDA graph needs a GPU")
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self.data.advance()
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss = step()
+
+        def replay():
+            graph.replay()
+            return loss
+
+        return replay
+
+    def train(self, step, steps):
+        """Seconds for so many steps."""
+        if step is None:
+            raise Unavailable("nothing was built")
+        synchronise(self.device)
+        begin = time.perf_counter()
+        for _ in range(steps):
+            self.data.advance()
+            self.loss = step()
+        synchronise(self.device)
+        return time.perf_counter() - begin
+
+    def run(self, seconds):
+        gc.collect()
+        gc.disable()
+        trial = self.train(self.step, 10)
+        steps = max(10, round(seconds / trial * 10))
+        elapsed = self.train(self.step, steps)
+        gc.enable()
+        loss = float(self.loss)
+        if loss != loss:
+            raise Unavailable("the loss is no number")
+        return {"seconds_per_step": elapsed / steps, "steps": steps, "loss": loss}
+
+    def busy(self, steps):
+        """What the kernels of a step take, from CUPTI's records; and the time in which at least one ran."""
+        if self.device.type != "cuda":
+            raise Unavailable("there are no kernels of a GPU")
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        self.train(self.step, 3)
+        with torch.profiler.profile(activities=activities) as profile:
+            elapsed = self.train(self.step, steps)
+        spans = [(event.time_range.start, event.time_range.end) for event in profile.events()
+                 if event.device_type == torch.autograd.DeviceType.CUDA and not event.name.startswith(("Memcpy", "Memset"))]
+        if not spans:
+            raise Unavailable("torch.profiler recorded no kernel")
+        return {"kernels_per_step": len(spans) / steps, "kernel_seconds_per_step": sum(b - a for a, b in spans) * 1e-6 / steps,
+                "kernel_union_seconds_per_step": union(spans) * 1e-6 / steps, "profiled_seconds_per_step": elapsed / steps,
+                "by": "torch.profiler (CUPTI)"}
+
+
+def union(spans):
+    """Length of what the spans cover."""
+    covered, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        covered += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return covered
+
+
+def obey(trainer, command):
+    if command["do"] == "build":
+        return trainer.build(command["batch"])
+    if command["do"] == "run":
+        return trainer.run(command["seconds"])
+    if command["do"] == "busy":
+        return trainer.busy(command["steps"])
+    raise Unavailable("no command %s" % command["do"])
+
+
+def answer(out, **fields):
+    out.write(json.dumps(fields) + "\n")
+    out.flush()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="Keras model JSON")
+    parser.add_argument("--data", required=True, help="folder of Fashion-MNIST's four files")
+    parser.add_argument("--limit", type=int, default=60000)
+    parser.add_argument("--mode", choices=MODES, default="eager")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--precision", choices=("float32", "mixed_bfloat16"), default="float32")
+    parser.add_argument("--tf32", action="store_true")
+    parser.add_argument("--optimizer", default="adam:learning_rate=0.001")
+    arguments = parser.parse_args()
+    # Libraries may print; the answers have their own descriptor.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        trainer = Trainer(arguments)
+    except (Unavailable, RuntimeError) as error:
+        answer(out, failed=first_line(error) if not isinstance(error, Unavailable) else str(error))
+        return
+    answer(out, torch=torch.__version__, cuda=torch.version.cuda,
+           hardware=torch.cuda.get_device_name() if trainer.device.type == "cuda" else "the CPU: a dry run")
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command["do"] == "end":
+            return
+        try:
+            result = obey(trainer, command)
+        except Unavailable as error:
+            result = {"failed": str(error)}
+        except Exception as error:  # pylint: disable=broad-except  # whatever a compiler of graphs throws
+            result = {"failed": first_line(error)}
+        answer(out, **result)
+
+
+if __name__ == "__main__":
+    main()
