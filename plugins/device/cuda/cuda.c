@@ -151,6 +151,96 @@ static void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kern
     engine->release_kernel(device, kernel);
 }
 
+// Streams, events and recordings (ABI 1.2).
+
+static int32_t cuda_stream_open(struct ls_device *device, void **out)
+{
+    return engine->stream_open(device, out);
+}
+
+static void cuda_stream_close(struct ls_device *device, void *stream)
+{
+    engine->stream_close(device, stream);
+}
+
+static int32_t cuda_stream_native(struct ls_device *device, void *stream,
+                                  struct ls_native_stream *out)
+{
+    return engine->stream_native(device, stream, out);
+}
+
+static int32_t cuda_event_open(struct ls_device *device, struct ls_event **out)
+{
+    return engine->event_open(device, out);
+}
+
+static void cuda_event_close(struct ls_device *device, struct ls_event *event)
+{
+    engine->event_close(device, event);
+}
+
+static int32_t cuda_event_record(struct ls_device *device, struct ls_event *event, void *stream)
+{
+    return engine->event_record(device, event, stream);
+}
+
+static int32_t cuda_event_wait(struct ls_device *device, struct ls_event *event, void *stream)
+{
+    return engine->event_wait(device, event, stream);
+}
+
+static int32_t cuda_event_query(struct ls_device *device, const struct ls_event *event)
+{
+    return engine->event_query(device, event);
+}
+
+static void *cuda_allocate_host(struct ls_device *device, uint64_t bytes)
+{
+    return engine->allocate_host(device, bytes);
+}
+
+static void cuda_release_host(struct ls_device *device, void *memory)
+{
+    engine->release_host(device, memory);
+}
+
+static int32_t cuda_copy_later(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+                               void *stream)
+{
+    return engine->copy_later(device, to, from, bytes, stream);
+}
+
+static int32_t cuda_reduce(struct ls_device *device, const struct ls_device_reduction *call,
+                           void *stream)
+{
+    return engine->reduce(device, call, stream);
+}
+
+static int32_t cuda_reaches(struct ls_device *device, struct ls_device *other)
+{
+    return engine->reaches(device, other);
+}
+
+static int32_t cuda_record_begin(struct ls_device *device)
+{
+    return engine->record_begin(device);
+}
+
+static int32_t cuda_record_end(struct ls_device *device, struct ls_recording **out)
+{
+    return engine->record_end(device, out);
+}
+
+static int32_t cuda_replay(struct ls_device *device, const struct ls_recording *recording)
+{
+    return engine->replay(device, recording);
+}
+
+static void cuda_release_recording(struct ls_device *device, struct ls_recording *recording)
+{
+    engine->release_recording(device, recording);
+}
+
 // ---- Tables ----
 
 enum { ALL_ACTIVATIONS = (1 << LS_ACTIVATION_COUNT) - 1 };
@@ -194,6 +284,23 @@ static const struct ls_device_interface device_interface = {
     .prepare = cuda_prepare,
     .launch = cuda_launch,
     .release_kernel = cuda_release_kernel,
+    .stream_open = cuda_stream_open,
+    .stream_close = cuda_stream_close,
+    .stream_native = cuda_stream_native,
+    .event_open = cuda_event_open,
+    .event_close = cuda_event_close,
+    .event_record = cuda_event_record,
+    .event_wait = cuda_event_wait,
+    .event_query = cuda_event_query,
+    .allocate_host = cuda_allocate_host,
+    .release_host = cuda_release_host,
+    .copy_later = cuda_copy_later,
+    .reduce = cuda_reduce,
+    .reaches = cuda_reaches,
+    .record_begin = cuda_record_begin,
+    .record_end = cuda_record_end,
+    .replay = cuda_replay,
+    .release_recording = cuda_release_recording,
 };
 
 static const struct ls_plugin plugin = {

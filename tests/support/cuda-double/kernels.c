@@ -2,6 +2,7 @@
 // Our own kernels in the double: the bodies that kernels.cu runs with a thread an item, in a loop. Items go backwards, for
 // none may need another's result.
 #include "plugins/device/cuda/heavy/bodies.h"
+#include "plugins/device/cuda/heavy/reduce_body.h"
 #include "tests/support/cuda-double/double.h"
 
 struct launch {
@@ -44,4 +45,26 @@ unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *argume
     a->sums = double_reach_on(stream, a->sums);
     a->record = double_reach_on(stream, a->record);
     return double_enqueue(stream, run_kernel, &launch, sizeof(launch), 1);
+}
+
+static void run_reduction(const void *data)
+{
+    static void (*const bodies[])(const struct cuda_reduction *, int64_t) = {
+#define REDUCE_BODY(name, stored, value, ordered, divided, load, store) \
+    [cuda_reduce_number_##name] = cuda_reduce_##name,
+        CUDA_REDUCED_TYPES(REDUCE_BODY)
+#undef REDUCE_BODY
+    };
+    const struct cuda_reduction *r = data;
+    for (int64_t i = r->items - 1; i >= 0; i--)
+        bodies[r->dtype](r, i);
+}
+
+unsigned cuda_reduce_launch(const struct cuda_reduction *reduction, struct CUstream_st *stream)
+{
+    struct cuda_reduction r = *reduction;
+    r.to = double_reach_on(stream, r.to);
+    r.from = double_reach_on(stream, r.from);
+    r.also = double_reach_on(stream, r.also);
+    return double_enqueue(stream, run_reduction, &r, sizeof(r), 1);
 }

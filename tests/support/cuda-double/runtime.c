@@ -46,7 +46,7 @@ unsigned cudaDeviceEnablePeerAccess(int peer, unsigned flags)
     int able = 0;
     const unsigned error = cudaDeviceCanAccessPeer(&able, current, peer);
     if (error || flags || !able)
-        return error ? error : INVALID_VALUE;
+        return error ? error : flags ? INVALID_VALUE : INVALID_DEVICE;
     return __atomic_exchange_n(&peers[current][peer], 1, __ATOMIC_ACQ_REL)
                ? cudaErrorPeerAccessAlreadyEnabled
                : cudaSuccess;

@@ -10,12 +10,33 @@
 
 // ---- Failures ----
 
+int32_t cuda_spoil(struct ls_device *device, int32_t status)
+{
+    if (device->recording && !device->spoilt)
+        device->spoilt = status;
+    return status;
+}
+
+int32_t cuda_check_recording(struct ls_device *device, const char *what)
+{
+    return device->recording ? cuda_spoil(device, ls_host_fail(device->host, LS_UNSUPPORTED,
+                                                               "GPU %u: %s cannot be recorded",
+                                                               device->index, what))
+                             : LS_OK;
+}
+
+static bool is_of_recording(unsigned error)
+{
+    return error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
+}
+
 int32_t cuda_check(struct ls_device *device, unsigned error, const char *what)
 {
     const struct cuda_calls *calls = device->calls;
     if (error == cudaSuccess)
         return LS_OK;
     calls->cudaGetLastError(); // what is not for good is forgotten
+    cuda_spoil(device, LS_FAILED);
     if (error == cudaErrorMemoryAllocation)
         return ls_host_fail(device->host, LS_OUT_OF_MEMORY,
                             "GPU %u: %s: no memory left; a smaller batch or fewer replicas on "
@@ -23,7 +44,8 @@ int32_t cuda_check(struct ls_device *device, unsigned error, const char *what)
                             device->index, what);
     if (error == device->failure)
         return LS_FAILED; // said before: a kernel that failed fails everything after it, too
-    device->failure = error;
+    if (!is_of_recording(error))
+        device->failure = error;
     return ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: %s (%s); launched last: %s",
                         device->index, what, calls->cudaGetErrorString(error),
                         calls->cudaGetErrorName(error), device->last ? device->last : "nothing");
@@ -31,16 +53,20 @@ int32_t cuda_check(struct ls_device *device, unsigned error, const char *what)
 
 int32_t cuda_check_blas(struct ls_device *device, unsigned error, const char *what)
 {
-    return error ? ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: cuBLASLt answers %s",
-                                device->index, what, device->calls->cublasLtGetStatusString(error))
-                 : LS_OK;
+    if (!error)
+        return LS_OK;
+    cuda_spoil(device, LS_FAILED);
+    return ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: cuBLASLt answers %s", device->index,
+                        what, device->calls->cublasLtGetStatusString(error));
 }
 
 int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *what)
 {
-    return error ? ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: cuDNN answers %s",
-                                device->index, what, device->calls->cudnnGetErrorString(error))
-                 : LS_OK;
+    if (!error)
+        return LS_OK;
+    cuda_spoil(device, LS_FAILED);
+    return ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: cuDNN answers %s", device->index,
+                        what, device->calls->cudnnGetErrorString(error));
 }
 
 int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kernel, const char *why)
@@ -48,53 +74,75 @@ int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kerne
     return ls_host_fail(device->host, LS_UNSUPPORTED, "%s: %s", kernel->operation->name, why);
 }
 
-int32_t cuda_select(struct ls_device *device)
+int32_t cuda_enter(struct ls_device *device, const void *stream)
 {
+    const struct cuda_stream *other = device->streams;
+    while (stream && other && other != stream)
+        other = other->next;
+    if (stream && !other)
+        return cuda_spoil(device, ls_host_fail(device->host, LS_UNSUPPORTED,
+                                               "GPU %u: the stream is not one of this device",
+                                               device->index));
+    device->stream = stream ? other->native : device->own;
     return cuda_check(device, device->calls->cudaSetDevice((int)device->index), "choosing the GPU");
 }
 
 // ---- Waiting: the libraries' own waits know no deadline ----
 
-static unsigned query(const struct ls_device *device, struct CUevent_st *event)
+static unsigned query(const struct ls_device *device, struct CUevent_st *event,
+                      struct CUstream_st *stream)
 {
-    return event ? device->calls->cudaEventQuery(event)
-                 : device->calls->cudaStreamQuery(device->stream);
+    return event ? device->calls->cudaEventQuery(event) : device->calls->cudaStreamQuery(stream);
 }
 
-static int32_t wait(struct ls_device *device, struct CUevent_st *event, const char *what)
+static int32_t wait(struct ls_device *device, struct CUevent_st *event, struct CUstream_st *stream,
+                    const char *what)
 {
     const struct ls_host *host = device->host;
     const uint64_t start = host->clock_ns(host);
+    int32_t status = cuda_check_recording(device, what);
     if (device->hung)
         return LS_PEER_LOST; // said before
-    for (;;) {
-        const unsigned state = query(device, event);
+    while (!status) {
+        const unsigned state = query(device, event, stream);
         if (state != cudaErrorNotReady)
             return cuda_check(device, state, what);
         const uint64_t waited = host->clock_ns(host) - start;
         if (waited > device->deadline_ns) {
             device->hung = true;
-            return ls_host_fail(host, LS_PEER_LOST,
-                                "GPU %u: %s: not done after %llu s; launched last: %s; "
-                                "--device=cuda:deadline=SECONDS waits longer",
-                                device->index, what,
-                                (unsigned long long)(device->deadline_ns / 1000000000),
-                                device->last ? device->last : "nothing");
+            status = ls_host_fail(host, LS_PEER_LOST,
+                                  "GPU %u: %s: not done after %llu s; launched last: %s; "
+                                  "--device=cuda:deadline=SECONDS waits longer",
+                                  device->index, what,
+                                  (unsigned long long)(device->deadline_ns / 1000000000),
+                                  device->last ? device->last : "nothing");
         }
         // A step takes from tens of microseconds on; sleeping earlier would be seen in it.
         if (waited > 200000)
             nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
+    return status;
 }
 
-int32_t cuda_wait(struct ls_device *device, const char *what)
+int32_t cuda_wait(struct ls_device *device, struct CUstream_st *stream, const char *what)
 {
-    return wait(device, NULL, what);
+    return wait(device, NULL, stream, what);
+}
+
+int32_t cuda_wait_all(struct ls_device *device, const char *what)
+{
+    int32_t status = device->own ? wait(device, NULL, device->own, what) : LS_OK;
+    for (const struct cuda_stream *other = device->streams; other && status != LS_PEER_LOST;
+         other = other->next) {
+        const int32_t later = wait(device, NULL, other->native, what);
+        status = later ? later : status;
+    }
+    return status;
 }
 
 int32_t cuda_wait_event(struct ls_device *device, struct CUevent_st *event, const char *what)
 {
-    return wait(device, event, what);
+    return wait(device, event, NULL, what);
 }
 
 // ---- Opening and closing ----
@@ -107,8 +155,11 @@ static void device_close(struct ls_device *device)
     if (!device)
         return;
     const struct cuda_calls *calls = device->calls;
+    struct ls_recording *unfinished = NULL;
+    if (device->recording && !cuda_record_end(device, &unfinished))
+        cuda_release_recording(device, unfinished);
     calls->cudaSetDevice((int)device->index);
-    if (device->stream && cuda_wait(device, "closing the device") == LS_PEER_LOST) {
+    if (cuda_wait_all(device, "closing the device") == LS_PEER_LOST) {
         device->next = atomic_exchange(&abandoned, device);
         return;
     }
@@ -117,26 +168,29 @@ static void device_close(struct ls_device *device)
     if (device->blas)
         calls->cublasLtDestroy(device->blas);
     cuda_staging_close(device);
-    if (device->stream)
-        calls->cudaStreamDestroy(device->stream);
+    cuda_streams_finish(device);
+    cuda_arena_finish(device);
+    if (device->own)
+        calls->cudaStreamDestroy(device->own);
     free(device);
 }
 
 static int32_t open_handles(struct ls_device *device)
 {
     const struct cuda_calls *calls = device->calls;
-    int32_t status = cuda_select(device);
+    int32_t status = cuda_enter(device, NULL);
     if (!status)
-        status = cuda_check(
-            device, calls->cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking),
-            "making a stream");
+        status = cuda_check(device,
+                            calls->cudaStreamCreateWithFlags(&device->own, cudaStreamNonBlocking),
+                            "making a stream");
     if (!status)
         status = cuda_check_blas(device, calls->cublasLtCreate(&device->blas), "opening cuBLASLt");
     if (!status)
         status = cuda_check_dnn(device, calls->cudnnCreate(&device->dnn), "opening cuDNN");
     if (!status)
-        status = cuda_check_dnn(device, calls->cudnnSetStream(device->dnn, device->stream),
+        status = cuda_check_dnn(device, calls->cudnnSetStream(device->dnn, device->own),
                                 "opening cuDNN");
+    device->dnn_stream = device->own;
     return status ? status : cuda_staging_open(device);
 }
 
@@ -207,6 +261,24 @@ CUDA_ENGINE_EXPORT const struct cuda_engine *cuda_engine_get(void)
         .prepare = cuda_prepare,
         .launch = cuda_launch,
         .release_kernel = cuda_release_kernel,
+        .stream_open = cuda_stream_open,
+        .stream_close = cuda_stream_close,
+        .stream_native = cuda_stream_native,
+        .event_open = cuda_event_open,
+        .event_close = cuda_event_close,
+        .event_record = cuda_event_record,
+        .event_wait = cuda_event_wait,
+        .event_query = cuda_event_query,
+        .allocate_host = cuda_allocate_host,
+        .release_host = cuda_release_host,
+        .copy_later = cuda_copy_later,
+        .reduce = cuda_reduce,
+        .reaches = cuda_reaches,
+        .record_begin = cuda_record_begin,
+        .record_end = cuda_record_end,
+        .replay = cuda_replay,
+        .release_recording = cuda_release_recording,
+        .memory_use = cuda_memory_use,
     };
     return &engine;
 }

@@ -14,20 +14,38 @@
 #define CUDA_SLOTS 32
 #define CUDA_SLOT_BYTES (UINT64_C(256) << 10)
 
-// One stream, and the libraries' handles for it. Several lie side by side on one GPU, in its primary context.
+// A stream beside the device's own; the `stream` of the interface's calls.
+struct cuda_stream {
+    struct CUstream_st *native;
+    struct cuda_stream *next;
+};
+
+struct ls_event {
+    struct CUevent_st *native;
+};
+
+// Its own stream and those beside it, and the libraries' handles. Several lie side by side on one GPU, in its primary context.
 struct ls_device {
     const struct ls_host *host;
     const struct cuda_calls *calls;
     uint32_t index;
     uint64_t deadline_ns; // of a wait
-    struct CUstream_st *stream;
+    struct CUstream_st *own;
+    struct cuda_stream *streams; // beside it
+    struct CUstream_st *stream; // that of the running call
     struct cublasLtContext *blas;
     struct cudnnContext *dnn;
+    struct CUstream_st *dnn_stream; // where it works
     char *staging; // CUDA_SLOTS x CUDA_SLOT_BYTES, pinned
     struct CUevent_st *events[CUDA_SLOTS]; // when the slot is free again
     uint32_t slot; // the next one
     unsigned failure; // of the runtime, said last; 0: none
     bool hung; // a wait passed its deadline: no other is begun
+    bool recording;
+    int32_t spoilt; // why what is recorded cannot be kept; LS_OK: it can
+    uint64_t reached; // bit i: memory of GPU i is read and written
+    struct cuda_chunk *chunks; // arena.c
+    uint64_t next_chunk, reserved, used; // bytes; 0: the first chunk's
     struct ls_device *next; // of those that were abandoned
     const char *last; // name of the operation launched last, for messages; NULL: none
 };
@@ -60,11 +78,45 @@ int32_t cuda_check(struct ls_device *device, unsigned error, const char *what);
 int32_t cuda_check_blas(struct ls_device *device, unsigned error, const char *what);
 int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *what);
 int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kernel, const char *why);
-// Makes the GPU that of the calling thread; every call from outside begins with it.
-int32_t cuda_select(struct ls_device *device);
-// Until all that was put on the stream is done, or until the event is; or the deadline has passed.
-int32_t cuda_wait(struct ls_device *device, const char *what);
+// A recording goes wrong: what it has is not kept. Returns the status.
+int32_t cuda_spoil(struct ls_device *device, int32_t status);
+// Fails a call that cannot be recorded, while there is a recording.
+int32_t cuda_check_recording(struct ls_device *device, const char *what);
+// Makes the GPU that of the calling thread, and the stream that of the running call; every call from outside begins with it.
+// NULL: the own one.
+int32_t cuda_enter(struct ls_device *device, const void *stream);
+// Until all that was put on one stream, on every stream of the device, is done, or until the event is; or the deadline has
+// passed.
+int32_t cuda_wait(struct ls_device *device, struct CUstream_st *stream, const char *what);
+int32_t cuda_wait_all(struct ls_device *device, const char *what);
 int32_t cuda_wait_event(struct ls_device *device, struct CUevent_st *event, const char *what);
+
+// ---- streams.c ----
+
+int32_t cuda_stream_open(struct ls_device *device, void **out);
+void cuda_stream_close(struct ls_device *device, void *stream);
+void cuda_streams_finish(struct ls_device *device); // after a wait for all of them
+int32_t cuda_stream_native(struct ls_device *device, void *stream, struct ls_native_stream *out);
+int32_t cuda_event_open(struct ls_device *device, struct ls_event **out);
+void cuda_event_close(struct ls_device *device, struct ls_event *event);
+int32_t cuda_event_record(struct ls_device *device, struct ls_event *event, void *stream);
+int32_t cuda_event_wait(struct ls_device *device, struct ls_event *event, void *stream);
+int32_t cuda_event_query(struct ls_device *device, const struct ls_event *event);
+
+// ---- recording.c ----
+
+int32_t cuda_record_begin(struct ls_device *device);
+int32_t cuda_record_end(struct ls_device *device, struct ls_recording **out);
+int32_t cuda_replay(struct ls_device *device, const struct ls_recording *recording);
+void cuda_release_recording(struct ls_device *device, struct ls_recording *recording);
+
+// ---- arena.c ----
+
+void *cuda_arena_take(struct ls_device *device, uint64_t bytes); // NULL: the GPU has not as much
+void cuda_arena_give(struct ls_device *device, void *memory); // nothing may use it any more
+void cuda_arena_finish(struct ls_device *device);
+// How much of the GPU the device holds, and how much of that is given out.
+void cuda_memory_use(const struct ls_device *device, uint64_t *reserved, uint64_t *used);
 
 // ---- memory.c ----
 
@@ -75,6 +127,15 @@ void cuda_release(struct ls_device *device, void *memory);
 int32_t cuda_copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
                   void *stream);
 int32_t cuda_zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream);
+void *cuda_allocate_host(struct ls_device *device, uint64_t bytes);
+void cuda_release_host(struct ls_device *device, void *memory);
+int32_t cuda_copy_later(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+                        void *stream);
+
+// ---- reduce.c ----
+
+int32_t cuda_reduce(struct ls_device *device, const struct ls_device_reduction *call, void *stream);
+int32_t cuda_reaches(struct ls_device *device, struct ls_device *other);
 
 // ---- kernel.c ----
 

@@ -377,7 +377,9 @@ int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *r
     const char *why = check_request(request, operation);
     if (why)
         return ls_host_fail(device->host, LS_UNSUPPORTED, "%s: %s", operation->name, why);
-    int32_t status = cuda_select(device);
+    int32_t status = cuda_check_recording(device, "preparing an operation");
+    if (!status)
+        status = cuda_enter(device, NULL);
     if (status)
         return status;
     struct ls_kernel *kernel = calloc(1, sizeof(*kernel));
@@ -396,12 +398,13 @@ int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *r
 int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
                     const struct ls_launch *launch)
 {
-    if (launch->stream)
-        return ls_host_fail(device->host, LS_UNSUPPORTED,
-                            "GPU %u: the device has only its own stream", device->index);
-    const int32_t status = cuda_select(device);
+    int32_t status = cuda_enter(device, launch->stream);
+    if (!status && device->dnn_stream != device->stream)
+        status = cuda_check_dnn(device, device->calls->cudnnSetStream(device->dnn, device->stream),
+                                "changing the stream");
     if (status)
         return status;
+    device->dnn_stream = device->stream;
     device->last = kernel->operation->name;
     return kernel->run(device, kernel, launch);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own kernels on a GPU: a thread takes items one grid apart from each other.
 #include "plugins/device/cuda/heavy/bodies.h"
+#include "plugins/device/cuda/heavy/reduce_body.h"
 
 #include <cuda_runtime.h>
 
@@ -9,20 +10,20 @@ namespace {
 constexpr unsigned threads = 256;
 constexpr int64_t most_blocks = 4096; // 132 multiprocessors with 8 blocks each, some times over
 
-template <void (*body)(const struct cuda_arguments *, int64_t)>
+template <typename arguments_type, void (*body)(const arguments_type *, int64_t)>
 __global__ void __launch_bounds__(threads)
-    run(const __grid_constant__ struct cuda_arguments arguments, int64_t items)
+    run(const __grid_constant__ arguments_type arguments, int64_t items)
 {
     const int64_t stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < items; i += stride)
         body(&arguments, i);
 }
 
-template <void (*body)(const struct cuda_arguments *, int64_t)>
-void start(const struct cuda_arguments *arguments, int64_t items, cudaStream_t stream)
+template <typename arguments_type, void (*body)(const arguments_type *, int64_t)>
+void start(const arguments_type *arguments, int64_t items, cudaStream_t stream)
 {
     const int64_t blocks = (items + threads - 1) / threads;
-    run<body><<<(unsigned)(blocks < most_blocks ? blocks : most_blocks), threads, 0, stream>>>(
+    run<arguments_type, body><<<(unsigned)(blocks < most_blocks ? blocks : most_blocks), threads, 0, stream>>>(
         *arguments, items);
 }
 
@@ -36,9 +37,23 @@ extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_argume
     switch (kernel) {
 #define CUDA_KERNEL_CASE(name)                                 \
     case cuda_kernel_##name:                                        \
-        start<cuda_body_##name>(arguments, items, stream);     \
+        start<struct cuda_arguments, cuda_body_##name>(arguments, items, stream);     \
         break;
         CUDA_KERNELS(CUDA_KERNEL_CASE)
+    default: return cudaErrorInvalidValue;
+    }
+    return cudaGetLastError();
+}
+
+extern "C" unsigned cuda_reduce_launch(const struct cuda_reduction *reduction,
+                                       struct CUstream_st *stream)
+{
+    switch (reduction->dtype) {
+#define CUDA_REDUCE_CASE(name, stored, value, ordered, divided, load, store)                     \
+    case cuda_reduce_number_##name:                                                                     \
+        start<struct cuda_reduction, cuda_reduce_##name>(reduction, reduction->items, stream);   \
+        break;
+        CUDA_REDUCED_TYPES(CUDA_REDUCE_CASE)
     default: return cudaErrorInvalidValue;
     }
     return cudaGetLastError();

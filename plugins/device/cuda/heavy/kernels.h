@@ -89,6 +89,35 @@ enum cuda_kernel {
         CUDA_KERNEL_COUNT
 };
 
+// Reductions for collectives (reduce_body.h): numbers of enum ls_reduction and ls_dtype, which reduce.c asserts.
+enum {
+    cuda_reduce_divide = 0,
+    cuda_reduce_sum,
+    cuda_reduce_product,
+    cuda_reduce_min,
+    cuda_reduce_max
+};
+enum {
+    cuda_reduce_number_f32 = 1,
+    cuda_reduce_number_f64,
+    cuda_reduce_number_f16,
+    cuda_reduce_number_bf16,
+    cuda_reduce_number_i32,
+    cuda_reduce_number_i64,
+    cuda_reduce_number_u8
+};
+
+struct cuda_reduction {
+    void *to;
+    const void *from; // NULL: divide
+    void *also; // or NULL
+    uint64_t divisor;
+    int64_t head; // elements before the first pack
+    int64_t packs; // of 16 bytes
+    int64_t items; // packs and single elements
+    uint32_t dtype, operation;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -96,6 +125,7 @@ extern "C" {
 // Puts the kernel on the stream. 0, or an error of the CUDA runtime. `arguments` is copied.
 unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments, int64_t items,
                             struct CUstream_st *stream);
+unsigned cuda_reduce_launch(const struct cuda_reduction *reduction, struct CUstream_st *stream);
 
 #ifdef __cplusplus
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a GPU, and copies. All of it is put on the device's one stream, in the order of the calls. A copy from host
-// memory returns when the caller's bytes lie in pinned memory; one to host memory when they have arrived.
+// Memory of a GPU, pinned memory of the host, and copies, which are put on a stream in the order of the calls. A copy from
+// host memory returns when the caller's bytes lie in pinned memory; one to host memory when they have arrived.
 #include "plugins/device/cuda/heavy/heavy.h"
 
 #include <string.h>
-
-#define LEAST_BYTES 256
 
 // ---- Pinned memory in slots ----
 
@@ -114,91 +112,154 @@ static int32_t copy_out(struct ls_device *device, char *to, const char *from, ui
     return LS_OK;
 }
 
-// ---- The interface ----
+// ---- Memory ----
 
+// Zeroed for every stream: the clearing is waited for where others could use the memory beside the own one.
 void *cuda_allocate(struct ls_device *device, uint64_t bytes)
 {
-    void *memory = NULL;
-    const uint64_t size = bytes < LEAST_BYTES ? LEAST_BYTES : bytes;
-    if (cuda_select(device))
+    if (cuda_check_recording(device, "allocation") || cuda_enter(device, NULL))
         return NULL;
-    if (device->calls->cudaMalloc(&memory, size)) {
-        device->calls->cudaGetLastError(); // the caller says how much it wanted in all
-        return NULL;
-    }
-    if (cuda_zero(device, memory, size, NULL)) {
-        device->calls->cudaFree(memory);
+    void *memory = cuda_arena_take(device, bytes);
+    if (memory && (cuda_zero(device, memory, bytes, NULL) ||
+                   ((device->streams || device->reached) &&
+                    cuda_wait(device, device->own, "clearing new memory")))) {
+        cuda_release(device, memory);
         return NULL;
     }
     return memory;
 }
 
-// cudaFree() waits by itself, but without a deadline. Memory that a stream may still use stays.
+// Memory that a stream may still use stays.
 void cuda_release(struct ls_device *device, void *memory)
 {
-    if (!memory || cuda_select(device) || cuda_wait(device, "releasing memory") == LS_PEER_LOST)
-        return;
-    device->calls->cudaFree(memory);
+    if (memory && !cuda_enter(device, NULL) && !device->recording &&
+        cuda_wait_all(device, "releasing memory") != LS_PEER_LOST)
+        cuda_arena_give(device, memory);
 }
 
-static int32_t check_stream(struct ls_device *device, const void *stream)
+void *cuda_allocate_host(struct ls_device *device, uint64_t bytes)
 {
-    return stream ? ls_host_fail(device->host, LS_UNSUPPORTED,
-                                 "GPU %u: the device has only its own stream", device->index)
-                  : LS_OK;
+    void *memory = NULL;
+    const uint64_t size = bytes ? bytes : 1;
+    if (cuda_check_recording(device, "allocation") || cuda_enter(device, NULL))
+        return NULL;
+    if (device->calls->cudaHostAlloc(&memory, size, 0)) {
+        device->calls->cudaGetLastError(); // the caller says what it wanted it for
+        return NULL;
+    }
+    memset(memory, 0, size);
+    return memory;
 }
 
-// Whether the GPU holds it; LS_UNSUPPORTED when another GPU does.
-static int32_t find_place(struct ls_device *device, const void *memory, bool *out)
+void cuda_release_host(struct ls_device *device, void *memory)
+{
+    if (memory && !cuda_enter(device, NULL) && !device->recording &&
+        cuda_wait_all(device, "releasing pinned memory") != LS_PEER_LOST)
+        device->calls->cudaFreeHost(memory);
+}
+
+// ---- Copies ----
+
+// Where an address lies.
+struct place {
+    bool gpu, pinned;
+    int index; // of the GPU
+};
+
+static int32_t find_place(struct ls_device *device, const void *memory, struct place *out)
 {
     struct cudaPointerAttributes attributes = {0};
     const int32_t status =
         cuda_check(device, device->calls->cudaPointerGetAttributes(&attributes, memory), "copying");
     if (status)
         return status;
-    *out = attributes.type == cudaMemoryTypeDevice;
-    if (*out && attributes.device != (int)device->index)
-        return ls_host_fail(device->host, LS_UNSUPPORTED,
-                            "GPU %u: copies from and to another GPU (%d) are not there yet",
-                            device->index, attributes.device);
+    *out = (struct place){.gpu = attributes.type == cudaMemoryTypeDevice,
+                          .pinned = attributes.type == cudaMemoryTypeHost,
+                          .index = attributes.device};
+    if (out->gpu && out->index != (int)device->index &&
+        !(out->index < 64 && device->reached >> out->index & 1))
+        return cuda_spoil(device,
+                          ls_host_fail(device->host, LS_UNSUPPORTED,
+                                       "GPU %u: nobody has asked whether memory of GPU %d is "
+                                       "reached (`reaches`)",
+                                       device->index, out->index));
     return LS_OK;
+}
+
+static int32_t find_places(struct ls_device *device, const void *const *memory,
+                           struct place *places)
+{
+    const int32_t status = find_place(device, memory[0], &places[0]);
+    return status ? status : find_place(device, memory[1], &places[1]);
+}
+
+static int32_t copy_between(struct ls_device *device, void *to, int to_gpu, const void *from,
+                            int from_gpu, uint64_t bytes)
+{
+    const struct cuda_calls *calls = device->calls;
+    return cuda_check(
+        device,
+        to_gpu == from_gpu && to_gpu == (int)device->index
+            ? calls->cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device->stream)
+            : calls->cudaMemcpyPeerAsync(to, to_gpu, from, from_gpu, bytes, device->stream),
+        "copying");
 }
 
 int32_t cuda_copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
                   void *stream)
 {
-    bool to_gpu = false, from_gpu = false;
+    struct place places[2];
     if (bytes == 0)
         return LS_OK;
-    int32_t status = check_stream(device, stream);
+    int32_t status = cuda_enter(device, stream);
     if (!status)
-        status = cuda_select(device);
-    if (!status)
-        status = find_place(device, to, &to_gpu);
-    if (!status)
-        status = find_place(device, from, &from_gpu);
+        status = find_places(device, (const void *const[]){to, from}, places);
     if (status)
         return status;
-    if (to_gpu && from_gpu)
-        return cuda_check(device,
-                          device->calls->cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
-                                                         device->stream),
-                          "copying");
-    if (to_gpu)
+    if (places[0].gpu && places[1].gpu)
+        return copy_between(device, to, places[0].index, from, places[1].index, bytes);
+    status = cuda_check_recording(device, "a copy from or to host memory");
+    if (status)
+        return status;
+    if (places[0].gpu)
         return copy_in(device, to, from, bytes);
-    if (from_gpu)
+    if (places[1].gpu)
         return copy_out(device, to, from, bytes);
     memmove(to, from, bytes);
     return LS_OK;
+}
+
+int32_t cuda_copy_later(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+                        void *stream)
+{
+    struct place places[2];
+    if (bytes == 0)
+        return LS_OK;
+    int32_t status = cuda_enter(device, stream);
+    if (!status)
+        status = find_places(device, (const void *const[]){to, from}, places);
+    if (status)
+        return status;
+    if (places[0].gpu && places[1].gpu)
+        return copy_between(device, to, places[0].index, from, places[1].index, bytes);
+    if (!(places[0].gpu && places[1].pinned) && !(places[0].pinned && places[1].gpu))
+        return cuda_spoil(device, ls_host_fail(device->host, LS_UNSUPPORTED,
+                                               "GPU %u: a copy that is done later is between "
+                                               "memory of a GPU and of `allocate_host`",
+                                               device->index));
+    return cuda_check(device,
+                      device->calls->cudaMemcpyAsync(to, from, bytes,
+                                                     places[0].gpu ? cudaMemcpyHostToDevice
+                                                                   : cudaMemcpyDeviceToHost,
+                                                     device->stream),
+                      "copying");
 }
 
 int32_t cuda_zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream)
 {
     if (bytes == 0)
         return LS_OK;
-    int32_t status = check_stream(device, stream);
-    if (!status)
-        status = cuda_select(device);
+    const int32_t status = cuda_enter(device, stream);
     return status ? status
                   : cuda_check(device,
                                device->calls->cudaMemsetAsync(memory, 0, bytes, device->stream),

@@ -101,7 +101,7 @@ START_TEST(a_stream_of_somebody_else_is_refused)
     struct ls_device *device = opened();
     char from[4] = "abc", to[4];
     ck_assert_int_eq(ops->copy(device, to, from, 4, from), LS_UNSUPPORTED);
-    assert_says("only its own stream");
+    assert_says("the stream is not one of this device");
     ops->close(device);
 }
 END_TEST
@@ -200,7 +200,7 @@ START_TEST(each_gpu_has_its_own_memory)
     void *memory = ops->allocate(second, 4);
     ck_assert_int_eq(ops->copy(second, memory, bytes, 4, NULL), LS_OK);
     ck_assert_int_eq(ops->copy(first, bytes, memory, 4, NULL), LS_UNSUPPORTED);
-    assert_says("another GPU (1)");
+    assert_says("whether memory of GPU 1 is reached");
     ops->release(second, memory);
     ops->close(second);
     ops->close(first);

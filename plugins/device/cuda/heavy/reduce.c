@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions for collectives, and which GPUs reach each other's memory.
+#include "plugins/device/cuda/heavy/heavy.h"
+
+_Static_assert(LS_SUM == cuda_reduce_sum && LS_PRODUCT == cuda_reduce_product, "other numbers");
+_Static_assert(LS_MIN == cuda_reduce_min && LS_MAX == cuda_reduce_max, "other numbers");
+_Static_assert(LS_F32 == cuda_reduce_number_f32 && LS_F64 == cuda_reduce_number_f64,
+               "other numbers");
+_Static_assert(LS_F16 == cuda_reduce_number_f16 && LS_BF16 == cuda_reduce_number_bf16,
+               "other numbers");
+_Static_assert(LS_I32 == cuda_reduce_number_i32 && LS_I64 == cuda_reduce_number_i64,
+               "other numbers");
+_Static_assert(LS_U8 == cuda_reduce_number_u8, "other numbers");
+
+enum { PACK_BYTES = 16 }; // as CUDA_PACK_BYTES of reduce_body.h
+
+// Packs where all lie alike between two of them; else every element by itself.
+static void split(struct cuda_reduction *r, const struct ls_device_reduction *call, int64_t size)
+{
+    const uintptr_t to = (uintptr_t)call->to % PACK_BYTES;
+    const bool alike = (!call->from || (uintptr_t)call->from % PACK_BYTES == to) &&
+                       (!call->also || (uintptr_t)call->also % PACK_BYTES == to);
+    const int64_t count = (int64_t)call->count;
+    r->head = to ? (PACK_BYTES - (int64_t)to) / size : 0;
+    if (!alike || r->head > count)
+        r->head = count;
+    r->packs = (count - r->head) * size / PACK_BYTES;
+    r->items = count - r->packs * (PACK_BYTES / size) + r->packs;
+}
+
+int32_t cuda_reduce(struct ls_device *device, const struct ls_device_reduction *call, void *stream)
+{
+    const bool known = call->dtype >= LS_F32 && call->dtype <= LS_U8;
+    const uintptr_t size = known ? ls_dtype_bytes(call->dtype) : 1;
+    const bool divides = call->divisor > 0;
+    const uintptr_t all = (uintptr_t)call->to | (uintptr_t)call->from | (uintptr_t)call->also;
+    if (!known || (!divides && (call->reduction < LS_SUM || call->reduction > LS_MAX)) ||
+        divides == (call->from != NULL) || all % size)
+        return cuda_spoil(device, ls_host_fail(device->host, LS_UNSUPPORTED,
+                                               "GPU %u: there is no such reduction (type %u, "
+                                               "operation %u)",
+                                               device->index, call->dtype, call->reduction));
+    const int32_t status = cuda_enter(device, stream);
+    if (status || call->count == 0)
+        return status;
+    struct cuda_reduction r = {.to = call->to,
+                               .from = call->from,
+                               .also = call->also,
+                               .divisor = call->divisor,
+                               .dtype = call->dtype,
+                               .operation = divides ? cuda_reduce_divide : call->reduction};
+    split(&r, call, (int64_t)size);
+    device->last = "reduce";
+    return cuda_check(device, cuda_reduce_launch(&r, device->stream), "launching a reduction");
+}
+
+int32_t cuda_reaches(struct ls_device *device, struct ls_device *other)
+{
+    const struct cuda_calls *calls = device->calls;
+    int able = device->index == other->index;
+    int32_t status = cuda_enter(device, NULL);
+    if (!status)
+        status = cuda_wait(device, device->own, "opening peer access"); // cleared memory is cleared
+    if (status)
+        return status;
+    device->reached |= able ? UINT64_C(1) << device->index % 64 : 0;
+    if (able)
+        return LS_OK;
+    status = cuda_check(
+        device, calls->cudaDeviceCanAccessPeer(&able, (int)device->index, (int)other->index),
+        "asking for peer access");
+    if (status)
+        return status;
+    if (!able || other->index >= 64)
+        return ls_host_fail(device->host, LS_UNSUPPORTED,
+                            "GPU %u cannot read memory of GPU %u: nvidia-smi topo -p2p r says why",
+                            device->index, other->index);
+    const unsigned error = calls->cudaDeviceEnablePeerAccess((int)other->index, 0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled)
+        calls->cudaGetLastError(); // by another device of this process
+    else
+        status = cuda_check(device, error, "opening peer access");
+    if (!status)
+        device->reached |= UINT64_C(1) << other->index;
+    return status;
+}
