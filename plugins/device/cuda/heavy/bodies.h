@@ -23,6 +23,41 @@ CUDA_SHARED int64_t cuda_remainder(int64_t a, int64_t b)
     return a - cuda_quotient(a, b) * b;
 }
 
+// ---- Numbers in memory ----
+
+CUDA_SHARED float cuda_load(const void *values, uint32_t type, int64_t i)
+{
+    switch (type) {
+    case CUDA_F16: return cuda_from_f16(((const uint16_t *)values)[i]);
+    case CUDA_BF16: return cuda_from_bf16(((const uint16_t *)values)[i]);
+    default: return ((const float *)values)[i];
+    }
+}
+
+CUDA_SHARED void cuda_write(void *values, uint32_t type, int64_t i, float value)
+{
+    switch (type) {
+    case CUDA_F16: ((uint16_t *)values)[i] = cuda_to_f16(value); break;
+    case CUDA_BF16: ((uint16_t *)values)[i] = cuda_to_bf16(value); break;
+    default: ((float *)values)[i] = value;
+    }
+}
+
+CUDA_SHARED float cuda_a(const struct cuda_arguments *a, int64_t i)
+{
+    return cuda_load(a->a, a->a_type, i);
+}
+
+CUDA_SHARED float cuda_b(const struct cuda_arguments *a, int64_t i)
+{
+    return cuda_load(a->b, a->b_type, i);
+}
+
+CUDA_SHARED float cuda_bias(const struct cuda_arguments *a, int64_t i)
+{
+    return cuda_load(a->bias, a->a_type, i);
+}
+
 // ---- Activations: as device `reference` defines them ----
 
 CUDA_SHARED float cuda_activate(uint32_t activation, float alpha, float x)
@@ -60,30 +95,33 @@ CUDA_SHARED void cuda_put(const struct cuda_store *store, int64_t i, float value
     if (store->epilogue == 1)
         value = cuda_activate(store->activation, store->alpha, value);
     if (store->epilogue == 2)
-        value *= cuda_slope(store->activation, store->alpha, store->y[i]);
-    store->out[i] = store->add ? store->out[i] + value : value;
+        value *= cuda_slope(store->activation, store->alpha, cuda_load(store->y, store->type, i));
+    if (store->add)
+        value += cuda_load(store->out, store->type, i);
+    cuda_write(store->out, store->type, i, value);
 }
 
 // ---- Element by element ----
 
 CUDA_BODY(finish)
 {
-    cuda_put(&a->store, i, a->bias ? a->a[i] + a->bias[cuda_remainder(i, a->columns)] : a->a[i]);
+    cuda_put(&a->store, i,
+             a->bias ? cuda_a(a, i) + cuda_bias(a, cuda_remainder(i, a->columns)) : cuda_a(a, i));
 }
 
 CUDA_BODY(activation)
 {
-    cuda_put(&a->store, i, cuda_activate(a->activation, a->alpha, a->a[i]));
+    cuda_put(&a->store, i, cuda_activate(a->activation, a->alpha, cuda_a(a, i)));
 }
 
 CUDA_BODY(activation_backward)
 {
-    cuda_put(&a->store, i, a->a[i] * cuda_slope(a->activation, a->alpha, a->b[i]));
+    cuda_put(&a->store, i, cuda_a(a, i) * cuda_slope(a->activation, a->alpha, cuda_b(a, i)));
 }
 
 CUDA_BODY(add)
 {
-    cuda_put(&a->store, i, a->a[i] + a->b[i]);
+    cuda_put(&a->store, i, cuda_a(a, i) + cuda_b(a, i));
 }
 
 // As ls_mix64() and ls_dropout_keep() of core/plugin/device.h, which is no CUDA C++.
@@ -111,7 +149,7 @@ CUDA_BODY(dropout) // columns: elements of an example
     const uint64_t key = cuda_mix(cuda_mix(cuda_mix(r->seed, r->step), a->key),
                                   r->example_offset + (uint64_t)example);
     const uint32_t element = (uint32_t)(i - example * a->columns);
-    cuda_put(&a->store, i, cuda_keep(key, element, a->rate) ? a->a[i] / (1 - a->rate) : 0);
+    cuda_put(&a->store, i, cuda_keep(key, element, a->rate) ? cuda_a(a, i) / (1 - a->rate) : 0);
 }
 
 CUDA_BODY(
@@ -128,38 +166,38 @@ CUDA_BODY(
 CUDA_BODY(transpose)
 {
     const int64_t column = cuda_quotient(i, a->rows);
-    cuda_put(&a->store, i, a->a[(i - column * a->rows) * a->columns + column]);
+    cuda_put(&a->store, i, cuda_a(a, (i - column * a->rows) * a->columns + column));
 }
 
 // ---- Softmax: one row of `columns` ----
 
-CUDA_SHARED float cuda_largest(const float *x, int64_t columns)
+CUDA_SHARED float cuda_largest(const struct cuda_arguments *a, int64_t start)
 {
-    float largest = x[0];
-    for (int64_t k = 1; k < columns; k++)
-        largest = fmaxf(largest, x[k]);
+    float largest = cuda_a(a, start);
+    for (int64_t k = 1; k < a->columns; k++)
+        largest = fmaxf(largest, cuda_a(a, start + k));
     return largest;
 }
 
 CUDA_BODY(softmax)
 {
-    const float *x = a->a + i * a->columns;
-    const float largest = cuda_largest(x, a->columns);
+    const int64_t start = i * a->columns, end = start + a->columns;
+    const float largest = cuda_largest(a, start);
     float sum = 0;
-    for (int64_t k = 0; k < a->columns; k++)
-        sum += expf(x[k] - largest);
-    for (int64_t k = 0; k < a->columns; k++)
-        cuda_put(&a->store, i * a->columns + k, expf(x[k] - largest) / sum);
+    for (int64_t k = start; k < end; k++)
+        sum += expf(cuda_a(a, k) - largest);
+    for (int64_t k = start; k < end; k++)
+        cuda_put(&a->store, k, expf(cuda_a(a, k) - largest) / sum);
 }
 
 CUDA_BODY(softmax_backward) // a: dy, b: y
 {
-    const float *dy = a->a + i * a->columns, *y = a->b + i * a->columns;
+    const int64_t start = i * a->columns, end = start + a->columns;
     float inner = 0;
-    for (int64_t k = 0; k < a->columns; k++)
-        inner += dy[k] * y[k];
-    for (int64_t k = 0; k < a->columns; k++)
-        cuda_put(&a->store, i * a->columns + k, y[k] * (dy[k] - inner));
+    for (int64_t k = start; k < end; k++)
+        inner += cuda_a(a, k) * cuda_b(a, k);
+    for (int64_t k = start; k < end; k++)
+        cuda_put(&a->store, k, cuda_b(a, k) * (cuda_a(a, k) - inner));
 }
 
 // ---- Windows ----
@@ -212,8 +250,8 @@ CUDA_BODY(pad) // a: (B,H,W,C) -> (B, H + before + after, ...)
     const struct cuda_place p = cuda_place_of(i, height, width, w->channels);
     const int64_t h = p.h - w->before[0], column = p.w - w->before[1];
     const int inside = h >= 0 && h < w->height && column >= 0 && column < w->width;
-    a->store.out[i] =
-        inside ? a->a[cuda_index(p.b, h, column, p.c, w->height, w->width, w->channels)] : 0;
+    const int64_t at = cuda_index(p.b, h, column, p.c, w->height, w->width, w->channels);
+    cuda_write(a->store.out, a->store.type, i, inside ? cuda_a(a, at) : 0);
 }
 
 CUDA_BODY(crop)
@@ -223,8 +261,8 @@ CUDA_BODY(crop)
     const int64_t width = w->width + w->before[1] + w->after[1];
     const struct cuda_place p = cuda_place_of(i, w->height, w->width, w->channels);
     cuda_put(&a->store, i,
-             a->a[cuda_index(p.b, p.h + w->before[0], p.w + w->before[1], p.c, height, width,
-                             w->channels)]);
+             cuda_a(a, cuda_index(p.b, p.h + w->before[0], p.w + w->before[1], p.c, height, width,
+                                  w->channels)));
 }
 
 // ---- Pooling ----
@@ -254,7 +292,8 @@ CUDA_BODY(max_pool)
             const int64_t column = cuda_under(w, 1, p.w, kw);
             if (h < 0 || h >= w->height || column < 0 || column >= w->width)
                 continue;
-            const float x = a->a[cuda_index(p.b, h, column, p.c, w->height, w->width, w->channels)];
+            const float x =
+                cuda_a(a, cuda_index(p.b, h, column, p.c, w->height, w->width, w->channels));
             if (winner < 0 || x > best) {
                 best = x;
                 winner = kh * w->size[1] + kw;
@@ -280,7 +319,7 @@ CUDA_BODY(max_pool_backward) // a: dy
             const int64_t at =
                 cuda_index(p.b, oh, ow, p.c, w->out_height, w->out_width, w->channels);
             if (cuda_saved_get(a, at) == kh * w->size[1] + kw)
-                sum += a->a[at];
+                sum += cuda_a(a, at);
         }
     }
     cuda_put(&a->store, i, sum);
@@ -303,7 +342,7 @@ CUDA_BODY(average_pool)
         for (int64_t kw = 0; h >= 0 && h < w->height && kw < w->size[1]; kw++) {
             const int64_t column = cuda_under(w, 1, p.w, kw);
             if (column >= 0 && column < w->width)
-                sum += a->a[cuda_index(p.b, h, column, p.c, w->height, w->width, w->channels)];
+                sum += cuda_a(a, cuda_index(p.b, h, column, p.c, w->height, w->width, w->channels));
         }
     }
     const int64_t elements = cuda_inside(w, 0, p.h, w->height) * cuda_inside(w, 1, p.w, w->width);
@@ -323,8 +362,9 @@ CUDA_BODY(average_pool_backward) // a: dy
                 continue;
             const int64_t elements =
                 cuda_inside(w, 0, oh, w->height) * cuda_inside(w, 1, ow, w->width);
-            sum += a->a[cuda_index(p.b, oh, ow, p.c, w->out_height, w->out_width, w->channels)] /
-                   (float)elements;
+            sum +=
+                cuda_a(a, cuda_index(p.b, oh, ow, p.c, w->out_height, w->out_width, w->channels)) /
+                (float)elements;
         }
     }
     cuda_put(&a->store, i, sum);
@@ -345,19 +385,19 @@ CUDA_BODY(convolution) // a: x, b: w
     const struct cuda_place p = cuda_place_of(i, w->out_height, w->out_width, a->filters);
     const int64_t channels = cuda_quotient(w->channels, a->groups);
     const int64_t group = cuda_quotient(p.c, cuda_quotient(a->filters, a->groups));
-    double sum = a->bias ? (double)a->bias[p.c] : 0;
+    double sum = a->bias ? (double)cuda_bias(a, p.c) : 0;
     for (int64_t kh = 0; kh < w->size[0]; kh++) {
         const int64_t h = cuda_under(w, 0, p.h, kh);
         for (int64_t kw = 0; h >= 0 && h < w->height && kw < w->size[1]; kw++) {
             const int64_t column = cuda_under(w, 1, p.w, kw);
             if (column < 0 || column >= w->width)
                 continue;
-            const float *x = a->a + cuda_index(p.b, h, column, group * channels, w->height,
-                                               w->width, w->channels);
-            const float *kernel = a->b + cuda_tap(a, kh, kw, 0) + p.c * a->filter_step;
+            const int64_t x =
+                cuda_index(p.b, h, column, group * channels, w->height, w->width, w->channels);
+            const int64_t kernel = cuda_tap(a, kh, kw, 0) + p.c * a->filter_step;
             float part = 0;
             for (int64_t c = 0; c < channels; c++)
-                part += x[c] * kernel[c * a->tap_step];
+                part += cuda_a(a, x + c) * cuda_b(a, kernel + c * a->tap_step);
             sum += (double)part;
         }
     }
@@ -378,13 +418,13 @@ CUDA_BODY(convolution_data) // a: dy, b: w
             const int64_t ow = cuda_over(w, 1, p.w, kw, w->out_width);
             if (ow < 0)
                 continue;
-            const float *dy = a->a + cuda_index(p.b, oh, ow, group * filters, w->out_height,
-                                                w->out_width, a->filters);
-            const float *kernel = a->b + cuda_tap(a, kh, kw, p.c - group * channels) +
-                                  group * filters * a->filter_step;
+            const int64_t dy =
+                cuda_index(p.b, oh, ow, group * filters, w->out_height, w->out_width, a->filters);
+            const int64_t kernel =
+                cuda_tap(a, kh, kw, p.c - group * channels) + group * filters * a->filter_step;
             float part = 0;
             for (int64_t f = 0; f < filters; f++)
-                part += dy[f] * kernel[f * a->filter_step];
+                part += cuda_a(a, dy + f) * cuda_b(a, kernel + f * a->filter_step);
             sum += (double)part;
         }
     }
@@ -407,8 +447,10 @@ CUDA_BODY(convolution_weights) // a: x, b: dy
             for (int64_t ow = 0; h >= 0 && h < w->height && ow < w->out_width; ow++) {
                 const int64_t column = cuda_under(w, 1, ow, kw);
                 if (column >= 0 && column < w->width)
-                    part += a->a[cuda_index(b, h, column, c, w->height, w->width, w->channels)] *
-                            a->b[cuda_index(b, oh, ow, f, w->out_height, w->out_width, a->filters)];
+                    part +=
+                        cuda_a(a, cuda_index(b, h, column, c, w->height, w->width, w->channels)) *
+                        cuda_b(a,
+                               cuda_index(b, oh, ow, f, w->out_height, w->out_width, a->filters));
             }
             sum += (double)part;
         }
@@ -422,7 +464,7 @@ CUDA_BODY(column_sums) // item: part x columns + column
     const int64_t part = cuda_quotient(i, a->columns), column = i - part * a->columns;
     double sum = 0;
     for (int64_t row = part; row < a->rows; row += a->width)
-        sum += (double)a->a[row * a->columns + column];
+        sum += (double)cuda_a(a, row * a->columns + column);
     a->sums[i] = sum;
 }
 
@@ -453,7 +495,7 @@ CUDA_BODY(loss_sums)
         loss += a->pairs[2 * k];
         right += a->pairs[2 * k + 1];
     }
-    float *out = a->store.out + i; // i is 0
+    float *out = (float *)a->store.out + i; // i is 0
     out[0] = (float)(loss / (double)a->positions);
     out[1] = (float)(right / (double)a->positions);
     out[2] = (float)a->examples;
@@ -464,7 +506,7 @@ CUDA_BODY(measure)
 {
     double sum = 0, others = 0;
     for (int64_t k = i; k < a->count; k += a->width) {
-        const float x = a->a[k];
+        const float x = cuda_a(a, k);
         if (isfinite(x))
             sum += (double)x * (double)x;
         else
@@ -500,25 +542,29 @@ CUDA_SHARED float cuda_weight(const struct cuda_arguments *a, float p, float lar
 
 CUDA_BODY(cross_entropy) // a: predictions; first: probabilities, NULL where nobody needs them
 {
-    const float *p = a->a + i * a->columns;
+    const int64_t start = i * a->columns, end = start + a->columns;
     const int32_t label = a->labels[i];
-    int64_t best = 0;
-    float largest = p[0], sum = 0;
-    for (int64_t k = 1; k < a->columns; k++) {
-        best = p[k] > p[best] ? k : best;
-        largest = fmaxf(largest, p[k]);
+    int64_t best = start;
+    float largest = cuda_a(a, start), most = largest, sum = 0;
+    for (int64_t k = start + 1; k < end; k++) {
+        const float p = cuda_a(a, k);
+        best = p > most ? k : best;
+        most = p > most ? p : most;
+        largest = fmaxf(largest, p);
     }
-    for (int64_t k = 0; k < a->columns; k++)
-        sum += cuda_weight(a, p[k], largest);
-    for (int64_t k = 0; a->first && k < a->columns; k++)
-        a->first[i * a->columns + k] = cuda_weight(a, p[k], largest) / sum;
+    for (int64_t k = start; k < end; k++)
+        sum += cuda_weight(a, cuda_a(a, k), largest);
+    for (int64_t k = start; a->first && k < end; k++)
+        a->first[k] = cuda_weight(a, cuda_a(a, k), largest) / sum;
 
     float loss = NAN;
-    if (label >= 0 && label < a->columns)
-        loss = a->from_logits ? logf(sum) - (p[label] - largest)
-                              : logf(sum) - logf(cuda_clip(p[label], a->epsilon));
+    if (label >= 0 && label < a->columns) {
+        const float p = cuda_a(a, start + label);
+        loss =
+            a->from_logits ? logf(sum) - (p - largest) : logf(sum) - logf(cuda_clip(p, a->epsilon));
+    }
     a->sums[2 * i] = (double)loss;
-    a->sums[2 * i + 1] = best == label;
+    a->sums[2 * i + 1] = best - start == label;
 }
 
 CUDA_BODY(cross_entropy_backward) // a: predictions, b: probabilities
@@ -528,9 +574,10 @@ CUDA_BODY(cross_entropy_backward) // a: predictions, b: probabilities
     const float scale = a->record->gradient_scale / (float)a->positions;
     float gradient = NAN;
     if (label >= 0 && label < a->columns)
-        gradient = a->b[i] - (i - row * a->columns == label ? 1.0f : 0.0f);
+        gradient = cuda_b(a, i) - (i - row * a->columns == label ? 1.0f : 0.0f);
     if (!a->from_logits)
-        gradient = cuda_clip(a->a[i], a->epsilon) == a->a[i] ? gradient / a->a[i] : 0;
+        gradient =
+            cuda_clip(cuda_a(a, i), a->epsilon) == cuda_a(a, i) ? gradient / cuda_a(a, i) : 0;
     cuda_put(&a->store, i, gradient * scale);
 }
 
@@ -538,7 +585,7 @@ CUDA_BODY(squared_error) // a: predictions, b: targets
 {
     double sum = 0;
     for (int64_t k = i; k < a->count; k += a->width) {
-        const double difference = (double)a->a[k] - (double)a->b[k];
+        const double difference = (double)cuda_a(a, k) - (double)cuda_b(a, k);
         sum += difference * difference;
     }
     a->sums[2 * i] = sum;
@@ -548,7 +595,7 @@ CUDA_BODY(squared_error) // a: predictions, b: targets
 CUDA_BODY(squared_error_backward)
 {
     const float scale = 2 * a->record->gradient_scale / (float)a->positions;
-    cuda_put(&a->store, i, (a->a[i] - a->b[i]) * scale);
+    cuda_put(&a->store, i, (cuda_a(a, i) - cuda_b(a, i)) * scale);
 }
 
 // ---- Updates: a is the gradient, store.out the parameter ----
@@ -558,13 +605,13 @@ CUDA_BODY(sgd)
     const struct cuda_record *r = a->record;
     if (r->skip)
         return;
-    float step = -r->learning_rate * a->a[i];
+    float step = -r->learning_rate * cuda_a(a, i);
     if (a->first) {
         const float velocity = a->momentum * a->first[i] + step;
         step = a->nesterov ? a->momentum * velocity + step : velocity;
         a->first[i] = velocity;
     }
-    a->store.out[i] += step;
+    ((float *)a->store.out)[i] += step;
 }
 
 CUDA_BODY(guard)
@@ -583,19 +630,19 @@ CUDA_BODY(adam_rate)
     const double t = (double)a->record->step;
     const double rate = (double)a->record->learning_rate * sqrt(1 - pow((double)a->beta2, t)) /
                         (1 - pow((double)a->beta1, t));
-    a->store.out[i] = (float)rate;
+    ((float *)a->store.out)[i] = (float)rate;
 }
 
 CUDA_BODY(adam) // b: the rate
 {
     if (a->record->skip)
         return;
-    const float g = a->a[i];
+    const float g = cuda_a(a, i);
     const float m = a->first[i] + (g - a->first[i]) * (1 - a->beta1);
     const float v = a->second[i] + (g * g - a->second[i]) * (1 - a->beta2);
     a->first[i] = m;
     a->second[i] = v;
-    a->store.out[i] -= m * a->b[0] / (sqrtf(v) + a->epsilon);
+    ((float *)a->store.out)[i] -= m * cuda_b(a, 0) / (sqrtf(v) + a->epsilon);
 }
 
 #endif

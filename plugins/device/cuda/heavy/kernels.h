@@ -17,10 +17,14 @@ struct cuda_record {
     uint32_t reserved[9];
 };
 
-// Where element i of a float result goes: epilogue, then added to what is there, or written.
+// How numbers lie in memory; computed with is float32. Zero is float32, so that who says nothing has that.
+enum cuda_type { CUDA_FLOAT = 0, CUDA_F16 = 1, CUDA_BF16 = 2 };
+
+// Where element i of a result goes: epilogue, then added to what is there, or written, rounded once.
 struct cuda_store {
-    float *out;
-    const float *y; // of an epilogue that is a backward one
+    void *out;
+    const void *y; // of an epilogue that is a backward one
+    uint32_t type; // of both, enum cuda_type
     uint32_t epilogue; // 0: none, 1: activation, 2: backward of it
     uint32_t activation; // of the epilogue, numbers of enum ls_activation
     float alpha;
@@ -36,8 +40,9 @@ struct cuda_window {
 
 struct cuda_arguments {
     struct cuda_store store;
-    const float *a, *b;
-    const float *bias; // NULL: none
+    const void *a, *b;
+    const void *bias; // NULL: none; of the type of a
+    uint32_t a_type, b_type; // enum cuda_type
     const int32_t *labels;
     int32_t *flags[2]; // of a guard
     float *first, *second; // beside store.out: velocity or moments; probabilities
