@@ -88,7 +88,7 @@ enum ls_op {
     LS_OP_RESHAPE = 16,
     // a, b -> y, element-wise sum
     LS_OP_ADD = 17,
-    // x -> y: the same tensor in another layout
+    // x -> y: the same tensor in another layout, of another floating type, or both
     LS_OP_CONVERT = 18,
     // predictions (B,...,C), labels I32 (B,...) -> sums, saved (F32, as predictions, plain)
     // attribute from_logits: softmax first; else predictions are probabilities: clipped to
@@ -120,6 +120,18 @@ enum ls_op {
     // later, no update follows one that is not finite. Since ABI 1.2; a device without it is waited for in every step.
     LS_OP_GUARD = 27,
 };
+
+// Half types (since ABI 1.2): tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
+// LS_OP_MEAN_SQUARED_ERROR_BACKWARD a request may have BF16 or F16 instead: one type for all tensors of it, but
+// - LS_OP_CONVERT, where x and y each have any of the three: the casts of mixed precision;
+// - dw and db, which may both be F32 beside halves: gradients that are added up over several passes;
+// - sums, `saved` of the losses and the targets of the squared error, which stay F32 (and labels, I32).
+// The optimizers, their states and parameters, LS_OP_MEASURE and LS_OP_GUARD are F32 only: masters of which halves are made.
+// Products and sums (also means, softmax, losses, bias gradients) are computed in float32 or wider; a result is rounded once, to
+// nearest, ties to even, when it is stored. Before a bias, an epilogue or the addition into an output it may be rounded, too,
+// as if that were an operation of its own. What only moves or chooses elements is exact. A device without a half type refuses
+// it (LS_UNSUPPORTED) in LS_OP_CONVERT from F32 first of all: whoever asks for that need not ask further.
+// ls_argument_dtype() in core/plugin/half.h is this rule as code.
 
 // Element-wise functions; they travel as uint32_t.
 enum ls_activation {

@@ -3,7 +3,8 @@
 // answers it. What computes (own kernels, cuBLASLt, cuDNN: some 200 MB when loaded) lies in cuda-engine.so beside this file,
 // and is opened when a device is.
 //
-// Options: deadline=SECONDS, how long work on the GPU may take before the host gives up (60).
+// Options: deadline=SECONDS, how long work on the GPU may take before the host gives up (60); tf32=on lets products of float32
+// round their factors to TF32 (off).
 #define _GNU_SOURCE // dladdr
 
 #include "plugins/device/cuda/driver.h"
@@ -265,6 +266,7 @@ static const struct ls_fusion_pattern patterns[] = {
 
 static const struct ls_plugin_option options[] = {
     {"deadline", "integer", "60", "seconds that work on the GPU may take before the host gives up"},
+    {"tf32", "one of: off, on", "off", "whether products of float32 may round their factors to 10 bits"},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -308,7 +310,7 @@ static const struct ls_plugin plugin = {
     .name = "cuda",
     .version = "0.1.0-untried", // on a GPU; so it is no default yet
     .licence = "Apache-2.0",
-    .summary = "NVIDIA GPUs: cuBLASLt, cuDNN and own kernels, float32 (not yet run on a GPU)",
+    .summary = "NVIDIA GPUs: cuBLASLt, cuDNN and own kernels (not yet run on a GPU)",
     .options = options,
     .probe = cuda_probe,
     .interface = &device_interface,

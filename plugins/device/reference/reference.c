@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device `reference`: plain loops over plain layouts, without any library and on one thread. It is the
 // living definition of every operation; it is slow on purpose, reads like the formulas, and computes in
-// double precision. Options: none.
+// double precision. An operation sees float32 only: halves are made float32 in scratch memory before it, and its results are
+// rounded to what the output is. Options: none.
+#include "core/plugin/half.h"
 #include "plugins/device/reference/reference.h"
 
 #include <string.h>
@@ -193,19 +195,9 @@ static int32_t check_argument(const struct ls_host *host, const struct ls_kernel
 
 static bool dtypes_fit(const struct ls_kernel_request *request)
 {
-    const bool labels = request->op == LS_OP_SPARSE_CROSS_ENTROPY ||
-                        request->op == LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD;
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
-        const uint32_t dtype = request->arguments[i].dtype;
-        const bool is_label = (labels && i == 1) || (request->op == LS_OP_GUARD && i >= 1);
-        const bool is_saved = (request->op == LS_OP_MAX_POOL2D && i == request->input_count + 1) ||
-                              (request->op == LS_OP_MAX_POOL2D_BACKWARD && i == 3);
-        const bool is_measure = request->op == LS_OP_MEASURE && i == request->input_count;
-        const bool is_bytes = request->op == LS_OP_FROM_BYTES && i == 0;
-        if (dtype != (is_label               ? LS_I32
-                      : is_saved || is_bytes ? LS_U8
-                      : is_measure           ? LS_F64
-                                             : LS_F32))
+        const uint32_t wanted = ls_argument_dtype(request, i);
+        if (!wanted || request->arguments[i].dtype != wanted)
             return false;
     }
     return true;
@@ -223,8 +215,8 @@ static int32_t check_request(const struct ls_host *host, const struct ls_kernel_
             return status;
     }
     if (!dtypes_fit(request))
-        return ls_host_fail(host, LS_UNSUPPORTED, "reference: %s: only float32 is known",
-                            operation->name);
+        return ls_host_fail(host, LS_UNSUPPORTED,
+                            "reference: %s: its arguments have not these types", operation->name);
 
     const struct reference_call call = call_of(request);
     if (!epilogue_fits(request, operation) || (operation->fits && !operation->fits(&call)))
@@ -237,7 +229,8 @@ static int32_t check_request(const struct ls_host *host, const struct ls_kernel_
     return LS_OK;
 }
 
-static uint64_t scratch_bytes(const struct ls_kernel_request *request,
+// Results in double precision, then inputs that are halves as float32.
+static uint64_t results_bytes(const struct ls_kernel_request *request,
                               const struct reference_operation *operation)
 {
     uint64_t bytes = 0;
@@ -246,6 +239,27 @@ static uint64_t scratch_bytes(const struct ls_kernel_request *request,
         bytes += is_saved_bytes(request, desc) ? 0 : ls_tensor_elements(desc) * sizeof(double);
     }
     return bytes;
+}
+
+static uint64_t scratch_bytes(const struct ls_kernel_request *request,
+                              const struct reference_operation *operation)
+{
+    uint64_t bytes = results_bytes(request, operation);
+    for (uint32_t i = 0; i < request->input_count; i++)
+        if (ls_dtype_is_half(request->arguments[i].dtype))
+            bytes += ls_tensor_elements(&request->arguments[i]) * sizeof(float);
+    return bytes;
+}
+
+// Inputs that lie as output 0 does, of which result i needs element i alone.
+static uint32_t places(const struct ls_kernel_request *request,
+                       const struct reference_operation *operation, uint32_t used)
+{
+    uint32_t in_place = operation->element_wise && !(request->accumulate & 1) ? used : 0;
+    for (uint32_t i = 0; i < request->input_count; i++)
+        if (request->arguments[i].dtype != request->arguments[request->input_count].dtype)
+            in_place &= ~(UINT32_C(1) << i);
+    return in_place;
 }
 
 static void fill_answer(const struct ls_kernel_request *request,
@@ -262,7 +276,7 @@ static void fill_answer(const struct ls_kernel_request *request,
     out->saved_bytes = request->op == LS_OP_SPARSE_CROSS_ENTROPY
                            ? ls_tensor_elements(request->arguments) * sizeof(float)
                            : 0;
-    out->in_place = operation->element_wise && !(request->accumulate & 1) ? out->used_inputs : 0;
+    out->in_place = places(request, operation, out->used_inputs);
     out->slow = 0;
     snprintf(out->implementation, sizeof(out->implementation), "plain loops");
 }
@@ -310,23 +324,55 @@ static double apply_epilogue(const struct ls_op_attributes *attributes, const fl
     }
 }
 
+static double element_of(const void *values, uint32_t dtype, uint64_t i)
+{
+    return (double)(ls_dtype_is_half(dtype) ? ls_half_get(dtype, ((const uint16_t *)values)[i])
+                                            : ((const float *)values)[i]);
+}
+
+static void set_element(void *values, uint32_t dtype, uint64_t i, double value)
+{
+    if (ls_dtype_is_half(dtype))
+        ((uint16_t *)values)[i] = ls_half_of(dtype, (float)value);
+    else
+        ((float *)values)[i] = (float)value;
+}
+
 // Rounds the results into the outputs; the epilogue is the first output's.
 static void write_outputs(const struct ls_kernel_request *request,
                           const struct reference_call *call)
 {
     for (uint32_t o = 0; o < call->output_count; o++) {
-        float *output = call->outputs[o];
+        void *output = call->outputs[o];
         const float *y = call->inputs[request->input_count - 1];
         if (!call->results[o] || !output)
             continue;
+        const uint32_t dtype = call->output_descs[o].dtype;
         const uint64_t count = ls_tensor_elements(&call->output_descs[o]);
         for (uint64_t i = 0; i < count; i++) {
             const double value = o == 0
                                      ? apply_epilogue(call->attributes, y, i, call->results[o][i])
                                      : call->results[o][i];
             const bool add = request->accumulate >> o & 1;
-            output[i] = (float)(add ? (double)output[i] + value : value);
+            set_element(output, dtype, i, add ? element_of(output, dtype, i) + value : value);
         }
+    }
+}
+
+// Inputs as the operations read them, float32; halves are converted into `room`.
+static void read_inputs(const struct ls_kernel_request *request, const struct ls_launch *launch,
+                        float *room, void **out)
+{
+    for (uint32_t i = 0; i < request->input_count; i++) {
+        const struct ls_tensor_desc *desc = &request->arguments[i];
+        const uint64_t count = ls_tensor_elements(desc);
+        out[i] = launch->arguments[i];
+        if (!ls_dtype_is_half(desc->dtype) || !out[i])
+            continue;
+        for (uint64_t k = 0; k < count; k++)
+            room[k] = (float)element_of(out[i], desc->dtype, k);
+        out[i] = room;
+        room += count;
     }
 }
 
@@ -336,6 +382,7 @@ static int32_t device_launch(struct ls_device *device, const struct ls_kernel *k
     (void)device;
     const struct ls_kernel_request *request = &kernel->request;
     struct reference_call call = call_of(request);
+    void *inputs[LS_MAX_ARGUMENTS];
     call.inputs = launch->arguments;
     call.outputs = launch->arguments + request->input_count;
     call.record = launch->record;
@@ -345,12 +392,15 @@ static int32_t device_launch(struct ls_device *device, const struct ls_kernel *k
     }
 
     double *results = launch->scratch;
-    memset(results, 0, scratch_bytes(request, kernel->operation));
+    const uint64_t bytes = results_bytes(request, kernel->operation);
+    memset(results, 0, bytes);
     for (uint32_t i = 0; i < call.output_count; i++)
         if (!is_saved_bytes(request, &call.output_descs[i])) {
             call.results[i] = results;
             results += ls_tensor_elements(&call.output_descs[i]);
         }
+    read_inputs(request, launch, (float *)(void *)((char *)launch->scratch + bytes), inputs);
+    call.inputs = inputs;
     kernel->operation->run(&call);
     write_outputs(request, &call);
     return LS_OK;

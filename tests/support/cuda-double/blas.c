@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt in the double: D = epilogue(alpha op(A) op(B) + beta C), columns first, as NVIDIA's documentation has it.
+// cuBLASLt in the double: D = epilogue(alpha op(A) op(B) + beta C), columns first, as NVIDIA's documentation has it. Which types
+// go together is its table of cublasLtMatmul(): with sums in float32, A and B of one type; C, D and the bias of that type or
+// float32; TF32 for float32 alone.
 #include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-double/numbers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +16,21 @@ struct cublasLtContext {
 };
 
 struct cuda_matmul_desc {
+    unsigned compute;
     int32_t turn_a, turn_b;
     uint32_t epilogue;
     const void *bias;
 };
 
 struct cuda_matrix_layout {
+    unsigned type;
     uint64_t rows, columns;
     int64_t leading;
 };
 
 struct cuda_matmul_preference {
     uint64_t workspace;
+    uint32_t schemes; // how parts of a sum may meet
     uint32_t alignments[4];
 };
 
@@ -70,11 +76,13 @@ static unsigned unmake(void *memory)
 unsigned cublasLtMatmulDescCreate(cublasLtMatmulDescOpaque_t **desc, unsigned compute,
                                   unsigned scale)
 {
-    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
+    if ((compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32) ||
+        scale != CUDA_R_32F)
         return INVALID_VALUE;
     const unsigned error = make(desc, sizeof(**desc));
     if (!error)
-        (*desc)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+        **desc =
+            (struct cuda_matmul_desc){.compute = compute, .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
     return error;
 }
 
@@ -107,11 +115,12 @@ unsigned cublasLtMatmulDescSetAttribute(cublasLtMatmulDescOpaque_t *desc, unsign
 unsigned cublasLtMatrixLayoutCreate(cublasLtMatrixLayoutOpaque_t **layout, unsigned type,
                                     uint64_t rows, uint64_t columns, int64_t leading)
 {
-    if (type != CUDA_R_32F || leading < (int64_t)rows)
+    if ((type != CUDA_R_32F && type != CUDA_R_16F && type != CUDA_R_16BF) ||
+        leading < (int64_t)rows)
         return INVALID_VALUE;
     const unsigned error = make(layout, sizeof(**layout));
     if (!error)
-        **layout = (struct cuda_matrix_layout){rows, columns, leading};
+        **layout = (struct cuda_matrix_layout){type, rows, columns, leading};
     return error;
 }
 
@@ -122,7 +131,10 @@ unsigned cublasLtMatrixLayoutDestroy(cublasLtMatrixLayoutOpaque_t *layout)
 
 unsigned cublasLtMatmulPreferenceCreate(cublasLtMatmulPreferenceOpaque_t **preference)
 {
-    return make(preference, sizeof(**preference));
+    const unsigned error = make(preference, sizeof(**preference));
+    if (!error)
+        (*preference)->schemes = 7;
+    return error;
 }
 
 unsigned cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreferenceOpaque_t *preference)
@@ -136,6 +148,8 @@ unsigned cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreferenceOpaque_t *
     const unsigned first = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
     if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == 8)
         memcpy(&preference->workspace, value, bytes);
+    else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && bytes == 4)
+        memcpy(&preference->schemes, value, bytes);
     else if (attribute >= first && attribute < first + 4 && bytes == 4)
         memcpy(&preference->alignments[attribute - first], value, bytes);
     else
@@ -143,10 +157,20 @@ unsigned cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreferenceOpaque_t *
     return 0;
 }
 
-// Whether the shapes belong together.
+static int types_fit(const struct cuda_matmul_desc *desc, const struct cuda_matrix_layout *a,
+                     const struct cuda_matrix_layout *b, const struct cuda_matrix_layout *d)
+{
+    const int tf32 = desc->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    return a->type == b->type && (d->type == a->type || d->type == CUDA_R_32F) &&
+           (!tf32 || a->type == CUDA_R_32F);
+}
+
+// Whether shapes and types belong together.
 static int fits(const struct cuda_matmul_desc *desc, const struct cuda_matrix_layout *a,
                 const struct cuda_matrix_layout *b, const struct cuda_matrix_layout *d)
 {
+    if (!types_fit(desc, a, b, d))
+        return 0;
     const uint64_t rows = desc->turn_a ? a->columns : a->rows;
     const uint64_t inner = desc->turn_a ? a->rows : a->columns;
     return rows == d->rows && inner == (desc->turn_b ? b->columns : b->rows) &&
@@ -165,8 +189,13 @@ unsigned cublasLtMatmulAlgoGetHeuristic(struct cublasLtContext *handle,
     *found = 0;
     if (!handle || wanted < 1 || c != d || !fits(desc, a, b, d))
         return INVALID_VALUE;
-    if (double_setting("CUDA_DOUBLE_NO_BLAS", 0) || (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
-                                                     double_setting("CUDA_DOUBLE_NO_EPILOGUE", 0)))
+    // Halves whose partial sums would be rounded to halves are a mistake, not a wish.
+    if (a->type != CUDA_R_32F && preference->schemes != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+        return INVALID_VALUE;
+    if (double_setting("CUDA_DOUBLE_NO_BLAS", 0) ||
+        (a->type != CUDA_R_32F && double_setting("CUDA_DOUBLE_NO_HALVES", 0)) ||
+        (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+         double_setting("CUDA_DOUBLE_NO_EPILOGUE", 0)))
         return NOT_SUPPORTED;
     memset(results, 0, sizeof(*results));
     results->workspaceSize = preference->workspace < WORKSPACE ? preference->workspace : WORKSPACE;
@@ -175,55 +204,70 @@ unsigned cublasLtMatmulAlgoGetHeuristic(struct cublasLtContext *handle,
     return 0;
 }
 
+static uint32_t blas_type(unsigned type)
+{
+    return type == CUDA_R_16F ? CUDA_F16 : type == CUDA_R_16BF ? CUDA_BF16 : CUDA_FLOAT;
+}
+
 struct product {
     struct cuda_matmul_desc desc;
     struct cuda_matrix_layout a_layout, b_layout, d_layout;
-    const float *a, *b, *c;
-    float *d, *bias, *workspace;
+    const void *a, *b, *c;
+    void *d, *bias, *workspace;
     float alpha, beta;
     size_t workspace_bytes;
 };
 
-static float element(const float *values, const struct cuda_matrix_layout *layout, int turn,
-                     uint64_t row, uint64_t column)
+// A factor, as the unit that multiplies sees it.
+static double factor(const struct product *p, const void *values,
+                     const struct cuda_matrix_layout *layout, int turn, uint64_t row,
+                     uint64_t column)
 {
-    return turn ? values[column + row * (uint64_t)layout->leading]
-                : values[row + column * (uint64_t)layout->leading];
+    const uint64_t at =
+        turn ? column + row * (uint64_t)layout->leading : row + column * (uint64_t)layout->leading;
+    const float value = double_get(values, blas_type(layout->type), at);
+    return (double)(p->desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? double_tf32(value) : value);
 }
 
 static void write_bias_gradient(const struct product *p, uint64_t inner)
 {
+    const uint32_t type = blas_type(p->a_layout.type);
     for (uint64_t row = 0; row < p->d_layout.rows; row++) {
         double sum = 0;
         for (uint64_t k = 0; k < inner; k++)
-            sum += (double)element(p->a, &p->a_layout, p->desc.turn_a, row, k);
-        p->bias[row] = (float)sum;
+            sum += (double)double_get(p->a, type,
+                                      p->desc.turn_a ? k + row * (uint64_t)p->a_layout.leading
+                                                     : row + k * (uint64_t)p->a_layout.leading);
+        double_put(p->bias, blas_type(p->d_layout.type), row, (float)sum);
     }
+}
+
+static float finished(const struct product *p, float value, uint64_t row, uint64_t at)
+{
+    const uint32_t type = blas_type(p->d_layout.type);
+    value *= p->alpha;
+    if (p->beta != 0)
+        value += p->beta * double_get(p->c, type, at);
+    if (p->desc.epilogue & CUBLASLT_EPILOGUE_BIAS)
+        value += double_get(p->bias, type, row);
+    return p->desc.epilogue & CUBLASLT_EPILOGUE_RELU && value < 0 ? 0 : value;
 }
 
 static void run_product(const void *data)
 {
     const struct product *p = data;
     const uint64_t inner = p->desc.turn_a ? p->a_layout.rows : p->a_layout.columns;
-    const uint32_t epilogue = p->desc.epilogue;
     memset(p->workspace, 0x77, p->workspace_bytes);
     for (uint64_t column = 0; column < p->d_layout.columns; column++)
         for (uint64_t row = 0; row < p->d_layout.rows; row++) {
             const uint64_t at = row + column * (uint64_t)p->d_layout.leading;
             double sum = 0;
             for (uint64_t k = 0; k < inner; k++)
-                sum += (double)element(p->a, &p->a_layout, p->desc.turn_a, row, k) *
-                       (double)element(p->b, &p->b_layout, p->desc.turn_b, k, column);
-            float value = p->alpha * (float)sum;
-            if (p->beta != 0)
-                value += p->beta * p->c[at];
-            if (epilogue & CUBLASLT_EPILOGUE_BIAS)
-                value += p->bias[row];
-            if (epilogue & CUBLASLT_EPILOGUE_RELU)
-                value = value < 0 ? 0 : value;
-            p->d[at] = value;
+                sum += factor(p, p->a, &p->a_layout, p->desc.turn_a, row, k) *
+                       factor(p, p->b, &p->b_layout, p->desc.turn_b, k, column);
+            double_put(p->d, blas_type(p->d_layout.type), at, finished(p, (float)sum, row, at));
         }
-    if (epilogue == CUBLASLT_EPILOGUE_BGRADA)
+    if (p->desc.epilogue == CUBLASLT_EPILOGUE_BGRADA)
         write_bias_gradient(p, inner);
 }
 

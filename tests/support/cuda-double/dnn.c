@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDNN in the double: convolutions over NHWC, filters (K, R, S, C), as plain loops in double precision.
+// cuDNN in the double: convolutions over NHWC, filters (K, R, S, C), as plain loops in double precision. Its tables of types for
+// these calls have all tensors of one type, and sums in float32, for float32 and for both halves (PSEUDO_HALF_CONFIG,
+// PSEUDO_BFLOAT16_CONFIG); float32 gradients of halves are in none.
 #include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-double/numbers.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define WORKSPACE 2048
-enum { BAD_PARAM = 2000, CHOSEN = 5 };
+enum { BAD_PARAM = 2000, ALLOW_CONVERSION = 2, TENSOR_CORES = 3, CHOSEN = 5 };
 
 struct cudnnContext {
     struct CUstream_st *stream;
@@ -14,10 +17,12 @@ struct cudnnContext {
 
 struct cudnnTensorStruct {
     int64_t n, c, h, w;
+    unsigned type;
 };
 
 struct cudnnFilterStruct {
     int64_t k, c, h, w;
+    unsigned type;
 };
 
 struct cudnnConvolutionStruct {
@@ -75,6 +80,18 @@ static unsigned unmake(void *memory)
     return 0;
 }
 
+static uint32_t dnn_type(unsigned type)
+{
+    return type == CUDNN_DATA_HALF       ? CUDA_F16
+           : type == CUDNN_DATA_BFLOAT16 ? CUDA_BF16
+                                         : CUDA_FLOAT;
+}
+
+static int is_type(unsigned type)
+{
+    return type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_HALF || type == CUDNN_DATA_BFLOAT16;
+}
+
 unsigned cudnnCreateTensorDescriptor(struct cudnnTensorStruct **desc)
 {
     return make(desc, sizeof(**desc));
@@ -88,8 +105,8 @@ unsigned cudnnDestroyTensorDescriptor(struct cudnnTensorStruct *desc)
 unsigned cudnnSetTensor4dDescriptor(struct cudnnTensorStruct *desc, unsigned format, unsigned type,
                                     int n, int c, int h, int w)
 {
-    *desc = (struct cudnnTensorStruct){n, c, h, w};
-    return format == CUDNN_TENSOR_NHWC && type == CUDNN_DATA_FLOAT ? 0 : BAD_PARAM;
+    *desc = (struct cudnnTensorStruct){n, c, h, w, type};
+    return format == CUDNN_TENSOR_NHWC && is_type(type) ? 0 : BAD_PARAM;
 }
 
 unsigned cudnnCreateFilterDescriptor(struct cudnnFilterStruct **desc)
@@ -105,8 +122,8 @@ unsigned cudnnDestroyFilterDescriptor(struct cudnnFilterStruct *desc)
 unsigned cudnnSetFilter4dDescriptor(struct cudnnFilterStruct *desc, unsigned type, unsigned format,
                                     int k, int c, int h, int w)
 {
-    *desc = (struct cudnnFilterStruct){k, c, h, w};
-    return format == CUDNN_TENSOR_NHWC && type == CUDNN_DATA_FLOAT ? 0 : BAD_PARAM;
+    *desc = (struct cudnnFilterStruct){k, c, h, w, type};
+    return format == CUDNN_TENSOR_NHWC && is_type(type) ? 0 : BAD_PARAM;
 }
 
 unsigned cudnnCreateConvolutionDescriptor(struct cudnnConvolutionStruct **desc)
@@ -170,11 +187,13 @@ static int64_t outputs(const struct cudnnConvolutionStruct *c, int d, int64_t in
 static int fits(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
                 const struct cudnnConvolutionStruct *c, const struct cudnnTensorStruct *y)
 {
-    return x->n == y->n && w->k == y->c && w->c * c->groups == x->c &&
-           y->h == outputs(c, 0, x->h, w->h) && y->w == outputs(c, 1, x->w, w->w);
+    return x->type == w->type && w->type == y->type && x->n == y->n && w->k == y->c &&
+           w->c * c->groups == x->c && y->h == outputs(c, 0, x->h, w->h) &&
+           y->w == outputs(c, 1, x->w, w->w);
 }
 
-// First what must not be taken: not the same bits each time, then with tensor cores; and one that answers an error.
+// First what must not be taken: not the same bits each time, then one that rounds float32 to halves, with tensor cores where the
+// descriptor forbids them, and one that answers an error.
 static unsigned list_choices(const struct cudnnTensorStruct *x, const struct cudnnFilterStruct *w,
                              const struct cudnnConvolutionStruct *c,
                              const struct cudnnTensorStruct *y, int wanted, int *found,
@@ -182,16 +201,22 @@ static unsigned list_choices(const struct cudnnTensorStruct *x, const struct cud
 {
     const struct cuda_convolution_choice list[] = {
         {.algo = 0, .determinism = 0, .mathType = CUDNN_FMA_MATH},
-        {.algo = 1, .determinism = CUDNN_DETERMINISTIC, .mathType = 1},
+        {.algo = 1, .determinism = CUDNN_DETERMINISTIC, .mathType = ALLOW_CONVERSION},
+        {.algo = TENSOR_CORES,
+         .determinism = CUDNN_DETERMINISTIC,
+         .mathType = CUDNN_TENSOR_OP_MATH},
         {.algo = 2, .status = CUDNN_STATUS_NOT_SUPPORTED, .determinism = CUDNN_DETERMINISTIC},
         {.algo = CHOSEN, .determinism = CUDNN_DETERMINISTIC, .mathType = CUDNN_FMA_MATH},
     };
     *found = 0;
-    if (!fits(x, w, c, y) || c->math != CUDNN_FMA_MATH)
+    if (!fits(x, w, c, y) || c->math == ALLOW_CONVERSION ||
+        (x->type != CUDNN_DATA_FLOAT && c->math != CUDNN_TENSOR_OP_MATH))
         return BAD_PARAM;
-    if (double_setting("CUDA_DOUBLE_NO_CUDNN", 0) || (c->groups > 1 && c->dilation[0] > 1))
+    if (double_setting("CUDA_DOUBLE_NO_CUDNN", 0) ||
+        (x->type != CUDNN_DATA_FLOAT && double_setting("CUDA_DOUBLE_NO_HALVES", 0)) ||
+        (c->groups > 1 && c->dilation[0] > 1))
         return CUDNN_STATUS_NOT_SUPPORTED;
-    for (; *found < wanted && *found < 4; ++*found)
+    for (; *found < wanted && *found < (int)(sizeof(list) / sizeof(list[0])); ++*found)
         choices[*found] = list[*found];
     return 0;
 }
@@ -274,9 +299,18 @@ struct job {
     struct cudnnTensorStruct x_desc, y_desc;
     struct cudnnFilterStruct w_desc;
     struct cudnnConvolutionStruct convolution;
-    float *x, *w, *y, *bias, *workspace;
+    void *x, *w, *y, *bias, *workspace;
+    uint32_t type; // enum cuda_type
+    int tf32;
     int relu;
 };
+
+// A factor, as the unit that multiplies sees it.
+static double factor(const struct job *job, const void *values, int64_t i)
+{
+    const float value = double_get(values, job->type, (uint64_t)i);
+    return (double)(job->tf32 ? double_tf32(value) : value);
+}
 
 // Sums of one point of the kernel over the channels of each filter.
 static void visit(const struct job *job, int64_t x_at, int64_t w_at, int64_t y_at, double *sums)
@@ -287,11 +321,11 @@ static void visit(const struct job *job, int64_t x_at, int64_t w_at, int64_t y_a
         const int64_t x = x_at + f / group_filters * channels, w = w_at + f * filter_step;
         for (int64_t c = 0; c < channels; c++) {
             if (job->direction == FORWARD)
-                sums[y_at + f] += (double)job->x[x + c] * (double)job->w[w + c];
+                sums[y_at + f] += factor(job, job->x, x + c) * factor(job, job->w, w + c);
             else if (job->direction == DATA)
-                sums[x + c] += (double)job->y[y_at + f] * (double)job->w[w + c];
+                sums[x + c] += factor(job, job->y, y_at + f) * factor(job, job->w, w + c);
             else
-                sums[w + c] += (double)job->x[x + c] * (double)job->y[y_at + f];
+                sums[w + c] += factor(job, job->x, x + c) * factor(job, job->y, y_at + f);
         }
     }
 }
@@ -320,7 +354,7 @@ static void run_job(const void *data)
     const int64_t count = job->direction == FORWARD ? y->n * y->h * y->w * y->c
                           : job->direction == DATA  ? x->n * x->h * x->w * x->c
                                                     : w->k * w->h * w->w * w->c;
-    float *out = job->direction == FORWARD ? job->y : job->direction == DATA ? job->x : job->w;
+    void *out = job->direction == FORWARD ? job->y : job->direction == DATA ? job->x : job->w;
     double *sums = calloc((size_t)count, sizeof(*sums));
     if (!sums)
         abort();
@@ -329,8 +363,8 @@ static void run_job(const void *data)
     for (int64_t i = 0; i < count; i++) {
         float value = (float)sums[i];
         if (job->bias)
-            value += job->bias[i % y->c];
-        out[i] = job->relu && value < 0 ? 0 : value;
+            value += double_get(job->bias, job->type, (uint64_t)(i % y->c));
+        double_put(out, job->type, (uint64_t)i, job->relu && value < 0 ? 0 : value);
     }
     free(sums);
 }
@@ -340,7 +374,9 @@ static unsigned enqueue(struct cudnnContext *handle, struct job *job, const void
                         const void *beta, unsigned algorithm, void *workspace, size_t bytes)
 {
     const float one = *(const float *)alpha, zero = *(const float *)beta;
-    if (one < 1 || one > 1 || zero < 0 || zero > 0 || algorithm != CHOSEN || bytes < WORKSPACE ||
+    const int cores = job->convolution.math == CUDNN_TENSOR_OP_MATH;
+    if (one < 1 || one > 1 || zero < 0 || zero > 0 ||
+        algorithm != (cores ? TENSOR_CORES : CHOSEN) || bytes < WORKSPACE ||
         (uintptr_t)workspace % 64 ||
         !fits(&job->x_desc, &job->w_desc, &job->convolution, &job->y_desc))
         return BAD_PARAM;
@@ -362,9 +398,12 @@ static struct job job_of(enum direction direction, const struct cudnnTensorStruc
                         .y_desc = *y_desc,
                         .w_desc = *w_desc,
                         .convolution = *convolution,
-                        .x = (float *)(uintptr_t)x,
-                        .w = (float *)(uintptr_t)w,
-                        .y = (float *)(uintptr_t)y};
+                        .type = dnn_type(x_desc->type),
+                        .tf32 =
+                            x_desc->type == CUDNN_DATA_FLOAT && convolution->math != CUDNN_FMA_MATH,
+                        .x = (void *)(uintptr_t)x,
+                        .w = (void *)(uintptr_t)w,
+                        .y = (void *)(uintptr_t)y};
 }
 
 unsigned cudnnConvolutionForward(struct cudnnContext *handle, const void *alpha,
@@ -389,10 +428,10 @@ unsigned cudnnConvolutionBiasActivationForward(
     struct job job = job_of(FORWARD, x_desc, x, w_desc, w, convolution, y_desc, y);
     if (double_setting("CUDA_DOUBLE_NO_FUSED", 0))
         return CUDNN_STATUS_NOT_SUPPORTED;
-    if (z_desc != y_desc || z != y || b_desc->c != y_desc->c || !b ||
-        activation->mode != CUDNN_ACTIVATION_RELU)
+    if (z_desc != y_desc || z != y || b_desc->c != y_desc->c || b_desc->type != y_desc->type ||
+        !b || activation->mode != CUDNN_ACTIVATION_RELU)
         return BAD_PARAM;
-    job.bias = (float *)(uintptr_t)b;
+    job.bias = (void *)(uintptr_t)b;
     job.relu = 1;
     return enqueue(handle, &job, alpha1, alpha2, algorithm, workspace, bytes);
 }

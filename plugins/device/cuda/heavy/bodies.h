@@ -618,7 +618,7 @@ CUDA_BODY(guard)
 {
     int32_t *flags = a->flags[0] + i;
     for (int64_t k = 0; k < a->count; k++)
-        if (!isfinite(a->a[k]))
+        if (!isfinite(cuda_a(a, k)))
             *flags = 1;
     if (*flags)
         a->flags[1][i] = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions by cuDNN's calls of version 7 (the graph interface may replace what is inside later): NHWC, float32
-// without TF32, and only algorithms that give the same bits each time. Weights lie turned (heavy.h); plain ones are turned in
+// Convolutions by cuDNN's calls of version 7 (the graph interface may replace what is inside later): NHWC, sums in float32,
+// TF32 only where it was asked for, and only algorithms that give the same bits each time. Weights lie turned (heavy.h); plain ones are turned in
 // scratch memory first. cuDNN pads both sides alike: what is not padded alike is padded by a kernel of our own. Where cuDNN has
 // nothing, own kernels run, which are slow.
 #include "plugins/device/cuda/heavy/heavy.h"
@@ -16,6 +16,8 @@ struct convolution {
     int64_t filters, groups;
     bool turned; // the weights of the request lie as cuDNN wants them
     bool padded; // x is copied with its padding
+    bool widened; // x and dy are copied as float32: cuDNN makes no float32 gradient of halves
+    unsigned type; // cudnnDataType_t of what cuDNN sees
     bool fused; // bias and ReLU by cuDNN
     bool post; // something is left after cuDNN: bias, epilogue, addition, padding, layout
     bool redirect; // and its result cannot lie in the output meanwhile
@@ -25,7 +27,7 @@ struct convolution {
     struct cudnnActivationStruct *relu;
     unsigned algorithm;
     uint64_t workspace_bytes;
-    uint64_t workspace, weights, image, result, columns; // offsets in the scratch memory
+    uint64_t workspace, weights, image, gradient, result, columns; // offsets in the scratch memory
 };
 
 struct cuda_arguments cuda_convolution_arguments(const struct cuda_window *window, int64_t filters,
@@ -132,10 +134,34 @@ static int64_t width_of(const struct convolution *c)
     return c->padded ? w->width + w->before[1] + w->after[1] : w->width;
 }
 
-static uint64_t image_bytes(const struct convolution *c)
+static int64_t image_elements(const struct convolution *c)
 {
-    return (uint64_t)(c->window.batch * height_of(c) * width_of(c) * c->window.channels) *
-           sizeof(float);
+    return c->window.batch * height_of(c) * width_of(c) * c->window.channels;
+}
+
+static uint64_t bytes_of(const struct convolution *c, int64_t elements)
+{
+    return (uint64_t)elements * (c->type == CUDNN_DATA_FLOAT ? sizeof(float) : sizeof(uint16_t));
+}
+
+// How cuDNN's results and copies for it lie: enum cuda_type.
+static uint32_t inner_type(const struct convolution *c)
+{
+    return c->type == CUDNN_DATA_HALF       ? CUDA_F16
+           : c->type == CUDNN_DATA_BFLOAT16 ? CUDA_BF16
+                                            : CUDA_FLOAT;
+}
+
+static int64_t outputs_of(const struct convolution *c)
+{
+    return c->window.batch * c->window.out_height * c->window.out_width * c->filters;
+}
+
+static void find_type(struct ls_kernel *kernel, struct convolution *c)
+{
+    const uint32_t x = cuda_input_desc(kernel, 0)->dtype, y = cuda_output_desc(kernel, 0)->dtype;
+    c->widened = x != y;
+    c->type = y == LS_F16 ? CUDNN_DATA_HALF : y == LS_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
 }
 
 // cuDNN counts in int.
@@ -153,35 +179,47 @@ static bool is_countable(const struct convolution *c)
 
 // ---- Preparing: descriptors ----
 
-static unsigned make_tensor(const struct cuda_calls *calls, struct cudnnTensorStruct **out,
-                            int64_t batch, int64_t channels, int64_t height, int64_t width)
+static unsigned make_tensor(const struct cuda_calls *calls, unsigned type,
+                            struct cudnnTensorStruct **out, int64_t batch, int64_t channels,
+                            int64_t height, int64_t width)
 {
     const unsigned error = calls->cudnnCreateTensorDescriptor(out);
     return error ? error
-                 : calls->cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT,
-                                                     (int)batch, (int)channels, (int)height,
-                                                     (int)width);
+                 : calls->cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NHWC, type, (int)batch,
+                                                     (int)channels, (int)height, (int)width);
 }
 
 static unsigned make_tensors(const struct cuda_calls *calls, struct convolution *c)
 {
     const struct cuda_window *w = &c->window;
-    unsigned error = make_tensor(calls, &c->x, w->batch, w->channels, height_of(c), width_of(c));
+    unsigned error =
+        make_tensor(calls, c->type, &c->x, w->batch, w->channels, height_of(c), width_of(c));
     if (!error)
-        error = make_tensor(calls, &c->y, w->batch, c->filters, w->out_height, w->out_width);
+        error =
+            make_tensor(calls, c->type, &c->y, w->batch, c->filters, w->out_height, w->out_width);
     if (!error)
-        error = make_tensor(calls, &c->bias, 1, c->filters, 1, 1);
+        error = make_tensor(calls, c->type, &c->bias, 1, c->filters, 1, 1);
     if (!error)
         error = calls->cudnnCreateFilterDescriptor(&c->w);
     if (!error)
-        error = calls->cudnnSetFilter4dDescriptor(c->w, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC,
-                                                  (int)c->filters, (int)(w->channels / c->groups),
-                                                  (int)w->size[0], (int)w->size[1]);
+        error = calls->cudnnSetFilter4dDescriptor(c->w, c->type, CUDNN_TENSOR_NHWC, (int)c->filters,
+                                                  (int)(w->channels / c->groups), (int)w->size[0],
+                                                  (int)w->size[1]);
     return error;
 }
 
-static unsigned make_convolution(const struct cuda_calls *calls, struct convolution *c)
+// What cuDNN may do with the factors of products. Halves go to tensor cores as they are. So may float32 as TF32, which rounds
+// to 10 bits, where that was asked for, and where they are halves made wider, for those have no more bits.
+static unsigned math_of(const struct ls_device *device, const struct convolution *c)
 {
+    if (c->type != CUDNN_DATA_FLOAT)
+        return CUDNN_TENSOR_OP_MATH;
+    return device->tf32 || c->widened ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+}
+
+static unsigned make_convolution(const struct ls_device *device, struct convolution *c)
+{
+    const struct cuda_calls *calls = device->calls;
     const struct cuda_window *w = &c->window;
     unsigned error = calls->cudnnCreateConvolutionDescriptor(&c->convolution);
     if (!error)
@@ -192,7 +230,7 @@ static unsigned make_convolution(const struct cuda_calls *calls, struct convolut
     if (!error)
         error = calls->cudnnSetConvolutionGroupCount(c->convolution, (int)c->groups);
     if (!error)
-        error = calls->cudnnSetConvolutionMathType(c->convolution, CUDNN_FMA_MATH);
+        error = calls->cudnnSetConvolutionMathType(c->convolution, math_of(device, c));
     if (!error && c->fused)
         error = calls->cudnnCreateActivationDescriptor(&c->relu);
     if (!error && c->fused)
@@ -239,34 +277,53 @@ static unsigned workspace_of(struct ls_device *device, const struct ls_kernel *k
     }
 }
 
-// The first, by cuDNN's own estimate the fastest, that gives the same bits each time, in float32 throughout.
+// Whether it gives the same bits each time and rounds no float32 to halves; where the descriptor forbids TF32, nothing with
+// tensor cores. The default arithmetic is what the descriptor says.
+static bool is_good(const struct ls_device *device, const struct convolution *c,
+                    const struct cuda_convolution_choice *choice)
+{
+    const unsigned math = choice->mathType;
+    return !choice->status && choice->determinism == CUDNN_DETERMINISTIC &&
+           (math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH ||
+            (math == CUDNN_TENSOR_OP_MATH && math_of(device, c) != CUDNN_FMA_MATH));
+}
+
+// Takes the choice when its workspace is not too large. An algorithm runs with the arithmetic that it was offered with; where the
+// descriptor forbids TF32 it stays so.
+static bool take(struct ls_device *device, struct ls_kernel *kernel,
+                 const struct cuda_convolution_choice *choice)
+{
+    struct convolution *c = kernel->state;
+    size_t bytes = 0;
+    if (math_of(device, c) != CUDNN_FMA_MATH &&
+        device->calls->cudnnSetConvolutionMathType(c->convolution, choice->mathType))
+        return false;
+    if (workspace_of(device, kernel, choice->algo, &bytes) || bytes > MOST_WORKSPACE)
+        return false;
+    c->algorithm = choice->algo;
+    c->workspace_bytes = bytes;
+    return true;
+}
+
+// The first, by cuDNN's own estimate the fastest, that is good.
 static bool choose(struct ls_device *device, struct ls_kernel *kernel)
 {
     struct cuda_convolution_choice choices[MOST_CHOICES];
-    struct convolution *c = kernel->state;
     int found = 0;
     memset(choices, 0, sizeof(choices));
     if (list_choices(device, kernel, choices, &found))
         return false;
-    for (int i = 0; i < found && i < MOST_CHOICES; i++) {
-        size_t bytes = 0;
-        const bool exact =
-            choices[i].mathType == CUDNN_FMA_MATH || choices[i].mathType == CUDNN_DEFAULT_MATH;
-        if (choices[i].status || choices[i].determinism != CUDNN_DETERMINISTIC || !exact ||
-            workspace_of(device, kernel, choices[i].algo, &bytes) || bytes > MOST_WORKSPACE)
-            continue;
-        c->algorithm = choices[i].algo;
-        c->workspace_bytes = bytes;
-        return true;
-    }
+    for (int i = 0; i < found && i < MOST_CHOICES; i++)
+        if (is_good(device, kernel->state, &choices[i]) && take(device, kernel, &choices[i]))
+            return true;
     return false;
 }
 
 static bool library_knows(struct ls_device *device, struct ls_kernel *kernel)
 {
     struct convolution *c = kernel->state;
-    return is_countable(c) && !make_tensors(device->calls, c) &&
-           !make_convolution(device->calls, c) && choose(device, kernel);
+    return is_countable(c) && !make_tensors(device->calls, c) && !make_convolution(device, c) &&
+           choose(device, kernel);
 }
 
 // ---- Running ----
@@ -282,11 +339,14 @@ static int32_t run_bias_gradient(struct ls_device *device, const struct ls_kerne
     const struct convolution *c = kernel->state;
     const struct cuda_window *w = &c->window;
     const struct cuda_columns columns = {.values = launch->arguments[1],
+                                         .type = cuda_type_of(&kernel->request.arguments[1]),
                                          .rows = w->batch * w->out_height * w->out_width,
                                          .columns = c->filters,
                                          .scratch = at(launch, c->columns)};
-    const struct cuda_store store = {.out = cuda_output(kernel, launch, 1),
-                                     .add = cuda_accumulates(kernel, 1)};
+    const struct cuda_store store = {
+        .out = cuda_output(kernel, launch, 1),
+        .type = cuda_type_of(&kernel->request.arguments[kernel->request.input_count + 1]),
+        .add = cuda_accumulates(kernel, 1)};
     return cuda_column_sums(device, &columns, &store);
 }
 
@@ -301,9 +361,10 @@ static int32_t ready_weights(struct ls_device *device, const struct ls_kernel *k
     const struct cuda_window *w = &c->window;
     const struct cuda_arguments a = {
         .a = launch->arguments[1],
+        .a_type = inner_type(c),
         .rows = w->size[0] * w->size[1] * (w->channels / c->groups),
         .columns = c->filters,
-        .store = {.out = at(launch, c->weights)},
+        .store = {.out = at(launch, c->weights), .type = inner_type(c)},
     };
     *out = a.store.out;
     return cuda_start(device, cuda_kernel_transpose, &a, a.rows * a.columns);
@@ -314,26 +375,49 @@ static int32_t ready_image(struct ls_device *device, const struct ls_kernel *ker
 {
     const struct convolution *c = kernel->state;
     *out = launch->arguments[0];
-    if (!c->padded)
+    if (!c->padded && !c->widened)
         return LS_OK;
     const struct cuda_arguments a = {
-        .a = launch->arguments[0], .window = c->window, .store = {.out = at(launch, c->image)}};
+        .a = launch->arguments[0],
+        .a_type = cuda_type_of(&kernel->request.arguments[0]),
+        .window = c->window,
+        .store = {.out = at(launch, c->image), .type = inner_type(c)},
+    };
     *out = a.store.out;
-    return cuda_start(device, cuda_kernel_pad, &a, (int64_t)(image_bytes(c) / sizeof(float)));
+    return cuda_start(device, c->padded ? cuda_kernel_pad : cuda_kernel_finish, &a,
+                      image_elements(c));
+}
+
+static int32_t ready_gradient(struct ls_device *device, const struct ls_kernel *kernel,
+                              const struct ls_launch *launch, const void **out)
+{
+    const struct convolution *c = kernel->state;
+    *out = launch->arguments[1];
+    if (!c->widened)
+        return LS_OK;
+    const struct cuda_arguments a = {
+        .a = launch->arguments[1],
+        .a_type = cuda_type_of(&kernel->request.arguments[1]),
+        .store = {.out = at(launch, c->gradient)},
+    };
+    *out = a.store.out;
+    return cuda_start(device, cuda_kernel_finish, &a, outputs_of(c));
 }
 
 // What cuDNN's result lacks to be the output.
 static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel,
-                        const struct ls_launch *launch, const float *result)
+                        const struct ls_launch *launch, const void *result)
 {
     const struct convolution *c = kernel->state;
     const struct cuda_window *w = &c->window;
-    struct cuda_arguments a = {
-        .a = result, .window = *w, .columns = c->filters, .store = cuda_store_of(kernel, launch)};
+    struct cuda_arguments a = {.a = result,
+                               .a_type = inner_type(c),
+                               .window = *w,
+                               .columns = c->filters,
+                               .store = cuda_store_of(kernel, launch)};
     if (is_forward(kernel)) {
         a.bias = has_bias(kernel) ? launch->arguments[2] : NULL;
-        return cuda_start(device, cuda_kernel_finish, &a,
-                          w->batch * w->out_height * w->out_width * c->filters);
+        return cuda_start(device, cuda_kernel_finish, &a, outputs_of(c));
     }
     if (!is_weights(kernel))
         return cuda_start(device, c->padded ? cuda_kernel_crop : cuda_kernel_finish, &a,
@@ -348,7 +432,7 @@ static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel
 static const float one = 1, zero = 0;
 
 static int32_t run_forward(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct ls_launch *launch, float *result)
+                           const struct ls_launch *launch, void *result)
 {
     const struct cuda_calls *calls = device->calls;
     struct convolution *c = kernel->state;
@@ -376,7 +460,7 @@ static int32_t run_forward(struct ls_device *device, const struct ls_kernel *ker
 }
 
 static int32_t run_data(struct ls_device *device, const struct ls_kernel *kernel,
-                        const struct ls_launch *launch, float *result)
+                        const struct ls_launch *launch, void *result)
 {
     const struct convolution *c = kernel->state;
     const void *w = NULL;
@@ -391,17 +475,19 @@ static int32_t run_data(struct ls_device *device, const struct ls_kernel *kernel
 }
 
 static int32_t run_weights(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct ls_launch *launch, float *result)
+                           const struct ls_launch *launch, void *result)
 {
     const struct convolution *c = kernel->state;
-    const void *x = NULL;
-    const int32_t status = ready_image(device, kernel, launch, &x);
+    const void *x = NULL, *dy = NULL;
+    int32_t status = ready_image(device, kernel, launch, &x);
+    if (!status)
+        status = ready_gradient(device, kernel, launch, &dy);
     return status ? status
                   : cuda_check_dnn(device,
                                    device->calls->cudnnConvolutionBackwardFilter(
-                                       device->dnn, &one, c->x, x, c->y, launch->arguments[1],
-                                       c->convolution, c->algorithm, at(launch, c->workspace),
-                                       c->workspace_bytes, &zero, c->w, result),
+                                       device->dnn, &one, c->x, x, c->y, dy, c->convolution,
+                                       c->algorithm, at(launch, c->workspace), c->workspace_bytes,
+                                       &zero, c->w, result),
                                    kernel->operation->name);
 }
 
@@ -409,7 +495,7 @@ static int32_t run_library(struct ls_device *device, const struct ls_kernel *ker
                            const struct ls_launch *launch)
 {
     const struct convolution *c = kernel->state;
-    float *result = c->redirect ? at(launch, c->result) : cuda_output(kernel, launch, 0);
+    void *result = c->redirect ? at(launch, c->result) : cuda_output(kernel, launch, 0);
     int32_t status = is_forward(kernel)   ? run_forward(device, kernel, launch, result)
                      : is_weights(kernel) ? run_weights(device, kernel, launch, result)
                                           : run_data(device, kernel, launch, result);
@@ -424,9 +510,7 @@ static int32_t run_direct(struct ls_device *device, const struct ls_kernel *kern
                           const struct ls_launch *launch)
 {
     struct cuda_arguments a = kernel->arguments;
-    a.store = cuda_store_of(kernel, launch);
-    a.a = launch->arguments[0];
-    a.b = launch->arguments[1];
+    cuda_fill(kernel, launch, &a);
     a.bias = has_bias(kernel) ? launch->arguments[2] : NULL;
     const int32_t status = cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
     return status || !has_bias_gradient(kernel) ? status
@@ -459,18 +543,23 @@ static void plan_library(struct ls_kernel *kernel, struct ls_kernel_answer *answ
     c->redirect = added || crop || turn;
     c->post = c->redirect || (!c->fused && (a->epilogue != LS_OP_NONE || has_bias(kernel)));
     c->workspace = cuda_scratch(answer, c->workspace_bytes);
-    if (c->padded && !crop)
-        c->image = cuda_scratch(answer, image_bytes(c));
+    if ((c->padded && !crop) || c->widened)
+        c->image = cuda_scratch(answer, bytes_of(c, image_elements(c)));
+    if (c->widened)
+        c->gradient = cuda_scratch(answer, bytes_of(c, outputs_of(c)));
     if (!is_weights(kernel) && !c->turned)
         c->weights = cuda_scratch(answer, weights_of(kernel)->layout.bytes);
     if (c->redirect)
-        c->result = cuda_scratch(answer, crop ? image_bytes(c)
-                                              : ls_tensor_elements(cuda_output_desc(kernel, 0)) *
-                                                    sizeof(float));
+        c->result = cuda_scratch(
+            answer, bytes_of(c, crop ? image_elements(c)
+                                     : (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0))));
     kernel->run = run_library;
     snprintf(answer->implementation, sizeof(answer->implementation), "cuDNN algorithm %u%s%s%s",
-             c->algorithm, c->fused ? " + bias + relu" : "", c->padded ? ", padded before" : "",
-             c->turned ? "" : ", weights turned");
+             c->algorithm,
+             c->fused     ? " + bias + relu"
+             : c->widened ? " of float32"
+                          : "",
+             c->padded ? ", padded before" : "", c->turned ? "" : ", weights turned");
 }
 
 int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
@@ -483,6 +572,7 @@ int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
     kernel->finish = convolution_finish;
     if (!find_shape(kernel, c))
         return cuda_unsupported(device, kernel, "shapes and attributes do not belong together");
+    find_type(kernel, c);
     if (!find_layout(kernel, c, answer))
         return cuda_unsupported(device, kernel, "weights of another device's layout");
     c->padded =

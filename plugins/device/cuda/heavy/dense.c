@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dense layer by cuBLASLt: y (M,N) = x (M,K) w (K,N) + b, and its two backward operations. cuBLASLt stores columns, so
-// it sees every matrix turned: y as (N,M), x as (K,M), w as (N,K), and nothing is copied. Float32 without TF32.
+// it sees every matrix turned: y as (N,M), x as (K,M), w as (N,K), and nothing is copied. Sums are float32 whatever the
+// tensors are; TF32 only where it was asked for.
 #include "plugins/device/cuda/heavy/heavy.h"
 
 #include <string.h>
@@ -55,8 +56,17 @@ static struct product product_of(uint32_t op, const struct dense *d)
     }
 }
 
-static unsigned make_layouts(struct ls_device *device, struct dense *d, const struct product *p)
+static unsigned library_type(const struct ls_tensor_desc *desc)
 {
+    return desc->dtype == LS_F16 ? CUDA_R_16F : desc->dtype == LS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static unsigned make_layouts(struct ls_device *device, struct ls_kernel *kernel,
+                             const struct product *p)
+{
+    struct dense *d = kernel->state;
+    const unsigned factor = library_type(cuda_input_desc(kernel, 0));
+    const unsigned types[MATRICES] = {factor, factor, library_type(cuda_output_desc(kernel, 0))};
     const int64_t shapes[MATRICES][2] = {
         [WEIGHTS] = {p->turn_a ? p->inner : p->rows, p->turn_a ? p->rows : p->inner},
         [DATA] = {p->turn_b ? p->columns : p->inner, p->turn_b ? p->inner : p->columns},
@@ -64,20 +74,30 @@ static unsigned make_layouts(struct ls_device *device, struct dense *d, const st
     };
     unsigned error = 0;
     for (int i = 0; !error && i < MATRICES; i++)
-        error = device->calls->cublasLtMatrixLayoutCreate(&d->layouts[i], CUDA_R_32F,
-                                                          (uint64_t)shapes[i][0],
-                                                          (uint64_t)shapes[i][1], shapes[i][0]);
+        error = device->calls->cublasLtMatrixLayoutCreate(
+            &d->layouts[i], types[i], (uint64_t)shapes[i][0], (uint64_t)shapes[i][1], shapes[i][0]);
     return error;
 }
 
-static unsigned make_matmul(struct ls_device *device, struct dense *d, const struct product *p)
+// Halves are multiplied as they are; TF32 rounds factors of float32 to 10 bits.
+static unsigned compute_type(const struct ls_device *device, struct ls_kernel *kernel)
+{
+    return device->tf32 && cuda_input_desc(kernel, 0)->dtype == LS_F32
+               ? CUBLAS_COMPUTE_32F_FAST_TF32
+               : CUBLAS_COMPUTE_32F;
+}
+
+static unsigned make_matmul(struct ls_device *device, struct ls_kernel *kernel,
+                            const struct product *p)
 {
     const struct cuda_calls *calls = device->calls;
+    struct dense *d = kernel->state;
     const int32_t turn_a = p->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t turn_b = p->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     // The choice looks at whether there is a bias and how it is aligned; its address comes with each launch.
     const void *bias = (const void *)(uintptr_t)4096;
-    unsigned error = calls->cublasLtMatmulDescCreate(&d->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    unsigned error =
+        calls->cublasLtMatmulDescCreate(&d->matmul, compute_type(device, kernel), CUDA_R_32F);
     if (!error)
         error = calls->cublasLtMatmulDescSetAttribute(d->matmul, CUBLASLT_MATMUL_DESC_TRANSA,
                                                       &turn_a, sizeof(turn_a));
@@ -94,15 +114,20 @@ static unsigned make_matmul(struct ls_device *device, struct dense *d, const str
 }
 
 static unsigned set_preferences(const struct cuda_calls *calls,
-                                cublasLtMatmulPreferenceOpaque_t *preference)
+                                cublasLtMatmulPreferenceOpaque_t *preference, bool halves)
 {
     static const unsigned alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint64_t workspace = MOST_WORKSPACE;
     const uint32_t alignment = LS_ALIGNMENT;
+    // Parts of a sum meet in float32: the other schemes round them to the type of the result, which may be a half.
+    const uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     unsigned error = calls->cublasLtMatmulPreferenceSetAttribute(
         preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
+    if (!error && halves)
+        error = calls->cublasLtMatmulPreferenceSetAttribute(
+            preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof(scheme));
     for (size_t i = 0; !error && i < sizeof(alignments) / sizeof(alignments[0]); i++)
         error = calls->cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &alignment,
                                                             sizeof(alignment));
@@ -118,13 +143,13 @@ static bool choose(struct ls_device *device, struct ls_kernel *kernel, uint32_t 
     cublasLtMatmulPreferenceOpaque_t *preference = NULL;
     int found = 0;
     d->epilogue = epilogue;
-    unsigned error = make_layouts(device, d, &p);
+    unsigned error = make_layouts(device, kernel, &p);
     if (!error)
-        error = make_matmul(device, d, &p);
+        error = make_matmul(device, kernel, &p);
     if (!error)
         error = calls->cublasLtMatmulPreferenceCreate(&preference);
     if (!error)
-        error = set_preferences(calls, preference);
+        error = set_preferences(calls, preference, cuda_input_desc(kernel, 0)->dtype != LS_F32);
     if (!error)
         error = calls->cublasLtMatmulAlgoGetHeuristic(
             device->blas, d->matmul, d->layouts[WEIGHTS], d->layouts[DATA], d->layouts[RESULT],
@@ -200,29 +225,34 @@ static int32_t run_bias_gradient(struct ls_device *device, const struct ls_kerne
 {
     const struct dense *d = kernel->state;
     const struct cuda_columns columns = {.values = launch->arguments[1],
+                                         .type = cuda_type_of(&kernel->request.arguments[1]),
                                          .rows = d->m,
                                          .columns = d->n,
                                          .scratch = (char *)launch->scratch + d->columns};
-    const struct cuda_store store = {.out = cuda_output(kernel, launch, 1),
-                                     .add = cuda_accumulates(kernel, 1)};
+    const struct cuda_store store = {
+        .out = cuda_output(kernel, launch, 1),
+        .type = cuda_type_of(&kernel->request.arguments[kernel->request.input_count + 1]),
+        .add = cuda_accumulates(kernel, 1)};
     return cuda_column_sums(device, &columns, &store);
 }
 
 static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel,
-                        const struct ls_launch *launch, const float *result)
+                        const struct ls_launch *launch, const void *result)
 {
     const struct dense *d = kernel->state;
     const bool bias = has_bias(kernel) && !(d->epilogue & CUBLASLT_EPILOGUE_BIAS);
+    const struct cuda_store store = cuda_store_of(kernel, launch);
     const struct cuda_arguments a = {.a = result,
+                                     .a_type = store.type,
                                      .bias = bias ? launch->arguments[2] : NULL,
                                      .columns = d->n,
-                                     .store = cuda_store_of(kernel, launch)};
+                                     .store = store};
     const struct product p = product_of(kernel->request.op, d);
     return cuda_start(device, cuda_kernel_finish, &a, p.rows * p.columns);
 }
 
 static int32_t multiply(struct ls_device *device, const struct ls_kernel *kernel,
-                        const struct ls_launch *launch, float *result)
+                        const struct ls_launch *launch, void *result)
 {
     static const float one = 1, zero = 0;
     const struct dense *d = kernel->state;
@@ -248,9 +278,8 @@ static int32_t run_library(struct ls_device *device, const struct ls_kernel *ker
                            const struct ls_launch *launch)
 {
     const struct dense *d = kernel->state;
-    float *result = cuda_accumulates(kernel, 0)
-                        ? (float *)(void *)((char *)launch->scratch + d->result)
-                        : cuda_output(kernel, launch, 0);
+    void *result = cuda_accumulates(kernel, 0) ? (char *)launch->scratch + d->result
+                                               : cuda_output(kernel, launch, 0);
     int32_t status = multiply(device, kernel, launch, result);
     if (!status && d->post)
         status = run_post(device, kernel, launch, result);
@@ -264,9 +293,7 @@ static int32_t run_direct(struct ls_device *device, const struct ls_kernel *kern
                           const struct ls_launch *launch)
 {
     struct cuda_arguments a = kernel->arguments;
-    a.store = cuda_store_of(kernel, launch);
-    a.a = launch->arguments[0];
-    a.b = launch->arguments[1];
+    cuda_fill(kernel, launch, &a);
     a.bias = has_bias(kernel) ? launch->arguments[2] : NULL;
     const int32_t status = cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
     return status || !has_bias_gradient(kernel) ? status

@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 // ---- Failures ----
@@ -222,6 +223,16 @@ static uint64_t deadline_of(const struct ls_host *host)
     return (uint64_t)(seconds > 0 ? seconds : 60) * 1000000000;
 }
 
+static int32_t read_options(const struct ls_host *host, struct ls_device *device)
+{
+    const char *tf32 = host->option(host, "tf32");
+    device->deadline_ns = deadline_of(host);
+    device->tf32 = tf32 && strcmp(tf32, "on") == 0;
+    if (tf32 && !device->tf32 && strcmp(tf32, "off") != 0)
+        return ls_host_fail(host, LS_USAGE, "tf32=%s: it is on or off", tf32);
+    return LS_OK;
+}
+
 static int32_t device_open(const struct ls_host *host, const struct ls_device_config *config,
                            struct ls_device **out)
 {
@@ -238,8 +249,9 @@ static int32_t device_open(const struct ls_host *host, const struct ls_device_co
     device->host = host;
     device->calls = calls;
     device->index = config->index;
-    device->deadline_ns = deadline_of(host);
-    status = open_handles(device);
+    status = read_options(host, device);
+    if (!status)
+        status = open_handles(device);
     if (status) {
         device_close(device);
         return status;

@@ -30,6 +30,7 @@ struct ls_device {
     const struct cuda_calls *calls;
     uint32_t index;
     uint64_t deadline_ns; // of a wait
+    bool tf32; // the libraries may round the factors of float32 products to TF32
     struct CUstream_st *own;
     struct cuda_stream *streams; // beside it
     struct CUstream_st *stream; // that of the running call
@@ -154,6 +155,11 @@ bool cuda_accumulates(const struct ls_kernel *kernel, uint32_t output);
 // Where output 0 goes, with the epilogue and the addition of the request.
 struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct ls_launch *launch);
 bool cuda_store_is_plain(const struct cuda_store *store);
+uint32_t cuda_type_of(
+    const struct ls_tensor_desc *desc); // enum cuda_type; float32 for all that is no half
+// The first two inputs, with their types, and where output 0 goes: what most own kernels are told.
+void cuda_fill(const struct ls_kernel *kernel, const struct ls_launch *launch,
+               struct cuda_arguments *out);
 // Memory of the state of a kernel, zeroed; NULL after a failure was said.
 void *cuda_state(struct ls_device *device, struct ls_kernel *kernel, size_t bytes);
 // Adds to the scratch that the kernel wants; the offset of what was added.
@@ -168,7 +174,8 @@ void cuda_use_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, enu
 
 // Sums of the columns of `values` (rows, columns) into the store. Scratch: cuda_column_bytes().
 struct cuda_columns {
-    const float *values;
+    const void *values;
+    uint32_t type; // enum cuda_type
     int64_t rows, columns;
     void *scratch;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prepares and launches operations: checks a request, fixes its layouts, hands it to the file of the operation; and what
 // those files share.
+#include "core/plugin/half.h"
 #include "plugins/device/cuda/heavy/heavy.h"
 
 #include <stdlib.h>
@@ -88,11 +89,17 @@ bool cuda_accumulates(const struct ls_kernel *kernel, uint32_t output)
     return kernel->request.accumulate >> output & 1;
 }
 
+uint32_t cuda_type_of(const struct ls_tensor_desc *desc)
+{
+    return desc->dtype == LS_F16 ? CUDA_F16 : desc->dtype == LS_BF16 ? CUDA_BF16 : CUDA_FLOAT;
+}
+
 struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct ls_launch *launch)
 {
     const struct ls_op_attributes *a = &kernel->request.attributes;
     return (struct cuda_store){
         .out = cuda_output(kernel, launch, 0),
+        .type = cuda_type_of(&kernel->request.arguments[kernel->request.input_count]),
         .y = a->epilogue == LS_OP_ACTIVATION_BACKWARD
                  ? launch->arguments[kernel->request.input_count - 1]
                  : NULL,
@@ -138,13 +145,21 @@ int32_t cuda_start(struct ls_device *device, enum cuda_kernel which,
                       "launching a kernel");
 }
 
+void cuda_fill(const struct ls_kernel *kernel, const struct ls_launch *launch,
+               struct cuda_arguments *out)
+{
+    out->store = cuda_store_of(kernel, launch);
+    out->a = launch->arguments[0];
+    out->a_type = cuda_type_of(&kernel->request.arguments[0]);
+    out->b = cuda_inputs(kernel) > 1 ? launch->arguments[1] : NULL;
+    out->b_type = cuda_type_of(&kernel->request.arguments[1]);
+}
+
 static int32_t run_own(struct ls_device *device, const struct ls_kernel *kernel,
                        const struct ls_launch *launch)
 {
     struct cuda_arguments a = kernel->arguments;
-    a.store = cuda_store_of(kernel, launch);
-    a.a = launch->arguments[0];
-    a.b = cuda_inputs(kernel) > 1 ? launch->arguments[1] : NULL;
+    cuda_fill(kernel, launch, &a);
     a.record = (const struct cuda_record *)launch->record;
     return cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
 }
@@ -177,6 +192,7 @@ int32_t cuda_column_sums(struct ls_device *device, const struct cuda_columns *co
                          const struct cuda_store *store)
 {
     const struct cuda_arguments a = {.a = columns->values,
+                                     .a_type = columns->type,
                                      .rows = columns->rows,
                                      .columns = columns->columns,
                                      .width = parts_of(columns->rows),
@@ -252,23 +268,12 @@ static bool is_saved(const struct ls_kernel_request *request, uint32_t argument)
            (request->op == LS_OP_MAX_POOL2D_BACKWARD && argument == 3);
 }
 
-static uint32_t dtype_of(const struct ls_kernel_request *request, uint32_t argument)
-{
-    if (is_saved(request, argument) || (request->op == LS_OP_FROM_BYTES && argument == 0))
-        return LS_U8;
-    if (argument == 1 && (request->op == LS_OP_SPARSE_CROSS_ENTROPY ||
-                          request->op == LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD))
-        return LS_I32;
-    if (argument >= 1 && request->op == LS_OP_GUARD)
-        return LS_I32;
-    return request->op == LS_OP_MEASURE && argument == request->input_count ? LS_F64 : LS_F32;
-}
-
 static const char *check_argument(const struct ls_kernel_request *request, uint32_t index)
 {
     const struct ls_tensor_desc *desc = &request->arguments[index];
-    if (desc->dtype != dtype_of(request, index))
-        return "an argument is not of the type it has here (float32; others are not there yet)";
+    const uint32_t dtype = ls_argument_dtype(request, index);
+    if (!dtype || desc->dtype != dtype)
+        return "an argument is not of the type it has here";
     if (is_saved(request, index))
         return NULL;
     if (desc->ndims < 1 || desc->ndims > LS_MAX_DIMS)
@@ -361,8 +366,10 @@ static int32_t prepare_kernel(struct ls_device *device, struct ls_kernel *kernel
     const char *why = fix_layouts(kernel, out);
     if (why)
         return cuda_unsupported(device, kernel, why);
-    if (cuda_accumulates(kernel, 0))
-        out->in_place = 0;
+    for (uint32_t i = 0; i < request->input_count; i++)
+        if (cuda_accumulates(kernel, 0) ||
+            request->arguments[i].dtype != cuda_output_desc(kernel, 0)->dtype)
+            out->in_place &= ~(UINT32_C(1) << i);
     out->kernel = kernel;
     return LS_OK;
 }

@@ -20,6 +20,7 @@ static int32_t run_loss(struct ls_device *device, const struct ls_kernel *kernel
     char *scratch = launch->scratch;
     struct cuda_arguments a = kernel->arguments;
     a.a = launch->arguments[0];
+    a.a_type = cuda_type_of(&kernel->request.arguments[0]);
     a.b = entropy ? NULL : launch->arguments[1];
     a.labels = entropy ? launch->arguments[1] : NULL;
     a.first = kernel->request.output_count == 2 ? cuda_output(kernel, launch, 1) : NULL;
@@ -37,10 +38,10 @@ static int32_t run_gradient(struct ls_device *device, const struct ls_kernel *ke
 {
     const bool entropy = kernel->request.op == LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD;
     struct cuda_arguments a = kernel->arguments;
-    a.store = cuda_store_of(kernel, launch);
+    cuda_fill(kernel, launch, &a);
     a.record = (const struct cuda_record *)launch->record;
-    a.a = launch->arguments[0];
     a.b = launch->arguments[entropy ? 2 : 1];
+    a.b_type = CUDA_FLOAT;
     a.labels = entropy ? launch->arguments[1] : NULL;
     return cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
 }

@@ -57,8 +57,7 @@ static int32_t run_max(struct ls_device *device, const struct ls_kernel *kernel,
 {
     struct cuda_arguments a = kernel->arguments;
     const bool backward = kernel->request.op == LS_OP_MAX_POOL2D_BACKWARD;
-    a.store = cuda_store_of(kernel, launch);
-    a.a = launch->arguments[0];
+    cuda_fill(kernel, launch, &a);
     if (backward)
         a.saved = launch->arguments[3];
     else if (kernel->request.output_count == 2)

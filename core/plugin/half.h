@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The half types of operations: which arguments may have them, and how a float32 becomes one. Since ABI 1.2.
+#ifndef LS_PLUGIN_HALF_H
+#define LS_PLUGIN_HALF_H
+
+#include "core/plugin/device.h"
+
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+static inline uint32_t ls_dtype_is_half(uint32_t dtype)
+{
+    return dtype == LS_BF16 || dtype == LS_F16;
+}
+
+// ---- Which type ----
+
+// The type that argument `index` has in a request of this operation whose first argument is as it is there; 0: there is none such.
+// The rule in words is in device.h, "Half types".
+static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request, uint32_t index)
+{
+    const uint32_t first = request->arguments[0].dtype, own = request->arguments[index].dtype;
+    const uint32_t is_output = index >= request->input_count;
+    const uint32_t gradient = request->arguments[request->input_count].dtype; // of weights
+    const uint32_t floating = first == LS_F32 || ls_dtype_is_half(first) ? first : 0;
+
+    switch (request->op) {
+    case LS_OP_CONV2D_BACKWARD_WEIGHTS:
+    case LS_OP_DENSE_BACKWARD_WEIGHTS:
+        return is_output && floating && gradient == LS_F32 ? LS_F32 : floating;
+    case LS_OP_MAX_POOL2D: return index == request->input_count + 1 ? LS_U8 : floating;
+    case LS_OP_MAX_POOL2D_BACKWARD: return index == 3 ? LS_U8 : floating;
+    case LS_OP_CONVERT: return own == LS_F32 || ls_dtype_is_half(own) ? own : 0;
+    case LS_OP_SPARSE_CROSS_ENTROPY: return index == 0 ? floating : index == 1 ? LS_I32 : LS_F32;
+    case LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD:
+        return index == 1 ? LS_I32 : index == 2 ? LS_F32 : floating;
+    case LS_OP_MEAN_SQUARED_ERROR: return index == 0 ? floating : LS_F32;
+    case LS_OP_MEAN_SQUARED_ERROR_BACKWARD: return index == 1 ? LS_F32 : floating;
+    case LS_OP_MEASURE: return is_output ? LS_F64 : LS_F32;
+    case LS_OP_FROM_BYTES: return is_output ? LS_F32 : LS_U8;
+    case LS_OP_GUARD: return index ? LS_I32 : LS_F32;
+    case LS_OP_SGD_UPDATE:
+    case LS_OP_ADAM_UPDATE: return LS_F32;
+    default: return floating;
+    }
+}
+
+// ---- Conversions ----
+
+// The float32 that a half stands for: exact.
+static inline float ls_half_get(uint32_t dtype, uint16_t half)
+{
+    const uint32_t magnitude = half & UINT32_C(0x7fff), sign = (uint32_t)(half & 0x8000) << 16;
+    uint32_t bits = magnitude << 16; // bfloat16 is the upper half of a float32
+    float value;
+    if (dtype == LS_F16) {
+        // Five bits of exponent with bias 15, ten of mantissa; the largest exponent is infinity and NaN.
+        const uint32_t exponent = magnitude >> 10, mantissa = magnitude & 0x3ff;
+        value = (float)mantissa * 0x1p-24f; // where the exponent is 0
+        memcpy(&bits, &value, sizeof(bits));
+        if (exponent)
+            bits = (exponent == 31 ? UINT32_C(255) : exponent + 112) << 23 | mantissa << 13;
+    }
+    bits |= sign;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+// The half nearest to `value`, ties to even; beyond the largest it is infinity. A NaN stays one.
+static inline uint16_t ls_half_of(uint32_t dtype, float value)
+{
+    const uint32_t dropped = dtype == LS_F16 ? 13 : 16; // bits of the mantissa that a half lacks
+    const uint32_t infinity = dtype == LS_F16 ? 0x7c00 : 0x7f80;
+    uint32_t bits, magnitude;
+    memcpy(&bits, &value, sizeof(bits));
+    magnitude = bits & UINT32_C(0x7fffffff);
+
+    uint32_t half = dtype == LS_F16 ? 0x7e00 : 0x7fc0; // of a NaN
+    if (magnitude <= UINT32_C(0x7f800000)) {
+        half = 0;
+        if (dtype == LS_F16 && magnitude < UINT32_C(0x38800000)) {
+            // Below 2^-14: a number of 2^-24. Adding 2^-1 rounds to one, as the last bit of that sum is 2^-24.
+            float shifted;
+            memcpy(&shifted, &magnitude, sizeof(shifted));
+            shifted += 0.5f;
+            memcpy(&half, &shifted, sizeof(half));
+            half -= UINT32_C(0x3f000000);
+        } else {
+            const uint32_t rebased =
+                magnitude - (dtype == LS_F16 ? UINT32_C(112) << 23 : UINT32_C(0));
+            const uint32_t even = rebased >> dropped & 1;
+            half = (rebased + (UINT32_C(1) << (dropped - 1)) - 1 + even) >> dropped;
+            half = half < infinity ? half : infinity;
+        }
+    }
+    return (uint16_t)(half | (bits >> 16 & 0x8000));
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
