@@ -27,6 +27,24 @@ void start(const arguments_type *arguments, int64_t items, cudaStream_t stream)
         *arguments, items);
 }
 
+// A body that knows at compile time that everything is float32: such kernels ask for no type.
+template <void (*body)(const struct cuda_arguments *, int64_t)>
+__device__ void as_float32(const struct cuda_arguments *arguments, int64_t i)
+{
+    struct cuda_arguments a = *arguments;
+    a.a_type = a.b_type = a.store.type = CUDA_FLOAT;
+    body(&a, i);
+}
+
+template <void (*body)(const struct cuda_arguments *, int64_t)>
+void start_body(const struct cuda_arguments *a, int64_t items, cudaStream_t stream)
+{
+    if (a->a_type | a->b_type | a->store.type)
+        start<struct cuda_arguments, body>(a, items, stream);
+    else
+        start<struct cuda_arguments, as_float32<body>>(a, items, stream);
+}
+
 } // namespace
 
 extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments,
@@ -36,8 +54,8 @@ extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_argume
         return cudaSuccess;
     switch (kernel) {
 #define CUDA_KERNEL_CASE(name)                                 \
-    case cuda_kernel_##name:                                        \
-        start<struct cuda_arguments, cuda_body_##name>(arguments, items, stream);     \
+    case cuda_kernel_##name:                                   \
+        start_body<cuda_body_##name>(arguments, items, stream); \
         break;
         CUDA_KERNELS(CUDA_KERNEL_CASE)
     default: return cudaErrorInvalidValue;

@@ -336,15 +336,19 @@ START_TEST(work_that_never_ends_meets_the_deadline)
 }
 END_TEST
 
-START_TEST(types_that_are_not_there_yet_are_refused)
+START_TEST(types_that_do_not_go_together_are_refused)
 {
+    static const uint32_t wrong[][3] = {
+        {LS_BF16, LS_F32, LS_BF16}, {LS_F32, LS_F32, LS_F16}, {LS_F64, LS_F64, LS_F64}};
     struct ls_device *device = opened();
     struct ls_kernel_request request = convolution_request();
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    for (int i = 0; i < 3; i++)
-        request.arguments[i].dtype = LS_BF16;
-    ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_UNSUPPORTED);
-    assert_says("float32; others are not there yet");
+    for (size_t k = 0; k < sizeof(wrong) / sizeof(wrong[0]); k++) {
+        for (int i = 0; i < 3; i++)
+            request.arguments[i].dtype = wrong[k][i];
+        ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_UNSUPPORTED);
+        assert_says("an argument is not of the type it has here");
+    }
     ops->close(device);
 }
 END_TEST
@@ -408,7 +412,7 @@ int main(void)
     tcase_add_test(tests, memory_that_is_not_there_is_null);
     tcase_add_test(tests, a_kernel_that_fails_is_told_by_the_next_wait_and_once);
     tcase_add_test(tests, work_that_never_ends_meets_the_deadline);
-    tcase_add_test(tests, types_that_are_not_there_yet_are_refused);
+    tcase_add_test(tests, types_that_do_not_go_together_are_refused);
     tcase_add_test(tests, the_probe_says_which_it_is);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
