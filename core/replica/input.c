@@ -10,6 +10,18 @@
 
 static const struct ls_trace_label copy_slice = {.category = "input", .name = "copy to the device"};
 
+// While one is read, one is under way and one is written.
+#define SETS 3
+#define TAIL_BYTES (LS_TAIL_FLOATS * sizeof(float))
+
+// Room for one batch on its way: the tail, then what lies at `fixed` below, but with examples as they come.
+struct set {
+    char *host; // pinned
+    char *device;
+    struct ls_event *arrived; // `host` may be written, and `device` read
+    struct ls_event *read; // `device` may be written
+};
+
 struct ls_input {
     float divisor; // of examples that come as bytes; 0: they come as float32
     struct ls_kernel *from_bytes[2 * LS_REPLICA_SIZES]; // one a program
@@ -17,7 +29,10 @@ struct ls_input {
     // What programs read: step record, labels, examples as float32. NULL on a device that reads host memory.
     char *fixed;
     uint64_t labels_at, examples_at; // bytes from there
-    char *bytes; // examples as they come
+    char *bytes; // examples as they come, where the device has no streams for it
+    void *stream; // of uploads; NULL: the device has none
+    struct set sets[SETS];
+    uint32_t next;
 };
 
 static uint64_t round_up(uint64_t bytes)
@@ -93,6 +108,61 @@ uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count
 
 // ---- Memory ----
 
+static bool has_streams(const struct ls_device_interface *ops)
+{
+    return !ops->blocking && LS_HAS(ops, copy_later) && ops->stream_open && ops->event_open &&
+           ops->allocate_host && ops->copy_later;
+}
+
+static enum ls_status open_set(struct ls_replica *replica, struct set *set, uint64_t bytes)
+{
+    const struct ls_device_interface *ops = replica->ops;
+    set->device = ls_replica_allocate(replica, bytes);
+    if (!set->device)
+        return LS_OUT_OF_MEMORY;
+    set->host = ops->allocate_host(replica->device, bytes);
+    if (!set->host) {
+        ls_error("replica",
+                 "no %.1f MB of pinned host memory for input; a smaller batch needs less",
+                 (double)bytes * 1e-6);
+        return LS_FAILED;
+    }
+    int32_t status = ops->event_open(replica->device, &set->arrived);
+    if (!status)
+        status = ops->event_open(replica->device, &set->read);
+    // The memory is being cleared on the own stream.
+    if (!status)
+        status = ops->event_record(replica->device, set->read, NULL);
+    return (enum ls_status)status;
+}
+
+static enum ls_status open_sets(struct ls_replica *replica)
+{
+    struct ls_input *input = replica->input;
+    const uint64_t bytes =
+        TAIL_BYTES + input->examples_at + replica->largest_batch * example_bytes(replica);
+    enum ls_status status =
+        (enum ls_status)replica->ops->stream_open(replica->device, &input->stream);
+    for (uint32_t i = 0; !status && i < SETS; i++)
+        status = open_set(replica, &input->sets[i], bytes);
+    return status;
+}
+
+static void close_sets(struct ls_replica *replica)
+{
+    struct ls_input *input = replica->input;
+    const struct ls_device_interface *ops = replica->ops;
+    if (!input->stream)
+        return;
+    ops->stream_close(replica->device, input->stream);
+    for (uint32_t i = 0; i < SETS; i++) {
+        ops->event_close(replica->device, input->sets[i].arrived);
+        ops->event_close(replica->device, input->sets[i].read);
+        ops->release(replica->device, input->sets[i].device);
+        ops->release_host(replica->device, input->sets[i].host);
+    }
+}
+
 enum ls_status ls_input_allocate(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
@@ -105,15 +175,16 @@ enum ls_status ls_input_allocate(struct ls_replica *replica)
     input->examples_at = input->labels_at + round_up(most * replica->label_bytes);
     input->fixed =
         ls_replica_allocate(replica, input->examples_at + most * input->elements * sizeof(float));
-    if (ls_replica_takes_bytes(replica))
+    const bool streams = has_streams(replica->ops);
+    if (ls_replica_takes_bytes(replica) && !streams)
         input->bytes = ls_replica_allocate(replica, most * input->elements);
-    if (!input->fixed || (ls_replica_takes_bytes(replica) && !input->bytes))
+    if (!input->fixed || (ls_replica_takes_bytes(replica) && !streams && !input->bytes))
         return LS_OUT_OF_MEMORY;
     replica->record = (struct ls_step_record *)(void *)input->fixed;
     for (uint32_t i = 0; i < replica->program_count; i++)
         ls_program_set_batch(replica->programs[i].program, input->fixed + input->examples_at,
                              input->fixed + input->labels_at);
-    return LS_OK;
+    return streams ? open_sets(replica) : LS_OK;
 }
 
 void ls_input_destroy(struct ls_replica *replica)
@@ -121,6 +192,7 @@ void ls_input_destroy(struct ls_replica *replica)
     struct ls_input *input = replica->input;
     if (!input)
         return;
+    close_sets(replica);
     for (uint32_t i = 0; i < replica->program_count; i++)
         replica->ops->release_kernel(replica->device, input->from_bytes[i]);
     replica->ops->release(replica->device, input->fixed);
@@ -183,6 +255,88 @@ static enum ls_status copy_all(struct ls_replica *replica, const struct ls_repli
     return status;
 }
 
+// ---- The same beside what is computed ----
+
+// Until nothing reads the pinned memory of the set any more.
+static enum ls_status wait_for_set(struct ls_replica *replica, const struct set *set)
+{
+    const struct ls_device_interface *ops = replica->ops;
+    char scrap[LS_ALIGNMENT];
+    const int32_t status = ops->event_query(replica->device, set->arrived);
+    if (status != LS_AGAIN)
+        return (enum ls_status)status;
+    // A copy to host memory waits for all uploads, with the device's own deadline and message.
+    return (enum ls_status)ops->copy(replica->device, scrap, set->device, sizeof(scrap),
+                                     replica->input->stream);
+}
+
+static uint64_t fill_set(const struct ls_replica *replica, const struct set *set,
+                         const struct ls_replica_batch *batch, const float *tail)
+{
+    const struct ls_input *input = replica->input;
+    const uint64_t bytes = batch->count * example_bytes(replica);
+    char *place = set->host + TAIL_BYTES;
+    if (tail)
+        memcpy(set->host, tail, TAIL_BYTES);
+    memcpy(place, &replica->host_record, sizeof(replica->host_record));
+    if (batch->count == 0)
+        return TAIL_BYTES + input->labels_at;
+    memcpy(place + input->labels_at, batch->labels, batch->count * replica->label_bytes);
+    memcpy(place + input->examples_at, batch->examples, bytes);
+    return TAIL_BYTES + input->examples_at + bytes;
+}
+
+static enum ls_status upload(struct ls_replica *replica, const struct set *set, uint64_t bytes)
+{
+    const struct ls_device_interface *ops = replica->ops;
+    struct ls_device *device = replica->device;
+    void *stream = replica->input->stream;
+    int32_t status = ops->event_wait(device, set->read, stream);
+    if (!status)
+        status = ops->copy_later(device, set->device, set->host, bytes, stream);
+    if (!status)
+        status = ops->event_record(device, set->arrived, stream);
+    if (!status)
+        status = ops->event_wait(device, set->arrived, NULL);
+    return (enum ls_status)status;
+}
+
+// From the set to where programs read, on the device's own stream.
+static enum ls_status place_set(struct ls_replica *replica, const struct set *set,
+                                const struct ls_replica_program *entry, uint64_t bytes,
+                                const float *tail)
+{
+    const struct ls_input *input = replica->input;
+    const bool convert = entry && ls_replica_takes_bytes(replica);
+    enum ls_status status = LS_OK;
+    if (tail)
+        status = copy(replica, replica->reduced, set->device, TAIL_BYTES);
+    if (!status)
+        status = copy(replica, input->fixed, set->device + TAIL_BYTES,
+                      convert ? input->examples_at : bytes - TAIL_BYTES);
+    if (!status && convert)
+        status = place_bytes(replica, entry, set->device + TAIL_BYTES + input->examples_at);
+    if (!status)
+        status = (enum ls_status)replica->ops->event_record(replica->device, set->read, NULL);
+    return status;
+}
+
+static enum ls_status send(struct ls_replica *replica, const struct ls_replica_program *entry,
+                           const struct ls_replica_batch *batch, const float *tail)
+{
+    struct ls_input *input = replica->input;
+    const struct set *set = &input->sets[input->next];
+    enum ls_status status = wait_for_set(replica, set);
+    if (status)
+        return status;
+    const uint64_t bytes = fill_set(replica, set, batch, tail);
+    status = upload(replica, set, bytes);
+    if (!status)
+        status = place_set(replica, set, entry, bytes, tail);
+    input->next = (input->next + 1) % SETS;
+    return status;
+}
+
 enum ls_status ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
                               const struct ls_replica_batch *batch, const float *tail)
 {
@@ -197,7 +351,8 @@ enum ls_status ls_input_write(struct ls_replica *replica, const struct ls_replic
         return LS_OK;
     }
     ls_trace_begin(&copy_slice, batch->count);
-    const enum ls_status status = copy_all(replica, entry, batch, tail);
+    const enum ls_status status = replica->input->stream ? send(replica, entry, batch, tail)
+                                                         : copy_all(replica, entry, batch, tail);
     ls_trace_end();
     return status;
 }
