@@ -31,6 +31,22 @@ static bool is_of_recording(unsigned error)
     return error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
 }
 
+bool cuda_said(struct ls_device *device, unsigned error)
+{
+    return __atomic_exchange_n(&device->failure, error, __ATOMIC_RELAXED) == error;
+}
+
+void cuda_launched(struct ls_device *device, const char *name)
+{
+    __atomic_store_n(&device->last, name, __ATOMIC_RELAXED);
+}
+
+const char *cuda_last(const struct ls_device *device)
+{
+    const char *name = __atomic_load_n(&device->last, __ATOMIC_RELAXED);
+    return name ? name : "nothing";
+}
+
 int32_t cuda_check(struct ls_device *device, unsigned error, const char *what)
 {
     const struct cuda_calls *calls = device->calls;
@@ -43,13 +59,11 @@ int32_t cuda_check(struct ls_device *device, unsigned error, const char *what)
                             "GPU %u: %s: no memory left; a smaller batch or fewer replicas on "
                             "this GPU need less",
                             device->index, what);
-    if (error == device->failure)
-        return LS_FAILED; // said before: a kernel that failed fails everything after it, too
-    if (!is_of_recording(error))
-        device->failure = error;
+    if (!is_of_recording(error) && cuda_said(device, error))
+        return LS_FAILED;
     return ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: %s (%s); launched last: %s",
                         device->index, what, calls->cudaGetErrorString(error),
-                        calls->cudaGetErrorName(error), device->last ? device->last : "nothing");
+                        calls->cudaGetErrorName(error), cuda_last(device));
 }
 
 int32_t cuda_check_blas(struct ls_device *device, unsigned error, const char *what)
@@ -116,7 +130,7 @@ static int32_t wait(struct ls_device *device, struct CUevent_st *event, struct C
                                   "--device=cuda:deadline=SECONDS waits longer",
                                   device->index, what,
                                   (unsigned long long)(device->deadline_ns / 1000000000),
-                                  device->last ? device->last : "nothing");
+                                  cuda_last(device));
         }
         // A step takes from tens of microseconds on; sleeping earlier would be seen in it.
         if (waited > 200000)

@@ -40,7 +40,7 @@ struct ls_device {
     char *staging; // CUDA_SLOTS x CUDA_SLOT_BYTES, pinned
     struct CUevent_st *events[CUDA_SLOTS]; // when the slot is free again
     uint32_t slot; // the next one
-    unsigned failure; // of the runtime, said last; 0: none
+    unsigned failure; // of the runtime, said last; 0: none. For cuda_said() alone
     bool hung; // a wait passed its deadline: no other is begun
     bool recording;
     int32_t spoilt; // why what is recorded cannot be kept; LS_OK: it can
@@ -48,7 +48,8 @@ struct ls_device {
     struct cuda_chunk *chunks; // arena.c
     uint64_t next_chunk, reserved, used; // bytes; 0: the first chunk's
     struct ls_device *next; // of those that were abandoned
-    const char *last; // name of the operation launched last, for messages; NULL: none
+    const char *
+        last; // name of the operation launched last; NULL: none. For cuda_last() and cuda_launched()
 };
 
 struct cuda_operation {
@@ -77,6 +78,11 @@ struct ls_kernel {
 // The status for an error of the runtime, cuBLASLt or cuDNN; 0 is LS_OK. Fails the running call with a message.
 int32_t cuda_check(struct ls_device *device, unsigned error, const char *what);
 int32_t cuda_check_blas(struct ls_device *device, unsigned error, const char *what);
+// Whether this error of the runtime was said last: a kernel that failed fails everything after it, too. [any thread]
+bool cuda_said(struct ls_device *device, unsigned error);
+// What was launched last, for messages. [any thread]
+void cuda_launched(struct ls_device *device, const char *name);
+const char *cuda_last(const struct ls_device *device);
 int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *what);
 int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kernel, const char *why);
 // A recording goes wrong: what it has is not kept. Returns the status.

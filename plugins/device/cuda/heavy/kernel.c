@@ -412,7 +412,7 @@ int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
     if (status)
         return status;
     device->dnn_stream = device->stream;
-    device->last = kernel->operation->name;
+    cuda_launched(device, kernel->operation->name);
     return kernel->run(device, kernel, launch);
 }
 

@@ -68,7 +68,7 @@ int32_t cuda_replay(struct ls_device *device, const struct ls_recording *recordi
         status = cuda_enter(device, NULL);
     if (status)
         return status;
-    device->last = "a recorded step";
+    cuda_launched(device, "a recorded step");
     return cuda_check(device, device->calls->cudaGraphLaunch(recording->graph, device->own),
                       "replaying a recording");
 }

@@ -50,7 +50,7 @@ int32_t cuda_reduce(struct ls_device *device, const struct ls_device_reduction *
                                .dtype = call->dtype,
                                .operation = divides ? cuda_reduce_divide : call->reduction};
     split(&r, call, (int64_t)size);
-    device->last = "reduce";
+    cuda_launched(device, "reduce");
     return cuda_check(device, cuda_reduce_launch(&r, device->stream), "launching a reduction");
 }
 

@@ -128,7 +128,7 @@ int32_t cuda_event_wait(struct ls_device *device, struct ls_event *event, void *
                                "waiting for an event");
 }
 
-// By any thread: so it changes nothing of the device, and says an error each time.
+// By any thread: it changes nothing of the device but what was said.
 int32_t cuda_event_query(struct ls_device *device, const struct ls_event *event)
 {
     const struct cuda_calls *calls = device->calls;
@@ -136,7 +136,10 @@ int32_t cuda_event_query(struct ls_device *device, const struct ls_event *event)
     if (error == cudaSuccess || error == cudaErrorNotReady)
         return error ? LS_AGAIN : LS_OK;
     calls->cudaGetLastError();
-    return ls_host_fail(device->host, LS_FAILED, "GPU %u: asking about an event: %s (%s)",
-                        device->index, calls->cudaGetErrorString(error),
-                        calls->cudaGetErrorName(error));
+    if (cuda_said(device, error))
+        return LS_FAILED;
+    return ls_host_fail(device->host, LS_FAILED,
+                        "GPU %u: asking about an event: %s (%s); launched last: %s", device->index,
+                        calls->cudaGetErrorString(error), calls->cudaGetErrorName(error),
+                        cuda_last(device));
 }
