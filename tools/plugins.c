@@ -85,6 +85,26 @@ static void print_device(const struct ls_opened_plugin *opened)
     }
 }
 
+static const char *scope_name(uint32_t scope)
+{
+    static const char *const scopes[] = {"?", "threads of one process", "processes of one machine",
+                                         "machines"};
+    return scopes[scope < 4 ? scope : 0];
+}
+
+// One that runs itself: what, where and between whom.
+static void print_library(const struct ls_collective_interface *ops)
+{
+    char text[128] = "";
+    if (ops->about)
+        ops->about(text, sizeof(text));
+    printf("%-13s %s\n", "runs:", text[0] ? text : "itself");
+    print_names("memory:", ops->memory_kinds, memory_names);
+    printf("%-13s %s\n", "scope:", scope_name(ops->scope));
+    printf("%-13s %s\n",
+           "ranks:", ops->one_rank_a_device ? "one on a device" : "any number on a device");
+}
+
 static void print_collective(const struct ls_opened_plugin *opened)
 {
     const struct ls_collective_interface *ops = opened->interface;
@@ -96,14 +116,14 @@ static void print_collective(const struct ls_opened_plugin *opened)
                               : "may differ between ranks or runs");
     if (ops->maximum_world)
         printf("%-13s %u\n", "most ranks:", ops->maximum_world);
+    if (!ops->describe)
+        print_library(ops);
 }
 
 static void print_transport(const struct ls_opened_plugin *opened)
 {
-    static const char *const scopes[] = {"?", "threads of one process", "processes of one machine",
-                                         "machines"};
     const struct ls_transport_interface *ops = opened->interface;
-    printf("%-13s %s\n", "scope:", scopes[ops->scope < 4 ? ops->scope : 0]);
+    printf("%-13s %s\n", "scope:", scope_name(ops->scope));
     print_names("memory:", ops->memory_kinds, memory_names);
 }
 

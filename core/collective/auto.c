@@ -255,7 +255,8 @@ static int32_t describe(const struct ls_collective_call *call, struct ls_schedul
 static bool may_be_chosen(const struct ls_candidate *candidate)
 {
     const struct ls_collective_interface *interface = candidate->plugin->interface;
-    return !interface->dtypes && !interface->reductions && interface->deterministic;
+    return interface->describe && !interface->dtypes && !interface->reductions &&
+           interface->deterministic;
 }
 
 static enum ls_status take_candidates(struct ls_auto *choice, const struct ls_candidate *candidates,
@@ -269,8 +270,8 @@ static enum ls_status take_candidates(struct ls_auto *choice, const struct ls_ca
             choice->candidates[choice->count++] = candidates[i];
         else
             ls_debug("auto",
-                     "%s is no candidate: it does not do all types and reductions, or does "
-                     "not promise equal bits on all ranks",
+                     "%s is no candidate: it describes no schedule, does not do all types and "
+                     "reductions, or does not promise equal bits on all ranks",
                      candidates[i].plugin->name);
     }
     if (choice->count)

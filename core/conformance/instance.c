@@ -87,9 +87,15 @@ static uint32_t small_world(const struct ls_opened_plugin *opened)
                                                                       : 4;
 }
 
+// One that runs itself needs the streams of its own devices, which are not here.
+static bool describes(const struct ls_opened_plugin *opened)
+{
+    return ((const struct ls_collective_interface *)opened->interface)->describe;
+}
+
 static void use_collective(const struct ls_instance_trial *trial, struct ls_tally *tally)
 {
-    const uint32_t world = small_world(trial->opened);
+    const uint32_t world = describes(trial->opened) ? small_world(trial->opened) : 0;
     for (uint32_t rank = 0; rank < world; rank++) {
         struct digest first = {0}, again = {0};
         const int32_t status = describe(trial->opened, trial->opened->host, rank, world, &first);
@@ -337,7 +343,10 @@ void ls_instance_starve(struct ls_loader *loader, const struct ls_opened_plugin 
     poor.allocate = allocate_nothing;
     if (opened->plugin->kind == LS_KIND_COLLECTIVE) {
         struct digest digest = {.status = LS_OUT_OF_MEMORY};
-        describe(opened, &poor, 0, small_world(opened), &digest);
+        if (describes(opened))
+            describe(opened, &poor, 0, small_world(opened), &digest);
+        else
+            ((const struct ls_collective_interface *)opened->interface)->close(NULL);
         if (digest.steps == MOST_STEPS)
             ls_tally_blame(tally, "describe goes on after the host has said that it has no memory");
         return;

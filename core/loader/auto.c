@@ -4,6 +4,7 @@
 #include "core/loader/internal.h"
 
 #include "core/base/log.h"
+#include "core/plugin/collective.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,10 +42,18 @@ enum ls_status ls_loader_open_described(struct ls_loader *loader, const char *sc
                                         const char *text, const struct ls_opened_plugin **out)
 {
     const enum ls_status status = ls_loader_open_text(loader, scope, LS_KIND_COLLECTIVE, text, out);
-    if (status || !ls_is_auto(*out))
+    if (status)
         return status;
-    ls_error(scope,
-             "auto has no schedule of its own: it is one of the others for each size; name those");
+    if (ls_is_auto(*out)) {
+        ls_error(scope, "auto has no schedule of its own: it is one of the others for each size; "
+                        "name those");
+        return LS_USAGE;
+    }
+    const struct ls_collective_interface *collective = (*out)->interface;
+    if (collective->describe)
+        return LS_OK;
+    ls_error(scope, "%s describes no schedule: it runs itself, as a whole; name another",
+             (*out)->plugin->name);
     return LS_USAGE;
 }
 

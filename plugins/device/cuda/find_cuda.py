@@ -4,7 +4,8 @@
 
 find_cuda.py ROOT, where ROOT is meson's -Dnvidia_root= or empty. First hit wins, in this order: ROOT (a toolkit, or the
 folder `nvidia` of wheels), CUDA_PATH, CUDA_HOME, the toolkit of the nvcc on PATH, /usr/local/cuda, the wheels that this
-python sees, /usr. Prints one `name=value` a line; what is missing has an empty value, and `missing=` names it.
+python sees, /usr. Prints one `name=value` a line; what is missing has an empty value, and `missing=` names it. NCCL, which
+only the collective `nccl` uses, is found or not.
 """
 import glob
 import os
@@ -13,11 +14,12 @@ import shutil
 import subprocess
 import sys
 
-WHEELS = ("cu13", "cudnn", "cuda_nvcc", "cuda_runtime", "cublas", "cu12")
-PARTS = (  # name, header, library, the wheel and the package of a toolkit that bring it
+WHEELS = ("cu13", "cudnn", "nccl", "cuda_nvcc", "cuda_runtime", "cublas", "cu12")
+PARTS = (  # name, header, library, the wheel that brings it; "": not needed by the device
     ("cudart", "cuda_runtime.h", "libcudart.so", "nvidia-cuda-runtime"),
     ("cublasLt", "cublasLt.h", "libcublasLt.so", "nvidia-cublas"),
     ("cudnn", "cudnn.h", "libcudnn.so", "nvidia-cudnn-cu13"),
+    ("nccl", "nccl.h", "libnccl.so", ""),
 )
 
 
@@ -79,11 +81,12 @@ def main():
         missing.append("nvcc (nvidia-cuda-nvcc)")
     for name, header, library, package in PARTS:
         found, file = find_header(roots, header), find_library(roots, library)
-        if not found or not file:
+        if package and not (found and file):
             missing.append(f"{name} ({package})")
         if found and os.path.dirname(found) not in includes:
             includes.append(os.path.dirname(found))
         print(f"{name}={file}")
+        print(f"{name}_header={found}")
         print(f"{name}_name={soname_of(file)}")
     print(f"nvcc={nvcc}")
     print(f"release={release}")

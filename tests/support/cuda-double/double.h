@@ -24,12 +24,20 @@
 #define DOUBLE_EXPORT __attribute__((visibility("default")))
 
 // A number from the environment.
-long long double_setting(const char *name, long long otherwise);
+DOUBLE_EXPORT long long double_setting(const char *name, long long otherwise);
 
 // Work on a stream; `data` is copied. Counted as a kernel when `kernel` is 1. 0 or an error of the runtime.
 typedef void (*double_work)(const void *data);
 DOUBLE_EXPORT unsigned double_enqueue(struct CUstream_st *stream, double_work work,
                                       const void *data, size_t bytes, int kernel);
+
+// The same, but the work begins only once `ready` answers 1, which is asked under the lock of all streams and must be short.
+// When it answers 0, `first` may name a stream whose work has to come first. Whoever changes what it looks at outside of
+// work on a stream calls double_wake() then.
+typedef int (*double_ready)(const void *data, struct CUstream_st **first);
+DOUBLE_EXPORT unsigned double_enqueue_when(struct CUstream_st *stream, double_ready ready,
+                                           double_work work, const void *data, size_t bytes);
+DOUBLE_EXPORT void double_wake(void);
 
 // Where the double itself finds memory of a GPU; NULL stays NULL. Ends the process for an address that is none, and (_on) for
 // memory of a GPU that the stream's does not reach: peer access was not enabled.
@@ -39,7 +47,7 @@ DOUBLE_EXPORT void *double_reach_on(const struct CUstream_st *stream, const void
 void *double_pinned(const void *memory);
 
 // GPUs: of a stream, of memory, of the calling thread; whether one reads the memory of another.
-int double_device_of(const struct CUstream_st *stream);
+DOUBLE_EXPORT int double_device_of(const struct CUstream_st *stream);
 int double_owner(const void *memory);
 DOUBLE_EXPORT int double_current(void);
 int double_sees(int device, int other);

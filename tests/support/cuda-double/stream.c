@@ -13,6 +13,7 @@ struct work {
     int hangs; // at the end of the queue stays the last one for good
     struct double_line *after; // a wait: until this line is at `ticket`; held
     uint64_t ticket;
+    double_ready ready; // NULL: at once
     struct work *next;
     _Alignas(16) unsigned char data[];
 };
@@ -48,9 +49,21 @@ void double_line_drop(struct double_line *line)
 static void wake_who_waits_for(const struct double_line *line)
 {
     for (struct CUstream_st *other = double_streams; other; other = other->next)
-        if (other->blocked == line)
+        if (other->blocked == line || other->meeting)
             pthread_cond_signal(&other->changed);
     pthread_cond_broadcast(&ran);
+}
+
+void double_wake(void)
+{
+    pthread_mutex_lock(&double_lock);
+    wake_who_waits_for(NULL);
+    pthread_mutex_unlock(&double_lock);
+}
+
+static int is_ready(const struct work *work, struct CUstream_st **first)
+{
+    return !work->ready || double_failed() || work->ready(work->data, first);
 }
 
 // The first of the queue, which hangs not and waits for nobody any more.
@@ -74,6 +87,17 @@ static void run_first(struct CUstream_st *stream)
     wake_who_waits_for(stream->line);
 }
 
+static int drive(struct double_line *line, uint64_t ticket);
+
+// One piece of work of a stream that somebody named. 0: there is none, or it cannot run yet.
+static int advance(const struct CUstream_st *stream)
+{
+    const struct CUstream_st *open = stream ? double_streams : NULL;
+    while (open && open != stream)
+        open = open->next;
+    return open && open->line->done < open->line->posted && drive(open->line, open->line->done + 1);
+}
+
 // Deferred: runs what is there until the line is at `ticket`, first what that waits for on other streams. 0: it never will be.
 // Several threads may do it at once.
 static int drive(struct double_line *line, uint64_t ticket)
@@ -88,6 +112,11 @@ static int drive(struct double_line *line, uint64_t ticket)
             continue;
         }
         const struct work *work = stream->first;
+        struct CUstream_st *first = NULL;
+        if (!is_ready(work, &first)) { // the work may be over when this comes back
+            able = advance(first);
+            continue;
+        }
         able = !work->hangs && (!work->after || drive(work->after, work->ticket));
         if (able && line->done == number && !stream->running)
             run_first(stream);
@@ -108,7 +137,9 @@ static int may_run(struct CUstream_st *stream)
 {
     const struct work *work = stream->first;
     stream->blocked = work && work->after && work->after->done < work->ticket ? work->after : NULL;
-    return work && !work->hangs && !stream->blocked;
+    struct CUstream_st *first;
+    stream->meeting = work && !is_ready(work, &first);
+    return work && !work->hangs && !stream->blocked && !stream->meeting;
 }
 
 static void *serve(void *argument)
@@ -251,6 +282,7 @@ unsigned double_post(struct CUstream_st *stream, const struct double_item *item)
     if (!work)
         return cudaErrorMemoryAllocation;
     *work = (struct work){.run = item->run,
+                          .ready = item->ready,
                           .hangs = item->kernel && is_the("CUDA_DOUBLE_HANG", number)};
     if (item->kernel && is_the("CUDA_DOUBLE_FAIL", number))
         work->run = NULL;
@@ -270,19 +302,29 @@ unsigned double_post_wait(struct CUstream_st *stream, struct double_line *line, 
     return cudaSuccess;
 }
 
+static unsigned enqueue(struct CUstream_st *stream, const struct double_item *item)
+{
+    unsigned error = double_failed();
+    pthread_mutex_lock(&double_lock);
+    if (!error)
+        error = stream->capture ? double_capture_add(stream, item) : double_post(stream, item);
+    pthread_mutex_unlock(&double_lock);
+    return error;
+}
+
 unsigned double_enqueue(struct CUstream_st *stream, double_work run, const void *data, size_t bytes,
                         int kernel)
 {
-    const struct double_item item = {run, data, bytes, kernel};
-    if (double_failed())
-        return double_failed();
-    if (kernel && stream->device != double_current())
+    const struct double_item item = {run, data, bytes, kernel, NULL};
+    if (!double_failed() && kernel && stream->device != double_current())
         return cudaErrorInvalidResourceHandle; // as on a stream of another GPU
-    pthread_mutex_lock(&double_lock);
-    const unsigned error =
-        stream->capture ? double_capture_add(stream, &item) : double_post(stream, &item);
-    pthread_mutex_unlock(&double_lock);
-    return error;
+    return enqueue(stream, &item);
+}
+
+unsigned double_enqueue_when(struct CUstream_st *stream, double_ready ready, double_work run,
+                             const void *data, size_t bytes)
+{
+    return enqueue(stream, &(struct double_item){run, data, bytes, 0, ready});
 }
 
 int double_device_of(const struct CUstream_st *stream)

@@ -22,6 +22,7 @@ struct double_item {
     const void *data;
     size_t bytes;
     int kernel;
+    double_ready ready; // NULL: at once
 };
 
 // Nodes of a recording that others run after.
@@ -42,6 +43,7 @@ struct CUstream_st {
     const struct double_line *blocked; // thread: on whom the first of the queue waits
     uint64_t asked; // deferred: what had been posted when somebody asked last
     int device, deferred, ending, running;
+    int meeting; // thread: the first of the queue is not ready
     struct CUstream_st *next; // of all
     struct double_capture *capture; // NULL: not recording
     struct double_set set; // recording: what the next node runs after

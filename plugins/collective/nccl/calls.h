@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL as a table of calls, found with dlopen. Nothing of NVIDIA is needed to compile this.
+#ifndef LS_COLLECTIVE_NCCL_CALLS_H
+#define LS_COLLECTIVE_NCCL_CALLS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ncclComm;
+struct CUstream_st;
+
+typedef struct {
+    char internal[128];
+} ncclUniqueId;
+
+// As it was in NCCL 2.14, which had `blocking` first. Every later version fills in its own defaults for what came after
+// the version that the struct names.
+#define NCCL_CONFIG_MAGIC 0xcafebeefu
+#define NCCL_CONFIG_VERSION 21400u
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+} ncclConfig_t;
+
+enum {
+#define NCCL_CONSTANT(name, value) name = (value),
+#include "plugins/collective/nccl/calls_list.h"
+};
+
+struct nccl_calls {
+#define NCCL_CALL(result, name, arguments) result(*name) arguments;
+#include "plugins/collective/nccl/calls_list.h"
+    int version; // 22809: 2.28.9
+};
+
+// Opens the library once in the process. NULL: `reason` says what is missing. [any thread]
+const struct nccl_calls *nccl_calls_get(char *reason, size_t bytes);
+
+// Whether there is a library to open, and a GPU to use it with. LS_OK, or LS_UNAVAILABLE with the reason, one line. Loads
+// nothing of NCCL where its file is known.
+int32_t nccl_probe(char *reason, uint64_t bytes);
+
+#endif

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the plugin share: the ranks of this process, which are opened and closed together, and one of them.
+#ifndef LS_COLLECTIVE_NCCL_INTERNAL_H
+#define LS_COLLECTIVE_NCCL_INTERNAL_H
+
+#include "core/plugin/collective.h"
+#include "plugins/collective/nccl/calls.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+// One rank. Its calls into NCCL come from one thread at a time: that of the rank, after that whoever closes the last one.
+struct ls_collective {
+    struct nccl_family *family;
+    struct ls_collective_member member;
+    struct ls_native_stream native;
+    struct ncclComm *comm; // NULL once aborted
+};
+
+// The ranks that one process has opened together.
+struct nccl_family {
+    const struct ls_host *host;
+    const struct nccl_calls *calls;
+    uint64_t deadline_ns; // of every wait
+    uint32_t world, count;
+    _Atomic uint32_t open; // ranks not yet closed
+    atomic_bool
+        aborted; // by somebody, or since one of them failed; then nothing of any rank goes on
+    struct ls_collective ranks[];
+};
+
+// ---- communicator.c ----
+
+// As collective.h says them.
+int32_t nccl_open(const struct ls_host *host, const struct ls_collective_config *config,
+                  struct ls_collective **out);
+void nccl_close(struct ls_collective *collective);
+int32_t nccl_poll(struct ls_collective *collective);
+void nccl_abort(struct ls_collective *collective);
+
+// Waits until NCCL has put on the stream what it was given: no other call may come before. `error` is what it answered.
+int32_t nccl_settle(struct ls_collective *collective, unsigned error, const char *what);
+
+// ---- pin.c ----
+
+// Puts the options `algorithm` and `protocol` where NCCL finds them: into its environment variables.
+int32_t nccl_pin(const struct ls_host *host, int version);
+
+// ---- peers.c ----
+
+// What each rank tells the others before there is a communicator.
+struct nccl_peer {
+    int32_t status; // LS_OK; else it cannot take part, and has said why
+    int32_t version; // of its NCCL
+    uint32_t index; // of its GPU in its process
+    uint32_t reserved;
+    char host[80], gpu[64]; // the same for two ranks: they share it
+    char algorithm[64], protocol[32]; // of its environment; "": NCCL chooses
+};
+
+void nccl_peer_fill(struct nccl_peer *peer, int32_t status, int version,
+                    const struct ls_native_stream *native);
+// Whether these ranks can be one communicator; else says which two cannot, and why.
+int32_t nccl_peers_check(const struct ls_host *host, const struct nccl_peer *peers, uint32_t world);
+
+// "2.28.9"
+void nccl_version_text(int version, char *text, size_t bytes);
+
+#endif

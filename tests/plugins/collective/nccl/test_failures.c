@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collective `nccl` on the test doubles (NEITHER NCCL NOR A GPU): what it refuses, and that all ranks end when one cannot go on,
+// with one line that says why.
+#include "plugins/collective/nccl/internal.h"
+#include "tests/plugins/collective/nccl/job.h"
+
+#include <check.h>
+
+#define SHORT_NS UINT64_C(200000000)
+
+static void assert_says(const struct job *job, const char *text)
+{
+    ck_assert_msg(strstr(job->said, text), "\"%s\" does not say \"%s\"", job->said, text);
+    ck_assert_int_eq(job->failures, 1);
+}
+
+// It does not open, says why once, and leaves nothing behind.
+static void assert_refused(struct job *job, int32_t status, const char *text)
+{
+    ck_assert_int_eq(job_open(job), status);
+    assert_says(job, text);
+    job_finish(job);
+}
+
+static void refuse(uint32_t world, int32_t status, const char *text)
+{
+    struct job job;
+    job_init(&job, world, NULL);
+    job.deadline_ns = SHORT_NS;
+    assert_refused(&job, status, text);
+}
+
+// ---- Opening ----
+
+START_TEST(two_ranks_on_one_gpu_are_refused_by_name)
+{
+    static const uint32_t gpus[] = {2, 1, 2};
+    struct job job;
+    job_init(&job, 3, gpus);
+    assert_refused(&job, LS_UNAVAILABLE,
+                   "rank 0 and rank 2 are both on GPU 2; use hierarchical-copy, or one replica a "
+                   "GPU");
+}
+END_TEST
+
+START_TEST(an_old_nccl_is_refused_by_name)
+{
+    setenv("NCCL_DOUBLE_VERSION", "21701", 1);
+    refuse(2, LS_UNAVAILABLE, "this is NCCL 2.17.1; 2.18 or newer is needed");
+}
+END_TEST
+
+START_TEST(a_rank_that_never_joins_ends_the_opening_at_the_deadline)
+{
+    setenv("NCCL_DOUBLE_MISSING", "1", 1);
+    refuse(3, LS_PEER_LOST,
+           "of 3 ranks, those of this process that are not connected after 0.2 s are: 0, 1, 2");
+}
+END_TEST
+
+START_TEST(an_error_of_nccl_in_the_opening_is_passed_on)
+{
+    setenv("NCCL_DOUBLE_ID_ERROR", "1", 1);
+    refuse(2, LS_FAILED, "rank 0 cannot begin: NCCL answers");
+}
+END_TEST
+
+// What another process says of its rank, the last one.
+static struct nccl_peer other;
+
+static void be_the_other(void *all, uint64_t bytes)
+{
+    if (bytes == sizeof(other))
+        ((struct nccl_peer *)all)[1] = other;
+}
+
+static void refuse_other(int32_t status, const char *text)
+{
+    struct job job;
+    job_init(&job, 2, NULL);
+    job.deadline_ns = SHORT_NS;
+    job.absent = 1;
+    job.others = be_the_other;
+    assert_refused(&job, status, text);
+}
+
+START_TEST(processes_that_do_not_fit_together_are_refused)
+{
+    other = (struct nccl_peer){.version = 22703, .gpu = "0000:10:00.0", .host = "another"};
+    refuse_other(LS_UNAVAILABLE, "rank 0 has NCCL 2.28.9 and rank 1 has 2.27.3");
+    other = (struct nccl_peer){.version = 22809, .host = "another", .algorithm = "Tree"};
+    refuse_other(LS_USAGE, "NCCL_ALGO is '' on rank 0 and 'Tree' on rank 1");
+    other = (struct nccl_peer){.version = 22809, .host = "another", .protocol = "LL"};
+    refuse_other(LS_USAGE, "NCCL_PROTO is '' on rank 0 and 'LL' on rank 1");
+    other = (struct nccl_peer){.status = LS_UNAVAILABLE};
+    refuse_other(LS_UNAVAILABLE, "rank 1 cannot take part; it says why");
+    // One that fits, but never comes.
+    other = (struct nccl_peer){.version = 22809, .gpu = "0000:10:00.0", .host = "another"};
+    refuse_other(LS_PEER_LOST, "of 2 ranks, those of this process that are not connected after 0.2 "
+                               "s are: 0;");
+}
+END_TEST
+
+START_TEST(a_gpu_that_two_processes_share_is_refused)
+{
+    struct ls_native_stream native = {.struct_size = sizeof(native), .index = 5};
+    snprintf(native.identity, sizeof(native.identity), "0000:10:00.0"); // GPU 0 of the double
+    nccl_peer_fill(&other, LS_OK, 22809, &native);
+    refuse_other(LS_UNAVAILABLE, "rank 0 and rank 1 are both on GPU 0");
+}
+END_TEST
+
+// ---- Options ----
+
+START_TEST(algorithm_and_protocol_are_where_nccl_reads_them)
+{
+    struct job job;
+    job_init(&job, 2, NULL);
+    job.algorithm = "tree";
+    job.protocol = "simple";
+    ck_assert_int_eq(job_open(&job), LS_OK);
+    ck_assert_str_eq(getenv("NCCL_ALGO"), "Ring;allreduce:Tree");
+    ck_assert_str_eq(getenv("NCCL_PROTO"), "Simple");
+    job_finish(&job);
+    // The next run of the process that pins nothing finds nothing.
+    job_init(&job, 2, NULL);
+    ck_assert_int_eq(job_open(&job), LS_OK);
+    ck_assert_ptr_null(getenv("NCCL_ALGO"));
+    ck_assert_ptr_null(getenv("NCCL_PROTO"));
+    job_finish(&job);
+}
+END_TEST
+
+START_TEST(what_the_user_has_set_is_not_overridden)
+{
+    struct job job;
+    setenv("NCCL_ALGO", "Tree", 1);
+    job_init(&job, 2, NULL);
+    ck_assert_int_eq(job_open(&job), LS_OK);
+    ck_assert_str_eq(getenv("NCCL_ALGO"), "Tree");
+    job_finish(&job);
+    job_init(&job, 2, NULL);
+    job.algorithm = "ring";
+    assert_refused(&job, LS_USAGE,
+                   "algorithm=ring needs NCCL_ALGO='Ring', but the environment has 'Tree'");
+    ck_assert_str_eq(getenv("NCCL_ALGO"), "Tree");
+}
+END_TEST
+
+START_TEST(an_algorithm_for_one_operation_needs_an_nccl_that_knows_it)
+{
+    struct job job;
+    setenv("NCCL_DOUBLE_VERSION", "22005", 1);
+    job_init(&job, 2, NULL);
+    job.algorithm = "tree";
+    assert_refused(&job, LS_UNAVAILABLE, "algorithm=tree needs NCCL 2.24 or newer, this is 2.20.5");
+}
+END_TEST
+
+// ---- Running ----
+
+enum { COUNT = 300, MANY = 1000 };
+
+// Until something fails; then run and poll say the same for ever, and the stream comes to its end.
+static int32_t many_body(struct rank *rank)
+{
+    int32_t status = LS_OK;
+    void *buffer = job_ops->allocate(rank->device, COUNT * sizeof(float));
+    for (int i = 0; !status && i < MANY; i++) {
+        status = rank_run(rank, LS_ALL_REDUCE, buffer, COUNT);
+        if (!status)
+            status = rank_wait(rank);
+    }
+    if (!status)
+        rank_blame(rank, "nothing failed");
+    if (rank_run(rank, LS_ALL_REDUCE, buffer, COUNT) != LS_ABORTED ||
+        job_nccl->poll(rank->collective) != LS_ABORTED)
+        rank_blame(rank, "it goes on after it has ended with %d", status);
+    job_ops->release(rank->device, buffer); // waits for the stream
+    return status;
+}
+
+static void assert_one_and_others(const struct job *job, int32_t one)
+{
+    int found = 0;
+    for (uint32_t i = 0; i < job->world; i++) {
+        found += job->ranks[i].status == one;
+        if (job->ranks[i].status != one)
+            ck_assert_int_eq(job->ranks[i].status, LS_ABORTED);
+    }
+    ck_assert_int_eq(found, 1);
+}
+
+START_TEST(an_asynchronous_error_ends_all_ranks_with_one_line)
+{
+    struct job job;
+    setenv("NCCL_DOUBLE_ERROR", "31", 1);
+    job_init(&job, 4, NULL);
+    ck_assert_int_eq(job_open(&job), LS_OK);
+    job_run(&job, many_body);
+    assert_one_and_others(&job, LS_PEER_LOST);
+    assert_says(&job, "NCCL answers \"remote process exited or there was a network error\": the "
+                      "double was told to lose a peer");
+    job_finish(&job);
+    struct nccl_double_counts counts;
+    nccl_double_count(&counts);
+    ck_assert_uint_eq(counts.aborts, 4);
+}
+END_TEST
+
+START_TEST(an_operation_that_is_never_put_on_the_stream_ends_at_the_deadline)
+{
+    struct job job;
+    setenv("NCCL_DOUBLE_STUCK", "7", 1);
+    job_init(&job, 2, NULL);
+    job.deadline_ns = SHORT_NS;
+    ck_assert_int_eq(job_open(&job), LS_OK);
+    job_run(&job, many_body);
+    assert_one_and_others(&job, LS_PEER_LOST);
+    assert_says(&job, "all-reduce: NCCL has not put it on the stream after 0.2 s");
+    job_finish(&job);
+}
+END_TEST
+
+// Rank 1 never calls, and rank 0 would wait for ever.
+static int32_t lonely_body(struct rank *rank)
+{
+    int32_t status = LS_OK;
+    void *buffer = job_ops->allocate(rank->device, COUNT * sizeof(float));
+    if (rank->number == 0) {
+        status = rank_run(rank, LS_ALL_REDUCE, buffer, COUNT);
+        if (!status)
+            status = rank_wait(rank);
+    } else {
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        job_nccl->abort(rank->collective);
+        status = job_nccl->poll(rank->collective);
+    }
+    job_ops->release(rank->device, buffer);
+    return status;
+}
+
+START_TEST(an_abort_ends_those_who_wait)
+{
+    struct job job;
+    job_init(&job, 2, NULL);
+    ck_assert_int_eq(job_open(&job), LS_OK);
+    job_run(&job, lonely_body);
+    ck_assert_int_eq(job.ranks[0].status, LS_ABORTED);
+    ck_assert_int_eq(job.ranks[1].status, LS_ABORTED);
+    ck_assert_int_eq(job.failures, 0); // whoever aborts has said why
+    job_finish(&job);
+}
+END_TEST
+
+START_TEST(a_rank_that_is_never_asked_again_is_aborted_when_all_are_closed)
+{
+    struct nccl_double_counts counts;
+    struct job job;
+    job_init(&job, 3, NULL);
+    ck_assert_int_eq(job_open(&job), LS_OK);
+    job_nccl->abort(job.ranks[1].collective);
+    job_finish(&job);
+    nccl_double_count(&counts);
+    ck_assert_uint_eq(counts.aborts, 3);
+}
+END_TEST
+
+START_TEST(closing_has_a_deadline)
+{
+    struct nccl_double_counts counts;
+    struct job job;
+    setenv("NCCL_DOUBLE_STAY", "1", 1);
+    job_init(&job, 2, NULL);
+    job.deadline_ns = SHORT_NS;
+    ck_assert_int_eq(job_open(&job), LS_OK);
+    job_finish(&job);
+    nccl_double_count(&counts);
+    ck_assert_uint_eq(counts.aborts, 2);
+}
+END_TEST
+
+// ---- About ----
+
+START_TEST(the_version_is_told)
+{
+    char text[64];
+    job_nccl->about(text, sizeof(text));
+    ck_assert_str_eq(text, "NCCL 2.28.9");
+}
+END_TEST
+
+START_TEST(no_device_and_no_driver_are_told)
+{
+    char reason[400] = "";
+    ck_assert_int_eq(job_plugin->probe(reason, sizeof(reason)), LS_OK);
+    setenv("CUDA_DOUBLE_DEVICES", "0", 1);
+    ck_assert_int_eq(job_plugin->probe(reason, sizeof(reason)), LS_UNAVAILABLE);
+    ck_assert_str_eq(reason, "no device: the driver finds no GPU (CUDA_VISIBLE_DEVICES?)");
+    setenv("CUDA_DOUBLE_INIT", "34", 1);
+    ck_assert_int_eq(job_plugin->probe(reason, sizeof(reason)), LS_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(reason, "is the toolkit's stub"));
+    setenv("CUDA_DOUBLE_INIT", "999", 1);
+    ck_assert_int_eq(job_plugin->probe(reason, sizeof(reason)), LS_UNAVAILABLE);
+    ck_assert_str_eq(reason, "the driver does not start (error 999)");
+}
+END_TEST
+
+static void add_tests(TCase *tests)
+{
+    tcase_add_test(tests, two_ranks_on_one_gpu_are_refused_by_name);
+    tcase_add_test(tests, an_old_nccl_is_refused_by_name);
+    tcase_add_test(tests, a_rank_that_never_joins_ends_the_opening_at_the_deadline);
+    tcase_add_test(tests, an_error_of_nccl_in_the_opening_is_passed_on);
+    tcase_add_test(tests, processes_that_do_not_fit_together_are_refused);
+    tcase_add_test(tests, a_gpu_that_two_processes_share_is_refused);
+    tcase_add_test(tests, algorithm_and_protocol_are_where_nccl_reads_them);
+    tcase_add_test(tests, what_the_user_has_set_is_not_overridden);
+    tcase_add_test(tests, an_algorithm_for_one_operation_needs_an_nccl_that_knows_it);
+    tcase_add_test(tests, an_asynchronous_error_ends_all_ranks_with_one_line);
+    tcase_add_test(tests, an_operation_that_is_never_put_on_the_stream_ends_at_the_deadline);
+    tcase_add_test(tests, an_abort_ends_those_who_wait);
+    tcase_add_test(tests, a_rank_that_is_never_asked_again_is_aborted_when_all_are_closed);
+    tcase_add_test(tests, closing_has_a_deadline);
+    tcase_add_test(tests, the_version_is_told);
+    tcase_add_test(tests, no_device_and_no_driver_are_told);
+}
+
+int main(void)
+{
+    Suite *suite = suite_create("plugins/collective/nccl/failures");
+    TCase *tests = tcase_create("on the doubles: neither NCCL nor a GPU");
+    if (!job_load())
+        return EXIT_FAILURE; // it says why; the doubles are built wherever the tests are
+    tcase_set_timeout(tests, 60);
+    add_tests(tests);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations of the double as two pieces of work on each rank's stream: the rank arrives, with its input; and when all have, it
+// takes the result. Recordings keep both, so which ones belong together is decided when they run.
+#include "tests/support/nccl-double/double.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[] = {"all-reduce", "reduce-scatter", "all-gather", "broadcast",
+                                    "reduce"};
+
+static size_t input_bytes(const struct nccl_double_order *order)
+{
+    const int world =
+        order->operation == NCCL_DOUBLE_REDUCE_SCATTER ? order->comm->clique->world : 1;
+    return order->count * nccl_double_bytes(order->type) * (size_t)world;
+}
+
+static struct nccl_double_slot *slot_of(struct nccl_double_clique *clique, uint64_t number)
+{
+    struct nccl_double_slot *slot = clique->slots;
+    while (slot && slot->number != number)
+        slot = slot->next;
+    if (slot)
+        return slot;
+    slot = calloc(1, sizeof(*slot));
+    if (!slot)
+        nccl_double_stop("no memory");
+    *slot = (struct nccl_double_slot){.number = number, .next = clique->slots};
+    clique->slots = slot;
+    nccl_double_live.slots++;
+    return slot;
+}
+
+static void free_slot(struct nccl_double_clique *clique, struct nccl_double_slot *slot)
+{
+    struct nccl_double_slot **place = &clique->slots;
+    while (*place != slot)
+        place = &(*place)->next;
+    *place = slot->next;
+    for (int i = 0; i < NCCL_DOUBLE_RANKS; i++)
+        free(slot->inputs[i]);
+    free(slot);
+    nccl_double_live.slots--;
+}
+
+static void compare(const struct nccl_double_order *a, const struct nccl_double_order *b)
+{
+    if (a->operation != b->operation || a->count != b->count || a->type != b->type ||
+        a->reduction != b->reduction || a->root != b->root)
+        nccl_double_stop(
+            "rank %d has %s of %zu (type %u, reduction %u, root %d), rank %d has %s of "
+            "%zu (type %u, reduction %u, root %d): NCCL would hang",
+            a->comm->rank, names[a->operation], a->count, a->type, a->reduction, a->root,
+            b->comm->rank, names[b->operation], b->count, b->type, b->reduction, b->root);
+}
+
+static void run_arrival(const void *data)
+{
+    static long long arrivals;
+    const struct nccl_double_order *order = data;
+    struct ncclComm *comm = order->comm;
+    const size_t bytes = input_bytes(order);
+    void *input = malloc(bytes + 1);
+    if (!input)
+        nccl_double_stop("no memory");
+    memcpy(input, order->from, bytes);
+    pthread_mutex_lock(&nccl_double_lock);
+    struct nccl_double_slot *slot = slot_of(comm->clique, comm->arrived++);
+    slot->orders[comm->rank] = *order;
+    slot->inputs[comm->rank] = input;
+    for (int i = 0; i < comm->clique->world; i++)
+        if (slot->inputs[i])
+            compare(&slot->orders[i], order);
+    slot->arrived++;
+    if (arrivals++ == double_setting("NCCL_DOUBLE_ERROR", -1))
+        nccl_double_break(comm->clique, ncclRemoteError, "the double was told to lose a peer");
+    pthread_mutex_unlock(&nccl_double_lock);
+}
+
+static int is_ready(const void *data, struct CUstream_st **first)
+{
+    const struct ncclComm *comm = ((const struct nccl_double_order *)data)->comm;
+    const struct nccl_double_clique *clique = comm->clique;
+    int ready = 1;
+    pthread_mutex_lock(&nccl_double_lock);
+    for (int i = 0; !comm->aborted && i < clique->world; i++)
+        if (clique->ranks[i]->aborted || clique->ranks[i]->arrived <= comm->done) {
+            *first = clique->failure ? NULL : clique->ranks[i]->stream;
+            ready = 0;
+        }
+    if (clique->failure && !comm->aborted)
+        ready = 0;
+    pthread_mutex_unlock(&nccl_double_lock);
+    return ready;
+}
+
+// Elements [first, first + count) of all inputs as one, in the order of the ranks.
+static void combine(const struct nccl_double_order *order, const struct nccl_double_slot *slot,
+                    size_t first)
+{
+    const size_t bytes = nccl_double_bytes(order->type);
+    memcpy(order->to, (char *)slot->inputs[0] + first * bytes, order->count * bytes);
+    for (int i = 1; i < order->comm->clique->world; i++)
+        nccl_double_combine(order->to, (char *)slot->inputs[i] + first * bytes, order->count,
+                            order->type, order->reduction);
+}
+
+static void take_result(const struct nccl_double_order *order, const struct nccl_double_slot *slot)
+{
+    const size_t bytes = order->count * nccl_double_bytes(order->type);
+    const int rank = order->comm->rank, world = order->comm->clique->world;
+    switch (order->operation) {
+    case NCCL_DOUBLE_ALL_REDUCE: combine(order, slot, 0); break;
+    case NCCL_DOUBLE_REDUCE_SCATTER: combine(order, slot, order->count * (size_t)rank); break;
+    case NCCL_DOUBLE_ALL_GATHER:
+        for (int i = 0; i < world; i++)
+            memcpy((char *)order->to + (size_t)i * bytes, slot->inputs[i], bytes);
+        break;
+    case NCCL_DOUBLE_BROADCAST: memcpy(order->to, slot->inputs[order->root], bytes); break;
+    default:
+        if (rank == order->root)
+            combine(order, slot, 0);
+    }
+}
+
+static void run_result(const void *data)
+{
+    const struct nccl_double_order *order = data;
+    struct ncclComm *comm = order->comm;
+    pthread_mutex_lock(&nccl_double_lock);
+    struct nccl_double_slot *slot = slot_of(comm->clique, comm->done++);
+    if (!comm->aborted)
+        take_result(order, slot);
+    if (++slot->done == (uint32_t)comm->clique->world)
+        free_slot(comm->clique, slot);
+    pthread_mutex_unlock(&nccl_double_lock);
+}
+
+unsigned nccl_double_flush(struct nccl_double_order *orders, uint32_t count)
+{
+    unsigned error = 0;
+    for (uint32_t i = 0; !error && i < count; i++) {
+        error = double_enqueue(orders[i].stream, run_arrival, &orders[i], sizeof(orders[i]), 0);
+        if (!error)
+            error = double_enqueue_when(orders[i].stream, is_ready, run_result, &orders[i],
+                                        sizeof(orders[i]));
+    }
+    return error;
+}
