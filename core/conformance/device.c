@@ -24,6 +24,8 @@ static void run_groups(struct ls_device_suite *suite)
     ls_device_update_cases(suite);
     ls_device_fusion_cases(suite);
     ls_device_thread_cases(suite);
+    ls_device_stream_cases(suite);
+    ls_device_recording_cases(suite);
 }
 
 static enum ls_status open_side(struct ls_device_side *side,

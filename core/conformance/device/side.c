@@ -54,6 +54,13 @@ int32_t ls_device_side_open(struct ls_device_side *side,
                             const struct ls_device_interface *interface,
                             const struct ls_host *outer, uint32_t threads)
 {
+    return ls_device_side_open_at(side, interface, outer, 0, threads);
+}
+
+int32_t ls_device_side_open_at(struct ls_device_side *side,
+                               const struct ls_device_interface *interface,
+                               const struct ls_host *outer, uint32_t index, uint32_t threads)
+{
     *side = (struct ls_device_side){
         .host = {.struct_size = sizeof(struct ls_host),
                  .abi_minor = LS_PLUGIN_ABI_MINOR,
@@ -67,7 +74,8 @@ int32_t ls_device_side_open(struct ls_device_side *side,
         .outer = outer,
         .interface = interface,
     };
-    const struct ls_device_config config = {.struct_size = sizeof(config), .threads = threads};
+    const struct ls_device_config config = {
+        .struct_size = sizeof(config), .index = index, .threads = threads};
     return interface->open(&side->host, &config, &side->device);
 }
 

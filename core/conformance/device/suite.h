@@ -37,6 +37,9 @@ struct ls_device_suite {
 int32_t ls_device_side_open(struct ls_device_side *side,
                             const struct ls_device_interface *interface,
                             const struct ls_host *outer, uint32_t threads);
+int32_t ls_device_side_open_at(struct ls_device_side *side,
+                               const struct ls_device_interface *interface,
+                               const struct ls_host *outer, uint32_t index, uint32_t threads);
 void ls_device_side_close(struct ls_device_side *side);
 
 // Keeps the text unless there is an earlier one; returns false.
@@ -207,6 +210,43 @@ void ls_device_trial_close(struct ls_device_trial *trial);
 // Runs the case in every variant, reports it, and finishes it.
 void ls_device_case_run(struct ls_device_suite *suite, struct ls_device_case *c);
 
+// ---- Devices that compute beside the caller: streams.c ----
+
+enum ls_device_calls {
+    LS_DEVICE_STREAMS, // and events
+    LS_DEVICE_HOST_MEMORY,
+    LS_DEVICE_COLLECTIVES,
+    LS_DEVICE_RECORDING,
+};
+
+enum ls_device_offer { LS_DEVICE_NOT_OFFERED, LS_DEVICE_HALF_OFFERED, LS_DEVICE_OFFERED };
+
+// Whether the device has the calls of the group, which all others need to have streams for.
+enum ls_device_offer ls_device_group(const struct ls_device_interface *d,
+                                     enum ls_device_calls calls);
+// Where it is not offered, that is reported as the one case `name`.
+bool ls_device_group_offered(struct ls_device_suite *suite, const char *name,
+                             enum ls_device_calls calls);
+
+// Adds 1 to all elements of its memory, on the own stream or on another, so that lost or early work is seen.
+struct ls_device_adder {
+    struct ls_device_suite *suite;
+    struct ls_device_side *side;
+    struct ls_device_session session;
+    void *stream; // beside the own one
+    struct ls_event *event, *back;
+};
+
+bool ls_device_adder_open(struct ls_device_suite *suite, struct ls_device_side *side,
+                          struct ls_device_adder *out);
+void ls_device_adder_close(struct ls_device_adder *adder);
+bool ls_device_adder_set(struct ls_device_adder *adder, float value);
+bool ls_device_adder_step(struct ls_device_adder *adder, void *stream);
+// What comes on `to` runs after what is on `from`.
+bool ls_device_adder_join(struct ls_device_adder *adder, struct ls_event *event, void *from,
+                          void *to);
+bool ls_device_adder_is(struct ls_device_adder *adder, void *stream, double wanted);
+
 // ---- The cases, one file a group ----
 
 // A fused element-wise operation to try on the cases of a group; NULL: none.
@@ -237,5 +277,8 @@ void ls_device_update_cases(struct ls_device_suite *suite);
 void ls_device_dropout_cases(struct ls_device_suite *suite);
 void ls_device_fusion_cases(struct ls_device_suite *suite);
 void ls_device_thread_cases(struct ls_device_suite *suite);
+void ls_device_stream_cases(struct ls_device_suite *suite);
+void ls_device_reduction_cases(struct ls_device_suite *suite);
+void ls_device_recording_cases(struct ls_device_suite *suite);
 
 #endif

@@ -2,15 +2,19 @@
 // Reductions for collectives, and which GPUs reach each other's memory.
 #include "plugins/device/cuda/heavy/heavy.h"
 
-_Static_assert(LS_SUM == cuda_reduce_sum && LS_PRODUCT == cuda_reduce_product, "other numbers");
-_Static_assert(LS_MIN == cuda_reduce_min && LS_MAX == cuda_reduce_max, "other numbers");
-_Static_assert(LS_F32 == cuda_reduce_number_f32 && LS_F64 == cuda_reduce_number_f64,
-               "other numbers");
-_Static_assert(LS_F16 == cuda_reduce_number_f16 && LS_BF16 == cuda_reduce_number_bf16,
-               "other numbers");
-_Static_assert(LS_I32 == cuda_reduce_number_i32 && LS_I64 == cuda_reduce_number_i64,
-               "other numbers");
-_Static_assert(LS_U8 == cuda_reduce_number_u8, "other numbers");
+#define SAME(ours, theirs) \
+    _Static_assert((int)(ours) == (int)(theirs), "kernels.h has other numbers")
+SAME(LS_SUM, cuda_reduce_sum);
+SAME(LS_PRODUCT, cuda_reduce_product);
+SAME(LS_MIN, cuda_reduce_min);
+SAME(LS_MAX, cuda_reduce_max);
+SAME(LS_F32, cuda_reduce_number_f32);
+SAME(LS_F64, cuda_reduce_number_f64);
+SAME(LS_F16, cuda_reduce_number_f16);
+SAME(LS_BF16, cuda_reduce_number_bf16);
+SAME(LS_I32, cuda_reduce_number_i32);
+SAME(LS_I64, cuda_reduce_number_i64);
+SAME(LS_U8, cuda_reduce_number_u8);
 
 enum { PACK_BYTES = 16 }; // as CUDA_PACK_BYTES of reduce_body.h
 
