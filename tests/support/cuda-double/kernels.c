@@ -60,11 +60,25 @@ static void run_reduction(const void *data)
         bodies[r->dtype](r, i);
 }
 
+static int packs_are_aligned(const struct cuda_reduction *r)
+{
+    static const uintptr_t sizes[] = {
+        [cuda_reduce_number_f32] = 4,  [cuda_reduce_number_f64] = 8, [cuda_reduce_number_f16] = 2,
+        [cuda_reduce_number_bf16] = 2, [cuda_reduce_number_i32] = 4, [cuda_reduce_number_i64] = 8,
+        [cuda_reduce_number_u8] = 1};
+    const uintptr_t head = (uintptr_t)r->head * sizes[r->dtype];
+    const uintptr_t all = ((uintptr_t)r->to + head) | (r->from ? (uintptr_t)r->from + head : 0) |
+                          (r->also ? (uintptr_t)r->also + head : 0);
+    return r->packs == 0 || all % CUDA_PACK_BYTES == 0;
+}
+
 unsigned cuda_reduce_launch(const struct cuda_reduction *reduction, struct CUstream_st *stream)
 {
     struct cuda_reduction r = *reduction;
     r.to = double_reach_on(stream, r.to);
     r.from = double_reach_on(stream, r.from);
     r.also = double_reach_on(stream, r.also);
+    if (!packs_are_aligned(&r))
+        return 1; // a GPU would end the process of the kernel: misaligned address
     return double_enqueue(stream, run_reduction, &r, sizeof(r), 1);
 }

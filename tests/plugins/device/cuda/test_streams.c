@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams, recordings and memory of device `cuda` on the test double. NOT A GPU. What the device suite does not ask: GPUs that
+// do not reach each other, work that fails or never ends, what spoils a recording, and how much of a GPU is held.
+#include "plugins/device/cuda/engine.h"
+#include "tests/support/cuda-double/double.h"
+#include "tests/support/plugin.h"
+
+#include <check.h>
+#include <dlfcn.h>
+#include <signal.h>
+
+#ifndef CUDA_ENGINE_FILE
+#error "the build names the engine on the double: CUDA_ENGINE_FILE"
+#endif
+
+static const struct ls_plugin *plugin;
+static const struct ls_device_interface *ops;
+static struct test_host host;
+
+static struct ls_device *opened(uint32_t index)
+{
+    struct ls_device *device = NULL;
+    const struct ls_device_config config = {.struct_size = sizeof(config), .index = index};
+    ck_assert_msg(ops->open(&host.host, &config, &device) == LS_OK, "%s", host.message);
+    return device;
+}
+
+static void assert_says(const char *text)
+{
+    ck_assert_msg(strstr(host.message, text), "\"%s\" does not say \"%s\"", host.message, text);
+}
+
+static void *stream_of(struct ls_device *device)
+{
+    void *stream = NULL;
+    ck_assert_int_eq(ops->stream_open(device, &stream), LS_OK);
+    return stream;
+}
+
+static struct ls_event *event_of(struct ls_device *device)
+{
+    struct ls_event *event = NULL;
+    ck_assert_int_eq(ops->event_open(device, &event), LS_OK);
+    return event;
+}
+
+// One kernel: adds 64 bytes to themselves.
+static int32_t run_kernel(struct ls_device *device, void *to, const void *from, void *stream)
+{
+    const struct ls_device_reduction sum = {.struct_size = sizeof(sum),
+                                            .dtype = LS_U8,
+                                            .reduction = LS_SUM,
+                                            .to = to,
+                                            .from = from,
+                                            .count = 64};
+    return ops->reduce(device, &sum, stream);
+}
+
+// ---- Several GPUs ----
+
+START_TEST(a_gpu_that_cannot_be_reached_is_named)
+{
+    setenv("CUDA_DOUBLE_DEVICES", "2", 1);
+    setenv("CUDA_DOUBLE_NO_PEERS", "1", 1);
+    struct ls_device *first = opened(0), *second = opened(1), *third = opened(0);
+    ck_assert_int_eq(ops->reaches(first, second), LS_UNSUPPORTED);
+    assert_says("GPU 0 cannot read memory of GPU 1");
+    ck_assert_int_eq(ops->reaches(first, third), LS_OK); // the same GPU
+    ops->close(first);
+    ops->close(second);
+    ops->close(third);
+}
+END_TEST
+
+START_TEST(peer_access_is_opened_once_for_all)
+{
+    setenv("CUDA_DOUBLE_DEVICES", "2", 1);
+    struct ls_device *first = opened(0), *second = opened(1), *third = opened(0);
+    ck_assert_int_eq(ops->reaches(first, second), LS_OK);
+    ck_assert_int_eq(ops->reaches(first, second), LS_OK);
+    ck_assert_int_eq(ops->reaches(third, second), LS_OK);
+    ops->close(first);
+    ops->close(second);
+    ops->close(third);
+}
+END_TEST
+
+// Ends the process (double.h).
+START_TEST(memory_of_a_gpu_that_was_not_opened_to_is_never_touched)
+{
+    setenv("CUDA_DOUBLE_DEVICES", "2", 1);
+    struct ls_device *first = opened(0), *second = opened(1);
+    void *here = ops->allocate(first, 64), *there = ops->allocate(second, 64);
+    run_kernel(first, here, there, NULL);
+}
+END_TEST
+
+START_TEST(a_later_copy_wants_memory_of_the_device)
+{
+    struct ls_device *device = opened(0);
+    char bytes[64] = "";
+    void *memory = ops->allocate(device, 64);
+    ck_assert_int_eq(ops->copy_later(device, memory, bytes, 64, NULL), LS_UNSUPPORTED);
+    assert_says("`allocate_host`");
+    ops->close(device);
+}
+END_TEST
+
+// ---- What goes wrong ----
+
+START_TEST(an_event_tells_that_work_has_failed)
+{
+    setenv("CUDA_DOUBLE_FAIL", "0", 1);
+    struct ls_device *device = opened(0);
+    struct ls_event *event = event_of(device);
+    void *memory = ops->allocate(device, 64), *stream = stream_of(device);
+    ck_assert_int_eq(run_kernel(device, memory, memory, stream), LS_OK);
+    ck_assert_int_eq(ops->event_record(device, event, stream), LS_OK);
+    int32_t status;
+    while ((status = ops->event_query(device, event)) == LS_AGAIN)
+        ;
+    ck_assert_int_eq(status, LS_FAILED);
+    assert_says("unspecified launch failure");
+    ops->event_close(device, event);
+    ops->stream_close(device, stream);
+    ops->close(device);
+}
+END_TEST
+
+static const char *short_deadline(const struct ls_host *of, const char *name)
+{
+    (void)of;
+    return strcmp(name, "deadline") == 0 ? "1" : NULL;
+}
+
+// The own stream waits for a stream whose work never ends: nothing of both is freed.
+START_TEST(who_waits_for_work_that_never_ends_meets_the_deadline)
+{
+    setenv("CUDA_DOUBLE_HANG", "0", 1);
+    host.host.option = short_deadline;
+    struct ls_device *device = opened(0);
+    struct ls_event *event = event_of(device);
+    void *memory = ops->allocate(device, 64), *stream = stream_of(device);
+    char bytes[64];
+    ck_assert_int_eq(run_kernel(device, memory, memory, stream), LS_OK);
+    ck_assert_int_eq(ops->event_record(device, event, stream), LS_OK);
+    ck_assert_int_eq(ops->event_wait(device, event, NULL), LS_OK);
+    ck_assert_int_eq(ops->event_query(device, event), LS_AGAIN);
+    ck_assert_int_eq(ops->copy(device, bytes, memory, 64, NULL), LS_PEER_LOST);
+    assert_says("not done after 1 s; launched last: reduce");
+    struct double_counts before, after;
+    double_count(&before);
+    ops->stream_close(device, stream);
+    ops->release(device, memory);
+    ops->close(device);
+    double_count(&after);
+    ck_assert_uint_eq(before.blocks, after.blocks);
+    ck_assert_uint_eq(before.streams, after.streams);
+}
+END_TEST
+
+// A wait that was put on a stream outlives the event and the stream that it is for.
+START_TEST(events_and_streams_are_closed_while_others_wait_for_them)
+{
+    struct ls_device *device = opened(0);
+    void *memory = ops->allocate(device, 64);
+    for (int i = 0; i < 50; i++) {
+        struct ls_event *event = event_of(device);
+        void *first = stream_of(device), *second = stream_of(device);
+        ck_assert_int_eq(run_kernel(device, memory, memory, first), LS_OK);
+        ck_assert_int_eq(ops->event_record(device, event, first), LS_OK);
+        ck_assert_int_eq(ops->event_wait(device, event, second), LS_OK);
+        ck_assert_int_eq(ops->event_record(device, event, second), LS_OK);
+        ops->event_close(device, event);
+        ops->stream_close(device, first);
+        ops->stream_close(device, second);
+    }
+    ops->release(device, memory);
+    ops->close(device);
+}
+END_TEST
+
+// ---- Recordings ----
+
+static int32_t end_of(struct ls_device *device)
+{
+    struct ls_recording *recording = NULL;
+    const int32_t status = ops->record_end(device, &recording);
+    ck_assert((status == LS_OK) == (recording != NULL));
+    ops->release_recording(device, recording);
+    return status;
+}
+
+START_TEST(a_stream_that_does_not_come_back_spoils_a_recording)
+{
+    struct ls_device *device = opened(0);
+    struct ls_event *event = event_of(device);
+    void *memory = ops->allocate(device, 64), *stream = stream_of(device);
+    ck_assert_int_eq(ops->record_begin(device), LS_OK);
+    ck_assert_int_eq(ops->event_record(device, event, NULL), LS_OK);
+    ck_assert_int_eq(ops->event_wait(device, event, stream), LS_OK);
+    ck_assert_int_eq(run_kernel(device, memory, memory, stream), LS_OK);
+    ck_assert_int_eq(end_of(device), LS_FAILED);
+    assert_says("capturing stream has unjoined work");
+    ck_assert_int_eq(run_kernel(device, memory, memory, stream), LS_OK); // it runs again
+    ck_assert_int_eq(ops->record_end(device, NULL), LS_FAILED);
+    assert_says("nothing is recorded");
+    ops->event_close(device, event);
+    ops->close(device);
+}
+END_TEST
+
+START_TEST(an_event_of_outside_spoils_a_recording)
+{
+    struct ls_device *device = opened(0);
+    struct ls_event *event = event_of(device);
+    void *stream = stream_of(device);
+    ck_assert_int_eq(ops->event_record(device, event, stream), LS_OK);
+    ck_assert_int_eq(ops->record_begin(device), LS_OK);
+    ck_assert_int_eq(ops->event_wait(device, event, NULL), LS_FAILED);
+    assert_says("uncaptured work");
+    ck_assert_int_eq(end_of(device), LS_FAILED);
+    // One that was recorded inside tells nothing outside.
+    ck_assert_int_eq(ops->record_begin(device), LS_OK);
+    ck_assert_int_eq(ops->event_record(device, event, NULL), LS_OK);
+    ck_assert_int_eq(end_of(device), LS_OK);
+    ck_assert_int_eq(ops->event_query(device, event), LS_FAILED);
+    assert_says("last recorded in a capturing stream");
+    ops->event_close(device, event);
+    ops->close(device);
+}
+END_TEST
+
+START_TEST(a_device_is_closed_while_it_records)
+{
+    struct ls_device *device = opened(0);
+    void *memory = ops->allocate(device, 64);
+    ck_assert_int_eq(ops->record_begin(device), LS_OK);
+    ck_assert_int_eq(run_kernel(device, memory, memory, NULL), LS_OK);
+    ops->close(device);
+    struct double_counts counts;
+    double_count(&counts);
+    ck_assert_uint_eq(counts.graphs + counts.streams + counts.blocks + counts.pinned, 0);
+}
+END_TEST
+
+// ---- Memory ----
+
+static uint64_t reserved, used;
+
+static void ask_use(const struct ls_device *device)
+{
+    const struct cuda_engine *(*get)(void);
+    void *handle = dlopen(CUDA_ENGINE_FILE, RTLD_NOW | RTLD_LOCAL);
+    ck_assert_ptr_nonnull(handle);
+    *(void **)&get = dlsym(handle, CUDA_ENGINE_ENTRY);
+    get()->memory_use(device, &reserved, &used);
+    dlclose(handle);
+}
+
+// Frees in another order than it allocated, again and again: no byte more is taken, and at the end all is one piece.
+START_TEST(a_run_holds_as_much_of_a_gpu_after_a_hundred_rounds_as_after_one)
+{
+    enum { COUNT = 20 };
+    struct ls_device *device = opened(0);
+    uint64_t first = 0;
+    for (unsigned round = 0; round < 100; round++) {
+        void *memory[COUNT];
+        for (unsigned i = 0; i < COUNT; i++)
+            memory[i] = ops->allocate(device, 1000 + (i + round) % COUNT * 30000);
+        ask_use(device);
+        ck_assert_uint_ge(used, COUNT * 1000);
+        first = round ? first : reserved;
+        ck_assert_uint_le(reserved, first);
+        for (unsigned i = 0; i < COUNT; i++)
+            ops->release(device, memory[(i * 7 + round) % COUNT]);
+        ask_use(device);
+        ck_assert_uint_eq(used, 0);
+    }
+    void *all = ops->allocate(device, reserved / 2); // the larger of two chunks, whole
+    ask_use(device);
+    ck_assert_uint_le(reserved, first);
+    ops->release(device, all);
+    ops->close(device);
+}
+END_TEST
+
+START_TEST(what_is_larger_than_a_chunk_gets_one_of_its_own)
+{
+    struct ls_device *device = opened(0);
+    void *small = ops->allocate(device, 100), *large = ops->allocate(device, 50000001);
+    ask_use(device);
+    ck_assert_uint_eq(used, 256 + 50000128);
+    ck_assert_uint_eq(reserved, (2 << 20) + 50000128);
+    ops->release(device, small);
+    ops->release(device, large);
+    ops->close(device);
+}
+END_TEST
+
+// Where the GPU is full, what lies empty is given back to it.
+START_TEST(empty_chunks_are_used_before_memory_is_said_to_be_out)
+{
+    setenv("CUDA_DOUBLE_MEMORY", "20000000", 1);
+    struct ls_device *device = opened(0);
+    void *memory = ops->allocate(device, 9000000);
+    ops->release(device, memory);
+    memory = ops->allocate(device, 15000000);
+    ck_assert_ptr_nonnull(memory);
+    ask_use(device);
+    ck_assert_uint_eq(reserved, 15000064);
+    ck_assert_ptr_null(ops->allocate(device, 9000000));
+    ops->release(device, memory);
+    ops->close(device);
+}
+END_TEST
+
+START_TEST(closing_gives_everything_back)
+{
+    struct ls_device *device = opened(0);
+    struct ls_event *event = event_of(device);
+    struct ls_recording *recording = NULL;
+    void *memory = ops->allocate(device, 64), *pinned = ops->allocate_host(device, 1000);
+    stream_of(device); // closed with the device
+    ck_assert_int_eq(ops->record_begin(device), LS_OK);
+    ck_assert_int_eq(run_kernel(device, memory, memory, NULL), LS_OK);
+    ck_assert_int_eq(ops->record_end(device, &recording), LS_OK);
+    ck_assert_int_eq(ops->replay(device, recording), LS_OK);
+    ops->release_recording(device, recording);
+    ops->event_close(device, event);
+    ops->release_host(device, pinned);
+    ops->release(device, memory);
+    ops->close(device);
+    struct double_counts counts;
+    double_count(&counts);
+    ck_assert_uint_eq(counts.blocks + counts.pinned + counts.streams + counts.events, 0);
+    ck_assert_uint_eq(counts.handles + counts.graphs, 0);
+}
+END_TEST
+
+static void reset(void)
+{
+    static const char *const names[] = {"DEVICES", "MEMORY", "NO_PEERS", "FAIL", "HANG"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "CUDA_DOUBLE_%s", names[i]);
+        unsetenv(name);
+    }
+    test_host_init(&host, plugin);
+}
+
+int main(void)
+{
+    printf("on the test double of CUDA: NOT A GPU\n");
+    plugin = test_plugin_open("device-cuda");
+    if (!plugin)
+        return 1; // it says why; the double is built wherever the tests are
+    ops = plugin->interface;
+    Suite *suite = suite_create("streams of device cuda on the double");
+    TCase *tests = tcase_create("streams");
+    tcase_add_checked_fixture(tests, reset, NULL);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, a_gpu_that_cannot_be_reached_is_named);
+    tcase_add_test(tests, peer_access_is_opened_once_for_all);
+    tcase_add_test_raise_signal(tests, memory_of_a_gpu_that_was_not_opened_to_is_never_touched,
+                                SIGABRT);
+    tcase_add_test(tests, a_later_copy_wants_memory_of_the_device);
+    tcase_add_test(tests, an_event_tells_that_work_has_failed);
+    tcase_add_test(tests, who_waits_for_work_that_never_ends_meets_the_deadline);
+    tcase_add_test(tests, events_and_streams_are_closed_while_others_wait_for_them);
+    tcase_add_test(tests, a_stream_that_does_not_come_back_spoils_a_recording);
+    tcase_add_test(tests, an_event_of_outside_spoils_a_recording);
+    tcase_add_test(tests, a_device_is_closed_while_it_records);
+    tcase_add_test(tests, a_run_holds_as_much_of_a_gpu_after_a_hundred_rounds_as_after_one);
+    tcase_add_test(tests, what_is_larger_than_a_chunk_gets_one_of_its_own);
+    tcase_add_test(tests, empty_chunks_are_used_before_memory_is_said_to_be_out);
+    tcase_add_test(tests, closing_gives_everything_back);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
