@@ -266,6 +266,8 @@ struct ls_device_reduction {
 
 // ---- The interface ----
 
+#define LS_DEVICE_RECORDING "recording" // an option of a device that records: "on" or "off"
+
 enum ls_memory_kind { LS_MEMORY_HOST = 1, LS_MEMORY_CUDA = 2 };
 
 struct ls_device_config {
@@ -273,6 +275,8 @@ struct ls_device_config {
     uint32_t index; // which physical device, from 0
     uint32_t threads; // for this virtual device; 0: the plugin's own choice
     uint32_t reserved;
+    uint64_t
+        deadline_ns; // of the run: the longest that a call may wait for the device; 0: the plugin's own choice. Since ABI 1.2
 };
 
 struct ls_device_info {
@@ -350,12 +354,17 @@ struct ls_device_interface {
     // Recording: what is put on the device's own stream between begin and end, and on streams that wait for events of it and
     // are waited for again before the end, is kept instead of run; `replay` puts all of it on the own stream again, with the same
     // addresses. Copies from and to host memory (`copy`), allocation and `prepare` cannot be recorded. After a failure
-    // `record_end` must be called all the same; it then returns the failure and no recording.
+    // `record_end` must be called all the same; it then returns the failure and no recording. LS_UNSUPPORTED: what was put
+    // there cannot be recorded; the host then does without. It does, too, where the device's option LS_DEVICE_RECORDING is "off".
     int32_t (*record_begin)(struct ls_device *device);
     int32_t (*record_end)(struct ls_device *device, struct ls_recording **out);
     int32_t (*replay)(struct ls_device *device, const struct ls_recording *recording);
     void (*release_recording)(struct ls_device *device,
                               struct ls_recording *recording); // takes NULL
+
+    // Optional. What is under way on the device may never end, and somebody has said so: no call waits for it from here on
+    // (LS_PEER_LOST, without a message), and what it may still touch is not freed.
+    void (*abandon)(struct ls_device *device);
 };
 
 // ---- Shared arithmetic, so that every device draws the same numbers ----

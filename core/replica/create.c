@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds a replica: device, plan, programs, buffers, optimizer kernels.
 #include "core/replica/input.h"
+#include "core/replica/record.h"
 #include "core/replica/slicing.h"
 
 #include "core/base/log.h"
@@ -11,8 +12,10 @@
 static enum ls_status open_device(struct ls_replica *replica,
                                   const struct ls_replica_options *options)
 {
-    const struct ls_device_config config = {
-        .struct_size = sizeof(config), .index = options->device_index, .threads = options->threads};
+    const struct ls_device_config config = {.struct_size = sizeof(config),
+                                            .index = options->device_index,
+                                            .threads = options->threads,
+                                            .deadline_ns = options->deadline_ns};
     return (enum ls_status)options->ops->open(options->host, &config, &replica->device);
 }
 
@@ -48,6 +51,12 @@ void ls_replica_need_scratch(struct ls_replica *replica, uint64_t bytes)
         replica->scratch_bytes = bytes;
 }
 
+// Of a program.
+static uint32_t take_count(const struct ls_replica *replica)
+{
+    return LS_ROLE_COUNT * (replica->buckets.count + 1);
+}
+
 static enum ls_status add_programs(struct ls_replica *replica, const uint64_t *sizes, bool training)
 {
     for (uint32_t i = 0; i < LS_REPLICA_SIZES; i++) {
@@ -62,6 +71,9 @@ static enum ls_status add_programs(struct ls_replica *replica, const uint64_t *s
             return status;
         replica->program_count++;
         entry->training = training;
+        entry->takes = calloc(take_count(replica), sizeof(*entry->takes));
+        if (!entry->takes)
+            return LS_OUT_OF_MEMORY;
         if (training)
             status = find_bucket_ends(replica, entry);
         if (status)
@@ -179,7 +191,8 @@ static enum ls_status prepare_guard(struct ls_replica *replica)
 static enum ls_status prepare_updates(struct ls_replica *replica)
 {
     replica->updates = calloc(replica->buckets.count, sizeof(struct ls_kernel *));
-    if (!replica->updates)
+    replica->update_takes = calloc(replica->buckets.count, sizeof(*replica->update_takes));
+    if (!replica->updates || !replica->update_takes)
         return LS_OUT_OF_MEMORY;
     if (replica->optimizer.op == LS_OP_NONE)
         return LS_OK;
@@ -208,6 +221,7 @@ enum ls_status ls_replica_create(const struct ls_replica_options *options, struc
     if (options->graph->label)
         replica->label_bytes = 4 * (uint64_t)ls_shape_elements(&options->graph->label->shape, 1);
 
+    ls_record_init(replica, options->host);
     enum ls_status status = open_device(replica, options);
     if (!status)
         status = ls_late_init(&replica->late, replica->ops, replica->device);
@@ -258,9 +272,15 @@ void ls_replica_destroy(struct ls_replica *replica)
     if (!replica)
         return;
     for (uint32_t i = 0; i < replica->program_count; i++) {
+        ls_record_release(replica, replica->programs[i].takes, take_count(replica));
+        free(replica->programs[i].takes);
         ls_program_destroy(replica->programs[i].program);
         free(replica->programs[i].bucket_ends);
     }
+    ls_record_release(replica, replica->update_takes, replica->buckets.count);
+    ls_record_release(replica, &replica->empty_take, 1);
+    ls_record_release(replica, &replica->shadows_take, 1);
+    free(replica->update_takes);
     for (uint32_t i = 0; replica->updates && i < replica->buckets.count; i++)
         replica->ops->release_kernel(replica->device, replica->updates[i]);
     for (uint32_t i = 0; replica->adds && i < replica->buckets.count; i++)

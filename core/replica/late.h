@@ -48,7 +48,7 @@ LS_STATUS ls_late_put(struct ls_late *late, const float *from, uint64_t step);
 enum ls_status ls_late_ask(const struct ls_late *late);
 
 // Waits for the oldest. `glance` is called while nothing comes, and ends it with any status but LS_OK; NULL: none.
-// LS_PEER_LOST after the deadline; the caller says so.
+// LS_PEER_LOST after the deadline; the caller says so. Then nobody waits for the device any more.
 LS_STATUS ls_late_wait(const struct ls_late *late, uint64_t deadline_ns,
                        enum ls_status (*glance)(void *context), void *context);
 

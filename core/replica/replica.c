@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs steps on one device.
 #include "core/replica/input.h"
+#include "core/replica/record.h"
 #include "core/replica/slicing.h"
 
 #include "core/base/clock.h"
@@ -25,28 +26,29 @@ static struct ls_replica_program *find_program(struct ls_replica *replica, uint6
     return NULL;
 }
 
-static enum ls_status run_empty(struct ls_replica *replica, const struct ls_replica_hooks *hooks)
-{
-    ls_trace_begin(&zero_slice, 0);
-    int32_t status =
-        replica->ops->zero(replica->device, replica->gradients, replica->plan->flat_bytes, NULL);
-    ls_trace_end();
-    for (uint32_t bucket = 0; !status && bucket < replica->buckets.count; bucket++)
-        status = (int32_t)hooks->bucket_ready(hooks->context, replica, bucket);
-    return (enum ls_status)status;
-}
+// A run through a program, for a share or a part of it.
+struct pass {
+    struct ls_replica *replica;
+    struct ls_replica_program *entry;
+    const struct ls_replica_hooks *hooks;
+    struct ls_slicing slicing;
+    struct ls_take *takes;
+    uint32_t bucket, from, to; // the stretch under way: up to where this bucket is complete
+};
 
 // Kernel by kernel once something is under way, so that communication moves on between kernels.
-static enum ls_status run_range(struct ls_replica *replica, struct ls_program *program,
-                                uint32_t from, uint32_t to, bool under_way,
-                                const struct ls_replica_hooks *hooks)
+static enum ls_status run_range(const struct pass *pass)
 {
-    const uint32_t stride = under_way ? 1 : to - from;
-    for (uint32_t step = from; step < to; step += stride) {
+    struct ls_replica *replica = pass->replica;
+    const struct ls_replica_hooks *hooks = pass->hooks;
+    const bool under_way = pass->slicing.last && pass->bucket > 0;
+    const uint32_t stride = under_way ? 1 : pass->to - pass->from;
+    for (uint32_t step = pass->from; step < pass->to; step += stride) {
         const uint64_t start = ls_clock_ns();
-        enum ls_status status = ls_program_run(program, step, step + stride, replica->timing);
+        enum ls_status status =
+            ls_program_run(pass->entry->program, step, step + stride, replica->timing);
         replica->times.compute_ns += ls_clock_ns() - start;
-        if (!status && under_way && hooks->progress)
+        if (!status && under_way && hooks->progress && !replica->recorder.recording)
             status = hooks->progress(hooks->context, replica);
         if (status)
             return status;
@@ -54,21 +56,92 @@ static enum ls_status run_range(struct ls_replica *replica, struct ls_program *p
     return LS_OK;
 }
 
-static enum ls_status run_program(struct ls_replica *replica,
-                                  const struct ls_replica_program *entry,
-                                  const struct ls_replica_hooks *hooks)
+static enum ls_status run_stretch(void *context)
 {
-    uint32_t from = 0;
-    for (uint32_t bucket = 0; bucket < replica->buckets.count; bucket++) {
-        const uint32_t to = entry->bucket_ends[bucket] > from ? entry->bucket_ends[bucket] : from;
-        enum ls_status status = run_range(replica, entry->program, from, to, bucket > 0, hooks);
-        if (!status)
-            status = hooks->bucket_ready(hooks->context, replica, bucket);
+    const struct pass *pass = context;
+    const enum ls_status status = run_range(pass);
+    if (status || pass->bucket == pass->replica->buckets.count)
+        return status;
+    return ls_slicing_add(&pass->slicing, pass->replica, pass->bucket);
+}
+
+static enum ls_status run_recorded(struct ls_replica *replica, const struct ls_stretch *stretch)
+{
+    const bool replays = stretch->take->recording;
+    const uint64_t start = ls_clock_ns();
+    const enum ls_status status = ls_record_run(replica, stretch);
+    if (replays)
+        replica->times.compute_ns += ls_clock_ns() - start;
+    return status;
+}
+
+// All stretches of a pass with the hooks between them.
+static enum ls_status run_stretches(void *context)
+{
+    struct pass *pass = context;
+    struct ls_replica *replica = pass->replica;
+    const struct ls_replica_hooks *hooks = pass->hooks;
+    const uint32_t count = replica->buckets.count;
+    pass->from = 0;
+    for (pass->bucket = 0; pass->bucket <= count; pass->bucket++) {
+        const uint32_t end = pass->bucket < count ? pass->entry->bucket_ends[pass->bucket]
+                                                  : pass->entry->program->step_count;
+        const struct ls_stretch stretch = {
+            .work = run_stretch, .context = pass, .take = &pass->takes[pass->bucket]};
+        pass->to = end > pass->from ? end : pass->from;
+        enum ls_status status = LS_OK;
+        if (pass->to > pass->from || !(pass->slicing.first && pass->slicing.last))
+            status = run_recorded(replica, &stretch);
+        if (!status && pass->slicing.last && pass->bucket < count)
+            status = hooks->bucket_ready(hooks->context, replica, pass->bucket);
         if (status)
             return status;
-        from = to;
+        pass->from = pass->to;
     }
-    return run_range(replica, entry->program, from, entry->program->step_count, true, hooks);
+    return pass->slicing.last && hooks->end ? hooks->end(hooks->context, replica) : LS_OK;
+}
+
+// A part that is not the last calls no hooks.
+static enum ls_status run_pass(struct pass *pass)
+{
+    const struct ls_stretch whole = {.work = run_stretches,
+                                     .context = pass,
+                                     .take = pass->takes,
+                                     .hooks = pass->slicing.last ? pass->hooks : NULL};
+    return pass->hooks->capturable || !pass->slicing.last ? run_recorded(pass->replica, &whole)
+                                                          : run_stretches(pass);
+}
+
+// ---- Shares ----
+
+static enum ls_status run_zero(void *context)
+{
+    const struct pass *pass = context;
+    struct ls_replica *replica = pass->replica;
+    const struct ls_replica_hooks *hooks = pass->hooks;
+    ls_trace_begin(&zero_slice, 0);
+    int32_t status =
+        replica->ops->zero(replica->device, replica->gradients, replica->plan->flat_bytes, NULL);
+    ls_trace_end();
+    for (uint32_t bucket = 0; !status && bucket < replica->buckets.count; bucket++)
+        status = (int32_t)hooks->bucket_ready(hooks->context, replica, bucket);
+    if (!status && hooks->end)
+        status = (int32_t)hooks->end(hooks->context, replica);
+    return (enum ls_status)status;
+}
+
+static enum ls_status run_empty(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                                float stop, const struct ls_replica_hooks *hooks)
+{
+    struct pass pass = {.replica = replica, .hooks = hooks};
+    const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = stop};
+    const struct ls_stretch whole = {
+        .work = run_zero, .context = &pass, .take = &replica->empty_take, .hooks = hooks};
+    replica->current = NULL;
+    const enum ls_status status = ls_input_write(replica, NULL, batch, tail);
+    if (status)
+        return status;
+    return hooks->capturable ? run_recorded(replica, &whole) : run_zero(&pass);
 }
 
 void ls_slice(uint64_t count, uint32_t slices, uint32_t index, uint64_t *offset, uint64_t *size)
@@ -78,8 +151,16 @@ void ls_slice(uint64_t count, uint32_t slices, uint32_t index, uint64_t *offset,
     *size = each + (index < more);
 }
 
+static enum ls_record_role role_of(const struct ls_slicing *slicing)
+{
+    if (slicing->first)
+        return slicing->last ? LS_ROLE_SHARE : LS_ROLE_FIRST_PART;
+    return slicing->last ? LS_ROLE_LAST_PART : LS_ROLE_MIDDLE_PART;
+}
+
 static enum ls_status run_slice(struct ls_replica *replica, const struct ls_replica_batch *slice,
-                                float stop, const struct ls_replica_hooks *hooks)
+                                float stop, const struct ls_replica_hooks *hooks,
+                                const struct ls_slicing *slicing)
 {
     struct ls_replica_program *entry = find_program(replica, slice->count, true);
     if (!entry) {
@@ -87,14 +168,20 @@ static enum ls_status run_slice(struct ls_replica *replica, const struct ls_repl
                  (unsigned long long)slice->count);
         return LS_FAILED;
     }
+    struct pass pass = {.replica = replica,
+                        .entry = entry,
+                        .hooks = hooks,
+                        .slicing = *slicing,
+                        .takes = entry->takes + role_of(slicing) * (replica->buckets.count + 1)};
     const bool cold = replica->timing && replica->current != entry && entry->runs == 0;
     replica->current = entry;
     replica->host_record.example_offset = slice->example_offset;
-    const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = stop};
+    const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = slicing->last ? stop : 0};
+    const bool replays = pass.takes->recording;
     enum ls_status status = ls_input_write(replica, entry, slice, tail);
     if (!status)
-        status = run_program(replica, entry, hooks);
-    if (!cold)
+        status = run_pass(&pass);
+    if (!cold && !replays)
         entry->runs++;
     for (uint32_t i = 0; cold && i < entry->program->step_count; i++)
         entry->program->steps[i].nanoseconds = 0;
@@ -108,19 +195,16 @@ static enum ls_status run_slices(struct ls_replica *replica, const struct ls_rep
 {
     const uint64_t example = (uint64_t)ls_shape_elements(&replica->graph->input->shape, 1) *
                              (batch->example_dtype == LS_U8 ? 1 : sizeof(float));
-    struct ls_slicing slicing = {.hooks = hooks};
     const uint64_t parts = batch->count < replica->slices ? batch->count : replica->slices;
     for (uint32_t i = 0; i < parts; i++) {
+        const struct ls_slicing slicing = {.first = i == 0, .last = i + 1 == parts};
         struct ls_replica_batch slice = *batch;
         uint64_t offset;
         ls_slice(batch->count, replica->slices, i, &offset, &slice.count);
         slice.example_offset += offset;
         slice.examples = (const char *)slice.examples + offset * example;
         slice.labels = (const char *)slice.labels + offset * replica->label_bytes;
-        slicing.first = i == 0;
-        slicing.last = i + 1 == parts;
-        const struct ls_replica_hooks around = ls_slicing_hooks(&slicing);
-        const enum ls_status status = run_slice(replica, &slice, slicing.last ? stop : 0, &around);
+        const enum ls_status status = run_slice(replica, &slice, stop, hooks, &slicing);
         if (status)
             return status;
     }
@@ -136,22 +220,22 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
     record->example_offset = batch->example_offset;
     record->learning_rate = (float)learning_rate;
     record->gradient_scale = (float)(1.0 / (double)batch->global_count);
-    if (batch->count)
-        return replica->slices > 1 ? run_slices(replica, batch, stop, hooks)
-                                   : run_slice(replica, batch, stop, hooks);
-    replica->current = NULL;
-    const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = stop};
-    const enum ls_status status = ls_input_write(replica, NULL, batch, tail);
-    return status ? status : run_empty(replica, hooks);
+    const enum ls_status status = batch->count ? run_slices(replica, batch, stop, hooks)
+                                               : run_empty(replica, batch, stop, hooks);
+    ls_record_end_step(replica, hooks->capturable && replica->slices <= 1);
+    return status;
 }
 
-enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
+struct update {
+    struct ls_replica *replica;
+    uint32_t bucket;
+};
+
+static enum ls_status launch_update(void *context)
 {
-    const uint64_t start = ls_clock_ns();
-    const struct ls_bucket *bucket = &replica->buckets.list[index];
-    if (bucket->bytes == 0)
-        return LS_OK;
-    const uint64_t at = bucket->offset / sizeof(float);
+    const struct update *update = context;
+    struct ls_replica *replica = update->replica;
+    const uint64_t at = replica->buckets.list[update->bucket].offset / sizeof(float);
     void *arguments[LS_MAX_ARGUMENTS] = {replica->gradients + at, replica->parameters + at};
     for (uint32_t i = 0; i < replica->optimizer.state_count; i++)
         arguments[2 + i] = replica->states[i] + at;
@@ -159,11 +243,30 @@ enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
                                      .arguments = arguments,
                                      .scratch = replica->scratch,
                                      .record = replica->record};
-    const int32_t status = replica->ops->launch(replica->device, replica->updates[index], &launch);
+    return (enum ls_status)replica->ops->launch(replica->device, replica->updates[update->bucket],
+                                                &launch);
+}
+
+enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
+{
+    const uint64_t start = ls_clock_ns();
+    if (replica->buckets.list[index].bytes == 0)
+        return LS_OK;
+    struct update update = {replica, index};
+    const struct ls_stretch stretch = {
+        .work = launch_update, .context = &update, .take = &replica->update_takes[index]};
+    const enum ls_status status = ls_record_run(replica, &stretch);
     const uint64_t end = ls_clock_ns();
     replica->times.update_ns += end - start;
     ls_trace_slice(&update_slice, start, end, index);
-    return (enum ls_status)status;
+    return status;
+}
+
+static enum ls_status launch_shadows(void *context)
+{
+    const struct ls_replica *replica = context;
+    return ls_plan_refresh_shadows(replica->plan, replica->parameters, replica->shadows,
+                                   replica->scratch);
 }
 
 enum ls_status ls_replica_refresh(struct ls_replica *replica)
@@ -171,8 +274,9 @@ enum ls_status ls_replica_refresh(struct ls_replica *replica)
     if (replica->plan->shadow_count == 0)
         return LS_OK;
     const uint64_t start = ls_clock_ns();
-    const enum ls_status status = ls_plan_refresh_shadows(replica->plan, replica->parameters,
-                                                          replica->shadows, replica->scratch);
+    const struct ls_stretch stretch = {
+        .work = launch_shadows, .context = replica, .take = &replica->shadows_take};
+    const enum ls_status status = ls_record_run(replica, &stretch);
     const uint64_t end = ls_clock_ns();
     replica->times.update_ns += end - start;
     ls_trace_slice(&shadows_slice, start, end, 0);
@@ -245,6 +349,12 @@ static enum ls_status read_sums(struct ls_replica *replica, double *sums)
     return (enum ls_status)status;
 }
 
+static enum ls_status run_forward(void *context)
+{
+    struct ls_program *program = context;
+    return ls_program_run(program, 0, program->step_count, false);
+}
+
 enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,
                                    double *sums)
 {
@@ -257,8 +367,10 @@ enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_r
         return LS_FAILED;
     }
     enum ls_status status = ls_input_write(replica, entry, batch, NULL);
+    const struct ls_stretch stretch = {
+        .work = run_forward, .context = entry->program, .take = entry->takes};
     if (!status)
-        status = ls_program_run(entry->program, 0, entry->program->step_count, false);
+        status = ls_record_run(replica, &stretch);
     return status ? status : read_sums(replica, sums);
 }
 

@@ -50,12 +50,26 @@ struct ls_replica_times {
     uint64_t update_ns; // optimizer and shadows
 };
 
+// A recording, or what comes before it.
+struct ls_take {
+    struct ls_recording *recording; // NULL: not yet
+    uint32_t runs; // without it
+};
+
 // One program and where it may be cut.
 struct ls_replica_program {
     struct ls_program *program;
     uint32_t *bucket_ends; // for each bucket: the step after which it is complete, plus one
     bool training;
-    uint64_t runs; // but for the first, whose caches are cold
+    uint64_t runs; // but for the first, whose caches are cold, and replays
+    struct ls_take *takes; // by role, then by bucket (and what comes after the last)
+};
+
+struct ls_recorder {
+    const char *refusal; // why nothing is recorded; NULL: nothing is against it
+    bool within, recording; // what may be recorded runs, and is being recorded
+    bool whole; // the last step was one stretch
+    uint32_t replays, parts; // in this step so far; the most in one
 };
 
 struct ls_replica {
@@ -89,6 +103,9 @@ struct ls_replica {
     struct ls_kernel *guard; // of the loss; NULL: the device has none
     int32_t *failed; // device memory: a loss was not finite
     struct ls_late late; // sums on their way to the host
+    struct ls_recorder recorder;
+    struct ls_take *update_takes; // one a bucket
+    struct ls_take empty_take, shadows_take;
     uint64_t deadline_ns;
     uint64_t scratch_bytes, arena_bytes, device_bytes;
     uint64_t label_bytes; // of one example
@@ -103,6 +120,15 @@ struct ls_replica_hooks {
     void *context;
     enum ls_status (*bucket_ready)(void *context, struct ls_replica *replica, uint32_t bucket);
     enum ls_status (*progress)(void *context, struct ls_replica *replica);
+    // Optional: the last thing that a step does.
+    enum ls_status (*end)(void *context, struct ls_replica *replica);
+    // The hooks only put work on the device's own stream, the same in each step: they may be recorded with it, and are not
+    // called where it is replayed. Else recordings end where hooks are called.
+    bool capturable;
+    // Optional, for capturable ones: `bucket_ready` and `end` are recorded from now on, or not any more; all that they have
+    // put on the stream was replayed.
+    void (*recording)(void *context, struct ls_replica *replica, bool on);
+    enum ls_status (*replayed)(void *context, struct ls_replica *replica);
 };
 
 // Opens the device, plans, and prepares all programs. Parameters and state are zero.
@@ -142,6 +168,10 @@ LS_STATUS ls_replica_guard(struct ls_replica *replica);
 LS_STATUS ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,
                               double *sums);
 LS_STATUS ls_replica_evaluate_end(struct ls_replica *replica, double *sums);
+
+// How steps run, for people: "recorded whole", "recorded in 3 parts", "not recorded: " and why; NULL where the device computes
+// on its thread, which is what recordings are for.
+const char *ls_replica_recording(const struct ls_replica *replica, char *text, size_t bytes);
 
 // Names the first operation of the last run whose output is not finite; empty text: none.
 LS_STATUS ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes);

@@ -41,37 +41,23 @@ static enum ls_status copy(struct ls_replica *replica, uint32_t bucket, float *t
                                               bucket_floats(replica, bucket) * sizeof(float), NULL);
 }
 
-static enum ls_status part_ready(void *context, struct ls_replica *replica, uint32_t bucket)
+enum ls_status ls_slicing_add(const struct ls_slicing *slicing, struct ls_replica *replica,
+                              uint32_t bucket)
 {
-    const struct ls_slicing *slicing = context;
     const uint64_t start = ls_clock_ns();
     enum ls_status status = LS_OK;
-    if (!slicing->first && slicing->last)
+    if (slicing->first && slicing->last)
+        return LS_OK;
+    if (slicing->last)
         status = add(replica, bucket, replica->reduced, replica->accumulated);
     else if (!slicing->first)
         status = add(replica, bucket, replica->accumulated, replica->reduced);
-    else if (!slicing->last)
+    else
         status = copy(replica, bucket, replica->accumulated, replica->reduced);
     const uint64_t end = ls_clock_ns();
     replica->times.compute_ns += end - start;
     ls_trace_slice(&sum_slice, start, end, bucket);
-    if (!status && slicing->last)
-        status = slicing->hooks->bucket_ready(slicing->hooks->context, replica, bucket);
     return status;
-}
-
-static enum ls_status part_progress(void *context, struct ls_replica *replica)
-{
-    const struct ls_slicing *slicing = context;
-    if (!slicing->last || !slicing->hooks->progress)
-        return LS_OK;
-    return slicing->hooks->progress(slicing->hooks->context, replica);
-}
-
-struct ls_replica_hooks ls_slicing_hooks(struct ls_slicing *slicing)
-{
-    return (struct ls_replica_hooks){
-        .context = slicing, .bucket_ready = part_ready, .progress = part_progress};
 }
 
 static enum ls_status prepare_add(struct ls_replica *replica, uint32_t bucket)

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A share computed in parts: hooks around those of the strategy that add the gradients of the parts, bucket by
-// bucket, and speak to the strategy only in the last part. Private to replica/. [replica thread]
+// A share computed in parts: the gradients of the parts are added, bucket by bucket. Private to replica/. [replica thread]
 #ifndef LS_REPLICA_SLICING_H
 #define LS_REPLICA_SLICING_H
 
 #include "core/replica/replica.h"
 
 struct ls_slicing {
-    const struct ls_replica_hooks *hooks; // of the strategy
-    bool first, last; // of the parts of this share
+    bool first, last; // of the parts of a share
 };
 
-struct ls_replica_hooks ls_slicing_hooks(struct ls_slicing *slicing);
+// The bucket's gradients of this part are complete: adds them to those of the parts before it, and in the last part those to
+// them.
+LS_STATUS ls_slicing_add(const struct ls_slicing *slicing, struct ls_replica *replica,
+                         uint32_t bucket);
 
 // The kernels for it; nothing with one slice. After the buckets are known.
 LS_STATUS ls_slicing_prepare(struct ls_replica *replica);

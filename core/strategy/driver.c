@@ -177,6 +177,7 @@ static enum ls_status open_strategy(struct ls_driver *driver)
     driver->strategy = strategy;
     const enum ls_status read = read_traits(driver);
     driver->late = !read && ls_driver_may_be_late(driver);
+    driver->capturable = driver->late && !driver->ops->begin_step && driver->count == 1;
     return read;
 }
 
@@ -310,12 +311,24 @@ static enum ls_status begin_step(struct ls_driver *driver, uint32_t index)
     return status ? (enum ls_status)status : refresh(&driver->members[index]);
 }
 
+static enum ls_status end_step(void *context, struct ls_replica *replica)
+{
+    struct ls_driver *driver = context;
+    const int32_t status = run_hook(driver, replica->rank, &end_slice, driver->ops->end_step);
+    return status ? (enum ls_status)status : refresh(&driver->members[replica->rank]);
+}
+
 static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
                                const struct ls_replica_batch *batch, bool stop)
 {
     struct ls_driver_member *member = &driver->members[index];
     const struct ls_replica_hooks hooks = {
-        .context = driver, .bucket_ready = bucket_ready, .progress = progress};
+        .context = driver,
+        .bucket_ready = bucket_ready,
+        .progress = progress,
+        .end = end_step,
+        .capturable = driver->capturable,
+    };
     struct ls_replica_batch divided = *batch;
     if (driver->traits.divisor == LS_DIVISOR_OWN && batch->count)
         divided.global_count = batch->count;
@@ -323,9 +336,7 @@ static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
     if (!status)
         status = ls_replica_run(member->replica, &divided, member->step, member->learning_rate,
                                 stop ? 1.0f : 0.0f, &hooks);
-    if (!status)
-        status = (enum ls_status)run_hook(driver, index, &end_slice, driver->ops->end_step);
-    return status ? status : refresh(member);
+    return status;
 }
 
 // What ended it, where the strategy's own thread did.

@@ -73,6 +73,7 @@ struct ls_driver {
     size_t fact_count;
     bool describing;
     bool late; // devices work on while the host does
+    bool capturable; // a step may be recorded whole
 };
 
 static inline struct ls_driver *ls_driver_of(const struct ls_strategy_host *table)

@@ -151,7 +151,7 @@ class Double(ProgramTest):
         self.refused_double(FAILED, memory=3000000, says=("the device has no", "a smaller batch needs less"))
         self.refused_double(FAILED, pinned=1000, says=("making pinned host memory",))
         self.refused_double(FAILED, fail=60, says=("unspecified launch failure", "launched last: "))
-        self.refused_double(PEER_LOST, device="cuda:deadline=1", hang=60, says=("not done after 1 s", "launched last: "))
+        self.refused_double(PEER_LOST, "--deadline=1", hang=60, says=("the device is not done with step", "after 1.0 s"))
         self.refused_double(USAGE, device="cuda:nothing=1", says=("nothing",))
 
 

@@ -3,7 +3,7 @@
 // answers it. What computes (own kernels, cuBLASLt, cuDNN: some 200 MB when loaded) lies in cuda-engine.so beside this file,
 // and is opened when a device is.
 //
-// Options: deadline=SECONDS, how long work on the GPU may take before the host gives up (60); tf32=on lets products of float32
+// Options: deadline=SECONDS, how long a call may wait for the GPU; recording=off, no CUDA graphs; tf32=on lets products of float32
 // round their factors to TF32 (off).
 #define _GNU_SOURCE // dladdr
 
@@ -242,6 +242,11 @@ static void cuda_release_recording(struct ls_device *device, struct ls_recording
     engine->release_recording(device, recording);
 }
 
+static void cuda_abandon(struct ls_device *device)
+{
+    engine->abandon(device);
+}
+
 // ---- Tables ----
 
 enum { ALL_ACTIVATIONS = (1 << LS_ACTIVATION_COUNT) - 1 };
@@ -265,8 +270,12 @@ static const struct ls_fusion_pattern patterns[] = {
 };
 
 static const struct ls_plugin_option options[] = {
-    {"deadline", "integer", "60", "seconds that work on the GPU may take before the host gives up"},
-    {"tf32", "one of: off, on", "off", "whether products of float32 may round their factors to 10 bits"},
+    {"deadline", "integer", NULL,
+     "seconds that a call may wait for the GPU; else those of the run (--deadline)"},
+    {LS_DEVICE_RECORDING, "one of: on, off", "on",
+     "whether steps are recorded as CUDA graphs and replayed"},
+    {"tf32", "one of: off, on", "off",
+     "whether products of float32 may round their factors to 10 bits"},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -303,6 +312,7 @@ static const struct ls_device_interface device_interface = {
     .record_end = cuda_record_end,
     .replay = cuda_replay,
     .release_recording = cuda_release_recording,
+    .abandon = cuda_abandon,
 };
 
 static const struct ls_plugin plugin = {

@@ -53,35 +53,44 @@ int32_t cuda_check(struct ls_device *device, unsigned error, const char *what)
     if (error == cudaSuccess)
         return LS_OK;
     calls->cudaGetLastError(); // what is not for good is forgotten
+    if (is_of_recording(error))
+        return cuda_spoil(
+            device, ls_host_fail(device->host, LS_UNSUPPORTED,
+                                 "GPU %u: %s cannot be recorded: %s (%s)", device->index, what,
+                                 calls->cudaGetErrorString(error), calls->cudaGetErrorName(error)));
     cuda_spoil(device, LS_FAILED);
     if (error == cudaErrorMemoryAllocation)
         return ls_host_fail(device->host, LS_OUT_OF_MEMORY,
                             "GPU %u: %s: no memory left; a smaller batch or fewer replicas on "
                             "this GPU need less",
                             device->index, what);
-    if (!is_of_recording(error) && cuda_said(device, error))
+    if (cuda_said(device, error))
         return LS_FAILED;
     return ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: %s (%s); launched last: %s",
                         device->index, what, calls->cudaGetErrorString(error),
                         calls->cudaGetErrorName(error), cuda_last(device));
 }
 
+// What a library does not do while it is recorded, it may do otherwise: nothing of it has run.
+static int32_t library_status(struct ls_device *device)
+{
+    return cuda_spoil(device, device->recording ? LS_UNSUPPORTED : LS_FAILED);
+}
+
 int32_t cuda_check_blas(struct ls_device *device, unsigned error, const char *what)
 {
     if (!error)
         return LS_OK;
-    cuda_spoil(device, LS_FAILED);
-    return ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: cuBLASLt answers %s", device->index,
-                        what, device->calls->cublasLtGetStatusString(error));
+    return ls_host_fail(device->host, library_status(device), "GPU %u: %s: cuBLASLt answers %s",
+                        device->index, what, device->calls->cublasLtGetStatusString(error));
 }
 
 int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *what)
 {
     if (!error)
         return LS_OK;
-    cuda_spoil(device, LS_FAILED);
-    return ls_host_fail(device->host, LS_FAILED, "GPU %u: %s: cuDNN answers %s", device->index,
-                        what, device->calls->cudnnGetErrorString(error));
+    return ls_host_fail(device->host, library_status(device), "GPU %u: %s: cuDNN answers %s",
+                        device->index, what, device->calls->cudnnGetErrorString(error));
 }
 
 int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kernel, const char *why)
@@ -126,10 +135,9 @@ static int32_t wait(struct ls_device *device, struct CUevent_st *event, struct C
         if (waited > device->deadline_ns) {
             device->hung = true;
             status = ls_host_fail(host, LS_PEER_LOST,
-                                  "GPU %u: %s: not done after %llu s; launched last: %s; "
-                                  "--device=cuda:deadline=SECONDS waits longer",
-                                  device->index, what,
-                                  (unsigned long long)(device->deadline_ns / 1000000000),
+                                  "GPU %u: %s: not done after %.1f s; launched last: %s; it hangs, "
+                                  "or --deadline is too short for it",
+                                  device->index, what, (double)device->deadline_ns * 1e-9,
                                   cuda_last(device));
         }
         // A step takes from tens of microseconds on; sleeping earlier would be seen in it.
@@ -158,6 +166,11 @@ int32_t cuda_wait_all(struct ls_device *device, const char *what)
 int32_t cuda_wait_event(struct ls_device *device, struct CUevent_st *event, const char *what)
 {
     return wait(device, event, NULL, what);
+}
+
+static void device_abandon(struct ls_device *device)
+{
+    device->hung = true;
 }
 
 // ---- Opening and closing ----
@@ -230,17 +243,20 @@ static int32_t check_runtime(const struct ls_host *host, const struct cuda_calls
     return LS_OK;
 }
 
-static uint64_t deadline_of(const struct ls_host *host)
+static uint64_t deadline_of(const struct ls_host *host, const struct ls_device_config *config)
 {
     const char *text = host->option(host, "deadline");
     const long long seconds = text ? strtoll(text, NULL, 10) : 0;
+    if (seconds <= 0 && LS_HAS(config, deadline_ns) && config->deadline_ns)
+        return config->deadline_ns;
     return (uint64_t)(seconds > 0 ? seconds : 60) * 1000000000;
 }
 
-static int32_t read_options(const struct ls_host *host, struct ls_device *device)
+static int32_t read_options(const struct ls_host *host, const struct ls_device_config *config,
+                            struct ls_device *device)
 {
     const char *tf32 = host->option(host, "tf32");
-    device->deadline_ns = deadline_of(host);
+    device->deadline_ns = deadline_of(host, config);
     device->tf32 = tf32 && strcmp(tf32, "on") == 0;
     if (tf32 && !device->tf32 && strcmp(tf32, "off") != 0)
         return ls_host_fail(host, LS_USAGE, "tf32=%s: it is on or off", tf32);
@@ -263,7 +279,7 @@ static int32_t device_open(const struct ls_host *host, const struct ls_device_co
     device->host = host;
     device->calls = calls;
     device->index = config->index;
-    status = read_options(host, device);
+    status = read_options(host, config, device);
     if (!status)
         status = open_handles(device);
     if (status) {
@@ -304,6 +320,7 @@ CUDA_ENGINE_EXPORT const struct cuda_engine *cuda_engine_get(void)
         .record_end = cuda_record_end,
         .replay = cuda_replay,
         .release_recording = cuda_release_recording,
+        .abandon = device_abandon,
         .memory_use = cuda_memory_use,
     };
     return &engine;

@@ -326,7 +326,7 @@ START_TEST(work_that_never_ends_meets_the_deadline)
     addition_prepare(device, 10, &a);
     ck_assert_int_eq(addition_launch(device, &a), LS_OK);
     ck_assert_int_eq(ops->copy(device, values, a.arguments[2], sizeof(values), NULL), LS_PEER_LOST);
-    assert_says("not done after 1 s; launched last: add");
+    assert_says("not done after 1.0 s; launched last: add");
     struct double_counts before, after;
     double_count(&before);
     addition_finish(device, &a);

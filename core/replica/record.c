@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records and replays.
+#include "core/replica/record.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct ls_trace_label replay_slice = {.category = "replay", .name = "replay"};
+
+static bool is_offered(const struct ls_device_interface *ops)
+{
+    return !ops->blocking && ops->memory_kind != LS_MEMORY_HOST && ops->record_begin &&
+           ops->record_end && ops->replay && ops->release_recording;
+}
+
+void ls_record_init(struct ls_replica *replica, const struct ls_host *host)
+{
+    struct ls_recorder *recorder = &replica->recorder;
+    const char *wanted = host->option(host, LS_DEVICE_RECORDING);
+    if (!is_offered(replica->ops))
+        recorder->refusal = "the device has no recordings";
+    else if (wanted && strcmp(wanted, "off") == 0)
+        recorder->refusal = "recording=off";
+}
+
+void ls_record_release(struct ls_replica *replica, struct ls_take *takes, uint32_t count)
+{
+    for (uint32_t i = 0; takes && i < count; i++)
+        if (takes[i].recording)
+            replica->ops->release_recording(replica->device, takes[i].recording);
+}
+
+// ---- Running ----
+
+static enum ls_status run_work(struct ls_replica *replica, const struct ls_stretch *stretch)
+{
+    replica->recorder.within = true;
+    const enum ls_status status = stretch->work(stretch->context);
+    replica->recorder.within = false;
+    return status;
+}
+
+static void say(const struct ls_stretch *stretch, struct ls_replica *replica, bool on)
+{
+    if (stretch->hooks && stretch->hooks->recording)
+        stretch->hooks->recording(stretch->hooks->context, replica, on);
+}
+
+// Nothing of it has run yet, whatever becomes of it. LS_UNSUPPORTED: it cannot be recorded.
+static enum ls_status record(struct ls_replica *replica, const struct ls_stretch *stretch)
+{
+    const struct ls_device_interface *ops = replica->ops;
+    struct ls_recording *recording = NULL;
+    int32_t begun = ops->record_begin(replica->device);
+    if (begun)
+        return (enum ls_status)begun;
+    say(stretch, replica, true);
+    replica->recorder.recording = true;
+    const enum ls_status status = run_work(replica, stretch);
+    replica->recorder.recording = false;
+    say(stretch, replica, false);
+    const int32_t ended = ops->record_end(replica->device, &recording);
+    if (!status && !ended) {
+        stretch->take->recording = recording;
+        return LS_OK;
+    }
+    if (!ended)
+        ops->release_recording(replica->device, recording);
+    // What the work says is the reason, unless that is only that something cannot be recorded.
+    return status && (status != LS_UNSUPPORTED || !ended) ? status : (enum ls_status)ended;
+}
+
+static enum ls_status replay(struct ls_replica *replica, const struct ls_stretch *stretch)
+{
+    const uint64_t start = ls_clock_ns();
+    int32_t status = replica->ops->replay(replica->device, stretch->take->recording);
+    replica->recorder.replays++;
+    ls_trace_slice(&replay_slice, start, ls_clock_ns(), 0);
+    if (!status && stretch->hooks && stretch->hooks->replayed)
+        status = (int32_t)stretch->hooks->replayed(stretch->hooks->context, replica);
+    return (enum ls_status)status;
+}
+
+enum ls_status ls_record_run(struct ls_replica *replica, const struct ls_stretch *stretch)
+{
+    struct ls_recorder *recorder = &replica->recorder;
+    if (recorder->refusal || recorder->within)
+        return stretch->work(stretch->context);
+    if (stretch->take->recording)
+        return replay(replica, stretch);
+    if (stretch->take->runs++ ==
+        0) // libraries make things ready at their first call, which cannot be recorded
+        return run_work(replica, stretch);
+    const enum ls_status status = record(replica, stretch);
+    if (!status)
+        return replay(replica, stretch);
+    if (status != LS_UNSUPPORTED)
+        return status;
+    recorder->refusal = "the device cannot record this step";
+    return run_work(replica, stretch);
+}
+
+// ---- What was done ----
+
+void ls_record_end_step(struct ls_replica *replica, bool whole)
+{
+    struct ls_recorder *recorder = &replica->recorder;
+    if (recorder->replays > recorder->parts)
+        recorder->parts = recorder->replays;
+    recorder->whole = whole;
+    recorder->replays = 0;
+}
+
+const char *ls_replica_recording(const struct ls_replica *replica, char *text, size_t bytes)
+{
+    const struct ls_recorder *recorder = &replica->recorder;
+    if (replica->ops->blocking)
+        return NULL;
+    if (recorder->refusal)
+        snprintf(text, bytes, "not recorded: %s", recorder->refusal);
+    else if (recorder->parts == 0)
+        snprintf(text, bytes, "not recorded: no program ran twice");
+    else if (recorder->whole && recorder->parts == 1)
+        snprintf(text, bytes, "recorded whole");
+    else
+        snprintf(text, bytes, "recorded in %u part%s", recorder->parts,
+                 recorder->parts == 1 ? "" : "s");
+    return text;
+}

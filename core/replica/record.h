@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recorded steps: work that is the same in each step is put on the device's stream kernel by kernel the first time, recorded
+// the second time, and from then on replayed with one call. Private to replica/ but for what replica.h has. [replica thread]
+#ifndef LS_REPLICA_RECORD_H
+#define LS_REPLICA_RECORD_H
+
+#include "core/replica/replica.h"
+
+// A program runs in one of these roles; what it puts on the stream depends on it.
+enum ls_record_role {
+    LS_ROLE_SHARE, // the whole share; or an evaluation
+    LS_ROLE_FIRST_PART, // with slices
+    LS_ROLE_MIDDLE_PART,
+    LS_ROLE_LAST_PART,
+    LS_ROLE_COUNT,
+};
+
+// What is recorded as one. It makes the same calls of the device whenever it runs, on the device's own stream.
+struct ls_stretch {
+    enum ls_status (*work)(void *context);
+    void *context;
+    struct ls_take *take;
+    // Around a recording of it, where the work calls others than the device; after each replay. NULL: nothing.
+    const struct ls_replica_hooks *hooks;
+};
+
+// Whether the device records, and nobody said that it should not. After the device was opened.
+void ls_record_init(struct ls_replica *replica, const struct ls_host *host);
+void ls_record_release(struct ls_replica *replica, struct ls_take *takes, uint32_t count);
+
+// A step of training is over; `whole`: nothing of it was outside of what may be recorded.
+void ls_record_end_step(struct ls_replica *replica, bool whole);
+
+// Runs it: as it is, recording, or a replay. Work within work is run as it is.
+LS_STATUS ls_record_run(struct ls_replica *replica, const struct ls_stretch *stretch);
+
+#endif
