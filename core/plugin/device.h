@@ -266,7 +266,7 @@ struct ls_device_reduction {
 
 // ---- The interface ----
 
-#define LS_DEVICE_RECORDING "recording" // an option of a device that records: "on" or "off"
+#define LS_RECORDING_OPTION "recording" // an option of a device that records: "on" or "off"
 
 enum ls_memory_kind { LS_MEMORY_HOST = 1, LS_MEMORY_CUDA = 2 };
 
@@ -355,7 +355,7 @@ struct ls_device_interface {
     // are waited for again before the end, is kept instead of run; `replay` puts all of it on the own stream again, with the same
     // addresses. Copies from and to host memory (`copy`), allocation and `prepare` cannot be recorded. After a failure
     // `record_end` must be called all the same; it then returns the failure and no recording. LS_UNSUPPORTED: what was put
-    // there cannot be recorded; the host then does without. It does, too, where the device's option LS_DEVICE_RECORDING is "off".
+    // there cannot be recorded; the host then does without. It does, too, where the device's option LS_RECORDING_OPTION is "off".
     int32_t (*record_begin)(struct ls_device *device);
     int32_t (*record_end)(struct ls_device *device, struct ls_recording **out);
     int32_t (*replay)(struct ls_device *device, const struct ls_recording *recording);

@@ -19,7 +19,7 @@ static bool is_offered(const struct ls_device_interface *ops)
 void ls_record_init(struct ls_replica *replica, const struct ls_host *host)
 {
     struct ls_recorder *recorder = &replica->recorder;
-    const char *wanted = host->option(host, LS_DEVICE_RECORDING);
+    const char *wanted = host->option(host, LS_RECORDING_OPTION);
     if (!is_offered(replica->ops))
         recorder->refusal = "the device has no recordings";
     else if (wanted && strcmp(wanted, "off") == 0)

@@ -272,7 +272,7 @@ static const struct ls_fusion_pattern patterns[] = {
 static const struct ls_plugin_option options[] = {
     {"deadline", "integer", NULL,
      "seconds that a call may wait for the GPU; else those of the run (--deadline)"},
-    {LS_DEVICE_RECORDING, "one of: on, off", "on",
+    {LS_RECORDING_OPTION, "one of: on, off", "on",
      "whether steps are recorded as CUDA graphs and replayed"},
     {"tf32", "one of: off, on", "off",
      "whether products of float32 may round their factors to 10 bits"},
