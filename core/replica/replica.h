@@ -171,7 +171,13 @@ LS_STATUS ls_replica_evaluate_end(struct ls_replica *replica, double *sums);
 
 // How steps run, for people: "recorded whole", "recorded in 3 parts", "not recorded: " and why; NULL where the device computes
 // on its thread, which is what recordings are for.
+#define LS_RECORDING_TEXT 80 // bytes
 const char *ls_replica_recording(const struct ls_replica *replica, char *text, size_t bytes);
+
+static inline bool ls_replica_replays(const struct ls_replica *replica)
+{
+    return replica->recorder.parts > 0;
+}
 
 // Names the first operation of the last run whose output is not finite; empty text: none.
 LS_STATUS ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes);

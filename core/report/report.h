@@ -85,6 +85,7 @@ struct ls_report {
     size_t bucket_count;
     uint64_t bytes_per_step_per_rank;
     const char *layout;
+    const char *recording; // how steps run on a device that records them: "recorded whole"
     uint64_t peak_rss_bytes, device_bytes, arena_bytes;
     const uint64_t *parameter_hashes; // `replicas` of them; NULL: none (yet)
     const uint64_t *lost_replicas; // that failed while the others went on; they have no hash

@@ -65,7 +65,9 @@ static enum ls_status take(struct ls_driver *driver, struct ls_driver_member *me
                            struct ls_step_result *out)
 {
     uint64_t step;
+    const uint64_t start = ls_clock_ns();
     enum ls_status status = wait(driver, member);
+    out->waited_ns = ls_clock_ns() - start;
     if (status)
         return status;
     memcpy(member->tail, ls_late_take(&member->replica->late, &step), sizeof(member->tail));
@@ -81,6 +83,7 @@ enum ls_status ls_driver_look_back(struct ls_driver *driver, struct ls_driver_me
     struct ls_late *late = &member->replica->late;
     out->step = 0;
     out->stop = false;
+    out->waited_ns = 0;
     if (!member->decided_late) {
         fill(member, member->step, out);
         return LS_OK;

@@ -62,6 +62,7 @@ struct lists {
     struct ls_report_pair *dataset_options;
     struct ls_report_number optimizer[OPTIMIZER_OPTIONS];
     size_t optimizer_count;
+    char recording[LS_RECORDING_TEXT];
 };
 
 // 0.9, not 0.899999976, which is what float32 makes of it.
@@ -178,7 +179,7 @@ static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
     report->has_accuracy = model->accuracy;
 }
 
-static void describe_result(const struct ls_fit *fit, struct ls_report *report)
+static void describe_result(const struct ls_fit *fit, struct lists *lists, struct ls_report *report)
 {
     const struct ls_history *history = &fit->history;
     const struct ls_replica *replica = fit->trainer->replicas[0];
@@ -190,6 +191,7 @@ static void describe_result(const struct ls_fit *fit, struct ls_report *report)
     report->losses = history->losses;
     report->loss_count = history->loss_count;
     report->layout = "master";
+    report->recording = ls_replica_recording(replica, lists->recording, sizeof(lists->recording));
     report->peak_rss_bytes = ls_peak_rss_bytes();
     report->arena_bytes = replica->arena_bytes;
     report->device_bytes = replica->ops->memory_kind == LS_MEMORY_HOST ? 0 : replica->device_bytes;
@@ -248,7 +250,7 @@ enum ls_status ls_fit_write_report(const struct ls_fit *fit)
         report.optimizer_options = lists.optimizer;
         report.optimizer_option_count = lists.optimizer_count;
         describe_setting(fit, &report);
-        describe_result(fit, &report);
+        describe_result(fit, &lists, &report);
         status = ls_report_write(fit->options->report, &report);
     }
     free_lists(&lists);

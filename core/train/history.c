@@ -44,6 +44,7 @@ void ls_history_add_times(struct ls_history *history, const struct ls_step_resul
         [LS_PART_COMMUNICATION] = step->communication_ns,
         [LS_PART_EXPOSED] = step->exposed_ns,
         [LS_PART_UPDATE] = step->update_ns,
+        [LS_PART_DEVICE] = step->waited_ns,
     };
     for (int part = 0; part < LS_PART_COUNT; part++)
         history->parts[part][at] = (float)((double)parts[part] * 1e-9);

@@ -16,6 +16,7 @@ enum ls_step_part {
     LS_PART_COMMUNICATION,
     LS_PART_EXPOSED,
     LS_PART_UPDATE,
+    LS_PART_DEVICE,
     LS_PART_COUNT,
 };
 

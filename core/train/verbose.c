@@ -81,29 +81,49 @@ static void print_line(FILE *out, const char *label, double seconds, double step
     fprintf(out, "%-44s %10.1f %6.1f%%  %s\n", label, seconds * 1e6, 100 * seconds / step, note);
 }
 
-// Means throughout, without the first step, so that the rows add up.
-void ls_fit_print_times(const struct ls_fit *fit, FILE *out)
+// Kernels that are replayed together have no times of their own.
+static double print_kernels(const struct ls_fit *fit, double compute, double step, FILE *out)
 {
+    const struct ls_replica *replica = fit->trainer->replicas[0];
     const struct ls_program *program = main_program(fit);
-    const uint64_t runs = fit->trainer->replicas[0]->programs[0].runs;
-    double parts[LS_PART_COUNT], kernels = 0;
-    ls_history_means(&fit->history, parts);
-    const double step = parts[LS_PART_STEP];
-    if (runs == 0 || step <= 0)
-        return;
-    fprintf(out, "\n%-44s %10s %7s\n", "where the time of a step goes (replica 0)", "us", "share");
+    const uint64_t runs = replica->programs[0].runs;
+    char recording[LS_RECORDING_TEXT];
+    const char *how = ls_replica_recording(replica, recording, sizeof(recording));
+    double kernels = 0;
+    if (how && ls_replica_replays(replica)) {
+        print_line(out, "kernels, handed over by replays", compute, step, how);
+        return compute;
+    }
+    if (how)
+        fprintf(out, "steps are %s; times are those of handing kernels over\n", how);
     for (uint32_t i = 0; i < program->step_count; i++) {
         const struct ls_program_step *kernel = &program->steps[i];
         const double seconds = (double)kernel->nanoseconds * 1e-9 / (double)runs;
         kernels += seconds;
         print_line(out, kernel->label, seconds, step, kernel->implementation);
     }
+    return kernels;
+}
+
+// Means throughout, without the first step, so that the rows add up.
+void ls_fit_print_times(const struct ls_fit *fit, FILE *out)
+{
+    const struct ls_replica *replica = fit->trainer->replicas[0];
+    double parts[LS_PART_COUNT];
+    ls_history_means(&fit->history, parts);
+    const double step = parts[LS_PART_STEP];
+    if (step <= 0 || (replica->programs[0].runs == 0 && !ls_replica_replays(replica)))
+        return;
+    fprintf(out, "\n%-44s %10s %7s\n", "where the time of a step goes (replica 0)", "us", "share");
+    const double kernels = print_kernels(fit, parts[LS_PART_COMPUTE], step, out);
     print_line(out, "optimizer update, second layouts", parts[LS_PART_UPDATE], step, "");
     print_line(out, "waiting for the reduction", parts[LS_PART_EXPOSED], step, "");
     print_line(out, "waiting for input", parts[LS_PART_INPUT], step, "");
+    if (!replica->ops->blocking)
+        print_line(out, "waiting for the device", parts[LS_PART_DEVICE], step, "");
     print_line(out, "everything else",
                step - kernels - parts[LS_PART_UPDATE] - parts[LS_PART_EXPOSED] -
-                   parts[LS_PART_INPUT],
+                   parts[LS_PART_INPUT] - parts[LS_PART_DEVICE],
                step, "");
     print_line(out, "step (mean)", step, step, "");
     fflush(out);

@@ -107,6 +107,7 @@ START_TEST(every_member_is_there_even_when_nothing_is_known)
                                           "replica_batches",
                                           "communication",
                                           "layout",
+                                          "recording",
                                           "device_bytes",
                                           "startup_seconds",
                                           "parameter_hashes",
