@@ -353,9 +353,11 @@ struct ls_device_interface {
 
     // Recording: what is put on the device's own stream between begin and end, and on streams that wait for events of it and
     // are waited for again before the end, is kept instead of run; `replay` puts all of it on the own stream again, with the same
-    // addresses. Copies from and to host memory (`copy`), allocation and `prepare` cannot be recorded. After a failure
-    // `record_end` must be called all the same; it then returns the failure and no recording. LS_UNSUPPORTED: what was put
-    // there cannot be recorded; the host then does without. It does, too, where the device's option LS_RECORDING_OPTION is "off".
+    // addresses. Copies from and to host memory (`copy`), allocation, release, waits and `prepare` cannot be recorded. An event
+    // recorded in between orders the streams of the recording and means nothing outside (asking about it fails) until it is
+    // recorded again; one recorded before cannot be waited for in it. After a failure `record_end` must be called all the same;
+    // it then returns the failure and no recording. LS_UNSUPPORTED: what was put there cannot be recorded; the host then does
+    // without. It does, too, where the device's option LS_RECORDING_OPTION is "off".
     int32_t (*record_begin)(struct ls_device *device);
     int32_t (*record_end)(struct ls_device *device, struct ls_recording **out);
     int32_t (*replay)(struct ls_device *device, const struct ls_recording *recording);

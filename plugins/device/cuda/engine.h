@@ -45,8 +45,8 @@ struct cuda_engine {
     int32_t (*record_end)(struct ls_device *device, struct ls_recording **out);
     int32_t (*replay)(struct ls_device *device, const struct ls_recording *recording);
     void (*release_recording)(struct ls_device *device, struct ls_recording *recording);
-    // For tests: bytes that the device holds of the GPU, and of those the ones given out.
     void (*abandon)(struct ls_device *device);
+    // For tests: bytes that the device holds of the GPU, and of those the ones given out.
     void (*memory_use)(const struct ls_device *device, uint64_t *reserved, uint64_t *used);
 };
 
