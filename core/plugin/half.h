@@ -26,19 +26,19 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
     const uint32_t is_output = index >= request->input_count;
     const uint32_t gradient = request->arguments[request->input_count].dtype; // of weights
     const uint32_t floating = first == LS_F32 || ls_dtype_is_half(first) ? first : 0;
+    const uint32_t f32 = LS_F32, i32 = LS_I32, u8 = LS_U8; // C++ mixes no enumeration with a number
 
     switch (request->op) {
     case LS_OP_CONV2D_BACKWARD_WEIGHTS:
     case LS_OP_DENSE_BACKWARD_WEIGHTS:
-        return is_output && floating && gradient == LS_F32 ? LS_F32 : floating;
-    case LS_OP_MAX_POOL2D: return index == request->input_count + 1 ? LS_U8 : floating;
-    case LS_OP_MAX_POOL2D_BACKWARD: return index == 3 ? LS_U8 : floating;
+        return is_output && floating && gradient == LS_F32 ? f32 : floating;
+    case LS_OP_MAX_POOL2D: return index == request->input_count + 1 ? u8 : floating;
+    case LS_OP_MAX_POOL2D_BACKWARD: return index == 3 ? u8 : floating;
     case LS_OP_CONVERT: return own == LS_F32 || ls_dtype_is_half(own) ? own : 0;
-    case LS_OP_SPARSE_CROSS_ENTROPY: return index == 0 ? floating : index == 1 ? LS_I32 : LS_F32;
-    case LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD:
-        return index == 1 ? LS_I32 : index == 2 ? LS_F32 : floating;
-    case LS_OP_MEAN_SQUARED_ERROR: return index == 0 ? floating : LS_F32;
-    case LS_OP_MEAN_SQUARED_ERROR_BACKWARD: return index == 1 ? LS_F32 : floating;
+    case LS_OP_SPARSE_CROSS_ENTROPY: return index == 0 ? floating : index == 1 ? i32 : f32;
+    case LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD: return index == 1 ? i32 : index == 2 ? f32 : floating;
+    case LS_OP_MEAN_SQUARED_ERROR: return index == 0 ? floating : f32;
+    case LS_OP_MEAN_SQUARED_ERROR_BACKWARD: return index == 1 ? f32 : floating;
     case LS_OP_MEASURE: return is_output ? LS_F64 : LS_F32;
     case LS_OP_FROM_BYTES: return is_output ? LS_F32 : LS_U8;
     case LS_OP_GUARD: return index ? LS_I32 : LS_F32;
