@@ -3,6 +3,10 @@
 // every step. Schedules are drawn when a plan is made; a step only runs them. A communicator owns sequence
 // numbers, deadlines, the flight recorder of its last calls, and the check that all ranks call
 // the same thing; what differs is named with both sides. [replica thread, one per rank]
+//
+// On a device that computes beside the caller a communicator has a stream of its own. A run is put there, after all that the
+// device's own stream had when it was started; what is put on the device's own stream after `wait` comes after the run. Nobody
+// waits for the device but ls_communicator_settle().
 #ifndef LS_COLLECTIVE_COMMUNICATOR_H
 #define LS_COLLECTIVE_COMMUNICATOR_H
 
@@ -10,25 +14,35 @@
 #include "core/plugin/collective.h"
 #include "core/plugin/transport.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct ls_communicator;
 struct ls_collective_plan;
 
+// Where a rank's buffers lie.
+struct ls_communicator_place {
+    const struct ls_device_interface *ops; // in the size of our headers
+    struct ls_device *device; // stays open until all communicators of the same open are closed
+};
+
 struct ls_communicator_options {
     const struct ls_plugin *collective; // kind collective
     const struct ls_host *collective_host;
-    const struct ls_plugin *transport; // kind transport
+    const struct ls_plugin
+        *transport; // kind transport; NULL: the collective runs itself, or one rank
     const struct ls_host *transport_host;
     uint32_t world;
     uint64_t deadline_ns; // for every wait
     const char *name; // "gradients"; in messages
     uint64_t
         segment_bytes; // how finely steps are cut; 0: LS_SEGMENT_BYTES (core/collective/compile.h)
+    const struct ls_communicator_place *places; // one a rank; NULL: all buffers are host memory
 };
 
-// All ranks of one process at once; out[i] is rank i. [main thread]
+// All ranks of one process at once; out[i] is rank i. LS_UNAVAILABLE, logged, where the collective cannot work where the
+// buffers lie. [main thread]
 LS_STATUS ls_communicators_open(const struct ls_communicator_options *options,
                                 struct ls_communicator **out);
 void ls_communicators_close(struct ls_communicator **communicators,
@@ -41,7 +55,8 @@ LS_STATUS ls_collective_plan_create(struct ls_communicator *communicator, uint32
                                     uint32_t reduction, uint32_t root, const char *label,
                                     struct ls_collective_plan **out);
 void ls_collective_plan_destroy(struct ls_collective_plan *plan);
-// Bytes that this rank sends in one run, and how many rounds its schedule has.
+// Bytes that this rank sends in one run, and how many rounds its schedule has. A collective that runs itself does not say: the
+// bytes are those of a ring then, and the rounds 0.
 uint64_t ls_collective_plan_bytes(const struct ls_collective_plan *plan);
 uint32_t ls_collective_plan_rounds(const struct ls_collective_plan *plan);
 
@@ -50,8 +65,25 @@ LS_STATUS ls_collective_start(struct ls_collective_plan *plan);
 // Moves what can be moved without waiting; a few nanoseconds when nothing is pending.
 LS_STATUS ls_communicator_progress(struct ls_communicator *communicator);
 // Ends the run: LS_PEER_LOST after the deadline (names rank, peer, operation, sequence, label, time waited),
-// LS_ABORTED when another rank failed.
+// LS_ABORTED when another rank failed. On a device: ends what hosts have to do for it, and orders the device's own stream after
+// it; whether the work is over, and went well, is not known before the communicator is settled.
 LS_STATUS ls_collective_wait(struct ls_collective_plan *plan);
+
+// On a device: waits until the last runs of all plans are over there, for at most the deadline; asks the collective meanwhile
+// whether it has failed, and looks whether others have. Fails as ls_collective_wait does. To be called before the host waits
+// for what a run has made, as a step's sums: the device's own wait would name nobody. In host memory it has nothing to do.
+LS_STATUS ls_communicator_settle(struct ls_communicator *communicator);
+// One look of such a wait, for who waits for the device in another way and has done so for `waited_ns` (for sums of an earlier
+// step, say): fails in the same cases, the deadline's only when a run is not over. Never waits.
+LS_STATUS ls_communicator_glance(struct ls_communicator *communicator, uint64_t waited_ns);
+
+// Recorded steps. Whether start and wait only put work on streams, so that a device may record them.
+bool ls_communicator_capturable(const struct ls_communicator *communicator);
+// Between on and off a start and its wait are being recorded: they count as no run, and are not settled.
+void ls_communicator_record(struct ls_communicator *communicator, bool on);
+// After each replay, for every plan in it, in the order of their starts: one more run of the plan has begun, and is over
+// when all is that now lies on the device's own stream. Sequence number, flight recorder and settle know it.
+LS_STATUS ls_collective_replayed(struct ls_collective_plan *plan);
 
 // Makes every wait of every rank return LS_ABORTED soon. [any thread]
 void ls_communicator_abort(struct ls_communicator *communicator);

@@ -14,15 +14,18 @@ const char *ls_call_text(const struct ls_call_signature *signature, char text[st
 enum ls_status ls_communicator_give_up(struct ls_communicator *communicator, enum ls_status status)
 {
     const struct ls_transport_interface *interface = communicator->group->interface;
+    ls_stream_note_over(communicator);
     if (communicator->transport) {
         interface->abort(communicator->transport);
         (void)interface->wait_any(communicator->transport, NULL, 0, 0);
     }
+    ls_library_abort(communicator->group);
+    ls_stream_drain(communicator);
     for (uint32_t i = 0; i < communicator->running_count; i++) {
         communicator->running[i]->running = false;
         communicator->running[i]->result = status;
     }
-    communicator->running_count = 0;
+    communicator->running_count = communicator->unsettled_count = 0;
     communicator->status = LS_ABORTED;
     ls_recorder_dump(&communicator->group->recorders[communicator->rank], communicator->group->name,
                      communicator->rank);
@@ -77,8 +80,9 @@ enum ls_status ls_communicator_fail_mismatch(struct ls_communicator *communicato
 static uint32_t find_culprit(struct ls_communicator *communicator,
                              const struct ls_collective_plan *plan, bool *absent)
 {
-    uint32_t count, culprit = communicator->rank;
-    struct ls_transfer *const *pending = ls_executor_pending(plan->executor, &count);
+    uint32_t count = 0, culprit = communicator->rank;
+    struct ls_transfer *const *pending =
+        plan->running && plan->executor ? ls_executor_pending(plan->executor, &count) : NULL;
     for (uint32_t i = 0; i < count; i++) {
         const bool sends =
             pending[i]->kind == LS_TRANSFER_SEND || pending[i]->state == LS_TRANSFER_REDUCED;
@@ -104,19 +108,28 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
     if (!is_first_to_fail(communicator))
         return ls_communicator_give_up(communicator, LS_ABORTED);
     const uint32_t culprit = find_culprit(communicator, plan, &absent);
-    ls_error(communicator->group->name,
-             "rank %u waited %.1f s for rank %u in call %" PRIu64
-             ", %s: %s; look there, or raise --deadline",
-             communicator->rank, (double)waited_ns * 1e-9, culprit, plan->sequence,
-             ls_call_text(&plan->signature, text),
-             absent ? "it has not made this call" : "it has not finished its part");
+    if (culprit == communicator->rank) // all have come, and hosts have nothing to do any more
+        ls_error(communicator->group->name,
+                 "rank %u waited %.1f s for its device in call %" PRIu64
+                 ", %s: all ranks have made this call, but the device has not ended it; a device "
+                 "hangs, or --deadline is too short for it",
+                 communicator->rank, (double)waited_ns * 1e-9, plan->sequence,
+                 ls_call_text(&plan->signature, text));
+    else
+        ls_error(communicator->group->name,
+                 "rank %u waited %.1f s for rank %u in call %" PRIu64
+                 ", %s: %s; look there, or raise --deadline",
+                 communicator->rank, (double)waited_ns * 1e-9, culprit, plan->sequence,
+                 ls_call_text(&plan->signature, text),
+                 absent ? "it has not made this call" : "it has not finished its part");
     return ls_communicator_give_up(communicator, LS_PEER_LOST);
 }
 
 enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
                                     const struct ls_collective_plan *plan, enum ls_status status)
 {
-    const struct ls_transfer *mismatch = ls_executor_mismatch(plan->executor);
+    const struct ls_transfer *mismatch =
+        plan->executor ? ls_executor_mismatch(plan->executor) : NULL;
     char text[160];
     if (mismatch)
         return ls_communicator_fail_mismatch(communicator, plan, mismatch->source);

@@ -9,18 +9,36 @@
 #include "core/collective/executor.h"
 #include "core/collective/recorder.h"
 
+#include <pthread.h>
+
+// A rank's side of a device that computes beside the caller. Lives as long as the group, because streams and events of one rank
+// are waited for by others.
+struct ls_rank_place {
+    const struct ls_device_interface *ops; // NULL: no such device
+    struct ls_device *device;
+    void *stream; // the communicator's
+    struct ls_event *begun; // what was on the device's own stream when a run was started
+    struct ls_event *replayed; // likewise after a replay
+    struct ls_event *drained;
+};
+
 // What the ranks of one process have in common.
 struct ls_communicator_group {
     const struct ls_plugin *collective;
     const struct ls_host *collective_host;
     const struct ls_collective_interface *algorithm;
-    const struct ls_transport_interface *interface;
+    const struct ls_transport_interface *interface; // NULL: none
+    struct ls_communicator_place *given; // one a rank; NULL: host memory
+    struct ls_rank_place *places; // one a rank
+    pthread_mutex_t lock; // of what follows
+    struct ls_collective **libraries; // one a rank, where the collective runs itself
     uint32_t world;
     uint64_t deadline_ns;
     uint64_t segment_bytes;
     char *name;
     _Atomic uint32_t failed; // the first rank that fails says why
     _Atomic uint32_t open;
+    _Atomic uint32_t stuck; // a device does not end what lies on a stream, also after an abort
     struct ls_recorder *recorders; // of each rank
 };
 
@@ -28,7 +46,14 @@ struct ls_communicator {
     struct ls_communicator_group *group;
     uint32_t rank;
     enum ls_status status; // LS_OK, or LS_ABORTED once anything failed
-    struct ls_transport *transport; // NULL in a world of one
+    struct ls_transport *transport; // NULL in a world of one, and where the collective runs itself
+    struct ls_collective *library; // NULL: the collective describes itself
+    struct ls_rank_place *place; // NULL: the caller's thread does all work
+    bool recording;
+    struct ls_collective_plan *
+        *unsettled; // whose last run may not be over, in the order in which they ended
+    uint32_t unsettled_count;
+    uint64_t settled; // runs below this number are over
     struct ls_message_numbers numbers;
     uint64_t sequence; // of the next call
     struct ls_collective_plan **running; // in the order in which they began
@@ -43,8 +68,11 @@ struct ls_collective_plan {
     struct ls_communicator *communicator;
     struct ls_call_signature signature;
     struct ls_compiled_schedule compiled;
-    struct ls_executor *executor;
+    struct ls_executor *executor; // NULL: the collective runs itself
+    void *buffer;
     void *scratch;
+    struct ls_event *done; // the last run, on the communicator's stream; NULL in host memory
+    const struct ls_event *over; // the same, or what a replay ends with
     uint64_t sequence; // of the last run
     bool running;
     enum ls_status result; // of the last run
@@ -53,6 +81,39 @@ struct ls_collective_plan {
     const char *algorithm; // that draws its schedule
     uint64_t started_ns; // while the run is recorded
 };
+
+// ---- streams.c: runs on a device; each call does nothing where there is none ----
+
+LS_STATUS ls_streams_open(struct ls_communicator_group *group);
+void ls_streams_close(struct ls_communicator_group *group);
+// What is put on the communicator's stream from now on comes after what is on the device's own.
+enum ls_status ls_stream_begin(struct ls_communicator *communicator);
+// All of the run lies on the communicator's stream.
+enum ls_status ls_stream_end(struct ls_collective_plan *plan);
+// What is put on the device's own stream from now on comes after the last run.
+enum ls_status ls_stream_follow(struct ls_collective_plan *plan);
+// Waits, not for long, until nothing lies on the communicator's stream.
+void ls_stream_drain(struct ls_communicator *communicator);
+// Tells the flight recorder which runs are over.
+void ls_stream_note_over(struct ls_communicator *communicator);
+void ls_stream_forget(struct ls_collective_plan *plan); // it is destroyed
+
+// ---- library.c: collectives that run themselves ----
+
+bool ls_collective_runs_itself(const struct ls_collective_interface *algorithm);
+// Whether it can work on these ranks' devices; opens nothing.
+LS_STATUS ls_library_check(const struct ls_communicator_options *options, const char *name);
+LS_STATUS ls_library_open(const struct ls_communicator_options *options,
+                          struct ls_communicator_group *group,
+                          struct ls_communicator **communicators);
+void ls_library_close(struct ls_communicator *communicator);
+void ls_library_abort(struct ls_communicator_group *group); // on all ranks
+enum ls_status ls_library_run(struct ls_collective_plan *plan);
+enum ls_status ls_library_poll(struct ls_communicator *communicator);
+// What a rank sends in a ring, which the library need not be.
+uint64_t ls_library_bytes(const struct ls_collective_plan *plan);
+
+// ---- failure.c ----
 
 // Ends everything on all ranks. Returns `status`, once no peer touches this rank's memory.
 enum ls_status ls_communicator_give_up(struct ls_communicator *communicator, enum ls_status status);

@@ -11,6 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+// What the host cannot make of an all-reduce that it does not see into.
+static bool lacks_operation(const struct ls_collective_interface *algorithm, uint32_t operation)
+{
+    return ls_collective_runs_itself(algorithm) && !(algorithm->operations >> operation & 1) &&
+           (operation == LS_BROADCAST || operation == LS_ALL_GATHER);
+}
+
 static enum ls_status check_plan(const struct ls_communicator *communicator, uint32_t operation,
                                  const void *buffer, uint64_t count, uint32_t dtype,
                                  uint32_t reduction, uint32_t root)
@@ -26,6 +33,8 @@ static enum ls_status check_plan(const struct ls_communicator *communicator, uin
     else if (reduction < LS_SUM || reduction > LS_MEAN ||
              (algorithm->reductions && !(algorithm->reductions & 1u << reduction)))
         problem = "the collective does not do this reduction";
+    else if (lacks_operation(algorithm, operation))
+        problem = "the collective runs itself and does not do this operation";
     else if (root >= group->world)
         problem = "the root is no rank";
     else if (count > UINT64_MAX / 16 || (count && !buffer))
@@ -79,6 +88,9 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
         .divide = mean_range(&call, signature->reduction),
     };
     struct ls_drawn_schedule drawn;
+    plan->algorithm = group->collective->name;
+    if (communicator->library)
+        return LS_OK;
     enum ls_status status =
         ls_schedule_draw(group->algorithm, group->collective->name, &call, &drawn);
     if (status)
@@ -90,18 +102,30 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
     return status;
 }
 
-static enum ls_status create_executor(struct ls_collective_plan *plan, void *buffer)
+// Scratch lies where the buffer does.
+static enum ls_status create_scratch(struct ls_collective_plan *plan)
 {
-    const struct ls_call_signature *signature = &plan->signature;
-    const uint64_t bytes = plan->compiled.scratch_count * ls_dtype_bytes(signature->dtype);
+    const uint64_t bytes = plan->compiled.scratch_count * ls_dtype_bytes(plan->signature.dtype);
+    const struct ls_rank_place *place = plan->communicator->place;
     if (plan->compiled.scratch_count > (UINT64_MAX >> 4))
         return LS_OUT_OF_MEMORY;
-    if (bytes && posix_memalign(&plan->scratch, LS_ALIGNMENT, bytes)) {
+    if (bytes && place)
+        plan->scratch = place->ops->allocate(place->device, bytes);
+    else if (bytes && posix_memalign(&plan->scratch, LS_ALIGNMENT, bytes))
         plan->scratch = NULL;
+    if (bytes && !plan->scratch)
         return LS_OUT_OF_MEMORY;
-    }
+    return place ? (enum ls_status)place->ops->event_open(place->device, &plan->done) : LS_OK;
+}
+
+static enum ls_status create_executor(struct ls_collective_plan *plan)
+{
+    const struct ls_call_signature *signature = &plan->signature;
+    const enum ls_status status = create_scratch(plan);
+    if (status || plan->communicator->library)
+        return status;
     const struct ls_executor_memory memory = {
-        .buffers = {buffer, plan->scratch},
+        .buffers = {plan->buffer, plan->scratch},
         .dtype = signature->dtype,
         .reduction = signature->reduction == LS_MEAN ? LS_SUM : signature->reduction,
         .divisor = plan->communicator->group->world,
@@ -146,6 +170,11 @@ static enum ls_status make_room(struct ls_communicator *communicator, uint32_t o
     if (!waiting)
         return LS_OUT_OF_MEMORY;
     communicator->waiting = waiting;
+    struct ls_collective_plan **unsettled =
+        realloc(communicator->unsettled, plans * sizeof(struct ls_collective_plan *));
+    if (!unsettled)
+        return LS_OUT_OF_MEMORY;
+    communicator->unsettled = unsettled;
     communicator->running_capacity = plans;
     communicator->operation_count = operations;
     return LS_OK;
@@ -164,6 +193,7 @@ enum ls_status ls_collective_plan_create(struct ls_communicator *communicator, u
     if (!plan)
         return LS_OUT_OF_MEMORY;
     plan->communicator = communicator;
+    plan->buffer = buffer;
     plan->signature = (struct ls_call_signature){.operation = operation,
                                                  .dtype = dtype,
                                                  .reduction = reduction,
@@ -174,7 +204,7 @@ enum ls_status ls_collective_plan_create(struct ls_communicator *communicator, u
     status = compile_plan(plan);
     name_slices(plan, label);
     if (!status)
-        status = create_executor(plan, buffer);
+        status = create_executor(plan);
     if (!status)
         status = make_room(communicator, plan->compiled.operation_count);
     if (status) {
@@ -193,15 +223,20 @@ void ls_collective_plan_destroy(struct ls_collective_plan *plan)
         ls_communicator_abort(plan->communicator);
         (void)ls_communicator_give_up(plan->communicator, LS_ABORTED);
     }
+    const struct ls_rank_place *place = plan->communicator->place;
+    ls_stream_forget(plan);
     ls_executor_destroy(plan->executor);
     ls_compiled_schedule_finish(&plan->compiled);
-    free(plan->scratch);
+    if (place)
+        place->ops->release(place->device, plan->scratch);
+    else
+        free(plan->scratch);
     free(plan);
 }
 
 uint64_t ls_collective_plan_bytes(const struct ls_collective_plan *plan)
 {
-    return plan->compiled.sent_bytes;
+    return plan->communicator->library ? ls_library_bytes(plan) : plan->compiled.sent_bytes;
 }
 
 uint32_t ls_collective_plan_rounds(const struct ls_collective_plan *plan)

@@ -38,22 +38,25 @@ bool ls_is_auto(const struct ls_opened_plugin *opened)
     return opened && opened->plugin == &module.descriptor;
 }
 
+static enum ls_status need_schedule(const char *scope, const struct ls_plugin *plugin,
+                                    const struct ls_collective_interface *interface)
+{
+    if (interface->describe)
+        return LS_OK;
+    ls_error(scope, "%s runs itself: there is no schedule", plugin->name);
+    return LS_UNAVAILABLE;
+}
+
 enum ls_status ls_loader_open_described(struct ls_loader *loader, const char *scope,
                                         const char *text, const struct ls_opened_plugin **out)
 {
     const enum ls_status status = ls_loader_open_text(loader, scope, LS_KIND_COLLECTIVE, text, out);
     if (status)
         return status;
-    if (ls_is_auto(*out)) {
-        ls_error(scope, "auto has no schedule of its own: it is one of the others for each size; "
-                        "name those");
-        return LS_USAGE;
-    }
-    const struct ls_collective_interface *collective = (*out)->interface;
-    if (collective->describe)
-        return LS_OK;
-    ls_error(scope, "%s describes no schedule: it runs itself, as a whole; name another",
-             (*out)->plugin->name);
+    if (!ls_is_auto(*out))
+        return need_schedule(scope, (*out)->plugin, (*out)->interface);
+    ls_error(scope,
+             "auto has no schedule of its own: it is one of the others for each size; name those");
     return LS_USAGE;
 }
 
@@ -93,6 +96,8 @@ static enum ls_status add_named(struct ls_loader *loader, const char *names, str
             status = LS_USAGE;
         }
         if (!status)
+            status = need_schedule(LS_AUTO, candidate->plugin, candidate->interface);
+        if (!status)
             status = add(loader, candidate, list);
     }
     free(copy);
@@ -103,7 +108,12 @@ static enum ls_status add_named(struct ls_loader *loader, const char *names, str
     return status;
 }
 
-// What cannot run here is no candidate; lockstep plugins says why.
+static bool describes(const struct ls_module *candidate)
+{
+    return ((const struct ls_collective_interface *)candidate->interface)->describe != NULL;
+}
+
+// What cannot run here is no candidate; lockstep plugins says why. Nor is what has no schedule to simulate.
 static enum ls_status add_available(struct ls_loader *loader, struct list *list)
 {
     struct ls_plugin_entry *entries = NULL;
@@ -115,7 +125,7 @@ static enum ls_status add_available(struct ls_loader *loader, struct list *list)
             strcmp(entries[i].file, LS_BUILT_IN) == 0)
             continue;
         status = ls_module_open(loader, LS_AUTO, entries[i].file, &candidate);
-        if (!status)
+        if (!status && describes(candidate))
             status = add(loader, candidate, list);
     }
     ls_plugin_entries_destroy(entries, count);

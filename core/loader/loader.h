@@ -48,8 +48,9 @@ LS_STATUS ls_loader_open_text(struct ls_loader *loader, const char *scope, uint3
 // The collective `auto` has no interface: it stands for a choice among its candidates, which core/collective/auto.h
 // makes. They are opened with their default options; the array is the caller's to free, what is in it the loader's.
 bool ls_is_auto(const struct ls_opened_plugin *opened); // NULL: false
+// One that has a schedule: `auto` is LS_USAGE, a collective that runs itself LS_UNAVAILABLE.
 LS_STATUS ls_loader_open_described(struct ls_loader *loader, const char *scope, const char *text,
-                                   const struct ls_opened_plugin **out); // any but `auto`: LS_USAGE
+                                   const struct ls_opened_plugin **out);
 LS_STATUS ls_loader_candidates(struct ls_loader *loader, const struct ls_opened_plugin *opened,
                                const struct ls_opened_plugin ***out, size_t *count);
 
@@ -81,7 +82,7 @@ const char *ls_kind_text(uint32_t kind); // "device", ...; NULL for another numb
 struct ls_resolved_strategy {
     const struct ls_opened_plugin *strategy;
     const struct ls_opened_plugin *collective; // NULL when the strategy needs none
-    const struct ls_opened_plugin *transport; // NULL when the strategy needs none
+    const struct ls_opened_plugin *transport; // NULL when neither strategy nor collective needs one
     struct ls_option_value
         *options; // with their values, given or default: "collective.groups" -> "2"
     size_t option_count;

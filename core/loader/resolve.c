@@ -4,6 +4,7 @@
 #include "core/loader/internal.h"
 
 #include "core/base/log.h"
+#include "core/plugin/collective.h"
 #include "core/plugin/strategy.h"
 
 #include <stdio.h>
@@ -99,10 +100,24 @@ static enum ls_status open_part(struct ls_loader *loader, struct resolution *res
     return ls_module_open_named(loader, SCOPE, part_kinds[part], opened->name, &opened->module);
 }
 
+// A collective that runs itself brings its own way between ranks.
+static bool needs_transport(const struct resolution *resolution)
+{
+    const struct ls_strategy_interface *strategy = resolution->parts[STRATEGY].module->interface;
+    const struct ls_module *collective = resolution->parts[COLLECTIVE].module;
+    const struct ls_collective_interface *ops = collective ? collective->interface : NULL;
+    return strategy->needs_transport || (strategy->needs_collective && !(ops && !ops->describe));
+}
+
 static enum ls_status refuse_unused(const struct resolution *resolution, int part)
 {
     if (!resolution->parts[part].name)
         return LS_OK;
+    if (part == TRANSPORT && resolution->parts[COLLECTIVE].module) {
+        ls_error(SCOPE, "collective %s runs itself and uses no transport, so %s has no place in it",
+                 resolution->parts[COLLECTIVE].name, resolution->parts[part].name);
+        return LS_USAGE;
+    }
     ls_error(SCOPE, "strategy %s uses no %s, so %s has no place in it",
              resolution->parts[STRATEGY].name, kind_text(part), resolution->parts[part].name);
     return LS_USAGE;
@@ -121,9 +136,8 @@ static enum ls_status open_parts(struct ls_loader *loader, struct resolution *re
                  : refuse_unused(resolution, COLLECTIVE);
     if (status)
         return status;
-    return strategy->needs_collective || strategy->needs_transport
-               ? open_part(loader, resolution, TRANSPORT, DEFAULT_TRANSPORT)
-               : refuse_unused(resolution, TRANSPORT);
+    return needs_transport(resolution) ? open_part(loader, resolution, TRANSPORT, DEFAULT_TRANSPORT)
+                                       : refuse_unused(resolution, TRANSPORT);
 }
 
 // ---- Which option goes where ----

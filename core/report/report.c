@@ -41,11 +41,13 @@ static json_t *plugins_json(const struct ls_report *report)
     json_t *list = json_array();
     for (size_t i = 0; i < report->plugin_count; i++) {
         const struct ls_report_plugin *plugin = &report->plugins[i];
-        json_array_append_new(list, json_pack("{s:o, s:o, s:o, s:o}", "kind",
-                                              ls_report_text_json(plugin->kind), "name",
-                                              ls_report_text_json(plugin->name), "version",
-                                              ls_report_text_json(plugin->version), "file",
-                                              ls_report_text_json(plugin->file)));
+        json_t *object = json_pack(
+            "{s:o, s:o, s:o, s:o}", "kind", ls_report_text_json(plugin->kind), "name",
+            ls_report_text_json(plugin->name), "version", ls_report_text_json(plugin->version),
+            "file", ls_report_text_json(plugin->file));
+        if (plugin->library && plugin->library[0])
+            json_object_set_new(object, "library", ls_report_text_json(plugin->library));
+        json_array_append_new(list, object);
     }
     return list;
 }

@@ -23,6 +23,7 @@ struct ls_report_number {
 
 struct ls_report_plugin {
     const char *kind, *name, *version, *file;
+    const char *library; // that it calls: "NCCL 2.28.9"; NULL or empty: none
 };
 
 struct ls_report_epoch {

@@ -40,9 +40,19 @@ static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
     return LS_OK;
 }
 
+static struct ls_communicator_place *list_places(const struct ls_driver_options *options)
+{
+    struct ls_communicator_place *places = calloc(options->count, sizeof(*places));
+    for (uint32_t i = 0; places && i < options->count; i++)
+        places[i] = (struct ls_communicator_place){.ops = options->replicas[i]->ops,
+                                                   .device = options->replicas[i]->device};
+    return places;
+}
+
 static enum ls_status open_communicators(struct ls_driver *driver,
                                          const struct ls_driver_options *options)
 {
+    struct ls_communicator_place *places = list_places(options);
     const struct ls_communicator_options communicator = {
         .collective = options->collective.plugin,
         .collective_host = options->collective.host,
@@ -51,11 +61,13 @@ static enum ls_status open_communicators(struct ls_driver *driver,
         .world = options->count,
         .deadline_ns = options->deadline_ns,
         .name = "gradients",
+        .places = places,
     };
     driver->communicators = calloc(driver->count, sizeof(*driver->communicators));
-    if (!driver->communicators)
-        return LS_OUT_OF_MEMORY;
-    enum ls_status status = ls_communicators_open(&communicator, driver->communicators);
+    enum ls_status status = places && driver->communicators
+                                ? ls_communicators_open(&communicator, driver->communicators)
+                                : LS_OUT_OF_MEMORY;
+    free(places);
     for (uint32_t i = 0; !status && i < driver->count; i++) {
         driver->members[i].communicator = driver->communicators[i];
         status = create_plans(driver, i);
@@ -86,8 +98,8 @@ static enum ls_status check_memory(const struct ls_driver *driver,
         return LS_OK;
     ls_error("--strategy",
              "strategy '%s' adds gradients in the device's memory, which transport '%s' cannot "
-             "reach; central-storage and parameter-server keep variables on the host, or take "
-             "--device=cpu",
+             "reach; take transport local, or central-storage or parameter-server, which keep "
+             "variables on the host",
              options->strategy.plugin->name, options->transport.plugin->name);
     return LS_UNAVAILABLE;
 }

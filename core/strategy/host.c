@@ -47,6 +47,12 @@ static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32
     return (int32_t)ls_collective_wait(driver->members[replica].reduce[bucket]);
 }
 
+// Before the host waits for what a collective has made.
+static enum ls_status settle(struct ls_driver_member *member)
+{
+    return member->communicator ? ls_communicator_settle(member->communicator) : LS_OK;
+}
+
 static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t replica, uint32_t root)
 {
     const struct ls_driver *driver = ls_driver_of(table);
@@ -65,7 +71,7 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
     if (!status)
         status = ls_collective_wait(member->broadcast[root]);
     member->touched = true;
-    return (int32_t)status;
+    return (int32_t)(status ? status : settle(member));
 }
 
 // ---- Decision and update ----
@@ -91,7 +97,9 @@ static int32_t host_decide(const struct ls_strategy_host *table, uint32_t replic
         member->decided_late = true;
         return (int32_t)ls_replica_guard(member->replica);
     }
-    const enum ls_status status = ls_replica_read_tail(member->replica, member->tail);
+    enum ls_status status = settle(member);
+    if (!status)
+        status = ls_replica_read_tail(member->replica, member->tail);
     return (int32_t)(status ? status : ls_driver_judge(driver, member, member->step));
 }
 
@@ -107,7 +115,9 @@ static int32_t host_decide_on(const struct ls_strategy_host *table, uint32_t rep
 
 static int32_t host_read_sums(const struct ls_strategy_host *table, uint32_t replica, float *out)
 {
-    return (int32_t)ls_replica_read_tail(ls_driver_of(table)->members[replica].replica, out);
+    struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
+    const enum ls_status status = settle(member);
+    return (int32_t)(status ? status : ls_replica_read_tail(member->replica, out));
 }
 
 static int32_t host_update(const struct ls_strategy_host *table, uint32_t replica, uint32_t bucket)

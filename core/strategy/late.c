@@ -24,28 +24,34 @@ bool ls_driver_may_be_late(const struct ls_driver *driver)
 struct waiting {
     struct ls_driver *driver;
     struct ls_driver_member *member;
+    uint64_t start;
+    bool explained; // by the communicator
 };
 
 static enum ls_status glance(void *context)
 {
-    const struct waiting *waiting = context;
+    struct waiting *waiting = context;
     if (atomic_load(&waiting->driver->aborted))
         return LS_ABORTED;
     struct ls_communicator *communicator = waiting->member->communicator;
-    return communicator ? ls_communicator_progress(communicator) : LS_OK;
+    enum ls_status status = communicator ? ls_communicator_progress(communicator) : LS_OK;
+    if (!status && communicator)
+        status = ls_communicator_glance(communicator, ls_clock_ns() - waiting->start);
+    waiting->explained = status != LS_OK;
+    return status;
 }
 
 static enum ls_status wait(struct ls_driver *driver, struct ls_driver_member *member)
 {
     const struct ls_late *late = &member->replica->late;
-    struct waiting waiting = {driver, member};
     const uint64_t deadline_ns = driver->options.deadline_ns, start = ls_clock_ns();
+    struct waiting waiting = {driver, member, start, false};
     const uint64_t step = late->steps[late->taken % (LS_LATE_STEPS + 1)];
     enum ls_status status = ls_late_ask(late);
     if (status != LS_AGAIN)
         return status;
     status = ls_late_wait(late, deadline_ns, glance, &waiting);
-    if (status == LS_PEER_LOST)
+    if (status == LS_PEER_LOST && !waiting.explained)
         ls_error("train",
                  "replica %u: the device is not done with step %" PRIu64
                  " after %.1f s; it hangs, or --deadline is too short for it",

@@ -56,6 +56,7 @@ struct lists {
     struct ls_report_bucket *buckets;
     uint64_t *shares;
     struct ls_report_plugin *plugins;
+    char library[64]; // of the collective
     uint64_t *lost;
     struct ls_report_fact *facts;
     struct ls_spec dataset; // as the user wrote it
@@ -238,8 +239,12 @@ enum ls_status ls_fit_write_report(const struct ls_fit *fit)
         status = describe_strategy(fit, &lists, &report);
     if (!status) {
         report.plugins = lists.plugins;
+        ls_run_library(fit->run, lists.library);
         report.plugin_count = list_plugins(fit->run, lists.buckets,
                                            fit->trainer->replicas[0]->buckets.count, lists.plugins);
+        for (size_t i = 0; i < report.plugin_count; i++)
+            if (strcmp(lists.plugins[i].kind, ls_kind_text(LS_KIND_COLLECTIVE)) == 0)
+                lists.plugins[i].library = lists.library;
         report.options = lists.options;
         report.option_count = fit->run->strategy.option_count;
         report.buckets = lists.buckets;

@@ -31,6 +31,9 @@ struct ls_run {
 // Passes `status` on. An interruption that ended a call is over: the next call runs.
 LS_STATUS ls_run_end_interruption(struct ls_run *run, enum ls_status status);
 
+// What the collective calls of others ("NCCL 2.28.9"); empty: nothing. Asks the plugin.
+void ls_run_library(const struct ls_run *run, char text[static 64]);
+
 // What reduces a bucket of so many bytes; NULL without a collective.
 const char *ls_run_algorithm(const struct ls_run *run, uint64_t bytes);
 

@@ -20,9 +20,11 @@ void ls_fit_print_setting(const struct ls_fit *fit, FILE *out)
         fprintf(out, ", on %u of its %u devices",
                 run->replicas < run->devices ? run->replicas : run->devices, run->devices);
     fprintf(out, ", strategy %s", strategy->strategy->plugin->name);
-    if (strategy->collective)
+    if (strategy->collective && strategy->transport)
         fprintf(out, " (%s over %s)", strategy->collective->plugin->name,
                 strategy->transport->plugin->name);
+    else if (strategy->collective)
+        fprintf(out, " (%s)", strategy->collective->plugin->name);
     fprintf(out, ", %llu examples a step\n", (unsigned long long)fit->global_batch);
     fflush(out);
 }
@@ -60,6 +62,10 @@ void ls_fit_print_plan(const struct ls_fit *fit, FILE *out)
         conversions += program->steps[i].converts_activation;
         slow += program->steps[i].slow;
     }
+    char library[64];
+    ls_run_library(fit->run, library);
+    if (library[0])
+        fprintf(out, "collective %s: %s\n", fit->run->strategy.collective->plugin->name, library);
     if (plan->place_count)
         print_buckets(fit, out);
     fprintf(

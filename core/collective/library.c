@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives that run themselves: a library's, which is handed whole operations and puts them on the communicator's stream.
+#include "core/collective/internal.h"
+
+#include "core/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool ls_collective_runs_itself(const struct ls_collective_interface *algorithm)
+{
+    return !algorithm->describe;
+}
+
+// ---- Where it can work ----
+
+static enum ls_status refuse_memory(const struct ls_communicator_options *options, const char *name,
+                                    uint32_t rank)
+{
+    const struct ls_collective_interface *algorithm = options->collective->interface;
+    const bool cuda = algorithm->memory_kinds >> LS_MEMORY_CUDA & 1;
+    ls_error(name,
+             "collective %s does not work in the memory that rank %u's buffers lie in; %s, or "
+             "choose another collective",
+             options->collective->name, rank, cuda ? "take --device=cuda" : "take --device=cpu");
+    return LS_UNAVAILABLE;
+}
+
+static enum ls_status check_place(const struct ls_communicator_options *options, const char *name,
+                                  uint32_t rank, struct ls_native_stream *out)
+{
+    const struct ls_collective_interface *algorithm = options->collective->interface;
+    const struct ls_communicator_place *place = options->places ? &options->places[rank] : NULL;
+    const uint32_t kind = place ? place->ops->memory_kind : LS_MEMORY_HOST;
+    *out = (struct ls_native_stream){.struct_size = sizeof(*out), .family = LS_STREAM_NONE};
+    if (!(algorithm->memory_kinds >> kind & 1))
+        return refuse_memory(options, name, rank);
+    if (!place || place->ops->blocking)
+        return LS_OK;
+    const int32_t status = place->ops->stream_native
+                               ? place->ops->stream_native(place->device, NULL, out)
+                               : (int32_t)LS_OK;
+    if (status || algorithm->stream_families >> out->family & 1)
+        return (enum ls_status)status;
+    ls_error(name,
+             "collective %s cannot use streams as those of rank %u's device are; choose another",
+             options->collective->name, rank);
+    return LS_UNAVAILABLE;
+}
+
+static enum ls_status check_alone(const struct ls_communicator_options *options, const char *name,
+                                  const struct ls_native_stream *streams)
+{
+    for (uint32_t i = 0; i < options->world; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (streams[i].family && streams[i].index == streams[k].index &&
+                strncmp(streams[i].identity, streams[k].identity, sizeof(streams[i].identity)) ==
+                    0) {
+                ls_error(name,
+                         "rank %u and rank %u are both on GPU %u; use hierarchical-copy, or one "
+                         "replica a GPU",
+                         k, i, streams[i].index);
+                return LS_UNAVAILABLE;
+            }
+    return LS_OK;
+}
+
+enum ls_status ls_library_check(const struct ls_communicator_options *options, const char *name)
+{
+    const struct ls_collective_interface *algorithm = options->collective->interface;
+    struct ls_native_stream *streams = calloc(options->world, sizeof(*streams));
+    enum ls_status status = streams ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < options->world; i++)
+        status = check_place(options, name, i, &streams[i]);
+    if (!status && algorithm->one_rank_a_device)
+        status = check_alone(options, name, streams);
+    free(streams);
+    return status;
+}
+
+// ---- Opening and closing ----
+
+// All ranks are in this process.
+static int32_t exchange(void *context, const void *own, uint64_t bytes, void *all)
+{
+    const struct ls_communicator_group *group = context;
+    memcpy(all, own, group->world * bytes);
+    return LS_OK;
+}
+
+static struct ls_collective_member member_of(const struct ls_communicator_group *group,
+                                             uint32_t rank)
+{
+    return (struct ls_collective_member){.struct_size = sizeof(struct ls_collective_member),
+                                         .rank = rank,
+                                         .ops = group->given ? group->given[rank].ops : NULL,
+                                         .device = group->given ? group->given[rank].device : NULL,
+                                         .stream = group->places[rank].stream};
+}
+
+enum ls_status ls_library_open(const struct ls_communicator_options *options,
+                               struct ls_communicator_group *group,
+                               struct ls_communicator **communicators)
+{
+    struct ls_collective_member *members = calloc(group->world, sizeof(*members));
+    struct ls_collective **libraries = calloc(group->world, sizeof(struct ls_collective *));
+    const struct ls_collective_config config = {.struct_size = sizeof(config),
+                                                .world = group->world,
+                                                .count = group->world,
+                                                .members = members,
+                                                .deadline_ns = group->deadline_ns,
+                                                .context = group,
+                                                .exchange = exchange};
+    enum ls_status status = LS_OUT_OF_MEMORY;
+    if (members && libraries) {
+        for (uint32_t i = 0; i < group->world; i++)
+            members[i] = member_of(group, i);
+        status =
+            (enum ls_status)group->algorithm->open(options->collective_host, &config, libraries);
+    }
+    free(members);
+    if (status) {
+        free(libraries);
+        return status;
+    }
+    for (uint32_t i = 0; i < group->world; i++)
+        communicators[i]->library = libraries[i];
+    group->libraries = libraries;
+    return LS_OK;
+}
+
+void ls_library_close(struct ls_communicator *communicator)
+{
+    struct ls_communicator_group *group = communicator->group;
+    if (!communicator->library)
+        return;
+    ls_stream_drain(communicator);
+    if (atomic_load(&group->stuck))
+        ls_library_abort(group);
+    pthread_mutex_lock(&group->lock);
+    group->libraries[communicator->rank] = NULL;
+    pthread_mutex_unlock(&group->lock);
+    group->algorithm->close(communicator->library);
+    communicator->library = NULL;
+}
+
+void ls_library_abort(struct ls_communicator_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    for (uint32_t i = 0; group->libraries && i < group->world; i++)
+        if (group->libraries[i])
+            group->algorithm->abort(group->libraries[i]);
+    pthread_mutex_unlock(&group->lock);
+}
+
+// ---- Running ----
+
+// A whole reduction is also one of which a rank needs only a part.
+static uint32_t operation_of(const struct ls_collective_plan *plan)
+{
+    const struct ls_collective_interface *algorithm = plan->communicator->group->algorithm;
+    const uint32_t operation = plan->signature.operation;
+    return algorithm->operations >> operation & 1 ? operation : LS_ALL_REDUCE;
+}
+
+enum ls_status ls_library_run(struct ls_collective_plan *plan)
+{
+    const struct ls_call_signature *signature = &plan->signature;
+    const struct ls_collective_run run = {.struct_size = sizeof(run),
+                                          .operation = operation_of(plan),
+                                          .dtype = signature->dtype,
+                                          .reduction = signature->reduction,
+                                          .root = signature->root,
+                                          .buffer = plan->buffer,
+                                          .count = signature->count};
+    return (enum ls_status)plan->communicator->group->algorithm->run(plan->communicator->library,
+                                                                     &run);
+}
+
+enum ls_status ls_library_poll(struct ls_communicator *communicator)
+{
+    if (!communicator->library)
+        return LS_OK;
+    return (enum ls_status)communicator->group->algorithm->poll(communicator->library);
+}
+
+uint64_t ls_library_bytes(const struct ls_collective_plan *plan)
+{
+    const uint64_t world = plan->communicator->group->world;
+    const uint64_t bytes = plan->signature.count * ls_dtype_bytes(plan->signature.dtype);
+    const uint64_t share = bytes / world * (world - 1) + bytes % world * (world - 1) / world;
+    switch (operation_of(plan)) {
+    case LS_ALL_REDUCE: return 2 * share;
+    case LS_REDUCE_SCATTER:
+    case LS_ALL_GATHER: return share;
+    default: return world > 1 ? bytes : 0;
+    }
+}

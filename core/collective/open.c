@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens and closes communicators: what the ranks of a process share, their streams, and the transport or library behind them.
+#include "core/collective/internal.h"
+
+#include "core/base/log.h"
+#include "core/base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void group_destroy(struct ls_communicator_group *group)
+{
+    if (!group)
+        return;
+    ls_streams_close(group);
+    pthread_mutex_destroy(&group->lock);
+    free(group->places);
+    free(group->given);
+    free(group->libraries);
+    free(group->recorders);
+    free(group->name);
+    free(group);
+}
+
+static enum ls_status allocate_ranks(struct ls_communicator_group *group,
+                                     const struct ls_communicator_options *options)
+{
+    const size_t bytes = options->world * sizeof(*group->recorders);
+    const size_t given = options->world * sizeof(*group->given);
+    void *recorders = NULL;
+    if (posix_memalign(&recorders, 64, bytes))
+        return LS_OUT_OF_MEMORY;
+    memset(recorders, 0, bytes);
+    group->recorders = recorders;
+    group->places = calloc(options->world, sizeof(*group->places));
+    group->given = options->places ? malloc(given) : NULL;
+    if (!group->places || (options->places && !group->given))
+        return LS_OUT_OF_MEMORY;
+    if (options->places)
+        memcpy(group->given, options->places, given);
+    return LS_OK;
+}
+
+static enum ls_status group_create(const struct ls_communicator_options *options,
+                                   struct ls_communicator_group **out)
+{
+    struct ls_communicator_group *group = calloc(1, sizeof(*group));
+    if (!group)
+        return LS_OUT_OF_MEMORY;
+    group->collective = options->collective;
+    group->collective_host = options->collective_host;
+    group->algorithm = options->collective->interface;
+    group->interface = options->transport ? options->transport->interface : NULL;
+    group->world = options->world;
+    group->deadline_ns = options->deadline_ns;
+    group->segment_bytes = options->segment_bytes;
+    group->name = strdup(options->name ? options->name : "collective");
+    pthread_mutex_init(&group->lock, NULL);
+    enum ls_status status = group->name ? allocate_ranks(group, options) : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_streams_open(group);
+    if (status) {
+        group_destroy(group);
+        return status;
+    }
+    atomic_store(&group->open, options->world);
+    *out = group;
+    return LS_OK;
+}
+
+static void communicator_close(struct ls_communicator *communicator)
+{
+    if (!communicator)
+        return;
+    struct ls_communicator_group *group = communicator->group;
+    if (communicator->transport)
+        group->interface->close(communicator->transport);
+    ls_library_close(communicator);
+    free(communicator->numbers.next_send);
+    free(communicator->numbers.next_receive);
+    free(communicator->running);
+    free(communicator->waiting);
+    free(communicator->unsettled);
+    free(communicator);
+    if (atomic_fetch_sub(&group->open, 1) == 1)
+        group_destroy(group);
+}
+
+static enum ls_status check_options(const struct ls_communicator_options *options)
+{
+    const char *name = options->name ? options->name : "collective";
+    const struct ls_collective_interface *algorithm = options->collective->interface;
+    const bool library = ls_collective_runs_itself(algorithm);
+    if (options->world == 0 || (options->world > 1 && !options->transport && !library)) {
+        ls_error(name, "%u ranks and %s transport do not make a communicator", options->world,
+                 options->transport ? "a" : "no");
+        return LS_USAGE;
+    }
+    if (algorithm->maximum_world && options->world > algorithm->maximum_world) {
+        ls_error(name, "collective %s serves at most %u ranks, not %u; choose another",
+                 options->collective->name, algorithm->maximum_world, options->world);
+        return LS_UNSUPPORTED;
+    }
+    return library ? ls_library_check(options, name) : LS_OK;
+}
+
+// Options that do not fit the world are refused here, once, and not by every rank that makes a plan.
+static enum ls_status try_collective(const struct ls_communicator_options *options)
+{
+    const struct ls_collective_call call = {
+        .struct_size = sizeof(call),
+        .operation = LS_ALL_REDUCE,
+        .world = options->world,
+        .ranks_per_host = options->world,
+        .count = UINT64_C(1) << 20, // a usual size
+        .element_bytes = 4,
+        .host = options->collective_host,
+    };
+    struct ls_drawn_schedule drawn;
+    if (ls_collective_runs_itself(options->collective->interface))
+        return LS_OK;
+    const enum ls_status status =
+        ls_schedule_draw(options->collective->interface, options->collective->name, &call, &drawn);
+    if (!status)
+        ls_drawn_schedule_finish(&drawn);
+    return status;
+}
+
+static struct ls_communicator *communicator_create(struct ls_communicator_group *group,
+                                                   uint32_t rank)
+{
+    struct ls_communicator *communicator = ls_calloc_apart(1, sizeof(*communicator));
+    if (!communicator)
+        return NULL;
+    communicator->group = group;
+    communicator->rank = rank;
+    communicator->place = group->places[rank].ops ? &group->places[rank] : NULL;
+    communicator->numbers.next_send = ls_calloc_apart(group->world, sizeof(uint64_t));
+    communicator->numbers.next_receive = ls_calloc_apart(group->world, sizeof(uint64_t));
+    if (communicator->numbers.next_send && communicator->numbers.next_receive)
+        return communicator;
+    free(communicator->numbers.next_send);
+    free(communicator->numbers.next_receive);
+    free(communicator);
+    return NULL;
+}
+
+// Where no rank's device has streams, the transport sees host memory.
+static enum ls_status name_places(const struct ls_communicator_group *group,
+                                  struct ls_transport_place **out)
+{
+    uint32_t devices = 0;
+    for (uint32_t i = 0; i < group->world; i++)
+        devices += group->places[i].ops != NULL;
+    *out = devices ? calloc(group->world, sizeof(**out)) : NULL;
+    if (!devices)
+        return LS_OK;
+    if (devices < group->world) {
+        ls_error(group->name, "%u of %u ranks have buffers in memory of devices; all must, or none",
+                 devices, group->world);
+        return LS_UNSUPPORTED;
+    }
+    for (uint32_t i = 0; *out && i < group->world; i++)
+        (*out)[i] = (struct ls_transport_place){.struct_size = sizeof(**out),
+                                                .ops = group->places[i].ops,
+                                                .device = group->places[i].device,
+                                                .stream = group->places[i].stream};
+    return *out ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+static enum ls_status open_transport(const struct ls_communicator_options *options,
+                                     struct ls_communicator_group *group,
+                                     struct ls_communicator **communicators)
+{
+    struct ls_transport_place *places;
+    enum ls_status status = name_places(group, &places);
+    if (status)
+        return status;
+    const struct ls_transport_config config = {.struct_size = sizeof(config),
+                                               .world = options->world,
+                                               .first = 0,
+                                               .count = options->world,
+                                               .places = places,
+                                               .deadline_ns = options->deadline_ns};
+    struct ls_transport **endpoints = calloc(options->world, sizeof(struct ls_transport *));
+    if (endpoints)
+        status =
+            (enum ls_status)group->interface->open(options->transport_host, &config, endpoints);
+    else
+        status = LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < options->world; i++)
+        communicators[i]->transport = endpoints[i];
+    free(endpoints);
+    free(places);
+    return status;
+}
+
+// What the runs go through.
+static enum ls_status open_way(const struct ls_communicator_options *options,
+                               struct ls_communicator_group *group,
+                               struct ls_communicator **communicators)
+{
+    if (ls_collective_runs_itself(group->algorithm))
+        return ls_library_open(options, group, communicators);
+    return options->world > 1 ? open_transport(options, group, communicators) : LS_OK;
+}
+
+enum ls_status ls_communicators_open(const struct ls_communicator_options *options,
+                                     struct ls_communicator **out)
+{
+    struct ls_communicator_group *group;
+    enum ls_status status = check_options(options);
+    if (!status)
+        status = try_collective(options);
+    if (!status)
+        status = group_create(options, &group);
+    if (status)
+        return status;
+    struct ls_communicator **communicators =
+        calloc(options->world, sizeof(struct ls_communicator *));
+    uint32_t created = 0;
+    while (communicators && created < options->world &&
+           (communicators[created] = communicator_create(group, created)))
+        created++;
+    if (created < options->world) {
+        atomic_fetch_sub(&group->open, options->world - created);
+        if (!created)
+            group_destroy(group);
+        status = LS_OUT_OF_MEMORY;
+    } else {
+        status = open_way(options, group, communicators);
+    }
+    if (status)
+        ls_communicators_close(communicators, created);
+    else
+        memcpy(out, communicators, options->world * sizeof(struct ls_communicator *));
+    free(communicators);
+    return status;
+}
+
+void ls_communicators_close(struct ls_communicator **communicators, uint32_t world)
+{
+    for (uint32_t i = 0; i < world; i++)
+        communicator_close(communicators[i]);
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs on a device that computes beside the caller: events between its own stream and the communicator's, and the one place
+// where a host waits for it.
+#include "core/collective/internal.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#define BRISK_NS UINT64_C(2000000) // a wait looks without a pause for that long, then
+#define PAUSE_NS 50000 // with one, and then also whether the others have called the same
+#define PATIENCE_NS UINT64_C(5000000000) // with a stream that should be empty soon
+
+static const struct ls_trace_label settle_slice = {
+    .category = "communication", .name = "wait for the device", .value = "plans"};
+
+// ---- Opening ----
+
+static enum ls_status open_place(struct ls_rank_place *place)
+{
+    const struct ls_device_interface *ops = place->ops;
+    int32_t status = ops->stream_open(place->device, &place->stream);
+    if (!status)
+        status = ops->event_open(place->device, &place->begun);
+    if (!status)
+        status = ops->event_open(place->device, &place->replayed);
+    if (!status)
+        status = ops->event_open(place->device, &place->drained);
+    return (enum ls_status)status;
+}
+
+enum ls_status ls_streams_open(struct ls_communicator_group *group)
+{
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; group->given && !status && i < group->world; i++) {
+        const struct ls_communicator_place *given = &group->given[i];
+        const struct ls_device_interface *ops = given->ops;
+        if (ops->blocking && ops->memory_kind == LS_MEMORY_HOST)
+            continue; // as host memory without a device
+        if (ops->blocking || !ops->stream_open || !ops->event_open) {
+            ls_error(group->name,
+                     "rank %u: its device has memory of its own, but no streams and events, which "
+                     "collectives need there; central-storage does without",
+                     i);
+            return LS_UNAVAILABLE;
+        }
+        group->places[i] = (struct ls_rank_place){.ops = ops, .device = given->device};
+        status = open_place(&group->places[i]);
+    }
+    return status;
+}
+
+void ls_streams_close(struct ls_communicator_group *group)
+{
+    for (uint32_t i = 0; group->places && i < group->world; i++) {
+        const struct ls_rank_place *place = &group->places[i];
+        if (!place->ops)
+            continue;
+        place->ops->stream_close(place->device, place->stream);
+        place->ops->event_close(place->device, place->begun);
+        place->ops->event_close(place->device, place->replayed);
+        place->ops->event_close(place->device, place->drained);
+    }
+}
+
+// ---- A run ----
+
+enum ls_status ls_stream_begin(struct ls_communicator *communicator)
+{
+    const struct ls_rank_place *place = communicator->place;
+    if (!place)
+        return LS_OK;
+    int32_t status = place->ops->event_record(place->device, place->begun, NULL);
+    if (!status)
+        status = place->ops->event_wait(place->device, place->begun, place->stream);
+    return (enum ls_status)status;
+}
+
+// Each plan is in the list once.
+static void remove_unsettled(struct ls_communicator *communicator,
+                             const struct ls_collective_plan *plan)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < communicator->unsettled_count; i++)
+        if (communicator->unsettled[i] != plan)
+            communicator->unsettled[kept++] = communicator->unsettled[i];
+    communicator->unsettled_count = kept;
+}
+
+static void add_unsettled(struct ls_collective_plan *plan, const struct ls_event *over)
+{
+    struct ls_communicator *communicator = plan->communicator;
+    remove_unsettled(communicator, plan);
+    plan->over = over;
+    communicator->unsettled[communicator->unsettled_count++] = plan;
+}
+
+enum ls_status ls_stream_end(struct ls_collective_plan *plan)
+{
+    const struct ls_rank_place *place = plan->communicator->place;
+    if (!place)
+        return LS_OK;
+    const int32_t status = place->ops->event_record(place->device, plan->done, place->stream);
+    if (!status && !plan->communicator->recording)
+        add_unsettled(plan, plan->done);
+    return (enum ls_status)status;
+}
+
+enum ls_status ls_stream_follow(struct ls_collective_plan *plan)
+{
+    const struct ls_rank_place *place = plan->communicator->place;
+    if (!place)
+        return LS_OK;
+    const int32_t status = place->ops->event_wait(place->device, plan->done, NULL);
+    return status ? ls_communicator_fail(plan->communicator, plan, (enum ls_status)status) : LS_OK;
+}
+
+void ls_stream_forget(struct ls_collective_plan *plan)
+{
+    const struct ls_rank_place *place = plan->communicator->place;
+    if (!place)
+        return;
+    ls_stream_drain(plan->communicator);
+    remove_unsettled(plan->communicator, plan);
+    place->ops->event_close(place->device, plan->done);
+}
+
+// ---- Waiting for the device ----
+
+static void pause_after(uint64_t waited_ns)
+{
+    if (waited_ns < BRISK_NS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+}
+
+void ls_stream_drain(struct ls_communicator *communicator)
+{
+    struct ls_communicator_group *group = communicator->group;
+    const struct ls_rank_place *place = communicator->place;
+    const uint64_t patience = group->deadline_ns < PATIENCE_NS ? group->deadline_ns : PATIENCE_NS;
+    if (!place || atomic_load(&group->stuck) ||
+        place->ops->event_record(place->device, place->drained, place->stream))
+        return;
+    const uint64_t begin = ls_clock_ns();
+    while (place->ops->event_query(place->device, place->drained) == LS_AGAIN) {
+        const uint64_t waited = ls_clock_ns() - begin;
+        if (waited > patience) {
+            atomic_store(&group->stuck, 1);
+            return;
+        }
+        pause_after(waited);
+    }
+}
+
+// What else may have happened while the device is not done with `plan` (NULL: with something else).
+static enum ls_status look_around(struct ls_communicator *communicator,
+                                  const struct ls_collective_plan *plan, uint64_t waited_ns)
+{
+    uint32_t peer;
+    struct ls_call_signature theirs;
+    if (atomic_load(&communicator->group->failed))
+        return ls_communicator_give_up(communicator, LS_ABORTED);
+    if (!plan)
+        return LS_OK;
+    const enum ls_status status = ls_library_poll(communicator);
+    if (status)
+        return ls_communicator_fail(communicator, plan, status);
+    if (waited_ns >= BRISK_NS && ls_communicator_find_mismatch(communicator, plan, &peer, &theirs))
+        return ls_communicator_fail_mismatch(communicator, plan, peer);
+    return waited_ns >= communicator->group->deadline_ns
+               ? ls_communicator_fail_deadline(communicator, plan, waited_ns)
+               : LS_OK;
+}
+
+// The end of a run that failed or was aborted comes, too.
+static enum ls_status end_of_run(struct ls_communicator *communicator,
+                                 const struct ls_collective_plan *plan)
+{
+    const enum ls_status status = ls_library_poll(communicator);
+    return status ? ls_communicator_fail(communicator, plan, status) : LS_OK;
+}
+
+static enum ls_status wait_for_device(struct ls_communicator *communicator,
+                                      const struct ls_collective_plan *plan, uint64_t begin)
+{
+    const struct ls_rank_place *place = communicator->place;
+    for (;;) {
+        const int32_t over = place->ops->event_query(place->device, plan->over);
+        if (over == LS_OK)
+            return end_of_run(communicator, plan);
+        if (over != LS_AGAIN)
+            return ls_communicator_fail(communicator, plan, (enum ls_status)over);
+        const uint64_t waited = ls_clock_ns() - begin;
+        const enum ls_status status = look_around(communicator, plan, waited);
+        if (status)
+            return status;
+        pause_after(waited);
+    }
+}
+
+// The first run that is not over; NULL: there is none. Over are those with lower numbers, for the flight recorder.
+static struct ls_collective_plan *find_pending(const struct ls_communicator *communicator)
+{
+    const struct ls_rank_place *place = communicator->place;
+    struct ls_collective_plan *first = NULL;
+    for (uint32_t i = 0; i < communicator->unsettled_count; i++) {
+        struct ls_collective_plan *plan = communicator->unsettled[i];
+        if ((!first || plan->sequence < first->sequence) &&
+            place->ops->event_query(place->device, plan->over) != LS_OK)
+            first = plan;
+    }
+    return first;
+}
+
+void ls_stream_note_over(struct ls_communicator *communicator)
+{
+    if (!communicator->place)
+        return;
+    const struct ls_collective_plan *pending = find_pending(communicator);
+    uint64_t end = pending ? pending->sequence : communicator->sequence;
+    for (uint32_t i = 0; i < communicator->running_count; i++)
+        if (communicator->running[i]->sequence < end)
+            end = communicator->running[i]->sequence;
+    uint64_t next = communicator->settled;
+    if (end > next + LS_RECORDED_CALLS)
+        next = end - LS_RECORDED_CALLS;
+    for (; next < end; next++)
+        ls_recorder_end(&communicator->group->recorders[communicator->rank], next, 0);
+    communicator->settled = next;
+}
+
+enum ls_status ls_communicator_glance(struct ls_communicator *communicator, uint64_t waited_ns)
+{
+    if (communicator->status || !communicator->place)
+        return communicator->status;
+    return look_around(communicator, find_pending(communicator), waited_ns);
+}
+
+enum ls_status ls_communicator_settle(struct ls_communicator *communicator)
+{
+    const uint64_t begin = ls_clock_ns();
+    if (communicator->status || !communicator->place)
+        return communicator->status;
+    const uint32_t count = communicator->unsettled_count;
+    for (uint32_t i = 0; i < count; i++) {
+        const enum ls_status status =
+            wait_for_device(communicator, communicator->unsettled[i], begin);
+        if (status)
+            return status;
+    }
+    ls_stream_note_over(communicator);
+    communicator->unsettled_count = 0;
+    ls_trace_slice(&settle_slice, begin, ls_clock_ns(), count);
+    return LS_OK;
+}
+
+// ---- Recorded steps ----
+
+bool ls_communicator_capturable(const struct ls_communicator *communicator)
+{
+    return communicator->place && communicator->library &&
+           communicator->group->algorithm->capturable;
+}
+
+void ls_communicator_record(struct ls_communicator *communicator, bool on)
+{
+    communicator->recording = on;
+}
+
+enum ls_status ls_collective_replayed(struct ls_collective_plan *plan)
+{
+    struct ls_communicator *communicator = plan->communicator;
+    const struct ls_rank_place *place = communicator->place;
+    if (communicator->status)
+        return communicator->status;
+    plan->sequence = communicator->sequence++;
+    ls_recorder_begin(&communicator->group->recorders[communicator->rank], plan->sequence,
+                      &plan->signature);
+    const int32_t status = place->ops->event_record(place->device, place->replayed, NULL);
+    if (status)
+        return ls_communicator_fail(communicator, plan, (enum ls_status)status);
+    add_unsettled(plan, place->replayed);
+    return LS_OK;
+}
