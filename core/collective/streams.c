@@ -53,11 +53,12 @@ enum ls_status ls_streams_open(struct ls_communicator_group *group)
     return status;
 }
 
+// What hangs is left alone: closing would wait for it.
 void ls_streams_close(struct ls_communicator_group *group)
 {
     for (uint32_t i = 0; group->places && i < group->world; i++) {
         const struct ls_rank_place *place = &group->places[i];
-        if (!place->ops)
+        if (!place->ops || atomic_load(&group->stuck))
             continue;
         place->ops->stream_close(place->device, place->stream);
         place->ops->event_close(place->device, place->begun);

@@ -119,12 +119,24 @@ class Double(ProgramTest):
             self.assertIn("input of a step: " + says, outcome.out)
 
     def test_replicas_of_one_gpu_and_of_two_equal_one(self):
-        options = ("--model=cnn", "--steps=4", "--batch=12", "--validation=off")
+        options = ("--model=cnn", "--steps=10", "--batch=4", "--validation=off", "--optimizer=sgd:learning_rate=0.01")
         wanted = self.run_double(*options)
-        for devices in (1, 2):
-            got = self.run_double("--replicas=4", "--strategy=central-storage", *options, devices=devices)
-            self.assert_close(got["losses"], wanted["losses"])
-            self.assertEqual(len(set(got["parameter_hashes"])), 1)
+        for devices, replicas, strategy, streams in (
+                (2, 4, "central-storage", "thread"), (1, 4, "ring", "deferred"), (2, 4, "hierarchical-copy", "thread"),
+                (2, 2, "direct", "thread")):
+            with self.subTest(devices=devices, replicas=replicas, strategy=strategy):
+                got = self.run_double(f"--replicas={replicas}", "--strategy=" + strategy, *options, devices=devices, streams=streams)
+                self.assert_close(got["losses"], wanted["losses"])
+                self.assertEqual(len(set(got["parameter_hashes"])), 1)
+
+    def test_every_other_collective_reduces_there_too(self):
+        options = ("--model=mlp", "--steps=3", "--batch=12", "--validation=off")
+        wanted = self.run_double(*options)
+        for strategy in ("tree", "halving-doubling", "torus", "two-level", "auto"):
+            with self.subTest(strategy=strategy):
+                got = self.run_double("--replicas=3", "--strategy=" + strategy, *options, devices=2)
+                self.assert_close(got["losses"], wanted["losses"])
+                self.assertEqual(len(set(got["parameter_hashes"])), 1)
 
     def test_without_a_number_every_gpu_has_a_replica(self):
         options = ("--model=mlp", "--steps=2", "--validation=off")
@@ -138,9 +150,15 @@ class Double(ProgramTest):
         command, environment = self.on_double(("--strategy=central-storage", "--model=mlp"), {"devices": 2})
         self.assertEqual(self.lockstep("evaluate", *command, environment=environment).code, DONE)
 
-    def test_what_would_reduce_in_the_memory_of_the_gpu_is_refused_by_name(self):
-        self.refused_double(UNAVAILABLE, "--replicas=2", "--strategy=ring",
-                            says=("'mirrored'", "transport 'local' cannot reach", "central-storage"))
+    def test_a_gpu_that_hangs_in_a_collective_is_named_after_the_deadline(self):
+        options, environment = self.on_double(("--replicas=2", "--strategy=ring", "--deadline=1"),
+                                              {"device": "cuda:deadline=1", "hang": 60, "devices": 2})
+        outcome = self.lockstep("train", "--quiet", "--model=mlp", "--steps=9", *options, environment=environment)
+        self.assertEqual(outcome.code, PEER_LOST, outcome.err)
+        said = [line for line in outcome.err.splitlines() if "gradients: rank" in line]
+        self.assertEqual(len(said), 1, outcome.err)
+        self.assertRegex(said[0], r"rank \d waited 1\.\d s for its device in call \d+, all-reduce \(sum\) of \d+ float32, bucket \d: "
+                                  "all ranks have made this call")
 
     def test_the_reasons_end_with_4(self):
         for settings, says in (({"init": 100}, "no device"), ({"init": 34}, "no driver"), ({"version": 12040}, "driver too old"),
