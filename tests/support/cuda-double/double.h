@@ -52,9 +52,11 @@ int double_owner(const void *memory);
 DOUBLE_EXPORT int double_current(void);
 int double_sees(int device, int other);
 
-// What is in use; for tests.
+// What is in use; and what the host has handed over so far: kernels one by one (not those that it recorded), recordings.
+// For tests.
 struct double_counts {
     uint64_t blocks, pinned, streams, events, descriptors, handles, graphs;
+    uint64_t kernels, replays;
 };
 DOUBLE_EXPORT void double_count(struct double_counts *out);
 extern struct double_counts double_live; // under no lock: changed with __atomic_* only

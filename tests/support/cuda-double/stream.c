@@ -308,6 +308,8 @@ static unsigned enqueue(struct CUstream_st *stream, const struct double_item *it
     pthread_mutex_lock(&double_lock);
     if (!error)
         error = stream->capture ? double_capture_add(stream, item) : double_post(stream, item);
+    if (item->kernel && !stream->capture)
+        double_add(&double_live.kernels, 1);
     pthread_mutex_unlock(&double_lock);
     return error;
 }
