@@ -111,7 +111,6 @@ void ls_record_end_step(struct ls_replica *replica, bool whole)
     if (recorder->replays > recorder->parts)
         recorder->parts = recorder->replays;
     recorder->whole = whole;
-    recorder->replays = 0;
 }
 
 const char *ls_replica_recording(const struct ls_replica *replica, char *text, size_t bytes)

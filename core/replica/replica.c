@@ -220,6 +220,7 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
     record->example_offset = batch->example_offset;
     record->learning_rate = (float)learning_rate;
     record->gradient_scale = (float)(1.0 / (double)batch->global_count);
+    replica->recorder.replays = 0;
     const enum ls_status status = batch->count ? run_slices(replica, batch, stop, hooks)
                                                : run_empty(replica, batch, stop, hooks);
     ls_record_end_step(replica, hooks->capturable && replica->slices <= 1);

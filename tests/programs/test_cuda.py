@@ -5,10 +5,13 @@ The double (tests/support/cuda-double) computes on host memory that the program 
 that the host code of the device and the core keep to streams and copies. It shows nothing about a GPU.
 """
 import ctypes
+import json
 import os
+import signal
+import subprocess
 import unittest
 
-from support import DONE, FAILED, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
 
 DOUBLE = os.environ["LOCKSTEP_CUDA_DOUBLE"]
 BUILT = os.environ["LOCKSTEP_CUDA_BUILT"] == "true"
@@ -118,6 +121,37 @@ class Double(ProgramTest):
             self.assertEqual(outcome.code, DONE, outcome.err)
             self.assertIn("input of a step: " + says, outcome.out)
 
+    def test_recorded_steps_change_no_bit(self):
+        options = ("--model=mlp", "--dataset=synthetic:examples=100", "--epochs=3", "--batch=32", "--check-replicas=5")
+        plain = self.run_double(*options, device="cuda:recording=off")
+        self.assertEqual(plain["recording"], "not recorded: recording=off")
+        self.assertEqual((plain["steps"], len(plain["losses"])), (12, 12))
+        for streams in ("thread", "deferred"):
+            got = self.run_double(*options, streams=streams)
+            self.assertEqual(got["recording"], "recorded whole")
+            for member in "losses", "parameter_hashes", "steps":
+                self.assertEqual(got[member], plain[member], member)
+            for epoch, wanted in zip(got["epochs"], plain["epochs"]):
+                self.assertEqual([epoch[name] for name in ("steps", "loss", "accuracy", "val_loss", "val_accuracy")],
+                                 [wanted[name] for name in ("steps", "loss", "accuracy", "val_loss", "val_accuracy")])
+
+    def test_an_interrupted_run_counts_the_steps_that_it_did(self):
+        path = self.path("r.json")
+        options, environment = self.on_double(("--model=mlp", "--dataset=synthetic:examples=640", "--epochs=100000", "--validation=off",
+                                                "--report=" + path), {})
+        process = subprocess.Popen([LOCKSTEP, "train", *options], env=os.environ | environment, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        self.assertTrue(any(line.startswith("Epoch 1/") for line in process.stdout))
+        process.send_signal(signal.SIGINT)
+        err = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, INTERRUPTED, err)
+        with open(path) as file:
+            report = json.load(file)
+        self.assertEqual(report["status"], "interrupted")
+        self.assertEqual(min(report["steps"], 1000), len(report["losses"]))
+        self.assertEqual(report["steps"], sum(epoch["steps"] for epoch in report["epochs"]))
+
     def test_replicas_of_one_gpu_and_of_two_equal_one(self):
         options = ("--model=cnn", "--steps=10", "--batch=4", "--validation=off", "--optimizer=sgd:learning_rate=0.01")
         wanted = self.run_double(*options)
@@ -168,7 +202,8 @@ class Double(ProgramTest):
     def test_failures_are_one_line_each(self):
         self.refused_double(FAILED, memory=3000000, says=("the device has no", "a smaller batch needs less"))
         self.refused_double(FAILED, pinned=1000, says=("making pinned host memory",))
-        self.refused_double(FAILED, fail=60, says=("unspecified launch failure", "launched last: "))
+        self.refused_double(FAILED, fail=60, says=("unspecified launch failure", "launched last: a recorded step"))
+        self.refused_double(FAILED, device="cuda:recording=off", fail=60, says=("unspecified launch failure", "launched last: "))
         self.refused_double(PEER_LOST, "--deadline=1", hang=60, says=("the device is not done with step", "after 1.0 s"))
         self.refused_double(USAGE, device="cuda:nothing=1", says=("nothing",))
 
