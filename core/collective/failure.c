@@ -133,7 +133,12 @@ enum ls_status ls_communicator_fail(struct ls_communicator *communicator,
     char text[160];
     if (mismatch)
         return ls_communicator_fail_mismatch(communicator, plan, mismatch->source);
-    if (status != LS_ABORTED && is_first_to_fail(communicator))
+    if (status == LS_ABORTED || !is_first_to_fail(communicator))
+        return ls_communicator_give_up(communicator, status);
+    if (communicator->library) // which has said why
+        ls_info(communicator->group->name, "rank %u was in call %" PRIu64 ", %s",
+                communicator->rank, plan->sequence, ls_call_text(&plan->signature, text));
+    else
         ls_error(communicator->group->name, "rank %u, call %" PRIu64 ", %s: %s", communicator->rank,
                  plan->sequence, ls_call_text(&plan->signature, text), ls_status_text(status));
     return ls_communicator_give_up(communicator, status);
