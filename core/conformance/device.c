@@ -5,9 +5,9 @@
 #include "core/base/log.h"
 #include "core/conformance/device/suite.h"
 
-static void run_groups(struct ls_device_suite *suite)
+// What half types have, too.
+static void run_operations(struct ls_device_suite *suite)
 {
-    ls_device_memory_cases(suite);
     for (uint32_t op = LS_OP_CONV2D; op <= LS_OP_CONV2D_BACKWARD_WEIGHTS; op++)
         ls_device_convolution_cases(suite, op, NULL);
     for (uint32_t op = LS_OP_DENSE; op <= LS_OP_DENSE_BACKWARD_WEIGHTS; op++)
@@ -19,10 +19,17 @@ static void run_groups(struct ls_device_suite *suite)
     for (uint32_t op = LS_OP_RESHAPE; op <= LS_OP_CONVERT; op++)
         ls_device_elementwise_cases(suite, op, NULL);
     ls_device_dropout_cases(suite);
-    ls_device_bytes_cases(suite);
     ls_device_loss_cases(suite);
-    ls_device_update_cases(suite);
     ls_device_fusion_cases(suite);
+}
+
+static void run_groups(struct ls_device_suite *suite)
+{
+    ls_device_memory_cases(suite);
+    run_operations(suite);
+    ls_device_half_cases(suite, run_operations);
+    ls_device_bytes_cases(suite);
+    ls_device_update_cases(suite);
     ls_device_thread_cases(suite);
     ls_device_stream_cases(suite);
     ls_device_recording_cases(suite);

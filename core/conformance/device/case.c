@@ -91,35 +91,6 @@ static void draw_distribution(struct ls_device_case *c, float *row, int64_t clas
         row[i] = (float)((double)row[i] / sum);
 }
 
-void ls_device_case_draw(struct ls_device_case *c, uint32_t argument, enum ls_device_values kind)
-{
-    const struct ls_tensor_desc *desc = &c->request.arguments[argument];
-    const uint64_t count = ls_tensor_elements(desc);
-    const int64_t classes = desc->dims[desc->ndims - 1];
-    float *values = malloc(count * sizeof(*values));
-
-    c->values[argument] = values; // NULL: the trial fails for want of memory
-    if (!values)
-        return;
-    if (kind == LS_DEVICE_PROBABILITIES) {
-        for (uint64_t i = 0; i < count; i += (uint64_t)classes)
-            draw_distribution(c, values + i, classes);
-        return;
-    }
-    for (uint64_t i = 0; i < count; i++)
-        values[i] = draw(c, kind);
-}
-
-void ls_device_case_draw_labels(struct ls_device_case *c, uint32_t argument, int64_t classes)
-{
-    const uint64_t count = ls_tensor_elements(&c->request.arguments[argument]);
-    int32_t *values = malloc(count * sizeof(*values));
-
-    c->values[argument] = values;
-    for (uint64_t i = 0; values && i < count; i++)
-        values[i] = (int32_t)(ls_device_case_random(c) * (double)classes);
-}
-
 // Only what the suite needs: results that the function could have had, kinks included.
 static double activated(uint32_t activation, double alpha, double x)
 {
@@ -136,14 +107,60 @@ static double activated(uint32_t activation, double alpha, double x)
     }
 }
 
+static void draw_floats(struct ls_device_case *c, const struct ls_device_draw *d, float *values)
+{
+    const struct ls_tensor_desc *desc = &c->request.arguments[d->argument];
+    const uint64_t count = ls_tensor_elements(desc);
+    const int64_t classes = desc->dims[desc->ndims - 1];
+    if (d->kind == LS_DEVICE_PROBABILITIES) {
+        for (uint64_t i = 0; i < count; i += (uint64_t)classes)
+            draw_distribution(c, values + i, classes);
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++)
+        values[i] = draw(c, d->kind);
+    for (uint64_t i = 0; d->kind == LS_DEVICE_ACTIVATED && i < count; i++)
+        values[i] = (float)activated(d->activation, (double)d->alpha, 3 * (double)values[i]);
+}
+
+void ls_device_case_values(struct ls_device_case *c)
+{
+    for (uint32_t k = 0; k < c->draw_count; k++) {
+        const struct ls_device_draw *d = &c->draws[k];
+        const uint64_t count = ls_tensor_elements(&c->request.arguments[d->argument]);
+        void *values = malloc(count * sizeof(float)); // labels are as large
+        c->values[d->argument] = values; // NULL: the trial fails for want of memory
+        if (values && d->kind != LS_DEVICE_LABELS)
+            draw_floats(c, d, values);
+        for (uint64_t i = 0; values && d->kind == LS_DEVICE_LABELS && i < count; i++)
+            ((int32_t *)values)[i] = (int32_t)(ls_device_case_random(c) * (double)d->classes);
+    }
+    c->draw_count = 0;
+}
+
+static void draw_later(struct ls_device_case *c, struct ls_device_draw later)
+{
+    c->draws[c->draw_count++] = later;
+}
+
+void ls_device_case_draw(struct ls_device_case *c, uint32_t argument, enum ls_device_values kind)
+{
+    draw_later(c, (struct ls_device_draw){.argument = argument, .kind = kind});
+}
+
+void ls_device_case_draw_labels(struct ls_device_case *c, uint32_t argument, int64_t classes)
+{
+    draw_later(c, (struct ls_device_draw){
+                      .argument = argument, .kind = LS_DEVICE_LABELS, .classes = classes});
+}
+
 void ls_device_case_draw_activated(struct ls_device_case *c, uint32_t argument, uint32_t activation,
                                    float alpha)
 {
-    ls_device_case_draw(c, argument, LS_DEVICE_UNIFORM);
-    float *values = c->values[argument];
-    const uint64_t count = ls_tensor_elements(&c->request.arguments[argument]);
-    for (uint64_t i = 0; values && i < count; i++)
-        values[i] = (float)activated(activation, (double)alpha, 3 * (double)values[i]);
+    draw_later(c, (struct ls_device_draw){.argument = argument,
+                                          .kind = LS_DEVICE_ACTIVATED,
+                                          .activation = activation,
+                                          .alpha = alpha});
 }
 
 void ls_device_case_accumulate(struct ls_device_case *c, uint32_t output)

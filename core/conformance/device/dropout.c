@@ -50,6 +50,7 @@ static bool keep(struct ls_device_suite *suite, int64_t first, int64_t examples,
     c.record.example_offset = 100 + (uint64_t)first;
     ls_device_case_input(&c, LS_DEVICE_ACTIVATION, LS_DEVICE_DESC(LS_F32, examples, UNITS));
     ls_device_case_draw(&c, 0, LS_DEVICE_UNIFORM);
+    ls_device_case_values(&c);
     float *values = c.values[0];
     for (int64_t i = 0; values && i < examples * UNITS; i++)
         values[i] = 1;
@@ -133,6 +134,8 @@ void ls_device_dropout_cases(struct ls_device_suite *suite)
     for (size_t shape = 0; shape < sizeof(shapes) / sizeof(shapes[0]); shape++)
         for (size_t rate = 0; rate < sizeof(rates) / sizeof(rates[0]); rate++)
             plain_case(suite, shape, rates[rate]);
+    if (suite->dtype)
+        return;
     split_case(suite);
     fresh_case(suite);
     share_case(suite);

@@ -2,6 +2,7 @@
 // Runs a case: what is wanted comes from the reference device, in plain layouts; then the tested device
 // runs it in every variant of layouts, twice, and in place where it says it can.
 #include "core/conformance/device/suite.h"
+#include "core/plugin/half.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@ static const char *const variant_colons[LS_DEVICE_VARIANT_COUNT] = {
 
 // What is wanted, and how far from it a result may be; one for each output.
 struct expectation {
+    const struct ls_device_case *c; // in float32
     void *wanted[LS_MAX_ARGUMENTS];
     void *slack[LS_MAX_ARGUMENTS]; // doubles
 };
@@ -127,17 +129,51 @@ static double epilogue_stretch(const struct ls_device_case *c, uint64_t i, doubl
 
 static double element(const struct ls_tensor_desc *desc, const void *values, uint64_t i)
 {
-    return desc->dtype == LS_F64 ? ((const double *)values)[i] : (double)((const float *)values)[i];
+    switch (desc->dtype) {
+    case LS_F64: return ((const double *)values)[i];
+    case LS_BF16:
+    case LS_F16: return (double)ls_half_get(desc->dtype, ((const uint16_t *)values)[i]);
+    default: return (double)((const float *)values)[i];
+    }
 }
 
-static void fill_slack(const struct ls_device_case *c, uint32_t output, const void *wanted,
-                       const float *magnitudes, double *slack)
+static bool is_exact(const struct ls_device_tolerance *t)
+{
+    return t->of_magnitude <= 0 && t->relative <= 0 && t->absolute <= 0;
+}
+
+// What the roundings of a half type may cost at element i of a result: that of the result; and, where something follows the
+// operation (bias, epilogue, addition), one before it, stretched by what follows. `alone` is the operation without that, NULL
+// where nothing follows but a bias, which is 1 at most.
+static double half_slack(const struct ls_device_case *c, uint32_t dtype, uint32_t index, uint64_t i,
+                         double wanted, const float *alone, double own)
+{
+    const bool first = index == c->request.input_count;
+    const bool bias = first && c->request.input_count > 2 &&
+                      (c->request.op == LS_OP_CONV2D || c->request.op == LS_OP_DENSE);
+    double slack = ls_device_rounding(dtype, fabs(wanted) + own);
+    if (!alone && !bias)
+        return slack;
+    const double before =
+        ls_device_rounding(dtype, (alone ? fabs((double)alone[i]) : fabs(wanted)) + bias);
+    if (first && c->request.attributes.epilogue == LS_OP_ACTIVATION &&
+        c->request.attributes.epilogue_activation == LS_EXPONENTIAL)
+        return slack + fabs(wanted) * expm1(before);
+    return slack + before * (first ? epilogue_stretch(c, i, wanted) : 1);
+}
+
+// `tested` is the case as the device runs it, perhaps in halves.
+static void fill_slack(const struct ls_device_case *c, const struct ls_device_case *tested,
+                       uint32_t output, const void *wanted, const float *magnitudes,
+                       const float *alone, double *slack)
 {
     const uint32_t index = c->request.input_count + output;
     const struct ls_tensor_desc *desc = &c->request.arguments[index];
     const struct ls_device_tolerance *t = &c->tolerances[index];
     const float *before = c->request.accumulate >> output & 1 ? c->values[index] : NULL;
     const bool epilogue = output == 0 && c->request.attributes.epilogue != LS_OP_NONE;
+    const uint32_t dtype = tested->request.arguments[index].dtype;
+    const bool half = dtype != desc->dtype && (!is_exact(t) || before || epilogue);
 
     for (uint64_t i = 0; i < ls_tensor_elements(desc); i++) {
         const double w = element(desc, wanted, i);
@@ -150,17 +186,30 @@ static void fill_slack(const struct ls_device_case *c, uint32_t output, const vo
         if (before) // two more roundings
             own += 0x1p-22 * (fabs((double)before[i]) + fabs(w));
         slack[i] = own;
+        if (half)
+            slack[i] += half_slack(c, dtype, index, i, w, epilogue || before ? alone : NULL, own);
     }
 }
 
-static bool expect(struct ls_device_suite *suite, const struct ls_device_case *c,
-                   struct expectation *e)
+// The operation without what follows it, of the same values.
+static bool run_alone(struct ls_device_suite *suite, const struct ls_device_case *c, void **outputs)
 {
-    void *magnitudes[LS_MAX_ARGUMENTS] = {NULL};
+    struct ls_device_case copy = *c;
+    strip(&copy);
+    return allocate_outputs(suite, &copy, outputs) && run_reference(suite, &copy, outputs);
+}
+
+static bool expect(struct ls_device_suite *suite, const struct ls_device_case *c,
+                   const struct ls_device_case *tested, struct expectation *e)
+{
+    void *magnitudes[LS_MAX_ARGUMENTS] = {NULL}, *alone[LS_MAX_ARGUMENTS] = {NULL};
     bool good = allocate_outputs(suite, c, e->wanted) && run_reference(suite, c, e->wanted);
 
+    e->c = c;
     if (good && c->magnitude_inputs)
         good = allocate_outputs(suite, c, magnitudes) && run_magnitudes(suite, c, magnitudes);
+    if (good && tested != c && (c->request.accumulate || c->request.attributes.epilogue))
+        good = run_alone(suite, c, alone);
     for (uint32_t i = 0; good && i < c->request.output_count; i++) {
         const uint32_t index = c->request.input_count + i;
         if (c->roles[index] == LS_DEVICE_SAVED)
@@ -169,9 +218,10 @@ static bool expect(struct ls_device_suite *suite, const struct ls_device_case *c
         if (!e->slack[i])
             good = ls_device_suite_fail(suite, "no host memory");
         else
-            fill_slack(c, i, e->wanted[i], magnitudes[i], e->slack[i]);
+            fill_slack(c, tested, i, e->wanted[i], magnitudes[i], alone[i], e->slack[i]);
     }
     free_all(magnitudes);
+    free_all(alone);
     return good;
 }
 
@@ -190,8 +240,11 @@ static void describe_position(const struct ls_tensor_desc *desc, uint64_t index,
     }
 }
 
-static bool is_close(double got, double wanted, double slack)
+static bool is_close(uint32_t dtype, double got, double wanted, double slack)
 {
+    if (isinf(got) && got != wanted) // beyond what a half holds
+        return !signbit(got) == !signbit(wanted) &&
+               fabs(wanted) + slack >= ls_device_overflow(dtype);
     return got == wanted || fabs(got - wanted) <= slack || (isnan(got) && isnan(wanted));
 }
 
@@ -202,12 +255,14 @@ static bool compare(struct ls_device_suite *suite, const struct ls_device_trial 
 
     for (uint32_t o = 0; o < c->request.output_count; o++) {
         const struct ls_tensor_desc *desc = &c->request.arguments[c->request.input_count + o];
+        const struct ls_tensor_desc *of_wanted =
+            &e->c->request.arguments[c->request.input_count + o];
         const double *slack = e->slack[o];
         if (!slack)
             continue;
         for (uint64_t i = 0; i < ls_tensor_elements(desc); i++) {
-            const double a = element(desc, got[o], i), b = element(desc, e->wanted[o], i);
-            if (is_close(a, b, slack[i]))
+            const double a = element(desc, got[o], i), b = element(of_wanted, e->wanted[o], i);
+            if (is_close(desc->dtype, a, b, slack[i]))
                 continue;
             char position[96];
             describe_position(desc, i, position, sizeof(position));
@@ -327,19 +382,31 @@ static bool run_variant(struct ls_device_suite *suite, const struct ls_device_ca
     return good;
 }
 
+static bool draw_values(struct ls_device_suite *suite, struct ls_device_case *c,
+                        struct ls_device_case *narrow)
+{
+    ls_device_case_values(c);
+    return !suite->dtype || ls_device_case_narrow_values(c, narrow) ||
+           ls_device_suite_fail(suite, "no host memory");
+}
+
 void ls_device_case_run(struct ls_device_suite *suite, struct ls_device_case *c)
 {
     struct expectation e = {0};
     struct done done = {0};
+    struct ls_device_case narrow = {0}; // what the device runs where that has halves
+    const struct ls_device_case *tested = suite->dtype ? &narrow : c;
     char refused[600] = "";
 
-    if (ls_device_suite_begin(suite, c->name)) {
-        bool good = expect(suite, c, &e);
+    if ((!suite->dtype || ls_device_case_narrow(suite, c, &narrow)) &&
+        ls_device_suite_begin(suite, tested->name)) {
+        bool good = draw_values(suite, c, &narrow) && expect(suite, c, tested, &e);
         for (uint32_t variant = 0; good && variant < LS_DEVICE_VARIANT_COUNT; variant++)
-            good = run_variant(suite, c, variant, &e, &done, refused, sizeof(refused));
-        ls_device_suite_end(suite, c->name, done.count == 0 && refused[0] ? refused : NULL);
+            good = run_variant(suite, tested, variant, &e, &done, refused, sizeof(refused));
+        ls_device_suite_end(suite, tested->name, done.count == 0 && refused[0] ? refused : NULL);
     }
     free_all(e.wanted);
     free_all(e.slack);
+    ls_device_case_finish(&narrow);
     ls_device_case_finish(c);
 }

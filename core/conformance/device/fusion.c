@@ -55,7 +55,8 @@ void ls_device_fusion_cases(struct ls_device_suite *suite)
 
     for (uint32_t i = 0; i < d->pattern_count; i++) {
         const struct ls_fusion_pattern *pattern = &d->patterns[i];
-        pattern_case(suite, pattern, i);
+        if (!suite->dtype)
+            pattern_case(suite, pattern, i);
         for (uint32_t a = 0; a < LS_ACTIVATION_COUNT; a++) {
             const struct ls_device_epilogue epilogue = {.op = pattern->consumer, .activation = a};
             if (pattern->activations >> a & 1)

@@ -77,6 +77,7 @@ static void max_forward(struct ls_device_suite *suite, const struct shape *s, si
 // The y of a backward epilogue is the tensor that the operation makes the gradient of: here its x.
 static void share_values(struct ls_device_case *c, uint32_t x, uint32_t y)
 {
+    ls_device_case_values(c);
     if (c->values[x] && c->values[y])
         memcpy(c->values[x], c->values[y], ls_device_plain_bytes(&c->request.arguments[x]));
 }

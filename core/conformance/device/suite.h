@@ -30,6 +30,10 @@ struct ls_device_suite {
     struct ls_conformance_counts counts;
     char message[512]; // the first failure of the running case; empty: none
     char note[128]; // of a case that passes
+    uint32_t dtype; // of the floating tensors of the cases that follow; 0: float32
+    uint32_t met
+        [2]
+        [32]; // cases of each operation, without and with an epilogue, that were met with this type
     bool excused; // the running case is one that the device does not know
 };
 
@@ -129,11 +133,32 @@ struct ls_device_tolerance {
 // Copies and choices.
 #define LS_DEVICE_EXACT ((struct ls_device_tolerance){0, 0, 0})
 
+enum ls_device_values {
+    LS_DEVICE_UNIFORM, // between -1 and 1
+    LS_DEVICE_TIES, // few different values, many zeros
+    LS_DEVICE_NEGATIVE, // between -2 and -1
+    LS_DEVICE_WIDE, // between -8 and 8, some far out
+    LS_DEVICE_PROBABILITIES, // rows that sum to 1, some of only 0 and 1
+    LS_DEVICE_LABELS, // of `classes`
+    LS_DEVICE_ACTIVATED, // as an activation leaves them, for the operations that take y
+};
+
+// Values that are still to be drawn.
+struct ls_device_draw {
+    uint32_t argument;
+    enum ls_device_values kind;
+    int64_t classes;
+    uint32_t activation;
+    float alpha;
+};
+
 struct ls_device_case {
     char name[192];
     uint64_t random; // state of the values drawn
     struct ls_kernel_request request; // layouts are set by the trial
     enum ls_device_role roles[LS_MAX_ARGUMENTS];
+    struct ls_device_draw draws[LS_MAX_ARGUMENTS]; // made by ls_device_case_values()
+    uint32_t draw_count;
     void *values[LS_MAX_ARGUMENTS]; // owned, plain order; NULL: an output that is only written
     struct ls_device_tolerance tolerances[LS_MAX_ARGUMENTS]; // of outputs
     uint32_t magnitude_inputs; // bit i: the result is linear in input i
@@ -147,14 +172,6 @@ struct ls_device_case {
         saved_from_forward; // forward runs first, on the values of the same arguments; saved is taken over
 };
 
-enum ls_device_values {
-    LS_DEVICE_UNIFORM, // between -1 and 1
-    LS_DEVICE_TIES, // few different values, many zeros
-    LS_DEVICE_NEGATIVE, // between -2 and -1
-    LS_DEVICE_WIDE, // between -8 and 8, some far out
-    LS_DEVICE_PROBABILITIES, // rows that sum to 1, some of only 0 and 1
-};
-
 // The text is the name; op and attributes follow in case->request.
 LS_PRINTF(3, 4)
 void ls_device_case_start(struct ls_device_case *c, uint32_t op, const char *format, ...);
@@ -163,12 +180,14 @@ uint32_t ls_device_case_input(struct ls_device_case *c, enum ls_device_role role
                               struct ls_tensor_desc desc);
 uint32_t ls_device_case_output(struct ls_device_case *c, enum ls_device_role role,
                                struct ls_tensor_desc desc, struct ls_device_tolerance tolerance);
-// Draws the values of an F32 argument.
+// Has the values of an F32 argument drawn, once for each argument.
 void ls_device_case_draw(struct ls_device_case *c, uint32_t argument, enum ls_device_values kind);
 void ls_device_case_draw_labels(struct ls_device_case *c, uint32_t argument, int64_t classes);
-// Values as an activation leaves them, for the operations that take y.
 void ls_device_case_draw_activated(struct ls_device_case *c, uint32_t argument, uint32_t activation,
                                    float alpha);
+// Draws what is to be drawn, in the order in which that was said: late, for most cases of a run may not be wanted.
+// ls_device_case_run() does it; whoever looks at `values` before calls it.
+void ls_device_case_values(struct ls_device_case *c);
 // Output `output` is added to; draws what is there before.
 void ls_device_case_accumulate(struct ls_device_case *c, uint32_t output);
 double ls_device_case_random(struct ls_device_case *c); // from 0 to 1
@@ -247,6 +266,20 @@ bool ls_device_adder_join(struct ls_device_adder *adder, struct ls_event *event,
                           void *to);
 bool ls_device_adder_is(struct ls_device_adder *adder, void *stream, double wanted);
 
+// ---- Half types: halves.c ----
+
+// Makes of a case in float32 the one that the tested device runs in suite->dtype, yet without values. False: this one is left
+// out, for one in several is enough.
+bool ls_device_case_narrow(struct ls_device_suite *suite, const struct ls_device_case *c,
+                           struct ls_device_case *out);
+// Rounds the values of `c` to what the type holds, so that both have the same. False: there is no memory.
+bool ls_device_case_narrow_values(struct ls_device_case *c, struct ls_device_case *out);
+// Half of the distance between two neighbours at `value`: what one rounding can cost; 0 for other types.
+double ls_device_rounding(uint32_t dtype, double value);
+// From where on a result is infinite.
+double ls_device_overflow(uint32_t dtype);
+const char *ls_device_dtype_name(uint32_t dtype);
+
 // ---- The cases, one file a group ----
 
 // A fused element-wise operation to try on the cases of a group; NULL: none.
@@ -276,6 +309,9 @@ void ls_device_loss_cases(struct ls_device_suite *suite);
 void ls_device_update_cases(struct ls_device_suite *suite);
 void ls_device_dropout_cases(struct ls_device_suite *suite);
 void ls_device_fusion_cases(struct ls_device_suite *suite);
+// All of it for the half types that the device offers; `run_groups` runs the cases that know them.
+void ls_device_half_cases(struct ls_device_suite *suite,
+                          void (*run_groups)(struct ls_device_suite *suite));
 void ls_device_thread_cases(struct ls_device_suite *suite);
 void ls_device_stream_cases(struct ls_device_suite *suite);
 void ls_device_reduction_cases(struct ls_device_suite *suite);

@@ -62,6 +62,7 @@ static bool run_one(struct runner *runner, void (*make)(struct ls_device_case *c
     void *outputs[LS_MAX_ARGUMENTS] = {out};
 
     make(&c);
+    ls_device_case_values(&c);
     const int32_t status =
         ls_device_trial_open(&trial, &runner->suite, &runner->side, &c, LS_DEVICE_ALL_ANY);
     if (status == LS_UNSUPPORTED)
@@ -163,6 +164,7 @@ static bool measure_with(struct ls_device_suite *suite, uint32_t threads, int64_
                         ls_device_case_input(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, length)),
                         LS_DEVICE_UNIFORM);
     ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F64, 2), LS_DEVICE_ROUNDED);
+    ls_device_case_values(&c);
     const int32_t status =
         ls_device_trial_open(&trial, suite, &runner.side, &c, LS_DEVICE_ALL_PLAIN);
     const bool good = !status && ls_device_trial_run(&trial, false, -1, outputs);

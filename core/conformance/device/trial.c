@@ -3,6 +3,7 @@
 // builds on, writes the values, launches, and reads the results back.
 #include "core/conformance/device/suite.h"
 
+#include <assert.h>
 #include <string.h>
 
 // ---- Layouts ----
@@ -22,14 +23,14 @@ static struct ls_layout upstream_layout(struct ls_device_suite *suite, struct ls
         request.op = LS_OP_CONV2D;
         request.attributes = (struct ls_op_attributes){
             .strides = {1, 1}, .padding = {1, 1, 1, 1}, .dilation = {1, 1}, .groups = 1};
-        request.arguments[0] = LS_DEVICE_DESC(LS_F32, d[0], d[1], d[2], 8);
-        request.arguments[1] = LS_DEVICE_DESC(LS_F32, 3, 3, 8, d[3]);
+        request.arguments[0] = LS_DEVICE_DESC(desc->dtype, d[0], d[1], d[2], 8);
+        request.arguments[1] = LS_DEVICE_DESC(desc->dtype, 3, 3, 8, d[3]);
     } else {
         const int64_t n = d[desc->ndims - 1];
         request.op = LS_OP_DENSE;
         request.arguments[0] = *desc;
         request.arguments[0].dims[desc->ndims - 1] = 48;
-        request.arguments[1] = LS_DEVICE_DESC(LS_F32, 48, n);
+        request.arguments[1] = LS_DEVICE_DESC(desc->dtype, 48, n);
     }
     const int32_t status = ls_device_session_prepare(&session, suite, side, &request);
     const struct ls_layout layout =
@@ -82,8 +83,9 @@ static void take_forward_layouts(struct ls_device_trial *trial, struct ls_kernel
     if (!c->saved_from_forward && trial->variant != LS_DEVICE_UPSTREAM)
         return;
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
-        if (!c->from_forward[i])
-            continue;
+        if (!c->from_forward[i] ||
+            request->arguments[i].dtype != c->forward.arguments[c->from_forward[i] - 1].dtype)
+            continue; // a float32 gradient of weights in halves lies otherwise
         request->arguments[i].layout = trial->forward.answer.layouts[c->from_forward[i] - 1];
         if (request->arguments[i].dtype == LS_U8)
             request->arguments[i].dims[0] = (int64_t)request->arguments[i].layout.bytes;
@@ -125,6 +127,7 @@ int32_t ls_device_trial_open(struct ls_device_trial *trial, struct ls_device_sui
                              struct ls_device_side *side, const struct ls_device_case *c,
                              enum ls_device_variant variant)
 {
+    assert(c->draw_count == 0); // ls_device_case_values() was called
     *trial = (struct ls_device_trial){.c = c, .variant = variant};
     struct ls_kernel_request request = c->request;
 

@@ -166,6 +166,7 @@ static void optimizer_case(struct ls_device_suite *suite, const struct optimizer
         ls_device_case_output(c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, length),
                               LS_DEVICE_ROUNDED);
         ls_device_case_draw(c, 1 + i, LS_DEVICE_UNIFORM);
+        ls_device_case_values(c);
         float *values = c->values[1 + i];
         for (int64_t k = 0; values && k < length; k++)
             values[k] = i > 0 || is_padding(k) ? 0 : values[k]; // the optimizer's own begin at zero
@@ -195,6 +196,7 @@ static void measure_case(struct ls_device_suite *suite, int64_t length, bool fin
     ls_device_case_input(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, length));
     ls_device_case_draw(&c, 0, LS_DEVICE_WIDE);
     ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F64, 2), LS_DEVICE_ROUNDED);
+    ls_device_case_values(&c);
     float *values = c.values[0];
     if (values && !finite) {
         values[0] = INFINITY;

@@ -2,6 +2,7 @@
 // The device suite itself: it passes device `reference`, and it finds what is wrong with a device that
 // breaks one promise of the contract, naming the case.
 #include "core/conformance/device.h"
+#include "core/plugin/half.h"
 #include "tests/support/plugin.h"
 
 #include <check.h>
@@ -25,6 +26,8 @@ enum wrong {
     SILENT_REFUSAL, // refuses without a reason
     HALF_A_GROUP, // has one call of a group
     EPILOGUE, // declares a fusion and leaves the epilogue out
+    HALF_ROUNDING, // results in halves are one below the nearest
+    NO_HALVES, // breaks none: it refuses half types
 };
 
 struct ls_kernel {
@@ -58,6 +61,10 @@ static int32_t wrong_prepare(struct ls_device *device, const struct ls_kernel_re
     if (hit && wrong == EPILOGUE)
         asked.attributes.epilogue = LS_OP_NONE;
 
+    for (uint32_t i = 0; wrong == NO_HALVES && i < asked.input_count + asked.output_count; i++)
+        if (ls_dtype_is_half(asked.arguments[i].dtype))
+            return ls_host_fail(device_host, LS_UNSUPPORTED, "float32 only");
+
     const int32_t status = real->prepare(device, &asked, out);
     if (status)
         return status;
@@ -89,6 +96,8 @@ static void spoil(const struct ls_kernel *kernel, const struct ls_launch *launch
     const struct ls_kernel_request *request = &kernel->request;
     const uint64_t count = ls_tensor_elements(&request->arguments[request->input_count]);
     float *output = launch->arguments[request->input_count];
+    uint16_t *halves = launch->arguments[request->input_count];
+    const bool half = ls_dtype_is_half(request->arguments[request->input_count].dtype);
 
     switch (wrong) {
     case RESULT: output[count / 2] += 1e-3f; break;
@@ -96,6 +105,10 @@ static void spoil(const struct ls_kernel *kernel, const struct ls_launch *launch
     case NOT_REPEATABLE: output[0] *= 1 + (float)(launches % 2) * 0x1p-23f; break;
     case ALLOCATES:
         device_host->release(device_host, device_host->allocate(device_host, 8, 8));
+        break;
+    case HALF_ROUNDING:
+        for (uint64_t i = 0; half && i < count; i++)
+            halves[i] = (uint16_t)(halves[i] & 0x7fff ? halves[i] - 1 : halves[i]);
         break;
     case IN_PLACE:
         if (output == launch->arguments[0])
@@ -328,6 +341,23 @@ START_TEST(a_missing_epilogue_is_found)
 }
 END_TEST
 
+START_TEST(half_results_that_are_not_the_nearest_are_found)
+{
+    assert_finds(HALF_ROUNDING, LS_OP_ADD, "bfloat16 add B=", "got ");
+    assert_finds(HALF_ROUNDING, LS_OP_CONVERT, "convert float32 to float16", "becomes");
+}
+END_TEST
+
+START_TEST(half_types_need_not_be_offered)
+{
+    const struct outcome outcome = run_suite(NO_HALVES, LS_OP_NONE, "float16");
+    ck_assert_int_eq(outcome.status, LS_OK);
+    ck_assert_uint_eq(outcome.counts.failed, 0);
+    ck_assert_uint_eq(outcome.counts.passed, 0);
+    ck_assert_uint_eq(outcome.counts.refused, 2);
+}
+END_TEST
+
 int main(void)
 {
     if (!test_plugin_open("device-reference"))
@@ -352,6 +382,8 @@ int main(void)
     tcase_add_test(tests, a_refusal_without_a_reason_is_found);
     tcase_add_test(tests, half_a_group_of_calls_is_found);
     tcase_add_test(tests, a_missing_epilogue_is_found);
+    tcase_add_test(tests, half_results_that_are_not_the_nearest_are_found);
+    tcase_add_test(tests, half_types_need_not_be_offered);
     suite_add_tcase(suite, tests);
 
     SRunner *runner = srunner_create(suite);

@@ -353,6 +353,65 @@ START_TEST(types_that_do_not_go_together_are_refused)
 }
 END_TEST
 
+// ---- TF32 ----
+
+static const char *tf32_option;
+
+static const char *answer_tf32(const struct ls_host *of, const char *name)
+{
+    (void)of;
+    return strcmp(name, "tf32") == 0 ? tf32_option : NULL;
+}
+
+// One product of a dense layer or of a convolution, on a device opened with this option.
+static float product(const char *tf32, uint32_t op, float x, float w)
+{
+    const float values[3] = {x, w, 0};
+    struct ls_kernel_request request = convolution_request();
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    void *arguments[3], *scratch;
+    float y = 0;
+    tf32_option = tf32;
+    host.host.option = answer_tf32;
+    struct ls_device *device = opened();
+    request.op = op;
+    for (int i = 0; i < 3; i++) {
+        request.arguments[i] = (struct ls_tensor_desc){
+            .dtype = LS_F32, .ndims = op == LS_OP_DENSE ? 2 : 4, .dims = {1, 1, 1, 1}};
+        arguments[i] = ops->allocate(device, sizeof(float));
+        ck_assert_int_eq(ops->copy(device, arguments[i], &values[i], sizeof(float), NULL), LS_OK);
+    }
+    ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_OK);
+    scratch = ops->allocate(device, answer.scratch_bytes);
+    const struct ls_launch launch = {
+        .struct_size = sizeof(launch), .arguments = arguments, .scratch = scratch};
+    ck_assert_int_eq(ops->launch(device, answer.kernel, &launch), LS_OK);
+    ck_assert_int_eq(ops->copy(device, &y, arguments[2], sizeof(y), NULL), LS_OK);
+    ops->release_kernel(device, answer.kernel);
+    for (int i = 0; i < 3; i++)
+        ops->release(device, arguments[i]);
+    ops->release(device, scratch);
+    ops->close(device);
+    return y;
+}
+
+// A factor with 12 bits behind the point is whole in float32, and loses two of them in TF32.
+START_TEST(tf32_is_used_only_when_it_is_asked_for)
+{
+    static const uint32_t operations[] = {LS_OP_DENSE, LS_OP_CONV2D};
+    for (int i = 0; i < 2; i++) {
+        ck_assert_float_eq(product(NULL, operations[i], 1 + 0x1p-12f, 3), 3 + 0x3p-12f);
+        ck_assert_float_eq(product("off", operations[i], 1 + 0x1p-12f, 3), 3 + 0x3p-12f);
+        ck_assert_float_eq(product("on", operations[i], 1 + 0x1p-12f, 3), 3);
+        ck_assert_float_eq(product("on", operations[i], 1 + 0x1p-10f, 3), 3 + 0x3p-10f);
+    }
+    struct ls_device *device = NULL;
+    tf32_option = "yes";
+    ck_assert_int_eq(open_device(0, &device), LS_USAGE);
+    assert_says("tf32=yes: it is on or off");
+}
+END_TEST
+
 // ---- The probe ----
 
 static void assert_probe(const char *name, const char *value, const char *says)
@@ -413,6 +472,7 @@ int main(void)
     tcase_add_test(tests, a_kernel_that_fails_is_told_by_the_next_wait_and_once);
     tcase_add_test(tests, work_that_never_ends_meets_the_deadline);
     tcase_add_test(tests, types_that_do_not_go_together_are_refused);
+    tcase_add_test(tests, tf32_is_used_only_when_it_is_asked_for);
     tcase_add_test(tests, the_probe_says_which_it_is);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
