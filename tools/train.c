@@ -119,7 +119,7 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
         status = run_options_batch(arguments, &out->batch, &out->replica_batch);
     const char *precision = arguments_text(arguments, "precision");
     if (!status && strcmp(precision, "float32") != 0) {
-        ls_error("usage", "--precision=%s: training computes in float32 only: mixed precision is not there yet", precision);
+        ls_error("usage", "--precision=%s: training is in float32 only", precision);
         status = LS_USAGE;
     }
     out->shuffle = arguments_text(arguments, "shuffle");

@@ -390,6 +390,15 @@ static bool draw_values(struct ls_device_suite *suite, struct ls_device_case *c,
            ls_device_suite_fail(suite, "no host memory");
 }
 
+// A device that has not offered a type takes it nowhere.
+static void expect_refusal(struct ls_device_suite *suite, const struct ls_device_case *c)
+{
+    struct ls_device_trial trial;
+    if (ls_device_trial_open(&trial, suite, suite->tested, c, LS_DEVICE_ALL_PLAIN) == LS_OK)
+        ls_device_suite_fail(suite, "it converts none, yet takes: %s", c->name);
+    ls_device_trial_close(&trial);
+}
+
 void ls_device_case_run(struct ls_device_suite *suite, struct ls_device_case *c)
 {
     struct expectation e = {0};
@@ -398,8 +407,10 @@ void ls_device_case_run(struct ls_device_suite *suite, struct ls_device_case *c)
     const struct ls_device_case *tested = suite->dtype ? &narrow : c;
     char refused[600] = "";
 
-    if ((!suite->dtype || ls_device_case_narrow(suite, c, &narrow)) &&
-        ls_device_suite_begin(suite, tested->name)) {
+    const bool runs = !suite->dtype || ls_device_case_narrow(suite, c, &narrow);
+    if (runs && suite->missing) {
+        expect_refusal(suite, tested);
+    } else if (runs && ls_device_suite_begin(suite, tested->name)) {
         bool good = draw_values(suite, c, &narrow) && expect(suite, c, tested, &e);
         for (uint32_t variant = 0; good && variant < LS_DEVICE_VARIANT_COUNT; variant++)
             good = run_variant(suite, tested, variant, &e, &done, refused, sizeof(refused));

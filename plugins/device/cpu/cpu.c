@@ -2,6 +2,7 @@
 // Device `cpu`: convolutions and matrix products by oneDNN, everything else by own vectorised
 // loops. A virtual device is a number of OpenMP threads; each has its own engine and stream, so
 // several may run side by side in one process.
+#include "core/plugin/half.h"
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
@@ -274,6 +275,24 @@ static bool within(uint32_t count, const uint32_t range[2])
     return count >= range[0] && count <= range[1];
 }
 
+static int32_t check_argument(struct ls_device *device, const struct ls_kernel_request *request,
+                              uint32_t index)
+{
+    const struct ls_tensor_desc *desc = &request->arguments[index];
+    if (ls_dtype_is_half(desc->dtype))
+        return cpu_unsupported(device, request, "bfloat16 and float16 are not there yet");
+    if (desc->dtype != ls_argument_dtype(request, index))
+        return cpu_unsupported(device, request, "an argument is not of the type it has here");
+    if (desc->dtype == LS_U8 && request->op != LS_OP_FROM_BYTES)
+        return LS_OK; // `saved`, whose size is ours to say
+    if (desc->ndims < 1 || desc->ndims > LS_MAX_DIMS)
+        return cpu_unsupported(device, request, "a tensor has from one to six dimensions");
+    for (uint32_t d = 0; d < desc->ndims; d++)
+        if (desc->dims[d] < 1)
+            return cpu_unsupported(device, request, "a tensor is empty");
+    return LS_OK;
+}
+
 // Refuses what no kernel could read.
 static int32_t check_request(struct ls_device *device, const struct ls_kernel_request *request)
 {
@@ -290,17 +309,10 @@ static int32_t check_request(struct ls_device *device, const struct ls_kernel_re
         return cpu_unsupported(device, request, "there is no such activation");
     if (a->epilogue != LS_OP_NONE && a->epilogue != LS_OP_ACTIVATION && !extra)
         return cpu_unsupported(device, request, "an epilogue is an activation or its backward");
-    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
-        const struct ls_tensor_desc *desc = &request->arguments[i];
-        if (desc->dtype == LS_U8 && request->op != LS_OP_FROM_BYTES)
-            continue; // `saved`, whose size is ours to say
-        if (desc->ndims < 1 || desc->ndims > LS_MAX_DIMS)
-            return cpu_unsupported(device, request, "a tensor has from one to six dimensions");
-        for (uint32_t d = 0; d < desc->ndims; d++)
-            if (desc->dims[d] < 1)
-                return cpu_unsupported(device, request, "a tensor is empty");
-    }
-    return LS_OK;
+    int32_t status = LS_OK;
+    for (uint32_t i = 0; !status && i < request->input_count + request->output_count; i++)
+        status = check_argument(device, request, i);
+    return status;
 }
 
 static int32_t cpu_prepare_kernel(struct ls_device *device, const struct ls_kernel_request *request,
