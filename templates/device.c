@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // my-plugin: a device of plain loops on the calling thread. It knows what a linear model needs (a dense layer, mean
 // squared error, SGD) and refuses the rest with a reason; `lockstep plugin check` lists both.
-#include "core/plugin/device.h"
+#include "core/plugin/half.h"
 
 #include <math.h>
 #include <string.h>
@@ -241,14 +241,24 @@ static int answer_layouts(const struct ls_kernel_request *request, struct ls_ker
     return 1;
 }
 
+// Half types are not for this device: without a refusal they would be read as float32.
+static int has_types(const struct ls_kernel_request *request)
+{
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
+        if (ls_dtype_is_half(request->arguments[i].dtype) ||
+            request->arguments[i].dtype != ls_argument_dtype(request, i))
+            return 0;
+    return 1;
+}
+
 static int32_t prepare(struct ls_device *device, const struct ls_kernel_request *request,
                        struct ls_kernel_answer *out)
 {
     const struct ls_host *host = device->host;
     const struct operation *operation = find_operation(request);
-    if (!operation || !answer_layouts(request, out))
+    if (!operation || !has_types(request) || !answer_layouts(request, out))
         return ls_host_fail(host, LS_UNSUPPORTED,
-                            "my-plugin does not know operation %u with these attributes",
+                            "my-plugin does not know operation %u with these attributes and types",
                             request->op);
     struct ls_kernel *kernel =
         (struct ls_kernel *)host->allocate(host, sizeof(*kernel), sizeof(uint64_t));
