@@ -26,6 +26,8 @@ static void print_result(void *context, const struct ls_conformance_result *resu
 int main(int count, char **arguments)
 {
     char name[256];
+    // Who ends this program in its middle wants to know how far it came.
+    setvbuf(stdout, NULL, _IOLBF, 0);
     // Thousands of tiny kernels: threads that spin between them only steal time from other tests.
     setenv("OMP_WAIT_POLICY", "passive", 0);
     snprintf(name, sizeof(name), "device-%s", count > 1 ? arguments[1] : "reference");

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tools/gpu-check looks at. Each check is a function that returns (detail, figures), or raises NotRun or Wrong."""
+import json
+import os
+import re
+
+from runner import NotRun, Wrong
+
+LOSS_TOLERANCE = 1e-3  # relative, to losses of another machine
+REPLICA_TOLERANCE = 5e-6  # relative, first ten losses: several replicas against one
+REPLICAS = 4  # virtual ones
+REDUCING = ("ring", "hierarchical-copy", "tree", "direct")
+EVERY_STEP = (*REDUCING, "central-storage")
+
+
+class Sizes:
+    """Of the work; small ones for a dry run on the double, which is some thousand times slower than a GPU."""
+
+    def __init__(self, dry):
+        self.reference_steps = 3 if dry else 100
+        self.reference_batch = 128
+        self.replica_steps, self.replica_batch = (3, 12) if dry else (12, 128)
+        self.recording_steps = 4 if dry else 100
+        self.epochs_limit = 64 if dry else 60000
+        self.least_accuracy = 0.0 if dry else 0.85
+        self.memory_steps, self.memory_epoch, self.memory_batch = (30, 3, 4) if dry else (10000, 200, 64)
+        self.compare_steps, self.compare_batch = (4, 8) if dry else (300, 256)
+        self.bench_bytes, self.bench_seconds = ("8:4K", "0.01") if dry else ("8:64M", "0.1")
+
+
+def deviations(losses, wanted):
+    return [abs(a - b) / abs(b) for a, b in zip(losses, wanted)]
+
+
+def judge_losses(losses, wanted, tolerance, count):
+    """The largest relative deviation of the first `count`."""
+    if len(losses) < count or len(wanted) < count:
+        raise Wrong("%d losses, wanted %d" % (min(len(losses), len(wanted)), count))
+    off = max(deviations(losses[:count], wanted[:count]))
+    if not off <= tolerance:
+        raise Wrong("losses part by %.1e, %.0e is allowed" % (off, tolerance),
+                    {"losses": losses[:count], "wanted": wanted[:count]})
+    return off
+
+
+def judge_hashes(report, replicas):
+    hashes = report["parameter_hashes"]
+    if len(hashes) != replicas or len(set(hashes)) != 1:
+        raise Wrong("parameter hashes of %d replicas: %s" % (replicas, " ".join(hashes)))
+    return hashes[0]
+
+
+def read_json(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+class Checks:
+    def __init__(self, place, sizes, options):
+        self.place, self.sizes, self.options = place, sizes, options
+        self.one = None  # losses of one replica, for those that compare with it
+
+    # ---- Conformance ----
+
+    def conformance(self):
+        environment = self.suite_environment()
+        outcome = self.place.runner.run([self.run_device(), "cuda"], environment)
+        return self.read_suite(outcome)
+
+    def run_device(self):
+        path = self.place.path("tests", "support", "run-device", "run-device")
+        if not os.path.exists(path):
+            raise NotRun("nothing was built")
+        return path
+
+    def suite_environment(self):
+        folders = [self.place.double] * bool(self.place.double) + [self.place.path("plugins")]
+        return dict(self.place.environment, LOCKSTEP_PLUGIN_PATH=":".join(folders))
+
+    @staticmethod
+    def read_suite(outcome):
+        found = re.search(r"^device-cuda: (\d+) passed, (\d+) failed, (\d+) refused, (\d+) on slow code", outcome.out,
+                          re.MULTILINE)
+        if outcome.code == 77:
+            raise NotRun(outcome.last_line())
+        if not found:
+            raise Wrong("the device suite ended with code %d" % outcome.code, output=outcome.output)
+        passed, failed, refused, slow = (int(text) for text in found.groups())
+        figures = {"passed": passed, "failed": failed, "refused": refused, "on_slow_code": slow,
+                   "lines": [line for line in outcome.out.splitlines() if not line.startswith("device-cuda:")][:60]}
+        if outcome.code or failed or not passed:
+            raise Wrong("%d cases failed, %d passed" % (failed, passed), figures, outcome.output)
+        return "%d cases, %d refused, %d on slow code" % (passed, refused, slow), figures
+
+    # ---- Losses ----
+
+    def reference(self):
+        """cnn under SGD, from the weights and on the batches that PyTorch trained with."""
+        folder = self.place.carried("reference")
+        if not folder:
+            raise NotRun("the losses that PyTorch recorded were not brought along")
+        return self.compare_reference("one-device", 1, folder)
+
+    def compare_reference(self, strategy, replicas, folder):
+        steps = self.sizes.reference_steps
+        report = self.place.train(
+            "--model=cnn", "--optimizer=sgd:learning_rate=0.01", "--batch=%d" % self.sizes.reference_batch, "--shuffle=off",
+            "--validation=off", "--strategy=" + strategy, "--replicas=%d" % replicas,
+            "--initial-weights=" + os.path.join(folder, "cnn_sgd.safetensors"), steps=steps)
+        wanted = read_json(os.path.join(folder, "cnn_sgd.json"))["losses"]
+        off = judge_losses(report["losses"], wanted, LOSS_TOLERANCE, steps)
+        judge_hashes(report, replicas)
+        return "%d losses part from PyTorch's by %.1e at most" % (steps, off), {"largest_deviation": off, "steps": steps}
+
+    def cpu_losses(self):
+        """What device cpu computed where the folder was packed."""
+        folder = self.place.carried("cpu")
+        if not folder:
+            raise NotRun("the losses of device cpu were not brought along")
+        figures = {}
+        for name, count in (("cnn_sgd", self.sizes.reference_steps), ("mlp_adam", min(10, self.sizes.reference_steps))):
+            recorded = read_json(os.path.join(folder, name + ".json"))
+            arguments = [word for word in recorded["arguments"] if not word.startswith("--steps=")]
+            report = self.place.train(*arguments, "--strategy=one-device", "--replicas=1", steps=count)
+            figures[name] = {"largest_deviation": judge_losses(report["losses"], recorded["losses"], LOSS_TOLERANCE, count),
+                             "steps": count}
+        return ", ".join("%s: %d losses by %.1e at most" % (name, row["steps"], row["largest_deviation"])
+                         for name, row in figures.items()), figures
+
+    # ---- Replicas ----
+
+    def run_replicas(self, strategy, replicas):
+        return self.place.train("--model=cnn", "--optimizer=sgd:learning_rate=0.01", "--validation=off",
+                                "--batch=%d" % self.sizes.replica_batch, "--strategy=" + strategy, "--replicas=%d" % replicas,
+                                steps=self.sizes.replica_steps)
+
+    def losses_of_one(self):
+        if self.one is None:
+            self.one = self.run_replicas("one-device", 1)["losses"]
+        return self.one
+
+    def equal_to_one(self, strategy, replicas):
+        wanted, count = self.losses_of_one(), min(10, self.sizes.replica_steps)
+        report = self.run_replicas(strategy, replicas)
+        off = judge_losses(report["losses"], wanted, REPLICA_TOLERANCE, count)
+        return {"strategy": strategy, "replicas": replicas, "largest_deviation": off,
+                "parameter_hash": judge_hashes(report, replicas)}
+
+    def replicas(self):
+        """Four virtual replicas equal one, whatever reduces; twice the same has the same bits."""
+        rows, wrong = [], []
+        for strategy in EVERY_STEP:
+            try:
+                rows.append(self.equal_to_one(strategy, REPLICAS))
+            except Wrong as error:
+                wrong.append("%s: %s" % (strategy, error))
+        if wrong:
+            raise Wrong("; ".join(wrong), {"rows": rows})
+        again = self.equal_to_one("ring", REPLICAS)
+        if again["parameter_hash"] != rows[0]["parameter_hash"]:
+            raise Wrong("ring: two runs with the same seed have different parameters", {"rows": rows + [again]})
+        off, gpus = max(row["largest_deviation"] for row in rows), min(self.place.gpus, REPLICAS)
+        return "%d replicas on %d GPU%s under %s equal one to %.1e; hashes equal" % (
+            REPLICAS, gpus, "s" * (gpus > 1), ", ".join(EVERY_STEP), off), {"rows": rows}
+
+    def nccl_one(self):
+        """NCCL with one rank: all that one GPU can show of it."""
+        figures = self.equal_to_one("nccl", 1)
+        folder = self.place.carried("reference")
+        detail = "one rank equals one device to %.1e" % figures["largest_deviation"]
+        if folder:
+            text, figures["reference"] = self.compare_reference("nccl", 1, folder)
+            detail += "; " + text
+        return detail, figures
+
+    def nccl_all(self):
+        if self.place.gpus < 2:
+            raise NotRun("there is one GPU; NCCL between GPUs needs two")
+        figures = self.equal_to_one("nccl", self.place.gpus)
+        folder = self.place.carried("reference")
+        if folder:
+            figures["reference"] = self.compare_reference("nccl", self.place.gpus, folder)[1]
+        return "%d ranks equal one device to %.1e; hashes equal" % (self.place.gpus, figures["largest_deviation"]), figures
+
+    def nccl_refusal(self):
+        """Two ranks on one GPU are refused by name, before NCCL does it."""
+        replicas = self.place.gpus + 1
+        outcome = self.place.lockstep("train", "--quiet", "--device=cuda", "--model=mlp", "--dataset=synthetic", "--steps=2",
+                                      "--strategy=nccl", "--replicas=%d" % replicas)
+        says = "rank 0 and rank %d are both on GPU 0" % self.place.gpus
+        if outcome.code != 4 or says not in outcome.err:
+            raise Wrong("wanted exit code 4 and '%s': %s" % (says, outcome.ending()), output=outcome.output)
+        return outcome.last_line(), {}
+
+    # ---- Whole trainings ----
+
+    def recording(self):
+        """Steps that are replayed as CUDA graphs give the bits of steps that are not."""
+        reports = {}
+        for name, device in (("replayed", "cuda:recording=on"), ("not replayed", "cuda:recording=off")):
+            reports[name] = self.place.train("--model=cnn", "--optimizer=adam", "--validation=off", "--replicas=1",
+                                             "--batch=%d" % self.sizes.replica_batch, steps=self.sizes.recording_steps,
+                                             device=device)
+        figures = {name: {key: report[key] for key in ("parameter_hashes", "step_seconds")}
+                   for name, report in reports.items()}
+        one, other = (report["parameter_hashes"] for report in reports.values())
+        if one != other:
+            raise Wrong("parameters differ after %d steps" % self.sizes.recording_steps, figures)
+        return "%d steps, %s a step; the same bits" % (self.sizes.recording_steps, ", ".join("%s %.1f us" % (
+            name, report["step_seconds"]["median"] * 1e6) for name, report in reports.items())), figures
+
+    def epochs(self):
+        limit = ("," if ":" in self.place.dataset else ":") + "limit=%d" % self.sizes.epochs_limit
+        report = self.place.train("--model=cnn", "--epochs=2", "--replica-batch=64", "--replicas=1",
+                                  "--dataset=" + self.place.dataset + limit)
+        last = report["epochs"][-1]
+        figures = {key: report[key] for key in ("epochs", "startup_seconds", "device_bytes")}
+        detail = "validation accuracy %.4f after 2 epochs, %.0f images/s" % (
+            last["val_accuracy"], last["examples_per_second"])
+        if not last["val_accuracy"] >= self.sizes.least_accuracy:
+            raise Wrong(detail + ", wanted %.2f" % self.sizes.least_accuracy, figures)
+        return detail, figures
+
+    def compare(self):
+        path, strategies = self.place.path("gpu-check-compare.json"), ["one-device", *EVERY_STEP]
+        replicas = REPLICAS
+        if self.place.gpus > 1:
+            strategies, replicas = strategies + ["nccl"], self.place.gpus
+        outcome = self.place.lockstep(
+            "compare", "--quiet", "--model=cnn", "--device=cuda", "--dataset=" + self.place.dataset, "--report=" + path,
+            "--strategies=" + ",".join(strategies), "--replicas=%d" % replicas, "--validation=off",
+            "--batch=%d" % self.sizes.compare_batch, "--steps=%d" % self.sizes.compare_steps)
+        if outcome.code:
+            raise Wrong(outcome.ending(), output=outcome.output)
+        report = read_json(path)
+        rows = [{key: run.get(key) for key in ("strategy", "replicas", "status", "reason", "examples_per_second",
+                                               "max_loss_deviation", "max_parameter_deviation", "replicas_equal")}
+                for run in report["runs"]]
+        figures = {"runs": rows, "rounding_spread": report.get("rounding_spread"), "verdict": report.get("verdict"),
+                   "replicas": replicas}
+        bad = [row["strategy"] for row in rows if row["status"] not in ("done", "stopped") or row["replicas_equal"] is False]
+        if bad:
+            raise Wrong("did not run, or replicas differ: " + ", ".join(bad), figures, outcome.output)
+        return "%d strategies, %d replicas, %d steps" % (len(rows), replicas, self.sizes.compare_steps), figures
+
+    def bench(self):
+        """Collectives in memory of the GPU; every element of the result is looked at."""
+        names, replicas = list(REDUCING), REPLICAS
+        if self.place.gpus > 1:
+            names, replicas = names + ["nccl"], self.place.gpus
+        path = self.place.path("gpu-check-bench.json")
+        outcome = self.place.lockstep(
+            "bench", *names, "--device=cuda", "--replicas=%d" % replicas, "--bytes=" + self.sizes.bench_bytes,
+            "--seconds=" + self.sizes.bench_seconds, "--place=in", "--json=" + path)
+        if outcome.code:
+            raise Wrong(outcome.ending(), output=outcome.output)
+        figures = {"rows": read_json(path)["rows"], "table": outcome.out.splitlines()}
+        return "%s between %d replicas on %d GPUs, %s bytes: no element is wrong" % (
+            ", ".join(names), replicas, min(replicas, self.place.gpus), self.sizes.bench_bytes), figures

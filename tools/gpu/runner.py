@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the checks of tools/gpu-check one after the other, each under a time limit, and keeps the JSON file up to date."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+OUTPUT_LINES = 25  # of what a command said, kept where it did not pass
+LEAST_SECONDS = 5.0  # with less than that left, nothing is begun
+HOME = re.compile(r"(?<![\w.])/(?:home|root|work|Users)/(?=[A-Za-z])")
+
+
+class NotRun(Exception):
+    """A check that could not be made here; the text says why."""
+
+
+class Wrong(Exception):
+    """A check that was made and did not hold."""
+
+    def __init__(self, detail, figures=None, output=""):
+        super().__init__(detail)
+        self.figures, self.output = figures or {}, output
+
+
+class TimeOver(Exception):
+    """A command that was not over in time. `own`: at its own limit, not at that of the whole call."""
+
+    def __init__(self, seconds, own, output):
+        super().__init__("not over after %.0f s%s" % (seconds, "" if own else ", when the time of this call was"))
+        self.own, self.output = own, output
+
+
+class Ended(BaseException):
+    """Somebody ends the program."""
+
+
+class Outcome:
+    def __init__(self, code, out, err, seconds):
+        self.code, self.out, self.err, self.seconds = code, out, err, seconds
+
+    @property
+    def output(self):
+        return self.out + self.err
+
+    def last_line(self):
+        lines = self.err.strip().splitlines() or self.out.strip().splitlines()
+        return lines[-1].strip() if lines else "it said nothing"
+
+    def ending(self):
+        how = "exit code %d" % self.code if self.code >= 0 else "ended by signal %d" % -self.code
+        return "%s: %s" % (how, self.last_line())
+
+
+def end_group(process):
+    """Nothing that the command started may hold the GPU afterwards."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+class Runner:
+    """`budget`: seconds of the whole call. `places`: (folder, word) pairs, by which texts of results name folders."""
+
+    def __init__(self, budget, path, document, places):
+        self.end, self.path, self.document, self.places = time.monotonic() + budget, path, document, places
+        self.limit_end = self.end
+        document["checks"] = []
+
+    # ---- Commands ----
+
+    def run(self, command, environment, on_line=None, **more):
+        """The outcome of a command within the check's limit. `on_line`: gets each line of its stdout when it comes."""
+        left = self.limit_end - time.monotonic()
+        if left <= 0:
+            raise TimeOver(0, self.limit_end < self.end, "")
+        begin = time.monotonic()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, errors="replace", env=environment, start_new_session=True, **more)
+        try:
+            if on_line:
+                return self.follow(process, begin, left, on_line)
+            out, err = process.communicate(timeout=left)
+        except subprocess.TimeoutExpired:
+            end_group(process)
+            out, err = process.communicate()
+            raise TimeOver(left, self.limit_end < self.end, out + err) from None
+        except BaseException:
+            end_group(process)
+            process.wait()
+            raise
+        end_group(process)
+        return Outcome(process.returncode, out, err, time.monotonic() - begin)
+
+    def follow(self, process, begin, left, on_line):
+        """stderr of such a command must be short."""
+        signal.setitimer(signal.ITIMER_REAL, left)
+        lines = []
+        try:
+            for line in process.stdout:
+                lines.append(line)
+                on_line(line)
+            err = process.stderr.read()
+            process.wait()
+        except AlarmRang:
+            raise subprocess.TimeoutExpired(process.args, left) from None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return Outcome(process.returncode, "".join(lines), err, time.monotonic() - begin)
+
+    # ---- Checks ----
+
+    def clean(self, text):
+        """Results name no folder of one machine."""
+        for folder, word in self.places:
+            text = text.replace(folder, word)
+        return HOME.sub("~/", text)
+
+    def clean_all(self, value):
+        if isinstance(value, str):
+            return self.clean(value)
+        if isinstance(value, dict):
+            return {key: self.clean_all(part) for key, part in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.clean_all(part) for part in value]
+        return value
+
+    def write(self):
+        part = self.path + ".part"
+        with open(part, "w", encoding="utf-8") as file:
+            json.dump(self.clean_all(self.document), file, indent=1)
+            file.write("\n")
+        os.replace(part, self.path)
+
+    def put(self, name, status, seconds, detail, figures=None, output=""):
+        entry = {"name": name, "status": status, "seconds": round(seconds, 2), "detail": detail}
+        if figures:
+            entry["figures"] = figures
+        if output and status != "passed":
+            entry["output"] = output.strip().splitlines()[-OUTPUT_LINES:]
+        self.document["checks"].append(entry)
+        self.write()
+        print("%-8s %-24s %6.1f s  %s" % (status, name, seconds, self.clean(detail)), flush=True)
+        for line in entry.get("output", ()) if status == "failed" else ():
+            print("         | " + self.clean(line), flush=True)
+
+    def leave_out(self, name, why):
+        self.document["checks"].append({"name": name, "status": "not run", "seconds": 0, "detail": why})
+        self.write()
+
+    def check(self, name, limit, function):
+        """`function` returns (detail, figures), or raises. A failure stops no other check."""
+        begin = time.monotonic()
+        if self.end - begin < LEAST_SECONDS:
+            self.put(name, "not run", 0, "the time of this call was over (--time, --part)")
+            return
+        self.limit_end = min(begin + limit, self.end)
+        try:
+            detail, figures = function()
+            self.put(name, "passed", time.monotonic() - begin, detail, figures)
+        except NotRun as error:
+            self.put(name, "not run", time.monotonic() - begin, str(error))
+        except Wrong as error:
+            self.put(name, "failed", time.monotonic() - begin, str(error), error.figures, error.output)
+        except TimeOver as error:
+            self.put(name, "failed" if error.own else "not run", time.monotonic() - begin, str(error), {}, error.output)
+        except (OSError, ValueError, KeyError, IndexError, TypeError) as error:  # a report is not as it should be, say
+            self.put(name, "failed", time.monotonic() - begin, "%s: %s" % (type(error).__name__, error))
+        except Ended:
+            self.put(name, "not run", time.monotonic() - begin, "ended by a signal")
+            raise
+
+    def counts(self):
+        states = [entry["status"] for entry in self.document["checks"]]
+        return {status: states.count(status) for status in ("passed", "failed", "not run")}
+
+
+class AlarmRang(Exception):
+    pass
+
+
+def catch_signals():
+    def end(number, frame):
+        raise Ended(number)
+
+    def ring(number, frame):
+        raise AlarmRang
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    signal.signal(signal.SIGALRM, ring)
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
