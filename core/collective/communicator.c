@@ -87,7 +87,9 @@ enum ls_status ls_collective_start(struct ls_collective_plan *plan)
                  communicator->rank, ls_call_text(&plan->signature, text));
         return LS_FAILED;
     }
-    if (!communicator->recording) {
+    if (communicator->recording) {
+        communicator->recorded[communicator->recorded_count++] = plan;
+    } else {
         plan->sequence = communicator->sequence++;
         ls_recorder_begin(&communicator->group->recorders[communicator->rank], plan->sequence,
                           &plan->signature);

@@ -79,11 +79,11 @@ LS_STATUS ls_communicator_glance(struct ls_communicator *communicator, uint64_t 
 
 // Recorded steps. Whether start and wait only put work on streams, so that a device may record them.
 bool ls_communicator_capturable(const struct ls_communicator *communicator);
-// Between on and off a start and its wait are being recorded: they count as no run, and are not settled.
+// Between on and off starts and waits are being recorded: they count as no runs, and are not settled.
 void ls_communicator_record(struct ls_communicator *communicator, bool on);
-// After each replay, for every plan in it, in the order of their starts: one more run of the plan has begun, and is over
-// when all is that now lies on the device's own stream. Sequence number, flight recorder and settle know it.
-LS_STATUS ls_collective_replayed(struct ls_collective_plan *plan);
+// After each replay (all recordings have the same starts): every plan in it has begun one more run, in the order of the starts,
+// which is over when all is that now lies on the device's own stream. Sequence numbers, flight recorder and settle know it.
+LS_STATUS ls_communicator_replayed(struct ls_communicator *communicator);
 
 // Makes every wait of every rank return LS_ABORTED soon. [any thread]
 void ls_communicator_abort(struct ls_communicator *communicator);

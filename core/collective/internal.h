@@ -50,6 +50,8 @@ struct ls_communicator {
     struct ls_collective *library; // NULL: the collective describes itself
     struct ls_rank_place *place; // NULL: the caller's thread does all work
     bool recording;
+    struct ls_collective_plan **recorded; // that a replay runs
+    uint32_t recorded_count;
     struct ls_collective_plan *
         *unsettled; // whose last run may not be over, in the order in which they ended
     uint32_t unsettled_count;

@@ -81,6 +81,7 @@ static void communicator_close(struct ls_communicator *communicator)
     free(communicator->running);
     free(communicator->waiting);
     free(communicator->unsettled);
+    free(communicator->recorded);
     free(communicator);
     if (atomic_fetch_sub(&group->open, 1) == 1)
         group_destroy(group);

@@ -175,6 +175,11 @@ static enum ls_status make_room(struct ls_communicator *communicator, uint32_t o
     if (!unsettled)
         return LS_OUT_OF_MEMORY;
     communicator->unsettled = unsettled;
+    struct ls_collective_plan **recorded =
+        realloc(communicator->recorded, plans * sizeof(struct ls_collective_plan *));
+    if (!recorded)
+        return LS_OUT_OF_MEMORY;
+    communicator->recorded = recorded;
     communicator->running_capacity = plans;
     communicator->operation_count = operations;
     return LS_OK;

@@ -264,27 +264,37 @@ enum ls_status ls_communicator_settle(struct ls_communicator *communicator)
 
 bool ls_communicator_capturable(const struct ls_communicator *communicator)
 {
-    return communicator->place && communicator->library &&
-           communicator->group->algorithm->capturable;
+    if (!communicator->place)
+        return false;
+    return communicator->library ? communicator->group->algorithm->capturable
+                                 : !communicator->transport; // alone
 }
 
 void ls_communicator_record(struct ls_communicator *communicator, bool on)
 {
     communicator->recording = on;
+    if (on)
+        communicator->recorded_count = 0;
 }
 
-enum ls_status ls_collective_replayed(struct ls_collective_plan *plan)
+static void begin_replayed(struct ls_collective_plan *plan)
 {
     struct ls_communicator *communicator = plan->communicator;
-    const struct ls_rank_place *place = communicator->place;
-    if (communicator->status)
-        return communicator->status;
     plan->sequence = communicator->sequence++;
     ls_recorder_begin(&communicator->group->recorders[communicator->rank], plan->sequence,
                       &plan->signature);
+    add_unsettled(plan, communicator->place->replayed);
+}
+
+enum ls_status ls_communicator_replayed(struct ls_communicator *communicator)
+{
+    const struct ls_rank_place *place = communicator->place;
+    if (communicator->status || !communicator->recorded_count)
+        return communicator->status;
+    for (uint32_t i = 0; i < communicator->recorded_count; i++)
+        begin_replayed(communicator->recorded[i]);
     const int32_t status = place->ops->event_record(place->device, place->replayed, NULL);
-    if (status)
-        return ls_communicator_fail(communicator, plan, (enum ls_status)status);
-    add_unsettled(plan, place->replayed);
-    return LS_OK;
+    return status ? ls_communicator_fail(communicator, communicator->recorded[0],
+                                         (enum ls_status)status)
+                  : LS_OK;
 }

@@ -189,7 +189,10 @@ static enum ls_status open_strategy(struct ls_driver *driver)
     driver->strategy = strategy;
     const enum ls_status read = read_traits(driver);
     driver->late = !read && ls_driver_may_be_late(driver);
-    driver->capturable = driver->late && !driver->ops->begin_step && driver->count == 1;
+    driver->capturable = driver->late && !driver->ops->begin_step;
+    for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
+        driver->capturable =
+            driver->capturable && ls_communicator_capturable(driver->communicators[i]);
     return read;
 }
 
@@ -330,6 +333,20 @@ static enum ls_status end_step(void *context, struct ls_replica *replica)
     return status ? (enum ls_status)status : refresh(&driver->members[replica->rank]);
 }
 
+static void recording(void *context, struct ls_replica *replica, bool on)
+{
+    const struct ls_driver *driver = context;
+    if (driver->communicators)
+        ls_communicator_record(driver->communicators[replica->rank], on);
+}
+
+static enum ls_status replayed(void *context, struct ls_replica *replica)
+{
+    const struct ls_driver *driver = context;
+    return driver->communicators ? ls_communicator_replayed(driver->communicators[replica->rank])
+                                 : LS_OK;
+}
+
 static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
                                const struct ls_replica_batch *batch, bool stop)
 {
@@ -340,6 +357,8 @@ static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
         .progress = progress,
         .end = end_step,
         .capturable = driver->capturable,
+        .recording = recording,
+        .replayed = replayed,
     };
     struct ls_replica_batch divided = *batch;
     if (driver->traits.divisor == LS_DIVISOR_OWN && batch->count)
