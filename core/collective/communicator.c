@@ -81,6 +81,8 @@ enum ls_status ls_collective_start(struct ls_collective_plan *plan)
     struct ls_communicator *communicator = plan->communicator;
     if (communicator->status)
         return communicator->status;
+    if (atomic_load_explicit(&communicator->group->failed, memory_order_relaxed))
+        return ls_communicator_give_up(communicator, LS_ABORTED);
     if (plan->running) {
         char text[160];
         ls_error(communicator->group->name, "rank %u starts %s again before it waited for it",

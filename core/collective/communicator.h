@@ -77,6 +77,10 @@ LS_STATUS ls_communicator_settle(struct ls_communicator *communicator);
 // step, say): fails in the same cases, the deadline's only when a run is not over. Never waits.
 LS_STATUS ls_communicator_glance(struct ls_communicator *communicator, uint64_t waited_ns);
 
+// Before what it works on goes away, recordings too: nothing of it is under way on the device afterwards (but on one that hangs).
+// Waits where all is well; after an abort ends what is left. [replica thread, or who closes when that is gone]
+void ls_communicator_end(struct ls_communicator *communicator);
+
 // Recorded steps. Whether start and wait only put work on streams, so that a device may record them.
 bool ls_communicator_capturable(const struct ls_communicator *communicator);
 // Between on and off starts and waits are being recorded: they count as no runs, and are not settled.

@@ -20,6 +20,7 @@ enum ls_status ls_communicator_give_up(struct ls_communicator *communicator, enu
         (void)interface->wait_any(communicator->transport, NULL, 0, 0);
     }
     ls_library_abort(communicator->group);
+    (void)ls_library_poll(communicator); // a library may end it only now
     ls_stream_drain(communicator);
     for (uint32_t i = 0; i < communicator->running_count; i++) {
         communicator->running[i]->running = false;

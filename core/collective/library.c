@@ -134,9 +134,11 @@ void ls_library_close(struct ls_communicator *communicator)
     struct ls_communicator_group *group = communicator->group;
     if (!communicator->library)
         return;
-    ls_stream_drain(communicator);
-    if (atomic_load(&group->stuck))
+    ls_communicator_end(communicator);
+    if (atomic_load(&group->stuck)) {
         ls_library_abort(group);
+        (void)ls_library_poll(communicator);
+    }
     pthread_mutex_lock(&group->lock);
     group->libraries[communicator->rank] = NULL;
     pthread_mutex_unlock(&group->lock);

@@ -260,6 +260,14 @@ enum ls_status ls_communicator_settle(struct ls_communicator *communicator)
     return LS_OK;
 }
 
+void ls_communicator_end(struct ls_communicator *communicator)
+{
+    if (atomic_load(&communicator->group->failed) && !communicator->status)
+        (void)ls_communicator_give_up(communicator, LS_ABORTED);
+    else
+        ls_stream_drain(communicator);
+}
+
 // ---- Recorded steps ----
 
 bool ls_communicator_capturable(const struct ls_communicator *communicator)

@@ -267,19 +267,26 @@ static void release_buffers(struct ls_replica *replica)
         replica->ops->release(replica->device, buffers[i]);
 }
 
+void ls_replica_forget_recordings(struct ls_replica *replica)
+{
+    for (uint32_t i = 0; i < replica->program_count; i++)
+        ls_record_release(replica, replica->programs[i].takes, take_count(replica));
+    if (replica->update_takes)
+        ls_record_release(replica, replica->update_takes, replica->buckets.count);
+    ls_record_release(replica, &replica->empty_take, 1);
+    ls_record_release(replica, &replica->shadows_take, 1);
+}
+
 void ls_replica_destroy(struct ls_replica *replica)
 {
     if (!replica)
         return;
+    ls_replica_forget_recordings(replica);
     for (uint32_t i = 0; i < replica->program_count; i++) {
-        ls_record_release(replica, replica->programs[i].takes, take_count(replica));
         free(replica->programs[i].takes);
         ls_program_destroy(replica->programs[i].program);
         free(replica->programs[i].bucket_ends);
     }
-    ls_record_release(replica, replica->update_takes, replica->buckets.count);
-    ls_record_release(replica, &replica->empty_take, 1);
-    ls_record_release(replica, &replica->shadows_take, 1);
     free(replica->update_takes);
     for (uint32_t i = 0; replica->updates && i < replica->buckets.count; i++)
         replica->ops->release_kernel(replica->device, replica->updates[i]);

@@ -28,9 +28,11 @@ void ls_record_init(struct ls_replica *replica, const struct ls_host *host)
 
 void ls_record_release(struct ls_replica *replica, struct ls_take *takes, uint32_t count)
 {
-    for (uint32_t i = 0; takes && i < count; i++)
+    for (uint32_t i = 0; takes && i < count; i++) {
         if (takes[i].recording)
             replica->ops->release_recording(replica->device, takes[i].recording);
+        takes[i].recording = NULL;
+    }
 }
 
 // ---- Running ----

@@ -134,6 +134,8 @@ struct ls_replica_hooks {
 // Opens the device, plans, and prepares all programs. Parameters and state are zero.
 LS_STATUS ls_replica_create(const struct ls_replica_options *options, struct ls_replica **out);
 void ls_replica_destroy(struct ls_replica *replica);
+// Steps are recorded anew if there are more: what hooks have put into recordings may go away. Nothing of them runs any more.
+void ls_replica_forget_recordings(struct ls_replica *replica);
 
 // Whether batches must come as bytes, not as float32: the device makes float32 of them.
 bool ls_replica_takes_bytes(const struct ls_replica *replica);

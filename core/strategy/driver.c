@@ -251,6 +251,12 @@ void ls_driver_close(struct ls_driver *driver)
     ls_driver_close_stores(driver);
     ls_driver_close_endpoints(driver);
     ls_driver_close_facts(driver);
+    // A collective may only be closed when no recording has operations of it.
+    for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
+        if (driver->communicators[i])
+            ls_communicator_end(driver->communicators[i]);
+    for (uint32_t i = 0; driver->capturable && driver->communicators && i < driver->count; i++)
+        ls_replica_forget_recordings(driver->members[i].replica);
     close_members(driver);
     if (driver->communicators)
         ls_communicators_close(driver->communicators, driver->count);
