@@ -14,7 +14,6 @@ import unittest
 from support import DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
 
 DOUBLE = os.environ["LOCKSTEP_CUDA_DOUBLE"]
-FOLDERS = DOUBLE + ":" + os.environ["LOCKSTEP_NCCL_DOUBLE"]  # neither NCCL nor a GPU
 BUILT = os.environ["LOCKSTEP_CUDA_BUILT"] == "true"
 # float32 in another order: a few roundings a step, of losses near 2.3.
 LOSS_TOLERANCE = 5e-6
@@ -66,7 +65,7 @@ class Double(ProgramTest):
 
     def on_double(self, arguments, settings):
         """Options and environment; `settings` are those of tests/support/cuda-double/double.h, and the device."""
-        options = ["--plugin-path=" + FOLDERS, "--device=" + settings.pop("device", "cuda"), *arguments]
+        options = ["--plugin-path=" + DOUBLE, "--device=" + settings.pop("device", "cuda"), *arguments]
         if not any(option.startswith("--dataset") for option in arguments):
             options.append("--dataset=synthetic")
         return options, {"CUDA_DOUBLE_" + name.upper(): str(value) for name, value in settings.items()}
@@ -184,30 +183,6 @@ class Double(ProgramTest):
         self.assertIn(", on 2 of its 2 devices, ", said)
         command, environment = self.on_double(("--strategy=central-storage", "--model=mlp"), {"devices": 2})
         self.assertEqual(self.lockstep("evaluate", *command, environment=environment).code, DONE)
-
-    def test_nccl_reduces_there_too(self):
-        options = ("--model=mlp", "--steps=6", "--batch=12", "--validation=off")
-        wanted = self.run_double(*options)
-        for replicas, streams in (1, "thread"), (3, "deferred"):
-            got = self.run_double(f"--replicas={replicas}", "--strategy=nccl", *options, devices=3, streams=streams)
-            self.assert_close(got["losses"], wanted["losses"])
-            self.assertEqual(len(set(got["parameter_hashes"])), 1)
-            self.assertIsNone(got["transport"])
-            self.assertEqual([plugin["library"] for plugin in got["plugins"] if "library" in plugin], ["NCCL 2.28.9"])
-            self.assertEqual(got["recording"], "recorded whole")
-        self.refused_double(UNAVAILABLE, "--replicas=3", "--strategy=nccl", devices=2, says=(
-            "rank 0 and rank 2 are both on GPU 0; use hierarchical-copy, or one replica a GPU",))
-        self.refused_double(UNAVAILABLE, "--replicas=2", "--strategy=nccl", device="cpu", says=("take --device=cuda",))
-        self.refused_double(USAGE, "--replicas=2", "--strategy=nccl:transport=local", says=("runs itself and uses no transport",))
-        for command in ("verify", "nccl"), ("simulate", "nccl", "--world=2"):
-            self.refused(UNAVAILABLE, *command, "--plugin-path=" + FOLDERS, says=("nccl runs itself: there is no schedule",))
-
-    def test_a_rank_that_nccl_loses_ends_the_run(self):
-        options, environment = self.on_double(("--replicas=2", "--strategy=nccl"), {"devices": 2})
-        environment["NCCL_DOUBLE_ERROR"] = "7"
-        outcome = self.lockstep("train", "--quiet", "--model=mlp", "--steps=9", *options, environment=environment)
-        self.assertIn(outcome.code, (FAILED, PEER_LOST), outcome.err)
-        self.assertRegex(outcome.err, r"gradients: rank \d, call \d+, all-reduce \(sum\) of \d+ float32, bucket \d: ")
 
     def test_a_gpu_that_hangs_in_a_collective_is_named_after_the_deadline(self):
         options, environment = self.on_double(("--replicas=2", "--strategy=ring", "--deadline=1"),

@@ -6,7 +6,7 @@ import ctypes
 import os
 import unittest
 
-from support import DONE, PEER_LOST, UNAVAILABLE, ProgramTest, main
+from support import DONE, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main
 
 DOUBLES = os.environ["LOCKSTEP_NCCL_DOUBLE"] + ":" + os.environ["LOCKSTEP_CUDA_DOUBLE"]
 MLP = ("--model=mlp", "--dataset=synthetic", "--validation=off")
@@ -61,6 +61,8 @@ class Doubles(ProgramTest):
             wanted = self.train("--device=reference", *options)["losses"]
             got = self.on_doubles("--replicas=2", *options, CUDA_DOUBLE_STREAMS=streams)
             self.assertEqual((got["strategy"], got["collective"]), ("mirrored", "nccl"))
+            self.assertEqual(got["recording"], "recorded whole")
+            self.assertIsNone(got["transport"])
             self.assertEqual(len(set(got["parameter_hashes"])), 1)
             self.assertEqual(len(got["parameter_hashes"]), 2)
             self.assertIn("NCCL 2.28.9", [plugin.get("library") for plugin in got["plugins"]])
@@ -73,6 +75,10 @@ class Doubles(ProgramTest):
 
     def test_memory_of_the_host_is_refused_by_name(self):
         self.refused_on_doubles(UNAVAILABLE, "train", "--strategy=nccl", "--device=cpu", "--replicas=2", *MLP, says=("--device=cuda",))
+
+    def test_a_transport_has_no_place_in_it(self):
+        self.refused_on_doubles(USAGE, "train", "--strategy=nccl:transport=local", "--device=cuda", *MLP,
+                                says=("runs itself and uses no transport",))
 
     def test_a_lost_connection_ends_the_run_with_one_line(self):
         self.refused_on_doubles(PEER_LOST, "train", "--quiet", "--strategy=nccl", "--device=cuda", "--replicas=2", "--steps=30", *MLP,
