@@ -46,7 +46,7 @@ static const struct argument table[] = {
      "threads of each replica; default: cores / replicas, and cores / the largest count where "
      "there "
      "are several, so that a replica is the same at each"},
-    {"device", "cpu|reference|...", NULL,
+    {"device", "cpu|cuda|reference|...", NULL,
      "what computes; default: the fastest kind that this machine has"},
     {"target", "METRIC:VALUE", NULL,
      "time until then: val_accuracy or val_loss after an epoch, accuracy or loss over the last 100 "

@@ -9,24 +9,24 @@
 #define REPLICAS_MOST 4096
 
 // Rows of the table.
-#define RUN_ARGUMENTS                                                                             \
-    {"strategy", "NAME[:option=value,...]", NULL,                                                 \
-     "how the replicas stay together: a strategy (one-device, mirrored, central-storage, "        \
-     "parameter-server), or a collective under mirrored (ring, tree, ..., auto); `lockstep "      \
-     "plugins` lists them. Default: one-device for one replica, else mirrored"},                  \
-        {"device", "cpu|cuda|reference|...", NULL,                                                \
-         "what computes; `lockstep plugins` lists them. Default: cuda where it is available and " \
-         "not marked untried, else cpu"},                                                         \
-        {"replicas", "N", NULL,                                                                   \
-         "copies of the model, each with its thread; they take the GPUs in turn. Default: every " \
-         "GPU that the strategy can use; one on the CPU"},                                        \
-        {"threads", "N", NULL, "threads of each replica; default: cores / replicas"},             \
-        {"batch", "N", NULL,                                                                      \
-         "examples of a step over all replicas; default: replica-batch times replicas"},          \
-        {"replica-batch", "N", NULL, "examples of a step for each replica [64]"},                 \
-        {"deadline", "SECONDS", "60", "longest wait for another replica"},                        \
-    {                                                                                             \
-        "plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"             \
+#define RUN_ARGUMENTS                                                                              \
+    {"strategy", "NAME[:option=value,...]", NULL,                                                  \
+     "how the replicas stay together: a strategy (one-device, mirrored, central-storage, "         \
+     "parameter-server), or a collective under mirrored (ring, tree, nccl, ..., auto); `lockstep " \
+     "plugins` lists them. Default: one-device for one replica, else mirrored"},                   \
+        {"device", "cpu|cuda|reference|...", NULL,                                                 \
+         "what computes; `lockstep plugins` lists them. Default: cuda where it is available and "  \
+         "not marked untried, else cpu"},                                                          \
+        {"replicas", "N", NULL,                                                                    \
+         "copies of the model, each with its thread; they take the GPUs in turn. Default: every "  \
+         "GPU that the strategy can use; one on the CPU"},                                         \
+        {"threads", "N", NULL, "threads of each replica; default: cores / replicas"},              \
+        {"batch", "N", NULL,                                                                       \
+         "examples of a step over all replicas; default: replica-batch times replicas"},           \
+        {"replica-batch", "N", NULL, "examples of a step for each replica [64]"},                  \
+        {"deadline", "SECONDS", "60", "longest wait for another replica"},                         \
+    {                                                                                              \
+        "plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"              \
     }
 
 // Rows of the table, for printing.

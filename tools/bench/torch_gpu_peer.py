@@ -24,6 +24,7 @@ import time
 import torch
 from torch import nn
 
+import spans_cover
 import torch_peer
 
 WARM_UP_STEPS = 20
@@ -219,17 +220,8 @@ class Trainer:
         if not spans:
             raise Unavailable("torch.profiler recorded no kernel")
         return {"kernels_per_step": len(spans) / steps, "kernel_seconds_per_step": sum(b - a for a, b in spans) * 1e-6 / steps,
-                "kernel_union_seconds_per_step": union(spans) * 1e-6 / steps, "profiled_seconds_per_step": elapsed / steps,
+                "kernel_union_seconds_per_step": spans_cover.union(spans) * 1e-6 / steps, "profiled_seconds_per_step": elapsed / steps,
                 "by": "torch.profiler (CUPTI)"}
-
-
-def union(spans):
-    """Length of what the spans cover."""
-    covered, reached = 0.0, float("-inf")
-    for begin, end in sorted(spans):
-        covered += max(0.0, end - max(begin, reached))
-        reached = max(reached, end)
-    return covered
 
 
 def obey(trainer, command):

@@ -29,7 +29,8 @@ class Sizes:
 
 
 def deviations(losses, wanted):
-    return [abs(a - b) / abs(b) for a, b in zip(losses, wanted)]
+    """Relative; a loss that is no number (null in a report) is infinitely off."""
+    return [abs(a - b) / abs(b) if a is not None and a == a else float("inf") for a, b in zip(losses, wanted)]
 
 
 def judge_losses(losses, wanted, tolerance, count):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where tools/gpu-check runs: what was brought along, how to build there, what the machine is."""
 import datetime
+import importlib.metadata
 import json
 import os
 import platform
@@ -16,11 +17,10 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 RUN_DEVICE = os.path.join("tests", "support", "run-device", "run-device")
 
 
-def said(*command, environment=None):
+def said(*command):
     """What a command says, or None."""
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
-                              env=environment)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
@@ -184,11 +184,15 @@ class Place:
         found = self.found()
         nvcc = found.get("nvcc")
         version = said(nvcc, "--version") if nvcc else None
-        torch = said(sys.executable, "-c", "import torch as t; print(t.__version__, t.version.cuda, t.backends.cudnn.version())",
-                     environment=self.environment)
         return {"nvcc": version.splitlines()[-1] if version else None, "found": found,
                 "gcc": (said("gcc", "--version") or "").splitlines()[:1], "python": platform.python_version(),
-                "pytorch, its CUDA, its cuDNN": torch, "libc": " ".join(platform.libc_ver()), "brought_along": self.pack}
+                "python_packages": python_packages(), "libc": " ".join(platform.libc_ver()), "brought_along": self.pack}
+
+
+def python_packages():
+    """Versions of PyTorch and of NVIDIA's wheels that this python has."""
+    found = {package.metadata["Name"] or "": package.version for package in importlib.metadata.distributions()}
+    return {name: found[name] for name in sorted(found) if name in ("torch", "triton") or name.startswith("nvidia-")}
 
 
 def processor():

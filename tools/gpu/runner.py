@@ -9,7 +9,7 @@ import sys
 import time
 
 OUTPUT_LINES = 25  # of what a command said, kept where it did not pass
-LEAST_SECONDS = 5.0  # with less than that left, nothing is begun
+LEAST_SECONDS = 2.0  # with less than that left, nothing is begun
 HOME = re.compile(r"(?<![\w.])/(?:home|root|work|Users)/(?=[A-Za-z])")
 
 

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/gpu-check as a program, on the test double of CUDA, which is NOT A GPU; and what it makes of figures and of other
+programs' words. Its checks themselves are those of other tests; here it is about how they are run and reported."""
+import json
+import os
+import stat
+import subprocess
+import sys
+import types
+import unittest
+
+from support import ProgramTest, main
+
+SOURCE = os.environ["LOCKSTEP_SOURCE"]
+BUILD = os.environ["LOCKSTEP_BUILD"]
+DOUBLE = os.environ["LOCKSTEP_CUDA_DOUBLE"] + ":" + os.environ["LOCKSTEP_NCCL_DOUBLE"]
+SCRIPT = os.path.join(SOURCE, "tools", "gpu-check")
+PKG_CONFIG = os.path.join(SOURCE, "tools", "gpu", "pkg-config")
+sys.path[:0] = [os.path.join(SOURCE, "tools", "gpu"), os.path.join(SOURCE, "tools", "bench")]
+
+
+class Script(ProgramTest):
+    def check(self, *arguments, environment=None, double=True):
+        """Exit code, the checks by name, and what was printed."""
+        path = self.path("result.json")
+        command = [sys.executable, SCRIPT, "--json=" + path, "--build=" + BUILD, *arguments]
+        done = subprocess.run(command + ["--double=" + DOUBLE] * double, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=dict(os.environ, **(environment or {})), timeout=120, check=False)
+        if not os.path.exists(path):
+            return done.returncode, {}, done.stdout + done.stderr
+        with open(path) as file:
+            self.document = json.load(file)
+        return done.returncode, {entry["name"]: entry for entry in self.document["checks"]}, done.stdout
+
+    def fake(self, name, text):
+        """A program of that name first on PATH."""
+        path = self.path(name)
+        with open(path, "w") as file:
+            file.write("#!/bin/sh\n" + text)
+        os.chmod(path, stat.S_IRWXU)
+        return {"PATH": self.folder + ":" + os.environ["PATH"]}
+
+    def test_what_is_asked_for_is_run_and_the_rest_says_why_not(self):
+        code, checks, said = self.check("--part=devices,nccl-refusal,nccl-all-gpus")
+        self.assertEqual(code, 0, said)
+        self.assertEqual([checks[name]["status"] for name in ("devices", "nccl-refusal", "nccl-all-gpus", "speed")],
+                         ["passed", "passed", "not run", "not run"])
+        self.assertIn("both on GPU 0", checks["nccl-refusal"]["detail"])
+        self.assertIn("one GPU", checks["nccl-all-gpus"]["detail"])
+        self.assertIn("--part", checks["speed"]["detail"])
+        self.assertIn("NOT A GPU", self.document["on"])
+        self.assertIn("NOT A GPU", said)
+        self.assertNotIn(SOURCE, json.dumps(self.document["checks"]))
+
+    def test_ranks_on_two_gpus_and_a_failure_that_stops_nothing(self):
+        code, checks, said = self.check("--part=nccl-all-gpus,recording", environment={
+            "CUDA_DOUBLE_DEVICES": "2", "CUDA_DOUBLE_PINNED": "1000"})
+        self.assertEqual(code, 1, said)
+        self.assertEqual([checks[name]["status"] for name in ("nccl-all-gpus", "recording")], ["failed", "failed"])
+        self.assertIn("pinned", checks["recording"]["detail"])
+
+    def test_compute_sanitizer_is_believed(self):
+        cases = (("echo 'passed  a'; echo '==== ERROR SUMMARY: 0 errors'", "passed", "1 cases"),
+                 ("echo 'passed  a'; echo '==== Invalid __global__ read'; echo '==== ERROR SUMMARY: 3 errors'; exit 86", "failed", "3 errors"),
+                 ("echo '==== Error: Device not supported. See'; exit 1", "not run", "refused on this machine: Error: Device not supported"),
+                 ("echo 'passed  a'; sleep 60", "not run", "nothing was reported in the first 1 cases"))
+        for text, status, detail in cases:
+            _, checks, said = self.check("--part=memcheck", "--time=2.5", environment=self.fake("compute-sanitizer", text + "\n"))
+            self.assertEqual(checks["memcheck"]["status"], status, said)
+            self.assertIn(detail, checks["memcheck"]["detail"])
+
+    def test_results_of_several_calls_are_joined(self):
+        self.check("--part=devices")
+        first = self.path("first.json")
+        os.rename(self.path("result.json"), first)
+        self.check("--part=nccl-refusal")
+        code, checks, said = self.check("--join", first, self.path("result.json"), double=False)
+        self.assertEqual(code, 0, said)
+        self.assertEqual([checks[name]["status"] for name in ("devices", "nccl-refusal", "memory")], ["passed", "passed", "not run"])
+        self.document["commit"] = "another"
+        with open(first, "w") as file:
+            json.dump(self.document, file)
+        self.assertNotEqual(self.check("--join", first, self.path("result.json"), double=False)[0], 0)
+
+    def test_what_the_double_says_is_no_result(self):
+        refused = [sys.executable, SCRIPT, "--double=" + DOUBLE, "--part=devices"]
+        for more in ([], ["--json=" + os.path.join(SOURCE, "docs", "results", "x.json")]):
+            self.assertEqual(subprocess.run(refused + more, stderr=subprocess.PIPE, check=False).returncode, 2)
+        self.assertFalse(os.path.exists(os.path.join(SOURCE, "docs", "results", "x.json")))
+
+
+class Parts(unittest.TestCase):
+    def test_losses_and_hashes(self):
+        import checks
+        from runner import Wrong
+        self.assertAlmostEqual(checks.judge_losses([1.0, 2.002], [1.0, 2.0], 1.1e-3, 2), 1e-3)
+        for losses in ([1.0, 2.1], [1.0], [1.0, float("nan")], [1.0, None]):
+            with self.assertRaises(Wrong):
+                checks.judge_losses(losses, [1.0, 2.0], 1e-3, 2)
+        self.assertEqual(checks.judge_hashes({"parameter_hashes": ["a", "a"]}, 2), "a")
+        for hashes in (["a"], ["a", "b"]):
+            with self.assertRaises(Wrong):
+                checks.judge_hashes({"parameter_hashes": hashes}, 2)
+
+    def test_goals_of_speed(self):
+        import measures
+        from runner import Wrong
+        place = types.SimpleNamespace(double="")
+        judge = measures.Measures(place, types.SimpleNamespace(sizes=None), None).judge_speed
+
+        def row(batch, eager, graph, busy):
+            return {"replica_batch": batch, "best_of_pytorch": "graph", "sides": {"lockstep": {"status": "measured", "busy_union": busy}},
+                    "ratios": {"eager": {"median": eager}, "graph": {"median": graph}}}
+
+        self.assertIn("3.10 x eager", judge([row(64, 3.1, 1.3, 0.2), row(1024, 1.5, 1.01, 0.96)], "")[0])
+        for rows in ([row(64, 2.9, 1.3, 0.9)], [row(64, 3.1, 1.1, 0.9)], [row(1024, 9.0, 0.99, 0.99)], [row(1024, 9.0, 2.0, 0.9)]):
+            with self.assertRaises(Wrong):
+                judge(rows, "")
+        with self.assertRaises(Wrong):
+            judge([row(64, 3.1, 1.3, 0.2)], "not over after 240 s")
+
+    def test_the_newest_record_of_a_header(self):
+        import bench_gpu
+        header = "} CUpti_ActivityKernel9;\n} CUpti_ActivityKernel10;\n} CUpti_ActivityMemset;\n"
+        self.assertEqual(bench_gpu.newest(header, "CUpti_ActivityKernel"), "CUpti_ActivityKernel10")
+        self.assertEqual(bench_gpu.newest(header, "CUpti_ActivityMemset"), "CUpti_ActivityMemset")
+        with self.assertRaises(bench_gpu.NotMeasured):
+            bench_gpu.newest(header, "CUpti_ActivityMemcpy")
+
+    def test_time_that_kernels_cover(self):
+        import spans_cover
+        self.assertEqual(spans_cover.union([(4, 5), (0, 2), (1, 3)]), 4)
+
+
+class PkgConfig(ProgramTest):
+    def ask(self, *arguments):
+        done = subprocess.run([sys.executable, PKG_CONFIG, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=dict(os.environ, PKG_CONFIG_PATH="/nowhere:" + self.folder), check=False)
+        return done.returncode, done.stdout.strip()
+
+    def test_it_answers_what_meson_asks(self):
+        with open(self.path("zlib.pc"), "w") as file:
+            file.write("prefix=${pcfiledir}/../..\nName: zlib\nVersion: 1.2.13\nLibs: -L${prefix}/lib -lz\nCflags: -I${prefix}/include\n")
+        prefix = self.folder + "/../.."
+        self.assertEqual(self.ask("--modversion", "zlib"), (0, "1.2.13"))
+        self.assertEqual(self.ask("--cflags", "zlib"), (0, "-I%s/include" % prefix))
+        self.assertEqual(self.ask("--libs", "zlib"), (0, "-L%s/lib -lz" % prefix))
+        self.assertEqual(self.ask("--variable=prefix", "zlib"), (0, prefix))
+        self.assertEqual(self.ask("--modversion", "nothing")[0], 1)
+
+
+if __name__ == "__main__":
+    main()
