@@ -104,7 +104,7 @@ class Parts(unittest.TestCase):
 
     def test_goals_of_speed(self):
         import measures
-        from runner import Wrong
+        from runner import NotRun, Wrong
         place = types.SimpleNamespace(double="")
         judge = measures.Measures(place, types.SimpleNamespace(sizes=None), None).judge_speed
 
@@ -118,6 +118,10 @@ class Parts(unittest.TestCase):
                 judge(rows, "")
         with self.assertRaises(Wrong):
             judge([row(64, 3.1, 1.3, 0.2)], "not over after 240 s")
+        alone = dict(row(64, 1, 1, 0.5), ratios={}, best_of_pytorch=None)
+        alone["sides"]["eager"] = {"status": "not run", "why": "no module named torch"}
+        with self.assertRaisesRegex(NotRun, "no module named torch"):
+            judge([alone], "")
 
     def test_the_newest_record_of_a_header(self):
         import bench_gpu

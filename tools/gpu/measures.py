@@ -114,6 +114,9 @@ class Measures:
         figures = {"rows": rows, "goals": {str(batch): goal for batch, goal in GOALS.items()}}
         if self.place.double:
             return "dry run: " + "; ".join(said_of), figures
+        if not any(row["ratios"] for row in rows):
+            why = "; ".join(sorted({side["why"] for row in rows for side in row["sides"].values() if side["status"] != "measured"}))
+            raise NotRun("nothing of PyTorch was measured: " + why, figures)
         if missed:
             raise Wrong("; ".join(said_of + missed), figures)
         return "; ".join(said_of), figures

@@ -14,7 +14,11 @@ HOME = re.compile(r"(?<![\w.])/(?:home|root|work|Users)/(?=[A-Za-z])")
 
 
 class NotRun(Exception):
-    """A check that could not be made here; the text says why."""
+    """A check that could not be made here, or not all of it; the text says why."""
+
+    def __init__(self, why, figures=None):
+        super().__init__(why)
+        self.figures = figures or {}
 
 
 class Wrong(Exception):
@@ -162,7 +166,7 @@ class Runner:
             detail, figures = function()
             self.put(name, "passed", time.monotonic() - begin, detail, figures)
         except NotRun as error:
-            self.put(name, "not run", time.monotonic() - begin, str(error))
+            self.put(name, "not run", time.monotonic() - begin, str(error), error.figures)
         except Wrong as error:
             self.put(name, "failed", time.monotonic() - begin, str(error), error.figures, error.output)
         except TimeOver as error:
