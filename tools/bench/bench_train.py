@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training speed of Lockstep beside tuned PyTorch, in turn, on the same model, batch, threads and data.
 
-On the CPU, unless --device=cuda: bench_gpu.py says what that does. Both train on Fashion-MNIST held in memory: shuffle, gather a batch, forward, loss, backward, optimizer. Neither
-side's start or first steps count. A ratio is Lockstep's images per second by PyTorch's in the same round; printed are
-the median over the rounds and, in brackets, the smallest and largest. Start it as ./tools/bench-train.
+On the CPU, unless --device=cuda: bench_gpu.py says what that does. Both train on Fashion-MNIST held in memory: shuffle,
+gather a batch, forward, loss, backward, optimizer. Neither side's start or first steps count. A ratio is Lockstep's
+images per second by PyTorch's in the same round; printed are the median over the rounds and, in brackets, the smallest
+and largest. Start it as ./tools/bench-train.
 """
 import argparse
 import json
