@@ -29,6 +29,8 @@ static const struct argument table[] = {
     {"seed", "N", "1", "of values and orders drawn at random; the same seed gives the same cases"},
     {"filter", "TEXT", NULL, "only the cases whose names contain it, or one suite by its name"},
     {"deadline", "SECONDS", "20", "for each case"},
+    {"device", "NAME", NULL,
+     "collectives and transports: let buffers lie in memory of this device, not of the host"},
     {"json", "FILE", NULL, "the verdicts as a list of rows"},
     {"quiet", NULL, NULL, "only what failed, and the summary"},
     {"plugin-path", "DIR[:DIR...]", NULL,
@@ -49,7 +51,7 @@ static const char help[] =
     "  lockstep plugin check build/collective-my-reduce.so --filter=\"ranks=3\"\n";
 
 struct check {
-    const char *file, *filter;
+    const char *file, *filter, *device_name;
     uint64_t seed, deadline_ns;
     bool quiet;
     struct ls_loader *loader;
@@ -57,6 +59,7 @@ struct check {
     const char *suite; // that runs now
     struct ls_conformance_counts counts; // of all suites
     const struct ls_opened_plugin *tested, *helper;
+    const struct ls_opened_plugin *device; // in whose memory buffers lie; NULL: the host's
     const char *left_out; // what was not checked, and why; NULL: nothing
 };
 
@@ -136,8 +139,10 @@ static enum ls_status run_collective(void *argument, ls_conformance_wanted wante
     const struct ls_collective_conformance_options options = {
         .collective = check->tested->plugin,
         .collective_host = check->tested->host,
-        .transport = check->helper->plugin,
-        .transport_host = check->helper->host,
+        .transport = check->helper ? check->helper->plugin : NULL,
+        .transport_host = check->helper ? check->helper->host : NULL,
+        .device = check->device ? check->device->interface : NULL,
+        .device_host = check->device ? check->device->host : NULL,
         .seed = check->seed,
         .only = only(check),
         .wanted = wanted,
@@ -163,6 +168,8 @@ static enum ls_status run_transport(void *argument, ls_conformance_wanted wanted
     const struct ls_transport_conformance_options options = {
         .transport = check->tested->interface,
         .host = check->tested->host,
+        .device = check->device ? check->device->interface : NULL,
+        .device_host = check->device ? check->device->host : NULL,
         .seed = check->seed,
         .only = only(check),
         .wanted = wanted,
@@ -220,11 +227,13 @@ static enum ls_status try_to_open(struct check *check)
 static enum ls_status check_collective(struct check *check)
 {
     const struct ls_collective_interface *collective = check->tested->interface;
-    if (!collective->describe) {
-        check->left_out =
-            "; it runs itself, on devices of its own: it was loaded, but moved nothing";
+    if (!collective->describe && !check->device) {
+        check->left_out = "; it runs itself, on devices of its own: it was loaded, but moved "
+                          "nothing; --device=NAME says where";
         return LS_OK;
     }
+    if (!collective->describe)
+        return run_suite(check, "collective", run_collective, false);
     enum ls_status status = run_suite(check, "schedule", run_schedule, false);
     if (status || check->counts.failed) {
         check->left_out = "; mend its schedules first: they were not run";
@@ -244,11 +253,27 @@ static enum ls_status check_strategy(struct check *check)
     return status ? status : run_suite(check, "strategy", run_strategy, false);
 }
 
+static enum ls_status open_device(struct check *check)
+{
+    if (!check->device_name)
+        return LS_OK;
+    const enum ls_status status = ls_loader_open_text(check->loader, "--device", LS_KIND_DEVICE,
+                                                      check->device_name, &check->device);
+    const uint32_t kind = check->tested->plugin->kind;
+    if (status || kind == LS_KIND_COLLECTIVE || kind == LS_KIND_TRANSPORT)
+        return status;
+    ls_error(SCOPE, "--device: only collectives and transports work in memory of a device");
+    return LS_USAGE;
+}
+
 static enum ls_status run_kind(struct check *check)
 {
     const struct ls_opened_plugin **helper = &check->helper;
     enum ls_status status =
         ls_loader_open_file(check->loader, check->file, 0, NULL, 0, &check->tested);
+    if (status)
+        return status;
+    status = open_device(check);
     if (status)
         return status;
     switch (check->tested->plugin->kind) {
@@ -304,6 +329,7 @@ static enum ls_status run(const struct arguments *arguments)
     }
     check.file = arguments->operands[0];
     check.filter = arguments_text(arguments, "filter");
+    check.device_name = arguments_text(arguments, "device");
     check.quiet = arguments_given(arguments, "quiet");
     enum ls_status status = arguments_count(arguments, "seed", 0, INT64_MAX, &check.seed);
     if (!status)

@@ -8,13 +8,17 @@
 
 #include "core/base/status.h"
 #include "core/conformance/result.h"
+#include "core/plugin/device.h"
 #include "core/plugin/plugin.h"
 
 struct ls_collective_conformance_options {
     const struct ls_plugin *collective;
     const struct ls_host *collective_host;
-    const struct ls_plugin *transport;
+    const struct ls_plugin *transport; // NULL: the collective runs itself
     const struct ls_host *transport_host;
+    // Buffers lie in memory of devices of this plugin; fewer worlds then. NULL: in host memory.
+    const struct ls_device_interface *device;
+    const struct ls_host *device_host;
     uint64_t seed; // of the random inputs
     uint32_t maximum_world; // larger worlds are left out; 0: 16
     const char *only; // runs the cases whose names contain this; NULL: all

@@ -8,7 +8,8 @@ enum ls_status ls_conformance_transport(const struct ls_transport_conformance_op
                                         ls_conformance_report report, void *context,
                                         struct ls_conformance_counts *counts)
 {
-    struct ls_transport_suite suite = {.options = *options};
+    struct ls_transport_suite suite = {
+        .options = *options, .devices = {.ops = options->device, .host = options->device_host}};
     ls_tally_init(&suite.tally, options->only, options->wanted, report, context);
     ls_transport_value_cases(&suite);
     ls_transport_order_cases(&suite);
@@ -16,5 +17,6 @@ enum ls_status ls_conformance_transport(const struct ls_transport_conformance_op
     if (counts)
         *counts = suite.tally.counts;
     ls_tally_finish(&suite.tally);
+    ls_conformance_devices_close(&suite.devices);
     return suite.tally.counts.failed ? LS_FAILED : LS_OK;
 }

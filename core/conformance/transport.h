@@ -12,6 +12,9 @@
 struct ls_transport_conformance_options {
     const struct ls_transport_interface *transport;
     const struct ls_host *host;
+    // Buffers lie in memory of devices of this plugin. NULL: in host memory.
+    const struct ls_device_interface *device;
+    const struct ls_host *device_host;
     uint64_t seed; // of values and orders
     const char *only; // runs the cases whose names contain this; NULL: all
     ls_conformance_wanted wanted; // and for which this says so; NULL: all

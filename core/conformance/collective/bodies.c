@@ -5,25 +5,44 @@
 #include "core/base/random.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <time.h>
 
 static bool make_plan(struct ls_collective_rank *rank, struct ls_collective_buffer *buffer,
                       uint32_t root, const char *label, struct ls_collective_plan **out)
 {
     const struct ls_collective_case *trial = rank->trial;
-    rank->status =
-        ls_collective_plan_create(rank->communicator, trial->operation, buffer->data, buffer->count,
-                                  trial->dtype, trial->reduction, root, label, out);
+    rank->status = ls_collective_plan_create(
+        rank->communicator, trial->operation, ls_conformance_image_at(&buffer->image, buffer->data),
+        buffer->count, trial->dtype, trial->reduction, root, label, out);
     ls_conformance_expect_ok(rank, rank->status, "making a plan");
     return rank->status == LS_OK;
 }
 
-static void run_plan(struct ls_collective_rank *rank, struct ls_collective_plan *plan)
+// The buffer as the host filled it, where the ranks compute.
+static enum ls_status begin(const struct ls_collective_buffer *buffer,
+                            struct ls_collective_plan *plan)
 {
-    rank->status = ls_collective_start(plan);
+    const enum ls_status status = ls_conformance_image_push(&buffer->image, NULL);
+    return status ? status : ls_collective_start(plan);
+}
+
+// And what became of it, for the host.
+static enum ls_status end(const struct ls_collective_rank *rank,
+                          const struct ls_collective_buffer *buffer,
+                          struct ls_collective_plan *plan)
+{
+    enum ls_status status = ls_collective_wait(plan);
+    if (!status)
+        status = ls_communicator_settle(rank->communicator);
+    return status ? status : ls_conformance_image_pull(&buffer->image, NULL);
+}
+
+static void run_plan(struct ls_collective_rank *rank, const struct ls_collective_buffer *buffer,
+                     struct ls_collective_plan *plan)
+{
+    rank->status = begin(buffer, plan);
     if (!rank->status)
-        rank->status = ls_collective_wait(plan);
+        rank->status = end(rank, buffer, plan);
 }
 
 // One count, twice with the same plan.
@@ -32,16 +51,12 @@ static void one_count(struct ls_collective_rank *rank, uint64_t count, uint64_t 
 {
     struct ls_collective_buffer buffer;
     struct ls_collective_plan *plan = NULL;
-    if (!ls_conformance_buffer_init(&buffer, count, offset, rank->trial->dtype)) {
-        ls_conformance_blame(rank, "rank %u: no memory for %" PRIu64 " elements", rank->number,
-                             count);
-        ls_communicator_abort(rank->communicator);
+    if (!ls_conformance_buffer_init(rank, &buffer, count, offset, rank->trial->dtype))
         return;
-    }
     if (make_plan(rank, &buffer, root, "values", &plan)) {
         for (uint64_t run = 0; run < 2 && !rank->message[0]; run++) {
             ls_conformance_fill(rank, &buffer, run);
-            run_plan(rank, plan);
+            run_plan(rank, &buffer, plan);
             ls_conformance_expect_ok(rank, rank->status, "running");
             if (!rank->status)
                 ls_conformance_judge(rank, &buffer, run, root);
@@ -50,7 +65,7 @@ static void one_count(struct ls_collective_rank *rank, uint64_t count, uint64_t 
     if (rank->message[0])
         ls_communicator_abort(rank->communicator);
     ls_collective_plan_destroy(plan);
-    free(buffer.memory);
+    ls_conformance_buffer_finish(&buffer);
 }
 
 void ls_conformance_values_body(struct ls_collective_rank *rank)
@@ -80,20 +95,18 @@ void ls_conformance_in_flight_body(struct ls_collective_rank *rank)
     struct ls_collective_buffer buffers[PLANS] = {0};
     struct ls_collective_plan *plans[PLANS] = {0};
     for (uint32_t i = 0; i < PLANS && !rank->message[0]; i++) {
-        if (!ls_conformance_buffer_init(&buffers[i], counts[i], i, rank->trial->dtype))
-            ls_conformance_blame(rank, "rank %u: no memory", rank->number);
-        else
+        if (ls_conformance_buffer_init(rank, &buffers[i], counts[i], i, rank->trial->dtype))
             (void)make_plan(rank, &buffers[i], 0, "bucket", &plans[i]);
     }
     for (uint64_t run = 0; run < 5 && !rank->message[0]; run++) {
         for (uint32_t i = 0; i < PLANS; i++) {
             ls_conformance_fill(rank, &buffers[i], run + i);
-            ls_conformance_expect_ok(rank, ls_collective_start(plans[i]), "starting");
+            ls_conformance_expect_ok(rank, begin(&buffers[i], plans[i]), "starting");
             ls_conformance_expect_ok(rank, ls_communicator_progress(rank->communicator),
                                      "progress");
         }
         for (uint32_t i = 0; i < PLANS && !rank->message[0]; i++) {
-            ls_conformance_expect_ok(rank, ls_collective_wait(plans[i]), "waiting");
+            ls_conformance_expect_ok(rank, end(rank, &buffers[i], plans[i]), "waiting");
             ls_conformance_judge(rank, &buffers[i], run + i, 0);
         }
     }
@@ -101,7 +114,7 @@ void ls_conformance_in_flight_body(struct ls_collective_rank *rank)
         ls_communicator_abort(rank->communicator);
     for (uint32_t i = 0; i < PLANS; i++) {
         ls_collective_plan_destroy(plans[i]);
-        free(buffers[i].memory);
+        ls_conformance_buffer_finish(&buffers[i]);
     }
 }
 
@@ -120,17 +133,14 @@ void ls_conformance_bits_body(struct ls_collective_rank *rank)
     enum { COUNT = 70001 };
     struct ls_collective_buffer buffer;
     struct ls_collective_plan *plan = NULL;
-    if (!ls_conformance_buffer_init(&buffer, COUNT, 0, LS_F32)) {
-        ls_conformance_blame(rank, "rank %u: no memory", rank->number);
-        ls_communicator_abort(rank->communicator);
+    if (!ls_conformance_buffer_init(rank, &buffer, COUNT, 0, LS_F32))
         return;
-    }
     const bool made = make_plan(rank, &buffer, 0, "random", &plan);
     for (uint32_t run = 0; made && run < 4 && !rank->message[0]; run++) {
         const uint64_t key = ls_random_key(rank->suite->options->seed, rank->number);
         for (uint32_t i = 0; i < COUNT; i++)
             ((float *)buffer.data)[i] = (float)ls_random_normal(key, i);
-        run_plan(rank, plan);
+        run_plan(rank, &buffer, plan);
         ls_conformance_expect_ok(rank, rank->status, "running");
         const uint64_t hash = bits_hash(buffer.data, COUNT * sizeof(float));
         if (run > 0 && hash != rank->hash)
@@ -141,7 +151,7 @@ void ls_conformance_bits_body(struct ls_collective_rank *rank)
     if (rank->message[0])
         ls_communicator_abort(rank->communicator);
     ls_collective_plan_destroy(plan);
-    free(buffer.memory);
+    ls_conformance_buffer_finish(&buffer);
 }
 
 static void sleep_ms(long milliseconds)
@@ -164,16 +174,14 @@ static void single_call(struct ls_collective_rank *rank, uint64_t count)
 {
     struct ls_collective_buffer buffer;
     struct ls_collective_plan *plan = NULL;
-    if (!ls_conformance_buffer_init(&buffer, count, 0, rank->trial->dtype)) {
-        ls_conformance_blame(rank, "rank %u: no memory", rank->number);
+    if (!ls_conformance_buffer_init(rank, &buffer, count, 0, rank->trial->dtype))
         return;
-    }
     if (make_plan(rank, &buffer, 0, "bucket 7", &plan)) {
         ls_conformance_fill(rank, &buffer, 0);
-        run_plan(rank, plan);
+        run_plan(rank, &buffer, plan);
     }
     ls_collective_plan_destroy(plan);
-    free(buffer.memory);
+    ls_conformance_buffer_finish(&buffer);
 }
 
 void ls_conformance_lost_body(struct ls_collective_rank *rank)
@@ -198,21 +206,18 @@ void ls_conformance_abort_busy_body(struct ls_collective_rank *rank)
 {
     struct ls_collective_buffer buffer;
     struct ls_collective_plan *plan = NULL;
-    if (!ls_conformance_buffer_init(&buffer, 150001, 0, rank->trial->dtype)) {
-        ls_conformance_blame(rank, "rank %u: no memory", rank->number);
-        ls_communicator_abort(rank->communicator);
+    if (!ls_conformance_buffer_init(rank, &buffer, 150001, 0, rank->trial->dtype))
         return;
-    }
     if (make_plan(rank, &buffer, 0, "busy", &plan)) {
         ls_conformance_fill(rank, &buffer, 0);
         for (uint32_t run = 0; !rank->status; run++) {
             if (run == 20 && rank->number == 0)
                 ls_communicator_abort(rank->communicator);
-            run_plan(rank, plan);
+            run_plan(rank, &buffer, plan);
         }
     }
     ls_collective_plan_destroy(plan);
-    free(buffer.memory);
+    ls_conformance_buffer_finish(&buffer);
 }
 
 void ls_conformance_other_count_body(struct ls_collective_rank *rank)

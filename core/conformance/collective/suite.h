@@ -7,6 +7,7 @@
 #include "core/base/threads.h"
 #include "core/collective/communicator.h"
 #include "core/conformance/collective.h"
+#include "core/conformance/devices.h"
 
 #include <stdbool.h>
 
@@ -20,6 +21,7 @@ struct ls_collective_suite {
     ls_conformance_report report;
     void *context;
     struct ls_conformance_counts counts;
+    struct ls_conformance_devices devices;
     uint32_t operations, dtypes, reductions; // masks that are tested
 };
 
@@ -48,14 +50,17 @@ struct ls_collective_rank {
 };
 
 struct ls_collective_buffer {
-    char *memory;
+    char *memory; // of the host
     void *data; // behind the guard; `offset` elements past a multiple of 64 bytes
+    struct ls_conformance_image image; // of all of `memory`
     uint64_t count, offset, element_bytes;
 };
 
-// Room for `count` elements between guards; false: no memory. Freed by free(buffer->memory).
-bool ls_conformance_buffer_init(struct ls_collective_buffer *buffer, uint64_t count,
+// Room for `count` elements between guards; false: no memory, which is blamed, and the others are woken.
+bool ls_conformance_buffer_init(struct ls_collective_rank *rank,
+                                struct ls_collective_buffer *buffer, uint64_t count,
                                 uint64_t offset, uint32_t dtype);
+void ls_conformance_buffer_finish(struct ls_collective_buffer *buffer); // takes a zeroed one
 
 // What this rank contributes to run `run`.
 void ls_conformance_fill(const struct ls_collective_rank *rank, struct ls_collective_buffer *buffer,

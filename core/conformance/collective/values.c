@@ -72,20 +72,38 @@ static int32_t combined(const struct ls_collective_case *trial, uint64_t run, ui
 
 // ---- Buffers ----
 
-bool ls_conformance_buffer_init(struct ls_collective_buffer *buffer, uint64_t count,
+bool ls_conformance_buffer_init(struct ls_collective_rank *rank,
+                                struct ls_collective_buffer *buffer, uint64_t count,
                                 uint64_t offset, uint32_t dtype)
 {
     void *memory = NULL;
+    *buffer = (struct ls_collective_buffer){0};
     buffer->element_bytes = ls_dtype_bytes(dtype);
     buffer->count = count;
     buffer->offset = offset;
     const uint64_t bytes = (count + 2 * GUARD + offset) * buffer->element_bytes;
-    if (posix_memalign(&memory, 64, bytes))
-        return false;
-    memset(memory, 0xa5, bytes);
+    if (!posix_memalign(&memory, 64, bytes))
+        memset(memory, 0xa5, bytes);
+    else
+        memory = NULL;
     buffer->memory = memory;
+    if (!memory || ls_conformance_image_init(&buffer->image, &rank->suite->devices, rank->number,
+                                             memory, bytes)) {
+        ls_conformance_blame(rank, "rank %u: no memory for %" PRIu64 " elements", rank->number,
+                             count);
+        ls_communicator_abort(rank->communicator);
+        ls_conformance_buffer_finish(buffer);
+        return false;
+    }
     buffer->data = buffer->memory + (GUARD + offset) * buffer->element_bytes;
     return true;
+}
+
+void ls_conformance_buffer_finish(struct ls_collective_buffer *buffer)
+{
+    ls_conformance_image_finish(&buffer->image);
+    free(buffer->memory);
+    *buffer = (struct ls_collective_buffer){0};
 }
 
 static bool guards_hold(const struct ls_collective_buffer *buffer)

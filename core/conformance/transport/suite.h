@@ -3,6 +3,7 @@
 #ifndef LS_CONFORMANCE_TRANSPORT_SUITE_H
 #define LS_CONFORMANCE_TRANSPORT_SUITE_H
 
+#include "core/conformance/devices.h"
 #include "core/conformance/tally.h"
 #include "core/conformance/transport.h"
 
@@ -13,6 +14,7 @@
 
 struct ls_transport_suite {
     struct ls_transport_conformance_options options;
+    struct ls_conformance_devices devices;
     struct ls_tally tally;
 };
 
@@ -53,14 +55,19 @@ uint32_t ls_transport_value(const struct ls_transport_trial *trial, uint32_t ran
 
 // A buffer with a guard before and after, filled with the values of (rank, message). Freed by ls_transport_buffer_finish.
 struct ls_transport_buffer {
-    char *memory;
-    void *data;
+    char *memory; // of the host
+    void *values; // in it
+    void *data; // where transfers find them
+    struct ls_conformance_image image; // of all of `memory`
     uint64_t count;
     uint32_t dtype;
     unsigned char guard; // another for each rank, so that a guard that is copied shows
 };
 bool ls_transport_buffer_init(struct ls_transport_side *side, struct ls_transport_buffer *buffer,
                               uint64_t count, uint32_t rank, uint64_t message);
+// After `values` were changed.
+bool ls_transport_buffer_push(struct ls_transport_side *side,
+                              const struct ls_transport_buffer *buffer);
 // Blames where element i is not `expected(side, message, i)`, or a guard was written.
 typedef uint32_t (*ls_transport_expected)(const struct ls_transport_side *side, uint64_t message,
                                           uint64_t index);

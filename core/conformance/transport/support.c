@@ -66,11 +66,26 @@ bool ls_transport_buffer_init(struct ls_transport_side *side, struct ls_transpor
         return ls_tally_blame(&side->trial->suite->tally, "no memory for %" PRIu64 " elements",
                               count);
     memset(buffer->memory, buffer->guard, bytes + 2 * GUARD);
-    buffer->data = buffer->memory + GUARD;
+    buffer->values = buffer->memory + GUARD;
     for (uint64_t i = 0; i < count; i++)
-        ls_transport_encode(buffer->data, i, dtype,
+        ls_transport_encode(buffer->values, i, dtype,
                             ls_transport_value(side->trial, rank, message, i));
+    if (ls_conformance_image_init(&buffer->image, &side->trial->suite->devices, side->rank,
+                                  buffer->memory, bytes + 2 * GUARD)) {
+        ls_transport_buffer_finish(buffer);
+        return ls_tally_blame(&side->trial->suite->tally,
+                              "no memory of a device for %" PRIu64 " elements", count);
+    }
+    buffer->data = ls_conformance_image_at(&buffer->image, buffer->values);
     return true;
+}
+
+bool ls_transport_buffer_push(struct ls_transport_side *side,
+                              const struct ls_transport_buffer *buffer)
+{
+    return ls_conformance_image_push(&buffer->image, NULL) == LS_OK ||
+           ls_tally_blame(&side->trial->suite->tally, "endpoint %u: copying to its device fails",
+                          side->rank);
 }
 
 void ls_transport_buffer_judge(struct ls_transport_side *side,
@@ -79,11 +94,15 @@ void ls_transport_buffer_judge(struct ls_transport_side *side,
 {
     struct ls_tally *tally = &side->trial->suite->tally;
     const uint64_t size = ls_dtype_bytes(buffer->dtype), bytes = buffer->count * size;
+    if (ls_conformance_image_pull(&buffer->image, NULL)) {
+        ls_tally_blame(tally, "endpoint %u: %s: the device fails", side->rank, what);
+        return;
+    }
     for (uint64_t i = 0; i < buffer->count; i++) {
         uint64_t wanted[1];
         const uint32_t value = expected(side, message, i);
         ls_transport_encode(wanted, 0, buffer->dtype, value);
-        if (memcmp(wanted, (char *)buffer->data + i * size, size) == 0)
+        if (memcmp(wanted, (char *)buffer->values + i * size, size) == 0)
             continue;
         ls_tally_blame(tally,
                        "endpoint %u: %s, message %" PRIu64 ": element %" PRIu64 " of %" PRIu64
@@ -103,6 +122,7 @@ void ls_transport_buffer_judge(struct ls_transport_side *side,
 
 void ls_transport_buffer_finish(struct ls_transport_buffer *buffer)
 {
+    ls_conformance_image_finish(&buffer->image);
     free(buffer->memory);
     *buffer = (struct ls_transport_buffer){0};
 }
@@ -240,9 +260,17 @@ static bool open_sides(struct ls_transport_trial *trial)
 {
     struct ls_transport_suite *suite = trial->suite;
     struct ls_transport *endpoints[LS_TRANSPORT_MOST_ENDPOINTS] = {NULL};
-    const struct ls_transport_config config = {
+    struct ls_transport_place places[LS_TRANSPORT_MOST_ENDPOINTS];
+    struct ls_transport_config config = {
         .struct_size = sizeof(config), .world = trial->world, .count = trial->world};
-    const int32_t status = trial->ops->open(suite->options.host, &config, endpoints);
+    int32_t status = (int32_t)ls_conformance_devices_need(&suite->devices, trial->world);
+    for (uint32_t i = 0; suite->devices.ops && i < trial->world; i++)
+        places[i] = (struct ls_transport_place){.struct_size = sizeof(places[i]),
+                                                .ops = suite->devices.ops,
+                                                .device = suite->devices.opened[i]};
+    config.places = suite->devices.ops ? places : NULL;
+    if (!status)
+        status = trial->ops->open(suite->options.host, &config, endpoints);
     if (status == LS_UNSUPPORTED)
         ls_tally_refuse(&suite->tally, "it does not connect %u threads of one process",
                         trial->world);
