@@ -33,6 +33,8 @@ static const struct argument table[] = {
     {"reduction", "NAME", "sum", "sum, product, min, max or mean"},
     {"place", "both|in|out", "both", "in place, out of place"},
     {"transport", "NAME", "local", "what moves the bytes"},
+    {"device", "cuda|...", NULL,
+     "the buffers lie in its memory, rank i on device i modulo their number; default: host memory"},
 
     {NULL, NULL, NULL, "How to time it"},
     {"seconds", "SECONDS", "0.5", "for each size; at least five rounds are done"},
@@ -103,6 +105,7 @@ struct bench {
     size_t entry_count;
     struct bench_result (*results)[BENCH_LANES_MOST][BENCH_PLACES]; // by size
     bool right; // nothing was wrong
+    bool on_device; // which says itself when its memory is full
 };
 
 // ---- Options ----
@@ -190,6 +193,7 @@ static enum ls_status read_options(const struct arguments *arguments, struct ben
     if (!status)
         status = read_seconds(arguments, "deadline", 1e-3, &deadline);
     bench->deadline_ns = (uint64_t)(deadline * 1e9);
+    bench->on_device = arguments_given(arguments, "device");
     task->fresh = arguments_given(arguments, "fresh");
     task->places[BENCH_IN_PLACE] = place != PLACE_OUT;
     task->places[BENCH_OUT_OF_PLACE] = place != PLACE_IN;
@@ -202,7 +206,7 @@ static enum ls_status check_memory(const struct bench *bench)
     const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     for (size_t i = 0; i < bench->sizes.count; i++) {
         const double bytes = 2.0 * (double)bench->sizes.bytes[i] * bench->task.call.world;
-        if (bytes <= machine * 3 / 4)
+        if (bytes <= machine * 3 / 4 || bench->on_device)
             continue;
         ls_error("usage",
                  "--bytes=%" PRIu64 " with --replicas=%u takes %.1f GiB for buffers, and this "
@@ -216,7 +220,8 @@ static enum ls_status check_memory(const struct bench *bench)
 
 // ---- Who takes part ----
 
-static enum ls_status add_lane(struct bench *bench, const char *text)
+// `all`: it was not named, but is one of all there are.
+static enum ls_status add_lane(struct bench *bench, const char *text, bool all)
 {
     if (bench->lane_count == BENCH_LANES_MOST) {
         ls_error("usage", "bench times at most %d collectives beside each other", BENCH_LANES_MOST);
@@ -230,6 +235,11 @@ static enum ls_status add_lane(struct bench *bench, const char *text)
         status = ls_choice_open(bench->loader, lane->collective, &lane->choice);
     if (status)
         return status;
+    if (all && !bench_memory_fits(&bench->task.memory, lane->collective)) {
+        printf("# %s is left out: it does not work between %u ranks here\n", lane->name,
+               bench->task.call.world);
+        return LS_OK;
+    }
     lane->communicators = calloc(bench->task.call.world, sizeof(*lane->communicators));
     if (!lane->communicators) {
         ls_choice_close(&lane->choice);
@@ -245,7 +255,8 @@ static enum ls_status add_lane(struct bench *bench, const char *text)
             .transport_host = bench->transport->host,
             .world = bench->task.call.world,
             .deadline_ns = bench->deadline_ns,
-            .name = lane->name},
+            .name = lane->name,
+            .places = bench->task.memory.places},
         lane->communicators);
 }
 
@@ -254,7 +265,7 @@ static enum ls_status add_all_there_are(struct bench *bench)
     enum ls_status status = ls_loader_list(bench->loader, &bench->entries, &bench->entry_count);
     for (size_t i = 0; !status && i < bench->entry_count; i++)
         if (bench->entries[i].kind == LS_KIND_COLLECTIVE && bench->entries[i].available)
-            status = add_lane(bench, bench->entries[i].name);
+            status = add_lane(bench, bench->entries[i].name, true);
     if (!status && !bench->lane_count) {
         ls_error("bench", "no collectives found; --plugin-path names directories to search");
         status = LS_UNAVAILABLE;
@@ -266,7 +277,7 @@ static enum ls_status open_lanes(const struct arguments *arguments, struct bench
 {
     enum ls_status status = LS_OK;
     for (size_t i = 0; !status && i < arguments->operand_count; i++)
-        status = add_lane(bench, arguments->operands[i]);
+        status = add_lane(bench, arguments->operands[i], false);
     if (!status && !arguments->operand_count && !arguments_given(arguments, "write-network"))
         status = add_all_there_are(bench);
     bench->task.lanes = bench->lanes;
@@ -282,6 +293,7 @@ static void finish(struct bench *bench)
         ls_choice_close(&bench->lanes[i].choice);
     }
     bench_network_close(bench->network);
+    bench_memory_close(&bench->task.memory);
     ls_plugin_entries_destroy(bench->entries, bench->entry_count);
     ls_loader_destroy(bench->loader);
     free(bench->results);
@@ -309,9 +321,14 @@ static bool reduces(const struct bench_call *call)
 static void print_heading(const struct bench *bench)
 {
     const bool *place = bench->task.places;
-    printf("# %s, %u ranks, transport %s, %s; medians of rounds in turn\n#\n",
+    const struct bench_memory *memory = &bench->task.memory;
+    printf("# %s, %u ranks, transport %s, %s; medians of rounds in turn\n",
            name_of(operations, bench->task.call.operation), bench->task.call.world,
            bench->transport->plugin->name, name_of(dtypes, bench->task.call.dtype));
+    if (memory->ops)
+        printf("# in memory of device %s: %s; %u here\n", memory->plugin->plugin->name,
+               memory->hardware, memory->physical);
+    printf("#\n");
     printf("# %-20s %12s %12s %8s %7s", "", "", "", "", "");
     for (int i = 0; i < BENCH_PLACES; i++)
         if (place[i])
@@ -375,6 +392,8 @@ static void add_json(const struct bench *bench, const struct bench_lane *lane,
                      lane->choice.chooser ? chosen(bench, lane) : lane->collective->plugin->name);
         ls_rows_text(rows, "operation", name_of(operations, call->operation));
         ls_rows_count(rows, "replicas", call->world);
+        ls_rows_text(rows, "device",
+                     bench->task.memory.ops ? bench->task.memory.plugin->plugin->name : NULL);
         ls_rows_count(rows, "bytes", call->count * ls_dtype_bytes(call->dtype));
         ls_rows_count(rows, "count", call->count);
         ls_rows_text(rows, "dtype", name_of(dtypes, call->dtype));
@@ -497,6 +516,13 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = ls_loader_open(bench.loader, LS_KIND_TRANSPORT,
                                 arguments_text(arguments, "transport"), NULL, 0, &bench.transport);
+    if (!status)
+        status = bench_memory_open(bench.loader, arguments_text(arguments, "device"),
+                                   bench.task.call.world, &bench.task.memory);
+    if (!status && network && bench.task.memory.ops) {
+        ls_error("usage", "--write-network measures ranks in host memory; leave --device out");
+        status = LS_USAGE;
+    }
     if (!status)
         status = open_lanes(arguments, &bench);
     if (!status && network)

@@ -42,6 +42,7 @@ struct rank {
     uint32_t number;
     pthread_t thread;
     void *data, *input;
+    void *image; // host memory for what lies on a device; NULL: the buffers are host memory
     struct ls_collective_plan *plans[BENCH_LANES_MOST];
 };
 
@@ -87,25 +88,41 @@ static size_t bytes_of(const struct bench_call *call)
 
 static enum ls_status call_once(const struct rank *rank, uint32_t lane, uint32_t place)
 {
+    const struct bench_task *task = rank->run->task;
+    enum ls_status status = LS_OK;
     if (place == BENCH_OUT_OF_PLACE)
-        memcpy(rank->data, rank->input, bytes_of(&rank->run->task->call));
-    const enum ls_status status = ls_collective_start(rank->plans[lane]);
+        status = bench_memory_copy(&task->memory, rank->number, rank->data, rank->input,
+                                   bytes_of(&task->call));
+    if (!status)
+        status = ls_collective_start(rank->plans[lane]);
     return status ? status : ls_collective_wait(rank->plans[lane]);
+}
+
+// What was called is over on a device, too.
+static enum ls_status settle(const struct rank *rank, uint32_t lane)
+{
+    return ls_communicator_settle(rank->run->task->lanes[lane].communicators[rank->number]);
 }
 
 // Each call by itself, after all ranks have written their buffers anew. Who has failed still comes to the barriers.
 static enum ls_status call_afresh(const struct rank *rank, uint32_t lane, uint32_t place,
                                   uint64_t iterations, uint64_t *spent)
 {
+    const struct bench_task *task = rank->run->task;
     void *input = place == BENCH_IN_PLACE ? rank->data : rank->input;
     enum ls_status status = LS_OK;
     *spent = 0;
     for (uint64_t i = 0; i < iterations; i++) {
-        memset(input, 0, bytes_of(&rank->run->task->call));
+        if (!status)
+            status = bench_memory_zero(&task->memory, rank->number, input, bytes_of(&task->call));
+        if (!status && rank->image) // waits for it
+            status = bench_memory_copy(&task->memory, rank->number, rank->image, input, 1);
         wait_for_all(rank->run);
         const uint64_t begin = ls_clock_ns();
         if (!status)
             status = call_once(rank, lane, place);
+        if (!status)
+            status = settle(rank, lane);
         *spent += ls_clock_ns() - begin;
     }
     return status;
@@ -118,6 +135,8 @@ static enum ls_status call_in_a_row(const struct rank *rank, uint32_t lane, uint
     const uint64_t begin = ls_clock_ns();
     for (uint64_t i = 0; !status && i < iterations; i++)
         status = call_once(rank, lane, place);
+    if (!status)
+        status = settle(rank, lane);
     *spent = ls_clock_ns() - begin;
     return status;
 }
@@ -215,16 +234,33 @@ static bool run_rounds(const struct rank *rank)
     return true;
 }
 
+static enum ls_status move(const struct rank *rank, void *to, const void *from)
+{
+    const struct bench_task *task = rank->run->task;
+    return to == from
+               ? LS_OK
+               : bench_memory_copy(&task->memory, rank->number, to, from, bytes_of(&task->call));
+}
+
 static bool check_one(const struct rank *rank, uint32_t lane, uint32_t place)
 {
     struct run *run = rank->run;
     const struct bench_call *call = &run->task->call;
-    bench_values_fill(call, rank->number, place == BENCH_IN_PLACE ? rank->data : rank->input);
+    void *input = place == BENCH_IN_PLACE ? rank->data : rank->input;
+    void *values = rank->image ? rank->image : input; // that this thread writes
+    void *results = rank->image ? rank->image : rank->data;
+    bench_values_fill(call, rank->number, values);
+    enum ls_status status = move(rank, input, values);
     wait_for_all(run);
-    const enum ls_status status = call_once(rank, lane, place);
+    if (!status)
+        status = call_once(rank, lane, place);
+    if (!status)
+        status = settle(rank, lane);
+    if (!status)
+        status = move(rank, results, rank->data);
     fail(run, status);
     if (!status)
-        atomic_fetch_add(&run->wrong, bench_values_wrong(call, rank->number, rank->data));
+        atomic_fetch_add(&run->wrong, bench_values_wrong(call, rank->number, results));
     if (!meet(run))
         return false;
     if (rank->number == 0)
@@ -250,13 +286,14 @@ static enum ls_status prepare(struct rank *rank)
     const struct bench_task *task = rank->run->task;
     const struct bench_call *call = &task->call;
     const size_t bytes = bytes_of(call);
-    if (posix_memalign(&rank->data, 4096, bytes) || posix_memalign(&rank->input, 4096, bytes)) {
+    rank->data = bench_memory_allocate(&task->memory, rank->number, bytes);
+    rank->input = bench_memory_allocate(&task->memory, rank->number, bytes);
+    rank->image = task->memory.ops ? malloc(bytes + 1) : NULL;
+    if (!rank->data || !rank->input || (task->memory.ops && !rank->image)) {
         ls_error("bench", "no memory for two buffers of %zu bytes for each of %u ranks", bytes,
                  call->world);
         return LS_OUT_OF_MEMORY;
     }
-    memset(rank->data, 0, bytes);
-    memset(rank->input, 0, bytes);
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; !status && i < task->lane_count; i++)
         status = ls_collective_plan_create(task->lanes[i].communicators[rank->number],
@@ -277,8 +314,9 @@ static void *run_rank(void *argument)
         (void)check_all(rank);
     for (uint32_t i = 0; i < run->task->lane_count; i++)
         ls_collective_plan_destroy(rank->plans[i]);
-    free(rank->data);
-    free(rank->input);
+    bench_memory_release(&run->task->memory, rank->number, rank->data);
+    bench_memory_release(&run->task->memory, rank->number, rank->input);
+    free(rank->image);
     return NULL;
 }
 

@@ -6,6 +6,7 @@ that the host code of the device and the core keep to streams and copies. It sho
 """
 import ctypes
 import json
+import json
 import os
 import signal
 import subprocess
@@ -183,6 +184,19 @@ class Double(ProgramTest):
         self.assertIn(", on 2 of its 2 devices, ", said)
         command, environment = self.on_double(("--strategy=central-storage", "--model=mlp"), {"devices": 2})
         self.assertEqual(self.lockstep("evaluate", *command, environment=environment).code, DONE)
+
+    def test_collectives_are_timed_in_its_memory(self):
+        options, environment = self.on_double(("--replicas=3", "--bytes=64,100K", "--seconds=0", "--iterations=2", "--fresh"),
+                                              {"devices": 2, "streams": "deferred"})
+        rows = self.path("rows.json")
+        outcome = self.lockstep("bench", "ring", "direct", "--json=" + rows, *options[:-1], environment=environment)
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.assertIn("# in memory of device cuda: test double, NOT A GPU", outcome.out)
+        with open(rows, encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+        self.assertEqual([(row["device"], row["wrong"]) for row in rows], [("cuda", 0)] * 8)
+        refused, environment = self.on_double(("--write-network=" + self.path("network.json"),), {})
+        self.refused(USAGE, "bench", *refused[:-1], says=("host memory",), environment=environment)
 
     def test_a_gpu_that_hangs_in_a_collective_is_named_after_the_deadline(self):
         options, environment = self.on_double(("--replicas=2", "--strategy=ring", "--deadline=1"),

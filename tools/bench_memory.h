@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the buffers of a benchmark lie: in host memory, or in that of devices, one a rank, the physical ones in turn.
+#ifndef LS_TOOLS_BENCH_MEMORY_H
+#define LS_TOOLS_BENCH_MEMORY_H
+
+#include "core/base/status.h"
+#include "core/collective/communicator.h"
+#include "core/loader/loader.h"
+
+#include <stdbool.h>
+
+struct bench_memory {
+    const struct ls_opened_plugin *plugin; // the device's; NULL: host memory
+    const struct ls_device_interface *ops; // NULL: host memory, which is that of the device, too
+    uint32_t count, physical;
+    struct ls_communicator_place *places; // one a rank; NULL: host memory
+    char hardware[128];
+};
+
+// `device` as a user writes it; NULL: host memory. [main thread]
+LS_STATUS bench_memory_open(struct ls_loader *loader, const char *device, uint32_t count,
+                            struct bench_memory *out);
+void bench_memory_close(struct bench_memory *memory); // takes a zeroed one
+// Whether a collective that runs itself can work there, for who leaves out what cannot.
+bool bench_memory_fits(const struct bench_memory *memory,
+                       const struct ls_opened_plugin *collective);
+
+// Of one rank, on its thread. Work on a device is put on its own stream, but for copies from and to host memory.
+void *bench_memory_allocate(const struct bench_memory *memory, uint32_t rank, size_t bytes);
+void bench_memory_release(const struct bench_memory *memory, uint32_t rank, void *buffer);
+LS_STATUS bench_memory_zero(const struct bench_memory *memory, uint32_t rank, void *buffer,
+                            size_t bytes);
+LS_STATUS bench_memory_copy(const struct bench_memory *memory, uint32_t rank, void *to,
+                            const void *from, size_t bytes);
+
+#endif
