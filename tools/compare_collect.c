@@ -164,8 +164,9 @@ static void read_times(const json_t *report, struct ls_compared_times *out)
     out->communication = number_at(times, "communication");
     out->exposed_communication = number_at(times, "exposed_communication");
     out->update = number_at(times, "update");
-    out->other =
-        fmax(0, out->median - out->input - out->compute - out->exposed_communication - out->update);
+    out->device = number_at(times, "device");
+    const double known = out->input + out->compute + out->exposed_communication + out->update;
+    out->other = fmax(0, out->median - known - fmax(0, out->device));
 }
 
 static int hashes_equal(const json_t *report)

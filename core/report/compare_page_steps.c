@@ -14,6 +14,7 @@ static const struct {
     {"compute", "compute", "compute"},
     {"exposed_communication", "exposed", "exposed communication"},
     {"update", "update", "update"},
+    {"device", "device", "waiting for the device"},
     {"other", "other", "other"},
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
@@ -100,6 +101,15 @@ static void print_row(const struct ls_page *page, const struct ls_page_run *run,
     fputs("</div>\n", page->out);
 }
 
+// Nobody waits for a device that computes on the calling thread.
+static bool is_known(const struct ls_page *page, size_t part)
+{
+    bool known = strcmp(parts[part].key, "device") != 0;
+    for (size_t i = 0; !known && i < page->run_count; i++)
+        known = part_seconds(&page->runs[i], part) > 0;
+    return known;
+}
+
 void ls_page_steps(struct ls_page *page)
 {
     double most = 0;
@@ -107,8 +117,9 @@ void ls_page_steps(struct ls_page *page)
         most = fmax(most, whole_seconds(&page->runs[i]));
     fputs("<section id=\"steps\">\n<h2>Time of a step</h2>\n<ul class=\"keys\">", page->out);
     for (size_t i = 0; i < PARTS; i++)
-        fprintf(page->out, "<li><span class=\"key %s\"></span>%s</li>", parts[i].class,
-                parts[i].name);
+        if (is_known(page, i))
+            fprintf(page->out, "<li><span class=\"key %s\"></span>%s</li>", parts[i].class,
+                    parts[i].name);
     fputs("<li><span class=\"key hidden\"></span>hidden communication (below; costs no time)</li>"
           "</ul>\n<div class=\"bars\" role=\"list\">\n",
           page->out);

@@ -93,6 +93,7 @@ static const char picture_rules[] =
     ".key.compute,.segment.compute{background:var(--compute);fill:var(--compute)}\n"
     ".key.exposed,.segment.exposed{background:var(--exposed);fill:var(--exposed)}\n"
     ".key.update,.segment.update{background:var(--update);fill:var(--update)}\n"
+    ".key.device,.segment.device{background:var(--device);fill:var(--device)}\n"
     ".key.other,.segment.other{background:var(--other);fill:var(--other)}\n"
     ".key.hidden{height:7px;background:var(--hidden)}.segment.hidden{fill:var(--hidden)}\n"
     ".segment,.bucket{stroke:var(--card);stroke-width:1}\n"
@@ -149,7 +150,7 @@ void ls_page_style(const struct ls_page *page)
         "color-scheme:light "
         "dark;--paper:#f4f5f7;--card:#fff;--ink:#1b2027;--soft:#57606a;--edge:#dfe3e8;"
         "--track:#eceff3;--band:#c9d1dc;--input:#9a6b00;--compute:#0072b2;--exposed:#d55e00;"
-        "--update:#008060;--other:#9aa3ae;--hidden:#f0b48c",
+        "--update:#008060;--device:#7a4fb5;--other:#9aa3ae;--hidden:#f0b48c",
         light);
     fputs("\n@media(prefers-color-scheme:dark){", page->out);
     print_theme(
@@ -157,7 +158,7 @@ void ls_page_style(const struct ls_page *page)
         "--paper:#0d1117;--card:#161b22;--ink:#e6edf3;--soft:#a3adb8;--edge:#2d343d;--track:#"
         "222932;"
         "--band:#3d4653;--input:#e8b93a;--compute:#4ea8e0;--exposed:#ff8a3d;--update:#2fc79a;"
-        "--other:#6b7480;--hidden:#8a5a38",
+        "--device:#b48ef0;--other:#6b7480;--hidden:#8a5a38",
         dark);
     fputs("}\n", page->out);
     fputs(text_rules, page->out);

@@ -24,6 +24,9 @@ static const struct column {
     {"exposed_communication", STEP_SECONDS, "exposed",
      "the part of communication that the replica waited for"},
     {"update", STEP_SECONDS, "update", "the optimizer"},
+    {"device", STEP_SECONDS, "device",
+     "waiting for a device that computes beside the host: of its work, compute is only handing "
+     "over"},
     {"other", STEP_SECONDS, "other", "the rest of the step"},
     {"bytes_per_step_per_rank", BYTES, "bytes/step",
      "what a rank sends in a step, padding included"},

@@ -61,12 +61,13 @@ static const char *status_text(enum ls_compared_status status)
 static json_t *times_json(const struct ls_compared_times *times)
 {
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "median", ls_report_number_json(times->median),
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "median", ls_report_number_json(times->median),
         "input", ls_report_number_json(times->input), "compute",
         ls_report_number_json(times->compute), "communication",
         ls_report_number_json(times->communication), "exposed_communication",
         ls_report_number_json(times->exposed_communication), "update",
-        ls_report_number_json(times->update), "other", ls_report_number_json(times->other));
+        ls_report_number_json(times->update), "device", ls_report_number_json(times->device),
+        "other", ls_report_number_json(times->other));
 }
 
 static json_t *curve_json(const struct ls_compared_run *run)

@@ -24,7 +24,7 @@ enum ls_compared_status {
 // Seconds, medians over the steps of replica 0. What input, compute, exposed communication, update and other add up to is
 // the step; communication is all of it, hidden or not.
 struct ls_compared_times {
-    double median, input, compute, communication, exposed_communication, update, other;
+    double median, input, compute, communication, exposed_communication, update, device, other;
 };
 
 // A stretch of steps: the means over them, and where its last step stands.

@@ -151,11 +151,22 @@ static void print_speed(const struct ls_comparison *comparison, FILE *out)
     }
 }
 
+// Devices that compute beside the host: only there is a column for it.
+static bool waits_for_devices(const struct ls_comparison *comparison)
+{
+    for (size_t i = 0; i < comparison->run_count; i++)
+        if (has_results(&comparison->runs[i]) && comparison->runs[i].times.device > 0)
+            return true;
+    return false;
+}
+
 static void print_times(const struct ls_comparison *comparison, FILE *out)
 {
     print_heading(comparison, "Time of a step, ms", out);
-    fprintf(out, " %9s %8s %9s %9s %8s %8s | %s\n", "step", "input", "compute", "exposed", "update",
-            "other", "all communication");
+    const bool device = waits_for_devices(comparison);
+    fprintf(out, " %9s %8s %9s %9s %8s", "step", "input", "compute", "exposed", "update");
+    fprintf(out, device ? " %9s" : "", "device");
+    fprintf(out, " %8s | %s\n", "other", "all communication");
     for (size_t i = 0; i < comparison->run_count; i++) {
         const struct ls_compared_run *run = &comparison->runs[i];
         const struct ls_compared_times *times = &run->times;
@@ -167,6 +178,8 @@ static void print_times(const struct ls_comparison *comparison, FILE *out)
         print_number(out, 9, 3, 1e3 * times->compute);
         print_number(out, 9, 3, 1e3 * times->exposed_communication);
         print_number(out, 8, 3, 1e3 * times->update);
+        if (device)
+            print_number(out, 9, 3, 1e3 * times->device);
         print_number(out, 8, 3, 1e3 * times->other);
         fputs(" |", out);
         print_number(out, 17, 3, 1e3 * times->communication);

@@ -132,13 +132,13 @@ static json_t *hashes_json(const struct ls_report *report)
 
 static json_t *times_json(const struct ls_report_times *times)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "median",
-                     ls_report_number_json(times->median), "p90", ls_report_number_json(times->p90),
-                     "input", ls_report_number_json(times->input), "compute",
-                     ls_report_number_json(times->compute), "communication",
-                     ls_report_number_json(times->communication), "exposed_communication",
-                     ls_report_number_json(times->exposed_communication), "update",
-                     ls_report_number_json(times->update));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "median", ls_report_number_json(times->median),
+        "p90", ls_report_number_json(times->p90), "input", ls_report_number_json(times->input),
+        "compute", ls_report_number_json(times->compute), "communication",
+        ls_report_number_json(times->communication), "exposed_communication",
+        ls_report_number_json(times->exposed_communication), "update",
+        ls_report_number_json(times->update), "device", ls_report_number_json(times->device));
 }
 
 // Whole numbers are written as such.

@@ -37,6 +37,8 @@ struct ls_report_epoch {
 // Seconds of a step, medians over steps of replica 0, and the 90th percentile.
 struct ls_report_times {
     double median, p90, input, compute, communication, exposed_communication, update;
+    double
+        device; // waited for a device that computes beside the host; of its work the parts above have handing over alone
 };
 
 struct ls_report_bucket {

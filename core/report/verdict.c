@@ -181,7 +181,21 @@ static void say_no_gain(FILE *out, const struct ls_comparison *comparison, size_
             "step: the replicas share what they compute with, or other programs run.",
             run->replicas, gain, share);
         break;
+    case LS_LIMIT_DEVICE:
+        fprintf(out,
+                " gains nothing from %u replicas (%.2f times one), though the host waits for the "
+                "device %.0f %% of a step: the replicas share it, or the reductions take what "
+                "they gain.",
+                run->replicas, gain, 100 * times->device / times->median);
+        break;
     default:
+        if (times->device > 0) { // what its kernels take is not known
+            fprintf(out,
+                    ": the model is too small to gain from %u replicas (%.2f times one): a step "
+                    "takes %.2f ms.",
+                    run->replicas, gain, 1e3 * times->median);
+            break;
+        }
         fprintf(out,
                 ": the model is too small to gain from %u replicas (%.2f times one): kernels take "
                 "only %.0f %% of a step of %.2f ms.",

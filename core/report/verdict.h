@@ -28,6 +28,7 @@ enum ls_limit {
     LS_LIMIT_INPUT,
     LS_LIMIT_COMMUNICATION,
     LS_LIMIT_UPDATE,
+    LS_LIMIT_DEVICE, // the host waits for it: kernels and reductions cannot be told apart
     LS_LIMIT_OVERHEAD,
 };
 enum ls_limit ls_verdict_limit(const struct ls_compared_times *times);

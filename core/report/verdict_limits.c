@@ -11,6 +11,7 @@
 #define EXPOSED_SHARE 0.33
 #define UPDATE_SHARE 0.33
 #define OTHER_SHARE 0.33
+#define DEVICE_SHARE 0.25
 #define COMMUNICATION_SHARE 0.01 // worth a word
 
 enum overlap { OVERLAP_NONE, OVERLAP_HIDDEN, OVERLAP_SHOWN };
@@ -26,6 +27,7 @@ enum ls_limit ls_verdict_limit(const struct ls_compared_times *times)
         {LS_LIMIT_INPUT, times->input / times->median, INPUT_SHARE},
         {LS_LIMIT_COMMUNICATION, times->exposed_communication / times->median, EXPOSED_SHARE},
         {LS_LIMIT_UPDATE, times->update / times->median, UPDATE_SHARE},
+        {LS_LIMIT_DEVICE, times->device / times->median, DEVICE_SHARE},
         {LS_LIMIT_OVERHEAD, times->other / times->median, OTHER_SHARE},
     };
     enum ls_limit limit = isfinite(times->compute) ? LS_LIMIT_COMPUTE : LS_LIMIT_UNKNOWN;
@@ -53,6 +55,7 @@ static double part_of(const struct ls_compared_times *times, enum ls_limit limit
     case LS_LIMIT_INPUT: return times->input;
     case LS_LIMIT_COMMUNICATION: return times->exposed_communication;
     case LS_LIMIT_UPDATE: return times->update;
+    case LS_LIMIT_DEVICE: return times->device;
     case LS_LIMIT_OVERHEAD: return times->other;
     default: return times->compute;
     }
@@ -96,6 +99,9 @@ static const struct words *words_of(enum ls_limit limit)
                                     " % of a step for it or for other replicas"},
         [LS_LIMIT_UPDATE] = {" is bound by the update: it takes ",
                              " are bound by the update: it takes ", " % of a step"},
+        [LS_LIMIT_DEVICE] = {" is bound by the device: the host waits for it ",
+                             " are bound by the device: the host waits for it ",
+                             " % of a step (for kernels, and reductions in its memory)"},
         [LS_LIMIT_OVERHEAD] = {" is bound by what is neither kernels nor communication: ",
                                " are bound by what is neither kernels nor communication: ",
                                " % of a step"},

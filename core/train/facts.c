@@ -5,6 +5,7 @@
 #include "core/base/options.h"
 #include "core/base/threads.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -235,6 +236,8 @@ enum ls_status ls_fit_write_report(const struct ls_fit *fit)
     enum ls_status status = make_lists(fit, &lists) ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_history_times(&fit->history, &report.times);
+    if (fit->trainer->replicas[0]->ops->blocking)
+        report.times.device = NAN; // nobody waits for it
     if (!status)
         status = describe_strategy(fit, &lists, &report);
     if (!status) {

@@ -95,12 +95,18 @@ static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t rank)
     const uint64_t first_of_fit = fit->segment_first;
     enum ls_status status = LS_OK;
     bool stopped = false;
-    for (uint64_t i = 0; !status && !stopped && i < count; i++) {
-        ls_trace_begin_step(first_of_fit + i);
-        status = run_step(fit, rank, first + i, &stopped);
+    uint64_t done = 0;
+    for (; !status && !stopped && done < count; done++) {
+        ls_trace_begin_step(first_of_fit + done);
+        status = run_step(fit, rank, first + done, &stopped);
         ls_trace_end_step();
     }
-    return status ? status : settle(fit, rank);
+    const uint64_t start = ls_clock_ns();
+    if (!status)
+        status = settle(fit, rank);
+    if (!status && rank == 0 && !fit->trainer->replicas[0]->ops->blocking)
+        ls_history_add_wait(&fit->history, done, ls_clock_ns() - start);
+    return status;
 }
 
 // [replica thread]

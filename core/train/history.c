@@ -50,6 +50,17 @@ void ls_history_add_times(struct ls_history *history, const struct ls_step_resul
         history->parts[part][at] = (float)((double)parts[part] * 1e-9);
 }
 
+void ls_history_add_wait(struct ls_history *history, uint64_t steps, uint64_t wait_ns)
+{
+    const uint64_t kept = steps < LS_HISTORY_STEPS ? steps : LS_HISTORY_STEPS;
+    const float part = kept ? (float)((double)wait_ns * 1e-9 / (double)steps) : 0;
+    for (uint64_t i = 1; i <= kept; i++) {
+        const size_t at = (history->timed_steps - i) % LS_HISTORY_STEPS;
+        history->parts[LS_PART_STEP][at] += part;
+        history->parts[LS_PART_DEVICE][at] += part;
+    }
+}
+
 enum ls_status ls_history_add_sums(struct ls_history *history, const struct ls_step_result *step)
 {
     if (history->loss_count == history->loss_capacity) {
@@ -114,7 +125,7 @@ enum ls_status ls_history_times(const struct ls_history *history, struct ls_repo
 {
     const size_t count =
         history->timed_steps < LS_HISTORY_STEPS ? (size_t)history->timed_steps : LS_HISTORY_STEPS;
-    *out = (struct ls_report_times){NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+    *out = (struct ls_report_times){NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
     if (count == 0)
         return LS_OK;
     float *sorted = malloc(count * sizeof(*sorted));
@@ -135,5 +146,6 @@ enum ls_status ls_history_times(const struct ls_history *history, struct ls_repo
     out->communication = medians[LS_PART_COMMUNICATION];
     out->exposed_communication = medians[LS_PART_EXPOSED];
     out->update = medians[LS_PART_UPDATE];
+    out->device = medians[LS_PART_DEVICE];
     return LS_OK;
 }

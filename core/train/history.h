@@ -36,6 +36,8 @@ void ls_history_finish(struct ls_history *history);
 // What a step took, and its sums, which may be known some steps later.
 void ls_history_add_times(struct ls_history *history, const struct ls_step_result *step,
                           uint64_t step_ns, uint64_t input_ns);
+// What was waited for the device after the last `steps` of them, which had run ahead of it: a part of each.
+void ls_history_add_wait(struct ls_history *history, uint64_t steps, uint64_t wait_ns);
 LS_STATUS ls_history_add_sums(struct ls_history *history, const struct ls_step_result *step);
 LS_STATUS ls_history_add_epoch(struct ls_history *history, const struct ls_report_epoch *epoch);
 // Begins a new epoch's sums.

@@ -33,7 +33,7 @@ RUN_KEYS = {"strategy", "replicas", "threads", "global_batch", "status", "reason
             "bytes_per_step_per_rank", "peak_rss_bytes", "final_loss", "final_accuracy", "val_loss", "val_accuracy",
             "max_loss_deviation", "max_loss_deviation_first_ten", "max_parameter_deviation", "replicas_equal",
             "target_seconds", "target_examples", "curve", "epochs", "buckets", "report"}
-TIME_KEYS = {"median", "input", "compute", "communication", "exposed_communication", "update", "other"}
+TIME_KEYS = {"median", "input", "compute", "communication", "exposed_communication", "update", "device", "other"}
 POINT_KEYS = {"step", "examples", "seconds", "loss", "accuracy", "val_loss", "val_accuracy"}
 
 # A strategy for one device that fails in its fourth step, in the way that an option says.

@@ -347,6 +347,9 @@ START_TEST(limits_are_what_takes_the_step)
                          step, .compute = 0.3 * step, .exposed_communication = 0.34 * step,
                          .other = 0.36 * step}),
                      LS_LIMIT_OVERHEAD);
+    ck_assert_int_eq(ls_verdict_limit(&(struct ls_compared_times){
+                         step, .compute = 0.1 * step, .device = 0.8 * step, .other = 0.1 * step}),
+                     LS_LIMIT_DEVICE);
     ck_assert_int_eq(ls_verdict_limit(&(struct ls_compared_times){NAN, .compute = NAN}),
                      LS_LIMIT_UNKNOWN);
 }

@@ -51,6 +51,21 @@ START_TEST(losses_are_means_over_the_global_batch)
 }
 END_TEST
 
+START_TEST(what_was_waited_at_the_end_belongs_to_the_steps_before)
+{
+    ck_assert_int_eq(ls_history_init(&history, 4), LS_OK);
+    for (int i = 0; i < 4; i++)
+        add(1, 1, 1, 1000);
+    ls_history_add_wait(&history, 2, 4000);
+    double means[LS_PART_COUNT];
+    ls_history_means(&history, means); // without the first step
+    ck_assert_double_eq_tol(means[LS_PART_STEP], (1000 + 3000 + 3000) / 3.0 * 1e-9, 1e-12);
+    ck_assert_double_eq_tol(means[LS_PART_DEVICE], (0 + 2000 + 2000) / 3.0 * 1e-9, 1e-12);
+    ls_history_add_wait(&history, 0, 1000);
+    ck_assert_double_eq_tol(times().median, 3000e-9, 1e-12);
+}
+END_TEST
+
 START_TEST(more_steps_than_were_expected_find_room)
 {
     static const uint64_t expected[] = {0, 1, 100, UINT64_MAX};
@@ -139,6 +154,7 @@ int main(void)
     tcase_set_timeout(cases, 60);
     tcase_add_checked_fixture(cases, NULL, tear_down);
     tcase_add_test(cases, losses_are_means_over_the_global_batch);
+    tcase_add_test(cases, what_was_waited_at_the_end_belongs_to_the_steps_before);
     tcase_add_loop_test(cases, more_steps_than_were_expected_find_room, 0, 4);
     tcase_add_test(cases, without_steps_there_are_no_times);
     tcase_add_test(cases, one_step_is_median_and_ninetieth_percentile);
