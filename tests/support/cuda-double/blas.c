@@ -296,9 +296,10 @@ unsigned cublasLtMatmul(struct cublasLtContext *handle, cublasLtMatmulDescOpaque
         .beta = *(const float *)beta,
         .workspace_bytes = bytes,
     };
-    const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)d | (uintptr_t)workspace;
+    const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)d;
     if (!handle || c_layout != d_layout || !fits(desc, a_layout, b_layout, d_layout) ||
-        algorithm->data[0] != 4711 || bytes < WORKSPACE || all % 64 || (biased && !desc->bias))
+        algorithm->data[0] != 4711 || bytes < WORKSPACE || all % 64 || (uintptr_t)workspace % 256 ||
+        (biased && !desc->bias))
         return INVALID_VALUE;
     return double_enqueue(stream, run_product, &product, sizeof(product), 1) ? 13 : 0;
 }

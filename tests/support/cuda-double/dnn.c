@@ -377,7 +377,7 @@ static unsigned enqueue(struct cudnnContext *handle, struct job *job, const void
     const int cores = job->convolution.math == CUDNN_TENSOR_OP_MATH;
     if (one < 1 || one > 1 || zero < 0 || zero > 0 ||
         algorithm != (cores ? TENSOR_CORES : CHOSEN) || bytes < WORKSPACE ||
-        (uintptr_t)workspace % 64 ||
+        (uintptr_t)workspace % 256 ||
         !fits(&job->x_desc, &job->w_desc, &job->convolution, &job->y_desc))
         return BAD_PARAM;
     job->x = double_reach_on(handle->stream, job->x);

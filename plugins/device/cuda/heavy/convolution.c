@@ -445,17 +445,18 @@ static int32_t run_forward(struct ls_device *device, const struct ls_kernel *ker
     if (c->fused) {
         const unsigned error = calls->cudnnConvolutionBiasActivationForward(
             device->dnn, &one, c->x, x, c->w, w, c->convolution, c->algorithm,
-            at(launch, c->workspace), c->workspace_bytes, &zero, c->y, result, c->bias,
-            launch->arguments[2], c->relu, c->y, result);
+            cuda_workspace_at(launch, c->workspace), c->workspace_bytes, &zero, c->y, result,
+            c->bias, launch->arguments[2], c->relu, c->y, result);
         if (error / 1000 != CUDNN_STATUS_NOT_SUPPORTED / 1000)
             return cuda_check_dnn(device, error, kernel->operation->name);
         c->fused = false; // it can only be asked by trying; from here on in two passes
         c->post = true;
     }
     return cuda_check_dnn(device,
-                          calls->cudnnConvolutionForward(
-                              device->dnn, &one, c->x, x, c->w, w, c->convolution, c->algorithm,
-                              at(launch, c->workspace), c->workspace_bytes, &zero, c->y, result),
+                          calls->cudnnConvolutionForward(device->dnn, &one, c->x, x, c->w, w,
+                                                         c->convolution, c->algorithm,
+                                                         cuda_workspace_at(launch, c->workspace),
+                                                         c->workspace_bytes, &zero, c->y, result),
                           kernel->operation->name);
 }
 
@@ -469,8 +470,9 @@ static int32_t run_data(struct ls_device *device, const struct ls_kernel *kernel
                   : cuda_check_dnn(device,
                                    device->calls->cudnnConvolutionBackwardData(
                                        device->dnn, &one, c->w, w, c->y, launch->arguments[0],
-                                       c->convolution, c->algorithm, at(launch, c->workspace),
-                                       c->workspace_bytes, &zero, c->x, result),
+                                       c->convolution, c->algorithm,
+                                       cuda_workspace_at(launch, c->workspace), c->workspace_bytes,
+                                       &zero, c->x, result),
                                    kernel->operation->name);
 }
 
@@ -486,8 +488,8 @@ static int32_t run_weights(struct ls_device *device, const struct ls_kernel *ker
                   : cuda_check_dnn(device,
                                    device->calls->cudnnConvolutionBackwardFilter(
                                        device->dnn, &one, c->x, x, c->y, dy, c->convolution,
-                                       c->algorithm, at(launch, c->workspace), c->workspace_bytes,
-                                       &zero, c->w, result),
+                                       c->algorithm, cuda_workspace_at(launch, c->workspace),
+                                       c->workspace_bytes, &zero, c->w, result),
                                    kernel->operation->name);
 }
 
@@ -542,7 +544,7 @@ static void plan_library(struct ls_kernel *kernel, struct ls_kernel_answer *answ
     const bool turn = is_weights(kernel) && !c->turned;
     c->redirect = added || crop || turn;
     c->post = c->redirect || (!c->fused && (a->epilogue != LS_OP_NONE || has_bias(kernel)));
-    c->workspace = cuda_scratch(answer, c->workspace_bytes);
+    c->workspace = cuda_workspace(answer, c->workspace_bytes);
     if ((c->padded && !crop) || c->widened)
         c->image = cuda_scratch(answer, bytes_of(c, image_elements(c)));
     if (c->widened)

@@ -211,7 +211,7 @@ static void plan_rest(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
     const bool activated = d->epilogue & CUBLASLT_EPILOGUE_RELU;
     d->post = cuda_accumulates(kernel, 0) || (a->epilogue != LS_OP_NONE && !activated) ||
               (has_bias(kernel) && !biased);
-    d->workspace = cuda_scratch(answer, d->choice.workspaceSize);
+    d->workspace = cuda_workspace(answer, d->choice.workspaceSize);
     if (cuda_accumulates(kernel, 0))
         d->result = cuda_scratch(answer, cuda_output_desc(kernel, 0)->layout.bytes);
     if (has_bias_gradient(kernel) && d->epilogue != CUBLASLT_EPILOGUE_BGRADA)
@@ -269,7 +269,7 @@ static int32_t multiply(struct ls_device *device, const struct ls_kernel *kernel
         error = device->calls->cublasLtMatmul(
             device->blas, d->matmul, &one, launch->arguments[1], d->layouts[WEIGHTS],
             launch->arguments[0], d->layouts[DATA], &zero, result, d->layouts[RESULT], result,
-            d->layouts[RESULT], &d->choice.algo, (char *)launch->scratch + d->workspace,
+            d->layouts[RESULT], &d->choice.algo, cuda_workspace_at(launch, d->workspace),
             d->choice.workspaceSize, device->stream);
     return cuda_check_blas(device, error, kernel->operation->name);
 }

@@ -170,6 +170,10 @@ void cuda_fill(const struct ls_kernel *kernel, const struct ls_launch *launch,
 void *cuda_state(struct ls_device *device, struct ls_kernel *kernel, size_t bytes);
 // Adds to the scratch that the kernel wants; the offset of what was added.
 uint64_t cuda_scratch(struct ls_kernel_answer *answer, uint64_t bytes);
+// The same for the workspace of a library, which wants it aligned to more than the host aligns scratch memory to; and where that
+// lies at a launch.
+uint64_t cuda_workspace(struct ls_kernel_answer *answer, uint64_t bytes);
+void *cuda_workspace_at(const struct ls_launch *launch, uint64_t offset);
 void cuda_implementation(struct ls_kernel_answer *answer, const char *text);
 int32_t cuda_start(struct ls_device *device, enum cuda_kernel which,
                    const struct cuda_arguments *arguments, int64_t items);

@@ -133,6 +133,19 @@ uint64_t cuda_scratch(struct ls_kernel_answer *answer, uint64_t bytes)
     return at;
 }
 
+#define WORKSPACE_ALIGNMENT 256 // cuBLASLt says so; cuDNN says nothing
+
+uint64_t cuda_workspace(struct ls_kernel_answer *answer, uint64_t bytes)
+{
+    return cuda_scratch(answer, bytes ? bytes + WORKSPACE_ALIGNMENT - LS_ALIGNMENT : 0);
+}
+
+void *cuda_workspace_at(const struct ls_launch *launch, uint64_t offset)
+{
+    const uintptr_t at = (uintptr_t)launch->scratch + offset + WORKSPACE_ALIGNMENT - 1;
+    return (void *)(at - at % WORKSPACE_ALIGNMENT);
+}
+
 void cuda_implementation(struct ls_kernel_answer *answer, const char *text)
 {
     snprintf(answer->implementation, sizeof(answer->implementation), "%s", text);
