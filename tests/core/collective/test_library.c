@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators of a collective that runs itself, on devices that compute beside the caller: both are fakes, which do nothing
+// and say what they were asked. The host thread of the test is that of every rank, for nothing waits but settle.
+#include "core/base/log.h"
+#include "tests/core/collective/support.h"
+
+#define RANKS 3
+#define COUNT 1000
+#define DEADLINE_NS UINT64_C(30000000)
+
+// ---- The device ----
+
+struct ls_device {
+    uint32_t index; // of the physical device
+    bool hangs; // no event is over
+};
+
+struct ls_event {
+    uint32_t recorded;
+};
+
+static uint32_t events, streams; // open
+static char stream_memory[1];
+
+static int32_t stream_open(struct ls_device *device, void **out)
+{
+    (void)device;
+    *out = stream_memory;
+    streams++;
+    return LS_OK;
+}
+
+static void stream_close(struct ls_device *device, void *stream)
+{
+    (void)device;
+    streams -= stream != NULL;
+}
+
+static int32_t stream_native(struct ls_device *device, void *stream, struct ls_native_stream *out)
+{
+    out->family = LS_STREAM_CUDA;
+    out->native = stream;
+    out->index = device->index;
+    snprintf(out->identity, sizeof(out->identity), "0000:0%u:00.0", device->index);
+    return LS_OK;
+}
+
+static int32_t event_open(struct ls_device *device, struct ls_event **out)
+{
+    (void)device;
+    *out = calloc(1, sizeof(**out));
+    events++;
+    return LS_OK;
+}
+
+static void event_close(struct ls_device *device, struct ls_event *event)
+{
+    (void)device;
+    events -= event != NULL;
+    free(event);
+}
+
+static int32_t event_record(struct ls_device *device, struct ls_event *event, void *stream)
+{
+    (void)device;
+    (void)stream;
+    event->recorded++;
+    return LS_OK;
+}
+
+static int32_t event_wait(struct ls_device *device, struct ls_event *event, void *stream)
+{
+    (void)device;
+    (void)stream;
+    return event->recorded ? LS_OK : LS_FAILED; // an order that none has given
+}
+
+static int32_t event_query(struct ls_device *device, const struct ls_event *event)
+{
+    (void)event;
+    return device->hangs ? LS_AGAIN : LS_OK;
+}
+
+static void release(struct ls_device *device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
+static const struct ls_device_interface device_ops = {.struct_size = sizeof(device_ops),
+                                                      .memory_kind = LS_MEMORY_CUDA,
+                                                      .release = release,
+                                                      .stream_open = stream_open,
+                                                      .stream_close = stream_close,
+                                                      .stream_native = stream_native,
+                                                      .event_open = event_open,
+                                                      .event_close = event_close,
+                                                      .event_record = event_record,
+                                                      .event_wait = event_wait,
+                                                      .event_query = event_query};
+
+// ---- The library ----
+
+struct ls_collective {
+    uint32_t rank;
+    struct ls_collective_run last;
+    uint32_t runs, aborts;
+    bool open;
+    int32_t poll;
+};
+
+static struct ls_collective ranks[RANKS];
+static uint64_t world_seen;
+
+static int32_t library_open(const struct ls_host *host, const struct ls_collective_config *config,
+                            struct ls_collective **out)
+{
+    uint32_t own[RANKS], all[RANKS] = {0};
+    (void)host;
+    world_seen = config->world;
+    for (uint32_t i = 0; i < config->count; i++) {
+        own[i] = 100 + config->members[i].rank;
+        ranks[i] = (struct ls_collective){.rank = i, .open = true};
+        out[i] = &ranks[i];
+        if (config->members[i].stream != stream_memory)
+            return LS_FAILED;
+    }
+    if (config->exchange(config->context, own, sizeof(own[0]), all))
+        return LS_FAILED;
+    return memcmp(own, all, config->count * sizeof(own[0])) ? LS_FAILED : LS_OK;
+}
+
+static void library_close(struct ls_collective *collective)
+{
+    collective->open = false;
+}
+
+static int32_t library_run(struct ls_collective *collective, const struct ls_collective_run *run)
+{
+    collective->last = *run;
+    collective->runs++;
+    return LS_OK;
+}
+
+static int32_t library_poll(struct ls_collective *collective)
+{
+    return collective->aborts ? LS_ABORTED : collective->poll;
+}
+
+static void library_abort(struct ls_collective *collective)
+{
+    collective->aborts++;
+}
+
+static const struct ls_collective_interface library = {
+    .struct_size = sizeof(library),
+    .operations = 1u << LS_ALL_REDUCE,
+    .memory_kinds = 1u << LS_MEMORY_CUDA,
+    .stream_families = 1u << LS_STREAM_CUDA,
+    .one_rank_a_device = 1,
+    .capturable = 1,
+    .open = library_open,
+    .close = library_close,
+    .run = library_run,
+    .poll = library_poll,
+    .abort = library_abort,
+};
+
+// ---- A job of three ranks ----
+
+static struct ls_device devices[RANKS];
+static struct ls_communicator *communicators[RANKS];
+static struct ls_collective_plan *plans[RANKS];
+static struct test_host host;
+static float data[RANKS][COUNT];
+static char said[1024];
+
+static void hear(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    if (level == LS_LOG_ERROR)
+        snprintf(said + strlen(said), sizeof(said) - strlen(said), "%s\n", line);
+}
+
+static enum ls_status open_job(const struct ls_device_interface *ops)
+{
+    static const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "fake",
+                                            .version = "1", .interface = &library};
+    struct ls_communicator_place places[RANKS];
+    test_host_init(&host, &plugin);
+    for (uint32_t i = 0; i < RANKS; i++)
+        places[i] = (struct ls_communicator_place){.ops = ops, .device = &devices[i]};
+    said[0] = '\0';
+    ls_log_set_writer(hear, NULL);
+    return ls_communicators_open(&(struct ls_communicator_options){.collective = &plugin,
+                                                                   .collective_host = &host.host,
+                                                                   .world = RANKS,
+                                                                   .deadline_ns = DEADLINE_NS,
+                                                                   .name = "test",
+                                                                   .places = ops ? places : NULL},
+                                 communicators);
+}
+
+static void setup(void)
+{
+    for (uint32_t i = 0; i < RANKS; i++)
+        devices[i] = (struct ls_device){.index = i};
+    ck_assert_int_eq(open_job(&device_ops), LS_OK);
+    for (uint32_t i = 0; i < RANKS; i++)
+        ck_assert_int_eq(ls_collective_plan_create(communicators[i], LS_ALL_REDUCE, data[i], COUNT,
+                                                   LS_F32, LS_MEAN, 0, "bucket 3", &plans[i]),
+                         LS_OK);
+}
+
+static void teardown(void)
+{
+    for (uint32_t i = 0; i < RANKS; i++)
+        ls_collective_plan_destroy(plans[i]);
+    ls_communicators_close(communicators, RANKS);
+    for (uint32_t i = 0; i < RANKS; i++)
+        ck_assert(!ranks[i].open);
+    ls_log_set_writer(NULL, NULL);
+}
+
+static enum ls_status run_once(uint32_t rank)
+{
+    const enum ls_status status = ls_collective_start(plans[rank]);
+    return status ? status : ls_collective_wait(plans[rank]);
+}
+
+START_TEST(an_operation_is_handed_over_whole)
+{
+    setup();
+    ck_assert_uint_eq(world_seen, RANKS);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        ck_assert_int_eq(run_once(i), LS_OK);
+        ck_assert_uint_eq(ranks[i].runs, 1);
+        ck_assert_uint_eq(ranks[i].last.reduction, LS_MEAN);
+        ck_assert_ptr_eq(ranks[i].last.buffer, data[i]);
+        ck_assert_uint_eq(ranks[i].last.count, COUNT);
+        ck_assert_int_eq(ls_communicator_settle(communicators[i]), LS_OK);
+    }
+    // Of a ring: twice 2/3 of the buffer.
+    ck_assert_uint_eq(ls_collective_plan_bytes(plans[0]), 2 * (COUNT * 4 * 2 / 3));
+    ck_assert_uint_eq(ls_collective_plan_rounds(plans[0]), 0);
+    ck_assert_str_eq(said, "");
+    teardown();
+    ck_assert_uint_eq(events, 0);
+    ck_assert_uint_eq(streams, 0);
+}
+END_TEST
+
+START_TEST(what_it_lacks_is_made_of_the_whole_reduction_or_refused)
+{
+    struct ls_collective_plan *reduce = NULL, *broadcast = NULL;
+    setup();
+    ck_assert_int_eq(ls_collective_plan_create(communicators[0], LS_REDUCE, data[0], COUNT, LS_F32,
+                                               LS_SUM, 1, "sums", &reduce),
+                     LS_OK);
+    ck_assert_int_eq(ls_collective_start(reduce), LS_OK);
+    ck_assert_int_eq(ls_collective_wait(reduce), LS_OK);
+    ck_assert_uint_eq(ranks[0].last.operation, LS_ALL_REDUCE);
+    ls_collective_plan_destroy(reduce);
+    ck_assert_int_eq(ls_collective_plan_create(communicators[0], LS_BROADCAST, data[0], COUNT,
+                                               LS_F32, LS_SUM, 0, "weights", &broadcast),
+                     LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(said, "runs itself and does not do this operation"));
+    teardown();
+}
+END_TEST
+
+START_TEST(a_device_that_hangs_is_named_after_the_deadline)
+{
+    setup();
+    for (uint32_t i = 0; i < RANKS; i++)
+        ck_assert_int_eq(run_once(i), LS_OK);
+    ck_assert_int_eq(ls_communicator_settle(communicators[0]), LS_OK);
+    devices[1].hangs = true;
+    ck_assert_int_eq(ls_communicator_glance(communicators[1], DEADLINE_NS / 2), LS_OK);
+    ck_assert_int_eq(ls_communicator_settle(communicators[1]), LS_PEER_LOST);
+    ck_assert_ptr_nonnull(strstr(said, "rank 1 waited 0.0 s for its device in call 0, all-reduce "
+                                       "(mean) of 1000 float32, bucket 3: all ranks have made"));
+    // All are ended, and nobody has more to say.
+    for (uint32_t i = 0; i < RANKS; i++)
+        ck_assert_uint_ge(ranks[i].aborts, 1);
+    const size_t length = strlen(said);
+    ck_assert_int_eq(run_once(0), LS_ABORTED);
+    ck_assert_int_eq(ls_communicator_settle(communicators[2]), LS_ABORTED);
+    ck_assert_uint_eq(strlen(said), length);
+    teardown();
+}
+END_TEST
+
+START_TEST(a_rank_that_does_not_come_is_named)
+{
+    setup();
+    for (uint32_t i = 0; i < RANKS - 1; i++) {
+        ck_assert_int_eq(run_once(i), LS_OK);
+        devices[i].hangs = true; // as it does until the last one comes
+    }
+    ck_assert_int_eq(ls_communicator_glance(communicators[0], DEADLINE_NS), LS_PEER_LOST);
+    ck_assert_ptr_nonnull(strstr(said, "rank 0 waited 0.0 s for rank 2 in call 0"));
+    ck_assert_ptr_nonnull(strstr(said, "bucket 3: it has not made this call"));
+    ck_assert_int_eq(ls_communicator_settle(communicators[1]), LS_ABORTED);
+    teardown();
+}
+END_TEST
+
+START_TEST(a_call_that_differs_is_named_with_both_sides)
+{
+    struct ls_collective_plan *other = NULL;
+    setup();
+    ck_assert_int_eq(ls_collective_plan_create(communicators[2], LS_ALL_REDUCE, data[2], COUNT - 1,
+                                               LS_F32, LS_MEAN, 0, "bucket 4", &other),
+                     LS_OK);
+    ck_assert_int_eq(run_once(0), LS_OK);
+    ck_assert_int_eq(ls_collective_start(other), LS_OK);
+    devices[0].hangs = true;
+    ck_assert_int_eq(ls_communicator_glance(communicators[0], DEADLINE_NS / 2), LS_FAILED);
+    ck_assert_ptr_nonnull(strstr(said, "bucket 3, rank 2 calls all-reduce (mean) of 999"));
+    ls_collective_plan_destroy(other);
+    teardown();
+}
+END_TEST
+
+START_TEST(what_the_library_reports_ends_the_wait)
+{
+    setup();
+    for (uint32_t i = 0; i < RANKS; i++)
+        ck_assert_int_eq(run_once(i), LS_OK);
+    ranks[2].poll = LS_PEER_LOST;
+    devices[2].hangs = true;
+    ck_assert_int_eq(ls_communicator_settle(communicators[2]), LS_PEER_LOST);
+    ck_assert_int_eq(ls_communicator_settle(communicators[0]), LS_ABORTED);
+    ck_assert_uint_ge(ranks[0].aborts, 1);
+    teardown();
+}
+END_TEST
+
+START_TEST(replays_are_runs_and_recordings_are_not)
+{
+    setup();
+    for (uint32_t i = 0; i < RANKS; i++) {
+        ck_assert(ls_communicator_capturable(communicators[i]));
+        ck_assert_int_eq(run_once(i), LS_OK); // call 0
+        ls_communicator_record(communicators[i], true);
+        ck_assert_int_eq(run_once(i), LS_OK);
+        ls_communicator_record(communicators[i], false);
+        ck_assert_uint_eq(ranks[i].runs, 2);
+        for (uint32_t replay = 0; replay < 3; replay++) // calls 1, 2, 3
+            ck_assert_int_eq(ls_communicator_replayed(communicators[i]), LS_OK);
+        ck_assert_uint_eq(ranks[i].runs, 2);
+        ck_assert_int_eq(ls_communicator_settle(communicators[i]), LS_OK);
+        devices[i].hangs = true;
+    }
+    ck_assert_int_eq(ls_communicator_replayed(communicators[0]), LS_OK);
+    ck_assert_int_eq(ls_communicator_glance(communicators[0], DEADLINE_NS), LS_PEER_LOST);
+    ck_assert_ptr_nonnull(strstr(said, "for rank 1 in call 4, all-reduce"));
+    teardown();
+}
+END_TEST
+
+START_TEST(where_it_cannot_work_it_is_refused_before_anything_is_opened)
+{
+    struct ls_device_interface foreign = device_ops;
+    for (uint32_t i = 0; i < RANKS; i++)
+        devices[i] = (struct ls_device){.index = i % 2};
+    ck_assert_int_eq(open_job(&device_ops), LS_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(said, "rank 0 and rank 2 are both on GPU 0; use "
+                                       "hierarchical-copy, or one replica a GPU"));
+    ck_assert_int_eq(open_job(NULL), LS_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(said, "take --device=cuda"));
+    foreign.memory_kind = LS_MEMORY_HOST;
+    ck_assert_int_eq(open_job(&foreign), LS_UNAVAILABLE);
+    ck_assert_uint_eq(events + streams, 0);
+    ls_log_set_writer(NULL, NULL);
+}
+END_TEST
+
+static void add_tests(TCase *test_case)
+{
+    tcase_add_test(test_case, an_operation_is_handed_over_whole);
+    tcase_add_test(test_case, what_it_lacks_is_made_of_the_whole_reduction_or_refused);
+    tcase_add_test(test_case, a_device_that_hangs_is_named_after_the_deadline);
+    tcase_add_test(test_case, a_rank_that_does_not_come_is_named);
+    tcase_add_test(test_case, a_call_that_differs_is_named_with_both_sides);
+    tcase_add_test(test_case, what_the_library_reports_ends_the_wait);
+    tcase_add_test(test_case, replays_are_runs_and_recordings_are_not);
+    tcase_add_test(test_case, where_it_cannot_work_it_is_refused_before_anything_is_opened);
+}
+
+int main(void)
+{
+    return test_main("core/collective/library", add_tests, 0);
+}
