@@ -78,11 +78,10 @@ enum ls_status ls_late_wait(const struct ls_late *late, uint64_t deadline_ns,
             return status;
         status = glance ? glance(context) : LS_OK;
         const uint64_t waited = ls_clock_ns() - start;
-        if (!status && waited > deadline_ns) {
-            if (late->ops->abandon)
-                late->ops->abandon(late->device);
+        if (!status && waited > deadline_ns)
             status = LS_PEER_LOST;
-        }
+        if (status == LS_PEER_LOST && late->ops->abandon)
+            late->ops->abandon(late->device);
         if (status)
             return status;
         if (waited > SPIN_NS)
