@@ -306,3 +306,9 @@ void ls_replica_destroy(struct ls_replica *replica)
     }
     free(replica);
 }
+
+void ls_replica_abandon(struct ls_replica *replica)
+{
+    if (replica && replica->device && replica->ops->abandon)
+        replica->ops->abandon(replica->device);
+}

@@ -20,6 +20,7 @@ struct member {
     pthread_t thread;
     bool started;
     bool running; // in this round
+    char *error; // its first one in this round, not written yet
 };
 
 struct ls_group {
@@ -28,6 +29,7 @@ struct ls_group {
     uint64_t round; // of work handed out
     uint32_t running; // members still in this round
     bool leave;
+    bool one_voice, spoken; // whether somebody has said why this round failed
     enum ls_status status;
     enum ls_status (*function)(void *context, uint32_t replica);
     void *function_context;
@@ -68,6 +70,31 @@ static bool next_round(struct ls_group *group, uint64_t *seen)
     return stay;
 }
 
+static void speak(struct member *member, enum ls_status status)
+{
+    struct ls_group *group = member->group;
+    pthread_mutex_lock(&group->lock);
+    const bool drop = status && (status == LS_ABORTED || group->spoken);
+    group->spoken = group->spoken || (status && member->error);
+    pthread_mutex_unlock(&group->lock);
+    if (!drop)
+        ls_log_write_kept(&member->error);
+    free(member->error);
+    member->error = NULL;
+}
+
+static enum ls_status run_member(struct member *member)
+{
+    struct ls_group *group = member->group;
+    if (!group->one_voice)
+        return group->function(group->function_context, member->index);
+    ls_log_keep(&member->error);
+    const enum ls_status status = group->function(group->function_context, member->index);
+    ls_log_keep(NULL);
+    speak(member, status);
+    return status;
+}
+
 static void *member_main(void *argument)
 {
     struct member *member = argument;
@@ -75,7 +102,7 @@ static void *member_main(void *argument)
     uint64_t seen = 0;
     ls_log_set_rank(group->count > 1 ? (int32_t)member->index : -1);
     while (next_round(group, &seen)) {
-        const enum ls_status status = group->function(group->function_context, member->index);
+        const enum ls_status status = run_member(member);
         if (status && group->failed)
             group->failed(group->failed_context, status);
         note_result(member, status);
@@ -136,6 +163,11 @@ void ls_group_set_patience(struct ls_group *group, uint64_t nanoseconds,
     group->stuck = stuck;
 }
 
+void ls_group_set_one_voice(struct ls_group *group, bool on)
+{
+    group->one_voice = on;
+}
+
 // Says who is stuck, once it is time. The lock is held, but not while it is said.
 static void look_for_stuck(struct ls_group *group, bool *said)
 {
@@ -180,6 +212,7 @@ enum ls_status ls_group_run(struct ls_group *group,
     group->status = LS_OK;
     group->running = group->count;
     group->failed_ns = 0;
+    group->spoken = false;
     for (uint32_t i = 0; i < group->count; i++)
         group->members[i].running = true;
     group->round++;

@@ -6,6 +6,7 @@
 
 #include "core/base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ls_group;
@@ -21,6 +22,10 @@ void ls_group_destroy(struct ls_group *group);
 // nothing that it uses can be freed. Without it they are waited for without end.
 void ls_group_set_patience(struct ls_group *group, uint64_t nanoseconds,
                            void (*stuck)(void *context, uint32_t replica));
+
+// Of the errors of one round only those of the replica that fails first are written: where devices work together, what goes
+// wrong on one goes wrong on all. Not where the others go on without it.
+void ls_group_set_one_voice(struct ls_group *group, bool on);
 
 // Runs `function(context, replica)` on every replica thread. The worst of their answers: what another replica's
 // failure caused (LS_ABORTED) counts less than its cause.

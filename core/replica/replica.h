@@ -136,6 +136,8 @@ LS_STATUS ls_replica_create(const struct ls_replica_options *options, struct ls_
 void ls_replica_destroy(struct ls_replica *replica);
 // Steps are recorded anew if there are more: what hooks have put into recordings may go away. Nothing of them runs any more.
 void ls_replica_forget_recordings(struct ls_replica *replica);
+// Somebody has waited in vain: nothing waits for what this replica has under way any more. Takes NULL. [any thread]
+void ls_replica_abandon(struct ls_replica *replica);
 
 // Whether batches must come as bytes, not as float32: the device makes float32 of them.
 bool ls_replica_takes_bytes(const struct ls_replica *replica);

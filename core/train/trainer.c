@@ -24,6 +24,8 @@ static const struct ls_trace_label hash_slice = {.category = "check", .name = "h
 static void wake_all(void *context, enum ls_status status)
 {
     struct ls_trainer *trainer = context;
+    if (status == LS_PEER_LOST)
+        trainer->hung = true;
     // An interrupted evaluation ends its own stream alone: the communicators are needed afterwards. Who is aborted
     // follows another, which has done this already.
     if (trainer->driver && status != LS_INTERRUPTED && status != LS_ABORTED)
@@ -41,6 +43,12 @@ static void wake_all(void *context, enum ls_status status)
 static void say_stuck(void *context, uint32_t replica)
 {
     ((struct ls_trainer *)context)->run->stuck(replica);
+}
+
+// Whether the device computes beside the threads of the replicas.
+static bool works_on(const struct ls_trainer *trainer)
+{
+    return !((const struct ls_device_interface *)trainer->run->device->interface)->blocking;
 }
 
 static enum ls_status set_weights(struct ls_trainer *trainer, struct ls_replica *replica)
@@ -164,6 +172,8 @@ enum ls_status ls_trainer_open(struct ls_model *model, const struct ls_trainer_o
     enum ls_status status = trainer->replicas ? ls_model_need_weights(model) : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_group_create(trainer->count, wake_all, trainer, &trainer->group);
+    if (!status)
+        ls_group_set_one_voice(trainer->group, works_on(trainer));
     if (!status && trainer->run->stuck)
         ls_group_set_patience(trainer->group,
                               trainer->run->deadline_ns > LEAST_PATIENCE_NS
@@ -197,6 +207,8 @@ void ls_trainer_close(struct ls_trainer *trainer)
     for (uint32_t i = 0; trainer->own && i < trainer->count; i++)
         ls_stream_close(trainer->own[i]);
     free(trainer->own);
+    for (uint32_t i = 0; trainer->hung && trainer->replicas && i < trainer->count; i++)
+        ls_replica_abandon(trainer->replicas[i]);
     ls_driver_close(trainer->driver);
     trainer->driver = NULL;
     if (trainer->group)
@@ -261,6 +273,8 @@ enum ls_status ls_trainer_start(struct ls_trainer *trainer)
         .context = trainer,
     };
     const enum ls_status status = ls_driver_open(&options, &trainer->driver);
+    if (!status && ls_driver_survives(trainer->driver))
+        ls_group_set_one_voice(trainer->group, false);
     return status ? status : ls_group_run(trainer->group, place, trainer);
 }
 

@@ -9,6 +9,8 @@
 #include "core/strategy/driver.h"
 #include "core/train/model.h"
 
+#include <stdatomic.h>
+
 struct ls_trainer_options {
     uint64_t global_batch;
     uint64_t training_examples; // 0: evaluation only
@@ -25,6 +27,7 @@ struct ls_trainer {
     struct ls_driver *driver; // NULL in evaluation only
     struct ls_replica **replicas;
     uint32_t count;
+    atomic_bool hung; // somebody has waited in vain for a peer or for a device
     struct ls_stream *training; // open from the first step to the last
     struct ls_stream *
         *own; // the same, one a replica, where replicas do not wait for each other; else NULL

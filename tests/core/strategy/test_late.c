@@ -158,14 +158,14 @@ static enum ls_status settle(struct ls_driver *driver, struct outcome *outcome)
 static enum ls_status steps(const struct setting *setting, struct ls_driver *driver,
                             struct outcome *outcome)
 {
-    struct double_counts before, after;
+    struct double_work_counts before, after;
     for (uint64_t step = 1; step <= setting->last; step++) {
         struct ls_step_result result = {0};
         const struct ls_replica_batch batch = batch_of(setting, step);
-        double_count(&before);
+        double_count_work(&before);
         const enum ls_status status =
             ls_driver_step(driver, 0, &batch, step, 0.01, step >= setting->stop, &result);
-        double_count(&after);
+        double_count_work(&after);
         outcome->kernels = after.kernels - before.kernels;
         outcome->replays = after.replays - before.replays;
         if (status) {

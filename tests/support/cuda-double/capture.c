@@ -299,7 +299,7 @@ unsigned cudaGraphLaunch(struct CUgraphExec_st *exec, struct CUstream_st *stream
     for (uint32_t i = 0; !error && i < exec->graph.count; i++)
         error = double_post(stream, &exec->graph.nodes[i].item);
     pthread_mutex_unlock(&double_lock);
-    double_add(&double_live.replays, 1);
+    double_add(&double_handed.replays, 1);
     return error;
 }
 

@@ -52,14 +52,19 @@ int double_owner(const void *memory);
 DOUBLE_EXPORT int double_current(void);
 int double_sees(int device, int other);
 
-// What is in use; and what the host has handed over so far: kernels one by one (not those that it recorded), recordings.
-// For tests.
+// What is in use; for tests.
 struct double_counts {
     uint64_t blocks, pinned, streams, events, descriptors, handles, graphs;
-    uint64_t kernels, replays;
 };
 DOUBLE_EXPORT void double_count(struct double_counts *out);
 extern struct double_counts double_live; // under no lock: changed with __atomic_* only
+
+// What the host has handed over so far: kernels one by one (not those that it recorded), and recordings. For tests.
+struct double_work_counts {
+    uint64_t kernels, replays;
+};
+DOUBLE_EXPORT void double_count_work(struct double_work_counts *out);
+extern struct double_work_counts double_handed; // changed as double_live
 
 static inline void double_add(uint64_t *count, int more)
 {

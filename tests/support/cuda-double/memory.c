@@ -29,9 +29,16 @@ long long double_setting(const char *name, long long otherwise)
     return text && text[0] ? strtoll(text, NULL, 10) : otherwise;
 }
 
+struct double_work_counts double_handed;
+
 void double_count(struct double_counts *out)
 {
     *out = double_live;
+}
+
+void double_count_work(struct double_work_counts *out)
+{
+    *out = double_handed;
 }
 
 static int map_range(void)

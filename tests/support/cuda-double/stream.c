@@ -309,7 +309,7 @@ static unsigned enqueue(struct CUstream_st *stream, const struct double_item *it
     if (!error)
         error = stream->capture ? double_capture_add(stream, item) : double_post(stream, item);
     if (item->kernel && !stream->capture)
-        double_add(&double_live.kernels, 1);
+        double_add(&double_handed.kernels, 1);
     pthread_mutex_unlock(&double_lock);
     return error;
 }

@@ -31,8 +31,16 @@ static bool is_of_recording(unsigned error)
     return error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
 }
 
+// A kernel that died takes everything after it along, in whatever words.
+static bool is_for_good(unsigned error)
+{
+    return error >= 700 && error <= cudaErrorLaunchFailure;
+}
+
 bool cuda_said(struct ls_device *device, unsigned error)
 {
+    if (is_for_good(__atomic_load_n(&device->failure, __ATOMIC_RELAXED)))
+        return true;
     return __atomic_exchange_n(&device->failure, error, __ATOMIC_RELAXED) == error;
 }
 

@@ -78,7 +78,7 @@ struct ls_kernel {
 // The status for an error of the runtime, cuBLASLt or cuDNN; 0 is LS_OK. Fails the running call with a message.
 int32_t cuda_check(struct ls_device *device, unsigned error, const char *what);
 int32_t cuda_check_blas(struct ls_device *device, unsigned error, const char *what);
-// Whether this error of the runtime was said last: a kernel that failed fails everything after it, too. [any thread]
+// Whether this error of the runtime was said last, or one that everything after it follows from. [any thread]
 bool cuda_said(struct ls_device *device, unsigned error);
 // What was launched last, for messages. [any thread]
 void cuda_launched(struct ls_device *device, const char *name);
