@@ -29,7 +29,7 @@ struct ls_group {
     uint64_t round; // of work handed out
     uint32_t running; // members still in this round
     bool leave;
-    bool one_voice, spoken; // whether somebody has said why this round failed
+    bool one_voice, spoken; // whether somebody has said why a round failed
     enum ls_status status;
     enum ls_status (*function)(void *context, uint32_t replica);
     void *function_context;
@@ -74,7 +74,7 @@ static void speak(struct member *member, enum ls_status status)
 {
     struct ls_group *group = member->group;
     pthread_mutex_lock(&group->lock);
-    const bool drop = status && (status == LS_ABORTED || group->spoken);
+    const bool drop = status == LS_ABORTED || group->spoken;
     group->spoken = group->spoken || (status && member->error);
     pthread_mutex_unlock(&group->lock);
     if (!drop)
@@ -168,6 +168,11 @@ void ls_group_set_one_voice(struct ls_group *group, bool on)
     group->one_voice = on;
 }
 
+bool ls_group_has_spoken(const struct ls_group *group)
+{
+    return group && group->spoken;
+}
+
 // Says who is stuck, once it is time. The lock is held, but not while it is said.
 static void look_for_stuck(struct ls_group *group, bool *said)
 {
@@ -212,7 +217,6 @@ enum ls_status ls_group_run(struct ls_group *group,
     group->status = LS_OK;
     group->running = group->count;
     group->failed_ns = 0;
-    group->spoken = false;
     for (uint32_t i = 0; i < group->count; i++)
         group->members[i].running = true;
     group->round++;

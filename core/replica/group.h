@@ -23,9 +23,10 @@ void ls_group_destroy(struct ls_group *group);
 void ls_group_set_patience(struct ls_group *group, uint64_t nanoseconds,
                            void (*stuck)(void *context, uint32_t replica));
 
-// Of the errors of one round only those of the replica that fails first are written: where devices work together, what goes
-// wrong on one goes wrong on all. Not where the others go on without it.
+// When a replica fails, its error is the last that is written: where devices work together, what goes wrong on one goes wrong
+// on all, and once more when they are closed. Not where the others go on without it.
 void ls_group_set_one_voice(struct ls_group *group, bool on);
+bool ls_group_has_spoken(const struct ls_group *group); // takes NULL; between rounds
 
 // Runs `function(context, replica)` on every replica thread. The worst of their answers: what another replica's
 // failure caused (LS_ABORTED) counts less than its cause.

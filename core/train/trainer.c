@@ -198,6 +198,20 @@ static enum ls_status destroy_replica(void *context, uint32_t rank)
     return LS_OK;
 }
 
+// What follows from a failure that was said is not said again.
+static void close_driver(struct ls_trainer *trainer)
+{
+    char *error = NULL;
+    if (ls_group_has_spoken(trainer->group))
+        ls_log_keep(&error);
+    for (uint32_t i = 0; trainer->hung && trainer->replicas && i < trainer->count; i++)
+        ls_replica_abandon(trainer->replicas[i]);
+    ls_driver_close(trainer->driver);
+    trainer->driver = NULL;
+    ls_log_keep(NULL);
+    free(error);
+}
+
 void ls_trainer_close(struct ls_trainer *trainer)
 {
     if (!trainer)
@@ -207,10 +221,7 @@ void ls_trainer_close(struct ls_trainer *trainer)
     for (uint32_t i = 0; trainer->own && i < trainer->count; i++)
         ls_stream_close(trainer->own[i]);
     free(trainer->own);
-    for (uint32_t i = 0; trainer->hung && trainer->replicas && i < trainer->count; i++)
-        ls_replica_abandon(trainer->replicas[i]);
-    ls_driver_close(trainer->driver);
-    trainer->driver = NULL;
+    close_driver(trainer);
     if (trainer->group)
         (void)!ls_group_run(trainer->group, destroy_replica, trainer);
     ls_group_destroy(trainer->group);
