@@ -280,35 +280,50 @@ CUDA_SHARED void cuda_saved_put(const struct cuda_arguments *a, int64_t i, int64
         ((uint8_t *)a->saved)[i] = (uint8_t)k;
 }
 
+// Where an item of pooling begins: the first of its a->strip channels, which are a->strip-ths of all channels apart, so that
+// threads side by side read side by side. What an item finds out about its place serves all of them.
+CUDA_SHARED struct cuda_place cuda_strip_of(const struct cuda_arguments *a, int64_t i,
+                                            int64_t height, int64_t width)
+{
+    return cuda_place_of(i, height, width, cuda_quotient(a->window.channels, a->strip));
+}
+
 CUDA_BODY(max_pool)
 {
     const struct cuda_window *w = &a->window;
-    const struct cuda_place p = cuda_place_of(i, w->out_height, w->out_width, w->channels);
-    float best = 0;
-    int64_t winner = -1;
+    const struct cuda_place p = cuda_strip_of(a, i, w->out_height, w->out_width);
+    const int64_t step = cuda_quotient(w->channels, a->strip);
+    float best[CUDA_STRIP] = {0};
+    int64_t winners[CUDA_STRIP] = {-1, -1, -1, -1};
     for (int64_t kh = 0; kh < w->size[0]; kh++) {
         const int64_t h = cuda_under(w, 0, p.h, kh);
         for (int64_t kw = 0; kw < w->size[1]; kw++) {
             const int64_t column = cuda_under(w, 1, p.w, kw);
             if (h < 0 || h >= w->height || column < 0 || column >= w->width)
                 continue;
-            const float x =
-                cuda_a(a, cuda_index(p.b, h, column, p.c, w->height, w->width, w->channels));
-            if (winner < 0 || x > best) {
-                best = x;
-                winner = kh * w->size[1] + kw;
+            const int64_t at = cuda_index(p.b, h, column, p.c, w->height, w->width, w->channels);
+            for (int k = 0; k < CUDA_STRIP; k++) {
+                const float x = k < a->strip ? cuda_a(a, at + k * step) : 0;
+                const int wins = winners[k] < 0 || x > best[k];
+                best[k] = wins ? x : best[k];
+                winners[k] = wins ? kh * w->size[1] + kw : winners[k];
             }
         }
     }
-    cuda_saved_put(a, i, winner);
-    cuda_put(&a->store, i, best);
+    const int64_t to = cuda_index(p.b, p.h, p.w, p.c, w->out_height, w->out_width, w->channels);
+    for (int k = 0; k < CUDA_STRIP; k++)
+        if (k < a->strip) {
+            cuda_saved_put(a, to + k * step, winners[k]);
+            cuda_put(&a->store, to + k * step, best[k]);
+        }
 }
 
 CUDA_BODY(max_pool_backward) // a: dy
 {
     const struct cuda_window *w = &a->window;
-    const struct cuda_place p = cuda_place_of(i, w->height, w->width, w->channels);
-    float sum = 0;
+    const struct cuda_place p = cuda_strip_of(a, i, w->height, w->width);
+    const int64_t step = cuda_quotient(w->channels, a->strip);
+    float sums[CUDA_STRIP] = {0};
     // Windows in row order: the last element of the kernel belongs to the first window.
     for (int64_t kh = w->size[0] - 1; kh >= 0; kh--) {
         const int64_t oh = cuda_over(w, 0, p.h, kh, w->out_height);
@@ -318,11 +333,15 @@ CUDA_BODY(max_pool_backward) // a: dy
                 continue;
             const int64_t at =
                 cuda_index(p.b, oh, ow, p.c, w->out_height, w->out_width, w->channels);
-            if (cuda_saved_get(a, at) == kh * w->size[1] + kw)
-                sum += cuda_a(a, at);
+            for (int k = 0; k < CUDA_STRIP; k++)
+                if (k < a->strip && cuda_saved_get(a, at + k * step) == kh * w->size[1] + kw)
+                    sums[k] += cuda_a(a, at + k * step);
         }
     }
-    cuda_put(&a->store, i, sum);
+    const int64_t to = cuda_index(p.b, p.h, p.w, p.c, w->height, w->width, w->channels);
+    for (int k = 0; k < CUDA_STRIP; k++)
+        if (k < a->strip)
+            cuda_put(&a->store, to + k * step, sums[k]);
 }
 
 // Elements of the window at output position `out` that are not padding, along one dimension.
@@ -457,76 +476,6 @@ CUDA_BODY(convolution_weights) // a: x, b: dy
     cuda_put(&a->store, cuda_tap(a, kh, kw, p.w) + f * a->filter_step, (float)sum);
 }
 
-// ---- Sums in a fixed order ----
-
-CUDA_BODY(column_sums) // item: part x columns + column
-{
-    const int64_t part = cuda_quotient(i, a->columns), column = i - part * a->columns;
-    double sum = 0;
-    for (int64_t row = part; row < a->rows; row += a->width)
-        sum += (double)cuda_a(a, row * a->columns + column);
-    a->sums[i] = sum;
-}
-
-CUDA_BODY(column_total)
-{
-    double sum = 0;
-    for (int64_t part = 0; part < a->width; part++)
-        sum += a->pairs[part * a->columns + i];
-    cuda_put(&a->store, i, (float)sum);
-}
-
-CUDA_BODY(add_pairs)
-{
-    double first = 0, second = 0;
-    for (int64_t k = i; k < a->count; k += a->width) {
-        first += a->pairs[2 * k];
-        second += a->pairs[2 * k + 1];
-    }
-    a->sums[2 * i] = first;
-    a->sums[2 * i + 1] = second;
-}
-
-// count pairs -> loss, right, examples, 0
-CUDA_BODY(loss_sums)
-{
-    double loss = 0, right = 0;
-    for (int64_t k = 0; k < a->count; k++) {
-        loss += a->pairs[2 * k];
-        right += a->pairs[2 * k + 1];
-    }
-    float *out = (float *)a->store.out + i; // i is 0
-    out[0] = (float)(loss / (double)a->positions);
-    out[1] = (float)(right / (double)a->positions);
-    out[2] = (float)a->examples;
-    out[3] = 0;
-}
-
-CUDA_BODY(measure)
-{
-    double sum = 0, others = 0;
-    for (int64_t k = i; k < a->count; k += a->width) {
-        const float x = cuda_a(a, k);
-        if (isfinite(x))
-            sum += (double)x * (double)x;
-        else
-            others++;
-    }
-    a->sums[2 * i] = sum;
-    a->sums[2 * i + 1] = others;
-}
-
-CUDA_BODY(measure_sums)
-{
-    double sum = 0, others = 0;
-    for (int64_t k = 0; k < a->count; k++) {
-        sum += a->pairs[2 * k];
-        others += a->pairs[2 * k + 1];
-    }
-    a->sums[2 * i] = sum;
-    a->sums[2 * i + 1] = others;
-}
-
 // ---- Losses ----
 
 CUDA_SHARED float cuda_clip(float p, float epsilon)
@@ -644,5 +593,7 @@ CUDA_BODY(adam) // b: the rate
     a->second[i] = v;
     ((float *)a->store.out)[i] -= m * cuda_b(a, 0) / (sqrtf(v) + a->epsilon);
 }
+
+#include "plugins/device/cuda/heavy/sums_body.h"
 
 #endif

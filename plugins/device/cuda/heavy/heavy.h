@@ -182,6 +182,8 @@ int32_t cuda_start(struct ls_device *device, enum cuda_kernel which,
 void cuda_use_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, enum cuda_kernel which,
                   int64_t items);
 
+// ---- sums.c ----
+
 // Sums of the columns of `values` (rows, columns) into the store. Scratch: cuda_column_bytes().
 struct cuda_columns {
     const void *values;

@@ -186,64 +186,6 @@ void cuda_use_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer, enu
     cuda_implementation(answer, "own");
 }
 
-// ---- Sums ----
-
-#define MOST_PARTS 256 // of a column
-
-static int64_t parts_of(int64_t rows)
-{
-    const int64_t parts = (rows + 31) / 32;
-    return parts < MOST_PARTS ? parts : MOST_PARTS;
-}
-
-uint64_t cuda_column_bytes(int64_t rows, int64_t columns)
-{
-    return (uint64_t)(parts_of(rows) * columns) * sizeof(double);
-}
-
-int32_t cuda_column_sums(struct ls_device *device, const struct cuda_columns *columns,
-                         const struct cuda_store *store)
-{
-    const struct cuda_arguments a = {.a = columns->values,
-                                     .a_type = columns->type,
-                                     .rows = columns->rows,
-                                     .columns = columns->columns,
-                                     .width = parts_of(columns->rows),
-                                     .sums = columns->scratch,
-                                     .pairs = columns->scratch,
-                                     .store = *store};
-    const int32_t status = cuda_start(device, cuda_kernel_column_sums, &a, a.width * a.columns);
-    return status ? status : cuda_start(device, cuda_kernel_column_total, &a, a.columns);
-}
-
-enum { WIDE = 1024, NARROW = 32 };
-
-uint64_t cuda_pair_bytes(void)
-{
-    return (WIDE + NARROW) * 2 * sizeof(double);
-}
-
-int32_t cuda_add_pairs(struct ls_device *device, const double *from, int64_t count, double *scratch,
-                       const double **out, int64_t *out_count)
-{
-    static const int64_t widths[2] = {WIDE, NARROW};
-    for (int i = 0; i < 2; i++) {
-        if (count <= widths[i])
-            continue;
-        const struct cuda_arguments a = {
-            .pairs = from, .count = count, .width = widths[i], .sums = scratch};
-        const int32_t status = cuda_start(device, cuda_kernel_add_pairs, &a, a.width);
-        if (status)
-            return status;
-        from = scratch;
-        count = a.width;
-        scratch += 2 * WIDE;
-    }
-    *out = from;
-    *out_count = count;
-    return LS_OK;
-}
-
 // ---- Layouts ----
 
 enum { TURNED = 1 }; // words[0] of the layout of weights

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own kernels on a GPU: a thread takes items one grid apart from each other.
+// Our own kernels on a GPU: a thread takes items one grid apart from each other. What a launch answers is its own error, not one
+// that an earlier call of somebody else left behind.
 #include "plugins/device/cuda/heavy/bodies.h"
 #include "plugins/device/cuda/heavy/reduce_body.h"
 
@@ -20,11 +21,13 @@ __global__ void __launch_bounds__(threads)
 }
 
 template <typename arguments_type, void (*body)(const arguments_type *, int64_t)>
-void start(const arguments_type *arguments, int64_t items, cudaStream_t stream)
+unsigned start(const arguments_type *arguments, int64_t items, cudaStream_t stream)
 {
     const int64_t blocks = (items + threads - 1) / threads;
-    run<arguments_type, body><<<(unsigned)(blocks < most_blocks ? blocks : most_blocks), threads, 0, stream>>>(
-        *arguments, items);
+    void *values[] = {(void *)arguments, &items}; // they are copied
+    return cudaLaunchKernel((const void *)run<arguments_type, body>,
+                            dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), dim3(threads),
+                            values, 0, stream);
 }
 
 // A body that knows at compile time that everything is float32: such kernels ask for no type.
@@ -37,12 +40,11 @@ __device__ void as_float32(const struct cuda_arguments *arguments, int64_t i)
 }
 
 template <void (*body)(const struct cuda_arguments *, int64_t)>
-void start_body(const struct cuda_arguments *a, int64_t items, cudaStream_t stream)
+unsigned start_body(const struct cuda_arguments *a, int64_t items, cudaStream_t stream)
 {
     if (a->a_type | a->b_type | a->store.type)
-        start<struct cuda_arguments, body>(a, items, stream);
-    else
-        start<struct cuda_arguments, as_float32<body>>(a, items, stream);
+        return start<struct cuda_arguments, body>(a, items, stream);
+    return start<struct cuda_arguments, as_float32<body>>(a, items, stream);
 }
 
 } // namespace
@@ -53,26 +55,21 @@ extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_argume
     if (items < 1)
         return cudaSuccess;
     switch (kernel) {
-#define CUDA_KERNEL_CASE(name)                                 \
-    case cuda_kernel_##name:                                   \
-        start_body<cuda_body_##name>(arguments, items, stream); \
-        break;
+#define CUDA_KERNEL_CASE(name) \
+    case cuda_kernel_##name: return start_body<cuda_body_##name>(arguments, items, stream);
         CUDA_KERNELS(CUDA_KERNEL_CASE)
     default: return cudaErrorInvalidValue;
     }
-    return cudaGetLastError();
 }
 
 extern "C" unsigned cuda_reduce_launch(const struct cuda_reduction *reduction,
                                        struct CUstream_st *stream)
 {
     switch (reduction->dtype) {
-#define CUDA_REDUCE_CASE(name, stored, value, ordered, divided, load, store)                     \
-    case cuda_reduce_number_##name:                                                                     \
-        start<struct cuda_reduction, cuda_reduce_##name>(reduction, reduction->items, stream);   \
-        break;
+#define CUDA_REDUCE_CASE(name, stored, value, ordered, divided, load, store) \
+    case cuda_reduce_number_##name:                                          \
+        return start<struct cuda_reduction, cuda_reduce_##name>(reduction, reduction->items, stream);
         CUDA_REDUCED_TYPES(CUDA_REDUCE_CASE)
     default: return cudaErrorInvalidValue;
     }
-    return cudaGetLastError();
 }

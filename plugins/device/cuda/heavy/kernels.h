@@ -38,6 +38,8 @@ struct cuda_window {
     int64_t size[2], stride[2], before[2], after[2], dilation[2]; // rows, columns
 };
 
+#define CUDA_STRIP 4
+
 struct cuda_arguments {
     struct cuda_store store;
     const void *a, *b;
@@ -53,6 +55,7 @@ struct cuda_arguments {
     struct cuda_window window;
     int64_t count; // elements, or pairs to be added
     int64_t rows, columns; // rows: M, or positions; columns: N, C, or units of a row
+    int64_t strip; // channels an item of max-pooling has: 1 or CUDA_STRIP
     int64_t positions; // of an example
     int64_t width; // how many items add side by side
     int64_t examples;
@@ -73,11 +76,13 @@ struct cuda_arguments {
         kernel(pad) /* elements of the padded tensor */                               \
         kernel(crop) /* elements of the tensor without padding, stored */             \
         kernel(softmax) kernel(softmax_backward) /* rows */                           \
-        kernel(max_pool) kernel(average_pool) /* elements of y */                     \
-        kernel(max_pool_backward) kernel(average_pool_backward) /* elements of x */   \
+        kernel(max_pool) /* elements of y / strip */ kernel(average_pool) /* of y */  \
+        kernel(max_pool_backward) /* elements of x / strip */                         \
+        kernel(average_pool_backward) /* elements of x */                             \
         kernel(convolution) /* elements of y, x and w: without a library */           \
         kernel(convolution_data) kernel(convolution_weights)                          \
             kernel(column_sums) /* width x columns: of a (rows, columns) into sums */ \
+        kernel(column_parts) /* width x columns: of count x columns sums */           \
         kernel(column_total) /* columns: of the width sums */                         \
         kernel(cross_entropy) /* rows */                                              \
         kernel(cross_entropy_backward) /* elements */                                 \

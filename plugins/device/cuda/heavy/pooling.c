@@ -62,8 +62,7 @@ static int32_t run_max(struct ls_device *device, const struct ls_kernel *kernel,
         a.saved = launch->arguments[3];
     else if (kernel->request.output_count == 2)
         a.saved = cuda_output(kernel, launch, 1);
-    return cuda_start(device, backward ? cuda_kernel_max_pool_backward : cuda_kernel_max_pool, &a,
-                      kernel->items);
+    return cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
 }
 
 // Lays `saved` out as a number of bytes; false: it is fixed to another.
@@ -97,6 +96,9 @@ int32_t cuda_prepare_pooling(struct ls_device *device, struct ls_kernel *kernel,
         return LS_OK;
 
     kernel->run = run_max;
+    a->strip = a->window.channels % CUDA_STRIP ? 1 : CUDA_STRIP;
+    kernel->own = backward ? cuda_kernel_max_pool_backward : cuda_kernel_max_pool;
+    kernel->items /= a->strip;
     const uint64_t saved = ls_tensor_elements(backward ? in : out) * (a->wide ? 4 : 1);
     if (backward) {
         answer->used_inputs &= ~UINT32_C(6); // neither x nor y
