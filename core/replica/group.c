@@ -75,7 +75,7 @@ static void speak(struct member *member, enum ls_status status)
     struct ls_group *group = member->group;
     pthread_mutex_lock(&group->lock);
     const bool drop = status == LS_ABORTED || group->spoken;
-    group->spoken = group->spoken || (status && member->error);
+    group->spoken = group->spoken || (!drop && status && member->error);
     pthread_mutex_unlock(&group->lock);
     if (!drop)
         ls_log_write_kept(&member->error);

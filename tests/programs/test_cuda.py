@@ -123,13 +123,15 @@ class Double(ProgramTest):
             self.assertIn("input of a step: " + says, outcome.out)
 
     def test_recorded_steps_change_no_bit(self):
-        options = ("--model=mlp", "--dataset=synthetic:examples=100", "--epochs=3", "--batch=32", "--check-replicas=5")
-        plain = self.run_double(*options, device="cuda:recording=off")
-        self.assertEqual(plain["recording"], "not recorded: recording=off")
-        self.assertEqual((plain["steps"], len(plain["losses"])), (12, 12))
-        for streams in ("thread", "deferred"):
+        for streams, how, replicas in (("thread", "recorded whole", ()), ("deferred", "recorded whole", ("--slices=1",)),
+                                       ("thread", "recorded in 4 parts", ("--replicas=3", "--strategy=ring")),
+                                       ("deferred", "recorded in 2 parts", ("--replicas=3", "--strategy=central-storage"))):
+            options = ("--model=mlp", "--dataset=synthetic:examples=100", "--epochs=3", "--batch=32", "--check-replicas=5", *replicas)
+            plain = self.run_double(*options, device="cuda:recording=off")
+            self.assertEqual(plain["recording"], "not recorded: recording=off")
+            self.assertEqual((plain["steps"], len(plain["losses"])), (12, 12))
             got = self.run_double(*options, streams=streams)
-            self.assertEqual(got["recording"], "recorded whole")
+            self.assertEqual(got["recording"], how)
             for member in "losses", "parameter_hashes", "steps":
                 self.assertEqual(got[member], plain[member], member)
             for epoch, wanted in zip(got["epochs"], plain["epochs"]):
@@ -205,6 +207,7 @@ class Double(ProgramTest):
         self.assertEqual(outcome.code, PEER_LOST, outcome.err)
         said = [line for line in outcome.err.splitlines() if "gradients: rank" in line]
         self.assertEqual(len(said), 1, outcome.err)
+        self.assertEqual(outcome.err.count("lockstep: error: "), 1, outcome.err)
         self.assertRegex(said[0], r"rank \d waited 1\.\d s for its device in call \d+, all-reduce \(sum\) of \d+ float32, bucket \d: "
                                   "all ranks have made this call")
 
@@ -218,6 +221,7 @@ class Double(ProgramTest):
         self.refused_double(FAILED, pinned=1000, says=("making pinned host memory",))
         self.refused_double(FAILED, fail=60, says=("unspecified launch failure", "launched last: a recorded step"))
         self.refused_double(FAILED, device="cuda:recording=off", fail=60, says=("unspecified launch failure", "launched last: "))
+        self.refused_double(FAILED, "--replicas=3", "--strategy=ring", fail=203, devices=2, says=("unspecified launch failure",))
         self.refused_double(PEER_LOST, "--deadline=1", hang=60, says=("the device is not done with step", "after 1.0 s"))
         self.refused_double(USAGE, device="cuda:nothing=1", says=("nothing",))
 

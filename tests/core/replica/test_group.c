@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replica threads: every one runs each round once, and the failure of one wakes the others.
+#include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/plugin/plugin.h"
 #include "core/replica/group.h"
 
 #include <check.h>
@@ -155,11 +157,53 @@ START_TEST(nobody_need_be_told_of_failures)
 }
 END_TEST
 
+// ---- One voice ----
+
+static char lines[4096];
+
+static void keep_line(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    if (level == LS_LOG_ERROR)
+        snprintf(lines + strlen(lines), sizeof(lines) - strlen(lines), "%s|", line);
+}
+
+static enum ls_status say_and_answer(void *context, uint32_t replica)
+{
+    const struct job *asked = context;
+    ls_error("test", "said by %u", replica);
+    return asked->answers[replica];
+}
+
+START_TEST(with_one_voice_nothing_is_said_after_the_first_failure)
+{
+    struct ls_group *group = group_of(4);
+    lines[0] = '\0';
+    ls_log_set_writer(keep_line, NULL);
+    ls_group_set_one_voice(group, true);
+    ck_assert_int_eq(ls_group_run(group, say_and_answer, &job), LS_OK);
+    ck_assert_uint_eq(strlen(lines), 4 * strlen("lockstep: error: [rank 0] test: said by 0|"));
+    ck_assert(!ls_group_has_spoken(group));
+    lines[0] = '\0';
+    for (uint32_t i = 0; i < 4; i++)
+        job.answers[i] = i == 2 ? LS_FAILED : LS_ABORTED;
+    ck_assert_int_eq(ls_group_run(group, say_and_answer, &job), LS_FAILED);
+    ck_assert_str_eq(lines, "lockstep: error: [rank 2] test: said by 2|");
+    ck_assert(ls_group_has_spoken(group));
+    job.answers[1] = LS_FAILED;
+    ck_assert_int_eq(ls_group_run(group, say_and_answer, &job), LS_FAILED);
+    ck_assert_str_eq(lines, "lockstep: error: [rank 2] test: said by 2|");
+    ls_group_destroy(group);
+    ls_log_set_writer(NULL, NULL);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core/replica/group");
     TCase *cases = tcase_create("group");
     tcase_set_timeout(cases, 60);
+    tcase_add_test(cases, with_one_voice_nothing_is_said_after_the_first_failure);
     tcase_add_loop_test(cases, every_replica_runs_every_round_once, 1, MOST + 1);
     tcase_add_test(cases, the_cause_counts_more_than_what_it_caused);
     tcase_add_test(cases, a_failure_of_one_round_is_forgotten_in_the_next);
