@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define WORKSPACE 4096
-enum { INVALID_VALUE = 7, NOT_SUPPORTED = 15 }; // cublasStatus_t
+enum { INVALID_VALUE = 7, NOT_SUPPORTED = CUBLAS_STATUS_NOT_SUPPORTED }; // cublasStatus_t
 
 struct cublasLtContext {
     int unused;
@@ -301,5 +301,7 @@ unsigned cublasLtMatmul(struct cublasLtContext *handle, cublasLtMatmulDescOpaque
         algorithm->data[0] != 4711 || bytes < WORKSPACE || all % 64 || (uintptr_t)workspace % 256 ||
         (biased && !desc->bias))
         return INVALID_VALUE;
+    if (double_setting("CUDA_DOUBLE_REFUSE", 0))
+        return NOT_SUPPORTED;
     return double_enqueue(stream, run_product, &product, sizeof(product), 1) ? 13 : 0;
 }

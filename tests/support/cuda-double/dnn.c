@@ -380,6 +380,8 @@ static unsigned enqueue(struct cudnnContext *handle, struct job *job, const void
         (uintptr_t)workspace % 256 ||
         !fits(&job->x_desc, &job->w_desc, &job->convolution, &job->y_desc))
         return BAD_PARAM;
+    if (double_setting("CUDA_DOUBLE_REFUSE", 0))
+        return CUDNN_STATUS_NOT_SUPPORTED + 1; // one of its reasons
     job->x = double_reach_on(handle->stream, job->x);
     job->w = double_reach_on(handle->stream, job->w);
     job->y = double_reach_on(handle->stream, job->y);

@@ -14,6 +14,7 @@
 // CUDA_DOUBLE_CAPABILITY (90), CUDA_DOUBLE_INIT (what cuInit answers), CUDA_DOUBLE_MEMORY (bytes of a GPU),
 // CUDA_DOUBLE_PINNED (bytes of pinned memory), CUDA_DOUBLE_FAIL (the so-many-th kernel fails), CUDA_DOUBLE_HANG (it never ends),
 // CUDA_DOUBLE_NO_BLAS, CUDA_DOUBLE_NO_EPILOGUE, CUDA_DOUBLE_NO_CUDNN, CUDA_DOUBLE_NO_FUSED (1: the library knows none),
+// CUDA_DOUBLE_REFUSE (1: the libraries say that they can, and refuse when they are called),
 // CUDA_DOUBLE_NO_PEERS (1: no GPU reaches another), CUDA_DOUBLE_NO_HALVES (1: both libraries know float32 only).
 #ifndef LS_TESTS_CUDA_DOUBLE_H
 #define LS_TESTS_CUDA_DOUBLE_H

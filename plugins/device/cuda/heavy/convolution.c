@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define MOST_WORKSPACE (UINT64_C(256) << 20)
-#define MOST_CHOICES 8
+#define MOST_CHOICES 16 // each algorithm may be there twice: with tensor cores and without
 
 struct convolution {
     struct cuda_window window;
@@ -451,6 +451,8 @@ static int32_t run_forward(struct ls_device *device, const struct ls_kernel *ker
             return cuda_check_dnn(device, error, kernel->operation->name);
         c->fused = false; // it can only be asked by trying; from here on in two passes
         c->post = true;
+        cuda_warn(device, "GPU %u: cuDNN has no convolution with bias and ReLU in it: a pass more",
+                  device->index);
     }
     return cuda_check_dnn(device,
                           calls->cudnnConvolutionForward(device->dnn, &one, c->x, x, c->w, w,
@@ -530,8 +532,7 @@ static void plan_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answe
                  : is_weights(kernel) ? cuda_kernel_convolution_weights
                                       : cuda_kernel_convolution_data,
                  (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)));
-    kernel->run = run_direct;
-    answer->slow = 1;
+    kernel->run = kernel->otherwise = run_direct;
     cuda_implementation(answer, "own, without cuDNN");
 }
 
@@ -585,9 +586,9 @@ int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
         c->columns = cuda_scratch(
             answer, cuda_column_bytes(c->window.batch * c->window.out_height * c->window.out_width,
                                       c->filters));
-    if (library_knows(device, kernel))
+    plan_direct(kernel, answer);
+    answer->slow = !library_knows(device, kernel);
+    if (!answer->slow)
         plan_library(kernel, answer);
-    else
-        plan_direct(kernel, answer);
     return LS_OK;
 }

@@ -214,8 +214,6 @@ static void plan_rest(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
     d->workspace = cuda_workspace(answer, d->choice.workspaceSize);
     if (cuda_accumulates(kernel, 0))
         d->result = cuda_scratch(answer, cuda_output_desc(kernel, 0)->layout.bytes);
-    if (has_bias_gradient(kernel) && d->epilogue != CUBLASLT_EPILOGUE_BGRADA)
-        d->columns = cuda_scratch(answer, cuda_column_bytes(d->m, d->n));
 }
 
 // ---- Running ----
@@ -300,6 +298,7 @@ static int32_t run_direct(struct ls_device *device, const struct ls_kernel *kern
                                                 : run_bias_gradient(device, kernel, launch);
 }
 
+// By own kernels, which also run where the library refuses at a launch.
 static void plan_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
     struct dense *d = kernel->state;
@@ -319,8 +318,7 @@ static void plan_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answe
                  : op == LS_OP_DENSE_BACKWARD_DATA ? cuda_kernel_convolution_data
                                                    : cuda_kernel_convolution_weights,
                  (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)));
-    kernel->run = run_direct;
-    answer->slow = 1;
+    kernel->run = kernel->otherwise = run_direct;
     cuda_implementation(answer, "own, without cuBLASLt");
     if (has_bias_gradient(kernel))
         d->columns = cuda_scratch(answer, cuda_column_bytes(d->m, d->n));
@@ -360,11 +358,12 @@ int32_t cuda_prepare_dense(struct ls_device *device, struct ls_kernel *kernel,
     if (!cuda_layout_plain(cuda_output_desc(kernel, 0)))
         return cuda_unsupported(device, kernel, "results lie plain");
     const uint32_t best = best_epilogue(kernel);
-    if (!choose(device, kernel, best) &&
-        (best == CUBLASLT_EPILOGUE_DEFAULT || !choose(device, kernel, CUBLASLT_EPILOGUE_DEFAULT))) {
-        plan_direct(kernel, answer);
+    plan_direct(kernel, answer);
+    answer->slow =
+        !choose(device, kernel, best) &&
+        (best == CUBLASLT_EPILOGUE_DEFAULT || !choose(device, kernel, CUBLASLT_EPILOGUE_DEFAULT));
+    if (answer->slow)
         return LS_OK;
-    }
     kernel->run = run_library;
     name_implementation(d, answer);
     plan_rest(kernel, answer);

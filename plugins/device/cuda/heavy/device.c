@@ -4,6 +4,7 @@
 #include "plugins/device/cuda/engine.h"
 #include "plugins/device/cuda/heavy/heavy.h"
 
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,10 +86,21 @@ static int32_t library_status(struct ls_device *device)
     return cuda_spoil(device, device->recording ? LS_UNSUPPORTED : LS_FAILED);
 }
 
+void cuda_warn(struct ls_device *device, const char *format, ...)
+{
+    char text[300];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    device->host->log(device->host, LS_LOG_WARN, text);
+}
+
 int32_t cuda_check_blas(struct ls_device *device, unsigned error, const char *what)
 {
     if (!error)
         return LS_OK;
+    device->refused = error == CUBLAS_STATUS_NOT_SUPPORTED;
     return ls_host_fail(device->host, library_status(device), "GPU %u: %s: cuBLASLt answers %s",
                         device->index, what, device->calls->cublasLtGetStatusString(error));
 }
@@ -97,6 +109,7 @@ int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *wha
 {
     if (!error)
         return LS_OK;
+    device->refused = error / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000;
     return ls_host_fail(device->host, library_status(device), "GPU %u: %s: cuDNN answers %s",
                         device->index, what, device->calls->cudnnGetErrorString(error));
 }

@@ -42,6 +42,7 @@ struct ls_device {
     uint32_t slot; // the next one
     unsigned failure; // of the runtime, said last; 0: none. For cuda_said() alone
     bool hung; // a wait passed its deadline: no other is begun
+    bool refused; // a library has just said that it does not know an operation after all
     bool recording;
     int32_t spoilt; // why what is recorded cannot be kept; LS_OK: it can
     uint64_t reached; // bit i: memory of GPU i is read and written
@@ -71,6 +72,14 @@ struct ls_kernel {
     void (*finish)(struct ls_device *device, struct ls_kernel *kernel); // NULL: only free(state)
     int32_t (*run)(struct ls_device *device, const struct ls_kernel *kernel,
                    const struct ls_launch *launch);
+    // By own kernels, where a library said that it knows the operation, and refuses it when it runs; NULL: there is no such.
+    int32_t (*otherwise)(struct ls_device *device, const struct ls_kernel *kernel,
+                         const struct ls_launch *launch);
+    struct cuda_turn *turn; // what changes in it later
+};
+
+struct cuda_turn {
+    bool refused; // it runs `otherwise` from here on
 };
 
 // ---- device.c ----
@@ -84,6 +93,9 @@ bool cuda_said(struct ls_device *device, unsigned error);
 void cuda_launched(struct ls_device *device, const char *name);
 const char *cuda_last(const struct ls_device *device);
 int32_t cuda_check_dnn(struct ls_device *device, unsigned error, const char *what);
+// One line in the log, as a warning: something is done otherwise than was said before.
+__attribute__((format(printf, 2, 3))) void cuda_warn(struct ls_device *device, const char *format,
+                                                     ...);
 int32_t cuda_unsupported(struct ls_device *device, const struct ls_kernel *kernel, const char *why);
 // A recording goes wrong: what it has is not kept. Returns the status.
 int32_t cuda_spoil(struct ls_device *device, int32_t status);

@@ -351,10 +351,28 @@ int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *r
     kernel->operation = operation;
     kernel->request = *request;
     kernel->request.forward = NULL;
-    status = prepare_kernel(device, kernel, out);
+    kernel->turn = calloc(1, sizeof(*kernel->turn));
+    status = kernel->turn ? prepare_kernel(device, kernel, out)
+                          : ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a kernel");
     if (status)
         cuda_release_kernel(device, kernel);
     return status;
+}
+
+// What a library answers when it is asked is no promise that it does the same when it is called. Nothing has run then.
+static int32_t run(struct ls_device *device, const struct ls_kernel *kernel,
+                   const struct ls_launch *launch)
+{
+    device->refused = false;
+    const int32_t status = kernel->run(device, kernel, launch);
+    if (!status || !device->refused || !kernel->otherwise || device->recording)
+        return status;
+    kernel->turn->refused = true;
+    cuda_warn(device,
+              "GPU %u: %s: the library refuses what it said it can do; own kernels run, which are "
+              "slow",
+              device->index, kernel->operation->name);
+    return kernel->otherwise(device, kernel, launch);
 }
 
 int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
@@ -368,7 +386,8 @@ int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
         return status;
     device->dnn_stream = device->stream;
     cuda_launched(device, kernel->operation->name);
-    return kernel->run(device, kernel, launch);
+    return kernel->turn && kernel->turn->refused ? kernel->otherwise(device, kernel, launch)
+                                                 : run(device, kernel, launch);
 }
 
 void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
@@ -378,5 +397,6 @@ void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
     if (kernel->finish)
         kernel->finish(device, kernel);
     free(kernel->state);
+    free(kernel->turn);
     free(kernel);
 }
