@@ -54,7 +54,7 @@ void ls_replica_need_scratch(struct ls_replica *replica, uint64_t bytes)
 // Of a program.
 static uint32_t take_count(const struct ls_replica *replica)
 {
-    return LS_ROLE_COUNT * (replica->buckets.count + 1);
+    return LS_STEP_KINDS * LS_ROLE_COUNT * (replica->buckets.count + 1);
 }
 
 static enum ls_status add_programs(struct ls_replica *replica, const uint64_t *sizes, bool training)
@@ -273,7 +273,7 @@ void ls_replica_forget_recordings(struct ls_replica *replica)
         ls_record_release(replica, replica->programs[i].takes, take_count(replica));
     if (replica->update_takes)
         ls_record_release(replica, replica->update_takes, replica->buckets.count);
-    ls_record_release(replica, &replica->empty_take, 1);
+    ls_record_release(replica, replica->empty_takes, LS_STEP_KINDS);
     ls_record_release(replica, &replica->shadows_take, 1);
 }
 

@@ -105,11 +105,26 @@ enum ls_status ls_record_run(struct ls_replica *replica, const struct ls_stretch
     return run_work(replica, stretch);
 }
 
-// ---- What was done ----
+// ---- Steps ----
+
+void ls_record_begin_step(struct ls_replica *replica, uint64_t global_count, bool together)
+{
+    struct ls_recorder *recorder = &replica->recorder;
+    uint32_t kind = 0;
+    while (together && kind < LS_STEP_KINDS && recorder->kinds[kind] &&
+           recorder->kinds[kind] != global_count)
+        kind++;
+    recorder->replays = 0;
+    recorder->within = kind == LS_STEP_KINDS; // one more than there are: as it is
+    recorder->kind = recorder->within ? 0 : kind;
+    if (together && !recorder->within)
+        recorder->kinds[kind] = global_count;
+}
 
 void ls_record_end_step(struct ls_replica *replica, bool whole)
 {
     struct ls_recorder *recorder = &replica->recorder;
+    recorder->within = false;
     if (recorder->replays > recorder->parts)
         recorder->parts = recorder->replays;
     recorder->whole = whole;

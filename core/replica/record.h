@@ -28,7 +28,9 @@ struct ls_stretch {
 void ls_record_init(struct ls_replica *replica, const struct ls_host *host);
 void ls_record_release(struct ls_replica *replica, struct ls_take *takes, uint32_t count);
 
-// A step of training is over; `whole`: nothing of it was outside of what may be recorded.
+// A step of training begins. `together`: it is recorded with what replicas do with each other.
+void ls_record_begin_step(struct ls_replica *replica, uint64_t global_count, bool together);
+// It is over; `whole`: nothing of it was outside of what may be recorded.
 void ls_record_end_step(struct ls_replica *replica, bool whole);
 
 // Runs it: as it is, recording, or a replay. Work within work is run as it is.

@@ -135,8 +135,10 @@ static enum ls_status run_empty(struct ls_replica *replica, const struct ls_repl
 {
     struct pass pass = {.replica = replica, .hooks = hooks};
     const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = stop};
-    const struct ls_stretch whole = {
-        .work = run_zero, .context = &pass, .take = &replica->empty_take, .hooks = hooks};
+    const struct ls_stretch whole = {.work = run_zero,
+                                     .context = &pass,
+                                     .take = &replica->empty_takes[replica->recorder.kind],
+                                     .hooks = hooks};
     replica->current = NULL;
     const enum ls_status status = ls_input_write(replica, NULL, batch, tail);
     if (status)
@@ -158,6 +160,14 @@ static enum ls_record_role role_of(const struct ls_slicing *slicing)
     return slicing->last ? LS_ROLE_LAST_PART : LS_ROLE_MIDDLE_PART;
 }
 
+static struct ls_take *find_takes(const struct ls_replica *replica,
+                                  const struct ls_replica_program *entry,
+                                  const struct ls_slicing *slicing)
+{
+    const uint32_t role = replica->recorder.kind * LS_ROLE_COUNT + role_of(slicing);
+    return entry->takes + role * (replica->buckets.count + 1);
+}
+
 static enum ls_status run_slice(struct ls_replica *replica, const struct ls_replica_batch *slice,
                                 float stop, const struct ls_replica_hooks *hooks,
                                 const struct ls_slicing *slicing)
@@ -172,7 +182,7 @@ static enum ls_status run_slice(struct ls_replica *replica, const struct ls_repl
                         .entry = entry,
                         .hooks = hooks,
                         .slicing = *slicing,
-                        .takes = entry->takes + role_of(slicing) * (replica->buckets.count + 1)};
+                        .takes = find_takes(replica, entry, slicing)};
     const bool cold = replica->timing && replica->current != entry && entry->runs == 0;
     replica->current = entry;
     replica->host_record.example_offset = slice->example_offset;
@@ -220,7 +230,7 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
     record->example_offset = batch->example_offset;
     record->learning_rate = (float)learning_rate;
     record->gradient_scale = (float)(1.0 / (double)batch->global_count);
-    replica->recorder.replays = 0;
+    ls_record_begin_step(replica, batch->global_count, hooks->capturable);
     const enum ls_status status = batch->count ? run_slices(replica, batch, stop, hooks)
                                                : run_empty(replica, batch, stop, hooks);
     ls_record_end_step(replica, hooks->capturable && replica->slices <= 1);

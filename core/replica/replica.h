@@ -11,6 +11,7 @@
 #include "core/replica/late.h"
 
 #define LS_REPLICA_SIZES 4 // batch sizes of one purpose
+#define LS_STEP_KINDS 2 // global batches of an epoch have two sizes: all but the last, and the last
 
 struct ls_replica_options {
     const struct ls_device_interface *ops;
@@ -62,13 +63,19 @@ struct ls_replica_program {
     uint32_t *bucket_ends; // for each bucket: the step after which it is complete, plus one
     bool training;
     uint64_t runs; // but for the first, whose caches are cold, and replays
-    struct ls_take *takes; // by role, then by bucket (and what comes after the last)
+    // By kind of step, by role, then by bucket (and what comes after the last).
+    struct ls_take *takes;
 };
 
 struct ls_recorder {
     const char *refusal; // why nothing is recorded; NULL: nothing is against it
     bool within, recording; // what may be recorded runs, and is being recorded
     bool whole; // the last step was one stretch
+    // Steps that are recorded with their hooks: the size of the global batch, of each kind, and the kind of this step. All
+    // replicas see the same sizes, while their own shares may fall together: a share of 2 is the usual one of this replica in
+    // a batch of 5, and that of another in the last batch only. What they do together they must record together.
+    uint64_t kinds[LS_STEP_KINDS];
+    uint32_t kind;
     uint32_t replays, parts; // in this step so far; the most in one
 };
 
@@ -105,7 +112,7 @@ struct ls_replica {
     struct ls_late late; // sums on their way to the host
     struct ls_recorder recorder;
     struct ls_take *update_takes; // one a bucket
-    struct ls_take empty_take, shadows_take;
+    struct ls_take empty_takes[LS_STEP_KINDS], shadows_take;
     uint64_t deadline_ns;
     uint64_t scratch_bytes, arena_bytes, device_bytes;
     uint64_t label_bytes; // of one example

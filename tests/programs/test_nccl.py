@@ -56,8 +56,11 @@ class Doubles(ProgramTest):
         return self.refused(code, *arguments, "--plugin-path=" + DOUBLES, says=says, environment=self.environment(settings))
 
     def test_two_gpus_train_as_one(self):
-        for streams, model in (("thread", "cnn"), ("deferred", "mlp")):
-            options = ("--model=" + model, *MLP[1:], "--steps=10", "--batch=6", "--optimizer=sgd:learning_rate=0.01")
+        # The last: shares of 3 and 2, and in the last batch of an epoch of 2 and 2, which both ranks must record at once.
+        for streams, model, dataset, batch in (("thread", "cnn", "synthetic", 6), ("deferred", "mlp", "synthetic", 6),
+                                               ("thread", "mlp", "synthetic:examples=14", 5)):
+            options = ("--model=" + model, "--dataset=" + dataset, "--validation=off", "--epochs=4", "--steps=10", f"--batch={batch}",
+                       "--optimizer=sgd:learning_rate=0.01")
             wanted = self.train("--device=reference", *options)["losses"]
             got = self.on_doubles("--replicas=2", *options, CUDA_DOUBLE_STREAMS=streams)
             self.assertEqual((got["strategy"], got["collective"]), ("mirrored", "nccl"))

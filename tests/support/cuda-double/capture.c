@@ -112,6 +112,14 @@ static struct double_capture *find_capture(uint64_t number)
     return capture;
 }
 
+uint64_t double_recording_of(const struct CUstream_st *stream)
+{
+    pthread_mutex_lock(&double_lock);
+    const uint64_t number = stream->capture ? stream->capture->number : 0;
+    pthread_mutex_unlock(&double_lock);
+    return number;
+}
+
 unsigned double_capture_wait(struct CUstream_st *stream, const struct CUevent_st *event)
 {
     struct double_capture *other = event->capture ? find_capture(event->capture) : NULL;

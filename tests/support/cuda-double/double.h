@@ -53,6 +53,9 @@ int double_owner(const void *memory);
 DOUBLE_EXPORT int double_current(void);
 int double_sees(int device, int other);
 
+// The number of the recording that the stream belongs to, another for each; 0: none.
+DOUBLE_EXPORT uint64_t double_recording_of(const struct CUstream_st *stream);
+
 // What is in use; for tests.
 struct double_counts {
     uint64_t blocks, pinned, streams, events, descriptors, handles, graphs;

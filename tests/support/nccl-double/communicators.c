@@ -324,33 +324,33 @@ unsigned ncclAllReduce(const void *from, void *to, size_t count, unsigned type, 
                        struct ncclComm *comm, struct CUstream_st *stream)
 {
     return give((struct nccl_double_order){comm, stream, from, to, count, NCCL_DOUBLE_ALL_REDUCE,
-                                           type, reduction, 0});
+                                           type, reduction, 0, 0});
 }
 
 unsigned ncclReduceScatter(const void *from, void *to, size_t count, unsigned type,
                            unsigned reduction, struct ncclComm *comm, struct CUstream_st *stream)
 {
     return give((struct nccl_double_order){comm, stream, from, to, count,
-                                           NCCL_DOUBLE_REDUCE_SCATTER, type, reduction, 0});
+                                           NCCL_DOUBLE_REDUCE_SCATTER, type, reduction, 0, 0});
 }
 
 unsigned ncclAllGather(const void *from, void *to, size_t count, unsigned type,
                        struct ncclComm *comm, struct CUstream_st *stream)
 {
     return give((struct nccl_double_order){comm, stream, from, to, count, NCCL_DOUBLE_ALL_GATHER,
-                                           type, ncclSum, 0});
+                                           type, ncclSum, 0, 0});
 }
 
 unsigned ncclBroadcast(const void *from, void *to, size_t count, unsigned type, int root,
                        struct ncclComm *comm, struct CUstream_st *stream)
 {
     return give((struct nccl_double_order){comm, stream, from, to, count, NCCL_DOUBLE_BROADCAST,
-                                           type, ncclSum, root});
+                                           type, ncclSum, root, 0});
 }
 
 unsigned ncclReduce(const void *from, void *to, size_t count, unsigned type, unsigned reduction,
                     int root, struct ncclComm *comm, struct CUstream_st *stream)
 {
     return give((struct nccl_double_order){comm, stream, from, to, count, NCCL_DOUBLE_REDUCE, type,
-                                           reduction, root});
+                                           reduction, root, 0});
 }

@@ -8,7 +8,8 @@
 //   the stream. A call before that is refused.
 // - An operation begins when those of all ranks have come to the front of their streams; it reads its input then.
 // - Ranks that call different operations, on which NCCL would hang, end the process with a line; so do a communicator that is
-//   used after its end, and a stream of another GPU.
+//   used after its end, a stream of another GPU, and an operation that is recorded on some ranks only, or that ranks replay from
+//   recordings which they did not make together.
 // Variables make it fail: NCCL_DOUBLE_VERSION (22809), NCCL_DOUBLE_ID_ERROR (what ncclGetUniqueId answers), NCCL_DOUBLE_MISSING
 // (a rank that never joins), NCCL_DOUBLE_ERROR (the so-many-th rank to begin an operation breaks the connection: all get
 // ncclRemoteError, and it never ends), NCCL_DOUBLE_STUCK (the so-many-th call stays in progress), NCCL_DOUBLE_STAY (1: finalizing never ends).
@@ -39,6 +40,8 @@ struct nccl_double_order {
     size_t count; // as NCCL's call has it
     unsigned operation, type, reduction;
     int root;
+    uint64_t
+        recording; // the so-many-th with operations of this rank; 0: given outside of recordings
 };
 
 // Orders of all ranks that belong together.
@@ -75,6 +78,8 @@ struct ncclComm {
     int stuck, aborted, closed;
     struct nccl_double_order *orders; // given, but not yet on the stream
     uint32_t order_count, order_room;
+    uint64_t recording,
+        recordings; // the last that had operations (double_recording_of), and how many
     uint64_t arrived, done; // orders that came to the front, and that are over
     struct CUstream_st *stream; // of the last order
 };

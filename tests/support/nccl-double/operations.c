@@ -55,6 +55,16 @@ static void compare(const struct nccl_double_order *a, const struct nccl_double_
             b->comm->rank, names[b->operation], b->count, b->type, b->reduction, b->root);
 }
 
+// NCCL: whether an operation is captured is the same on all ranks, and they launch graphs of the same capture.
+static void compare_recordings(const struct nccl_double_order *a, const struct nccl_double_order *b)
+{
+    if (a->recording != b->recording)
+        nccl_double_stop("rank %d has %s from its recording %llu, rank %d from its recording %llu "
+                         "(0: from none): NCCL may hang",
+                         a->comm->rank, names[a->operation], (unsigned long long)a->recording,
+                         b->comm->rank, (unsigned long long)b->recording);
+}
+
 static void run_arrival(const void *data)
 {
     static long long arrivals;
@@ -70,8 +80,10 @@ static void run_arrival(const void *data)
     slot->orders[comm->rank] = *order;
     slot->inputs[comm->rank] = input;
     for (int i = 0; i < comm->clique->world; i++)
-        if (slot->inputs[i])
+        if (slot->inputs[i]) {
             compare(&slot->orders[i], order);
+            compare_recordings(&slot->orders[i], order);
+        }
     slot->arrived++;
     if (arrivals++ == double_setting("NCCL_DOUBLE_ERROR", -1))
         nccl_double_break(comm->clique, ncclRemoteError, "the double was told to lose a peer");
@@ -137,10 +149,22 @@ static void run_result(const void *data)
     pthread_mutex_unlock(&nccl_double_lock);
 }
 
+static uint64_t count_recording(const struct nccl_double_order *order)
+{
+    struct ncclComm *comm = order->comm;
+    const uint64_t recording = double_recording_of(order->stream);
+    if (!recording)
+        return 0;
+    comm->recordings += recording != comm->recording;
+    comm->recording = recording;
+    return comm->recordings;
+}
+
 unsigned nccl_double_flush(struct nccl_double_order *orders, uint32_t count)
 {
     unsigned error = 0;
     for (uint32_t i = 0; !error && i < count; i++) {
+        orders[i].recording = count_recording(&orders[i]);
         error = double_enqueue(orders[i].stream, run_arrival, &orders[i], sizeof(orders[i]), 0);
         if (!error)
             error = double_enqueue_when(orders[i].stream, is_ready, run_result, &orders[i],
