@@ -53,14 +53,15 @@ enum ls_status ls_streams_open(struct ls_communicator_group *group)
     return status;
 }
 
-// What hangs is left alone: closing would wait for it.
+// A stream that hangs is left to its device: closing would wait for it.
 void ls_streams_close(struct ls_communicator_group *group)
 {
     for (uint32_t i = 0; group->places && i < group->world; i++) {
         const struct ls_rank_place *place = &group->places[i];
-        if (!place->ops || atomic_load(&group->stuck))
+        if (!place->ops)
             continue;
-        place->ops->stream_close(place->device, place->stream);
+        if (!atomic_load(&group->stuck))
+            place->ops->stream_close(place->device, place->stream);
         place->ops->event_close(place->device, place->begun);
         place->ops->event_close(place->device, place->replayed);
         place->ops->event_close(place->device, place->drained);
@@ -152,6 +153,8 @@ void ls_stream_drain(struct ls_communicator *communicator)
         const uint64_t waited = ls_clock_ns() - begin;
         if (waited > patience) {
             atomic_store(&group->stuck, 1);
+            if (place->ops->abandon)
+                place->ops->abandon(place->device);
             return;
         }
         pause_after(waited);

@@ -200,16 +200,12 @@ class Double(ProgramTest):
         refused, environment = self.on_double(("--write-network=" + self.path("network.json"),), {})
         self.refused(USAGE, "bench", *refused[:-1], says=("host memory",), environment=environment)
 
-    def test_a_gpu_that_hangs_in_a_collective_is_named_after_the_deadline(self):
-        options, environment = self.on_double(("--replicas=2", "--strategy=ring", "--deadline=1"),
-                                              {"device": "cuda:deadline=1", "hang": 60, "devices": 2})
-        outcome = self.lockstep("train", "--quiet", "--model=mlp", "--steps=9", *options, environment=environment)
-        self.assertEqual(outcome.code, PEER_LOST, outcome.err)
-        said = [line for line in outcome.err.splitlines() if "gradients: rank" in line]
-        self.assertEqual(len(said), 1, outcome.err)
-        self.assertEqual(outcome.err.count("lockstep: error: "), 1, outcome.err)
-        self.assertRegex(said[0], r"rank \d waited 1\.\d s for its device in call \d+, all-reduce \(sum\) of \d+ float32, bucket \d: "
-                                  "all ranks have made this call")
+    def test_a_gpu_that_hangs_in_a_job_of_two_is_named_after_the_deadline(self):
+        options, environment = self.on_double(("--replicas=2", "--strategy=ring", "--deadline=1"), {"hang": 60, "devices": 2})
+        said = self.refused(PEER_LOST, "train", "--quiet", "--model=mlp", "--steps=9", *options, environment=environment).err
+        # Which of the two threads launches the kernel that hangs, and whether it is one before or after a sum, is chance.
+        self.assertRegex(said, r"rank \d waited 1\.\d s for its device in call \d+, all-reduce \(sum\) of \d+ float32, bucket \d: "
+                               r"all ranks have made this call|replica \d: the device is not done with step \d after 1\.\d s")
 
     def test_the_reasons_end_with_4(self):
         for settings, says in (({"init": 100}, "no device"), ({"init": 34}, "no driver"), ({"version": 12040}, "driver too old"),

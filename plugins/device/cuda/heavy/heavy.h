@@ -48,6 +48,7 @@ struct ls_device {
     uint64_t reached; // bit i: memory of GPU i is read and written
     struct cuda_chunk *chunks; // arena.c
     uint64_t next_chunk, reserved, used; // bytes; 0: the first chunk's
+    struct ls_recording *unreleased; // that hang, for good
     struct ls_device *next; // of those that were abandoned
     const char *
         last; // name of the operation launched last; NULL: none. For cuda_last() and cuda_launched()

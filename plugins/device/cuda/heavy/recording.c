@@ -6,6 +6,7 @@
 
 struct ls_recording {
     struct CUgraphExec_st *graph;
+    struct ls_recording *next; // of those that may still run
 };
 
 // Calls that would spoil it are refused on this thread alone: other devices go on beside it.
@@ -76,9 +77,14 @@ int32_t cuda_replay(struct ls_device *device, const struct ls_recording *recordi
 // One that may still run stays.
 void cuda_release_recording(struct ls_device *device, struct ls_recording *recording)
 {
-    if (!recording || cuda_enter(device, NULL) ||
-        cuda_wait(device, device->own, "releasing a recording") == LS_PEER_LOST)
+    if (!recording)
         return;
+    if (cuda_enter(device, NULL) ||
+        cuda_wait(device, device->own, "releasing a recording") == LS_PEER_LOST) {
+        recording->next = device->unreleased;
+        device->unreleased = recording;
+        return;
+    }
     device->calls->cudaGraphExecDestroy(recording->graph);
     free(recording);
 }
