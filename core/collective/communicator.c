@@ -98,16 +98,19 @@ enum ls_status ls_collective_start(struct ls_collective_plan *plan)
     }
     if (ls_trace_on())
         begin_recording(plan);
+    enum ls_status status = ls_stream_meet(plan);
+    if (status)
+        return status;
     plan->running = true;
     communicator->running[communicator->running_count++] = plan;
-    enum ls_status status = ls_stream_begin(communicator);
+    status = ls_stream_begin(communicator);
     if (!status)
         status = begin(plan);
     if (!status && is_handed_over(plan)) {
         communicator->running_count--;
         status = end_run(plan);
     }
-    return status ? ls_communicator_fail(communicator, plan, status) : LS_OK;
+    return status ? ls_communicator_fail(communicator, plan, status) : ls_stream_part(plan);
 }
 
 enum ls_status ls_communicator_progress(struct ls_communicator *communicator)

@@ -77,6 +77,7 @@ struct ls_collective_plan {
     const struct ls_event *over; // the same, or what a replay ends with
     uint64_t sequence; // of the last run
     bool running;
+    bool met; // the first run is over
     enum ls_status result; // of the last run
     // Of a timeline; NULL: was made while nothing was recorded.
     const struct ls_trace_label *run_slice, *wait_slice;
@@ -92,6 +93,11 @@ void ls_streams_close(struct ls_communicator_group *group);
 enum ls_status ls_stream_begin(struct ls_communicator *communicator);
 // All of the run lies on the communicator's stream.
 enum ls_status ls_stream_end(struct ls_collective_plan *plan);
+// The first run of a plan whose collective runs itself, before and after: the host puts nothing else on any device of this
+// process meanwhile. What runs for the first time is loaded by CUDA's driver, which then waits for a device under locks that
+// others need; a kernel of a library, which waits for its peers on other devices, must not be among what it waits for.
+enum ls_status ls_stream_meet(struct ls_collective_plan *plan);
+enum ls_status ls_stream_part(struct ls_collective_plan *plan);
 // What is put on the device's own stream from now on comes after the last run.
 enum ls_status ls_stream_follow(struct ls_collective_plan *plan);
 // Waits, not for long, until nothing lies on the communicator's stream.

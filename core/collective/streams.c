@@ -207,6 +207,36 @@ static enum ls_status wait_for_device(struct ls_communicator *communicator,
     }
 }
 
+static bool is_first_of_library(const struct ls_collective_plan *plan)
+{
+    const struct ls_communicator *communicator = plan->communicator;
+    return communicator->place && communicator->library && !communicator->recording && !plan->met;
+}
+
+enum ls_status ls_stream_meet(struct ls_collective_plan *plan)
+{
+    struct ls_communicator *communicator = plan->communicator;
+    struct ls_communicator_group *group = communicator->group;
+    const uint64_t begin = ls_clock_ns();
+    for (uint32_t i = 0; i < group->world && is_first_of_library(plan); i++)
+        while (atomic_load(&group->recorders[i].begun) <= plan->sequence) {
+            const uint64_t waited = ls_clock_ns() - begin;
+            const enum ls_status status = look_around(communicator, plan, waited);
+            if (status)
+                return status;
+            pause_after(waited);
+        }
+    return LS_OK;
+}
+
+enum ls_status ls_stream_part(struct ls_collective_plan *plan)
+{
+    if (!is_first_of_library(plan))
+        return LS_OK;
+    plan->met = true;
+    return wait_for_device(plan->communicator, plan, ls_clock_ns());
+}
+
 // The first run that is not over; NULL: there is none. Over are those with lower numbers, for the flight recorder.
 static struct ls_collective_plan *find_pending(const struct ls_communicator *communicator)
 {

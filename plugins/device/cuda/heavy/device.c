@@ -233,6 +233,8 @@ static int32_t open_handles(struct ls_device *device)
                             calls->cudaStreamCreateWithFlags(&device->own, cudaStreamNonBlocking),
                             "making a stream");
     if (!status)
+        status = cuda_check(device, cuda_kernels_load(), "loading kernels");
+    if (!status)
         status = cuda_check_blas(device, calls->cublasLtCreate(&device->blas), "opening cuBLASLt");
     if (!status)
         status = cuda_check_dnn(device, calls->cudnnCreate(&device->dnn), "opening cuDNN");

@@ -47,7 +47,27 @@ unsigned start_body(const struct cuda_arguments *a, int64_t items, cudaStream_t 
     return start<struct cuda_arguments, as_float32<body>>(a, items, stream);
 }
 
+template <typename arguments_type, void (*body)(const arguments_type *, int64_t)>
+unsigned load()
+{
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, (const void *)run<arguments_type, body>);
+}
+
 } // namespace
+
+extern "C" unsigned cuda_kernels_load(void)
+{
+    unsigned error = cudaSuccess;
+#define CUDA_KERNEL_LOAD(name)                                                     \
+    error = error ? error : load<struct cuda_arguments, cuda_body_##name>();       \
+    error = error ? error : load<struct cuda_arguments, as_float32<cuda_body_##name>>();
+    CUDA_KERNELS(CUDA_KERNEL_LOAD)
+#define CUDA_REDUCE_LOAD(name, stored, value, ordered, divided, load_value, store) \
+    error = error ? error : load<struct cuda_reduction, cuda_reduce_##name>();
+    CUDA_REDUCED_TYPES(CUDA_REDUCE_LOAD)
+    return error;
+}
 
 extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments,
                                        int64_t items, struct CUstream_st *stream)

@@ -132,6 +132,9 @@ struct cuda_reduction {
 extern "C" {
 #endif
 
+// Loads all kernels onto the calling thread's GPU: by itself CUDA loads each at its first launch, waits for the GPU meanwhile,
+// and so for ever where that waits for another GPU, whose thread waits for a lock of the driver.
+unsigned cuda_kernels_load(void);
 // Puts the kernel on the stream. 0, or an error of the CUDA runtime. `arguments` is copied.
 unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments, int64_t items,
                             struct CUstream_st *stream);
