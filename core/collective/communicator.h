@@ -85,6 +85,13 @@ void ls_communicator_end(struct ls_communicator *communicator);
 bool ls_communicator_capturable(const struct ls_communicator *communicator);
 // Between on and off starts and waits are being recorded: they count as no runs, and are not settled.
 void ls_communicator_record(struct ls_communicator *communicator, bool on);
+// What runs next on the device has not run before: no collective is under way on it now, nor until each of its plans has run
+// once: the first start of each waits for all ranks, which are threads, and for the end. Only for collectives that run
+// themselves, whose kernels wait for each other.
+LS_STATUS ls_communicator_refresh(struct ls_communicator *communicator);
+// A recording is ready: waits, not for long, until those of all ranks are. CUDA takes memory for it, and waits for other GPUs on
+// which the replay of another rank may already wait for this one.
+LS_STATUS ls_communicator_meet(struct ls_communicator *communicator);
 // After each replay (all recordings have the same starts): every plan in it has begun one more run, in the order of the starts,
 // which is over when all is that now lies on the device's own stream. Sequence numbers, flight recorder and settle know it.
 LS_STATUS ls_communicator_replayed(struct ls_communicator *communicator);

@@ -20,6 +20,7 @@ struct ls_rank_place {
     struct ls_event *begun; // what was on the device's own stream when a run was started
     struct ls_event *replayed; // likewise after a replay
     struct ls_event *drained;
+    _Atomic uint64_t meetings; // ls_communicator_meet(), so far
 };
 
 // What the ranks of one process have in common.
@@ -50,6 +51,7 @@ struct ls_communicator {
     struct ls_collective *library; // NULL: the collective describes itself
     struct ls_rank_place *place; // NULL: the caller's thread does all work
     bool recording;
+    uint64_t refreshes;
     struct ls_collective_plan **recorded; // that a replay runs
     uint32_t recorded_count;
     struct ls_collective_plan *
@@ -77,7 +79,7 @@ struct ls_collective_plan {
     const struct ls_event *over; // the same, or what a replay ends with
     uint64_t sequence; // of the last run
     bool running;
-    bool met; // the first run is over
+    uint64_t met; // refreshes at the last run that was a first one
     enum ls_status result; // of the last run
     // Of a timeline; NULL: was made while nothing was recorded.
     const struct ls_trace_label *run_slice, *wait_slice;
@@ -93,7 +95,7 @@ void ls_streams_close(struct ls_communicator_group *group);
 enum ls_status ls_stream_begin(struct ls_communicator *communicator);
 // All of the run lies on the communicator's stream.
 enum ls_status ls_stream_end(struct ls_collective_plan *plan);
-// The first run of a plan whose collective runs itself, before and after: the host puts nothing else on any device of this
+// The first run, after a refresh, of a plan whose collective runs itself, before and after: the host puts nothing else on any device of this
 // process meanwhile. What runs for the first time is loaded by CUDA's driver, which then waits for a device under locks that
 // others need; a kernel of a library, which waits for its peers on other devices, must not be among what it waits for.
 enum ls_status ls_stream_meet(struct ls_collective_plan *plan);

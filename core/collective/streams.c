@@ -14,6 +14,8 @@
 #define PAUSE_NS 50000 // with one, and then also whether the others have called the same
 #define PATIENCE_NS UINT64_C(5000000000) // with a stream that should be empty soon
 
+#define MEETING_NS UINT64_C(1000000000) // with a rank that may have nothing to make ready
+
 static const struct ls_trace_label settle_slice = {
     .category = "communication", .name = "wait for the device", .value = "plans"};
 
@@ -210,7 +212,8 @@ static enum ls_status wait_for_device(struct ls_communicator *communicator,
 static bool is_first_of_library(const struct ls_collective_plan *plan)
 {
     const struct ls_communicator *communicator = plan->communicator;
-    return communicator->place && communicator->library && !communicator->recording && !plan->met;
+    return communicator->place && communicator->library && !communicator->recording &&
+           plan->met < communicator->refreshes;
 }
 
 enum ls_status ls_stream_meet(struct ls_collective_plan *plan)
@@ -233,7 +236,7 @@ enum ls_status ls_stream_part(struct ls_collective_plan *plan)
 {
     if (!is_first_of_library(plan))
         return LS_OK;
-    plan->met = true;
+    plan->met = plan->communicator->refreshes;
     return wait_for_device(plan->communicator, plan, ls_clock_ns());
 }
 
@@ -316,6 +319,31 @@ void ls_communicator_record(struct ls_communicator *communicator, bool on)
     communicator->recording = on;
     if (on)
         communicator->recorded_count = 0;
+}
+
+enum ls_status ls_communicator_refresh(struct ls_communicator *communicator)
+{
+    communicator->refreshes++;
+    return communicator->library ? ls_communicator_settle(communicator) : communicator->status;
+}
+
+// Who does not come has recorded nothing: that is no failure, and what could go wrong has a deadline of its own.
+enum ls_status ls_communicator_meet(struct ls_communicator *communicator)
+{
+    const struct ls_communicator_group *group = communicator->group;
+    const uint64_t begin = ls_clock_ns();
+    if (!communicator->library || !communicator->place)
+        return communicator->status;
+    const uint64_t number = atomic_fetch_add(&communicator->place->meetings, 1) + 1;
+    for (uint32_t i = 0; i < group->world; i++)
+        while (atomic_load(&group->places[i].meetings) < number) {
+            const uint64_t waited = ls_clock_ns() - begin;
+            const enum ls_status status = look_around(communicator, NULL, waited);
+            if (status || waited > MEETING_NS)
+                return status;
+            pause_after(waited);
+        }
+    return LS_OK;
 }
 
 static void begin_replayed(struct ls_collective_plan *plan)

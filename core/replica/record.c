@@ -75,6 +75,21 @@ static enum ls_status record(struct ls_replica *replica, const struct ls_stretch
     return status && (status != LS_UNSUPPORTED || !ended) ? status : (enum ls_status)ended;
 }
 
+static enum ls_status say_ready(const struct ls_stretch *stretch, struct ls_replica *replica,
+                                bool fresh)
+{
+    return stretch->hooks && stretch->hooks->ready
+               ? stretch->hooks->ready(stretch->hooks->context, replica, fresh)
+               : LS_OK;
+}
+
+// Libraries make things ready at their first call, which cannot be recorded.
+static enum ls_status run_first(struct ls_replica *replica, const struct ls_stretch *stretch)
+{
+    const enum ls_status status = say_ready(stretch, replica, true);
+    return status ? status : run_work(replica, stretch);
+}
+
 static enum ls_status replay(struct ls_replica *replica, const struct ls_stretch *stretch)
 {
     const uint64_t start = ls_clock_ns();
@@ -89,18 +104,22 @@ static enum ls_status replay(struct ls_replica *replica, const struct ls_stretch
 enum ls_status ls_record_run(struct ls_replica *replica, const struct ls_stretch *stretch)
 {
     struct ls_recorder *recorder = &replica->recorder;
-    if (recorder->refusal || recorder->within)
+    if (recorder->within)
         return stretch->work(stretch->context);
+    if (recorder->refusal)
+        return stretch->take->runs++ == 0 ? run_first(replica, stretch)
+                                          : run_work(replica, stretch);
     if (stretch->take->recording)
         return replay(replica, stretch);
-    if (stretch->take->runs++ ==
-        0) // libraries make things ready at their first call, which cannot be recorded
-        return run_work(replica, stretch);
-    const enum ls_status status = record(replica, stretch);
-    if (!status)
-        return replay(replica, stretch);
-    if (status != LS_UNSUPPORTED)
+    if (stretch->take->runs++ == 0)
+        return run_first(replica, stretch);
+    const enum ls_status recorded = record(replica, stretch);
+    const enum ls_status status =
+        !recorded || recorded == LS_UNSUPPORTED ? say_ready(stretch, replica, false) : recorded;
+    if (status)
         return status;
+    if (!recorded)
+        return replay(replica, stretch);
     recorder->refusal = "the device cannot record this step";
     return run_work(replica, stretch);
 }

@@ -136,6 +136,9 @@ struct ls_replica_hooks {
     // put on the stream was replayed.
     void (*recording)(void *context, struct ls_replica *replica, bool on);
     enum ls_status (*replayed)(void *context, struct ls_replica *replica);
+    // Optional, likewise: what now runs has not run before (`fresh`); it was made ready to be replayed, or could not be. The device
+    // takes memory and waits then, and nothing that waits for another replica may lie on it.
+    enum ls_status (*ready)(void *context, struct ls_replica *replica, bool fresh);
 };
 
 // Opens the device, plans, and prepares all programs. Parameters and state are zero.

@@ -353,6 +353,16 @@ static enum ls_status replayed(void *context, struct ls_replica *replica)
                                  : LS_OK;
 }
 
+static enum ls_status ready(void *context, struct ls_replica *replica, bool fresh)
+{
+    const struct ls_driver *driver = context;
+    struct ls_communicator *communicator =
+        driver->communicators ? driver->communicators[replica->rank] : NULL;
+    if (!communicator)
+        return LS_OK;
+    return fresh ? ls_communicator_refresh(communicator) : ls_communicator_meet(communicator);
+}
+
 static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
                                const struct ls_replica_batch *batch, bool stop)
 {
@@ -365,6 +375,7 @@ static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
         .capturable = driver->capturable,
         .recording = recording,
         .replayed = replayed,
+        .ready = ready,
     };
     struct ls_replica_batch divided = *batch;
     if (driver->traits.divisor == LS_DIVISOR_OWN && batch->count)

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators of a collective that runs itself, on devices that compute beside the caller: both are fakes, which do nothing
-// and say what they were asked. The host thread of the test is that of every rank, for nothing waits but settle.
+// and say what they were asked. The host thread of the test is that of every rank, for nothing waits but settle; unless the
+// devices were refreshed.
 #include "core/base/log.h"
 #include "tests/core/collective/support.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #define RANKS 3
 #define COUNT 1000
@@ -110,6 +115,9 @@ struct ls_collective {
 };
 
 static struct ls_collective ranks[RANKS];
+static _Atomic uint32_t arrived,
+    early; // ranks on their way to an operation; operations before all were
+static uint32_t needed; // 0: nobody waits
 static uint64_t world_seen;
 
 static int32_t library_open(const struct ls_host *host, const struct ls_collective_config *config,
@@ -137,6 +145,8 @@ static void library_close(struct ls_collective *collective)
 
 static int32_t library_run(struct ls_collective *collective, const struct ls_collective_run *run)
 {
+    if (atomic_load(&arrived) < needed)
+        atomic_fetch_add(&early, 1);
     collective->last = *run;
     collective->runs++;
     return LS_OK;
@@ -377,6 +387,41 @@ START_TEST(where_it_cannot_work_it_is_refused_before_anything_is_opened)
 }
 END_TEST
 
+static void *run_rank(void *context)
+{
+    const uint32_t rank = (uint32_t)((struct ls_device *)context - devices);
+    ck_assert_int_eq(ls_communicator_refresh(communicators[rank]), LS_OK);
+    nanosleep(&(struct timespec){.tv_nsec = rank * 3000000L}, NULL);
+    atomic_fetch_add(&arrived, 1);
+    if (run_once(rank) || ls_communicator_meet(communicators[rank]))
+        atomic_fetch_add(&early, 1);
+    nanosleep(&(struct timespec){.tv_nsec = rank * 3000000L}, NULL);
+    atomic_fetch_add(&arrived, 1);
+    if (ls_communicator_meet(communicators[rank]) || atomic_load(&arrived) < 2 * RANKS)
+        atomic_fetch_add(&early, 1);
+    return NULL;
+}
+
+START_TEST(what_is_new_on_a_device_waits_for_all_ranks)
+{
+    pthread_t threads[RANKS];
+    setup();
+    needed = RANKS;
+    for (uint32_t i = 0; i < RANKS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, run_rank, &devices[i]), 0);
+    for (uint32_t i = 0; i < RANKS; i++)
+        pthread_join(threads[i], NULL);
+    needed = 0;
+    ck_assert_uint_eq(early, 0);
+    for (uint32_t i = 0; i < RANKS; i++) // what has run there before does not wait
+        ck_assert_int_eq(run_once(i), LS_OK);
+    ck_assert_int_eq(ls_communicator_refresh(communicators[0]), LS_OK);
+    ck_assert_int_eq(run_once(0), LS_PEER_LOST);
+    ck_assert_ptr_nonnull(strstr(said, "for rank 1 in call 2"));
+    teardown();
+}
+END_TEST
+
 static void add_tests(TCase *test_case)
 {
     tcase_add_test(test_case, an_operation_is_handed_over_whole);
@@ -386,6 +431,7 @@ static void add_tests(TCase *test_case)
     tcase_add_test(test_case, a_call_that_differs_is_named_with_both_sides);
     tcase_add_test(test_case, what_the_library_reports_ends_the_wait);
     tcase_add_test(test_case, replays_are_runs_and_recordings_are_not);
+    tcase_add_test(test_case, what_is_new_on_a_device_waits_for_all_ranks);
     tcase_add_test(test_case, where_it_cannot_work_it_is_refused_before_anything_is_opened);
 }
 

@@ -298,6 +298,12 @@ unsigned cudaGraphInstantiate(struct CUgraphExec_st **out, struct CUgraph_st *gr
     return cudaSuccess;
 }
 
+unsigned cudaGraphUpload(struct CUgraphExec_st *exec, struct CUstream_st *stream)
+{
+    (void)exec;
+    return stream->capture ? cudaErrorStreamCaptureUnsupported : double_failed();
+}
+
 unsigned cudaGraphLaunch(struct CUgraphExec_st *exec, struct CUstream_st *stream)
 {
     unsigned error = double_failed();

@@ -45,6 +45,8 @@ CUDA_CALL(RUNTIME, unsigned, cudaStreamEndCapture,
           (struct CUstream_st * stream, struct CUgraph_st **graph))
 CUDA_CALL(RUNTIME, unsigned, cudaGraphInstantiate,
           (struct CUgraphExec_st * *out, struct CUgraph_st *graph, unsigned long long flags))
+CUDA_CALL(RUNTIME, unsigned, cudaGraphUpload,
+          (struct CUgraphExec_st * graph, struct CUstream_st *stream))
 CUDA_CALL(RUNTIME, unsigned, cudaGraphLaunch,
           (struct CUgraphExec_st * graph, struct CUstream_st *stream))
 CUDA_CALL(RUNTIME, unsigned, cudaGraphExecDestroy, (struct CUgraphExec_st * graph))

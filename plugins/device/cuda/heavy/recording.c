@@ -31,9 +31,15 @@ static int32_t instantiate(struct ls_device *device, struct CUgraph_st *graph,
     struct ls_recording *recording = calloc(1, sizeof(*recording));
     if (!recording)
         return ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a recording");
-    const int32_t status =
+    int32_t status =
         cuda_check(device, device->calls->cudaGraphInstantiate(&recording->graph, graph, 0),
                    "making a recording ready");
+    // Else the first replay takes the memory for it.
+    if (!status)
+        status = cuda_check(device, device->calls->cudaGraphUpload(recording->graph, device->own),
+                            "making a recording ready");
+    if (status && recording->graph)
+        device->calls->cudaGraphExecDestroy(recording->graph);
     if (status)
         free(recording);
     else
