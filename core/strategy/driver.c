@@ -241,6 +241,14 @@ static void close_members(struct ls_driver *driver)
     free(driver->members);
 }
 
+// All replicas have left their steps. What they had under way together ends, or is aborted.
+static void end_communicators(struct ls_driver *driver)
+{
+    for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
+        if (driver->communicators[i])
+            ls_communicator_end(driver->communicators[i]);
+}
+
 void ls_driver_close(struct ls_driver *driver)
 {
     if (!driver)
@@ -252,9 +260,7 @@ void ls_driver_close(struct ls_driver *driver)
     ls_driver_close_endpoints(driver);
     ls_driver_close_facts(driver);
     // A collective may only be closed when no recording has operations of it.
-    for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
-        if (driver->communicators[i])
-            ls_communicator_end(driver->communicators[i]);
+    end_communicators(driver);
     for (uint32_t i = 0; driver->capturable && driver->communicators && i < driver->count; i++)
         ls_replica_forget_recordings(driver->members[i].replica);
     close_members(driver);
@@ -483,6 +489,8 @@ void ls_driver_explain(struct ls_driver *driver)
 {
     if (!atomic_exchange(&driver->not_finite, false))
         return;
+    // One replica may be steps ahead of another that has left: nothing on its device ends before that is aborted.
+    end_communicators(driver);
     const unsigned long long step = atomic_load(&driver->not_finite_step);
     char text[128] = "", whose[32] = "";
     uint32_t i = 0;

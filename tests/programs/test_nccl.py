@@ -6,7 +6,7 @@ import ctypes
 import os
 import unittest
 
-from support import DONE, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main
+from support import DONE, FAILED, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main
 
 DOUBLES = os.environ["LOCKSTEP_NCCL_DOUBLE"] + ":" + os.environ["LOCKSTEP_CUDA_DOUBLE"]
 MLP = ("--model=mlp", "--dataset=synthetic", "--validation=off")
@@ -86,6 +86,12 @@ class Doubles(ProgramTest):
     def test_a_lost_connection_ends_the_run_with_one_line(self):
         self.refused_on_doubles(PEER_LOST, "train", "--quiet", "--strategy=nccl", "--device=cuda", "--replicas=2", "--steps=30", *MLP,
                                 NCCL_DOUBLE_ERROR=11, says=("remote process exited",))
+
+    def test_a_loss_that_is_not_finite_is_explained_though_a_rank_is_ahead(self):
+        for streams in ("deferred", "thread"):
+            self.refused_on_doubles(FAILED, "train", "--quiet", "--strategy=nccl", "--device=cuda", "--replicas=2", "--steps=20", "--batch=6",
+                                    *MLP, "--optimizer=sgd:learning_rate=1e30", CUDA_DOUBLE_STREAMS=streams,
+                                    says=("step 2: the loss is not finite; the first value that is not finite is in",))
 
     def test_a_rank_that_never_joins_ends_it_at_the_deadline(self):
         self.refused_on_doubles(PEER_LOST, "train", "--quiet", "--strategy=nccl", "--device=cuda", "--replicas=2", "--deadline=1", *MLP,
