@@ -100,7 +100,8 @@ static enum ls_status probe(struct ls_loader *loader, const char *scope, const c
     if (result.outcome == LS_PROBE_AVAILABLE)
         return LS_OK;
     if (result.outcome == LS_PROBE_UNAVAILABLE)
-        ls_error(scope, "%s cannot run here: %s", path, result.reason.text);
+        ls_error(scope, "%s cannot run here: %s; `lockstep plugins` lists what can", path,
+                 result.reason.text);
     else
         ls_error(scope, "%s: %s", path, result.reason.text);
     return LS_UNAVAILABLE;

@@ -87,6 +87,14 @@ static void print_bytes(FILE *out, int width, uint64_t bytes)
     fprintf(out, " %*s", width, text);
 }
 
+// Behind the file of a plugin, which would leave no room for it.
+static const char *reason_in_short(const char *reason)
+{
+    static const char before[] = " cannot run here: ";
+    const char *found = strstr(reason, before);
+    return found ? found + strlen(before) : reason;
+}
+
 // As many words as fit; the whole stands in the verdict.
 static void print_start(const char *text, size_t letters, FILE *out)
 {
@@ -113,7 +121,7 @@ static void print_no_result(const struct ls_compared_run *run, FILE *out)
     fprintf(out, "  %s", words[run->status]);
     if (run->reason) {
         fputs(": ", out);
-        print_start(run->reason, REASON_LETTERS, out);
+        print_start(reason_in_short(run->reason), REASON_LETTERS, out);
     }
     fputc('\n', out);
 }

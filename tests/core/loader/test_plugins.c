@@ -210,7 +210,9 @@ END_TEST
 
 START_TEST(a_plugin_that_cannot_run_here_says_why)
 {
-    assert_refused("unavailable", "cannot run here: no such hardware in this test");
+    assert_refused("unavailable",
+                   "cannot run here: no such hardware in this test; `lockstep plugins` "
+                   "lists what can");
 }
 END_TEST
 

@@ -504,7 +504,7 @@ START_TEST(a_table_has_a_row_for_every_run)
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
                                      measured("nccl", 2, NAN)};
     runs[2].status = LS_COMPARED_UNAVAILABLE;
-    runs[2].reason = (char *)"no driver";
+    runs[2].reason = (char *)"/plugins/collective-nccl.so cannot run here: no driver";
     const struct ls_comparison comparison = of(runs, 3);
     char *text = NULL;
     size_t bytes = 0;
