@@ -189,6 +189,11 @@ static enum ls_status open_transport(const struct ls_communicator_options *optio
             (enum ls_status)group->interface->open(options->transport_host, &config, endpoints);
     else
         status = LS_OUT_OF_MEMORY;
+    if (status == LS_UNSUPPORTED) { // an answer, which nobody has heard yet
+        ls_error(group->name, "transport %s cannot connect these %u ranks; choose another",
+                 options->transport->name, options->world);
+        status = LS_UNAVAILABLE;
+    }
     for (uint32_t i = 0; !status && i < options->world; i++)
         communicators[i]->transport = endpoints[i];
     free(endpoints);

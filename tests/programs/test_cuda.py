@@ -212,6 +212,9 @@ class Double(ProgramTest):
                                ({"capability": 75}, "GPU too old"), ({"devices": 0}, "no device")):
             self.refused_double(UNAVAILABLE, says=(says,), **settings)
 
+        self.refused_double(UNAVAILABLE, "--strategy=ring", "--replicas=2", devices=2, no_peers=1,
+                            says=("cannot read the memory of rank", "nccl, central-storage and parameter-server do without"))
+
     def test_failures_are_one_line_each(self):
         self.refused_double(FAILED, memory=3000000, says=("the device has no", "a smaller batch needs less"))
         self.refused_double(FAILED, pinned=1000, says=("making pinned host memory",))

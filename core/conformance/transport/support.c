@@ -271,7 +271,7 @@ static bool open_sides(struct ls_transport_trial *trial)
     config.places = suite->devices.ops ? places : NULL;
     if (!status)
         status = trial->ops->open(suite->options.host, &config, endpoints);
-    if (status == LS_UNSUPPORTED)
+    if (status == LS_UNSUPPORTED || status == LS_UNAVAILABLE)
         ls_tally_refuse(&suite->tally, "it does not connect %u threads of one process",
                         trial->world);
     else if (status)

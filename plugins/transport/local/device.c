@@ -28,10 +28,9 @@ static int32_t check_reach(const struct ls_host *host, const struct ls_transport
             const struct ls_transport_place *own = &config->places[i], *other = &config->places[k];
             if (own->device == other->device || own->ops->reaches(own->device, other->device) == 0)
                 continue;
-            return ls_host_fail(host, LS_UNSUPPORTED,
-                                "the device of rank %u cannot read the memory of rank %u's (the "
-                                "reason was logged above); central-storage and parameter-server "
-                                "do without that",
+            return ls_host_fail(host, LS_UNAVAILABLE,
+                                "the device of rank %u cannot read the memory of rank %u's; nccl, "
+                                "central-storage and parameter-server do without that",
                                 i, k);
         }
     return LS_OK;
@@ -44,12 +43,12 @@ int32_t local_device_check(const struct ls_host *host, const struct ls_transport
     for (uint32_t i = 0; i < config->count; i++) {
         const struct ls_device_interface *ops = config->places[i].ops;
         if (config->places[i].struct_size != sizeof(*config->places) || !has_streams(ops))
-            return ls_host_fail(host, LS_UNSUPPORTED,
+            return ls_host_fail(host, LS_UNAVAILABLE,
                                 "the device of rank %u has no streams, events and reductions that "
                                 "a transport could use",
                                 i);
         if (ops != config->places[0].ops)
-            return ls_host_fail(host, LS_UNSUPPORTED,
+            return ls_host_fail(host, LS_UNAVAILABLE,
                                 "rank 0 and rank %u compute on devices of two plugins; a transport "
                                 "connects those of one",
                                 i);
