@@ -136,21 +136,14 @@ class Wrong(ProgramTest):
 
 
 class Network(ProgramTest):
-    def test_a_table_and_the_file_come_from_the_same_rounds(self):
+    def test_simulate_reads_what_bench_writes(self):
         path, rows = self.path("here.json"), self.path("rows.json")
+        # Its ring is timed beside what the table is of, and is no row of it.
         outcome = self.lockstep("bench", "direct", "--bytes=1000:32K", "--iterations=1", "--seconds=0", "--json=" + rows,
                                 "--write-network=" + path)
         self.assertEqual(outcome.code, DONE, outcome.err)
         with open(rows) as file:
             self.assertEqual({row["collective"] for row in json.load(file)["rows"]}, {"direct"})
-        with open(path) as file:
-            self.assertEqual([size for size, _ in json.load(file)["bandwidth_by_bytes"]],
-                             [8192 << i for i in range(15)])
-
-    def test_simulate_reads_what_bench_writes(self):
-        path, rows = self.path("here.json"), self.path("rows.json")
-        outcome = self.lockstep("bench", "--seconds=0", "--write-network=" + path)
-        self.assertEqual(outcome.code, DONE, outcome.err)
         with open(path) as file:
             network = json.load(file)
         sizes = [size for size, _ in network["bandwidth_by_bytes"]]
