@@ -80,39 +80,18 @@ static json_t *write_and_read(const struct ls_report *report)
 
 START_TEST(every_member_is_there_even_when_nothing_is_known)
 {
-    static const char *const members[] = {"lockstep",
-                                          "command",
-                                          "status",
-                                          "strategy",
-                                          "collective",
-                                          "transport",
-                                          "device",
-                                          "hardware",
-                                          "precision",
-                                          "options",
-                                          "plugins",
-                                          "workers",
-                                          "replicas",
-                                          "seed",
-                                          "threads_per_replica",
-                                          "optimizer",
-                                          "model",
-                                          "parameters",
-                                          "dataset",
-                                          "global_batch",
-                                          "steps",
-                                          "epochs",
-                                          "losses",
-                                          "step_seconds",
-                                          "replica_batches",
-                                          "communication",
-                                          "layout",
-                                          "recording",
-                                          "device_bytes",
-                                          "startup_seconds",
-                                          "parameter_hashes",
-                                          "peak_rss_bytes",
-                                          "arena_bytes"};
+    static const char *const members[] = {
+        "lockstep",         "command",        "status",
+        "strategy",         "collective",     "transport",
+        "device",           "hardware",       "precision",
+        "options",          "plugins",        "workers",
+        "replicas",         "seed",           "threads_per_replica",
+        "optimizer",        "model",          "parameters",
+        "dataset",          "global_batch",   "steps",
+        "epochs",           "losses",         "step_seconds",
+        "replica_batches",  "communication",  "layout",
+        "recording",        "device_bytes",   "startup_seconds",
+        "parameter_hashes", "peak_rss_bytes", "arena_bytes"};
     const struct ls_report empty = {0};
     json_t *root = write_and_read(&empty);
     for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
