@@ -119,12 +119,25 @@ enum ls_op {
     // 1, else left as they are. x is the loss, skip that of the record: where the host learns of a loss only some steps
     // later, no update follows one that is not finite. Since ABI 1.2; a device without it is waited for in every step.
     LS_OP_GUARD = 27,
+    // Batch normalization, over the last dimension C, of n = elements(x) / C values a channel (since ABI 1.2; Ioffe and Szegedy
+    // 2015, algorithm 1, with the population variance, as Keras): x, gamma (C), beta (C), [addend as x] -> y as x, mean (C),
+    // variance (C). mean = sum(x) / n, variance = sum((x - mean)^2) / n, h = (x - mean) / sqrt(variance + epsilon),
+    // y = gamma h + beta [+ addend]. The values of this replica's share only.
+    LS_OP_BATCH_NORMALIZATION = 28,
+    // x, gamma, mean, variance, dy -> dx, dgamma (C), dbeta (C); mean and variance as the forward operation made them.
+    // dgamma = sum(dy h), dbeta = sum(dy), dx = gamma / sqrt(variance + epsilon) (dy - dbeta / n - h dgamma / n), where dgamma and
+    // dbeta are those of this share, also if they are added to. The gradient of addend is dy.
+    LS_OP_BATCH_NORMALIZATION_BACKWARD = 29,
+    // x, gamma, beta, mean (C), variance (C), [addend as x] -> y: the same with mean and variance given (moving ones).
+    LS_OP_BATCH_NORMALIZATION_INFERENCE = 30,
 };
 
 // Half types (since ABI 1.2): tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
-// LS_OP_MEAN_SQUARED_ERROR_BACKWARD a request may have BF16 or F16 instead: one type for all tensors of it, but
+// LS_OP_MEAN_SQUARED_ERROR_BACKWARD, and in batch normalization, a request may have BF16 or F16 instead: one type for all tensors
+// of it, but
 // - LS_OP_CONVERT, where x and y each have any of the three: the casts of mixed precision;
 // - dw and db, which may both be F32 beside halves: gradients that are added up over several passes;
+// - the vectors of batch normalization (gamma, beta, mean, variance and their gradients), which stay F32;
 // - sums, `saved` of the losses and the targets of the squared error, which stay F32 (and labels, I32).
 // The optimizers, their states and parameters, LS_OP_MEASURE and LS_OP_GUARD are F32 only: masters of which halves are made.
 // Products and sums (also means, softmax, losses, bias gradients) are computed in float32 or wider; a result is rounded once, to
@@ -167,7 +180,7 @@ struct ls_op_attributes {
     float rate; // dropout
     uint32_t key; // dropout: number of the layer
     uint32_t from_logits;
-    float epsilon; // cross-entropy from probabilities, Adam
+    float epsilon; // cross-entropy from probabilities, Adam, batch normalization
     float momentum; // SGD
     uint32_t nesterov; // SGD: 0 or 1
     float beta1, beta2; // Adam
@@ -226,10 +239,11 @@ struct ls_launch {
 };
 
 // Producer and consumer that the device can run as one kernel: the producer with the consumer as its
-// epilogue. The host fuses where the producer's first output is used by the consumer alone.
+// epilogue. The host fuses where the producer's first output is used by the consumer alone. LS_OP_ADD after a batch
+// normalization is no epilogue: its other term becomes the addend, and an activation after that may be fused, too.
 struct ls_fusion_pattern {
     uint32_t producer; // enum ls_op
-    uint32_t consumer; // LS_OP_ACTIVATION or LS_OP_ACTIVATION_BACKWARD
+    uint32_t consumer; // LS_OP_ACTIVATION, LS_OP_ACTIVATION_BACKWARD or LS_OP_ADD
     uint32_t activations; // bit i: for enum ls_activation i
     uint32_t reserved;
 };

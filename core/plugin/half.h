@@ -44,6 +44,14 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
     case LS_OP_GUARD: return index ? LS_I32 : LS_F32;
     case LS_OP_SGD_UPDATE:
     case LS_OP_ADAM_UPDATE: return LS_F32;
+    case LS_OP_BATCH_NORMALIZATION: // gamma and beta, mean and variance
+        return index == 1 || index == 2 || index > request->input_count ? (floating ? f32 : 0)
+                                                                        : floating;
+    case LS_OP_BATCH_NORMALIZATION_BACKWARD: // gamma, mean and variance, dgamma and dbeta
+        return (index >= 1 && index <= 3) || index > request->input_count ? (floating ? f32 : 0)
+                                                                          : floating;
+    case LS_OP_BATCH_NORMALIZATION_INFERENCE:
+        return index >= 1 && index <= 4 ? (floating ? f32 : 0) : floating;
     default: return floating;
     }
 }
