@@ -45,6 +45,9 @@ static const struct reference_operation *const operations[] = {
     [LS_OP_MEASURE] = &reference_measure,
     [LS_OP_FROM_BYTES] = &reference_from_bytes,
     [LS_OP_GUARD] = &reference_guard,
+    [LS_OP_BATCH_NORMALIZATION] = &reference_batch_normalization,
+    [LS_OP_BATCH_NORMALIZATION_BACKWARD] = &reference_batch_normalization_backward,
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE] = &reference_batch_normalization_inference,
 };
 
 // ---- The device and its memory ----

@@ -50,6 +50,9 @@ extern const struct reference_operation reference_sparse_cross_entropy,
 extern const struct reference_operation reference_sgd_update, reference_adam_update,
     reference_measure, reference_guard;
 
+extern const struct reference_operation reference_batch_normalization,
+    reference_batch_normalization_backward, reference_batch_normalization_inference;
+
 // The element-wise functions, and their derivatives expressed through the function's own result y.
 double reference_activate(uint32_t activation, double alpha, double x);
 double reference_activation_slope(uint32_t activation, double alpha, double y);

@@ -371,6 +371,76 @@ START_TEST(dropout_scales_what_it_keeps)
 }
 END_TEST
 
+// Channels (1, 3) and (10, 10): means 2 and 10, variances 1 and 0; epsilon 3 makes the deviation of the first 2.
+START_TEST(batch_normalization_is_by_channel_with_the_population_variance)
+{
+    float x[] = {1, 10, 3, 10}, gamma[] = {4, 5}, beta[] = {100, 200}, addend[] = {0, 0, 7, 1};
+    float y[4], mean[2], variance[2];
+    struct operation o = {.op = LS_OP_BATCH_NORMALIZATION,
+                          .attributes = {.epsilon = 3},
+                          .inputs = 3,
+                          .outputs = 3,
+                          .arguments = {F32(x, 2, 2), F32(gamma, 2), F32(beta, 2), F32(y, 2, 2),
+                                        F32(mean, 2), F32(variance, 2)}};
+    operation_run(&o);
+    assert_values(y, (float[]){98, 200, 102, 200}, 4, 0);
+    assert_values(mean, (float[]){2, 10}, 2, 0);
+    assert_values(variance, (float[]){1, 0}, 2, 0);
+
+    struct operation added = {.op = LS_OP_BATCH_NORMALIZATION,
+                              .attributes = {.epsilon = 3},
+                              .inputs = 4,
+                              .outputs = 3,
+                              .arguments = {F32(x, 2, 2), F32(gamma, 2), F32(beta, 2),
+                                            F32(addend, 2, 2), F32(y, 2, 2), F32(mean, 2),
+                                            F32(variance, 2)}};
+    operation_run(&added);
+    assert_values(y, (float[]){98, 200, 109, 201}, 4, 0);
+    added.arguments[3] = F32(addend, 4);
+    ck_assert_int_eq(operation_try(&added), LS_UNSUPPORTED);
+    o.arguments[4] = F32(mean, 1);
+    ck_assert_int_eq(operation_try(&o), LS_UNSUPPORTED);
+}
+END_TEST
+
+// The same channels with moving statistics: (x - 1) / 2 of the first, x / 4 of the second.
+START_TEST(batch_normalization_of_inference_takes_what_it_is_given)
+{
+    float x[] = {1, 10, 3, 10}, gamma[] = {4, 8}, beta[] = {100, 200}, addend[] = {0, 0, 7, 1};
+    float mean[] = {1, 0}, variance[] = {1, 13}, y[4];
+    struct operation o = {.op = LS_OP_BATCH_NORMALIZATION_INFERENCE,
+                          .attributes = {.epsilon = 3},
+                          .inputs = 6,
+                          .outputs = 1,
+                          .arguments = {F32(x, 2, 2), F32(gamma, 2), F32(beta, 2), F32(mean, 2),
+                                        F32(variance, 2), F32(addend, 2, 2), F32(y, 2, 2)}};
+    operation_run(&o);
+    assert_values(y, (float[]){100, 220, 111, 221}, 4, 0);
+}
+END_TEST
+
+// dy (1, 0) and (1, 1) of channels (1, 3) and (10, 10): dgamma is -1/2 and 0, dbeta 1 and 2. What the gradients are added to
+// plays no part in dx.
+START_TEST(batch_normalization_gradients_are_of_this_share_alone)
+{
+    float x[] = {1, 10, 3, 10}, gamma[] = {4, 5}, mean[] = {2, 10}, variance[] = {1, 0};
+    float dy[] = {1, 1, 0, 1}, dx[4], dgamma[] = {10, 20}, dbeta[] = {30, 40};
+    struct operation o = {.op = LS_OP_BATCH_NORMALIZATION_BACKWARD,
+                          .attributes = {.epsilon = 3},
+                          .inputs = 5,
+                          .outputs = 3,
+                          .arguments = {F32(x, 2, 2), F32(gamma, 2), F32(mean, 2), F32(variance, 2),
+                                        F32(dy, 2, 2), F32(dx, 2, 2), F32(dgamma, 2),
+                                        F32(dbeta, 2)},
+                          .accumulate = 6};
+    operation_run(&o);
+    assert_values(dgamma, (float[]){9.5f, 20}, 2, 0);
+    assert_values(dbeta, (float[]){31, 42}, 2, 0);
+    // 4 / 2 (1 - 1/2 - 1/2 1/4) and its opposite; the second channel has no slope
+    assert_values(dx, (float[]){0.75f, 0, -0.75f, 0}, 4, ROUNDING);
+}
+END_TEST
+
 START_TEST(what_does_not_fit_together_is_refused)
 {
     float x[64], y[64], w[64];
@@ -416,6 +486,9 @@ static void add_tests(TCase *tests)
     tcase_add_test(tests, a_label_outside_of_the_classes_is_not_a_number);
     tcase_add_test(tests, squared_error_is_averaged_over_the_elements_of_an_example);
     tcase_add_test(tests, dropout_scales_what_it_keeps);
+    tcase_add_test(tests, batch_normalization_is_by_channel_with_the_population_variance);
+    tcase_add_test(tests, batch_normalization_of_inference_takes_what_it_is_given);
+    tcase_add_test(tests, batch_normalization_gradients_are_of_this_share_alone);
     tcase_add_test(tests, what_does_not_fit_together_is_refused);
 }
 

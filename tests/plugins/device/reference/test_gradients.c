@@ -250,6 +250,35 @@ START_TEST(dropout_is_its_own_backward_operation)
 }
 END_TEST
 
+// ---- Batch normalization ----
+
+static float mean[MAX_ELEMENTS], variance[MAX_ELEMENTS];
+
+START_TEST(batch_normalization_gradients_are_differences)
+{
+    const struct ls_op_attributes attributes = {.epsilon = 1e-3f};
+    struct operation o = {.op = LS_OP_BATCH_NORMALIZATION,
+                          .attributes = attributes,
+                          .inputs = 3,
+                          .outputs = 3,
+                          .arguments = {F32(x, 3, 2, 5, 4), F32(w, 4), F32(b, 4),
+                                        F32(y, 3, 2, 5, 4), F32(mean, 4), F32(variance, 4)}};
+    struct operation backward = {.op = LS_OP_BATCH_NORMALIZATION_BACKWARD,
+                                 .attributes = attributes,
+                                 .inputs = 5,
+                                 .outputs = 3,
+                                 .arguments = {o.arguments[0], F32(w, 4), F32(mean, 4),
+                                               F32(variance, 4), F32(r, 3, 2, 5, 4),
+                                               F32(dx, 3, 2, 5, 4), F32(dw, 4), F32(db, 4)}};
+    draw_all();
+    operation_run(&o);
+    operation_run(&backward);
+    assert_gradient(&o, 0, r, dx, curved_step, curved_tolerance);
+    assert_gradient(&o, 1, r, dw, linear_step, linear_tolerance);
+    assert_gradient(&o, 2, r, db, linear_step, linear_tolerance);
+}
+END_TEST
+
 // ---- Losses: the scalar is the first of the sums, times gradient_scale ----
 
 static int32_t labels[] = {0, 3, 2, 2, 1, 0};
@@ -321,6 +350,7 @@ static void add_tests(TCase *tests)
     tcase_add_loop_test(tests, activation_gradients_are_differences, 0, LS_ACTIVATION_COUNT);
     tcase_add_test(tests, softmax_gradients_are_differences);
     tcase_add_test(tests, dropout_is_its_own_backward_operation);
+    tcase_add_test(tests, batch_normalization_gradients_are_differences);
     tcase_add_test(tests, cross_entropy_gradients_are_differences);
     tcase_add_test(tests, squared_error_gradients_are_differences);
 }

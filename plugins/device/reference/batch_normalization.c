@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch normalization over the last dimension (Ioffe and Szegedy 2015, algorithm 1): with the mean and variance of this share, which
+// are found in two passes; its backward operation; and with mean and variance given.
+#include "plugins/device/reference/reference.h"
+
+#include <math.h>
+
+// x seen as (N,C).
+struct norm {
+    int64_t n, channels;
+    double epsilon;
+};
+
+static struct norm norm_of(const struct reference_call *call)
+{
+    const struct ls_tensor_desc *x = &call->input_descs[0];
+    const int64_t channels = x->dims[x->ndims - 1];
+    return (struct norm){
+        .n = (int64_t)ls_tensor_elements(x) / channels,
+        .channels = channels,
+        .epsilon = (double)call->attributes->epsilon,
+    };
+}
+
+static bool is_vector(const struct ls_tensor_desc *desc, const struct ls_tensor_desc *x)
+{
+    return desc->ndims == 1 && desc->dims[0] == x->dims[x->ndims - 1];
+}
+
+// Whether inputs from 1 to `end`, excluded, and all outputs but the first are as long as there are channels, the first output is
+// shaped like x, and so is the input `end`, if there is one.
+static bool norm_fits(const struct reference_call *call, uint32_t end)
+{
+    const struct ls_tensor_desc *x = &call->input_descs[0];
+    if (call->attributes->epsilon < 0 || !reference_same_shape(x, &call->output_descs[0]))
+        return false;
+    for (uint32_t i = 1; i < end; i++)
+        if (!is_vector(&call->input_descs[i], x))
+            return false;
+    for (uint32_t i = 1; i < call->output_count; i++)
+        if (!is_vector(&call->output_descs[i], x))
+            return false;
+    return call->input_count <= end || reference_same_shape(x, &call->input_descs[end]);
+}
+
+// y = gamma (x - mean) / sqrt(variance + epsilon) + beta [+ addend] in channel c
+static void normalize(const struct reference_call *call, const struct norm *d, int64_t c,
+                      double mean, double variance, const float *addend)
+{
+    const float *x = call->inputs[0], *gamma = call->inputs[1], *beta = call->inputs[2];
+    const double deviation = sqrt(variance + d->epsilon);
+
+    for (int64_t i = c; i < d->n * d->channels; i += d->channels)
+        call->results[0][i] = (double)gamma[c] * ((double)x[i] - mean) / deviation +
+                              (double)beta[c] + (addend ? (double)addend[i] : 0);
+}
+
+// ---- Forward: x, gamma, beta, [addend] -> y, mean, variance ----
+
+static bool forward_fits(const struct reference_call *call)
+{
+    return norm_fits(call, 3);
+}
+
+static void forward_run(const struct reference_call *call)
+{
+    const struct norm d = norm_of(call);
+    const float *x = call->inputs[0];
+    const float *addend = call->input_count == 4 ? call->inputs[3] : NULL;
+
+    for (int64_t c = 0; c < d.channels; c++) {
+        double mean = 0, variance = 0;
+        for (int64_t i = c; i < d.n * d.channels; i += d.channels)
+            mean += (double)x[i];
+        mean /= (double)d.n;
+        for (int64_t i = c; i < d.n * d.channels; i += d.channels)
+            variance += ((double)x[i] - mean) * ((double)x[i] - mean);
+        variance /= (double)d.n;
+        call->results[1][c] = mean;
+        call->results[2][c] = variance;
+        normalize(call, &d, c, mean, variance, addend);
+    }
+}
+
+// ---- Backward: x, gamma, mean, variance, dy -> dx, dgamma, dbeta ----
+
+static bool backward_fits(const struct reference_call *call)
+{
+    return norm_fits(call, 4);
+}
+
+static void backward_run(const struct reference_call *call)
+{
+    const struct norm d = norm_of(call);
+    const float *x = call->inputs[0], *gamma = call->inputs[1], *mean = call->inputs[2];
+    const float *variance = call->inputs[3], *dy = call->inputs[4];
+    double *dx = call->results[0], *dgamma = call->results[1], *dbeta = call->results[2];
+
+    for (int64_t c = 0; c < d.channels; c++) {
+        const double deviation = sqrt((double)variance[c] + d.epsilon);
+        for (int64_t i = c; i < d.n * d.channels; i += d.channels) {
+            dgamma[c] += (double)dy[i] * ((double)x[i] - (double)mean[c]) / deviation;
+            dbeta[c] += (double)dy[i];
+        }
+        for (int64_t i = c; i < d.n * d.channels; i += d.channels) {
+            const double h = ((double)x[i] - (double)mean[c]) / deviation;
+            dx[i] = (double)gamma[c] / deviation *
+                    ((double)dy[i] - dbeta[c] / (double)d.n - h * dgamma[c] / (double)d.n);
+        }
+    }
+}
+
+// ---- Inference: x, gamma, beta, mean, variance, [addend] -> y ----
+
+static bool inference_fits(const struct reference_call *call)
+{
+    return norm_fits(call, 5);
+}
+
+static void inference_run(const struct reference_call *call)
+{
+    const struct norm d = norm_of(call);
+    const float *mean = call->inputs[3], *variance = call->inputs[4];
+    const float *addend = call->input_count == 6 ? call->inputs[5] : NULL;
+
+    for (int64_t c = 0; c < d.channels; c++)
+        normalize(call, &d, c, (double)mean[c], (double)variance[c], addend);
+}
+
+const struct reference_operation reference_batch_normalization = {
+    .name = "batch_normalization",
+    .inputs = {3, 4},
+    .outputs = {3, 3},
+    .used_inputs = 0xf,
+    .fits = forward_fits,
+    .run = forward_run,
+};
+
+const struct reference_operation reference_batch_normalization_backward = {
+    .name = "batch_normalization_backward",
+    .inputs = {5, 5},
+    .outputs = {3, 3},
+    .used_inputs = 0x1f,
+    .fits = backward_fits,
+    .run = backward_run,
+};
+
+const struct reference_operation reference_batch_normalization_inference = {
+    .name = "batch_normalization_inference",
+    .inputs = {5, 6},
+    .outputs = {1, 1},
+    .used_inputs = 0x3f,
+    .fits = inference_fits,
+    .run = inference_run,
+};
