@@ -91,7 +91,8 @@ static int32_t load_engine(const struct ls_host *host)
     if (!handle)
         return ls_host_fail(host, LS_UNAVAILABLE, "missing library: %s", dlerror());
     *(void **)&get = dlsym(handle, CUDA_ENGINE_ENTRY);
-    if (!get || get()->struct_size != sizeof(struct cuda_engine))
+    if (!get || get()->struct_size != sizeof(struct cuda_engine) ||
+        get()->calls->struct_size != sizeof(struct ls_device_interface))
         return ls_host_fail(host, LS_UNAVAILABLE, "%s is of another version: install both again",
                             path);
     engine = get();
@@ -104,147 +105,147 @@ static int32_t cuda_open(const struct ls_host *host, const struct ls_device_conf
     pthread_mutex_lock(&engine_lock);
     const int32_t status = engine ? LS_OK : load_engine(host);
     pthread_mutex_unlock(&engine_lock);
-    return status ? status : engine->open(host, config, out);
+    return status ? status : engine->calls->open(host, config, out);
 }
 
 // Who has a device came through cuda_open().
 static void cuda_close(struct ls_device *device)
 {
     if (device)
-        engine->close(device);
+        engine->calls->close(device);
 }
 
 static void *cuda_allocate(struct ls_device *device, uint64_t bytes)
 {
-    return engine->allocate(device, bytes);
+    return engine->calls->allocate(device, bytes);
 }
 
 static void cuda_release(struct ls_device *device, void *memory)
 {
-    engine->release(device, memory);
+    engine->calls->release(device, memory);
 }
 
 static int32_t cuda_copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
                          void *stream)
 {
-    return engine->copy(device, to, from, bytes, stream);
+    return engine->calls->copy(device, to, from, bytes, stream);
 }
 
 static int32_t cuda_zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream)
 {
-    return engine->zero(device, memory, bytes, stream);
+    return engine->calls->zero(device, memory, bytes, stream);
 }
 
 static int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *request,
                             struct ls_kernel_answer *out)
 {
-    return engine->prepare(device, request, out);
+    return engine->calls->prepare(device, request, out);
 }
 
 static int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
                            const struct ls_launch *launch)
 {
-    return engine->launch(device, kernel, launch);
+    return engine->calls->launch(device, kernel, launch);
 }
 
 static void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
 {
-    engine->release_kernel(device, kernel);
+    engine->calls->release_kernel(device, kernel);
 }
 
 // Streams, events and recordings (ABI 1.2).
 
 static int32_t cuda_stream_open(struct ls_device *device, void **out)
 {
-    return engine->stream_open(device, out);
+    return engine->calls->stream_open(device, out);
 }
 
 static void cuda_stream_close(struct ls_device *device, void *stream)
 {
-    engine->stream_close(device, stream);
+    engine->calls->stream_close(device, stream);
 }
 
 static int32_t cuda_stream_native(struct ls_device *device, void *stream,
                                   struct ls_native_stream *out)
 {
-    return engine->stream_native(device, stream, out);
+    return engine->calls->stream_native(device, stream, out);
 }
 
 static int32_t cuda_event_open(struct ls_device *device, struct ls_event **out)
 {
-    return engine->event_open(device, out);
+    return engine->calls->event_open(device, out);
 }
 
 static void cuda_event_close(struct ls_device *device, struct ls_event *event)
 {
-    engine->event_close(device, event);
+    engine->calls->event_close(device, event);
 }
 
 static int32_t cuda_event_record(struct ls_device *device, struct ls_event *event, void *stream)
 {
-    return engine->event_record(device, event, stream);
+    return engine->calls->event_record(device, event, stream);
 }
 
 static int32_t cuda_event_wait(struct ls_device *device, struct ls_event *event, void *stream)
 {
-    return engine->event_wait(device, event, stream);
+    return engine->calls->event_wait(device, event, stream);
 }
 
 static int32_t cuda_event_query(struct ls_device *device, const struct ls_event *event)
 {
-    return engine->event_query(device, event);
+    return engine->calls->event_query(device, event);
 }
 
 static void *cuda_allocate_host(struct ls_device *device, uint64_t bytes)
 {
-    return engine->allocate_host(device, bytes);
+    return engine->calls->allocate_host(device, bytes);
 }
 
 static void cuda_release_host(struct ls_device *device, void *memory)
 {
-    engine->release_host(device, memory);
+    engine->calls->release_host(device, memory);
 }
 
 static int32_t cuda_copy_later(struct ls_device *device, void *to, const void *from, uint64_t bytes,
                                void *stream)
 {
-    return engine->copy_later(device, to, from, bytes, stream);
+    return engine->calls->copy_later(device, to, from, bytes, stream);
 }
 
 static int32_t cuda_reduce(struct ls_device *device, const struct ls_device_reduction *call,
                            void *stream)
 {
-    return engine->reduce(device, call, stream);
+    return engine->calls->reduce(device, call, stream);
 }
 
 static int32_t cuda_reaches(struct ls_device *device, struct ls_device *other)
 {
-    return engine->reaches(device, other);
+    return engine->calls->reaches(device, other);
 }
 
 static int32_t cuda_record_begin(struct ls_device *device)
 {
-    return engine->record_begin(device);
+    return engine->calls->record_begin(device);
 }
 
 static int32_t cuda_record_end(struct ls_device *device, struct ls_recording **out)
 {
-    return engine->record_end(device, out);
+    return engine->calls->record_end(device, out);
 }
 
 static int32_t cuda_replay(struct ls_device *device, const struct ls_recording *recording)
 {
-    return engine->replay(device, recording);
+    return engine->calls->replay(device, recording);
 }
 
 static void cuda_release_recording(struct ls_device *device, struct ls_recording *recording)
 {
-    engine->release_recording(device, recording);
+    engine->calls->release_recording(device, recording);
 }
 
 static void cuda_abandon(struct ls_device *device)
 {
-    engine->abandon(device);
+    engine->calls->abandon(device);
 }
 
 // ---- Tables ----
