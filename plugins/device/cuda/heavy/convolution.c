@@ -27,21 +27,8 @@ struct convolution {
     struct cudnnActivationStruct *relu;
     unsigned algorithm;
     uint64_t workspace_bytes;
-    uint64_t workspace, weights, image, gradient, result, columns; // offsets in the scratch memory
+    uint64_t workspace, weights, image, gradient, result; // offsets in the scratch memory
 };
-
-struct cuda_arguments cuda_convolution_arguments(const struct cuda_window *window, int64_t filters,
-                                                 int64_t groups, bool turned)
-{
-    const int64_t taps = window->size[0] * window->size[1] * (window->channels / groups);
-    return (struct cuda_arguments){
-        .window = *window,
-        .filters = filters,
-        .groups = groups,
-        .tap_step = turned ? 1 : filters,
-        .filter_step = turned ? taps : 1,
-    };
-}
 
 static void convolution_finish(struct ls_device *device, struct ls_kernel *kernel)
 {
@@ -75,16 +62,6 @@ static bool is_weights(const struct ls_kernel *kernel)
     return kernel->request.op == LS_OP_CONV2D_BACKWARD_WEIGHTS;
 }
 
-static bool has_bias(const struct ls_kernel *kernel)
-{
-    return is_forward(kernel) && cuda_inputs(kernel) == 3;
-}
-
-static bool has_bias_gradient(const struct ls_kernel *kernel)
-{
-    return is_weights(kernel) && kernel->request.output_count == 2;
-}
-
 static struct ls_tensor_desc *weights_of(struct ls_kernel *kernel)
 {
     return is_weights(kernel) ? cuda_output_desc(kernel, 0) : cuda_input_desc(kernel, 1);
@@ -105,9 +82,9 @@ static bool find_shape(struct ls_kernel *kernel, struct convolution *c)
     if (x->dims[3] % c->groups || c->filters % c->groups || w->dims[2] != x->dims[3] / c->groups ||
         w->dims[3] != c->filters)
         return false;
-    if (has_bias(kernel) && (int64_t)ls_tensor_elements(&in[2]) != c->filters)
+    if (cuda_has_bias(kernel) && (int64_t)ls_tensor_elements(&in[2]) != c->filters)
         return false;
-    return !has_bias_gradient(kernel) || (int64_t)ls_tensor_elements(&out[1]) == c->filters;
+    return !cuda_has_bias_gradient(kernel) || (int64_t)ls_tensor_elements(&out[1]) == c->filters;
 }
 
 // Weights as they are fixed, else turned. cuda_layout_weights() leaves a plain one plain.
@@ -333,23 +310,6 @@ static void *at(const struct ls_launch *launch, uint64_t offset)
     return (char *)launch->scratch + offset;
 }
 
-static int32_t run_bias_gradient(struct ls_device *device, const struct ls_kernel *kernel,
-                                 const struct ls_launch *launch)
-{
-    const struct convolution *c = kernel->state;
-    const struct cuda_window *w = &c->window;
-    const struct cuda_columns columns = {.values = launch->arguments[1],
-                                         .type = cuda_type_of(&kernel->request.arguments[1]),
-                                         .rows = w->batch * w->out_height * w->out_width,
-                                         .columns = c->filters,
-                                         .scratch = at(launch, c->columns)};
-    const struct cuda_store store = {
-        .out = cuda_output(kernel, launch, 1),
-        .type = cuda_type_of(&kernel->request.arguments[kernel->request.input_count + 1]),
-        .add = cuda_accumulates(kernel, 1)};
-    return cuda_column_sums(device, &columns, &store);
-}
-
 // Weights, turned; x, with its padding: into scratch memory where they do not lie so.
 static int32_t ready_weights(struct ls_device *device, const struct ls_kernel *kernel,
                              const struct ls_launch *launch, const void **out)
@@ -416,7 +376,7 @@ static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel
                                .columns = c->filters,
                                .store = cuda_store_of(kernel, launch)};
     if (is_forward(kernel)) {
-        a.bias = has_bias(kernel) ? launch->arguments[2] : NULL;
+        a.bias = cuda_has_bias(kernel) ? launch->arguments[2] : NULL;
         return cuda_start(device, cuda_kernel_finish, &a, outputs_of(c));
     }
     if (!is_weights(kernel))
@@ -505,36 +465,12 @@ static int32_t run_library(struct ls_device *device, const struct ls_kernel *ker
                                           : run_data(device, kernel, launch, result);
     if (!status && c->post)
         status = run_post(device, kernel, launch, result);
-    if (!status && has_bias_gradient(kernel))
-        status = run_bias_gradient(device, kernel, launch);
+    if (!status && cuda_has_bias_gradient(kernel))
+        status = cuda_run_bias_gradient(device, kernel, launch);
     return status;
 }
 
-static int32_t run_direct(struct ls_device *device, const struct ls_kernel *kernel,
-                          const struct ls_launch *launch)
-{
-    struct cuda_arguments a = kernel->arguments;
-    cuda_fill(kernel, launch, &a);
-    a.bias = has_bias(kernel) ? launch->arguments[2] : NULL;
-    const int32_t status = cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
-    return status || !has_bias_gradient(kernel) ? status
-                                                : run_bias_gradient(device, kernel, launch);
-}
-
 // ---- Preparing ----
-
-static void plan_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
-{
-    const struct convolution *c = kernel->state;
-    kernel->arguments = cuda_convolution_arguments(&c->window, c->filters, c->groups, c->turned);
-    cuda_use_own(kernel, answer,
-                 is_forward(kernel)   ? cuda_kernel_convolution
-                 : is_weights(kernel) ? cuda_kernel_convolution_weights
-                                      : cuda_kernel_convolution_data,
-                 (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)));
-    kernel->run = kernel->otherwise = run_direct;
-    cuda_implementation(answer, "own, without cuDNN");
-}
 
 static void plan_library(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
@@ -544,7 +480,7 @@ static void plan_library(struct ls_kernel *kernel, struct ls_kernel_answer *answ
     const bool crop = c->padded && !is_forward(kernel) && !is_weights(kernel);
     const bool turn = is_weights(kernel) && !c->turned;
     c->redirect = added || crop || turn;
-    c->post = c->redirect || (!c->fused && (a->epilogue != LS_OP_NONE || has_bias(kernel)));
+    c->post = c->redirect || (!c->fused && (a->epilogue != LS_OP_NONE || cuda_has_bias(kernel)));
     c->workspace = cuda_workspace(answer, c->workspace_bytes);
     if ((c->padded && !crop) || c->widened)
         c->image = cuda_scratch(answer, bytes_of(c, image_elements(c)));
@@ -580,13 +516,14 @@ int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
         return cuda_unsupported(device, kernel, "weights of another device's layout");
     c->padded =
         c->window.before[0] != c->window.after[0] || c->window.before[1] != c->window.after[1];
-    c->fused = has_bias(kernel) && !cuda_accumulates(kernel, 0) &&
+    c->fused = cuda_has_bias(kernel) && !cuda_accumulates(kernel, 0) &&
                a->epilogue == LS_OP_ACTIVATION && a->epilogue_activation == LS_RELU;
-    if (has_bias_gradient(kernel))
-        c->columns = cuda_scratch(
-            answer, cuda_column_bytes(c->window.batch * c->window.out_height * c->window.out_width,
-                                      c->filters));
-    plan_direct(kernel, answer);
+    const struct cuda_direct direct = {.window = c->window,
+                                       .filters = c->filters,
+                                       .groups = c->groups,
+                                       .turned = c->turned,
+                                       .library = "cuDNN"};
+    cuda_use_direct(kernel, answer, &direct);
     answer->slow = !library_knows(device, kernel);
     if (!answer->slow)
         plan_library(kernel, answer);

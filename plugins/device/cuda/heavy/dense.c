@@ -22,7 +22,7 @@ struct dense {
     cublasLtMatmulHeuristicResult_t choice;
     uint32_t epilogue; // of cuBLASLt
     bool post; // what is left (bias, epilogue, addition) runs as a kernel behind it
-    uint64_t workspace, result, columns; // offsets in the scratch memory
+    uint64_t workspace, result; // offsets in the scratch memory
 };
 
 static void dense_finish(struct ls_device *device, struct ls_kernel *kernel)
@@ -163,26 +163,16 @@ static bool choose(struct ls_device *device, struct ls_kernel *kernel, uint32_t 
     return true;
 }
 
-static bool has_bias(const struct ls_kernel *kernel)
-{
-    return kernel->request.op == LS_OP_DENSE && cuda_inputs(kernel) == 3;
-}
-
-static bool has_bias_gradient(const struct ls_kernel *kernel)
-{
-    return kernel->request.op == LS_OP_DENSE_BACKWARD_WEIGHTS && kernel->request.output_count == 2;
-}
-
 // The epilogue that leaves nothing to be done; the default one where there is none such.
 static uint32_t best_epilogue(const struct ls_kernel *kernel)
 {
     const struct ls_op_attributes *a = &kernel->request.attributes;
     const bool relu = a->epilogue == LS_OP_ACTIVATION && a->epilogue_activation == LS_RELU;
-    if (has_bias_gradient(kernel) && !cuda_accumulates(kernel, 1))
+    if (cuda_has_bias_gradient(kernel) && !cuda_accumulates(kernel, 1))
         return CUBLASLT_EPILOGUE_BGRADA;
     if (kernel->request.op != LS_OP_DENSE || cuda_accumulates(kernel, 0))
         return CUBLASLT_EPILOGUE_DEFAULT;
-    if (has_bias(kernel))
+    if (cuda_has_bias(kernel))
         return relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
     return relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -210,7 +200,7 @@ static void plan_rest(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
     const bool biased = d->epilogue & CUBLASLT_EPILOGUE_BIAS;
     const bool activated = d->epilogue & CUBLASLT_EPILOGUE_RELU;
     d->post = cuda_accumulates(kernel, 0) || (a->epilogue != LS_OP_NONE && !activated) ||
-              (has_bias(kernel) && !biased);
+              (cuda_has_bias(kernel) && !biased);
     d->workspace = cuda_workspace(answer, d->choice.workspaceSize);
     if (cuda_accumulates(kernel, 0))
         d->result = cuda_scratch(answer, cuda_output_desc(kernel, 0)->layout.bytes);
@@ -218,27 +208,11 @@ static void plan_rest(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 
 // ---- Running ----
 
-static int32_t run_bias_gradient(struct ls_device *device, const struct ls_kernel *kernel,
-                                 const struct ls_launch *launch)
-{
-    const struct dense *d = kernel->state;
-    const struct cuda_columns columns = {.values = launch->arguments[1],
-                                         .type = cuda_type_of(&kernel->request.arguments[1]),
-                                         .rows = d->m,
-                                         .columns = d->n,
-                                         .scratch = (char *)launch->scratch + d->columns};
-    const struct cuda_store store = {
-        .out = cuda_output(kernel, launch, 1),
-        .type = cuda_type_of(&kernel->request.arguments[kernel->request.input_count + 1]),
-        .add = cuda_accumulates(kernel, 1)};
-    return cuda_column_sums(device, &columns, &store);
-}
-
 static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel,
                         const struct ls_launch *launch, const void *result)
 {
     const struct dense *d = kernel->state;
-    const bool bias = has_bias(kernel) && !(d->epilogue & CUBLASLT_EPILOGUE_BIAS);
+    const bool bias = cuda_has_bias(kernel) && !(d->epilogue & CUBLASLT_EPILOGUE_BIAS);
     const struct cuda_store store = cuda_store_of(kernel, launch);
     const struct cuda_arguments a = {.a = result,
                                      .a_type = store.type,
@@ -255,9 +229,9 @@ static int32_t multiply(struct ls_device *device, const struct ls_kernel *kernel
     static const float one = 1, zero = 0;
     const struct dense *d = kernel->state;
     const bool weights = kernel->request.op == LS_OP_DENSE_BACKWARD_WEIGHTS;
-    const void *bias = weights            ? cuda_output(kernel, launch, 1)
-                       : has_bias(kernel) ? launch->arguments[2]
-                                          : NULL;
+    const void *bias = weights                 ? cuda_output(kernel, launch, 1)
+                       : cuda_has_bias(kernel) ? launch->arguments[2]
+                                               : NULL;
     unsigned error = 0;
     if (d->epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA))
         error = device->calls->cublasLtMatmulDescSetAttribute(
@@ -281,47 +255,27 @@ static int32_t run_library(struct ls_device *device, const struct ls_kernel *ker
     int32_t status = multiply(device, kernel, launch, result);
     if (!status && d->post)
         status = run_post(device, kernel, launch, result);
-    if (!status && has_bias_gradient(kernel) && d->epilogue != CUBLASLT_EPILOGUE_BGRADA)
-        status = run_bias_gradient(device, kernel, launch);
+    if (!status && cuda_has_bias_gradient(kernel) && d->epilogue != CUBLASLT_EPILOGUE_BGRADA)
+        status = cuda_run_bias_gradient(device, kernel, launch);
     return status;
 }
 
-// Without the library: a dense layer is a convolution of one point.
-static int32_t run_direct(struct ls_device *device, const struct ls_kernel *kernel,
-                          const struct ls_launch *launch)
-{
-    struct cuda_arguments a = kernel->arguments;
-    cuda_fill(kernel, launch, &a);
-    a.bias = has_bias(kernel) ? launch->arguments[2] : NULL;
-    const int32_t status = cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
-    return status || !has_bias_gradient(kernel) ? status
-                                                : run_bias_gradient(device, kernel, launch);
-}
-
-// By own kernels, which also run where the library refuses at a launch.
 static void plan_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
-    struct dense *d = kernel->state;
-    const uint32_t op = kernel->request.op;
-    const struct cuda_window window = {.batch = d->m,
-                                       .height = 1,
-                                       .width = 1,
-                                       .channels = d->k,
-                                       .out_height = 1,
-                                       .out_width = 1,
-                                       .size = {1, 1},
-                                       .stride = {1, 1},
-                                       .dilation = {1, 1}};
-    kernel->arguments = cuda_convolution_arguments(&window, d->n, 1, false);
-    cuda_use_own(kernel, answer,
-                 op == LS_OP_DENSE                 ? cuda_kernel_convolution
-                 : op == LS_OP_DENSE_BACKWARD_DATA ? cuda_kernel_convolution_data
-                                                   : cuda_kernel_convolution_weights,
-                 (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)));
-    kernel->run = kernel->otherwise = run_direct;
-    cuda_implementation(answer, "own, without cuBLASLt");
-    if (has_bias_gradient(kernel))
-        d->columns = cuda_scratch(answer, cuda_column_bytes(d->m, d->n));
+    const struct dense *d = kernel->state;
+    const struct cuda_direct direct = {.window = {.batch = d->m,
+                                                  .height = 1,
+                                                  .width = 1,
+                                                  .channels = d->k,
+                                                  .out_height = 1,
+                                                  .out_width = 1,
+                                                  .size = {1, 1},
+                                                  .stride = {1, 1},
+                                                  .dilation = {1, 1}},
+                                       .filters = d->n,
+                                       .groups = 1,
+                                       .library = "cuBLASLt"};
+    cuda_use_direct(kernel, answer, &direct);
 }
 
 // ---- Shapes ----
@@ -341,9 +295,9 @@ static bool find_shape(struct ls_kernel *kernel, struct dense *d)
     if ((int64_t)ls_tensor_elements(y) != d->m * d->n ||
         (int64_t)ls_tensor_elements(x) != d->m * d->k)
         return false;
-    if (has_bias(kernel) && (int64_t)ls_tensor_elements(&in[2]) != d->n)
+    if (cuda_has_bias(kernel) && (int64_t)ls_tensor_elements(&in[2]) != d->n)
         return false;
-    return !has_bias_gradient(kernel) || (int64_t)ls_tensor_elements(&out[1]) == d->n;
+    return !cuda_has_bias_gradient(kernel) || (int64_t)ls_tensor_elements(&out[1]) == d->n;
 }
 
 int32_t cuda_prepare_dense(struct ls_device *device, struct ls_kernel *kernel,

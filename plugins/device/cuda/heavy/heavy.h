@@ -69,6 +69,7 @@ struct ls_kernel {
     struct cuda_arguments arguments; // of an own kernel, without what a launch brings
     uint32_t own; // enum cuda_kernel that `cuda_run_own` launches
     int64_t items;
+    uint64_t sums; // where the scratch memory of a bias gradient begins
     void *state; // of an operation that a library runs
     void (*finish)(struct ls_device *device, struct ls_kernel *kernel); // NULL: only free(state)
     int32_t (*run)(struct ls_device *device, const struct ls_kernel *kernel,
@@ -213,6 +214,25 @@ uint64_t cuda_pair_bytes(void);
 int32_t cuda_add_pairs(struct ls_device *device, const double *from, int64_t count, double *scratch,
                        const double **out, int64_t *out_count);
 
+// ---- direct.c ----
+
+// Whether the operation is a product with a bias, or the backward one that makes the gradient of a bias.
+bool cuda_has_bias(const struct ls_kernel *kernel);
+bool cuda_has_bias_gradient(const struct ls_kernel *kernel);
+int32_t cuda_run_bias_gradient(struct ls_device *device, const struct ls_kernel *kernel,
+                               const struct ls_launch *launch);
+
+// A convolution or a dense layer by own kernels, at each launch or where the library refuses one. A dense layer is a
+// convolution of one point.
+struct cuda_direct {
+    struct cuda_window window;
+    int64_t filters, groups;
+    bool turned; // w lies as cuda_layout_weights() says
+    const char *library; // that is missing
+};
+void cuda_use_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answer,
+                     const struct cuda_direct *how);
+
 // ---- The operations ----
 
 int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
@@ -241,8 +261,5 @@ bool cuda_layout_plain(struct ls_tensor_desc *desc);
 bool cuda_window_of(const struct ls_op_attributes *attributes, int64_t rows, int64_t columns,
                     const struct ls_tensor_desc *x, const struct ls_tensor_desc *y,
                     struct cuda_window *out);
-// Arguments of the own convolutions over x, w and y; `turned`: w lies as cuda_layout_weights() says.
-struct cuda_arguments cuda_convolution_arguments(const struct cuda_window *window, int64_t filters,
-                                                 int64_t groups, bool turned);
 
 #endif

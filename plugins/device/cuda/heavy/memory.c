@@ -186,11 +186,14 @@ static int32_t find_place(struct ls_device *device, const void *memory, struct p
     return LS_OK;
 }
 
-static int32_t find_places(struct ls_device *device, const void *const *memory,
-                           struct place *places)
+// Begins a copy: finds where its ends lie.
+static int32_t enter_copy(struct ls_device *device, const void *to, const void *from, void *stream,
+                          struct place *places)
 {
-    const int32_t status = find_place(device, memory[0], &places[0]);
-    return status ? status : find_place(device, memory[1], &places[1]);
+    int32_t status = cuda_enter(device, stream);
+    if (!status)
+        status = find_place(device, to, &places[0]);
+    return status ? status : find_place(device, from, &places[1]);
 }
 
 static int32_t copy_between(struct ls_device *device, void *to, int to_gpu, const void *from,
@@ -211,9 +214,7 @@ int32_t cuda_copy(struct ls_device *device, void *to, const void *from, uint64_t
     struct place places[2];
     if (bytes == 0)
         return LS_OK;
-    int32_t status = cuda_enter(device, stream);
-    if (!status)
-        status = find_places(device, (const void *const[]){to, from}, places);
+    int32_t status = enter_copy(device, to, from, stream, places);
     if (status)
         return status;
     if (places[0].gpu && places[1].gpu)
@@ -235,9 +236,7 @@ int32_t cuda_copy_later(struct ls_device *device, void *to, const void *from, ui
     struct place places[2];
     if (bytes == 0)
         return LS_OK;
-    int32_t status = cuda_enter(device, stream);
-    if (!status)
-        status = find_places(device, (const void *const[]){to, from}, places);
+    const int32_t status = enter_copy(device, to, from, stream, places);
     if (status)
         return status;
     if (places[0].gpu && places[1].gpu)

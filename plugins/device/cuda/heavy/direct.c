@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What convolutions and dense layers share: bias and its gradient, and own kernels for both where a library has nothing or
+// refuses at a launch. Those are slow, and know any shape.
+#include "plugins/device/cuda/heavy/heavy.h"
+
+bool cuda_has_bias(const struct ls_kernel *kernel)
+{
+    const uint32_t op = kernel->request.op;
+    return (op == LS_OP_CONV2D || op == LS_OP_DENSE) && cuda_inputs(kernel) == 3;
+}
+
+bool cuda_has_bias_gradient(const struct ls_kernel *kernel)
+{
+    const uint32_t op = kernel->request.op;
+    return (op == LS_OP_CONV2D_BACKWARD_WEIGHTS || op == LS_OP_DENSE_BACKWARD_WEIGHTS) &&
+           kernel->request.output_count == 2;
+}
+
+// The sums over dy, each row of which has the columns of the bias.
+static struct cuda_columns columns_of(const struct ls_kernel *kernel)
+{
+    const struct ls_tensor_desc *dy = &kernel->request.arguments[1];
+    const int64_t columns =
+        (int64_t)ls_tensor_elements(&kernel->request.arguments[kernel->request.input_count + 1]);
+    return (struct cuda_columns){.type = cuda_type_of(dy),
+                                 .rows = (int64_t)ls_tensor_elements(dy) / columns,
+                                 .columns = columns};
+}
+
+int32_t cuda_run_bias_gradient(struct ls_device *device, const struct ls_kernel *kernel,
+                               const struct ls_launch *launch)
+{
+    struct cuda_columns columns = columns_of(kernel);
+    columns.values = launch->arguments[1];
+    columns.scratch = (char *)launch->scratch + kernel->sums;
+    const struct cuda_store store = {
+        .out = cuda_output(kernel, launch, 1),
+        .type = cuda_type_of(&kernel->request.arguments[kernel->request.input_count + 1]),
+        .add = cuda_accumulates(kernel, 1)};
+    return cuda_column_sums(device, &columns, &store);
+}
+
+static int32_t run_direct(struct ls_device *device, const struct ls_kernel *kernel,
+                          const struct ls_launch *launch)
+{
+    struct cuda_arguments a = kernel->arguments;
+    cuda_fill(kernel, launch, &a);
+    a.bias = cuda_has_bias(kernel) ? launch->arguments[2] : NULL;
+    const int32_t status = cuda_start(device, (enum cuda_kernel)kernel->own, &a, kernel->items);
+    return status || !cuda_has_bias_gradient(kernel)
+               ? status
+               : cuda_run_bias_gradient(device, kernel, launch);
+}
+
+static enum cuda_kernel kernel_of(uint32_t op)
+{
+    switch (op) {
+    case LS_OP_CONV2D:
+    case LS_OP_DENSE: return cuda_kernel_convolution;
+    case LS_OP_CONV2D_BACKWARD_DATA:
+    case LS_OP_DENSE_BACKWARD_DATA: return cuda_kernel_convolution_data;
+    default: return cuda_kernel_convolution_weights;
+    }
+}
+
+void cuda_use_direct(struct ls_kernel *kernel, struct ls_kernel_answer *answer,
+                     const struct cuda_direct *how)
+{
+    const struct cuda_window *window = &how->window;
+    const int64_t taps = window->size[0] * window->size[1] * (window->channels / how->groups);
+    kernel->arguments = (struct cuda_arguments){
+        .window = *window,
+        .filters = how->filters,
+        .groups = how->groups,
+        .tap_step = how->turned ? 1 : how->filters,
+        .filter_step = how->turned ? taps : 1,
+    };
+    cuda_use_own(kernel, answer, kernel_of(kernel->request.op),
+                 (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)));
+    kernel->run = kernel->otherwise = run_direct;
+    snprintf(answer->implementation, sizeof(answer->implementation), "own, without %s",
+             how->library);
+    if (!cuda_has_bias_gradient(kernel))
+        return;
+    const struct cuda_columns columns = columns_of(kernel);
+    kernel->sums = cuda_scratch(answer, cuda_column_bytes(columns.rows, columns.columns));
+}
