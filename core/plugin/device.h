@@ -244,7 +244,7 @@ struct ls_launch {
 struct ls_fusion_pattern {
     uint32_t producer; // enum ls_op
     uint32_t consumer; // LS_OP_ACTIVATION, LS_OP_ACTIVATION_BACKWARD or LS_OP_ADD
-    uint32_t activations; // bit i: for enum ls_activation i
+    uint32_t activations; // bit i: for enum ls_activation i; 0 with LS_OP_ADD
     uint32_t reserved;
 };
 

@@ -142,15 +142,26 @@ static bool is_exact(const struct ls_device_tolerance *t)
     return t->of_magnitude <= 0 && t->relative <= 0 && t->absolute <= 0;
 }
 
+// Whether a bias, or what is like one, is added to the first output.
+static bool has_bias(const struct ls_kernel_request *request)
+{
+    switch (request->op) {
+    case LS_OP_CONV2D:
+    case LS_OP_DENSE: return request->input_count > 2;
+    case LS_OP_BATCH_NORMALIZATION: return request->input_count > 3;
+    case LS_OP_BATCH_NORMALIZATION_INFERENCE: return request->input_count > 5;
+    default: return false;
+    }
+}
+
 // What the roundings of a half type may cost at element i of a result: that of the result; and, where something follows the
-// operation (bias, epilogue, addition), one before it, stretched by what follows. `alone` is the operation without that, NULL
-// where nothing follows but a bias, which is 1 at most.
+// operation (bias, addend, epilogue, addition), one before it, stretched by what follows. `alone` is the operation without that,
+// NULL where nothing follows but a bias or an addend, which is 1 at most.
 static double half_slack(const struct ls_device_case *c, uint32_t dtype, uint32_t index, uint64_t i,
                          double wanted, const float *alone, double own)
 {
     const bool first = index == c->request.input_count;
-    const bool bias = first && c->request.input_count > 2 &&
-                      (c->request.op == LS_OP_CONV2D || c->request.op == LS_OP_DENSE);
+    const bool bias = first && has_bias(&c->request);
     double slack = ls_device_rounding(dtype, fabs(wanted) + own);
     if (!alone && !bias)
         return slack;

@@ -24,27 +24,45 @@ static void fused(struct ls_device_suite *suite, uint32_t producer,
     case LS_OP_SOFTMAX:
     case LS_OP_SOFTMAX_BACKWARD:
     case LS_OP_ADD: ls_device_elementwise_cases(suite, producer, epilogue); break;
+    case LS_OP_BATCH_NORMALIZATION:
+    case LS_OP_BATCH_NORMALIZATION_INFERENCE:
+        ls_device_batch_normalization_cases(suite, producer, epilogue);
+        break;
     default: break;
     }
+}
+
+// Whether fused() has cases of the producer with such an epilogue. What is added to a batch normalization is its addend, which
+// the cases of the operation itself have; its backward operation has no argument left for an epilogue's.
+static bool is_known(const struct ls_fusion_pattern *pattern)
+{
+    const bool normalizes = pattern->producer == LS_OP_BATCH_NORMALIZATION ||
+                            pattern->producer == LS_OP_BATCH_NORMALIZATION_INFERENCE;
+    if (normalizes)
+        return pattern->consumer != LS_OP_ACTIVATION_BACKWARD;
+    return pattern->consumer != LS_OP_ADD && pattern->producer >= LS_OP_CONV2D &&
+           pattern->producer <= LS_OP_ADD && pattern->producer != LS_OP_DROPOUT &&
+           pattern->producer != LS_OP_RESHAPE;
 }
 
 // A pattern that says something the host would not understand is a failure of its own.
 static void pattern_case(struct ls_device_suite *suite, const struct ls_fusion_pattern *pattern,
                          uint32_t number)
 {
-    const uint32_t known = (1u << LS_ACTIVATION_COUNT) - 1;
+    const uint32_t known = pattern->consumer == LS_OP_ADD ? 0 : (1u << LS_ACTIVATION_COUNT) - 1;
     char name[64];
 
     snprintf(name, sizeof(name), "fusion pattern %u is well-formed", number);
     if (!ls_device_suite_begin(suite, name))
         return;
-    if (pattern->consumer != LS_OP_ACTIVATION && pattern->consumer != LS_OP_ACTIVATION_BACKWARD)
+    if (pattern->consumer != LS_OP_ACTIVATION && pattern->consumer != LS_OP_ACTIVATION_BACKWARD &&
+        pattern->consumer != LS_OP_ADD)
         ls_device_suite_fail(suite, "consumer %u is no element-wise operation", pattern->consumer);
-    else if (pattern->producer < LS_OP_CONV2D || pattern->producer > LS_OP_ADD ||
-             pattern->producer == LS_OP_DROPOUT || pattern->producer == LS_OP_RESHAPE)
-        ls_device_suite_fail(suite, "producer %u is not one that this suite can try",
-                             pattern->producer);
-    else if (!pattern->activations || pattern->activations & ~known)
+    else if (!is_known(pattern))
+        ls_device_suite_fail(suite,
+                             "producer %u with consumer %u is not one that this suite can try",
+                             pattern->producer, pattern->consumer);
+    else if ((known && !pattern->activations) || pattern->activations & ~known)
         ls_device_suite_fail(suite, "activations %x are none or unknown", pattern->activations);
     ls_device_suite_end(suite, name, NULL);
 }

@@ -56,6 +56,13 @@ static void *narrow_values(float *values, uint64_t count, uint32_t dtype)
     return halves;
 }
 
+// An argument becomes a half, but for those that are float32 beside halves. In order: the first one decides.
+static void narrow_argument(struct ls_kernel_request *request, uint32_t index, uint32_t dtype)
+{
+    request->arguments[index].dtype = dtype;
+    request->arguments[index].dtype = ls_argument_dtype(request, index);
+}
+
 static void narrow_forward(struct ls_device_case *out, uint32_t dtype)
 {
     struct ls_kernel_request *forward = &out->forward;
@@ -63,7 +70,7 @@ static void narrow_forward(struct ls_device_case *out, uint32_t dtype)
         if (forward->arguments[i].dtype == LS_F32 &&
             (out->forward_roles[i] == LS_DEVICE_ACTIVATION ||
              out->forward_roles[i] == LS_DEVICE_WEIGHTS))
-            forward->arguments[i].dtype = dtype;
+            narrow_argument(forward, i, dtype);
 }
 
 // Gradients of weights go now to halves, now to float32.
@@ -92,7 +99,7 @@ bool ls_device_case_narrow(struct ls_device_suite *suite, const struct ls_device
         keep ? c->request.input_count : c->request.input_count + c->request.output_count;
     for (uint32_t i = 0; i < count; i++)
         if (follows(c, i))
-            out->request.arguments[i].dtype = suite->dtype;
+            narrow_argument(&out->request, i, suite->dtype);
     return true;
 }
 

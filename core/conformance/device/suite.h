@@ -303,6 +303,8 @@ void ls_device_pooling_cases(struct ls_device_suite *suite, uint32_t op,
                              const struct ls_device_epilogue *epilogue);
 void ls_device_elementwise_cases(struct ls_device_suite *suite, uint32_t op,
                                  const struct ls_device_epilogue *epilogue);
+void ls_device_batch_normalization_cases(struct ls_device_suite *suite, uint32_t op,
+                                         const struct ls_device_epilogue *epilogue);
 void ls_device_bytes_cases(struct ls_device_suite *suite);
 void ls_device_loss_cases(struct ls_device_suite *suite);
 void ls_device_update_cases(struct ls_device_suite *suite);

@@ -28,6 +28,10 @@ enum wrong {
     EPILOGUE, // declares a fusion and leaves the epilogue out
     HALF_ROUNDING, // results in halves are one below the nearest
     NO_HALVES, // breaks none: it refuses half types
+    ONE_PASS, // a variance in one pass, in float32
+    NO_ADDEND, // leaves the addend out
+    GRADIENT_OF_ALL, // takes gradients with what was there before for those of the share
+    NO_NORMALIZATION, // breaks none: it has no batch normalization
 };
 
 struct ls_kernel {
@@ -65,6 +69,10 @@ static int32_t wrong_prepare(struct ls_device *device, const struct ls_kernel_re
         if (ls_dtype_is_half(asked.arguments[i].dtype))
             return ls_host_fail(device_host, LS_UNSUPPORTED, "float32 only");
 
+    if (wrong == NO_NORMALIZATION && asked.op >= LS_OP_BATCH_NORMALIZATION &&
+        asked.op <= LS_OP_BATCH_NORMALIZATION_INFERENCE)
+        return ls_host_fail(device_host, LS_UNSUPPORTED, "no batch normalization");
+
     const int32_t status = real->prepare(device, &asked, out);
     if (status)
         return status;
@@ -89,6 +97,32 @@ static void wrong_release_kernel(struct ls_device *device, struct ls_kernel *ker
     if (kernel)
         real->release_kernel(device, kernel->real);
     free(kernel);
+}
+
+// The forward operation, whose variance has become the mean of the squares less the square of the mean.
+static void vary_in_one_pass(const struct ls_kernel_request *request, void *const *arguments)
+{
+    const int64_t channels = request->arguments[1].dims[0];
+    const int64_t n = (int64_t)ls_tensor_elements(&request->arguments[0]) / channels;
+    const float *x = arguments[0];
+    for (int64_t c = 0; c < channels; c++) {
+        float mean = 0, squares = 0;
+        for (int64_t i = c; i < n * channels; i += channels) {
+            mean += x[i] / (float)n;
+            squares += x[i] * x[i] / (float)n;
+        }
+        ((float *)arguments[request->input_count + 2])[c] = squares - mean * mean;
+    }
+}
+
+// dx with dgamma and dbeta as they are after the addition: off by the 1/n of it that was there before.
+static void use_gradients_of_all(const struct ls_kernel_request *request, void *const *arguments)
+{
+    const int64_t channels = request->arguments[1].dims[0];
+    const int64_t count = (int64_t)ls_tensor_elements(&request->arguments[0]);
+    const float *dbeta = arguments[7];
+    for (int64_t i = 0; request->accumulate & 4 && i < count; i++)
+        ((float *)arguments[5])[i] -= dbeta[i % channels] * (float)channels / (float)count;
 }
 
 static void spoil(const struct ls_kernel *kernel, const struct ls_launch *launch)
@@ -116,6 +150,12 @@ static void spoil(const struct ls_kernel *kernel, const struct ls_launch *launch
         if (output == launch->arguments[0])
             output[0] += 1;
         break;
+    case ONE_PASS: vary_in_one_pass(request, launch->arguments); break;
+    case NO_ADDEND:
+        for (uint64_t i = 0; request->input_count == 4 && i < count; i++)
+            output[i] -= ((const float *)launch->arguments[3])[i];
+        break;
+    case GRADIENT_OF_ALL: use_gradients_of_all(request, launch->arguments); break;
     default: break;
     }
 }
@@ -253,6 +293,9 @@ static const struct {
     {LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD, "sparse_cross_entropy_backward B="},
     {LS_OP_MEAN_SQUARED_ERROR, "mean_squared_error B="},
     {LS_OP_MEAN_SQUARED_ERROR_BACKWARD, "mean_squared_error_backward B="},
+    {LS_OP_BATCH_NORMALIZATION, "batch_normalization B="},
+    {LS_OP_BATCH_NORMALIZATION_BACKWARD, "batch_normalization_backward B="},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE, "batch_normalization_inference B="},
     {LS_OP_SGD_UPDATE, "sgd_update N="},
     {LS_OP_ADAM_UPDATE, "adam_update N="},
 };
@@ -360,6 +403,35 @@ START_TEST(half_types_need_not_be_offered)
 }
 END_TEST
 
+START_TEST(a_variance_in_one_pass_is_found)
+{
+    assert_finds(ONE_PASS, LS_OP_BATCH_NORMALIZATION, "around 100", "output 2 at ");
+}
+END_TEST
+
+START_TEST(a_missing_addend_is_found)
+{
+    assert_finds(NO_ADDEND, LS_OP_BATCH_NORMALIZATION, "with addend", "output 0 at ");
+}
+END_TEST
+
+START_TEST(gradients_of_more_than_this_share_are_found)
+{
+    assert_finds(GRADIENT_OF_ALL, LS_OP_BATCH_NORMALIZATION_BACKWARD, "added to gradients",
+                 "output 0 at ");
+}
+END_TEST
+
+START_TEST(a_device_may_know_no_batch_normalization)
+{
+    const struct outcome outcome = run_suite(NO_NORMALIZATION, LS_OP_NONE, "batch_normalization");
+    ck_assert_int_eq(outcome.status, LS_OK);
+    ck_assert_uint_eq(outcome.counts.failed, 0);
+    ck_assert_uint_eq(outcome.counts.passed, 0);
+    ck_assert_uint_eq(outcome.counts.refused, 3);
+}
+END_TEST
+
 int main(void)
 {
     if (!test_plugin_open("device-reference"))
@@ -386,6 +458,10 @@ int main(void)
     tcase_add_test(tests, a_missing_epilogue_is_found);
     tcase_add_test(tests, half_results_that_are_not_the_nearest_are_found);
     tcase_add_test(tests, half_types_need_not_be_offered);
+    tcase_add_test(tests, a_variance_in_one_pass_is_found);
+    tcase_add_test(tests, a_missing_addend_is_found);
+    tcase_add_test(tests, gradients_of_more_than_this_share_are_found);
+    tcase_add_test(tests, a_device_may_know_no_batch_normalization);
     suite_add_tcase(suite, tests);
 
     SRunner *runner = srunner_create(suite);
