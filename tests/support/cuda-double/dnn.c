@@ -2,23 +2,14 @@
 // cuDNN in the double: convolutions over NHWC, filters (K, R, S, C), as plain loops in double precision. Its tables of types for
 // these calls have all tensors of one type, and sums in float32, for float32 and for both halves (PSEUDO_HALF_CONFIG,
 // PSEUDO_BFLOAT16_CONFIG); float32 gradients of halves are in none.
-#include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-double/dnn.h"
 #include "tests/support/cuda-double/numbers.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define WORKSPACE 2048
-enum { BAD_PARAM = 2000, ALLOW_CONVERSION = 2, TENSOR_CORES = 3, CHOSEN = 5 };
-
-struct cudnnContext {
-    struct CUstream_st *stream;
-};
-
-struct cudnnTensorStruct {
-    int64_t n, c, h, w;
-    unsigned type;
-};
+enum { ALLOW_CONVERSION = 2, TENSOR_CORES = 3, CHOSEN = 5 };
 
 struct cudnnFilterStruct {
     int64_t k, c, h, w;
@@ -66,21 +57,21 @@ size_t cudnnGetVersion(void)
     return 91900;
 }
 
-static unsigned make(void *out, size_t bytes)
+unsigned double_dnn_make(void *out, size_t bytes)
 {
     *(void **)out = calloc(1, bytes);
     double_add(&double_live.descriptors, 1);
     return *(void **)out ? 0 : 2002;
 }
 
-static unsigned unmake(void *memory)
+unsigned double_dnn_unmake(void *memory)
 {
     free(memory);
     double_add(&double_live.descriptors, -1);
     return 0;
 }
 
-static uint32_t dnn_type(unsigned type)
+uint32_t double_dnn_type(unsigned type)
 {
     return type == CUDNN_DATA_HALF       ? CUDA_F16
            : type == CUDNN_DATA_BFLOAT16 ? CUDA_BF16
@@ -94,46 +85,46 @@ static int is_type(unsigned type)
 
 unsigned cudnnCreateTensorDescriptor(struct cudnnTensorStruct **desc)
 {
-    return make(desc, sizeof(**desc));
+    return double_dnn_make(desc, sizeof(**desc));
 }
 
 unsigned cudnnDestroyTensorDescriptor(struct cudnnTensorStruct *desc)
 {
-    return unmake(desc);
+    return double_dnn_unmake(desc);
 }
 
 unsigned cudnnSetTensor4dDescriptor(struct cudnnTensorStruct *desc, unsigned format, unsigned type,
                                     int n, int c, int h, int w)
 {
     *desc = (struct cudnnTensorStruct){n, c, h, w, type};
-    return format == CUDNN_TENSOR_NHWC && is_type(type) ? 0 : BAD_PARAM;
+    return format == CUDNN_TENSOR_NHWC && is_type(type) ? 0 : DNN_BAD_PARAM;
 }
 
 unsigned cudnnCreateFilterDescriptor(struct cudnnFilterStruct **desc)
 {
-    return make(desc, sizeof(**desc));
+    return double_dnn_make(desc, sizeof(**desc));
 }
 
 unsigned cudnnDestroyFilterDescriptor(struct cudnnFilterStruct *desc)
 {
-    return unmake(desc);
+    return double_dnn_unmake(desc);
 }
 
 unsigned cudnnSetFilter4dDescriptor(struct cudnnFilterStruct *desc, unsigned type, unsigned format,
                                     int k, int c, int h, int w)
 {
     *desc = (struct cudnnFilterStruct){k, c, h, w, type};
-    return format == CUDNN_TENSOR_NHWC && is_type(type) ? 0 : BAD_PARAM;
+    return format == CUDNN_TENSOR_NHWC && is_type(type) ? 0 : DNN_BAD_PARAM;
 }
 
 unsigned cudnnCreateConvolutionDescriptor(struct cudnnConvolutionStruct **desc)
 {
-    return make(desc, sizeof(**desc));
+    return double_dnn_make(desc, sizeof(**desc));
 }
 
 unsigned cudnnDestroyConvolutionDescriptor(struct cudnnConvolutionStruct *desc)
 {
-    return unmake(desc);
+    return double_dnn_unmake(desc);
 }
 
 unsigned cudnnSetConvolution2dDescriptor(struct cudnnConvolutionStruct *desc, int pad_h, int pad_w,
@@ -144,7 +135,7 @@ unsigned cudnnSetConvolution2dDescriptor(struct cudnnConvolutionStruct *desc, in
                                             .stride = {stride_h, stride_w},
                                             .dilation = {dilation_h, dilation_w},
                                             .groups = 1};
-    return mode == CUDNN_CROSS_CORRELATION && compute == CUDNN_DATA_FLOAT ? 0 : BAD_PARAM;
+    return mode == CUDNN_CROSS_CORRELATION && compute == CUDNN_DATA_FLOAT ? 0 : DNN_BAD_PARAM;
 }
 
 unsigned cudnnSetConvolutionMathType(struct cudnnConvolutionStruct *desc, unsigned math)
@@ -161,12 +152,12 @@ unsigned cudnnSetConvolutionGroupCount(struct cudnnConvolutionStruct *desc, int 
 
 unsigned cudnnCreateActivationDescriptor(struct cudnnActivationStruct **desc)
 {
-    return make(desc, sizeof(**desc));
+    return double_dnn_make(desc, sizeof(**desc));
 }
 
 unsigned cudnnDestroyActivationDescriptor(struct cudnnActivationStruct *desc)
 {
-    return unmake(desc);
+    return double_dnn_unmake(desc);
 }
 
 unsigned cudnnSetActivationDescriptor(struct cudnnActivationStruct *desc, unsigned mode,
@@ -174,7 +165,7 @@ unsigned cudnnSetActivationDescriptor(struct cudnnActivationStruct *desc, unsign
 {
     (void)coefficient;
     desc->mode = mode;
-    return nan == CUDNN_PROPAGATE_NAN ? 0 : BAD_PARAM;
+    return nan == CUDNN_PROPAGATE_NAN ? 0 : DNN_BAD_PARAM;
 }
 
 // ---- Which algorithm ----
@@ -211,7 +202,7 @@ static unsigned list_choices(const struct cudnnTensorStruct *x, const struct cud
     *found = 0;
     if (!fits(x, w, c, y) || c->math == ALLOW_CONVERSION ||
         (x->type != CUDNN_DATA_FLOAT && c->math != CUDNN_TENSOR_OP_MATH))
-        return BAD_PARAM;
+        return DNN_BAD_PARAM;
     if (double_setting("CUDA_DOUBLE_NO_CUDNN", 0) ||
         (x->type != CUDNN_DATA_FLOAT && double_setting("CUDA_DOUBLE_NO_HALVES", 0)) ||
         (c->groups > 1 && c->dilation[0] > 1))
@@ -379,7 +370,7 @@ static unsigned enqueue(struct cudnnContext *handle, struct job *job, const void
         algorithm != (cores ? TENSOR_CORES : CHOSEN) || bytes < WORKSPACE ||
         (uintptr_t)workspace % 256 ||
         !fits(&job->x_desc, &job->w_desc, &job->convolution, &job->y_desc))
-        return BAD_PARAM;
+        return DNN_BAD_PARAM;
     if (double_setting("CUDA_DOUBLE_REFUSE", 0))
         return CUDNN_STATUS_NOT_SUPPORTED + 1; // one of its reasons
     job->x = double_reach_on(handle->stream, job->x);
@@ -387,7 +378,7 @@ static unsigned enqueue(struct cudnnContext *handle, struct job *job, const void
     job->y = double_reach_on(handle->stream, job->y);
     job->bias = double_reach_on(handle->stream, job->bias);
     job->workspace = double_reach_on(handle->stream, workspace);
-    return double_enqueue(handle->stream, run_job, job, sizeof(*job), 1) ? 5000 : 0;
+    return double_enqueue(handle->stream, run_job, job, sizeof(*job), 1) ? DNN_EXECUTION_FAILED : 0;
 }
 
 static struct job job_of(enum direction direction, const struct cudnnTensorStruct *x_desc,
@@ -400,7 +391,7 @@ static struct job job_of(enum direction direction, const struct cudnnTensorStruc
                         .y_desc = *y_desc,
                         .w_desc = *w_desc,
                         .convolution = *convolution,
-                        .type = dnn_type(x_desc->type),
+                        .type = double_dnn_type(x_desc->type),
                         .tf32 =
                             x_desc->type == CUDNN_DATA_FLOAT && convolution->math != CUDNN_FMA_MATH,
                         .x = (void *)(uintptr_t)x,
@@ -432,7 +423,7 @@ unsigned cudnnConvolutionBiasActivationForward(
         return CUDNN_STATUS_NOT_SUPPORTED;
     if (z_desc != y_desc || z != y || b_desc->c != y_desc->c || b_desc->type != y_desc->type ||
         !b || activation->mode != CUDNN_ACTIVATION_RELU)
-        return BAD_PARAM;
+        return DNN_BAD_PARAM;
     job.bias = (void *)(uintptr_t)b;
     job.relu = 1;
     return enqueue(handle, &job, alpha1, alpha2, algorithm, workspace, bytes);

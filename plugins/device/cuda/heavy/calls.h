@@ -17,6 +17,7 @@ struct cudnnTensorStruct;
 struct cudnnFilterStruct;
 struct cudnnConvolutionStruct;
 struct cudnnActivationStruct;
+struct cudnnPoolingStruct;
 
 // Opaque to us: only pointers to them are held. The names are NVIDIA's, and so are the types without a tag below.
 typedef struct cuda_matmul_desc cublasLtMatmulDescOpaque_t;

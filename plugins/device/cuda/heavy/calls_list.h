@@ -160,6 +160,23 @@ CUDA_CALL(DNN, unsigned, cudnnConvolutionBackwardFilter,
            const void *x, struct cudnnTensorStruct *dy_desc, const void *dy,
            struct cudnnConvolutionStruct *convolution, unsigned algorithm, void *workspace,
            size_t bytes, const void *beta, struct cudnnFilterStruct *dw_desc, void *dw))
+CUDA_CALL(DNN, unsigned, cudnnCreatePoolingDescriptor, (struct cudnnPoolingStruct * *desc))
+CUDA_CALL(DNN, unsigned, cudnnDestroyPoolingDescriptor, (struct cudnnPoolingStruct * desc))
+CUDA_CALL(DNN, unsigned, cudnnSetPooling2dDescriptor,
+          (struct cudnnPoolingStruct * desc, unsigned mode, unsigned nan, int window_h,
+           int window_w, int pad_h, int pad_w, int stride_h, int stride_w))
+CUDA_CALL(DNN, unsigned, cudnnGetPooling2dForwardOutputDim,
+          (struct cudnnPoolingStruct * desc, struct cudnnTensorStruct *x, int *n, int *c, int *h,
+           int *w))
+CUDA_CALL(DNN, unsigned, cudnnPoolingForward,
+          (struct cudnnContext * handle, struct cudnnPoolingStruct *pooling, const void *alpha,
+           struct cudnnTensorStruct *x_desc, const void *x, const void *beta,
+           struct cudnnTensorStruct *y_desc, void *y))
+CUDA_CALL(DNN, unsigned, cudnnPoolingBackward,
+          (struct cudnnContext * handle, struct cudnnPoolingStruct *pooling, const void *alpha,
+           struct cudnnTensorStruct *y_desc, const void *y, struct cudnnTensorStruct *dy_desc,
+           const void *dy, struct cudnnTensorStruct *x_desc, const void *x, const void *beta,
+           struct cudnnTensorStruct *dx_desc, void *dx))
 #undef CUDA_CALL
 #endif
 
@@ -226,5 +243,7 @@ CUDA_CONSTANT(CUDNN_FMA_MATH, 3)
 CUDA_CONSTANT(CUDNN_DETERMINISTIC, 1)
 CUDA_CONSTANT(CUDNN_ACTIVATION_RELU, 1)
 CUDA_CONSTANT(CUDNN_PROPAGATE_NAN, 1)
+CUDA_CONSTANT(CUDNN_POOLING_MAX, 0)
+CUDA_CONSTANT(CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING, 2)
 #undef CUDA_CONSTANT
 #endif

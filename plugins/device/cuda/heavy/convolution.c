@@ -5,7 +5,6 @@
 // nothing, own kernels run, which are slow.
 #include "plugins/device/cuda/heavy/heavy.h"
 
-#include <limits.h>
 #include <string.h>
 
 #define MOST_WORKSPACE (UINT64_C(256) << 20)
@@ -138,44 +137,31 @@ static void find_type(struct ls_kernel *kernel, struct convolution *c)
 {
     const uint32_t x = cuda_input_desc(kernel, 0)->dtype, y = cuda_output_desc(kernel, 0)->dtype;
     c->widened = x != y;
-    c->type = y == LS_F16 ? CUDNN_DATA_HALF : y == LS_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+    c->type = cuda_dnn_type(y);
 }
 
-// cuDNN counts in int.
 static bool is_countable(const struct convolution *c)
 {
     const struct cuda_window *w = &c->window;
     const int64_t sizes[] = {w->batch,     height_of(c),   width_of(c),    w->channels,
                              c->filters,   w->size[0],     w->size[1],     w->stride[0],
                              w->stride[1], w->dilation[0], w->dilation[1], c->groups};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        if (sizes[i] > INT_MAX)
-            return false;
-    return true;
+    return cuda_dnn_counts(sizes, sizeof(sizes) / sizeof(sizes[0]));
 }
 
 // ---- Preparing: descriptors ----
 
-static unsigned make_tensor(const struct cuda_calls *calls, unsigned type,
-                            struct cudnnTensorStruct **out, int64_t batch, int64_t channels,
-                            int64_t height, int64_t width)
-{
-    const unsigned error = calls->cudnnCreateTensorDescriptor(out);
-    return error ? error
-                 : calls->cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NHWC, type, (int)batch,
-                                                     (int)channels, (int)height, (int)width);
-}
-
 static unsigned make_tensors(const struct cuda_calls *calls, struct convolution *c)
 {
     const struct cuda_window *w = &c->window;
-    unsigned error =
-        make_tensor(calls, c->type, &c->x, w->batch, w->channels, height_of(c), width_of(c));
+    const int64_t x[] = {w->batch, height_of(c), width_of(c), w->channels};
+    const int64_t y[] = {w->batch, w->out_height, w->out_width, c->filters};
+    const int64_t bias[] = {1, 1, 1, c->filters};
+    unsigned error = cuda_dnn_tensor(calls, c->type, x, &c->x);
     if (!error)
-        error =
-            make_tensor(calls, c->type, &c->y, w->batch, c->filters, w->out_height, w->out_width);
+        error = cuda_dnn_tensor(calls, c->type, y, &c->y);
     if (!error)
-        error = make_tensor(calls, c->type, &c->bias, 1, c->filters, 1, 1);
+        error = cuda_dnn_tensor(calls, c->type, bias, &c->bias);
     if (!error)
         error = calls->cudnnCreateFilterDescriptor(&c->w);
     if (!error)
@@ -514,8 +500,7 @@ int32_t cuda_prepare_conv2d(struct ls_device *device, struct ls_kernel *kernel,
     find_type(kernel, c);
     if (!find_layout(kernel, c, answer))
         return cuda_unsupported(device, kernel, "weights of another device's layout");
-    c->padded =
-        c->window.before[0] != c->window.after[0] || c->window.before[1] != c->window.after[1];
+    c->padded = !cuda_dnn_pads(&c->window);
     c->fused = cuda_has_bias(kernel) && !cuda_accumulates(kernel, 0) &&
                a->epilogue == LS_OP_ACTIVATION && a->epilogue_activation == LS_RELU;
     const struct cuda_direct direct = {.window = c->window,

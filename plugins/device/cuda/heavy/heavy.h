@@ -214,6 +214,17 @@ uint64_t cuda_pair_bytes(void);
 int32_t cuda_add_pairs(struct ls_device *device, const double *from, int64_t count, double *scratch,
                        const double **out, int64_t *out_count);
 
+// ---- dnn.c ----
+
+// cudnnDataType_t of an element type.
+unsigned cuda_dnn_type(uint32_t dtype);
+// Whether cuDNN, which counts in int, can count these sizes; and whether it pads as this window does: both sides alike.
+bool cuda_dnn_counts(const int64_t *sizes, size_t count);
+bool cuda_dnn_pads(const struct cuda_window *window);
+// A descriptor of a tensor (B, H, W, C). The status is cuDNN's; what was made is the caller's in any case.
+unsigned cuda_dnn_tensor(const struct cuda_calls *calls, unsigned type, const int64_t *dims,
+                         struct cudnnTensorStruct **out);
+
 // ---- direct.c ----
 
 // Whether the operation is a product with a bias, or the backward one that makes the gradient of a bias.

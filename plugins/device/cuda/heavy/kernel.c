@@ -368,10 +368,11 @@ static int32_t run(struct ls_device *device, const struct ls_kernel *kernel,
     if (!status || !device->refused || !kernel->otherwise || device->recording)
         return status;
     kernel->turn->refused = true;
-    cuda_warn(device,
-              "GPU %u: %s: the library refuses what it said it can do; own kernels run, which are "
-              "slow",
-              device->index, kernel->operation->name);
+    cuda_warn(
+        device,
+        "GPU %u: %s: the library refuses what it said it can do; own kernels run, which may be "
+        "slow",
+        device->index, kernel->operation->name);
     return kernel->otherwise(device, kernel, launch);
 }
 

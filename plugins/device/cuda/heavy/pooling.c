@@ -1,7 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows over rows and columns, and pooling with them: own kernels, one pass each way. Max-pooling saves which element of
-// each window won: a byte, or four where the window is larger.
+// Windows over rows and columns, and pooling with them. cuDNN makes means, both ways, and the largest of each window where
+// nothing is kept for a backward pass. Own kernels, one pass each way, do the rest:
+// - What cuDNN has not: padding that is not alike on both sides, and epilogues.
+// - Max-pooling in training. Forward saves which element of each window won: a byte, or four where the window is larger. So
+//   backward reads dy and that byte instead of x, y and dy, about a third less traffic for both passes together, and each
+//   gradient goes to the first largest element, as the contract says. cuDNN promises neither that nor, for this backward pass,
+//   the same bits each time: of its pooling, NVIDIA names CUDNN_POOLING_MAX backward alone as one that adds by atomics.
 #include "plugins/device/cuda/heavy/heavy.h"
+
+// What cuDNN is told.
+struct pooling {
+    struct cudnnTensorStruct *x, *y;
+    struct cudnnPoolingStruct *window;
+};
 
 static bool axis_fits(const struct cuda_window *window, int axis, int64_t in, int64_t out)
 {
@@ -52,13 +63,125 @@ static bool pool_fits(const struct ls_op_attributes *attributes, const struct ls
     return true;
 }
 
+static bool is_backward(const struct ls_kernel *kernel)
+{
+    const uint32_t op = kernel->request.op;
+    return op == LS_OP_MAX_POOL2D_BACKWARD || op == LS_OP_AVERAGE_POOL2D_BACKWARD;
+}
+
+static bool is_largest(const struct ls_kernel *kernel)
+{
+    const uint32_t op = kernel->request.op;
+    return op == LS_OP_MAX_POOL2D || op == LS_OP_MAX_POOL2D_BACKWARD;
+}
+
+// ---- By cuDNN ----
+
+static void pooling_finish(struct ls_device *device, struct ls_kernel *kernel)
+{
+    const struct cuda_calls *calls = device->calls;
+    const struct pooling *p = kernel->state;
+    if (!p)
+        return;
+    if (p->x)
+        calls->cudnnDestroyTensorDescriptor(p->x);
+    if (p->y)
+        calls->cudnnDestroyTensorDescriptor(p->y);
+    if (p->window)
+        calls->cudnnDestroyPoolingDescriptor(p->window);
+}
+
+// What is asked of cuDNN at all. It adds into its output in float32; for halves nothing says whether it rounds once.
+static bool is_for_library(struct ls_kernel *kernel)
+{
+    const struct ls_kernel_request *request = &kernel->request;
+    const struct cuda_window *w = &kernel->arguments.window;
+    const int64_t sizes[] = {w->batch,     w->height,  w->width,   w->channels,  w->out_height,
+                             w->out_width, w->size[0], w->size[1], w->stride[0], w->stride[1]};
+    const bool saved = is_largest(kernel) && (is_backward(kernel) || request->output_count == 2);
+    return !saved && request->attributes.epilogue == LS_OP_NONE && cuda_dnn_pads(w) &&
+           (!cuda_accumulates(kernel, 0) || cuda_output_desc(kernel, 0)->dtype == LS_F32) &&
+           cuda_dnn_counts(sizes, sizeof(sizes) / sizeof(sizes[0]));
+}
+
+static unsigned make_descriptors(const struct cuda_calls *calls, struct ls_kernel *kernel)
+{
+    const struct cuda_window *w = &kernel->arguments.window;
+    const int64_t x[] = {w->batch, w->height, w->width, w->channels};
+    const int64_t y[] = {w->batch, w->out_height, w->out_width, w->channels};
+    const unsigned type = cuda_dnn_type(cuda_input_desc(kernel, 0)->dtype);
+    struct pooling *p = kernel->state;
+    unsigned error = cuda_dnn_tensor(calls, type, x, &p->x);
+    if (!error)
+        error = cuda_dnn_tensor(calls, type, y, &p->y);
+    if (!error)
+        error = calls->cudnnCreatePoolingDescriptor(&p->window);
+    // A NaN comes out wherever it lies in the window; own kernels, like `reference`, keep one only where it comes first. The
+    // contract leaves that open, and nothing that went wrong is hidden so.
+    return error ? error
+                 : calls->cudnnSetPooling2dDescriptor(
+                       p->window,
+                       is_largest(kernel) ? CUDNN_POOLING_MAX
+                                          : CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING,
+                       CUDNN_PROPAGATE_NAN, (int)w->size[0], (int)w->size[1], (int)w->before[0],
+                       (int)w->before[1], (int)w->stride[0], (int)w->stride[1]);
+}
+
+// cuDNN finds the size of y by itself.
+static bool library_knows(const struct cuda_calls *calls, struct ls_kernel *kernel)
+{
+    const struct cuda_window *w = &kernel->arguments.window;
+    const struct pooling *p = kernel->state;
+    int n, c, height, width;
+    return !make_descriptors(calls, kernel) &&
+           !calls->cudnnGetPooling2dForwardOutputDim(p->window, p->x, &n, &c, &height, &width) &&
+           n == w->batch && c == w->channels && height == w->out_height && width == w->out_width;
+}
+
+static int32_t run_library(struct ls_device *device, const struct ls_kernel *kernel,
+                           const struct ls_launch *launch)
+{
+    static const float one = 1, zero = 0;
+    const struct cuda_calls *calls = device->calls;
+    const struct pooling *p = kernel->state;
+    const void *in = launch->arguments[0];
+    void *out = cuda_output(kernel, launch, 0);
+    const float *beta = cuda_accumulates(kernel, 0) ? &one : &zero;
+    // The gradient of a mean depends neither on y nor on x, but cuDNN wants addresses of both: dy and dx are as large.
+    return cuda_check_dnn(
+        device,
+        is_backward(kernel)
+            ? calls->cudnnPoolingBackward(device->dnn, p->window, &one, p->y, in, p->y, in, p->x,
+                                          out, beta, p->x, out)
+            : calls->cudnnPoolingForward(device->dnn, p->window, &one, p->x, in, beta, p->y, out),
+        kernel->operation->name);
+}
+
+// Where cuDNN refuses at a launch, what was planned before runs.
+static int32_t plan_library(struct ls_device *device, struct ls_kernel *kernel,
+                            struct ls_kernel_answer *answer)
+{
+    if (!is_for_library(kernel))
+        return LS_OK;
+    if (!cuda_state(device, kernel, sizeof(struct pooling)))
+        return LS_OUT_OF_MEMORY;
+    kernel->finish = pooling_finish;
+    if (!library_knows(device->calls, kernel))
+        return LS_OK;
+    kernel->otherwise = kernel->run;
+    kernel->run = run_library;
+    cuda_implementation(answer, "cuDNN");
+    return LS_OK;
+}
+
+// ---- By own kernels ----
+
 static int32_t run_max(struct ls_device *device, const struct ls_kernel *kernel,
                        const struct ls_launch *launch)
 {
     struct cuda_arguments a = kernel->arguments;
-    const bool backward = kernel->request.op == LS_OP_MAX_POOL2D_BACKWARD;
     cuda_fill(kernel, launch, &a);
-    if (backward)
+    if (is_backward(kernel))
         a.saved = launch->arguments[3];
     else if (kernel->request.output_count == 2)
         a.saved = cuda_output(kernel, launch, 1);
@@ -73,41 +196,54 @@ static bool fix_saved(struct ls_tensor_desc *desc, uint64_t bytes)
     return desc->layout.bytes == bytes;
 }
 
-int32_t cuda_prepare_pooling(struct ls_device *device, struct ls_kernel *kernel,
-                             struct ls_kernel_answer *answer)
+// Max-pooling: what is saved, and channels by strips.
+static const char *plan_largest(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
-    const struct ls_kernel_request *request = &kernel->request;
-    const uint32_t op = request->op;
-    const bool backward = op == LS_OP_MAX_POOL2D_BACKWARD || op == LS_OP_AVERAGE_POOL2D_BACKWARD;
-    const bool largest = op == LS_OP_MAX_POOL2D || op == LS_OP_MAX_POOL2D_BACKWARD;
-    const struct ls_tensor_desc *in = cuda_input_desc(kernel, 0),
-                                *out = cuda_output_desc(kernel, 0);
     struct cuda_arguments *a = &kernel->arguments;
-    if (!pool_fits(&request->attributes, backward ? out : in, backward ? in : out, &a->window))
-        return cuda_unsupported(device, kernel, "shapes and attributes do not belong together");
-    const int64_t area = a->window.size[0] * a->window.size[1];
-    if (area > INT32_MAX)
-        return cuda_unsupported(device, kernel, "the window has too many elements");
-    a->wide = area > 256;
-    cuda_use_own(kernel, answer,
-                 backward ? cuda_kernel_average_pool_backward : cuda_kernel_average_pool,
-                 (int64_t)ls_tensor_elements(out));
-    if (!largest)
-        return LS_OK;
-
+    const struct ls_tensor_desc *y =
+        is_backward(kernel) ? cuda_input_desc(kernel, 0) : cuda_output_desc(kernel, 0);
+    const uint64_t saved = ls_tensor_elements(y) * (a->wide ? 4 : 1);
     kernel->run = run_max;
     a->strip = a->window.channels % CUDA_STRIP ? 1 : CUDA_STRIP;
-    kernel->own = backward ? cuda_kernel_max_pool_backward : cuda_kernel_max_pool;
     kernel->items /= a->strip;
-    const uint64_t saved = ls_tensor_elements(backward ? in : out) * (a->wide ? 4 : 1);
-    if (backward) {
+    if (is_backward(kernel)) {
         answer->used_inputs &= ~UINT32_C(6); // neither x nor y
-        if (!fix_saved(cuda_input_desc(kernel, 3), saved))
-            return cuda_unsupported(device, kernel, "`saved` is not what forward leaves");
-    } else if (request->output_count == 2) {
+        return fix_saved(cuda_input_desc(kernel, 3), saved) ? NULL
+                                                            : "`saved` is not what forward leaves";
+    }
+    if (kernel->request.output_count == 2) {
         answer->saved_bytes = saved;
         cuda_output_desc(kernel, 1)->layout =
             (struct ls_layout){.kind = LS_LAYOUT_PLAIN, .bytes = saved};
     }
-    return LS_OK;
+    return NULL;
+}
+
+static const char *plan_own(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    struct cuda_arguments *a = &kernel->arguments;
+    const int64_t area = a->window.size[0] * a->window.size[1];
+    const bool backward = is_backward(kernel);
+    if (area > INT32_MAX)
+        return "the window has too many elements";
+    a->wide = area > 256;
+    cuda_use_own(kernel, answer,
+                 is_largest(kernel)
+                     ? (backward ? cuda_kernel_max_pool_backward : cuda_kernel_max_pool)
+                     : (backward ? cuda_kernel_average_pool_backward : cuda_kernel_average_pool),
+                 (int64_t)ls_tensor_elements(cuda_output_desc(kernel, 0)));
+    return is_largest(kernel) ? plan_largest(kernel, answer) : NULL;
+}
+
+int32_t cuda_prepare_pooling(struct ls_device *device, struct ls_kernel *kernel,
+                             struct ls_kernel_answer *answer)
+{
+    const struct ls_tensor_desc *in = cuda_input_desc(kernel, 0),
+                                *out = cuda_output_desc(kernel, 0);
+    const bool backward = is_backward(kernel);
+    if (!pool_fits(&kernel->request.attributes, backward ? out : in, backward ? in : out,
+                   &kernel->arguments.window))
+        return cuda_unsupported(device, kernel, "shapes and attributes do not belong together");
+    const char *why = plan_own(kernel, answer);
+    return why ? cuda_unsupported(device, kernel, why) : plan_library(device, kernel, answer);
 }

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who does which pooling of device `cuda`, on the test double. NOT A GPU. That the results are right is the device suite's.
+#include "core/plugin/device.h"
+#include "tests/support/cuda-double/double.h"
+#include "tests/support/plugin.h"
+
+#include <check.h>
+#include <stdbool.h>
+
+static const struct ls_plugin *plugin;
+static const struct ls_device_interface *ops;
+static struct test_host host;
+
+static struct ls_device *opened(void)
+{
+    struct ls_device *device = NULL;
+    const struct ls_device_config config = {.struct_size = sizeof(config)};
+    ck_assert_msg(ops->open(&host.host, &config, &device) == LS_OK, "%s", host.message);
+    return device;
+}
+
+// ---- Who does it ----
+
+// A window of 3x3 by steps of 2, over 9 x 9 padded by 1 on both sides, or over 8 x 8 padded only behind.
+struct pooling {
+    const char *by;
+    uint32_t op;
+    uint32_t dtype; // 0: float32
+    bool one_side, saves, relu, adds;
+};
+
+static const struct pooling poolings[] = {
+    {.by = "cuDNN", .op = LS_OP_AVERAGE_POOL2D},
+    {.by = "cuDNN", .op = LS_OP_AVERAGE_POOL2D, .dtype = LS_BF16},
+    {.by = "cuDNN", .op = LS_OP_AVERAGE_POOL2D, .dtype = LS_F16},
+    {.by = "cuDNN", .op = LS_OP_AVERAGE_POOL2D, .adds = true},
+    {.by = "own", .op = LS_OP_AVERAGE_POOL2D, .adds = true, .dtype = LS_F16},
+    {.by = "own", .op = LS_OP_AVERAGE_POOL2D, .one_side = true},
+    {.by = "own", .op = LS_OP_AVERAGE_POOL2D, .relu = true},
+    {.by = "cuDNN", .op = LS_OP_AVERAGE_POOL2D_BACKWARD},
+    {.by = "cuDNN", .op = LS_OP_AVERAGE_POOL2D_BACKWARD, .dtype = LS_BF16},
+    {.by = "cuDNN", .op = LS_OP_AVERAGE_POOL2D_BACKWARD, .adds = true},
+    {.by = "own", .op = LS_OP_AVERAGE_POOL2D_BACKWARD, .adds = true, .dtype = LS_BF16},
+    {.by = "own", .op = LS_OP_AVERAGE_POOL2D_BACKWARD, .one_side = true},
+    {.by = "cuDNN", .op = LS_OP_MAX_POOL2D},
+    {.by = "cuDNN", .op = LS_OP_MAX_POOL2D, .dtype = LS_F16},
+    {.by = "own", .op = LS_OP_MAX_POOL2D, .one_side = true},
+    {.by = "own", .op = LS_OP_MAX_POOL2D, .saves = true},
+    {.by = "own", .op = LS_OP_MAX_POOL2D_BACKWARD},
+};
+
+#define POOLINGS (sizeof(poolings) / sizeof(poolings[0]))
+
+static struct ls_kernel_request request_of(const struct pooling *p)
+{
+    const uint32_t dtype = p->dtype ? p->dtype : LS_F32;
+    const int32_t before = !p->one_side;
+    const int64_t in = p->one_side ? 8 : 9, side = p->one_side ? 4 : 5;
+    const struct ls_tensor_desc x = {.dtype = dtype, .ndims = 4, .dims = {2, in, in, 3}};
+    const struct ls_tensor_desc y = {.dtype = dtype, .ndims = 4, .dims = {2, side, side, 3}};
+    const struct ls_tensor_desc saved = {.dtype = LS_U8, .ndims = 1};
+    struct ls_kernel_request out = {
+        .struct_size = sizeof(out),
+        .op = p->op,
+        .attributes = {.kernel = {3, 3},
+                       .strides = {2, 2},
+                       .padding = {before, 1, before, 1},
+                       .epilogue = p->relu ? LS_OP_ACTIVATION : LS_OP_NONE,
+                       .epilogue_activation = p->relu ? LS_RELU : LS_LINEAR},
+        .input_count = p->op == LS_OP_MAX_POOL2D_BACKWARD ? 4 : 1,
+        .output_count = p->saves ? 2 : 1,
+        .accumulate = p->adds,
+    };
+    const struct ls_tensor_desc arguments[3][5] = {
+        {x, y, saved}, {y, x}, {y, x, y, saved, x}}; // forward, of means, of the largest
+    memcpy(out.arguments,
+           arguments[p->op == LS_OP_AVERAGE_POOL2D_BACKWARD ? 1
+                     : p->op == LS_OP_MAX_POOL2D_BACKWARD   ? 2
+                                                            : 0],
+           sizeof(arguments[0]));
+    return out;
+}
+
+// All are released again, with what they made of cuDNN.
+static void assert_done_by(struct ls_device *device, const struct pooling *p, const char *by)
+{
+    const struct ls_kernel_request request = request_of(p);
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    struct double_counts counts;
+    ck_assert_msg(ops->prepare(device, &request, &answer) == LS_OK, "%s", host.message);
+    ck_assert_msg(strcmp(answer.implementation, by) == 0, "case %d: by %s, not by %s",
+                  (int)(p - poolings), answer.implementation, by);
+    ck_assert_uint_eq(answer.slow, 0);
+    ops->release_kernel(device, answer.kernel);
+    double_count(&counts);
+    ck_assert_uint_eq(counts.descriptors, 0);
+}
+
+START_TEST(cudnn_pools_what_it_can_and_own_kernels_the_rest)
+{
+    struct ls_device *device = opened();
+    for (size_t i = 0; i < POOLINGS; i++)
+        assert_done_by(device, &poolings[i], poolings[i].by);
+    ops->close(device);
+}
+END_TEST
+
+START_TEST(own_kernels_pool_types_that_cudnn_does_not_know)
+{
+    setenv("CUDA_DOUBLE_NO_HALVES", "1", 1);
+    struct ls_device *device = opened();
+    for (size_t i = 0; i < POOLINGS; i++)
+        assert_done_by(device, &poolings[i], poolings[i].dtype ? "own" : poolings[i].by);
+    ops->close(device);
+}
+END_TEST
+
+// ---- Running ----
+
+static int warnings;
+
+static void count_warnings(const struct ls_host *of, uint32_t level, const char *message)
+{
+    (void)of;
+    warnings += level == LS_LOG_WARN && strstr(message, "the library refuses") != NULL;
+}
+
+// Twice with one kernel: x and y are of one window; what it makes is added to `out`.
+static void run_twice(uint32_t op, const float *in, float *out)
+{
+    const bool backward = op == LS_OP_AVERAGE_POOL2D_BACKWARD;
+    const struct ls_tensor_desc x = {.dtype = LS_F32, .ndims = 4, .dims = {1, 2, 2, 1}};
+    const struct ls_tensor_desc y = {.dtype = LS_F32, .ndims = 4, .dims = {1, 1, 1, 1}};
+    const struct ls_kernel_request request = {
+        .struct_size = sizeof(request),
+        .op = op,
+        .attributes = {.kernel = {2, 2}, .strides = {1, 1}},
+        .input_count = 1,
+        .output_count = 1,
+        .accumulate = 1,
+        .arguments = {backward ? y : x, backward ? x : y},
+    };
+    const uint64_t bytes[2] = {(backward ? 1 : 4) * sizeof(float),
+                               (backward ? 4 : 1) * sizeof(float)};
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    struct ls_device *device = opened();
+    void *arguments[2] = {ops->allocate(device, bytes[0]), ops->allocate(device, bytes[1])};
+    const struct ls_launch launch = {.struct_size = sizeof(launch), .arguments = arguments};
+    ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_OK);
+    ck_assert_str_eq(answer.implementation, "cuDNN");
+    ck_assert_int_eq(ops->copy(device, arguments[0], in, bytes[0], NULL), LS_OK);
+    ck_assert_int_eq(ops->copy(device, arguments[1], out, bytes[1], NULL), LS_OK);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(ops->launch(device, answer.kernel, &launch), LS_OK);
+    ck_assert_int_eq(ops->copy(device, out, arguments[1], bytes[1], NULL), LS_OK);
+    ops->release_kernel(device, answer.kernel);
+    for (int i = 0; i < 2; i++)
+        ops->release(device, arguments[i]);
+    ops->close(device);
+}
+
+static void assert_means(void)
+{
+    const float x[4] = {1, 2, 3, 6}, dy = 8;
+    float y = 10, dx[4] = {0, 1, 2, 3};
+    run_twice(LS_OP_AVERAGE_POOL2D, x, &y);
+    ck_assert_float_eq(y, 10 + 3 + 3);
+    run_twice(LS_OP_AVERAGE_POOL2D_BACKWARD, &dy, dx);
+    for (int i = 0; i < 4; i++)
+        ck_assert_float_eq(dx[i], (float)i + 2 + 2);
+}
+
+START_TEST(cudnn_adds_means_into_an_output)
+{
+    assert_means();
+    ck_assert_int_eq(warnings, 0);
+}
+END_TEST
+
+// Each kernel says it once, and does not ask a second time.
+START_TEST(what_cudnn_refuses_at_a_launch_own_kernels_do)
+{
+    setenv("CUDA_DOUBLE_REFUSE", "1", 1);
+    assert_means();
+    ck_assert_int_eq(warnings, 2);
+}
+END_TEST
+
+static void reset(void)
+{
+    test_host_init(&host, plugin);
+    host.host.log = count_warnings;
+    warnings = 0;
+}
+
+int main(void)
+{
+    printf("on the test double of CUDA: NOT A GPU\n");
+    plugin = test_plugin_open("device-cuda");
+    if (!plugin)
+        return 1; // it says why; the double is built wherever the tests are
+    ops = plugin->interface;
+    Suite *suite = suite_create("pooling of device cuda on the double");
+    TCase *tests = tcase_create("pooling");
+    tcase_add_checked_fixture(tests, reset, NULL);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, cudnn_pools_what_it_can_and_own_kernels_the_rest);
+    tcase_add_test(tests, own_kernels_pool_types_that_cudnn_does_not_know);
+    tcase_add_test(tests, cudnn_adds_means_into_an_output);
+    tcase_add_test(tests, what_cudnn_refuses_at_a_launch_own_kernels_do);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
