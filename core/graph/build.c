@@ -195,8 +195,7 @@ static void make_node(struct ls_build *build, uint32_t index)
                              .attributes = source->attributes,
                              .input_count = source->input_count,
                              .output_count = source->output_count,
-                             .source = source,
-                             .fused = -1};
+                             .source = source};
     for (uint32_t i = 0; i < source->input_count; i++)
         node->inputs[i] = source->inputs[i]->id;
     for (uint32_t i = 0; i < source->output_count; i++) {

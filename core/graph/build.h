@@ -57,6 +57,8 @@ struct ls_program_buffers {
     uint32_t input_slots, label_slots;
 };
 
+#define LS_MAX_FUSED 2 // an addend and an epilogue
+
 // An operation of the graph in this program; their indexes are the same.
 struct ls_node {
     uint32_t op;
@@ -65,8 +67,9 @@ struct ls_node {
     uint32_t input_count, output_count;
     const struct ls_operation *source;
     bool removed;
-    int32_t fused; // node that became this one's epilogue, -1: none
-    uint32_t fused_output; // output 0 before that
+    uint32_t fused_count; // nodes that run as a part of this one
+    uint32_t fused[LS_MAX_FUSED]; // which, in their order
+    uint32_t fused_outputs[LS_MAX_FUSED]; // output 0 before each
     struct ls_kernel *kernel; // once prepared; owned by the step
 };
 
@@ -120,7 +123,7 @@ struct ls_layout ls_plain_layout(const struct ls_tensor_desc *desc);
 
 // Removes identities, reads through reshapes, drops what nobody needs and fuses what the device can.
 void ls_rewrite(struct ls_build *build);
-// Takes a fusion back.
+// Takes the last fusion back.
 void ls_unfuse(struct ls_build *build, struct ls_node *node);
 
 // ---- prepare.c ----

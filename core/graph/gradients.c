@@ -6,8 +6,9 @@
 #include "core/base/log.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-// A backward operation of `forward`, with its attributes and nothing else yet.
+// A backward operation of `forward`, with its attributes and one output, which is not there yet.
 static struct ls_operation backward_of(const struct ls_differentiation *d, uint32_t forward,
                                        uint32_t op)
 {
@@ -15,13 +16,14 @@ static struct ls_operation backward_of(const struct ls_differentiation *d, uint3
 
     return (struct ls_operation){.op = op,
                                  .attributes = source->attributes,
+                                 .output_count = 1,
                                  .backward = true,
                                  .forward = (int32_t)forward,
                                  .layer = source->layer};
 }
 
-// The gradient of an activation made by `operation`, whose inputs are set. It is added to what other users
-// of `x` have contributed.
+// The gradient of an activation made by `operation`, whose inputs and further outputs are set. It is added to what other users
+// of `x` have contributed; where nobody needs it, it is only what the operation writes.
 static enum ls_status add_gradient(struct ls_differentiation *d, struct ls_operation *operation,
                                    struct ls_tensor *x);
 
@@ -38,6 +40,7 @@ static enum ls_status contribute(struct ls_differentiation *d, const struct ls_o
                                .forward = -1,
                                .layer = why->layer,
                                .input_count = 2,
+                               .output_count = 1,
                                .inputs = {before, gradient}};
     d->gradients[x->id] = NULL;
     return add_gradient(d, &sum, x);
@@ -51,9 +54,8 @@ static enum ls_status add_gradient(struct ls_differentiation *d, struct ls_opera
     if (status)
         return status;
     operation->outputs[0]->gradient_of = x;
-    operation->output_count = 1;
     status = ls_graph_append_operation(d->graph, operation);
-    if (status)
+    if (status || !d->needed[x->id])
         return status;
     return contribute(d, operation, operation->outputs[0], x);
 }
@@ -174,6 +176,26 @@ enum ls_status ls_gradient_of_add(struct ls_differentiation *d, uint32_t operati
             return status;
     }
     return LS_OK;
+}
+
+// x, gamma, mean, variance, dy -> dx, dgamma, dbeta
+enum ls_status ls_gradient_of_batch_normalization(struct ls_differentiation *d, uint32_t operation,
+                                                  struct ls_tensor *dy)
+{
+    const struct ls_operation source = d->graph->operations[operation];
+    struct ls_operation backward = backward_of(d, operation, LS_OP_BATCH_NORMALIZATION_BACKWARD);
+    struct ls_tensor *const inputs[] = {source.inputs[0], source.inputs[1], source.outputs[1],
+                                        source.outputs[2], dy};
+
+    backward.input_count = sizeof(inputs) / sizeof(inputs[0]);
+    memcpy(backward.inputs, inputs, sizeof(inputs));
+    backward.output_count = 3;
+    for (uint32_t i = 1; i < backward.output_count; i++) {
+        enum ls_status status = parameter_gradient(d, source.inputs[i], &backward.outputs[i]);
+        if (status)
+            return status;
+    }
+    return add_gradient(d, &backward, source.inputs[0]);
 }
 
 // predictions, labels, saved -> dpredictions

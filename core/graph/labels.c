@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How steps are called in messages and tables: "conv2d_1 backward data", "max_pooling2d backward + relu".
+// How steps are called in messages and tables: "conv2d_1 backward data", "max_pooling2d backward + relu",
+// "batch_normalization forward + add + relu".
 #include "core/graph/build.h"
 
 #include "core/graph/operations.h"
 
 #include <stdio.h>
+#include <string.h>
+
+#define MOST_OF_NAME 36 // letters of a layer's name
 
 static const char *activation_name(uint32_t activation)
 {
@@ -47,6 +51,22 @@ static const char *part(const struct ls_build *build, const struct ls_node *node
                                          : ls_op_name(first->op);
 }
 
+// "forward relu + add", without the name; a node may do what other nodes were there for.
+static void describe_work(const struct ls_build *build, const struct ls_node *node, char *text,
+                          size_t bytes)
+{
+    const char *which = node->source->layer != LS_NO_LAYER ? part(build, node) : NULL;
+    size_t length = (size_t)snprintf(text, bytes, "%s%s%s", direction(node), which ? " " : "",
+                                     which ? which : "");
+    for (uint32_t i = 0; i < node->fused_count && length < bytes; i++) {
+        const struct ls_node *fused = &build->nodes[node->fused[i]];
+        length += (size_t)snprintf(text + length, bytes - length, " + %s",
+                                   fused->op == LS_OP_ADD
+                                       ? ls_op_name(fused->op)
+                                       : activation_name(fused->attributes.activation));
+    }
+}
+
 void ls_label_step(const struct ls_build *build, const struct ls_node *node, char *text,
                    size_t bytes)
 {
@@ -56,11 +76,10 @@ void ls_label_step(const struct ls_build *build, const struct ls_node *node, cha
         operation->forward >= 0 ? &graph->operations[operation->forward] : operation;
     const bool of_layer = operation->layer != LS_NO_LAYER;
     const char *name = of_layer ? graph->layers[operation->layer].name : ls_op_name(loss->op);
-    const char *which = of_layer ? part(build, node) : NULL;
-    const bool fused = node->attributes.epilogue != LS_OP_NONE;
+    char work[64];
 
     // Long layer names give way, so that what the step does is always there.
-    snprintf(text, bytes, "%.36s %s%s%s%s%s", name, direction(node), which ? " " : "",
-             which ? which : "", fused ? " + " : "",
-             fused ? activation_name(node->attributes.epilogue_activation) : "");
+    describe_work(build, node, work, sizeof(work));
+    const size_t room = bytes > strlen(work) + 2 ? bytes - strlen(work) - 2 : 0;
+    snprintf(text, bytes, "%.*s %s", (int)(room < MOST_OF_NAME ? room : MOST_OF_NAME), name, work);
 }

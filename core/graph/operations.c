@@ -233,7 +233,49 @@ static enum ls_status infer_add(const struct ls_graph *graph, struct ls_op_attri
     return LS_OK;
 }
 
-#define OP_COUNT (LS_OP_MEASURE + 1)
+static enum ls_status want_channels(const struct ls_graph *graph, const struct ls_tensor *x,
+                                    const struct ls_tensor *vector, const char *name)
+{
+    const int64_t channels = x->shape.dims[x->shape.ndims - 1];
+    if (vector->shape.ndims == 1 && vector->shape.dims[0] == channels)
+        return LS_OK;
+    return ls_graph_fail(graph, x, "%s must have %lld elements, one a channel", name,
+                         (long long)channels);
+}
+
+// x, gamma (C), beta (C) -> y, mean (C), variance (C). The addend is left to fusion. Where there is no backward the statistics are
+// those of the batch, too: moving ones, and LS_OP_BATCH_NORMALIZATION_INFERENCE with them, come with the layer that has them.
+static enum ls_status infer_batch_normalization(const struct ls_graph *graph,
+                                                struct ls_op_attributes *attributes,
+                                                struct ls_tensor *const *inputs,
+                                                uint32_t input_count,
+                                                const struct ls_shape *output_shape,
+                                                struct ls_inferred *out)
+{
+    const struct ls_tensor *x = inputs[0];
+    (void)input_count, (void)output_shape;
+    if (x->shape.ndims < 2)
+        return ls_graph_fail(graph, x, "batch normalization wants at least 2 dimensions");
+    if (!(attributes->epsilon >= 0))
+        return ls_graph_fail(graph, x, "epsilon must not be negative, it is %g",
+                             (double)attributes->epsilon);
+    enum ls_status status = want_channels(graph, x, inputs[1], "gamma");
+    if (!status)
+        status = want_channels(graph, x, inputs[2], "beta");
+    if (status)
+        return status;
+
+    out->count = 3;
+    out->shapes[0] = x->shape;
+    for (uint32_t i = 1; i < out->count; i++) {
+        out->shapes[i] = inputs[1]->shape;
+        out->dtypes[i] = LS_F32;
+        out->roles[i] = LS_ROLE_ACTIVATION;
+    }
+    return LS_OK;
+}
+
+#define OP_COUNT (LS_OP_BATCH_NORMALIZATION_INFERENCE + 1)
 
 const struct ls_op_entry ls_op_entries[OP_COUNT] = {
     [LS_OP_NONE] = {"none"},
@@ -265,6 +307,12 @@ const struct ls_op_entry ls_op_entries[OP_COUNT] = {
     [LS_OP_SGD_UPDATE] = {"sgd_update"},
     [LS_OP_ADAM_UPDATE] = {"adam_update"},
     [LS_OP_MEASURE] = {"measure"},
+    [LS_OP_FROM_BYTES] = {"from_bytes"},
+    [LS_OP_GUARD] = {"guard"},
+    [LS_OP_BATCH_NORMALIZATION] = {"batch_normalization", 1, 2, 0, infer_batch_normalization,
+                                   ls_gradient_of_batch_normalization},
+    [LS_OP_BATCH_NORMALIZATION_BACKWARD] = {"batch_normalization_backward"},
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE] = {"batch_normalization_inference"},
 };
 
 const struct ls_op_entry *ls_op_entry(uint32_t op)

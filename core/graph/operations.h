@@ -20,12 +20,14 @@ struct ls_differentiation {
     bool *needed;
 };
 
+#define LS_MAX_INFERRED 3
+
 // What `infer` answers about the outputs.
 struct ls_inferred {
     uint32_t count;
-    struct ls_shape shapes[2]; // of output 0, and of output 1 where it has a shape
-    uint32_t dtypes[2];
-    enum ls_tensor_role roles[2];
+    struct ls_shape shapes[LS_MAX_INFERRED]; // none where only `prepare` knows it
+    uint32_t dtypes[LS_MAX_INFERRED];
+    enum ls_tensor_role roles[LS_MAX_INFERRED];
 };
 
 struct ls_op_entry {
@@ -58,6 +60,8 @@ enum ls_status ls_gradient_of_same_op(struct ls_differentiation *d, uint32_t ope
                                       struct ls_tensor *dy);
 enum ls_status ls_gradient_of_add(struct ls_differentiation *d, uint32_t operation,
                                   struct ls_tensor *dy);
+enum ls_status ls_gradient_of_batch_normalization(struct ls_differentiation *d, uint32_t operation,
+                                                  struct ls_tensor *dy);
 enum ls_status ls_gradient_of_cross_entropy(struct ls_differentiation *d, uint32_t operation,
                                             struct ls_tensor *dy);
 enum ls_status ls_gradient_of_squared_error(struct ls_differentiation *d, uint32_t operation,

@@ -220,26 +220,32 @@ static enum ls_status search(const struct ls_build *build, const struct ls_node 
     return LS_OK;
 }
 
+// Takes one fusion after the other back, the last first, as long as the device has no kernel or a slow one. `best` was found
+// for the node as it comes.
 static enum ls_status search_without_fusion(struct ls_build *build, struct ls_node *node,
                                             struct attempt *best)
 {
-    struct ls_node fused = *node;
-    struct attempt apart;
+    struct ls_node chosen = *node;
 
-    ls_unfuse(build, node);
-    enum ls_status status = search(build, node, &apart);
-    if (status) {
+    while (node->fused_count > 0 && (!best->works || best->answer.slow)) {
+        struct attempt apart;
+        ls_unfuse(build, node);
+        enum ls_status status = search(build, node, &apart);
+        if (status) {
+            release(build, best);
+            return status;
+        }
+        if (best->works && (!apart.works || apart.answer.slow)) {
+            release(build, &apart);
+            continue;
+        }
         release(build, best);
-        return status;
+        *best = apart;
+        chosen = *node;
     }
-    if (best->works && (!apart.works || apart.answer.slow)) {
-        release(build, &apart);
-        *node = fused;
-        build->nodes[node->fused].removed = true;
-        return LS_OK;
-    }
-    release(build, best);
-    *best = apart;
+    for (uint32_t i = node->fused_count; i < chosen.fused_count; i++)
+        build->nodes[chosen.fused[i]].removed = true;
+    *node = chosen;
     return LS_OK;
 }
 
@@ -249,7 +255,7 @@ static enum ls_status find_kernel(struct ls_build *build, struct ls_node *node,
     char label[64];
     enum ls_status status = search(build, node, best);
 
-    if (!status && node->fused >= 0 && (!best->works || best->answer.slow))
+    if (!status)
         status = search_without_fusion(build, node, best);
     if (status || best->works)
         return status;
@@ -382,9 +388,9 @@ static enum ls_status add_step(struct ls_build *build, struct ls_node *node,
     }
     fill_step(build, node, attempt, values);
 
-    // The gradient of what was fused away takes the layout of what came of it.
-    if (node->attributes.epilogue == LS_OP_ACTIVATION)
-        value_of(build, node->fused_output)->layout = value_of(build, node->outputs[0])->layout;
+    // The gradients of what was fused away take the layout of what came of it.
+    for (uint32_t i = 0; i < node->fused_count && !node->source->backward; i++)
+        value_of(build, node->fused_outputs[i])->layout = value_of(build, node->outputs[0])->layout;
     for (uint32_t i = 0; i < node->output_count && !status; i++)
         status = finish_output(build, node, outputs[i], node->outputs[i]);
     return status;

@@ -161,7 +161,8 @@ static bool pattern_covers(const struct ls_fusion_pattern *pattern, const struct
                            const struct ls_node *consumer)
 {
     return pattern->producer == producer->op && pattern->consumer == consumer->op &&
-           (pattern->activations >> consumer->attributes.activation & 1) != 0;
+           (consumer->op == LS_OP_ADD ||
+            (pattern->activations >> consumer->attributes.activation & 1) != 0);
 }
 
 static bool device_fuses(const struct ls_build *build, const struct ls_node *producer,
@@ -175,60 +176,93 @@ static bool device_fuses(const struct ls_build *build, const struct ls_node *pro
     return any;
 }
 
-// An activation's y is one more input. It must be there when the producer runs, and what the producer
-// writes must be its gradient: a sum passes its own gradient on to its terms.
-static bool extra_input_fits(const struct ls_build *build, uint32_t producer,
-                             const struct ls_node *consumer)
+// What the producer of `y` reads more when it does what the consumer does; LS_NO_VALUE: nothing.
+static uint32_t extra_input(const struct ls_node *consumer, uint32_t y)
 {
-    if (consumer->op != LS_OP_ACTIVATION_BACKWARD)
-        return true;
-    const struct ls_node *node = &build->nodes[producer];
-    const uint32_t y = consumer->inputs[1];
-    const struct ls_tensor *of = build->buffers->values[node->outputs[0]].tensor->gradient_of;
-    return of && ls_value_same(build->buffers, of->id) == y &&
-           build->buffers->values[y].producer < (int32_t)producer &&
-           node->input_count + node->output_count < LS_MAX_ARGUMENTS;
+    switch (consumer->op) {
+    case LS_OP_ACTIVATION_BACKWARD: return consumer->inputs[1];
+    case LS_OP_ADD: return consumer->inputs[consumer->inputs[0] == y];
+    default: return LS_NO_VALUE;
+    }
 }
 
-static void fuse(struct ls_build *build, uint32_t index)
+// Whether the operation has an addend, and none yet.
+static bool takes_addend(const struct ls_node *node)
+{
+    return (node->op == LS_OP_BATCH_NORMALIZATION && node->input_count == 3) ||
+           (node->op == LS_OP_BATCH_NORMALIZATION_INFERENCE && node->input_count == 5);
+}
+
+// Whether the producer writes the gradient of `y`: a sum passes its own gradient on to its terms.
+static bool writes_gradient_of(const struct ls_build *build, const struct ls_node *node, uint32_t y)
+{
+    const struct ls_tensor *of = build->buffers->values[node->outputs[0]].tensor->gradient_of;
+    return of && ls_value_same(build->buffers, of->id) == y;
+}
+
+// What is read more must be there when the producer runs.
+static bool can_follow(const struct ls_build *build, uint32_t producer,
+                       const struct ls_node *consumer)
+{
+    const struct ls_node *node = &build->nodes[producer];
+    const uint32_t extra = extra_input(consumer, node->outputs[0]);
+    const bool there =
+        extra == LS_NO_VALUE || (build->buffers->values[extra].producer < (int32_t)producer &&
+                                 node->input_count + node->output_count < LS_MAX_ARGUMENTS);
+    switch (consumer->op) {
+    case LS_OP_ACTIVATION: return true;
+    case LS_OP_ACTIVATION_BACKWARD:
+        return there && consumer->inputs[0] == node->outputs[0] &&
+               writes_gradient_of(build, node, extra);
+    case LS_OP_ADD: return there && takes_addend(node);
+    default: return false;
+    }
+}
+
+static void set_epilogue(struct ls_node *node, uint32_t op, uint32_t activation, float alpha)
+{
+    node->attributes.epilogue = op;
+    node->attributes.epilogue_activation = activation;
+    node->attributes.epilogue_alpha = alpha;
+}
+
+// A sum becomes the addend, another consumer the epilogue, after which nothing may come.
+static bool fuse(struct ls_build *build, uint32_t index)
 {
     struct ls_node *node = &build->nodes[index];
+    const uint32_t y = node->outputs[0];
     uint32_t reader = 0;
 
-    if (node->removed || node->attributes.epilogue != LS_OP_NONE ||
-        is_result(build, node->outputs[0]) || count_readers(build, node->outputs[0], &reader) != 1)
-        return;
+    if (node->removed || node->attributes.epilogue != LS_OP_NONE || is_result(build, y) ||
+        count_readers(build, y, &reader) != 1)
+        return false;
     struct ls_node *consumer = &build->nodes[reader];
-    const bool element_wise =
-        consumer->op == LS_OP_ACTIVATION || consumer->op == LS_OP_ACTIVATION_BACKWARD;
-    if (!element_wise || consumer->inputs[0] != node->outputs[0] ||
-        consumer->attributes.epilogue != LS_OP_NONE || !device_fuses(build, node, consumer) ||
-        !extra_input_fits(build, index, consumer))
-        return;
+    if (consumer->attributes.epilogue != LS_OP_NONE || !device_fuses(build, node, consumer) ||
+        !can_follow(build, index, consumer))
+        return false;
 
-    node->attributes.epilogue = consumer->op;
-    node->attributes.epilogue_activation = consumer->attributes.activation;
-    node->attributes.epilogue_alpha = consumer->attributes.activation_alpha;
-    if (consumer->op == LS_OP_ACTIVATION_BACKWARD)
-        node->inputs[node->input_count++] = consumer->inputs[1];
-    node->fused = (int32_t)reader;
-    node->fused_output = node->outputs[0];
+    if (consumer->op != LS_OP_ADD)
+        set_epilogue(node, consumer->op, consumer->attributes.activation,
+                     consumer->attributes.activation_alpha);
+    if (extra_input(consumer, y) != LS_NO_VALUE)
+        node->inputs[node->input_count++] = extra_input(consumer, y);
+    node->fused[node->fused_count] = reader;
+    node->fused_outputs[node->fused_count++] = y;
     node->outputs[0] = consumer->outputs[0];
     consumer->removed = true;
+    return true;
 }
 
 void ls_unfuse(struct ls_build *build, struct ls_node *node)
 {
-    struct ls_node *consumer = &build->nodes[node->fused];
+    struct ls_node *consumer = &build->nodes[node->fused[--node->fused_count]];
 
     consumer->removed = false;
-    if (node->attributes.epilogue == LS_OP_ACTIVATION_BACKWARD)
+    node->outputs[0] = node->fused_outputs[node->fused_count];
+    if (extra_input(consumer, node->outputs[0]) != LS_NO_VALUE)
         node->input_count--;
-    node->attributes.epilogue = LS_OP_NONE;
-    node->attributes.epilogue_activation = 0;
-    node->attributes.epilogue_alpha = 0;
-    node->outputs[0] = node->fused_output;
-    node->fused = -1;
+    if (consumer->op != LS_OP_ADD)
+        set_epilogue(node, LS_OP_NONE, 0, 0);
 }
 
 void ls_rewrite(struct ls_build *build)
@@ -254,6 +288,7 @@ void ls_rewrite(struct ls_build *build)
         const struct ls_node *node = &build->nodes[i];
         if (node->op == LS_OP_SPARSE_CROSS_ENTROPY || node->op == LS_OP_MEAN_SQUARED_ERROR)
             build->buffers->values[node->inputs[0]].loss_reads = true;
-        fuse(build, i);
+        while (fuse(build, i))
+            continue;
     }
 }

@@ -89,8 +89,9 @@ static struct ls_tensor *add_op(struct ls_graph *graph, const char *name, uint32
     return out;
 }
 
-struct ls_tensor *harness_conv(struct ls_graph *graph, const char *name, struct ls_tensor *x,
-                               int32_t filters, int32_t kernel, int32_t stride, bool same)
+static struct ls_tensor *add_conv(struct ls_graph *graph, const char *name, struct ls_tensor *x,
+                                  int32_t filters, int32_t kernel, int32_t stride, bool same,
+                                  bool bias)
 {
     struct ls_op_attributes attributes = {
         .strides = {stride, stride}, .dilation = {1, 1}, .groups = 1};
@@ -103,9 +104,41 @@ struct ls_tensor *harness_conv(struct ls_graph *graph, const char *name, struct 
         parameter(
             graph, "kernel",
             (struct ls_shape){.ndims = 4, .dims = {kernel, kernel, x->shape.dims[3], filters}}),
-        parameter(graph, "bias", (struct ls_shape){.ndims = 1, .dims = {filters}}),
     };
-    return add_op(graph, NULL, LS_OP_CONV2D, &attributes, inputs, 3, NULL);
+    if (bias)
+        inputs[2] = parameter(graph, "bias", (struct ls_shape){.ndims = 1, .dims = {filters}});
+    return add_op(graph, NULL, LS_OP_CONV2D, &attributes, inputs, bias ? 3 : 2, NULL);
+}
+
+struct ls_tensor *harness_conv(struct ls_graph *graph, const char *name, struct ls_tensor *x,
+                               int32_t filters, int32_t kernel, int32_t stride, bool same)
+{
+    return add_conv(graph, name, x, filters, kernel, stride, same, true);
+}
+
+struct ls_tensor *harness_conv_norm(struct ls_graph *graph, const char *name, struct ls_tensor *x,
+                                    int32_t filters, int32_t kernel, int32_t stride)
+{
+    char norm[64];
+    snprintf(norm, sizeof(norm), "%s_norm", name);
+    x = add_conv(graph, name, x, filters, kernel, stride, true, false);
+    return harness_norm(graph, norm, x);
+}
+
+struct ls_tensor *harness_norm_with(struct ls_graph *graph, const char *name, struct ls_tensor *x,
+                                    struct ls_tensor *gamma, struct ls_tensor *beta)
+{
+    const struct ls_op_attributes attributes = {.epsilon = 1e-3f};
+    struct ls_tensor *inputs[3] = {x, gamma, beta};
+    return add_op(graph, name, LS_OP_BATCH_NORMALIZATION, &attributes, inputs, 3, NULL);
+}
+
+struct ls_tensor *harness_norm(struct ls_graph *graph, const char *name, struct ls_tensor *x)
+{
+    const struct ls_shape channels = {.ndims = 1, .dims = {x->shape.dims[x->shape.ndims - 1]}};
+    ck_assert_int_eq(ls_graph_begin_layer(graph, name, "BatchNormalization"), LS_OK);
+    struct ls_tensor *gamma = parameter(graph, "gamma", channels);
+    return harness_norm_with(graph, NULL, x, gamma, parameter(graph, "beta", channels));
 }
 
 struct ls_tensor *harness_dense(struct ls_graph *graph, const char *name, struct ls_tensor *x,
@@ -240,6 +273,39 @@ struct ls_graph *harness_tied(void)
     x = harness_dense_with(graph, "dense_2", x, harness_parameter(graph, "dense/kernel"),
                            harness_parameter(graph, "dense/bias"));
     x = harness_add(graph, "add_1", x, x);
+    harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
+    return graph;
+}
+
+struct ls_graph *harness_residual(uint32_t activation)
+{
+    struct ls_graph *graph = harness_graph((const int64_t[]){6, 5, 3}, 3);
+    struct ls_tensor *x = harness_norm(graph, "input_norm", graph->input);
+    x = harness_conv_norm(graph, "stem", x, 4, 3, 1);
+    struct ls_tensor *stem = harness_activation(graph, "stem_act", x, activation);
+    x = harness_conv_norm(graph, "block", stem, 4, 3, 1);
+    x = harness_add(graph, "block_add", x, stem);
+    struct ls_tensor *block = harness_activation(graph, "block_act", x, activation);
+    struct ls_tensor *aside = harness_conv_norm(graph, "short", block, 5, 1, 2);
+    x = harness_conv_norm(graph, "long", block, 5, 3, 2);
+    x = harness_add(graph, "join", aside, x);
+    x = harness_activation(graph, "join_act", x, activation);
+    x = harness_flatten(graph, "flatten", x);
+    harness_dense(graph, "dense", x, 4);
+    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+    return graph;
+}
+
+struct ls_graph *harness_tied_norm(void)
+{
+    struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
+    struct ls_tensor *x = harness_dense(graph, "dense", graph->input, 3);
+    x = harness_activation(graph, "tanh", x, LS_TANH);
+    x = harness_norm(graph, "norm", x);
+    x = harness_activation(graph, "tanh_1", x, LS_TANH);
+    x = harness_norm_with(graph, "norm_1", x, harness_parameter(graph, "norm/gamma"),
+                          harness_parameter(graph, "norm/beta"));
+    harness_activation(graph, "sigmoid", x, LS_SIGMOID);
     harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
     return graph;
 }

@@ -28,6 +28,13 @@ const char *harness_message(void);
 struct ls_graph *harness_graph(const int64_t *example, uint32_t ndims);
 struct ls_tensor *harness_conv(struct ls_graph *graph, const char *name, struct ls_tensor *x,
                                int32_t filters, int32_t kernel, int32_t stride, bool same);
+// A convolution without bias, padded so that stride 1 keeps rows and columns, and a layer "<name>_norm".
+struct ls_tensor *harness_conv_norm(struct ls_graph *graph, const char *name, struct ls_tensor *x,
+                                    int32_t filters, int32_t kernel, int32_t stride);
+struct ls_tensor *harness_norm(struct ls_graph *graph, const char *name, struct ls_tensor *x);
+// A batch normalization with gamma and beta that another layer has.
+struct ls_tensor *harness_norm_with(struct ls_graph *graph, const char *name, struct ls_tensor *x,
+                                    struct ls_tensor *gamma, struct ls_tensor *beta);
 struct ls_tensor *harness_dense(struct ls_graph *graph, const char *name, struct ls_tensor *x,
                                 int64_t units);
 // A dense operation on a kernel and bias that another layer has.
@@ -56,6 +63,12 @@ struct ls_graph *harness_cnn(void);
 struct ls_graph *harness_mixed(void);
 // dense tanh twice with one kernel, the terms added, mean squared error.
 struct ls_graph *harness_tied(void);
+// Batch normalization of the input and of convolutions with short cuts around them, over (6, 5, 3), 4 classes:
+// norm "input_norm"; convolution "stem", norm, activation "stem_act"; the same "block" with the stem added before the activation
+// "block_act"; two convolutions "short" and "long" of stride 2, whose norms are added, and activation "join_act"; dense.
+struct ls_graph *harness_residual(uint32_t activation);
+// dense tanh norm tanh norm sigmoid, both norms with the same gamma and beta, mean squared error.
+struct ls_graph *harness_tied_norm(void);
 // A chain of random layers with random short cuts.
 struct ls_graph *harness_random(uint64_t seed);
 

@@ -87,7 +87,7 @@ static bool is_weight(const struct ls_kernel_request *request, uint32_t i)
 static bool keeps_images(uint32_t op)
 {
     return op == LS_OP_CONV2D || op == LS_OP_MAX_POOL2D || op == LS_OP_AVERAGE_POOL2D ||
-           op == LS_OP_ACTIVATION;
+           op == LS_OP_ACTIVATION || op == LS_OP_BATCH_NORMALIZATION;
 }
 
 static struct wish wish_for(const struct mock_policy *policy,
@@ -140,6 +140,14 @@ static bool choose(const struct mock_policy *policy, const struct ls_kernel_requ
     return wanted || out->slow;
 }
 
+// Whether a batch normalization is one of those: addend and epilogue count.
+static bool is_among(uint32_t norms, const struct ls_kernel_request *request)
+{
+    return request->op == LS_OP_BATCH_NORMALIZATION &&
+           (norms >> (request->input_count - 3 + (request->attributes.epilogue != LS_OP_NONE)) &
+            1) != 0;
+}
+
 // ---- The interface ----
 
 static int32_t mock_prepare_inner(struct ls_device *device, const struct ls_kernel_request *request,
@@ -163,7 +171,7 @@ static int32_t mock_prepare(struct ls_device *device, const struct ls_kernel_req
     struct ls_kernel_answer answer;
 
     if ((policy->refuse_fused && request->attributes.epilogue) ||
-        (policy->no_accumulate && request->accumulate))
+        (policy->no_accumulate && request->accumulate) || is_among(policy->refused_norms, request))
         return LS_UNSUPPORTED;
     int32_t status = mock_prepare_inner(device, request, &answer);
     if (status)
@@ -186,7 +194,8 @@ static int32_t mock_prepare(struct ls_device *device, const struct ls_kernel_req
             kernel->plain[i] = malloc(kernel->layouts[i].words[1] * sizeof(float));
     answer.kernel = kernel;
     answer.in_place &= policy->no_in_place ? 0 : policy->first_in_place ? 1 : UINT32_MAX;
-    if (policy->always_slow && request->op == LS_OP_CONV2D_BACKWARD_DATA)
+    if ((policy->always_slow && request->op == LS_OP_CONV2D_BACKWARD_DATA) ||
+        is_among(policy->slow_norms, request))
         answer.slow = 1;
     *out = answer;
     return LS_OK;

@@ -11,6 +11,8 @@ struct mock_policy {
     const struct ls_fusion_pattern *patterns;
     uint32_t pattern_count;
     bool refuse_fused; // declared, but unsupported when prepared
+    // Bit n: batch normalization that does the work of n more operations is so.
+    uint32_t refused_norms, slow_norms;
     bool own_weights; // forward kernels choose a layout of their own for weights
     bool own_activations; // convolution, pooling and activations do for their outputs
     bool other_data; // backward-data wants weights in a second layout

@@ -81,6 +81,32 @@ START_TEST(a_kernel_used_three_times_and_a_tensor_used_twice_sum_their_gradients
 }
 END_TEST
 
+START_TEST(normalized_convolutions_with_short_cuts_have_the_gradient_of_their_loss)
+{
+    check_graph(harness_residual(LS_TANH), 3);
+}
+END_TEST
+
+// The term goes around the norm; few elements, so that no difference crosses the kink of relu.
+START_TEST(a_short_cut_around_a_norm_before_relu_has_the_gradient_of_its_loss)
+{
+    struct ls_graph *graph = harness_graph((const int64_t[]){3}, 1);
+    struct ls_tensor *term = harness_dense(graph, "dense", graph->input, 4);
+    struct ls_tensor *x = harness_activation(graph, "tanh", term, LS_TANH);
+    x = harness_add(graph, "add", harness_norm(graph, "norm", x), term);
+    x = harness_activation(graph, "relu", x, LS_RELU);
+    harness_dense(graph, "dense_1", x, 3);
+    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+    check_graph(graph, 4);
+}
+END_TEST
+
+START_TEST(variables_of_a_norm_used_twice_sum_their_gradients)
+{
+    check_graph(harness_tied_norm(), 5);
+}
+END_TEST
+
 START_TEST(every_activation_is_differentiated_through_its_output)
 {
     static const uint32_t smooth[] = {LS_LINEAR, LS_ELU,      LS_SIGMOID,
@@ -120,6 +146,9 @@ int main(void)
     tcase_add_test(tests, a_convolutional_network_has_the_gradient_of_its_loss);
     tcase_add_test(tests, reshapes_rows_dropout_and_softmax_have_the_gradient_of_their_loss);
     tcase_add_test(tests, a_kernel_used_three_times_and_a_tensor_used_twice_sum_their_gradients);
+    tcase_add_test(tests, normalized_convolutions_with_short_cuts_have_the_gradient_of_their_loss);
+    tcase_add_test(tests, a_short_cut_around_a_norm_before_relu_has_the_gradient_of_its_loss);
+    tcase_add_test(tests, variables_of_a_norm_used_twice_sum_their_gradients);
     tcase_add_test(tests, every_activation_is_differentiated_through_its_output);
     tcase_add_test(tests, a_loss_over_several_positions_has_its_gradient);
     suite_add_tcase(suite, tests);

@@ -3,6 +3,7 @@
 #include "tests/core/graph/harness.h"
 
 #include <check.h>
+#include <math.h>
 #include <string.h>
 
 static struct ls_graph *graph;
@@ -214,6 +215,57 @@ START_TEST(element_wise_operations_keep_the_shape)
 }
 END_TEST
 
+START_TEST(a_batch_normalization_has_its_shapes_and_its_limits)
+{
+    const struct ls_op_attributes good = {.epsilon = 1e-3f};
+    struct ls_op_attributes bad = good;
+    struct ls_tensor *gamma = parameter("gamma", SHAPE(1, 6)),
+                     *beta = parameter("beta", SHAPE(1, 6));
+    struct ls_tensor *inputs[4] = {image, gamma, beta, image}, *y;
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_BATCH_NORMALIZATION, &good, inputs, 3, NULL, &y),
+                     LS_OK);
+    check_shape(y, "(None, 9, 8, 6)");
+    const struct ls_operation *operation = &graph->operations[graph->operation_count - 1];
+    ck_assert_uint_eq(operation->output_count, 3);
+    for (uint32_t i = 1; i < 3; i++) {
+        check_shape(operation->outputs[i], "(6,)");
+        ck_assert_uint_eq(operation->outputs[i]->dtype, LS_F32);
+    }
+    inputs[0] = rows;
+    inputs[1] = parameter("gamma_12", SHAPE(1, 12));
+    inputs[2] = parameter("beta_12", SHAPE(1, 12));
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_BATCH_NORMALIZATION, &good, inputs, 3, NULL, &y),
+                     LS_OK);
+    check_shape(y, "(None, 12)");
+
+    inputs[0] = image;
+    check_refused(LS_OP_BATCH_NORMALIZATION, good, inputs, 3, NULL, "gamma must have 6 elements");
+    inputs[1] = gamma;
+    check_refused(LS_OP_BATCH_NORMALIZATION, good, inputs, 3, NULL, "beta must have 6 elements");
+    inputs[2] = parameter("beta_2", SHAPE(2, 1, 6));
+    check_refused(LS_OP_BATCH_NORMALIZATION, good, inputs, 3, NULL, "beta must have 6 elements");
+    inputs[2] = beta;
+    check_refused(LS_OP_BATCH_NORMALIZATION, good, inputs, 2, NULL, "takes 3 to 3 tensors");
+    check_refused(LS_OP_BATCH_NORMALIZATION, good, inputs, 4, NULL, "takes 3 to 3 tensors");
+    bad.epsilon = -1e-3f;
+    check_refused(LS_OP_BATCH_NORMALIZATION, bad, inputs, 3, NULL, "must not be negative");
+    bad.epsilon = NAN;
+    check_refused(LS_OP_BATCH_NORMALIZATION, bad, inputs, 3, NULL, "must not be negative");
+    inputs[1] = image;
+    check_refused(LS_OP_BATCH_NORMALIZATION, good, inputs, 3, NULL, "must be a variable");
+
+    struct ls_graph *numbers = harness_graph((const int64_t[]){0}, 0);
+    ck_assert_int_eq(ls_graph_begin_layer(numbers, "norm", "BatchNormalization"), LS_OK);
+    inputs[0] = numbers->input;
+    inputs[1] = gamma;
+    ck_assert_int_eq(ls_graph_add(numbers, LS_OP_BATCH_NORMALIZATION, &good, inputs, 3, NULL, &y),
+                     LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "layer 'norm' (BatchNormalization): input "
+                                                    "shape (None,): batch normalization wants"));
+    ls_graph_destroy(numbers);
+}
+END_TEST
+
 START_TEST(a_reshape_keeps_the_number_of_elements)
 {
     const struct ls_op_attributes none = {0};
@@ -235,12 +287,31 @@ END_TEST
 START_TEST(only_forward_operations_can_be_added)
 {
     const struct ls_op_attributes none = {0};
-    const uint32_t ops[] = {
-        LS_OP_NONE,    LS_OP_CONV2D_BACKWARD_DATA, LS_OP_CONVERT, LS_OP_SPARSE_CROSS_ENTROPY,
-        LS_OP_MEASURE, LS_OP_MEASURE + 1,          UINT32_MAX};
+    const uint32_t ops[] = {LS_OP_NONE,
+                            LS_OP_CONV2D_BACKWARD_DATA,
+                            LS_OP_CONVERT,
+                            LS_OP_SPARSE_CROSS_ENTROPY,
+                            LS_OP_MEASURE,
+                            LS_OP_FROM_BYTES,
+                            LS_OP_BATCH_NORMALIZATION_BACKWARD,
+                            LS_OP_BATCH_NORMALIZATION_INFERENCE + 1,
+                            UINT32_MAX};
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
         check_refused(ops[i], none, &image, 1, NULL, "not one that a layer adds");
+}
+END_TEST
+
+START_TEST(every_operation_has_a_name_of_its_own)
+{
+    for (uint32_t op = LS_OP_NONE; op <= LS_OP_BATCH_NORMALIZATION_INFERENCE; op++) {
+        ck_assert_ptr_nonnull(ls_op_name(op));
+        ck_assert_str_ne(ls_op_name(op), "unknown");
+        for (uint32_t other = LS_OP_NONE; other < op; other++)
+            ck_assert_str_ne(ls_op_name(op), ls_op_name(other));
+    }
     ck_assert_str_eq(ls_op_name(LS_OP_DENSE_BACKWARD_DATA), "dense_backward_data");
+    ck_assert_str_eq(ls_op_name(LS_OP_BATCH_NORMALIZATION), "batch_normalization");
+    ck_assert_str_eq(ls_op_name(LS_OP_BATCH_NORMALIZATION_INFERENCE + 1), "unknown");
     ck_assert_str_eq(ls_op_name(UINT32_MAX), "unknown");
 }
 END_TEST
@@ -357,6 +428,21 @@ START_TEST(the_input_has_no_gradient_and_parameters_have_one_each)
 }
 END_TEST
 
+// The kernel of its gradients writes that of x in any case; here nobody adds to it or reads it.
+START_TEST(a_norm_of_the_input_has_the_gradients_of_its_variables)
+{
+    struct ls_graph *other = harness_residual(LS_RELU);
+    const struct ls_operation *last = &other->operations[other->operation_count - 1];
+    ck_assert_uint_eq(last->op, LS_OP_BATCH_NORMALIZATION_BACKWARD);
+    ck_assert_ptr_eq(last->inputs[0], other->input);
+    ck_assert_uint_eq(last->output_count, 3);
+    ck_assert(ls_shape_equal(&last->outputs[0]->shape, &other->input->shape));
+    ck_assert_ptr_eq(last->outputs[1]->gradient_of, harness_parameter(other, "input_norm/gamma"));
+    ck_assert_ptr_eq(last->outputs[2]->gradient_of, harness_parameter(other, "input_norm/beta"));
+    ls_graph_destroy(other);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("graph");
@@ -369,14 +455,17 @@ int main(void)
     tcase_add_test(tests, pooling_has_its_shape_and_its_limits);
     tcase_add_test(tests, a_dense_operation_has_its_shape_and_its_limits);
     tcase_add_test(tests, element_wise_operations_keep_the_shape);
+    tcase_add_test(tests, a_batch_normalization_has_its_shapes_and_its_limits);
     tcase_add_test(tests, a_reshape_keeps_the_number_of_elements);
     tcase_add_test(tests, only_forward_operations_can_be_added);
+    tcase_add_test(tests, every_operation_has_a_name_of_its_own);
     tcase_add_test(tests, names_are_unique_and_parameters_have_a_fixed_shape);
     tcase_add_test(tests, an_input_must_have_a_size);
     tcase_add_test(tests, the_loss_reads_logits_where_the_model_ends_in_a_softmax);
     tcase_add_test(tests, a_loss_from_probabilities_and_one_from_targets_read_the_output);
     tcase_add_test(tests, what_cannot_be_differentiated_is_refused);
     tcase_add_test(tests, the_input_has_no_gradient_and_parameters_have_one_each);
+    tcase_add_test(tests, a_norm_of_the_input_has_the_gradients_of_its_variables);
     suite_add_tcase(suite, tests);
 
     SRunner *runner = srunner_create(suite);

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts of the device's own, shadows, conversions and fusion: whatever a device wants, the results are
 // those of the reference device, which computes the numbers here in every case.
-#include "tests/core/graph/mock.h"
+#include "tests/core/graph/pair.h"
 
 #include <check.h>
-#include <math.h>
-#include <string.h>
-
-// The same kernels on the same numbers in another order of memory: nothing rounds differently.
-#define SAME_KERNELS 0.0
-// A fused kernel does not round between producer and consumer.
-#define FUSED 1e-5
 
 static const struct ls_fusion_pattern patterns[] = {
     {LS_OP_CONV2D, LS_OP_ACTIVATION, 0xffffffff, 0},
@@ -21,14 +14,6 @@ static const struct ls_fusion_pattern patterns[] = {
 };
 #define PATTERNS .patterns = patterns, .pattern_count = sizeof(patterns) / sizeof(patterns[0])
 
-static uint32_t count_steps(const struct ls_program *program, const char *text)
-{
-    uint32_t count = 0;
-    for (uint32_t s = 0; s < program->step_count; s++)
-        count += strstr(program->steps[s].label, text) != NULL;
-    return count;
-}
-
 static uint32_t count_conversions(const struct ls_program *program)
 {
     uint32_t count = 0;
@@ -37,65 +22,15 @@ static uint32_t count_conversions(const struct ls_program *program)
     return count;
 }
 
-// Gradients of activations lie as the activations themselves, also of those that were fused away.
-static void check_gradient_layouts(const struct ls_program *program)
-{
-    const struct ls_program_buffers *buffers = program->buffers;
-    for (uint32_t s = 0; s < program->step_count; s++) {
-        const struct ls_value *value =
-            &buffers->values[buffers->plans[s].values[program->steps[s].input_count]];
-        const struct ls_tensor *of = value->tensor->gradient_of;
-        if (!of || of->role != LS_ROLE_ACTIVATION)
-            continue;
-        const struct ls_layout *expected = &buffers->values[ls_value_same(buffers, of->id)].layout;
-        ck_assert_msg(ls_layout_equal(&value->layout, expected), "%s", program->steps[s].label);
-    }
-}
-
-struct pair {
-    struct harness_device reference, mock;
-    struct ls_graph *graph;
-    struct harness_run expected, run;
-};
-
-// Runs a training step on both and compares losses and all gradients.
-static void pair_start(struct pair *pair, struct ls_graph *graph, const struct mock_policy *policy,
-                       double tolerance)
-{
-    const struct ls_program_options options = {.batch = 3, .training = true};
-
-    pair->graph = graph;
-    ck_assert(harness_open("reference", &pair->reference));
-    pair->mock = mock_open(pair->reference, policy);
-    harness_start(&pair->expected, pair->reference, graph, NULL, options);
-    harness_start(&pair->run, pair->mock, graph, NULL, options);
-    harness_step(&pair->expected);
-    harness_step(&pair->run);
-    harness_step(&pair->run);
-    ck_assert_double_le(
-        fabs((double)harness_loss(&pair->expected) - (double)harness_loss(&pair->run)),
-        tolerance * fabs((double)harness_loss(&pair->expected)));
-    ck_assert_double_le(harness_gradient_difference(&pair->expected, &pair->run), tolerance);
-}
-
-static void pair_stop(struct pair *pair)
-{
-    harness_stop(&pair->expected, true);
-    harness_stop(&pair->run, true);
-    mock_close(&pair->mock);
-    harness_close(&pair->reference);
-    ls_graph_destroy(pair->graph);
-}
-
 START_TEST(a_device_with_layouts_of_its_own_needs_no_conversion_of_activations)
 {
     const struct mock_policy policy = {.own_weights = true, .own_activations = true};
     struct pair pair;
     pair_start(&pair, harness_cnn(), &policy, SAME_KERNELS);
-    ck_assert_uint_eq(count_steps(pair.run.program, "convert"), 0);
+    ck_assert_uint_eq(pair_count_steps(pair.run.program, "convert"), 0);
     ck_assert_uint_eq(pair.run.plan->shadow_count, 0);
     ck_assert_uint_eq(pair.run.program->step_count, pair.expected.program->step_count);
-    check_gradient_layouts(pair.run.program);
+    pair_check_gradient_layouts(pair.run.program);
     for (uint32_t i = 0; i < pair.run.plan->place_count; i++) {
         const struct ls_parameter_place *place = &pair.run.plan->places[i];
         ck_assert_uint_eq(place->layout.kind,
@@ -115,7 +50,7 @@ static void check_second_layouts(bool slow)
     struct pair pair;
     pair_start(&pair, harness_cnn(), &policy, SAME_KERNELS);
     ck_assert_uint_eq(pair.run.plan->shadow_count, 3); // every kernel but the first layer's
-    ck_assert_uint_eq(count_steps(pair.run.program, "weights convert"), 4);
+    ck_assert_uint_eq(pair_count_steps(pair.run.program, "weights convert"), 4);
     ck_assert_uint_eq(count_conversions(pair.run.program), 0);
     for (uint32_t s = 0; s < pair.run.program->step_count; s++)
         ck_assert(!pair.run.program->steps[s].slow);
@@ -156,7 +91,7 @@ START_TEST(an_activation_is_converted_as_last_resort_and_counted)
     // Into the first dense layer (forward and weights share one), its gradient out, and around relu_2.
     ck_assert_uint_ge(count_conversions(pair.run.program), 2);
     ck_assert_uint_eq(count_conversions(pair.run.program),
-                      count_steps(pair.run.program, "convert"));
+                      pair_count_steps(pair.run.program, "convert"));
     pair_stop(&pair);
 }
 END_TEST
@@ -188,8 +123,8 @@ START_TEST(a_tied_gradient_is_added_however_the_device_can)
         struct pair pair;
         // Without accumulation the second gradient is rounded once more.
         pair_start(&pair, harness_tied(), &policies[i], i < 2 ? SAME_KERNELS : FUSED);
-        ck_assert_uint_eq(count_steps(pair.run.program, "weights add") > 0, i >= 2);
-        ck_assert_uint_eq(count_steps(pair.run.program, "weights copy") > 0,
+        ck_assert_uint_eq(pair_count_steps(pair.run.program, "weights add") > 0, i >= 2);
+        ck_assert_uint_eq(pair_count_steps(pair.run.program, "weights copy") > 0,
                           policies[i].no_in_place);
         pair_stop(&pair);
     }
@@ -235,7 +170,7 @@ START_TEST(fusion_and_second_layouts_go_together)
     pair_start(&pair, harness_cnn(), &policy, FUSED);
     ck_assert_uint_eq(count_conversions(pair.run.program), 0);
     ck_assert_uint_eq(pair.run.plan->shadow_count, 3);
-    check_gradient_layouts(pair.run.program);
+    pair_check_gradient_layouts(pair.run.program);
     pair_stop(&pair);
 }
 END_TEST

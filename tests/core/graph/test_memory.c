@@ -130,7 +130,11 @@ static void check_program(const struct harness_run *run)
 // Every kind of program of a graph, on a plain device and on one with layouts of its own.
 static void check_graph(struct ls_graph *graph)
 {
-    static const struct ls_fusion_pattern pattern = {LS_OP_CONV2D, LS_OP_ACTIVATION, 0xffffffff, 0};
+    static const struct ls_fusion_pattern patterns[] = {
+        {LS_OP_CONV2D, LS_OP_ACTIVATION, 0xffffffff, 0},
+        {LS_OP_BATCH_NORMALIZATION, LS_OP_ADD, 0, 0},
+        {LS_OP_BATCH_NORMALIZATION, LS_OP_ACTIVATION, 0xffffffff, 0},
+    };
     const struct mock_policy policies[] = {
         {0},
         {.no_in_place = true},
@@ -140,8 +144,8 @@ static void check_graph(struct ls_graph *graph)
          .other_data = true,
          .other_gradient = true,
          .plain_dense = true,
-         .patterns = &pattern,
-         .pattern_count = 1},
+         .patterns = patterns,
+         .pattern_count = sizeof(patterns) / sizeof(patterns[0])},
     };
     struct harness_device reference;
     ck_assert(harness_open("reference", &reference));
@@ -164,6 +168,7 @@ START_TEST(no_step_reads_memory_that_another_took)
     check_graph(harness_cnn());
     check_graph(harness_mixed());
     check_graph(harness_tied());
+    check_graph(harness_residual(LS_RELU));
 }
 END_TEST
 

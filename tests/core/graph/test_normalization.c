@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch normalization in programs: what is fused into it and what not, and that nothing of that changes a number.
+#include "tests/core/graph/pair.h"
+
+#include <check.h>
+#include <string.h>
+
+static const struct ls_fusion_pattern patterns[] = {
+    {LS_OP_BATCH_NORMALIZATION, LS_OP_ADD, 0, 0},
+    {LS_OP_BATCH_NORMALIZATION, LS_OP_ACTIVATION, 1u << LS_RELU, 0},
+};
+#define PATTERNS .patterns = patterns, .pattern_count = sizeof(patterns) / sizeof(patterns[0])
+
+static const struct ls_program_step *step_of(const struct ls_program *program, const char *label)
+{
+    for (uint32_t s = 0; s < program->step_count; s++)
+        if (strcmp(program->steps[s].label, label) == 0)
+            return &program->steps[s];
+    return NULL;
+}
+
+static bool has_step(const struct ls_program *program, const char *label)
+{
+    return step_of(program, label) != NULL;
+}
+
+START_TEST(a_sum_becomes_the_addend_and_then_an_activation_the_epilogue)
+{
+    const struct mock_policy policy = {PATTERNS};
+    struct pair pair;
+    pair_start(&pair, harness_residual(LS_RELU), &policy, FUSED);
+    const struct ls_program *program = pair.run.program, *plain = pair.expected.program;
+    const struct ls_program_step *block = step_of(program, "block_norm forward + add + relu");
+    ck_assert_ptr_nonnull(block);
+    ck_assert_uint_eq(block->input_count, 4);
+    ck_assert_str_eq(block->tensors[3]->name, "stem_act");
+    ck_assert_str_eq(block->tensors[4]->name, "block_act");
+    ck_assert_uint_eq(block->attributes.epilogue, LS_OP_ACTIVATION);
+    const struct ls_program_step *join = step_of(program, "long_norm forward + add + relu");
+    ck_assert_ptr_nonnull(join);
+    ck_assert_str_eq(join->tensors[3]->name, "short_norm");
+    ck_assert(has_step(program, "stem_norm forward + relu"));
+    ck_assert(has_step(program, "input_norm forward"));
+    ck_assert(has_step(program, "short_norm forward"));
+    // stem_act; block_add and block_act; join and join_act
+    ck_assert_uint_eq(program->step_count + 5, plain->step_count);
+    ck_assert_int_lt(harness_find_step(plain, "+"), 0);
+    pair_stop(&pair);
+}
+END_TEST
+
+START_TEST(only_what_the_device_declares_is_fused)
+{
+    for (int i = 0; i < 2; i++) {
+        const struct mock_policy policy = {.patterns = &patterns[i], .pattern_count = 1};
+        struct pair pair;
+        pair_start(&pair, harness_residual(LS_RELU), &policy, FUSED);
+        const struct ls_program *program = pair.run.program;
+        ck_assert_int_eq(has_step(program, "stem_norm forward + relu"), i == 1);
+        ck_assert_int_eq(has_step(program, "block_norm forward + add"), i == 0);
+        ck_assert_int_eq(has_step(program, "block_norm forward"), i == 1);
+        ck_assert_int_eq(has_step(program, "block_add forward"), i == 1);
+        ck_assert(has_step(program, "block_act forward"));
+        ck_assert_uint_eq(pair_count_steps(program, "+"), i == 0 ? 2 : 1);
+        pair_stop(&pair);
+    }
+}
+END_TEST
+
+// Bits of the policy: 1 nothing fused, 2 one operation, 4 two. Wanted: how many steps do how much more.
+static const struct {
+    uint32_t refused, slow;
+    uint32_t twice, once;
+} refusals[] = {
+    {0, 0, 2, 1}, {4, 0, 0, 3}, {6, 0, 0, 0}, {0, 4, 0, 3}, {0, 6, 0, 0},
+    {0, 7, 2, 1}, {4, 3, 0, 3}, {2, 4, 0, 0}, {2, 5, 2, 0},
+};
+
+START_TEST(what_is_refused_or_slow_is_taken_apart_from_behind)
+{
+    const struct mock_policy policy = {PATTERNS, .refused_norms = refusals[_i].refused,
+                                       .slow_norms = refusals[_i].slow};
+    struct pair pair;
+    pair_start(&pair, harness_residual(LS_RELU), &policy, FUSED);
+    const struct ls_program *program = pair.run.program;
+    const uint32_t twice = pair_count_steps(program, "+ add + relu");
+    const uint32_t once = pair_count_steps(program, "+") - twice;
+    ck_assert_uint_eq(twice, refusals[_i].twice);
+    ck_assert_uint_eq(once, refusals[_i].once);
+    ck_assert_uint_eq(program->step_count + 2 * twice + once, pair.expected.program->step_count);
+    ck_assert_int_eq(has_step(program, "block_norm forward + add"),
+                     once == 3); // the relu was taken back, not the sum
+    pair_stop(&pair);
+}
+END_TEST
+
+// norm(x) and tanh(x), made in either order, and their sum.
+static void check_order(bool term_first, bool norm_is_first_term)
+{
+    const struct mock_policy policy = {PATTERNS};
+    struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
+    struct ls_tensor *x = harness_dense(graph, "dense", graph->input, 4), *y = NULL;
+    struct ls_tensor *term = term_first ? harness_activation(graph, "tanh", x, LS_TANH) : NULL;
+    y = harness_norm(graph, "norm", x);
+    if (!term)
+        term = harness_activation(graph, "tanh", x, LS_TANH);
+    harness_add(graph, "add", norm_is_first_term ? y : term, norm_is_first_term ? term : y);
+    harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
+
+    struct pair pair;
+    pair_start(&pair, graph, &policy, FUSED);
+    ck_assert_int_eq(has_step(pair.run.program, "norm forward + add"), term_first);
+    ck_assert_int_eq(has_step(pair.run.program, "add forward"), !term_first);
+    pair_stop(&pair);
+}
+
+START_TEST(a_term_that_is_made_later_is_not_an_addend)
+{
+    for (int i = 0; i < 4; i++)
+        check_order(i & 1, i & 2);
+}
+END_TEST
+
+START_TEST(a_norm_that_is_read_twice_is_not_fused)
+{
+    const struct mock_policy policy = {PATTERNS};
+    for (int i = 0; i < 2; i++) {
+        struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
+        struct ls_tensor *x = harness_dense(graph, "dense", graph->input, 4);
+        struct ls_tensor *y = harness_norm(graph, "norm", x);
+        struct ls_tensor *sum = harness_add(graph, "add", y, i == 0 ? y : x);
+        if (i == 1)
+            harness_add(graph, "again", sum, harness_activation(graph, "tanh", y, LS_TANH));
+        harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
+
+        struct pair pair;
+        pair_start(&pair, graph, &policy, FUSED);
+        ck_assert(has_step(pair.run.program, "norm forward"));
+        ck_assert(has_step(pair.run.program, "add forward"));
+        pair_stop(&pair);
+    }
+}
+END_TEST
+
+// An activation comes before the sum: what is added is added to its result.
+START_TEST(nothing_is_added_behind_an_epilogue)
+{
+    const struct mock_policy policy = {PATTERNS};
+    struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
+    struct ls_tensor *x = harness_dense(graph, "dense", graph->input, 4);
+    struct ls_tensor *y =
+        harness_activation(graph, "relu", harness_norm(graph, "norm", x), LS_RELU);
+    harness_add(graph, "add", y, x);
+    harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
+
+    struct pair pair;
+    pair_start(&pair, graph, &policy, FUSED);
+    ck_assert(has_step(pair.run.program, "norm forward + relu"));
+    ck_assert(has_step(pair.run.program, "add forward"));
+    pair_stop(&pair);
+}
+END_TEST
+
+START_TEST(layouts_of_the_devices_own_go_through)
+{
+    const struct mock_policy policies[] = {
+        {.own_weights = true, .own_activations = true},
+        {PATTERNS, .own_weights = true, .own_activations = true, .other_data = true,
+         .other_gradient = true},
+        {PATTERNS, .own_activations = true, .refused_norms = 4, .no_in_place = true},
+        {PATTERNS, .own_activations = true, .refused_norms = 6},
+    };
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+        struct pair pair;
+        pair_start(&pair, harness_residual(LS_RELU), &policies[i], i == 0 ? SAME_KERNELS : FUSED);
+        pair_check_gradient_layouts(pair.run.program);
+        pair_stop(&pair);
+    }
+}
+END_TEST
+
+START_TEST(gradients_of_gamma_and_beta_are_added_however_the_device_can)
+{
+    const struct mock_policy policies[] = {
+        {0}, {.no_accumulate = true}, {.no_accumulate = true, .no_in_place = true}};
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+        struct pair pair;
+        pair_start(&pair, harness_tied_norm(), &policies[i], i == 0 ? SAME_KERNELS : FUSED);
+        ck_assert_uint_eq(pair_count_steps(pair.run.program, "norm backward add"), i == 0 ? 0 : 2);
+        pair_stop(&pair);
+    }
+}
+END_TEST
+
+START_TEST(a_program_without_backward_takes_the_statistics_of_its_batch)
+{
+    struct harness_device device;
+    struct harness_run train, evaluate;
+    struct ls_graph *graph = harness_residual(LS_RELU);
+    ck_assert(harness_open("reference", &device));
+    harness_start(&train, device, graph, NULL,
+                  (struct ls_program_options){.batch = 4, .training = true});
+    harness_start(&evaluate, device, graph, train.plan, (struct ls_program_options){.batch = 4});
+    harness_step(&train);
+    harness_step(&evaluate);
+    ck_assert_float_eq(harness_loss(&train), harness_loss(&evaluate));
+    ck_assert_uint_lt(evaluate.program->arena_bytes, train.program->arena_bytes);
+    harness_stop(&evaluate, false);
+    harness_stop(&train, true);
+    harness_close(&device);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("normalization");
+    TCase *tests = tcase_create("batch normalization");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, a_sum_becomes_the_addend_and_then_an_activation_the_epilogue);
+    tcase_add_test(tests, only_what_the_device_declares_is_fused);
+    tcase_add_loop_test(tests, what_is_refused_or_slow_is_taken_apart_from_behind, 0,
+                        (int)(sizeof(refusals) / sizeof(refusals[0])));
+    tcase_add_test(tests, a_term_that_is_made_later_is_not_an_addend);
+    tcase_add_test(tests, a_norm_that_is_read_twice_is_not_fused);
+    tcase_add_test(tests, nothing_is_added_behind_an_epilogue);
+    tcase_add_test(tests, layouts_of_the_devices_own_go_through);
+    tcase_add_test(tests, gradients_of_gamma_and_beta_are_added_however_the_device_can);
+    tcase_add_test(tests, a_program_without_backward_takes_the_statistics_of_its_batch);
+    suite_add_tcase(suite, tests);
+
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
