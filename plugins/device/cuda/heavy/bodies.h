@@ -7,41 +7,13 @@
 
 #include "plugins/device/cuda/heavy/half.h"
 #include "plugins/device/cuda/heavy/kernels.h"
+#include "plugins/device/cuda/heavy/store_body.h"
 
 #include <math.h>
 
 #define CUDA_BODY(name) CUDA_SHARED void cuda_body_##name(const struct cuda_arguments *a, int64_t i)
 
-// Division of 64-bit integers takes a GPU long, and is rarely needed.
-CUDA_SHARED int64_t cuda_quotient(int64_t a, int64_t b)
-{
-    return (a | b) >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
-}
-
-CUDA_SHARED int64_t cuda_remainder(int64_t a, int64_t b)
-{
-    return a - cuda_quotient(a, b) * b;
-}
-
-// ---- Numbers in memory ----
-
-CUDA_SHARED float cuda_load(const void *values, uint32_t type, int64_t i)
-{
-    switch (type) {
-    case CUDA_F16: return cuda_from_f16(((const uint16_t *)values)[i]);
-    case CUDA_BF16: return cuda_from_bf16(((const uint16_t *)values)[i]);
-    default: return ((const float *)values)[i];
-    }
-}
-
-CUDA_SHARED void cuda_write(void *values, uint32_t type, int64_t i, float value)
-{
-    switch (type) {
-    case CUDA_F16: ((uint16_t *)values)[i] = cuda_to_f16(value); break;
-    case CUDA_BF16: ((uint16_t *)values)[i] = cuda_to_bf16(value); break;
-    default: ((float *)values)[i] = value;
-    }
-}
+// ---- The numbers of an item ----
 
 CUDA_SHARED float cuda_a(const struct cuda_arguments *a, int64_t i)
 {
@@ -56,49 +28,6 @@ CUDA_SHARED float cuda_b(const struct cuda_arguments *a, int64_t i)
 CUDA_SHARED float cuda_bias(const struct cuda_arguments *a, int64_t i)
 {
     return cuda_load(a->bias, a->a_type, i);
-}
-
-// ---- Activations: as device `reference` defines them ----
-
-CUDA_SHARED float cuda_activate(uint32_t activation, float alpha, float x)
-{
-    switch (activation) {
-    case 1: return x < 0 ? 0 : x; // relu; NaN stays NaN
-    case 2: return x < 0 ? alpha * x : x; // leaky relu
-    case 3: return x < 0 ? alpha * expm1f(x) : x; // elu
-    case 4: return x < 0 ? expf(x) / (1 + expf(x)) : 1 / (1 + expf(-x)); // sigmoid
-    case 5: return tanhf(x);
-    case 6: return (x < 0 ? 0 : x) + log1pf(expf(-fabsf(x))); // softplus
-    case 7: return expf(x);
-    case 8: return x < 0 ? 0 : x > 6 ? 6 : x; // relu6
-    default: return x;
-    }
-}
-
-CUDA_SHARED float cuda_slope(uint32_t activation, float alpha, float y)
-{
-    switch (activation) {
-    case 1: return y > 0 ? 1.0f : 0.0f;
-    case 2: return y > 0 ? 1 : alpha;
-    case 3: return y > 0 ? 1 : y + alpha;
-    case 4: return y * (1 - y);
-    case 5: return 1 - y * y;
-    case 6: return -expm1f(-y);
-    case 7: return y;
-    case 8: return y > 0 && y < 6 ? 1.0f : 0.0f;
-    default: return 1;
-    }
-}
-
-CUDA_SHARED void cuda_put(const struct cuda_store *store, int64_t i, float value)
-{
-    if (store->epilogue == 1)
-        value = cuda_activate(store->activation, store->alpha, value);
-    if (store->epilogue == 2)
-        value *= cuda_slope(store->activation, store->alpha, cuda_load(store->y, store->type, i));
-    if (store->add)
-        value += cuda_load(store->out, store->type, i);
-    cuda_write(store->out, store->type, i, value);
 }
 
 // ---- Element by element ----

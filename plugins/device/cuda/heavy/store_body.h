@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all bodies share, as C that is also CUDA C++: division, numbers in memory through their type, one or four at a time, and
+// where a result goes: epilogue, addition, one rounding.
+#ifndef LS_DEVICE_CUDA_STORE_BODY_H
+#define LS_DEVICE_CUDA_STORE_BODY_H
+
+#include "plugins/device/cuda/heavy/half.h"
+#include "plugins/device/cuda/heavy/kernels.h"
+
+#include <math.h>
+
+// Division of 64-bit integers takes a GPU long, and is rarely needed.
+CUDA_SHARED int64_t cuda_quotient(int64_t a, int64_t b)
+{
+    return (a | b) >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
+}
+
+CUDA_SHARED int64_t cuda_remainder(int64_t a, int64_t b)
+{
+    return a - cuda_quotient(a, b) * b;
+}
+
+// ---- Numbers in memory ----
+
+CUDA_SHARED float cuda_load(const void *values, uint32_t type, int64_t i)
+{
+    switch (type) {
+    case CUDA_F16: return cuda_from_f16(((const uint16_t *)values)[i]);
+    case CUDA_BF16: return cuda_from_bf16(((const uint16_t *)values)[i]);
+    default: return ((const float *)values)[i];
+    }
+}
+
+CUDA_SHARED void cuda_write(void *values, uint32_t type, int64_t i, float value)
+{
+    switch (type) {
+    case CUDA_F16: ((uint16_t *)values)[i] = cuda_to_f16(value); break;
+    case CUDA_BF16: ((uint16_t *)values)[i] = cuda_to_bf16(value); break;
+    default: ((float *)values)[i] = value;
+    }
+}
+
+// Four elements side by side, which a thread reads and writes at once: the first is a multiple of four, and its address one of
+// their size.
+struct cuda_four {
+    float v[4];
+} __attribute__((aligned(16)));
+
+struct cuda_four_halves {
+    uint16_t v[4];
+} __attribute__((aligned(8)));
+
+CUDA_SHARED struct cuda_four cuda_load_four(const void *values, uint32_t type, int64_t i)
+{
+    if (type == CUDA_FLOAT)
+        return *(const struct cuda_four *)((const float *)values + i);
+    const struct cuda_four_halves halves =
+        *(const struct cuda_four_halves *)((const uint16_t *)values + i);
+    struct cuda_four out;
+    for (int k = 0; k < 4; k++)
+        out.v[k] = type == CUDA_F16 ? cuda_from_f16(halves.v[k]) : cuda_from_bf16(halves.v[k]);
+    return out;
+}
+
+CUDA_SHARED void cuda_write_four(void *values, uint32_t type, int64_t i, struct cuda_four four)
+{
+    if (type == CUDA_FLOAT) {
+        *(struct cuda_four *)((float *)values + i) = four;
+        return;
+    }
+    struct cuda_four_halves halves;
+    for (int k = 0; k < 4; k++)
+        halves.v[k] = type == CUDA_F16 ? cuda_to_f16(four.v[k]) : cuda_to_bf16(four.v[k]);
+    *(struct cuda_four_halves *)((uint16_t *)values + i) = halves;
+}
+
+// ---- Activations: as device `reference` defines them ----
+
+CUDA_SHARED float cuda_activate(uint32_t activation, float alpha, float x)
+{
+    switch (activation) {
+    case 1: return x < 0 ? 0 : x; // relu; NaN stays NaN
+    case 2: return x < 0 ? alpha * x : x; // leaky relu
+    case 3: return x < 0 ? alpha * expm1f(x) : x; // elu
+    case 4: return x < 0 ? expf(x) / (1 + expf(x)) : 1 / (1 + expf(-x)); // sigmoid
+    case 5: return tanhf(x);
+    case 6: return (x < 0 ? 0 : x) + log1pf(expf(-fabsf(x))); // softplus
+    case 7: return expf(x);
+    case 8: return x < 0 ? 0 : x > 6 ? 6 : x; // relu6
+    default: return x;
+    }
+}
+
+CUDA_SHARED float cuda_slope(uint32_t activation, float alpha, float y)
+{
+    switch (activation) {
+    case 1: return y > 0 ? 1.0f : 0.0f;
+    case 2: return y > 0 ? 1 : alpha;
+    case 3: return y > 0 ? 1 : y + alpha;
+    case 4: return y * (1 - y);
+    case 5: return 1 - y * y;
+    case 6: return -expm1f(-y);
+    case 7: return y;
+    case 8: return y > 0 && y < 6 ? 1.0f : 0.0f;
+    default: return 1;
+    }
+}
+
+// ---- Where a result goes ----
+
+// `y` is that of a backward epilogue, `before` what an addition finds.
+CUDA_SHARED float cuda_follow(const struct cuda_store *store, float value, float y, float before)
+{
+    if (store->epilogue == 1)
+        value = cuda_activate(store->activation, store->alpha, value);
+    if (store->epilogue == 2)
+        value *= cuda_slope(store->activation, store->alpha, y);
+    return store->add ? value + before : value;
+}
+
+CUDA_SHARED void cuda_put(const struct cuda_store *store, int64_t i, float value)
+{
+    const float y = store->epilogue == 2 ? cuda_load(store->y, store->type, i) : 0;
+    const float before = store->add ? cuda_load(store->out, store->type, i) : 0;
+    cuda_write(store->out, store->type, i, cuda_follow(store, value, y, before));
+}
+
+CUDA_SHARED void cuda_put_four(const struct cuda_store *store, int64_t i, struct cuda_four value)
+{
+    struct cuda_four y = {{0}}, before = {{0}};
+    if (store->epilogue == 2)
+        y = cuda_load_four(store->y, store->type, i);
+    if (store->add)
+        before = cuda_load_four(store->out, store->type, i);
+    for (int k = 0; k < 4; k++)
+        value.v[k] = cuda_follow(store, value.v[k], y.v[k], before.v[k]);
+    cuda_write_four(store->out, store->type, i, value);
+}
+
+#endif
