@@ -2,8 +2,12 @@
 // Our own kernels in the double: the bodies that kernels.cu runs with a thread an item, in a loop. Items go backwards, for
 // none may need another's result.
 #include "plugins/device/cuda/heavy/bodies.h"
+#include "plugins/device/cuda/heavy/norm_body.h"
 #include "plugins/device/cuda/heavy/reduce_body.h"
 #include "tests/support/cuda-double/double.h"
+
+#include <stdbool.h>
+#include <string.h>
 
 struct launch {
     struct cuda_arguments arguments;
@@ -86,4 +90,80 @@ unsigned cuda_reduce_launch(const struct cuda_reduction *reduction, struct CUstr
     if (!packs_are_aligned(&r))
         return 1; // a GPU would end the process of the kernel: misaligned address
     return double_enqueue(stream, run_reduction, &r, sizeof(r), 1);
+}
+
+// ---- Batch normalization ----
+
+struct normalization {
+    struct cuda_normalization arguments;
+    uint32_t kernel;
+};
+
+static void run_normalization(const void *data)
+{
+    const struct normalization *launch = data;
+    const struct cuda_normalization *n = &launch->arguments;
+    void (*body)(const struct cuda_normalization *, int64_t, int) =
+        launch->kernel == cuda_normalization_normalize ? cuda_body_normalize
+                                                       : cuda_body_normalize_backward;
+    const int plain = !n->store.epilogue && !n->store.add;
+    for (int64_t i = n->tiles.columns / n->tiles.pack * n->lanes - 1; i >= 0; i--)
+        body(n, i, plain);
+}
+
+// Threads of a step go backwards, too; what they share begins as NaN, on a GPU as anything.
+static void run_together(const void *data)
+{
+    static void (*const bodies[])(const struct cuda_normalization *, struct cuda_together *,
+                                  int64_t, int32_t, int32_t) = {
+        [cuda_normalization_moments] = cuda_body_moments,
+        [cuda_normalization_statistics] = cuda_body_statistics,
+        [cuda_normalization_products] = cuda_body_products,
+        [cuda_normalization_gradients] = cuda_body_gradients,
+    };
+    const struct normalization *launch = data;
+    const struct cuda_normalization *n = &launch->arguments;
+    const bool parts = launch->kernel == cuda_normalization_moments ||
+                       launch->kernel == cuda_normalization_products;
+    const struct cuda_tiles *tiles = parts ? &n->tiles : &n->merged;
+    for (int64_t block = tiles->parts * tiles->tiles - 1; block >= 0; block--) {
+        struct cuda_together together;
+        memset(&together, 0xff, sizeof(together));
+        for (int32_t step = 0; step < tiles->steps; step++)
+            for (int32_t thread = CUDA_BLOCK - 1; thread >= 0; thread--)
+                bodies[launch->kernel](n, &together, block, thread, step);
+    }
+}
+
+// Four elements are read at once where that many lie beside each other.
+static bool fours_are_aligned(const struct cuda_normalization *n)
+{
+    const uintptr_t all =
+        (uintptr_t)n->store.out | (uintptr_t)n->store.y | (uintptr_t)n->x | (uintptr_t)n->other;
+    return n->tiles.pack == 1 || all % (n->type == CUDA_FLOAT ? 16 : 8) == 0;
+}
+
+unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *arguments,
+                                   struct CUstream_st *stream)
+{
+    struct normalization launch = {.arguments = *arguments, .kernel = kernel};
+    struct cuda_normalization *n = &launch.arguments;
+    if (kernel >= CUDA_NORMALIZATION_COUNT || !fours_are_aligned(n))
+        return 1; // cudaErrorInvalidValue; a GPU would end the process of the kernel: misaligned address
+    n->store.out = double_reach_on(stream, n->store.out);
+    n->store.y = double_reach_on(stream, n->store.y);
+    n->x = double_reach_on(stream, n->x);
+    n->other = double_reach_on(stream, n->other);
+    n->gamma = double_reach_on(stream, n->gamma);
+    n->beta = double_reach_on(stream, n->beta);
+    n->mean = double_reach_on(stream, n->mean);
+    n->variance = double_reach_on(stream, n->variance);
+    n->dgamma = double_reach_on(stream, n->dgamma);
+    n->dbeta = double_reach_on(stream, n->dbeta);
+    n->parts = double_reach_on(stream, n->parts);
+    n->totals = double_reach_on(stream, n->totals);
+    const bool alone =
+        kernel == cuda_normalization_normalize || kernel == cuda_normalization_normalize_backward;
+    return double_enqueue(stream, alone ? run_normalization : run_together, &launch, sizeof(launch),
+                          1);
 }

@@ -59,6 +59,20 @@ static const struct cuda_operation operations[] = {
     [LS_OP_MEASURE] = {"measure", {1, 1}, {1, 1}, false, false, cuda_prepare_update},
     [LS_OP_FROM_BYTES] = {"from_bytes", {1, 1}, {1, 1}, false, false, cuda_prepare_elementwise},
     [LS_OP_GUARD] = {"guard", {1, 1}, {2, 2}, false, false, cuda_prepare_guard},
+    [LS_OP_BATCH_NORMALIZATION] =
+        {"batch_normalization", {3, 4}, {3, 3}, true, true, cuda_prepare_normalization},
+    [LS_OP_BATCH_NORMALIZATION_BACKWARD] = {"batch_normalization_backward",
+                                            {5, 5},
+                                            {3, 3},
+                                            false,
+                                            true,
+                                            cuda_prepare_normalization_backward},
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE] = {"batch_normalization_inference",
+                                             {5, 6},
+                                             {1, 1},
+                                             true,
+                                             true,
+                                             cuda_prepare_normalization_inference},
 };
 
 // ---- What the operations share ----

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own kernels on a GPU: a thread takes items one grid apart from each other. What a launch answers is its own error, not one
-// that an earlier call of somebody else left behind.
+// Our own kernels on a GPU: a thread takes items one grid apart from each other, or a block of threads works together on what is
+// one grid apart. What a launch answers is its own error, not one that an earlier call of somebody else left behind.
 #include "plugins/device/cuda/heavy/bodies.h"
+#include "plugins/device/cuda/heavy/norm_body.h"
 #include "plugins/device/cuda/heavy/reduce_body.h"
 
 #include <cuda_runtime.h>
@@ -11,8 +12,8 @@ namespace {
 constexpr unsigned threads = 256;
 constexpr int64_t most_blocks = 4096; // 132 multiprocessors with 8 blocks each, some times over
 
-template <typename arguments_type, void (*body)(const arguments_type *, int64_t)>
-__global__ void __launch_bounds__(threads)
+template <typename arguments_type, void (*body)(const arguments_type *, int64_t), unsigned least_blocks = 1>
+__global__ void __launch_bounds__(threads, least_blocks)
     run(const __grid_constant__ arguments_type arguments, int64_t items)
 {
     const int64_t stride = (int64_t)gridDim.x * blockDim.x;
@@ -20,12 +21,12 @@ __global__ void __launch_bounds__(threads)
         body(&arguments, i);
 }
 
-template <typename arguments_type, void (*body)(const arguments_type *, int64_t)>
+template <typename arguments_type, void (*body)(const arguments_type *, int64_t), unsigned least_blocks = 1>
 unsigned start(const arguments_type *arguments, int64_t items, cudaStream_t stream)
 {
     const int64_t blocks = (items + threads - 1) / threads;
     void *values[] = {(void *)arguments, &items}; // they are copied
-    return cudaLaunchKernel((const void *)run<arguments_type, body>,
+    return cudaLaunchKernel((const void *)run<arguments_type, body, least_blocks>,
                             dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), dim3(threads),
                             values, 0, stream);
 }
@@ -47,11 +48,127 @@ unsigned start_body(const struct cuda_arguments *a, int64_t items, cudaStream_t 
     return start<struct cuda_arguments, as_float32<body>>(a, items, stream);
 }
 
-template <typename arguments_type, void (*body)(const arguments_type *, int64_t)>
+template <typename arguments_type, void (*body)(const arguments_type *, int64_t), unsigned least_blocks = 1>
 unsigned load()
 {
     cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, (const void *)run<arguments_type, body>);
+    return cudaFuncGetAttributes(&attributes, (const void *)run<arguments_type, body, least_blocks>);
+}
+
+// ---- Batch normalization ----
+
+using block_body = void (*)(const struct cuda_normalization *, struct cuda_together *, int64_t, int32_t, int32_t);
+using thread_body = void (*)(const struct cuda_normalization *, int64_t, int);
+using arguments_of = struct cuda_normalization;
+
+constexpr unsigned beside = CUDA_BLOCKS_BESIDE;
+
+template <block_body body>
+__global__ void __launch_bounds__(CUDA_BLOCK, beside)
+    run_together(const __grid_constant__ struct cuda_normalization n, int32_t steps, int64_t blocks)
+{
+    __shared__ struct cuda_together together;
+    for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x)
+        for (int32_t step = 0; step < steps; step++) {
+            __syncthreads(); // also for the block before
+            body(&n, &together, block, (int32_t)threadIdx.x, step);
+        }
+}
+
+template <block_body body>
+unsigned start_together(const struct cuda_normalization *n, const struct cuda_tiles *tiles, cudaStream_t stream)
+{
+    int64_t blocks = tiles->parts * tiles->tiles;
+    int32_t steps = tiles->steps;
+    void *values[] = {(void *)n, &steps, &blocks};
+    return cudaLaunchKernel((const void *)run_together<body>,
+                            dim3((unsigned)(blocks < most_blocks ? blocks : most_blocks)), dim3(CUDA_BLOCK),
+                            values, 0, stream);
+}
+
+template <block_body body>
+unsigned load_together()
+{
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, (const void *)run_together<body>);
+}
+
+// Bodies that know the type at compile time, so that a thread asks for several elements before it waits for the first; and what
+// follows them where that is nothing or a ReLU.
+template <uint32_t type, block_body body>
+__device__ void block_of(const struct cuda_normalization *n, struct cuda_together *together, int64_t block, int32_t thread,
+                         int32_t step)
+{
+    struct cuda_normalization typed = *n;
+    typed.type = type;
+    body(&typed, together, block, thread, step);
+}
+
+enum follower { nothing, relu, anything };
+
+template <uint32_t type, follower known, thread_body body>
+__device__ void item_of(const struct cuda_normalization *n, int64_t i)
+{
+    struct cuda_normalization typed = *n;
+    typed.type = typed.store.type = type;
+    if (known != anything) {
+        typed.store.epilogue = known == relu;
+        typed.store.activation = 1;
+        typed.store.add = 0;
+    }
+    body(&typed, i, known != anything);
+}
+
+follower follower_of(const struct cuda_store *store)
+{
+    if (!store->epilogue && !store->add)
+        return nothing;
+    return store->epilogue == 1 && store->activation == 1 && !store->add ? relu : anything;
+}
+
+template <uint32_t type, thread_body body>
+unsigned start_item(const struct cuda_normalization *n, cudaStream_t stream)
+{
+    const int64_t items = n->tiles.columns / n->tiles.pack * n->lanes;
+    switch (follower_of(&n->store)) {
+    case nothing: return start<arguments_of, item_of<type, nothing, body>, beside>(n, items, stream);
+    case relu: return start<arguments_of, item_of<type, relu, body>, beside>(n, items, stream);
+    default: return start<arguments_of, item_of<type, anything, body>, beside>(n, items, stream);
+    }
+}
+
+template <thread_body body>
+unsigned start_items(const struct cuda_normalization *n, cudaStream_t stream)
+{
+    switch (n->type) {
+    case CUDA_F16: return start_item<CUDA_F16, body>(n, stream);
+    case CUDA_BF16: return start_item<CUDA_BF16, body>(n, stream);
+    default: return start_item<CUDA_FLOAT, body>(n, stream);
+    }
+}
+
+template <block_body body>
+unsigned start_blocks(const struct cuda_normalization *n, cudaStream_t stream)
+{
+    switch (n->type) {
+    case CUDA_F16: return start_together<block_of<CUDA_F16, body>>(n, &n->tiles, stream);
+    case CUDA_BF16: return start_together<block_of<CUDA_BF16, body>>(n, &n->tiles, stream);
+    default: return start_together<block_of<CUDA_FLOAT, body>>(n, &n->tiles, stream);
+    }
+}
+
+template <uint32_t type>
+unsigned load_normalization()
+{
+    unsigned error = load_together<block_of<type, cuda_body_moments>>();
+    error = error ? error : load_together<block_of<type, cuda_body_products>>();
+#define CUDA_FOLLOWED_LOAD(known)                                                                   \
+    error = error ? error : load<arguments_of, item_of<type, known, cuda_body_normalize>, beside>(); \
+    error = error ? error : load<arguments_of, item_of<type, known, cuda_body_normalize_backward>, beside>();
+    CUDA_FOLLOWED_LOAD(nothing)
+    CUDA_FOLLOWED_LOAD(relu)
+    CUDA_FOLLOWED_LOAD(anything)
+    return error;
 }
 
 } // namespace
@@ -66,7 +183,11 @@ extern "C" unsigned cuda_kernels_load(void)
 #define CUDA_REDUCE_LOAD(name, stored, value, ordered, divided, load_value, store) \
     error = error ? error : load<struct cuda_reduction, cuda_reduce_##name>();
     CUDA_REDUCED_TYPES(CUDA_REDUCE_LOAD)
-    return error;
+    error = error ? error : load_normalization<CUDA_FLOAT>();
+    error = error ? error : load_normalization<CUDA_F16>();
+    error = error ? error : load_normalization<CUDA_BF16>();
+    error = error ? error : load_together<cuda_body_statistics>();
+    return error ? error : load_together<cuda_body_gradients>();
 }
 
 extern "C" unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments,
@@ -90,6 +211,20 @@ extern "C" unsigned cuda_reduce_launch(const struct cuda_reduction *reduction,
     case cuda_reduce_number_##name:                                          \
         return start<struct cuda_reduction, cuda_reduce_##name>(reduction, reduction->items, stream);
         CUDA_REDUCED_TYPES(CUDA_REDUCE_CASE)
+    default: return cudaErrorInvalidValue;
+    }
+}
+
+extern "C" unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,
+                                              struct CUstream_st *stream)
+{
+    switch (kernel) {
+    case cuda_normalization_moments: return start_blocks<cuda_body_moments>(n, stream);
+    case cuda_normalization_statistics: return start_together<cuda_body_statistics>(n, &n->merged, stream);
+    case cuda_normalization_normalize: return start_items<cuda_body_normalize>(n, stream);
+    case cuda_normalization_products: return start_blocks<cuda_body_products>(n, stream);
+    case cuda_normalization_gradients: return start_together<cuda_body_gradients>(n, &n->merged, stream);
+    case cuda_normalization_normalize_backward: return start_items<cuda_body_normalize_backward>(n, stream);
     default: return cudaErrorInvalidValue;
     }
 }

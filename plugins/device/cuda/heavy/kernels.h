@@ -128,6 +128,54 @@ struct cuda_reduction {
     uint32_t dtype, operation;
 };
 
+// Batch normalization (norm_body.h). How blocks of threads lie over (rows, columns): beside each other over the columns, each
+// thread with `pack` of them, and over the rows in turns of `down`.
+#define CUDA_BLOCK 256
+#define CUDA_BLOCKS_BESIDE 4 // on a multiprocessor at once, with a quarter of its registers each
+
+struct cuda_tiles {
+    int64_t rows, columns;
+    int64_t tiles, parts; // blocks beside each other, and over the rows
+    int32_t across, down; // threads of a block
+    int32_t pack; // 1, or 4 that are read at once
+    int32_t steps; // until one thread of each column has what `down` have found
+};
+
+struct cuda_normalization {
+    struct cuda_store store; // y or dx
+    const void *x, *other; // other: dy, or the addend (NULL: none)
+    uint32_t type; // of both
+    uint32_t add[2]; // whether dgamma and dbeta are added to
+    float epsilon;
+    const float *gamma, *beta;
+    float *mean, *variance; // those of the statistics are written
+    float *dgamma, *dbeta;
+    double *parts; // two numbers for each part of each column
+    double *
+        totals; // two for each channel: mean and variance; or sums of dy (x - mean) and dy. NULL: inference
+    int64_t channels;
+    double share; // 1 / values of a channel
+    struct cuda_tiles tiles; // (rows, columns): several rows of few channels may be read as one
+    struct cuda_tiles merged; // (parts of a channel, channels)
+    int64_t lanes; // threads over the rows in what goes element by element
+};
+
+// name, and whether blocks of threads work together, or threads by themselves
+#define CUDA_NORMALIZATIONS(blocks, threads)                             \
+    blocks(moments) /* of parts: mean and sum of squares around it */    \
+        blocks(statistics) /* mean and variance of channels, of parts */ \
+        threads(normalize) /* y */                                       \
+        blocks(products) /* of parts: sums of dy (x - mean) and dy */    \
+        blocks(gradients) /* dgamma and dbeta, of parts */               \
+        threads(normalize_backward) /* dx */
+
+enum cuda_normalization_kernel {
+#define CUDA_NORMALIZATION_NUMBER(name) cuda_normalization_##name,
+    CUDA_NORMALIZATIONS(CUDA_NORMALIZATION_NUMBER, CUDA_NORMALIZATION_NUMBER)
+#undef CUDA_NORMALIZATION_NUMBER
+        CUDA_NORMALIZATION_COUNT
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -139,6 +187,8 @@ unsigned cuda_kernels_load(void);
 unsigned cuda_kernel_launch(uint32_t kernel, const struct cuda_arguments *arguments, int64_t items,
                             struct CUstream_st *stream);
 unsigned cuda_reduce_launch(const struct cuda_reduction *reduction, struct CUstream_st *stream);
+unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda_normalization *n,
+                                   struct CUstream_st *stream);
 
 #ifdef __cplusplus
 }
