@@ -41,6 +41,9 @@ static const struct operation {
     [LS_OP_ADAM_UPDATE] = {cpu_adam_update, {1, 1}, {3, 3}},
     [LS_OP_MEASURE] = {cpu_measure, {1, 1}, {1, 1}},
     [LS_OP_FROM_BYTES] = {cpu_from_bytes, {1, 1}, {1, 1}},
+    [LS_OP_BATCH_NORMALIZATION] = {cpu_batch_normalization, {3, 4}, {3, 3}},
+    [LS_OP_BATCH_NORMALIZATION_BACKWARD] = {cpu_batch_normalization_backward, {5, 5}, {3, 3}},
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE] = {cpu_batch_normalization_inference, {5, 6}, {1, 1}},
 };
 
 // ---- failures ----
@@ -387,6 +390,14 @@ static const struct ls_fusion_pattern patterns[] = {
      .activations = ALL_ACTIVATIONS},
     {.producer = LS_OP_DENSE_BACKWARD_DATA,
      .consumer = LS_OP_ACTIVATION_BACKWARD,
+     .activations = ALL_ACTIVATIONS},
+    {.producer = LS_OP_BATCH_NORMALIZATION, .consumer = LS_OP_ADD},
+    {.producer = LS_OP_BATCH_NORMALIZATION,
+     .consumer = LS_OP_ACTIVATION,
+     .activations = ALL_ACTIVATIONS},
+    {.producer = LS_OP_BATCH_NORMALIZATION_INFERENCE, .consumer = LS_OP_ADD},
+    {.producer = LS_OP_BATCH_NORMALIZATION_INFERENCE,
+     .consumer = LS_OP_ACTIVATION,
      .activations = ALL_ACTIVATIONS},
 };
 

@@ -51,6 +51,8 @@ cpu_prepare cpu_convolution_forward, cpu_convolution_backward_data,
     cpu_convolution_backward_weights;
 cpu_prepare cpu_dense_forward, cpu_dense_backward_data, cpu_dense_backward_weights;
 cpu_prepare cpu_max_pool, cpu_max_pool_backward, cpu_average_pool, cpu_average_pool_backward;
+cpu_prepare cpu_batch_normalization, cpu_batch_normalization_backward,
+    cpu_batch_normalization_inference;
 cpu_prepare cpu_activation, cpu_activation_backward, cpu_add, cpu_dropout;
 cpu_prepare cpu_softmax, cpu_softmax_backward, cpu_reshape, cpu_convert, cpu_from_bytes;
 cpu_prepare cpu_cross_entropy, cpu_cross_entropy_backward, cpu_squared_error,
@@ -83,6 +85,9 @@ bool cpu_worth_threads(const struct ls_device *device, double work);
 // The kernel's epilogue on its first output, `bytes` long as it lies in memory.
 void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
                       const struct ls_launch *launch, void *output);
+// Gives all arguments in `mask` the first fixed layout among them; LS_UNSUPPORTED: they lie in different ones.
+int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request *request,
+                        struct ls_kernel *kernel, uint32_t mask);
 void cpu_add_into(struct ls_device *device, const float *from, float *into, uint64_t count);
 // True when a function keeps 0 as it is, so that padding stays zero.
 bool cpu_activation_keeps_zero(uint32_t activation);

@@ -92,9 +92,8 @@ void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
 
 // ---- operations ----
 
-// Gives all arguments in `mask` the first fixed layout among them.
-static int32_t same_layout(struct ls_device *device, const struct ls_kernel_request *request,
-                           struct ls_kernel *kernel, uint32_t mask)
+int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request *request,
+                        struct ls_kernel *kernel, uint32_t mask)
 {
     struct ls_layout chosen;
     memset(&chosen, 0, sizeof(chosen));
@@ -133,7 +132,7 @@ int32_t cpu_activation(struct ls_device *device, const struct ls_kernel_request 
     kernel->run = run_activation;
     answer->in_place = 1;
     cpu_implementation(device, answer, "activation");
-    return same_layout(device, request, kernel, 1U | 1U << request->input_count);
+    return cpu_same_layout(device, request, kernel, 1U | 1U << request->input_count);
 }
 
 static int32_t run_activation_backward(struct ls_device *device, struct ls_kernel *kernel,
@@ -152,7 +151,7 @@ int32_t cpu_activation_backward(struct ls_device *device, const struct ls_kernel
     kernel->run = run_activation_backward;
     answer->in_place = 3;
     cpu_implementation(device, answer, "activation");
-    return same_layout(device, request, kernel, 3U | 1U << request->input_count);
+    return cpu_same_layout(device, request, kernel, 3U | 1U << request->input_count);
 }
 
 static int32_t run_add(struct ls_device *device, struct ls_kernel *kernel,
@@ -174,7 +173,7 @@ int32_t cpu_add(struct ls_device *device, const struct ls_kernel_request *reques
     kernel->run = run_add;
     answer->in_place = 3;
     cpu_implementation(device, answer, "add");
-    return same_layout(device, request, kernel, 3U | 1U << request->input_count);
+    return cpu_same_layout(device, request, kernel, 3U | 1U << request->input_count);
 }
 
 // ---- floats from bytes ----
@@ -286,7 +285,7 @@ int32_t cpu_dropout(struct ls_device *device, const struct ls_kernel_request *re
     kernel->run = run_dropout;
     answer->in_place = 1;
     cpu_implementation(device, answer, "dropout");
-    int32_t status = same_layout(device, request, kernel, 1U | 1U << request->input_count);
+    int32_t status = cpu_same_layout(device, request, kernel, 1U | 1U << request->input_count);
     if (status)
         return status;
     if (kernel->arguments[0].layout.kind != LS_LAYOUT_PLAIN &&

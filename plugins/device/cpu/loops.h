@@ -22,6 +22,28 @@ struct cpu_pool {
     uint32_t relu; // backward: no gradient where the largest is not above 0
 };
 
+// How batch normalization sees its tensors: blocks of channels, of each of which there is a row for every pixel of every
+// example. Distances are in elements.
+enum { CPU_LANES = 64 }; // the most channels of a block
+struct cpu_normalization {
+    int64_t channels, blocks;
+    int64_t width, last_width; // of a block, of the last one, which may end in padding
+    int64_t rows, plane; // of a block; how many of them follow each other at the distance `row`
+    int64_t row, block, example; // to the next row, block, plane
+    float low, high; // y is clamped to these; then `function` runs over it
+    struct cpu_function function;
+};
+
+// Rows begin <= row < end of one block.
+struct cpu_rows {
+    int64_t block, begin, end;
+};
+
+// Of each channel of a block, repeated: y = (x - mean) scale + shift; dx = dy scale + shift + (x - mean) slope.
+struct cpu_lanes {
+    float mean[CPU_LANES], scale[CPU_LANES], shift[CPU_LANES], slope[CPU_LANES];
+};
+
 struct cpu_elementwise_loops {
     void (*activate)(struct cpu_function function, const float *x, float *y, int64_t n);
     void (*activate_backward)(struct cpu_function function, const float *dy, const float *y,
@@ -79,10 +101,30 @@ struct cpu_pooling_loops {
                           int64_t end);
 };
 
+// Sums of a channel are doubles, (width) of the block; `added` (as x) may be NULL, and y or dx may lie where an input lies.
+struct cpu_normalization_loops {
+    // Of these rows: the mean, and the sum of the squares of the distances from it.
+    void (*moments)(const struct cpu_normalization *n, struct cpu_rows rows, const float *x,
+                    double *mean, double *squares);
+    // Those of `count` more rows join those of `before` rows.
+    void (*join_moments)(int64_t width, double before, double count, const double *more_mean,
+                         const double *more_squares, double *mean, double *squares);
+    void (*normalize)(const struct cpu_normalization *n, struct cpu_rows rows,
+                      const struct cpu_lanes *lanes, const float *x, const float *added, float *y);
+    // Of these rows: sum of dy, sum of dy (x - mean); mean (CPU_LANES) as in cpu_lanes
+    void (*gradient_sums)(const struct cpu_normalization *n, struct cpu_rows rows,
+                          const float *mean, const float *x, const float *dy, double *sum,
+                          double *product);
+    void (*gradient)(const struct cpu_normalization *n, struct cpu_rows rows,
+                     const struct cpu_lanes *lanes, const float *x, const float *dy,
+                     const float *added, float *dx);
+};
+
 struct cpu_loops {
     const char *name;
     const struct cpu_elementwise_loops *elementwise;
     const struct cpu_loss_loops *loss;
+    const struct cpu_normalization_loops *normalization;
     const struct cpu_pooling_loops *pooling;
 };
 
@@ -95,9 +137,10 @@ const struct cpu_loops *cpu_loops_choose(void);
 #define CPU_JOINED(a, b) CPU_JOIN(a, b)
 #define CPU_TABLE(group) CPU_JOINED(cpu_##group, CPU_ISA)
 
-#define CPU_DECLARE_TABLES(isa)                                      \
-    extern const struct cpu_elementwise_loops cpu_elementwise_##isa; \
-    extern const struct cpu_loss_loops cpu_loss_##isa;               \
+#define CPU_DECLARE_TABLES(isa)                                          \
+    extern const struct cpu_elementwise_loops cpu_elementwise_##isa;     \
+    extern const struct cpu_loss_loops cpu_loss_##isa;                   \
+    extern const struct cpu_normalization_loops cpu_normalization_##isa; \
     extern const struct cpu_pooling_loops cpu_pooling_##isa;
 CPU_DECLARE_TABLES(baseline)
 CPU_DECLARE_TABLES(avx2)

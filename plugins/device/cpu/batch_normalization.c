@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch normalization in the layout in which x lies. Bytes decide here: oneDNN's primitive adds no second tensor and reads x
+// once more, for it finds mean and variance one after the other. Own loops read x once for both, in pieces that stay in the
+// cache, and once for y; backward reads x and dy twice, as everybody must. Pieces are the same for any number of threads, and
+// what they come to is joined in order, in float64.
+#include "plugins/device/cpu/cpu.h"
+#include "plugins/device/cpu/layout.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    PIECE = 8192, // elements, which the first cache holds
+    CACHE = 1 << 20, // bytes of what a thread has read that it finds again soon after
+};
+
+struct normalization {
+    const struct cpu_normalization_loops *loops;
+    struct cpu_normalization shape;
+    double epsilon;
+    int64_t piece_rows, pieces; // of a block
+    int64_t together; // blocks: each is read a second time before the first of the next ones
+    bool
+        across; // blocks lie side by side in a row, so that neighbouring pieces are of different blocks
+    int32_t added; // argument that is added to the result; -1: none
+};
+
+// A launch, at the blocks from `first`.
+struct run {
+    const struct normalization *state;
+    const float *x, *dy, *added, *gamma, *beta, *mean, *variance;
+    float *result, *out[2]; // y, mean, variance or dx, dgamma, dbeta
+    struct cpu_lanes *lanes; // one for each block
+    double *sums; // of the pieces of `count` blocks: two of `width` each
+    int64_t first, count;
+    // Between the passes, for each block and then for each of its channels.
+    void (*join)(const struct run *r, int64_t block);
+    void (*set)(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                int64_t channel);
+};
+
+// ---- Pieces ----
+
+static int64_t rows_of_piece(const struct normalization *s, int64_t piece)
+{
+    const int64_t left = s->shape.rows - piece * s->piece_rows;
+    return left < s->piece_rows ? left : s->piece_rows;
+}
+
+static double *sums_of(const struct run *r, int64_t block, int64_t piece)
+{
+    const struct normalization *s = r->state;
+    return r->sums + ((block - r->first) * s->pieces + piece) * 2 * s->shape.width;
+}
+
+// Which rows are item `item` of a pass.
+static struct cpu_rows rows_of(const struct run *r, int64_t item)
+{
+    const struct normalization *s = r->state;
+    const int64_t block = s->across ? item % r->count : item / s->pieces;
+    const int64_t piece = s->across ? item / r->count : item % s->pieces;
+    const int64_t begin = piece * s->piece_rows;
+    return (struct cpu_rows){r->first + block, begin, begin + rows_of_piece(s, piece)};
+}
+
+static void moments_part(void *context, int64_t begin, int64_t end)
+{
+    const struct run *r = context;
+    const struct normalization *s = r->state;
+    for (int64_t item = begin; item < end; item++) {
+        const struct cpu_rows rows = rows_of(r, item);
+        double *sums = sums_of(r, rows.block, rows.begin / s->piece_rows);
+        s->loops->moments(&s->shape, rows, r->x, sums, sums + s->shape.width);
+    }
+}
+
+static void gradient_sums_part(void *context, int64_t begin, int64_t end)
+{
+    const struct run *r = context;
+    const struct normalization *s = r->state;
+    for (int64_t item = begin; item < end; item++) {
+        const struct cpu_rows rows = rows_of(r, item);
+        double *sums = sums_of(r, rows.block, rows.begin / s->piece_rows);
+        s->loops->gradient_sums(&s->shape, rows, r->lanes[rows.block].mean, r->x, r->dy, sums,
+                                sums + s->shape.width);
+    }
+}
+
+// From the last piece to the first: what was read last is still in the cache.
+static void normalize_part(void *context, int64_t begin, int64_t end)
+{
+    const struct run *r = context;
+    for (int64_t item = end - 1; item >= begin; item--) {
+        const struct cpu_rows rows = rows_of(r, item);
+        r->state->loops->normalize(&r->state->shape, rows, &r->lanes[rows.block], r->x, r->added,
+                                   r->result);
+    }
+}
+
+static void gradient_part(void *context, int64_t begin, int64_t end)
+{
+    const struct run *r = context;
+    for (int64_t item = end - 1; item >= begin; item--) {
+        const struct cpu_rows rows = rows_of(r, item);
+        r->state->loops->gradient(&r->state->shape, rows, &r->lanes[rows.block], r->x, r->dy,
+                                  r->added, r->result);
+    }
+}
+
+// ---- Between the passes ----
+
+static int64_t width_of(const struct normalization *s, int64_t block)
+{
+    return block + 1 == s->shape.blocks ? s->shape.last_width : s->shape.width;
+}
+
+// What all pieces of a block come to stands where that of the first one was.
+static void join_moments(const struct run *r, int64_t block)
+{
+    const struct normalization *s = r->state;
+    const int64_t width = s->shape.width;
+    double *sums = sums_of(r, block, 0);
+    for (int64_t piece = 1; piece < s->pieces; piece++) {
+        const double *more = sums_of(r, block, piece);
+        s->loops->join_moments(width_of(s, block), (double)(piece * s->piece_rows),
+                               (double)rows_of_piece(s, piece), more, more + width, sums,
+                               sums + width);
+    }
+}
+
+static void join_gradients(const struct run *r, int64_t block)
+{
+    const struct normalization *s = r->state;
+    const int64_t width = s->shape.width;
+    double *sums = sums_of(r, block, 0);
+    for (int64_t piece = 1; piece < s->pieces; piece++) {
+        const double *more = sums_of(r, block, piece);
+        for (int64_t i = 0; i < width_of(s, block); i++) {
+            sums[i] += more[i];
+            sums[width + i] += more[width + i];
+        }
+    }
+}
+
+// y = (x - mean) gamma / sqrt(variance + epsilon) + beta. The shift makes up for the rounding of the mean.
+static void set_affine(const struct run *r, struct cpu_lanes *lanes, int64_t i, int64_t channel,
+                       double mean, double variance)
+{
+    const double scale = (double)r->gamma[channel] / sqrt(variance + r->state->epsilon);
+    lanes->mean[i] = (float)mean;
+    lanes->scale[i] = (float)scale;
+    lanes->shift[i] = (float)((double)r->beta[channel] + ((double)lanes->mean[i] - mean) * scale);
+}
+
+static void set_found(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                      int64_t channel)
+{
+    const double variance = sums[r->state->shape.width + i] / (double)r->state->shape.rows;
+    set_affine(r, lanes, i, channel, sums[i], variance);
+    r->out[0][channel] = (float)sums[i];
+    r->out[1][channel] = (float)variance;
+}
+
+static void set_given(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                      int64_t channel)
+{
+    (void)sums;
+    set_affine(r, lanes, i, channel, (double)r->mean[channel], (double)r->variance[channel]);
+}
+
+static void set_mean(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                     int64_t channel)
+{
+    (void)sums;
+    lanes->mean[i] = r->mean[channel];
+}
+
+// sums: of dy, of dy (x - mean)
+static void set_gradient(const struct run *r, struct cpu_lanes *lanes, const double *sums,
+                         int64_t i, int64_t channel)
+{
+    const double rows = (double)r->state->shape.rows;
+    const double inverse = 1.0 / sqrt((double)r->variance[channel] + r->state->epsilon);
+    const double scale = (double)r->gamma[channel] * inverse;
+    const double dgamma = sums[r->state->shape.width + i] * inverse, dbeta = sums[i];
+    lanes->mean[i] = r->mean[channel];
+    lanes->scale[i] = (float)scale;
+    lanes->shift[i] = (float)(-scale * dbeta / rows);
+    lanes->slope[i] = (float)(-scale * inverse * dgamma / rows);
+    r->out[0][channel] = (float)dgamma;
+    r->out[1][channel] = (float)dbeta;
+}
+
+// The channels of a block repeat in the lanes: rows that lie close together are one vector.
+static void repeat(float *lanes, int64_t width)
+{
+    for (int64_t l = width; l < CPU_LANES; l++)
+        lanes[l] = lanes[l - width];
+}
+
+// Padding stays zero as its lanes are zero.
+static void lanes_part(void *context, int64_t begin, int64_t end)
+{
+    const struct run *r = context;
+    const struct normalization *s = r->state;
+    for (int64_t block = r->first + begin; block < r->first + end; block++) {
+        struct cpu_lanes *lanes = &r->lanes[block];
+        const int64_t width = width_of(s, block), channel = block * s->shape.width;
+        if (r->join)
+            r->join(r, block);
+        memset(lanes, 0, sizeof(*lanes));
+        for (int64_t i = 0; i < width && channel + i < s->shape.channels; i++)
+            r->set(r, lanes, sums_of(r, block, 0), i, channel + i);
+        repeat(lanes->mean, width);
+        repeat(lanes->scale, width);
+        repeat(lanes->shift, width);
+        repeat(lanes->slope, width);
+    }
+}
+
+// ---- Launch ----
+
+static void set_lanes(const struct ls_device *device, struct run *r,
+                      void (*join)(const struct run *, int64_t),
+                      void (*set)(const struct run *, struct cpu_lanes *, const double *, int64_t,
+                                  int64_t))
+{
+    const struct normalization *s = r->state;
+    r->join = join;
+    r->set = set;
+    const double work = 10.0 + (join ? (double)s->pieces : 0.0); // for each channel
+    cpu_parallel(device, r->count, 1, (double)(r->count * s->shape.width) * work, lanes_part, r);
+}
+
+// `cost`: nanoseconds for an element on one thread
+static void pass(const struct ls_device *device, struct run *r, double cost, cpu_body *body)
+{
+    const struct normalization *s = r->state;
+    const double elements = (double)(r->count * s->shape.width * s->shape.rows);
+    cpu_parallel(device, r->count * s->pieces, 1, elements * cost, body, r);
+}
+
+static struct run run_of(const struct ls_kernel *kernel, const struct ls_launch *launch)
+{
+    const struct normalization *s = kernel->state;
+    struct run r = {.state = s,
+                    .x = launch->arguments[0],
+                    .added = s->added < 0 ? NULL : launch->arguments[s->added],
+                    .gamma = launch->arguments[1],
+                    .result = cpu_output(kernel, launch, 0),
+                    .lanes = launch->scratch};
+    r.sums = (double *)(r.lanes + s->shape.blocks);
+    for (uint32_t i = 1; i < kernel->output_count; i++)
+        r.out[i - 1] = cpu_output(kernel, launch, i);
+    return r;
+}
+
+// Takes the next blocks; false: all are done.
+static bool next_blocks(struct run *r)
+{
+    const struct normalization *s = r->state;
+    r->first += r->count;
+    const int64_t left = s->shape.blocks - r->first;
+    r->count = left < s->together ? left : s->together;
+    return left > 0;
+}
+
+static void finish_y(struct ls_kernel *kernel, const struct run *r)
+{
+    if (!cpu_activation_keeps_zero(r->state->shape.function.activation))
+        cpu_zero_padding(cpu_output_desc(kernel, 0), r->result);
+}
+
+static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
+                           const struct ls_launch *launch)
+{
+    struct run r = run_of(kernel, launch);
+    r.beta = launch->arguments[2];
+    while (next_blocks(&r)) {
+        pass(device, &r, 0.1, moments_part);
+        set_lanes(device, &r, join_moments, set_found);
+        pass(device, &r, 0.2, normalize_part);
+    }
+    finish_y(kernel, &r);
+    return LS_OK;
+}
+
+static int32_t run_inference(struct ls_device *device, struct ls_kernel *kernel,
+                             const struct ls_launch *launch)
+{
+    struct run r = run_of(kernel, launch);
+    r.beta = launch->arguments[2];
+    r.mean = launch->arguments[3];
+    r.variance = launch->arguments[4];
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_given);
+        pass(device, &r, 0.2, normalize_part);
+    }
+    finish_y(kernel, &r);
+    return LS_OK;
+}
+
+static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
+                            const struct ls_launch *launch)
+{
+    struct run r = run_of(kernel, launch);
+    r.mean = launch->arguments[2];
+    r.variance = launch->arguments[3];
+    r.dy = launch->arguments[4];
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_mean);
+        pass(device, &r, 0.15, gradient_sums_part);
+        set_lanes(device, &r, join_gradients, set_gradient);
+        pass(device, &r, 0.25, gradient_part);
+    }
+    return LS_OK;
+}
+
+// ---- Prepare ----
+
+// False: the channels of x do not lie in blocks.
+static bool see(const struct ls_tensor_desc *x, struct normalization *s)
+{
+    struct cpu_normalization *n = &s->shape;
+    struct cpu_view view;
+    n->channels = x->dims[x->ndims - 1];
+    n->rows = (int64_t)ls_tensor_elements(x) / n->channels;
+    s->across = x->layout.kind == LS_LAYOUT_PLAIN;
+    if (s->across) {
+        n->width = n->channels < CPU_LANES ? n->channels : CPU_LANES;
+        n->blocks = (n->channels + n->width - 1) / n->width;
+        n->last_width = n->channels - (n->blocks - 1) * n->width;
+        n->row = n->channels;
+        n->block = n->width;
+        n->plane = n->rows;
+        return true;
+    }
+    if (!cpu_view_of(x, &view) || view.inner > CPU_LANES)
+        return false;
+    n->blocks = view.blocks;
+    n->width = n->last_width = n->row = view.inner;
+    n->plane = view.height * view.width;
+    n->block = n->plane * view.inner;
+    n->example = n->block * view.blocks;
+    if (n->blocks == 1) // then examples follow each other
+        n->plane = n->rows;
+    return true;
+}
+
+// `readings`: tensors that are read a second time
+static void plan_passes(const struct ls_device *device, struct normalization *s, int64_t readings)
+{
+    const struct cpu_normalization *n = &s->shape;
+    const int64_t block_bytes = n->rows * n->width * (int64_t)sizeof(float) * readings;
+    s->piece_rows = PIECE / n->width;
+    s->pieces = (n->rows + s->piece_rows - 1) / s->piece_rows;
+    s->together = n->blocks;
+    if (!s->across && readings && (int64_t)device->threads * CACHE >= block_bytes)
+        s->together = (int64_t)device->threads * CACHE / block_bytes;
+    if (s->together > n->blocks)
+        s->together = n->blocks;
+}
+
+// All arguments but those in `tensors` are as long as there are channels, and plain.
+static bool vectors_fit(const struct ls_kernel *kernel, uint32_t tensors)
+{
+    const struct ls_tensor_desc *x = &kernel->arguments[0];
+    if (kernel->epilogue.op == LS_OP_ACTIVATION_BACKWARD)
+        tensors |= 1U << kernel->epilogue.input;
+    for (uint32_t i = 0; i < kernel->input_count + kernel->output_count; i++) {
+        const struct ls_tensor_desc *desc = &kernel->arguments[i];
+        if (!(tensors >> i & 1) && (desc->layout.kind == LS_LAYOUT_OWN ||
+                                    ls_tensor_elements(desc) != (uint64_t)x->dims[x->ndims - 1]))
+            return false;
+    }
+    return true;
+}
+
+// `tensors`: the arguments that lie as x lies
+static int32_t settle(struct ls_device *device, const struct ls_kernel_request *request,
+                      struct ls_kernel *kernel, struct ls_kernel_answer *answer, uint32_t tensors,
+                      int64_t readings)
+{
+    const int32_t status = cpu_same_layout(device, request, kernel, tensors);
+    if (status)
+        return status;
+    if (!vectors_fit(kernel, tensors))
+        return cpu_unsupported(device, request, "a vector is not plain with a value a channel");
+    struct normalization *s = cpu_state(device, sizeof(*s));
+    if (!s)
+        return LS_OUT_OF_MEMORY;
+    kernel->state = s;
+    s->loops = device->loops->normalization;
+    s->epsilon = (double)request->attributes.epsilon;
+    s->added = -1;
+    s->shape.low = -INFINITY;
+    s->shape.high = INFINITY;
+    if (!see(&kernel->arguments[0], s))
+        return cpu_unsupported(device, request, "the channels do not lie in blocks");
+    plan_passes(device, s, readings);
+    answer->scratch_bytes =
+        (uint64_t)s->shape.blocks * sizeof(struct cpu_lanes) +
+        (uint64_t)(s->together * s->pieces * 2 * s->shape.width) * sizeof(double);
+    return LS_OK;
+}
+
+// An activation runs with the normalization: as limits of y, or over what a piece leaves in the cache.
+static const char *take_activation(struct cpu_epilogue *epilogue, struct cpu_normalization *n)
+{
+    if (epilogue->op != LS_OP_ACTIVATION || epilogue->activation == LS_LINEAR)
+        return "";
+    const bool relu = epilogue->activation == LS_RELU, relu6 = epilogue->activation == LS_RELU6;
+    epilogue->op = LS_OP_NONE;
+    if (relu || relu6)
+        n->low = 0.0f;
+    else
+        n->function = (struct cpu_function){epilogue->activation, epilogue->alpha};
+    if (relu6)
+        n->high = 6.0f;
+    return relu ? " + relu" : " + activation";
+}
+
+// `vectors`: how many follow x; then comes the addend, if there is one
+static int32_t prepare_y(struct ls_device *device, const struct ls_kernel_request *request,
+                         struct ls_kernel *kernel, struct ls_kernel_answer *answer,
+                         uint32_t vectors, int64_t readings)
+{
+    const uint32_t extra = kernel->epilogue.op == LS_OP_ACTIVATION_BACKWARD, at = vectors + 1;
+    const bool adds = request->input_count - extra > at;
+    const uint32_t added = adds ? 1U << at : 0;
+    const int32_t status =
+        settle(device, request, kernel, answer, 1U | added | 1U << request->input_count, readings);
+    if (status)
+        return status;
+    struct normalization *s = kernel->state;
+    char what[48];
+    s->added = adds ? (int32_t)at : -1;
+    answer->in_place = 1U | added;
+    snprintf(what, sizeof(what), "batch normalization%s%s", adds ? " + add" : "",
+             take_activation(&kernel->epilogue, &s->shape));
+    cpu_implementation(device, answer, what);
+    return LS_OK;
+}
+
+int32_t cpu_batch_normalization(struct ls_device *device, const struct ls_kernel_request *request,
+                                struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_forward;
+    return prepare_y(device, request, kernel, answer, 2, 1);
+}
+
+int32_t cpu_batch_normalization_inference(struct ls_device *device,
+                                          const struct ls_kernel_request *request,
+                                          struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_inference;
+    return prepare_y(device, request, kernel, answer, 4, 0);
+}
+
+int32_t cpu_batch_normalization_backward(struct ls_device *device,
+                                         const struct ls_kernel_request *request,
+                                         struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    const int32_t status =
+        settle(device, request, kernel, answer, 1U | 1U << 4 | 1U << request->input_count, 2);
+    if (status)
+        return status;
+    struct normalization *s = kernel->state;
+    kernel->run = run_backward;
+    answer->in_place = 1U | 1U << 4;
+    if (kernel->accumulate & 1 && kernel->epilogue.op == LS_OP_NONE) {
+        s->added = (int32_t)request->input_count; // dx itself
+        kernel->accumulate &= ~1U;
+    }
+    cpu_implementation(device, answer, "batch normalization");
+    return LS_OK;
+}

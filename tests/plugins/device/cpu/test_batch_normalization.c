@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch normalization on device `cpu` with tensors of many pieces, in each of its layouts, against float64. The device suite has
+// the small shapes, and all that an operation must do.
+#include "core/plugin/device.h"
+#include "tests/support/plugin.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdbool.h>
+
+// x is drawn around 1000 with a deviation of 0.6: the mean of x^2 less mean^2 would be off by more than a tenth in float32.
+static const double centre = 1000;
+
+// The rounding of the mean to float32, whose neighbours at 1000 are 6e-5 apart.
+static const double mean_tolerance = 3.1e-5;
+// Results are about 4, of some roundings each; an x - mean that is off by the rounding of the mean is ten times that.
+static const double tolerance = 3e-6;
+// Sums in float32, in any order, of each term's magnitude.
+static const double sum_tolerance = 1e-5;
+
+static const struct {
+    const char *name;
+    int64_t block; // channels in a block; 0: plain
+} layouts[] = {{"plain", 0}, {"blocks of 16", 16}, {"blocks of 8", 8}, {"channels outside", 1}};
+
+static const int64_t shapes[][4] = {
+    {14, 28, 28, 40}, // pieces inside an example
+    {37, 7, 7, 72}, // pieces of several examples
+    {1500, 1, 1, 130},
+    {9, 30, 31, 12}, // one block
+};
+
+enum {
+    LAYOUTS = sizeof(layouts) / sizeof(layouts[0]),
+    SHAPES = sizeof(shapes) / sizeof(shapes[0])
+};
+enum { CASES = LAYOUTS * SHAPES, THREADS = 3, MOST_CHANNELS = 130 };
+
+static const struct ls_plugin *plugin;
+static struct test_host host;
+
+// ---- Tensors ----
+
+struct shape {
+    const int64_t *dims;
+    int64_t plane, channels, block, blocks, elements; // with padding
+};
+
+static struct shape shape_of(int number)
+{
+    struct shape s = {.dims = shapes[number / LAYOUTS], .block = layouts[number % LAYOUTS].block};
+    s.plane = s.dims[1] * s.dims[2];
+    s.channels = s.dims[3];
+    s.blocks = s.block ? (s.channels + s.block - 1) / s.block : 1;
+    s.elements = s.dims[0] * s.plane * (s.block ? s.blocks * s.block : s.channels);
+    return s;
+}
+
+// The words are those of plugins/device/cpu/layout.c: batch, channels, rows, columns, and blocks of channels inside.
+static struct ls_tensor_desc tensor_of(const struct shape *s)
+{
+    struct ls_tensor_desc desc = {.dtype = LS_F32, .ndims = 4};
+    memcpy(desc.dims, s->dims, 4 * sizeof(int64_t));
+    desc.layout = (struct ls_layout){.kind = s->block ? LS_LAYOUT_OWN : LS_LAYOUT_PLAIN,
+                                     .bytes = (uint64_t)s->elements * sizeof(float)};
+    if (s->block) {
+        desc.layout.words[0] = UINT64_C(1) | 4 << 8 | (s->block > 1) << 16 | UINT64_C(1) << 32;
+        desc.layout.words[1] = 1 << 8 | 2 << 16 | 3 << 24;
+        desc.layout.words[2] = s->block > 1 ? (uint64_t)s->block : 0;
+        desc.layout.words[3] = s->block > 1;
+    }
+    return desc;
+}
+
+static struct ls_tensor_desc vector_of(const struct shape *s)
+{
+    return (struct ls_tensor_desc){
+        .dtype = LS_F32,
+        .ndims = 1,
+        .dims = {s->channels},
+        .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = (uint64_t)s->channels * sizeof(float)}};
+}
+
+// The channel of an element of the memory; -1: padding.
+static int64_t channel_of(const struct shape *s, int64_t i)
+{
+    if (!s->block)
+        return i % s->channels;
+    const int64_t channel = i / (s->plane * s->block) % s->blocks * s->block + i % s->block;
+    return channel < s->channels ? channel : -1;
+}
+
+static float *draw(int64_t count, uint64_t seed, double middle)
+{
+    float *values = malloc((size_t)count * sizeof(float));
+    ck_assert_ptr_nonnull(values);
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (float)(middle + (double)(ls_mix64(seed, (uint64_t)i) >> 11) * 0x1p-52 - 1);
+    return values;
+}
+
+static float *draw_tensor(const struct shape *s, uint64_t seed, double middle)
+{
+    float *values = draw(s->elements, seed, middle);
+    for (int64_t i = 0; i < s->elements; i++)
+        values[i] = channel_of(s, i) < 0 ? 0.0f : values[i];
+    return values;
+}
+
+// ---- Running ----
+
+struct operation {
+    struct ls_kernel_request request;
+    void *values[LS_MAX_ARGUMENTS]; // owned
+};
+
+static void add(struct operation *o, struct ls_tensor_desc desc, float *values)
+{
+    const uint32_t index = o->request.input_count + o->request.output_count;
+    o->request.arguments[index] = desc;
+    o->values[index] = values;
+}
+
+static void add_input(struct operation *o, struct ls_tensor_desc desc, float *values)
+{
+    add(o, desc, values);
+    o->request.input_count++;
+}
+
+static void add_output(struct operation *o, struct ls_tensor_desc desc)
+{
+    float *values = malloc(desc.layout.bytes);
+    ck_assert_ptr_nonnull(values);
+    memset(values, 0xff, desc.layout.bytes); // NaN
+    add(o, desc, values);
+    o->request.output_count++;
+}
+
+static float *output(const struct operation *o, uint32_t i)
+{
+    return o->values[o->request.input_count + i];
+}
+
+static void run(struct operation *o, uint32_t threads)
+{
+    const struct ls_device_interface *d = plugin->interface;
+    const struct ls_device_config config = {.struct_size = sizeof(config), .threads = threads};
+    struct ls_device *device = NULL;
+    ck_assert_int_eq(d->open(&host.host, &config, &device), LS_OK);
+
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    o->request.struct_size = sizeof(o->request);
+    o->request.attributes.epsilon = 1e-3f;
+    ck_assert_msg(d->prepare(device, &o->request, &answer) == LS_OK, "%s", host.message);
+    void *scratch = d->allocate(device, answer.scratch_bytes);
+    memset(scratch, 0xff, answer.scratch_bytes);
+    const struct ls_launch launch = {
+        .struct_size = sizeof(launch), .arguments = o->values, .scratch = scratch};
+    ck_assert_int_eq(d->launch(device, answer.kernel, &launch), LS_OK);
+    d->release(device, scratch);
+    d->release_kernel(device, answer.kernel);
+    d->close(device);
+}
+
+static void finish(struct operation *o)
+{
+    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++)
+        free(o->values[i]);
+}
+
+// x, gamma, beta, addend -> y, mean, variance
+static struct operation forward_of(const struct shape *s)
+{
+    struct operation o = {.request = {.op = LS_OP_BATCH_NORMALIZATION}};
+    add_input(&o, tensor_of(s), draw_tensor(s, 1, centre));
+    add_input(&o, vector_of(s), draw(s->channels, 2, 1));
+    add_input(&o, vector_of(s), draw(s->channels, 3, 0));
+    add_input(&o, tensor_of(s), draw_tensor(s, 4, 0));
+    add_output(&o, tensor_of(s));
+    add_output(&o, vector_of(s));
+    add_output(&o, vector_of(s));
+    return o;
+}
+
+// x, gamma, mean, variance, dy -> dx, dgamma, dbeta; x in a neighbouring element has its part in dy.
+static struct operation backward_of(const struct shape *s)
+{
+    struct operation o = {.request = {.op = LS_OP_BATCH_NORMALIZATION_BACKWARD}};
+    float *x = draw_tensor(s, 1, centre), *dy = draw_tensor(s, 5, 0.5);
+    for (int64_t i = 0; i < s->elements; i++)
+        if (channel_of(s, i) >= 0)
+            dy[i] += 0.5f * (x[i] - (float)centre);
+    add_input(&o, tensor_of(s), x);
+    add_input(&o, vector_of(s), draw(s->channels, 2, 1));
+    add_input(&o, vector_of(s), draw(s->channels, 6, centre));
+    add_input(&o, vector_of(s), draw(s->channels, 7, 1.5));
+    add_input(&o, tensor_of(s), dy);
+    add_output(&o, tensor_of(s));
+    add_output(&o, vector_of(s));
+    add_output(&o, vector_of(s));
+    return o;
+}
+
+// ---- What is wanted ----
+
+// Of each channel: mean of `a`, and of `a` times the distance of `b` from `from`.
+static void means_of(const struct shape *s, const float *a, const float *b, const double *from,
+                     double *mean, double *product)
+{
+    const double rows = (double)(s->dims[0] * s->plane);
+    memset(mean, 0, MOST_CHANNELS * sizeof(double));
+    memset(product, 0, MOST_CHANNELS * sizeof(double));
+    for (int64_t i = 0; i < s->elements; i++) {
+        const int64_t c = channel_of(s, i);
+        if (c < 0)
+            continue;
+        mean[c] += (double)a[i] / rows;
+        product[c] += (double)a[i] * ((double)b[i] - from[c]) / rows;
+    }
+}
+
+// Check writes down every assertion that holds, and these are millions.
+static void assert_close(const char *what, int64_t i, float got, double wanted, double slack)
+{
+    if (!(fabs((double)got - wanted) <= slack))
+        ck_abort_msg("%s at %lld: got %.9g, wanted %.9g", what, (long long)i, (double)got, wanted);
+}
+
+// y before an activation.
+static double wanted_y(const struct operation *o, int64_t i, int64_t c, double mean,
+                       double variance)
+{
+    const float *x = o->values[0], *gamma = o->values[1], *beta = o->values[2],
+                *addend = o->values[3];
+    return (double)gamma[c] * ((double)x[i] - mean) / sqrt(variance + (double)1e-3f) +
+           (double)beta[c] + (double)addend[i];
+}
+
+static void check_forward(const struct shape *s, const struct operation *o,
+                          double (*activation)(double))
+{
+    double mean[MOST_CHANNELS] = {0}, variance[MOST_CHANNELS], unused[MOST_CHANNELS];
+    const float *x = o->values[0];
+    means_of(s, x, x, mean, mean, unused);
+    means_of(s, x, x, mean, unused, variance);
+    for (int64_t c = 0; c < s->channels; c++) { // the sum of x - mean is 0, but for roundings
+        variance[c] -= mean[c] * (unused[c] - mean[c]);
+        assert_close("mean", c, output(o, 1)[c], mean[c], mean_tolerance);
+        assert_close("variance", c, output(o, 2)[c], variance[c], sum_tolerance * variance[c]);
+    }
+    for (int64_t i = 0; i < s->elements; i++) {
+        const int64_t c = channel_of(s, i);
+        const double y = c < 0 ? 0 : activation(wanted_y(o, i, c, mean[c], variance[c]));
+        assert_close("y", i, output(o, 0)[i], y, c < 0 ? 0 : tolerance);
+    }
+}
+
+static double relu(double x)
+{
+    return x > 0 ? x : 0;
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+// ---- Tests ----
+
+START_TEST(a_small_deviation_beside_a_large_mean_is_right)
+{
+    const struct shape s = shape_of(_i);
+    struct operation o = forward_of(&s);
+    o.request.attributes.epilogue = LS_OP_ACTIVATION;
+    o.request.attributes.epilogue_activation = LS_RELU;
+    run(&o, 2);
+    check_forward(&s, &o, relu);
+    finish(&o);
+}
+END_TEST
+
+START_TEST(padding_is_zero_after_an_activation_that_makes_something_of_zero)
+{
+    const struct shape s = shape_of(_i);
+    struct operation o = forward_of(&s);
+    o.request.attributes.epilogue = LS_OP_ACTIVATION;
+    o.request.attributes.epilogue_activation = LS_SIGMOID;
+    run(&o, 2);
+    check_forward(&s, &o, sigmoid);
+    finish(&o);
+}
+END_TEST
+
+START_TEST(gradients_are_those_of_float64_also_where_dx_is_added_to)
+{
+    const struct shape s = shape_of(_i);
+    struct operation o = backward_of(&s);
+    const double rows = (double)(s.dims[0] * s.plane);
+    const float *x = o.values[0], *gamma = o.values[1], *dy = o.values[4];
+    double mean[MOST_CHANNELS] = {0}, dbeta[MOST_CHANNELS], product[MOST_CHANNELS];
+    float *before = draw_tensor(&s, 8, 0);
+    memcpy(output(&o, 0), before, (size_t)s.elements * sizeof(float));
+    o.request.accumulate = 1;
+    run(&o, 2);
+
+    for (int64_t c = 0; c < s.channels; c++)
+        mean[c] = (double)((const float *)o.values[2])[c];
+    means_of(&s, dy, x, mean, dbeta, product);
+    for (int64_t i = 0; i < s.elements; i++) {
+        const int64_t c = channel_of(&s, i);
+        const double variance = c < 0 ? 1 : (double)((const float *)o.values[3])[c] + (double)1e-3f;
+        const double dx =
+            c < 0
+                ? 0
+                : (double)gamma[c] / sqrt(variance) *
+                      ((double)dy[i] - dbeta[c] - ((double)x[i] - mean[c]) * product[c] / variance);
+        assert_close("dx", i, output(&o, 0)[i], (double)before[i] + dx, c < 0 ? 0 : 5 * tolerance);
+    }
+    for (int64_t c = 0; c < s.channels; c++) { // |dy| is 2 at most, |x - mean| too
+        const double deviation = sqrt((double)((const float *)o.values[3])[c] + (double)1e-3f);
+        assert_close("dgamma", c, output(&o, 1)[c], product[c] * rows / deviation,
+                     sum_tolerance * 4 * rows / deviation);
+        assert_close("dbeta", c, output(&o, 2)[c], dbeta[c] * rows, sum_tolerance * 2 * rows);
+    }
+    free(before);
+    finish(&o);
+}
+END_TEST
+
+static void check_threads(struct operation (*make)(const struct shape *s), int number)
+{
+    const struct shape s = shape_of(number);
+    struct operation one = make(&s);
+    run(&one, 1);
+    for (uint32_t threads = 2; threads <= THREADS; threads++) {
+        struct operation o = make(&s);
+        run(&o, threads);
+        for (uint32_t i = 0; i < o.request.output_count; i++)
+            ck_assert_msg(memcmp(output(&one, i), output(&o, i),
+                                 o.request.arguments[o.request.input_count + i].layout.bytes) == 0,
+                          "output %u has other bits with %u threads than with one", i, threads);
+        finish(&o);
+    }
+    finish(&one);
+}
+
+START_TEST(forward_has_the_same_bits_with_any_number_of_threads)
+{
+    check_threads(forward_of, _i);
+}
+END_TEST
+
+START_TEST(backward_has_the_same_bits_with_any_number_of_threads)
+{
+    check_threads(backward_of, _i);
+}
+END_TEST
+
+int main(void)
+{
+    setenv("OMP_WAIT_POLICY", "passive", 0); // threads that spin only steal time from other tests
+    plugin = test_plugin_open("device-cpu");
+    if (!plugin)
+        return TEST_SKIPPED;
+    test_host_init(&host, plugin);
+    Suite *suite = suite_create("batch normalization on cpu");
+    TCase *tests = tcase_create("layouts and shapes");
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(tests, a_small_deviation_beside_a_large_mean_is_right, 0, CASES);
+    tcase_add_loop_test(tests, padding_is_zero_after_an_activation_that_makes_something_of_zero, 0,
+                        CASES);
+    tcase_add_loop_test(tests, gradients_are_those_of_float64_also_where_dx_is_added_to, 0, CASES);
+    tcase_add_loop_test(tests, forward_has_the_same_bits_with_any_number_of_threads, 0, CASES);
+    tcase_add_loop_test(tests, backward_has_the_same_bits_with_any_number_of_threads, 0, CASES);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
