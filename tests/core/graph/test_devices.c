@@ -111,6 +111,14 @@ START_TEST(a_tied_kernel_computes_the_same)
 }
 END_TEST
 
+START_TEST(batch_normalization_and_short_cuts_compute_the_same)
+{
+    for (int64_t batch = 2; batch < 6; batch++)
+        check_graph(harness_residual(LS_RELU), batch, false);
+    check_graph(harness_tied_norm(), 5, false);
+}
+END_TEST
+
 START_TEST(random_graphs_compute_the_same)
 {
     for (uint64_t seed = 0; seed < 24; seed++)
@@ -172,6 +180,7 @@ int main(void)
     tcase_add_test(tests, odd_channels_windows_and_batches_compute_the_same);
     tcase_add_test(tests, reshapes_rows_and_dropout_compute_the_same);
     tcase_add_test(tests, a_tied_kernel_computes_the_same);
+    tcase_add_test(tests, batch_normalization_and_short_cuts_compute_the_same);
     tcase_add_test(tests, random_graphs_compute_the_same);
     tcase_add_test(tests, other_batch_sizes_keep_the_master_layouts);
     tcase_add_test(tests, predictions_are_plain_and_the_same);
