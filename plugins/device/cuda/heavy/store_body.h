@@ -62,16 +62,26 @@ CUDA_SHARED struct cuda_four cuda_load_four(const void *values, uint32_t type, i
     return out;
 }
 
+// A GPU is told by name that it is one store: left to itself the compiler makes four of it.
 CUDA_SHARED void cuda_write_four(void *values, uint32_t type, int64_t i, struct cuda_four four)
 {
-    if (type == CUDA_FLOAT) {
-        *(struct cuda_four *)((float *)values + i) = four;
-        return;
-    }
-    struct cuda_four_halves halves;
-    for (int k = 0; k < 4; k++)
+    struct cuda_four_halves halves = {{0}};
+    for (int k = 0; type != CUDA_FLOAT && k < 4; k++)
         halves.v[k] = type == CUDA_F16 ? cuda_to_f16(four.v[k]) : cuda_to_bf16(four.v[k]);
-    *(struct cuda_four_halves *)((uint16_t *)values + i) = halves;
+    struct cuda_four *to = (struct cuda_four *)((float *)values + i);
+    struct cuda_four_halves *to_halves = (struct cuda_four_halves *)((uint16_t *)values + i);
+#ifdef __CUDA_ARCH__
+    if (type == CUDA_FLOAT)
+        __stwb((float4 *)to, make_float4(four.v[0], four.v[1], four.v[2], four.v[3]));
+    else
+        __stwb((ushort4 *)to_halves,
+               make_ushort4(halves.v[0], halves.v[1], halves.v[2], halves.v[3]));
+#else
+    if (type == CUDA_FLOAT)
+        *to = four;
+    else
+        *to_halves = halves;
+#endif
 }
 
 // ---- Activations: as device `reference` defines them ----
