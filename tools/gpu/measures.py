@@ -12,6 +12,7 @@ from runner import NotRun, TimeOver, Wrong
 
 SANITIZER_CODE = 86  # ends with that when it has found something
 OWN_KERNELS = "kernels_cu"  # part of the mangled names of our kernels, all of plugins/device/cuda/heavy/kernels.cu
+SHARING_CASES = "batch_normalization"  # of the device suite: own kernels in which threads of a block share memory
 REFUSALS = ("Device not supported", "not supported on this", "Unable to", "Failed to initialize", "No attachable process",
             "Error: Target application terminated before first instrumented API call")
 # Issue: ratios to PyTorch on `cnn`, by batch: (to eager, to its best mode, least busy); None: only reported.
@@ -145,10 +146,11 @@ class Measures:
             raise NotRun("compute-sanitizer is not here")
         return found
 
-    def under_sanitizer(self, options, summary):
-        """The device suite under one of its tools; `summary`: of its last line, with the number of errors as a group."""
+    def under_sanitizer(self, options, summary, cases=""):
+        """The device suite under one of its tools; `summary`: of its last line, with the number of errors as a group; `cases`: only
+        those with that in their names."""
         command = [self.sanitizer(), "--error-exitcode", str(SANITIZER_CODE), "--report-api-errors", "no", *options,
-                   self.checks.run_device(), "cuda", "", "-v"]
+                   self.checks.run_device(), "cuda", cases, "-v"]
         try:
             outcome = self.place.runner.run(command, self.checks.suite_environment())
         except TimeOver as error:
@@ -172,11 +174,12 @@ class Measures:
         return self.under_sanitizer(["--tool", "memcheck"], r"ERROR SUMMARY: (\d+) errors?")
 
     def racecheck(self):
-        """Only on our own kernels: those of the libraries are NVIDIA's, and slow to watch."""
+        """Only on our own kernels, those of the libraries are NVIDIA's and slow to watch; and of those only where threads share memory,
+        which is all that this tool looks at."""
         usage = said(self.sanitizer(), "--help") or ""
         option = next((name for name in ("--kernel-name", "--kernel-regex", "--filter") if name in usage), "--kernel-name")
         return self.under_sanitizer(["--tool", "racecheck", option, "kns=" + OWN_KERNELS],
-                                    r"RACECHECK SUMMARY: (\d+) hazards? displayed[^\n]*")
+                                    r"RACECHECK SUMMARY: (\d+) hazards? displayed[^\n]*", SHARING_CASES)
 
 
 def count_cases(output):

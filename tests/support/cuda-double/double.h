@@ -9,7 +9,7 @@
 //   somebody asks whether it is done, and then only at the second question (deferred), with what it waits for on other streams.
 // - A recording is replayed in an order of its own, which keeps only what events and streams have fixed.
 // - Work that touches memory of another GPU without peer access, and copies from host memory that is not pinned, end the process.
-// - Fresh memory is full of 0xab.
+// - Fresh memory is full of 0xab. Items of a kernel go backwards; what threads of a block do to each other is done in two orders.
 // Other variables make it fail: CUDA_DOUBLE_DEVICES (1; 0: none), CUDA_DOUBLE_VERSION (of the driver, 13000),
 // CUDA_DOUBLE_CAPABILITY (90), CUDA_DOUBLE_INIT (what cuInit answers), CUDA_DOUBLE_MEMORY (bytes of a GPU),
 // CUDA_DOUBLE_PINNED (bytes of pinned memory), CUDA_DOUBLE_FAIL (the so-many-th kernel fails), CUDA_DOUBLE_HANG (it never ends),
