@@ -126,24 +126,27 @@ follower follower_of(const struct cuda_store *store)
     return store->epilogue == 1 && store->activation == 1 && !store->add ? relu : anything;
 }
 
-template <uint32_t type, thread_body body>
+// `activated`: an activation may follow, as it does forward.
+template <uint32_t type, bool activated, thread_body body>
 unsigned start_item(const struct cuda_normalization *n, cudaStream_t stream)
 {
     const int64_t items = n->tiles.columns / n->tiles.pack * n->lanes;
-    switch (follower_of(&n->store)) {
-    case nothing: return start<arguments_of, item_of<type, nothing, body>, beside>(n, items, stream);
-    case relu: return start<arguments_of, item_of<type, relu, body>, beside>(n, items, stream);
-    default: return start<arguments_of, item_of<type, anything, body>, beside>(n, items, stream);
-    }
+    const follower known = follower_of(&n->store);
+    if (known == nothing)
+        return start<arguments_of, item_of<type, nothing, body>, beside>(n, items, stream);
+    if constexpr (activated)
+        if (known == relu)
+            return start<arguments_of, item_of<type, relu, body>, beside>(n, items, stream);
+    return start<arguments_of, item_of<type, anything, body>, beside>(n, items, stream);
 }
 
-template <thread_body body>
+template <bool activated, thread_body body>
 unsigned start_items(const struct cuda_normalization *n, cudaStream_t stream)
 {
     switch (n->type) {
-    case CUDA_F16: return start_item<CUDA_F16, body>(n, stream);
-    case CUDA_BF16: return start_item<CUDA_BF16, body>(n, stream);
-    default: return start_item<CUDA_FLOAT, body>(n, stream);
+    case CUDA_F16: return start_item<CUDA_F16, activated, body>(n, stream);
+    case CUDA_BF16: return start_item<CUDA_BF16, activated, body>(n, stream);
+    default: return start_item<CUDA_FLOAT, activated, body>(n, stream);
     }
 }
 
@@ -162,12 +165,13 @@ unsigned load_normalization()
 {
     unsigned error = load_together<block_of<type, cuda_body_moments>>();
     error = error ? error : load_together<block_of<type, cuda_body_products>>();
-#define CUDA_FOLLOWED_LOAD(known)                                                                   \
-    error = error ? error : load<arguments_of, item_of<type, known, cuda_body_normalize>, beside>(); \
-    error = error ? error : load<arguments_of, item_of<type, known, cuda_body_normalize_backward>, beside>();
-    CUDA_FOLLOWED_LOAD(nothing)
-    CUDA_FOLLOWED_LOAD(relu)
-    CUDA_FOLLOWED_LOAD(anything)
+#define CUDA_FOLLOWED_LOAD(known, body) \
+    error = error ? error : load<arguments_of, item_of<type, known, cuda_body_##body>, beside>();
+    CUDA_FOLLOWED_LOAD(nothing, normalize)
+    CUDA_FOLLOWED_LOAD(relu, normalize)
+    CUDA_FOLLOWED_LOAD(anything, normalize)
+    CUDA_FOLLOWED_LOAD(nothing, normalize_backward)
+    CUDA_FOLLOWED_LOAD(anything, normalize_backward)
     return error;
 }
 
@@ -221,10 +225,10 @@ extern "C" unsigned cuda_normalization_launch(uint32_t kernel, const struct cuda
     switch (kernel) {
     case cuda_normalization_moments: return start_blocks<cuda_body_moments>(n, stream);
     case cuda_normalization_statistics: return start_together<cuda_body_statistics>(n, &n->merged, stream);
-    case cuda_normalization_normalize: return start_items<cuda_body_normalize>(n, stream);
+    case cuda_normalization_normalize: return start_items<true, cuda_body_normalize>(n, stream);
     case cuda_normalization_products: return start_blocks<cuda_body_products>(n, stream);
     case cuda_normalization_gradients: return start_together<cuda_body_gradients>(n, &n->merged, stream);
-    case cuda_normalization_normalize_backward: return start_items<cuda_body_normalize_backward>(n, stream);
+    case cuda_normalization_normalize_backward: return start_items<false, cuda_body_normalize_backward>(n, stream);
     default: return cudaErrorInvalidValue;
     }
 }
