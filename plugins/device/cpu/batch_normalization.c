@@ -361,31 +361,45 @@ static void plan_passes(const struct ls_device *device, struct normalization *s,
         s->together = n->blocks;
 }
 
-// All arguments but those in `tensors` are as long as there are channels, and plain.
-static bool vectors_fit(const struct ls_kernel *kernel, uint32_t tensors)
+static bool is_vector(const struct ls_tensor_desc *desc, int64_t channels)
+{
+    return desc->ndims == 1 && desc->dims[0] == channels && desc->layout.kind != LS_LAYOUT_OWN;
+}
+
+static bool same_shape(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b)
+{
+    return a->ndims == b->ndims && memcmp(a->dims, b->dims, a->ndims * sizeof(a->dims[0])) == 0;
+}
+
+// The arguments in `tensors`, and an epilogue's, are shaped like x; all others have a value a channel, and are plain.
+static bool shapes_fit(const struct ls_kernel *kernel, uint32_t tensors)
 {
     const struct ls_tensor_desc *x = &kernel->arguments[0];
     if (kernel->epilogue.op == LS_OP_ACTIVATION_BACKWARD)
         tensors |= 1U << kernel->epilogue.input;
     for (uint32_t i = 0; i < kernel->input_count + kernel->output_count; i++) {
         const struct ls_tensor_desc *desc = &kernel->arguments[i];
-        if (!(tensors >> i & 1) && (desc->layout.kind == LS_LAYOUT_OWN ||
-                                    ls_tensor_elements(desc) != (uint64_t)x->dims[x->ndims - 1]))
+        const bool fits =
+            tensors >> i & 1 ? same_shape(desc, x) : is_vector(desc, x->dims[x->ndims - 1]);
+        if (!fits)
             return false;
     }
     return true;
 }
 
-// `tensors`: the arguments that lie as x lies
+// `tensors`: the arguments that are shaped like x, and lie as it lies
 static int32_t settle(struct ls_device *device, const struct ls_kernel_request *request,
                       struct ls_kernel *kernel, struct ls_kernel_answer *answer, uint32_t tensors,
                       int64_t readings)
 {
+    if (!(request->attributes.epsilon >= 0))
+        return cpu_unsupported(device, request, "epsilon is negative or not a number");
     const int32_t status = cpu_same_layout(device, request, kernel, tensors);
     if (status)
         return status;
-    if (!vectors_fit(kernel, tensors))
-        return cpu_unsupported(device, request, "a vector is not plain with a value a channel");
+    if (!shapes_fit(kernel, tensors))
+        return cpu_unsupported(
+            device, request, "a tensor has not the shape of x, or a vector not a value a channel");
     struct normalization *s = cpu_state(device, sizeof(*s));
     if (!s)
         return LS_OUT_OF_MEMORY;
@@ -446,6 +460,8 @@ int32_t cpu_batch_normalization(struct ls_device *device, const struct ls_kernel
                                 struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
     kernel->run = run_forward;
+    if (kernel->accumulate & 6)
+        return cpu_unsupported(device, request, "mean and variance cannot be added to");
     return prepare_y(device, request, kernel, answer, 2, 1);
 }
 

@@ -32,7 +32,7 @@ static bool is_vector(const struct ls_tensor_desc *desc, const struct ls_tensor_
 static bool norm_fits(const struct reference_call *call, uint32_t end)
 {
     const struct ls_tensor_desc *x = &call->input_descs[0];
-    if (call->attributes->epsilon < 0 || !reference_same_shape(x, &call->output_descs[0]))
+    if (!(call->attributes->epsilon >= 0) || !reference_same_shape(x, &call->output_descs[0]))
         return false;
     for (uint32_t i = 1; i < end; i++)
         if (!is_vector(&call->input_descs[i], x))
@@ -132,6 +132,7 @@ const struct reference_operation reference_batch_normalization = {
     .inputs = {3, 4},
     .outputs = {3, 3},
     .used_inputs = 0xf,
+    .only_written = 6, // mean and variance
     .fits = forward_fits,
     .run = forward_run,
 };

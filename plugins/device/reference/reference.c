@@ -226,7 +226,7 @@ static int32_t check_request(const struct ls_host *host, const struct ls_kernel_
         return ls_host_fail(host, LS_UNSUPPORTED,
                             "reference: %s: shapes and attributes do not belong together",
                             operation->name);
-    if (operation->direct && request->accumulate)
+    if (request->accumulate & (operation->direct ? UINT32_MAX : operation->only_written))
         return ls_host_fail(host, LS_UNSUPPORTED, "reference: %s cannot accumulate",
                             operation->name);
     return LS_OK;

@@ -28,6 +28,7 @@ struct reference_operation {
     uint32_t inputs[2]; // how many: at least, at most
     uint32_t outputs[2]; // how many: at least, at most
     uint32_t used_inputs; // bit i: reads input i
+    uint32_t only_written; // bit i: nothing is added to output i
     bool element_wise; // result i depends on element i of the inputs alone
     bool direct; // reads and writes its outputs itself; the results are not used
     // Whether the shapes and attributes of the request belong together; NULL: nothing to ask.

@@ -141,25 +141,41 @@ static float *output(const struct operation *o, uint32_t i)
     return o->values[o->request.input_count + i];
 }
 
-static void run(struct operation *o, uint32_t threads)
+static struct ls_device *open_device(uint32_t threads)
 {
-    const struct ls_device_interface *d = plugin->interface;
     const struct ls_device_config config = {.struct_size = sizeof(config), .threads = threads};
+    const struct ls_device_interface *d = plugin->interface;
     struct ls_device *device = NULL;
     ck_assert_int_eq(d->open(&host.host, &config, &device), LS_OK);
+    return device;
+}
 
+// Output 0 lies where input `place` lies; -1: in its own memory.
+static void run_at(struct operation *o, uint32_t threads, int place)
+{
+    const struct ls_device_interface *d = plugin->interface;
+    struct ls_device *device = open_device(threads);
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    o->request.struct_size = sizeof(o->request);
-    o->request.attributes.epsilon = 1e-3f;
+    void *arguments[LS_MAX_ARGUMENTS];
     ck_assert_msg(d->prepare(device, &o->request, &answer) == LS_OK, "%s", host.message);
+    memcpy(arguments, o->values, sizeof(arguments));
+    if (place >= 0) {
+        ck_assert_uint_ne(answer.in_place >> place & 1, 0);
+        arguments[o->request.input_count] = arguments[place];
+    }
     void *scratch = d->allocate(device, answer.scratch_bytes);
     memset(scratch, 0xff, answer.scratch_bytes);
     const struct ls_launch launch = {
-        .struct_size = sizeof(launch), .arguments = o->values, .scratch = scratch};
+        .struct_size = sizeof(launch), .arguments = arguments, .scratch = scratch};
     ck_assert_int_eq(d->launch(device, answer.kernel, &launch), LS_OK);
     d->release(device, scratch);
     d->release_kernel(device, answer.kernel);
     d->close(device);
+}
+
+static void run(struct operation *o, uint32_t threads)
+{
+    run_at(o, threads, -1);
 }
 
 static void finish(struct operation *o)
@@ -168,10 +184,17 @@ static void finish(struct operation *o)
         free(o->values[i]);
 }
 
+static struct operation operation_of(uint32_t op)
+{
+    return (struct operation){.request = {.struct_size = sizeof(struct ls_kernel_request),
+                                          .op = op,
+                                          .attributes = {.epsilon = 1e-3f}}};
+}
+
 // x, gamma, beta, addend -> y, mean, variance
 static struct operation forward_of(const struct shape *s)
 {
-    struct operation o = {.request = {.op = LS_OP_BATCH_NORMALIZATION}};
+    struct operation o = operation_of(LS_OP_BATCH_NORMALIZATION);
     add_input(&o, tensor_of(s), draw_tensor(s, 1, centre));
     add_input(&o, vector_of(s), draw(s->channels, 2, 1));
     add_input(&o, vector_of(s), draw(s->channels, 3, 0));
@@ -185,7 +208,7 @@ static struct operation forward_of(const struct shape *s)
 // x, gamma, mean, variance, dy -> dx, dgamma, dbeta; x in a neighbouring element has its part in dy.
 static struct operation backward_of(const struct shape *s)
 {
-    struct operation o = {.request = {.op = LS_OP_BATCH_NORMALIZATION_BACKWARD}};
+    struct operation o = operation_of(LS_OP_BATCH_NORMALIZATION_BACKWARD);
     float *x = draw_tensor(s, 1, centre), *dy = draw_tensor(s, 5, 0.5);
     for (int64_t i = 0; i < s->elements; i++)
         if (channel_of(s, i) >= 0)
@@ -356,6 +379,94 @@ START_TEST(backward_has_the_same_bits_with_any_number_of_threads)
 }
 END_TEST
 
+static void check_in_place(struct operation (*make)(const struct shape *s), int number, int place)
+{
+    const struct shape s = shape_of(number);
+    struct operation apart = make(&s), in_place = make(&s);
+    run(&apart, 2);
+    run_at(&in_place, 2, place);
+    ck_assert_int_eq(
+        memcmp(output(&apart, 0), in_place.values[place], (size_t)s.elements * sizeof(float)), 0);
+    for (uint32_t i = 1; i < apart.request.output_count; i++)
+        ck_assert_int_eq(
+            memcmp(output(&apart, i), output(&in_place, i), (size_t)s.channels * sizeof(float)), 0);
+    finish(&apart);
+    finish(&in_place);
+}
+
+START_TEST(results_have_the_same_bits_in_place)
+{
+    check_in_place(forward_of, _i, 0);
+    check_in_place(forward_of, _i, 3);
+    check_in_place(backward_of, _i, 0);
+    check_in_place(backward_of, _i, 4);
+}
+END_TEST
+
+// y = norm(x) + x, also where y then lies: one tensor is three arguments.
+START_TEST(what_is_added_may_be_x_itself)
+{
+    const struct shape s = shape_of(_i);
+    struct operation apart = forward_of(&s), same = forward_of(&s);
+    memcpy(apart.values[3], apart.values[0], (size_t)s.elements * sizeof(float));
+    free(same.values[3]);
+    same.values[3] = same.values[0];
+    run(&apart, 2);
+    run(&same, 2);
+    ck_assert_int_eq(
+        memcmp(output(&apart, 0), output(&same, 0), (size_t)s.elements * sizeof(float)), 0);
+    run_at(&same, 2, 3);
+    ck_assert_int_eq(memcmp(output(&apart, 0), same.values[0], (size_t)s.elements * sizeof(float)),
+                     0);
+    same.values[3] = NULL;
+    finish(&apart);
+    finish(&same);
+}
+END_TEST
+
+static void check_refused(struct operation *o, const char *why)
+{
+    const struct ls_device_interface *d = plugin->interface;
+    struct ls_device *device = open_device(1);
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    ck_assert_int_eq(d->prepare(device, &o->request, &answer), LS_UNSUPPORTED);
+    ck_assert_msg(strstr(host.message, why) != NULL, "the message is: %s", host.message);
+    d->close(device);
+    finish(o);
+}
+
+START_TEST(what_does_not_fit_together_is_refused)
+{
+    static const float epsilons[] = {-1e-3f, -INFINITY, NAN};
+    struct operation (*const makers[])(const struct shape *) = {forward_of, backward_of};
+    static const uint32_t inputs[] = {4, 5};
+    const struct shape s = shape_of(0);
+    struct operation o;
+    for (size_t k = 0; k < 2; k++) {
+        for (size_t i = 0; i < sizeof(epsilons) / sizeof(epsilons[0]); i++) {
+            o = makers[k](&s);
+            o.request.attributes.epsilon = epsilons[i];
+            check_refused(&o, "epsilon is negative");
+        }
+        for (uint32_t i = inputs[k] - 1; i <= inputs[k]; i++) { // addend or dy, y or dx
+            o = makers[k](&s); // as many bytes, and as many channels
+            o.request.arguments[i].dims[0] *= 2;
+            o.request.arguments[i].dims[1] /= 2;
+            check_refused(&o, "has not the shape of x");
+        }
+        o = makers[k](&s);
+        o.request.arguments[1].ndims = 2;
+        o.request.arguments[1].dims[1] = 1;
+        check_refused(&o, "not a value a channel");
+    }
+    for (uint32_t i = 1; i <= 2; i++) {
+        o = forward_of(&s);
+        o.request.accumulate = UINT32_C(1) << i;
+        check_refused(&o, "cannot be added to");
+    }
+}
+END_TEST
+
 int main(void)
 {
     setenv("OMP_WAIT_POLICY", "passive", 0); // threads that spin only steal time from other tests
@@ -372,6 +483,9 @@ int main(void)
     tcase_add_loop_test(tests, gradients_are_those_of_float64_also_where_dx_is_added_to, 0, CASES);
     tcase_add_loop_test(tests, forward_has_the_same_bits_with_any_number_of_threads, 0, CASES);
     tcase_add_loop_test(tests, backward_has_the_same_bits_with_any_number_of_threads, 0, CASES);
+    tcase_add_loop_test(tests, results_have_the_same_bits_in_place, 0, LAYOUTS);
+    tcase_add_loop_test(tests, what_is_added_may_be_x_itself, 0, LAYOUTS);
+    tcase_add_test(tests, what_does_not_fit_together_is_refused);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -398,6 +398,13 @@ START_TEST(batch_normalization_is_by_channel_with_the_population_variance)
     assert_values(y, (float[]){98, 200, 109, 201}, 4, 0);
     added.arguments[3] = F32(addend, 4);
     ck_assert_int_eq(operation_try(&added), LS_UNSUPPORTED);
+    for (o.accumulate = 2; o.accumulate <= 4; o.accumulate *= 2)
+        ck_assert_int_eq(operation_try(&o), LS_UNSUPPORTED);
+    o.accumulate = 0;
+    o.attributes.epsilon = NAN;
+    ck_assert_int_eq(operation_try(&o), LS_UNSUPPORTED);
+    o.attributes.epsilon = 0;
+    ck_assert_int_eq(operation_try(&o), LS_OK);
     o.arguments[4] = F32(mean, 1);
     ck_assert_int_eq(operation_try(&o), LS_UNSUPPORTED);
 }
