@@ -224,16 +224,18 @@ static void backward_tolerances(const struct ls_device_case *c, const struct nor
 
 // ---- Cases ----
 
-// Statistics of the batch, or given ones.
+// Statistics of the batch, or given ones. `added`: y is added to; mean and variance never are.
 static void forward(struct ls_device_suite *suite, const struct shape *s, uint32_t op, bool addend,
-                    const struct ls_device_epilogue *epilogue)
+                    bool added, const struct ls_device_epilogue *epilogue)
 {
+    static const char *const more[2][2] = {{"", " added to y"},
+                                           {" with addend", " with addend added to y"}};
     const bool given = op == LS_OP_BATCH_NORMALIZATION_INFERENCE;
     struct ls_device_case c;
     struct norm d = {.deviation = 1};
 
     start(&c, s, op, given ? "batch_normalization_inference" : "batch_normalization",
-          addend ? " with addend" : "");
+          more[addend][added]);
     input(&c, LS_DEVICE_ACTIVATION, x_of(s));
     for (int i = 0; i < (given ? 4 : 2); i++)
         input(&c, LS_DEVICE_WEIGHTS, vector_of(s));
@@ -255,6 +257,8 @@ static void forward(struct ls_device_suite *suite, const struct shape *s, uint32
         ls_device_case_output(&c, LS_DEVICE_WEIGHTS, vector_of(s), absolute(shift_of(&d, d.n)));
         ls_device_case_output(&c, LS_DEVICE_WEIGHTS, vector_of(s), variance_tolerance(&d));
     }
+    if (added)
+        ls_device_case_accumulate(&c, 0);
     ls_device_case_run(suite, &c);
 }
 
@@ -281,12 +285,13 @@ static void add_forward(struct ls_device_case *c, const struct shape *s)
 // `accumulate`: bit i for output i.
 static void backward(struct ls_device_suite *suite, const struct shape *s, uint32_t accumulate)
 {
-    static const char *const added[] = {"", " added to gradients", " all added"};
+    static const char *const added[8] = {
+        "", " added to dx", " added to dgamma", NULL, " added to dbeta", NULL, NULL, " all added"};
     struct ls_device_tolerance tolerances[3] = {{0}};
     struct ls_device_case c;
 
     start(&c, s, LS_OP_BATCH_NORMALIZATION_BACKWARD, "batch_normalization_backward",
-          added[(accumulate >> 1 & 1) + (accumulate & 1)]);
+          added[accumulate]);
     input(&c, LS_DEVICE_ACTIVATION, x_of(s));
     for (int i = 0; i < 3; i++)
         input(&c, LS_DEVICE_WEIGHTS, vector_of(s));
@@ -311,18 +316,23 @@ static void backward(struct ls_device_suite *suite, const struct shape *s, uint3
 
 // ---- All of it ----
 
-// Whether the device knows the operation at all; where not, that is one case, of the float32 ones.
-static bool offered(struct ls_device_suite *suite, uint32_t op)
+static const char *name_of(uint32_t op)
 {
     static const char *const names[] = {"batch_normalization", "batch_normalization_backward",
                                         "batch_normalization_inference"};
+    return names[op - LS_OP_BATCH_NORMALIZATION];
+}
+
+// What the tested device answers to a plain request; as ls_device_session_prepare().
+static int32_t try_epsilon(struct ls_device_suite *suite, uint32_t op, float epsilon)
+{
     static const uint32_t inputs[] = {3, 5, 5}, outputs[] = {3, 3, 1};
     const uint32_t which = op - LS_OP_BATCH_NORMALIZATION;
     struct ls_device_session session;
     struct ls_kernel_request request = {
         .struct_size = sizeof(request),
         .op = op,
-        .attributes = {.epsilon = 1e-3f},
+        .attributes = {.epsilon = epsilon},
         .input_count = inputs[which],
         .output_count = outputs[which],
     };
@@ -335,12 +345,41 @@ static bool offered(struct ls_device_suite *suite, uint32_t op)
     }
     const int32_t status = ls_device_session_prepare(&session, suite, suite->tested, &request);
     ls_device_session_close(&session);
-    if (status == LS_UNSUPPORTED && !suite->dtype && ls_device_suite_begin(suite, names[which]))
-        ls_device_suite_end(suite, names[which], suite->tested->message);
-    return status != LS_UNSUPPORTED;
+    return status;
 }
 
-// An epilogue comes after an addend only where the device has said that it takes what is added.
+bool ls_device_batch_normalization_offered(struct ls_device_suite *suite, uint32_t op)
+{
+    return try_epsilon(suite, op, 1e-3f) != LS_UNSUPPORTED;
+}
+
+// Of a device that has the operation.
+static void epsilon_case(struct ls_device_suite *suite, uint32_t op)
+{
+    static const float epsilons[] = {-1e-3f, -INFINITY, NAN};
+    char name[96];
+    snprintf(name, sizeof(name), "%s refuses an epsilon that is negative or NaN", name_of(op));
+    if (!ls_device_suite_begin(suite, name))
+        return;
+    for (size_t i = 0; i < sizeof(epsilons) / sizeof(epsilons[0]); i++)
+        if (try_epsilon(suite, op, epsilons[i]) == LS_OK)
+            ls_device_suite_fail(suite, "it takes epsilon %g", (double)epsilons[i]);
+    ls_device_suite_end(suite, name, NULL);
+}
+
+// Whether there are cases to run: none of an operation that the device has not. That is one case, of the float32 ones without an
+// epilogue.
+static bool begin_cases(struct ls_device_suite *suite, uint32_t op, bool first)
+{
+    const bool offered = ls_device_batch_normalization_offered(suite, op);
+    if (first && offered)
+        epsilon_case(suite, op);
+    else if (first && ls_device_suite_begin(suite, name_of(op)))
+        ls_device_suite_end(suite, name_of(op), suite->tested->message);
+    return offered;
+}
+
+// A device gets an addend only where it has said that it takes what is added.
 static bool takes_addend(const struct ls_device_interface *d, uint32_t op)
 {
     for (uint32_t i = 0; i < d->pattern_count; i++)
@@ -349,23 +388,35 @@ static bool takes_addend(const struct ls_device_interface *d, uint32_t op)
     return false;
 }
 
+// Around 100 the neighbours in bfloat16 are 0.5 apart: halves are spread so far that they differ.
+static struct shape shape_at(const struct ls_device_suite *suite, size_t i)
+{
+    struct shape s = shapes[i];
+    if (suite->dtype)
+        s.spread = fmaxf(s.spread, fabsf(s.centre) / 16);
+    return s;
+}
+
 void ls_device_batch_normalization_cases(struct ls_device_suite *suite, uint32_t op,
                                          const struct ls_device_epilogue *epilogue)
 {
-    static const uint32_t accumulate[] = {0, 6, 0, 7};
-    const bool addend = !epilogue || takes_addend(suite->tested->interface, op);
+    static const uint32_t accumulate[] = {0, 2, 4, 7};
+    const int addends = takes_addend(suite->tested->interface, op) ? 2 : 1;
 
-    if (!offered(suite, op))
+    if (!begin_cases(suite, op, !epilogue && !suite->dtype))
         return;
     for (size_t i = 0; i < SHAPE_COUNT; i++) {
+        const struct shape s = shape_at(suite, i);
         if (epilogue && i % 3 != 1)
             continue;
         if (op == LS_OP_BATCH_NORMALIZATION_BACKWARD) {
-            backward(suite, &shapes[i], accumulate[i % 4]);
+            backward(suite, &s, accumulate[i % 4]);
             continue;
         }
-        forward(suite, &shapes[i], op, false, epilogue);
-        if (addend)
-            forward(suite, &shapes[i], op, true, epilogue);
+        for (int addend = 0; addend < addends; addend++) {
+            forward(suite, &s, op, addend, false, epilogue);
+            if (i % 6 == 1)
+                forward(suite, &s, op, addend, true, epilogue);
+        }
     }
 }

@@ -32,20 +32,24 @@ static void fused(struct ls_device_suite *suite, uint32_t producer,
     }
 }
 
+static bool normalizes(const struct ls_fusion_pattern *pattern)
+{
+    return pattern->producer == LS_OP_BATCH_NORMALIZATION ||
+           pattern->producer == LS_OP_BATCH_NORMALIZATION_INFERENCE;
+}
+
 // Whether fused() has cases of the producer with such an epilogue. What is added to a batch normalization is its addend, which
 // the cases of the operation itself have; its backward operation has no argument left for an epilogue's.
 static bool is_known(const struct ls_fusion_pattern *pattern)
 {
-    const bool normalizes = pattern->producer == LS_OP_BATCH_NORMALIZATION ||
-                            pattern->producer == LS_OP_BATCH_NORMALIZATION_INFERENCE;
-    if (normalizes)
+    if (normalizes(pattern))
         return pattern->consumer != LS_OP_ACTIVATION_BACKWARD;
     return pattern->consumer != LS_OP_ADD && pattern->producer >= LS_OP_CONV2D &&
            pattern->producer <= LS_OP_ADD && pattern->producer != LS_OP_DROPOUT &&
            pattern->producer != LS_OP_RESHAPE;
 }
 
-// A pattern that says something the host would not understand is a failure of its own.
+// A pattern that says something the host would not understand, or of an operation that the device has not, is a failure of its own.
 static void pattern_case(struct ls_device_suite *suite, const struct ls_fusion_pattern *pattern,
                          uint32_t number)
 {
@@ -64,6 +68,10 @@ static void pattern_case(struct ls_device_suite *suite, const struct ls_fusion_p
                              pattern->producer, pattern->consumer);
     else if ((known && !pattern->activations) || pattern->activations & ~known)
         ls_device_suite_fail(suite, "activations %x are none or unknown", pattern->activations);
+    else if (normalizes(pattern) &&
+             !ls_device_batch_normalization_offered(suite, pattern->producer))
+        ls_device_suite_fail(suite, "producer %u is refused by itself: %s", pattern->producer,
+                             suite->tested->message);
     ls_device_suite_end(suite, name, NULL);
 }
 

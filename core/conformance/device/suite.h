@@ -305,6 +305,8 @@ void ls_device_elementwise_cases(struct ls_device_suite *suite, uint32_t op,
                                  const struct ls_device_epilogue *epilogue);
 void ls_device_batch_normalization_cases(struct ls_device_suite *suite, uint32_t op,
                                          const struct ls_device_epilogue *epilogue);
+// Whether the device has the operation at all; if not, why is in tested->message.
+bool ls_device_batch_normalization_offered(struct ls_device_suite *suite, uint32_t op);
 void ls_device_bytes_cases(struct ls_device_suite *suite);
 void ls_device_loss_cases(struct ls_device_suite *suite);
 void ls_device_update_cases(struct ls_device_suite *suite);

@@ -23,6 +23,7 @@ enum wrong {
     IN_PLACE, // says that output may lie over an input that it still needs
     SPLIT, // drops elements by their place in the local batch
     ACCUMULATE, // overwrites instead of adding
+    OTHER_ADDED, // adds to dbeta for dgamma, and to dgamma for dbeta
     SILENT_REFUSAL, // refuses without a reason
     HALF_A_GROUP, // has one call of a group
     EPILOGUE, // declares a fusion and leaves the epilogue out
@@ -32,6 +33,8 @@ enum wrong {
     NO_ADDEND, // leaves the addend out
     GRADIENT_OF_ALL, // takes gradients with what was there before for those of the share
     NO_NORMALIZATION, // breaks none: it has no batch normalization
+    FUSES_NOTHING, // declares a fusion into a batch normalization that it has not
+    ANY_EPSILON, // takes an epsilon that is negative
 };
 
 struct ls_kernel {
@@ -62,6 +65,11 @@ static int32_t wrong_prepare(struct ls_device *device, const struct ls_kernel_re
         return LS_UNSUPPORTED;
     if (hit && wrong == ACCUMULATE)
         asked.accumulate = 0;
+    if (hit && wrong == OTHER_ADDED)
+        asked.accumulate =
+            (asked.accumulate & 1) | (asked.accumulate & 2) << 1 | (asked.accumulate & 4) >> 1;
+    if (hit && wrong == ANY_EPSILON)
+        asked.attributes.epsilon = 1e-3f;
     if (hit && wrong == EPILOGUE)
         asked.attributes.epilogue = LS_OP_NONE;
 
@@ -69,8 +77,8 @@ static int32_t wrong_prepare(struct ls_device *device, const struct ls_kernel_re
         if (ls_dtype_is_half(asked.arguments[i].dtype))
             return ls_host_fail(device_host, LS_UNSUPPORTED, "float32 only");
 
-    if (wrong == NO_NORMALIZATION && asked.op >= LS_OP_BATCH_NORMALIZATION &&
-        asked.op <= LS_OP_BATCH_NORMALIZATION_INFERENCE)
+    if ((wrong == NO_NORMALIZATION || wrong == FUSES_NOTHING) &&
+        asked.op >= LS_OP_BATCH_NORMALIZATION && asked.op <= LS_OP_BATCH_NORMALIZATION_INFERENCE)
         return ls_host_fail(device_host, LS_UNSUPPORTED, "no batch normalization");
 
     const int32_t status = real->prepare(device, &asked, out);
@@ -205,6 +213,14 @@ static int32_t no_reduction(struct ls_device *device, const struct ls_device_red
     return LS_OK;
 }
 
+// Of `reference`, which takes the addend and the activation in one, but declares nothing.
+static const struct ls_fusion_pattern norm_patterns[] = {
+    {LS_OP_BATCH_NORMALIZATION, LS_OP_ADD, 0, 0},
+    {LS_OP_BATCH_NORMALIZATION, LS_OP_ACTIVATION, 1u << LS_RELU | 1u << LS_TANH, 0},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE, LS_OP_ADD, 0, 0},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE, LS_OP_ACTIVATION, 1u << LS_RELU, 0},
+};
+
 static struct outcome run_suite(enum wrong what, uint32_t op, const char *only)
 {
     static const struct ls_fusion_pattern pattern = {LS_OP_DENSE, LS_OP_ACTIVATION, 1u << LS_TANH,
@@ -222,6 +238,9 @@ static struct outcome run_suite(enum wrong what, uint32_t op, const char *only)
     if (what == EPILOGUE) {
         tested.patterns = &pattern;
         tested.pattern_count = 1;
+    } else if (op == LS_OP_BATCH_NORMALIZATION || op == LS_OP_BATCH_NORMALIZATION_INFERENCE) {
+        tested.patterns = norm_patterns;
+        tested.pattern_count = sizeof(norm_patterns) / sizeof(norm_patterns[0]);
     }
 
     if (what == HALF_A_GROUP)
@@ -417,8 +436,55 @@ END_TEST
 
 START_TEST(gradients_of_more_than_this_share_are_found)
 {
-    assert_finds(GRADIENT_OF_ALL, LS_OP_BATCH_NORMALIZATION_BACKWARD, "added to gradients",
+    assert_finds(GRADIENT_OF_ALL, LS_OP_BATCH_NORMALIZATION_BACKWARD, "added to dbeta",
                  "output 0 at ");
+}
+END_TEST
+
+START_TEST(a_batch_normalization_that_is_right_passes_with_its_patterns)
+{
+    const struct outcome outcome =
+        run_suite(NOTHING, LS_OP_BATCH_NORMALIZATION, "batch_normalization");
+    ck_assert_msg(outcome.status == LS_OK, "%s: %s", outcome.name, outcome.message);
+    ck_assert_uint_eq(outcome.counts.refused, 0);
+    ck_assert_uint_gt(outcome.counts.passed, 100);
+}
+END_TEST
+
+START_TEST(a_gradient_that_is_added_to_the_wrong_output_is_found)
+{
+    assert_finds(OTHER_ADDED, LS_OP_BATCH_NORMALIZATION_BACKWARD, "added to dgamma",
+                 "output 1 at ");
+    assert_finds(OTHER_ADDED, LS_OP_BATCH_NORMALIZATION_BACKWARD, "added to dbeta", "output 1 at ");
+}
+END_TEST
+
+START_TEST(an_addition_into_y_that_is_not_made_is_found)
+{
+    static const char *const cases[] = {" 0 added to y", " 0 with addend added to y",
+                                        " 0 added to y + relu", " 0 with addend added to y + relu"};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_finds(ACCUMULATE, LS_OP_BATCH_NORMALIZATION, cases[i], "output 0 at ");
+        assert_finds(ACCUMULATE, LS_OP_BATCH_NORMALIZATION_INFERENCE, cases[i], "output 0 at ");
+    }
+}
+END_TEST
+
+START_TEST(an_epsilon_that_is_none_must_be_refused)
+{
+    for (uint32_t op = LS_OP_BATCH_NORMALIZATION; op <= LS_OP_BATCH_NORMALIZATION_INFERENCE; op++)
+        assert_finds(ANY_EPSILON, op, "refuses an epsilon", "it takes epsilon -0.001");
+}
+END_TEST
+
+START_TEST(a_pattern_of_an_operation_that_is_not_there_is_found)
+{
+    assert_finds(FUSES_NOTHING, LS_OP_BATCH_NORMALIZATION, "fusion pattern 0",
+                 "producer 28 is refused by itself: no batch normalization");
+    const struct outcome outcome =
+        run_suite(FUSES_NOTHING, LS_OP_BATCH_NORMALIZATION, "batch_normalization");
+    ck_assert_uint_eq(outcome.counts.refused, 3); // each once, whatever is declared
+    ck_assert_uint_eq(outcome.counts.passed, 0);
 }
 END_TEST
 
@@ -461,6 +527,11 @@ int main(void)
     tcase_add_test(tests, a_variance_in_one_pass_is_found);
     tcase_add_test(tests, a_missing_addend_is_found);
     tcase_add_test(tests, gradients_of_more_than_this_share_are_found);
+    tcase_add_test(tests, a_batch_normalization_that_is_right_passes_with_its_patterns);
+    tcase_add_test(tests, a_gradient_that_is_added_to_the_wrong_output_is_found);
+    tcase_add_test(tests, an_addition_into_y_that_is_not_made_is_found);
+    tcase_add_test(tests, an_epsilon_that_is_none_must_be_refused);
+    tcase_add_test(tests, a_pattern_of_an_operation_that_is_not_there_is_found);
     tcase_add_test(tests, a_device_may_know_no_batch_normalization);
     suite_add_tcase(suite, tests);
 
