@@ -264,6 +264,9 @@ static enum ls_status infer_batch_normalization(const struct ls_graph *graph,
         status = want_channels(graph, x, inputs[2], "beta");
     if (status)
         return status;
+    if (inputs[1] == inputs[2]) // its gradient would be the sum of two outputs of one operation
+        return ls_graph_fail(graph, x,
+                             "gamma and beta must be two variables, not both the same one");
 
     out->count = 3;
     out->shapes[0] = x->shape;

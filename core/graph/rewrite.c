@@ -189,8 +189,7 @@ static uint32_t extra_input(const struct ls_node *consumer, uint32_t y)
 // Whether the operation has an addend, and none yet.
 static bool takes_addend(const struct ls_node *node)
 {
-    return (node->op == LS_OP_BATCH_NORMALIZATION && node->input_count == 3) ||
-           (node->op == LS_OP_BATCH_NORMALIZATION_INFERENCE && node->input_count == 5);
+    return node->op == LS_OP_BATCH_NORMALIZATION && node->input_count == 3;
 }
 
 // Whether the producer writes the gradient of `y`: a sum passes its own gradient on to its terms.
@@ -233,7 +232,8 @@ static bool fuse(struct ls_build *build, uint32_t index)
     const uint32_t y = node->outputs[0];
     uint32_t reader = 0;
 
-    if (node->removed || node->attributes.epilogue != LS_OP_NONE || is_result(build, y) ||
+    if (node->removed || node->fused_count == LS_MAX_FUSED ||
+        node->attributes.epilogue != LS_OP_NONE || is_result(build, y) ||
         count_readers(build, y, &reader) != 1)
         return false;
     struct ls_node *consumer = &build->nodes[reader];

@@ -266,6 +266,26 @@ START_TEST(a_batch_normalization_has_its_shapes_and_its_limits)
 }
 END_TEST
 
+// One backward operation writes both gradients: the second would overwrite the first.
+START_TEST(gamma_and_beta_are_not_one_variable)
+{
+    const struct ls_op_attributes attributes = {.epsilon = 1e-3f};
+    struct ls_graph *tied = harness_graph((const int64_t[]){6}, 1);
+    struct ls_tensor *variable = parameter("both", SHAPE(1, 6)), *y;
+    struct ls_tensor *inputs[] = {tied->input, variable, variable};
+    ck_assert_int_eq(ls_graph_begin_layer(tied, "norm", "BatchNormalization"), LS_OK);
+    ck_assert_int_eq(
+        ls_graph_add(tied, LS_OP_BATCH_NORMALIZATION, &attributes, inputs, 3, NULL, &y),
+        LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "layer 'norm' (BatchNormalization): input "
+                                                    "shape (None, 6): gamma and beta must be two"));
+    inputs[2] = parameter("another", SHAPE(1, 6));
+    ck_assert_int_eq(
+        ls_graph_add(tied, LS_OP_BATCH_NORMALIZATION, &attributes, inputs, 3, NULL, &y), LS_OK);
+    ls_graph_destroy(tied);
+}
+END_TEST
+
 START_TEST(a_reshape_keeps_the_number_of_elements)
 {
     const struct ls_op_attributes none = {0};
@@ -456,6 +476,7 @@ int main(void)
     tcase_add_test(tests, a_dense_operation_has_its_shape_and_its_limits);
     tcase_add_test(tests, element_wise_operations_keep_the_shape);
     tcase_add_test(tests, a_batch_normalization_has_its_shapes_and_its_limits);
+    tcase_add_test(tests, gamma_and_beta_are_not_one_variable);
     tcase_add_test(tests, a_reshape_keeps_the_number_of_elements);
     tcase_add_test(tests, only_forward_operations_can_be_added);
     tcase_add_test(tests, every_operation_has_a_name_of_its_own);
