@@ -122,11 +122,14 @@ enum ls_op {
     // Batch normalization, over the last dimension C, of n = elements(x) / C values a channel (since ABI 1.2; Ioffe and Szegedy
     // 2015, algorithm 1, with the population variance, as Keras): x, gamma (C), beta (C), [addend as x] -> y as x, mean (C),
     // variance (C). mean = sum(x) / n, variance = sum((x - mean)^2) / n, h = (x - mean) / sqrt(variance + epsilon),
-    // y = gamma h + beta [+ addend]. The values of this replica's share only.
+    // y = gamma h + beta [+ addend]. The values of this replica's share only. An addend comes only to a device that declares the
+    // pattern {operation, LS_OP_ADD}. Mean and variance are never added to: a device may refuse that. It must refuse an epsilon
+    // that is negative or NaN, in each of the three operations.
     LS_OP_BATCH_NORMALIZATION = 28,
     // x, gamma, mean, variance, dy -> dx, dgamma (C), dbeta (C); mean and variance as the forward operation made them.
     // dgamma = sum(dy h), dbeta = sum(dy), dx = gamma / sqrt(variance + epsilon) (dy - dbeta / n - h dgamma / n), where dgamma and
-    // dbeta are those of this share, also if they are added to. The gradient of addend is dy.
+    // dbeta are those of this share, also if they are added to. The gradient of addend is dy. It has no epilogue: all
+    // LS_MAX_ARGUMENTS are taken.
     LS_OP_BATCH_NORMALIZATION_BACKWARD = 29,
     // x, gamma, beta, mean (C), variance (C), [addend as x] -> y: the same with mean and variance given (moving ones).
     LS_OP_BATCH_NORMALIZATION_INFERENCE = 30,
@@ -141,9 +144,9 @@ enum ls_op {
 // - sums, `saved` of the losses and the targets of the squared error, which stay F32 (and labels, I32).
 // The optimizers, their states and parameters, LS_OP_MEASURE and LS_OP_GUARD are F32 only: masters of which halves are made.
 // Products and sums (also means, softmax, losses, bias gradients) are computed in float32 or wider; a result is rounded once, to
-// nearest, ties to even, when it is stored. Before a bias, an epilogue or the addition into an output it may be rounded, too,
-// as if that were an operation of its own. What only moves or chooses elements is exact. A device without a half type refuses
-// it (LS_UNSUPPORTED) in LS_OP_CONVERT from F32 first of all: whoever asks for that need not ask further.
+// nearest, ties to even, when it is stored. Before a bias, an addend, an epilogue or the addition into an output it may be
+// rounded, too, as if that were an operation of its own. What only moves or chooses elements is exact. A device without a half
+// type refuses it (LS_UNSUPPORTED) in LS_OP_CONVERT from F32 first of all: whoever asks for that need not ask further.
 // ls_argument_dtype() in core/plugin/half.h is this rule as code.
 
 // Element-wise functions; they travel as uint32_t.
@@ -239,8 +242,9 @@ struct ls_launch {
 };
 
 // Producer and consumer that the device can run as one kernel: the producer with the consumer as its
-// epilogue. The host fuses where the producer's first output is used by the consumer alone. LS_OP_ADD after a batch
-// normalization is no epilogue: its other term becomes the addend, and an activation after that may be fused, too.
+// epilogue. The host fuses where the producer's first output is used by the consumer alone. LS_OP_ADD is a consumer of
+// LS_OP_BATCH_NORMALIZATION and LS_OP_BATCH_NORMALIZATION_INFERENCE only, and no epilogue: its other term becomes the addend,
+// and an activation after that may be fused, too.
 struct ls_fusion_pattern {
     uint32_t producer; // enum ls_op
     uint32_t consumer; // LS_OP_ACTIVATION, LS_OP_ACTIVATION_BACKWARD or LS_OP_ADD
