@@ -138,7 +138,7 @@ static void moments(const struct cpu_normalization *n, struct cpu_rows rows, con
     }
 }
 
-// Chan, Golub and LeVeque 1979.
+// Chan, Golub and LeVeque 1983.
 static void join_moments(int64_t width, double before, double count,
                          const double *restrict more_mean, const double *restrict more_squares,
                          double *restrict mean, double *restrict squares)
