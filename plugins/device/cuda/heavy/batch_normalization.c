@@ -80,27 +80,35 @@ static int32_t start(struct ls_device *device, enum cuda_normalization_kernel wh
                       "launching a kernel");
 }
 
+// Without parts and totals, as with given statistics.
 static void fill(const struct ls_kernel *kernel, const struct ls_launch *launch,
                  struct cuda_normalization *out)
 {
     const struct normalization *state = kernel->state;
-    char *scratch = launch->scratch;
     *out = state->arguments;
     out->store = cuda_store_of(kernel, launch);
     out->x = launch->arguments[0];
     out->gamma = launch->arguments[1];
     out->other = state->addend ? launch->arguments[state->addend] : NULL;
-    if (scratch) {
-        out->parts = (double *)(void *)(scratch + state->parts);
-        out->totals = (double *)(void *)(scratch + state->totals);
-    }
+    out->parts = out->totals = NULL;
+}
+
+// Of a training: both lie in the scratch memory.
+static void fill_training(const struct ls_kernel *kernel, const struct ls_launch *launch,
+                          struct cuda_normalization *out)
+{
+    const struct normalization *state = kernel->state;
+    char *scratch = launch->scratch;
+    fill(kernel, launch, out);
+    out->parts = (double *)(void *)(scratch + state->parts);
+    out->totals = (double *)(void *)(scratch + state->totals);
 }
 
 static int32_t run_forward(struct ls_device *device, const struct ls_kernel *kernel,
                            const struct ls_launch *launch)
 {
     struct cuda_normalization n;
-    fill(kernel, launch, &n);
+    fill_training(kernel, launch, &n);
     n.beta = launch->arguments[2];
     n.mean = cuda_output(kernel, launch, 1);
     n.variance = cuda_output(kernel, launch, 2);
@@ -114,7 +122,7 @@ static int32_t run_backward(struct ls_device *device, const struct ls_kernel *ke
                             const struct ls_launch *launch)
 {
     struct cuda_normalization n;
-    fill(kernel, launch, &n);
+    fill_training(kernel, launch, &n);
     n.mean = launch->arguments[2];
     n.variance = launch->arguments[3];
     n.other = launch->arguments[4];
