@@ -125,18 +125,25 @@ CUDA_SHARED void cuda_merge_threads(struct cuda_together *together, int32_t thre
     together->counts[thread] = count;
 }
 
-// Adds up to CUDA_BATCH rows from `row` on; they are float32 sums of few terms, which are then added as doubles.
+// Rows from `row` on that are read at once. How many, and of how many columns each, is known where this is compiled.
+struct cuda_batch {
+    int64_t row;
+    int rows, pack;
+};
+
+// Adds the rows of a batch; they are float32 sums of few terms, which are then added as doubles.
 CUDA_SHARED void cuda_add_moments(const struct cuda_normalization *n, const struct cuda_cell *cell,
-                                  int64_t row, struct cuda_four shift, double *sums,
-                                  double *squares, int rows, int pack)
+                                  struct cuda_batch batch, struct cuda_four shift, double *sums,
+                                  double *squares)
 {
     struct cuda_four x[CUDA_BATCH];
-    for (int u = 0; u < rows; u++)
-        x[u] = cuda_take(n->x, n->type, (row + u * cell->step) * n->tiles.columns + cell->column,
-                         pack);
-    for (int k = 0; k < pack; k++) {
+    for (int u = 0; u < batch.rows; u++)
+        x[u] =
+            cuda_take(n->x, n->type, (batch.row + u * cell->step) * n->tiles.columns + cell->column,
+                      batch.pack);
+    for (int k = 0; k < batch.pack; k++) {
         float sum = 0, square = 0;
-        for (int u = 0; u < rows; u++) {
+        for (int u = 0; u < batch.rows; u++) {
             const float apart = x[u].v[k] - shift.v[k];
             sum += apart;
             square += apart * apart;
@@ -156,10 +163,14 @@ CUDA_SHARED void cuda_gather_moments(const struct cuda_normalization *n,
     int64_t row = cell->row;
     if (row < rows)
         shift = cuda_take(n->x, n->type, row * n->tiles.columns + cell->column, pack);
-    for (; row + (CUDA_BATCH - 1) * step < rows; row += CUDA_BATCH * step)
-        cuda_add_moments(n, cell, row, shift, sums, squares, CUDA_BATCH, pack);
-    for (; row < rows; row += step)
-        cuda_add_moments(n, cell, row, shift, sums, squares, 1, pack);
+    for (; row + (CUDA_BATCH - 1) * step < rows; row += CUDA_BATCH * step) {
+        const struct cuda_batch batch = {row, CUDA_BATCH, pack};
+        cuda_add_moments(n, cell, batch, shift, sums, squares);
+    }
+    for (; row < rows; row += step) {
+        const struct cuda_batch batch = {row, 1, pack};
+        cuda_add_moments(n, cell, batch, shift, sums, squares);
+    }
 
     const double count = (double)cuda_quotient(row - cell->row, step);
     const double share = count > 0 ? 1 / count : 0;
@@ -241,18 +252,18 @@ CUDA_SHARED void cuda_add_threads(struct cuda_together *together, int32_t thread
 }
 
 CUDA_SHARED void cuda_add_products(const struct cuda_normalization *n, const struct cuda_cell *cell,
-                                   int64_t row, struct cuda_four mean, double *products,
-                                   double *sums, int rows, int pack)
+                                   struct cuda_batch batch, struct cuda_four mean, double *products,
+                                   double *sums)
 {
     struct cuda_four x[CUDA_BATCH_OF_TWO], dy[CUDA_BATCH_OF_TWO];
-    for (int u = 0; u < rows; u++) {
-        const int64_t at = (row + u * cell->step) * n->tiles.columns + cell->column;
-        x[u] = cuda_take(n->x, n->type, at, pack);
-        dy[u] = cuda_take(n->other, n->type, at, pack);
+    for (int u = 0; u < batch.rows; u++) {
+        const int64_t at = (batch.row + u * cell->step) * n->tiles.columns + cell->column;
+        x[u] = cuda_take(n->x, n->type, at, batch.pack);
+        dy[u] = cuda_take(n->other, n->type, at, batch.pack);
     }
-    for (int k = 0; k < pack; k++) {
+    for (int k = 0; k < batch.pack; k++) {
         float product = 0, sum = 0;
-        for (int u = 0; u < rows; u++) {
+        for (int u = 0; u < batch.rows; u++) {
             product += dy[u].v[k] * (x[u].v[k] - mean.v[k]);
             sum += dy[u].v[k];
         }
@@ -271,10 +282,14 @@ CUDA_SHARED void cuda_gather_products(const struct cuda_normalization *n,
     for (int k = 0; k < pack; k++)
         mean.v[k] = n->mean[cuda_remainder(cell->column + k, n->channels)];
     int64_t row = cell->row;
-    for (; row + (CUDA_BATCH_OF_TWO - 1) * step < rows; row += CUDA_BATCH_OF_TWO * step)
-        cuda_add_products(n, cell, row, mean, products, sums, CUDA_BATCH_OF_TWO, pack);
-    for (; row < rows; row += step)
-        cuda_add_products(n, cell, row, mean, products, sums, 1, pack);
+    for (; row + (CUDA_BATCH_OF_TWO - 1) * step < rows; row += CUDA_BATCH_OF_TWO * step) {
+        const struct cuda_batch batch = {row, CUDA_BATCH_OF_TWO, pack};
+        cuda_add_products(n, cell, batch, mean, products, sums);
+    }
+    for (; row < rows; row += step) {
+        const struct cuda_batch batch = {row, 1, pack};
+        cuda_add_products(n, cell, batch, mean, products, sums);
+    }
     for (int k = 0; k < pack; k++) {
         together->first[k][thread] = products[k];
         together->second[k][thread] = sums[k];
