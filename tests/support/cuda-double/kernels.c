@@ -105,12 +105,12 @@ static void run_normalization(const void *data)
 {
     const struct normalization *launch = data;
     const struct cuda_normalization *n = &launch->arguments;
+    const bool forward = launch->kernel == cuda_normalization_normalize;
     void (*body)(const struct cuda_normalization *, int64_t, int) =
-        launch->kernel == cuda_normalization_normalize ? cuda_body_normalize
-                                                       : cuda_body_normalize_backward;
-    const int plain = !n->store.epilogue && !n->store.add;
+        forward ? cuda_body_normalize : cuda_body_normalize_backward;
+    const int several = cuda_reads_several(cuda_follower_of(&n->store, forward));
     for (int64_t i = n->tiles.columns / n->tiles.pack * n->lanes - 1; i >= 0; i--)
-        body(n, i, plain);
+        body(n, i, several);
 }
 
 // One step of a block: its threads backwards or forwards.

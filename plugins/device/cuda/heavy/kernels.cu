@@ -104,40 +104,30 @@ __device__ void block_of(const struct cuda_normalization *n, struct cuda_togethe
     body(&typed, together, block, thread, step);
 }
 
-enum follower { nothing, relu, anything };
-
-template <uint32_t type, follower known, thread_body body>
+template <uint32_t type, enum cuda_follower known, thread_body body>
 __device__ void item_of(const struct cuda_normalization *n, int64_t i)
 {
     struct cuda_normalization typed = *n;
     typed.type = typed.store.type = type;
-    if (known != anything) {
-        typed.store.epilogue = known == relu;
+    if (known != CUDA_ANYTHING) {
+        typed.store.epilogue = known == CUDA_RELU;
         typed.store.activation = 1;
         typed.store.add = 0;
     }
-    body(&typed, i, known != anything);
+    body(&typed, i, cuda_reads_several(known));
 }
 
-follower follower_of(const struct cuda_store *store)
-{
-    if (!store->epilogue && !store->add)
-        return nothing;
-    return store->epilogue == 1 && store->activation == 1 && !store->add ? relu : anything;
-}
-
-// `activated`: an activation may follow, as it does forward.
 template <uint32_t type, bool activated, thread_body body>
 unsigned start_item(const struct cuda_normalization *n, cudaStream_t stream)
 {
     const int64_t items = n->tiles.columns / n->tiles.pack * n->lanes;
-    const follower known = follower_of(&n->store);
-    if (known == nothing)
-        return start<arguments_of, item_of<type, nothing, body>, beside>(n, items, stream);
+    const enum cuda_follower known = cuda_follower_of(&n->store, activated);
+    if (known == CUDA_NOTHING)
+        return start<arguments_of, item_of<type, CUDA_NOTHING, body>, beside>(n, items, stream);
     if constexpr (activated)
-        if (known == relu)
-            return start<arguments_of, item_of<type, relu, body>, beside>(n, items, stream);
-    return start<arguments_of, item_of<type, anything, body>, beside>(n, items, stream);
+        if (known == CUDA_RELU)
+            return start<arguments_of, item_of<type, CUDA_RELU, body>, beside>(n, items, stream);
+    return start<arguments_of, item_of<type, CUDA_ANYTHING, body>, beside>(n, items, stream);
 }
 
 template <bool activated, thread_body body>
@@ -167,11 +157,11 @@ unsigned load_normalization()
     error = error ? error : load_together<block_of<type, cuda_body_products>>();
 #define CUDA_FOLLOWED_LOAD(known, body) \
     error = error ? error : load<arguments_of, item_of<type, known, cuda_body_##body>, beside>();
-    CUDA_FOLLOWED_LOAD(nothing, normalize)
-    CUDA_FOLLOWED_LOAD(relu, normalize)
-    CUDA_FOLLOWED_LOAD(anything, normalize)
-    CUDA_FOLLOWED_LOAD(nothing, normalize_backward)
-    CUDA_FOLLOWED_LOAD(anything, normalize_backward)
+    CUDA_FOLLOWED_LOAD(CUDA_NOTHING, normalize)
+    CUDA_FOLLOWED_LOAD(CUDA_RELU, normalize)
+    CUDA_FOLLOWED_LOAD(CUDA_ANYTHING, normalize)
+    CUDA_FOLLOWED_LOAD(CUDA_NOTHING, normalize_backward)
+    CUDA_FOLLOWED_LOAD(CUDA_ANYTHING, normalize_backward)
     return error;
 }
 

@@ -345,7 +345,23 @@ CUDA_BLOCK_BODY(gradients)
 // ---- Element by element: an item is one column, or four, on every n->lanes-th row ----
 // From the last row to the first: those that were read last before may still lie in the cache.
 
-// `several`: rows are read CUDA_BATCH_OF_TWO at a time, else one by one, which needs fewer registers.
+// What comes after the result of a thread by itself. There are kernels for each of these, but for a ReLU only where an activation
+// may follow, as it does forward (`activated`).
+enum cuda_follower { CUDA_NOTHING, CUDA_RELU, CUDA_ANYTHING };
+
+static inline enum cuda_follower cuda_follower_of(const struct cuda_store *store, int activated)
+{
+    if (!store->epilogue && !store->add)
+        return CUDA_NOTHING;
+    const int relu = store->epilogue == 1 && store->activation == 1 && !store->add;
+    return activated && relu ? CUDA_RELU : CUDA_ANYTHING;
+}
+
+// Whether rows are read CUDA_BATCH_OF_TWO at a time (`several`), else one by one, which needs fewer registers.
+CUDA_SHARED int cuda_reads_several(enum cuda_follower known)
+{
+    return known != CUDA_ANYTHING;
+}
 
 #define CUDA_THREAD_BODY(name) \
     CUDA_SHARED void cuda_body_##name(const struct cuda_normalization *n, int64_t i, int several)
