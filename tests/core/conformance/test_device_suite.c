@@ -28,6 +28,7 @@ enum wrong {
     HALF_A_GROUP, // has one call of a group
     EPILOGUE, // declares a fusion and leaves the epilogue out
     HALF_ROUNDING, // results in halves are one below the nearest
+    FLAT_HALVES, // normalized halves are the same in all rows, where nothing is added to them
     NO_HALVES, // breaks none: it refuses half types
     ONE_PASS, // a variance in one pass, in float32
     NO_ADDEND, // leaves the addend out
@@ -137,11 +138,14 @@ static void spoil(const struct ls_kernel *kernel, const struct ls_launch *launch
 {
     const struct ls_kernel_request *request = &kernel->request;
     const uint64_t count = ls_tensor_elements(&request->arguments[request->input_count]);
+    const uint64_t channels = (uint64_t)request->arguments[0].dims[request->arguments[0].ndims - 1];
+    const bool addend = request->input_count == 4 || request->input_count == 6;
     float *output = launch->arguments[request->input_count];
     uint16_t *halves = launch->arguments[request->input_count];
     const bool half = ls_dtype_is_half(request->arguments[request->input_count].dtype);
 
-    if (half && wrong != HALF_ROUNDING) // the other mistakes are made in float32
+    if (half && wrong != HALF_ROUNDING &&
+        wrong != FLAT_HALVES) // the other mistakes are made in float32
         return;
     switch (wrong) {
     case RESULT: output[count / 2] += 1e-3f; break;
@@ -153,6 +157,10 @@ static void spoil(const struct ls_kernel *kernel, const struct ls_launch *launch
     case HALF_ROUNDING:
         for (uint64_t i = 0; half && i < count; i++)
             halves[i] = (uint16_t)(halves[i] & 0x7fff ? halves[i] - 1 : halves[i]);
+        break;
+    case FLAT_HALVES:
+        for (uint64_t i = channels; half && !addend && !request->accumulate && i < count; i++)
+            halves[i] = halves[i % channels];
         break;
     case IN_PLACE:
         if (output == launch->arguments[0])
@@ -428,6 +436,18 @@ START_TEST(a_variance_in_one_pass_is_found)
 }
 END_TEST
 
+// Around 100 the neighbours in bfloat16 are far apart; x must differ all the same.
+START_TEST(what_x_is_in_halves_is_seen_around_100)
+{
+    static const uint32_t ops[] = {LS_OP_BATCH_NORMALIZATION, LS_OP_BATCH_NORMALIZATION_INFERENCE};
+    for (size_t i = 0; i < 2; i++) {
+        const struct outcome outcome = run_suite(FLAT_HALVES, ops[i], "around 100");
+        ck_assert_int_eq(outcome.status, LS_FAILED);
+        ck_assert_msg(strncmp(outcome.name, "bfloat16", 8) == 0, "%s", outcome.name);
+    }
+}
+END_TEST
+
 START_TEST(a_missing_addend_is_found)
 {
     assert_finds(NO_ADDEND, LS_OP_BATCH_NORMALIZATION, "with addend", "output 0 at ");
@@ -525,6 +545,7 @@ int main(void)
     tcase_add_test(tests, half_results_that_are_not_the_nearest_are_found);
     tcase_add_test(tests, half_types_need_not_be_offered);
     tcase_add_test(tests, a_variance_in_one_pass_is_found);
+    tcase_add_test(tests, what_x_is_in_halves_is_seen_around_100);
     tcase_add_test(tests, a_missing_addend_is_found);
     tcase_add_test(tests, gradients_of_more_than_this_share_are_found);
     tcase_add_test(tests, a_batch_normalization_that_is_right_passes_with_its_patterns);
