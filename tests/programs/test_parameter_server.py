@@ -240,12 +240,13 @@ class Ends(ProgramTest):
 
     def test_a_replica_that_is_late_is_named_after_the_deadline(self):
         for mode, what in (("bounded,staleness=1", "its step 1 since"), ("sync", "to push its gradients")):
-            outcome = self.lockstep("train", "--quiet", "--model=mlp", SYNTHETIC, "--replicas=2", "--deadline=1",
+            outcome = self.lockstep("train", "--quiet", "--model=mlp", SYNTHETIC, "--replicas=2", "--deadline=3",
                                     f"{STRATEGY}:mode={mode},delay_replica=1,delay_ms=10000", "--validation=off")
             self.assertEqual(outcome.code, PEER_LOST, outcome.err)
             errors = [line for line in outcome.err.splitlines() if "warning" not in line]
             self.assertEqual(len(errors), 1, outcome.err)
-            for text in ("worker 0, step", "waited 1.0 s for worker 1", what, "--deadline"):
+            self.assertRegex(errors[0], r"waited \d+\.\d s for worker 1")
+            for text in ("worker 0, step", what, "--deadline"):
                 self.assertIn(text, errors[0])
 
     def test_what_cannot_be_is_refused_before_training(self):
@@ -292,7 +293,7 @@ class Hang(ProgramTest):
         for strategy in ("ring", "central-storage", "parameter-server", "parameter-server:mode=sync"):
             with self.subTest(strategy):
                 outcome = self.lockstep("train", "--quiet", "--model=mlp", SYNTHETIC, "--replicas=2", "--validation=off", "--threads=1",
-                                        "--plugin-path=" + FAULTS, "--device=faulty:after=100,hang=on", "--deadline=0.5",
+                                        "--plugin-path=" + FAULTS, "--device=faulty:after=100,hang=on", "--deadline=2",
                                         "--epochs=50", "--strategy=" + strategy)
                 self.assertEqual(outcome.code, PEER_LOST, outcome.err)
                 lines = outcome.err.splitlines()
