@@ -8,17 +8,10 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const struct ls_trace_label prepare_slice = {.category = "start", .name = "prepare"};
-static const struct ls_trace_label input_slice = {.category = "input", .name = "input"};
-static const struct ls_trace_label batch_slice = {
-    .category = "validation", .name = "batch", .value = "batch"};
-static const struct ls_trace_label validation_slice = {.category = "validation",
-                                                       .name = "validation"};
-static const struct ls_trace_label hash_slice = {.category = "check", .name = "hash parameters"};
 
 // A replica failed: nobody may wait for it.
 static void wake_all(void *context, enum ls_status status)
@@ -49,20 +42,6 @@ static void say_stuck(void *context, uint32_t replica)
 static bool works_on(const struct ls_trainer *trainer)
 {
     return !((const struct ls_device_interface *)trainer->run->device->interface)->blocking;
-}
-
-static enum ls_status set_weights(struct ls_trainer *trainer, struct ls_replica *replica)
-{
-    const struct ls_model *model = trainer->model;
-    enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++) {
-        status = ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
-        for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++)
-            if (model->states[k])
-                status =
-                    ls_replica_set_buffer(replica, LS_BUFFER_STATE + k, i, model->states[k][i]);
-    }
-    return status ? status : ls_replica_refresh(replica);
 }
 
 static void add_size(uint64_t *sizes, uint64_t size)
@@ -151,7 +130,7 @@ static enum ls_status create_replica(void *context, uint32_t rank)
     ls_trace_begin(&prepare_slice, 0);
     enum ls_status status = ls_replica_create(&replica, &trainer->replicas[rank]);
     if (!status)
-        status = set_weights(trainer, trainer->replicas[rank]);
+        status = ls_trainer_give_weights(trainer, rank);
     ls_trace_end();
     return status;
 }
@@ -292,10 +271,10 @@ enum ls_status ls_trainer_start(struct ls_trainer *trainer)
 // ---- Data ----
 
 // For ranks `first` .. `first` + `count` - 1.
-static enum ls_status open_stream(const struct ls_trainer *trainer,
-                                  const struct ls_dataset *dataset, enum ls_shuffle shuffle,
-                                  uint64_t shuffle_buffer, uint32_t first, uint32_t count,
-                                  struct ls_stream **out)
+enum ls_status ls_trainer_open_stream(const struct ls_trainer *trainer,
+                                      const struct ls_dataset *dataset, enum ls_shuffle shuffle,
+                                      uint64_t shuffle_buffer, uint32_t first, uint32_t count,
+                                      struct ls_stream **out)
 {
     const struct ls_stream_options options = {
         .global_batch = trainer->options.global_batch,
@@ -320,7 +299,8 @@ static enum ls_status open_own_streams(struct ls_trainer *trainer, const struct 
     trainer->own = calloc(trainer->count, sizeof(struct ls_stream *));
     enum ls_status status = trainer->own ? LS_OK : LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; !status && i < trainer->count; i++)
-        status = open_stream(trainer, dataset, shuffle, shuffle_buffer, i, 1, &trainer->own[i]);
+        status = ls_trainer_open_stream(trainer, dataset, shuffle, shuffle_buffer, i, 1,
+                                        &trainer->own[i]);
     return status;
 }
 
@@ -330,8 +310,8 @@ enum ls_status ls_trainer_set_data(struct ls_trainer *trainer, const struct ls_d
     enum ls_status status = LS_OK;
     if (trainer->driver && ls_driver_asynchronous(trainer->driver))
         return open_own_streams(trainer, dataset, shuffle, shuffle_buffer);
-    status = open_stream(trainer, dataset, shuffle, shuffle_buffer, 0, trainer->count,
-                         &trainer->training);
+    status = ls_trainer_open_stream(trainer, dataset, shuffle, shuffle_buffer, 0, trainer->count,
+                                    &trainer->training);
     if (!status)
         trainer->stream = trainer->training;
     return status;
@@ -356,130 +336,7 @@ enum ls_status ls_trainer_next(struct ls_trainer *trainer, uint32_t rank,
     return LS_OK;
 }
 
-// ---- Evaluation ----
-
-struct evaluation {
-    struct ls_trainer *trainer;
-    uint64_t steps;
-    double (*sums)[LS_SUMS]; // one a rank
-    uint32_t *readers; // who computes the shares of a rank
-    atomic_bool again; // a replica was lost
-};
-
-// The shares of lost replicas go round among the others.
-static void choose_readers(const struct ls_trainer *trainer, uint32_t *readers)
-{
-    uint32_t next = ls_trainer_first(trainer);
-    for (uint32_t i = 0; i < trainer->count; i++) {
-        readers[i] = i;
-        if (!ls_trainer_is_lost(trainer, i))
-            continue;
-        readers[i] = next;
-        do
-            next = (next + 1) % trainer->count;
-        while (ls_trainer_is_lost(trainer, next));
-    }
-}
-
-// All shares of a batch that are this replica's.
-static enum ls_status evaluate_batch(const struct evaluation *evaluation, uint32_t rank)
-{
-    struct ls_trainer *trainer = evaluation->trainer;
-    enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && i < trainer->count; i++) {
-        struct ls_replica_batch batch;
-        if (evaluation->readers[i] != rank)
-            continue;
-        ls_trace_begin(&input_slice, 0);
-        status = ls_trainer_next(trainer, i, &batch, NULL);
-        ls_trace_end();
-        if (!status)
-            status = ls_replica_evaluate(trainer->replicas[rank], &batch, evaluation->sums[rank]);
-    }
-    return status;
-}
-
-// [replica thread]
-static enum ls_status evaluate_shares(void *context, uint32_t rank)
-{
-    struct evaluation *evaluation = context;
-    struct ls_trainer *trainer = evaluation->trainer;
-    enum ls_status status = LS_OK;
-    if (ls_trainer_is_lost(trainer, rank))
-        return LS_OK;
-    if (trainer->driver)
-        status = ls_driver_synchronise(trainer->driver, rank);
-    if (status)
-        return status;
-    ls_trace_begin(&validation_slice, 0);
-    for (uint64_t step = 0; !status && step < evaluation->steps; step++) {
-        ls_trace_begin(&batch_slice, step + 1);
-        status = evaluate_batch(evaluation, rank);
-        ls_trace_end();
-        if (!status && trainer->run->interrupted)
-            status = LS_INTERRUPTED;
-    }
-    const enum ls_status settled =
-        ls_replica_evaluate_end(trainer->replicas[rank], status ? NULL : evaluation->sums[rank]);
-    status = status ? status : settled;
-    ls_trace_end();
-    if (!status || !trainer->driver || !ls_driver_survive(trainer->driver, rank, status))
-        return status;
-    ls_trainer_say_lost(trainer, rank, "an evaluation");
-    atomic_store(&evaluation->again, true);
-    return LS_ABORTED; // ends this evaluation for all
-}
-
-static enum ls_status evaluate_once(struct evaluation *evaluation, const struct ls_dataset *dataset)
-{
-    struct ls_trainer *trainer = evaluation->trainer;
-    struct ls_stream *stream = NULL;
-    enum ls_status status =
-        open_stream(trainer, dataset, LS_SHUFFLE_OFF, 0, 0, trainer->count, &stream);
-    memset(evaluation->sums, 0, trainer->count * sizeof(*evaluation->sums));
-    choose_readers(trainer, evaluation->readers);
-    atomic_store(&evaluation->again, false);
-    if (!status) {
-        trainer->stream = stream;
-        status = ls_group_run(trainer->group, evaluate_shares, evaluation);
-        trainer->stream = trainer->training;
-    }
-    ls_stream_close(stream);
-    return status;
-}
-
-enum ls_status ls_trainer_evaluate(struct ls_trainer *trainer, const struct ls_dataset *dataset,
-                                   struct ls_scores *out)
-{
-    const uint64_t start = ls_clock_ns();
-    struct evaluation evaluation = {
-        .trainer = trainer,
-        .steps = ls_stream_steps(dataset->count, trainer->options.global_batch),
-        .sums = calloc(trainer->count, sizeof(*evaluation.sums)),
-        .readers = calloc(trainer->count, sizeof(*evaluation.readers))};
-    enum ls_status status = evaluation.sums && evaluation.readers ? LS_OK : LS_OUT_OF_MEMORY;
-    if (!status)
-        do
-            status = evaluate_once(&evaluation, dataset);
-        while (status == LS_ABORTED && atomic_load(&evaluation.again));
-    double loss = 0, right = 0, examples = 0;
-    for (uint32_t i = 0; !status && i < trainer->count; i++) {
-        loss += evaluation.sums[i][0];
-        right += evaluation.sums[i][1];
-        examples += evaluation.sums[i][2];
-    }
-    free(evaluation.sums);
-    free(evaluation.readers);
-    if (status)
-        return status;
-    out->examples = (uint64_t)examples;
-    out->loss = loss / examples;
-    out->accuracy = trainer->model->accuracy ? right / examples : NAN;
-    out->seconds = (double)(ls_clock_ns() - start) * 1e-9;
-    return LS_OK;
-}
-
-// ---- Parameters ----
+// ---- Lost replicas ----
 
 bool ls_trainer_is_lost(const struct ls_trainer *trainer, uint32_t rank)
 {
@@ -505,112 +362,4 @@ void ls_trainer_say_lost(const struct ls_trainer *trainer, uint32_t rank, const 
         snprintf(whose, sizeof(whose), "the other %u replicas train", left);
     ls_warn("train", "replica %u failed at %s (the reason was logged above); %s its examples", rank,
             doing, whose);
-}
-
-struct hashing {
-    struct ls_trainer *trainer;
-    uint64_t *hashes;
-};
-
-// [replica thread]
-static enum ls_status hash_replica(void *context, uint32_t rank)
-{
-    const struct hashing *hashing = context;
-    enum ls_status status = LS_OK;
-    hashing->hashes[rank] = 0;
-    if (ls_trainer_is_lost(hashing->trainer, rank))
-        return LS_OK;
-    if (hashing->trainer->driver)
-        status = ls_driver_synchronise(hashing->trainer->driver, rank);
-    ls_trace_begin(&hash_slice, 0);
-    if (!status)
-        status = ls_replica_hash(hashing->trainer->replicas[rank], &hashing->hashes[rank]);
-    ls_trace_end();
-    return status;
-}
-
-enum ls_status ls_trainer_hashes(struct ls_trainer *trainer, uint64_t *out)
-{
-    struct hashing hashing = {trainer, out};
-    const enum ls_status status = ls_group_run(trainer->group, hash_replica, &hashing);
-    if (status)
-        return status;
-    const uint32_t first = ls_trainer_first(trainer);
-    for (uint32_t i = first + 1; i < trainer->count; i++)
-        if (!ls_trainer_is_lost(trainer, i) && out[i] != out[first]) {
-            ls_error("train",
-                     "replicas %u and %u have different parameters: hashes %016llx and %016llx; "
-                     "the %s does not give all ranks the same bits",
-                     first, i, (unsigned long long)out[first], (unsigned long long)out[i],
-                     trainer->run->strategy.collective ? "collective" : "strategy");
-            return LS_FAILED;
-        }
-    return LS_OK;
-}
-
-static enum ls_status need_states(struct ls_model *model, uint32_t index)
-{
-    if (model->states[index])
-        return LS_OK;
-    const uint32_t count = model->graph->parameter_count;
-    model->states[index] = calloc((size_t)count + 1, sizeof(float *));
-    if (!model->states[index])
-        return LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ls_shape *shape = &model->graph->parameters[i]->shape;
-        model->states[index][i] = calloc((size_t)ls_shape_elements(shape, 1) + 1, sizeof(float));
-        if (!model->states[index][i])
-            return LS_OUT_OF_MEMORY;
-    }
-    return LS_OK;
-}
-
-// The last update is followed by no loss that would show what it ruined.
-static enum ls_status check_parameter(struct ls_replica *replica, uint32_t index)
-{
-    const struct ls_tensor *parameter = replica->graph->parameters[index];
-    const size_t count = (size_t)ls_shape_elements(&parameter->shape, 1);
-    float *values = malloc((count + 1) * sizeof(*values));
-    if (!values)
-        return LS_OUT_OF_MEMORY;
-    enum ls_status status = ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, index, values);
-    for (size_t i = 0; !status && i < count; i++)
-        if (!isfinite(values[i]))
-            status = LS_FAILED;
-    if (status == LS_FAILED)
-        ls_error("train", "after the last step '%s' is not finite; try a smaller learning rate",
-                 parameter->name);
-    free(values);
-    return status;
-}
-
-// [replica thread]
-static enum ls_status take_weights(void *context, uint32_t rank)
-{
-    struct ls_trainer *trainer = context;
-    struct ls_model *model = trainer->model;
-    struct ls_replica *replica = trainer->replicas[rank];
-    enum ls_status status = LS_OK;
-    if (rank != ls_trainer_first(trainer))
-        return LS_OK;
-    if (trainer->driver)
-        status = ls_driver_gather_states(trainer->driver, rank);
-    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
-        status = check_parameter(replica, i);
-    for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++)
-        status = need_states(model, k);
-    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++) {
-        status = ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
-        for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++)
-            status = ls_replica_get_buffer(replica, LS_BUFFER_STATE + k, i, model->states[k][i]);
-    }
-    const uint64_t steps = trainer->driver ? ls_driver_store_steps(trainer->driver) : 0;
-    if (!status && steps > model->steps_done)
-        model->steps_done = steps;
-    return status;
-}
-
-enum ls_status ls_trainer_take_weights(struct ls_trainer *trainer)
-{
-    return ls_group_run(trainer->group, take_weights, trainer);
 }

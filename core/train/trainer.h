@@ -44,6 +44,10 @@ LS_STATUS ls_trainer_start(struct ls_trainer *trainer);
 // Opens the stream of the training data. The dataset is borrowed until the trainer is closed.
 LS_STATUS ls_trainer_set_data(struct ls_trainer *trainer, const struct ls_dataset *dataset,
                               enum ls_shuffle shuffle, uint64_t shuffle_buffer);
+// A stream of `dataset` for ranks `first` .. `first` + `count` - 1, in batches of the trainer.
+LS_STATUS ls_trainer_open_stream(const struct ls_trainer *trainer, const struct ls_dataset *dataset,
+                                 enum ls_shuffle shuffle, uint64_t shuffle_buffer, uint32_t first,
+                                 uint32_t count, struct ls_stream **out);
 // The next share of `rank`, as a replica takes it. [replica thread]
 LS_STATUS ls_trainer_next(struct ls_trainer *trainer, uint32_t rank, struct ls_replica_batch *out,
                           uint64_t *waited_ns);
@@ -63,6 +67,8 @@ void ls_trainer_say_lost(const struct ls_trainer *trainer, uint32_t rank, const 
 // lost.
 LS_STATUS ls_trainer_hashes(struct ls_trainer *trainer, uint64_t *out);
 
+// Copies the model's parameters and, where it has it, optimizer state to the replica of `rank`. [replica thread]
+LS_STATUS ls_trainer_give_weights(struct ls_trainer *trainer, uint32_t rank);
 // Copies parameters and optimizer state of the first replica back to the model. LS_FAILED (logged) when a parameter is not
 // finite: then nothing was copied.
 LS_STATUS ls_trainer_take_weights(struct ls_trainer *trainer);

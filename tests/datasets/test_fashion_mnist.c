@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The real Fashion-MNIST of Debian's package dataset-fashion-mnist.
 #include "tests/datasets/real.h"
+#include "tests/support/suite.h"
 
 #define DIR_OF_PACKAGE "/usr/share/datasets/fashion-mnist"
 
@@ -52,9 +53,5 @@ int main(void)
     tcase_add_test(tests, limit_gives_the_first_examples);
     Suite *suite = suite_create("datasets/fashion-mnist");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

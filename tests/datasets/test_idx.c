@@ -2,6 +2,7 @@
 // mnist and fashion-mnist on small IDX files of our own: read right, and every malformed kind refused with its place.
 #include "core/data/dataset.h"
 #include "tests/datasets/idx_files.h"
+#include "tests/support/suite.h"
 
 #include <pthread.h>
 #include <sys/stat.h>
@@ -412,9 +413,5 @@ int main(void)
     tcase_add_test(tests, several_threads_open_at_once);
     Suite *suite = suite_create("datasets/idx");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

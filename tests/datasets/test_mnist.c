@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The real MNIST, where LOCKSTEP_TEST_DATA has it: what the reader gives has the published SHA-256 of the files.
 #include "tests/datasets/real.h"
+#include "tests/support/suite.h"
 
 #define SUM_LETTERS 64
 
@@ -86,9 +87,5 @@ int main(void)
     tcase_add_loop_test(tests, both_splits_have_the_published_sums, 0, 2);
     Suite *suite = suite_create("datasets/mnist");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -3,6 +3,7 @@
 #include "core/data/dataset.h"
 #include "core/data/gather.h"
 #include "tests/core/data/capture.h"
+#include "tests/support/suite.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -212,9 +213,5 @@ int main(void)
     tcase_add_test(tests, more_than_there_is_memory_is_refused);
     Suite *suite = suite_create("datasets/synthetic");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

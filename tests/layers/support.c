@@ -3,6 +3,7 @@
 #include "tests/layers/support.h"
 
 #include "core/base/log.h"
+#include "tests/support/suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,9 +138,5 @@ int run_suite(const char *name, TCase *cases)
     Suite *suite = suite_create(name);
     tcase_set_timeout(cases, 100);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return test_suite_run(suite);
 }

@@ -3,6 +3,7 @@
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
 #include "tools/arguments.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <ctype.h>
@@ -251,9 +252,5 @@ int main(void)
     tcase_add_test(cases, numbers_and_switches_are_checked);
     tcase_add_test(cases, help_has_every_option_its_value_default_and_words);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

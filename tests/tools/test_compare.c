@@ -4,6 +4,7 @@
 #include "tools/compare_list.h"
 
 #include "core/base/log.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -248,9 +249,5 @@ int main(void)
     tcase_add_test(tests, the_end_is_a_mean_over_the_last_tenth);
     tcase_add_test(tests, curves_are_short_and_have_the_ends_of_epochs);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clocks go forward, and the age of the process begins when the kernel started it.
 #include "core/base/clock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <time.h>
@@ -42,9 +43,5 @@ int main(void)
     tcase_add_test(tests, age_grows_with_the_clock);
     tcase_add_test(tests, a_new_process_is_less_than_an_hour_old);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hashes are XXH64 with seed 0, however the bytes arrive.
 #include "core/base/hash.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <string.h>
@@ -56,9 +57,5 @@ int main(void)
     tcase_add_test(tests, pieces_do_not_matter);
     tcase_add_test(tests, nothing_may_be_added_and_destroyed);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

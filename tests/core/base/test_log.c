@@ -3,6 +3,7 @@
 #include "core/base/log.h"
 
 #include "core/plugin/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <pthread.h>
@@ -165,9 +166,5 @@ int main(void)
     tcase_add_test(tests, a_line_on_stderr_ends_with_a_newline_after_the_hook);
     tcase_add_test(tests, the_rank_is_each_threads_own_and_lines_do_not_mix);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

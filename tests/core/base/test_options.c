@@ -3,6 +3,7 @@
 #include "core/base/options.h"
 
 #include "core/base/log.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <locale.h>
@@ -231,9 +232,5 @@ int main(void)
     tcase_add_test(tests, the_nearest_name_is_one_slip_away);
     tcase_add_test(tests, of_two_near_names_the_nearer_wins);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Draws are functions of key and index, spread as they should, and permutations are permutations.
 #include "core/base/random.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -154,9 +155,5 @@ int main(void)
     tcase_add_test(tests, a_permutation_depends_on_its_key_alone);
     tcase_add_test(tests, all_orders_of_four_are_equally_likely);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each outcome has a text and the exit code that scripts rely on.
 #include "core/base/status.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 
@@ -45,9 +46,5 @@ int main(void)
     tcase_add_test(tests, a_status_that_a_plugin_made_up_has_a_text_and_fails);
     tcase_add_test(tests, texts_differ);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

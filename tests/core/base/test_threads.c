@@ -6,6 +6,7 @@
 #include "core/base/threads.h"
 
 #include "core/base/clock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <sched.h>
@@ -142,9 +143,5 @@ int main(void)
     tcase_add_test(tests, a_wait_ends_when_the_word_differs_or_the_time_is_over);
     tcase_add_test(tests, peak_memory_counts_what_was_touched);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

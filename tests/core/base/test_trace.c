@@ -4,6 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/threads.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -475,9 +476,5 @@ int main(void)
     tcase_add_test(tests, a_recording_within_a_recording_has_the_thread_for_its_time);
     tcase_add_test(tests, a_thread_that_still_records_is_left_out_and_does_no_harm);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

@@ -8,6 +8,7 @@
 #include "core/base/threads.h"
 #include "core/collective/communicator.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 
@@ -123,11 +124,7 @@ static inline int test_main(const char *name, void (*add)(TCase *test_case), int
     tcase_set_timeout(test_case, 300);
     add(test_case);
     suite_add_tcase(suite, test_case);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }
 
 #endif

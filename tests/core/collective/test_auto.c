@@ -3,6 +3,7 @@
 #include "core/collective/auto.h"
 #include "core/collective/schedule.h"
 #include "tests/core/collective/simulation.h"
+#include "tests/support/suite.h"
 
 #include <math.h>
 
@@ -242,9 +243,5 @@ int main(void)
     tcase_add_test(cases, a_network_that_does_not_fit_the_world_is_said);
     Suite *suite = suite_create("auto");
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -4,6 +4,7 @@
 #include "core/conformance/device.h"
 #include "core/plugin/half.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdbool.h>
@@ -556,9 +557,5 @@ int main(void)
     tcase_add_test(tests, a_device_may_know_no_batch_normalization);
     suite_add_tcase(suite, tests);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

@@ -6,6 +6,7 @@
 #include "core/conformance/isolate.h"
 
 #include "core/base/log.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <fenv.h>
@@ -192,9 +193,5 @@ int main(void)
     tcase_add_test(cases, a_suite_that_only_hangs_is_left_after_three);
     tcase_add_test(cases, no_cases_are_no_failure);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

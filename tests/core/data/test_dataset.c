@@ -2,6 +2,7 @@
 // Finding a dataset by its text, and `limit`; with kinds of our own.
 #include "core/data/dataset.h"
 #include "tests/core/data/capture.h"
+#include "tests/support/suite.h"
 
 static unsigned closed;
 
@@ -145,9 +146,5 @@ int main(void)
     tcase_add_test(tests, what_the_reader_answers_is_passed_on);
     Suite *suite = suite_create("core/data/dataset");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -2,6 +2,7 @@
 // Examples and labels come out bit for bit as one division in float32 makes them.
 #include "core/data/gather.h"
 #include "tests/core/data/capture.h"
+#include "tests/support/suite.h"
 
 #define MOST 1100
 
@@ -112,9 +113,5 @@ int main(void)
     tcase_add_test(tests, labels_become_int32_or_float32);
     Suite *suite = suite_create("core/data/gather");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -2,6 +2,7 @@
 // Shares, sizes and orders.
 #include "core/data/stream.h"
 #include "tests/core/data/capture.h"
+#include "tests/support/suite.h"
 
 START_TEST(shares_are_contiguous_and_differ_by_at_most_one)
 {
@@ -171,9 +172,5 @@ int main(void)
     tcase_add_test(tests, a_shuffle_buffer_of_nothing_is_refused);
     Suite *suite = suite_create("core/data/order");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -2,6 +2,7 @@
 // Streams: every example once an epoch, the same order for every world, waiting, stopping.
 #include "core/data/stream.h"
 #include "tests/core/data/capture.h"
+#include "tests/support/suite.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -435,9 +436,5 @@ int main(void)
     tcase_add_test(tests, a_batch_larger_than_the_set_is_the_set);
     Suite *suite = suite_create("core/data/stream");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

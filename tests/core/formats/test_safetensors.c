@@ -2,6 +2,7 @@
 // safetensors: what is written is read back; what is not whole and sound is refused; a write is whole or nothing.
 #include "core/formats/safetensors.h"
 #include "tests/core/data/capture.h"
+#include "tests/support/suite.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -498,9 +499,5 @@ int main(void)
         tcase_add_test(tests, a_full_disk_leaves_nothing_behind);
     Suite *suite = suite_create("core/formats/safetensors");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

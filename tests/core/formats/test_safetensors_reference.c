@@ -3,6 +3,7 @@
 // shapes and every byte agree.
 #include "core/formats/safetensors.h"
 #include "tests/core/data/capture.h"
+#include "tests/support/suite.h"
 
 #include <inttypes.h>
 #include <zlib.h>
@@ -86,9 +87,5 @@ int main(void)
     tcase_add_loop_test(tests, a_reference_file_reads_as_python_reads_it, 0, FILES);
     Suite *suite = suite_create("core/formats/safetensors reference");
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -4,6 +4,7 @@
 #include "tests/core/graph/harness.h"
 
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -186,9 +187,5 @@ int main(void)
     tcase_add_test(tests, predictions_are_plain_and_the_same);
     suite_add_tcase(suite, tests);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole graphs against central differences of their loss, on the reference device.
 #include "tests/core/graph/harness.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -153,9 +154,5 @@ int main(void)
     tcase_add_test(tests, a_loss_over_several_positions_has_its_gradient);
     suite_add_tcase(suite, tests);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Building graphs: the shape that every operation makes, and what is refused with which message.
 #include "tests/core/graph/harness.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -489,9 +490,5 @@ int main(void)
     tcase_add_test(tests, a_norm_of_the_input_has_the_gradients_of_its_variables);
     suite_add_tcase(suite, tests);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

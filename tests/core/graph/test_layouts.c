@@ -2,6 +2,7 @@
 // Layouts of the device's own, shadows, conversions and fusion: whatever a device wants, the results are
 // those of the reference device, which computes the numbers here in every case.
 #include "tests/core/graph/pair.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 
@@ -279,9 +280,5 @@ int main(void)
     tcase_add_test(tests, plain_and_own_masters_have_different_fingerprints);
     suite_add_tcase(suite, tests);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

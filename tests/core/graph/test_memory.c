@@ -2,6 +2,7 @@
 // The memory plan by brute force: the steps of a program are followed, and for every block of the arena it is
 // kept who wrote it last. Whoever reads must find what was written for it.
 #include "tests/core/graph/mock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -205,9 +206,5 @@ int main(void)
     tcase_add_test(tests, buffers_share_memory);
     suite_add_tcase(suite, tests);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

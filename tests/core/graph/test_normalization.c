@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batch normalization in programs: what is fused into it and what not, and that nothing of that changes a number.
 #include "tests/core/graph/pair.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <string.h>
@@ -229,9 +230,5 @@ int main(void)
     tcase_add_test(tests, a_program_without_backward_takes_the_statistics_of_its_batch);
     suite_add_tcase(suite, tests);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

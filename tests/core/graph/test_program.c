@@ -2,6 +2,7 @@
 // Programs: what they run and leave out, several batch sizes on one plan, the order of gradients, finding what
 // is not finite, and what is refused.
 #include "tests/core/graph/mock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -386,9 +387,5 @@ int main(void)
     tcase_add_test(tests, an_operation_that_the_device_lacks_is_named);
     suite_add_tcase(suite, tests);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

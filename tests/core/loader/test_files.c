@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is refused before anything of a file is mapped or run: wrong owner, mode, type, machine, length.
 #include "tests/core/loader/support.h"
+#include "tests/support/suite.h"
 
 #include <elf.h>
 #include <sys/socket.h>
@@ -252,9 +253,5 @@ int main(void)
     tcase_add_test(tests, every_cut_without_section_headers_is_refused_or_loads);
     tcase_add_test(tests, damage_inside_kills_nobody);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

@@ -6,6 +6,7 @@
 #include "core/base/clock.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/strategy.h"
+#include "tests/support/suite.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -432,9 +433,5 @@ int main(void)
     tcase_add_test(tests, a_list_tells_what_runs_and_why_the_rest_does_not);
     tcase_add_test(tests, plugins_are_opened_while_other_threads_work);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

@@ -2,6 +2,7 @@
 // What `--strategy=` means: a strategy, a collective under the strategy mirrored, or a transport; and which option
 // goes to which of them.
 #include "tests/core/loader/support.h"
+#include "tests/support/suite.h"
 
 static struct ls_loader *loader_of_parts(void)
 {
@@ -221,9 +222,5 @@ int main(void)
     tcase_add_test(tests, an_unknown_strategy_lists_what_there_is);
     tcase_add_test(tests, a_strategy_that_is_broken_is_not_replaced_by_a_collective_of_its_name);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

@@ -4,6 +4,7 @@
 #define _XOPEN_SOURCE 700 // realpath
 #endif
 #include "tests/core/loader/support.h"
+#include "tests/support/suite.h"
 
 #include <libgen.h>
 #include <limits.h>
@@ -261,9 +262,5 @@ int main(int argc, char **argv)
     tcase_add_test(tests, an_installed_tree_finds_its_plugins_wherever_it_is_moved);
     tcase_add_test(tests, a_build_tree_finds_its_plugins_and_no_others);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

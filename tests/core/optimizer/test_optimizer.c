@@ -4,6 +4,7 @@
 #include "core/plugin/plugin.h"
 #include "core/base/options.h"
 #include "core/optimizer/optimizer.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -174,9 +175,5 @@ int main(void)
     tcase_add_test(cases, every_default_of_the_tables_is_accepted);
     tcase_add_test(cases, the_learning_rate_scales_with_the_replicas);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the flat buffer is cut into buckets.
 #include "core/replica/buckets.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -131,9 +132,5 @@ int main(void)
     tcase_add_test(cases, a_model_without_parameters_has_one_bucket_for_the_sums);
     tcase_add_loop_test(cases, any_sizes_are_covered, 0, 200);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

@@ -4,6 +4,7 @@
 #include "core/base/threads.h"
 #include "core/plugin/plugin.h"
 #include "core/replica/group.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdatomic.h>
@@ -212,9 +213,5 @@ int main(void)
     tcase_add_test(cases, a_group_may_be_destroyed_before_it_ever_ran);
     tcase_add_test(cases, nobody_need_be_told_of_failures);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

@@ -3,6 +3,7 @@
 // and small ones in turn, with nothing read back between the steps.
 #include "tests/core/replica/support.h"
 #include "tests/support/cuda-double/double.h"
+#include "tests/support/suite.h"
 
 #define DIVISOR 255
 #define STEPS 11 // more than batches can be under way
@@ -201,9 +202,5 @@ int main(void)
     tcase_add_test(tests, steps_allocate_nothing_and_nothing_is_left);
     tcase_add_test(tests, floats_are_refused_where_bytes_were_to_come);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -2,6 +2,7 @@
 // A replica on the reference device, on the same device as if its memory were elsewhere, and on the cpu.
 #include "core/base/hash.h"
 #include "tests/core/replica/support.h"
+#include "tests/support/suite.h"
 
 // Sums of float32 in another order.
 #define ROUNDING 2e-6
@@ -541,9 +542,5 @@ int main(void)
     tcase_add_test(cases, padding_stays_zero_on_the_cpu);
     tcase_add_test(cases, a_device_that_fails_leaves_nothing_behind);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

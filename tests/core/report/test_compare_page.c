@@ -5,6 +5,7 @@
 
 #include "core/base/log.h"
 #include "core/report/chart_scale.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -311,9 +312,5 @@ int main(void)
     tcase_add_test(tests, a_page_that_cannot_be_written_is_told_once);
     tcase_add_test(tests, values_of_axes_are_written_for_people);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -3,6 +3,7 @@
 #define _XOPEN_SOURCE 700 // pseudo-terminals
 #include "core/base/log.h"
 #include "core/report/progress.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -175,9 +176,5 @@ int main(void)
         printf("SKIP: two tests of the bar: there are no pseudo-terminals here\n");
     }
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

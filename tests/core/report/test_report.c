@@ -4,6 +4,7 @@
 #include "core/report/report.h"
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <jansson.h>
@@ -345,9 +346,5 @@ int main(void)
     tcase_add_test(cases, a_folder_that_does_not_exist_is_said);
     tcase_add_test(cases, a_path_is_checked_before_the_work_begins);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

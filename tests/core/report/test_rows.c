@@ -4,6 +4,7 @@
 #include "core/report/rows.h"
 
 #include "core/base/log.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <jansson.h>
@@ -226,9 +227,5 @@ int main(void)
     tcase_add_test(test_case, charts_of_nothing_and_of_odd_values_are_drawn);
     tcase_add_test(test_case, a_chart_becomes_a_file);
     suite_add_tcase(suite, test_case);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -3,6 +3,7 @@
 #include "core/report/timeline.h"
 
 #include "core/base/clock.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <jansson.h>
@@ -148,9 +149,5 @@ int main(void)
     tcase_add_test(tests, an_empty_recording_is_a_file_too);
     tcase_add_test(tests, an_unwritable_path_fails);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

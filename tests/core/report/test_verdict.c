@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is said of a comparison, on made-up figures.
 #include "core/report/verdict.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -554,9 +555,5 @@ int main(void)
     tcase_add_test(tests, json_has_null_for_what_is_not_known);
     tcase_add_test(tests, a_table_has_a_row_for_every_run);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

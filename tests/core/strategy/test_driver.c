@@ -7,6 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
+#include "tests/support/suite.h"
 
 #include <stdatomic.h>
 
@@ -620,9 +621,5 @@ int main(void)
     tcase_add_test(cases, replicas_of_different_layouts_are_refused);
     tcase_add_test(cases, a_strategy_that_does_not_open_leaves_nothing_behind);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

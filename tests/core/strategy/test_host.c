@@ -6,6 +6,7 @@
 #include "tests/core/replica/support.h"
 
 #include "core/base/log.h"
+#include "tests/support/suite.h"
 
 #include <stdatomic.h>
 #include <time.h>
@@ -586,9 +587,5 @@ int main(void)
     tcase_add_test(cases, facts_are_taken_when_asked_for);
     tcase_add_test(cases, traits_of_the_instance_count);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

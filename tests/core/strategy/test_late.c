@@ -6,6 +6,7 @@
 #include "tests/support/cuda-double/double.h"
 
 #include "core/base/log.h"
+#include "tests/support/suite.h"
 
 #include <stdlib.h>
 
@@ -413,9 +414,5 @@ int main(void)
     tcase_add_loop_test(late, a_loss_that_is_not_finite_is_followed_by_no_update, 0, 4);
     tcase_add_test(late, a_parameter_that_is_not_finite_is_named_however_late);
     suite_add_tcase(suite, late);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

@@ -3,6 +3,7 @@
 // stop after the share in hand; and what a lost replica leaves is trained by the others.
 #include "core/train/watch.h"
 #include "tests/core/train/support.h"
+#include "tests/support/suite.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -431,9 +432,5 @@ int main(void)
     tcase_add_loop_test(tests, everybody_stops_after_the_share_in_hand, 0, 2);
     tcase_add_test(tests, a_number_of_steps_is_kept_by_all);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a fit remembers: losses of any number of steps, medians of the latest times, epochs.
 #include "core/train/history.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -162,9 +163,5 @@ int main(void)
     tcase_add_test(cases, only_the_latest_times_count);
     tcase_add_test(cases, epochs_are_kept_in_order);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

@@ -3,6 +3,7 @@
 #include "tests/core/train/support.h"
 
 #include "core/base/threads.h"
+#include "tests/support/suite.h"
 
 #include <time.h>
 
@@ -646,9 +647,5 @@ int main(void)
     tcase_add_loop_test(cases, another_thread_may_interrupt_a_fit, 1, 4);
     tcase_add_test(cases, an_interruption_waits_for_the_next_call);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return test_suite_run(suite);
 }

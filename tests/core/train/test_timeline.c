@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The timeline of ls_fit: each fit its own, steps counted from 1, refused before any work.
 #include "tests/core/train/support.h"
+#include "tests/support/suite.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -101,9 +102,5 @@ int main(void)
     tcase_add_test(tests, every_fit_has_a_timeline_of_its_own_whose_steps_count_from_one);
     tcase_add_test(tests, what_cannot_be_is_refused_before_any_step);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

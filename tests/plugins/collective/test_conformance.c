@@ -2,6 +2,7 @@
 // Every collective of the tree passes the conformance suite over the local transport.
 #include "core/conformance/collective.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 
@@ -96,9 +97,5 @@ int main(void)
     tcase_add_test(test_case, direct_passes_the_conformance_suite);
     tcase_add_test(test_case, two_level_passes_the_conformance_suite);
     suite_add_tcase(suite, test_case);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -5,6 +5,7 @@
 #include "core/collective/communicator.h"
 #include "core/collective/schedule.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 
@@ -158,9 +159,5 @@ int main(void)
     tcase_add_test(test_case, groups_that_do_not_fit_are_refused_once_by_name);
     tcase_add_test(test_case, equal_groups_share_the_work_evenly);
     suite_add_tcase(suite, test_case);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -6,6 +6,7 @@
 #include "core/collective/schedule.h"
 #include "core/collective/verify.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdbool.h>
@@ -707,9 +708,5 @@ int main(void)
     tcase_add_test(test_case, the_double_tree_cuts_by_size);
     tcase_add_test(test_case, options_that_do_not_fit_are_refused_in_one_line);
     suite_add_tcase(suite, test_case);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -3,6 +3,7 @@
 // with one line that says why.
 #include "plugins/collective/nccl/internal.h"
 #include "tests/plugins/collective/nccl/job.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 
@@ -335,9 +336,5 @@ int main(void)
     tcase_set_timeout(tests, 60);
     add_tests(tests);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -3,6 +3,7 @@
 // should, with parts that are even, uneven and empty, also when it is recorded and replayed.
 #include "plugins/device/cuda/heavy/half.h"
 #include "tests/plugins/collective/nccl/job.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -301,9 +302,5 @@ int main(void)
     tcase_add_test(tests, several_operations_are_under_way_at_once);
     tcase_add_test(tests, operations_can_be_recorded_and_replayed);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -3,6 +3,7 @@
 // the small shapes, and all that an operation must do.
 #include "core/plugin/device.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -487,9 +488,5 @@ int main(void)
     tcase_add_loop_test(tests, what_is_added_may_be_x_itself, 0, LAYOUTS);
     tcase_add_test(tests, what_does_not_fit_together_is_refused);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

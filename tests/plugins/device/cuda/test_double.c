@@ -4,6 +4,7 @@
 #include "core/plugin/device.h"
 #include "tests/support/cuda-double/double.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 
@@ -475,9 +476,5 @@ int main(void)
     tcase_add_test(tests, tf32_is_used_only_when_it_is_asked_for);
     tcase_add_test(tests, the_probe_says_which_it_is);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

@@ -4,6 +4,7 @@
 #include "core/plugin/half.h"
 #include "tests/support/cuda-double/double.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -481,9 +482,5 @@ int main(void)
     tcase_add_test(tests, it_can_be_recorded_and_replayed);
     tcase_add_test(tests, what_does_not_belong_together_is_refused);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

@@ -3,6 +3,7 @@
 #include "core/plugin/device.h"
 #include "tests/support/cuda-double/double.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdbool.h>
@@ -209,9 +210,5 @@ int main(void)
     tcase_add_test(tests, cudnn_adds_means_into_an_output);
     tcase_add_test(tests, what_cudnn_refuses_at_a_launch_own_kernels_do);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

@@ -4,6 +4,7 @@
 #include "plugins/device/cuda/engine.h"
 #include "tests/support/cuda-double/double.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <dlfcn.h>
@@ -456,9 +457,5 @@ int main(void)
     tcase_add_test(tests, empty_chunks_are_used_before_memory_is_said_to_be_out);
     tcase_add_test(tests, closing_gives_everything_back);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }

@@ -5,6 +5,7 @@
 
 #include "core/plugin/device.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -123,11 +124,7 @@ static inline int run_tests(const char *name, void (*add)(TCase *tests))
     tcase_set_timeout(tests, 60);
     add(tests);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return test_suite_run(suite);
 }
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The clock of the workers, and distributions of whole numbers.
 #include "plugins/strategy/parameter-server/pace.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -135,9 +136,5 @@ int main(void)
     tcase_add_test(cases, a_distribution_has_mean_maximum_and_histogram);
     tcase_add_test(cases, what_is_beyond_the_histogram_is_in_its_last_bin);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers and servers over the real transport: values, waits, losses, refusals.
 #include "tests/plugins/strategy/parameter-server/host.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -591,9 +592,5 @@ int main(void)
     tcase_add_loop_test(cases, memory_that_ends_anywhere_leaves_nothing_behind, 0, 3);
     tcase_add_loop_test(cases, threads_that_do_not_start_leave_nothing_behind, 0, 3);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -2,6 +2,7 @@
 // The shard plan: every float of every variable on exactly one server, whatever the sizes.
 #include "plugins/strategy/parameter-server/shards.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 
@@ -193,9 +194,5 @@ int main(void)
     tcase_add_test(cases, the_same_call_gives_the_same_plan);
     tcase_add_test(cases, without_memory_there_is_no_plan);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

@@ -4,6 +4,7 @@
 #include "core/base/threads.h"
 #include "core/plugin/transport.h"
 #include "tests/support/plugin.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdatomic.h>
@@ -151,9 +152,5 @@ int main(void)
     tcase_add_test(test_case, a_peer_in_the_middle_of_reading_is_waited_for);
     tcase_add_test(test_case, an_endpoint_that_is_closed_leaves_the_others_alone);
     suite_add_tcase(suite, test_case);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }

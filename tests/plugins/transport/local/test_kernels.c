@@ -2,6 +2,7 @@
 // The reductions of the local transport: plain arithmetic element by element, rounded to nearest, and the same
 // bits with every instruction set.
 #include "plugins/transport/local/kernels.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -229,9 +230,5 @@ int main(void)
     tcase_add_test(test_case, integers_wrap_around_and_divide_towards_zero);
     tcase_add_test(test_case, every_instruction_set_gives_the_same_bits);
     suite_add_tcase(suite, test_case);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return test_suite_run(suite);
 }
