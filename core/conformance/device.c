@@ -33,6 +33,7 @@ static void run_groups(struct ls_device_suite *suite)
     ls_device_bytes_cases(suite);
     ls_device_update_cases(suite);
     ls_device_thread_cases(suite);
+    ls_device_tile_cases(suite);
     ls_device_stream_cases(suite);
     ls_device_recording_cases(suite);
 }

@@ -35,14 +35,19 @@ struct ls_value {
     bool needed; // a node that was not dropped reads it
     bool loss_reads; // the loss operation reads it
     bool written; // gradient of a parameter: a step writes it already
+    uint64_t tile_bytes; // its memory has room for so much, the examples of one tile; 0: for all
 };
+
+struct ls_tile; // tile.c
 
 // What a step needs beside its public part.
 struct ls_step_plan {
     uint32_t values[LS_MAX_ARGUMENTS]; // inputs, then outputs
     uint32_t used_inputs;
     uint32_t in_place;
+    uint32_t accumulate; // bit i: the kernel adds to output i
     uint64_t scratch_offset; // in the arena
+    struct ls_tile *tile; // NULL: the step runs once for the whole batch
 };
 
 struct ls_program_buffers {
@@ -153,6 +158,17 @@ LS_STATUS ls_prepare_fixed(const struct ls_parameter_plan *plan, uint32_t op,
 LS_STATUS ls_prepare_convert(const struct ls_parameter_plan *plan, const char *name,
                              const struct ls_tensor_desc *from, const struct ls_tensor_desc *to,
                              struct ls_kernel_answer *out);
+
+// ---- tile.c ----
+
+// Tiles the steps of a program whose steps are complete, before its memory is planned, where the device asks for it.
+LS_STATUS ls_tile_steps(struct ls_program *program);
+// The steps that run together with `step`: from the first to the last of them. Itself where it is not tiled.
+uint32_t ls_tile_first(const struct ls_program *program, uint32_t step);
+uint32_t ls_tile_last(const struct ls_program *program, uint32_t step);
+// Runs all tiles of the steps that begin with `first`. [replica thread]
+LS_STATUS ls_tile_run(struct ls_program *program, uint32_t first, bool timing);
+void ls_tile_destroy(struct ls_program *program, struct ls_tile *tile); // takes NULL
 
 // ---- memory.c ----
 

@@ -104,7 +104,8 @@ static enum ls_status outputs_finite(const struct ls_program *program, uint32_t 
     for (uint32_t i = step->input_count; i < step->input_count + step->output_count && *out; i++) {
         const struct ls_value *value =
             &program->buffers->values[program->buffers->plans[s].values[i]];
-        if (value->tensor->dtype != LS_F32 || value->tensor->role == LS_ROLE_SAVED)
+        if (value->tensor->dtype != LS_F32 || value->tensor->role == LS_ROLE_SAVED ||
+            value->tile_bytes > 0)
             continue;
         enum ls_status status = is_finite(program, step->pointers[i], value->layout.bytes, out);
         if (status)

@@ -11,7 +11,7 @@
 struct piece {
     uint64_t bytes, offset;
     uint32_t first, last;
-    uint32_t value; // LS_NO_VALUE: scratch of step `first`
+    uint32_t step, value; // LS_NO_VALUE: scratch of the step
 };
 
 struct memory {
@@ -44,15 +44,19 @@ static void find_lifetimes(struct memory *memory)
     }
     for (uint32_t i = 0; i < memory->buffers->value_count; i++) {
         struct piece *piece = &memory->pieces[ls_value_memory(memory->buffers, i)];
-        const uint64_t bytes = ls_align(memory->buffers->values[i].layout.bytes);
+        const struct ls_value *value = &memory->buffers->values[i];
+        const uint64_t bytes =
+            ls_align(value->tile_bytes ? value->tile_bytes : value->layout.bytes);
         piece->bytes = bytes > piece->bytes ? bytes : piece->bytes;
     }
     for (uint32_t s = 0; s < program->step_count; s++) {
         const struct ls_program_step *step = &program->steps[s];
         const struct ls_step_plan *plan = &memory->buffers->plans[s];
         for (uint32_t i = 0; i < step->input_count + step->output_count; i++)
-            if (i >= step->input_count || (plan->used_inputs >> i & 1) != 0)
-                extend(memory, plan->values[i], s);
+            if (i >= step->input_count || (plan->used_inputs >> i & 1) != 0) {
+                extend(memory, plan->values[i], ls_tile_first(program, s));
+                extend(memory, plan->values[i], ls_tile_last(program, s));
+            }
     }
     if (program->options.predictions && in_arena(memory, memory->buffers->predictions))
         extend(memory, memory->buffers->predictions, program->step_count);
@@ -172,8 +176,9 @@ static uint32_t collect(const struct memory *memory, struct piece *out)
         if (memory->program->steps[s].scratch_bytes > 0)
             out[count++] =
                 (struct piece){.bytes = ls_align(memory->program->steps[s].scratch_bytes),
-                               .first = s,
-                               .last = s,
+                               .first = ls_tile_first(memory->program, s),
+                               .last = ls_tile_last(memory->program, s),
+                               .step = s,
                                .value = LS_NO_VALUE};
     return count;
 }
@@ -190,7 +195,7 @@ static void assign(struct memory *memory, const struct piece *pieces, uint32_t c
 {
     for (uint32_t i = 0; i < count; i++) {
         if (pieces[i].value == LS_NO_VALUE)
-            memory->buffers->plans[pieces[i].first].scratch_offset = pieces[i].offset;
+            memory->buffers->plans[pieces[i].step].scratch_offset = pieces[i].offset;
         else
             memory->buffers->values[pieces[i].value].offset = pieces[i].offset;
     }

@@ -365,6 +365,7 @@ static void fill_step(struct ls_build *build, struct ls_node *node, const struct
     }
     plan->used_inputs = attempt->answer.used_inputs;
     plan->in_place = attempt->answer.in_place;
+    plan->accumulate = attempt->request.accumulate;
     node->kernel = attempt->answer.kernel;
 }
 

@@ -128,7 +128,9 @@ enum ls_status ls_program_create(struct ls_parameter_plan *plan, const struct ls
     status = ls_build_program(plan, graph, &settled, false, &program);
     if (status)
         return status;
-    status = ls_plan_memory(program);
+    status = ls_tile_steps(program);
+    if (!status)
+        status = ls_plan_memory(program);
     if (!status)
         status = make_tables(program);
     if (status) {
@@ -160,8 +162,10 @@ void ls_program_destroy(struct ls_program *program)
 {
     if (!program)
         return;
-    for (uint32_t s = 0; s < program->step_count; s++)
+    for (uint32_t s = 0; s < program->step_count; s++) {
         program->plan->ops->release_kernel(program->plan->device, program->steps[s].kernel);
+        ls_tile_destroy(program, program->buffers->plans[s].tile);
+    }
     destroy_buffers(program->buffers);
     free(program->steps);
     free(program->ready);
@@ -228,36 +232,30 @@ const void *ls_program_predictions(const struct ls_program *program)
 
 // ---- Running ----
 
-static enum ls_status run_timed(struct ls_program *program, uint32_t from, uint32_t to)
+static enum ls_status run_step(struct ls_program *program, uint32_t s, bool timing)
 {
-    const struct ls_device_interface *ops = program->plan->ops;
-    uint64_t before = ls_clock_ns();
+    const struct ls_parameter_plan *plan = program->plan;
+    struct ls_program_step *step = &program->steps[s];
 
-    for (uint32_t s = from; s < to; s++) {
-        int32_t status = ops->launch(program->plan->device, program->steps[s].kernel,
-                                     &program->buffers->launches[s]);
-        if (status)
-            return (enum ls_status)status;
-        const uint64_t after = ls_clock_ns();
-        program->steps[s].nanoseconds += after - before;
-        ls_trace_slice(program->steps[s].trace, before, after, 0);
-        before = after;
-    }
+    if (program->buffers->plans[s].tile)
+        return ls_tile_first(program, s) == s ? ls_tile_run(program, s, timing) : LS_OK;
+    const uint64_t before = timing ? ls_clock_ns() : 0;
+    const int32_t status =
+        plan->ops->launch(plan->device, step->kernel, &program->buffers->launches[s]);
+    if (status || !timing)
+        return (enum ls_status)status;
+    const uint64_t after = ls_clock_ns();
+    step->nanoseconds += after - before;
+    ls_trace_slice(step->trace, before, after, 0);
     return LS_OK;
 }
 
 enum ls_status ls_program_run(struct ls_program *program, uint32_t from, uint32_t to, bool timing)
 {
-    const struct ls_device_interface *ops = program->plan->ops;
-    struct ls_device *device = program->plan->device;
+    const bool timed = timing || ls_trace_on();
+    enum ls_status status = LS_OK;
 
-    if (timing || ls_trace_on())
-        return run_timed(program, from, to);
-    for (uint32_t s = from; s < to; s++) {
-        int32_t status =
-            ops->launch(device, program->steps[s].kernel, &program->buffers->launches[s]);
-        if (status)
-            return (enum ls_status)status;
-    }
-    return LS_OK;
+    for (uint32_t s = from; s < to && !status; s++)
+        status = run_step(program, s, timed);
+    return status;
 }

@@ -73,7 +73,7 @@ struct ls_program_options {
 struct ls_program_step {
     const struct ls_operation
         *operation; // the first of those fused into it; NULL: an inserted conversion
-    struct ls_kernel *kernel;
+    struct ls_kernel *kernel; // NULL: the step is tiled
     struct ls_op_attributes attributes; // with epilogue
     struct ls_tensor *tensors[LS_MAX_ARGUMENTS];
     uint32_t input_count, output_count;
@@ -126,7 +126,7 @@ void ls_program_bind(struct ls_program *program, const struct ls_bindings *bindi
 // The examples (batch x example, float32, plain) and labels of the next run, in device memory.
 void ls_program_set_batch(struct ls_program *program, const void *input, const void *labels);
 
-// Runs steps [from, to). Nothing is allocated. `timing`: adds to the steps' nanoseconds (blocking
+// Runs steps [from, to); steps that are tiled together run with the first of them. Nothing is allocated. `timing`: adds to the steps' nanoseconds (blocking
 // devices). The status of the device call that failed.
 LS_STATUS ls_program_run(struct ls_program *program, uint32_t from, uint32_t to, bool timing);
 

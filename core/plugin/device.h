@@ -385,6 +385,12 @@ struct ls_device_interface {
     // Optional. What is under way on the device may never end, and somebody has said so: no call waits for it from here on
     // (LS_PEER_LOST, without a message), and what it may still touch is not freed.
     void (*abandon)(struct ls_device *device);
+
+    // Optional. A part of the fast memory (cache) of the device's cores, in bytes: what lies between two neighbouring operations
+    // and is larger, the host may have computed a few examples at a time. A device that has this call lays the examples of every
+    // activation, its gradient, and `saved` of pooling one after the other in equal parts, in its own layouts too, whose words do
+    // not depend on the number of examples.
+    uint64_t (*tile_bytes)(struct ls_device *device);
 };
 
 // ---- Shared arithmetic, so that every device draws the same numbers ----

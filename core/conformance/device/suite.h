@@ -316,6 +316,8 @@ void ls_device_fusion_cases(struct ls_device_suite *suite);
 void ls_device_half_cases(struct ls_device_suite *suite,
                           void (*run_groups)(struct ls_device_suite *suite));
 void ls_device_thread_cases(struct ls_device_suite *suite);
+// Of devices that ask for tiles.
+void ls_device_tile_cases(struct ls_device_suite *suite);
 void ls_device_stream_cases(struct ls_device_suite *suite);
 void ls_device_reduction_cases(struct ls_device_suite *suite);
 void ls_device_recording_cases(struct ls_device_suite *suite);

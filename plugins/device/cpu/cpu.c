@@ -184,6 +184,12 @@ static int32_t cpu_zero(struct ls_device *device, void *memory, uint64_t bytes, 
     return LS_OK;
 }
 
+// Of each thread: what a tile reads and writes beside it has to lie in the second-level cache, too.
+static uint64_t cpu_tile_bytes(struct ls_device *device)
+{
+    return device->threads * UINT64_C(393216);
+}
+
 // ---- kernels ----
 
 static void cpu_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
@@ -417,6 +423,7 @@ static const struct ls_device_interface interface = {
     .prepare = cpu_prepare_kernel,
     .launch = cpu_launch,
     .release_kernel = cpu_release_kernel,
+    .tile_bytes = cpu_tile_bytes,
 };
 
 static const struct ls_plugin plugin = {

@@ -194,6 +194,9 @@ bool cpu_layout_of(enum cpu_role role, const struct ls_tensor_desc *desc, int32_
         cpu_layout_plain(desc, out);
         return true;
     }
+    // Tiles are parts of the memory.
+    if (role == CPU_ACTIVATION && blocking->strides[0] * dims[0] != padded_elements(&b, dims))
+        return false;
     encode(role, groups, &b, out);
     out->bytes = (uint64_t)padded_elements(&b, dims) * sizeof(float);
     return true;

@@ -36,6 +36,9 @@ enum wrong {
     GRADIENT_OF_ALL, // takes gradients with what was there before for those of the share
     NO_NORMALIZATION, // breaks none: it has no batch normalization
     FUSES_NOTHING, // declares a fusion into a batch normalization that it has not
+    TILES, // breaks none: it asks for tiles
+    PLACE_IN_BATCH, // what it computes of an example depends on its place in the batch
+    UNEQUAL_EXAMPLES, // keeps more of the first example than of the others
     ANY_EPSILON, // takes an epsilon that is negative
 };
 
@@ -95,6 +98,8 @@ static int32_t wrong_prepare(struct ls_device *device, const struct ls_kernel_re
         out->scratch_bytes -= 8;
     if (hit && wrong == UNUSED_INPUT)
         out->used_inputs &= ~2u;
+    if (hit && wrong == UNEQUAL_EXAMPLES && request->output_count == 2)
+        out->layouts[2].bytes = out->saved_bytes = out->saved_bytes + 1;
     if (hit && wrong == FIXED_LAYOUT)
         out->layouts[0].words[3] = 1;
     if (hit && wrong == IN_PLACE)
@@ -172,6 +177,7 @@ static void spoil(const struct ls_kernel *kernel, const struct ls_launch *launch
         for (uint64_t i = 0; request->input_count == 4 && i < count; i++)
             output[i] -= ((const float *)launch->arguments[3])[i];
         break;
+    case PLACE_IN_BATCH: output[0] += 1; break;
     case GRADIENT_OF_ALL: use_gradients_of_all(request, launch->arguments); break;
     default: break;
     }
@@ -230,6 +236,12 @@ static const struct ls_fusion_pattern norm_patterns[] = {
     {LS_OP_BATCH_NORMALIZATION_INFERENCE, LS_OP_ACTIVATION, 1u << LS_RELU, 0},
 };
 
+static uint64_t tile_bytes(struct ls_device *device)
+{
+    (void)device;
+    return 1;
+}
+
 static struct outcome run_suite(enum wrong what, uint32_t op, const char *only)
 {
     static const struct ls_fusion_pattern pattern = {LS_OP_DENSE, LS_OP_ACTIVATION, 1u << LS_TANH,
@@ -252,6 +264,8 @@ static struct outcome run_suite(enum wrong what, uint32_t op, const char *only)
         tested.pattern_count = sizeof(norm_patterns) / sizeof(norm_patterns[0]);
     }
 
+    if (what == PLACE_IN_BATCH || what == UNEQUAL_EXAMPLES || what == TILES)
+        tested.tile_bytes = tile_bytes;
     if (what == HALF_A_GROUP)
         tested.reduce = no_reduction;
 
@@ -408,6 +422,16 @@ START_TEST(half_a_group_of_calls_is_found)
 }
 END_TEST
 
+START_TEST(tiles_that_differ_from_the_whole_batch_are_found)
+{
+    const struct outcome outcome = run_suite(TILES, LS_OP_NONE, "in tiles");
+    ck_assert_msg(outcome.status == LS_OK, "%s: %s", outcome.name, outcome.message);
+    ck_assert_uint_eq(outcome.counts.passed, 16);
+    assert_finds(PLACE_IN_BATCH, LS_OP_CONV2D, "conv2d in tiles", "is off by 1 of");
+    assert_finds(UNEQUAL_EXAMPLES, LS_OP_MAX_POOL2D, "max_pool2d in tiles", "not 6 equal examples");
+}
+END_TEST
+
 START_TEST(a_missing_epilogue_is_found)
 {
     assert_finds(EPILOGUE, LS_OP_DENSE, "+ tanh", "got ");
@@ -542,6 +566,7 @@ int main(void)
     tcase_add_test(tests, overwriting_instead_of_adding_is_found);
     tcase_add_test(tests, a_refusal_without_a_reason_is_found);
     tcase_add_test(tests, half_a_group_of_calls_is_found);
+    tcase_add_test(tests, tiles_that_differ_from_the_whole_batch_are_found);
     tcase_add_test(tests, a_missing_epilogue_is_found);
     tcase_add_test(tests, half_results_that_are_not_the_nearest_are_found);
     tcase_add_test(tests, half_types_need_not_be_offered);

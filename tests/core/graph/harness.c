@@ -35,6 +35,23 @@ void harness_close(struct harness_device *device)
     device->ops->close(device->device);
 }
 
+static uint64_t tile_room;
+
+static uint64_t tile_bytes(struct ls_device *device)
+{
+    (void)device;
+    return tile_room;
+}
+
+struct harness_device harness_with_tiles(struct harness_device device, uint64_t bytes)
+{
+    static struct ls_device_interface ops;
+    ops = *device.ops;
+    ops.tile_bytes = tile_bytes;
+    tile_room = bytes;
+    return (struct harness_device){.ops = &ops, .device = device.device};
+}
+
 static char last_message[1024];
 
 static void keep_message(void *context, uint32_t level, const char *line)

@@ -40,6 +40,12 @@ static uint32_t first_block(const struct replay *replay, const void *pointer)
     return (uint32_t)(offset / LS_ALIGNMENT);
 }
 
+static uint64_t bytes_of(const struct replay *replay, uint32_t value)
+{
+    const struct ls_value *found = &replay->buffers->values[value];
+    return found->tile_bytes ? found->tile_bytes : found->layout.bytes;
+}
+
 static void own(struct replay *replay, const void *pointer, uint64_t bytes, uint32_t owner)
 {
     const uint32_t first = first_block(replay, pointer);
@@ -62,9 +68,8 @@ static void check_inputs(const struct replay *replay, uint32_t s)
     const struct ls_program_step *step = &replay->program->steps[s];
     const struct ls_step_plan *plan = &replay->buffers->plans[s];
     for (uint32_t i = 0; i < step->input_count; i++) {
-        const struct ls_value *value = &replay->buffers->values[plan->values[i]];
         if (step->pointers[i] && in_arena(replay, step->pointers[i]))
-            check_owner(replay, step->pointers[i], value->layout.bytes,
+            check_owner(replay, step->pointers[i], bytes_of(replay, plan->values[i]),
                         source_of(replay, plan->values[i]), step->label);
     }
 }
@@ -86,14 +91,13 @@ static void write_outputs(struct replay *replay, uint32_t s)
         own(replay, replay->buffers->launches[s].scratch, step->scratch_bytes, SCRATCH);
     for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++)
         if (step->pointers[i] && in_arena(replay, step->pointers[i]))
-            own(replay, step->pointers[i], replay->buffers->values[plan->values[i]].layout.bytes,
-                plan->values[i]);
+            own(replay, step->pointers[i], bytes_of(replay, plan->values[i]), plan->values[i]);
     // Scratch and outputs have not hit each other, nor an input that is still being read.
     if (step->scratch_bytes > 0)
         check_owner(replay, replay->buffers->launches[s].scratch, step->scratch_bytes, SCRATCH,
                     step->label);
     for (uint32_t i = 0; i < step->input_count + step->output_count; i++) {
-        const uint64_t bytes = replay->buffers->values[plan->values[i]].layout.bytes;
+        const uint64_t bytes = bytes_of(replay, plan->values[i]);
         bool shared = false;
         for (uint32_t k = step->input_count; k < step->input_count + step->output_count; k++)
             shared |= i < step->input_count && may_overlap(replay, s, i, k);
@@ -101,6 +105,16 @@ static void write_outputs(struct replay *replay, uint32_t s)
             check_owner(replay, step->pointers[i], bytes, source_of(replay, plan->values[i]),
                         step->label);
     }
+}
+
+// Steps that are tiled together run one after the other, and then all of them again.
+static void replay_steps(struct replay *replay, uint32_t first, uint32_t last)
+{
+    for (uint32_t tile = 0; tile < (last > first ? 2 : 1); tile++)
+        for (uint32_t s = first; s <= last; s++) {
+            check_inputs(replay, s);
+            write_outputs(replay, s);
+        }
 }
 
 static void check_program(const struct harness_run *run)
@@ -116,10 +130,8 @@ static void check_program(const struct harness_run *run)
         for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++)
             replay.made[replay.buffers->plans[s].values[i]] = true;
     }
-    for (uint32_t s = 0; s < run->program->step_count; s++) {
-        check_inputs(&replay, s);
-        write_outputs(&replay, s);
-    }
+    for (uint32_t s = 0; s < run->program->step_count; s = ls_tile_last(run->program, s) + 1)
+        replay_steps(&replay, s, ls_tile_last(run->program, s));
     const void *predictions = ls_program_predictions(run->program);
     if (run->program->options.predictions && in_arena(&replay, predictions))
         check_owner(&replay, predictions, run->program->output_layout.bytes,
@@ -159,6 +171,10 @@ static void check_graph(struct ls_graph *graph)
         check_program(&run);
         harness_stop(&run, true);
         mock_close(&mock);
+        harness_start(&run, harness_with_tiles(reference, UINT64_C(1) << (4 + i)), graph, NULL,
+                      options);
+        check_program(&run);
+        harness_stop(&run, true);
     }
     harness_close(&reference);
     ls_graph_destroy(graph);

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiles: where a step writes what only the next one reads, and that is larger than the fast memory of the device, both run
+// in turn on a few examples at a time. What lies between them is then as large as a tile, and never leaves the cache.
+#include "core/graph/build.h"
+
+#include "core/base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A step of a run of steps that are tiled together.
+struct ls_tile {
+    uint32_t last; // step of the run; each run has its tiles from the first step to this one
+    uint32_t count; // of tiles; the last may be smaller
+    struct ls_kernel
+        *kernels[3]; // of the first tile, of those after it, of a smaller one; NULL: the one before
+    uint64_t
+        strides[LS_MAX_ARGUMENTS]; // bytes from a tile to the next; 0: all have the same memory
+    void *pointers[LS_MAX_ARGUMENTS];
+    struct ls_launch launch;
+};
+
+static const struct ls_value *argument_of(const struct ls_program *program, uint32_t step,
+                                          uint32_t argument)
+{
+    return &program->buffers->values[program->buffers->plans[step].values[argument]];
+}
+
+static uint32_t argument_count(const struct ls_program_step *step)
+{
+    return step->input_count + step->output_count;
+}
+
+// ---- Which steps ----
+
+enum kind {
+    WHOLE, // its examples are not independent, or what an example needs depends on its place in the batch
+    BY_EXAMPLE, // each example of the outputs depends on the same example of the inputs
+    SUMMED, // outputs are sums over the examples
+};
+
+static enum kind kind_of(const struct ls_program_step *step)
+{
+    if (!step->operation)
+        return WHOLE;
+    switch (step->operation->op) {
+    case LS_OP_CONV2D:
+    case LS_OP_CONV2D_BACKWARD_DATA:
+    case LS_OP_MAX_POOL2D:
+    case LS_OP_MAX_POOL2D_BACKWARD:
+    case LS_OP_AVERAGE_POOL2D:
+    case LS_OP_AVERAGE_POOL2D_BACKWARD:
+    case LS_OP_ACTIVATION:
+    case LS_OP_ACTIVATION_BACKWARD: return BY_EXAMPLE;
+    case LS_OP_CONV2D_BACKWARD_WEIGHTS: return SUMMED;
+    default: return WHOLE;
+    }
+}
+
+// `saved` is of a size that the device chose, one example like the other.
+static bool has_examples(const struct ls_value *value)
+{
+    const struct ls_shape *shape = &value->tensor->shape;
+    return shape->ndims == 0 || shape->dims[0] == LS_BATCH;
+}
+
+static bool divides(const struct ls_program *program, uint32_t s)
+{
+    const uint64_t batch = (uint64_t)program->options.batch;
+    for (uint32_t i = 0; i < argument_count(&program->steps[s]); i++) {
+        const struct ls_value *value = argument_of(program, s, i);
+        if (has_examples(value) && value->layout.bytes % batch != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool uses(const struct ls_program *program, uint32_t s, uint32_t value)
+{
+    const struct ls_step_plan *plan = &program->buffers->plans[s];
+    const uint32_t inputs = program->steps[s].input_count;
+    for (uint32_t i = 0; i < argument_count(&program->steps[s]); i++)
+        if ((i >= inputs || (plan->used_inputs >> i & 1) != 0) &&
+            ls_value_memory(program->buffers, plan->values[i]) == value)
+            return true;
+    return false;
+}
+
+// How many steps read or write this value's memory.
+static uint32_t count_users(const struct ls_program *program, uint32_t value)
+{
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < program->step_count; s++)
+        count += uses(program, s, value);
+    return count;
+}
+
+// Whether the first output of step `s` is there for the next step alone.
+static bool is_between(const struct ls_program *program, uint32_t s)
+{
+    const struct ls_program_buffers *buffers = program->buffers;
+    const uint32_t value = buffers->plans[s].values[program->steps[s].input_count];
+    const struct ls_value *output = &buffers->values[value];
+    return output->home == LS_HOME_ARENA && output->memory == value && has_examples(output) &&
+           value != buffers->predictions && !output->loss_reads && uses(program, s + 1, value) &&
+           count_users(program, value) == 2;
+}
+
+// The step before can hand its output over in tiles.
+static bool follows(const struct ls_program *program, uint32_t s)
+{
+    return kind_of(&program->steps[s - 1]) == BY_EXAMPLE && kind_of(&program->steps[s]) != WHOLE &&
+           program->steps[s - 1].backward == program->steps[s].backward &&
+           divides(program, s - 1) && divides(program, s) && is_between(program, s - 1);
+}
+
+static uint64_t between_bytes(const struct ls_program *program, uint32_t s)
+{
+    return argument_of(program, s, program->steps[s].input_count)->layout.bytes;
+}
+
+// Examples of a tile: the largest power of two (so that threads get equal shares) whose largest value between two steps is no
+// larger than `room`. 0: everything is.
+static int64_t tile_examples(const struct ls_program *program, uint32_t first, uint32_t last,
+                             uint64_t room)
+{
+    uint64_t largest = 0;
+    for (uint32_t s = first; s < last; s++)
+        if (between_bytes(program, s) > largest)
+            largest = between_bytes(program, s);
+    if (largest <= room)
+        return 0;
+    const uint64_t example = largest / (uint64_t)program->options.batch;
+    int64_t examples = 1;
+    while ((uint64_t)examples * 2 * example <= room)
+        examples *= 2;
+    return examples < program->options.batch ? examples : 0;
+}
+
+// ---- Kernels ----
+
+static void fill_request(const struct ls_program *program, uint32_t s, int64_t examples, bool more,
+                         struct ls_kernel_request *out)
+{
+    const struct ls_program_step *step = &program->steps[s];
+    const uint64_t batch = (uint64_t)program->options.batch;
+
+    *out = (struct ls_kernel_request){.struct_size = sizeof(*out),
+                                      .op = step->operation->op,
+                                      .attributes = step->attributes,
+                                      .input_count = step->input_count,
+                                      .output_count = step->output_count,
+                                      .accumulate = program->buffers->plans[s].accumulate};
+    for (uint32_t i = 0; i < argument_count(step); i++) {
+        const struct ls_value *value = argument_of(program, s, i);
+        struct ls_tensor_desc *desc = &out->arguments[i];
+        ls_describe_tensor(value->tensor, examples, desc);
+        desc->layout = value->layout;
+        if (has_examples(value))
+            desc->layout.bytes = value->layout.bytes / batch * (uint64_t)examples;
+        else if (i >= step->input_count && more)
+            out->accumulate |= 1u << (i - step->input_count);
+        if (value->tensor->shape.ndims > 0)
+            continue;
+        desc->dims[0] = (int64_t)desc->layout.bytes;
+        if (i >= step->input_count)
+            desc->layout = (struct ls_layout){0};
+    }
+}
+
+// Whether the kernel does for a tile what that of the step does for the batch.
+static bool fits(const struct ls_program *program, uint32_t s,
+                 const struct ls_kernel_request *request, const struct ls_kernel_answer *answer)
+{
+    const struct ls_program_step *step = &program->steps[s];
+    if (answer->used_inputs != program->buffers->plans[s].used_inputs ||
+        (answer->slow && !step->slow))
+        return false;
+    for (uint32_t i = 0; i < argument_count(step); i++) {
+        const bool saved = argument_of(program, s, i)->tensor->shape.ndims == 0;
+        if (saved && i >= step->input_count &&
+            (int64_t)answer->saved_bytes != request->arguments[i].dims[0])
+            return false;
+        if (!saved && !ls_layout_equal(&answer->layouts[i], &request->arguments[i].layout))
+            return false;
+    }
+    return true;
+}
+
+// NULL: the device has none, and the step stays whole. `scratch` is the largest that a kernel of the step needs.
+static struct ls_kernel *prepare(const struct ls_program *program, uint32_t s, int64_t examples,
+                                 bool more, uint64_t *scratch)
+{
+    const struct ls_parameter_plan *plan = program->plan;
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    struct ls_kernel_request request;
+
+    fill_request(program, s, examples, more, &request);
+    if (plan->ops->prepare(plan->device, &request, &answer))
+        return NULL;
+    if (!fits(program, s, &request, &answer)) {
+        plan->ops->release_kernel(plan->device, answer.kernel);
+        return NULL;
+    }
+    *scratch = answer.scratch_bytes > *scratch ? answer.scratch_bytes : *scratch;
+    return answer.kernel;
+}
+
+void ls_tile_destroy(struct ls_program *program, struct ls_tile *tile)
+{
+    for (uint32_t i = 0; tile && i < 3; i++)
+        program->plan->ops->release_kernel(program->plan->device, tile->kernels[i]);
+    free(tile);
+}
+
+// NULL: the step cannot be tiled. Fills `scratch`.
+static struct ls_tile *make_tile(struct ls_program *program, uint32_t s, uint32_t last,
+                                 int64_t examples, uint64_t *scratch)
+{
+    const int64_t batch = program->options.batch, rest = batch % examples;
+    const bool summed = kind_of(&program->steps[s]) == SUMMED;
+    struct ls_tile *tile = calloc(1, sizeof(*tile));
+    if (!tile)
+        return NULL;
+    tile->last = last;
+    tile->count = (uint32_t)(batch / examples + (rest != 0));
+    tile->kernels[0] = prepare(program, s, examples, false, scratch);
+    if (tile->kernels[0] && summed)
+        tile->kernels[1] = prepare(program, s, examples, true, scratch);
+    if (tile->kernels[0] && rest)
+        tile->kernels[2] = prepare(program, s, rest, true, scratch);
+    if (!tile->kernels[0] || (summed && !tile->kernels[1]) || (rest && !tile->kernels[2])) {
+        ls_tile_destroy(program, tile);
+        return NULL;
+    }
+    return tile;
+}
+
+// ---- Runs ----
+
+static void set_strides(struct ls_program *program, uint32_t s, int64_t examples)
+{
+    const struct ls_program_step *step = &program->steps[s];
+    struct ls_tile *tile = program->buffers->plans[s].tile;
+    for (uint32_t i = 0; i < argument_count(step); i++) {
+        const struct ls_value *value = argument_of(program, s, i);
+        if (has_examples(value))
+            tile->strides[i] =
+                value->layout.bytes / (uint64_t)program->options.batch * (uint64_t)examples;
+    }
+}
+
+// What lies between two steps has the memory of one tile from now on.
+static void shrink(struct ls_program *program, uint32_t s)
+{
+    const struct ls_program_buffers *buffers = program->buffers;
+    const uint32_t output = program->steps[s].input_count, value = buffers->plans[s].values[output];
+    struct ls_tile *tile = buffers->plans[s].tile, *next = buffers->plans[s + 1].tile;
+
+    buffers->values[value].tile_bytes = tile->strides[output];
+    tile->strides[output] = 0;
+    for (uint32_t i = 0; i < program->steps[s + 1].input_count; i++)
+        if (buffers->plans[s + 1].values[i] == value)
+            next->strides[i] = 0;
+}
+
+static void take_tiles(struct ls_program *program, uint32_t first, uint32_t last, int64_t examples,
+                       struct ls_tile **tiles, const uint64_t *scratch)
+{
+    for (uint32_t s = first; s <= last; s++) {
+        struct ls_program_step *step = &program->steps[s];
+        const size_t length = strlen(step->implementation);
+        program->plan->ops->release_kernel(program->plan->device, step->kernel);
+        step->kernel = NULL;
+        step->scratch_bytes = scratch[s - first];
+        snprintf(step->implementation + length, sizeof(step->implementation) - length,
+                 ", %lld at a time", (long long)examples);
+        program->buffers->plans[s].tile = tiles[s - first];
+        set_strides(program, s, examples);
+    }
+    for (uint32_t s = first; s < last; s++)
+        shrink(program, s);
+}
+
+// Tiles steps first .. last, or leaves them as they are where the device has no kernels for that.
+static enum ls_status tile_run(struct ls_program *program, uint32_t first, uint32_t last,
+                               int64_t examples)
+{
+    const uint32_t count = last - first + 1;
+    struct ls_tile **tiles = calloc(count, sizeof(struct ls_tile *));
+    uint64_t *scratch = calloc(count, sizeof(*scratch));
+    bool works = tiles && scratch;
+    const enum ls_status status = works ? LS_OK : LS_OUT_OF_MEMORY;
+
+    for (uint32_t i = 0; i < count && works; i++) {
+        tiles[i] = make_tile(program, first + i, last, examples, &scratch[i]);
+        works = tiles[i] != NULL;
+    }
+    if (works)
+        take_tiles(program, first, last, examples, tiles, scratch);
+    for (uint32_t i = 0; tiles && i < count && !works; i++)
+        ls_tile_destroy(program, tiles[i]);
+    free(tiles);
+    free(scratch);
+    return status;
+}
+
+enum ls_status ls_tile_steps(struct ls_program *program)
+{
+    const struct ls_parameter_plan *plan = program->plan;
+    const uint64_t room = plan->ops->tile_bytes ? plan->ops->tile_bytes(plan->device) : 0;
+
+    for (uint32_t first = 0, last; room > 0 && first < program->step_count; first = last + 1) {
+        last = first;
+        while (last + 1 < program->step_count && follows(program, last + 1))
+            last++;
+        const int64_t examples = tile_examples(program, first, last, room);
+        const enum ls_status status = examples ? tile_run(program, first, last, examples) : LS_OK;
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}
+
+// ---- Running ----
+
+static enum ls_status launch_tile(struct ls_program *program, uint32_t s, uint32_t number)
+{
+    const struct ls_program_step *step = &program->steps[s];
+    struct ls_tile *tile = program->buffers->plans[s].tile;
+    const bool smaller = number + 1 == tile->count && tile->kernels[2];
+    struct ls_kernel *kernel = tile->kernels[0];
+
+    if (number > 0 && tile->kernels[1])
+        kernel = tile->kernels[1];
+    if (smaller)
+        kernel = tile->kernels[2];
+    for (uint32_t i = 0; i < argument_count(step); i++)
+        tile->pointers[i] =
+            step->pointers[i] ? (char *)step->pointers[i] + number * tile->strides[i] : NULL;
+    tile->launch = program->buffers->launches[s];
+    tile->launch.arguments = tile->pointers;
+    return (enum ls_status)program->plan->ops->launch(program->plan->device, kernel, &tile->launch);
+}
+
+enum ls_status ls_tile_run(struct ls_program *program, uint32_t first, bool timing)
+{
+    const struct ls_tile *head = program->buffers->plans[first].tile;
+    uint64_t before = timing ? ls_clock_ns() : 0;
+
+    for (uint32_t number = 0; number < head->count; number++)
+        for (uint32_t s = first; s <= head->last; s++) {
+            const enum ls_status status = launch_tile(program, s, number);
+            if (status)
+                return status;
+            if (!timing)
+                continue;
+            const uint64_t after = ls_clock_ns();
+            program->steps[s].nanoseconds += after - before;
+            ls_trace_slice(program->steps[s].trace, before, after, 0);
+            before = after;
+        }
+    return LS_OK;
+}
+
+uint32_t ls_tile_first(const struct ls_program *program, uint32_t step)
+{
+    const struct ls_step_plan *plans = program->buffers->plans;
+    uint32_t first = step;
+    while (plans[step].tile && first > 0 && plans[first - 1].tile &&
+           plans[first - 1].tile->last == plans[step].tile->last)
+        first--;
+    return first;
+}
+
+uint32_t ls_tile_last(const struct ls_program *program, uint32_t step)
+{
+    const struct ls_tile *tile = program->buffers->plans[step].tile;
+    return tile ? tile->last : step;
+}
