@@ -18,3 +18,15 @@ def wait_until_idle(limit_seconds=20.0):
         if spent[3] + spent[4] >= 0.9 * sum(spent):
             return True
     return False
+
+
+class Theft:
+    """What the host of a virtual machine takes of its processors for others in the meantime (`steal` in /proc/stat)."""
+    ALLOWED = 0.02  # of all processor time; less is the noise of the clock's ticks
+
+    def __init__(self):
+        self.before = processor_times()
+
+    def spoils(self):
+        spent = [after - first for first, after in zip(self.before, processor_times())]
+        return spent[7] > self.ALLOWED * sum(spent)
