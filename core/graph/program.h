@@ -134,8 +134,8 @@ LS_STATUS ls_program_run(struct ls_program *program, uint32_t from, uint32_t to,
 const void *ls_program_predictions(const struct ls_program *program);
 
 // Where a value first is not finite: the name of a parameter ("conv2d/kernel"), else "input", else, after
-// running forward step by step, the label of the first step with such an output ("conv2d_1 forward"); of steps that are tiled
-// together it is the last one's.
+// running forward step by step, the label of the first step with such an output ("conv2d_1 forward"); of steps that are
+// tiled together it is the last one's.
 // Empty text: all are finite. Allocates; for the end of a run that failed.
 LS_STATUS ls_program_find_not_finite(struct ls_program *program, char *text, size_t bytes);
 

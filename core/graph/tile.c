@@ -17,8 +17,6 @@ struct ls_tile {
         *kernels[3]; // of the first tile, of those after it, of a smaller one; NULL: the one before
     uint64_t
         strides[LS_MAX_ARGUMENTS]; // bytes from a tile to the next; 0: all have the same memory
-    void *pointers[LS_MAX_ARGUMENTS];
-    struct ls_launch launch;
 };
 
 static const struct ls_value *argument_of(const struct ls_program *program, uint32_t step,
@@ -96,6 +94,22 @@ static uint32_t count_users(const struct ls_program *program, uint32_t value)
     return count;
 }
 
+// Whether step `s` reads the value, and by no other name: a reshape's would have another size.
+static bool reads(const struct ls_program *program, uint32_t s, uint32_t value)
+{
+    const struct ls_step_plan *plan = &program->buffers->plans[s];
+    bool any = false;
+    for (uint32_t i = 0; i < program->steps[s].input_count; i++) {
+        if ((plan->used_inputs >> i & 1) == 0 ||
+            ls_value_memory(program->buffers, plan->values[i]) != value)
+            continue;
+        if (plan->values[i] != value)
+            return false;
+        any = true;
+    }
+    return any;
+}
+
 // Whether the first output of step `s` is there for the next step alone.
 static bool is_between(const struct ls_program *program, uint32_t s)
 {
@@ -103,7 +117,7 @@ static bool is_between(const struct ls_program *program, uint32_t s)
     const uint32_t value = buffers->plans[s].values[program->steps[s].input_count];
     const struct ls_value *output = &buffers->values[value];
     return output->home == LS_HOME_ARENA && output->memory == value && has_examples(output) &&
-           value != buffers->predictions && !output->loss_reads && uses(program, s + 1, value) &&
+           value != buffers->predictions && !output->loss_reads && reads(program, s + 1, value) &&
            count_users(program, value) == 2;
 }
 
@@ -120,22 +134,37 @@ static uint64_t between_bytes(const struct ls_program *program, uint32_t s)
     return argument_of(program, s, program->steps[s].input_count)->layout.bytes;
 }
 
+// What each tile reads again, and adds to again (the kernel's own pass over it and one to add), beside the examples.
+static uint64_t repeated_bytes(const struct ls_program *program, uint32_t s)
+{
+    const struct ls_program_step *step = &program->steps[s];
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < argument_count(step); i++) {
+        const struct ls_value *value = argument_of(program, s, i);
+        if (!has_examples(value))
+            bytes += value->layout.bytes * (i < step->input_count ? 1 : 4);
+    }
+    return bytes;
+}
+
 // Examples of a tile: the largest power of two (so that threads get equal shares) whose largest value between two steps is no
-// larger than `room`. 0: everything is.
+// larger than `room`. 0: everything is, or one example is not, or tiles would move more than they spare.
 static int64_t tile_examples(const struct ls_program *program, uint32_t first, uint32_t last,
                              uint64_t room)
 {
-    uint64_t largest = 0;
-    for (uint32_t s = first; s < last; s++)
-        if (between_bytes(program, s) > largest)
-            largest = between_bytes(program, s);
-    if (largest <= room)
+    const uint64_t batch = (uint64_t)program->options.batch;
+    uint64_t largest = 0, spared = 0, repeated = 0, examples = 1;
+    for (uint32_t s = first; s <= last; s++) {
+        const uint64_t bytes = s < last ? between_bytes(program, s) : 0;
+        largest = bytes > largest ? bytes : largest;
+        spared += 2 * bytes;
+        repeated += repeated_bytes(program, s);
+    }
+    if (largest <= room || largest / batch > room)
         return 0;
-    const uint64_t example = largest / (uint64_t)program->options.batch;
-    int64_t examples = 1;
-    while ((uint64_t)examples * 2 * example <= room)
+    while (examples * 2 * (largest / batch) <= room)
         examples *= 2;
-    return examples < program->options.batch ? examples : 0;
+    return repeated * (batch / examples) < spared ? (int64_t)examples : 0;
 }
 
 // ---- Kernels ----
@@ -188,23 +217,25 @@ static bool fits(const struct ls_program *program, uint32_t s,
     return true;
 }
 
-// NULL: the device has none, and the step stays whole. `scratch` is the largest that a kernel of the step needs.
-static struct ls_kernel *prepare(const struct ls_program *program, uint32_t s, int64_t examples,
-                                 bool more, uint64_t *scratch)
+// `out` NULL with LS_OK: the device has none, and the step stays whole. `scratch` is the largest that a kernel of the step needs.
+static enum ls_status prepare(const struct ls_program *program, uint32_t s, int64_t examples,
+                              bool more, uint64_t *scratch, struct ls_kernel **out)
 {
     const struct ls_parameter_plan *plan = program->plan;
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     struct ls_kernel_request request;
 
     fill_request(program, s, examples, more, &request);
-    if (plan->ops->prepare(plan->device, &request, &answer))
-        return NULL;
+    const int32_t status = plan->ops->prepare(plan->device, &request, &answer);
+    if (status)
+        return status == LS_UNSUPPORTED ? LS_OK : (enum ls_status)status;
     if (!fits(program, s, &request, &answer)) {
         plan->ops->release_kernel(plan->device, answer.kernel);
-        return NULL;
+        return LS_OK;
     }
     *scratch = answer.scratch_bytes > *scratch ? answer.scratch_bytes : *scratch;
-    return answer.kernel;
+    *out = answer.kernel;
+    return LS_OK;
 }
 
 void ls_tile_destroy(struct ls_program *program, struct ls_tile *tile)
@@ -214,27 +245,30 @@ void ls_tile_destroy(struct ls_program *program, struct ls_tile *tile)
     free(tile);
 }
 
-// NULL: the step cannot be tiled. Fills `scratch`.
-static struct ls_tile *make_tile(struct ls_program *program, uint32_t s, uint32_t last,
-                                 int64_t examples, uint64_t *scratch)
+// `out` NULL with LS_OK: the step cannot be tiled. Fills `scratch`.
+static enum ls_status make_tile(struct ls_program *program, uint32_t s, uint32_t last,
+                                int64_t examples, uint64_t *scratch, struct ls_tile **out)
 {
     const int64_t batch = program->options.batch, rest = batch % examples;
-    const bool summed = kind_of(&program->steps[s]) == SUMMED;
+    const bool needed[3] = {true, kind_of(&program->steps[s]) == SUMMED, rest != 0};
     struct ls_tile *tile = calloc(1, sizeof(*tile));
-    if (!tile)
-        return NULL;
+    enum ls_status status = tile ? LS_OK : LS_OUT_OF_MEMORY;
+    bool works = tile != NULL;
+
+    for (uint32_t i = 0; i < 3 && works && !status; i++) {
+        if (!needed[i])
+            continue;
+        status = prepare(program, s, i == 2 ? rest : examples, i > 0, scratch, &tile->kernels[i]);
+        works = tile->kernels[i] != NULL;
+    }
+    if (status || !works) {
+        ls_tile_destroy(program, tile);
+        return status;
+    }
     tile->last = last;
     tile->count = (uint32_t)(batch / examples + (rest != 0));
-    tile->kernels[0] = prepare(program, s, examples, false, scratch);
-    if (tile->kernels[0] && summed)
-        tile->kernels[1] = prepare(program, s, examples, true, scratch);
-    if (tile->kernels[0] && rest)
-        tile->kernels[2] = prepare(program, s, rest, true, scratch);
-    if (!tile->kernels[0] || (summed && !tile->kernels[1]) || (rest && !tile->kernels[2])) {
-        ls_tile_destroy(program, tile);
-        return NULL;
-    }
-    return tile;
+    *out = tile;
+    return LS_OK;
 }
 
 // ---- Runs ----
@@ -290,11 +324,11 @@ static enum ls_status tile_run(struct ls_program *program, uint32_t first, uint3
     const uint32_t count = last - first + 1;
     struct ls_tile **tiles = calloc(count, sizeof(struct ls_tile *));
     uint64_t *scratch = calloc(count, sizeof(*scratch));
-    bool works = tiles && scratch;
-    const enum ls_status status = works ? LS_OK : LS_OUT_OF_MEMORY;
+    enum ls_status status = tiles && scratch ? LS_OK : LS_OUT_OF_MEMORY;
+    bool works = !status;
 
     for (uint32_t i = 0; i < count && works; i++) {
-        tiles[i] = make_tile(program, first + i, last, examples, &scratch[i]);
+        status = make_tile(program, first + i, last, examples, &scratch[i], &tiles[i]);
         works = tiles[i] != NULL;
     }
     if (works)
@@ -328,7 +362,9 @@ enum ls_status ls_tile_steps(struct ls_program *program)
 static enum ls_status launch_tile(struct ls_program *program, uint32_t s, uint32_t number)
 {
     const struct ls_program_step *step = &program->steps[s];
-    struct ls_tile *tile = program->buffers->plans[s].tile;
+    const struct ls_tile *tile = program->buffers->plans[s].tile;
+    struct ls_launch launch = program->buffers->launches[s];
+    void *pointers[LS_MAX_ARGUMENTS];
     const bool smaller = number + 1 == tile->count && tile->kernels[2];
     struct ls_kernel *kernel = tile->kernels[0];
 
@@ -337,11 +373,10 @@ static enum ls_status launch_tile(struct ls_program *program, uint32_t s, uint32
     if (smaller)
         kernel = tile->kernels[2];
     for (uint32_t i = 0; i < argument_count(step); i++)
-        tile->pointers[i] =
+        pointers[i] =
             step->pointers[i] ? (char *)step->pointers[i] + number * tile->strides[i] : NULL;
-    tile->launch = program->buffers->launches[s];
-    tile->launch.arguments = tile->pointers;
-    return (enum ls_status)program->plan->ops->launch(program->plan->device, kernel, &tile->launch);
+    launch.arguments = pointers;
+    return (enum ls_status)program->plan->ops->launch(program->plan->device, kernel, &launch);
 }
 
 enum ls_status ls_tile_run(struct ls_program *program, uint32_t first, bool timing)

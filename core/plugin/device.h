@@ -389,7 +389,8 @@ struct ls_device_interface {
     // Optional. A part of the fast memory (cache) of the device's cores, in bytes: what lies between two neighbouring operations
     // and is larger, the host may have computed a few examples at a time. A device that has this call lays the examples of every
     // activation, its gradient, and `saved` of pooling one after the other in equal parts, in its own layouts too, whose words do
-    // not depend on the number of examples.
+    // not depend on the number of examples; what its kernels make and save of an example does not depend on its place in the
+    // batch; and arguments of a launch may lie at any multiple of the size of their elements, not of LS_ALIGNMENT.
     uint64_t (*tile_bytes)(struct ls_device *device);
 };
 

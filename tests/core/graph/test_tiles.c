@@ -14,19 +14,17 @@
 static uint32_t count_tiled(const struct ls_program *program)
 {
     uint32_t count = 0;
-    for (uint32_t s = 0; s < program->step_count; s++) {
+    for (uint32_t s = 0; s < program->step_count; s++)
         count += program->buffers->plans[s].tile != NULL;
-        ck_assert(!program->buffers->plans[s].tile ==
-                  !strstr(program->steps[s].implementation, "at a time"));
-    }
     return count;
 }
 
-static void check_gradients(const struct harness_run *whole, const struct harness_run *tiled)
+static void check_predictions(const struct harness_run *whole, const struct harness_run *tiled)
 {
-    for (uint32_t i = 0; i < whole->graph->parameter_count; i++)
-        ck_assert_msg(harness_gradient_difference(whole, tiled) <= ADDED, "%s",
-                      whole->graph->parameters[i]->name);
+    const float *p = ls_program_predictions(whole->program),
+                *q = ls_program_predictions(tiled->program);
+    for (size_t i = 0; i < whole->program->output_layout.bytes / sizeof(float); i++)
+        ck_assert_double_le(fabs((double)p[i] - (double)q[i]), 1e-6);
 }
 
 // Steps of a program for `batch` examples with tiles of `bytes` against one without; returns how many were tiled.
@@ -46,7 +44,9 @@ static uint32_t compare(struct harness_device device, struct ls_graph *graph,
     const double loss = (double)harness_loss(&whole);
     ck_assert_double_le(fabs(loss - (double)harness_loss(&tiled)), 1e-6 * fabs(loss));
     if (options.training)
-        check_gradients(&whole, &tiled);
+        ck_assert_double_le(harness_gradient_difference(&whole, &tiled), ADDED);
+    if (options.predictions)
+        check_predictions(&whole, &tiled);
     if (options.predictions)
         ck_assert_int_eq(whole.program->output_layout.bytes == tiled.program->output_layout.bytes,
                          1);
@@ -57,18 +57,31 @@ static uint32_t compare(struct harness_device device, struct ls_graph *graph,
     return count;
 }
 
+// What reads the pooling's output calls it by another name.
+static struct ls_graph *pooled_and_reshaped(void)
+{
+    struct ls_graph *graph = harness_graph((const int64_t[]){9, 8, 2}, 3);
+    struct ls_tensor *x = harness_pool(graph, "pool", graph->input, LS_OP_AVERAGE_POOL2D, 2, 1);
+    x = harness_flatten(graph, "flatten", x);
+    x = harness_activation(graph, "tanh", x, LS_TANH);
+    harness_dense(graph, "dense", x, 3);
+    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+    return graph;
+}
+
 static const char *const devices[] = {"reference", "cpu"};
 
 // Examples of harness_cnn's largest activation, 9 x 8 x 3 floats, are 864 bytes.
 START_TEST(every_batch_and_tile_computes_the_same)
 {
     struct harness_device device;
-    struct ls_graph *graphs[] = {harness_cnn(), harness_mixed(), harness_residual(LS_RELU)};
+    struct ls_graph *graphs[] = {harness_cnn(), harness_mixed(), harness_residual(LS_RELU),
+                                 pooled_and_reshaped()};
     uint32_t tiled = 0;
     if (!harness_open(devices[_i], &device))
         return;
     for (int64_t batch = 1; batch <= 9; batch++)
-        for (uint64_t bytes = 1; bytes <= 4096; bytes *= 8)
+        for (uint64_t bytes = 300; bytes <= 4800; bytes *= 2)
             for (size_t g = 0; g < sizeof(graphs) / sizeof(graphs[0]); g++)
                 for (int training = 0; training < 2; training++)
                     tiled += compare(device, graphs[g],
@@ -91,10 +104,12 @@ START_TEST(random_graphs_compute_the_same)
     uint32_t tiled = 0;
     for (uint64_t seed = 0; seed < 40; seed++) {
         struct ls_graph *graph = harness_random(seed);
-        tiled +=
-            compare(device, graph,
-                    (struct ls_program_options){.batch = 2 + (int64_t)seed % 6, .training = true},
-                    UINT64_C(288) << seed % 4);
+        for (int training = 0; training < 2; training++)
+            tiled += compare(device, graph,
+                             (struct ls_program_options){.batch = 2 + (int64_t)seed % 6,
+                                                         .training = training == 1,
+                                                         .predictions = training == 0},
+                             UINT64_C(288) << seed % 4);
         ls_graph_destroy(graph);
     }
     ck_assert_uint_gt(tiled, 0);
@@ -141,6 +156,10 @@ START_TEST(what_lies_between_two_steps_has_room_for_a_tile)
                   (struct ls_program_options){.batch = 7, .training = true});
     ck_assert_uint_eq(count_tiled(run.program), 0); // all fits
     harness_stop(&run, true);
+    harness_start(&run, harness_with_tiles(device, 863), graph, NULL,
+                  (struct ls_program_options){.batch = 7, .training = true});
+    check_tiled(run.program, "conv2d forward", NULL); // not even one example fits
+    harness_stop(&run, true);
     harness_close(&device);
     ls_graph_destroy(graph);
 }
@@ -164,11 +183,11 @@ START_TEST(a_device_without_kernels_for_tiles_runs_the_whole_batch)
     ops.prepare = refuse_to_add;
     const struct harness_device refusing = {.ops = &ops, .device = device.device};
     struct harness_run run;
-    harness_start(&run, harness_with_tiles(refusing, 1), graph, NULL,
+    harness_start(&run, harness_with_tiles(refusing, 900), graph, NULL,
                   (struct ls_program_options){.batch = 4, .training = true});
     check_tiled(run.program, "conv2d backward weights", NULL);
     harness_stop(&run, true);
-    compare(refusing, graph, (struct ls_program_options){.batch = 4, .training = true}, 1);
+    compare(refusing, graph, (struct ls_program_options){.batch = 4, .training = true}, 900);
     harness_close(&device);
     ls_graph_destroy(graph);
 }
@@ -180,7 +199,7 @@ START_TEST(steps_that_are_tiled_together_run_with_the_first)
     struct harness_device device;
     struct harness_run at_once, one_by_one;
     ck_assert(harness_open("reference", &device));
-    const struct harness_device tiled = harness_with_tiles(device, 1);
+    const struct harness_device tiled = harness_with_tiles(device, 900);
     const struct ls_program_options options = {.batch = 5, .training = true};
     harness_start(&at_once, tiled, graph, NULL, options);
     harness_start(&one_by_one, tiled, graph, NULL, options);
@@ -208,7 +227,7 @@ START_TEST(what_is_not_finite_is_found_behind_tiles)
     struct harness_run run;
     char text[64];
     ck_assert(harness_open("reference", &device));
-    harness_start(&run, harness_with_tiles(device, 1), graph, NULL,
+    harness_start(&run, harness_with_tiles(device, 900), graph, NULL,
                   (struct ls_program_options){.batch = 5, .predictions = true});
     const struct ls_tensor *kernel = harness_parameter(graph, "conv2d/kernel");
     float *values = harness_read(&run, kernel, false);
