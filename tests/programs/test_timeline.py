@@ -128,6 +128,11 @@ class TwoRanks(TimelineTest):
         self.assertGreater(len(names), 10)
         return names
 
+    def tiles(self, kernel, examples):
+        """How often an operation runs in a step: "..., 4 at a time"."""
+        tile = re.search(r", ([0-9]+) at a time$", kernel.arguments["implementation"])
+        return -(-examples // int(tile.group(1))) if tile else 1
+
     def test_every_step_of_every_rank_has_every_operation_in_order(self):
         expected = self.operations("--validation=off")
         timeline, _ = self.timeline(*self.ARGUMENTS, "--steps=7", "--validation=off")
@@ -137,8 +142,10 @@ class TwoRanks(TimelineTest):
             for step in steps.values():
                 inside = timeline.rank(rank).within(step)
                 kernels = [one for one in inside if one.category in ("forward", "backward")]
-                self.assertEqual([one.name for one in sorted(kernels, key=lambda one: (one.begin, one.end))], expected)
+                names = [one.name for one in sorted(kernels, key=lambda one: (one.begin, one.end))]
+                self.assertEqual(list(dict.fromkeys(names)), expected)
                 for kernel in kernels:
+                    self.assertEqual(names.count(kernel.name), self.tiles(kernel, 16), kernel.name)
                     self.assertTrue(kernel.arguments["implementation"])
                     self.assertEqual(kernel.arguments["examples"], 16)
                 self.assertEqual([one.name for one in inside].count("input"), 1)
