@@ -206,7 +206,8 @@ class Truth(CompareTest):
         self.assertTrue(math.isclose(report["runs"][2]["max_parameter_deviation"], off, rel_tol=1e-6, abs_tol=1e-12))
         losses, base = report["runs"][2]["report"]["losses"], report["runs"][0]["report"]["losses"]
         off = max(abs(a - b) / abs(b) for a, b in zip(losses, base))
-        self.assertTrue(math.isclose(report["runs"][2]["max_loss_deviation"], off, rel_tol=1e-3, abs_tol=1e-12))
+        # Losses are written with nine digits.
+        self.assertTrue(math.isclose(report["runs"][2]["max_loss_deviation"], off, rel_tol=1e-3, abs_tol=5e-9))
 
     def test_time_to_a_target(self):
         setting = ("--model=mlp", "--dataset=fashion-mnist:limit=6000", "--strategies=one-device,ring", "--epochs=2")
