@@ -126,8 +126,8 @@ void ls_program_bind(struct ls_program *program, const struct ls_bindings *bindi
 // The examples (batch x example, float32, plain) and labels of the next run, in device memory.
 void ls_program_set_batch(struct ls_program *program, const void *input, const void *labels);
 
-// Runs steps [from, to); steps that are tiled together run with the first of them. Nothing is allocated. `timing`: adds to the steps' nanoseconds (blocking
-// devices). The status of the device call that failed.
+// Runs steps [from, to); steps that are tiled together run with the first of them. Nothing is allocated. `timing`: adds to
+// the steps' nanoseconds (blocking devices). The status of the device call that failed.
 LS_STATUS ls_program_run(struct ls_program *program, uint32_t from, uint32_t to, bool timing);
 
 // Where the predictions lie after a run with options.predictions (device memory, output_layout).

@@ -11,7 +11,7 @@
 
 // A step of a run of steps that are tiled together.
 struct ls_tile {
-    uint32_t last; // step of the run; each run has its tiles from the first step to this one
+    uint32_t first, last; // steps of the run
     uint32_t count; // of tiles; the last may be smaller
     struct ls_kernel
         *kernels[3]; // of the first tile, of those after it, of a smaller one; NULL: the one before
@@ -310,6 +310,7 @@ static void take_tiles(struct ls_program *program, uint32_t first, uint32_t last
         step->scratch_bytes = scratch[s - first];
         snprintf(step->implementation + length, sizeof(step->implementation) - length,
                  ", %lld at a time", (long long)examples);
+        tiles[s - first]->first = first;
         program->buffers->plans[s].tile = tiles[s - first];
         set_strides(program, s, examples);
     }
@@ -401,12 +402,8 @@ enum ls_status ls_tile_run(struct ls_program *program, uint32_t first, bool timi
 
 uint32_t ls_tile_first(const struct ls_program *program, uint32_t step)
 {
-    const struct ls_step_plan *plans = program->buffers->plans;
-    uint32_t first = step;
-    while (plans[step].tile && first > 0 && plans[first - 1].tile &&
-           plans[first - 1].tile->last == plans[step].tile->last)
-        first--;
-    return first;
+    const struct ls_tile *tile = program->buffers->plans[step].tile;
+    return tile ? tile->first : step;
 }
 
 uint32_t ls_tile_last(const struct ls_program *program, uint32_t step)

@@ -2,14 +2,11 @@
 // Opens replicas on their threads and keeps them together.
 #include "core/train/trainer.h"
 
-#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const struct ls_trace_label prepare_slice = {.category = "start", .name = "prepare"};
 
