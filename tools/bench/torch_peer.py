@@ -199,6 +199,8 @@ class Trainer:
         if arguments.pin:
             os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank % os.cpu_count()]})
         torch.set_num_threads(arguments.threads)
+        if not torch.set_flush_denormal(True):  # as Lockstep's threads do
+            print("bench-train: PyTorch cannot flush denormals here", file=sys.stderr)
         torch.manual_seed(rank)
         images, labels = load_fashion_mnist(arguments.data, arguments.limit)
         self.images, self.labels = images[rank::arguments.world], labels[rank::arguments.world]

@@ -242,7 +242,7 @@ int32_t cpu_reshape(struct ls_device *device, const struct ls_kernel_request *re
         make_reorder(device, &state->second, CPU_ACTIVATION, 1, &plain_to, to);
     if (made != dnnl_success)
         return cpu_fail_dnnl(device, "conversion", made);
-    state->between_bytes = (plain_to.layout.bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+    state->between_bytes = cpu_aligned(plain_to.layout.bytes);
     if (answer->scratch_bytes < state->second.scratch_bytes)
         answer->scratch_bytes = state->second.scratch_bytes;
     answer->scratch_bytes += state->between_bytes;

@@ -2,10 +2,15 @@
 // Convolution, forward and backward, as oneDNN primitives. Where a layout is free the library
 // chooses; if its backward kernels would then be its slow reference code (as with SSE4.1), plain
 // activations are tried, for which it multiplies matrices.
+//
+// Where the threads divide the examples evenly, each thread computes its own with a primitive made for one thread: what
+// it wrote is then still in its own cache when the next operation, split in the same way, reads it. The library divides
+// channels among its threads, too, and a cache line that another core wrote last costs a hundred times one of its own.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
-#include "plugins/device/cpu/primitive.h"
+#include "plugins/device/cpu/parts.h"
 
+#include <omp.h>
 #include <string.h>
 
 // Of a convolution, whichever of its three operations.
@@ -22,7 +27,7 @@ struct tensors {
 };
 
 struct convolution {
-    struct cpu_primitive primitive;
+    struct cpu_parts parts;
     // Around it, where it pays (no primitive in it: not used): x is rewritten first. The images
     // that a model begins with are plain and have few channels, for which the library has good
     // kernels only in another order.
@@ -30,6 +35,7 @@ struct convolution {
     // dw is written in another layout and then converted into the master layout.
     struct cpu_primitive convert;
     uint64_t rewritten_bytes, converted_bytes; // in scratch
+    uint64_t bias_bytes; // in scratch: db is summed by own loops; 0: no db
 };
 
 static struct geometry geometry_of(struct ls_kernel *kernel, uint32_t x, uint32_t w, uint32_t y,
@@ -225,10 +231,12 @@ static void finish_convolution(struct ls_kernel *kernel)
     struct convolution *state = kernel->state;
     if (!state)
         return;
-    cpu_primitive_finish(&state->primitive);
+    cpu_parts_finish(&state->parts);
     cpu_primitive_finish(&state->rewrite);
     cpu_primitive_finish(&state->convert);
 }
+
+// ---- running ----
 
 // `pointers` are those of the primitive's arguments; x is the first, dw the third.
 static int32_t execute(struct ls_device *device, struct ls_kernel *kernel, void **pointers,
@@ -247,18 +255,20 @@ static int32_t execute(struct ls_device *device, struct ls_kernel *kernel, void 
     if (state->converted_bytes)
         pointers[2] = converted;
     if (status == dnnl_success)
-        status = cpu_primitive_execute(&state->primitive, device, pointers, rest);
+        status = cpu_parts_run(&state->parts, device, pointers, rest);
     if (status == dnnl_success && state->converted_bytes)
         status = cpu_primitive_execute(&state->convert, device, dw, rest);
     return status == dnnl_success ? LS_OK : cpu_fail_dnnl(device, "convolution", status);
 }
 
-static int32_t run_convolution(struct ls_device *device, struct ls_kernel *kernel,
-                               const struct ls_launch *launch)
+static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
+                           const struct ls_launch *launch)
 {
-    void *pointers[LS_MAX_ARGUMENTS];
-    memcpy(pointers, launch->arguments,
-           (kernel->input_count + kernel->output_count) * sizeof(pointers[0]));
+    const bool bias = kernel->input_count > 2;
+    void *pointers[CPU_PART_POINTERS] = {launch->arguments[0], launch->arguments[1]};
+    if (bias)
+        pointers[2] = launch->arguments[2];
+    pointers[bias ? 3 : 2] = cpu_output(kernel, launch, 0);
     return execute(device, kernel, pointers, launch->scratch);
 }
 
@@ -266,13 +276,21 @@ static int32_t run_convolution(struct ls_device *device, struct ls_kernel *kerne
 static int32_t run_backward_data(struct ls_device *device, struct ls_kernel *kernel,
                                  const struct ls_launch *launch)
 {
-    void *pointers[] = {launch->arguments[0], launch->arguments[1], cpu_output(kernel, launch, 0)};
+    void *pointers[CPU_PART_POINTERS] = {launch->arguments[0], launch->arguments[1],
+                                         cpu_output(kernel, launch, 0)};
     return execute(device, kernel, pointers, launch->scratch);
 }
 
-static uint64_t room_for(const dnnl_memory_desc_t *md)
+static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *kernel,
+                                    const struct ls_launch *launch)
 {
-    return (dnnl_memory_desc_get_size(md) + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+    const struct convolution *state = kernel->state;
+    void *pointers[CPU_PART_POINTERS] = {launch->arguments[0], launch->arguments[1],
+                                         cpu_output(kernel, launch, 0)};
+    if (state->bias_bytes)
+        cpu_channel_sums(device, &kernel->arguments[1], launch->arguments[1],
+                         cpu_output(kernel, launch, 1), launch->scratch);
+    return execute(device, kernel, pointers, (char *)launch->scratch + state->bias_bytes);
 }
 
 // The passes around the primitive.
@@ -284,25 +302,151 @@ static dnnl_status_t prepare_passes(struct ls_device *device, struct convolution
     if (choice->rewrites_x && cpu_memory_desc(CPU_ACTIVATION, g->x, 1, &host)) {
         const dnnl_memory_desc_t *x =
             dnnl_primitive_desc_query_md(choice->desc, dnnl_query_src_md, 0);
-        state->rewritten_bytes = room_for(x);
+        state->rewritten_bytes = cpu_aligned(dnnl_memory_desc_get_size(x));
         status = cpu_primitive_reorder(&state->rewrite, device, &host, x);
     }
     if (status == dnnl_success && choice->converts_w &&
         cpu_memory_desc(CPU_KERNEL, g->w, g->groups, &host)) {
         const dnnl_memory_desc_t *dw =
             dnnl_primitive_desc_query_md(choice->desc, dnnl_query_diff_weights_md, 0);
-        state->converted_bytes = room_for(dw);
+        state->converted_bytes = cpu_aligned(dnnl_memory_desc_get_size(dw));
         status = cpu_primitive_reorder(&state->convert, device, dw, &host);
     }
     return status;
 }
 
-static uint64_t largest_scratch(const struct convolution *state)
+// ---- parts ----
+
+// The first of `count` equal shares of the examples; false: they are no slices of the memory.
+static bool share_of(const dnnl_memory_desc_t *whole, int32_t count, dnnl_memory_desc_t *out)
 {
-    uint64_t bytes = state->primitive.scratch_bytes;
-    if (bytes < state->rewrite.scratch_bytes)
-        bytes = state->rewrite.scratch_bytes;
-    return bytes < state->convert.scratch_bytes ? state->convert.scratch_bytes : bytes;
+    *out = *whole;
+    if (whole->dims[0] % count || whole->padded_dims[0] != whole->dims[0])
+        return false;
+    out->dims[0] = out->padded_dims[0] /= count;
+    return dnnl_memory_desc_get_size(out) * (size_t)count == dnnl_memory_desc_get_size(whole);
+}
+
+// The tensors of a part, as `desc` has them.
+static bool tensors_of_part(uint32_t op, dnnl_primitive_desc_t desc, int32_t count,
+                            struct tensors *out)
+{
+    const dnnl_memory_desc_t *b = dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1);
+    out->w = *dnnl_primitive_desc_query_md(desc, query_of(op, 'w'), 0);
+    if (b)
+        out->b = *b;
+    return share_of(dnnl_primitive_desc_query_md(desc, query_of(op, 'x'), 0), count, &out->x) &&
+           share_of(dnnl_primitive_desc_query_md(desc, query_of(op, 'y'), 0), count, &out->y);
+}
+
+static bool divisible(const struct ls_device *device, const struct geometry *g,
+                      const struct choice *whole)
+{
+    return device->threads > 1 && g->x->dims[0] % device->threads == 0 && !whole->rewrites_x &&
+           !whole->converts_w && !is_slow(whole->desc);
+}
+
+// A share of the examples for one thread, as the whole is described; NULL: not to be divided.
+static dnnl_primitive_desc_t part_desc(struct ls_device *device, uint32_t op,
+                                       const struct geometry *g, const struct choice *whole,
+                                       const_dnnl_primitive_attr_t attributes)
+{
+    struct tensors t;
+    dnnl_primitive_desc_t desc = NULL;
+    if (!divisible(device, g, whole) ||
+        !tensors_of_part(op, whole->desc, (int32_t)device->threads, &t))
+        return NULL;
+    if (make_desc(device, op, g, &t, attributes, &desc) != dnnl_success)
+        return NULL;
+    if (!is_slow(desc))
+        return desc;
+    dnnl_primitive_desc_destroy(desc);
+    return NULL;
+}
+
+static uint64_t size_of(const_dnnl_primitive_desc_t desc, dnnl_query_t query)
+{
+    return dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(desc, query, 0));
+}
+
+// How far the arguments of one part are from those of the next.
+static void set_steps(struct cpu_parts *parts, uint32_t op, const struct geometry *g)
+{
+    const_dnnl_primitive_desc_t desc = parts->primitives[0].desc;
+    const uint64_t x = size_of(desc, query_of(op, 'x')), y = size_of(desc, query_of(op, 'y'));
+    if (op == LS_OP_CONV2D) {
+        parts->steps[0] = x;
+        parts->steps[g->bias ? 3 : 2] = y;
+    } else if (op == LS_OP_CONV2D_BACKWARD_DATA) {
+        parts->steps[0] = y;
+        parts->steps[2] = x;
+    } else {
+        parts->steps[0] = x;
+        parts->steps[1] = y;
+        parts->sum_pointer = 2;
+        parts->sum_bytes = size_of(desc, query_of(op, 'w'));
+    }
+}
+
+// Takes the description in `whole` over, also when it fails.
+static dnnl_status_t make_primitives(struct ls_device *device, uint32_t op,
+                                     const struct geometry *g, const struct choice *whole,
+                                     const_dnnl_primitive_attr_t attributes,
+                                     struct cpu_parts *parts)
+{
+    omp_set_num_threads(1); // for which a part is made
+    const dnnl_primitive_desc_t part = part_desc(device, op, g, whole, attributes);
+    const dnnl_status_t status =
+        part ? cpu_parts_init(parts, part, (int32_t)device->threads) : dnnl_success;
+    omp_set_num_threads((int)device->threads);
+    if (!part)
+        return cpu_parts_init(parts, whole->desc, 1);
+    dnnl_primitive_desc_destroy(whole->desc);
+    if (status == dnnl_success)
+        set_steps(parts, op, g);
+    return status;
+}
+
+static uint64_t scratch_of(const struct convolution *state)
+{
+    uint64_t most = cpu_parts_scratch(&state->parts);
+    if (most < state->rewrite.scratch_bytes)
+        most = state->rewrite.scratch_bytes;
+    if (most < state->convert.scratch_bytes)
+        most = state->convert.scratch_bytes;
+    return state->rewritten_bytes + state->converted_bytes + most;
+}
+
+// ---- preparing ----
+
+// A multiplication and an addition are one of work; a thread does about 60 a nanosecond.
+static double work_of(const struct geometry *g)
+{
+    const int64_t *w = g->w->dims;
+    return (double)ls_tensor_elements(g->y) * (double)(w[0] * w[1] * w[2]) / 60.0;
+}
+
+// The layouts that the library chose; false: one has no name among ours.
+static bool fix_layouts(uint32_t op, const struct geometry *g, const_dnnl_primitive_desc_t desc)
+{
+    return fix_layout(CPU_ACTIVATION, g->x, 1,
+                      dnnl_primitive_desc_query_md(desc, query_of(op, 'x'), 0)) &&
+           fix_layout(CPU_ACTIVATION, g->y, 1,
+                      dnnl_primitive_desc_query_md(desc, query_of(op, 'y'), 0)) &&
+           fix_layout(CPU_KERNEL, g->w, g->groups,
+                      dnnl_primitive_desc_query_md(desc, query_of(op, 'w'), 0));
+}
+
+static dnnl_status_t make_all(struct ls_device *device, uint32_t op, const struct geometry *g,
+                              const struct choice *choice, const_dnnl_primitive_attr_t attributes,
+                              struct convolution *state)
+{
+    const dnnl_status_t status = prepare_passes(device, state, g, choice);
+    if (status != dnnl_success) {
+        dnnl_primitive_desc_destroy(choice->desc);
+        return status;
+    }
+    return make_primitives(device, op, g, choice, attributes, &state->parts);
 }
 
 static int32_t prepare_convolution(struct ls_device *device,
@@ -317,30 +461,24 @@ static int32_t prepare_convolution(struct ls_device *device,
         return LS_OUT_OF_MEMORY;
     kernel->state = state;
     kernel->finish = finish_convolution;
-    kernel->run = op == LS_OP_CONV2D_BACKWARD_DATA ? run_backward_data : run_convolution;
+    state->parts.work = work_of(g);
     dnnl_status_t status = choose(device, op, g, attributes, &best);
     if (status == dnnl_unimplemented)
         return cpu_unsupported(device, request,
                                "oneDNN has no convolution for these shapes and layouts");
-    if (status == dnnl_success)
-        status = cpu_primitive_init(&state->primitive, best.desc);
-    if (status == dnnl_success)
-        status = prepare_passes(device, state, g, &best);
     if (status != dnnl_success)
         return cpu_fail_dnnl(device, "convolution", status);
     answer->slow = is_slow(best.desc);
-    answer->scratch_bytes =
-        state->rewritten_bytes + state->converted_bytes + largest_scratch(state);
-    snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN %s%s%s",
-             cpu_primitive_name(best.desc), best.rewrites_x ? ", x reordered" : "",
-             best.converts_w ? ", dw reordered" : "");
-    if (!fix_layout(CPU_ACTIVATION, g->x, 1,
-                    dnnl_primitive_desc_query_md(best.desc, query_of(op, 'x'), 0)) ||
-        !fix_layout(CPU_ACTIVATION, g->y, 1,
-                    dnnl_primitive_desc_query_md(best.desc, query_of(op, 'y'), 0)) ||
-        !fix_layout(CPU_KERNEL, g->w, g->groups,
-                    dnnl_primitive_desc_query_md(best.desc, query_of(op, 'w'), 0)))
+    const bool named = fix_layouts(op, g, best.desc);
+    status = make_all(device, op, g, &best, attributes, state);
+    if (status != dnnl_success)
+        return cpu_fail_dnnl(device, "convolution", status);
+    if (!named)
         return cpu_unsupported(device, request, "oneDNN chose a layout that is not blocked");
+    answer->scratch_bytes = scratch_of(state);
+    snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN %s%s%s",
+             cpu_primitive_name(state->parts.primitives[0].desc),
+             best.rewrites_x ? ", x reordered" : "", best.converts_w ? ", dw reordered" : "");
     return LS_OK;
 }
 
@@ -353,14 +491,14 @@ struct named {
 static int32_t add_arguments(struct ls_device *device, struct ls_kernel *kernel,
                              const struct named *names, int count)
 {
-    struct cpu_primitive *primitive = &((struct convolution *)kernel->state)->primitive;
+    struct convolution *state = kernel->state;
+    const_dnnl_primitive_desc_t desc = state->parts.primitives[0].desc;
     dnnl_status_t status = dnnl_success;
     for (int i = 0; i < count && status == dnnl_success; i++)
-        status = cpu_primitive_add(
-            primitive, device, names[i].argument,
-            dnnl_primitive_desc_query_md(primitive->desc, names[i].query, names[i].index));
+        status = cpu_parts_add(&state->parts, device, names[i].argument,
+                               dnnl_primitive_desc_query_md(desc, names[i].query, names[i].index));
     if (status == dnnl_success)
-        status = cpu_primitive_add_scratch(primitive, device);
+        status = cpu_parts_add_scratch(&state->parts, device);
     return status == dnnl_success ? LS_OK : cpu_fail_dnnl(device, "convolution", status);
 }
 
@@ -401,6 +539,7 @@ int32_t cpu_convolution_forward(struct ls_device *device, const struct ls_kernel
         return cpu_out_of_memory(device);
     if (append_activation(attributes, &kernel->epilogue))
         kernel->epilogue.op = LS_OP_NONE;
+    kernel->run = run_forward;
     const int32_t status = prepare_convolution(device, request, kernel, answer, &g, attributes);
     dnnl_primitive_attr_destroy(attributes);
     if (status)
@@ -413,14 +552,14 @@ int32_t cpu_convolution_forward(struct ls_device *device, const struct ls_kernel
 
 static int32_t prepare_backward(struct ls_device *device, const struct ls_kernel_request *request,
                                 struct ls_kernel *kernel, struct ls_kernel_answer *answer,
-                                const struct geometry *g, const struct named *names, int count)
+                                const struct geometry *g, const struct named names[3])
 {
     dnnl_primitive_attr_t attributes = cpu_primitive_attributes();
     if (!attributes)
         return cpu_out_of_memory(device);
     const int32_t status = prepare_convolution(device, request, kernel, answer, g, attributes);
     dnnl_primitive_attr_destroy(attributes);
-    return status ? status : add_arguments(device, kernel, names, count);
+    return status ? status : add_arguments(device, kernel, names, 3);
 }
 
 int32_t cpu_convolution_backward_data(struct ls_device *device,
@@ -431,18 +570,27 @@ int32_t cpu_convolution_backward_data(struct ls_device *device,
                                          {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
                                          {DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0}};
     const struct geometry g = geometry_of(kernel, request->input_count, 1, 0, false);
-    return prepare_backward(device, request, kernel, answer, &g, names, 3);
+    kernel->run = run_backward_data;
+    return prepare_backward(device, request, kernel, answer, &g, names);
 }
 
+// db is not the library's: with the channels innermost its sums are scalar, and take as long as dw.
 int32_t cpu_convolution_backward_weights(struct ls_device *device,
                                          const struct ls_kernel_request *request,
                                          struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
     static const struct named names[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
                                          {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
-                                         {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
-                                         {DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1}};
-    const bool bias = request->output_count > 1;
-    const struct geometry g = geometry_of(kernel, 0, 2, 1, bias);
-    return prepare_backward(device, request, kernel, answer, &g, names, bias ? 4 : 3);
+                                         {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0}};
+    const struct geometry g = geometry_of(kernel, 0, 2, 1, false);
+    kernel->run = run_backward_weights;
+    const int32_t status = prepare_backward(device, request, kernel, answer, &g, names);
+    if (status || request->output_count == 1)
+        return status;
+    struct convolution *state = kernel->state;
+    if (!cpu_channel_sums_scratch(g.y, &state->bias_bytes))
+        return cpu_unsupported(device, request,
+                               "dy lies in a layout whose channels cannot be summed");
+    answer->scratch_bytes += state->bias_bytes;
+    return LS_OK;
 }

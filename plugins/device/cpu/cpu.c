@@ -243,8 +243,7 @@ static void plan_accumulation(struct ls_kernel *kernel, struct ls_kernel_answer 
     for (uint32_t i = 0; i < kernel->output_count; i++) {
         if (!(kernel->accumulate >> i & 1))
             continue;
-        const uint64_t offset =
-            (answer->scratch_bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+        const uint64_t offset = cpu_aligned(answer->scratch_bytes);
         kernel->accumulate_offset[i] = offset;
         answer->scratch_bytes = offset + cpu_output_desc(kernel, i)->layout.bytes;
     }

@@ -235,7 +235,7 @@ static int32_t plan_conversion(struct ls_device *device, struct dense *s,
     s->convert->op = LS_OP_CONVERT;
     s->convert->input_count = s->convert->output_count = 1;
     memcpy(s->convert->arguments, request.arguments, sizeof(request.arguments));
-    s->converted_bytes = (converted_bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
+    s->converted_bytes = cpu_aligned(converted_bytes);
     const int32_t status = cpu_convert(device, &request, s->convert, &inner);
     answer->scratch_bytes = s->converted_bytes + inner.scratch_bytes;
     return status;

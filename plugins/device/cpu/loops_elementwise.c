@@ -109,28 +109,30 @@ static void activate_backward_rows(struct cpu_function function, const float *y,
                           columns);
 }
 
-// Columns in groups that stay in registers while all rows pass.
+// `count` columns, a constant where this is called, so that their sums stay in registers while all rows pass.
+static inline void sum_columns(const float *restrict x, int64_t rows, int64_t count, int64_t stride,
+                               uint32_t add, float *restrict sums)
+{
+    float group[64] = {0};
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < count; i++)
+            group[i] += x[r * stride + i];
+    for (int64_t i = 0; i < count; i++)
+        sums[i] = group[i] + (add ? sums[i] : 0.0f);
+}
+
 static void column_sums(const float *restrict x, int64_t rows, int64_t columns, int64_t stride,
                         uint32_t add, float *restrict sums)
 {
-    enum { GROUP = 64 };
     int64_t c = 0;
-    for (; c + GROUP <= columns; c += GROUP) {
-        float group[GROUP] = {0};
-        for (int64_t r = 0; r < rows; r++)
-            for (int i = 0; i < GROUP; i++)
-                group[i] += x[r * stride + c + i];
-        for (int i = 0; i < GROUP; i++)
-            sums[c + i] = group[i] + (add ? sums[c + i] : 0.0f);
-    }
-    if (c == columns)
-        return;
-    float rest[GROUP] = {0};
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < columns - c; i++)
-            rest[i] += x[r * stride + c + i];
-    for (int64_t i = 0; i < columns - c; i++)
-        sums[c + i] = rest[i] + (add ? sums[c + i] : 0.0f);
+    for (; c + 64 <= columns; c += 64)
+        sum_columns(x + c, rows, 64, stride, add, sums + c);
+    for (; c + 32 <= columns; c += 32)
+        sum_columns(x + c, rows, 32, stride, add, sums + c);
+    for (; c + 16 <= columns; c += 16)
+        sum_columns(x + c, rows, 16, stride, add, sums + c);
+    if (c < columns)
+        sum_columns(x + c, rows, columns - c, stride, add, sums + c);
 }
 
 static void add(const float *a, const float *b, float *y, int64_t n)

@@ -9,6 +9,7 @@
 #include "tests/support/suite.h"
 
 #include <check.h>
+#include <float.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -39,6 +40,43 @@ START_TEST(a_thread_starts_with_all_signals_blocked)
               sigismember(&inside, SIGCHLD));
     pthread_sigmask(SIG_BLOCK, NULL, &after);
     ck_assert_int_eq(sigismember(&after, SIGINT), sigismember(&before, SIGINT));
+}
+END_TEST
+
+// Half of the smallest normal number, of this thread and of one that it starts.
+static float half_of_smallest(void)
+{
+    volatile float smallest = FLT_MIN, half = 0.5f;
+    return smallest * half;
+}
+
+static void *compute_half(void *out)
+{
+    *(float *)out = half_of_smallest();
+    return NULL;
+}
+
+static void *compute_two_halves(void *out)
+{
+    float *halves = out;
+    halves[0] = half_of_smallest();
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, compute_half, &halves[1]), 0);
+    pthread_join(thread, NULL);
+    return NULL;
+}
+
+START_TEST(denormals_are_zero_in_our_threads_and_in_no_others)
+{
+    float halves[2] = {1, 1};
+    pthread_t thread;
+    ck_assert_int_eq(ls_thread_start(&thread, "halves", compute_two_halves, halves), LS_OK);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+#if defined(__x86_64__) || defined(__aarch64__)
+    ck_assert(halves[0] == 0.0f && halves[1] == 0.0f);
+#endif
+    ck_assert(half_of_smallest() == FLT_MIN / 2);
+    ck_assert(half_of_smallest() > 0.0f);
 }
 END_TEST
 
@@ -137,6 +175,7 @@ int main(void)
     Suite *suite = suite_create("threads");
     TCase *tests = tcase_create("threads");
     tcase_add_test(tests, a_thread_starts_with_all_signals_blocked);
+    tcase_add_test(tests, denormals_are_zero_in_our_threads_and_in_no_others);
     tcase_add_test(tests, cores_are_those_of_the_affinity_mask);
     tcase_add_test(tests, a_waiter_is_woken_by_another_thread);
     tcase_add_test(tests, a_waiter_is_woken_by_another_process);
