@@ -5,7 +5,7 @@
 //
 // Where the threads divide the examples evenly, each thread computes its own with a primitive made for one thread: what
 // it wrote is then still in its own cache when the next operation, split in the same way, reads it. The library divides
-// channels among its threads, too, and a cache line that another core wrote last costs a hundred times one of its own.
+// channels among its threads, too, and a cache line that another core wrote last costs far more than one of its own.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 #include "plugins/device/cpu/parts.h"
