@@ -23,12 +23,12 @@ static void convolution_case(struct ls_device_case *c)
     c->request.attributes =
         (struct ls_op_attributes){.strides = {1, 1}, .dilation = {1, 1}, .groups = 1};
     ls_device_case_draw(
-        c, ls_device_case_input(c, LS_DEVICE_ACTIVATION, LS_DEVICE_DESC(LS_F32, 3, 13, 13, 17)),
+        c, ls_device_case_input(c, LS_DEVICE_ACTIVATION, LS_DEVICE_DESC(LS_F32, 4, 13, 13, 17)),
         LS_DEVICE_UNIFORM);
     ls_device_case_draw(
         c, ls_device_case_input(c, LS_DEVICE_WEIGHTS, LS_DEVICE_DESC(LS_F32, 3, 3, 17, 32)),
         LS_DEVICE_UNIFORM);
-    ls_device_case_output(c, LS_DEVICE_ACTIVATION, LS_DEVICE_DESC(LS_F32, 3, 11, 11, 32),
+    ls_device_case_output(c, LS_DEVICE_ACTIVATION, LS_DEVICE_DESC(LS_F32, 4, 11, 11, 32),
                           LS_DEVICE_SUM);
 }
 

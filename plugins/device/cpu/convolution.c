@@ -3,9 +3,11 @@
 // chooses; if its backward kernels would then be its slow reference code (as with SSE4.1), plain
 // activations are tried, for which it multiplies matrices.
 //
-// Where the threads divide the examples evenly, each thread computes its own with a primitive made for one thread: what
-// it wrote is then still in its own cache when the next operation, split in the same way, reads it. The library divides
-// channels among its threads, too, and a cache line that another core wrote last costs far more than one of its own.
+// Where the threads divide the examples evenly and nothing is converted around it, each thread computes its own with a
+// primitive made for one thread: what it wrote is then still in its own cache when the next operation, split in the
+// same way, reads it. The library divides channels among its threads, too, and a cache line that another core wrote
+// last costs far more than one of its own.
+#include "plugins/device/cpu/channel_sums.h"
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 #include "plugins/device/cpu/parts.h"
@@ -35,7 +37,8 @@ struct convolution {
     // dw is written in another layout and then converted into the master layout.
     struct cpu_primitive convert;
     uint64_t rewritten_bytes, converted_bytes; // in scratch
-    uint64_t bias_bytes; // in scratch: db is summed by own loops; 0: no db
+    struct cpu_channel_sums sums; // of db, which is summed by own loops
+    uint64_t sums_bytes; // their scratch; 0: no db
 };
 
 static struct geometry geometry_of(struct ls_kernel *kernel, uint32_t x, uint32_t w, uint32_t y,
@@ -130,10 +133,12 @@ static int judge(struct ls_device *device, uint32_t op, const struct geometry *g
         .b = *dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1),
         .y = *dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0),
     };
+    struct geometry weights = *g;
+    weights.bias = false; // as it will be
     int grade = FORWARD;
-    if (has_fast(device, LS_OP_CONV2D_BACKWARD_WEIGHTS, g, chosen, false))
+    if (has_fast(device, LS_OP_CONV2D_BACKWARD_WEIGHTS, &weights, chosen, false))
         grade += WEIGHTS;
-    else if (has_fast(device, LS_OP_CONV2D_BACKWARD_WEIGHTS, g, chosen, true))
+    else if (has_fast(device, LS_OP_CONV2D_BACKWARD_WEIGHTS, &weights, chosen, true))
         grade += WEIGHTS_CONVERTED;
     return grade + (has_fast(device, LS_OP_CONV2D_BACKWARD_DATA, g, chosen, true) ? DATA : 0);
 }
@@ -287,10 +292,12 @@ static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *
     const struct convolution *state = kernel->state;
     void *pointers[CPU_PART_POINTERS] = {launch->arguments[0], launch->arguments[1],
                                          cpu_output(kernel, launch, 0)};
-    if (state->bias_bytes)
-        cpu_channel_sums(device, &kernel->arguments[1], launch->arguments[1],
-                         cpu_output(kernel, launch, 1), launch->scratch);
-    return execute(device, kernel, pointers, (char *)launch->scratch + state->bias_bytes);
+    if (state->sums_bytes)
+        cpu_channel_sums_run(&state->sums, device, launch->arguments[1],
+                             cpu_output(kernel, launch, 1), launch->scratch);
+    char *scratch = launch->scratch;
+    return execute(device, kernel, pointers,
+                   state->sums_bytes ? scratch + state->sums_bytes : scratch);
 }
 
 // The passes around the primitive.
@@ -317,16 +324,6 @@ static dnnl_status_t prepare_passes(struct ls_device *device, struct convolution
 
 // ---- parts ----
 
-// The first of `count` equal shares of the examples; false: they are no slices of the memory.
-static bool share_of(const dnnl_memory_desc_t *whole, int32_t count, dnnl_memory_desc_t *out)
-{
-    *out = *whole;
-    if (whole->dims[0] % count || whole->padded_dims[0] != whole->dims[0])
-        return false;
-    out->dims[0] = out->padded_dims[0] /= count;
-    return dnnl_memory_desc_get_size(out) * (size_t)count == dnnl_memory_desc_get_size(whole);
-}
-
 // The tensors of a part, as `desc` has them.
 static bool tensors_of_part(uint32_t op, dnnl_primitive_desc_t desc, int32_t count,
                             struct tensors *out)
@@ -335,15 +332,39 @@ static bool tensors_of_part(uint32_t op, dnnl_primitive_desc_t desc, int32_t cou
     out->w = *dnnl_primitive_desc_query_md(desc, query_of(op, 'w'), 0);
     if (b)
         out->b = *b;
-    return share_of(dnnl_primitive_desc_query_md(desc, query_of(op, 'x'), 0), count, &out->x) &&
-           share_of(dnnl_primitive_desc_query_md(desc, query_of(op, 'y'), 0), count, &out->y);
+    return cpu_parts_share(dnnl_primitive_desc_query_md(desc, query_of(op, 'x'), 0), count,
+                           &out->x) &&
+           cpu_parts_share(dnnl_primitive_desc_query_md(desc, query_of(op, 'y'), 0), count,
+                           &out->y);
 }
 
-static bool divisible(const struct ls_device *device, const struct geometry *g,
+static uint64_t size_of(const_dnnl_primitive_desc_t desc, dnnl_query_t query)
+{
+    return dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(desc, query, 0));
+}
+
+// A multiplication and an addition are one of work; a thread does about 60 a nanosecond.
+static double work_of(const struct geometry *g)
+{
+    const int64_t *w = g->w->dims;
+    return (double)ls_tensor_elements(g->y) * (double)(w[0] * w[1] * w[2]) / 60.0;
+}
+
+// Each part but the first has a dw of its own to be added: many of them would be more than what is read for them.
+static bool has_room_for_sums(const struct ls_device *device, uint32_t op,
+                              const_dnnl_primitive_desc_t desc)
+{
+    return op != LS_OP_CONV2D_BACKWARD_WEIGHTS ||
+           (device->threads - 1) * size_of(desc, query_of(op, 'w')) <=
+               size_of(desc, query_of(op, 'x')) + size_of(desc, query_of(op, 'y'));
+}
+
+static bool divisible(const struct ls_device *device, uint32_t op, const struct geometry *g,
                       const struct choice *whole)
 {
-    return device->threads > 1 && g->x->dims[0] % device->threads == 0 && !whole->rewrites_x &&
-           !whole->converts_w && !is_slow(whole->desc);
+    return cpu_worth_threads(device, work_of(g)) && g->x->dims[0] % device->threads == 0 &&
+           !whole->rewrites_x && !whole->converts_w && !is_slow(whole->desc) &&
+           has_room_for_sums(device, op, whole->desc);
 }
 
 // A share of the examples for one thread, as the whole is described; NULL: not to be divided.
@@ -353,7 +374,7 @@ static dnnl_primitive_desc_t part_desc(struct ls_device *device, uint32_t op,
 {
     struct tensors t;
     dnnl_primitive_desc_t desc = NULL;
-    if (!divisible(device, g, whole) ||
+    if (!divisible(device, op, g, whole) ||
         !tensors_of_part(op, whole->desc, (int32_t)device->threads, &t))
         return NULL;
     if (make_desc(device, op, g, &t, attributes, &desc) != dnnl_success)
@@ -362,11 +383,6 @@ static dnnl_primitive_desc_t part_desc(struct ls_device *device, uint32_t op,
         return desc;
     dnnl_primitive_desc_destroy(desc);
     return NULL;
-}
-
-static uint64_t size_of(const_dnnl_primitive_desc_t desc, dnnl_query_t query)
-{
-    return dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(desc, query, 0));
 }
 
 // How far the arguments of one part are from those of the next.
@@ -404,6 +420,7 @@ static dnnl_status_t make_primitives(struct ls_device *device, uint32_t op,
     dnnl_primitive_desc_destroy(whole->desc);
     if (status == dnnl_success)
         set_steps(parts, op, g);
+    parts->work = work_of(g);
     return status;
 }
 
@@ -418,13 +435,6 @@ static uint64_t scratch_of(const struct convolution *state)
 }
 
 // ---- preparing ----
-
-// A multiplication and an addition are one of work; a thread does about 60 a nanosecond.
-static double work_of(const struct geometry *g)
-{
-    const int64_t *w = g->w->dims;
-    return (double)ls_tensor_elements(g->y) * (double)(w[0] * w[1] * w[2]) / 60.0;
-}
 
 // The layouts that the library chose; false: one has no name among ours.
 static bool fix_layouts(uint32_t op, const struct geometry *g, const_dnnl_primitive_desc_t desc)
@@ -461,7 +471,6 @@ static int32_t prepare_convolution(struct ls_device *device,
         return LS_OUT_OF_MEMORY;
     kernel->state = state;
     kernel->finish = finish_convolution;
-    state->parts.work = work_of(g);
     dnnl_status_t status = choose(device, op, g, attributes, &best);
     if (status == dnnl_unimplemented)
         return cpu_unsupported(device, request,
@@ -476,9 +485,10 @@ static int32_t prepare_convolution(struct ls_device *device,
     if (!named)
         return cpu_unsupported(device, request, "oneDNN chose a layout that is not blocked");
     answer->scratch_bytes = scratch_of(state);
-    snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN %s%s%s",
+    snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN %s%s%s%s",
              cpu_primitive_name(state->parts.primitives[0].desc),
-             best.rewrites_x ? ", x reordered" : "", best.converts_w ? ", dw reordered" : "");
+             state->parts.count > 1 ? ", by examples" : "", best.rewrites_x ? ", x reordered" : "",
+             best.converts_w ? ", dw reordered" : "");
     return LS_OK;
 }
 
@@ -588,9 +598,10 @@ int32_t cpu_convolution_backward_weights(struct ls_device *device,
     if (status || request->output_count == 1)
         return status;
     struct convolution *state = kernel->state;
-    if (!cpu_channel_sums_scratch(g.y, &state->bias_bytes))
+    if (!cpu_channel_sums_init(&state->sums, g.y))
         return cpu_unsupported(device, request,
                                "dy lies in a layout whose channels cannot be summed");
-    answer->scratch_bytes += state->bias_bytes;
+    state->sums_bytes = cpu_channel_sums_scratch(&state->sums);
+    answer->scratch_bytes += state->sums_bytes;
     return LS_OK;
 }

@@ -88,11 +88,6 @@ void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
 // Gives all arguments in `mask` the first fixed layout among them; LS_UNSUPPORTED: they lie in different ones.
 int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request *request,
                         struct ls_kernel *kernel, uint32_t mask);
-// db[c] = sum of dy over all but its channels, of a tensor of four dimensions; `scratch`: as many bytes as
-// cpu_channel_sums_scratch says, which is false where dy lies in a layout in which that is not offered.
-bool cpu_channel_sums_scratch(const struct ls_tensor_desc *dy, uint64_t *bytes);
-void cpu_channel_sums(struct ls_device *device, const struct ls_tensor_desc *desc, const float *dy,
-                      float *db, float *scratch);
 void cpu_add_into(struct ls_device *device, const float *from, float *into, uint64_t count);
 // True when a function keeps 0 as it is, so that padding stays zero.
 bool cpu_activation_keeps_zero(uint32_t activation);

@@ -109,7 +109,7 @@ static void activate_backward_rows(struct cpu_function function, const float *y,
                           columns);
 }
 
-// `count` columns, a constant where this is called, so that their sums stay in registers while all rows pass.
+// `count` columns, a constant in each call, so that their sums stay in registers while all rows pass.
 static inline void sum_columns(const float *restrict x, int64_t rows, int64_t count, int64_t stride,
                                uint32_t add, float *restrict sums)
 {
@@ -131,8 +131,10 @@ static void column_sums(const float *restrict x, int64_t rows, int64_t columns, 
         sum_columns(x + c, rows, 32, stride, add, sums + c);
     for (; c + 16 <= columns; c += 16)
         sum_columns(x + c, rows, 16, stride, add, sums + c);
-    if (c < columns)
-        sum_columns(x + c, rows, columns - c, stride, add, sums + c);
+    for (; c + 8 <= columns; c += 8)
+        sum_columns(x + c, rows, 8, stride, add, sums + c);
+    for (; c < columns; c++)
+        sum_columns(x + c, rows, 1, stride, add, sums + c);
 }
 
 static void add(const float *a, const float *b, float *y, int64_t n)

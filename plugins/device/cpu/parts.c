@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// In scratch lie the scratchpads of all parts, then what each part but the first has summed up.
+// Runs the parts of an operation on the device's threads. In scratch lie the scratchpads of all parts, then what each
+// part but the first has summed up.
 #include "plugins/device/cpu/parts.h"
 
 #include <omp.h>
 #include <stdlib.h>
+
+enum { SUM_GRAIN = 4096 };
 
 struct running {
     struct cpu_parts *parts;
@@ -12,6 +15,15 @@ struct running {
     char *scratch;
     _Atomic dnnl_status_t status;
 };
+
+bool cpu_parts_share(const dnnl_memory_desc_t *whole, int32_t count, dnnl_memory_desc_t *out)
+{
+    *out = *whole;
+    if (whole->dims[0] % count || whole->padded_dims[0] != whole->dims[0])
+        return false;
+    out->dims[0] = out->padded_dims[0] /= count;
+    return dnnl_memory_desc_get_size(out) * (size_t)count == dnnl_memory_desc_get_size(whole);
+}
 
 dnnl_status_t cpu_parts_init(struct cpu_parts *parts, dnnl_primitive_desc_t desc, int32_t count)
 {
@@ -83,30 +95,41 @@ static void run_part(struct running *r, int64_t i)
 
 static void run_some(void *context, int64_t begin, int64_t end)
 {
+    omp_set_num_threads(1); // of this task: nor may the library divide a part
     for (int64_t i = begin; i < end; i++)
         run_part(context, i);
+}
+
+static void add_sums(void *context, int64_t begin, int64_t end)
+{
+    const struct running *r = context;
+    float *sum = r->pointers[r->parts->sum_pointer];
+    for (int32_t i = 1; i < r->parts->count; i++) {
+        const float *more = (const float *)(const void *)sum_of(r->parts, r->scratch, i);
+        r->device->loops->elementwise->add(sum + begin, more + begin, sum + begin, end - begin);
+    }
 }
 
 dnnl_status_t cpu_parts_run(struct cpu_parts *parts, struct ls_device *device,
                             void *const pointers[CPU_PART_POINTERS], void *scratch)
 {
     struct running r = {parts, device, pointers, scratch, dnnl_success};
-    if (parts->count == 1) {
+    if (parts->count == 1) { // which the library divides
         run_part(&r, 0);
         return r.status;
     }
-    if (!cpu_worth_threads(device, parts->work))
-        omp_set_num_threads(1); // nor may the library divide a part
     cpu_parallel(device, parts->count, 1, parts->work, run_some, &r);
-    for (int32_t i = 1; parts->sum_bytes && i < parts->count; i++)
-        cpu_add_into(device, (const float *)sum_of(parts, scratch, i), pointers[parts->sum_pointer],
-                     parts->sum_bytes / sizeof(float));
+    const int64_t count = (int64_t)(parts->sum_bytes / sizeof(float));
+    cpu_parallel(device, count, SUM_GRAIN, (double)count * parts->count * 0.15, add_sums, &r);
     return r.status;
 }
 
 void cpu_parts_finish(struct cpu_parts *parts)
 {
+    if (!parts)
+        return;
     for (int32_t i = 0; i < parts->count; i++)
         cpu_primitive_finish(&parts->primitives[i]);
     free(parts->primitives);
+    *parts = (struct cpu_parts){0};
 }

@@ -8,10 +8,11 @@
 
 enum { CPU_PART_POINTERS = 4 };
 
+// Begins zeroed.
 struct cpu_parts {
     struct cpu_primitive *primitives;
     int32_t count;
-    // For count > 1, set by the caller after init. Of the arguments: bytes from a part's to the next part's; 0: the
+    // For count > 1, set by the caller. Of the arguments: bytes from a part's to the next part's; 0: the
     // same for all.
     uint64_t steps[CPU_PART_POINTERS];
     // An argument that is the sum of what the parts write, and its bytes; 0: there is none.
@@ -20,6 +21,8 @@ struct cpu_parts {
     double work; // about nanoseconds on one thread
 };
 
+// The first of `count` equal shares of the examples; false: they are no slices of the memory.
+bool cpu_parts_share(const dnnl_memory_desc_t *whole, int32_t count, dnnl_memory_desc_t *out);
 // Takes `desc` over, also when it fails.
 dnnl_status_t cpu_parts_init(struct cpu_parts *parts, dnnl_primitive_desc_t desc, int32_t count);
 // As of a primitive.

@@ -43,40 +43,46 @@ START_TEST(a_thread_starts_with_all_signals_blocked)
 }
 END_TEST
 
-// Half of the smallest normal number, of this thread and of one that it starts.
-static float half_of_smallest(void)
+// A denormal result of normal operands, and a normal result of a denormal operand.
+struct denormals {
+    float result, operand;
+};
+
+static struct denormals compute_denormals(void)
 {
-    volatile float smallest = FLT_MIN, half = 0.5f;
-    return smallest * half;
+    volatile float smallest = FLT_MIN, half = 0.5f, denormal = FLT_TRUE_MIN, large = 0x1p100f;
+    return (struct denormals){smallest * half, denormal * large};
 }
 
-static void *compute_half(void *out)
+static void *compute_in_thread(void *out)
 {
-    *(float *)out = half_of_smallest();
+    *(struct denormals *)out = compute_denormals();
     return NULL;
 }
 
-static void *compute_two_halves(void *out)
+// In this thread, and in one that it starts.
+static void *compute_twice(void *out)
 {
-    float *halves = out;
-    halves[0] = half_of_smallest();
+    struct denormals *found = out;
+    found[0] = compute_denormals();
     pthread_t thread;
-    ck_assert_int_eq(pthread_create(&thread, NULL, compute_half, &halves[1]), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, compute_in_thread, &found[1]), 0);
     pthread_join(thread, NULL);
     return NULL;
 }
 
 START_TEST(denormals_are_zero_in_our_threads_and_in_no_others)
 {
-    float halves[2] = {1, 1};
+    struct denormals found[2] = {{1, 1}, {1, 1}};
     pthread_t thread;
-    ck_assert_int_eq(ls_thread_start(&thread, "halves", compute_two_halves, halves), LS_OK);
+    ck_assert_int_eq(ls_thread_start(&thread, "denormals", compute_twice, found), LS_OK);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
 #if defined(__x86_64__) || defined(__aarch64__)
-    ck_assert(halves[0] == 0.0f && halves[1] == 0.0f);
+    for (int i = 0; i < 2; i++)
+        ck_assert(found[i].result == 0.0f && found[i].operand == 0.0f);
 #endif
-    ck_assert(half_of_smallest() == FLT_MIN / 2);
-    ck_assert(half_of_smallest() > 0.0f);
+    const struct denormals here = compute_denormals();
+    ck_assert(here.result > 0.0f && here.operand > 0.0f);
 }
 END_TEST
 

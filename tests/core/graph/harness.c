@@ -15,6 +15,11 @@
 
 bool harness_open(const char *name, struct harness_device *out)
 {
+    return harness_open_threads(name, 1, out);
+}
+
+bool harness_open_threads(const char *name, uint32_t threads, struct harness_device *out)
+{
     static struct test_host hosts[8]; // one an opened device, valid as long as the test
     static uint32_t opened;
     struct test_host *host = &hosts[opened++ % 8];
@@ -24,7 +29,7 @@ bool harness_open(const char *name, struct harness_device *out)
     if (!plugin)
         return false;
     test_host_init(host, plugin);
-    const struct ls_device_config config = {.struct_size = sizeof(config), .threads = 1};
+    const struct ls_device_config config = {.struct_size = sizeof(config), .threads = threads};
     out->ops = (const struct ls_device_interface *)plugin->interface;
     ck_assert_int_eq(out->ops->open(&host->host, &config, &out->device), LS_OK);
     return true;

@@ -93,6 +93,37 @@ START_TEST(the_convolutional_network_is_computed_without_conversions)
 }
 END_TEST
 
+// The examples of which convolutions are divided among threads; a batch that they do not divide is the library's,
+// as is what is converted around.
+static void check_division(uint32_t threads, int64_t batch, bool divided)
+{
+    struct ls_graph *graph = full_cnn();
+    struct harness_run run;
+    struct harness_device one = cpu;
+    ck_assert(harness_open_threads("cpu", threads, &cpu));
+    harness_start(&run, cpu, graph, NULL,
+                  (struct ls_program_options){.batch = batch, .training = true});
+    for (uint32_t s = 0; s < run.program->step_count && has_wide_kernels(run.program); s++) {
+        const char *text = run.program->steps[s].implementation;
+        if (strstr(text, "oneDNN jit") && !strstr(text, "reordered"))
+            ck_assert_msg((strstr(text, "by examples") != NULL) == divided, "%s: %s",
+                          run.program->steps[s].label, text);
+    }
+    harness_stop(&run, true);
+    ls_graph_destroy(graph);
+    check_graph(full_cnn(), batch, true);
+    harness_close(&cpu);
+    cpu = one;
+}
+
+START_TEST(threads_divide_the_examples_and_compute_the_same)
+{
+    check_division(2, 32, true);
+    check_division(2, 33, false);
+    check_division(4, 32, true);
+}
+END_TEST
+
 START_TEST(odd_channels_windows_and_batches_compute_the_same)
 {
     for (int64_t batch = 1; batch < 8; batch += 2)
@@ -178,6 +209,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, open_devices, close_devices);
     tcase_add_test(tests, the_convolutional_network_is_computed_without_conversions);
+    tcase_add_test(tests, threads_divide_the_examples_and_compute_the_same);
     tcase_add_test(tests, odd_channels_windows_and_batches_compute_the_same);
     tcase_add_test(tests, reshapes_rows_and_dropout_compute_the_same);
     tcase_add_test(tests, a_tied_kernel_computes_the_same);

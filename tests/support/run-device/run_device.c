@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the device suite on the plugin named by the first argument ("cpu"), against device `reference`; a
-// second argument runs only the cases whose names contain it, a third one (-v) lists all. Ends with 1 when
-// a case failed, with 77 when a plugin is not here.
+// second argument runs only the cases whose names contain it, a third one (-v) lists all. LOCKSTEP_TEST_THREADS is
+// the number of the tested device's threads. Ends with 1 when a case failed, with 77 when a plugin is not here.
 #include "core/conformance/device.h"
 #include "tests/support/plugin.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 
 struct listing {
     bool all;
@@ -41,7 +42,9 @@ int main(int count, char **arguments)
     test_host_init(&reference_host, reference);
     struct listing listing = {.all = count > 3};
     struct ls_conformance_counts counts = {0};
+    const char *threads = getenv("LOCKSTEP_TEST_THREADS");
     const struct ls_device_conformance_options options = {
+        .threads = threads ? (uint32_t)strtoul(threads, NULL, 10) : 0,
         .only = count > 2 && arguments[2][0] ? arguments[2] : NULL,
     };
     const enum ls_status status =
