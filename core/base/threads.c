@@ -24,8 +24,8 @@
 // ---- Denormals ----
 // Numbers below the smallest normal one count as zero in threads of ours. To a parameter they do nothing (unless Adam's
 // epsilon is itself as small as they are), but its averages run through them wherever a gradient stays zero, and
-// Intel's processors take some 150 cycles for each. Other
-// threads keep their setting: an application that calls the library may want its denormals.
+// Intel's processors take some 150 cycles for each. Other threads keep their setting: an application that calls the
+// library may want its denormals.
 
 #if defined(__x86_64__)
 typedef unsigned int float_mode;

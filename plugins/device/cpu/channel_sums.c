@@ -10,14 +10,9 @@ struct running {
     float *parts; // (outer, inner)
 };
 
-bool cpu_channel_sums_init(struct cpu_channel_sums *sums, const struct ls_tensor_desc *dy)
+uint64_t cpu_channel_sums_scratch(const struct cpu_view *view)
 {
-    return cpu_view_of(dy, &sums->view);
-}
-
-uint64_t cpu_channel_sums_scratch(const struct cpu_channel_sums *sums)
-{
-    return cpu_aligned((uint64_t)(sums->view.outer * sums->view.inner) * sizeof(float));
+    return cpu_aligned((uint64_t)(view->outer * view->inner) * sizeof(float));
 }
 
 static void sum_outer(void *context, int64_t begin, int64_t end)
@@ -29,12 +24,13 @@ static void sum_outer(void *context, int64_t begin, int64_t end)
                               r->parts + o * columns);
 }
 
-void cpu_channel_sums_run(const struct cpu_channel_sums *sums, struct ls_device *device,
-                          const float *dy, float *db, void *scratch)
+void cpu_channel_sums(const struct ls_device *device, const struct cpu_view *view, const float *dy,
+                      float *db, void *scratch)
 {
-    const struct cpu_view *v = &sums->view;
-    struct running r = {device->loops->elementwise, v, dy, scratch};
-    const double elements = (double)(v->outer * v->inner) * (double)(v->height * v->width);
-    cpu_parallel(device, v->outer, 1, elements * 0.05, sum_outer, &r);
-    r.loops->column_sums(r.parts, v->outer / v->blocks, v->channels, v->blocks * v->inner, 0, db);
+    struct running r = {device->loops->elementwise, view, dy, scratch};
+    const double elements =
+        (double)(view->outer * view->inner) * (double)(view->height * view->width);
+    cpu_parallel(device, view->outer, 1, elements * 0.05, sum_outer, &r);
+    r.loops->column_sums(r.parts, view->outer / view->blocks, view->channels,
+                         view->blocks * view->inner, 0, db);
 }

@@ -1,32 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution, forward and backward, as oneDNN primitives. Where a layout is free the library
-// chooses; if its backward kernels would then be its slow reference code (as with SSE4.1), plain
-// activations are tried, for which it multiplies matrices.
+// Convolution, forward and backward, as oneDNN primitives (which: convolution_choice.h).
 //
 // Where the threads divide the examples evenly and nothing is converted around it, each thread computes its own with a
 // primitive made for one thread: what it wrote is then still in its own cache when the next operation, split in the
 // same way, reads it. The library divides channels among its threads, too, and a cache line that another core wrote
 // last costs far more than one of its own.
 #include "plugins/device/cpu/channel_sums.h"
+#include "plugins/device/cpu/convolution_choice.h"
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 #include "plugins/device/cpu/parts.h"
 
 #include <omp.h>
 #include <string.h>
-
-// Of a convolution, whichever of its three operations.
-struct geometry {
-    struct ls_tensor_desc *x, *w, *y; // or their gradients
-    bool bias;
-    int32_t groups;
-    dnnl_dims_t strides, dilation, before, after;
-};
-
-// One way to describe the tensors to oneDNN.
-struct tensors {
-    dnnl_memory_desc_t x, w, b, y;
-};
 
 struct convolution {
     struct cpu_parts parts;
@@ -37,19 +23,19 @@ struct convolution {
     // dw is written in another layout and then converted into the master layout.
     struct cpu_primitive convert;
     uint64_t rewritten_bytes, converted_bytes; // in scratch
-    struct cpu_channel_sums sums; // of db, which is summed by own loops
-    uint64_t sums_bytes; // their scratch; 0: no db
+    struct cpu_view dy; // whose channels are summed by own loops
+    uint64_t sums_bytes; // scratch for that; 0: no db
 };
 
-static struct geometry geometry_of(struct ls_kernel *kernel, uint32_t x, uint32_t w, uint32_t y,
-                                   bool bias)
+static struct cpu_conv_geometry geometry_of(struct ls_kernel *kernel, uint32_t x, uint32_t w,
+                                            uint32_t y, bool bias)
 {
     const struct ls_op_attributes *a = &kernel->attributes;
-    struct geometry g = {.x = &kernel->arguments[x],
-                         .w = &kernel->arguments[w],
-                         .y = &kernel->arguments[y],
-                         .bias = bias,
-                         .groups = a->groups > 1 ? a->groups : 1};
+    struct cpu_conv_geometry g = {.x = &kernel->arguments[x],
+                                  .w = &kernel->arguments[w],
+                                  .y = &kernel->arguments[y],
+                                  .bias = bias,
+                                  .groups = a->groups > 1 ? a->groups : 1};
     for (int i = 0; i < 2; i++) {
         g.strides[i] = a->strides[i];
         g.dilation[i] = (a->dilation[i] > 1 ? a->dilation[i] : 1) - 1;
@@ -57,159 +43,6 @@ static struct geometry geometry_of(struct ls_kernel *kernel, uint32_t x, uint32_
         g.after[i] = a->padding[2 * i + 1];
     }
     return g;
-}
-
-// ---- descriptors ----
-
-static dnnl_status_t describe(uint32_t op, const struct geometry *g, const struct tensors *t,
-                              dnnl_convolution_desc_t *out)
-{
-    const dnnl_memory_desc_t *bias = g->bias ? &t->b : NULL;
-    const dnnl_alg_kind_t direct = dnnl_convolution_direct;
-    if (op == LS_OP_CONV2D)
-        return dnnl_dilated_convolution_forward_desc_init(out, dnnl_forward_training, direct, &t->x,
-                                                          &t->w, bias, &t->y, g->strides,
-                                                          g->dilation, g->before, g->after);
-    if (op == LS_OP_CONV2D_BACKWARD_DATA)
-        return dnnl_dilated_convolution_backward_data_desc_init(
-            out, direct, &t->x, &t->w, &t->y, g->strides, g->dilation, g->before, g->after);
-    return dnnl_dilated_convolution_backward_weights_desc_init(
-        out, direct, &t->x, &t->w, bias, &t->y, g->strides, g->dilation, g->before, g->after);
-}
-
-static dnnl_status_t make_desc(struct ls_device *device, uint32_t op, const struct geometry *g,
-                               const struct tensors *t, const_dnnl_primitive_attr_t attributes,
-                               dnnl_primitive_desc_t *out)
-{
-    dnnl_convolution_desc_t desc;
-    const dnnl_status_t status = describe(op, g, t, &desc);
-    return status != dnnl_success
-               ? status
-               : dnnl_primitive_desc_create(out, &desc, attributes, device->engine, NULL);
-}
-
-static bool is_slow(const_dnnl_primitive_desc_t desc)
-{
-    return strncmp(cpu_primitive_name(desc), "ref", 3) == 0;
-}
-
-// Whether the library has a fast kernel for `op` with these tensors.
-static bool has_fast(struct ls_device *device, uint32_t op, const struct geometry *g,
-                     struct tensors t, bool any_w)
-{
-    dnnl_primitive_desc_t desc = NULL;
-    if (any_w)
-        dnnl_memory_desc_init_by_tag(&t.w, t.w.ndims, t.w.dims, dnnl_f32, dnnl_format_tag_any);
-    if (make_desc(device, op, g, &t, NULL, &desc) != dnnl_success)
-        return false;
-    const bool fast = !is_slow(desc);
-    dnnl_primitive_desc_destroy(desc);
-    return fast;
-}
-
-// Grades of a choice over a whole step: a layout that suits forward alone makes backward slow. dw
-// may be converted, which costs little; the gradient of x counts least, for the first layer has
-// none.
-enum {
-    SLOW = 0,
-    FORWARD = 4,
-    WEIGHTS = 12,
-    WEIGHTS_CONVERTED = 8,
-    DATA = 2,
-    ALL_FAST = FORWARD + WEIGHTS + DATA,
-    PASS = 1, // off for each pass around the primitive
-};
-
-static int judge(struct ls_device *device, uint32_t op, const struct geometry *g,
-                 dnnl_primitive_desc_t desc)
-{
-    if (is_slow(desc))
-        return SLOW;
-    if (op != LS_OP_CONV2D)
-        return ALL_FAST;
-    const struct tensors chosen = {
-        .x = *dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0),
-        .w = *dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 0),
-        .b = *dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1),
-        .y = *dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0),
-    };
-    struct geometry weights = *g;
-    weights.bias = false; // as it will be
-    int grade = FORWARD;
-    if (has_fast(device, LS_OP_CONV2D_BACKWARD_WEIGHTS, &weights, chosen, false))
-        grade += WEIGHTS;
-    else if (has_fast(device, LS_OP_CONV2D_BACKWARD_WEIGHTS, &weights, chosen, true))
-        grade += WEIGHTS_CONVERTED;
-    return grade + (has_fast(device, LS_OP_CONV2D_BACKWARD_DATA, g, chosen, true) ? DATA : 0);
-}
-
-// The descriptions of one activation worth trying: as it is fixed, and the other name of the same
-// memory; or what the library likes, then plain. Returns their number, 0: not a layout of ours.
-static int ways_to_say(const struct ls_tensor_desc *desc, dnnl_memory_desc_t out[2])
-{
-    if (!cpu_memory_desc(CPU_ACTIVATION, desc, 1, &out[0]))
-        return 0;
-    if (desc->layout.kind != LS_LAYOUT_ANY)
-        return cpu_memory_desc_transposed(desc, &out[1]) ? 2 : 1;
-    struct ls_tensor_desc plain = *desc;
-    cpu_layout_plain(desc, &plain.layout);
-    return cpu_memory_desc(CPU_ACTIVATION, &plain, 1, &out[1]) ? 2 : 1;
-}
-
-// The best primitive so far.
-struct choice {
-    dnnl_primitive_desc_t desc;
-    int grade;
-    bool rewrites_x, converts_w;
-};
-
-static dnnl_status_t consider(struct ls_device *device, uint32_t op, const struct geometry *g,
-                              const struct tensors *t, const_dnnl_primitive_attr_t attributes,
-                              struct choice candidate, struct choice *best)
-{
-    const dnnl_status_t status = make_desc(device, op, g, t, attributes, &candidate.desc);
-    if (status != dnnl_success)
-        return status;
-    candidate.grade = judge(device, op, g, candidate.desc);
-    if (candidate.grade != SLOW)
-        candidate.grade -= PASS * (candidate.rewrites_x + candidate.converts_w);
-    struct choice worse = candidate;
-    if (!best->desc || candidate.grade > best->grade) {
-        worse = *best;
-        *best = candidate;
-    }
-    if (worse.desc)
-        dnnl_primitive_desc_destroy(worse.desc);
-    return dnnl_success;
-}
-
-// Tries the ways to describe x and y, with an x to be rewritten as the last of them, and for
-// gradients of a w that is fixed also any other w.
-static dnnl_status_t choose(struct ls_device *device, uint32_t op, const struct geometry *g,
-                            const_dnnl_primitive_attr_t attributes, struct choice *best)
-{
-    dnnl_memory_desc_t x[3], y[2], w[2];
-    const bool rewrites = op != LS_OP_CONV2D_BACKWARD_DATA && g->x->layout.kind == LS_LAYOUT_PLAIN;
-    const bool converts = op == LS_OP_CONV2D_BACKWARD_WEIGHTS && g->w->layout.kind != LS_LAYOUT_ANY;
-    const int x_ways = ways_to_say(g->x, x), y_ways = ways_to_say(g->y, y);
-    if (!x_ways || !y_ways || !cpu_memory_desc(CPU_KERNEL, g->w, g->groups, &w[0]))
-        return dnnl_unimplemented;
-    dnnl_memory_desc_init_by_tag(&x[x_ways], 4, x[0].dims, dnnl_f32, dnnl_nchw);
-    dnnl_memory_desc_init_by_tag(&w[1], w[0].ndims, w[0].dims, dnnl_f32, dnnl_format_tag_any);
-    struct tensors t;
-    dnnl_dims_t bias = {g->y->dims[3]};
-    dnnl_memory_desc_init_by_tag(&t.b, 1, bias, dnnl_f32, dnnl_a);
-    dnnl_status_t status = dnnl_unimplemented;
-    for (int k = 0; k <= converts; k++)
-        for (int i = 0; i < x_ways + rewrites; i++)
-            for (int j = 0; j < y_ways && best->grade < ALL_FAST; j++) {
-                const struct choice candidate = {.rewrites_x = i == x_ways, .converts_w = k == 1};
-                t.x = x[i];
-                t.y = y[j];
-                t.w = w[k];
-                status = consider(device, op, g, &t, attributes, candidate, best);
-            }
-    return best->desc ? dnnl_success : status;
 }
 
 // ---- what the three operations share ----
@@ -293,8 +126,8 @@ static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *
     void *pointers[CPU_PART_POINTERS] = {launch->arguments[0], launch->arguments[1],
                                          cpu_output(kernel, launch, 0)};
     if (state->sums_bytes)
-        cpu_channel_sums_run(&state->sums, device, launch->arguments[1],
-                             cpu_output(kernel, launch, 1), launch->scratch);
+        cpu_channel_sums(device, &state->dy, launch->arguments[1], cpu_output(kernel, launch, 1),
+                         launch->scratch);
     char *scratch = launch->scratch;
     return execute(device, kernel, pointers,
                    state->sums_bytes ? scratch + state->sums_bytes : scratch);
@@ -302,7 +135,8 @@ static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *
 
 // The passes around the primitive.
 static dnnl_status_t prepare_passes(struct ls_device *device, struct convolution *state,
-                                    const struct geometry *g, const struct choice *choice)
+                                    const struct cpu_conv_geometry *g,
+                                    const struct cpu_conv_choice *choice)
 {
     dnnl_memory_desc_t host;
     dnnl_status_t status = dnnl_success;
@@ -326,7 +160,7 @@ static dnnl_status_t prepare_passes(struct ls_device *device, struct convolution
 
 // The tensors of a part, as `desc` has them.
 static bool tensors_of_part(uint32_t op, dnnl_primitive_desc_t desc, int32_t count,
-                            struct tensors *out)
+                            struct cpu_conv_tensors *out)
 {
     const dnnl_memory_desc_t *b = dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1);
     out->w = *dnnl_primitive_desc_query_md(desc, query_of(op, 'w'), 0);
@@ -344,7 +178,7 @@ static uint64_t size_of(const_dnnl_primitive_desc_t desc, dnnl_query_t query)
 }
 
 // A multiplication and an addition are one of work; a thread does about 60 a nanosecond.
-static double work_of(const struct geometry *g)
+static double work_of(const struct cpu_conv_geometry *g)
 {
     const int64_t *w = g->w->dims;
     return (double)ls_tensor_elements(g->y) * (double)(w[0] * w[1] * w[2]) / 60.0;
@@ -359,34 +193,35 @@ static bool has_room_for_sums(const struct ls_device *device, uint32_t op,
                size_of(desc, query_of(op, 'x')) + size_of(desc, query_of(op, 'y'));
 }
 
-static bool divisible(const struct ls_device *device, uint32_t op, const struct geometry *g,
-                      const struct choice *whole)
+static bool divisible(const struct ls_device *device, uint32_t op,
+                      const struct cpu_conv_geometry *g, const struct cpu_conv_choice *whole)
 {
     return cpu_worth_threads(device, work_of(g)) && g->x->dims[0] % device->threads == 0 &&
-           !whole->rewrites_x && !whole->converts_w && !is_slow(whole->desc) &&
+           !whole->rewrites_x && !whole->converts_w && !cpu_conv_is_slow(whole->desc) &&
            has_room_for_sums(device, op, whole->desc);
 }
 
 // A share of the examples for one thread, as the whole is described; NULL: not to be divided.
 static dnnl_primitive_desc_t part_desc(struct ls_device *device, uint32_t op,
-                                       const struct geometry *g, const struct choice *whole,
+                                       const struct cpu_conv_geometry *g,
+                                       const struct cpu_conv_choice *whole,
                                        const_dnnl_primitive_attr_t attributes)
 {
-    struct tensors t;
+    struct cpu_conv_tensors t;
     dnnl_primitive_desc_t desc = NULL;
     if (!divisible(device, op, g, whole) ||
         !tensors_of_part(op, whole->desc, (int32_t)device->threads, &t))
         return NULL;
-    if (make_desc(device, op, g, &t, attributes, &desc) != dnnl_success)
+    if (cpu_conv_make_desc(device, op, g, &t, attributes, &desc) != dnnl_success)
         return NULL;
-    if (!is_slow(desc))
+    if (!cpu_conv_is_slow(desc))
         return desc;
     dnnl_primitive_desc_destroy(desc);
     return NULL;
 }
 
 // How far the arguments of one part are from those of the next.
-static void set_steps(struct cpu_parts *parts, uint32_t op, const struct geometry *g)
+static void set_steps(struct cpu_parts *parts, uint32_t op, const struct cpu_conv_geometry *g)
 {
     const_dnnl_primitive_desc_t desc = parts->primitives[0].desc;
     const uint64_t x = size_of(desc, query_of(op, 'x')), y = size_of(desc, query_of(op, 'y'));
@@ -406,7 +241,8 @@ static void set_steps(struct cpu_parts *parts, uint32_t op, const struct geometr
 
 // Takes the description in `whole` over, also when it fails.
 static dnnl_status_t make_primitives(struct ls_device *device, uint32_t op,
-                                     const struct geometry *g, const struct choice *whole,
+                                     const struct cpu_conv_geometry *g,
+                                     const struct cpu_conv_choice *whole,
                                      const_dnnl_primitive_attr_t attributes,
                                      struct cpu_parts *parts)
 {
@@ -437,7 +273,8 @@ static uint64_t scratch_of(const struct convolution *state)
 // ---- preparing ----
 
 // The layouts that the library chose; false: one has no name among ours.
-static bool fix_layouts(uint32_t op, const struct geometry *g, const_dnnl_primitive_desc_t desc)
+static bool fix_layouts(uint32_t op, const struct cpu_conv_geometry *g,
+                        const_dnnl_primitive_desc_t desc)
 {
     return fix_layout(CPU_ACTIVATION, g->x, 1,
                       dnnl_primitive_desc_query_md(desc, query_of(op, 'x'), 0)) &&
@@ -447,9 +284,10 @@ static bool fix_layouts(uint32_t op, const struct geometry *g, const_dnnl_primit
                       dnnl_primitive_desc_query_md(desc, query_of(op, 'w'), 0));
 }
 
-static dnnl_status_t make_all(struct ls_device *device, uint32_t op, const struct geometry *g,
-                              const struct choice *choice, const_dnnl_primitive_attr_t attributes,
-                              struct convolution *state)
+static dnnl_status_t make_all(struct ls_device *device, uint32_t op,
+                              const struct cpu_conv_geometry *g,
+                              const struct cpu_conv_choice *choice,
+                              const_dnnl_primitive_attr_t attributes, struct convolution *state)
 {
     const dnnl_status_t status = prepare_passes(device, state, g, choice);
     if (status != dnnl_success) {
@@ -462,22 +300,23 @@ static dnnl_status_t make_all(struct ls_device *device, uint32_t op, const struc
 static int32_t prepare_convolution(struct ls_device *device,
                                    const struct ls_kernel_request *request,
                                    struct ls_kernel *kernel, struct ls_kernel_answer *answer,
-                                   const struct geometry *g, dnnl_primitive_attr_t attributes)
+                                   const struct cpu_conv_geometry *g,
+                                   dnnl_primitive_attr_t attributes)
 {
     const uint32_t op = request->op;
-    struct choice best = {.grade = -1};
+    struct cpu_conv_choice best = {.grade = -1};
     struct convolution *state = cpu_state(device, sizeof(*state));
     if (!state)
         return LS_OUT_OF_MEMORY;
     kernel->state = state;
     kernel->finish = finish_convolution;
-    dnnl_status_t status = choose(device, op, g, attributes, &best);
+    dnnl_status_t status = cpu_conv_choose(device, op, g, attributes, &best);
     if (status == dnnl_unimplemented)
         return cpu_unsupported(device, request,
                                "oneDNN has no convolution for these shapes and layouts");
     if (status != dnnl_success)
         return cpu_fail_dnnl(device, "convolution", status);
-    answer->slow = is_slow(best.desc);
+    answer->slow = cpu_conv_is_slow(best.desc);
     const bool named = fix_layouts(op, g, best.desc);
     status = make_all(device, op, g, &best, attributes, state);
     if (status != dnnl_success)
@@ -543,7 +382,7 @@ int32_t cpu_convolution_forward(struct ls_device *device, const struct ls_kernel
                                                       {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
                                                       {DNNL_ARG_DST, dnnl_query_dst_md, 0}};
     const bool bias = request->input_count > 2;
-    const struct geometry g = geometry_of(kernel, 0, 1, request->input_count, bias);
+    const struct cpu_conv_geometry g = geometry_of(kernel, 0, 1, request->input_count, bias);
     dnnl_primitive_attr_t attributes = cpu_primitive_attributes();
     if (!attributes)
         return cpu_out_of_memory(device);
@@ -562,7 +401,7 @@ int32_t cpu_convolution_forward(struct ls_device *device, const struct ls_kernel
 
 static int32_t prepare_backward(struct ls_device *device, const struct ls_kernel_request *request,
                                 struct ls_kernel *kernel, struct ls_kernel_answer *answer,
-                                const struct geometry *g, const struct named names[3])
+                                const struct cpu_conv_geometry *g, const struct named names[3])
 {
     dnnl_primitive_attr_t attributes = cpu_primitive_attributes();
     if (!attributes)
@@ -579,7 +418,7 @@ int32_t cpu_convolution_backward_data(struct ls_device *device,
     static const struct named names[] = {{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
                                          {DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
                                          {DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0}};
-    const struct geometry g = geometry_of(kernel, request->input_count, 1, 0, false);
+    const struct cpu_conv_geometry g = geometry_of(kernel, request->input_count, 1, 0, false);
     kernel->run = run_backward_data;
     return prepare_backward(device, request, kernel, answer, &g, names);
 }
@@ -592,16 +431,16 @@ int32_t cpu_convolution_backward_weights(struct ls_device *device,
     static const struct named names[] = {{DNNL_ARG_SRC, dnnl_query_src_md, 0},
                                          {DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
                                          {DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0}};
-    const struct geometry g = geometry_of(kernel, 0, 2, 1, false);
+    const struct cpu_conv_geometry g = geometry_of(kernel, 0, 2, 1, false);
     kernel->run = run_backward_weights;
     const int32_t status = prepare_backward(device, request, kernel, answer, &g, names);
     if (status || request->output_count == 1)
         return status;
     struct convolution *state = kernel->state;
-    if (!cpu_channel_sums_init(&state->sums, g.y))
+    if (!cpu_view_of(g.y, &state->dy))
         return cpu_unsupported(device, request,
                                "dy lies in a layout whose channels cannot be summed");
-    state->sums_bytes = cpu_channel_sums_scratch(&state->sums);
+    state->sums_bytes = cpu_channel_sums_scratch(&state->dy);
     answer->scratch_bytes += state->sums_bytes;
     return LS_OK;
 }

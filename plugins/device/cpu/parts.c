@@ -119,8 +119,9 @@ dnnl_status_t cpu_parts_run(struct cpu_parts *parts, struct ls_device *device,
         return r.status;
     }
     cpu_parallel(device, parts->count, 1, parts->work, run_some, &r);
-    const int64_t count = (int64_t)(parts->sum_bytes / sizeof(float));
-    cpu_parallel(device, count, SUM_GRAIN, (double)count * parts->count * 0.15, add_sums, &r);
+    const int64_t sums = (int64_t)(parts->sum_bytes / sizeof(float));
+    if (sums)
+        cpu_parallel(device, sums, SUM_GRAIN, (double)sums * parts->count * 0.15, add_sums, &r);
     return r.status;
 }
 

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which oneDNN primitive computes a convolution, and how its tensors are described to the library.
+#ifndef LS_CPU_CONVOLUTION_CHOICE_H
+#define LS_CPU_CONVOLUTION_CHOICE_H
+
+#include "plugins/device/cpu/cpu.h"
+
+// Of a convolution, whichever of its three operations.
+struct cpu_conv_geometry {
+    struct ls_tensor_desc *x, *w, *y; // or their gradients
+    bool bias;
+    int32_t groups;
+    dnnl_dims_t strides, dilation, before, after;
+};
+
+// One way to describe the tensors to oneDNN.
+struct cpu_conv_tensors {
+    dnnl_memory_desc_t x, w, b, y;
+};
+
+// A primitive, and the passes around it that it needs.
+struct cpu_conv_choice {
+    dnnl_primitive_desc_t desc;
+    int grade;
+    bool rewrites_x, converts_w;
+};
+
+dnnl_status_t cpu_conv_make_desc(struct ls_device *device, uint32_t op,
+                                 const struct cpu_conv_geometry *g,
+                                 const struct cpu_conv_tensors *t,
+                                 const_dnnl_primitive_attr_t attributes,
+                                 dnnl_primitive_desc_t *out);
+bool cpu_conv_is_slow(const_dnnl_primitive_desc_t desc); // the library's reference code
+// The best for fixed and free layouts; `best` begins with grade -1, and the caller destroys its description.
+dnnl_status_t cpu_conv_choose(struct ls_device *device, uint32_t op,
+                              const struct cpu_conv_geometry *g,
+                              const_dnnl_primitive_attr_t attributes, struct cpu_conv_choice *best);
+
+#endif
