@@ -99,19 +99,12 @@ class Lockstep(lockstep_side.Lockstep):
     """`lockstep train` on one GPU."""
 
     def __init__(self, options):
-        self.environment = dict(os.environ)
         device = options.lockstep_device + ":tf32=on" * (options.tf32 and ":" not in options.lockstep_device)
         super().__init__(options.lockstep, options, 1, 1, options.seconds, device=device)
 
     def command(self, seed, report):
         command = super().command(seed, report) + ["--precision=" + self.options.precision]
         return command + ["--plugin-path=" + self.options.plugin_path] * bool(self.options.plugin_path)
-
-    def start(self, command):
-        done = subprocess.run(command, env=self.environment, stderr=subprocess.PIPE, text=True)
-        if done.returncode:
-            said = done.stderr.strip().splitlines()
-            raise lockstep_side.Failed("exit code %d: %s" % (done.returncode, said[-1] if said else "it said nothing"))
 
     def records(self, library, epochs):
         """CUPTI's sums over one whole run of so many epochs."""
@@ -124,7 +117,7 @@ class Lockstep(lockstep_side.Lockstep):
             finally:
                 self.epochs = kept
                 del self.environment["CUDA_INJECTION64_PATH"], self.environment["LOCKSTEP_KERNEL_TIME"]
-            parts = [read_json(path) for path in glob.glob(prefix + ".*")]
+            parts = [lockstep_side.read(path) for path in glob.glob(prefix + ".*")]
             if not parts:
                 raise NotMeasured("CUPTI's library was not loaded by the driver, or wrote nothing")
             if any(part["lost"] for part in parts):
@@ -145,11 +138,6 @@ class Lockstep(lockstep_side.Lockstep):
                 "kernel_union_seconds_per_step": (long["kernel_union_seconds"] - short["kernel_union_seconds"]) / steps,
                 "copies_per_step": (long["copies"] - short["copies"]) / steps,
                 "copy_seconds_per_step": (long["copy_seconds"] - short["copy_seconds"]) / steps, "by": "kernel_time.c (CUPTI)"}
-
-
-def read_json(path):
-    with open(path) as file:
-        return json.load(file)
 
 
 def newest(header, name):

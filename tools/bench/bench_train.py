@@ -88,12 +88,16 @@ class Measurement:
 
 
 def against_itself(options, case):
+    """Beside several replicas and one: as many processes of one replica at once, which is all that the machine gives."""
     one = lockstep_side.Lockstep(options.lockstep, options, 1, case["threads"], options.seconds)
     many = lockstep_side.Lockstep(options.lockstep, options, case["replicas"], case["threads"], options.seconds)
-    several = "%d replicas" % case["replicas"]
-    measurement = Measurement(case["name"], {several: many.run, "1 replica": one.run})
+    count = case["replicas"]
+    several, apart = "%d replicas" % count, "%d processes" % count
+    measurement = Measurement(case["name"], {several: many.run, "1 replica": one.run,
+                                             apart: lambda seed: one.run_at_once(seed, count)})
     measurement.run(options.rounds)
-    return measurement.result({"%d x 1 replica" % case["replicas"]: (several, "1 replica", case["replicas"])})
+    return measurement.result({"%d x 1 replica" % count: (several, "1 replica", count),
+                               apart: (several, apart, 1)})
 
 
 def against_bare(options, case):

@@ -7,7 +7,18 @@ import tempfile
 
 
 class Failed(Exception):
-    """A run that did not end well; the text has its code, its command and, where it was kept, what it said."""
+    """A run that did not end well; the text has its code and what it said last."""
+
+
+def read(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+def rate(report):
+    """Images per second over all epochs but the first, which warms up."""
+    measured = report["epochs"][1:]
+    return sum(e["examples"] for e in measured) / sum(e["seconds"] for e in measured)
 
 
 class Lockstep:
@@ -15,7 +26,7 @@ class Lockstep:
 
     def __init__(self, program, options, replicas, threads, seconds, device="cpu"):
         self.program, self.options, self.replicas, self.threads = program, options, replicas, threads
-        self.device, self.epochs = device, 2
+        self.device, self.epochs, self.environment = device, 2, dict(os.environ)
         self.report = self.train(1)
         epoch = self.report["epochs"][-1]["seconds"]
         self.epochs = 1 + max(1, round(seconds / max(epoch, 1e-3)))
@@ -27,20 +38,27 @@ class Lockstep:
                 "--replica-batch=%d" % self.options.replica_batch, "--optimizer=" + self.options.optimizer,
                 "--epochs=%d" % self.epochs, "--validation=off", "--seed=%d" % seed, "--quiet", "--report=" + report]
 
-    def start(self, command):
-        code = subprocess.run(command).returncode
-        if code:
-            raise Failed("exit code %d from %s" % (code, " ".join(command)))
+    def train_at_once(self, seeds):
+        """One process a seed, all at the same time; their reports."""
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, "report%d.json" % i) for i in range(len(seeds))]
+            commands = [self.command(seed, path) for seed, path in zip(seeds, paths)]
+            processes = [subprocess.Popen(command, env=self.environment, stderr=subprocess.PIPE, text=True)
+                         for command in commands]
+            said = [process.communicate()[1].strip().splitlines() for process in processes]
+            for process, lines in zip(processes, said):
+                if process.returncode:
+                    raise Failed("exit code %d: %s" % (process.returncode, lines[-1] if lines else "it said nothing"))
+            return [read(path) for path in paths]
 
     def train(self, seed):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "report.json")
-            self.start(self.command(seed, path))
-            with open(path) as file:
-                return json.load(file)
+        return self.train_at_once([seed])[0]
 
     def run(self, seed):
         """Images per second over all epochs but the first, which warms up."""
         self.report = self.train(seed)
-        measured = self.report["epochs"][1:]
-        return sum(e["examples"] for e in measured) / sum(e["seconds"] for e in measured)
+        return rate(self.report)
+
+    def run_at_once(self, seed, count):
+        """Of `count` processes that know nothing of each other, together: what the machine gives to that many."""
+        return sum(rate(report) for report in self.train_at_once([seed] * count))
