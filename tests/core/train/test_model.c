@@ -1,29 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model from call to call: what continues, what begins anew, what is refused.
-#include "tests/core/train/support.h"
+#include "tests/core/train/fixture.h"
 
 #include "core/base/threads.h"
-#include "tests/support/suite.h"
 
 #include <time.h>
-
-static struct ls_run *run;
-static struct ls_data *train, *test;
-
-static void set_up(void)
-{
-    forget_errors();
-    run = run_of(NULL, 1);
-    train = data_of(DATA, "train");
-    test = data_of(DATA, "test");
-}
-
-static void tear_down(void)
-{
-    ls_data_close(train);
-    ls_data_close(test);
-    ls_run_close(run);
-}
 
 // ---- From fit to fit ----
 
@@ -289,164 +270,6 @@ START_TEST(options_may_be_left_out)
 }
 END_TEST
 
-// ---- Odd sizes ----
-
-START_TEST(a_set_smaller_than_a_batch_is_one_step)
-{
-    struct ls_data *few = data_of("synthetic:shape=4x4x1,examples=5", "train");
-    struct ls_run *two = run_of("ring", 2);
-    struct ls_model *model = model_of(two, "adam");
-    size_t count;
-    OK(ls_fit(model, few, &(struct ls_fit_options){.batch = 64, .epochs = 2}));
-    const struct ls_epoch *epochs = ls_fit_epochs(model, &count);
-    ck_assert_uint_eq(count, 2);
-    ck_assert_uint_eq(epochs[1].steps, 1);
-    ck_assert_uint_eq(epochs[1].examples, 5);
-    ls_model_close(model);
-    ls_run_close(two);
-    ls_data_close(few);
-}
-END_TEST
-
-START_TEST(sixty_four_replicas_share_three_examples)
-{
-    struct ls_data *data = data_of("synthetic:shape=4x4x1,examples=70", "train");
-    struct ls_data *validation = data_of("synthetic:shape=4x4x1,examples=70", "test"); // 7
-    struct ls_run *many = run_of(_i ? "hierarchical-copy" : "ring", 64);
-    struct ls_model *model = model_of(many, "sgd"), *one = model_of(run, "sgd");
-    const struct ls_fit_options options = {
-        .batch = 3, .steps = 6, .validation = validation, .check_replicas = 2};
-    size_t count;
-    OK(ls_fit(model, data, &options));
-    OK(ls_fit(one, data, &options));
-    ck_assert_double_le(weight_difference(one, model), 1e-6);
-    const struct ls_epoch *epoch = ls_fit_epochs(model, &count);
-    ck_assert_uint_eq(epoch->examples, 18);
-    ck_assert_double_eq_tol(epoch->val_loss, ls_fit_epochs(one, &count)->val_loss, 1e-5);
-    ls_model_close(one);
-    ls_model_close(model);
-    ls_run_close(many);
-    ls_data_close(validation);
-    ls_data_close(data);
-}
-END_TEST
-
-START_TEST(more_replicas_than_examples_are_refused)
-{
-    struct ls_data *few = data_of("synthetic:shape=4x4x1,examples=2", "train");
-    struct ls_run *three = run_of("ring", 3);
-    struct ls_model *model = model_of(three, "adam");
-    struct ls_scores scores;
-    expect_error(ls_fit(model, few, NULL), LS_USAGE, "3 replicas");
-    OK(ls_evaluate(model, few, 0, &scores)); // which is no training: one has nothing to do
-    ck_assert_uint_eq(scores.examples, 2);
-    ls_model_close(model);
-    ls_run_close(three);
-    ls_data_close(few);
-}
-END_TEST
-
-START_TEST(for_ever_is_a_number_of_epochs)
-{
-    struct ls_model *model = model_of(run, "adam");
-    OK(ls_fit(model, train,
-              &(struct ls_fit_options){.epochs = UINT64_MAX, .batch = 25, .steps = 5}));
-    size_t count;
-    (void)ls_fit_losses(model, &count);
-    ck_assert_uint_eq(count, 5);
-    ls_model_close(model);
-}
-END_TEST
-
-START_TEST(slices_change_nothing_but_rounding)
-{
-    struct ls_run *two = run_of("ring", 2);
-    struct ls_model *whole = model_of(two, "sgd"), *sliced = model_of(two, "sgd");
-    OK(ls_fit(whole, train, &(struct ls_fit_options){.batch = 10}));
-    OK(ls_fit(sliced, train, &(struct ls_fit_options){.batch = 10, .slices = 3}));
-    ck_assert_double_le(weight_difference(whole, sliced), 1e-6);
-    OK(ls_fit(sliced, train,
-              &(struct ls_fit_options){.batch = 3, .slices = 9})); // more than a share
-    ls_model_close(whole);
-    ls_model_close(sliced);
-    ls_run_close(two);
-}
-END_TEST
-
-// ---- Odd models ----
-
-START_TEST(a_model_without_variables_is_refused)
-{
-    const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_END};
-    struct ls_model *model = NULL;
-    OK(ls_sequential_create(run, "empty", layers, &model));
-    expect_error(ls_compile(model, NULL), LS_BAD_INPUT, "no variables to train");
-    char text[1024] = "";
-    FILE *file = tmpfile();
-    ls_model_summary(model, file);
-    rewind(file);
-    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
-    fclose(file);
-    ck_assert_ptr_nonnull(strstr(text, "Total params: 0 (0 bytes)"));
-    ls_model_close(model);
-}
-END_TEST
-
-START_TEST(dropout_may_be_the_last_layer)
-{
-    const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(10),
-                                      LS_DROPOUT(0.5), LS_END};
-    struct ls_run *two = run_of("ring", 2);
-    struct ls_model *models[2] = {NULL, NULL};
-    struct ls_scores scores[2];
-    for (int i = 0; i < 2; i++) {
-        OK(ls_sequential_create(i ? two : run, "last", layers, &models[i]));
-        OK(ls_compile(models[i], &(struct ls_compile_options){.optimizer = "sgd"}));
-        OK(ls_fit(models[i], train, &(struct ls_fit_options){.batch = 10}));
-        OK(ls_evaluate(models[i], test, 0, &scores[i]));
-        OK(ls_evaluate(models[i], test, 2, &scores[i])); // without dropout: always the same
-    }
-    ck_assert_double_le(weight_difference(models[0], models[1]), 1e-6);
-    ck_assert_double_eq_tol(scores[0].loss, scores[1].loss, 1e-5);
-    ls_model_close(models[0]);
-    ls_model_close(models[1]);
-    ls_run_close(two);
-}
-END_TEST
-
-START_TEST(targets_are_learnt_with_squared_errors)
-{
-    const struct ls_layer layers[] = {LS_INPUT(4), LS_DENSE(3), LS_END};
-    struct ls_data *targets = data_of("synthetic:shape=4,classes=0,outputs=3,examples=60", "train");
-    struct ls_model *model = NULL;
-    struct ls_scores before, after;
-    OK(ls_sequential_create(run, "linear", layers, &model));
-    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd:learning_rate=0.5",
-                                                      .loss = "mean_squared_error"}));
-    OK(ls_evaluate(model, targets, 0, &before));
-    OK(ls_fit(model, targets, &(struct ls_fit_options){.batch = 10, .epochs = 30}));
-    OK(ls_evaluate(model, targets, 0, &after));
-    ck_assert(isnan(after.accuracy));
-    ck_assert_double_lt(after.loss, before.loss / 10);
-    ls_model_close(model);
-    ls_data_close(targets);
-}
-END_TEST
-
-START_TEST(class_numbers_are_targets_for_squared_errors)
-{
-    const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(1), LS_END};
-    struct ls_model *model = NULL;
-    struct ls_scores scores;
-    OK(ls_sequential_create(run, "number", layers, &model));
-    OK(ls_compile(model, &(struct ls_compile_options){.loss = "mse"}));
-    OK(ls_fit(model, train, &(struct ls_fit_options){.validation = test}));
-    OK(ls_evaluate(model, test, 0, &scores));
-    ck_assert(isfinite(scores.loss));
-    ls_model_close(model);
-}
-END_TEST
-
 // ---- What is refused ----
 
 START_TEST(a_model_must_be_compiled)
@@ -629,15 +452,6 @@ int main(void)
     tcase_add_test(cases, evaluation_needs_no_fit);
     tcase_add_test(cases, learning_rates_scale_with_the_replicas);
     tcase_add_test(cases, options_may_be_left_out);
-    tcase_add_test(cases, a_set_smaller_than_a_batch_is_one_step);
-    tcase_add_loop_test(cases, sixty_four_replicas_share_three_examples, 0, 2);
-    tcase_add_test(cases, more_replicas_than_examples_are_refused);
-    tcase_add_test(cases, for_ever_is_a_number_of_epochs);
-    tcase_add_test(cases, slices_change_nothing_but_rounding);
-    tcase_add_test(cases, a_model_without_variables_is_refused);
-    tcase_add_test(cases, dropout_may_be_the_last_layer);
-    tcase_add_test(cases, targets_are_learnt_with_squared_errors);
-    tcase_add_test(cases, class_numbers_are_targets_for_squared_errors);
     tcase_add_test(cases, a_model_must_be_compiled);
     tcase_add_test(cases, data_of_another_shape_is_refused);
     tcase_add_test(cases, fewer_classes_than_units_are_welcome);
