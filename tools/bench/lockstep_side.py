@@ -55,7 +55,6 @@ class Lockstep:
         return self.train_at_once([seed])[0]
 
     def run(self, seed):
-        """Images per second over all epochs but the first, which warms up."""
         self.report = self.train(seed)
         return rate(self.report)
 
