@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads IDX files: the header first, then the elements straight into the one buffer that stays.
+// Reads IDX files: the header first, then all elements straight into the one buffer that stays.
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE // madvise
 #endif
@@ -111,44 +111,36 @@ static uint8_t *allocate(size_t bytes)
     return memory;
 }
 
-// Nothing may follow the last element.
-static enum ls_status check_end(const struct reading *reading, size_t before)
-{
-    unsigned char more;
-    size_t got;
-    const enum ls_status status = ls_source_read(reading->source, &more, 1, &got);
-    if (status || !got)
-        return status;
-    ls_error(reading->scope, "%s: bytes follow after the %zu that its header speaks of",
-             reading->path, before);
-    return LS_BAD_INPUT;
-}
-
-static enum ls_status read_elements(struct reading *reading, uint64_t most)
+static enum ls_status read_elements(struct reading *reading)
 {
     struct ls_idx *idx = &reading->idx;
     const size_t header = 4 + 4 * (size_t)idx->ndims;
-    const bool whole = !most || most >= idx->dims[0];
-    if (!whole)
-        idx->bytes = idx->bytes / idx->dims[0] * (size_t)most;
     idx->data = allocate(idx->bytes);
     if (!idx->data) {
         ls_error(reading->scope, "%s: no memory for its %zu bytes", reading->path, idx->bytes);
         return LS_OUT_OF_MEMORY;
     }
-    const enum ls_status status = read_all(reading, idx->data, idx->bytes, header);
-    return status || !whole ? status : check_end(reading, header + idx->bytes);
+    enum ls_status status = read_all(reading, idx->data, idx->bytes, header);
+    if (status)
+        return status;
+    unsigned char more;
+    size_t got;
+    status = ls_source_read(reading->source, &more, 1, &got);
+    if (status || !got)
+        return status;
+    ls_error(reading->scope, "%s: bytes follow after the %zu that its header speaks of",
+             reading->path, header + idx->bytes);
+    return LS_BAD_INPUT;
 }
 
-enum ls_status ls_idx_read(const char *scope, const char *path, uint32_t ndims, uint64_t most,
-                           struct ls_idx *out)
+enum ls_status ls_idx_read(const char *scope, const char *path, uint32_t ndims, struct ls_idx *out)
 {
     struct reading reading = {.scope = scope, .path = path};
     enum ls_status status = ls_source_open(scope, path, &reading.source);
     if (!status)
         status = read_dims(&reading, ndims);
     if (!status)
-        status = read_elements(&reading, most);
+        status = read_elements(&reading);
     ls_source_close(reading.source);
     if (status)
         ls_idx_finish(&reading.idx);

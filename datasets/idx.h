@@ -15,15 +15,13 @@
 struct ls_idx {
     uint32_t ndims;
     uint32_t dims[LS_IDX_MAX_DIMS];
-    uint8_t *data; // `bytes` long: the product of dims, or what `most` leaves of it
+    uint8_t *data; // `bytes` long: the product of dims
     size_t bytes;
 };
 
-// Reads the first `most` items of the first dimension; 0, or as many as there are: the whole file. It must have `ndims`
-// dimensions, none of them 0; `dims` are those of the file. LS_BAD_INPUT, logged under `scope` with the path: wrong magic,
-// short file, bytes left over, dimensions that cannot be. What lies behind `most` is not looked at.
-LS_STATUS ls_idx_read(const char *scope, const char *path, uint32_t ndims, uint64_t most,
-                      struct ls_idx *out);
+// Reads the whole file; it must have `ndims` dimensions, none of them 0. LS_BAD_INPUT, logged under `scope` with the
+// path: wrong magic, short file, bytes left over, dimensions that cannot be.
+LS_STATUS ls_idx_read(const char *scope, const char *path, uint32_t ndims, struct ls_idx *out);
 // Reads the header only: ndims and dims of `out`; nothing to finish.
 LS_STATUS ls_idx_read_header(const char *scope, const char *path, uint32_t ndims,
                              struct ls_idx *out);

@@ -91,23 +91,22 @@ static enum ls_status read_labels(const struct family *family, const char *dir, 
     enum ls_status status = find_file(family, dir, file, &path);
     if (status)
         return status;
-    status = ls_idx_read(family->name, path, 1, 0, &storage->labels);
+    status = ls_idx_read(family->name, path, 1, &storage->labels);
     if (!status)
         status = check_labels(family, path, &storage->labels);
     free(path);
     return status;
 }
 
-// After the labels, whose count it checks. Of the pictures no more than `limit` are read: inflating all of them takes
-// longer than preparing the rest of a training.
+// After the labels, whose count it checks.
 static enum ls_status read_images(const struct family *family, const char *dir, const char *file,
-                                  uint64_t limit, struct storage *storage)
+                                  struct storage *storage)
 {
     char *path;
     enum ls_status status = find_file(family, dir, file, &path);
     if (status)
         return status;
-    status = ls_idx_read(family->name, path, 3, limit, &storage->images);
+    status = ls_idx_read(family->name, path, 3, &storage->images);
     if (!status && storage->images.dims[0] != storage->labels.dims[0]) {
         ls_error(family->name, "%s: %" PRIu32 " pictures, but %" PRIu32 " labels in its companion",
                  path, storage->images.dims[0], storage->labels.dims[0]);
@@ -125,11 +124,11 @@ static void storage_close(struct ls_dataset *dataset)
     free(storage);
 }
 
-static void fill_dataset(const struct family *family, uint64_t limit, struct storage *storage)
+static void fill_dataset(const struct family *family, struct storage *storage)
 {
     const struct ls_idx *images = &storage->images;
     storage->dataset = (struct ls_dataset){
-        .count = limit && limit < images->dims[0] ? limit : images->dims[0],
+        .count = images->dims[0],
         .ndims = 3,
         .dims = {images->dims[1], images->dims[2], 1},
         .example_dtype = LS_U8,
@@ -190,7 +189,7 @@ static enum ls_status family_describe(const struct family *family, const struct 
 }
 
 static enum ls_status family_open(const struct family *family, const struct ls_spec *spec,
-                                  enum ls_split split, uint64_t limit, struct ls_dataset **out)
+                                  enum ls_split split, struct ls_dataset **out)
 {
     const char *dir;
     enum ls_status status = find_dir(family, spec, &dir);
@@ -204,26 +203,26 @@ static enum ls_status family_open(const struct family *family, const struct ls_s
                          split == LS_TRAIN ? "train-labels-idx1-ubyte" : "t10k-labels-idx1-ubyte",
                          storage);
     if (!status)
-        status = read_images(family, dir, images_file(split), limit, storage);
+        status = read_images(family, dir, images_file(split), storage);
     if (status) {
         storage_close(&storage->dataset);
         return status;
     }
-    fill_dataset(family, limit, storage);
+    fill_dataset(family, storage);
     *out = &storage->dataset;
     return LS_OK;
 }
 
-static enum ls_status mnist_open(const struct ls_spec *spec, enum ls_split split, uint64_t limit,
+static enum ls_status mnist_open(const struct ls_spec *spec, enum ls_split split,
                                  struct ls_dataset **out)
 {
-    return family_open(&mnist_family, spec, split, limit, out);
+    return family_open(&mnist_family, spec, split, out);
 }
 
-static enum ls_status fashion_open(const struct ls_spec *spec, enum ls_split split, uint64_t limit,
+static enum ls_status fashion_open(const struct ls_spec *spec, enum ls_split split,
                                    struct ls_dataset **out)
 {
-    return family_open(&fashion_family, spec, split, limit, out);
+    return family_open(&fashion_family, spec, split, out);
 }
 
 static enum ls_status mnist_describe(const struct ls_spec *spec, enum ls_split split,

@@ -272,9 +272,8 @@ static void warn_once(uint64_t seed)
 }
 
 static enum ls_status synthetic_open(const struct ls_spec *spec, enum ls_split split,
-                                     uint64_t limit, struct ls_dataset **out)
+                                     struct ls_dataset **out)
 {
-    (void)limit; // `examples` says how many are made
     struct wish wish;
     enum ls_status status = parse_wish(spec, split, &wish);
     if (status)

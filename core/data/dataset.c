@@ -114,7 +114,7 @@ enum ls_status ls_dataset_open(const char *text, enum ls_split split, struct ls_
     enum ls_status status = parse(text, &wanted);
     if (status)
         return status;
-    status = wanted.kind->open(&wanted.spec, split, wanted.limit, &dataset);
+    status = wanted.kind->open(&wanted.spec, split, &dataset);
     if (!status)
         status = apply_limit(wanted.kind->name, split, wanted.limit, &dataset->count);
     ls_spec_finish(&wanted.spec);

@@ -46,10 +46,9 @@ struct ls_dataset_kind {
     const char *name;
     const char *summary;
     const struct ls_plugin_option *options; // ends with a NULL name; `limit` is known to all
-    // Opens one split, of which no example behind the first `limit` is used (0: all), so that it need not be
-    // read. `count` may be that of all. Errors are logged with file and place: LS_BAD_INPUT for files that are
-    // missing or malformed (the message says which package or option brings them). [any thread]
-    enum ls_status (*open)(const struct ls_spec *spec, enum ls_split split, uint64_t limit,
+    // Opens one split. Errors are logged with file and place: LS_BAD_INPUT for files that are missing or
+    // malformed (the message says which package or option brings them). [any thread]
+    enum ls_status (*open)(const struct ls_spec *spec, enum ls_split split,
                            struct ls_dataset **out);
     // Looks at headers and options only; errors as in `open`. [any thread]
     enum ls_status (*describe)(const struct ls_spec *spec, enum ls_split split,
@@ -60,9 +59,8 @@ struct ls_dataset_kind {
 extern const struct ls_dataset_kind *const ls_dataset_kinds[];
 
 // "fashion-mnist:dir=/data,limit=1000": finds the kind (unknown: LS_USAGE, nearest name suggested), checks
-// options and opens; `limit=N` takes the first N examples of each split and, where the format allows, reads no more.
-// More than the training set has is refused (LS_USAGE, the message says how many there are); of a smaller test
-// set all are taken.
+// options and opens; `limit=N` then takes the first N examples of each split. More than the training set
+// has is refused (LS_USAGE, the message says how many there are); of a smaller test set all are taken.
 LS_STATUS ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out);
 // What ls_dataset_open would give, from headers only, so that a model can be prepared while files are read.
 LS_STATUS ls_dataset_describe(const char *text, enum ls_split split, struct ls_dataset_info *out);

@@ -4,7 +4,6 @@
 #include "tests/datasets/idx_files.h"
 #include "tests/support/suite.h"
 
-#include <inttypes.h>
 #include <pthread.h>
 #include <sys/stat.h>
 
@@ -17,25 +16,6 @@ static enum ls_status open_train(struct ls_dataset **out)
     char text[128];
     snprintf(text, sizeof(text), "mnist:dir=%s", folder);
     return ls_dataset_open(text, LS_TRAIN, out);
-}
-
-static enum ls_status open_limited(uint64_t limit, struct ls_dataset **out)
-{
-    char text[160];
-    struct ls_dataset *unused;
-    snprintf(text, sizeof(text), "mnist:dir=%s,limit=%" PRIu64, folder, limit);
-    return ls_dataset_open(text, LS_TRAIN, out ? out : &unused);
-}
-
-static void expect_limited(uint64_t count)
-{
-    struct ls_dataset *dataset;
-    const struct bytes images = idx_images(COUNT, ROWS, COLUMNS), labels = idx_labels(COUNT);
-    ck_assert_msg(open_limited(count, &dataset) == LS_OK, "%s", captured);
-    ck_assert_uint_eq(dataset->count, count);
-    ck_assert_mem_eq(dataset->examples, images.data + 16, count * ROWS * COLUMNS);
-    ck_assert_mem_eq(dataset->labels, labels.data + 8, count);
-    ls_dataset_close(dataset);
 }
 
 static void expect_bad(const char *file, const char *what)
@@ -293,33 +273,6 @@ START_TEST(bytes_after_the_end_are_refused)
 }
 END_TEST
 
-// The counts are those of the headers, whatever is read.
-START_TEST(a_limit_reads_no_picture_behind_it)
-{
-    for (int packed = 0; packed < 2; packed++) {
-        write_good();
-        struct bytes images = idx_images(COUNT, ROWS, COLUMNS);
-        images.count -= packed ? 2 * ROWS * COLUMNS : 0; // the last two are missing
-        images.data[images.count] = 0;
-        images.count += !packed; // bytes that should not be there
-        const struct bytes file = packed ? gzipped(&images) : images;
-        write_bytes(TRAIN_IMAGES, &file);
-        expect_limited(3);
-        ck_assert_int_eq(open_limited(5, NULL), LS_BAD_INPUT);
-        expect_error(TRAIN_IMAGES, packed ? "too short" : "bytes follow");
-    }
-    write_good();
-    expect_limited(1);
-    expect_limited(5);
-    ck_assert_int_eq(open_limited(6, NULL), LS_USAGE);
-    expect_error("limit=6", "only 5");
-    const struct bytes labels = idx_labels(COUNT - 1);
-    write_bytes(TRAIN_LABELS, &labels);
-    ck_assert_int_eq(open_limited(2, NULL), LS_BAD_INPUT);
-    expect_error(TRAIN_IMAGES, "5 pictures, but 4 labels");
-}
-END_TEST
-
 START_TEST(counts_that_disagree_are_refused)
 {
     write_good();
@@ -451,7 +404,6 @@ int main(void)
     tcase_add_test(tests, a_damaged_gzip_file_never_gives_other_data);
     tcase_add_test(tests, a_wrong_check_sum_is_named);
     tcase_add_test(tests, bytes_after_the_end_are_refused);
-    tcase_add_test(tests, a_limit_reads_no_picture_behind_it);
     tcase_add_test(tests, counts_that_disagree_are_refused);
     tcase_add_test(tests, a_label_outside_the_classes_is_named);
     tcase_add_test(tests, absurd_dimensions_are_refused_before_memory_is_asked_for);
