@@ -29,20 +29,95 @@ static size_t find(const struct argument *table, const char *name, size_t length
     return i;
 }
 
+const struct ls_hint arguments_elsewhere[] = {
+    {"lr learning-rate base-lr",
+     "it is an option of the optimizer, as --optimizer=adam:learning_rate=0.001", 1},
+    {"momentum nesterov",
+     "it is an option of the optimizer, as --optimizer=sgd:momentum=0.9,nesterov=on", 1},
+    {"weight-decay wd",
+     "no optimizer has weight decay yet; --optimizer=NAME:option=value gives the options there are",
+     1},
+    {"batch-size bs global-batch-size micro-batch-size local-batch-size "
+     "per-device-train-batch-size",
+     "--batch=N is the batch of all replicas together (as in Keras), --replica-batch=N that of "
+     "each (as in PyTorch)",
+     1},
+    {"gpus gpu num-gpus n-gpus ngpus gpu-ids devices",
+     "--device=cuda trains on all GPUs of this machine, and --replicas=N on the first N", 1},
+    {"cuda use-cuda", "it is --device=cuda", 1},
+    {"cpu no-cuda", "it is --device=cpu", 1},
+    {"world-size nproc nproc-per-node num-processes np num-replicas workers ranks",
+     "--replicas=N is the number of replicas, which are threads of this process: there is nothing "
+     "to launch",
+     1},
+    {"world-size nproc np ranks", "it is --world=N", 1},
+    {"nodes nnodes node-rank rank local-rank master-addr master-port hosts hostfile",
+     "training on several machines is not available yet; --replicas=N trains on this one", 1},
+    {"backend dist-backend distribution-strategy collective algorithm algo all-reduce",
+     "--strategy=NAME takes the name of a strategy or of a collective, such as ring", 1},
+    {"num-workers dataloader-workers",
+     "one thread prepares the data; --threads=N are those that compute", 1},
+    {"fp16 bf16 amp half mixed-precision",
+     "training is in float32 only, as --precision=float32 says", 1},
+    {"tf32 allow-tf32", "it is an option of the device: --device=cuda:tf32=on", 1},
+    {"gradient-accumulation-steps accumulate-grad-batches",
+     "--slices=N computes each replica's batch in N parts, and updates once", 1},
+    {"num-epochs max-epochs n-epochs", "it is --epochs=N", 1},
+    {"max-steps num-steps iterations iters", "it is --steps=N", 1},
+    {"arch network net", "it is --model=NAME or --model=FILE.json", 1},
+    {"data data-dir data-path", "it is --dataset=NAME, such as fashion-mnist or mnist:dir=PATH", 1},
+    {"resume checkpoint pretrained load-weights weights",
+     "it is --initial-weights=FILE.safetensors", 1},
+    {"save save-model checkpoint-dir output", "it is --save-weights=FILE.safetensors", 1},
+    {"timeout", "it is --deadline=SECONDS", 1},
+    {"profile profiler trace", "it is --timeline=FILE", 1},
+    {NULL, NULL, 0},
+};
+
+// Whether `table` has every option that `text` names, so that a hint suits the subcommand.
+static bool has_options_of(const struct argument *table, const char *text)
+{
+    for (const char *dashes = strstr(text, "--"); dashes; dashes = strstr(dashes + 2, "--")) {
+        const char *name = dashes + 2;
+        bool found;
+        find(table, name, strspn(name, "abcdefghijklmnopqrstuvwxyz-"), &found);
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+static const char *hint_for(const struct argument *table, const char *name)
+{
+    const struct ls_hint *hint = ls_hint_find(arguments_elsewhere, 1, name);
+    while (hint && !has_options_of(table, hint->text))
+        hint = ls_hint_find(hint + 1, 1, name);
+    return hint ? hint->text : NULL;
+}
+
 static enum ls_status fail_unknown(const struct argument *table, const char *name, size_t length)
 {
     const char *names[ARGUMENTS_MAX + 1] = {NULL};
-    size_t count = 0;
-    for (size_t i = 0; !is_end(&table[i]) && count < ARGUMENTS_MAX; i++)
-        if (table[i].name)
-            names[count++] = table[i].name;
-    char text[128];
-    snprintf(text, sizeof(text), "%.*s", (int)(length < 100 ? length : 100), name);
-    const char *nearest = ls_nearest(text, names);
-    if (nearest)
-        ls_error("usage", "there is no option --%s; did you mean --%s?", text, nearest);
+    char given[128], all[2048] = "";
+    size_t count = 0, used = 0;
+    for (size_t i = 0; !is_end(&table[i]) && count < ARGUMENTS_MAX; i++) {
+        if (!table[i].name)
+            continue;
+        names[count++] = table[i].name;
+        if (used < sizeof(all))
+            used += (size_t)snprintf(all + used, sizeof(all) - used, "%s--%s", used ? ", " : "",
+                                     table[i].name);
+    }
+    snprintf(given, sizeof(given), "%.*s", (int)(length < 100 ? length : 100), name);
+    const char *hint = hint_for(table, given);
+    const char *nearest = hint ? NULL : ls_nearest(given, names);
+    if (hint)
+        ls_error("usage", "there is no option --%s: %s. There are: %s", given, hint, all);
+    else if (nearest)
+        ls_error("usage", "there is no option --%s; did you mean --%s? There are: %s", given,
+                 nearest, all);
     else
-        ls_error("usage", "there is no option --%s; --help lists them", text);
+        ls_error("usage", "there is no option --%s; there are: %s", given, all);
     return LS_USAGE;
 }
 
@@ -69,7 +144,7 @@ static enum ls_status parse_option(const char *word, const char *next, struct ar
     }
     if (entry->value && !value) {
         if (!next) {
-            ls_error("usage", "--%s wants a value: --%s=%s", entry->name, entry->name,
+            ls_error("usage", "--%s needs a value: --%s=%s", entry->name, entry->name,
                      entry->value);
             return LS_USAGE;
         }
@@ -141,7 +216,7 @@ enum ls_status arguments_count(const struct arguments *arguments, const char *na
         return LS_OK;
     if (!ls_parse_integer(text, &value) || value < 0 || (uint64_t)value < least ||
         (uint64_t)value > most) {
-        ls_error("usage", "--%s=%s: wanted an integer from %llu to %llu", name, text,
+        ls_error("usage", "--%s=%s: expected an integer from %llu to %llu", name, text,
                  (unsigned long long)least, (unsigned long long)most);
         return LS_USAGE;
     }
@@ -153,7 +228,7 @@ enum ls_status arguments_number(const struct arguments *arguments, const char *n
 {
     const char *text = arguments_text(arguments, name);
     if (text && !ls_parse_number(text, out)) {
-        ls_error("usage", "--%s=%s: wanted a number", name, text);
+        ls_error("usage", "--%s=%s: expected a number", name, text);
         return LS_USAGE;
     }
     return LS_OK;
@@ -163,7 +238,7 @@ enum ls_status arguments_switch(const struct arguments *arguments, const char *n
 {
     const char *text = arguments_text(arguments, name);
     if (text && !ls_parse_boolean(text, out)) {
-        ls_error("usage", "--%s=%s: wanted on or off", name, text);
+        ls_error("usage", "--%s=%s: expected on or off", name, text);
         return LS_USAGE;
     }
     return LS_OK;

@@ -4,6 +4,7 @@
 #ifndef LS_TOOLS_ARGUMENTS_H
 #define LS_TOOLS_ARGUMENTS_H
 
+#include "core/base/options.h"
 #include "core/base/status.h"
 
 #include <stdbool.h>
@@ -28,7 +29,12 @@ struct arguments {
     bool help;
 };
 
-// Errors are LS_USAGE, logged, with the nearest option suggested. `most_operands`: words that are not options.
+// Options of other programs, by what to write here. docs/strategies.md has the same table, and a
+// test compares the two.
+extern const struct ls_hint arguments_elsewhere[];
+
+// Errors are LS_USAGE, logged; for an unknown option with what it is called here, or the nearest,
+// and all there are. `most_operands`: words that are not options.
 LS_STATUS arguments_parse(const struct argument *table, int argc, char **argv, size_t most_operands,
                           struct arguments *out);
 

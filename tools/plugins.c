@@ -10,8 +10,11 @@
 #include "core/plugin/strategy.h"
 #include "core/plugin/transport.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+#define ALL_KINDS                                                                \
+    (1u << LS_KIND_DEVICE | 1u << LS_KIND_TRANSPORT | 1u << LS_KIND_COLLECTIVE | \
+     1u << LS_KIND_STRATEGY)
 
 static const struct argument table[] = {
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
@@ -188,14 +191,7 @@ static enum ls_status show(struct ls_loader *loader, const struct ls_plugin_entr
     }
     if (found)
         return status;
-    const char **names = calloc(count + 1, sizeof(*names));
-    for (size_t i = 0; names && i < count; i++)
-        names[i] = entries[i].name;
-    const char *nearest = names ? ls_nearest(name, names) : NULL;
-    ls_error("plugins", "there is no plugin '%s'; %s%s", name,
-             nearest ? "did you mean " : "lockstep plugins lists them", nearest ? nearest : "");
-    free(names);
-    return LS_UNAVAILABLE;
+    return ls_loader_report_unknown(loader, "plugins", ALL_KINDS, name);
 }
 
 static enum ls_status run(const struct arguments *arguments)

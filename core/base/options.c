@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <locale.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -195,6 +196,46 @@ const char *ls_nearest(const char *name, const char *const *names)
     return nearest;
 }
 
+// ---- Names from elsewhere ----
+
+static bool is_filler(char letter)
+{
+    return letter == '-' || letter == '_';
+}
+
+// Whether the `length` letters at `known` spell `name`.
+static bool is_spelled(const char *known, size_t length, const char *name)
+{
+    const char *end = known + length;
+    for (;;) {
+        while (known < end && is_filler(*known))
+            known++;
+        while (is_filler(*name))
+            name++;
+        if (known == end || !*name)
+            return known == end && !*name;
+        if (strncasecmp(known++, name++, 1))
+            return false;
+    }
+}
+
+const struct ls_hint *ls_hint_find(const struct ls_hint *table, uint32_t kinds, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    if (dot)
+        name = dot + 1;
+    for (; table->names; table++) {
+        const char *word = table->names;
+        while (table->kinds & kinds && *word) {
+            const size_t length = strcspn(word, " ");
+            if (is_spelled(word, length, name))
+                return table;
+            word += length + strspn(word + length, " ");
+        }
+    }
+    return NULL;
+}
+
 // ---- Specifications ----
 
 static enum ls_status out_of_memory(const char *scope)
@@ -295,7 +336,7 @@ const struct ls_plugin_option *ls_option_find(const struct ls_plugin_option *tab
 static enum ls_status unknown_option(const char *scope, const char *owner, const char *name,
                                      const struct ls_plugin_option *table)
 {
-    size_t count = 0;
+    size_t count = 0, bytes = 0;
     while (table && table[count].name)
         count++;
     if (!count) {
@@ -303,18 +344,21 @@ static enum ls_status unknown_option(const char *scope, const char *owner, const
         return LS_USAGE;
     }
     const char **names = calloc(count + 1, sizeof(*names));
-    if (!names)
-        return out_of_memory(scope);
-    for (size_t i = 0; i < count; i++)
+    char *line = NULL;
+    FILE *text = names ? open_memstream(&line, &bytes) : NULL;
+    for (size_t i = 0; text && i < count; i++) {
         names[i] = table[i].name;
-    const char *nearest = ls_nearest(name, names);
-    if (nearest)
-        ls_error(scope, "%s has no option %s; did you mean %s?", owner, name, nearest);
-    else
-        ls_error(scope, "%s has no option %s (the first of its %zu: %s)", owner, name, count,
-                 names[0]);
+        fprintf(text, "%s%s", i ? ", " : "", names[i]);
+    }
+    const char *nearest = names ? ls_nearest(name, names) : NULL;
+    const bool written = text && !fclose(text);
+    if (written)
+        ls_error(scope, "%s has no option %s; %s%s%s: %s", owner, name,
+                 nearest ? "did you mean " : "", nearest ? nearest : "",
+                 nearest ? "? There are" : "there are", line);
+    free(line);
     free(names);
-    return LS_USAGE;
+    return written ? LS_USAGE : out_of_memory(scope);
 }
 
 enum ls_status ls_spec_check(const char *scope, const struct ls_spec *spec,

@@ -56,4 +56,16 @@ bool ls_parse_boolean(const char *text, bool *out); // on/off, true/false, yes/n
 // slip (at most a third of its letters, at least one); else NULL.
 const char *ls_nearest(const char *name, const char *const *names);
 
+// What to tell users who give a name that they know from elsewhere. Tables end with NULL `names`.
+struct ls_hint {
+    const char *names; // separated by spaces
+    const char *text; // what to write here, or that there is no such thing
+    uint32_t kinds; // bits of the table's own choice: where the hint applies
+};
+
+// The first entry of `table` for `name` that shares a bit with `kinds`, else NULL. Case, dashes,
+// underscores and a prefix that ends in a dot do not matter: "tf.distribute.MirroredStrategy" is
+// "MirroredStrategy".
+const struct ls_hint *ls_hint_find(const struct ls_hint *table, uint32_t kinds, const char *name);
+
 #endif

@@ -78,9 +78,9 @@ void ls_found_destroy(struct ls_found *found, size_t count);
 // Splits a path `.../<kind>-<name>.so`; `name` has room for LS_LONGEST_NAME + 1.
 bool ls_file_name_split(const char *path, uint32_t *kind, char *name);
 
-// Logs that none of `kinds` (bit i: kind i) is called `name`, what there is and which is nearest.
-LS_STATUS ls_search_report_unknown(const struct ls_loader *loader, const char *scope,
-                                   uint32_t kinds, const char *name);
+// ---- elsewhere.c: names that are none of ours, or not in this build ----
+
+extern const struct ls_hint ls_elsewhere[]; // `kinds`: as for ls_loader_report_unknown
 
 // ---- file.c, elf.c: whether a file may be opened at all ----
 

@@ -62,6 +62,13 @@ struct ls_plugin_entry {
     int available;
 };
 LS_STATUS ls_loader_list(struct ls_loader *loader, struct ls_plugin_entry **out, size_t *count);
+// Logs that no plugin of `kinds` (bit i: kind i) is called `name`, with what the name means
+// elsewhere or what would bring it, or the nearest name there is, and with all that there are.
+// Returns LS_UNAVAILABLE.
+LS_STATUS ls_loader_report_unknown(const struct ls_loader *loader, const char *scope,
+                                   uint32_t kinds, const char *name);
+// LS_USAGE, logged, for a device with a number behind it ("cuda:0"), which other frameworks take.
+LS_STATUS ls_loader_check_device_text(const char *text);
 void ls_plugin_entries_destroy(struct ls_plugin_entry *entries, size_t count);
 
 // The device for a user who names none: "cuda" where that is available, else "cpu".

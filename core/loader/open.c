@@ -141,7 +141,7 @@ enum ls_status ls_module_open_named(struct ls_loader *loader, const char *scope,
 {
     char *path = ls_search_find(loader, kind, name);
     if (!path)
-        return ls_search_report_unknown(loader, scope, 1u << kind, name);
+        return ls_loader_report_unknown(loader, scope, 1u << kind, name);
     const enum ls_status status = ls_module_open(loader, scope, path, out);
     free(path);
     return status;
@@ -203,7 +203,9 @@ enum ls_status ls_loader_open_text(struct ls_loader *loader, const char *scope, 
                                    const char *text, const struct ls_opened_plugin **out)
 {
     struct ls_spec spec = {0};
-    enum ls_status status = ls_spec_parse(scope, text, &spec);
+    enum ls_status status = kind == LS_KIND_DEVICE ? ls_loader_check_device_text(text) : LS_OK;
+    if (!status)
+        status = ls_spec_parse(scope, text, &spec);
     if (status)
         return status;
     const size_t length = strlen(spec.name);

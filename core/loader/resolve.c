@@ -61,7 +61,7 @@ static enum ls_status find_head(struct ls_loader *loader, struct resolution *res
         resolution->parts[i].name = resolution->spec.name;
         return LS_OK;
     }
-    return ls_search_report_unknown(loader, SCOPE, kinds, resolution->spec.name);
+    return ls_loader_report_unknown(loader, SCOPE, kinds, resolution->spec.name);
 }
 
 // The part that `collective=`, `transport=` or `strategy=` names; -1: another option.
@@ -183,14 +183,12 @@ static void write_unknown(FILE *text, const struct resolution *resolution, const
         if (resolution->parts[i].module)
             fprintf(text, "%s %s", i ? "," : "", resolution->parts[i].name);
     const char *nearest = ls_nearest(name, names);
-    if (nearest) {
+    if (nearest)
         fprintf(text, "; did you mean %s?", nearest);
-        return;
-    }
     if (!names[0])
         fputs("; there are none", text);
     for (size_t i = 0; names[i]; i++)
-        fprintf(text, "%s %s", i ? "," : "; there are:", names[i]);
+        fprintf(text, "%s %s", i ? "," : nearest ? " There are:" : "; there are:", names[i]);
 }
 
 static enum ls_status refuse_unknown(const struct resolution *resolution, const char *name)

@@ -375,11 +375,14 @@ static void write_unknown(FILE *text, const struct ls_loader *loader, uint32_t k
 
     write_kinds(text, kinds);
     fprintf(text, " is called '%s'", name);
-    const char *nearest = ls_nearest(name, names);
-    if (nearest)
+    const struct ls_hint *hint = ls_hint_find(ls_elsewhere, kinds, name);
+    const char *nearest = hint ? NULL : ls_nearest(name, names);
+    if (hint)
+        fprintf(text, ": %s", hint->text);
+    else if (nearest)
         fprintf(text, "; did you mean %s?", nearest);
     if (known) {
-        fprintf(text, "%s there are: ", nearest ? " Else" : ";");
+        fputs(hint ? ". There are: " : nearest ? " There are: " : "; there are: ", text);
         write_what_there_is(text, kinds, found, count);
         return;
     }
@@ -390,7 +393,7 @@ static void write_unknown(FILE *text, const struct ls_loader *loader, uint32_t k
     fputs(": name one with --plugin-path", text);
 }
 
-enum ls_status ls_search_report_unknown(const struct ls_loader *loader, const char *scope,
+enum ls_status ls_loader_report_unknown(const struct ls_loader *loader, const char *scope,
                                         uint32_t kinds, const char *name)
 {
     struct ls_found *found = NULL;

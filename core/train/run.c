@@ -15,8 +15,10 @@
 static enum ls_status open_device(struct ls_run *run, const char *text)
 {
     struct ls_spec spec = {0};
-    enum ls_status status =
-        ls_spec_parse("--device", text ? text : ls_loader_default_device(run->loader), &spec);
+    enum ls_status status = text ? ls_loader_check_device_text(text) : LS_OK;
+    if (!status)
+        status =
+            ls_spec_parse("--device", text ? text : ls_loader_default_device(run->loader), &spec);
     if (status)
         return status;
     status = ls_loader_open(run->loader, LS_KIND_DEVICE, spec.name, spec.options, spec.option_count,

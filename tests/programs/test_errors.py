@@ -3,6 +3,8 @@
 import gzip
 import json
 import os
+import re
+import shutil
 import struct
 import subprocess
 
@@ -41,6 +43,71 @@ class Usage(ProgramTest):
                 arguments = {"--model": "--model=cnn", "--dataset": SYNTHETIC}
                 arguments[option.split("=")[0]] = option
                 self.refused(code, *TRAIN, *arguments.values(), says=says)
+
+    def test_names_from_elsewhere_are_answered_with_ours(self):
+        cases = [
+            (UNAVAILABLE, "--device=gpu", ("'gpu': NVIDIA GPUs are `cuda`. There are: devices ",)),
+            (USAGE, "--device=GPU:0", ("'GPU:0'", "replica i computes on GPU i", "CUDA_VISIBLE_DEVICES")),
+            (USAGE, "--device=cuda:0", ("'cuda:0'", "replica i computes on GPU i", "CUDA_VISIBLE_DEVICES")),
+            (UNAVAILABLE, "--device=mps", ("not available", "`cpu`")),
+            (UNAVAILABLE, "--strategy=ddp", ("data-parallel training is `mirrored` here", "`ring`")),
+            (UNAVAILABLE, "--strategy=horovod", ("data-parallel training is `mirrored` here", "`ring`")),
+            (UNAVAILABLE, "--strategy=adasum", ("not available; the nearest is `ring`",)),
+            (UNAVAILABLE, "--strategy=MirroredStrategy", ("it is `mirrored` here. There are: strategies ",)),
+            (UNAVAILABLE, "--strategy=tf.distribute.MirroredStrategy", ("it is `mirrored` here",)),
+            (UNAVAILABLE, "--strategy=TPUStrategy", ("no TPU device",)),
+            (UNAVAILABLE, "--strategy=fsdp", ("every replica holds the whole model",)),
+            (UNAVAILABLE, "--strategy=ring:transport=ucx", ("no transport between machines yet",)),
+            (USAGE, "--lr=0.1", ("no option --lr: ", "--optimizer=adam:learning_rate=0.001", "There are: --model, --dataset,")),
+            (USAGE, "--batch-size=32", ("--batch=N is the batch of all replicas", "--replica-batch=N that of each")),
+            (USAGE, "--gpus=2", ("--device=cuda", "--replicas=N")),
+            (USAGE, "--fp16", ("float32 only",)),
+            (USAGE, "--nproc_per_node=2", ("--replicas=N", "nothing to launch")),
+        ]
+        for code, option, says in cases:
+            with self.subTest(option=option):
+                self.refused(code, *TRAIN, "--model=mlp", SYNTHETIC, option, says=says)
+        self.refused(UNAVAILABLE, "bench", "gloo", says=("`ring` and `halving-doubling`",))
+        self.refused(UNAVAILABLE, "plugins", "gpu", says=("NVIDIA GPUs are `cuda`",))
+        self.refused(USAGE, "simulate", "ring", "--nproc=4", says=("it is --world=N",))
+
+    def test_an_unknown_option_lists_all_there_are(self):
+        for command in ("train", "evaluate", "compare", "summary", "plugins", "simulate", "bench", "verify"):
+            with self.subTest(command=command):
+                help = self.lockstep(command, "--help").out
+                options = re.findall(r"^  (--[a-z-]+)", help, re.MULTILINE)
+                self.assertTrue(options)
+                self.refused(USAGE, command, "--zebra", says=("no option --zebra; there are: " + ", ".join(options),))
+        self.refused(USAGE, *TRAIN, "--model=mlp", SYNTHETIC, "--optimizer=adam:lr=1",
+                     says=("adam has no option lr; there are: learning_rate, beta_1, beta_2, epsilon",))
+
+    def test_every_plugin_whose_file_is_missing_is_named_with_what_brings_it(self):
+        build = os.path.dirname(os.path.dirname(LOCKSTEP))
+        files = [name for name in sorted(os.listdir(os.path.join(build, "plugins"))) if
+                 re.fullmatch(r"(device|transport|collective|strategy)-[a-z-]+\.so", name)]
+        self.assertGreater(len(files), 10)
+        os.mkdir(self.path("bin"))
+        alone = self.path("bin/lockstep")  # finds no plugins of its own
+        shutil.copy(LOCKSTEP, alone)
+        for missing in files:
+            kind, name = missing[:-3].split("-", 1)
+            folder = self.path(name + "-is-missing")
+            os.mkdir(folder)
+            for file in files:
+                if file != missing:
+                    os.symlink(os.path.join(build, "plugins", file), os.path.join(folder, file))
+            option = "--device=" + name if kind == "device" else "--strategy=mirrored:" + kind + "=" + name
+            if kind == "strategy":
+                option = "--strategy=" + name
+            brings = {"cpu": ("libdnnl-dev", "-Dcpu=enabled"), "cuda": ("docs/gpu.md", "-Dcuda=enabled")}
+            for arguments in ((*TRAIN, "--model=mlp", SYNTHETIC, option), ("plugins", name)):
+                with self.subTest(missing=missing, command=arguments[0]):
+                    done = subprocess.run([alone, *arguments, "--plugin-path=" + folder], stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, text=True, timeout=60)
+                    self.assertEqual(done.returncode, UNAVAILABLE, done.stderr)
+                    self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                    for text in (f"is called '{name}': ", *brings.get(name, ("every build of Lockstep has it",))):
+                        self.assertIn(text, done.stderr)
 
     def test_an_unknown_subcommand_suggests_the_nearest(self):
         self.refused(USAGE, "trian", says=("trian", "train"))

@@ -50,11 +50,34 @@ class Strategies(ProgramTest):
                 done = self.lockstep(*words)
                 self.assertEqual(done.code, DONE, done.err)
 
+    def rows_from_elsewhere(self, what):
+        part = re.search(rf"<!-- {what} -->(.*)<!-- /{what} -->", page(), re.S).group(1)
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in part.splitlines() if line.startswith("|")][2:]
+        self.assertGreater(len(rows), 10)
+        return rows
+
+    def test_names_from_elsewhere_are_answered_with_plugins_that_exist(self):
+        folder = os.path.join(SOURCE, "plugins")
+        ours = {kind: set(os.listdir(os.path.join(folder, kind))) for kind in ("device", "transport", "collective", "strategy")}
+        rows = self.rows_from_elsewhere("names-from-elsewhere")
+        for kinds, names, says in rows:
+            for name in re.findall("`(.*?)`", says):
+                self.assertIn(name, set().union(*ours.values()) | {"auto"}, says)
+        for kind, names in ours.items():  # each has a row that says what brings it
+            missing = names - {name for kinds, known, says in rows if kind in kinds for name in re.findall("`(.*?)`", known)}
+            self.assertEqual(missing, set(), kind)
+
+    def test_options_from_elsewhere_are_answered_by_some_subcommand(self):
+        for names, says in self.rows_from_elsewhere("options-from-elsewhere"):
+            for name in re.findall("`(.*?)`", names):
+                errors = [self.lockstep(subcommand, name).err for subcommand in ("train", "simulate")]
+                self.assertTrue(any(f"no option {name}: {says}. There are: " in error for error in errors), (name, errors))
+
     def test_every_option_of_the_page_is_one(self):
-        text = page()
+        text = re.sub(r"(?m)^\| `--.*?\|", "", page())  # without the options of other frameworks
         known = set()
-        for subcommand in ("train", "compare", "bench", "simulate"):
-            known |= set(re.findall(r"--[a-z-]+", self.lockstep(subcommand, "--help").out))
+        for subcommand in (("train",), ("compare",), ("bench",), ("simulate",), ("plugin", "new")):
+            known |= set(re.findall(r"--[a-z-]+", self.lockstep(*subcommand, "--help").out))
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
         self.assertGreater(len(named), 10)
         self.assertEqual(named - known, set())

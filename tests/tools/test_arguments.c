@@ -3,6 +3,7 @@
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
 #include "tools/arguments.h"
+#include "tests/support/hints.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -26,7 +27,7 @@ static const struct argument table[] = {
 };
 
 static unsigned errors;
-static char message[512];
+static char message[2048];
 static struct arguments arguments;
 
 static void keep(void *context, uint32_t level, const char *line)
@@ -116,14 +117,18 @@ END_TEST
 
 START_TEST(every_error_is_one_line_that_helps)
 {
-    refused(WORDS("--modle=cnn"), "there is no option --modle; did you mean --model?");
-    refused(WORDS("--xyzzyxyzzy"), "there is no option --xyzzyxyzzy; --help lists them");
+    refused(
+        WORDS("--modle=cnn"),
+        "there is no option --modle; did you mean --model? There are: --model, --steps, --epochs,");
+    refused(WORDS("--xyzzyxyzzy"),
+            "there is no option --xyzzyxyzzy; there are: --model, --steps, --epochs, --deadline, "
+            "--shuffle, --a-name-that-is-longer-than-its-column, --quiet");
     refused(WORDS("--=3"), "there is no option --;");
     refused(WORDS("--mode=cnn"), "--model"); // no abbreviations
     refused(WORDS("--steps=1", "--steps=2"), "--steps is given twice");
     refused(WORDS("--quiet", "--quiet"), "--quiet is given twice");
     refused(WORDS("--quiet=yes"), "--quiet takes no value");
-    refused(WORDS("--model"), "--model wants a value: --model=NAME|FILE.json");
+    refused(WORDS("--model"), "--model needs a value: --model=NAME|FILE.json");
     refused(WORDS("-q"), "'-q': options begin with two dashes");
     refused(WORDS("one", "two"), "'two' is one word too many");
     char name[400];
@@ -134,6 +139,21 @@ START_TEST(every_error_is_one_line_that_helps)
 }
 END_TEST
 
+START_TEST(an_option_from_elsewhere_is_answered_with_ours)
+{
+    refused(WORDS("--max_steps=7"), "there is no option --max_steps: it is --steps=N. There are: ");
+    refused(WORDS("--Timeout", "7"), "there is no option --Timeout: it is --deadline=SECONDS.");
+    // No hint names an option that this table lacks.
+    refused(WORDS("--lr=0.1"), "there is no option --lr; there are: --model,");
+}
+END_TEST
+
+START_TEST(the_page_on_strategies_has_the_same_table_of_options)
+{
+    assert_documented(arguments_elsewhere, "options-from-elsewhere", "--", NULL);
+}
+END_TEST
+
 START_TEST(counts_have_a_range)
 {
     uint64_t value = 7;
@@ -141,7 +161,7 @@ START_TEST(counts_have_a_range)
     ck_assert_int_eq(arguments_count(&arguments, "steps", 1, 12, &value), LS_OK);
     ck_assert_uint_eq(value, 12);
     ck_assert_int_eq(arguments_count(&arguments, "steps", 13, 20, &value), LS_USAGE);
-    ck_assert_ptr_nonnull(strstr(message, "--steps=12: wanted an integer from 13 to 20"));
+    ck_assert_ptr_nonnull(strstr(message, "--steps=12: expected an integer from 13 to 20"));
     ck_assert_int_eq(arguments_count(&arguments, "steps", 1, 11, &value), LS_USAGE);
     ck_assert_uint_eq(value, 12);
     ck_assert_int_eq(arguments_count(&arguments, "epochs", 0, 5, &value), LS_OK); // the default
@@ -172,9 +192,9 @@ START_TEST(numbers_and_switches_are_checked)
     ck_assert(!on);
     PARSED("--deadline=soon", "--shuffle=perhaps");
     ck_assert_int_eq(arguments_number(&arguments, "deadline", &number), LS_USAGE);
-    ck_assert_ptr_nonnull(strstr(message, "--deadline=soon: wanted a number"));
+    ck_assert_ptr_nonnull(strstr(message, "--deadline=soon: expected a number"));
     ck_assert_int_eq(arguments_switch(&arguments, "shuffle", &on), LS_USAGE);
-    ck_assert_ptr_nonnull(strstr(message, "--shuffle=perhaps: wanted on or off"));
+    ck_assert_ptr_nonnull(strstr(message, "--shuffle=perhaps: expected on or off"));
     ck_assert_double_eq(number, 2.5);
     ck_assert(!on);
 }
@@ -248,6 +268,8 @@ int main(void)
     tcase_add_test(cases, operands_stand_anywhere_and_all_words_after_two_dashes_are_some);
     tcase_add_test(cases, help_is_asked_for_in_two_ways);
     tcase_add_test(cases, every_error_is_one_line_that_helps);
+    tcase_add_test(cases, an_option_from_elsewhere_is_answered_with_ours);
+    tcase_add_test(cases, the_page_on_strategies_has_the_same_table_of_options);
     tcase_add_test(cases, counts_have_a_range);
     tcase_add_test(cases, numbers_and_switches_are_checked);
     tcase_add_test(cases, help_has_every_option_its_value_default_and_words);

@@ -167,14 +167,35 @@ START_TEST(an_unknown_option_suggests_the_nearest)
 {
     quiet();
     ck_assert_int_eq(check_text("ring:group=2"), LS_USAGE);
-    ck_assert_ptr_nonnull(strstr(last_line, "ring has no option group; did you mean groups?"));
+    ck_assert_ptr_nonnull(strstr(
+        last_line, "ring has no option group; did you mean groups? There are: groups, rate"));
     ck_assert_int_eq(check_text("ring:something=2"), LS_USAGE);
     ck_assert_ptr_null(strstr(last_line, "did you mean"));
+    ck_assert_ptr_nonnull(strstr(
+        last_line, "ring has no option something; there are: groups, rate, overlap, order, note"));
     struct ls_spec spec = {0};
     ck_assert_int_eq(ls_spec_parse("--x", "ring:a=1", &spec), LS_OK);
     ck_assert_int_eq(ls_spec_check("--x", &spec, NULL), LS_USAGE);
     ck_assert_ptr_nonnull(strstr(last_line, "ring has no options"));
     ls_spec_finish(&spec);
+}
+END_TEST
+
+START_TEST(a_hint_is_found_by_any_spelling_of_a_name)
+{
+    static const struct ls_hint hints[] = {{"Two-Words other", "first", 1},
+                                           {"TWOWORDS", "second", 2},
+                                           {"", "none", 3},
+                                           {NULL, NULL, 0}};
+    ck_assert_str_eq(ls_hint_find(hints, 1, "two_words")->text, "first");
+    ck_assert_str_eq(ls_hint_find(hints, 3, "a.b.TwoWords-")->text, "first");
+    ck_assert_str_eq(ls_hint_find(hints, 2, "two-words")->text, "second");
+    ck_assert_str_eq(ls_hint_find(hints, 3, "OTHER")->text, "first");
+    static const char *const unknown[] = {"two", "words", "two-words-more", "two words", "",
+                                          ".",   "-"};
+    for (size_t i = 0; i < sizeof(unknown) / sizeof(*unknown); i++)
+        ck_assert_ptr_null(ls_hint_find(hints, 3, unknown[i]));
+    ck_assert_ptr_null(ls_hint_find(hints, 4, "other"));
 }
 END_TEST
 
@@ -228,6 +249,7 @@ int main(void)
     tcase_add_test(tests, booleans_have_four_words_each);
     tcase_add_test(tests, values_are_checked_against_their_type);
     tcase_add_test(tests, an_unknown_option_suggests_the_nearest);
+    tcase_add_test(tests, a_hint_is_found_by_any_spelling_of_a_name);
     tcase_add_test(tests, options_are_found_by_their_whole_name);
     tcase_add_test(tests, the_nearest_name_is_one_slip_away);
     tcase_add_test(tests, of_two_near_names_the_nearer_wins);

@@ -2,6 +2,7 @@
 // What `--strategy=` means: a strategy, a collective under the strategy mirrored, or a transport; and which option
 // goes to which of them.
 #include "tests/core/loader/support.h"
+#include "tests/support/hints.h"
 #include "tests/support/suite.h"
 
 static struct ls_loader *loader_of_parts(void)
@@ -152,8 +153,9 @@ END_TEST
 START_TEST(an_option_that_nobody_declares_is_a_usage_error)
 {
     struct ls_loader *loader = loader_of_parts();
-    assert_fails(loader, "ring:overlp=on", LS_USAGE,
-                 "no option overlp in mirrored, ring, local; did you mean overlap?");
+    assert_fails(
+        loader, "ring:overlp=on", LS_USAGE,
+        "no option overlp in mirrored, ring, local; did you mean overlap? There are: groups,");
     assert_fails(loader, "ring:colective=tree", LS_USAGE, "did you mean collective?");
     assert_fails(loader, "ring:zebra=1", LS_USAGE,
                  "no option zebra in mirrored, ring, local; there are: groups, overlap, "
@@ -185,12 +187,78 @@ START_TEST(an_unknown_strategy_lists_what_there_is)
     assert_fails(
         loader, "mirored", LS_UNAVAILABLE,
         "no strategy, collective or transport is called 'mirored'; did you mean mirrored? "
-        "Else there are: "
+        "There are: "
         "strategies mirrored, one-device; collectives auto, ring, tree; transports far, local");
-    assert_fails(loader, "nccl", LS_UNAVAILABLE, "is called 'nccl'; there are: strategies");
+    assert_fails(loader, "zebra", LS_UNAVAILABLE, "is called 'zebra'; there are: strategies");
     assert_fails(loader, "ring:transport=locl", LS_UNAVAILABLE,
                  "no transport is called 'locl'; did you mean local?");
     ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(a_name_from_elsewhere_is_answered_with_ours)
+{
+    struct ls_loader *loader = loader_of_parts();
+    assert_fails(loader, "MirroredStrategy", LS_UNAVAILABLE,
+                 "no strategy, collective or transport is called 'MirroredStrategy': it is "
+                 "`mirrored` here. There are: strategies mirrored, one-device; collectives");
+    assert_fails(loader, "tf.distribute.experimental.Parameter_Server_Strategy", LS_UNAVAILABLE,
+                 "it is `parameter-server` here");
+    assert_fails(loader, "ddp", LS_UNAVAILABLE, "data-parallel training is `mirrored` here");
+    assert_fails(loader, "ring:transport=ucx", LS_UNAVAILABLE, "no transport between machines yet");
+    // Neither a hint of another kind nor a beginning of a name.
+    assert_fails(loader, "ring:transport=ddp", LS_UNAVAILABLE, "is called 'ddp'; there are:");
+    assert_fails(loader, "MirroredStrateg", LS_UNAVAILABLE, "'MirroredStrateg'; there are:");
+    assert_fails(loader, "-", LS_UNAVAILABLE, "is called '-'; there are:");
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(a_plugin_of_ours_that_is_not_there_is_named_with_what_brings_it)
+{
+    struct ls_loader *loader = loader_of_parts();
+    const struct ls_opened_plugin *opened = NULL;
+    assert_fails(loader, "nccl", LS_UNAVAILABLE, "every build of Lockstep has it");
+    ck_assert_int_eq(ls_loader_open(loader, LS_KIND_DEVICE, "cpu", NULL, 0, &opened),
+                     LS_UNAVAILABLE);
+    ck_assert_message("no device is called 'cpu': it is built where oneDNN and OpenMP are found");
+    ck_assert_message("libdnnl-dev");
+    ck_assert_message("there are none in");
+    ls_loader_destroy(loader);
+}
+END_TEST
+
+START_TEST(a_device_has_no_number)
+{
+    static const char *const wrong[] = {"cuda:0", "GPU:12", "/device:GPU:0"};
+    static const char *const right[] = {"cuda", "cuda:tf32=on", "cuda:", "mine:a=3:b"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        ck_assert_int_eq(ls_loader_check_device_text(wrong[i]), LS_USAGE);
+        ck_assert_message("replica i computes on GPU i");
+        ck_assert_message(wrong[i]);
+    }
+    error_count = 0;
+    for (size_t i = 0; i < sizeof(right) / sizeof(*right); i++)
+        ck_assert_int_eq(ls_loader_check_device_text(right[i]), LS_OK);
+    ck_assert_uint_eq(error_count, 0);
+}
+END_TEST
+
+static void write_kinds(FILE *row, uint32_t kinds)
+{
+    const char *gap = " ";
+    for (uint32_t kind = LS_KINDS; kind >= 1; kind--) {
+        if (!(kinds & 1u << kind))
+            continue;
+        fprintf(row, "%s%s", gap, ls_kind_text(kind));
+        gap = ", ";
+    }
+    fputs(" |", row);
+}
+
+START_TEST(the_page_on_strategies_has_the_same_table_of_names)
+{
+    assert_documented(ls_elsewhere, "names-from-elsewhere", "", write_kinds);
 }
 END_TEST
 
@@ -220,6 +288,10 @@ int main(void)
     tcase_add_test(tests, an_option_that_nobody_declares_is_a_usage_error);
     tcase_add_test(tests, a_value_of_the_wrong_type_is_a_usage_error);
     tcase_add_test(tests, an_unknown_strategy_lists_what_there_is);
+    tcase_add_test(tests, a_name_from_elsewhere_is_answered_with_ours);
+    tcase_add_test(tests, a_plugin_of_ours_that_is_not_there_is_named_with_what_brings_it);
+    tcase_add_test(tests, a_device_has_no_number);
+    tcase_add_test(tests, the_page_on_strategies_has_the_same_table_of_names);
     tcase_add_test(tests, a_strategy_that_is_broken_is_not_replaced_by_a_collective_of_its_name);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names that users bring from other frameworks, and names of our own plugins that a build may lack:
+// what to write instead, or what brings them. docs/strategies.md has the same table, and a test
+// compares the two.
+#include "core/loader/internal.h"
+
+#include "core/base/log.h"
+
+#include <string.h>
+
+#define STRATEGY (1u << LS_KIND_STRATEGY)
+#define COLLECTIVE (1u << LS_KIND_COLLECTIVE)
+#define TRANSPORT (1u << LS_KIND_TRANSPORT)
+#define DEVICE (1u << LS_KIND_DEVICE)
+
+#define INCOMPLETE                                                                             \
+    "every build of Lockstep has it, so this installation is incomplete: build or install it " \
+    "again, or name the folder of its plugins with --plugin-path"
+
+const struct ls_hint ls_elsewhere[] = {
+    {"DistributedDataParallel DDP DataParallel Horovod hvd DistributedOptimizer",
+     "data-parallel training is `mirrored` here; the name of a collective, such as `ring`, means "
+     "`mirrored` with that collective",
+     STRATEGY},
+    {"MirroredStrategy", "it is `mirrored` here", STRATEGY},
+    {"MultiWorkerMirroredStrategy CollectiveAllReduceStrategy",
+     "training on several machines is not available yet; `mirrored` does the same in one process",
+     STRATEGY},
+    {"CentralStorageStrategy", "it is `central-storage` here", STRATEGY},
+    {"ParameterServerStrategy ParameterServerStrategyV2 PS",
+     "it is `parameter-server` here, with servers that are threads of this process", STRATEGY},
+    {"OneDeviceStrategy default", "it is `one-device` here", STRATEGY},
+    {"TPUStrategy", "there is no TPU device; `torus` is the all-reduce of a TPU pod's shape",
+     STRATEGY},
+    {"async asynchronous hogwild",
+     "asynchronous training is `parameter-server`, whose default is mode=async", STRATEGY},
+    {"sync synchronous",
+     "`mirrored` is synchronous, and so is `parameter-server` with the option mode=sync", STRATEGY},
+    {"FSDP FullyShardedDataParallel ZeRO ZeroRedundancyOptimizer DeepSpeed pipeline "
+     "tensor-parallel model-parallel",
+     "not available: every replica holds the whole model; the nearest is `parameter-server`, "
+     "which divides the update among its servers",
+     STRATEGY},
+    {"Adasum",
+     "not available; the nearest is `ring`: gradients are summed and divided by the number of "
+     "examples",
+     STRATEGY | COLLECTIVE},
+    {"DeAR",
+     "not available; the nearest is `mirrored`, whose all-reduce overlaps the backward pass only",
+     STRATEGY},
+    {"PowerSGD LocalSGD DiLoCo",
+     "not available; a strategy plugin can add it: lockstep plugin new NAME --kind=strategy",
+     STRATEGY},
+    {"NcclAllReduce", "it is `nccl` here, for --device=cuda", COLLECTIVE},
+    {"HierarchicalCopyAllReduce", "it is `hierarchical-copy` here", COLLECTIVE},
+    {"ReductionToOneDevice",
+     "the nearest is the strategy `central-storage`, which adds up on the host", COLLECTIVE},
+    {"all-reduce",
+     "an all-reduce is named by its algorithm, such as `ring` or `tree`; `auto` chooses one for "
+     "each size",
+     COLLECTIVE},
+    {"rabenseifner recursive-halving-doubling recursive-doubling RHD bcube butterfly",
+     "the nearest is `halving-doubling`", COLLECTIVE},
+    {"binary-tree double-binary-tree double-tree", "it is `tree` here", COLLECTIVE},
+    {"mesh 2d-torus 2d-ring", "the nearest is `torus`", COLLECTIVE},
+    {"hierarchical",
+     "`two-level` and `hierarchical-copy` reduce inside groups of ranks first, then between them",
+     COLLECTIVE},
+    {"RCCL oneCCL MSCCL",
+     "not available; `nccl` is the only collective from a vendor's library, and `ring`, `tree` "
+     "and others are Lockstep's own",
+     COLLECTIVE},
+    {"Gloo",
+     "Gloo is not used; `ring` and `halving-doubling` are the collectives nearest to its own",
+     COLLECTIVE | TRANSPORT},
+    {"MPI OpenMPI MPICH",
+     "MPI is not used: replicas are threads of one process, and `ring` or any other collective "
+     "works without it",
+     COLLECTIVE | TRANSPORT},
+    {"UCX TCP sockets RDMA ibverbs EFA",
+     "there is no transport between machines yet; `local` connects the threads of one process",
+     TRANSPORT},
+    {"GPU NVIDIA", "NVIDIA GPUs are `cuda`", DEVICE},
+    {"ROCm HIP MPS Metal XPU TPU",
+     "not available; the devices are `cpu`, `cuda` (NVIDIA GPUs) and `reference`", DEVICE},
+    // Our own, where the file is missing.
+    {"cpu",
+     "it is built where oneDNN and OpenMP are found: install them (Debian: libdnnl-dev, gcc) and "
+     "build again; -Dcpu=enabled makes their absence an error",
+     DEVICE},
+    {"cuda",
+     "it is built where NVIDIA's nvcc, cuBLASLt and cuDNN are found: docs/gpu.md says how to get "
+     "them; -Dcuda=enabled makes their absence an error",
+     DEVICE},
+    {"reference", INCOMPLETE, DEVICE},
+    {"local", INCOMPLETE, TRANSPORT},
+    {"direct halving-doubling hierarchical-copy nccl ring torus tree two-level", INCOMPLETE,
+     COLLECTIVE},
+    {"central-storage mirrored one-device parameter-server", INCOMPLETE, STRATEGY},
+    {NULL, NULL, 0},
+};
+
+enum ls_status ls_loader_check_device_text(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    if (!colon || !colon[1] || colon[1 + strspn(colon + 1, "0123456789")])
+        return LS_OK;
+    ls_error("--device",
+             "'%s': expected the name of a device alone, such as cuda; replica i computes on GPU "
+             "i, and CUDA_VISIBLE_DEVICES says which GPUs a program sees",
+             text);
+    return LS_USAGE;
+}
