@@ -72,8 +72,8 @@ static const struct argument table[] = {
     {"round-steps", "N", NULL,
      "steps of a turn: the runs compute one after the other, in rounds; default: about 20 rounds"},
     {"deadline", "SECONDS", "60",
-     "longest wait for another replica; a run that gets on no more for longer than that, and for a "
-     "minute at least, is ended"},
+     "longest wait for another replica; a run that makes no step for twice that and 5 s, 20 s at "
+     "least, is ended"},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
 
     {NULL, NULL, NULL, "What comes out"},

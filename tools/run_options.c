@@ -36,7 +36,7 @@ enum ls_status run_options_common(const struct arguments *arguments, struct ls_r
     if (!status)
         status = arguments_number(arguments, "deadline", &out->deadline_seconds);
     if (!status && !(out->deadline_seconds > 0)) {
-        ls_error("usage", "--deadline=%s: wanted seconds above 0",
+        ls_error("usage", "--deadline=%s: expected seconds above 0",
                  arguments_text(arguments, "deadline"));
         status = LS_USAGE;
     }

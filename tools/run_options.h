@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options that train and evaluate share: who takes part, and how.
+// The options that train and evaluate share: what runs, and how.
 #ifndef LS_TOOLS_RUN_OPTIONS_H
 #define LS_TOOLS_RUN_OPTIONS_H
 
@@ -18,7 +18,7 @@
          "what computes; `lockstep plugins` lists them. Default: cuda where it is available and "  \
          "not marked untried, else cpu"},                                                          \
         {"replicas", "N", NULL,                                                                    \
-         "copies of the model, each with its thread; they take the GPUs in turn. Default: every "  \
+         "copies of the model; on GPUs, replica i uses GPU i modulo their number. Default: every " \
          "GPU that the strategy can use; one on the CPU"},                                         \
         {"threads", "N", NULL, "threads of each replica; default: cores / replicas"},              \
         {"batch", "N", NULL,                                                                       \
@@ -30,21 +30,22 @@
     }
 
 // Rows of the table, for printing.
-#define OUTPUT_ARGUMENTS                                                                 \
-    {"quiet", NULL, NULL, "no progress"},                                                \
-    {                                                                                    \
-        "verbose", NULL, NULL, "bucket plan, kernels, and where the time of a step goes" \
+#define OUTPUT_ARGUMENTS                                                            \
+    {"quiet", NULL, NULL, "print no progress"},                                     \
+    {                                                                               \
+        "verbose", NULL, NULL,                                                      \
+            "print the bucket plan, the kernels, and where the time of a step goes" \
     }
 
-// Reads --threads, --deadline, --device, --plugin-path and --quiet alone, for a command that has no others of them.
+// Reads --threads, --deadline, --device, --plugin-path and --quiet alone.
 LS_STATUS run_options_common(const struct arguments *arguments, struct ls_run_options *out);
 
-// Reads them all; borrowed texts.
+// Reads all of them; the texts are borrowed.
 LS_STATUS run_options_read(const struct arguments *arguments, struct ls_run_options *out);
 LS_STATUS run_options_batch(const struct arguments *arguments, uint64_t *batch,
                             uint64_t *replica_batch);
 
-// --model and --dataset must be there: LS_USAGE with an example.
+// LS_USAGE, with an example, where the option `name` is not given.
 LS_STATUS run_options_need(const struct arguments *arguments, const char *name,
                            const char *example);
 

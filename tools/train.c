@@ -29,12 +29,12 @@ static const struct argument table[] = {
     {NULL, NULL, NULL, "How the replicas work together"},
     RUN_ARGUMENTS,
     {"check-replicas", "N", NULL,
-     "compare the replicas' parameters every N steps, for which all wait for each other, whatever "
-     "the strategy; always at the end"},
+     "compare the replicas' parameters every N steps, which makes all replicas wait for each other "
+     "under any strategy; they are always compared at the end"},
 
     {NULL, NULL, NULL, "How to train"},
     {"epochs", "N", "1", "passes over the training data"},
-    {"steps", "N", NULL, "stop after that many steps"},
+    {"steps", "N", NULL, "stop after N steps"},
     {"optimizer", "NAME[:option=value,...]", "adam:learning_rate=0.001",
      "adam (learning_rate, beta_1, beta_2, epsilon) or sgd (learning_rate, momentum, nesterov)"},
     {"lr-scaling", "none|sqrt|linear", "none",
@@ -42,7 +42,7 @@ static const struct argument table[] = {
     {"slices", "N", "1",
      "compute each replica's share in N parts and add their gradients: less memory, the same "
      "result up to rounding"},
-    {"seed", "N", "0", "of initial weights, order of examples and dropout"},
+    {"seed", "N", "0", "seed of the initial weights, the order of examples and dropout"},
     {"shuffle", "on|off|N", "on", "a new order each epoch; N: through a buffer of N examples"},
     {"validation", "on|off", "on", "loss and accuracy on the test split after each epoch"},
     {"precision", "float32", "float32", "number format of the computation"},
@@ -53,7 +53,7 @@ static const struct argument table[] = {
     {"timeline", "FILE", NULL,
      "what each rank did when, as a Chrome trace: opens in ui.perfetto.dev and chrome://tracing"},
     {"timeline-steps", "FIRST:LAST", NULL,
-     "the steps that the timeline holds; default: all, as far as a million slices go"},
+     "steps that the timeline holds; default: all, up to a million slices"},
     OUTPUT_ARGUMENTS,
     {NULL, NULL, NULL, NULL},
 };
@@ -66,9 +66,12 @@ static const char help[] =
     "  lockstep train --model=my-model.json --dataset=synthetic:shape=32x32x3,classes=10 "
     "--strategy=hierarchical-copy "
     "--replicas=4\n\n"
-    "With the same seed and global batch the result depends on the number of replicas only through "
-    "rounding.\n"
-    "Ctrl-C ends after the current step and still writes the report; a second one ends at once.\n";
+    "With the same seed and global batch, a different number of replicas changes the result only "
+    "by "
+    "rounding, except where replicas do not wait for each other (parameter-server, mode=async or "
+    "bounded).\n"
+    "Ctrl-C stops after the current step and still writes the report; a second Ctrl-C stops at "
+    "once.\n";
 
 struct inputs {
     struct ls_run *run;
@@ -90,7 +93,7 @@ static enum ls_status read_timeline(const struct arguments *arguments, struct ls
     snprintf(first_text, sizeof(first_text), "%.*s", length < 20 ? (int)length : 20, text);
     if (!colon || length > 20 || !ls_parse_integer(first_text, &first) ||
         !ls_parse_integer(colon + 1, &last) || first < 1 || last < first) {
-        ls_error("usage", "--timeline-steps=%s: wanted FIRST:LAST, steps from 1, as in 1:100",
+        ls_error("usage", "--timeline-steps=%s: expected FIRST:LAST, steps from 1, as in 1:100",
                  text);
         return LS_USAGE;
     }
