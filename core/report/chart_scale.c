@@ -131,7 +131,12 @@ static bool turns_direction(const char *text)
 
 void ls_chart_print_text(const char *text, FILE *out)
 {
-    for (; *text; text++) {
+    ls_chart_print_bytes(text, strlen(text), out);
+}
+
+void ls_chart_print_bytes(const char *text, size_t bytes, FILE *out)
+{
+    for (const char *end = text + bytes; text < end; text++) {
         switch (*text) {
         case '<': fputs("&lt;", out); break;
         case '>': fputs("&gt;", out); break;

@@ -30,5 +30,7 @@ void ls_chart_shorten_exponent(char *text); // 1e-06 -> 1e-6
 // Escaped for XML and HTML, as content and as a quoted attribute; control characters become spaces, and those that turn
 // the direction of writing.
 void ls_chart_print_text(const char *text, FILE *out);
+// Its first bytes, cut at an ASCII character.
+void ls_chart_print_bytes(const char *text, size_t bytes, FILE *out);
 
 #endif

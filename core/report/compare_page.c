@@ -104,7 +104,7 @@ static void print_sentences(const struct ls_page *page, const json_t *list, size
         if (!sentence)
             continue;
         fprintf(page->out, "<%s>", element);
-        ls_page_put(page, sentence);
+        ls_page_put_sentence(page, sentence);
         fprintf(page->out, "</%s>\n", element);
     }
 }
@@ -159,7 +159,8 @@ static void print_verdict(const struct ls_page *page)
     print_part(page, " \xc2\xb7 ", "optimizer");
     print_part(page, " \xc2\xb7 ", "device");
     fputs("</p>\n<h1>", page->out);
-    ls_page_put(page, first ? first : "There is no verdict: no strategy came to a result.");
+    ls_page_put_sentence(page,
+                         first ? first : "There is no verdict: no strategy came to a result.");
     fputs("</h1>\n", page->out);
     print_unfinished(page);
     print_lesser_sentences(page, verdict);

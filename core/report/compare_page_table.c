@@ -1,21 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// The full table, how it was measured, and what the columns mean.
+// All figures in three tables, how they were measured, and what the columns mean.
 #include "core/report/compare_page_parts.h"
 
 #include <math.h>
 
 enum kind { COUNT, SIGNIFICANT, SPEED, SECONDS, STEP_SECONDS, BYTES, DEVIATION, YES_NO };
 
-static const struct column {
+struct column {
     const char *key; // of the run, or of its step_seconds
     enum kind kind;
     const char *title, *meaning;
-} columns[] = {
+};
+
+static const struct column speed[] = {
     {"replicas", COUNT, "replicas", "copies of the model, each on a device of its own"},
     {"threads", COUNT, "threads", "threads of each replica"},
     {"global_batch", COUNT, "batch", "examples of a step over all replicas"},
     {"examples_per_second", SPEED, "examples/s",
      "median over the rounds, and below it their quartiles; validation is not counted"},
+    {"bytes_per_step_per_rank", BYTES, "bytes/step",
+     "what a rank sends in a step, padding included"},
+    {"peak_rss_bytes", BYTES, "peak memory", "largest resident memory of the process"},
+    {"target_seconds", SECONDS, "time to target",
+     "seconds of training until the target was reached"},
+    {"target_examples", COUNT, "examples to target", "examples trained on until then"},
+};
+
+static const struct column step[] = {
     {"median", STEP_SECONDS, "step", "median time of a step"},
     {"input", STEP_SECONDS, "input", "what the replica waited for its batch"},
     {"compute", STEP_SECONDS, "compute", "kernels: forward, loss and backward"},
@@ -28,9 +39,9 @@ static const struct column {
      "waiting for a device that computes beside the host: of its work, compute is only handing "
      "over"},
     {"other", STEP_SECONDS, "other", "the rest of the step"},
-    {"bytes_per_step_per_rank", BYTES, "bytes/step",
-     "what a rank sends in a step, padding included"},
-    {"peak_rss_bytes", BYTES, "peak memory", "largest resident memory of the process"},
+};
+
+static const struct column truth[] = {
     {"final_loss", SIGNIFICANT, "loss", "training loss of the last steps"},
     {"final_accuracy", SIGNIFICANT, "accuracy", "training accuracy of the last steps"},
     {"val_loss", SIGNIFICANT, "val. loss", "validation loss at the end"},
@@ -42,11 +53,19 @@ static const struct column {
      "largest difference from the parameters of the reference at the end, absolute"},
     {"replicas_equal", YES_NO, "replicas equal",
      "whether all replicas had the same bits in all parameters at the end"},
-    {"target_seconds", SECONDS, "time to target",
-     "seconds of training until the target was reached"},
-    {"target_examples", COUNT, "examples to target", "examples trained on until then"},
 };
-#define COLUMNS (sizeof(columns) / sizeof(columns[0]))
+
+// As `lockstep compare` prints them, so that each is as wide as a page.
+static const struct table {
+    const char *title;
+    const struct column *columns;
+    size_t count;
+} tables[] = {
+    {"Speed", speed, sizeof(speed) / sizeof(speed[0])},
+    {"Time of a step", step, sizeof(step) / sizeof(step[0])},
+    {"Truth", truth, sizeof(truth) / sizeof(truth[0])},
+};
+#define TABLES (sizeof(tables) / sizeof(tables[0]))
 
 static const json_t *cell_of(const struct ls_page_run *run, const struct column *column)
 {
@@ -103,7 +122,8 @@ static bool has_numbers(const struct ls_page_run *run)
     return ls_page_number(run->json, "examples_per_second") > 0;
 }
 
-static void print_row(const struct ls_page *page, const struct ls_page_run *run, size_t used)
+static void print_row(const struct ls_page *page, const struct ls_page_run *run,
+                      const struct table *table, size_t used)
 {
     fprintf(page->out, "<tr%s><th scope=\"row\">", run->done ? "" : " class=\"absent\"");
     ls_page_put_name(page, run);
@@ -123,31 +143,54 @@ static void print_row(const struct ls_page *page, const struct ls_page_run *run,
         fputs("</span></td></tr>\n", page->out);
         return;
     }
-    for (size_t i = 0; i < COLUMNS; i++)
-        if (is_used(page, &columns[i]))
-            print_cell(page, run, &columns[i]);
+    for (size_t i = 0; i < table->count; i++)
+        if (is_used(page, &table->columns[i]))
+            print_cell(page, run, &table->columns[i]);
     fputs("</tr>\n", page->out);
 }
 
-void ls_page_table(struct ls_page *page)
+// Returns the number of its columns, beside the names.
+static size_t print_titles(const struct ls_page *page, const struct table *table)
 {
     size_t used = 0;
-    fputs("<section id=\"table\">\n<h2>All figures</h2>\n<div class=\"scroll\" role=\"region\" "
-          "tabindex=\"0\" "
-          "aria-label=\"All figures\"><table>\n<thead><tr><th scope=\"col\">strategy</th>",
-          page->out);
-    for (size_t i = 0; i < COLUMNS; i++)
-        if (is_used(page, &columns[i])) {
+    fprintf(page->out,
+            "<h3>%s</h3>\n<div class=\"scroll\" role=\"region\" tabindex=\"0\" "
+            "aria-label=\"%s\"><table>\n<thead><tr><th scope=\"col\">strategy</th>",
+            table->title, table->title);
+    for (size_t i = 0; i < table->count; i++)
+        if (is_used(page, &table->columns[i])) {
             fprintf(page->out, "<th scope=\"col\"><abbr title=\"%s\">%s</abbr></th>",
-                    columns[i].meaning, columns[i].title);
+                    table->columns[i].meaning, table->columns[i].title);
             used++;
         }
     if (!used)
         fputs("<th scope=\"col\">result</th>", page->out);
     fputs("</tr></thead>\n<tbody>\n", page->out);
-    for (size_t i = 0; i < page->run_count; i++)
-        print_row(page, &page->runs[i], used ? used : 1);
-    fputs("</tbody>\n</table></div>\n</section>\n", page->out);
+    return used ? used : 1;
+}
+
+static bool is_table_used(const struct ls_page *page, const struct table *table)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (is_used(page, &table->columns[i]))
+            return true;
+    return false;
+}
+
+// The first has every run, and says why those without figures have none; the others have those with figures.
+void ls_page_table(struct ls_page *page)
+{
+    fputs("<section id=\"table\">\n<h2>All figures</h2>\n", page->out);
+    for (size_t t = 0; t < TABLES; t++) {
+        if (t > 0 && !is_table_used(page, &tables[t]))
+            continue;
+        const size_t used = print_titles(page, &tables[t]);
+        for (size_t i = 0; i < page->run_count; i++)
+            if (t == 0 || page->runs[i].done || has_numbers(&page->runs[i]))
+                print_row(page, &page->runs[i], &tables[t], used);
+        fputs("</tbody>\n</table></div>\n", page->out);
+    }
+    fputs("</section>\n", page->out);
 }
 
 // ---- How it was measured ----
@@ -254,8 +297,10 @@ void ls_page_method(struct ls_page *page)
     print_account(page);
     print_facts(page);
     fputs("<h3>Columns</h3>\n<dl>\n", page->out);
-    for (size_t i = 0; i < COLUMNS; i++)
-        if (is_used(page, &columns[i]))
-            fprintf(page->out, "<dt>%s</dt><dd>%s</dd>\n", columns[i].title, columns[i].meaning);
+    for (size_t t = 0; t < TABLES; t++)
+        for (size_t i = 0; i < tables[t].count; i++)
+            if (is_used(page, &tables[t].columns[i]))
+                fprintf(page->out, "<dt>%s</dt><dd>%s</dd>\n", tables[t].columns[i].title,
+                        tables[t].columns[i].meaning);
     fputs("</dl>\n</section>\n", page->out);
 }

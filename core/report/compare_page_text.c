@@ -3,6 +3,7 @@
 #include "core/report/compare_page_parts.h"
 
 #include "core/report/chart_scale.h"
+#include "core/report/sentences.h"
 
 #include <math.h>
 #include <string.h>
@@ -115,21 +116,77 @@ void ls_page_put_plain_name(const struct ls_page *page, const struct ls_page_run
 
 void ls_page_put_breakable(const struct ls_page *page, const char *name)
 {
-    char part[128];
     while (*name) {
-        // Never within a letter: all places to break are ASCII.
         size_t bytes = strcspn(name, ":,=-");
         bytes += name[bytes] != '\0';
-        if (bytes >= sizeof(part)) {
-            ls_page_put(page, name);
-            return;
-        }
-        memcpy(part, name, bytes);
-        part[bytes] = '\0';
-        ls_page_put(page, part);
+        ls_chart_print_bytes(name, bytes, page->out);
         name += bytes;
         if (*name)
             fputs("<wbr/>", page->out);
+    }
+}
+
+// The bytes of an option that begins here, "--batch" or "--replicas=1,2,4"; 0: none does. What ends a clause is not part
+// of it.
+static size_t option_bytes(const char *text)
+{
+    if (strncmp(text, "--", 2) != 0 || text[2] < 'a' || text[2] > 'z')
+        return 0;
+    size_t bytes = strcspn(text, " ");
+    while (strchr(".,:;)", text[bytes - 1]))
+        bytes--;
+    return bytes;
+}
+
+// Browsers break lines behind hyphens, which tears "--batch", "1e-7" and "central-storage" apart: a word in an element
+// of its own moves to the next line whole.
+static void put_word(const struct ls_page *page, const char *word, size_t bytes)
+{
+    const size_t open = strspn(word, "("), option = option_bytes(word + open);
+    if (!memchr(word, '-', bytes)) {
+        ls_chart_print_bytes(word, bytes, page->out);
+        return;
+    }
+    fprintf(page->out, "<span class=\"word%s\">", option ? " option" : "");
+    if (option) {
+        ls_chart_print_bytes(word, open, page->out);
+        fputs("<code>", page->out);
+        ls_chart_print_bytes(word + open, option, page->out);
+        fputs("</code>", page->out);
+        word += open + option;
+        bytes -= open + option;
+    }
+    ls_chart_print_bytes(word, bytes, page->out);
+    fputs("</span>", page->out);
+}
+
+static void put_command(const struct ls_page *page, const char *command)
+{
+    fputs("<code class=\"command\">", page->out);
+    while (*command) {
+        const size_t bytes = strcspn(command, " ");
+        fputs("<span>", page->out);
+        ls_chart_print_bytes(command, bytes, page->out);
+        fputs("</span>", page->out);
+        command += bytes;
+        if (*command)
+            fputc(*command++, page->out);
+    }
+    fputs("</code>", page->out);
+}
+
+void ls_page_put_sentence(const struct ls_page *page, const char *text)
+{
+    while (*text) {
+        if (!strncmp(text, LS_TRAIN_COMMAND " --", strlen(LS_TRAIN_COMMAND " --"))) {
+            put_command(page, text);
+            return;
+        }
+        const size_t word = strcspn(text, " ");
+        put_word(page, text, word);
+        text += word;
+        if (*text)
+            fputc(*text++, page->out);
     }
 }
 
@@ -149,6 +206,6 @@ void ls_page_put_reason(const struct ls_page *page, const struct ls_page_run *ru
     ls_page_put(page, status && strcmp(status, "done") ? status : "no result");
     if (reason && *reason) {
         fputs(": ", page->out);
-        ls_page_put(page, reason);
+        ls_page_put_sentence(page, reason);
     }
 }
