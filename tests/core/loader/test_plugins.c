@@ -131,7 +131,7 @@ END_TEST
 
 START_TEST(a_symbol_that_nobody_defines_is_named)
 {
-    assert_refused("undefined", "undefined symbol: ls_nobody_defines_this");
+    assert_refused("undefined", "ls_nobody_defines_this");
 }
 END_TEST
 
