@@ -11,6 +11,7 @@ _Thread_local struct ls_trace_track *ls_trace_mine;
 
 const struct ls_trace_label ls_trace_step_label = {
     .category = "step", .name = "step", .value = "step", .numbered = true};
+const struct ls_trace_label ls_trace_examples_label = {.category = "step", .name = "examples"};
 
 // ---- Slices ----
 
@@ -114,6 +115,12 @@ void ls_trace_write_slice(const struct ls_trace_label *label, uint64_t begin_ns,
         event = add_event(track, label, begin_ns, number);
     if (event)
         event->end_ns = end_ns;
+}
+
+void ls_trace_write_examples(uint64_t count)
+{
+    const uint64_t now = ls_clock_ns();
+    ls_trace_write_slice(&ls_trace_examples_label, now, now, count);
 }
 
 // ---- Steps ----
@@ -267,7 +274,9 @@ static bool copy_label(const struct ls_trace_label *from, struct ls_trace_label 
     *to = (struct ls_trace_label){.category = copy_text(from->category),
                                   .name = copy_text(from->name),
                                   .value = copy_text(from->value),
-                                  .numbered = from->numbered};
+                                  .numbered = from->numbered,
+                                  .receives = from->receives,
+                                  .sends = from->sends};
     bool whole = copied(to->category, from->category) && copied(to->name, from->name) &&
                  copied(to->value, from->value);
     for (uint32_t i = 0; i < LS_TRACE_DETAILS; i++) {

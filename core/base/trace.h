@@ -33,12 +33,23 @@ struct ls_trace_detail {
     const char *text; // NULL: it is a number
     uint64_t number;
 };
+
+// A message, as both of its ranks know it. A slice that sends one and a slice that receives one belong together when these
+// are equal, and the numbers of the two slices.
+struct ls_trace_message {
+    const void *group; // in which ranks are counted; NULL: no message
+    uint32_t from, to; // ranks
+    uint64_t number; // of the messages between them
+    uint64_t bytes;
+};
+
 struct ls_trace_label {
     const char *category; // "compute"
     const char *name; // "conv2d_1 backward weights"
     const char *value; // what the number of a slice counts: "step"; NULL: it has none
     bool numbered; // the number belongs to the name: "step 12"
     struct ls_trace_detail details[LS_TRACE_DETAILS];
+    struct ls_trace_message receives, sends; // an arrow ends, or begins, at the slice
 };
 
 // ---- On the thread that does something. Without effect where nothing is recorded. [any thread] ----
@@ -47,6 +58,7 @@ extern _Thread_local struct ls_trace_track *ls_trace_mine; // NULL: nothing is r
 
 void ls_trace_write_begin(const struct ls_trace_label *label, uint64_t number);
 void ls_trace_write_end(void);
+void ls_trace_write_examples(uint64_t count);
 void ls_trace_write_slice(const struct ls_trace_label *label, uint64_t begin_ns, uint64_t end_ns,
                           uint64_t number);
 
@@ -79,6 +91,12 @@ static inline void ls_trace_slice(const struct ls_trace_label *label, uint64_t b
 // Around a training step, on the threads that run them (struct ls_trace_options counts those). `step` counts from 1.
 void ls_trace_begin_step(uint64_t step);
 void ls_trace_end_step(void);
+// Within a step: how many examples it trains on this thread.
+static inline void ls_trace_examples(uint64_t count)
+{
+    if (ls_trace_on())
+        ls_trace_write_examples(count);
+}
 
 // Moves the calling thread's track to a process of its own: that with this `order`, which is where it stands in the
 // timeline (0: the worker, 1 + r: rank r; what else there is stands behind them). Whoever comes first gives it its name.
@@ -137,6 +155,8 @@ struct ls_trace_visitor {
     // `track` is a number from 1, unique in the recording. A track's slices follow it.
     void (*track)(void *context, uint32_t process, uint32_t track, const char *name);
     void (*slice)(void *context, const struct ls_trace_slice *slice);
+    // Optional. A step of this track that has ended, and how many examples it trained.
+    void (*step)(void *context, uint64_t examples, uint64_t begin_ns, uint64_t end_ns);
 };
 // What lies outside the steps that are held is left out; slices that reach beyond them are cut.
 void ls_trace_visit(const struct ls_trace *trace, const struct ls_trace_visitor *visitor);

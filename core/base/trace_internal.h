@@ -87,5 +87,6 @@ struct ls_trace {
 };
 
 extern const struct ls_trace_label ls_trace_step_label;
+extern const struct ls_trace_label ls_trace_examples_label; // its number; a reader sees no slice
 
 #endif

@@ -116,15 +116,34 @@ static void visit_event(const struct ls_trace_track *track, const struct ls_trac
     visitor->slice(visitor->context, &slice);
 }
 
+static void visit_examples(const struct ls_trace_track *track, const struct ls_trace_event *step,
+                           uint64_t examples, const struct span *span,
+                           const struct ls_trace_visitor *visitor)
+{
+    const uint64_t created = track->trace->created_ns;
+    if (visitor->step && step && step->begin_ns >= span->begin_ns && step->end_ns &&
+        step->end_ns <= span->end_ns)
+        visitor->step(visitor->context, examples, step->begin_ns - created, step->end_ns - created);
+}
+
 static void visit_track(const struct ls_trace_track *track, const struct span *whole,
                         const struct ls_trace_visitor *visitor)
 {
     const struct span span = span_of(track, whole);
     const uint64_t last = last_time(track);
     visitor->track(visitor->context, track->process->order, track->number, track->name);
+    const struct ls_trace_event *step = NULL; // the last one that began
     for (const struct ls_trace_chunk *chunk = track->first; chunk; chunk = chunk->next)
-        for (uint32_t i = 0; i < chunk->count; i++)
-            visit_event(track, &chunk->events[i], &span, last, visitor);
+        for (uint32_t i = 0; i < chunk->count; i++) {
+            const struct ls_trace_event *event = &chunk->events[i];
+            if (event->label == &ls_trace_examples_label) {
+                visit_examples(track, step, event->number, &span, visitor);
+                continue;
+            }
+            if (event->label == &ls_trace_step_label)
+                step = event;
+            visit_event(track, event, &span, last, visitor);
+        }
 }
 
 void ls_trace_visit(const struct ls_trace *trace, const struct ls_trace_visitor *visitor)

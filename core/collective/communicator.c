@@ -24,6 +24,7 @@ static void begin_recording(struct ls_collective_plan *plan)
     struct ls_communicator *communicator = plan->communicator;
     if (!communicator->track)
         communicator->track = ls_trace_open_track("communication");
+    ls_messages_record(plan);
     plan->started_ns = ls_clock_ns();
 }
 

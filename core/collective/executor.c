@@ -3,6 +3,7 @@
 // transfers under way.
 #include "core/collective/executor.h"
 
+#include "core/base/clock.h"
 #include "core/base/memory.h"
 
 #include <stdlib.h>
@@ -18,6 +19,7 @@ struct ls_executor {
     uint32_t pending_count;
     uint32_t remaining; // operations not complete
     const struct ls_transfer *mismatch;
+    struct ls_executor_slices *slices; // NULL: the run is not recorded
     const struct ls_transport_interface *interface;
     struct ls_transport *transport;
 };
@@ -91,9 +93,25 @@ static void release(struct ls_executor *executor, uint32_t index)
             executor->ready[executor->ready_count++] = dependents[i];
 }
 
+void ls_executor_record(struct ls_executor *executor, struct ls_executor_slices *slices)
+{
+    executor->slices = slices;
+}
+
+static void record(const struct ls_executor *executor, uint32_t index)
+{
+    const struct ls_executor_slices *slices = executor->slices;
+    const uint64_t begin = slices->posted_ns[index], now = ls_clock_ns();
+    const bool sends = executor->transfers[index].kind == LS_TRANSFER_SEND;
+    ls_trace_slice_on(sends ? slices->sends : slices->receives, slices->labels[index], begin,
+                      now > begin ? now : begin + 1, slices->number);
+}
+
 static void finish_operation(struct ls_executor *executor, uint32_t index)
 {
     const uint32_t fused = executor->compiled->operations[index].fused_send;
+    if (executor->slices && executor->slices->labels[index])
+        record(executor, index);
     release(executor, index);
     executor->remaining--;
     if (fused != LS_NO_OPERATION) {
@@ -108,6 +126,8 @@ static enum ls_status post_ready(struct ls_executor *executor)
     while (executor->ready_count) {
         const uint32_t index = executor->ready[--executor->ready_count];
         struct ls_transfer *transfer = &executor->transfers[index];
+        if (executor->slices && executor->slices->labels[index])
+            executor->slices->posted_ns[index] = ls_clock_ns();
         const int32_t status = executor->interface->post(executor->transport, transfer);
         if (status)
             return (enum ls_status)status;

@@ -5,6 +5,7 @@
 #define LS_COLLECTIVE_EXECUTOR_H
 
 #include "core/base/status.h"
+#include "core/base/trace.h"
 #include "core/collective/compile.h"
 
 #include <stdbool.h>
@@ -22,6 +23,14 @@ struct ls_executor_memory {
     uint64_t divisor;
 };
 
+// What a timeline gets of a run: a slice for each message, from when it was posted until it was complete.
+struct ls_executor_slices {
+    struct ls_trace_track *sends, *receives;
+    const struct ls_trace_label **labels; // of each operation; NULL: no slice
+    uint64_t *posted_ns; // of each operation
+    uint64_t number; // of the run
+};
+
 struct ls_executor; // one run
 
 // Borrows `compiled`.
@@ -29,6 +38,9 @@ LS_STATUS ls_executor_create(const struct ls_compiled_schedule *compiled,
                              const struct ls_executor_memory *memory, struct ls_executor **out);
 void ls_executor_destroy(
     struct ls_executor *executor); // takes NULL; not while it runs, but after an abort
+
+// Of the runs that begin from now on; borrowed. NULL: none.
+void ls_executor_record(struct ls_executor *executor, struct ls_executor_slices *slices);
 
 // Begins a run: posts what can begin. It may be complete at once.
 LS_STATUS ls_executor_begin(struct ls_executor *executor,

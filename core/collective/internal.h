@@ -65,7 +65,8 @@ struct ls_communicator {
     struct ls_transfer **waiting; // room for all pending transfers of all plans
     uint32_t operation_count; // of all plans
     struct ls_communication_times times;
-    struct ls_trace_track *track; // of runs under way; NULL: none yet, or nothing is recorded
+    // Of runs under way, and of the messages sent and received; NULL: none yet, or nothing is recorded.
+    struct ls_trace_track *track, *sends, *receives;
 };
 
 struct ls_collective_plan {
@@ -84,8 +85,16 @@ struct ls_collective_plan {
     // Of a timeline; NULL: was made while nothing was recorded.
     const struct ls_trace_label *run_slice, *wait_slice;
     const char *algorithm; // that draws its schedule
+    struct ls_executor_slices messages; // no labels: likewise
     uint64_t started_ns; // while the run is recorded
 };
+
+// ---- messages.c: messages in a timeline ----
+
+// Without effect where nothing is recorded, or without memory.
+void ls_messages_name(struct ls_collective_plan *plan);
+void ls_messages_record(struct ls_collective_plan *plan); // the run that begins now
+void ls_messages_forget(struct ls_collective_plan *plan);
 
 // ---- streams.c: runs on a device; each call does nothing where there is none ----
 

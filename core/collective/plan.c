@@ -210,6 +210,7 @@ enum ls_status ls_collective_plan_create(struct ls_communicator *communicator, u
     name_slices(plan, label);
     if (!status)
         status = create_executor(plan);
+    ls_messages_name(plan);
     if (!status)
         status = make_room(communicator, plan->compiled.operation_count);
     if (status) {
@@ -231,6 +232,7 @@ void ls_collective_plan_destroy(struct ls_collective_plan *plan)
     const struct ls_rank_place *place = plan->communicator->place;
     ls_stream_forget(plan);
     ls_executor_destroy(plan->executor);
+    ls_messages_forget(plan);
     ls_compiled_schedule_finish(&plan->compiled);
     if (place)
         place->ops->release(place->device, plan->scratch);

@@ -3,6 +3,8 @@
 // microseconds, written with the three digits that make them nanoseconds.
 #include "core/report/timeline.h"
 
+#include "core/base/log.h"
+#include "core/report/timeline_flows.h"
 #include "core/report/whole_file.h"
 
 #include <inttypes.h>
@@ -14,6 +16,7 @@ struct writer {
     FILE *stream;
     bool any; // event so far
     uint32_t process, track; // of the slices that follow
+    struct ls_timeline_flows flows;
 };
 
 // ---- Texts ----
@@ -167,6 +170,69 @@ static void write_slice(void *context, const struct ls_trace_slice *slice)
     fputc('"', stream);
     write_arguments(stream, slice);
     fputc('}', stream);
+    ls_timeline_flows_add(&writer->flows, slice, writer->process, writer->track);
+}
+
+static void note_step(void *context, uint64_t examples, uint64_t begin_ns, uint64_t end_ns)
+{
+    struct writer *writer = context;
+    ls_timeline_flows_add_step(&writer->flows, writer->track, examples, begin_ns, end_ns);
+}
+
+// ---- Arrows and counters: behind all slices, to which viewers tie them by their times ----
+
+static void write_arrow_end(struct writer *writer, const char *phase, size_t id,
+                            const struct ls_timeline_end *end, uint64_t time_ns)
+{
+    FILE *stream = writer->stream;
+    writer->process = end->process;
+    begin_event(writer, phase);
+    fprintf(stream, ",\"tid\":%" PRIu32 ",\"id\":%zu", end->track, id);
+    write_time(stream, "ts", time_ns);
+    fputs(",\"cat\":\"message\",\"name\":\"message\"", stream);
+    // The end belongs to the slice around it; a start always does.
+    fputs(*phase == 'f' ? ",\"bp\":\"e\"}" : "}", stream);
+}
+
+static void write_arrows(struct writer *writer)
+{
+    const struct ls_timeline_flows *flows = &writer->flows;
+    for (size_t i = 0; i < flows->sends.count; i++) {
+        const struct ls_timeline_end *send = &flows->sends.list[i];
+        const struct ls_timeline_end *receive = &flows->receives.list[i];
+        write_arrow_end(writer, "s", i + 1, send, send->begin_ns);
+        write_arrow_end(writer, "f", i + 1, receive, ls_timeline_arrival_ns(send, receive));
+    }
+}
+
+// Viewers call it by both words, of which `unit` names the value.
+static void write_counter(struct writer *writer, const char *name, const char *unit,
+                          const struct ls_timeline_counter *counter)
+{
+    writer->process = 1;
+    for (size_t i = 0; i < counter->count; i++) {
+        const struct ls_timeline_change *change = &counter->list[i];
+        begin_event(writer, "C");
+        write_time(writer->stream, "ts", change->time_ns);
+        fprintf(writer->stream, ",\"name\":\"%s\",\"args\":{\"%s\":%" PRId64 "}}", name, unit,
+                change->value);
+    }
+}
+
+static enum ls_status write_flows(struct writer *writer, const char *path)
+{
+    const enum ls_status status = ls_timeline_flows_end(&writer->flows);
+    if (status) {
+        ls_error("--timeline",
+                 "'%s' is not written: not enough memory to match its messages; choose fewer steps "
+                 "with --timeline-steps",
+                 path);
+        return status;
+    }
+    write_arrows(writer);
+    write_counter(writer, "bytes", "in flight", &writer->flows.bytes);
+    write_counter(writer, "examples", "per second", &writer->flows.examples);
+    return LS_OK;
 }
 
 static void write_facts(FILE *stream, const struct ls_timeline *timeline,
@@ -193,14 +259,23 @@ enum ls_status ls_timeline_write(const char *path, const struct ls_timeline *tim
                                  const struct ls_trace *trace)
 {
     struct ls_whole_file file;
-    const enum ls_status status = ls_whole_file_open("--timeline", path, &file);
+    enum ls_status status = ls_whole_file_open("--timeline", path, &file);
     if (status)
         return status;
     struct writer writer = {.stream = file.stream};
-    const struct ls_trace_visitor visitor = {
-        .context = &writer, .process = write_process, .track = write_track, .slice = write_slice};
+    const struct ls_trace_visitor visitor = {.context = &writer,
+                                             .process = write_process,
+                                             .track = write_track,
+                                             .slice = write_slice,
+                                             .step = note_step};
     fputs("{\"traceEvents\":[", file.stream);
     ls_trace_visit(trace, &visitor);
-    write_facts(file.stream, timeline, trace);
-    return ls_whole_file_commit(&file);
+    status = write_flows(&writer, path);
+    if (!status) {
+        write_facts(file.stream, timeline, trace);
+        status = ls_whole_file_commit(&file);
+    }
+    ls_whole_file_discard(&file);
+    ls_timeline_flows_finish(&writer.flows);
+    return status;
 }

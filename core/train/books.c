@@ -259,10 +259,12 @@ static enum ls_status train(struct ls_books *books, uint32_t rank, const struct 
         status = ls_trainer_next(fit->trainer, turn->rank, &share->batch, &waited);
     ls_trace_end();
     share->pending = !status;
-    if (!status)
+    if (!status) {
+        ls_trace_examples(share->batch.count);
         status = ls_driver_step(fit->trainer->driver, rank, &share->batch,
                                 books->steps_before + turn->number,
                                 fit->model->optimizer.learning_rate, false, &result);
+    }
     const uint64_t step_ns = ls_clock_ns() - start;
     pthread_mutex_lock(&books->lock);
     share->busy = false;

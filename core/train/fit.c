@@ -64,9 +64,11 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step,
     ls_trace_begin(&input_slice, 0);
     enum ls_status status = ls_trainer_next(fit->trainer, rank, &batch, &waited);
     ls_trace_end();
-    if (!status)
+    if (!status) {
+        ls_trace_examples(batch.count);
         status = ls_driver_step(fit->trainer->driver, rank, &batch, step,
                                 fit->model->optimizer.learning_rate, stop, &result);
+    }
     if (!status && rank == 0) {
         ls_history_add_times(&fit->history, &result, ls_clock_ns() - start, waited);
         status = result.step ? ls_fit_note_step(fit, &result) : LS_OK;

@@ -3,6 +3,7 @@
 
 Perfetto itself is not asked: the form of the file is checked here, as its viewers read it.
 """
+import bisect
 import json
 import os
 import re
@@ -24,6 +25,15 @@ class Slice:
 
     def holds(self, other):
         return self.begin <= other.begin and other.end <= self.end
+
+
+class Arrow:
+    """A message: the slices that send and receive it, and the times of the arrow."""
+
+    def __init__(self, identity, send, receive, begin, end):
+        self.send, self.receive, self.begin, self.end = send, receive, begin, end
+        if begin > end:
+            raise AssertionError(f"message {identity} arrives before it is sent")
 
 
 class Track:
@@ -55,10 +65,36 @@ class Timeline:
             content = json.load(file, parse_float=self.nanoseconds)
         self.facts = content["otherData"]
         self.processes, self.order, self.remarks, self.tracks = {}, {}, {}, {}
+        self.starts, self.ends, self.counters = {}, {}, {}
         for event in content["traceEvents"]:
             self.take(event)
         for track in self.tracks.values():
             track.nest()
+            track.slices.sort(key=lambda one: one.begin)
+        if set(self.starts) != set(self.ends):
+            raise AssertionError(f"arrows without an end or a begin: {set(self.starts) ^ set(self.ends)}")
+        self.arrows = [self.arrow(identity) for identity in self.starts]
+        for name, values in self.counters.items():
+            times = [time for time, _ in values]
+            if times != sorted(set(times)) or any(value < 0 for _, value in values) or values[-1][1] != 0:
+                raise AssertionError(f"counter {name}: {values[-3:]}")
+
+    def bound(self, event):
+        """The slice around an end of an arrow, which viewers tie it to. Slices of messages hold no others."""
+        slices = self.tracks[event["tid"]].slices
+        at = bisect.bisect_right(slices, event["ts"], key=lambda one: one.begin) - 1
+        if at < 0 or not slices[at].begin <= event["ts"] < slices[at].end:
+            raise AssertionError(f"no slice around {event}")
+        return slices[at]
+
+    def arrow(self, identity):
+        start, end = self.starts[identity], self.ends[identity]
+        for event in (start, end):
+            if self.tracks[event["tid"]].pid != event["pid"] or (event["cat"], event["name"]) != ("message", "message"):
+                raise AssertionError(f"{event}")
+        send, receive = self.bound(start), self.bound(end)
+        send.process, receive.process = self.processes[start["pid"]], self.processes[end["pid"]]
+        return Arrow(identity, send, receive, start["ts"], end["ts"])
 
     @staticmethod
     def nanoseconds(text):
@@ -78,6 +114,18 @@ class Timeline:
             elif event["name"] != "thread_sort_index":
                 {"process_name": self.processes, "process_labels": self.remarks,
                  "process_sort_index": self.order}[event["name"]][event["pid"]] = value
+            return
+        if event["ph"] == "C":
+            (unit, value), = event["args"].items()
+            if self.processes[event["pid"]] != "worker":
+                raise AssertionError(f"{event}")
+            self.counters.setdefault(f"{event['name']} {unit}", []).append((event["ts"], value))
+            return
+        if event["ph"] in "sf":
+            ends = self.starts if event["ph"] == "s" else self.ends
+            if event["id"] in ends or event.get("bp") != {"s": None, "f": "e"}[event["ph"]]:
+                raise AssertionError(f"{event}")
+            ends[event["id"]] = event
             return
         if event["ph"] != "X":
             raise AssertionError(f"an event {event['ph']}")
