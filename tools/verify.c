@@ -4,6 +4,7 @@
 #include "tools/child.h"
 #include "tools/command.h"
 #include "tools/number_list.h"
+#include "tools/verify_draw.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"
@@ -29,6 +30,9 @@ static const struct argument table[] = {
      "all that the collective offers; or all-reduce, reduce-scatter, all-gather, broadcast, "
      "reduce, of which the host describes itself what the collective does not offer"},
     {"ranks-per-host", "LIST", "0,4", "ranks that share a host; 0: the collective is not told"},
+    {"draw", NULL, NULL,
+     "prints the schedule of one world of at most 16 ranks (4 where --world is not given) and one "
+     "count (64 elements a rank): a column for each rank, a block for each round"},
     {"element-bytes", "N", "4", "bytes of an element"},
     {"deadline", "SECONDS", "30", "longest time for one world and count"},
     {"json", "FILE", NULL, "writes the rows there"},
@@ -50,7 +54,8 @@ static const char help[] =
     "Ends with 0 when all holds, 1 when something does not, 4 when there is no such collective.\n\n"
     "Examples:\n"
     "  lockstep verify ring hierarchical-copy:groups=4 --world=4-64\n"
-    "  lockstep verify ./collective-my-reduce.so --world=5 --count=7 --operation=all-reduce\n";
+    "  lockstep verify ./collective-my-reduce.so --world=5 --count=7 --operation=all-reduce\n"
+    "  lockstep verify ring --draw --world=3 --operation=all-reduce\n";
 
 // What is asked of every collective.
 struct request {
@@ -58,6 +63,7 @@ struct request {
     uint32_t operations; // bits; 0: those it offers
     uint64_t element_bytes;
     uint64_t deadline_ns;
+    bool draw; // instead of the table
 };
 
 // One collective, opened.
@@ -194,17 +200,24 @@ static void verify_operation(void *argument, void *shared)
 // ---- What came of it ----
 
 // "ring: all-reduce, 5 ranks, 7 elements"
-static void log_refusal(const struct subject *subject, const struct row *row, const char *reason)
+static const char *case_text(const struct subject *subject, const struct ls_verify_case *at,
+                             char *text, size_t bytes)
 {
-    const struct ls_verify_case *at = &row->running;
     char root[32] = "", hosts[48] = "";
     if (at->operation == LS_BROADCAST || at->operation == LS_REDUCE)
         snprintf(root, sizeof(root), ", root %u", at->root);
     if (at->ranks_per_host)
         snprintf(hosts, sizeof(hosts), ", %u to a host", at->ranks_per_host);
-    ls_error("verify", "%s: %s, %u rank%s%s%s, %" PRIu64 " element%s: %s", subject->name,
+    snprintf(text, bytes, "%s: %s, %u rank%s%s%s, %" PRIu64 " element%s", subject->name,
              ls_collective_operation_text(at->operation), at->world, at->world == 1 ? "" : "s",
-             hosts, root, at->count, at->count == 1 ? "" : "s", reason);
+             hosts, root, at->count, at->count == 1 ? "" : "s");
+    return text;
+}
+
+static void log_refusal(const struct subject *subject, const struct row *row, const char *reason)
+{
+    char at[512];
+    ls_error("verify", "%s: %s", case_text(subject, &row->running, at, sizeof(at)), reason);
 }
 
 // A child that did not return: the row says why.
@@ -285,6 +298,37 @@ static void print_row(const struct task *task, const struct row *row)
     printf("  %s\n", verdict);
 }
 
+// The case that was refused; or the first that holds.
+static enum ls_status draw(const struct task *task, const struct row *row)
+{
+    const struct ls_verification *found = row->refused ? &row->found : &row->of_largest;
+    const struct ls_verify_case *drawn = row->refused ? &row->running : &row->largest;
+    const struct verify_drawing drawing = {
+        .opened = task->subject->opened,
+        .drawn = drawn,
+        .found = row->refused ? found : NULL,
+        .describe_ended_it = row->describing != UINT32_MAX,
+        .deadline_ns = task->request->deadline_ns,
+    };
+    char text[512];
+    if (!row->refused && !row->held) {
+        printf("%s\n", case_text(task->subject, &row->running, text, sizeof(text)));
+        printf("verdict: declined: %s\n\n", row->declined_reason);
+        return LS_OK;
+    }
+    printf("%s\n", case_text(task->subject, drawn, text, sizeof(text)));
+    const enum ls_status status = verify_draw(&drawing);
+    if (status)
+        return status;
+    if (row->refused)
+        printf("verdict: REFUSED: %s\n\n", found->reason);
+    else
+        printf("verdict: holds%s; %u rounds (least %u), %" PRIu64 " bytes (least %.0f)\n\n",
+               row->orders_differ ? "; ranks add in different orders, as it says" : "",
+               found->rounds, found->least_rounds, found->most_bytes, found->least_bytes);
+    return LS_OK;
+}
+
 static void add_json(const struct task *task, const struct row *row, struct ls_rows *rows)
 {
     const struct ls_collective_interface *interface = task->subject->opened->interface;
@@ -354,7 +398,12 @@ static enum ls_status verify_row(const struct task *task, struct ls_rows *rows)
             ls_error("verify", "%s: %s: declines every case that was asked for: %s",
                      task->subject->name, ls_collective_operation_text(task->operation),
                      row->declined_reason);
-        print_row(task, row);
+        if (task->request->draw)
+            status = draw(task, row);
+        else
+            print_row(task, row);
+    }
+    if (!status) {
         add_json(task, row, rows);
         status = row_passed(row) ? LS_OK : LS_FAILED;
     }
@@ -417,17 +466,52 @@ static enum ls_status read_operations(const char *text, uint32_t *out)
     return LS_OK;
 }
 
+// What was given; else the default, which is another one for a drawing.
+static const char *text_or(const struct arguments *arguments, const char *name, bool draw,
+                           const char *drawn)
+{
+    return draw && !arguments_given(arguments, name) ? drawn : arguments_text(arguments, name);
+}
+
+static enum ls_status check_drawn(const struct arguments *arguments, const struct request *request)
+{
+    if (request->worlds.count != 1 || request->worlds.numbers[0].value > VERIFY_DRAW_WORLD)
+        ls_error("usage",
+                 "--draw: expected one world of at most %d ranks, for example --world=4, "
+                 "not --world=%s",
+                 VERIFY_DRAW_WORLD, arguments_text(arguments, "world"));
+    else if (request->counts.count != 1)
+        ls_error("usage", "--draw: expected one count, for example --count=32, not --count=%s",
+                 arguments_text(arguments, "count"));
+    else if (request->hosts.count != 1)
+        ls_error("usage",
+                 "--draw: expected one number, for example --ranks-per-host=2, not "
+                 "--ranks-per-host=%s",
+                 arguments_text(arguments, "ranks-per-host"));
+    else
+        return LS_OK;
+    return LS_USAGE;
+}
+
 static enum ls_status read_request(const struct arguments *arguments, struct request *out)
 {
     uint64_t seconds = 0;
-    enum ls_status status = number_list_parse("--world", arguments_text(arguments, "world"), 1,
-                                              LS_VERIFY_WORLD, false, &out->worlds);
+    char count[24];
+    out->draw = arguments_given(arguments, "draw");
+    enum ls_status status =
+        number_list_parse("--world", text_or(arguments, "world", out->draw, "4"), 1,
+                          LS_VERIFY_WORLD, false, &out->worlds);
+    if (status)
+        return status;
+    snprintf(count, sizeof(count), "%" PRId64, 64 * out->worlds.numbers[0].value);
+    status = number_list_parse("--count", text_or(arguments, "count", out->draw, count), 0,
+                               (int64_t)LS_VERIFY_COUNT - LS_VERIFY_WORLD, true, &out->counts);
     if (!status)
-        status = number_list_parse("--count", arguments_text(arguments, "count"), 0,
-                                   (int64_t)LS_VERIFY_COUNT - LS_VERIFY_WORLD, true, &out->counts);
-    if (!status)
-        status = number_list_parse("--ranks-per-host", arguments_text(arguments, "ranks-per-host"),
-                                   0, LS_VERIFY_WORLD, false, &out->hosts);
+        status = number_list_parse("--ranks-per-host",
+                                   text_or(arguments, "ranks-per-host", out->draw, "0"), 0,
+                                   LS_VERIFY_WORLD, false, &out->hosts);
+    if (!status && out->draw)
+        status = check_drawn(arguments, out);
     if (!status)
         status = read_operations(arguments_text(arguments, "operation"), &out->operations);
     if (!status)
@@ -459,7 +543,8 @@ static enum ls_status verify_all(const struct arguments *arguments, const struct
     enum ls_status result = ls_rows_create(&rows);
     if (result)
         return result;
-    print_heading();
+    if (!request->draw)
+        print_heading();
     for (size_t i = 0; i < arguments->operand_count; i++) {
         const enum ls_status status = verify_subject(request, &subjects[i], rows);
         if (status)

@@ -3,6 +3,7 @@
 """lockstep verify: shipped collectives hold; broken ones, written here and compiled, are refused where they break."""
 import json
 import os
+import re
 import shlex
 import subprocess
 import time
@@ -193,6 +194,143 @@ class Broken(VerifyTest):
     def test_memory_that_no_machine_has(self):
         self.verify(FAILED, self.plugin("ls_scratch(schedule, UINT64_MAX / 8);"), "--world=2", "--count=1",
                     says=["elements of scratch; no machine has so much memory"])
+
+
+RING_OF_THREE = """\
+ring: all-reduce, 3 ranks, 192 elements
+  a-b -> r      sends elements a to b to rank r
+  a-b <- r      receives elements a to b from rank r
+  a-b <+ r      receives from rank r and reduces into a to b
+
+  rank 0        rank 1        rank 2
+round 0
+  128-191 -> 1  0-63 -> 2     64-127 -> 0
+  64-127 <+ 2   128-191 <+ 0  0-63 <+ 1
+round 1
+  64-127 -> 1   128-191 -> 2  0-63 -> 0
+  0-63 <+ 2     64-127 <+ 0   128-191 <+ 1
+round 2
+  0-63 -> 1     64-127 -> 2   128-191 -> 0
+  128-191 <- 2  0-63 <- 0     64-127 <- 1
+round 3
+  128-191 -> 1  0-63 -> 2     64-127 -> 0
+  64-127 <- 2   128-191 <- 0  0-63 <- 1
+verdict: holds; 4 rounds (least 2), 1024 bytes (least 1024)
+
+"""
+
+HIERARCHICAL_COPY = """\
+hierarchical-copy: all-reduce, 4 ranks, 5 elements
+  a-b -> r      sends elements a to b to rank r
+  a-b <- r      receives elements a to b from rank r
+  a-b <+ r      receives from rank r and reduces into a to b
+
+  rank 0    rank 1    rank 2    rank 3
+round 0
+  0-4 <+ 1  0-4 -> 0  0-4 <+ 3  0-4 -> 2
+round 1
+  0-4 <+ 2  -         0-4 -> 0  -
+round 2
+  0-4 -> 2  -         0-4 <- 0  -
+round 3
+  0-4 -> 1  0-4 <- 0  0-4 -> 3  0-4 <- 2
+verdict: holds; 4 rounds (least 2), 40 bytes (least 30)
+
+"""
+
+ORDERS_THAT_DIFFER = """\
+collective-mine.so: all-reduce, 3 ranks, 10 elements
+  a-b -> r      sends elements a to b to rank r
+  a-b <- r      receives elements a to b from rank r
+  a-b += c-d    reduces c to d, on this rank, into a to b
+  s             elements of scratch
+
+  rank 0         rank 1         rank 2
+scratch
+  s0-29          s0-29          s0-29
+round 0
+  0-9 -> 1       0-9 -> 0       0-9 -> 0
+  s10-19 <- 1    s0-9 <- 0      s0-9 <- 0
+  0-9 -> 2       0-9 -> 2       0-9 -> 1
+  s20-29 <- 2    s20-29 <- 2    s10-19 <- 1
+round 1
+  0-9 += s10-19  0-9 += s0-9    0-9 += s0-9
+  0-9 += s20-29  0-9 += s20-29  0-9 += s10-19
+in the end
+                                ^ here
+"""
+
+
+class Drawn(VerifyTest):
+    def test_a_ring_is_drawn(self):
+        for _ in range(2):
+            outcome = self.verify(DONE, "ring", "--draw", "--world=3", "--operation=all-reduce")
+            self.assertEqual(outcome.out, RING_OF_THREE)
+
+    def test_hierarchical_copy_is_drawn(self):
+        self.assertEqual(self.verify(DONE, "hierarchical-copy", "--draw", "--count=5").out, HIERARCHICAL_COPY)
+
+    def test_every_collective_and_operation_fits_100_columns_for_4_ranks(self):
+        path = self.path("rows.json")
+        out = self.verify(DONE, *SHIPPED, "--draw", "--operation=" + ",".join(OPERATIONS), "--json=" + path).out
+        self.assertEqual(out.count("verdict: holds"), len(SHIPPED) * len(OPERATIONS))
+        self.assertLessEqual(max(map(len, out.splitlines())), 100)
+        with open(path) as file:
+            cases = [row["cases"] for row in json.load(file)["rows"] if row["operation"] == "all-reduce"]
+        self.assertEqual(cases, [1] * len(SHIPPED))
+        for drawing in out.split("verdict: ")[:-1]:
+            body = drawing.split("  rank 0")[1]
+            sent, received = re.findall(r"\d -> ", body), re.findall(r"\d <[-+] ", body)
+            self.assertEqual(len(sent), len(received))
+            self.assertGreater(len(sent), 0)
+
+    def test_the_place_of_a_refusal_is_marked(self):
+        plugin = self.plugin(RING.replace("@NEXT@", "(uint32_t)((rank + 2) % world)"))
+        outcome = self.verify(FAILED, plugin, "--draw", "--count=256", says=["rank 0, round 3: receives"])
+        rounds = outcome.out.split("\nround ")
+        self.assertEqual(rounds[4], "3\n  0-63 -> 2     64-127 -> 3   128-191 -> 0  192-255 -> 1\n"
+                                    "  192-255 <- 3  0-63 <- 0     64-127 <- 1   128-191 <- 2\n  ^ here")
+        self.assertEqual(outcome.out.count("^"), 1)
+        self.assertIn("\nverdict: REFUSED: rank 0, round 3: receives elements 192 to 255 from rank 3", outcome.out)
+
+    def test_a_refusal_of_the_result_is_marked_behind_the_rounds(self):
+        outcome = self.verify(FAILED, self.plugin(OWN_FIRST), "--draw", "--world=3", "--count=10", says=["rank 2, in the end"])
+        drawing, verdict = outcome.out.split("verdict: ")
+        self.assertEqual(drawing, ORDERS_THAT_DIFFER)
+        self.assertTrue(verdict.startswith("REFUSED: rank 2, in the end: elements 0 to 9 are added in another order"))
+
+    def test_a_schedule_is_drawn_as_far_as_describe_goes(self):
+        begin = "ls_send(schedule, next, ls_data_range(0, 1)); ls_end_round(schedule); "
+        ends = {"volatile int go = 1; while (go && rank == 1) {}": "describe for rank 1 has not ended within 1 s",
+                "if (rank == 1) abort();": "describe for rank 1 crashed (signal 6)",
+                "if (rank == 1) exit(0);": "describe for rank 1 ended the process"}
+        for end, says in ends.items():
+            outcome = self.verify(FAILED, self.plugin(begin + end), "--draw", "--world=3", "--deadline=1", says=[says])
+            self.assertIn("round 0\n  0 -> 1   0 -> 2   -\nround 1\n  -        -        -\n           ^ here\n"
+                          "ranks behind rank 1 were not described\nverdict: REFUSED: " + says, outcome.out)
+        outcome = self.verify(FAILED, self.plugin("for (;;) ls_end_round(schedule);"), "--draw", "--world=2",
+                              says=["more than 8388608 steps"])
+        self.assertIn("rounds 0 to 1023: no steps\n", outcome.out)
+        self.assertIn("... cut here: a drawing has at most 16384 steps, and 1024 rounds\n", outcome.out)
+
+    def test_steps_that_mean_nothing_are_drawn_as_they_are(self):
+        outcome = self.verify(FAILED, self.plugin("ls_send(schedule, 9, ls_data_range(0, 100)); ls_end_round(schedule); "
+                                                  "if (rank == 1) abort();"), "--draw", "--world=2", says=["its peer is rank 9"])
+        self.assertIn("round 0\n  0-99 -> 9  0-99 -> 9\n  ^ here\n", outcome.out)
+        outcome = self.verify(FAILED, self.plugin("struct ls_step step = {.struct_size = sizeof(step), .kind = 9, .range = {.count = 4}};"
+                                                  "schedule->add(schedule, &step);"), "--draw", "--world=2", says=["there is no such step"])
+        self.assertIn("round 0\n  0-3 ? 0  0-3 ? 0\n  ^ here\n", outcome.out)
+
+    def test_what_is_declined_has_no_drawing(self):
+        outcome = self.verify(FAILED, "hierarchical-copy:groups=4", "--draw", "--world=2", says=["declines every case"])
+        self.assertRegex(outcome.out, r"\nverdict: declined: .*groups=4 does not fit 2 ranks")
+
+    def test_one_world_of_few_ranks_and_one_count(self):
+        for option in ("--world=17", "--world=2-3", "--world=1-64"):
+            self.verify(USAGE, "ring", "--draw", option, says=["--draw", "one world of at most 16 ranks", option])
+        self.verify(USAGE, "ring", "--draw", "--count=1,2", says=["--draw", "one count", "--count=1,2"])
+        self.verify(USAGE, "ring", "--draw", "--ranks-per-host=0,2", says=["--draw", "--ranks-per-host=0,2"])
+        self.assertIn("rank 15", self.verify(DONE, "ring", "--draw", "--world=16", "--count=world").out)
 
 
 class Usage(VerifyTest):

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints a schedule as text: one column a rank, one block a round. [main thread]
+#ifndef LS_TOOLS_VERIFY_DRAW_H
+#define LS_TOOLS_VERIFY_DRAW_H
+
+#include "core/base/status.h"
+#include "core/collective/verify.h"
+#include "core/loader/loader.h"
+
+#include <stdbool.h>
+
+#define VERIFY_DRAW_WORLD 16 // columns
+
+struct verify_drawing {
+    const struct ls_opened_plugin *opened; // the collective
+    const struct ls_verify_case *drawn;
+    const struct ls_verification *found; // its rank and round are marked; NULL: not refused
+    bool describe_ended_it; // then the place that describe came to is marked instead
+    uint64_t deadline_ns; // for describe
+};
+
+// Draws as far as describe goes, which runs in a child process: it may hang, crash, or write steps that mean nothing.
+// LS_OUT_OF_MEMORY; LS_FAILED, logged, when there can be no child.
+LS_STATUS verify_draw(const struct verify_drawing *drawing);
+
+#endif
