@@ -4,6 +4,7 @@
 Perfetto itself is not asked: the form of the file is checked here, as its viewers read it.
 """
 import bisect
+import collections
 import json
 import os
 import re
@@ -71,6 +72,7 @@ class Timeline:
         for track in self.tracks.values():
             track.nest()
             track.slices.sort(key=lambda one: one.begin)
+            track.begins = [one.begin for one in track.slices]
         if set(self.starts) != set(self.ends):
             raise AssertionError(f"arrows without an end or a begin: {set(self.starts) ^ set(self.ends)}")
         self.arrows = [self.arrow(identity) for identity in self.starts]
@@ -81,8 +83,8 @@ class Timeline:
 
     def bound(self, event):
         """The slice around an end of an arrow, which viewers tie it to. Slices of messages hold no others."""
-        slices = self.tracks[event["tid"]].slices
-        at = bisect.bisect_right(slices, event["ts"], key=lambda one: one.begin) - 1
+        track = self.tracks[event["tid"]]
+        slices, at = track.slices, bisect.bisect_right(track.begins, event["ts"]) - 1
         if at < 0 or not slices[at].begin <= event["ts"] < slices[at].end:
             raise AssertionError(f"no slice around {event}")
         return slices[at]
@@ -272,6 +274,97 @@ class TwoRanks(TimelineTest):
         self.assertEqual(report["parameter_hashes"], plain["parameter_hashes"])
         self.assertEqual([epoch["val_loss"] for epoch in report["epochs"]], [epoch["val_loss"] for epoch in plain["epochs"]])
         self.assertEqual(len(timeline.rank(0).named("hash parameters")), 6) # five checks, and the end
+
+
+class Messages(TimelineTest):
+    """Arrows and counters. That each arrow has two ends, within slices, and that counters end at 0, is checked of every file."""
+
+    COLLECTIVES = ("ring", "hierarchical-copy", "tree", "halving-doubling", "torus", "direct", "two-level")
+    ARGUMENTS = (SYNTHETIC, "--threads=1", "--batch=24", "--validation=off")
+    def drawn(self, collective, world, count):
+        """The bytes of each message of an all-reduce by sender and receiver, as `verify --draw` shows them."""
+        outcome = self.lockstep("verify", collective, "--draw", f"--world={world}", f"--count={count}", "--operation=all-reduce",
+                                f"--ranks-per-host={world}")
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        lines = outcome.out.split("\n\n")[1].splitlines()
+        starts = [found.start() for found in re.finditer("rank", lines[0])]
+        messages = collections.defaultdict(list)
+        for line in lines:
+            for rank, start in enumerate(starts):
+                found = re.match(r"s?(\d+)(?:-(\d+))? -> (\d+)", line[start:])
+                if found:
+                    elements = int(found[2] or found[1]) - int(found[1]) + 1
+                    messages[f"rank {rank}", f"rank {found[3]}"].append(4 * elements)
+        return messages
+
+    def check(self, collective, world, model, steps=3):
+        timeline, report = self.timeline(*self.ARGUMENTS, "--model=" + model, "--strategy=" + collective, f"--replicas={world}",
+                                         f"--steps={steps}")
+        found = collections.defaultdict(lambda: collections.defaultdict(list))
+        for arrow in timeline.arrows:
+            send, receive = arrow.send, arrow.receive
+            self.assertRegex(send.name, rf"send to {receive.process[5:]}$")
+            self.assertRegex(receive.name, rf"^(receive|reduce) from {send.process[5:]}\b")
+            for key in ("of", "bytes", "sequence"):
+                self.assertEqual(send.arguments[key], receive.arguments[key])
+            found[send.arguments["of"]][send.process, receive.process].append(send.arguments["bytes"])
+        self.assertEqual({name for name in found if name.startswith("bucket")},
+                         {f"bucket {index}" for index in range(len(report["communication"]["buckets"]))})
+        for index, bucket in enumerate(report["communication"]["buckets"]):
+            drawn, seen = self.drawn(collective, world, bucket["bytes"] // 4), found[f"bucket {index}"]
+            self.assertEqual(set(seen), set(drawn))
+            for pair, messages in drawn.items():
+                self.assertEqual(sum(seen[pair]), steps * sum(messages), pair)
+                if model == "linear":  # too short to be sent in segments
+                    self.assertEqual(sorted(seen[pair]), sorted(steps * messages), pair)
+
+    def test_arrows_are_the_messages_of_the_schedule(self):
+        for collective in self.COLLECTIVES:
+            for world in (3, 4):
+                with self.subTest(collective, world=world):
+                    self.check(collective, world, "linear")
+        self.check("ring", 3, "mlp")
+        self.check("two-level", 4, "mlp")
+
+    def test_a_message_lies_within_its_reduction(self):
+        timeline, _ = self.timeline(*self.ARGUMENTS, "--model=mlp", "--strategy=ring", "--replicas=3", "--steps=4")
+        runs = {(run.name, run.arguments["sequence"], track.process): run
+                for track in timeline.tracks.values() if track.name == "communication" for run in track.slices}
+        messages = 0
+        for track in timeline.tracks.values():
+            for one in track.slices if track.name in ("send", "receive") else ():
+                run = runs[one.arguments["of"], one.arguments["sequence"], track.process]
+                self.assertTrue(run.holds(one), one.name)
+                messages += 1
+        self.assertGreaterEqual(messages, len(timeline.arrows))
+        # Bytes under way are those of the arrows that have begun and whose receivers are not done.
+        for time, value in timeline.counters["bytes in flight"][::7]:
+            self.assertEqual(value, sum(arrow.send.arguments["bytes"] for arrow in timeline.arrows
+                                        if arrow.send.begin <= time < arrow.receive.end))
+
+    def test_the_steps_that_are_held_have_their_arrows_alone(self):
+        arguments = (*self.ARGUMENTS, "--model=mlp", "--strategy=ring", "--replicas=3")
+        whole, _ = self.timeline(*arguments, "--steps=6")
+        part, report = self.timeline(*arguments, "--steps=6", "--timeline-steps=3:4")
+        in_steps = lambda timeline: [arrow for arrow in timeline.arrows if arrow.send.arguments["of"].startswith("bucket")]
+        self.assertEqual(3 * len(in_steps(part)), len(in_steps(whole)))
+        self.assertEqual(len({arrow.send.arguments["sequence"] for arrow in part.arrows}), 2 * len(report["communication"]["buckets"]))
+
+    def test_examples_per_second_are_those_of_the_steps(self):
+        timeline, _ = self.timeline("--model=mlp", "--dataset=synthetic:examples=67", "--batch=33", "--replicas=2", "--strategy=ring",
+                                    "--threads=1", "--validation=off")
+        values = timeline.counters["examples per second"]
+        # The area below the counter is what was trained, but for the rounding of each step's rate: an example a second.
+        trained = sum(value * (until - time) for (time, value), (until, _) in zip(values, values[1:])) * 1e-9
+        seconds = sum(step.end - step.begin for rank in range(2) for step in timeline.steps(rank).values()) * 1e-9
+        self.assertAlmostEqual(trained, 67, delta=0.001 + 2 * seconds)
+
+    def test_what_sends_no_messages_has_no_arrows(self):
+        for strategy in ("one-device", "central-storage"):
+            timeline, _ = self.timeline(*self.ARGUMENTS, "--model=mlp", "--strategy=" + strategy, "--steps=3",
+                                        "--replicas=" + ("1" if strategy == "one-device" else "2"))
+            self.assertEqual(timeline.arrows, [])
+            self.assertEqual(list(timeline.counters), ["examples per second"])
 
 
 class Shares(TimelineTest):

@@ -3,6 +3,7 @@
 #include "core/report/timeline.h"
 
 #include "core/base/clock.h"
+#include "core/base/threads.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -119,6 +120,132 @@ START_TEST(times_are_exact_and_a_slice_needs_no_arguments)
 }
 END_TEST
 
+// ---- Messages ----
+
+#define STEPS 1500
+
+struct rank {
+    uint32_t rank;
+    uint64_t slices; // in each step, beside the messages
+    pthread_barrier_t *both;
+};
+
+static const struct ls_trace_label kernel = {.category = "test", .name = "kernel"};
+
+// Each rank sends the other one a message in each step; rank 0 sends one more, which nobody receives.
+static void *exchange(void *argument)
+{
+    const struct rank *rank = argument;
+    const uint32_t me = rank->rank, peer = 1 - me;
+    const struct ls_trace_label sends = {
+        .category = "message", .name = "send", .sends = {&kernel, me, peer, 7, 100 + me}};
+    const struct ls_trace_label receives = {
+        .category = "message", .name = "receive", .receives = {&kernel, peer, me, 7, 100 + peer}};
+    const struct ls_trace_label lonely = {
+        .category = "message", .name = "lonely", .sends = {&kernel, me, peer, 8, 1000}};
+    const struct ls_trace_label *labels[] = {ls_trace_keep(&sends), ls_trace_keep(&receives),
+                                             ls_trace_keep(&lonely)};
+    ls_trace_move(1 + me, me ? "rank 1" : "rank 0", NULL);
+    struct ls_trace_track *sending = ls_trace_open_track("send");
+    struct ls_trace_track *receiving = ls_trace_open_track("receive");
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        ls_trace_begin_step(step);
+        ls_trace_examples(10);
+        const uint64_t begin = ls_clock_ns();
+        pthread_barrier_wait(rank->both); // so no message arrives before it was sent
+        const uint64_t end = ls_clock_ns() + 1;
+        ls_trace_slice_on(sending, labels[0], begin, end, step);
+        ls_trace_slice_on(receiving, labels[1], begin, end, step);
+        if (me == 0)
+            ls_trace_slice_on(sending, labels[2], end, end + 1, step);
+        for (uint64_t i = 0; i < rank->slices; i++)
+            ls_trace_slice(&kernel, end, end + 1, 0);
+        ls_trace_end_step();
+    }
+    return NULL;
+}
+
+static void exchange_messages(uint64_t slices)
+{
+    pthread_barrier_t both;
+    pthread_barrier_init(&both, NULL, 2);
+    struct rank ranks[] = {{0, 0, &both}, {1, slices, &both}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(
+            ls_thread_start(&threads[i], i ? "replica 1" : "replica 0", exchange, &ranks[i]),
+            LS_OK);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&both);
+}
+
+static int64_t counted(json_t *event, const char *name, const char *unit)
+{
+    const char *found = json_string_value(json_object_get(event, "name"));
+    if (strcmp(json_string_value(json_object_get(event, "ph")), "C") != 0 || strcmp(found, name))
+        return -1;
+    return json_integer_value(json_object_get(json_object_get(event, "args"), unit));
+}
+
+// Steps that the file holds; every message of theirs must have its arrow, and no other.
+static int64_t check_messages(json_t *content)
+{
+    int64_t starts = 0, ends = 0, bytes = -1, rate = -1;
+    json_t *event;
+    size_t i;
+    json_array_foreach(json_object_get(content, "traceEvents"), i, event)
+    {
+        const char *phase = json_string_value(json_object_get(event, "ph"));
+        const int64_t id = json_integer_value(json_object_get(event, "id"));
+        if (*phase == 's')
+            ck_assert_int_eq(id, ++starts);
+        if (*phase == 'f')
+            ck_assert_int_eq(id, ++ends);
+        const int64_t now = counted(event, "bytes", "in flight");
+        ck_assert_int_lt(now, 1000); // nobody receives that one
+        bytes = now >= 0 ? now : bytes;
+        const int64_t speed = counted(event, "examples", "per second");
+        rate = speed >= 0 ? speed : rate;
+    }
+    ck_assert_int_eq(starts, ends);
+    ck_assert_int_eq(bytes, 0);
+    ck_assert_int_eq(rate, 0);
+    const int64_t last =
+        json_integer_value(json_object_get(json_object_get(content, "otherData"), "last_step"));
+    ck_assert_int_eq(starts, 2 * last);
+    return last;
+}
+
+START_TEST(a_message_that_is_held_on_both_sides_is_an_arrow)
+{
+    struct ls_trace *trace = NULL;
+    const struct ls_trace_options options = {.steppers = 2};
+    ck_assert_int_eq(ls_trace_create(&options, &trace), LS_OK);
+    exchange_messages(0);
+    json_t *content = write_and_read(trace);
+    ck_assert_int_eq(check_messages(content), STEPS);
+    json_decref(content);
+    ls_trace_destroy(trace);
+}
+END_TEST
+
+// The two ranks run out of room at different steps, and within one.
+START_TEST(where_slices_are_dropped_no_arrow_is_left_without_an_end)
+{
+    struct ls_trace *trace = NULL;
+    const struct ls_trace_options options = {.steppers = 2, .most_slices = 30000};
+    ck_assert_int_eq(ls_trace_create(&options, &trace), LS_OK);
+    exchange_messages(10);
+    json_t *content = write_and_read(trace);
+    const int64_t held = check_messages(content);
+    ck_assert_int_gt(held, 100);
+    ck_assert_int_lt(held, STEPS);
+    json_decref(content);
+    ls_trace_destroy(trace);
+}
+END_TEST
+
 START_TEST(an_empty_recording_is_a_file_too)
 {
     struct ls_trace *trace = create();
@@ -146,6 +273,8 @@ int main(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, a_name_may_hold_anything, 0, sizeof(names) / sizeof(names[0]));
     tcase_add_test(tests, times_are_exact_and_a_slice_needs_no_arguments);
+    tcase_add_test(tests, a_message_that_is_held_on_both_sides_is_an_arrow);
+    tcase_add_test(tests, where_slices_are_dropped_no_arrow_is_left_without_an_end);
     tcase_add_test(tests, an_empty_recording_is_a_file_too);
     tcase_add_test(tests, an_unwritable_path_fails);
     suite_add_tcase(suite, tests);
