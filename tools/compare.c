@@ -4,6 +4,7 @@
 #include "tools/compare_collect.h"
 #include "tools/compare_list.h"
 #include "tools/compare_race.h"
+#include "tools/compare_speed.h"
 #include "tools/number_list.h"
 #include "tools/output_files.h"
 #include "tools/run_options.h"
@@ -70,7 +71,12 @@ static const struct argument table[] = {
     {"validation", "on|off", "on",
      "loss and accuracy on the test split after each epoch; its time counts nowhere"},
     {"round-steps", "N", NULL,
-     "steps of a turn: the runs compute one after the other, in rounds; default: about 20 rounds"},
+     "steps of a turn: the runs compute one after the other, in rounds; default: about 20 rounds. "
+     "A turn that is timed has more where it would take less than 50 ms"},
+    {"speed-steps", "N", NULL,
+     "steps to time in each run, at least, beside those of the training; more let smaller "
+     "differences be seen. Default: what 8 processes do in 4 turns of 50 ms; 0: none, and speeds "
+     "are those of the training, which are not compared"},
     {"deadline", "SECONDS", "60",
      "longest wait for another replica; a run that makes no step for twice that and 5 s, 20 s at "
      "least, is ended"},
@@ -84,12 +90,14 @@ static const struct argument table[] = {
 };
 
 static const char help[] =
-    "Every run trains from the same weights with the same data, in a process of its own; they take "
-    "turns, so that\n"
-    "a machine that gets slower favours none. One device is the reference for truth (it is added "
-    "where the list\n"
-    "has none), and runs once more with each batch in two halves: that difference is what rounding "
-    "alone does.\n"
+    "Every run trains from the same weights with the same data, in a process of its own. One "
+    "device is the reference\n"
+    "for truth (it is added where the list has none), and runs once more with each batch in two "
+    "halves: that\n"
+    "difference is what rounding alone does. Then each is timed in several fresh processes, which "
+    "take turns, so that\n"
+    "a machine that gets slower favours none; a difference counts when chance would make it one "
+    "time in a hundred at most.\n"
     "A strategy that cannot run here is a row that says why.\n\n"
     "Examples:\n"
     "  lockstep compare --model=cnn --dataset=fashion-mnist --optimizer=sgd:learning_rate=0.01 "
@@ -112,6 +120,7 @@ struct comparing {
     uint32_t largest; // of them
     uint64_t batch; // of the reference
     uint64_t replica_batch; // 0: every run has `batch`
+    uint64_t speed_steps; // to time in each run, at least; 0: none are timed
     const char *report, *html;
     struct compare_race race;
     size_t reference, twin; // runners
@@ -171,6 +180,9 @@ static enum ls_status read_training(const struct arguments *arguments, struct co
         status = arguments_count(arguments, "steps", 1, UINT64_C(1) << 48, &setting->fit.steps);
     if (!status)
         status = arguments_count(arguments, "round-steps", 1, UINT32_MAX, &out->race.round_steps);
+    if (!status)
+        status = arguments_count(arguments, "speed-steps", 0, UINT64_C(1) << 48, &out->speed_steps);
+    out->race.turn_steps = out->race.round_steps;
     setting->validation = true;
     if (!status)
         status = arguments_switch(arguments, "validation", &setting->validation);
@@ -494,7 +506,8 @@ static enum ls_status show_result(const struct arguments *arguments, struct comp
                                        .target_metric =
                                            compare_metric_text(comparing->target.metric),
                                        .target_value = comparing->target.value,
-                                       .reference = LS_COMPARISON_NONE};
+                                       .reference = LS_COMPARISON_NONE,
+                                       .reference_is_extra = comparing->reference_is_ours};
     enum ls_status status = compare_collect(&comparing->race, &comparing->target,
                                             comparing->reference, comparing->twin, &comparison);
     const char *why = NULL;
@@ -514,7 +527,7 @@ static enum ls_status show_result(const struct arguments *arguments, struct comp
 
 static enum ls_status run(const struct arguments *arguments)
 {
-    struct comparing comparing = {0};
+    struct comparing comparing = {.speed_steps = 1}; // that is: the least number of processes
     enum ls_status status = read_arguments(arguments, &comparing);
     compare_race_catch();
     if (!status)
@@ -530,8 +543,10 @@ static enum ls_status run(const struct arguments *arguments)
         ls_error("compare", "interrupted before the first step");
     if (!status) {
         print_setting(&comparing);
-        const enum ls_status ran = compare_race_run(&comparing.race);
-        status = show_result(arguments, &comparing, ran);
+        enum ls_status ran = compare_race_run(&comparing.race);
+        if (!ran && comparing.speed_steps)
+            ran = compare_speed_run(&comparing.race, comparing.speed_steps);
+        status = ran && ran != LS_INTERRUPTED ? ran : show_result(arguments, &comparing, ran);
     }
     compare_race_finish(&comparing.race);
     compare_list_finish(&comparing.strategies);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The process of one run.
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE // O_CLOEXEC
+#define _GNU_SOURCE // O_CLOEXEC, getrandom, MAP_ANONYMOUS
 #endif
 #include "tools/compare_child.h"
 
@@ -18,7 +18,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -37,6 +39,10 @@ struct life {
     size_t step_count, step_capacity;
     bool incomplete; // a step found no memory
     uint64_t trained_ns, begun_ns; // before this stretch of steps; when it began
+    // Of a timed one, in this turn.
+    uint64_t turn_steps; // with the first
+    uint64_t first_ns, last_ns; // of training, at the end of the first step and of the last one
+    uint64_t timed_examples; // after the first step
 };
 
 // ---- The process ----
@@ -87,6 +93,18 @@ static void settle(const struct compare_place *place)
     atexit(exit_at_once); // a plugin that calls exit() must not flush the files of the parent
 }
 
+// Where data lie in memory changes speed by chance, and children of one parent have the same places: a timed one moves its
+// own by a random amount, so that this is part of what its processes differ in, and not of what runs differ in. Returns
+// what the caller is to free.
+static void *move_memory(void)
+{
+    uint32_t amounts[2] = {0};
+    (void)!getrandom(amounts, sizeof(amounts), 0);
+    const size_t pages = amounts[1] % 512 + 1;
+    (void)!mmap(NULL, pages * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return malloc(amounts[0] % 65536 + 1);
+}
+
 // ---- Turns ----
 
 static void change_phase(const struct life *life, enum compare_phase phase)
@@ -130,6 +148,7 @@ static uint64_t wait_for_turn(void *context)
     life->allowed = read_word(life);
     life->ended = life->allowed == 0;
     life->turn++;
+    life->turn_steps = life->timed_examples = 0;
     return life->allowed;
 }
 
@@ -140,9 +159,14 @@ static void begin_steps(void *context)
     life->begun_ns = ls_clock_ns();
 }
 
+static uint64_t ns_so_far(const struct life *life)
+{
+    return life->trained_ns + ls_clock_ns() - life->begun_ns;
+}
+
 static double seconds_so_far(const struct life *life)
 {
-    return (double)(life->trained_ns + ls_clock_ns() - life->begun_ns) * 1e-9;
+    return (double)ns_so_far(life) * 1e-9;
 }
 
 static void note_step(void *context, const struct ls_watch_step *step)
@@ -180,6 +204,31 @@ static void end_steps(void *context)
     change_phase(life, COMPARE_WORKING);
 }
 
+static void time_step(void *context, const struct ls_watch_step *step)
+{
+    struct life *life = context;
+    atomic_fetch_add(&life->place->shared->beat, 1);
+    if (life->allowed)
+        life->allowed--;
+    life->last_ns = ns_so_far(life);
+    if (life->turn_steps++ == 0)
+        life->first_ns = life->last_ns;
+    else
+        life->timed_examples += (uint64_t)step->examples;
+}
+
+static void end_timed_steps(void *context)
+{
+    struct life *life = context;
+    struct compare_shared *shared = life->place->shared;
+    life->last_ns = ns_so_far(life); // what other replicas did after replica 0, too
+    life->trained_ns = life->last_ns;
+    atomic_store(&shared->timed_steps, life->turn_steps ? life->turn_steps - 1 : 0);
+    atomic_store(&shared->timed_examples, life->timed_examples);
+    atomic_store(&shared->timed_ns, life->turn_steps > 1 ? life->last_ns - life->first_ns : 0);
+    change_phase(life, COMPARE_WORKING);
+}
+
 static void begin_validation(void *context)
 {
     change_phase(context, COMPARE_WORKING);
@@ -193,6 +242,8 @@ static void note_prepared(void *context, const struct ls_watch_facts *facts)
     shared->epoch_steps = facts->epoch_steps;
     shared->accuracy = facts->accuracy;
     shared->synchronous = !facts->asynchronous;
+    if (life->entry->timed)
+        return;
     life->step_capacity = facts->steps < STEPS_AT_FIRST ? (size_t)facts->steps + 1 : STEPS_AT_FIRST;
     life->steps = malloc(life->step_capacity * sizeof(*life->steps));
     if (!life->steps) {
@@ -212,7 +263,7 @@ static enum ls_status open_inputs(struct life *life, struct inputs *inputs)
 {
     const struct compare_setting *setting = life->setting;
     enum ls_status status = ls_data_open(setting->dataset, "train", &inputs->train);
-    if (!status && setting->validation)
+    if (!status && setting->validation && !life->entry->timed)
         status = ls_data_open(setting->dataset, "test", &inputs->test);
     if (!status)
         status = ls_model_open(life->run, setting->model, inputs->train, &inputs->model);
@@ -240,6 +291,27 @@ static enum ls_status write_steps(const struct life *life)
         fclose(file);
     free(path);
     return written && !life->incomplete ? LS_OK : LS_FAILED;
+}
+
+// Trains without end, turn by turn; that the end is an interruption is what was asked for.
+static enum ls_status fit_timed(struct life *life, const struct inputs *inputs)
+{
+    const struct ls_fit_watch watch = {.context = life,
+                                       .prepared = note_prepared,
+                                       .wait = wait_for_turn,
+                                       .begin = begin_steps,
+                                       .end = end_timed_steps,
+                                       .step = time_step,
+                                       .validate = begin_validation};
+    struct ls_fit_options options = life->setting->fit;
+    options.batch = life->entry->batch;
+    options.replica_batch = 0;
+    options.slices = life->entry->slices;
+    options.epochs = UINT32_MAX;
+    options.steps = 0;
+    options.watch = &watch;
+    const enum ls_status status = ls_fit(inputs->model, inputs->train, &options);
+    return status == LS_INTERRUPTED && life->ended ? LS_OK : status;
 }
 
 static enum ls_status fit(struct life *life, const struct inputs *inputs)
@@ -281,6 +353,7 @@ void compare_child_live(const struct compare_setting *setting, const struct comp
     struct inputs inputs = {0};
     struct ls_run_options options = setting->run;
     settle(place);
+    void *room = entry->timed ? move_memory() : NULL;
     options.strategy = entry->strategy;
     options.replicas = entry->replicas;
     options.threads = entry->threads;
@@ -291,12 +364,13 @@ void compare_child_live(const struct compare_setting *setting, const struct comp
         status = open_inputs(&life, &inputs);
     }
     if (!status)
-        status = fit(&life, &inputs);
+        status = entry->timed ? fit_timed(&life, &inputs) : fit(&life, &inputs);
     atomic_store(&interruptible, NULL);
     ls_model_close(inputs.model);
     ls_run_close(life.run);
     ls_data_close(inputs.train);
     ls_data_close(inputs.test);
+    free(room);
     _exit(ls_status_exit_code(status));
 }
 

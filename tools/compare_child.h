@@ -26,6 +26,7 @@ struct compare_entry {
     uint32_t replicas, threads;
     uint64_t batch; // global
     uint32_t slices;
+    bool timed; // only its speed counts: it trains until it is told to end, and keeps nothing
 };
 
 enum compare_phase {
@@ -43,6 +44,9 @@ struct compare_shared {
     uint64_t epoch_steps;
     uint32_t accuracy; // 1: the model has that metric
     uint32_t synchronous;
+    // Of the turn that a timed one has just done, without its first step: its caches are cold, and its input was
+    // prepared while others computed.
+    _Atomic uint64_t timed_ns, timed_steps, timed_examples;
     // Of the look.
     uint32_t maximum_replicas; // of the strategy; 0: any number
 };

@@ -123,8 +123,9 @@ static char *reason_text(const struct compare_race *race, const struct compare_r
     if (runner->end == COMPARE_HUNG) {
         char where[64] = "before the first step";
         if (runner->ready)
-            snprintf(where, sizeof(where), "before step %llu was done",
-                     (unsigned long long)runner->given);
+            snprintf(where, sizeof(where), "before step %llu was done%s",
+                     (unsigned long long)runner->given,
+                     runner->speed.failed ? ", while it was timed" : "");
         snprintf(text, sizeof(text),
                  "it did not get on for %.0f s and was ended %s; a larger --deadline waits longer",
                  (double)runner->waited_ns * 1e-9, where);
@@ -135,7 +136,9 @@ static char *reason_text(const struct compare_race *race, const struct compare_r
     if (runner->end == COMPARE_CRASHED)
         snprintf(text, sizeof(text), "its process crashed by signal %d (%s), %s", runner->signal,
                  strsignal(runner->signal),
-                 runner->ready ? "while it trained" : "before the first step");
+                 runner->speed.failed ? "while it was timed"
+                 : runner->ready      ? "while it trained"
+                                      : "before the first step");
     else
         snprintf(text, sizeof(text), "its process ended with code %d and said nothing",
                  runner->code);
@@ -253,23 +256,42 @@ static void find_target(struct ls_compared_run *run, const struct steps *steps,
     }
 }
 
+// The speed of the timed processes; of the training itself where there are none, after an interruption.
+static enum ls_status measure_speed(const struct compare_runner *runner, size_t blocks,
+                                    const struct steps *steps, struct ls_compared_run *run)
+{
+    const struct compare_speed *speed = &runner->speed;
+    const size_t room = (speed->turn_count > steps->count ? speed->turn_count : steps->count) + 1;
+    run->round_rates = malloc(room * sizeof(*run->round_rates));
+    run->process_rates = malloc((blocks + 1) * sizeof(*run->process_rates));
+    double *sorted = malloc(room * sizeof(*sorted));
+    if (!run->round_rates || !run->process_rates || !sorted) {
+        free(sorted);
+        return LS_OUT_OF_MEMORY;
+    }
+    if (speed->turn_count) {
+        run->round_count = speed->turn_count;
+        memcpy(run->round_rates, speed->turns, speed->turn_count * sizeof(*speed->turns));
+        run->process_count = blocks;
+        memcpy(run->process_rates, speed->processes, blocks * sizeof(*speed->processes));
+        run->timed_steps = speed->steps;
+    } else {
+        run->round_count = compare_rates(steps->list, steps->count, run->round_rates);
+    }
+    memcpy(sorted, run->round_rates, run->round_count * sizeof(*sorted));
+    compare_sort(sorted, run->round_count);
+    run->rate = run->process_count ? compare_geometric_mean(run->process_rates, run->process_count)
+                                   : compare_quantile(sorted, run->round_count, 0.5);
+    run->rate_low = compare_quantile(sorted, run->round_count, 0.25);
+    run->rate_high = compare_quantile(sorted, run->round_count, 0.75);
+    free(sorted);
+    return LS_OK;
+}
+
 static enum ls_status measure(const struct compare_runner *runner, const struct steps *steps,
                               const struct compare_target *target, struct ls_compared_run *run)
 {
     const bool accuracy = runner->shared->accuracy;
-    run->round_rates = malloc((steps->count + 1) * sizeof(*run->round_rates));
-    double *sorted = malloc((steps->count + 1) * sizeof(*sorted));
-    if (!run->round_rates || !sorted) {
-        free(sorted);
-        return LS_OUT_OF_MEMORY;
-    }
-    run->round_count = compare_rates(steps->list, steps->count, run->round_rates);
-    memcpy(sorted, run->round_rates, run->round_count * sizeof(*sorted));
-    compare_sort(sorted, run->round_count);
-    run->rate = compare_quantile(sorted, run->round_count, 0.5);
-    run->rate_low = compare_quantile(sorted, run->round_count, 0.25);
-    run->rate_high = compare_quantile(sorted, run->round_count, 0.75);
-    free(sorted);
     const struct compare_mean last = compare_mean(steps->list, steps->count);
     run->final_loss = last.loss;
     run->final_accuracy = accuracy ? last.accuracy : NAN;
@@ -320,7 +342,8 @@ static enum ls_status collect_run(const struct compare_race *race,
         return LS_OK;
     if (run->report)
         read_facts(run);
-    return measure(runner, steps, target, run);
+    const enum ls_status status = measure_speed(runner, race->blocks, steps, run);
+    return status ? status : measure(runner, steps, target, run);
 }
 
 // ---- All of them ----
@@ -390,6 +413,8 @@ enum ls_status compare_collect(const struct compare_race *race, const struct com
     }
     if (!status)
         find_spread(race, steps, reference, twin, out);
+    if (!status)
+        status = ls_comparison_measure(out);
     for (size_t i = 0; steps && i < race->count; i++)
         free(steps[i].list);
     free(steps);

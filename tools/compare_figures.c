@@ -46,6 +46,18 @@ double compare_quantile(const double *sorted, size_t count, double share)
     return sorted[below] + (place - (double)below) * (sorted[above] - sorted[below]);
 }
 
+double compare_geometric_mean(const double *values, size_t count)
+{
+    double sum = 0;
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        if (isfinite(values[i]) && values[i] > 0) {
+            sum += log(values[i]);
+            found++;
+        }
+    return found ? exp(sum / (double)found) : NAN;
+}
+
 double compare_losses(const struct compare_step *a, size_t a_count, const struct compare_step *b,
                       size_t b_count, size_t most)
 {

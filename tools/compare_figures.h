@@ -15,6 +15,8 @@ size_t compare_rates(const struct compare_step *steps, size_t count, double *rat
 void compare_sort(double *values, size_t count);
 // The value below which `share` of `count` sorted values lie, between two of them in proportion; NaN without any.
 double compare_quantile(const double *sorted, size_t count, double share);
+// Of those that are finite; NaN without any.
+double compare_geometric_mean(const double *values, size_t count);
 
 // Largest relative difference of the losses of the first `most` steps that both have; NaN without any, or where a
 // loss is not finite.

@@ -151,6 +151,8 @@ static void forget(struct compare_runner *runner)
         remove_folder(runner->folder);
     free(runner->folder);
     free(runner->message);
+    free(runner->speed.processes);
+    free(runner->speed.turns);
 }
 
 // Starts the child: it trains, or (`look`) only finds out what that strategy is.
@@ -237,7 +239,7 @@ static void read_messages(struct compare_race *race, struct compare_runner *runn
                 strdup(text + (strncmp(text, OPTION_PREFIX, strlen(OPTION_PREFIX)) == 0
                                    ? strlen(OPTION_PREFIX)
                                    : 0));
-        else if (strncmp(line, WARNING_PREFIX, strlen(WARNING_PREFIX)) == 0)
+        else if (!runner->entry.timed && strncmp(line, WARNING_PREFIX, strlen(WARNING_PREFIX)) == 0)
             keep_warning(race, line + strlen(WARNING_PREFIX));
     }
     if (file)
@@ -341,7 +343,9 @@ enum ls_status compare_race_add(struct compare_race *race, const struct compare_
         return LS_OUT_OF_MEMORY;
     race->runners = grown;
     runner.shared = child_memory_create(sizeof(*runner.shared));
-    const enum ls_status status = runner.shared ? make_folder(race, &runner) : LS_OUT_OF_MEMORY;
+    enum ls_status status = runner.shared ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status && !entry->timed)
+        status = make_folder(race, &runner);
     if (status)
         forget(&runner);
     else
@@ -357,51 +361,45 @@ static int line_letters(void)
     return (known ? size.ws_col : 80) - 1;
 }
 
-// On a terminal one line that is written anew; `runner` NULL: none any more. `round` counts from 1; 0: before the first.
-static void show(const struct compare_race *race, uint64_t round,
-                 const struct compare_runner *runner)
+void compare_race_show(const struct compare_race *race, const char *what,
+                       const struct compare_runner *runner)
 {
     if (race->quiet || !isatty(STDOUT_FILENO))
         return;
-    char what[48] = "preparing ", how[48] = "", line[LINE_MOST];
+    char how[48] = "", line[LINE_MOST];
     fputs("\r\033[K", stdout);
-    if (round)
-        snprintf(what, sizeof(what), "round %llu of %llu: ", (unsigned long long)round,
-                 (unsigned long long)race->rounds);
     if (runner && runner->entry.replicas > 1)
         snprintf(how, sizeof(how), ", %u replicas", runner->entry.replicas);
-    if (runner) {
-        snprintf(line, sizeof(line), "%s%.50s%s%s", what, runner->entry.strategy,
-                 runner->entry.slices > 1 ? ", in two halves" : "", how);
-        printf("%.*s", line_letters(), line);
-    }
+    snprintf(line, sizeof(line), "%s%.50s%s%s", what ? what : "",
+             runner ? runner->entry.strategy : "",
+             runner && runner->entry.slices > 1 ? ", in two halves" : "", how);
+    printf("%.*s", line_letters(), line);
     fflush(stdout);
 }
 
 enum ls_status compare_race_prepare(struct compare_race *race, struct compare_runner *runner)
 {
-    show(race, 0, runner);
+    if (!runner->entry.timed)
+        compare_race_show(race, "preparing ", runner);
     const enum ls_status status = start(race, runner, NULL);
     if (status)
         return status;
     const enum event event = wait_for(race, runner, COMPARE_SAYS_READY, 1);
-    show(race, 0, NULL);
+    if (!runner->entry.timed)
+        compare_race_show(race, NULL, NULL);
     runner->ready = event == SAID;
     if (runner->ready)
         read_messages(race, runner); // warnings are wanted now, not after the race
     return event == INTERRUPTED ? LS_INTERRUPTED : LS_OK;
 }
 
-static bool is_racing(const struct compare_runner *runner)
+bool compare_race_is_running(const struct compare_runner *runner)
 {
     return runner->ready && runner->end == COMPARE_ALIVE;
 }
 
-// False when interrupted.
-static bool take_turn(struct compare_race *race, struct compare_runner *runner)
+bool compare_race_turn(struct compare_race *race, struct compare_runner *runner, uint64_t steps)
 {
-    const uint64_t left = runner->shared->steps - runner->given;
-    const uint64_t steps = left < race->round_steps ? left : race->round_steps;
     runner->given += steps;
     // Who cannot be told is gone: its answers end.
     while (write(runner->words, &steps, sizeof(steps)) < 0 && errno == EINTR)
@@ -415,10 +413,14 @@ static bool take_turns(struct compare_race *race, uint64_t round)
     for (size_t i = 0; i < race->count; i++) {
         const size_t place = round % 2 ? race->count - 1 - i : i;
         struct compare_runner *runner = &race->runners[(place + round) % race->count];
-        if (!is_racing(runner))
+        if (!compare_race_is_running(runner))
             continue;
-        show(race, round + 1, runner);
-        if (!take_turn(race, runner))
+        const uint64_t left = runner->shared->steps - runner->given;
+        char what[64];
+        snprintf(what, sizeof(what), "round %llu of %llu: ", (unsigned long long)round + 1,
+                 (unsigned long long)race->rounds);
+        compare_race_show(race, what, runner);
+        if (!compare_race_turn(race, runner, left < race->round_steps ? left : race->round_steps))
             return false;
     }
     return true;
@@ -427,20 +429,20 @@ static bool take_turns(struct compare_race *race, uint64_t round)
 static bool any_racing(const struct compare_race *race)
 {
     for (size_t i = 0; i < race->count; i++)
-        if (is_racing(&race->runners[i]))
+        if (compare_race_is_running(&race->runners[i]))
             return true;
     return false;
 }
 
 // All end after their step and write what they have; a second interruption does not wait for that.
-static void end_all(struct compare_race *race)
+void compare_race_end_all(struct compare_race *race)
 {
     for (size_t i = 0; i < race->count; i++)
         if (race->runners[i].process > 0)
             kill(race->runners[i].process, SIGINT);
     for (size_t i = 0; i < race->count; i++) {
         struct compare_runner *runner = &race->runners[i];
-        if (is_racing(runner))
+        if (compare_race_is_running(runner))
             (void)wait_for(race, runner, 0, 2);
     }
 }
@@ -449,7 +451,7 @@ enum ls_status compare_race_run(struct compare_race *race)
 {
     uint64_t steps = 0;
     for (size_t i = 0; i < race->count; i++)
-        if (is_racing(&race->runners[i]) && race->runners[i].shared->steps > steps)
+        if (compare_race_is_running(&race->runners[i]) && race->runners[i].shared->steps > steps)
             steps = race->runners[i].shared->steps;
     if (race->round_steps == 0) {
         const uint64_t share = (steps + ROUNDS - 1) / ROUNDS;
@@ -459,10 +461,10 @@ enum ls_status compare_race_run(struct compare_race *race)
     bool whole = true;
     for (uint64_t round = 0; whole && any_racing(race); round++)
         whole = take_turns(race, round);
-    show(race, 0, NULL);
+    compare_race_show(race, NULL, NULL);
     if (whole)
         return LS_OK;
-    end_all(race);
+    compare_race_end_all(race);
     return LS_INTERRUPTED;
 }
 

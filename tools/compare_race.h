@@ -14,6 +14,15 @@ enum compare_end {
     COMPARE_HUNG, // it got on no more, and was ended
 };
 
+// What the timed processes of a run found.
+struct compare_speed {
+    double *processes; // examples/s of each, by block; NaN: it has none
+    double *turns; // examples/s of each turn, process after process
+    size_t turn_count;
+    uint64_t steps; // that were timed, over all processes
+    bool failed; // one of them did
+};
+
 struct compare_runner {
     struct compare_entry entry;
     bool hidden; // not one of the user's
@@ -28,6 +37,7 @@ struct compare_runner {
     int code, signal;
     uint64_t waited_ns; // for it to get on, before it was ended
     char *message; // its error line, without what stands before it; NULL: none
+    struct compare_speed speed; // filled by compare_speed_run()
 };
 
 struct compare_race {
@@ -38,6 +48,8 @@ struct compare_race {
     uint64_t deadline_ns; // longest without getting on
     uint64_t round_steps; // 0: about twenty rounds
     uint64_t rounds;
+    uint64_t turn_steps; // of timed processes, at least; 0: by time alone
+    size_t blocks; // of timed processes that all went through
     bool quiet;
     char **warnings; // of the runs, each said once
     size_t warning_count;
@@ -64,6 +76,16 @@ LS_STATUS compare_race_add(struct compare_race *race, const struct compare_entry
 LS_STATUS compare_race_prepare(struct compare_race *race, struct compare_runner *runner);
 // Lets all prepared ones train, in turn, until all have ended. LS_INTERRUPTED: they ended after their step.
 LS_STATUS compare_race_run(struct compare_race *race);
+
+// For those who give the turns themselves.
+bool compare_race_is_running(const struct compare_runner *runner);
+// One turn of `steps`; 0 ends the run. False when interrupted.
+bool compare_race_turn(struct compare_race *race, struct compare_runner *runner, uint64_t steps);
+// Ends all after their step, after an interruption.
+void compare_race_end_all(struct compare_race *race);
+// On a terminal one line that is written anew: `what` is going on, with which run (NULL: none). Both NULL: nothing any more.
+void compare_race_show(const struct compare_race *race, const char *what,
+                       const struct compare_runner *runner);
 
 // What a child's file is called. NULL: no memory.
 char *compare_runner_path(const struct compare_runner *runner, const char *name);

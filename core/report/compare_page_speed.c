@@ -26,7 +26,7 @@ static void print_rounds(const struct ls_page *page, const struct ls_page_run *r
         if (speed > 0)
             fprintf(page->out,
                     "<circle class=\"round\" cx=\"%.2f%%\" cy=\"23\" r=\"2\">"
-                    "<title>round %zu: %s examples/s</title></circle>",
+                    "<title>turn %zu: %s examples/s</title></circle>",
                     100 * speed / largest, i + 1, ls_page_significant(speed).text);
     }
 }
@@ -75,11 +75,12 @@ static void print_value(const struct ls_page *page, const struct ls_page_run *ru
 void ls_page_speed(struct ls_page *page)
 {
     const double largest = largest_speed(page);
-    fputs(
-        "<section id=\"speed\">\n<h2>Speed</h2>\n"
-        "<p class=\"note\">Examples a second: the median of the rounds, their quartiles as a line, "
-        "and each round as a dot. Longer is better.</p>\n<div class=\"bars\" role=\"list\">\n",
-        page->out);
+    fputs("<section id=\"speed\">\n<h2>Speed</h2>\n"
+          "<p class=\"note\">Examples a second: the mean of the timed processes, the quartiles of "
+          "their "
+          "turns as a line, and each turn as a dot. Longer is better.</p>\n<div class=\"bars\" "
+          "role=\"list\">\n",
+          page->out);
     for (size_t i = 0; i < page->run_count; i++) {
         const struct ls_page_run *run = &page->runs[i];
         const double speed = ls_page_number(run->json, "examples_per_second");

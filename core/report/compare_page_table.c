@@ -17,7 +17,8 @@ static const struct column speed[] = {
     {"threads", COUNT, "threads", "threads of each replica"},
     {"global_batch", COUNT, "batch", "examples of a step over all replicas"},
     {"examples_per_second", SPEED, "examples/s",
-     "median over the rounds, and below it their quartiles; validation is not counted"},
+     "geometric mean of the timed processes, and below it the quartiles of their turns; validation "
+     "is not counted"},
     {"bytes_per_step_per_rank", BYTES, "bytes/step",
      "what a rank sends in a step, padding included"},
     {"peak_rss_bytes", BYTES, "peak memory", "largest resident memory of the process"},
@@ -195,13 +196,13 @@ void ls_page_table(struct ls_page *page)
 
 // ---- How it was measured ----
 
-static size_t count_rounds(const struct ls_page *page)
+static size_t count_processes(const struct ls_page *page)
 {
     size_t most = 0;
     for (size_t i = 0; i < page->run_count; i++) {
-        const size_t rounds =
-            json_array_size(json_object_get(page->runs[i].json, "round_examples_per_second"));
-        most = rounds > most ? rounds : most;
+        const size_t processes =
+            json_array_size(json_object_get(page->runs[i].json, "process_examples_per_second"));
+        most = processes > most ? processes : most;
     }
     return most;
 }
@@ -267,16 +268,17 @@ static void print_spread(const struct ls_page *page)
 
 static void print_account(const struct ls_page *page)
 {
-    const size_t rounds = count_rounds(page);
+    const size_t processes = count_processes(page);
     fputs("<p>Every strategy trained the same model from the same initial weights and seed, on the "
           "same "
           "examples in the same order.",
           page->out);
-    if (rounds > 1)
+    if (processes > 1)
         fprintf(page->out,
-                " The runs took turns in %zu rounds, so that a machine that grows slower or faster "
-                "favours none; speeds are medians and quartiles over the rounds.",
-                rounds);
+                " Then each was timed in %zu fresh processes, which took turns, so that a machine "
+                "that grows slower or faster favours none; a difference counts when chance would "
+                "make one so large one time in a hundred at most.",
+                processes);
     fputs("</p>\n", page->out);
     print_spread(page);
     for (size_t i = 0; i < page->run_count; i++) {

@@ -19,10 +19,12 @@ void ls_comparison_finish(struct ls_comparison *comparison)
         free(run->strategy);
         free(run->reason);
         free(run->round_rates);
+        free(run->process_rates);
         free(run->curve);
         json_decref(run->report);
     }
     free(comparison->runs);
+    free(comparison->differences);
     free(comparison->device);
     free(comparison->hardware);
     *comparison = (struct ls_comparison){.reference = LS_COMPARISON_NONE};
@@ -105,6 +107,9 @@ static void add_speed(json_t *object, const struct ls_compared_run *run)
     json_object_set_new(object, "examples_per_second_high", ls_report_number_json(run->rate_high));
     json_object_set_new(object, "round_examples_per_second",
                         numbers(run->round_rates, run->round_count));
+    json_object_set_new(object, "process_examples_per_second",
+                        numbers(run->process_rates, run->process_count));
+    json_object_set_new(object, "timed_steps", ls_report_count_json(run->timed_steps));
     json_object_set_new(object, "step_seconds", times_json(&run->times));
     json_object_set_new(object, "bytes_per_step_per_rank",
                         run->report ? ls_report_count_json(run->bytes_per_step) : json_null());
@@ -189,6 +194,46 @@ static json_t *scaling_json(const struct ls_comparison *comparison)
     return list;
 }
 
+// ---- Comparisons ----
+
+static json_t *difference_json(const struct ls_comparison *comparison,
+                               const struct ls_difference *difference)
+{
+    const struct ls_compared_run *a = &comparison->runs[difference->a];
+    const struct ls_compared_run *b = &comparison->runs[difference->b];
+    json_t *object = json_object();
+    json_object_set_new(object, "a", ls_report_text_json(a->strategy));
+    json_object_set_new(object, "b", ls_report_text_json(b->strategy));
+    json_object_set_new(object, "a_replicas", ls_report_count_json(a->replicas));
+    json_object_set_new(object, "b_replicas", ls_report_count_json(b->replicas));
+    json_object_set_new(object, "ratio", ls_report_number_json(difference->ratio));
+    json_object_set_new(object, "low", ls_report_number_json(difference->low));
+    json_object_set_new(object, "high", ls_report_number_json(difference->high));
+    json_object_set_new(object, "p", ls_report_number_json(difference->p));
+    json_object_set_new(object, "different", json_boolean(difference->different));
+    if (!difference->different)
+        json_object_set_new(object, "needed_steps",
+                            difference->needed_steps
+                                ? ls_report_count_json(difference->needed_steps)
+                                : json_null());
+    return object;
+}
+
+// Those that the user asked for: without a reference that nobody named.
+static json_t *differences_json(const struct ls_comparison *comparison)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < comparison->difference_count; i++) {
+        const struct ls_difference *difference = &comparison->differences[i];
+        const bool extra =
+            comparison->reference_is_extra &&
+            (difference->a == comparison->reference || difference->b == comparison->reference);
+        if (!extra)
+            json_array_append_new(list, difference_json(comparison, difference));
+    }
+    return list;
+}
+
 // ---- The whole ----
 
 static void add_setting(json_t *root, const struct ls_comparison *comparison)
@@ -227,6 +272,7 @@ static void add_results(json_t *root, const struct ls_comparison *comparison)
     json_object_set_new(root, "rounding_spread_parameters",
                         ls_report_number_json(comparison->rounding_spread_parameters));
     json_object_set_new(root, "runs", runs);
+    json_object_set_new(root, "comparisons", differences_json(comparison));
     json_object_set_new(root, "scaling", scaling_json(comparison));
 }
 

@@ -43,9 +43,13 @@ struct ls_compared_run {
     enum ls_compared_status status;
     char *reason; // one line; NULL: none
     bool synchronous;
-    double rate, rate_low, rate_high; // examples/s: median and quartiles of the rounds
-    double *round_rates;
+    double rate; // examples/s: geometric mean of the processes; without them, median of the rounds
+    double rate_low, rate_high; // quartiles of the rounds
+    double *round_rates; // of turns, process after process
     size_t round_count;
+    double *process_rates; // of timed processes, by block; NaN: it has none
+    size_t process_count;
+    uint64_t timed_steps; // over all processes
     struct ls_compared_times times;
     uint64_t bytes_per_step, peak_rss_bytes;
     double final_loss, final_accuracy; // of the last steps
@@ -63,6 +67,19 @@ struct ls_compared_option {
     const char *name, *value; // without the dashes; as the user wrote it
 };
 
+// How two runs that are done differ in speed, over the blocks in which both were timed.
+struct ls_difference {
+    size_t a, b; // indices of runs, a < b
+    double ratio, low,
+        high; // examples/s of a over b, with its 95 % confidence interval; NaN: not known
+    double p; // two-sided, corrected for the number of comparisons; NaN: too few blocks
+    bool different;
+    // Where no difference was found: what to time in each run to find, in four of five comparisons, one as large as `ratio`
+    // says, or 1 % where that is less. 0: not known.
+    uint64_t needed_steps;
+    double needed_percent; // that difference
+};
+
 struct ls_comparison {
     const char *status; // "done", "interrupted", "failed"
     const char *model, *dataset, *optimizer; // as the user wrote them
@@ -76,11 +93,21 @@ struct ls_comparison {
     struct ls_compared_run *runs;
     size_t run_count;
     size_t reference; // index; LS_COMPARISON_NONE: there is none
+    bool reference_is_extra; // nobody named it
+    struct ls_difference *differences; // of ls_comparison_measure()
+    size_t difference_count;
     // What rounding alone does: the reference against itself with its batch computed in two halves.
     double rounding_spread, rounding_spread_first_ten, rounding_spread_parameters;
 };
 
 void ls_comparison_finish(struct ls_comparison *comparison); // takes a zeroed one
+
+// Compares the speeds of all runs that are done, in two families of comparisons: those that the user named with each
+// other, and, where nobody named it, the reference with each of them. LS_OUT_OF_MEMORY.
+LS_STATUS ls_comparison_measure(struct ls_comparison *comparison);
+// What was found of two runs, in either order; NULL: they were not compared.
+const struct ls_difference *ls_comparison_between(const struct ls_comparison *comparison, size_t a,
+                                                  size_t b);
 
 // The object that --report writes and that the page is made from. LS_OUT_OF_MEMORY.
 LS_STATUS ls_comparison_json(const struct ls_comparison *comparison, json_t **out);

@@ -137,6 +137,32 @@ static void print_target(const struct ls_comparison *comparison, const struct ls
     fprintf(out, " %9s", text);
 }
 
+// How much stands behind the speeds, which is not what stands behind the losses.
+static void print_timing(const struct ls_comparison *comparison, FILE *out)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+    size_t processes = 0;
+    for (size_t i = 0; i < comparison->run_count; i++) {
+        const struct ls_compared_run *run = &comparison->runs[i];
+        if (!has_results(run) || !run->process_count)
+            continue;
+        processes = run->process_count;
+        least = run->timed_steps < least ? run->timed_steps : least;
+        most = run->timed_steps > most ? run->timed_steps : most;
+    }
+    if (!processes)
+        return;
+    fprintf(out,
+            "\nexamples/s: mean (geometric) of %zu process%s of each run, which took turns; %llu",
+            processes, processes == 1 ? "" : "es", (unsigned long long)least);
+    if (most != least)
+        fprintf(out, " to %llu", (unsigned long long)most);
+    fprintf(out,
+            " steps were timed.\nquartiles: of the turns. All other columns are of the training "
+            "of %llu steps.\n",
+            (unsigned long long)comparison->steps);
+}
+
 static void print_speed(const struct ls_comparison *comparison, FILE *out)
 {
     print_heading(comparison, "Speed", out);
@@ -157,6 +183,7 @@ static void print_speed(const struct ls_comparison *comparison, FILE *out)
         print_target(comparison, run, out);
         fputs(run->status == LS_COMPARED_INTERRUPTED ? "  interrupted\n" : "\n", out);
     }
+    print_timing(comparison, out);
 }
 
 // Devices that compute beside the host: only there is a column for it.

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHANCE_MOST 0.05
-
 // ---- Sentences ----
 
 FILE *ls_sentence_begin(struct ls_sentence_writer *writer)
@@ -130,44 +128,19 @@ bool ls_compared_was_measured(const struct ls_comparison *comparison, size_t ind
            isfinite(run->rate) && run->rate > 0;
 }
 
-bool ls_compared_knows_noise(const struct ls_compared_run *run)
+bool ls_compared_is_faster(const struct ls_comparison *comparison, size_t a, size_t b)
 {
-    return run->round_count >= LS_LEAST_ROUNDS;
+    const struct ls_difference *difference = ls_comparison_between(comparison, a, b);
+    return difference && difference->different && (difference->ratio > 1) == (difference->a == a);
 }
 
-static bool are_partners(const struct ls_compared_run *a, const struct ls_compared_run *b)
+bool ls_compared_is_level(const struct ls_comparison *comparison, size_t a, size_t b)
 {
-    return a->round_count == b->round_count && a->round_rates && b->round_rates;
+    const struct ls_difference *difference = ls_comparison_between(comparison, a, b);
+    return difference && isfinite(difference->p) && !difference->different;
 }
 
-size_t ls_compared_wins(const struct ls_compared_run *a, const struct ls_compared_run *b)
-{
-    size_t wins = 0;
-    for (size_t i = 0; are_partners(a, b) && i < a->round_count; i++)
-        wins += a->round_rates[i] > b->round_rates[i];
-    return wins;
-}
-
-// The chance that a fair coin falls on the same side in at least `wins` of `rounds` throws.
-static double chance(size_t wins, size_t rounds)
-{
-    const double n = (double)rounds;
-    double sum = 0;
-    for (size_t k = wins; k <= rounds; k++)
-        sum += exp(lgamma(n + 1) - lgamma((double)k + 1) - lgamma(n - (double)k + 1) - n * log(2));
-    return sum;
-}
-
-bool ls_compared_is_faster(const struct ls_compared_run *a, const struct ls_compared_run *b)
-{
-    if (!ls_compared_knows_noise(a) || !ls_compared_knows_noise(b))
-        return false;
-    if (!are_partners(a, b))
-        return a->rate_low > b->rate_high;
-    return chance(ls_compared_wins(a, b), a->round_count) <= CHANCE_MOST;
-}
-
-size_t ls_compared_fastest(const struct ls_comparison *comparison, size_t but, bool synchronous)
+size_t ls_compared_highest(const struct ls_comparison *comparison, size_t but, bool synchronous)
 {
     size_t best = LS_COMPARISON_NONE;
     for (size_t i = 0; i < comparison->run_count; i++) {
@@ -179,6 +152,16 @@ size_t ls_compared_fastest(const struct ls_comparison *comparison, size_t but, b
             best = i;
     }
     return best;
+}
+
+bool ls_compared_leads(const struct ls_comparison *comparison, size_t index, bool synchronous)
+{
+    for (size_t i = 0; i < comparison->run_count; i++)
+        if (i != index && ls_compared_was_measured(comparison, i) &&
+            (!synchronous || comparison->runs[i].synchronous) &&
+            !ls_compared_is_faster(comparison, index, i))
+            return false;
+    return true;
 }
 
 void ls_say_names(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,

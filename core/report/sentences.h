@@ -7,7 +7,6 @@
 
 // How the command in a suggestion begins, which stands at the end of its sentence.
 #define LS_TRAIN_COMMAND "lockstep train"
-#define LS_LEAST_ROUNDS 5 // with fewer, nothing is told from noise
 
 struct ls_sentence_writer {
     struct ls_sentences *out;
@@ -48,15 +47,14 @@ void ls_say_names(struct ls_sentence_writer *writer, const struct ls_comparison 
 // Whether the strategy of this run runs with other counts of replicas, too.
 bool ls_compared_has_several_counts(const struct ls_comparison *comparison, size_t index);
 bool ls_compared_was_measured(const struct ls_comparison *comparison, size_t index);
-bool ls_compared_knows_noise(const struct ls_compared_run *run);
-// Whether `a` is faster than `b` by more than noise. The runs took turns, so a round of one is held against the same round
-// of the other, and a machine that gets slower slows both: faster in so many rounds that chance alone does that one time
-// in twenty or less (the sign test). Where rounds have no partners: the quartiles do not overlap.
-bool ls_compared_is_faster(const struct ls_compared_run *a, const struct ls_compared_run *b);
-// Rounds in which `a` was faster than `b`; 0 where they have no partners.
-size_t ls_compared_wins(const struct ls_compared_run *a, const struct ls_compared_run *b);
-// The fastest run that was measured but for `but`; `synchronous`: of those alone. LS_COMPARISON_NONE: none.
-size_t ls_compared_fastest(const struct ls_comparison *comparison, size_t but, bool synchronous);
+// Found to be faster than `b`; compared, and no difference was found. Where too little is known, neither.
+bool ls_compared_is_faster(const struct ls_comparison *comparison, size_t a, size_t b);
+bool ls_compared_is_level(const struct ls_comparison *comparison, size_t a, size_t b);
+// The run that was measured to have the highest speed, but for `but`; `synchronous`: of those alone. Whether it is the
+// fastest, ls_compared_is_faster() knows. LS_COMPARISON_NONE: none.
+size_t ls_compared_highest(const struct ls_comparison *comparison, size_t but, bool synchronous);
+// Found to be faster than all others that were measured; `synchronous`: than all others of those.
+bool ls_compared_leads(const struct ls_comparison *comparison, size_t index, bool synchronous);
 // Differs from the reference by more than rounding explains.
 bool ls_compared_is_off(const struct ls_comparison *comparison, size_t index);
 bool ls_compared_has_unequal_replicas(const struct ls_comparison *comparison, size_t index);

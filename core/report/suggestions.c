@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOISE_MOST 0.1 // quartiles apart, of the median
+#define NOISE_MOST 0.1 // quartiles apart, of the speed
+#define LEAST_ROUNDS 5 // with fewer, quartiles tell nothing
 
 static bool is_noisy(const struct ls_comparison *comparison, size_t index)
 {
     const struct ls_compared_run *run = &comparison->runs[index];
-    return ls_compared_was_measured(comparison, index) && ls_compared_knows_noise(run) &&
+    return ls_compared_was_measured(comparison, index) && run->round_count >= LEAST_ROUNDS &&
            run->rate_high - run->rate_low > NOISE_MOST * run->rate;
 }
 
@@ -96,7 +97,7 @@ static bool any_other_ran(const struct ls_comparison *comparison)
 static void suggest_training(struct ls_sentence_writer *writer,
                              const struct ls_comparison *comparison)
 {
-    size_t best = ls_compared_fastest(comparison, LS_COMPARISON_NONE, true);
+    const size_t best = ls_compared_highest(comparison, LS_COMPARISON_NONE, true);
     if (best == LS_COMPARISON_NONE || !any_other_ran(comparison))
         return;
     // What deviates is no advice.
@@ -105,7 +106,13 @@ static void suggest_training(struct ls_sentence_writer *writer,
     FILE *out = ls_sentence_begin(writer);
     if (!out)
         return;
-    fputs("The fastest that keeps the replicas in step: ", out);
+    if (ls_compared_leads(comparison, best, true)) {
+        fputs("The fastest that keeps the replicas in step: ", out);
+    } else {
+        fputs("None that keeps the replicas in step was measured to be faster than ", out);
+        ls_put_compared_name(out, comparison, best);
+        fputs(": ", out);
+    }
     put_training(out, comparison, best);
     ls_sentence_end(writer);
 }
@@ -132,7 +139,7 @@ enum ls_status ls_suggestions(const struct ls_comparison *comparison, struct ls_
     suggest(&writer, comparison, is_overhead, "would", "would",
             "gain from a larger --batch or fewer replicas: steps are short.");
     suggest(&writer, comparison, is_noisy, "was", "were",
-            "measured with much noise: end other programs, or train more --steps.");
+            "measured with much noise: end other programs, or time more --speed-steps.");
     if (any_other_ran(comparison) && !scales(comparison)) {
         FILE *stream = ls_sentence_begin(&writer);
         if (stream)

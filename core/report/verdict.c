@@ -1,105 +1,222 @@
 // SPDX-License-Identifier: Apache-2.0
 // A comparison in words: speed, what limits it, the target, and what did not run.
 #include "core/report/sentences.h"
+#include "core/report/significance.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define GAIN_LEAST 1.1 // speed-ups below are none
-#define SAME_SPEED 0.05
 #define MORE_CORES 1.5 // from this factor on there is something to gain
 
 // ---- Speed ----
 
-static bool differ(const struct ls_compared_run *a, const struct ls_compared_run *b)
+// What was measured and stands in `relation` to the run with the highest speed.
+struct leaders {
+    size_t best;
+    struct ls_picks level, slower, unknown;
+};
+
+static bool find_leaders(const struct ls_comparison *comparison, size_t best, struct leaders *out)
 {
-    return ls_compared_is_faster(a, b) || ls_compared_is_faster(b, a);
+    struct ls_picks *const lists[] = {&out->level, &out->slower, &out->unknown};
+    bool complete = true;
+    out->best = best;
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        lists[i]->count = 0;
+        lists[i]->list = calloc(comparison->run_count + 1, sizeof(size_t));
+        complete = complete && lists[i]->list;
+    }
+    for (size_t i = 0; complete && i < comparison->run_count; i++) {
+        if (i == best || !ls_compared_was_measured(comparison, i))
+            continue;
+        struct ls_picks *list = ls_compared_is_faster(comparison, best, i)  ? &out->slower
+                                : ls_compared_is_level(comparison, best, i) ? &out->level
+                                                                            : &out->unknown;
+        list->list[list->count++] = i;
+    }
+    return complete;
 }
 
-static bool know_noise(const struct ls_compared_run *a, const struct ls_compared_run *b)
+static void put_examples(FILE *out, const struct ls_comparison *comparison, size_t index)
 {
-    return ls_compared_knows_noise(a) && ls_compared_knows_noise(b);
+    char text[LS_GROUPED_BYTES];
+    fprintf(out, "%s examples/s", ls_grouped(comparison->runs[index].rate, text));
 }
 
-// Known not to differ by more than noise.
-static bool is_noise(const struct ls_compared_run *a, const struct ls_compared_run *b)
+// "1.27 times tree (95 % confidence: 1.24 to 1.30)": how much faster `a` is.
+static void put_ratio(FILE *out, const struct ls_comparison *comparison, size_t a, size_t b)
 {
-    return know_noise(a, b) && !differ(a, b);
+    const struct ls_difference *difference = ls_comparison_between(comparison, a, b);
+    const bool turned = difference->a == b;
+    const double low = turned ? 1 / difference->high : difference->low;
+    const double high = turned ? 1 / difference->low : difference->high;
+    fprintf(out, "%.2f times ", turned ? 1 / difference->ratio : difference->ratio);
+    ls_put_compared_name(out, comparison, b);
+    fprintf(out, " (95 %% confidence: %.2f to %.2f)", low, high);
 }
 
-// Who is as fast as the fastest, for all that is known.
-static void say_noise(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
-                      size_t best, size_t next)
+static void say_leader(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                       size_t best)
 {
     const struct ls_compared_run *run = &comparison->runs[best];
-    const struct ls_compared_run *second = &comparison->runs[next];
-    const double ratio = run->rate / second->rate;
-    const size_t rounds =
-        run->round_count < second->round_count ? run->round_count : second->round_count;
-    FILE *out = ls_sentence_begin(writer);
-    if (!out)
-        return;
-    struct ls_picks close = {0};
-    if (ls_compared_pick(comparison, ls_compared_was_measured, &close)) {
-        size_t count = 0;
-        for (size_t i = 0; i < close.count; i++)
-            if (close.list[i] != best && is_noise(run, &comparison->runs[close.list[i]]))
-                close.list[count++] = close.list[i];
-        close.count = count;
-    }
-    fprintf(out, "That is %.2f times ", ratio);
-    ls_put_compared_name(out, comparison, next);
-    if (!know_noise(run, second)) {
-        fprintf(out,
-                ", but %zu round%s too few to tell whether that is more than noise: train more "
-                "steps.",
-                rounds, rounds == 1 ? " is" : "s are");
-    } else if (close.count) {
-        fputs("; the difference to ", out);
-        ls_put_compared_names(out, comparison, close.list, close.count);
-        fputs(" is not larger than the noise: now one, now the other is faster in a round.", out);
-    } else {
-        const size_t wins = ls_compared_wins(run, second);
-        fputs(", the next; the difference is larger than the noise", out);
-        if (wins)
-            fprintf(out, ": it was faster in %zu of %zu rounds", wins, run->round_count);
-        fputs(".", out);
-    }
-    free(close.list);
-    ls_sentence_end(writer);
-}
-
-static void say_fastest(struct ls_sentence_writer *writer, const struct ls_comparison *comparison)
-{
-    const size_t best = ls_compared_fastest(comparison, LS_COMPARISON_NONE, false);
-    if (best == LS_COMPARISON_NONE)
-        return;
-    const struct ls_compared_run *run = &comparison->runs[best];
-    const size_t next = ls_compared_fastest(comparison, best, false);
+    const size_t next = ls_compared_highest(comparison, best, false);
     char text[2][LS_GROUPED_BYTES];
     FILE *out = ls_sentence_begin(writer);
     if (!out)
         return;
     ls_put_compared_name(out, comparison, best);
-    fprintf(out,
-            next == LS_COMPARISON_NONE ? " is the only one that was measured: %s examples/s"
-                                       : " is the fastest: %s examples/s",
-            ls_grouped(run->rate, text[0]));
-    if (ls_compared_knows_noise(run))
-        fprintf(out, " (half of its rounds between %s and %s)", ls_grouped(run->rate_low, text[0]),
+    fputs(next == LS_COMPARISON_NONE ? " is the only one that was measured: " : " is the fastest: ",
+          out);
+    put_examples(out, comparison, best);
+    if (run->round_count > 1)
+        fprintf(out, " (half of its turns between %s and %s)", ls_grouped(run->rate_low, text[0]),
                 ls_grouped(run->rate_high, text[1]));
-    const size_t in_step = ls_compared_fastest(comparison, LS_COMPARISON_NONE, true);
+    const size_t in_step = ls_compared_highest(comparison, LS_COMPARISON_NONE, true);
     if (!run->synchronous && in_step != LS_COMPARISON_NONE) {
         fputs("; it is asynchronous, and of those that keep the replicas in step ", out);
         ls_put_compared_name(out, comparison, in_step);
-        fprintf(out, " is the fastest with %s",
-                ls_grouped(comparison->runs[in_step].rate, text[0]));
+        fputs(ls_compared_leads(comparison, in_step, true) ? " is the fastest with "
+                                                           : " had the highest speed, not "
+                                                             "measurably above the next: ",
+              out);
+        put_examples(out, comparison, in_step);
     }
     fputs(".", out);
     ls_sentence_end(writer);
-    if (next != LS_COMPARISON_NONE)
-        say_noise(writer, comparison, best, next);
+    out = next == LS_COMPARISON_NONE ? NULL : ls_sentence_begin(writer);
+    if (!out)
+        return;
+    fputs("That is ", out);
+    put_ratio(out, comparison, best, next);
+    fputs(", the next.", out);
+    ls_sentence_end(writer);
+}
+
+static bool all_level(const struct ls_comparison *comparison, const struct ls_picks *picks)
+{
+    for (size_t i = 0; i < picks->count; i++)
+        for (size_t j = 0; j < i; j++)
+            if (!ls_compared_is_level(comparison, picks->list[i], picks->list[j]))
+                return false;
+    return true;
+}
+
+// What was found, and never that one of them is the fastest.
+static void say_level(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                      const struct leaders *leaders)
+{
+    const struct ls_picks *level = &leaders->level;
+    const size_t best = leaders->best;
+    double least = comparison->runs[best].rate;
+    char text[2][LS_GROUPED_BYTES];
+    for (size_t i = 0; i < level->count; i++)
+        least = fmin(least, comparison->runs[level->list[i]].rate);
+    FILE *out = ls_sentence_begin(writer);
+    if (!out)
+        return;
+    fputs("No difference in speed was measured between ", out);
+    ls_put_compared_name(out, comparison, best);
+    if (all_level(comparison, level)) {
+        for (size_t i = 0; i < level->count; i++) {
+            fputs(i + 1 == level->count ? " and " : ", ", out);
+            ls_put_compared_name(out, comparison, level->list[i]);
+        }
+    } else {
+        fputs(" and each of ", out);
+        ls_put_compared_names(out, comparison, level->list, level->count);
+    }
+    fprintf(out, ": %s to %s examples/s.", ls_grouped(least, text[0]),
+            ls_grouped(comparison->runs[best].rate, text[1]));
+    ls_sentence_end(writer);
+}
+
+// What it would take to see the difference of the two with the highest speeds, if there is one.
+static void say_needed(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                       const struct leaders *leaders)
+{
+    size_t next = leaders->level.list[0];
+    for (size_t i = 1; i < leaders->level.count; i++)
+        if (comparison->runs[leaders->level.list[i]].rate > comparison->runs[next].rate)
+            next = leaders->level.list[i];
+    const struct ls_difference *difference = ls_comparison_between(comparison, leaders->best, next);
+    FILE *out = ls_sentence_begin(writer);
+    if (!out)
+        return;
+    ls_put_compared_name(out, comparison, leaders->best);
+    fputs(" was measured at ", out);
+    put_ratio(out, comparison, leaders->best, next);
+    fprintf(out,
+            ", p = %.2g: a difference counts from p = %g on. To see one of %.2g %% on this machine "
+            "as it was, ",
+            difference->p, LS_SIGNIFICANT, difference->needed_percent);
+    if (difference->needed_steps)
+        fprintf(out, "--speed-steps=%llu would be needed (%llu were timed).",
+                (unsigned long long)difference->needed_steps,
+                (unsigned long long)comparison->runs[next].timed_steps);
+    else
+        fputs("more steps would be needed than can be timed.", out);
+    ls_sentence_end(writer);
+}
+
+static void say_slower(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                       const struct leaders *leaders)
+{
+    const struct ls_picks *slower = &leaders->slower;
+    FILE *out = slower->count ? ls_sentence_begin(writer) : NULL;
+    if (!out)
+        return;
+    ls_put_compared_name(out, comparison, leaders->best);
+    fputs(" is faster than the others: ", out);
+    for (size_t i = 0; i < slower->count; i++) {
+        fputs(i == 0 ? "" : i + 1 == slower->count ? " and " : ", ", out);
+        put_ratio(out, comparison, leaders->best, slower->list[i]);
+    }
+    fputs(".", out);
+    ls_sentence_end(writer);
+}
+
+static void say_unknown(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                        const struct leaders *leaders)
+{
+    FILE *out = ls_sentence_begin(writer);
+    if (!out)
+        return;
+    fputs("Which is the fastest is not known, for too few processes were timed: ", out);
+    ls_put_compared_name(out, comparison, leaders->best);
+    fputs(" had ", out);
+    put_examples(out, comparison, leaders->best);
+    for (size_t i = 0; i < leaders->unknown.count; i++) {
+        fputs(i + 1 == leaders->unknown.count ? " and " : ", ", out);
+        ls_put_compared_name(out, comparison, leaders->unknown.list[i]);
+        fputs(" ", out);
+        put_examples(out, comparison, leaders->unknown.list[i]);
+    }
+    fputs(".", out);
+    ls_sentence_end(writer);
+}
+
+static void say_fastest(struct ls_sentence_writer *writer, const struct ls_comparison *comparison)
+{
+    const size_t best = ls_compared_highest(comparison, LS_COMPARISON_NONE, false);
+    struct leaders leaders = {0};
+    if (best == LS_COMPARISON_NONE)
+        return;
+    if (!find_leaders(comparison, best, &leaders)) {
+        writer->failed = true;
+    } else if (leaders.unknown.count) {
+        say_unknown(writer, comparison, &leaders);
+    } else if (leaders.level.count) {
+        say_level(writer, comparison, &leaders);
+        say_needed(writer, comparison, &leaders);
+        say_slower(writer, comparison, &leaders);
+    } else {
+        say_leader(writer, comparison, best);
+    }
+    free(leaders.level.list);
+    free(leaders.slower.list);
+    free(leaders.unknown.list);
 }
 
 // ---- Scaling ----
@@ -143,22 +260,17 @@ static void say_division(FILE *out, const struct ls_comparison *comparison, size
 {
     const struct ls_compared_run *run = &comparison->runs[index];
     const struct ls_compared_run *one = &comparison->runs[base];
-    const double ratio = run->rate / one->rate;
-    const bool differs = differ(run, one);
+    const bool level = ls_compared_is_level(comparison, index, base);
     ls_put_compared_name(out, comparison, index);
-    if (!differs && fabs(ratio - 1) < SAME_SPEED)
-        fputs(" is as fast as ", out);
+    if (level)
+        fputs(" is as fast, as far as could be measured, as ", out);
     else
-        fprintf(out, " is %.2f times as fast as ", ratio);
+        fprintf(out, " is %.2f times as fast as ", run->rate / one->rate);
     ls_put_compared_name(out, comparison, base);
     fputs(" on the same ", out);
     put_cores(out, run->cores);
-    fprintf(out, ": %u replicas of %u thread%s against one of %u", run->replicas, run->threads,
+    fprintf(out, ": %u replicas of %u thread%s against one of %u.", run->replicas, run->threads,
             run->threads == 1 ? "" : "s", one->threads);
-    fputs(is_noise(run, one) && fabs(ratio - 1) >= SAME_SPEED
-              ? "; but that is not larger than the noise."
-              : ".",
-          out);
 }
 
 static void say_no_gain(FILE *out, const struct ls_comparison *comparison, size_t index,
@@ -222,6 +334,12 @@ static void say_scaling_of(struct ls_sentence_writer *writer,
         say_division(out, comparison, index, base);
     } else if (gain < GAIN_LEAST) {
         say_no_gain(out, comparison, index, gain);
+    } else if (ls_compared_is_level(comparison, index, base)) {
+        fprintf(out, "No gain from the %u replicas of ", run->replicas);
+        ls_put_compared_name(out, comparison, index);
+        fputs(" was measured: it was at ", out);
+        put_ratio(out, comparison, index, base);
+        fputs(".", out);
     } else {
         ls_put_compared_name(out, comparison, index);
         fprintf(out, " gains %.2f times one replica's speed, of %.1f possible (%.0f %%).", gain,
@@ -252,7 +370,7 @@ static void say_divisions(struct ls_sentence_writer *writer, const struct ls_com
     fprintf(out, " with one of %u: ", one->threads);
     for (size_t i = 0; i < picks->count; i++) {
         const struct ls_compared_run *run = &comparison->runs[picks->list[i]];
-        if (is_noise(run, one)) {
+        if (ls_compared_is_level(comparison, picks->list[i], base)) {
             same.list[same.count++] = picks->list[i];
             continue;
         }
@@ -263,7 +381,7 @@ static void say_divisions(struct ls_sentence_writer *writer, const struct ls_com
     fputs(told ? " times as fast" : "", out);
     fputs(told && same.count ? "; " : "", out);
     ls_put_compared_names(out, comparison, same.list, same.count);
-    fputs(same.count ? " as fast, for all that the noise lets see." : ".", out);
+    fputs(same.count ? " as fast, as far as could be measured." : ".", out);
     free(same.list);
     ls_sentence_end(writer);
 }

@@ -27,12 +27,15 @@ SPREADS = 10  # one difference by rounding tells the size of another, not its bo
 # Keys of the report, which scripts and the page rely on.
 ROOT_KEYS = {"lockstep", "command", "status", "model", "dataset", "optimizer", "device", "hardware", "seed", "global_batch",
              "steps", "target", "reference", "rounding_spread", "rounding_spread_first_ten", "rounding_spread_parameters",
-             "runs", "scaling", "verdict", "suggestions"}
+             "runs", "comparisons", "scaling", "verdict", "suggestions"}
 RUN_KEYS = {"strategy", "replicas", "threads", "global_batch", "status", "reason", "synchronous", "examples_per_second",
-            "examples_per_second_low", "examples_per_second_high", "round_examples_per_second", "step_seconds",
+            "examples_per_second_low", "examples_per_second_high", "round_examples_per_second",
+            "process_examples_per_second", "timed_steps", "step_seconds",
             "bytes_per_step_per_rank", "peak_rss_bytes", "final_loss", "final_accuracy", "val_loss", "val_accuracy",
             "max_loss_deviation", "max_loss_deviation_first_ten", "max_parameter_deviation", "replicas_equal",
             "target_seconds", "target_examples", "curve", "epochs", "buckets", "report"}
+COMPARISON_KEYS = {"a", "b", "a_replicas", "b_replicas", "ratio", "low", "high", "p", "different"}
+UNTIMED = "--speed-steps=0"  # what is not about speed need not wait for it
 TIME_KEYS = {"median", "input", "compute", "communication", "exposed_communication", "update", "device", "other"}
 POINT_KEYS = {"step", "examples", "seconds", "loss", "accuracy", "val_loss", "val_accuracy"}
 
@@ -46,7 +49,7 @@ FAULTY = r"""
 struct ls_strategy { const struct ls_strategy_host *host; int steps; };
 static struct ls_strategy only;
 static const struct ls_plugin_option options[] = {
-    {"fault", "one of: crash, exit, hang, slow, fail, early, none", "none", "what happens"}, {NULL, NULL, NULL, NULL}};
+    {"fault", "one of: crash, exit, hang, slow, fail, early, late, later-crash, none", "none", "what happens"}, {NULL, NULL, NULL, NULL}};
 static int is(const char *fault)
 {
     const char *given = only.host->host->option(only.host->host, "fault");
@@ -65,7 +68,15 @@ static int32_t place(struct ls_strategy *s, uint32_t r) { (void)s; (void)r; retu
 static int32_t ready(struct ls_strategy *s, uint32_t r, uint32_t b) { (void)s; (void)r; (void)b; return LS_OK; }
 static int32_t end_step(struct ls_strategy *s, uint32_t r)
 {
-    if (++s->steps == 4) {
+    if (++s->steps == 20) {
+        if (is("later-crash"))
+            abort();
+        if (is("late")) {
+            s->host->host->log(s->host->host, LS_LOG_ERROR, "the step is one too many");
+            return LS_FAILED;
+        }
+    }
+    if (s->steps == 4) {
         if (is("crash"))
             abort();
         if (is("exit"))
@@ -87,6 +98,8 @@ static int32_t end_step(struct ls_strategy *s, uint32_t r)
 static const struct ls_strategy_interface interface = {
     .struct_size = sizeof(interface), .divisor = LS_DIVISOR_GLOBAL, .equality = LS_EQUAL_EVERY_STEP, .maximum_replicas = 1,
     .open = faulty_open, .close = faulty_close, .place = place, .gradient_ready = ready, .end_step = end_step};
+int32_t absent(char *reason, uint64_t bytes);
+int32_t absent(char *reason, uint64_t bytes) { snprintf(reason, bytes, "the reason"); return LS_UNAVAILABLE; }
 static const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_STRATEGY), .name = "faulty", .version = "1",
     .licence = "Apache-2.0", .summary = "fails", .options = options, .interface = &interface};
 LS_EXPORT const struct ls_plugin *lockstep_plugin(void);
@@ -131,13 +144,17 @@ class CompareTest(ProgramTest):
             self.assertLessEqual(len(run["curve"]), 410)
             self.assertIn(run["status"], ("done", "unavailable", "failed", "interrupted"))
             self.assertEqual(run["reason"] is None, run["status"] in ("done", "interrupted"))
+        for pair in report["comparisons"]:
+            self.assertEqual(set(pair), COMPARISON_KEYS | (set() if pair["different"] else {"needed_steps"}))
 
-    def plugin(self, name="faulty", fault="none"):
+    def plugin(self, name="faulty", fault="none", probe=None):
         folder = self.path("plugins")
         os.mkdir(folder)
         text, path = os.path.join(folder, "faulty.c"), os.path.join(folder, f"strategy-{name}.so")
         with open(text, "w") as file:
-            file.write(FAULTY.replace('"faulty"', f'"{name}"').replace('"none", "what happens"', f'"{fault}", "what happens"'))
+            file.write(FAULTY.replace('"faulty"', f'"{name}"').replace('"none", "what happens"', f'"{fault}", "what happens"')
+                       .replace(".summary", ".probe = absent, .summary" if probe else ".summary")
+                       .replace("the reason", probe or "the reason"))
         sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
         subprocess.run([*COMPILER, "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I",
                         SOURCE, "-o", path, text, *sanitize], check=True)
@@ -154,7 +171,7 @@ class Truth(CompareTest):
         strategies = ["one-device", "ring", "hierarchical-copy", "central-storage", "parameter-server:mode=sync",
                       "parameter-server:mode=async"]
         outcome = self.compare("--model=cnn", "--dataset=fashion-mnist:limit=3000", SGD, "--strategies=" + ",".join(strategies),
-                               "--replicas=2", "--steps=24")
+                               "--replicas=2", "--steps=24", UNTIMED)
         report, runs = outcome.report, outcome.report["runs"]
         self.check_form(report)
         self.assertEqual([run["strategy"] for run in runs], strategies)
@@ -171,8 +188,7 @@ class Truth(CompareTest):
                 self.assertEqual(len(run["report"]["losses"]), 24)
                 self.assertEqual(run["curve"][-1]["examples"], 24 * 128 - 72)  # the epoch ends with a smaller batch
                 self.assertEqual(run["curve"][-1]["val_accuracy"], run["val_accuracy"])
-                self.assertLessEqual(run["examples_per_second_low"], run["examples_per_second"])
-                self.assertLessEqual(run["examples_per_second"], run["examples_per_second_high"])
+                self.assertLessEqual(run["examples_per_second_low"], run["examples_per_second_high"])
                 self.assertEqual(run["buckets"], run["report"]["communication"]["buckets"])
                 if run["synchronous"]:
                     self.assertLessEqual(run["max_loss_deviation_first_ten"], FIRST_TEN)
@@ -190,7 +206,7 @@ class Truth(CompareTest):
 
     def test_a_run_is_what_train_does(self):
         setting = ("--model=cnn", "--dataset=fashion-mnist:limit=1000", SGD, "--threads=1", "--batch=100", "--epochs=2")
-        report = self.compare(*setting, "--strategies=ring,tree", "--replicas=2", "--round-steps=3").report
+        report = self.compare(*setting, "--strategies=ring,tree", "--replicas=2", "--round-steps=3", UNTIMED).report
         self.assertEqual([run["strategy"] for run in report["runs"]], ["one-device", "ring", "tree"])
         weights = self.path("weights")
         for run, replicas in zip(report["runs"], (1, 2, 2)):
@@ -213,20 +229,20 @@ class Truth(CompareTest):
         setting = ("--model=mlp", "--dataset=fashion-mnist:limit=6000", "--strategies=one-device,ring", "--epochs=2")
         for metric, value in (("val_accuracy", 0.6), ("accuracy", 0.6), ("val_loss", 1.0), ("loss", 1.0)):
             with self.subTest(metric):
-                report = self.compare(*setting, f"--target={metric}:{value}").report
+                report = self.compare(*setting, f"--target={metric}:{value}", UNTIMED).report
                 self.assertEqual(report["target"], {"metric": metric, "value": value})
                 for run in report["runs"]:
                     self.assertGreater(run["target_seconds"], 0)
                     if metric.startswith("val"):
                         self.assertEqual(run["target_examples"] % 6000, 0)
                 self.assertTrue(any("was the first at " + metric in sentence for sentence in report["verdict"]))
-        report = self.compare(*setting, "--target=val_accuracy:0.999").report
+        report = self.compare(*setting, "--target=val_accuracy:0.999", UNTIMED).report
         self.assertIsNone(report["runs"][0]["target_seconds"])
         self.assertTrue(any("None reached val_accuracy 0.999" in sentence for sentence in report["verdict"]))
 
     def test_several_counts_of_replicas(self):
         outcome = self.compare("--model=mlp", "--dataset=fashion-mnist:limit=2000", "--strategies=one-device,ring,tree",
-                               "--replicas=1,2,4", "--steps=16")
+                               "--replicas=1,2,4", "--steps=16", UNTIMED)
         report = outcome.report
         self.check_form(report)
         self.assertEqual(set(outcome.runs), {("one-device", 1)} | {(name, count) for name in ("ring", "tree") for count in (1, 2, 4)})
@@ -240,7 +256,7 @@ class Truth(CompareTest):
 
     def test_a_batch_that_grows_is_compared_where_it_is_the_same(self):
         outcome = self.compare("--model=mlp", "--dataset=fashion-mnist:limit=2000", "--strategies=ring", "--replicas=1,2",
-                               "--replica-batch=32", "--steps=12")
+                               "--replica-batch=32", "--steps=12", UNTIMED)
         self.assertEqual(outcome.report["global_batch"], 64)
         self.assertEqual(outcome.runs["ring", 1]["global_batch"], 32)
         self.assertIsNone(outcome.runs["ring", 1]["max_loss_deviation"])
@@ -249,22 +265,84 @@ class Truth(CompareTest):
         self.assertIn("another global batch", outcome.out)
 
 
+class Speed(CompareTest):
+    PROCESSES = 8
+
+    def test_runs_are_timed_in_fresh_processes(self):
+        strategies = ("ring", "mirrored", "mirrored:collective=ring")
+        for named in (False, True):
+            given = ("one-device",) + strategies if named else strategies
+            outcome = self.compare(*SMALL, "--strategies=" + ",".join(given), "--steps=8", "--validation=off")
+            report = outcome.report
+            self.check_form(report)
+            pairs = [(pair["a"], pair["b"]) for pair in report["comparisons"]]
+            self.assertEqual(pairs, [(a, b) for i, a in enumerate(given) for b in given[i + 1:]])
+            speeds = {run["strategy"]: run for run in report["runs"]}
+            for run in report["runs"]:
+                self.assertEqual(run["report"]["steps"], 8)
+                self.assertEqual(len(run["process_examples_per_second"]), self.PROCESSES)
+                self.assertGreaterEqual(len(run["round_examples_per_second"]), 2 * self.PROCESSES)
+                self.assertGreaterEqual(run["timed_steps"], 3 * len(run["round_examples_per_second"]))
+            for pair in report["comparisons"]:
+                quotient = speeds[pair["a"]]["examples_per_second"] / speeds[pair["b"]]["examples_per_second"]
+                self.assertTrue(math.isclose(pair["ratio"], quotient, rel_tol=1e-6))
+                self.assertLess(pair["low"], pair["ratio"])
+                self.assertGreater(pair["high"], pair["ratio"])
+                self.assertEqual(pair["different"], pair["p"] <= 0.01)
+            self.assertIn(f"mean (geometric) of {self.PROCESSES} processes of each run", outcome.out)
+            self.assertIn("of the training of 8 steps", " ".join(outcome.out.split()))
+
+    def test_more_steps_are_timed_on_request(self):
+        few = self.compare(*SMALL, "--strategies=ring", "--steps=8", "--validation=off").report["runs"][1]
+        wanted = 2 * few["timed_steps"]
+        run = self.compare(*SMALL, "--strategies=ring", "--steps=8", "--validation=off",
+                           f"--speed-steps={wanted}").report["runs"][1]
+        self.assertGreater(len(run["process_examples_per_second"]), self.PROCESSES)
+        self.assertEqual(run["report"]["steps"], 8)
+
+    def test_none_are_timed_on_request(self):
+        report = self.compare(*SMALL, "--strategies=ring,tree", "--steps=8", "--validation=off", UNTIMED).report
+        self.assertEqual([run["timed_steps"] for run in report["runs"]], [0, 0, 0])
+        [pair] = report["comparisons"]
+        self.assertEqual((pair["p"], pair["different"], pair["needed_steps"]), (None, False, None))
+        self.assertIn("Which is the fastest is not known", report["verdict"][0])
+
+    def test_a_process_that_fails_while_it_is_timed(self):
+        """Within the steps that the run trains that is a failure of the run; later it is said, and the run counts."""
+        path = self.plugin()
+        outcome = self.compare(*SMALL, path, "--strategies=ring,faulty:fault=late", "--steps=8", "--validation=off")
+        self.assertEqual(outcome.runs["faulty:fault=late", 1]["status"], "done")
+        self.assertIn("faulty:fault=late: its speed is not known from all processes: after more than 8 steps one ended with: "
+                      "faulty: the step is one too many", outcome.err)
+        self.assertEqual(outcome.err.count("one too many"), 1)
+        self.assertIsNone(outcome.report["comparisons"][0]["p"])
+
+    def test_a_process_that_crashes_while_it_is_timed(self):
+        path = self.plugin()
+        outcome = self.compare(*SMALL, path, "--strategies=ring,faulty:fault=later-crash", "--steps=8", "--validation=off")
+        run = outcome.runs["faulty:fault=later-crash", 1]
+        self.assertEqual(run["status"], "failed")
+        if SANITIZE == "none":
+            self.assertIn("crashed by signal 6 (Aborted), while it was timed", run["reason"])
+
+
 class Rows(CompareTest):
     def test_what_cannot_run_here_is_a_row(self):
-        outcome = self.compare(*SMALL, "--strategies=ring,rign,mirrored:collective=nothing", "--steps=8", "--validation=off")
+        path = self.plugin("absent", probe="the moon is in the wrong place")
+        outcome = self.compare(*SMALL, path, "--strategies=ring,absent", "--steps=8", "--validation=off", UNTIMED)
         self.check_form(outcome.report)
-        self.assertEqual([run["status"] for run in outcome.report["runs"]], ["done", "done", "unavailable", "unavailable"])
-        self.assertIn("did you mean", outcome.report["runs"][2]["reason"])
-        self.assertIn("nothing", outcome.report["runs"][3]["reason"])
+        self.assertEqual([run["status"] for run in outcome.report["runs"]], ["done", "done", "unavailable"])
+        self.assertIn("the moon is in the wrong place", outcome.report["runs"][2]["reason"])
         self.assertIn("not available: ", outcome.out)
         for line in outcome.out.splitlines():
             if not line.startswith(("comparing ", "  lockstep train ")):
                 self.assertLess(len(line), 120, line)
-        self.assertTrue(any("rign could not run here" in sentence for sentence in outcome.report["verdict"]))
+        self.assertTrue(any("absent could not run here" in sentence for sentence in outcome.report["verdict"]))
         self.assertEqual(len([line for line in outcome.err.splitlines() if "error" in line]), 0, outcome.err)
 
     def test_nothing_that_runs_is_a_failure(self):
-        outcome = self.compare(*SMALL, "--strategies=rign", "--steps=2", "--validation=off", expect=UNAVAILABLE)
+        path = self.plugin("absent", probe="the moon is in the wrong place")
+        outcome = self.compare(*SMALL, path, "--strategies=absent", "--steps=2", "--validation=off", expect=UNAVAILABLE)
         self.assertEqual(outcome.report["status"], "failed")
         self.assertIn("no strategy could be trained", outcome.err)
 
@@ -273,7 +351,7 @@ class Rows(CompareTest):
         faults = {"crash": "signal 6", "exit": "ended", "fail": "one too many", "early": "before the first step"}
         items = ",".join("faulty:fault=" + fault for fault in faults)
         outcome = self.compare(*SMALL, path, "--strategies=ring,faulty," + items, "--steps=8", "--validation=off",
-                               "--round-steps=2")
+                               "--round-steps=2", UNTIMED)
         self.check_form(outcome.report)
         self.assertEqual(outcome.runs["ring", 2]["status"], "done")
         self.assertEqual(outcome.runs["faulty", 1]["status"], "done")
@@ -285,7 +363,7 @@ class Rows(CompareTest):
                 self.assertIn(reason, run["reason"])
 
     def test_without_the_reference_nothing_is_called_correct(self):
-        outcome = self.compare(*SMALL, self.plugin("one-device", "fail"), "--strategies=ring,tree", "--steps=8", "--validation=off",
+        outcome = self.compare(*SMALL, self.plugin("one-device", "fail"), "--strategies=ring,tree", "--steps=8", "--validation=off", UNTIMED,
                                expect=FAILED)
         report = outcome.report
         self.check_form(report)
@@ -305,7 +383,7 @@ class Rows(CompareTest):
             self.skipTest("twenty seconds of patience, spent once without a sanitizer")
         path = self.plugin()
         outcome = self.compare(*SMALL, path, "--strategies=ring,faulty:fault=hang", "--steps=8", "--validation=off",
-                               "--round-steps=2", "--deadline=2")
+                               "--round-steps=2", "--deadline=2", UNTIMED)
         self.assertEqual(outcome.runs["ring", 2]["status"], "done")
         self.assertEqual(outcome.runs["faulty:fault=hang", 1]["status"], "failed")
         reason = outcome.runs["faulty:fault=hang", 1]["reason"]
@@ -313,13 +391,13 @@ class Rows(CompareTest):
 
     def test_a_short_deadline_ends_no_healthy_run(self):
         """It is for waiting for other replicas: preparing and computing may take longer."""
-        outcome = self.compare(*SMALL, self.plugin(), "--strategies=faulty:fault=slow", "--steps=4", "--validation=off",
+        outcome = self.compare(*SMALL, self.plugin(), "--strategies=faulty:fault=slow", "--steps=4", "--validation=off", UNTIMED,
                                "--deadline=0.02")
         run = outcome.runs["faulty:fault=slow", 1]
         self.assertEqual(run["status"], "done", run["reason"])
 
     def test_a_loss_that_is_not_finite_is_said(self):
-        outcome = self.compare(*SMALL, "--optimizer=sgd:learning_rate=1e30", "--strategies=ring", "--steps=8",
+        outcome = self.compare(*SMALL, "--optimizer=sgd:learning_rate=1e30", "--strategies=ring", "--steps=8", UNTIMED,
                                "--validation=off", expect=FAILED)
         for run in outcome.report["runs"]:
             self.assertEqual(run["status"], "failed")
@@ -341,7 +419,7 @@ class Rows(CompareTest):
         self.assertNotIn("equal", outcome.out.split("Verdict")[0])
 
     def test_a_file_that_cannot_be_kept_says_where(self):
-        arguments = (*SMALL, "--strategies=ring", "--steps=4", "--validation=off", "--quiet")
+        arguments = (*SMALL, "--strategies=ring", "--steps=4", "--validation=off", "--quiet", UNTIMED)
         done = subprocess.run(["sh", "-c", 'ulimit -f 100; exec "$0" "$@"', LOCKSTEP, "compare", *arguments], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, **self.environment))
         self.check_no_results(Outcome(done.returncode, done.stdout, done.stderr), "File too large")
@@ -360,7 +438,7 @@ class Rows(CompareTest):
         """Turns of the others take longer than the deadline."""
         strategies = "ring,tree,central-storage,parameter-server:mode=sync,parameter-server:mode=async"
         outcome = self.compare("--model=cnn", "--dataset=synthetic:examples=4096", "--batch=512", "--strategies=" + strategies,
-                               "--steps=16", "--round-steps=8", "--validation=off", "--deadline=" + ("3" if SANITIZE == "none" else "60"))
+                               "--steps=16", "--round-steps=8", "--validation=off", UNTIMED, "--deadline=" + ("3" if SANITIZE == "none" else "60"))
         for run in outcome.report["runs"]:
             self.assertEqual(run["status"], "done", run["reason"])
 
@@ -372,7 +450,7 @@ class Advice(CompareTest):
         weights = self.path("start here")
         small = ("--model=mlp", "--dataset=synthetic:examples=256")
         self.train(*small, "--steps=1", "--seed=9", "--validation=off", "--save-weights=" + weights)
-        outcome = self.compare(*small, "--batch=32", "--strategies=ring", "--steps=8", "--validation=off", "--seed=5",
+        outcome = self.compare(*small, "--batch=32", "--strategies=ring", "--steps=8", "--validation=off", "--seed=5", UNTIMED,
                                "--device=reference", "--shuffle=20", "--initial-weights=" + weights, "--plugin-path=" + folder,
                                "--loss=sparse_categorical_crossentropy:from_logits=true", "--metrics=none", "--deadline=50",
                                "--optimizer=sgd:learning_rate=0.1")
@@ -399,6 +477,7 @@ class Refused(CompareTest):
                 (USAGE, ("--strategies=mode=sync,ring",), ("mode=sync",)),
                 (USAGE, ("--strategies=ring,tree,ring",), ("'ring'", "twice")),
                 (USAGE, ("--strategies=tree,ring:groups=x",), ("ring:groups=x", "no option groups")),
+                (USAGE, ("--speed-steps=-1",), ("--speed-steps=-1",)),
                 (USAGE, ("--strategies=parameter-server:mode=later",), ("mode", "later")),
                 (USAGE, ("--strategies=parameter-server:servers=5000",), ("servers=5000",)),
                 (USAGE, ("--strategies=parameter-server:mode=bounded,staleness=-1",), ("staleness",)),
@@ -465,11 +544,12 @@ class Progress(CompareTest):
 
     def test_one_line_on_a_terminal(self):
         shown = self.on_terminal()
-        for text in (b"preparing one-device", b"round 4 of 4: ring, 2 replicas", b"in two halves\r\033[K", b"Verdict"):
+        for text in (b"preparing one-device", b"round 4 of 4: ring, 2 replicas", b"in two halves\r\033[K",
+                     b"speed: process 1 of 8 of each run\r\033[K", b"speed: process 8 of 8", b"Verdict"):
             self.assertIn(text, shown)
 
     def test_it_fits_in_a_narrow_terminal(self):
-        shown = self.on_terminal(30, (*SMALL, "--strategies=hierarchical-copy:groups=1", "--steps=4", "--validation=off"))
+        shown = self.on_terminal(30, (*SMALL, "--strategies=hierarchical-copy:groups=1", "--steps=4", "--validation=off", UNTIMED))
         lines = [part.split(b"\r")[0] for part in shown.split(b"Speed")[0].split(b"\r\033[K")[1:]]
         self.assertIn(b"preparing hierarchical-copy:g", lines)
         self.assertIn(b"round 1 of 4: hierarchical-co", lines)
@@ -478,12 +558,12 @@ class Progress(CompareTest):
                 self.assertLess(len(line), 30)
 
     def test_elsewhere_there_is_none(self):
-        outcome = self.lockstep("compare", *self.ARGUMENTS, environment=self.environment)
+        outcome = self.lockstep("compare", *self.ARGUMENTS, UNTIMED, environment=self.environment)
         self.assertTrue(outcome.out.startswith("comparing 2 runs of mlp on synthetic:examples=256"), outcome.out)
         self.assertNotIn("\033", outcome.out)
         self.assertNotIn("round 1 of", outcome.out)
         self.assertEqual(outcome.err.count("NOT REAL DATA"), 1)
-        outcome = self.lockstep("compare", "--quiet", *self.ARGUMENTS, environment=self.environment)
+        outcome = self.lockstep("compare", "--quiet", *self.ARGUMENTS, UNTIMED, environment=self.environment)
         self.assertTrue(outcome.out.startswith("\nSpeed"), outcome.out)
 
 
@@ -541,6 +621,28 @@ class Interruption(CompareTest):
                     self.assertEqual(run["status"], "interrupted")
                     self.assertEqual(run["report"]["status"], "interrupted")
                 self.assertGreater(sum(run["report"]["steps"] for run in report["runs"]), 0)
+
+    def test_ctrl_c_while_runs_are_timed_keeps_what_they_trained(self):
+        path = self.path("r.json")
+        process = subprocess.Popen([LOCKSTEP, "compare", *SMALL, "--strategies=ring,tree", "--steps=8", "--validation=off",
+                                    "--speed-steps=1000000000", "--report=" + path], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, start_new_session=True,
+                                   env=dict(os.environ, **self.environment))
+        self.addCleanup(self.end_group, process.pid)
+        process.stdout.readline()
+        time.sleep(4)  # the training takes a fraction of that, the timing an hour
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, INTERRUPTED, err)
+        self.assert_gone(process.pid)
+        self.assertEqual(os.listdir(self.temporary), [])
+        self.assertIn("Verdict", out)
+        with open(path) as file:
+            report = json.load(file)
+        self.check_form(report)
+        self.assertEqual((report["status"], [run["status"] for run in report["runs"]]), ("interrupted", ["done"] * 3))
+        self.assertEqual([run["report"]["steps"] for run in report["runs"]], [8] * 3)
+        self.assertEqual(len(report["comparisons"]), 1)
 
     def test_a_terminal_that_is_gone_is_an_interruption(self):
         process = self.start()

@@ -8,18 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS 20
+#define BLOCKS 8
 #define MADE_MOST 8
 
-// A run that was measured, whose rounds lie within 1 % of `rate`; those of two runs go up and down differently.
+// A run that was measured, whose processes lie within 1 % of `rate`; those of two runs go up and down differently.
 static struct ls_compared_run measured(const char *strategy, uint32_t replicas, double rate)
 {
-    static double pool[MADE_MOST][ROUNDS];
+    static double pool[MADE_MOST][BLOCKS];
     static size_t made;
     const size_t number = made++ % MADE_MOST;
     double *rounds = pool[number];
-    for (size_t i = 0; i < ROUNDS; i++)
-        rounds[i] = rate * (1 + 0.01 * ((number + i) % 2 ? 1 : -1));
+    for (size_t i = 0; i < BLOCKS; i++)
+        rounds[i] = rate * (1 + 0.01 * (i >> number % 3 & 1 ? 1 : -1));
     return (struct ls_compared_run){
         .strategy = (char *)strategy,
         .replicas = replicas,
@@ -31,7 +31,10 @@ static struct ls_compared_run measured(const char *strategy, uint32_t replicas, 
         .rate_low = 0.99 * rate,
         .rate_high = 1.01 * rate,
         .round_rates = rounds,
-        .round_count = ROUNDS,
+        .round_count = BLOCKS,
+        .process_rates = rounds,
+        .process_count = BLOCKS,
+        .timed_steps = BLOCKS * 500,
         .times = {.median = 10e-3,
                   .compute = 9e-3,
                   .input = 0,
@@ -75,22 +78,28 @@ static bool has(const struct ls_sentences *sentences, const char *part)
     return false;
 }
 
-static bool verdict_has(const struct ls_comparison *comparison, const char *part)
+typedef enum ls_status sentences_of(const struct ls_comparison *, struct ls_sentences *);
+
+static bool some_have(sentences_of *what, const struct ls_comparison *comparison, const char *part)
 {
+    struct ls_comparison measured_too = *comparison;
     struct ls_sentences sentences = {0};
-    ck_assert_int_eq(ls_verdict(comparison, &sentences), LS_OK);
+    ck_assert_int_eq(ls_comparison_measure(&measured_too), LS_OK);
+    ck_assert_int_eq(what(&measured_too, &sentences), LS_OK);
     const bool found = has(&sentences, part);
     ls_sentences_finish(&sentences);
+    free(measured_too.differences);
     return found;
+}
+
+static bool verdict_has(const struct ls_comparison *comparison, const char *part)
+{
+    return some_have(ls_verdict, comparison, part);
 }
 
 static bool suggestions_have(const struct ls_comparison *comparison, const char *part)
 {
-    struct ls_sentences sentences = {0};
-    ck_assert_int_eq(ls_suggestions(comparison, &sentences), LS_OK);
-    const bool found = has(&sentences, part);
-    ls_sentences_finish(&sentences);
-    return found;
+    return some_have(ls_suggestions, comparison, part);
 }
 
 START_TEST(the_fastest_is_named_with_its_lead)
@@ -99,76 +108,95 @@ START_TEST(the_fastest_is_named_with_its_lead)
                                      measured("tree", 2, 1500)};
     const struct ls_comparison comparison = of(runs, 3);
     ck_assert(verdict_has(&comparison, "ring is the fastest: 1,900 examples/s"));
-    ck_assert(verdict_has(&comparison, "1.27 times tree, the next; the difference is larger than "
-                                       "the noise: it was faster in 20 of 20 rounds."));
+    ck_assert(verdict_has(&comparison, "That is 1.27 times tree (95 % confidence: 1.25 to 1.28), "
+                                       "the next."));
+    ck_assert(suggestions_have(&comparison, "The fastest that keeps the replicas in step: "));
 }
 END_TEST
 
-START_TEST(now_one_now_the_other_is_noise)
+START_TEST(what_chance_may_do_is_no_difference)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1500),
                                      measured("tree", 2, 1490)};
     const struct ls_comparison comparison = of(runs, 3);
-    ck_assert(verdict_has(&comparison, "the difference to tree is not larger than the noise"));
-    ck_assert(!verdict_has(&comparison, "to one-device"));
+    ck_assert(verdict_has(&comparison, "No difference in speed was measured between ring and tree: "
+                                       "1,490 to 1,500 examples/s."));
+    ck_assert(verdict_has(&comparison, "ring was measured at 1.01 times tree (95 % confidence: "));
+    ck_assert(verdict_has(&comparison,
+                          "a difference counts from p = 0.01 on. To see one of 1 % on this "
+                          "machine as it was, "
+                          "--speed-steps="));
+    ck_assert(verdict_has(&comparison, "would be needed (4000 were timed)."));
+    ck_assert(verdict_has(&comparison, "ring is faster than the others: 1.50 times one-device"));
+    ck_assert(!verdict_has(&comparison, "is the fastest"));
+    ck_assert(!suggestions_have(&comparison, "The fastest"));
+    ck_assert(suggestions_have(&comparison, "None that keeps the replicas in step was measured to "
+                                            "be faster than ring: lockstep train"));
 }
 END_TEST
 
-// The machine gets ten times slower: quartiles overlap, but one is faster in every round.
+// Nobody who is level with the best may be said to be level with everyone who is, too.
+START_TEST(level_with_the_best_is_not_level_with_each_other)
+{
+    struct ls_compared_run runs[] = {measured("noisy", 2, 1100), measured("ring", 2, 1090),
+                                     measured("tree", 2, 1040)};
+    double rates[BLOCKS] = {800, 1500, 900, 1400, 850, 1450, 950, 1200};
+    runs[0].process_rates = rates;
+    const struct ls_comparison comparison = of(runs, 3);
+    ck_assert(verdict_has(&comparison, "No difference in speed was measured between noisy and each "
+                                       "of ring and tree: 1,040 to 1,100"));
+    runs[2].rate = 1090;
+    runs[2].process_rates = runs[1].process_rates;
+    ck_assert(verdict_has(&comparison, "between noisy, ring and tree: 1,090 to 1,100"));
+}
+END_TEST
+
+// The machine gets ten times slower: quartiles overlap, but one is faster in every block.
 START_TEST(a_drifting_machine_hides_no_difference)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1100)};
-    for (size_t i = 0; i < ROUNDS; i++) {
-        runs[0].round_rates[i] = 1000 / (1 + (double)i / 2);
-        runs[1].round_rates[i] = 1100 / (1 + (double)i / 2);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        runs[0].process_rates[i] *= 1 / (1 + 2 * (double)i);
+        runs[1].process_rates[i] *= 1 / (1 + 2 * (double)i);
     }
     runs[0].rate_low = runs[1].rate_low = 100;
     runs[0].rate_high = runs[1].rate_high = 900;
     const struct ls_comparison comparison = of(runs, 2);
     ck_assert(verdict_has(&comparison, "ring is the fastest"));
-    ck_assert(
-        verdict_has(&comparison, "the difference is larger than the noise: it was faster in 20"));
+    ck_assert(verdict_has(&comparison, "That is 1.10 times one-device"));
 }
 END_TEST
 
-START_TEST(runs_without_common_rounds_are_told_by_quartiles)
-{
-    struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1100)};
-    runs[1].round_count = ROUNDS - 1;
-    const struct ls_comparison comparison = of(runs, 2);
-    ck_assert(verdict_has(&comparison, "the difference is larger than the noise."));
-    runs[0].rate_high = 1200;
-    ck_assert(verdict_has(&comparison, "is not larger than the noise"));
-}
-END_TEST
-
-START_TEST(a_few_rounds_do_not_tell_the_noise)
+START_TEST(a_few_processes_tell_nothing)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1500)};
-    runs[1].round_count = 2;
+    runs[1].process_count = 2;
     const struct ls_comparison comparison = of(runs, 2);
-    ck_assert(verdict_has(&comparison, "2 rounds are too few to tell"));
-    runs[1].round_count = ROUNDS;
-    runs[0].round_count = 1;
-    ck_assert(verdict_has(&comparison, "1 round is too few to tell"));
+    ck_assert(verdict_has(&comparison,
+                          "Which is the fastest is not known, for too few processes were timed: "
+                          "ring had 1,500 examples/s and one-device 1,000 examples/s."));
+    ck_assert(!verdict_has(&comparison, "is the fastest:"));
+    ck_assert(!verdict_has(&comparison, "No difference"));
+    runs[1].process_count = runs[0].process_count = 0; // interrupted before the first block
+    ck_assert(verdict_has(&comparison, "too few processes were timed"));
+    ck_assert(!verdict_has(&comparison, "No difference"));
 }
 END_TEST
 
-// Whoever cannot tell noise does not call a difference noise.
-START_TEST(a_few_rounds_are_not_called_noise)
+// Whoever cannot tell chance does not call a difference chance.
+START_TEST(a_few_processes_are_not_called_chance)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1200),
                                      measured("tree", 2, 800)};
     for (size_t i = 0; i < 3; i++) {
-        runs[i].round_count = 2;
+        runs[i].process_count = 2;
         runs[i].cores = 2;
     }
     const struct ls_comparison two = of(runs, 2), three = of(runs, 3);
     ck_assert(verdict_has(&two, "ring is 1.20 times as fast as one-device on the same 2 cores: 2 "
                                 "replicas of 1 thread against one of 1."));
-    ck_assert(!verdict_has(&two, "the noise"));
     ck_assert(verdict_has(&three, "ring 1.20, tree 0.80 times as fast."));
-    ck_assert(!verdict_has(&three, "the noise"));
+    ck_assert(!verdict_has(&three, "as far as could be measured"));
 }
 END_TEST
 
@@ -283,6 +311,19 @@ START_TEST(gains_are_held_against_one_replica)
                                        "of 4.0 possible (75 %)"));
     ck_assert(!verdict_has(&comparison, "ring with 2 replicas gains"));
     ck_assert(!suggestions_have(&comparison, "--replicas=1,2,4"));
+}
+END_TEST
+
+START_TEST(a_gain_that_chance_may_make_is_none)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1100), measured("ring", 1, 1000),
+                                     measured("ring", 2, 1200)};
+    double rates[BLOCKS] = {800, 1800, 900, 1700, 850, 1650, 950, 1250};
+    runs[2].process_rates = rates;
+    const struct ls_comparison comparison = of(runs, 3);
+    ck_assert(verdict_has(&comparison, "No gain from the 2 replicas of ring with 2 replicas was "
+                                       "measured: it was at 1.18 times ring with 1 replica (95 %"));
+    ck_assert(!verdict_has(&comparison, "gains"));
 }
 END_TEST
 
@@ -420,8 +461,9 @@ START_TEST(what_is_alike_shares_a_sentence)
     runs[3].times.compute = 3e-3;
     runs[3].times.exposed_communication = runs[3].times.communication = 6e-3;
     ck_assert(verdict_has(
-        &comparison, "On the same 2 cores, 2 replicas of 1 thread against one-device with one "
-                     "of 2: ring 1.20, tree 1.10 times as fast; direct as fast, for all that"));
+        &comparison,
+        "On the same 2 cores, 2 replicas of 1 thread against one-device with one "
+        "of 2: ring 1.20, tree 1.10 times as fast; direct as fast, as far as could be measured."));
     ck_assert(
         verdict_has(&comparison, "one-device is compute-bound: kernels take 90 % of a step."));
     ck_assert(verdict_has(&comparison,
@@ -500,6 +542,45 @@ START_TEST(json_has_null_for_what_is_not_known)
 }
 END_TEST
 
+START_TEST(json_compares_every_pair_that_was_named)
+{
+    struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1500),
+                                     measured("tree", 2, 1490), measured("direct", 2, 1200),
+                                     measured("nccl", 2, NAN)};
+    runs[4].status = LS_COMPARED_UNAVAILABLE;
+    struct ls_comparison comparison = of(runs, 5);
+    for (int extra = 0; extra <= 1; extra++) {
+        json_t *root = NULL, *row;
+        size_t i;
+        comparison.reference_is_extra = extra;
+        ck_assert_int_eq(ls_comparison_measure(&comparison), LS_OK);
+        ck_assert_uint_eq(comparison.difference_count, 6);
+        ck_assert_int_eq(ls_comparison_json(&comparison, &root), LS_OK);
+        const json_t *list = json_object_get(root, "comparisons");
+        ck_assert_uint_eq(json_array_size(list), extra ? 3 : 6);
+        json_array_foreach(list, i, row)
+        {
+            const double ratio = json_number_value(json_object_get(row, "ratio"));
+            const double low = json_number_value(json_object_get(row, "low"));
+            const double high = json_number_value(json_object_get(row, "high"));
+            const bool different = json_is_true(json_object_get(row, "different"));
+            const double p = json_number_value(json_object_get(row, "p"));
+            ck_assert(low <= ratio + 1e-9 && ratio <= high + 1e-9);
+            ck_assert_int_eq(different, p <= 0.01);
+            ck_assert_int_eq(!different, json_is_integer(json_object_get(row, "needed_steps")));
+        }
+        row = json_array_get(list, extra ? 0 : 3);
+        ck_assert_str_eq(json_string_value(json_object_get(row, "a")), "ring");
+        ck_assert_str_eq(json_string_value(json_object_get(row, "b")), "tree");
+        ck_assert(json_is_false(json_object_get(row, "different")));
+        ck_assert_double_eq_tol(json_number_value(json_object_get(row, "ratio")), 1500.0 / 1490,
+                                1e-3);
+        json_decref(root);
+    }
+    free(comparison.differences);
+}
+END_TEST
+
 START_TEST(a_table_has_a_row_for_every_run)
 {
     struct ls_compared_run runs[] = {measured("one-device", 1, 1000), measured("ring", 2, 1900),
@@ -527,17 +608,18 @@ int main(void)
     Suite *suite = suite_create("verdict");
     TCase *tests = tcase_create("verdict");
     tcase_add_test(tests, the_fastest_is_named_with_its_lead);
-    tcase_add_test(tests, now_one_now_the_other_is_noise);
+    tcase_add_test(tests, what_chance_may_do_is_no_difference);
+    tcase_add_test(tests, level_with_the_best_is_not_level_with_each_other);
     tcase_add_test(tests, a_drifting_machine_hides_no_difference);
-    tcase_add_test(tests, runs_without_common_rounds_are_told_by_quartiles);
-    tcase_add_test(tests, a_few_rounds_do_not_tell_the_noise);
-    tcase_add_test(tests, a_few_rounds_are_not_called_noise);
+    tcase_add_test(tests, a_few_processes_tell_nothing);
+    tcase_add_test(tests, a_few_processes_are_not_called_chance);
     tcase_add_test(tests, without_a_reference_nothing_is_called_correct);
     tcase_add_test(tests, the_advised_command_is_the_one_that_was_measured);
     tcase_add_test(tests, where_nothing_ran_there_is_nothing_to_try);
     tcase_add_test(tests, a_long_reason_is_cut_in_the_table_and_whole_in_the_verdict);
     tcase_add_test(tests, an_asynchronous_winner_is_told_from_the_synchronous_one);
     tcase_add_test(tests, gains_are_held_against_one_replica);
+    tcase_add_test(tests, a_gain_that_chance_may_make_is_none);
     tcase_add_test(tests, a_model_may_be_too_small_for_its_replicas);
     tcase_add_test(tests, the_same_cores_divided_otherwise_are_no_gain);
     tcase_add_test(tests, hidden_communication_is_said_to_hide);
@@ -553,6 +635,7 @@ int main(void)
     tcase_add_test(tests, noise_is_advised_against);
     tcase_add_test(tests, without_runs_there_is_little_to_say);
     tcase_add_test(tests, json_has_null_for_what_is_not_known);
+    tcase_add_test(tests, json_compares_every_pair_that_was_named);
     tcase_add_test(tests, a_table_has_a_row_for_every_run);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
