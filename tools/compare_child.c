@@ -374,6 +374,39 @@ void compare_child_live(const struct compare_setting *setting, const struct comp
     _exit(ls_status_exit_code(status));
 }
 
+static bool is_there(const struct ls_plugin_entry *entries, size_t count, uint32_t kinds,
+                     const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (kinds & 1u << entries[i].kind && strcmp(entries[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+// Whether a part of it is the name of no plugin at all: that is a mistake, not a machine that lacks something.
+static bool names_nothing(struct ls_loader *loader, const char *strategy)
+{
+    static const uint32_t kinds[] = {LS_KIND_STRATEGY, LS_KIND_COLLECTIVE, LS_KIND_TRANSPORT};
+    struct ls_plugin_entry *entries = NULL;
+    struct ls_spec spec = {0};
+    size_t count = 0;
+    bool nothing = false;
+    if (ls_spec_parse("--strategies", strategy, &spec) || ls_loader_list(loader, &entries, &count))
+        goto out;
+    nothing = !is_there(entries, count,
+                        1u << LS_KIND_STRATEGY | 1u << LS_KIND_COLLECTIVE | 1u << LS_KIND_TRANSPORT,
+                        spec.name);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        const char *part = ls_spec_get(&spec, ls_kind_text(kinds[i]));
+        nothing = nothing || (part && !is_there(entries, count, 1u << kinds[i], part));
+    }
+
+out:
+    ls_plugin_entries_destroy(entries, count);
+    ls_spec_finish(&spec);
+    return nothing;
+}
+
 void compare_child_look(const struct compare_setting *setting, const char *strategy,
                         const struct compare_place *place)
 {
@@ -383,6 +416,8 @@ void compare_child_look(const struct compare_setting *setting, const char *strat
     enum ls_status status = ls_loader_create(setting->run.plugin_path, &loader);
     if (!status)
         status = ls_loader_resolve_strategy(loader, strategy, &resolved);
+    if (status == LS_UNAVAILABLE && names_nothing(loader, strategy))
+        status = LS_USAGE;
     if (!status) {
         const struct ls_strategy_interface *interface = resolved.strategy->interface;
         place->shared->maximum_replicas = interface->maximum_replicas;
