@@ -75,7 +75,7 @@ static const struct argument table[] = {
      "A turn that is timed has more where it would take less than 50 ms"},
     {"speed-steps", "N", NULL,
      "steps to time in each run, at least, beside those of the training; more let smaller "
-     "differences be seen. Default: what 8 processes do in 4 turns of 50 ms; 0: none, and speeds "
+     "differences be seen. Default: what 10 processes do in 4 turns of 50 ms; 0: none, and speeds "
      "are those of the training, which are not compared"},
     {"deadline", "SECONDS", "60",
      "longest wait for another replica; a run that makes no step for twice that and 5 s, 20 s at "

@@ -262,7 +262,10 @@ struct inputs {
 static enum ls_status open_inputs(struct life *life, struct inputs *inputs)
 {
     const struct compare_setting *setting = life->setting;
-    enum ls_status status = ls_data_open(setting->dataset, "train", &inputs->train);
+    enum ls_status status = LS_OK;
+    inputs->train = life->entry->train;
+    if (!inputs->train)
+        status = ls_data_open(setting->dataset, "train", &inputs->train);
     if (!status && setting->validation && !life->entry->timed)
         status = ls_data_open(setting->dataset, "test", &inputs->test);
     if (!status)

@@ -27,6 +27,7 @@ struct compare_entry {
     uint64_t batch; // global
     uint32_t slices;
     bool timed; // only its speed counts: it trains until it is told to end, and keeps nothing
+    struct ls_data *train; // its data, read by its parent; NULL: it reads them itself
 };
 
 enum compare_phase {

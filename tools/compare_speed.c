@@ -7,6 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/base/random.h"
+#include "core/train/data.h"
 #include "tools/compare_figures.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define BLOCKS_LEAST 8
+#define BLOCKS_LEAST 10
 #define BLOCKS_MOST 1000
 #define TURNS 4 // of a process in its block, besides the first, which warms it up
 #define TURNS_LEAST 2
@@ -133,7 +134,8 @@ static bool is_timed(const struct compare_runner *runner)
     return !runner->hidden && runner->ready && runner->end == COMPARE_ENDED && runner->code == 0;
 }
 
-static enum ls_status init(struct block *block, const struct compare_race *race, uint64_t seed)
+static enum ls_status init(struct block *block, const struct compare_race *race,
+                           struct ls_data *train, uint64_t seed)
 {
     *block = (struct block){.seed = seed,
                             .race = {.setting = race->setting,
@@ -153,6 +155,7 @@ static enum ls_status init(struct block *block, const struct compare_race *race,
             continue;
         struct compare_entry entry = race->runners[i].entry;
         entry.timed = true;
+        entry.train = train;
         const enum ls_status status = compare_race_add(&block->race, &entry, false);
         if (status)
             return status;
@@ -234,10 +237,10 @@ static bool end(struct block *block)
     return true;
 }
 
-static enum ls_status run_block(struct compare_race *race, uint64_t seed)
+static enum ls_status run_block(struct compare_race *race, struct ls_data *train, uint64_t seed)
 {
     struct block block;
-    enum ls_status status = init(&block, race, seed);
+    enum ls_status status = init(&block, race, train, seed);
     if (!status)
         status = prepare(&block);
     bool whole = !status && take_turns(&block, -1);
@@ -282,20 +285,44 @@ static enum ls_status init_speeds(struct compare_race *race)
     return LS_OK;
 }
 
+static void say_nothing(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    (void)level;
+    (void)line;
+}
+
+// Reading takes longer than all else that a process does before its first step, and each would read the same. What there is
+// to say of the data was said when the runs trained. NULL: each process reads for itself.
+static struct ls_data *read_data(const struct compare_race *race)
+{
+    const struct ls_dataset *dataset = NULL;
+    struct ls_data *data = NULL;
+    ls_log_set_writer(say_nothing, NULL);
+    if (ls_data_open(race->setting->dataset, "train", &data) || ls_data_wait(data, &dataset)) {
+        ls_data_close(data);
+        data = NULL;
+    }
+    ls_log_set_writer(NULL, NULL);
+    return data;
+}
+
 enum ls_status compare_speed_run(struct compare_race *race, uint64_t steps)
 {
     uint64_t seed = 0;
     (void)!getrandom(&seed, sizeof(seed), 0);
     enum ls_status status = init_speeds(race);
+    struct ls_data *train = status ? NULL : read_data(race);
     size_t count = BLOCKS_LEAST;
     for (size_t i = 0; !status && i < count; i++) {
         char what[96];
         snprintf(what, sizeof(what), "speed: process %zu of %zu of each run", i + 1, count);
         compare_race_show(race, what, NULL);
-        status = run_block(race, ls_random_key(seed, i));
+        status = run_block(race, train, ls_random_key(seed, i));
         if (i == 0)
             count = block_count(race, steps);
     }
+    ls_data_close(train);
     compare_race_show(race, NULL, NULL);
     return status;
 }

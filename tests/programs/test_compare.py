@@ -266,7 +266,7 @@ class Truth(CompareTest):
 
 
 class Speed(CompareTest):
-    PROCESSES = 8
+    PROCESSES = 10
 
     def test_runs_are_timed_in_fresh_processes(self):
         strategies = ("ring", "mirrored", "mirrored:collective=ring")
@@ -548,7 +548,7 @@ class Progress(CompareTest):
     def test_one_line_on_a_terminal(self):
         shown = self.on_terminal()
         for text in (b"preparing one-device", b"round 4 of 4: ring, 2 replicas", b"in two halves\r\033[K",
-                     b"speed: process 1 of 8 of each run\r\033[K", b"speed: process 8 of 8", b"Verdict"):
+                     b"speed: process 1 of 10 of each run\r\033[K", b"speed: process 10 of 10", b"Verdict"):
             self.assertIn(text, shown)
 
     def test_it_fits_in_a_narrow_terminal(self):
