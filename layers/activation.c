@@ -7,7 +7,7 @@ static const char *const keys[] = {"activation", NULL};
 struct ls_layer_activation ls_read_activation(struct ls_config *config)
 {
     if (!json_object_get(config->object, "activation"))
-        ls_config_fail(config, "activation", "wanted the name of an activation, got nothing");
+        ls_config_fail(config, "activation", "expected the name of an activation, got nothing");
     return ls_config_activation(config, "activation");
 }
 

@@ -2,15 +2,15 @@
 // Activations: by name as an option of a layer, as a serialized object, and as an operation.
 #include "layers/kinds.h"
 
-#include "core/base/options.h"
+#include "core/base/keras_names.h"
 
 #include <string.h>
 
-static const char *const names[] = {"linear",      "relu",    "relu6", "leaky_relu",
-                                    "elu",         "sigmoid", "tanh",  "softplus",
-                                    "exponential", "softmax", NULL};
+const char *const ls_activation_names[] = {"linear",      "relu",    "relu6", "leaky_relu",
+                                           "elu",         "sigmoid", "tanh",  "softplus",
+                                           "exponential", "softmax", NULL};
 
-// In the order of `names`, with the constants of Keras's functions.
+// In the order of the names, with the constants of Keras's functions.
 static const struct ls_layer_activation functions[] = {
     {.function = LS_LINEAR},
     {.function = LS_RELU},
@@ -35,20 +35,21 @@ static const struct {
     {&ls_layer_elu, ls_read_elu},
 };
 
+static void refuse_name(struct ls_config *config, const char *key, const char *name)
+{
+    char why[200];
+    ls_config_fail(
+        config, key, "'%.60s' %s", name,
+        ls_keras_refusal(LS_KERAS_ACTIVATION, name, ls_activation_names, why, sizeof(why)));
+}
+
 static struct ls_layer_activation by_name(struct ls_config *config, const char *key,
                                           const char *name)
 {
-    char known[200];
-    for (size_t i = 0; names[i]; i++)
-        if (strcmp(names[i], name) == 0)
+    for (size_t i = 0; ls_activation_names[i]; i++)
+        if (strcmp(ls_activation_names[i], name) == 0)
             return functions[i];
-
-    const char *nearest = ls_nearest(name, names);
-    if (nearest)
-        ls_config_fail(config, key, "unknown activation '%s'; did you mean '%s'?", name, nearest);
-    else
-        ls_config_fail(config, key, "unknown activation '%s'; there are: %s", name,
-                       ls_name_list(names, known, sizeof(known)));
+    refuse_name(config, key, name);
     return functions[0];
 }
 
@@ -73,7 +74,11 @@ static struct ls_layer_activation by_object(struct ls_config *config, const char
         config->status = config->status ? config->status : nested.status;
         return activation;
     }
-    ls_config_fail(config, key, "unknown activation %s", ls_json_text(object, text, sizeof(text)));
+    if (class_name && !ls_json_is_custom(object))
+        refuse_name(config, key, class_name);
+    else
+        ls_config_fail(config, key, "expected an activation of Keras, got %s",
+                       ls_json_text(object, text, sizeof(text)));
     return functions[0];
 }
 
@@ -82,13 +87,13 @@ struct ls_layer_activation ls_config_activation(struct ls_config *config, const 
     const json_t *value = json_object_get(config->object, key);
     char text[64];
 
-    if (config->status || !value || json_is_null(value))
+    if (!value || json_is_null(value))
         return functions[0];
     if (json_is_string(value))
         return by_name(config, key, json_string_value(value));
     if (json_is_object(value))
         return by_object(config, key, value);
-    ls_config_fail(config, key, "wanted the name of an activation, got %s",
+    ls_config_fail(config, key, "expected the name of an activation, got %s",
                    ls_json_text(value, text, sizeof(text)));
     return functions[0];
 }
@@ -113,7 +118,7 @@ enum ls_status ls_build_activation(struct ls_graph *graph, const json_t *config,
 {
     struct ls_config c = {.graph = graph, .object = config};
     const struct ls_layer_activation activation = read(&c);
-    if (c.status)
+    if (c.status || !input)
         return c.status;
     return ls_activation_add(graph, &activation, input, out);
 }

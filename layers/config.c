@@ -12,7 +12,8 @@
 
 #define SHOWN 64
 
-static const char *const common_keys[] = {"name", "trainable", "dtype", "batch_input_shape", NULL};
+static const char *const common_keys[] = {"name",  "trainable",         "activity_regularizer",
+                                          "dtype", "batch_input_shape", NULL};
 
 const char *ls_json_text(const json_t *value, char *text, size_t bytes)
 {
@@ -63,8 +64,6 @@ void ls_config_fail(struct ls_config *config, const char *key, const char *forma
     char message[400];
     va_list list;
 
-    if (config->status)
-        return;
     va_start(list, format);
     vsnprintf(message, sizeof(message), format, list);
     va_end(list);
@@ -99,13 +98,13 @@ static void refuse_key(struct ls_config *config, const char *key, const char *co
         ls_config_fail(config, key, "unknown option; there are none");
 }
 
-// "float32", or a policy of that name; a policy without a name has Keras's default.
+// "float32", or a policy of that name. A map of policies and a quantized policy have no name of their own.
 static bool is_float32(const json_t *dtype)
 {
+    if (json_is_null(dtype))
+        return true;
     if (json_is_object(dtype))
         dtype = json_object_get(json_object_get(dtype, "config"), "name");
-    if (!dtype || json_is_null(dtype))
-        return true;
     return json_is_string(dtype) && strcmp(json_string_value(dtype), "float32") == 0;
 }
 
@@ -120,12 +119,12 @@ void ls_config_check(struct ls_config *config, const char *const *keys)
         if (!is_in(key, keys) && !is_in(key, common_keys))
             refuse_key(config, key, keys);
     }
-    if (!ls_config_boolean(config, "trainable", true))
-        ls_config_fail(config, "trainable", "frozen layers are not supported; set it to true");
+    (void)ls_config_boolean(config, "trainable", true);
+    if (config->parent)
+        ls_config_null(config, "activity_regularizer");
     value = json_object_get(config->object, "dtype");
-    if (!is_float32(value))
-        ls_config_fail(config, "dtype",
-                       "wanted float32, got %s; a run's precision is an option of the run",
+    if (value && !is_float32(value))
+        ls_config_fail(config, "dtype", "only float32 is supported, got %s; set it to \"float32\"",
                        ls_json_text(value, text, sizeof(text)));
 }
 
@@ -139,11 +138,13 @@ int64_t ls_config_integer(struct ls_config *config, const char *key, int64_t min
         return missing;
     ls_json_text(value, text, sizeof(text));
     if (json_is_integer(value) && json_integer_value(value) > maximum)
-        ls_config_fail(config, key, "wanted at most %lld, got %s", (long long)maximum, text);
+        ls_config_fail(config, key, "expected at most %lld, got %s", (long long)maximum, text);
     else if (!json_is_integer(value) || json_integer_value(value) < minimum)
-        ls_config_fail(config, key, "wanted %s integer, got %s", minimum > 0 ? "a positive" : "an",
-                       text);
-    return config->status ? minimum : json_integer_value(value);
+        ls_config_fail(config, key, "expected %s integer, got %s",
+                       minimum > 0 ? "a positive" : "an", text);
+    else
+        return json_integer_value(value);
+    return minimum;
 }
 
 double ls_config_number(struct ls_config *config, const char *key, double minimum, double maximum,
@@ -156,12 +157,14 @@ double ls_config_number(struct ls_config *config, const char *key, double minimu
         return missing;
     ls_json_text(value, text, sizeof(text));
     if (!json_is_number(value))
-        ls_config_fail(config, key, "wanted a number, got %s", text);
+        ls_config_fail(config, key, "expected a number, got %s", text);
     else if (json_number_value(value) < minimum)
-        ls_config_fail(config, key, "wanted at least %g, got %s", minimum, text);
+        ls_config_fail(config, key, "expected at least %g, got %s", minimum, text);
     else if (json_number_value(value) > maximum)
-        ls_config_fail(config, key, "wanted at most %g, got %s", maximum, text);
-    return config->status ? missing : json_number_value(value);
+        ls_config_fail(config, key, "expected at most %g, got %s", maximum, text);
+    else
+        return json_number_value(value);
+    return missing;
 }
 
 bool ls_config_boolean(struct ls_config *config, const char *key, bool missing)
@@ -171,10 +174,11 @@ bool ls_config_boolean(struct ls_config *config, const char *key, bool missing)
 
     if (!value)
         return missing;
-    if (!json_is_boolean(value))
-        ls_config_fail(config, key, "wanted true or false, got %s",
-                       ls_json_text(value, text, sizeof(text)));
-    return config->status ? missing : json_is_true(value);
+    if (json_is_boolean(value))
+        return json_is_true(value);
+    ls_config_fail(config, key, "expected true or false, got %s",
+                   ls_json_text(value, text, sizeof(text)));
+    return missing;
 }
 
 static bool is_window(const json_t *value)
@@ -197,7 +201,7 @@ void ls_config_pair(struct ls_config *config, const char *key, int32_t missing, 
         columns = json_array_get(value, 1);
     }
     if (!is_window(rows) || !is_window(columns)) {
-        ls_config_fail(config, key, "wanted an integer from 1 to %d, or a list of two, got %s",
+        ls_config_fail(config, key, "expected an integer from 1 to %d, or a list of two, got %s",
                        LS_CONFIG_WINDOW, ls_json_text(value, text, sizeof(text)));
         return;
     }
@@ -214,7 +218,7 @@ bool ls_config_padding_same(struct ls_config *config)
     if (padding && strcasecmp(padding, "same") == 0)
         return true;
     if (!padding || strcasecmp(padding, "valid") != 0)
-        ls_config_fail(config, "padding", "wanted \"valid\" or \"same\", got %s",
+        ls_config_fail(config, "padding", "expected \"valid\" or \"same\", got %s",
                        ls_json_text(value, text, sizeof(text)));
     return false;
 }
@@ -233,7 +237,7 @@ void ls_config_data_format(struct ls_config *config)
             "channels_first is not supported; set it to \"channels_last\" and give the model "
             "examples of (rows, columns, channels)");
     else
-        ls_config_fail(config, "data_format", "wanted \"channels_last\", got %s",
+        ls_config_fail(config, "data_format", "expected \"channels_last\", got %s",
                        ls_json_text(value, text, sizeof(text)));
 }
 
@@ -254,7 +258,8 @@ void ls_config_seed(struct ls_config *config)
 
     if (value && !json_is_null(value))
         ls_config_fail(config, "seed",
-                       "all random numbers come from the run's seed; wanted null, got %s",
+                       "a layer has no seed of its own, got %s; set it to null and give the run "
+                       "one (--seed=)",
                        ls_json_text(value, text, sizeof(text)));
 }
 
@@ -279,7 +284,7 @@ void ls_config_shape(struct ls_config *config, const char *key, struct ls_shape 
 
     ls_json_text(value, text, sizeof(text));
     if (count < 2 || count > LS_MAX_DIMS || !(json_is_null(batch) || is_dimension(batch))) {
-        ls_config_fail(config, key, "wanted a list of null (the batch) and 1 to %d sizes, got %s",
+        ls_config_fail(config, key, "expected a list of null (the batch) and 1 to %d sizes, got %s",
                        LS_MAX_DIMS - 1, text);
         return;
     }

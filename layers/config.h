@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading the values of a Keras configuration. A missing key means the default that is named in the call.
-// The first value that does not fit is logged with its layer and key and stays in `status`; every reader then
-// returns its default, so that a layer reads all it needs and looks at the status once. [main thread]
+// A value that does not fit is logged with its layer and key, and `status` stays LS_BAD_INPUT; the reader returns
+// a default, so that a layer reads all it needs, says all that is wrong, and looks at the status once. [main thread]
 #ifndef LS_LAYERS_CONFIG_H
 #define LS_LAYERS_CONFIG_H
 
@@ -32,12 +32,12 @@ const char *ls_name_list(const char *const *names, char *text, size_t bytes);
 // Whether a serialized object says that it is no class of Keras itself.
 bool ls_json_is_custom(const json_t *object);
 
-// Logs "<parent>.<key>: <message>" with the layer; sets the status. Only the first counts.
+// Logs "<parent>.<key>: <message>" with the layer; sets the status.
 LS_PRINTF(3, 4)
 void ls_config_fail(struct ls_config *config, const char *key, const char *format, ...);
 
-// Refuses keys outside `keys` (ends with NULL) and Keras's common ones, and what differs from these:
-// trainable true, dtype float32.
+// Refuses keys outside `keys` (ends with NULL) and those that every layer may have, and another dtype than float32.
+// What only training would have to obey (trainable, regularizers, constraints) is ls_model_check_training's.
 void ls_config_check(struct ls_config *config, const char *const *keys);
 
 int64_t ls_config_integer(struct ls_config *config, const char *key, int64_t minimum,
@@ -60,8 +60,10 @@ void ls_config_shape(struct ls_config *config, const char *key, struct ls_shape 
 
 // By name, or as an object in the forms of Keras 2 and 3. Missing or null: linear.
 struct ls_layer_activation ls_config_activation(struct ls_config *config, const char *key);
+extern const char *const ls_activation_names[]; // ends with NULL
 struct ls_initializer ls_config_initializer(struct ls_config *config, const char *key,
                                             const char *missing);
+extern const char *const ls_initializer_names[]; // ends with NULL
 
 // Adds the operation; linear adds none and answers its input.
 LS_STATUS ls_activation_add(struct ls_graph *graph, const struct ls_layer_activation *activation,

@@ -3,30 +3,18 @@
 #include "layers/kinds.h"
 
 static const char *const keys[] = {
-    "filters",
-    "kernel_size",
-    "strides",
-    "padding",
-    "data_format",
-    "dilation_rate",
-    "groups",
-    "activation",
-    "use_bias",
-    "kernel_initializer",
-    "bias_initializer",
-    "kernel_regularizer",
-    "bias_regularizer",
-    "activity_regularizer",
-    "kernel_constraint",
-    "bias_constraint",
-    "lora_rank",
-    "lora_alpha",
-    NULL,
+    "filters",          "kernel_size",
+    "strides",          "padding",
+    "data_format",      "dilation_rate",
+    "groups",           "activation",
+    "use_bias",         "kernel_initializer",
+    "bias_initializer", "kernel_regularizer",
+    "bias_regularizer", "kernel_constraint",
+    "bias_constraint",  "lora_rank",
+    "lora_alpha",       NULL,
 };
-// What Keras writes as null when it is not used.
-static const char *const unsupported[] = {
-    "kernel_regularizer", "bias_regularizer", "activity_regularizer", "kernel_constraint",
-    "bias_constraint",    "lora_rank",        "lora_alpha",           NULL};
+// Written as null where they are not used.
+static const char *const unsupported[] = {"lora_rank", "lora_alpha", NULL};
 
 struct options {
     int64_t filters;
@@ -58,7 +46,7 @@ static enum ls_status read_options(const struct ls_graph *graph, const json_t *c
         ls_config_null(&c, *key);
     if ((strides[0] > 1 || strides[1] > 1) && (dilation[0] > 1 || dilation[1] > 1))
         ls_config_fail(&c, "strides", "must be 1 together with dilation_rate above 1, as in Keras");
-    if (o->filters % o->attributes.groups != 0)
+    if (!c.status && o->filters % o->attributes.groups != 0)
         ls_config_fail(&c, "filters", "%lld cannot be split into %d groups", (long long)o->filters,
                        o->attributes.groups);
     return c.status;
@@ -71,7 +59,7 @@ static enum ls_status check_input(const struct ls_graph *graph, const struct ls_
     const int64_t *dims = input->shape.dims;
 
     if (input->shape.ndims != 4)
-        return ls_graph_fail(graph, input, "wanted 4 dimensions: batch, rows, columns, channels");
+        return ls_graph_fail(graph, input, "expected 4 dimensions: batch, rows, columns, channels");
     if (dims[3] % o->attributes.groups != 0)
         return ls_graph_fail(graph, input, "groups: %lld channels cannot be split into %d groups",
                              (long long)dims[3], o->attributes.groups);
@@ -79,7 +67,7 @@ static enum ls_status check_input(const struct ls_graph *graph, const struct ls_
         const int64_t extent = (int64_t)(o->kernel[axis] - 1) * o->attributes.dilation[axis] + 1;
         if (!o->same && dims[1 + axis] < extent)
             return ls_graph_fail(graph, input,
-                                 "kernel_size: wanted at least %lld %s with padding \"valid\"",
+                                 "kernel_size: expected at least %lld %s with padding \"valid\"",
                                  (long long)extent, axis == 0 ? "rows" : "columns");
     }
     return LS_OK;
@@ -108,6 +96,8 @@ static enum ls_status build(struct ls_graph *graph, const json_t *config, struct
     enum ls_status status = read_options(graph, config, &o);
     if (status)
         return status;
+    if (!input)
+        return LS_OK;
     status = check_input(graph, input, &o);
     if (status)
         return status;

@@ -10,7 +10,6 @@ static const char *const keys[] = {
     "bias_initializer",
     "kernel_regularizer",
     "bias_regularizer",
-    "activity_regularizer",
     "kernel_constraint",
     "bias_constraint",
     "lora_rank",
@@ -18,11 +17,8 @@ static const char *const keys[] = {
     "quantization_config",
     NULL,
 };
-// What Keras writes as null when it is not used.
-static const char *const unsupported[] = {
-    "kernel_regularizer", "bias_regularizer",    "activity_regularizer",
-    "kernel_constraint",  "bias_constraint",     "lora_rank",
-    "lora_alpha",         "quantization_config", NULL};
+// Written as null where they are not used.
+static const char *const unsupported[] = {"lora_rank", "lora_alpha", "quantization_config", NULL};
 
 // x: (B, ..., K) -> (B, ..., units)
 static enum ls_status build(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
@@ -38,10 +34,10 @@ static enum ls_status build(struct ls_graph *graph, const json_t *config, struct
         ls_config_initializer(&c, "bias_initializer", "zeros");
     for (const char *const *key = unsupported; *key; key++)
         ls_config_null(&c, *key);
-    if (c.status)
+    if (c.status || !input)
         return c.status;
     if (input->shape.ndims < 2)
-        return ls_graph_fail(graph, input, "wanted at least 2 dimensions: batch, features");
+        return ls_graph_fail(graph, input, "expected at least 2 dimensions: batch, features");
 
     const struct ls_shape kernel = {.ndims = 2,
                                     .dims = {input->shape.dims[input->shape.ndims - 1], units}};

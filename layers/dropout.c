@@ -12,12 +12,12 @@ static enum ls_status build(struct ls_graph *graph, const json_t *config, struct
     const double rate = ls_config_number(&c, "rate", 0, 1, 0);
 
     if (!json_object_get(config, "rate"))
-        ls_config_fail(&c, "rate", "wanted a number from 0 to 1, got nothing");
+        ls_config_fail(&c, "rate", "expected a number from 0 to 1, got nothing");
     if ((float)rate >= 1)
-        ls_config_fail(&c, "rate", "1 would drop everything; wanted a number below 1");
+        ls_config_fail(&c, "rate", "1 would drop everything; expected a number below 1");
     ls_config_seed(&c);
     ls_config_null(&c, "noise_shape");
-    if (c.status)
+    if (c.status || !input)
         return c.status;
     if ((float)rate == 0) {
         *out = input;

@@ -10,7 +10,7 @@ static enum ls_status build(struct ls_graph *graph, const json_t *config, struct
 {
     struct ls_config c = {.graph = graph, .object = config};
     ls_config_data_format(&c);
-    if (c.status)
+    if (c.status || !input)
         return c.status;
 
     const struct ls_shape flat = {.ndims = 2,

@@ -2,7 +2,7 @@
 // Initializers: by name, or as an object with options. Names, aliases and defaults are those of Keras 3.
 #include "layers/config.h"
 
-#include "core/base/options.h"
+#include "core/base/keras_names.h"
 
 #include <float.h>
 #include <string.h>
@@ -57,6 +57,21 @@ static const struct entry {
 };
 #define ENTRIES (sizeof(entries) / sizeof(entries[0]))
 
+const char *const ls_initializer_names[] = {"zeros",
+                                            "ones",
+                                            "constant",
+                                            "random_uniform",
+                                            "random_normal",
+                                            "truncated_normal",
+                                            "variance_scaling",
+                                            "glorot_uniform",
+                                            "glorot_normal",
+                                            "he_uniform",
+                                            "he_normal",
+                                            "lecun_uniform",
+                                            "lecun_normal",
+                                            NULL};
+
 static const struct entry *find(const char *name)
 {
     for (size_t i = 0; i < ENTRIES; i++) {
@@ -70,22 +85,10 @@ static const struct entry *find(const char *name)
 
 static void refuse_name(struct ls_config *config, const char *key, const char *name)
 {
-    const char *names[ENTRIES + 1] = {NULL}, *classes[ENTRIES + 1] = {NULL};
-    char known[240];
-    for (size_t i = 0; i < ENTRIES; i++) {
-        names[i] = entries[i].name;
-        classes[i] = entries[i].class_name;
-    }
-
-    const char *nearest = ls_nearest(name, names);
-    if (!nearest)
-        nearest = ls_nearest(name, classes);
-    if (nearest)
-        ls_config_fail(config, key, "unknown initializer '%.60s'; did you mean '%s'?", name,
-                       nearest);
-    else
-        ls_config_fail(config, key, "unknown initializer '%.60s'; there are: %s", name,
-                       ls_name_list(names, known, sizeof(known)));
+    char why[260];
+    ls_config_fail(
+        config, key, "'%.60s' %s", name,
+        ls_keras_refusal(LS_KERAS_INITIALIZER, name, ls_initializer_names, why, sizeof(why)));
 }
 
 // The index in `names` of the value; `missing` when there is none.
@@ -100,7 +103,7 @@ static uint32_t read_choice(struct ls_config *config, const char *key, const cha
     for (uint32_t i = 0; names[i]; i++)
         if (json_is_string(value) && strcmp(json_string_value(value), names[i]) == 0)
             return i;
-    ls_config_fail(config, key, "wanted one of %s, got %s",
+    ls_config_fail(config, key, "expected one of %s, got %s",
                    ls_name_list(names, known, sizeof(known)),
                    ls_json_text(value, text, sizeof(text)));
     return missing;
@@ -118,7 +121,7 @@ static void read_scaling(struct ls_config *config, struct ls_initializer *initia
 
     initializer->scale = ls_config_number(config, "scale", 0, FLT_MAX, 1);
     if (initializer->scale == 0)
-        ls_config_fail(config, "scale", "wanted a positive number, got 0");
+        ls_config_fail(config, "scale", "expected a positive number, got 0");
     initializer->mode = (enum ls_variance_mode)read_choice(config, "mode", modes, LS_FAN_IN);
     initializer->distribution = values[read_choice(config, "distribution", distributions, 0)];
 }
@@ -139,7 +142,7 @@ static struct ls_initializer read_options(struct ls_config *config, const struct
         initializer.maximum =
             ls_config_number(config, "maxval", -FLT_MAX, FLT_MAX, initializer.maximum);
         if (initializer.maximum < initializer.minimum)
-            ls_config_fail(config, "maxval", "wanted at least minval, %g, got %g",
+            ls_config_fail(config, "maxval", "expected at least minval, %g, got %g",
                            initializer.minimum, initializer.maximum);
     } else if (entry->keys == constant_keys) {
         initializer.value = ls_config_number(config, "value", -FLT_MAX, FLT_MAX, 0);
@@ -157,12 +160,15 @@ static struct ls_initializer by_object(struct ls_config *config, const char *key
     const struct entry *entry = class_name && !ls_json_is_custom(object) ? find(class_name) : NULL;
     char text[64];
 
-    if (!class_name || (inner && !json_is_object(inner)))
-        ls_config_fail(config, key, "wanted an initializer, got %s",
+    if (class_name && ls_json_is_custom(object))
+        ls_config_fail(config, key, "'%.60s' is one of the user's own; only Keras's are supported",
+                       class_name);
+    else if (!class_name || (inner && !json_is_object(inner)))
+        ls_config_fail(config, key, "expected an initializer, got %s",
                        ls_json_text(object, text, sizeof(text)));
     else if (!entry)
         refuse_name(config, key, class_name);
-    if (config->status || !entry)
+    if (!entry || (inner && !json_is_object(inner)))
         return entries[0].initializer;
     if (!inner)
         return entry->initializer;
@@ -176,7 +182,7 @@ static struct ls_initializer by_object(struct ls_config *config, const char *key
     ls_config_null(&nested, "input_axes");
     ls_config_null(&nested, "output_axes");
     const struct ls_initializer initializer = read_options(&nested, entry);
-    config->status = nested.status;
+    config->status = config->status ? config->status : nested.status;
     return initializer;
 }
 
@@ -191,7 +197,7 @@ struct ls_initializer ls_config_initializer(struct ls_config *config, const char
         return by_object(config, key, value);
     const struct entry *entry = name ? find(name) : NULL;
     if (!name)
-        ls_config_fail(config, key, "wanted the name of an initializer, got %s",
+        ls_config_fail(config, key, "expected the name of an initializer, got %s",
                        ls_json_text(value, text, sizeof(text)));
     else if (!entry)
         refuse_name(config, key, name);

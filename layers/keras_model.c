@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reader of Keras model JSON: Sequential, as Keras 2 and 3 write it.
 //
-// Without effect, and accepted: versions, module names, build and compile configurations (loss and optimizer
-// are options of a run). Everything else that is not known is refused by name, so that no model is ever
-// trained as another one than its author meant.
+// Accepted without effect: versions, names of modules, build configurations, a fixed batch size (the run has one). What a
+// model's compile configuration says is compile_config.c's. Everything else that is not known is refused by name, so
+// that no model is ever trained as another one than its author meant. All that is wrong is said at once.
 #include "layers/config.h"
 
+#include "core/base/keras_names.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
 
@@ -22,8 +23,11 @@
 
 // One element of "layers".
 struct entry {
-    const struct ls_layer_kind *kind;
+    const struct ls_layer_kind *kind; // NULL: there is none
+    const char *class_name;
     const json_t *config;
+    bool custom; // a class of the user's own
+    bool first_unknown; // the first layer of the model that there is not
     const char *given; // name in the JSON; NULL: none
     char name[LONGEST_NAME]; // the given one, or as Keras would call it
 };
@@ -36,23 +40,14 @@ struct model {
     size_t count;
 };
 
-static const char *const model_keys[] = {"module",          "class_name",   "config",
-                                         "registered_name", "build_config", "compile_config",
-                                         "keras_version",   "backend",      NULL};
+static const char *const model_keys[] = {
+    "module",         "class_name",      "config",        "registered_name", "build_config",
+    "compile_config", "training_config", "keras_version", "backend",         NULL};
 static const char *const config_keys[] = {
     "name", "trainable", "dtype", "layers", "build_input_shape", "build_config", NULL};
 static const char *const layer_keys[] = {
     "module", "class_name",    "config", "registered_name", "build_config", "shared_object_id",
     "name",   "inbound_nodes", NULL};
-
-static const char *kind_names(const char **names, size_t count)
-{
-    size_t i = 0;
-    for (; ls_layer_kinds[i] && i + 1 < count; i++)
-        names[i] = ls_layer_kinds[i]->class_name;
-    names[i] = NULL;
-    return names[0];
-}
 
 static const struct ls_layer_kind *find_kind(const char *class_name)
 {
@@ -92,7 +87,8 @@ static enum ls_status check_keys(const struct model *model, const char *where, c
 // leaky_re_lu.
 static void snake_case(const char *class_name, char *out)
 {
-    for (size_t i = 0; class_name[i]; i++) {
+    const char *end = out + LONGEST_NAME - 16; // room for a number behind it
+    for (size_t i = 0; class_name[i] && out + 1 < end; i++) {
         const bool capital = isupper((unsigned char)class_name[i]);
         const bool after_small = i > 0 && islower((unsigned char)class_name[i - 1]);
         const bool before_small = i > 0 && islower((unsigned char)class_name[i + 1]);
@@ -137,24 +133,25 @@ static bool is_name(const char *name)
 
 // ---- Structure ----
 
-static enum ls_status refuse_class(const struct model *model, size_t index, const char *class_name)
+// An unknown class, or one of the user's own. Only the first of a model lists what there is.
+static enum ls_status refuse_class(const struct ls_graph *graph, const struct entry *entry)
 {
-    const char *names[64];
-    char known[320];
-    kind_names(names, sizeof(names) / sizeof(names[0]));
-    const char *nearest = ls_nearest(class_name, names);
+    const char *names[64] = {NULL};
+    char why[400];
 
-    if (strcmp(class_name, "Sequential") == 0 || strcmp(class_name, "Functional") == 0)
-        ls_error(model->source,
-                 "layer %zu: a %s model inside a model is not supported; list its layers instead",
-                 index, class_name);
-    else if (nearest)
-        ls_error(model->source, "layer %zu: unknown layer '%.100s'; did you mean '%s'?", index,
-                 class_name, nearest);
-    else
-        ls_error(model->source, "layer %zu: unknown layer '%.100s'; there are: %s", index,
-                 class_name, ls_name_list(names, known, sizeof(known)));
-    return LS_BAD_INPUT;
+    if (strcmp(entry->class_name, "Sequential") == 0 ||
+        strcmp(entry->class_name, "Functional") == 0)
+        return ls_graph_fail(graph, NULL,
+                             "a model inside a model is not supported; list its layers instead");
+    if (entry->custom)
+        return ls_graph_fail(graph, NULL, "only Keras's own layers are supported");
+    for (size_t i = 0; ls_layer_kinds[i] && i + 1 < sizeof(names) / sizeof(names[0]); i++)
+        names[i] = ls_layer_kinds[i]->class_name;
+    ls_keras_refusal(LS_KERAS_LAYER, entry->class_name, names, why, sizeof(why));
+    char *list = strstr(why, "; supported:");
+    if (list && !entry->first_unknown)
+        *list = '\0';
+    return ls_graph_fail(graph, NULL, "this layer %s", why);
 }
 
 static enum ls_status read_name(const struct model *model, size_t index, const json_t *layer,
@@ -168,7 +165,7 @@ static enum ls_status read_name(const struct model *model, size_t index, const j
     if (!name || json_is_null(name))
         return LS_OK;
     if (!json_is_string(name) || !is_name(json_string_value(name))) {
-        ls_error(model->source, "layer %zu: name: wanted 1 to %d letters without '/', got %s",
+        ls_error(model->source, "layer %zu: name: expected 1 to %d letters without '/', got %s",
                  index, LONGEST_NAME - 1, ls_json_text(name, text, sizeof(text)));
         return LS_BAD_INPUT;
     }
@@ -187,26 +184,20 @@ static enum ls_status read_layer(const struct model *model, size_t index, const 
     if (!json_is_object(layer) || !json_is_string(class_name) ||
         (config && !json_is_object(config))) {
         ls_error(model->source,
-                 "layer %zu: wanted {\"class_name\": \"...\", \"config\": {...}}, got %s", index,
+                 "layer %zu: expected {\"class_name\": \"...\", \"config\": {...}}, got %s", index,
                  ls_json_text(layer, text, sizeof(text)));
         return LS_BAD_INPUT;
     }
-    entry->kind = find_kind(json_string_value(class_name));
+    entry->class_name = json_string_value(class_name);
+    entry->kind = find_kind(entry->class_name);
     entry->config = config;
-    if (!entry->kind)
-        return refuse_class(model, index, json_string_value(class_name));
-    if (ls_json_is_custom(layer)) {
-        ls_error(model->source,
-                 "layer %zu: a class of one's own called %s; only Keras's layers are supported",
-                 index, entry->kind->class_name);
-        return LS_BAD_INPUT;
-    }
+    entry->custom = ls_json_is_custom(layer);
     if (json_array_size(json_object_get(layer, "inbound_nodes")) > 0) {
         ls_error(model->source, "layer %zu: inbound_nodes in a Sequential model; remove them",
                  index);
         return LS_BAD_INPUT;
     }
-    if (index > 0 && strcmp(entry->kind->class_name, "InputLayer") == 0) {
+    if (index > 0 && strcmp(entry->class_name, "InputLayer") == 0) {
         ls_error(model->source, "layer %zu: an InputLayer must be the first layer", index);
         return LS_BAD_INPUT;
     }
@@ -221,14 +212,15 @@ static enum ls_status read_layers(struct model *model, const json_t *layers)
 {
     char text[SHOWN];
     const size_t count = json_array_size(layers);
+    struct entry *unknown = NULL;
 
     if (!json_is_array(layers)) {
-        ls_error(model->source, "layers: wanted a list, got %s",
+        ls_error(model->source, "layers: expected a list, got %s",
                  ls_json_text(layers, text, sizeof(text)));
         return LS_BAD_INPUT;
     }
     if (count == 0 || count > MOST_LAYERS) {
-        ls_error(model->source, "the model has %zu layers; wanted 1 to %d", count, MOST_LAYERS);
+        ls_error(model->source, "the model has %zu layers; expected 1 to %d", count, MOST_LAYERS);
         return LS_BAD_INPUT;
     }
     model->entries = calloc(count, sizeof(*model->entries));
@@ -238,16 +230,21 @@ static enum ls_status read_layers(struct model *model, const json_t *layers)
         enum ls_status status = read_layer(model, i, json_array_get(layers, i), &model->entries[i]);
         if (status)
             return status;
+        const struct entry *entry = &model->entries[i];
+        if (!entry->kind && !entry->custom)
+            unknown = unknown ? unknown : &model->entries[i];
     }
+    if (unknown)
+        unknown->first_unknown = true;
     model->count = count;
     for (size_t i = 0; i < count; i++) {
         struct entry *entry = &model->entries[i];
         if (entry->given)
             snprintf(entry->name, sizeof(entry->name), "%s", entry->given);
         else
-            choose_name(model, i, entry->kind->class_name, entry->name);
+            choose_name(model, i, entry->class_name, entry->name);
     }
-    if (count == 1 && strcmp(model->entries[0].kind->class_name, "InputLayer") == 0) {
+    if (count == 1 && strcmp(model->entries[0].class_name, "InputLayer") == 0) {
         ls_error(model->source, "the model has no layer besides its InputLayer");
         return LS_BAD_INPUT;
     }
@@ -263,12 +260,13 @@ static enum ls_status check_class(const struct model *model)
     if (name && strcmp(name, "Sequential") == 0 && !ls_json_is_custom(model->object))
         return check_keys(model, "the model", model->object, model_keys);
     if (name && (strcmp(name, "Functional") == 0 || strcmp(name, "Model") == 0))
-        ls_error(model->source, "Functional models are not supported yet; wanted a Sequential one");
+        ls_error(model->source,
+                 "Functional models are not supported yet; expected a Sequential one");
     else if (!json_is_object(model->object) || !class_name)
         ls_error(model->source,
-                 "not a Keras model: wanted {\"class_name\": \"Sequential\", \"config\": {...}}");
+                 "not a Keras model: expected {\"class_name\": \"Sequential\", \"config\": {...}}");
     else
-        ls_error(model->source, "class_name: wanted \"Sequential\" of Keras, got %s",
+        ls_error(model->source, "class_name: expected \"Sequential\" of Keras, got %s",
                  ls_json_text(class_name, text, sizeof(text)));
     return LS_BAD_INPUT;
 }
@@ -285,7 +283,7 @@ static enum ls_status read_model(struct model *model)
     if (json_is_array(config))
         return read_layers(model, config);
     if (!json_is_object(config)) {
-        ls_error(model->source, "config: wanted an object, got %s",
+        ls_error(model->source, "config: expected an object, got %s",
                  ls_json_text(config, text, sizeof(text)));
         return LS_BAD_INPUT;
     }
@@ -295,7 +293,7 @@ static enum ls_status read_model(struct model *model)
 
     const json_t *name = json_object_get(config, "name");
     if (name && (!json_is_string(name) || !is_name(json_string_value(name)))) {
-        ls_error(model->source, "config: name: wanted 1 to %d letters without '/', got %s",
+        ls_error(model->source, "config: name: expected 1 to %d letters without '/', got %s",
                  LONGEST_NAME - 1, ls_json_text(name, text, sizeof(text)));
         return LS_BAD_INPUT;
     }
@@ -366,30 +364,30 @@ static enum ls_status check_input_shape(struct ls_config *config, const struct l
         ls_json_text(json_object_get(config->object, "batch_input_shape"), text, sizeof(text)));
 }
 
+// `tensor`: what arrives, then what leaves; NULL after a layer that was refused, of which only the options are checked.
 static enum ls_status build_layer(struct ls_graph *graph, const struct entry *entry,
                                   struct ls_tensor **tensor)
 {
     json_t *empty = entry->config ? NULL : json_object();
     struct ls_config c = {.graph = graph, .object = entry->config ? entry->config : empty};
+    struct ls_tensor *output = NULL;
     if (!c.object)
         return LS_OUT_OF_MEMORY;
 
-    enum ls_status status = ls_graph_begin_layer(graph, entry->name, entry->kind->class_name);
+    enum ls_status status = ls_graph_begin_layer(graph, entry->name, entry->class_name);
+    if (!status && (!entry->kind || entry->custom))
+        status = refuse_class(graph, entry);
     if (status)
         goto out;
     ls_config_check(&c, entry->kind->keys);
-    status = c.status;
-    if (status)
-        goto out;
-    status = check_input_shape(&c, *tensor);
-    if (status)
-        goto out;
-    status = entry->kind->build(graph, c.object, *tensor, tensor);
-    if (status)
-        goto out;
-    ls_graph_end_layer(graph, *tensor);
+    const enum ls_status checked = c.status ? c.status : check_input_shape(&c, *tensor);
+    status = entry->kind->build(graph, c.object, checked ? NULL : *tensor, &output);
+    status = status ? status : checked;
+    if (!status && output)
+        ls_graph_end_layer(graph, output);
 
 out:
+    *tensor = status ? NULL : output;
     json_decref(empty);
     return status;
 }
@@ -403,20 +401,18 @@ static enum ls_status build_layers(const struct model *model, const struct ls_sh
 
     if (c.object)
         ls_config_check(&c, config_keys);
-    if (c.status)
-        return c.status;
-    if (strcmp(model->entries[0].kind->class_name, "InputLayer") != 0) {
-        status = build_input(model, input_shape, graph, &tensor);
-        if (status)
-            return status;
-        ls_graph_end_layer(graph, tensor);
+    status = c.status;
+    if (strcmp(model->entries[0].class_name, "InputLayer") != 0) {
+        const enum ls_status found = build_input(model, input_shape, graph, &tensor);
+        if (!found)
+            ls_graph_end_layer(graph, tensor);
+        status = status ? status : found;
     }
-    for (size_t i = 0; i < model->count; i++) {
-        status = build_layer(graph, &model->entries[i], &tensor);
-        if (status)
-            return status;
+    for (size_t i = 0; i < model->count && status != LS_OUT_OF_MEMORY; i++) {
+        const enum ls_status built = build_layer(graph, &model->entries[i], &tensor);
+        status = built ? built : status;
     }
-    return LS_OK;
+    return status;
 }
 
 enum ls_status ls_model_build(const char *source, const json_t *object,
@@ -424,6 +420,7 @@ enum ls_status ls_model_build(const char *source, const json_t *object,
 {
     struct model model = {.source = source, .object = object};
     struct ls_graph *graph = NULL;
+    uint32_t problems = 0;
 
     enum ls_status status = read_model(&model);
     if (status)
@@ -432,13 +429,19 @@ enum ls_status ls_model_build(const char *source, const json_t *object,
     if (status)
         goto out;
     graph->source = strdup(source);
+    graph->problems = &problems;
     status = graph->source ? build_layers(&model, input_shape, graph) : LS_OUT_OF_MEMORY;
     if (status)
         goto out;
+    graph->problems = NULL;
     *out = graph;
     graph = NULL;
 
 out:
+    if (problems > LS_GRAPH_PROBLEMS)
+        ls_error(source, "and %u more problems", problems - LS_GRAPH_PROBLEMS);
+    if (problems) // at once with what only training minds
+        (void)!ls_model_check_training(source, object, true);
     ls_graph_destroy(graph);
     free(model.entries);
     return status;

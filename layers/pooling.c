@@ -19,11 +19,11 @@ enum ls_status ls_build_pooling(struct ls_graph *graph, uint32_t op, const json_
         ls_config_pair(&c, "strides", 1, strides);
     const bool same = ls_config_padding_same(&c);
     ls_config_data_format(&c);
-    if (c.status)
+    if (c.status || !input)
         return c.status;
 
     if (input->shape.ndims != 4)
-        return ls_graph_fail(graph, input, "wanted 4 dimensions: batch, rows, columns, channels");
+        return ls_graph_fail(graph, input, "expected 4 dimensions: batch, rows, columns, channels");
     for (int axis = 0; axis < 2; axis++) {
         const int64_t size = input->shape.dims[1 + axis];
         if (same)
@@ -31,7 +31,7 @@ enum ls_status ls_build_pooling(struct ls_graph *graph, uint32_t op, const json_
                             &attributes.padding[2 * axis + 1]);
         else if (size < window[axis])
             return ls_graph_fail(graph, input,
-                                 "pool_size: wanted at least %d %s with padding \"valid\"",
+                                 "pool_size: expected at least %d %s with padding \"valid\"",
                                  window[axis], axis == 0 ? "rows" : "columns");
     }
     return ls_graph_add(graph, op, &attributes, &input, 1, NULL, out);

@@ -16,7 +16,7 @@ struct ls_layer_activation ls_read_relu(struct ls_config *config)
 
     if (threshold != 0)
         ls_config_fail(config, "threshold", "only 0 is supported, got %g", threshold);
-    if (bounded && bound != 6)
+    if (!config->status && bounded && bound != 6)
         ls_config_fail(config, "max_value", "only null and 6 are supported, got %g", bound);
     if (bounded && slope != 0)
         ls_config_fail(config, "negative_slope", "must be 0 together with max_value, got %g",

@@ -26,7 +26,7 @@ static void read_target(struct ls_config *config, struct ls_shape *shape, int *o
     shape->ndims = (uint32_t)count + 1;
     if (!right)
         ls_config_fail(config, "target_shape",
-                       "wanted a list of 1 to %d positive integers, one of them may be "
+                       "expected a list of 1 to %d positive integers, one of them may be "
                        "-1, got %s",
                        LS_MAX_DIMS - 1, ls_json_text(list, text, sizeof(text)));
 }
@@ -43,7 +43,7 @@ static enum ls_status build(struct ls_graph *graph, const json_t *config, struct
     char text[64];
 
     read_target(&c, &shape, &open);
-    if (c.status)
+    if (c.status || !input)
         return c.status;
     for (uint32_t i = 1; i < shape.ndims && known <= elements; i++)
         known *= (int)i == open ? 1 : shape.dims[i];

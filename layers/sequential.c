@@ -114,9 +114,9 @@ static enum ls_status put_number(json_t *config, const struct ls_layer *layer,
                                  const struct key *key)
 {
     const double value = *(const double *)at(layer, key->offset);
-    const bool wanted = strcmp(key->name, "rate") == 0 && strcmp(layer->class_name, "Dropout") == 0;
+    const bool needed = strcmp(key->name, "rate") == 0 && strcmp(layer->class_name, "Dropout") == 0;
 
-    if (value == 0 && !wanted)
+    if (value == 0 && !needed)
         return LS_OK;
     if (value - value != 0) {
         ls_error(SCOPE, "%s: %s: not a finite number", layer->class_name, key->name);

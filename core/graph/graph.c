@@ -61,13 +61,19 @@ void ls_graph_destroy(struct ls_graph *graph)
     free(graph);
 }
 
+static bool is_logged(const struct ls_graph *graph)
+{
+    return !graph->problems || ++*graph->problems <= LS_GRAPH_PROBLEMS;
+}
+
 enum ls_status ls_graph_begin_layer(struct ls_graph *graph, const char *name,
                                     const char *class_name)
 {
     for (uint32_t i = 0; i < graph->layer_count; i++) {
         if (strcmp(graph->layers[i].name, name) == 0) {
-            ls_error(graph->source ? graph->source : graph->name,
-                     "two layers are called '%s'; give one another name", name);
+            if (is_logged(graph))
+                ls_error(graph->source ? graph->source : graph->name,
+                         "two layers are called '%s'; give one another name", name);
             return LS_BAD_INPUT;
         }
     }
@@ -97,6 +103,8 @@ enum ls_status ls_graph_fail(const struct ls_graph *graph, const struct ls_tenso
 {
     char message[512], shape[128];
     va_list list;
+    if (!is_logged(graph))
+        return LS_BAD_INPUT;
     va_start(list, format);
     vsnprintf(message, sizeof(message), format, list);
     va_end(list);

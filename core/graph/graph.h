@@ -91,6 +91,8 @@ struct ls_graph_layer {
 struct ls_graph {
     char *name; // of the model
     char *source; // file or built-in name that ls_graph_fail puts first; NULL: none; owned
+    uint32_t *
+        problems; // counts what is refused; only the first LS_GRAPH_PROBLEMS are logged. NULL: all are
     struct ls_tensor **tensors;
     uint32_t tensor_count;
     struct ls_operation *operations; // in an order in which they can run
@@ -113,6 +115,8 @@ void ls_graph_destroy(struct ls_graph *graph);
 // shape is set by ls_graph_end_layer; this output is the model's until another layer ends.
 LS_STATUS ls_graph_begin_layer(struct ls_graph *graph, const char *name, const char *class_name);
 void ls_graph_end_layer(struct ls_graph *graph, const struct ls_tensor *output);
+
+#define LS_GRAPH_PROBLEMS 20
 
 // Logs "layer 'conv2d_1' (Conv2D): input shape (None, 5, 5, 64): <message>" and returns LS_BAD_INPUT; the
 // scope is the graph's source, else its name. `input` may be NULL.

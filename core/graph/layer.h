@@ -12,10 +12,11 @@ struct ls_layer_kind {
     const char *class_name; // as in Keras: "Conv2D"
     const char *summary; // one line
     // Names of all configuration keys that `build` looks at, ends with NULL. Keys outside it and
-    // outside Keras's common ones (name, trainable, dtype) are refused by name.
+    // outside those of every layer (name, trainable, dtype, ...) are refused by name.
     const char *const *keys;
     // Adds the layer's operations. `config` is the Keras "config" object (never NULL); missing keys mean
-    // Keras's defaults. Errors through ls_graph_fail.
+    // Keras's defaults. Errors through ls_graph_fail. `input` NULL, after a layer that was refused: only checks
+    // the options.
     enum ls_status (*build)(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
                             struct ls_tensor **out);
 };
@@ -33,6 +34,11 @@ LS_STATUS ls_model_read(const char *path, json_t **out);
 // Reads the file, then builds.
 LS_STATUS ls_model_load(const char *path, const struct ls_shape *input_shape,
                         struct ls_graph **out);
+
+// Whether a built model asks for something that Lockstep does not do when it computes the loss (regularizers), or, with
+// `fit`, when it trains (layers that are not trainable, constraints): LS_BAD_INPUT, one line for each. Predictions do
+// not depend on any of them. Defined in layers/.
+LS_STATUS ls_model_check_training(const char *source, const json_t *model, bool fit);
 
 struct ls_layer; // layers.h, at the root: a layer as a C program writes it
 

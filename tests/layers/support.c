@@ -9,13 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-char logged[4096];
+char logged[16384];
 int logged_lines;
 
 static void keep_line(void *context, uint32_t level, const char *line)
 {
     (void)context, (void)level;
-    snprintf(logged, sizeof(logged), "%s", line);
+    const size_t used = strlen(logged);
+    snprintf(logged + used, sizeof(logged) - used, "%s\n", line);
     logged_lines++;
 }
 

@@ -7,8 +7,8 @@
 
 #include <check.h>
 
-// What the log got since the last call of build_text and its relatives.
-extern char logged[4096];
+// The lines that the log got since the last call of build_text and its relatives, each with its newline.
+extern char logged[16384];
 extern int logged_lines;
 
 // Empties `logged` and sends the log there.

@@ -19,136 +19,146 @@
 static const char *const layers[][2] = {
     // Values of another kind or out of range.
     {IMAGE "{'class_name': 'Dense', 'config': {'name': 'd', 'units': 'ten'}}",
-     "layer 'd' (Dense): units: wanted a positive integer, got \"ten\""},
+     "layer 'd' (Dense): units: expected a positive integer, got \"ten\""},
     {IMAGE "{'class_name': 'Dense', 'config': {'name': 'd'}}",
-     "units: wanted a positive integer, got nothing"},
+     "units: expected a positive integer, got nothing"},
     {IMAGE "{'class_name': 'Dense', 'config': {'units': 0}}",
-     "units: wanted a positive integer, got 0"},
+     "units: expected a positive integer, got 0"},
     {IMAGE "{'class_name': 'Dense', 'config': {'units': -3}}",
-     "units: wanted a positive integer, got -3"},
+     "units: expected a positive integer, got -3"},
     {IMAGE "{'class_name': 'Dense', 'config': {'units': 10.0}}",
-     "units: wanted a positive integer, got 10.0"},
+     "units: expected a positive integer, got 10.0"},
     {IMAGE "{'class_name': 'Dense', 'config': {'units': true}}",
-     "units: wanted a positive integer, got true"},
+     "units: expected a positive integer, got true"},
     {IMAGE "{'class_name': 'Dense', 'config': {'units': 1099511627776}}",
-     "units: wanted at most 2147483647, got 1099511627776"},
+     "units: expected at most 2147483647, got 1099511627776"},
     {IMAGE "{'class_name': 'Dense', 'config': {'units': 2147483647}}", "has more than"},
-    {DENSE(", 'use_bias': 1"), "use_bias: wanted true or false, got 1"},
-    {DENSE(", 'activation': 3"), "activation: wanted the name of an activation, got 3"},
-    {DENSE(", 'activation': 'rellu'"),
-     "activation: unknown activation 'rellu'; did you mean 'relu'?"},
+    {DENSE(", 'use_bias': 1"), "use_bias: expected true or false, got 1"},
+    {DENSE(", 'activation': 3"), "activation: expected the name of an activation, got 3"},
+    {DENSE(", 'activation': 'rellu'"), "activation: 'rellu' is unknown; did you mean 'relu'?"},
     {DENSE(", 'activation': 'hard_shrink'"),
-     "activation: unknown activation 'hard_shrink'; there are: linear, relu,"},
+     "activation: 'hard_shrink' is not supported yet; supported: linear, relu,"},
+    {DENSE(", 'activation': 'gelu'"),
+     "layer 'd' (Dense): activation: 'gelu' is not supported yet; supported: linear,"},
+    {DENSE(", 'activation': 'mine'"), "'mine' is unknown; supported: linear, relu,"},
     {DENSE(", 'activation': {'class_name': 'PReLU', 'config': {}}"),
-     "activation: unknown activation {\"class_name\""},
+     "activation: 'PReLU' is not supported yet"},
     {DENSE(", 'activation': {'class_name': 'ReLU', 'config': {'max_value': 5}}"),
      "activation.max_value: only null and 6 are supported, got 5"},
     {DENSE(", 'activation': {'class_name': 'ReLU', 'config': {'treshold': 0}}"),
      "activation.treshold: unknown option; did you mean 'threshold'?"},
     {DENSE(", 'activation': {'module': 'mine', 'class_name': 'ReLU', 'config': {}}"),
-     "unknown activation"},
+     "activation: expected an activation of Keras, got {"},
+    {DENSE(", 'activation': {'class_name': 'relu', 'config': {'alpha': 3}}"),
+     "activation: 'relu' is unknown"},
+    {DENSE(", 'activation': {'class_name': 'ReLU', 'config': {'activity_regularizer': 'l2'}}"),
+     "activation.activity_regularizer: not supported"},
     {DENSE(", 'kernel_initializer': 'he_norml'"),
-     "kernel_initializer: unknown initializer 'he_norml'; did you mean 'he_normal'?"},
+     "kernel_initializer: 'he_norml' is unknown; did you mean 'he_normal'?"},
     {DENSE(", 'kernel_initializer': 'orthogonal'"),
-     "unknown initializer 'orthogonal'; there are: zeros, ones,"},
+     "'orthogonal' is not supported yet; supported: zeros, ones,"},
     {DENSE(", 'bias_initializer': null"),
-     "bias_initializer: wanted the name of an initializer, got null"},
-    {DENSE(", 'bias_initializer': {'config': {}}"), "bias_initializer: wanted an initializer, got"},
+     "bias_initializer: expected the name of an initializer, got null"},
+    {DENSE(", 'bias_initializer': {'config': {}}"),
+     "bias_initializer: expected an initializer, got"},
     {DENSE(", 'kernel_initializer': {'class_name': 'HeNormal', 'config': {'seed': 3}}"),
-     "kernel_initializer.seed: all random numbers come from the run's seed; wanted null, got 3"},
+     "kernel_initializer.seed: a layer has no seed of its own, got 3; set it to null"},
     {DENSE(", 'kernel_initializer': {'class_name': 'HeNormal', 'config': {'scale': 3}}"),
      "kernel_initializer.scale: unknown option"},
     {DENSE(", 'kernel_initializer': {'class_name': 'VarianceScaling', 'config': {'mode': 'fan'}}"),
-     "kernel_initializer.mode: wanted one of fan_in, fan_out, fan_avg, got \"fan\""},
+     "kernel_initializer.mode: expected one of fan_in, fan_out, fan_avg, got \"fan\""},
     {DENSE(", 'kernel_initializer': {'class_name': 'VarianceScaling', 'config': {'scale': 0}}"),
-     "kernel_initializer.scale: wanted a positive number"},
+     "kernel_initializer.scale: expected a positive number"},
     {DENSE(", 'kernel_initializer': {'class_name': 'RandomUniform', 'config': {'minval': 1}}"),
-     "kernel_initializer.maxval: wanted at least minval"},
+     "kernel_initializer.maxval: expected at least minval"},
     {DENSE(", 'kernel_initializer': {'class_name': 'Constant', 'config': {'value': 'x'}}"),
-     "kernel_initializer.value: wanted a number, got \"x\""},
+     "kernel_initializer.value: expected a number, got \"x\""},
     {DENSE(", 'kernel_initializer': {'class_name': 'Zeros', 'config': {}, 'registered_name': "
            "'my>Zeros'}"),
-     "unknown initializer"},
-    {DENSE(", 'kernel_regularizer': {'class_name': 'L2', 'config': {'l2': 0.01}}"),
-     "kernel_regularizer: not supported, got {\"class_name\": \"L2\""},
-    {DENSE(", 'bias_constraint': 'non_neg'"),
-     "bias_constraint: not supported, got \"non_neg\"; set it to null"},
+     "'Zeros' is one of the user's own"},
     {DENSE(", 'quantization_config': {}"), "quantization_config: not supported"},
     {DENSE(", 'unit': 3"), "layer 'd' (Dense): unit: unknown option; did you mean 'units'?"},
     {DENSE(", 'foobar': 3"), "foobar: unknown option; there are: units, activation, use_bias,"},
-    {DENSE(", 'trainable': false"), "trainable: frozen layers are not supported; set it to true"},
-    {DENSE(", 'dtype': 'float16'"), "dtype: wanted float32, got \"float16\""},
+    {DENSE(", 'trainable': 0"), "trainable: expected true or false, got 0"},
+    {DENSE(", 'dtype': 'float16'"), "dtype: only float32 is supported, got \"float16\"; set it to"},
     {DENSE(", 'dtype': {'class_name': 'DTypePolicy', 'config': {'name': 'mixed_bfloat16'}}"),
-     "dtype: wanted float32"},
+     "dtype: only float32 is supported"},
+    {DENSE(", 'dtype': {'class_name': 'DTypePolicyMap', 'config': {'default_policy': 'float32'}}"),
+     "dtype: only float32 is supported"},
+    {DENSE(", 'dtype': {'class_name': 'QuantizedDTypePolicy', 'config': {'mode': 'int8', "
+           "'source_name': 'float32'}}"),
+     "dtype: only float32 is supported"},
     {DENSE(", 'batch_input_shape': [null, 5]"),
      "layer 'd' (Dense): input shape (None, 28, 28, 3): batch_input_shape: says [null, 5]"},
-    {CONV(", 'strides': 0"), "strides: wanted an integer from 1 to 32767, or a list of two, got 0"},
+    {CONV(", 'strides': 0"),
+     "strides: expected an integer from 1 to 32767, or a list of two, got 0"},
     {CONV(", 'strides': [1, 2, 3]"),
-     "strides: wanted an integer from 1 to 32767, or a list of two, got [1, 2, 3]"},
-    {CONV(", 'strides': [1, 'a']"), "strides: wanted"},
-    {CONV(", 'strides': 40000"), "strides: wanted an integer from 1 to 32767"},
+     "strides: expected an integer from 1 to 32767, or a list of two, got [1, 2, 3]"},
+    {CONV(", 'strides': [1, 'a']"), "strides: expected"},
+    {CONV(", 'strides': 40000"), "strides: expected an integer from 1 to 32767"},
     {CONV(", 'strides': 2, 'dilation_rate': 2"), "strides: must be 1 together with dilation_rate"},
-    {CONV(", 'padding': 'causal'"), "padding: wanted \"valid\" or \"same\", got \"causal\""},
-    {CONV(", 'padding': 1"), "padding: wanted \"valid\" or \"same\", got 1"},
+    {CONV(", 'padding': 'causal'"), "padding: expected \"valid\" or \"same\", got \"causal\""},
+    {CONV(", 'padding': 1"), "padding: expected \"valid\" or \"same\", got 1"},
     {CONV(", 'data_format': 'channels_first'"),
      "data_format: channels_first is not supported; set it to"},
-    {CONV(", 'data_format': 'NHWC'"), "data_format: wanted \"channels_last\", got \"NHWC\""},
+    {CONV(", 'data_format': 'NHWC'"), "data_format: expected \"channels_last\", got \"NHWC\""},
     {CONV(", 'groups': 3"), "filters: 4 cannot be split into 3 groups"},
     {CONV(", 'groups': 2"),
      "input shape (None, 28, 28, 3): groups: 3 channels cannot be split into 2 groups"},
-    {CONV(", 'groups': 0"), "groups: wanted a positive integer, got 0"},
+    {CONV(", 'groups': 0"), "groups: expected a positive integer, got 0"},
     {CONV(", 'dilation_rate': 14"), "layer 'c' (Conv2D): input shape (None, 28, 28, 3): "
-                                    "kernel_size: wanted at least 29 rows with padding"},
+                                    "kernel_size: expected at least 29 rows with padding"},
     {IMAGE "{'class_name': 'Conv2D', 'config': {'filters': 4}}",
-     "kernel_size: wanted an integer from 1"},
+     "kernel_size: expected an integer from 1"},
     {IMAGE "{'class_name': 'Conv2D', 'config': {'filters': 4, 'kernel_size': [3, 29]}}",
-     "kernel_size: wanted at least 29 columns"},
+     "kernel_size: expected at least 29 columns"},
     {IMAGE "{'class_name': 'Conv2D', 'config': {'filters': 2147483647, 'kernel_size': 28}}",
      "has more than"},
-    {OTHER("MaxPooling2D", ", 'pool_size': 29"),
-     "layer 'l' (MaxPooling2D): input shape (None, 28, 28, 3): pool_size: wanted at least 29 rows"},
-    {OTHER("AveragePooling2D", ", 'strides': 'x'"), "strides: wanted an integer"},
+    {OTHER("MaxPooling2D", ", 'pool_size': 29"), "layer 'l' (MaxPooling2D): input shape (None, 28, "
+                                                 "28, 3): pool_size: expected at least 29 rows"},
+    {OTHER("AveragePooling2D", ", 'strides': 'x'"), "strides: expected an integer"},
     {OTHER("MaxPooling2D", ", 'data_format': 'channels_first'"),
      "data_format: channels_first is not supported"},
     {OTHER("Flatten", ", 'data_format': 'channels_first'"),
      "data_format: channels_first is not supported"},
-    {OTHER("Reshape", ""),
-     "target_shape: wanted a list of 1 to 5 positive integers, one of them may be -1, got nothing"},
-    {OTHER("Reshape", ", 'target_shape': []"), "target_shape: wanted a list"},
-    {OTHER("Reshape", ", 'target_shape': [-1, -1]"), "target_shape: wanted a list"},
-    {OTHER("Reshape", ", 'target_shape': [0, -1]"), "target_shape: wanted a list"},
-    {OTHER("Reshape", ", 'target_shape': [1, 2, 3, 4, 5, 6]"), "target_shape: wanted a list"},
+    {OTHER("Reshape", ""), "target_shape: expected a list of 1 to 5 positive integers, one of them "
+                           "may be -1, got nothing"},
+    {OTHER("Reshape", ", 'target_shape': []"), "target_shape: expected a list"},
+    {OTHER("Reshape", ", 'target_shape': [-1, -1]"), "target_shape: expected a list"},
+    {OTHER("Reshape", ", 'target_shape': [0, -1]"), "target_shape: expected a list"},
+    {OTHER("Reshape", ", 'target_shape': [1, 2, 3, 4, 5, 6]"), "target_shape: expected a list"},
     {OTHER("Reshape", ", 'target_shape': [5, 5]"),
      "input shape (None, 28, 28, 3): target_shape: 2352 elements do not make [5, 5]"},
     {OTHER("Reshape", ", 'target_shape': [-1, 5]"),
      "target_shape: 2352 elements do not make [-1, 5]"},
     {OTHER("Reshape", ", 'target_shape': [2147483647, 2147483647, 2147483647]"),
      "target_shape: 2352 elements"},
-    {OTHER("Dropout", ""), "rate: wanted a number from 0 to 1, got nothing"},
-    {OTHER("Dropout", ", 'rate': 1.5"), "rate: wanted at most 1, got 1.5"},
-    {OTHER("Dropout", ", 'rate': -0.5"), "rate: wanted at least 0, got -0.5"},
+    {OTHER("Dropout", ""), "rate: expected a number from 0 to 1, got nothing"},
+    {OTHER("Dropout", ", 'rate': 1.5"), "rate: expected at most 1, got 1.5"},
+    {OTHER("Dropout", ", 'rate': -0.5"), "rate: expected at least 0, got -0.5"},
     {OTHER("Dropout", ", 'rate': 1"), "rate: 1 would drop everything"},
-    {OTHER("Dropout", ", 'rate': '0.5'"), "rate: wanted a number, got \"0.5\""},
+    {OTHER("Dropout", ", 'rate': '0.5'"), "rate: expected a number, got \"0.5\""},
     {OTHER("Dropout", ", 'rate': 0.5, 'seed': 42"),
-     "seed: all random numbers come from the run's seed"},
+     "seed: a layer has no seed of its own, got 42; set it to null and give the run one (--seed=)"},
     {OTHER("Dropout", ", 'rate': 0.5, 'noise_shape': [null, 1]"), "noise_shape: not supported"},
-    {OTHER("Activation", ""), "activation: wanted the name of an activation, got nothing"},
+    {OTHER("Activation", ""), "activation: expected the name of an activation, got nothing"},
     {OTHER("ReLU", ", 'max_value': 5.5"), "max_value: only null and 6 are supported, got 5.5"},
     {OTHER("ReLU", ", 'threshold': 1"), "threshold: only 0 is supported, got 1"},
-    {OTHER("ReLU", ", 'negative_slope': -1"), "negative_slope: wanted at least 0, got -1"},
+    {OTHER("ReLU", ", 'negative_slope': -1"), "negative_slope: expected at least 0, got -1"},
     {OTHER("ReLU", ", 'max_value': 6, 'negative_slope': 0.1"),
      "negative_slope: must be 0 together with max_value"},
-    {OTHER("LeakyReLU", ", 'negative_slope': 'a'"), "negative_slope: wanted a number"},
+    {OTHER("LeakyReLU", ", 'negative_slope': 'a'"), "negative_slope: expected a number"},
     {OTHER("LeakyReLU", ", 'negative_slope': 0.1, 'alpha': 0.1"),
      "alpha: is negative_slope's old name"},
-    {OTHER("ELU", ", 'alpha': -1"), "alpha: wanted at least 0, got -1"},
+    {OTHER("ELU", ", 'alpha': -1"), "alpha: expected at least 0, got -1"},
     {OTHER("Softmax", ", 'axis': 1"), "axis: only -1, the last one, is supported, got 1"},
     // Inputs.
     {"{'class_name': 'InputLayer', 'config': {}}, {'class_name': 'Flatten'}",
-     "layer 'input_layer' (InputLayer): batch_shape: wanted a list of null (the batch) and 1 to 5 "
+     "layer 'input_layer' (InputLayer): batch_shape: expected a list of null (the batch) and 1 to "
+     "5 "
      "sizes, got nothing"},
     {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null]}}, {'class_name': 'Flatten'}",
-     "batch_shape: wanted"},
+     "batch_shape: expected"},
     {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, null, 3]}}, {'class_name': "
      "'Flatten'}",
      "batch_shape: every size after the batch must be an integer from 1 to 2147483647, got [null, "
@@ -157,10 +167,10 @@ static const char *const layers[][2] = {
      "'Flatten'}",
      "every size"},
     {"{'class_name': 'InputLayer', 'config': {'batch_shape': [-1, 3]}}, {'class_name': 'Flatten'}",
-     "wanted a list of null"},
+     "expected a list of null"},
     {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 1, 1, 1, 1, 1, 1]}}, "
      "{'class_name': 'Flatten'}",
-     "batch_shape: wanted a list of null"},
+     "batch_shape: expected a list of null"},
     {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 2147483647, 2147483647, "
      "2147483647]}}, "
      "{'class_name': 'Flatten'}",
@@ -170,44 +180,46 @@ static const char *const layers[][2] = {
      "sparse: not supported; set it to false"},
     {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3], 'dtype': 'uint8'}}, "
      "{'class_name': 'Flatten'}",
-     "dtype: wanted float32, got \"uint8\""},
+     "dtype: only float32 is supported, got \"uint8\""},
     {IMAGE "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3]}}",
      "layer 1: an InputLayer must be the first layer"},
     {"{'class_name': 'Dense', 'config': {'units': 3}}", "the model does not say its input's shape"},
     {"{'class_name': 'Dense', 'config': {'units': 3, 'batch_input_shape': 7}}",
-     "batch_input_shape: wanted a list"},
+     "batch_input_shape: expected a list"},
     {IMAGE "{'class_name': 'Flatten'}, {'class_name': 'Conv2D', 'config': {'filters': 1, "
            "'kernel_size': 1}}",
-     "layer 'conv2d' (Conv2D): input shape (None, 2352): wanted 4 dimensions: batch, rows, "
+     "layer 'conv2d' (Conv2D): input shape (None, 2352): expected 4 dimensions: batch, rows, "
      "columns, channels"},
     {IMAGE "{'class_name': 'Flatten'}, {'class_name': 'MaxPooling2D'}",
-     "layer 'max_pooling2d' (MaxPooling2D): input shape (None, 2352): wanted 4 dimensions"},
+     "layer 'max_pooling2d' (MaxPooling2D): input shape (None, 2352): expected 4 dimensions"},
     // Structure.
-    {"", "the model has 0 layers; wanted 1 to 10000"},
+    {"", "the model has 0 layers; expected 1 to 10000"},
     {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3]}}",
      "no layer besides its InputLayer"},
-    {"3", "layer 0: wanted {\"class_name\": \"...\", \"config\": {...}}, got 3"},
-    {"{'config': {}}", "layer 0: wanted {\"class_name\""},
-    {"{'class_name': 'Dense', 'config': []}", "layer 0: wanted {\"class_name\""},
+    {"3", "layer 0: expected {\"class_name\": \"...\", \"config\": {...}}, got 3"},
+    {"{'config': {}}", "layer 0: expected {\"class_name\""},
+    {"{'class_name': 'Dense', 'config': []}", "layer 0: expected {\"class_name\""},
     {IMAGE "{'class_name': 'Conv3D', 'config': {}}",
-     "layer 1: unknown layer 'Conv3D'; did you mean 'Conv2D'?"},
+     "layer 'conv3d' (Conv3D): this layer is not supported yet; supported: InputLayer, Dense,"},
+    {IMAGE "{'class_name': 'Conv2d', 'config': {'name': 'first'}}",
+     "layer 'first' (Conv2d): this layer is unknown; did you mean 'Conv2D'?"},
     {IMAGE "{'class_name': 'LSTM', 'config': {}}",
-     "layer 1: unknown layer 'LSTM'; there are: InputLayer, Dense, Conv2D,"},
+     "layer 'lstm' (LSTM): this layer is not supported yet; supported: InputLayer, Dense, Conv2D,"},
     {IMAGE "{'class_name': 'Sequential', 'config': {}}",
-     "layer 1: a Sequential model inside a model is not supported"},
+     "layer 'sequential' (Sequential): a model inside a model is not supported"},
     {IMAGE "{'class_name': 'Dense', 'module': 'my.layers', 'config': {'units': 1}}",
-     "layer 1: a class of one's own"},
+     "layer 'dense' (Dense): only Keras's own layers are supported"},
     {IMAGE "{'class_name': 'Dense', 'registered_name': 'my>Dense', 'config': {'units': 1}}",
-     "layer 1: a class of one's own"},
+     "layer 'dense' (Dense): only Keras's own layers are supported"},
     {IMAGE "{'class_name': 'Dense', 'confg': {'units': 1}}",
      "layer 1: unknown key 'confg' = {\"units\": 1}; did you mean 'config'?"},
     {IMAGE "{'class_name': 'Flatten', 'inbound_nodes': [[]]}",
      "layer 1: inbound_nodes in a Sequential model"},
     {IMAGE "{'class_name': 'Flatten', 'config': {'name': 'a/b'}}",
-     "layer 1: name: wanted 1 to 199 letters without '/', got \"a/b\""},
-    {IMAGE "{'class_name': 'Flatten', 'config': {'name': ''}}", "layer 1: name: wanted"},
-    {IMAGE "{'class_name': 'Flatten', 'config': {'name': 3}}", "layer 1: name: wanted"},
-    {IMAGE "{'class_name': 'Flatten', 'config': {'name': 'a\\nb'}}", "layer 1: name: wanted"},
+     "layer 1: name: expected 1 to 199 letters without '/', got \"a/b\""},
+    {IMAGE "{'class_name': 'Flatten', 'config': {'name': ''}}", "layer 1: name: expected"},
+    {IMAGE "{'class_name': 'Flatten', 'config': {'name': 3}}", "layer 1: name: expected"},
+    {IMAGE "{'class_name': 'Flatten', 'config': {'name': 'a\\nb'}}", "layer 1: name: expected"},
     {IMAGE "{'class_name': 'Flatten', 'config': {'name': 'a'}}, {'class_name': 'Flatten', "
            "'config': {'name': 'a'}}",
      "two layers are called 'a'"},
@@ -219,33 +231,162 @@ START_TEST(layers_that_do_not_fit_are_refused)
 }
 END_TEST
 
+START_TEST(all_problems_of_a_model_are_said_at_once)
+{
+    static const char *const lines[] = {
+        "layer 'c' (Conv2D): padding: expected \"valid\" or \"same\", got \"causal\"",
+        "layer 'c' (Conv2D): activation: 'gelu' is not supported yet; supported: linear",
+        "layer 'batch_normalization' (BatchNormalization): this layer is not supported yet; "
+        "supported: InputLayer, Dense,",
+        "layer 'lstm' (LSTM): this layer is not supported yet",
+        "layer 'mine' (Dens): this layer is unknown; did you mean 'Dense'?",
+        "layer 'd' (Dense): unit: unknown option; did you mean 'units'?",
+        "layer 'd' (Dense): units: expected a positive integer, got nothing",
+        "layer 'd' (Dense): kernel_regularizer: L2 is not supported, and",
+    };
+    struct ls_graph *graph = NULL;
+    ck_assert_int_eq(
+        build_layers(&graph,
+                     IMAGE "{'class_name': 'Conv2D', 'config': {'name': 'c', 'filters': 4, "
+                           "'kernel_size': 3, 'padding': 'causal', 'activation': 'gelu'}},"
+                           "{'class_name': 'BatchNormalization'}, {'class_name': 'LSTM'},"
+                           "{'class_name': 'Dens', 'config': {'name': 'mine'}},"
+                           "{'class_name': 'Dense', 'config': {'name': 'd', 'unit': 4, "
+                           "'kernel_regularizer': {'class_name': 'L2', 'config': {'l2': 0.1}}}},"
+                           "{'class_name': 'Flatten'}"),
+        LS_BAD_INPUT);
+    ck_assert_ptr_null(graph);
+    const char *from = logged;
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        from = strstr(from, lines[i]);
+        ck_assert_msg(from != NULL, "expected, in this order: %s\ngot:\n%s", lines[i], logged);
+    }
+    ck_assert_int_eq(logged_lines, sizeof(lines) / sizeof(lines[0]));
+    ck_assert_ptr_null(strstr(strstr(logged, "(LSTM)"), "supported: ")); // the list is there once
+}
+END_TEST
+
+START_TEST(of_very_many_problems_the_first_twenty_are_said)
+{
+    json_t *list = json_array(), *layer = json_pack("{s:s}", "class_name", "LSTM");
+    for (int i = 0; i < 100; i++)
+        json_array_append(list, layer);
+    json_t *model =
+        json_pack("{s:s, s:{s:o}}", "class_name", "Sequential", "config", "layers", list);
+    struct ls_graph *graph = NULL;
+    capture_log();
+    ck_assert_int_eq(ls_model_build("model.json", model, NULL, &graph), LS_BAD_INPUT);
+    ck_assert_int_eq(logged_lines, 21);
+    // The twenty-first is that the model does not say its input's shape.
+    ck_assert_ptr_nonnull(strstr(logged, "model.json: and 81 more problems\n"));
+    json_decref(layer);
+    json_decref(model);
+}
+END_TEST
+
+START_TEST(a_class_with_a_very_long_name_is_refused)
+{
+    char text[6000], class_name[2000];
+    memset(class_name, 'A', sizeof(class_name) - 1);
+    class_name[sizeof(class_name) - 1] = '\0';
+    for (size_t i = 0; i < sizeof(class_name) - 1; i += 2)
+        class_name[i] = 'a'; // each capital gets a separator
+    snprintf(text, sizeof(text), IMAGE "{'class_name': '%s'}, {'class_name': '%s'}", class_name,
+             class_name);
+    struct ls_graph *graph = NULL;
+    ck_assert_int_eq(build_layers(&graph, text), LS_BAD_INPUT);
+    ck_assert_int_eq(logged_lines, 2);
+}
+END_TEST
+
+// What only training minds does not keep a model from being read: its predictions do not depend on it.
+static const struct {
+    const char *options, *line;
+    bool loss; // of an evaluation, too
+} trainings[] = {
+    {"'kernel_regularizer': {'class_name': 'L2', 'config': {'l2': 0.01}}",
+     "layer 'd' (Dense): kernel_regularizer: L2 is not supported, and without it loss and training "
+     "are others; to go on without it, set it to null",
+     true},
+    {"'bias_regularizer': 'l1'", "bias_regularizer: l1 is not supported", true},
+    {"'activity_regularizer': {'class_name': 'L1', 'config': {}}",
+     "activity_regularizer: L1 is not supported", true},
+    {"'bias_constraint': 'non_neg'",
+     "layer 'd' (Dense): bias_constraint: non_neg is not supported, and without it the training is "
+     "another; to go on without it, set it to null",
+     false},
+    {"'kernel_constraint': {'class_name': 'MaxNorm', 'config': {}}",
+     "kernel_constraint: MaxNorm is not supported", false},
+    {"'trainable': false",
+     "layer 'd' (Dense): trainable: Lockstep cannot keep weights from being trained; to train "
+     "them, set it to true",
+     false},
+};
+
+START_TEST(what_only_training_minds_is_refused_for_training)
+{
+    char text[800];
+    snprintf(text, sizeof(text),
+             "{'class_name': 'Sequential', 'config': {'layers': [" IMAGE
+             "{'class_name': 'Dense', 'config': {'name': 'd', 'units': 4, %s}}]}}",
+             trainings[_i].options);
+    struct ls_graph *graph = NULL;
+    ck_assert_int_eq(build_text(text, NULL, &graph), LS_OK);
+    ck_assert_int_eq(logged_lines, 0);
+    ls_graph_destroy(graph);
+    for (char *letter = text; *letter; letter++)
+        if (*letter == '\'')
+            *letter = '"';
+    json_t *model = json_loads(text, 0, NULL);
+    capture_log();
+    ck_assert_int_eq(ls_model_check_training("model.json", model, true), LS_BAD_INPUT);
+    ck_assert_int_eq(logged_lines, 1);
+    ck_assert_msg(strstr(logged, trainings[_i].line) != NULL, "expected: %s\ngot: %s",
+                  trainings[_i].line, logged);
+    capture_log();
+    ck_assert_int_eq(ls_model_check_training("model.json", model, false),
+                     trainings[_i].loss ? LS_BAD_INPUT : LS_OK);
+    ck_assert_int_eq(logged_lines, trainings[_i].loss);
+    json_decref(model);
+}
+END_TEST
+
+START_TEST(a_model_that_is_not_trainable_is_refused_for_training)
+{
+    json_t *model = json_pack("{s:s, s:{s:b, s:[{s:s}]}}", "class_name", "Sequential", "config",
+                              "trainable", 0, "layers", "class_name", "Flatten");
+    capture_log();
+    ck_assert_int_eq(ls_model_check_training("model.json", model, false), LS_OK);
+    ck_assert_int_eq(ls_model_check_training("model.json", model, true), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(logged, "model.json: the model: trainable: Lockstep cannot keep"));
+    json_decref(model);
+}
+END_TEST
+
 static const char *const models[][2] = {
     {"[]", "not a Keras model"},
     {"{}", "not a Keras model"},
-    {"{'class_name': 7}", "class_name: wanted \"Sequential\" of Keras, got 7"},
+    {"{'class_name': 7}", "class_name: expected \"Sequential\" of Keras, got 7"},
     {"{'class_name': 'Transformer'}",
-     "class_name: wanted \"Sequential\" of Keras, got \"Transformer\""},
+     "class_name: expected \"Sequential\" of Keras, got \"Transformer\""},
     {"{'class_name': 'Functional', 'config': {'layers': []}}",
      "Functional models are not supported yet"},
     {"{'class_name': 'Model', 'config': {'layers': []}}",
      "Functional models are not supported yet"},
-    {"{'class_name': 'Sequential'}", "config: wanted an object, got nothing"},
-    {"{'class_name': 'Sequential', 'config': 'x'}", "config: wanted an object, got \"x\""},
-    {"{'class_name': 'Sequential', 'config': {}}", "layers: wanted a list, got nothing"},
-    {"{'class_name': 'Sequential', 'config': {'layers': {}}}", "layers: wanted a list, got {}"},
+    {"{'class_name': 'Sequential'}", "config: expected an object, got nothing"},
+    {"{'class_name': 'Sequential', 'config': 'x'}", "config: expected an object, got \"x\""},
+    {"{'class_name': 'Sequential', 'config': {}}", "layers: expected a list, got nothing"},
+    {"{'class_name': 'Sequential', 'config': {'layers': {}}}", "layers: expected a list, got {}"},
     {"{'class_name': 'Sequential', 'config': {'layers': [], 'layer': 1}}",
      "config: unknown key 'layer' = 1; did you mean 'layers'?"},
-    {"{'class_name': 'Sequential', 'config': {'name': 4, 'layers': []}}", "config: name: wanted"},
+    {"{'class_name': 'Sequential', 'config': {'name': 4, 'layers': []}}", "config: name: expected"},
     {"{'class_name': 'Sequential', 'confg': {}, 'config': {}}", "the model: unknown key 'confg'"},
-    {"{'class_name': 'Sequential', 'config': {'trainable': false, 'layers': [{'class_name': "
-     "'Flatten'}]}}",
-     "trainable: frozen layers"},
     {"{'class_name': 'Sequential', 'config': {'dtype': 'float64', 'layers': [{'class_name': "
-     "'Flatten'}]}}",
-     "dtype: wanted float32"},
+     "'Flatten', 'config': {'batch_input_shape': [null, 4]}}]}}",
+     "dtype: only float32 is supported"},
     {"{'class_name': 'Sequential', 'config': {'build_input_shape': 'x', 'layers': [{'class_name': "
      "'Flatten'}]}}",
-     "build_input_shape: wanted a list"},
+     "build_input_shape: expected a list"},
 };
 
 START_TEST(models_that_do_not_fit_are_refused)
@@ -269,7 +410,7 @@ static void refuses_file(const char *content, size_t bytes, const char *message)
     ck_assert_int_eq(status, LS_BAD_INPUT);
     ck_assert_int_eq(logged_lines, 1);
     ck_assert_ptr_nonnull(strstr(logged, path));
-    ck_assert_msg(strstr(logged, message) != NULL, "wanted: %s\ngot: %s", message, logged);
+    ck_assert_msg(strstr(logged, message) != NULL, "expected: %s\ngot: %s", message, logged);
 }
 
 START_TEST(malformed_json_is_named_by_line_and_column)
@@ -313,7 +454,7 @@ START_TEST(activations_nested_deeply_end_in_one_refusal)
     capture_log();
     ck_assert_int_eq(ls_model_build("model.json", model, NULL, &graph), LS_BAD_INPUT);
     ck_assert_int_eq(logged_lines, 1);
-    ck_assert_ptr_nonnull(strstr(logged, "unknown activation 'reluu'"));
+    ck_assert_ptr_nonnull(strstr(logged, "'reluu' is unknown"));
     json_decref(model);
 }
 END_TEST
@@ -342,7 +483,7 @@ START_TEST(too_many_layers_are_refused)
     struct ls_graph *graph = NULL;
     capture_log();
     ck_assert_int_eq(ls_model_build("model.json", model, NULL, &graph), LS_BAD_INPUT);
-    ck_assert_ptr_nonnull(strstr(logged, "the model has 10001 layers; wanted 1 to 10000"));
+    ck_assert_ptr_nonnull(strstr(logged, "the model has 10001 layers; expected 1 to 10000"));
     json_decref(layer);
     json_decref(model);
 }
@@ -353,6 +494,12 @@ int main(void)
     TCase *cases = tcase_create("errors");
     tcase_add_loop_test(cases, layers_that_do_not_fit_are_refused, 0,
                         sizeof(layers) / sizeof(layers[0]));
+    tcase_add_test(cases, all_problems_of_a_model_are_said_at_once);
+    tcase_add_test(cases, of_very_many_problems_the_first_twenty_are_said);
+    tcase_add_test(cases, a_class_with_a_very_long_name_is_refused);
+    tcase_add_loop_test(cases, what_only_training_minds_is_refused_for_training, 0,
+                        sizeof(trainings) / sizeof(trainings[0]));
+    tcase_add_test(cases, a_model_that_is_not_trainable_is_refused_for_training);
     tcase_add_loop_test(cases, models_that_do_not_fit_are_refused, 0,
                         sizeof(models) / sizeof(models[0]));
     tcase_add_test(cases, malformed_json_is_named_by_line_and_column);

@@ -27,7 +27,7 @@ static char *read_fixture(size_t *bytes)
     return text;
 }
 
-// A graph, or one line that names the source.
+// A graph, or lines of which each names the source.
 static bool must_answer(enum ls_status status, struct ls_graph *graph)
 {
     if (status == LS_OK) {
@@ -37,7 +37,8 @@ static bool must_answer(enum ls_status status, struct ls_graph *graph)
         return true;
     }
     ck_assert_int_eq(status, LS_BAD_INPUT);
-    ck_assert_int_eq(logged_lines, 1);
+    ck_assert_int_ge(logged_lines, 1);
+    ck_assert_int_le(logged_lines, 42); // twenty of each kind, and how many more there are
     return false;
 }
 

@@ -23,7 +23,7 @@ static void must_refuse(const struct ls_layer *layers, const char *message)
     struct ls_graph *graph = NULL;
     ck_assert_int_eq(build(layers, &graph), LS_BAD_INPUT);
     ck_assert_int_eq(logged_lines, 1);
-    ck_assert_msg(strstr(logged, message) != NULL, "wanted: %s\ngot: %s", message, logged);
+    ck_assert_msg(strstr(logged, message) != NULL, "expected: %s\ngot: %s", message, logged);
 }
 
 START_TEST(the_cnn_in_c_is_the_built_in_one)
@@ -110,7 +110,7 @@ START_TEST(an_option_that_a_layer_does_not_have_is_refused)
     must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_SOFTMAX(.no_bias = true), LS_END},
                 "use_bias: unknown option");
     must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_DENSE(0), LS_END},
-                "units: wanted a positive integer, got nothing");
+                "units: expected a positive integer, got nothing");
     must_refuse((const struct ls_layer[]){LS_INPUT(4),
                                           LS_DENSE(3, .kernel_initializer = "constant:value"),
                                           LS_END},
@@ -118,10 +118,10 @@ START_TEST(an_option_that_a_layer_does_not_have_is_refused)
     must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_DROPOUT(NAN), LS_END},
                 "Dropout: rate: not a finite number");
     must_refuse((const struct ls_layer[]){LS_INPUT(4), {.class_name = "Embedding"}, LS_END},
-                "layer 1: unknown layer 'Embedding'");
+                "layer 'embedding' (Embedding): this layer is not supported yet");
     must_refuse(
         (const struct ls_layer[]){LS_INPUT(4, 4, 1), LS_CONV2D(3, .kernel_columns = 3), LS_END},
-        "kernel_size: wanted");
+        "kernel_size: expected");
     must_refuse((const struct ls_layer[]){LS_END}, "the model has 0 layers");
 }
 END_TEST

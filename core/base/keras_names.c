@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public names of Keras 2 and 3. Those that Lockstep supports may be missing here: they are looked up elsewhere.
+#include "core/base/keras_names.h"
+
+#include "core/base/options.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+// Written without underscores and in small letters; one space between two names.
+static const char *const names[] = {
+    [LS_KERAS_LAYER] =
+        "activityregularization add additiveattention alphadropout attention augmix autocontrast "
+        "average "
+        "averagepooling1d averagepooling3d batchnormalization bidirectional categoryencoding "
+        "centercrop "
+        "concatenate conv1d conv1dtranspose conv2dtranspose conv3d conv3dtranspose convlstm1d "
+        "convlstm2d "
+        "convlstm3d convolution1d convolution2d convolution3d cropping1d cropping2d cropping3d "
+        "cudnngru "
+        "cudnnlstm cutmix depthwiseconv1d depthwiseconv2d discretization dot einsumdense embedding "
+        "equalization "
+        "flaxlayer functional gaussiandropout gaussiannoise globalaveragepooling1d "
+        "globalaveragepooling2d "
+        "globalaveragepooling3d globalmaxpooling1d globalmaxpooling2d globalmaxpooling3d "
+        "groupnormalization "
+        "groupqueryattention gru grucell hashedcrossing hashing identity integerlookup jaxlayer "
+        "lambda "
+        "layernormalization locallyconnected1d locallyconnected2d lstm lstmcell masking "
+        "maxnumboundingboxes "
+        "maxpooling1d maxpooling3d maximum melspectrogram minimum mixup multiheadattention "
+        "multiply "
+        "normalization permute pipeline prelu randaugment randombrightness randomcolordegeneration "
+        "randomcolorjitter randomcontrast randomcrop randomelastictransform randomerasing "
+        "randomflip "
+        "randomgaussianblur randomgrayscale randomheight randomhue randominvert randomperspective "
+        "randomposterization randomrotation randomsaturation randomsharpness randomshear "
+        "randomtranslation "
+        "randomwidth randomzoom repeatvector rescaling resizing reversibleembedding "
+        "rmsnormalization rnn "
+        "separableconv1d separableconv2d simplernn simplernncell solarization spatialdropout1d "
+        "spatialdropout2d spatialdropout3d spectralnormalization stackedrnncells stftspectrogram "
+        "stringlookup "
+        "subtract syncbatchnormalization textvectorization tfsmlayer thresholdedrelu "
+        "timedistributed "
+        "torchmodulewrapper unitnormalization upsampling1d upsampling2d upsampling3d wrapper "
+        "zeropadding1d "
+        "zeropadding2d zeropadding3d",
+    [LS_KERAS_ACTIVATION] = "celu gelu glu hardshrink hardsigmoid hardsilu hardswish hardtanh "
+                            "logsigmoid logsoftmax mish prelu selu "
+                            "silu softshrink softsign sparseplus sparsemax sparsesigmoid "
+                            "squareplus swish tanhshrink threshold",
+    [LS_KERAS_INITIALIZER] =
+        "identity identityinitializer orthogonal orthogonalinitializer stft stftinitializer",
+    [LS_KERAS_LOSS] =
+        "bce binarycrossentropy binaryfocalcrossentropy categoricalcrossentropy "
+        "categoricalfocalcrossentropy "
+        "categoricalgeneralizedcrossentropy categoricalhinge circle cosinesimilarity ctc dice "
+        "generalizeddice hinge huber kld kldivergence kullbackleiblerdivergence logcosh mae mape "
+        "meanabsoluteerror meanabsolutepercentageerror meansquaredlogarithmicerror msle poisson "
+        "squaredhinge "
+        "tversky",
+    [LS_KERAS_METRIC] =
+        "auc bce binaryaccuracy binarycrossentropy binaryiou categoricalaccuracy "
+        "categoricalcrossentropy "
+        "categoricalhinge concordancecorrelation cosinesimilarity f1score falsenegatives "
+        "falsepositives "
+        "fbetascore hinge huber iou kld kldivergence logcosh logcosherror mae mape mean "
+        "meanabsoluteerror "
+        "meanabsolutepercentageerror meaniou meanmetricwrapper meanrelativeerror meansquarederror "
+        "meansquaredlogarithmicerror meantensor mse msle onehotiou onehotmeaniou "
+        "pearsoncorrelation poisson "
+        "precision precisionatrecall r2score recall recallatprecision rootmeansquarederror "
+        "sensitivityatspecificity sparsecategoricalcrossentropy sparsetopkcategoricalaccuracy "
+        "specificityatsensitivity squaredhinge sum topkcategoricalaccuracy truenegatives "
+        "truepositives",
+    [LS_KERAS_OPTIMIZER] =
+        "adadelta adafactor adagrad adamax adamw ftrl lamb lion lossscaleoptimizer muon nadam "
+        "rmsprop schedulefreeadamw",
+};
+
+bool ls_keras_has(enum ls_keras_kind kind, const char *name)
+{
+    for (const char *list = names[kind]; *list; list += *list == ' ') {
+        const char *letter = name;
+        bool same = true;
+        for (; *list && *list != ' '; list++) {
+            while (*letter == '_')
+                letter++;
+            same = same && tolower((unsigned char)*letter) == *list;
+            letter += *letter != '\0';
+        }
+        if (same && *letter == '\0')
+            return true;
+    }
+    return false;
+}
+
+const char *ls_keras_refusal(enum ls_keras_kind kind, const char *name,
+                             const char *const *supported, char *text, size_t bytes)
+{
+    const bool known = ls_keras_has(kind, name);
+    const char *nearest = known ? NULL : ls_nearest(name, supported);
+    if (nearest) {
+        snprintf(text, bytes, "is unknown; did you mean '%s'?", nearest);
+        return text;
+    }
+    size_t used = (size_t)snprintf(
+        text, bytes, known ? "is not supported yet; supported:" : "is unknown; supported:");
+    for (; *supported && used < bytes; supported++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+                                 text[used - 1] == ':' ? " " : ", ", *supported);
+    return text;
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a Keras model says about its training alone, and Lockstep does not do.
+#include "layers/config.h"
+
+#include "core/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SHOWN 64
+
+struct search {
+    const char *source;
+    bool fit;
+    uint32_t problems;
+};
+
+static bool ends_with(const char *text, const char *suffix)
+{
+    const size_t length = strlen(text), rest = strlen(suffix);
+    return length > rest && strcmp(text + length - rest, suffix) == 0;
+}
+
+static bool refuses(const struct search *search, const char *key, const json_t *value)
+{
+    if (strcmp(key, "trainable") == 0)
+        return search->fit && json_is_false(value);
+    if (json_is_null(value))
+        return false;
+    return ends_with(key, "_regularizer") || (search->fit && ends_with(key, "_constraint"));
+}
+
+// The class or the name, else the value as it is.
+static const char *value_name(const json_t *value, char *text, size_t bytes)
+{
+    const char *name = json_string_value(json_object_get(value, "class_name"));
+    if (!name)
+        name = json_string_value(value);
+    if (!name)
+        return ls_json_text(value, text, bytes);
+    snprintf(text, bytes, "%s", name);
+    return text;
+}
+
+// `where`: "layer 'dense' (Dense)", or "the model".
+static void check(struct search *search, const char *where, const json_t *config)
+{
+    const char *key;
+    json_t *value;
+    char text[SHOWN];
+
+    json_object_foreach((json_t *)config, key, value)
+    {
+        if (!refuses(search, key, value) || ++search->problems > LS_GRAPH_PROBLEMS)
+            continue;
+        if (strcmp(key, "trainable") == 0)
+            ls_error(search->source,
+                     "%s: trainable: Lockstep cannot keep weights from being trained; to train "
+                     "them, set it to true",
+                     where);
+        else
+            ls_error(search->source,
+                     "%s: %s: %s is not supported, and without it %s; to go on without it, set it "
+                     "to null",
+                     where, key, value_name(value, text, sizeof(text)),
+                     ends_with(key, "_regularizer") ? "loss and training are others"
+                                                    : "the training is another");
+    }
+}
+
+enum ls_status ls_model_check_training(const char *source, const json_t *model, bool fit)
+{
+    struct search search = {.source = source, .fit = fit};
+    const json_t *config = json_object_get(model, "config"); // a list of layers in old files
+    const json_t *layers = json_is_array(config) ? config : json_object_get(config, "layers");
+    const json_t *layer;
+    size_t index;
+
+    check(&search, "the model", config);
+    json_array_foreach((json_t *)layers, index, layer)
+    {
+        const json_t *options = json_object_get(layer, "config");
+        const char *class_name = json_string_value(json_object_get(layer, "class_name"));
+        const char *name = json_string_value(json_object_get(options, "name"));
+        char where[256];
+        if (name)
+            snprintf(where, sizeof(where), "layer '%.100s' (%.100s)", name, class_name);
+        else
+            snprintf(where, sizeof(where), "layer %zu (%.100s)", index, class_name);
+        check(&search, where, options);
+    }
+    if (search.problems > LS_GRAPH_PROBLEMS)
+        ls_error(source, "and %u more like these", search.problems - LS_GRAPH_PROBLEMS);
+    return search.problems ? LS_BAD_INPUT : LS_OK;
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// A name that Keras has is never taken for a misspelling of another.
+#include "core/base/keras_names.h"
+
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <string.h>
+
+static const char *const activations[] = {"linear", "relu", "elu", "tanh", "softmax", NULL};
+
+START_TEST(classes_and_functions_are_the_same_names)
+{
+    ck_assert(ls_keras_has(LS_KERAS_ACTIVATION, "gelu"));
+    ck_assert(ls_keras_has(LS_KERAS_ACTIVATION, "hard_sigmoid"));
+    ck_assert(ls_keras_has(LS_KERAS_ACTIVATION, "HardSigmoid"));
+    ck_assert(ls_keras_has(LS_KERAS_LAYER, "ActivityRegularization")); // the first of its list
+    ck_assert(ls_keras_has(LS_KERAS_LAYER, "ZeroPadding3D")); // the last one
+    ck_assert(ls_keras_has(LS_KERAS_LAYER, "BatchNormalization"));
+    ck_assert(ls_keras_has(LS_KERAS_OPTIMIZER, "AdamW"));
+    ck_assert(ls_keras_has(LS_KERAS_LOSS, "KLDivergence"));
+    ck_assert(ls_keras_has(LS_KERAS_METRIC, "AUC"));
+    ck_assert(ls_keras_has(LS_KERAS_INITIALIZER, "OrthogonalInitializer"));
+}
+END_TEST
+
+START_TEST(parts_of_names_and_other_kinds_are_not_names)
+{
+    ck_assert(!ls_keras_has(LS_KERAS_ACTIVATION, ""));
+    ck_assert(!ls_keras_has(LS_KERAS_ACTIVATION, "gel"));
+    ck_assert(!ls_keras_has(LS_KERAS_ACTIVATION, "gelus"));
+    ck_assert(!ls_keras_has(LS_KERAS_ACTIVATION, "gelu glu"));
+    ck_assert(!ls_keras_has(LS_KERAS_LAYER, "Conv2d")); // supported as Conv2D
+    ck_assert(!ls_keras_has(LS_KERAS_OPTIMIZER, "gelu"));
+}
+END_TEST
+
+static void expect(enum ls_keras_kind kind, const char *name, const char *refusal)
+{
+    char text[300];
+    ck_assert_str_eq(ls_keras_refusal(kind, name, activations, text, sizeof(text)), refusal);
+}
+
+START_TEST(only_a_misspelling_gets_a_suggestion)
+{
+    expect(LS_KERAS_ACTIVATION, "gelu",
+           "is not supported yet; supported: linear, relu, elu, tanh, softmax");
+    expect(LS_KERAS_ACTIVATION, "SELU",
+           "is not supported yet; supported: linear, relu, elu, tanh, softmax");
+    expect(LS_KERAS_ACTIVATION, "rellu", "is unknown; did you mean 'relu'?");
+    expect(LS_KERAS_ACTIVATION, "mine", "is unknown; supported: linear, relu, elu, tanh, softmax");
+}
+END_TEST
+
+START_TEST(a_list_that_does_not_fit_is_cut)
+{
+    for (size_t bytes = 1; bytes < 80; bytes++) {
+        char text[100];
+        memset(text, '#', sizeof(text));
+        ls_keras_refusal(LS_KERAS_ACTIVATION, "mine", activations, text, bytes);
+        ck_assert_uint_lt(strlen(text), bytes);
+        ck_assert_int_eq(text[bytes], '#');
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("keras_names");
+    TCase *cases = tcase_create("keras_names");
+    tcase_add_test(cases, classes_and_functions_are_the_same_names);
+    tcase_add_test(cases, parts_of_names_and_other_kinds_are_not_names);
+    tcase_add_test(cases, only_a_misspelling_gets_a_suggestion);
+    tcase_add_test(cases, a_list_that_does_not_fit_is_cut);
+    suite_add_tcase(suite, cases);
+    return test_suite_run(suite);
+}
