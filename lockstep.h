@@ -84,6 +84,7 @@ LS_CALL ls_model_open(struct ls_run *run, const char *name, const struct ls_data
 LS_API void ls_model_close(struct ls_model *model); // takes NULL
 
 struct ls_compile_options {
+    // NULL in the first three: that of the model's file (compile_config), which is logged; else as said here.
     const char *optimizer; // "adam:learning_rate=0.001"; NULL: adam
     const char *loss; // "sparse_categorical_crossentropy[:from_logits=true]", "mean_squared_error";
         // NULL: by the model's last layer

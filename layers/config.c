@@ -17,7 +17,9 @@ static const char *const common_keys[] = {"name",  "trainable",         "activit
 
 const char *ls_json_text(const json_t *value, char *text, size_t bytes)
 {
-    char *dump = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
+    char *dump =
+        value ? json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15))
+              : NULL;
 
     if (!value)
         snprintf(text, bytes, "nothing");

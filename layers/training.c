@@ -11,8 +11,8 @@
 
 struct search {
     const char *source;
-    bool fit;
-    uint32_t problems;
+    uint32_t problems, of_loss;
+    bool silent;
 };
 
 static bool ends_with(const char *text, const char *suffix)
@@ -21,13 +21,12 @@ static bool ends_with(const char *text, const char *suffix)
     return length > rest && strcmp(text + length - rest, suffix) == 0;
 }
 
-static bool refuses(const struct search *search, const char *key, const json_t *value)
+static bool is_refused(const char *key, const json_t *value)
 {
     if (strcmp(key, "trainable") == 0)
-        return search->fit && json_is_false(value);
-    if (json_is_null(value))
-        return false;
-    return ends_with(key, "_regularizer") || (search->fit && ends_with(key, "_constraint"));
+        return json_is_false(value);
+    return !json_is_null(value) &&
+           (ends_with(key, "_regularizer") || ends_with(key, "_constraint"));
 }
 
 // The class or the name, else the value as it is.
@@ -51,7 +50,10 @@ static void check(struct search *search, const char *where, const json_t *config
 
     json_object_foreach((json_t *)config, key, value)
     {
-        if (!refuses(search, key, value) || ++search->problems > LS_GRAPH_PROBLEMS)
+        if (!is_refused(key, value))
+            continue;
+        search->of_loss += ends_with(key, "_regularizer");
+        if (++search->problems > LS_GRAPH_PROBLEMS || search->silent)
             continue;
         if (strcmp(key, "trainable") == 0)
             ls_error(search->source,
@@ -68,15 +70,14 @@ static void check(struct search *search, const char *where, const json_t *config
     }
 }
 
-enum ls_status ls_model_check_training(const char *source, const json_t *model, bool fit)
+static void check_all(struct search *search, const json_t *model)
 {
-    struct search search = {.source = source, .fit = fit};
     const json_t *config = json_object_get(model, "config"); // a list of layers in old files
     const json_t *layers = json_is_array(config) ? config : json_object_get(config, "layers");
     const json_t *layer;
     size_t index;
 
-    check(&search, "the model", config);
+    check(search, "the model", config);
     json_array_foreach((json_t *)layers, index, layer)
     {
         const json_t *options = json_object_get(layer, "config");
@@ -87,9 +88,18 @@ enum ls_status ls_model_check_training(const char *source, const json_t *model, 
             snprintf(where, sizeof(where), "layer '%.100s' (%.100s)", name, class_name);
         else
             snprintf(where, sizeof(where), "layer %zu (%.100s)", index, class_name);
-        check(&search, where, options);
+        check(search, where, options);
     }
+}
+
+enum ls_status ls_model_check_training(const char *source, const json_t *model, bool fit)
+{
+    struct search look = {.silent = true}, search = {.source = source};
+    check_all(&look, model);
+    if (look.of_loss == 0 && (!fit || look.problems == 0))
+        return LS_OK;
+    check_all(&search, model);
     if (search.problems > LS_GRAPH_PROBLEMS)
         ls_error(source, "and %u more like these", search.problems - LS_GRAPH_PROBLEMS);
-    return search.problems ? LS_BAD_INPUT : LS_OK;
+    return LS_BAD_INPUT;
 }

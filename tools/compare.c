@@ -14,6 +14,7 @@
 #include "core/report/compare_page.h"
 #include "core/report/comparison.h"
 #include "core/report/report.h"
+#include "core/train/compiled.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 
 #define REFERENCE "one-device"
 #define DEFAULT_REPLICA_BATCH 64
+#define DEFAULT_OPTIMIZER "adam:learning_rate=0.001"
 #define RUNS_MOST 64
 #define DEADLINE_MOST 1e6 // seconds; the runs refuse longer ones
 
@@ -64,8 +66,7 @@ static const struct argument table[] = {
      "examples of a step for each replica, so that the global batch grows with the count; losses "
      "are "
      "then compared at the largest count only"},
-    {"optimizer", "NAME[:option=value,...]", "adam:learning_rate=0.001",
-     "adam (learning_rate, beta_1, beta_2, epsilon) or sgd (learning_rate, momentum, nesterov)"},
+    {"optimizer", "NAME[:option=value,...]", NULL, "as for train"},
     {"seed", "N", "0", "of initial weights, order of examples and dropout"},
     {"shuffle", "on|off|N", "on", "a new order each epoch; N: through a buffer of N examples"},
     {"validation", "on|off", "on",
@@ -122,6 +123,8 @@ struct comparing {
     uint64_t replica_batch; // 0: every run has `batch`
     uint64_t speed_steps; // to time in each run, at least; 0: none are timed
     const char *report, *html;
+    struct ls_compile_config file; // what the model's file says where the command line does not
+    const char *optimizer; // of all runs
     struct compare_race race;
     size_t reference, twin; // runners
     bool reference_is_ours; // nobody asked for it
@@ -437,7 +440,7 @@ static void print_setting(const struct comparing *comparing)
            "examples, %s\n",
            comparing->race.count - 1, setting->model, setting->dataset,
            (unsigned long long)shared->steps, (unsigned long long)comparing->batch,
-           setting->compile.optimizer);
+           comparing->optimizer);
     fflush(stdout);
 }
 
@@ -498,7 +501,7 @@ static enum ls_status show_result(const struct arguments *arguments, struct comp
     struct ls_compared_option options[SHARED_MOST];
     struct ls_comparison comparison = {.model = comparing->setting.model,
                                        .dataset = comparing->setting.dataset,
-                                       .optimizer = comparing->setting.compile.optimizer,
+                                       .optimizer = comparing->optimizer,
                                        .options = options,
                                        .option_count = shared_options(arguments, options),
                                        .seed = comparing->setting.run.seed,
@@ -525,6 +528,17 @@ static enum ls_status show_result(const struct arguments *arguments, struct comp
     return status ? status : concluded;
 }
 
+// All that is wrong with the model is said here, not by a run, of which only the first error is kept. The runs read the
+// model's file themselves.
+static enum ls_status look_at_model(struct comparing *comparing)
+{
+    struct ls_compile_options options = comparing->setting.compile;
+    const enum ls_status status = ls_model_look(
+        comparing->setting.model, comparing->setting.dataset, &options, &comparing->file);
+    comparing->optimizer = options.optimizer ? options.optimizer : DEFAULT_OPTIMIZER;
+    return status;
+}
+
 static enum ls_status run(const struct arguments *arguments)
 {
     struct comparing comparing = {.speed_steps = 1}; // that is: the least number of processes
@@ -538,6 +552,8 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = choose_runs(&comparing);
     if (!status)
+        status = look_at_model(&comparing);
+    if (!status)
         status = prepare_all(&comparing);
     if (status == LS_INTERRUPTED)
         ls_error("compare", "interrupted before the first step");
@@ -550,6 +566,7 @@ static enum ls_status run(const struct arguments *arguments)
     }
     compare_race_finish(&comparing.race);
     compare_list_finish(&comparing.strategies);
+    ls_compile_config_finish(&comparing.file);
     free(comparing.item_of);
     return status;
 }

@@ -31,6 +31,7 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
                                struct ls_data *data)
 {
     const struct ls_compile_options options = {
+        .optimizer = "sgd", // none is used, whatever the model's file says
         .loss = arguments_text(arguments, "loss"),
         .metrics = arguments_text(arguments, "metrics"),
     };

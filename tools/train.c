@@ -20,9 +20,10 @@ static const struct argument table[] = {
     {"dataset", "NAME[:option=value,...]", NULL,
      "fashion-mnist, mnist:dir=PATH, synthetic; limit=N takes the first N examples"},
     {"loss", "NAME", NULL,
-     "sparse_categorical_crossentropy[:from_logits=true] or mean_squared_error; default: by the "
-     "model's last layer"},
-    {"metrics", "NAME", NULL, "accuracy or none; default: accuracy where there are classes"},
+     "sparse_categorical_crossentropy[:from_logits=true] or mean_squared_error; default: that of "
+     "the model's file (compile_config), else by its last layer"},
+    {"metrics", "NAME", NULL,
+     "accuracy or none; default: that of the model's file, else accuracy where there are classes"},
     {"initial-weights", "FILE.safetensors", NULL,
      "start from these weights; default: Keras's initializers"},
 
@@ -35,8 +36,9 @@ static const struct argument table[] = {
     {NULL, NULL, NULL, "How to train"},
     {"epochs", "N", "1", "passes over the training data"},
     {"steps", "N", NULL, "stop after N steps"},
-    {"optimizer", "NAME[:option=value,...]", "adam:learning_rate=0.001",
-     "adam (learning_rate, beta_1, beta_2, epsilon) or sgd (learning_rate, momentum, nesterov)"},
+    {"optimizer", "NAME[:option=value,...]", NULL,
+     "adam (learning_rate, beta_1, beta_2, epsilon) or sgd (learning_rate, momentum, nesterov); "
+     "default: that of the model's file, else adam:learning_rate=0.001"},
     {"lr-scaling", "none|sqrt|linear", "none",
      "factor on the learning rate for N replicas: 1, sqrt(N) or N"},
     {"slices", "N", "1",

@@ -2,6 +2,7 @@
 // Reads an optimizer's description; the arithmetic itself is an operation of the device.
 #include "core/optimizer/optimizer.h"
 
+#include "core/base/keras_names.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
 
@@ -42,11 +43,9 @@ static const struct ls_optimizer_kind *find_kind(const char *name)
             return &kinds[i];
         names[i] = kinds[i].name;
     }
-    const char *nearest = ls_nearest(name, names);
-    if (nearest)
-        ls_error("--optimizer", "there is no optimizer '%s'; did you mean '%s'?", name, nearest);
-    else
-        ls_error("--optimizer", "there is no optimizer '%s'; there are: sgd, adam", name);
+    char why[120];
+    ls_error("--optimizer", "'%s' %s", name,
+             ls_keras_refusal(LS_KERAS_OPTIMIZER, name, names, why, sizeof(why)));
     return NULL;
 }
 

@@ -301,7 +301,9 @@ static enum ls_status check(struct ls_fit *fit)
                  fit->run->replicas, fit->train->text, (unsigned long long)examples);
         return LS_USAGE;
     }
-    enum ls_status status = ls_model_check_data(fit->model, fit->train);
+    enum ls_status status = ls_model_check_training(fit->model->source, fit->model->json, true);
+    if (!status)
+        status = ls_model_check_data(fit->model, fit->train);
     if (!status && fit->options->validation)
         status = ls_model_check_data(fit->model, fit->options->validation);
     if (!status && fit->options->report)

@@ -2,7 +2,9 @@
 // Models: opening, compiling, and the check that data fits them.
 #include "core/train/model.h"
 
+#include "core/base/keras_names.h"
 #include "core/base/log.h"
+#include "core/train/compiled.h"
 #include "core/train/places.h"
 
 #include <stdlib.h>
@@ -145,11 +147,14 @@ static struct ls_loss default_loss(const struct ls_graph *graph)
     return (struct ls_loss){LS_LOSS_MEAN_SQUARED_ERROR, false};
 }
 
+const char *const ls_loss_names[] = {"sparse_categorical_crossentropy", "mean_squared_error", "mse",
+                                     NULL};
+const char *const ls_metric_names[] = {"accuracy", "none", NULL};
+
 static enum ls_status parse_loss(const char *text, const struct ls_graph *graph,
                                  struct ls_loss *out)
 {
-    static const char *const names[] = {"sparse_categorical_crossentropy", "mean_squared_error",
-                                        "mse", NULL};
+    const char *const *const names = ls_loss_names;
     if (!text) {
         *out = default_loss(graph);
         return LS_OK;
@@ -160,10 +165,9 @@ static enum ls_status parse_loss(const char *text, const struct ls_graph *graph,
         return status;
     const bool squared = strcmp(spec.name, names[1]) == 0 || strcmp(spec.name, names[2]) == 0;
     if (!squared && strcmp(spec.name, names[0]) != 0) {
-        const char *nearest = ls_nearest(spec.name, names);
-        ls_error("--loss", "there is no loss '%s'; %s%s", spec.name,
-                 nearest ? "did you mean " : "there are: ",
-                 nearest ? nearest : "sparse_categorical_crossentropy, mean_squared_error");
+        char why[120];
+        ls_error("--loss", "'%s' %s", spec.name,
+                 ls_keras_refusal(LS_KERAS_LOSS, spec.name, names, why, sizeof(why)));
         status = LS_USAGE;
     }
     if (!status)
@@ -190,7 +194,9 @@ static enum ls_status parse_metrics(const char *text, const struct ls_loss *loss
         return LS_OK;
     }
     if (strcmp(text, "accuracy") != 0) {
-        ls_error("--metrics", "there is no metric '%s'; there are: accuracy, none", text);
+        char why[120];
+        ls_error("--metrics", "'%s' %s", text,
+                 ls_keras_refusal(LS_KERAS_METRIC, text, ls_metric_names, why, sizeof(why)));
         return LS_USAGE;
     }
     if (!classes) {
@@ -201,28 +207,44 @@ static enum ls_status parse_metrics(const char *text, const struct ls_loss *loss
     return LS_OK;
 }
 
-enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_options *options)
+static enum ls_status parse_options(const struct ls_model *model,
+                                    const struct ls_compile_options *options, bool metrics_of_file,
+                                    struct ls_model *out)
 {
-    static const struct ls_compile_options defaults;
-    if (!options)
-        options = &defaults;
-    struct ls_optimizer optimizer = {0};
-    struct ls_loss loss = {0};
-    struct ls_graph *graph = NULL;
     double scale = 1;
-    bool accuracy = false;
     enum ls_status status =
-        ls_optimizer_parse(options->optimizer ? options->optimizer : "adam", &optimizer);
+        ls_optimizer_parse(options->optimizer ? options->optimizer : "adam", &out->optimizer);
     if (!status && options->lr_scaling)
         status = ls_learning_rate_scale(options->lr_scaling, model->run->replicas, &scale);
     if (!status)
-        status = parse_loss(options->loss, model->graph, &loss);
+        status = parse_loss(options->loss, model->graph, &out->loss);
+    if (!status && metrics_of_file && out->loss.kind != LS_LOSS_SPARSE_CROSS_ENTROPY) {
+        ls_error(model->source, "compile_config.metrics: accuracy needs classes, and "
+                                "mean_squared_error has none; --metrics=none overrides it");
+        return LS_BAD_INPUT;
+    }
     if (!status)
-        status = parse_metrics(options->metrics, &loss, &accuracy);
+        status = parse_metrics(options->metrics, &out->loss, &out->accuracy);
+    out->optimizer.learning_rate *= scale;
+    return status;
+}
+
+enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_options *options)
+{
+    struct ls_compile_options all = options ? *options : (struct ls_compile_options){0};
+    struct ls_compile_config file = {0};
+    struct ls_model parsed = {0}; // what the options mean
+    struct ls_graph *graph = NULL;
+    enum ls_status status = ls_model_check_training(model->source, model->json, false);
+    if (!status)
+        status = ls_compile_fill(model->source, model->json, &all, &file);
+    if (!status)
+        status = parse_options(model, &all, file.metrics != NULL, &parsed);
+    ls_compile_config_finish(&file);
     if (!status)
         status = build(model, &graph);
     if (!status)
-        status = ls_graph_add_loss(graph, &loss);
+        status = ls_graph_add_loss(graph, &parsed.loss);
     if (!status)
         status = ls_graph_differentiate(graph);
     if (status) {
@@ -237,24 +259,45 @@ enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_option
     model->steps_done = model->epochs_done = 0;
     ls_graph_destroy(model->graph);
     model->graph = graph;
-    optimizer.learning_rate *= scale;
-    model->optimizer = optimizer;
-    model->loss = loss;
-    model->accuracy = accuracy;
+    model->optimizer = parsed.optimizer;
+    model->loss = parsed.loss;
+    model->accuracy = parsed.accuracy;
     model->compiled = true;
     return LS_OK;
 }
 
 // ---- Does the data fit? ----
 
-static bool same_example(const struct ls_shape *input, const struct ls_dataset_info *info)
+static int compare_sizes(const void *a, const void *b)
 {
-    if (input->ndims != info->ndims + 1)
+    const int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
+    return one < other ? -1 : one > other;
+}
+
+// The sizes of an example but for those that are 1; how many there are.
+static uint32_t real_sizes(const int64_t *dims, uint32_t ndims, int64_t *out)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < ndims; i++)
+        if (dims[i] != 1)
+            out[count++] = dims[i];
+    return count;
+}
+
+// Whether examples can be reshaped into the input: as many elements, in the same order. The same sizes in another order,
+// as rows and channels that change places, would need a transposition.
+static bool fits(const struct ls_shape *input, const struct ls_shape *examples)
+{
+    int64_t ours[LS_MAX_DIMS], theirs[LS_MAX_DIMS];
+    const uint32_t count = real_sizes(input->dims + 1, input->ndims - 1, ours);
+    if (ls_shape_elements(input, 1) != ls_shape_elements(examples, 1))
         return false;
-    for (uint32_t i = 0; i < info->ndims; i++)
-        if (input->dims[i + 1] != info->dims[i])
-            return false;
-    return true;
+    if (count != real_sizes(examples->dims + 1, examples->ndims - 1, theirs) ||
+        memcmp(ours, theirs, count * sizeof(ours[0])) == 0)
+        return true;
+    qsort(ours, count, sizeof(ours[0]), compare_sizes);
+    qsort(theirs, count, sizeof(theirs[0]), compare_sizes);
+    return memcmp(ours, theirs, count * sizeof(ours[0])) != 0;
 }
 
 static enum ls_status check_labels(const struct ls_model *model, const struct ls_data *data)
@@ -278,7 +321,7 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
     if ((uint64_t)labels != data->info.label_elements) {
         ls_error("data",
                  "dataset '%s' has %llu label value(s) an example, but the output of model '%s' "
-                 "wants %lld",
+                 "expects %lld",
                  data->text, (unsigned long long)data->info.label_elements, model->source,
                  (long long)labels);
         return LS_BAD_INPUT;
@@ -289,13 +332,13 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
 enum ls_status ls_model_check_data(const struct ls_model *model, const struct ls_data *data)
 {
     const struct ls_shape *input = &model->graph->input->shape;
-    if (!same_example(input, &data->info)) {
-        char wanted[96], found[96];
-        struct ls_shape shape = {.ndims = data->info.ndims + 1, .dims = {LS_BATCH}};
-        memcpy(shape.dims + 1, data->info.dims, data->info.ndims * sizeof(shape.dims[0]));
-        ls_error("data", "model '%s' wants input %s, but the examples of '%s' are %s",
-                 model->source, ls_shape_text(input, wanted, sizeof(wanted)), data->text,
-                 ls_shape_text(&shape, found, sizeof(found)));
+    struct ls_shape examples = {.ndims = data->info.ndims + 1, .dims = {LS_BATCH}};
+    memcpy(examples.dims + 1, data->info.dims, data->info.ndims * sizeof(examples.dims[0]));
+    if (!fits(input, &examples)) {
+        char expected[96], found[96];
+        ls_error("data", "model '%s' expects input %s, but the examples of '%s' are %s",
+                 model->source, ls_shape_text(input, expected, sizeof(expected)), data->text,
+                 ls_shape_text(&examples, found, sizeof(found)));
         return LS_BAD_INPUT;
     }
     return model->graph->label ? check_labels(model, data) : LS_OK;

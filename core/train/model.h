@@ -36,7 +36,10 @@ struct ls_model {
 LS_STATUS ls_model_need_weights(struct ls_model *model);
 uint64_t ls_model_parameters(const struct ls_model *model);
 
-// Checks that the data has the shape of the model's input and labels that its loss takes. LS_BAD_INPUT, logged.
+// What --loss= and --metrics= may be; end with NULL.
+extern const char *const ls_loss_names[], *const ls_metric_names[];
+
+// Checks that the data can be reshaped into the model's input and has labels that its loss takes. LS_BAD_INPUT, logged.
 LS_STATUS ls_model_check_data(const struct ls_model *model, const struct ls_data *data);
 
 #endif

@@ -293,7 +293,7 @@ START_TEST(data_of_another_shape_is_refused)
     } wrong[] = {
         {"synthetic:shape=4x4x2,examples=50", "(None, 4, 4, 2)"},
         {"synthetic:shape=4x5x1,examples=50", "(None, 4, 5, 1)"},
-        {"synthetic:shape=16,examples=50", "(None, 16)"},
+        {"synthetic:shape=17,examples=50", "(None, 17)"},
         {"synthetic:shape=4x4x1,examples=50,classes=11", "11 classes"},
         {"synthetic:shape=4x4x1,examples=50,classes=0", "mean_squared_error"},
     };

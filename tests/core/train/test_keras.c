@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models from files of Keras: their compile configuration, their input's shape, what keeps them from being trained.
+#include "tests/core/train/fixture.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define SGD                                                                               \
+    "{\"class_name\": \"SGD\", \"config\": {\"learning_rate\": 0.5, \"momentum\": 0.25, " \
+    "\"nesterov\": false, \"weight_decay\": null}}"
+#define MSE "{\"class_name\": \"MeanSquaredError\", \"config\": {}}"
+
+static char path[] = "/tmp/lockstep-keras-XXXXXX";
+static char infos[1024];
+static unsigned info_count;
+
+// Errors go to `message` as always, information to `infos`.
+static void keep_line(void *context, uint32_t level, const char *line)
+{
+    keep_error(context, level, line);
+    if (level != LS_LOG_INFO)
+        return;
+    info_count++;
+    snprintf(infos, sizeof(infos), "%s", line);
+}
+
+// A model of one Dense layer with `units` on an input of `shape`, from a file; `options` of the layer and what stands
+// behind "config" of the model begin with a comma.
+static struct ls_model *open_file(const char *shape, int units, const char *options,
+                                  const char *more)
+{
+    struct ls_model *model = NULL;
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fprintf(file,
+            "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"m\", \"layers\": ["
+            "{\"class_name\": \"InputLayer\", \"config\": {\"batch_shape\": [null, %s]}},"
+            "{\"class_name\": \"Flatten\", \"config\": {}},"
+            "{\"class_name\": \"Dense\", \"config\": {\"name\": \"d\", \"units\": %d%s}}]}%s}",
+            shape, units, options, more);
+    ck_assert_int_eq(fclose(file), 0);
+    OK(ls_model_open(run, path, NULL, &model));
+    ls_log_set_writer(keep_line, NULL);
+    infos[0] = '\0';
+    info_count = 0;
+    return model;
+}
+
+static void open_path(void)
+{
+    set_up();
+    const int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+}
+
+static void remove_path(void)
+{
+    unlink(path);
+    strcpy(path + strlen(path) - 6, "XXXXXX");
+    tear_down();
+}
+
+static void fit(struct ls_model *model)
+{
+    OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 10, .epochs = 2}));
+}
+
+// ---- compile_config ----
+
+#define COMPILED \
+    ", \"compile_config\": {\"optimizer\": " SGD ", \"loss\": " MSE ", \"metrics\": null}"
+
+START_TEST(what_the_caller_leaves_open_is_the_files)
+{
+    struct ls_model *from_file = open_file("4, 4, 1", 1, "", COMPILED);
+    struct ls_model *by_hand = open_file("4, 4, 1", 1, "", COMPILED);
+    OK(ls_compile(from_file, NULL));
+    ck_assert_uint_eq(info_count, 1);
+    ck_assert_ptr_nonnull(strstr(infos, path));
+    ck_assert_ptr_nonnull(
+        strstr(infos, ": from the file's compile_config: optimizer "
+                      "sgd:learning_rate=0.5,momentum=0.25,nesterov=off, loss mean_squared_error"));
+    OK(ls_compile(by_hand,
+                  &(struct ls_compile_options){.optimizer = "sgd:learning_rate=0.5,momentum=0.25",
+                                               .loss = "mse",
+                                               .metrics = "none"}));
+    ck_assert_uint_eq(info_count, 1); // nothing is the file's
+    ck_assert_double_eq(from_file->optimizer.learning_rate, 0.5);
+    fit(from_file);
+    fit(by_hand);
+    ck_assert_double_eq(weight_difference(from_file, by_hand), 0);
+    ls_model_close(from_file);
+    ls_model_close(by_hand);
+}
+END_TEST
+
+START_TEST(what_the_caller_says_overrides_the_file)
+{
+    static const char unsupported[] =
+        ", \"compile_config\": {\"optimizer\": \"rmsprop\", \"loss\": \"huber\", \"metrics\": "
+        "[\"mae\"], \"loss_weights\": [1.0], \"weighted_metrics\": [\"mae\"]}";
+    struct ls_model *model = open_file("4, 4, 1", 10, "", unsupported);
+    ck_assert_int_eq(ls_compile(model, NULL), LS_BAD_INPUT);
+    ck_assert_uint_eq(errors, 5);
+    forget_errors();
+    ck_assert_int_eq(
+        ls_compile(model, &(struct ls_compile_options){.optimizer = "adam", .loss = "mse"}),
+        LS_BAD_INPUT);
+    ck_assert_uint_eq(errors, 2); // both metrics
+    forget_errors();
+    OK(ls_compile(model, &(struct ls_compile_options){
+                             .optimizer = "adam", .loss = "mse", .metrics = "none"}));
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(only_what_is_overridden_is_left_out)
+{
+    static const char unsupported[] =
+        ", \"compile_config\": {\"optimizer\": \"rmsprop\", \"metrics\": [\"accuracy\"]}";
+    struct ls_model *model = open_file("4, 4, 1", 10, "", unsupported);
+    expect_error(ls_compile(model, &(struct ls_compile_options){.metrics = "none"}), LS_BAD_INPUT,
+                 "compile_config.optimizer: 'rmsprop' is not supported yet; supported: sgd, adam; "
+                 "--optimizer= overrides it");
+    ls_log_set_writer(keep_line, NULL);
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd"}));
+    ck_assert_ptr_nonnull(strstr(infos, "compile_config: metrics accuracy"));
+    ck_assert(model->accuracy);
+    expect_error(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd", .loss = "mse"}),
+                 LS_BAD_INPUT, "compile_config.metrics: accuracy needs classes");
+    ls_model_close(model);
+}
+END_TEST
+
+// ---- What only training minds ----
+
+START_TEST(a_frozen_layer_is_evaluated_but_not_trained)
+{
+    struct ls_model *model = open_file("4, 4, 1", 10, ", \"trainable\": false", "");
+    struct ls_scores scores;
+    OK(ls_compile(model, NULL));
+    OK(ls_evaluate(model, test, 0, &scores));
+    expect_error(ls_fit(model, train, NULL), LS_BAD_INPUT,
+                 "layer 'd' (Dense): trainable: Lockstep cannot keep weights from being trained");
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(a_regularizer_changes_the_loss_of_an_evaluation_too)
+{
+    struct ls_model *model =
+        open_file("4, 4, 1", 10, ", \"kernel_regularizer\": {\"class_name\": \"L2\"}", "");
+    expect_error(ls_compile(model, NULL), LS_BAD_INPUT,
+                 "layer 'd' (Dense): kernel_regularizer: L2 is not supported");
+    ls_model_close(model);
+}
+END_TEST
+
+// ---- Shapes ----
+
+// The examples are 4x4x1.
+START_TEST(examples_are_reshaped_into_an_input_of_as_many_elements)
+{
+    static const char *const shapes[] = {"16", "4, 4", "1, 4, 4", "2, 8", "8, 1, 2"};
+    struct ls_model *same = open_file("4, 4, 1", 10, "", "");
+    struct ls_scores scores[2];
+    OK(ls_compile(same, NULL));
+    fit(same);
+    OK(ls_evaluate(same, test, 0, &scores[0]));
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        struct ls_model *model = open_file(shapes[i], 10, "", "");
+        OK(ls_compile(model, NULL));
+        fit(model);
+        OK(ls_evaluate(model, test, 0, &scores[1]));
+        ck_assert_double_eq(weight_difference(same, model), 0);
+        ck_assert_double_eq(scores[0].loss, scores[1].loss);
+        ls_model_close(model);
+    }
+    ls_model_close(same);
+}
+END_TEST
+
+START_TEST(examples_of_another_size_are_refused_with_both_shapes)
+{
+    struct ls_model *model = open_file("15", 10, "", "");
+    struct ls_scores scores;
+    OK(ls_compile(model, NULL));
+    expect_error(ls_fit(model, train, NULL), LS_BAD_INPUT,
+                 "expects input (None, 15), but the examples of '" DATA "' are (None, 4, 4, 1)");
+    expect_error(ls_evaluate(model, test, 0, &scores), LS_BAD_INPUT, "(None, 15)");
+    ls_model_close(model);
+}
+END_TEST
+
+// A reshape of rows x columns x channels into channels x rows x columns would tear the pixels apart.
+START_TEST(the_same_sizes_in_another_order_are_refused)
+{
+    static const char *const orders[] = {"3, 4, 5", "5, 4, 3", "4, 3, 5", "3, 1, 4, 5"};
+    struct ls_data *data = data_of("synthetic:shape=4x5x3,examples=20", "train");
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+        struct ls_model *model = open_file(orders[i], 10, "", "");
+        OK(ls_compile(model, NULL));
+        expect_error(ls_fit(model, data, NULL), LS_BAD_INPUT, "are (None, 4, 5, 3)");
+        ls_model_close(model);
+    }
+    ls_data_close(data);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("keras");
+    TCase *cases = tcase_create("keras");
+    tcase_set_timeout(cases, 100);
+    tcase_add_checked_fixture(cases, open_path, remove_path);
+    tcase_add_test(cases, what_the_caller_leaves_open_is_the_files);
+    tcase_add_test(cases, what_the_caller_says_overrides_the_file);
+    tcase_add_test(cases, only_what_is_overridden_is_left_out);
+    tcase_add_test(cases, a_frozen_layer_is_evaluated_but_not_trained);
+    tcase_add_test(cases, a_regularizer_changes_the_loss_of_an_evaluation_too);
+    tcase_add_test(cases, examples_are_reshaped_into_an_input_of_as_many_elements);
+    tcase_add_test(cases, examples_of_another_size_are_refused_with_both_shapes);
+    tcase_add_test(cases, the_same_sizes_in_another_order_are_refused);
+    suite_add_tcase(suite, cases);
+    return test_suite_run(suite);
+}

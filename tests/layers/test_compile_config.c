@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a model was compiled, read from its file: what is supported becomes the words of the command line, what is not is
+// refused by name.
+#include "tests/layers/support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALL (LS_COMPILE_OPTIMIZER | LS_COMPILE_LOSS | LS_COMPILE_METRICS)
+
+// `text`: the value of `key`, in which ' stands for ".
+static enum ls_status read_key(const char *key, const char *text, uint32_t parts,
+                               struct ls_compile_config *out)
+{
+    char whole[2048];
+    snprintf(whole, sizeof(whole), "{\"%s\": %s}", key, text);
+    for (char *letter = whole; *letter; letter++)
+        if (*letter == '\'')
+            *letter = '"';
+    json_error_t error;
+    json_t *model = json_loads(whole, 0, &error);
+    ck_assert_msg(model != NULL, "%s: %s", error.text, whole);
+    capture_log();
+    const enum ls_status status = ls_model_compile_config("model.json", model, parts, out);
+    json_decref(model);
+    return status;
+}
+
+static void expect(const char *found, const char *expected)
+{
+    if (expected)
+        ck_assert_str_eq(found ? found : "nothing", expected);
+    else
+        ck_assert_msg(found == NULL, "expected nothing, got %s", found);
+}
+
+#define KERAS3(module, class_name, config)                                              \
+    "{'module': 'keras." module "', 'class_name': '" class_name "', 'config': {" config \
+    "}, 'registered_name': null}"
+#define SGD_REST                                                                           \
+    "'weight_decay': null, 'clipnorm': null, 'global_clipnorm': null, 'clipvalue': null, " \
+    "'use_ema': false, 'ema_momentum': 0.99, 'ema_overwrite_frequency': null, "            \
+    "'loss_scale_factor': null, 'gradient_accumulation_steps': null"
+
+static const struct {
+    const char *key, *text;
+    const char *optimizer, *loss, *metrics;
+} files
+    [] =
+        {
+            // As Keras 3 writes it: model.compile(SGD(0.5), MeanSquaredError()).
+            {"compile_config",
+             "{'optimizer': " KERAS3(
+                 "optimizers", "SGD",
+                 "'name': 'SGD', 'learning_rate': 0.5, " SGD_REST
+                 ", 'momentum': 0.0, 'nesterov': false") ", 'loss': " KERAS3("losses",
+                                                                             "MeanSquaredError",
+                                                                             "'name': "
+                                                                             "'mean_squared_error',"
+                                                                             " 'reduction': "
+                                                                             "'sum_over_batch_"
+                                                                             "size'") ", "
+                                                                                      "'loss_"
+                                                                                      "weights': "
+                                                                                      "null, "
+                                                                                      "'metrics': "
+                                                                                      "null, "
+                                                                                      "'weighted_"
+                                                                                      "metrics': "
+                                                                                      "null, "
+                                                                                      "'run_"
+                                                                                      "eagerly': "
+                                                                                      "false, "
+                                                                                      "'steps_per_"
+                                                                                      "execution': "
+                                                                                      "1, "
+                                                                                      "'jit_"
+                                                                                      "compile': "
+                                                                                      "true}",
+             "sgd:learning_rate=0.5,momentum=0,nesterov=off", "mean_squared_error", NULL},
+            // Numbers of Keras are float32.
+            {"compile_config",
+             "{'optimizer': " KERAS3("optimizers", "Adam",
+                                     "'name': 'adam', 'learning_rate': "
+                                     "0.0010000000474974513, " SGD_REST
+                                     ", 'beta_1': 0.9, 'beta_2': 0.999, 'epsilon': 1e-07, "
+                                     "'amsgrad': false") ", 'loss': " KERAS3("losses",
+                                                                             "SparseCategoricalCros"
+                                                                             "sentropy",
+                                                                             "'name': 'x', "
+                                                                             "'reduction': "
+                                                                             "'sum_over_batch_size'"
+                                                                             ", 'from_logits': "
+                                                                             "true, "
+                                                                             "'ignore_class': "
+                                                                             "null, 'axis': -1") ","
+                                                                                                 " "
+                                                                                                 "'"
+                                                                                                 "m"
+                                                                                                 "e"
+                                                                                                 "t"
+                                                                                                 "r"
+                                                                                                 "i"
+                                                                                                 "c"
+                                                                                                 "s"
+                                                                                                 "'"
+                                                                                                 ":"
+                                                                                                 " "
+                                                                                                 "["
+                                                                                                 "'"
+                                                                                                 "a"
+                                                                                                 "c"
+                                                                                                 "c"
+                                                                                                 "u"
+                                                                                                 "r"
+                                                                                                 "a"
+                                                                                                 "c"
+                                                                                                 "y"
+                                                                                                 "'"
+                                                                                                 "]"
+                                                                                                 ","
+                                                                                                 " "
+                                                                                                 "'"
+                                                                                                 "s"
+                                                                                                 "t"
+                                                                                                 "e"
+                                                                                                 "p"
+                                                                                                 "s"
+                                                                                                 "_"
+                                                                                                 "p"
+                                                                                                 "e"
+                                                                                                 "r"
+                                                                                                 "_"
+                                                                                                 "e"
+                                                                                                 "x"
+                                                                                                 "e"
+                                                                                                 "c"
+                                                                                                 "u"
+                                                                                                 "t"
+                                                                                                 "i"
+                                                                                                 "o"
+                                                                                                 "n"
+                                                                                                 "'"
+                                                                                                 ":"
+                                                                                                 " "
+                                                                                                 "8"
+                                                                                                 ","
+                                                                                                 " "
+                                                                                                 "'"
+                                                                                                 "r"
+                                                                                                 "u"
+                                                                                                 "n"
+                                                                                                 "_"
+                                                                                                 "e"
+                                                                                                 "a"
+                                                                                                 "g"
+                                                                                                 "e"
+                                                                                                 "r"
+                                                                                                 "l"
+                                                                                                 "y"
+                                                                                                 "'"
+                                                                                                 ":"
+                                                                                                 " "
+                                                                                                 "t"
+                                                                                                 "r"
+                                                                                                 "u"
+                                                                                                 "e"
+                                                                                                 ","
+                                                                                                 " "
+                                                                                                 "'"
+                                                                                                 "j"
+                                                                                                 "i"
+                                                                                                 "t"
+                                                                                                 "_"
+                                                                                                 "c"
+                                                                                                 "o"
+                                                                                                 "m"
+                                                                                                 "p"
+                                                                                                 "i"
+                                                                                                 "l"
+                                                                                                 "e"
+                                                                                                 "'"
+                                                                                                 ":"
+                                                                                                 " "
+                                                                                                 "'"
+                                                                                                 "a"
+                                                                                                 "u"
+                                                                                                 "t"
+                                                                                                 "o"
+                                                                                                 "'"
+                                                                                                 ","
+                                                                                                 " "
+                                                                                                 "'"
+                                                                                                 "a"
+                                                                                                 "u"
+                                                                                                 "t"
+                                                                                                 "o"
+                                                                                                 "_"
+                                                                                                 "s"
+                                                                                                 "c"
+                                                                                                 "a"
+                                                                                                 "l"
+                                                                                                 "e"
+                                                                                                 "_"
+                                                                                                 "l"
+                                                                                                 "o"
+                                                                                                 "s"
+                                                                                                 "s"
+                                                                                                 "'"
+                                                                                                 ":"
+                                                                                                 " "
+                                                                                                 "t"
+                                                                                                 "r"
+                                                                                                 "u"
+                                                                                                 "e"
+                                                                                                 "}",
+             "adam:learning_rate=0.001,beta_1=0.9,beta_2=0.999,epsilon=1e-07",
+             "sparse_categorical_crossentropy:from_logits=true", "accuracy"},
+            // Names alone: model.compile("sgd", "sparse_categorical_crossentropy", ["acc"]).
+            {"compile_config",
+             "{'optimizer': 'sgd', 'loss': 'sparse_categorical_crossentropy', 'metrics': ['acc']}",
+             "sgd", "sparse_categorical_crossentropy", "accuracy"},
+            {"compile_config",
+             "{'optimizer': 'Adam', 'loss': ['mse'], 'metrics': [" KERAS3(
+                 "metrics", "SparseCategoricalAccuracy", "'name': 'a', 'dtype': 'float32'") "]}",
+             "adam", "mean_squared_error", "accuracy"},
+            // A function, as its author passes keras.losses.mean_squared_error.
+            {"compile_config",
+             "{'loss': {'module': 'builtins', 'class_name': 'function', 'config': "
+             "'mean_squared_error', "
+             "'registered_name': 'function'}}",
+             NULL, "mean_squared_error", NULL},
+            // Keras 2.
+            {"training_config",
+             "{'loss': {'class_name': 'SparseCategoricalCrossentropy', 'config': {'reduction': "
+             "'auto', "
+             "'name': 'x', 'from_logits': false, 'ignore_class': null}}, 'metrics': "
+             "[[{'class_name': "
+             "'MeanMetricWrapper', 'config': {'name': 'accuracy', 'dtype': 'float32', 'fn': "
+             "'sparse_categorical_accuracy'}}]], 'weighted_metrics': null, 'loss_weights': null, "
+             "'optimizer_config': {'class_name': 'SGD', 'config': {'name': 'SGD', 'learning_rate': "
+             "0.009999999776482582, 'decay': 0.0, 'momentum': 0.8999999761581421, 'nesterov': "
+             "true}}}",
+             "sgd:learning_rate=0.01,momentum=0.9,nesterov=on", "sparse_categorical_crossentropy",
+             "accuracy"},
+            {"training_config",
+             "{'optimizer_config': {'class_name': 'Adam', 'config': {'lr': 0.1, 'jit_compile': "
+             "true, "
+             "'is_legacy_optimizer': false}}}",
+             "adam:learning_rate=0.1", NULL, NULL},
+            // What is not compiled.
+            {"compile_config", "{}", NULL, NULL, NULL},
+            {"compile_config", "null", NULL, NULL, NULL},
+            {"something_else", "{'optimizer': 'rmsprop'}", NULL, NULL, NULL},
+            {"compile_config",
+             "{'optimizer': null, 'loss': null, 'metrics': [], 'weighted_metrics': []}", NULL, NULL,
+             NULL},
+};
+
+START_TEST(what_is_supported_becomes_options)
+{
+    struct ls_compile_config config;
+    ck_assert_msg(read_key(files[_i].key, files[_i].text, ALL, &config) == LS_OK, "%s", logged);
+    ck_assert_int_eq(logged_lines, 0);
+    expect(config.optimizer, files[_i].optimizer);
+    expect(config.loss, files[_i].loss);
+    expect(config.metrics, files[_i].metrics);
+    ls_compile_config_finish(&config);
+}
+END_TEST
+
+#define OPTIMIZER(class_name, config) "{'optimizer': " KERAS3("optimizers", class_name, config) "}"
+#define LOSS(class_name, config) "{'loss': " KERAS3("losses", class_name, config) "}"
+
+static const struct {
+    const char *text;
+    uint32_t part; // without which nothing is wrong; 0: always wrong
+    const char *line;
+} refusals[] = {
+    {OPTIMIZER("RMSprop", ""), LS_COMPILE_OPTIMIZER,
+     "model.json: compile_config.optimizer: 'RMSprop' is not supported yet; supported: sgd, adam; "
+     "--optimizer= overrides it"},
+    {OPTIMIZER("AdamW", ""), LS_COMPILE_OPTIMIZER, "'AdamW' is not supported yet"},
+    {"{'optimizer': 'addam'}", LS_COMPILE_OPTIMIZER, "'addam' is unknown; did you mean 'adam'?"},
+    {"{'optimizer': 3}", LS_COMPILE_OPTIMIZER, "optimizer: expected one of Keras, got 3"},
+    {"{'optimizer': {'module': 'my', 'class_name': 'Adam', 'config': {}}}", LS_COMPILE_OPTIMIZER,
+     "optimizer: expected one of Keras, got {"},
+    {OPTIMIZER("SGD", "'weight_decay': 0.004"), LS_COMPILE_OPTIMIZER,
+     "compile_config.optimizer.weight_decay: 0.004 is not supported; --optimizer= overrides it"},
+    {OPTIMIZER("SGD", "'clipnorm': 1.0"), LS_COMPILE_OPTIMIZER,
+     "optimizer.clipnorm: 1.0 is not supported"},
+    {OPTIMIZER("SGD", "'use_ema': true"), LS_COMPILE_OPTIMIZER,
+     "optimizer.use_ema: true is not supported"},
+    {OPTIMIZER("SGD", "'gradient_accumulation_steps': 4"), LS_COMPILE_OPTIMIZER,
+     "gradient_accumulation_steps: 4 is not supported"},
+    {OPTIMIZER("Adam", "'amsgrad': true"), LS_COMPILE_OPTIMIZER,
+     "optimizer.amsgrad: true is not supported"},
+    {OPTIMIZER("Adam", "'momentum': 0.9"), LS_COMPILE_OPTIMIZER,
+     "optimizer.momentum: 0.9 is not supported"},
+    {OPTIMIZER("SGD", "'mine': 'x'"), LS_COMPILE_OPTIMIZER,
+     "optimizer.mine: \"x\" is not supported"},
+    {OPTIMIZER("SGD", "'learning_rate': " KERAS3("optimizers.schedules", "ExponentialDecay",
+                                                 "'initial_learning_rate': 0.1")),
+     LS_COMPILE_OPTIMIZER,
+     "optimizer.learning_rate: the schedule ExponentialDecay is not supported"},
+    {OPTIMIZER("SGD", "'learning_rate': -1"), LS_COMPILE_OPTIMIZER,
+     "optimizer.learning_rate: expected a number from 0, got -1"},
+    {OPTIMIZER("SGD", "'learning_rate': 'x'"), LS_COMPILE_OPTIMIZER,
+     "optimizer.learning_rate: expected a number from 0, got \"x\""},
+    {OPTIMIZER("SGD", "'momentum': 1"), LS_COMPILE_OPTIMIZER,
+     "optimizer.momentum: expected a number from 0 to below 1, got 1"},
+    {OPTIMIZER("SGD", "'nesterov': 1"), LS_COMPILE_OPTIMIZER,
+     "optimizer.nesterov: 1 is not supported"},
+    {LOSS("Huber", ""), LS_COMPILE_LOSS,
+     "model.json: compile_config.loss: 'Huber' is not supported yet; supported: "
+     "sparse_categorical_crossentropy, mean_squared_error; --loss= overrides it"},
+    {"{'loss': 'categorical_crossentropy'}", LS_COMPILE_LOSS,
+     "loss: 'categorical_crossentropy' is not supported yet"},
+    {LOSS("MeanSquaredError", "'reduction': 'sum'"), LS_COMPILE_LOSS,
+     "compile_config.loss.reduction: \"sum\" is not supported; --loss= overrides it"},
+    {LOSS("SparseCategoricalCrossentropy", "'ignore_class': 0"), LS_COMPILE_LOSS,
+     "loss.ignore_class: 0 is not supported"},
+    {LOSS("SparseCategoricalCrossentropy", "'axis': 1"), LS_COMPILE_LOSS,
+     "loss.axis: 1 is not supported"},
+    {LOSS("MeanSquaredError", "'dtype': 'float16'"), LS_COMPILE_LOSS,
+     "loss.dtype: \"float16\" is not supported"},
+    {"{'loss': ['mse', 'mse']}", LS_COMPILE_LOSS, "loss: expected one of Keras, got [\"mse\""},
+    {"{'loss': {'a': 'mse'}}", LS_COMPILE_LOSS, "loss: expected one of Keras, got {\"a\""},
+    {"{'loss_weights': [0.5]}", LS_COMPILE_LOSS,
+     "compile_config.loss_weights: [0.5] is not supported; --loss= overrides it"},
+    {"{'metrics': ['accuracy', 'AUC']}", LS_COMPILE_METRICS,
+     "compile_config.metrics: 'AUC' is not supported yet; supported: accuracy; --metrics= "
+     "overrides it"},
+    {"{'metrics': [" KERAS3("metrics", "Accuracy", "") "]}", LS_COMPILE_METRICS,
+     "metrics: 'Accuracy' is unknown; did you mean 'accuracy'?"},
+    {"{'weighted_metrics': ['accuracy']}", LS_COMPILE_METRICS,
+     "compile_config.weighted_metrics: [\"accuracy\"] is not supported; --metrics= overrides it"},
+    {"{'mine': 1}", 0, "compile_config.mine: 1 is not supported; remove it"},
+    {"[1]", 0, "compile_config: expected an object"},
+};
+
+START_TEST(what_is_not_supported_is_refused_unless_it_is_overridden)
+{
+    struct ls_compile_config config;
+    ck_assert_int_eq(read_key("compile_config", refusals[_i].text, ALL, &config), LS_BAD_INPUT);
+    ck_assert_int_eq(logged_lines, 1);
+    ck_assert_msg(strstr(logged, refusals[_i].line) != NULL, "expected: %s\ngot: %s",
+                  refusals[_i].line, logged);
+    const uint32_t others = ALL & ~refusals[_i].part;
+    ck_assert_int_eq(read_key("compile_config", refusals[_i].text, others, &config),
+                     refusals[_i].part ? LS_OK : LS_BAD_INPUT);
+    ck_assert_int_eq(logged_lines, refusals[_i].part ? 0 : 1);
+    ls_compile_config_finish(&config);
+}
+END_TEST
+
+START_TEST(all_that_is_not_supported_is_said_at_once)
+{
+    struct ls_compile_config config;
+    ck_assert_int_eq(
+        read_key(
+            "compile_config",
+            "{'optimizer': " KERAS3(
+                "optimizers", "SGD",
+                "'clipnorm': 1, 'use_ema': true") ", "
+                                                  "'loss': 'hinge', 'metrics': ['mae', 'auc']}",
+            ALL, &config),
+        LS_BAD_INPUT);
+    ck_assert_int_eq(logged_lines, 5);
+    ck_assert_ptr_null(config.optimizer);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *cases = tcase_create("compile_config");
+    tcase_add_loop_test(cases, what_is_supported_becomes_options, 0,
+                        sizeof(files) / sizeof(files[0]));
+    tcase_add_loop_test(cases, what_is_not_supported_is_refused_unless_it_is_overridden, 0,
+                        sizeof(refusals) / sizeof(refusals[0]));
+    tcase_add_test(cases, all_that_is_not_supported_is_said_at_once);
+    return run_suite("compile_config", cases);
+}
