@@ -6,6 +6,7 @@
 // that no model is ever trained as another one than its author meant. All that is wrong is said at once.
 #include "layers/config.h"
 
+#include "core/base/file_kind.h"
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
@@ -463,6 +464,17 @@ enum ls_status ls_model_read(const char *path, json_t **out)
                                                     : strerror(errno));
         return LS_BAD_INPUT;
     }
+    char start[LS_FILE_KIND_BYTES];
+    const char *kind = ls_file_kind(start, fread(start, 1, sizeof(start), file));
+    if (kind && strcmp(kind, "JSON") != 0) {
+        fclose(file);
+        ls_error(path,
+                 "the model file is %s, and not JSON; docs/models.md says how to get JSON from "
+                 "Keras (model.to_json(), or config.json in a .keras archive)",
+                 kind);
+        return LS_BAD_INPUT;
+    }
+    rewind(file);
     json_t *model = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     fclose(file);
     if (!model) {

@@ -3,6 +3,7 @@
 // file before it is used. The data is read, not mapped: a file that shrinks meanwhile is then bad input, no SIGBUS.
 #include "core/formats/safetensors.h"
 
+#include "core/base/file_kind.h"
 #include "core/base/log.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@
 #endif
 
 #define SCOPE "safetensors"
+#define HOW_TO_WRITE "docs/models.md has the lines of Python that write one from Keras"
 #define MOST_HEADER_BYTES (UINT64_C(100) << 20)
 #define LENGTH_BYTES 8
 #define ALIGNMENT 64
@@ -96,13 +98,22 @@ static enum ls_status open_file(struct reading *reading)
     const uint64_t bytes = (uint64_t)about.st_size;
     if (bytes < LENGTH_BYTES)
         return bad(reading, "too short for a safetensors file: %" PRIu64 " bytes", bytes);
-    const enum ls_status status = read_bytes(reading, &reading->header_bytes, LENGTH_BYTES);
+    unsigned char start[LS_FILE_KIND_BYTES] = {0};
+    const size_t looked_at = bytes < sizeof(start) ? (size_t)bytes : sizeof(start);
+    const enum ls_status status = read_bytes(reading, start, looked_at);
     if (status)
         return status;
+    memcpy(&reading->header_bytes, start, LENGTH_BYTES);
     const uint64_t header = reading->header_bytes;
+    // The size of a header may look like the beginning of another format.
+    const char *kind = start[LENGTH_BYTES] == '{' ? NULL : ls_file_kind(start, looked_at);
+    if (kind)
+        return bad(reading, "is %s, and not a safetensors file; " HOW_TO_WRITE, kind);
     if (header > MOST_HEADER_BYTES)
-        return bad(reading, "not a safetensors file: its header would have %" PRIu64 " bytes",
-                   header);
+        return bad(reading, "is not a safetensors file: it does not begin with the size of a "
+                            "header; " HOW_TO_WRITE);
+    if (lseek(reading->fd, LENGTH_BYTES, SEEK_SET) < 0)
+        return bad(reading, "cannot be read: %s", strerror(errno));
     if (header > bytes - LENGTH_BYTES)
         return bad(reading, "too short: %" PRIu64 " bytes, its header alone would end at %" PRIu64,
                    bytes, header + LENGTH_BYTES);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define FILES_MOST 64
@@ -111,9 +112,11 @@ static enum ls_status find(const struct place *place, const char *scope, const c
         return LS_UNAVAILABLE;
     }
     const int length = snprintf(path, sizeof(path), "%s/%s%s", folder, name, SUFFIX);
-    if (length < 0 || (size_t)length >= sizeof(path) || access(path, F_OK) != 0)
+    const bool built_in = length >= 0 && (size_t)length < sizeof(path) && access(path, F_OK) == 0;
+    struct stat about;
+    if (!built_in && (stat(name, &about) || !S_ISREG(about.st_mode)))
         return fail_unknown(place, scope, name, folder);
-    *out = strdup(path);
+    *out = strdup(built_in ? path : name); // of a file of another kind its reader says what it is
     return *out ? LS_OK : LS_OUT_OF_MEMORY;
 }
 

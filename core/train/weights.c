@@ -18,28 +18,102 @@ static bool same_shape(const struct ls_shape *shape, const struct ls_saved_tenso
     return true;
 }
 
-static enum ls_status check(const struct ls_model *model, const char *path,
-                            const struct ls_safetensors *file)
+// Keras 2 writes "dense/kernel:0".
+static bool is_called(const char *saved, const char *prefix, size_t prefix_length, const char *name)
+{
+    if (strncmp(saved, prefix, prefix_length) != 0)
+        return false;
+    saved += prefix_length;
+    const size_t length = strlen(name);
+    return strncmp(saved, name, length) == 0 &&
+           (saved[length] == '\0' || strcmp(saved + length, ":0") == 0);
+}
+
+static const struct ls_saved_tensor *find(const struct ls_safetensors *file, const char *prefix,
+                                          size_t prefix_length, const char *name)
+{
+    for (size_t i = 0; i < ls_safetensors_count(file); i++)
+        if (is_called(ls_safetensors_get(file, i)->name, prefix, prefix_length, name))
+            return ls_safetensors_get(file, i);
+    return NULL;
+}
+
+static bool has_all(const struct ls_graph *graph, const struct ls_safetensors *file,
+                    const char *prefix, size_t prefix_length)
+{
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        if (!find(file, prefix, prefix_length, graph->parameters[i]->name))
+            return false;
+    return true;
+}
+
+// Keras may put a model's name before all names: "sequential/dense/kernel". What stands before the name of the first
+// parameter, where it stands before all of them; nothing where no prefix does.
+static enum ls_status find_prefix(const struct ls_model *model, const char *path,
+                                  const struct ls_safetensors *file, const char **prefix,
+                                  size_t *length)
 {
     const struct ls_graph *graph = model->graph;
+    *prefix = "";
+    *length = 0;
+    // More than twice as many tensors are not this model's, whatever their names.
+    if (graph->parameter_count == 0 || find(file, "", 0, graph->parameters[0]->name) ||
+        ls_safetensors_count(file) > 2 * (size_t)graph->parameter_count)
+        return LS_OK;
+    for (size_t i = 0; i < ls_safetensors_count(file); i++) {
+        const char *saved = ls_safetensors_get(file, i)->name;
+        for (const char *slash = strchr(saved, '/'); slash; slash = strchr(slash + 1, '/')) {
+            const size_t candidate = (size_t)(slash + 1 - saved);
+            if (!is_called(saved, saved, candidate, graph->parameters[0]->name) ||
+                !has_all(graph, file, saved, candidate))
+                continue;
+            if (*length) {
+                ls_error("weights",
+                         "'%s' has the tensors of model '%s' twice, under '%.*s' and '%.*s'; "
+                         "remove one of them",
+                         path, model->source, (int)*length, *prefix, (int)candidate, saved);
+                return LS_BAD_INPUT;
+            }
+            *prefix = saved;
+            *length = candidate;
+        }
+    }
+    return LS_OK;
+}
+
+// The tensors of `file` in the order of the model's parameters.
+static enum ls_status match(const struct ls_model *model, const char *path,
+                            const struct ls_safetensors *file, const struct ls_saved_tensor **out)
+{
+    const struct ls_graph *graph = model->graph;
+    const char *prefix;
+    size_t length;
+    enum ls_status status = find_prefix(model, path, file, &prefix, &length);
+    if (status)
+        return status;
     for (uint32_t i = 0; i < graph->parameter_count; i++) {
         const struct ls_tensor *parameter = graph->parameters[i];
-        const struct ls_saved_tensor *saved = ls_safetensors_find(file, parameter->name);
-        char wanted[96], found[96];
+        const struct ls_saved_tensor *saved = find(file, prefix, length, parameter->name);
+        char expected[96], found[96];
         if (!saved) {
-            ls_error("weights", "'%s' has no tensor '%s', which model '%s' needs", path,
-                     parameter->name, model->source);
+            const struct ls_saved_tensor *first = ls_safetensors_get(file, 0);
+            ls_error("weights",
+                     "'%s' has no tensor '%s', which model '%s' needs%s%s%s; "
+                     "docs/models.md has the names",
+                     path, parameter->name, model->source, first ? "; its first is '" : "",
+                     first ? first->name : "", first ? "'" : "");
             return LS_BAD_INPUT;
         }
         if (!same_shape(&parameter->shape, saved)) {
             struct ls_shape shape = {.ndims =
                                          saved->ndims <= LS_MAX_DIMS ? saved->ndims : LS_MAX_DIMS};
             memcpy(shape.dims, saved->dims, shape.ndims * sizeof(shape.dims[0]));
-            ls_error("weights", "'%s': tensor '%s' is %s, but model '%s' wants %s", path,
-                     parameter->name, ls_shape_text(&shape, found, sizeof(found)), model->source,
-                     ls_shape_text(&parameter->shape, wanted, sizeof(wanted)));
+            ls_error("weights", "'%s': tensor '%s' is %s, but model '%s' expects %s", path,
+                     saved->name, ls_shape_text(&shape, found, sizeof(found)), model->source,
+                     ls_shape_text(&parameter->shape, expected, sizeof(expected)));
             return LS_BAD_INPUT;
         }
+        out[i] = saved;
     }
     if (ls_safetensors_count(file) > graph->parameter_count) {
         ls_error("weights",
@@ -52,18 +126,19 @@ static enum ls_status check(const struct ls_model *model, const char *path,
 
 enum ls_status ls_load_weights(struct ls_model *model, const char *path)
 {
+    const uint32_t count = model->graph->parameter_count;
     struct ls_safetensors *file = NULL;
-    enum ls_status status = ls_safetensors_open(path, &file);
+    const struct ls_saved_tensor **saved = calloc((size_t)count + 1, sizeof(*saved));
+    enum ls_status status = saved ? ls_safetensors_open(path, &file) : LS_OUT_OF_MEMORY;
     if (!status)
-        status = check(model, path, file);
+        status = match(model, path, file, saved);
     if (!status)
         status = ls_model_need_weights(model);
-    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++) {
-        const struct ls_tensor *parameter = model->graph->parameters[i];
-        const size_t bytes = (size_t)ls_shape_elements(&parameter->shape, 1) * sizeof(float);
-        memcpy(model->weights[i], ls_safetensors_find(file, parameter->name)->data, bytes);
-    }
+    for (uint32_t i = 0; !status && i < count; i++)
+        memcpy(model->weights[i], saved[i]->data,
+               (size_t)ls_shape_elements(&model->graph->parameters[i]->shape, 1) * sizeof(float));
     ls_safetensors_close(file);
+    free(saved);
     return status;
 }
 

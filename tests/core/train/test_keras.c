@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models from files of Keras: their compile configuration, their input's shape, what keeps them from being trained.
+#include "core/formats/safetensors.h"
 #include "tests/core/train/fixture.h"
 
 #include <stdarg.h>
@@ -208,6 +209,71 @@ START_TEST(the_same_sizes_in_another_order_are_refused)
 }
 END_TEST
 
+// ---- Names of weights ----
+
+// Writes the weights of `model` to the path, each name with `before` and `behind` it; of `twice` also under that prefix.
+static void write_named(const struct ls_model *model, const char *before, const char *behind,
+                        const char *twice)
+{
+    struct ls_saved_tensor tensors[4];
+    char names[4][64];
+    size_t count = 0;
+    for (int copy = 0; copy < (twice ? 2 : 1); copy++)
+        for (uint32_t i = 0; i < model->graph->parameter_count; i++, count++) {
+            const struct ls_tensor *parameter = model->graph->parameters[i];
+            snprintf(names[count], sizeof(names[count]), "%s%s%s", copy ? twice : before,
+                     parameter->name, behind);
+            tensors[count] = (struct ls_saved_tensor){
+                .name = names[count], .ndims = parameter->shape.ndims, .data = model->weights[i]};
+            memcpy(tensors[count].dims, parameter->shape.dims, sizeof(parameter->shape.dims));
+        }
+    OK(ls_safetensors_write(path, tensors, count));
+}
+
+static const struct {
+    const char *before, *behind;
+} namings[] = {{"", ""},   {"sequential/", ""},       {"m/", ""},
+               {"", ":0"}, {"sequential_1/m/", ":0"}, {"d/", ""}};
+
+START_TEST(weights_with_the_name_of_their_model_in_front_are_read)
+{
+    struct ls_model *trained = open_file("4, 4, 1", 10, "", "");
+    struct ls_model *other = open_file("4, 4, 1", 10, "", "");
+    OK(ls_compile(trained, NULL));
+    fit(trained);
+    write_named(trained, namings[_i].before, namings[_i].behind, NULL);
+    OK(ls_load_weights(other, path));
+    ck_assert_double_eq(weight_difference(trained, other), 0);
+    ls_model_close(trained);
+    ls_model_close(other);
+}
+END_TEST
+
+START_TEST(weights_of_two_models_are_refused)
+{
+    struct ls_model *model = open_file("4, 4, 1", 10, "", "");
+    OK(ls_model_need_weights(model));
+    write_named(model, "student/", "", "teacher/");
+    expect_error(ls_load_weights(model, path), LS_BAD_INPUT, "has the tensors of model '");
+    write_named(model, "", "", "teacher/");
+    expect_error(ls_load_weights(model, path), LS_BAD_INPUT, "has 4 tensors, but model '");
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(weights_with_other_names_are_refused)
+{
+    static const char *const others[][2] = {{"x", ""}, {"", "s"}, {"", ":1"}, {"", ":0/x"}};
+    struct ls_model *model = open_file("4, 4, 1", 10, "", "");
+    OK(ls_model_need_weights(model));
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        write_named(model, others[i][0], others[i][1], NULL);
+        expect_error(ls_load_weights(model, path), LS_BAD_INPUT, "has no tensor 'd/kernel', which");
+    }
+    ls_model_close(model);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("keras");
@@ -222,6 +288,10 @@ int main(void)
     tcase_add_test(cases, examples_are_reshaped_into_an_input_of_as_many_elements);
     tcase_add_test(cases, examples_of_another_size_are_refused_with_both_shapes);
     tcase_add_test(cases, the_same_sizes_in_another_order_are_refused);
+    tcase_add_loop_test(cases, weights_with_the_name_of_their_model_in_front_are_read, 0,
+                        sizeof(namings) / sizeof(namings[0]));
+    tcase_add_test(cases, weights_of_two_models_are_refused);
+    tcase_add_test(cases, weights_with_other_names_are_refused);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
 }
