@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// docs/models.md against the tables of the code: what is supported is on the page, and what is on the page is supported.
+#include "core/data/dataset.h"
+#include "core/graph/layer.h"
+#include "core/optimizer/optimizer.h"
+#include "core/train/model.h"
+#include "layers/config.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_NAMES 64
+#define NAME_LETTERS 64
+
+static char page[1 << 16];
+
+struct names {
+    char list[MOST_NAMES][NAME_LETTERS];
+    size_t count;
+};
+
+static void read_page(void)
+{
+    FILE *file = fopen(PAGE, "r");
+    ck_assert_ptr_nonnull(file);
+    page[fread(page, 1, sizeof(page) - 1, file)] = '\0';
+    ck_assert(feof(file));
+    fclose(file);
+}
+
+// What stands between <!-- name --> and <!-- /name -->; the page is cut there.
+static char *section(const char *name)
+{
+    char mark[64];
+    snprintf(mark, sizeof(mark), "<!-- %s -->", name);
+    char *begin = strstr(page, mark);
+    ck_assert_msg(begin != NULL, "no %s", mark);
+    snprintf(mark, sizeof(mark), "<!-- /%s -->", name);
+    char *end = strstr(begin, mark);
+    ck_assert_msg(end != NULL, "no %s", mark);
+    *end = '\0';
+    return begin;
+}
+
+// Appends what stands between backticks, up to `end`, without a '=' at its end.
+static void add_quoted(const char *text, const char *end, struct names *out)
+{
+    for (const char *tick = strchr(text, '`'); tick && tick < end;) {
+        const char *last = strchr(tick + 1, '`');
+        ck_assert(last && last < end && out->count < MOST_NAMES);
+        size_t length = (size_t)(last - tick - 1);
+        if (length > 0 && tick[length] == '=')
+            length--;
+        ck_assert_uint_lt(length, NAME_LETTERS);
+        snprintf(out->list[out->count++], NAME_LETTERS, "%.*s", (int)length, tick + 1);
+        tick = strchr(last + 1, '`');
+    }
+}
+
+static bool has(const struct names *names, const char *name)
+{
+    for (size_t i = 0; i < names->count; i++)
+        if (strcmp(names->list[i], name) == 0)
+            return true;
+    return false;
+}
+
+static bool is_in(const char *name, const char *const *list)
+{
+    for (; *list; list++)
+        if (strcmp(*list, name) == 0)
+            return true;
+    return false;
+}
+
+static void check_same(const char *what, const struct names *shown, const char *const *supported)
+{
+    for (size_t i = 0; i < shown->count; i++)
+        ck_assert_msg(is_in(shown->list[i], supported),
+                      "%s: '%s' is on the page, but not supported", what, shown->list[i]);
+    for (; *supported; supported++)
+        ck_assert_msg(has(shown, *supported), "%s: '%s' is not on the page", what, *supported);
+}
+
+// The next row of a table below its heading: its name, and the cells behind it up to the end of the line.
+static char *next_row(char **text, char *name)
+{
+    for (char *line = strstr(*text, "\n| `"); line; line = strstr(line + 1, "\n| `")) {
+        struct names first = {0};
+        char *cell = strchr(line + 3, '|'), *end = strchr(line + 1, '\n');
+        ck_assert(cell && end && cell < end);
+        *text = end;
+        add_quoted(line, cell, &first);
+        ck_assert_uint_eq(first.count, 1);
+        snprintf(name, NAME_LETTERS, "%s", first.list[0]);
+        if (name[0] != '-') // a heading: `--loss=`
+            return cell;
+    }
+    return NULL;
+}
+
+static const struct ls_layer_kind *kind_of(const char *name)
+{
+    for (size_t i = 0; ls_layer_kinds[i]; i++)
+        if (strcmp(ls_layer_kinds[i]->class_name, name) == 0)
+            return ls_layer_kinds[i];
+    ck_abort_msg("layer '%s' is on the page, but not supported", name);
+    return NULL;
+}
+
+START_TEST(every_layer_and_each_of_its_options_is_on_the_page)
+{
+    char *text = section("layers"), name[NAME_LETTERS];
+    size_t rows = 0, kinds = 0;
+    for (char *cell; (cell = next_row(&text, name)); rows++) {
+        struct names options = {0};
+        add_quoted(cell, strchr(cell, '\n'), &options);
+        check_same(name, &options, kind_of(name)->keys);
+    }
+    while (ls_layer_kinds[kinds])
+        kinds++;
+    ck_assert_uint_eq(rows, kinds);
+}
+END_TEST
+
+static void check_list(const char *what, const char *const *supported)
+{
+    struct names shown = {0};
+    const char *text = section(what);
+    add_quoted(text, text + strlen(text), &shown);
+    check_same(what, &shown, supported);
+}
+
+START_TEST(every_activation_and_initializer_is_on_the_page)
+{
+    check_list("initializers", ls_initializer_names); // the later one first: the page is cut
+    check_list("activations", ls_activation_names);
+}
+END_TEST
+
+static void check_rows(const char *what, const char *const *supported)
+{
+    struct names shown = {0};
+    char *text = section(what);
+    while (next_row(&text, shown.list[shown.count]))
+        shown.count++;
+    check_same(what, &shown, supported);
+}
+
+START_TEST(every_loss_metric_and_dataset_is_on_the_page)
+{
+    const char *datasets[16] = {NULL};
+    for (size_t i = 0; ls_dataset_kinds[i]; i++)
+        datasets[i] = ls_dataset_kinds[i]->name;
+    check_rows("datasets", datasets);
+    check_rows("metrics", ls_metric_names);
+    check_rows("losses", ls_loss_names);
+}
+END_TEST
+
+static size_t option_names(const struct ls_plugin_option *options, const char **out)
+{
+    size_t count = 0;
+    for (; options[count].name; count++)
+        out[count] = options[count].name;
+    return count;
+}
+
+START_TEST(every_optimizer_with_its_options_is_on_the_page)
+{
+    const struct ls_optimizer_kind *kinds = ls_optimizer_kinds();
+    char *text = section("optimizers"), name[NAME_LETTERS];
+    size_t rows = 0, count = 0;
+    for (char *cell; (cell = next_row(&text, name)); rows++) {
+        const struct ls_optimizer_kind *kind = kinds;
+        const char *supported[16] = {NULL};
+        struct names options = {0};
+        while (kind->name && strcmp(kind->name, name) != 0)
+            kind++;
+        ck_assert_msg(kind->name != NULL, "optimizer '%s' is on the page, but not supported", name);
+        option_names(kind->options, supported);
+        add_quoted(cell, strchr(cell, '\n'), &options);
+        check_same(name, &options, supported);
+    }
+    while (kinds[count].name)
+        count++;
+    ck_assert_uint_eq(rows, count);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("models_page");
+    TCase *cases = tcase_create("models_page");
+    tcase_add_checked_fixture(cases, read_page, NULL);
+    tcase_add_test(cases, every_layer_and_each_of_its_options_is_on_the_page);
+    tcase_add_test(cases, every_activation_and_initializer_is_on_the_page);
+    tcase_add_test(cases, every_loss_metric_and_dataset_is_on_the_page);
+    tcase_add_test(cases, every_optimizer_with_its_options_is_on_the_page);
+    suite_add_tcase(suite, cases);
+    return test_suite_run(suite);
+}
