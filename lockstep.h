@@ -144,7 +144,8 @@ LS_API const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t
 // A table like Keras's.
 LS_API void ls_model_summary(const struct ls_model *model, FILE *out);
 
-// Weights as safetensors, float32, plain layout, named layer/variable.
+// Weights as safetensors, float32, plain layout, named layer/variable; what all names have in front (the model's name) and
+// Keras 2's ":0" are left out when they are read.
 LS_CALL ls_load_weights(struct ls_model *model, const char *path);
 LS_CALL ls_save_weights(struct ls_model *model, const char *path);
 

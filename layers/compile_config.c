@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a Keras model was compiled: optimizer, loss and metrics of "compile_config" (Keras 3) or "training_config"
-// (Keras 2), in the words of Lockstep's command line, so that there is one reader of those.
+// How a Keras model was compiled: optimizer, loss and metrics of "compile_config" (Keras 3) or
+// "training_config" (Keras 2), in the words of Lockstep's command line, so that there is one reader
+// of those.
 //
-// Accepted without effect: what only says how Keras runs the model (run_eagerly, jit_compile, steps_per_execution),
-// names, and options that are switched off. Everything else that is not supported is refused by name.
+// Accepted without effect: what only says how Keras runs the model (run_eagerly, jit_compile,
+// steps_per_execution), names, and options that are switched off. Everything else that is not
+// supported is refused by name.
 #include "layers/config.h"
 
 #include "core/base/keras_names.h"
@@ -69,8 +71,8 @@ static bool is_off(const json_t *value)
             json_object_size(value) == 0);
 }
 
-// The name and, of an object, the options of what is written as "adam", {"class_name": "Adam", "config": {...}} or
-// {"class_name": "function", "config": "mean_squared_error"}. False: refused.
+// The name and, of an object, the options of what is written as "adam", {"class_name": "Adam",
+// "config": {...}} or {"class_name": "function", "config": "mean_squared_error"}. False: refused.
 static bool read_object(struct part *part, const json_t *value, const char **name,
                         const json_t **options)
 {
@@ -91,7 +93,8 @@ static bool read_object(struct part *part, const json_t *value, const char **nam
     return false;
 }
 
-// The least digits that give the number back; one that is a float32 is written as such: 0.001, not 0.00100000005.
+// The least digits that give the number back; one that is a float32 is written as such: 0.001, not
+// 0.00100000005.
 static void number_text(double value, char *text, size_t bytes)
 {
     const bool single = (double)(float)value == value;
@@ -209,18 +212,11 @@ static const char *const loss_names[] = {"sparse_categorical_crossentropy", "mea
 static const char *const mean_reductions[] = {"sum_over_batch_size", "auto", "mean",
                                               "mean_with_sample_weight", NULL};
 
-static bool is_float32(const json_t *dtype)
-{
-    if (json_is_object(dtype))
-        dtype = json_object_get(json_object_get(dtype, "config"), "name");
-    return json_is_string(dtype) && strcmp(json_string_value(dtype), "float32") == 0;
-}
-
 static void read_loss_option(struct part *part, bool classes, const char *key, const json_t *value,
                              bool *from_logits)
 {
     const char *word = json_string_value(value);
-    if (strcmp(key, "name") == 0 || (strcmp(key, "dtype") == 0 && is_float32(value)) ||
+    if (strcmp(key, "name") == 0 || (strcmp(key, "dtype") == 0 && ls_json_is_float32(value)) ||
         (strcmp(key, "reduction") == 0 && word && is_one_of(word, mean_reductions)) ||
         (strcmp(key, "axis") == 0 && json_integer_value(value) == -1))
         return;

@@ -100,11 +100,8 @@ static void refuse_key(struct ls_config *config, const char *key, const char *co
         ls_config_fail(config, key, "unknown option; there are none");
 }
 
-// "float32", or a policy of that name. A map of policies and a quantized policy have no name of their own.
-static bool is_float32(const json_t *dtype)
+bool ls_json_is_float32(const json_t *dtype)
 {
-    if (json_is_null(dtype))
-        return true;
     if (json_is_object(dtype))
         dtype = json_object_get(json_object_get(dtype, "config"), "name");
     return json_is_string(dtype) && strcmp(json_string_value(dtype), "float32") == 0;
@@ -125,7 +122,7 @@ void ls_config_check(struct ls_config *config, const char *const *keys)
     if (config->parent)
         ls_config_null(config, "activity_regularizer");
     value = json_object_get(config->object, "dtype");
-    if (value && !is_float32(value))
+    if (value && !json_is_null(value) && !ls_json_is_float32(value))
         ls_config_fail(config, "dtype", "only float32 is supported, got %s; set it to \"float32\"",
                        ls_json_text(value, text, sizeof(text)));
 }

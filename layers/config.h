@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading the values of a Keras configuration. A missing key means the default that is named in the call.
-// A value that does not fit is logged with its layer and key, and `status` stays LS_BAD_INPUT; the reader returns
-// a default, so that a layer reads all it needs, says all that is wrong, and looks at the status once. [main thread]
+// Reading the values of a Keras configuration. A missing key means the default that is named in the
+// call. A value that does not fit is logged with its layer and key, and `status` stays
+// LS_BAD_INPUT; the reader returns a default, so that a layer reads all it needs, says all that is
+// wrong, and looks at the status once. [main thread]
 #ifndef LS_LAYERS_CONFIG_H
 #define LS_LAYERS_CONFIG_H
 
@@ -31,13 +32,17 @@ const char *ls_json_text(const json_t *value, char *text, size_t bytes);
 const char *ls_name_list(const char *const *names, char *text, size_t bytes);
 // Whether a serialized object says that it is no class of Keras itself.
 bool ls_json_is_custom(const json_t *object);
+// Whether a dtype is "float32", or a policy of that name. A map of policies and a quantized policy
+// have no name.
+bool ls_json_is_float32(const json_t *dtype);
 
 // Logs "<parent>.<key>: <message>" with the layer; sets the status.
 LS_PRINTF(3, 4)
 void ls_config_fail(struct ls_config *config, const char *key, const char *format, ...);
 
-// Refuses keys outside `keys` (ends with NULL) and those that every layer may have, and another dtype than float32.
-// What only training would have to obey (trainable, regularizers, constraints) is ls_model_check_training's.
+// Refuses keys outside `keys` (ends with NULL) and those that every layer may have, and another
+// dtype than float32. What only training would have to obey (trainable, regularizers, constraints)
+// is ls_model_check_training's.
 void ls_config_check(struct ls_config *config, const char *const *keys);
 
 int64_t ls_config_integer(struct ls_config *config, const char *key, int64_t minimum,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reader of Keras model JSON: Sequential, as Keras 2 and 3 write it.
 //
-// Accepted without effect: versions, names of modules, build configurations, a fixed batch size (the run has one). What a
-// model's compile configuration says is compile_config.c's. Everything else that is not known is refused by name, so
-// that no model is ever trained as another one than its author meant. All that is wrong is said at once.
+// Accepted without effect: versions, names of modules, build configurations, a fixed batch size
+// (the run has one). What a model's compile configuration says is compile_config.c's. Everything
+// else that is not known is refused by name, so that no model is ever trained as another one than
+// its author meant. All that is wrong is said at once.
 #include "layers/config.h"
 
 #include "core/base/file_kind.h"
@@ -262,7 +263,8 @@ static enum ls_status check_class(const struct model *model)
         return check_keys(model, "the model", model->object, model_keys);
     if (name && (strcmp(name, "Functional") == 0 || strcmp(name, "Model") == 0))
         ls_error(model->source,
-                 "Functional models are not supported yet; expected a Sequential one");
+                 "Functional models are not supported yet; one that is a plain chain of layers "
+                 "becomes Sequential by keras.Sequential(model.layers)");
     else if (!json_is_object(model->object) || !class_name)
         ls_error(model->source,
                  "not a Keras model: expected {\"class_name\": \"Sequential\", \"config\": {...}}");
@@ -365,7 +367,8 @@ static enum ls_status check_input_shape(struct ls_config *config, const struct l
         ls_json_text(json_object_get(config->object, "batch_input_shape"), text, sizeof(text)));
 }
 
-// `tensor`: what arrives, then what leaves; NULL after a layer that was refused, of which only the options are checked.
+// `tensor`: what arrives, then what leaves; NULL after a layer that was refused, of which only the
+// options are checked.
 static enum ls_status build_layer(struct ls_graph *graph, const struct entry *entry,
                                   struct ls_tensor **tensor)
 {

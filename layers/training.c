@@ -57,16 +57,15 @@ static void check(struct search *search, const char *where, const json_t *config
             continue;
         if (strcmp(key, "trainable") == 0)
             ls_error(search->source,
-                     "%s: trainable: Lockstep cannot keep weights from being trained; to train "
-                     "them, set it to true",
+                     "%s: trainable: frozen weights are not supported, they would be trained; set "
+                     "it to true to train them",
                      where);
         else
             ls_error(search->source,
-                     "%s: %s: %s is not supported, and without it %s; to go on without it, set it "
-                     "to null",
+                     "%s: %s: %s is not supported, and leaving it out changes %sthe training; set "
+                     "it to null to go on without it",
                      where, key, value_name(value, text, sizeof(text)),
-                     ends_with(key, "_regularizer") ? "loss and training are others"
-                                                    : "the training is another");
+                     ends_with(key, "_regularizer") ? "the loss and " : "");
     }
 }
 

@@ -528,8 +528,8 @@ static enum ls_status show_result(const struct arguments *arguments, struct comp
     return status ? status : concluded;
 }
 
-// All that is wrong with the model is said here, not by a run, of which only the first error is kept. The runs read the
-// model's file themselves.
+// All that is wrong with the model is said here, not by a run, of which only the first error is
+// kept. The runs read the model's file themselves.
 static enum ls_status look_at_model(struct comparing *comparing)
 {
     struct ls_compile_options options = comparing->setting.compile;

@@ -22,7 +22,8 @@ static const struct {
     {"version https://", 16, "a Git LFS pointer; the file itself was not fetched (git lfs pull)"},
 };
 
-// Eight bytes with the size of a header, of which the upper ones are zero, and the JSON of that header.
+// Eight bytes with the size of a header, of which the upper ones are zero, and the JSON of that
+// header.
 static bool is_safetensors(const unsigned char *start, size_t bytes)
 {
     return bytes > 8 && start[8] == '{' && !start[4] && !start[5] && !start[6] && !start[7];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public names of Keras 2 and 3. Those that Lockstep supports may be missing here: they are looked up elsewhere.
+// The public names of Keras 2 and 3. Those that Lockstep supports may be missing here: they are
+// looked up elsewhere.
 #include "core/base/keras_names.h"
 
 #include "core/base/options.h"

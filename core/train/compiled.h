@@ -6,12 +6,13 @@
 #include "core/graph/layer.h"
 #include "lockstep.h"
 
-// Fills what is NULL in `options` from the model's file, where that says it, and logs what. `out` owns the texts.
+// Fills what is NULL in `options` from the model's file, where that says it, and logs what. `out`
+// owns the texts.
 LS_STATUS ls_compile_fill(const char *source, const json_t *model,
                           struct ls_compile_options *options, struct ls_compile_config *out);
 
-// For who hands a model to other processes: says all that keeps model `name` from being trained on `dataset`, and fills
-// `options` as above. No dataset is read.
+// For who hands a model to other processes: says all that keeps model `name` from being trained on
+// `dataset`, and fills `options` as above. No dataset is read.
 LS_STATUS ls_model_look(const char *name, const char *dataset, struct ls_compile_options *options,
                         struct ls_compile_config *out);
 

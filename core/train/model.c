@@ -284,8 +284,8 @@ static uint32_t real_sizes(const int64_t *dims, uint32_t ndims, int64_t *out)
     return count;
 }
 
-// Whether examples can be reshaped into the input: as many elements, in the same order. The same sizes in another order,
-// as rows and channels that change places, would need a transposition.
+// Whether examples can be reshaped into the input: as many elements, in the same order. The same
+// sizes in another order, as rows and channels that change places, would need a transposition.
 static bool fits(const struct ls_shape *input, const struct ls_shape *examples)
 {
     int64_t ours[LS_MAX_DIMS], theirs[LS_MAX_DIMS];

@@ -39,7 +39,8 @@ uint64_t ls_model_parameters(const struct ls_model *model);
 // What --loss= and --metrics= may be; end with NULL.
 extern const char *const ls_loss_names[], *const ls_metric_names[];
 
-// Checks that the data can be reshaped into the model's input and has labels that its loss takes. LS_BAD_INPUT, logged.
+// Checks that the data can be reshaped into the model's input and has labels that its loss takes.
+// LS_BAD_INPUT, logged.
 LS_STATUS ls_model_check_data(const struct ls_model *model, const struct ls_data *data);
 
 #endif

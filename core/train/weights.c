@@ -47,8 +47,8 @@ static bool has_all(const struct ls_graph *graph, const struct ls_safetensors *f
     return true;
 }
 
-// Keras may put a model's name before all names: "sequential/dense/kernel". What stands before the name of the first
-// parameter, where it stands before all of them; nothing where no prefix does.
+// Keras may put a model's name before all names: "sequential/dense/kernel". What stands before the
+// name of the first parameter, where it stands before all of them; nothing where no prefix does.
 static enum ls_status find_prefix(const struct ls_model *model, const char *path,
                                   const struct ls_safetensors *file, const char **prefix,
                                   size_t *length)

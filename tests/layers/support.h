@@ -7,7 +7,8 @@
 
 #include <check.h>
 
-// The lines that the log got since the last call of build_text and its relatives, each with its newline.
+// The lines that the log got since the last call of build_text and its relatives, each with its
+// newline.
 extern char logged[16384];
 extern int logged_lines;
 

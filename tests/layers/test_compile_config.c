@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a model was compiled, read from its file: what is supported becomes the words of the command line, what is not is
-// refused by name.
+// How a model was compiled, read from its file: what is supported becomes the words of the command
+// line, what is not is refused by name.
 #include "tests/layers/support.h"
 
 #include <stdlib.h>
@@ -45,216 +45,212 @@ static void expect(const char *found, const char *expected)
 static const struct {
     const char *key, *text;
     const char *optimizer, *loss, *metrics;
-} files
-    [] =
-        {
-            // As Keras 3 writes it: model.compile(SGD(0.5), MeanSquaredError()).
-            {"compile_config",
-             "{'optimizer': " KERAS3(
-                 "optimizers", "SGD",
-                 "'name': 'SGD', 'learning_rate': 0.5, " SGD_REST
-                 ", 'momentum': 0.0, 'nesterov': false") ", 'loss': " KERAS3("losses",
-                                                                             "MeanSquaredError",
-                                                                             "'name': "
-                                                                             "'mean_squared_error',"
-                                                                             " 'reduction': "
-                                                                             "'sum_over_batch_"
-                                                                             "size'") ", "
-                                                                                      "'loss_"
-                                                                                      "weights': "
-                                                                                      "null, "
-                                                                                      "'metrics': "
-                                                                                      "null, "
-                                                                                      "'weighted_"
-                                                                                      "metrics': "
-                                                                                      "null, "
-                                                                                      "'run_"
-                                                                                      "eagerly': "
-                                                                                      "false, "
-                                                                                      "'steps_per_"
-                                                                                      "execution': "
-                                                                                      "1, "
-                                                                                      "'jit_"
-                                                                                      "compile': "
-                                                                                      "true}",
-             "sgd:learning_rate=0.5,momentum=0,nesterov=off", "mean_squared_error", NULL},
-            // Numbers of Keras are float32.
-            {"compile_config",
-             "{'optimizer': " KERAS3("optimizers", "Adam",
-                                     "'name': 'adam', 'learning_rate': "
-                                     "0.0010000000474974513, " SGD_REST
-                                     ", 'beta_1': 0.9, 'beta_2': 0.999, 'epsilon': 1e-07, "
-                                     "'amsgrad': false") ", 'loss': " KERAS3("losses",
-                                                                             "SparseCategoricalCros"
-                                                                             "sentropy",
-                                                                             "'name': 'x', "
-                                                                             "'reduction': "
-                                                                             "'sum_over_batch_size'"
-                                                                             ", 'from_logits': "
-                                                                             "true, "
-                                                                             "'ignore_class': "
-                                                                             "null, 'axis': -1") ","
-                                                                                                 " "
-                                                                                                 "'"
-                                                                                                 "m"
-                                                                                                 "e"
-                                                                                                 "t"
-                                                                                                 "r"
-                                                                                                 "i"
-                                                                                                 "c"
-                                                                                                 "s"
-                                                                                                 "'"
-                                                                                                 ":"
-                                                                                                 " "
-                                                                                                 "["
-                                                                                                 "'"
-                                                                                                 "a"
-                                                                                                 "c"
-                                                                                                 "c"
-                                                                                                 "u"
-                                                                                                 "r"
-                                                                                                 "a"
-                                                                                                 "c"
-                                                                                                 "y"
-                                                                                                 "'"
-                                                                                                 "]"
-                                                                                                 ","
-                                                                                                 " "
-                                                                                                 "'"
-                                                                                                 "s"
-                                                                                                 "t"
-                                                                                                 "e"
-                                                                                                 "p"
-                                                                                                 "s"
-                                                                                                 "_"
-                                                                                                 "p"
-                                                                                                 "e"
-                                                                                                 "r"
-                                                                                                 "_"
-                                                                                                 "e"
-                                                                                                 "x"
-                                                                                                 "e"
-                                                                                                 "c"
-                                                                                                 "u"
-                                                                                                 "t"
-                                                                                                 "i"
-                                                                                                 "o"
-                                                                                                 "n"
-                                                                                                 "'"
-                                                                                                 ":"
-                                                                                                 " "
-                                                                                                 "8"
-                                                                                                 ","
-                                                                                                 " "
-                                                                                                 "'"
-                                                                                                 "r"
-                                                                                                 "u"
-                                                                                                 "n"
-                                                                                                 "_"
-                                                                                                 "e"
-                                                                                                 "a"
-                                                                                                 "g"
-                                                                                                 "e"
-                                                                                                 "r"
-                                                                                                 "l"
-                                                                                                 "y"
-                                                                                                 "'"
-                                                                                                 ":"
-                                                                                                 " "
-                                                                                                 "t"
-                                                                                                 "r"
-                                                                                                 "u"
-                                                                                                 "e"
-                                                                                                 ","
-                                                                                                 " "
-                                                                                                 "'"
-                                                                                                 "j"
-                                                                                                 "i"
-                                                                                                 "t"
-                                                                                                 "_"
-                                                                                                 "c"
-                                                                                                 "o"
-                                                                                                 "m"
-                                                                                                 "p"
-                                                                                                 "i"
-                                                                                                 "l"
-                                                                                                 "e"
-                                                                                                 "'"
-                                                                                                 ":"
-                                                                                                 " "
-                                                                                                 "'"
-                                                                                                 "a"
-                                                                                                 "u"
-                                                                                                 "t"
-                                                                                                 "o"
-                                                                                                 "'"
-                                                                                                 ","
-                                                                                                 " "
-                                                                                                 "'"
-                                                                                                 "a"
-                                                                                                 "u"
-                                                                                                 "t"
-                                                                                                 "o"
-                                                                                                 "_"
-                                                                                                 "s"
-                                                                                                 "c"
-                                                                                                 "a"
-                                                                                                 "l"
-                                                                                                 "e"
-                                                                                                 "_"
-                                                                                                 "l"
-                                                                                                 "o"
-                                                                                                 "s"
-                                                                                                 "s"
-                                                                                                 "'"
-                                                                                                 ":"
-                                                                                                 " "
-                                                                                                 "t"
-                                                                                                 "r"
-                                                                                                 "u"
-                                                                                                 "e"
-                                                                                                 "}",
-             "adam:learning_rate=0.001,beta_1=0.9,beta_2=0.999,epsilon=1e-07",
-             "sparse_categorical_crossentropy:from_logits=true", "accuracy"},
-            // Names alone: model.compile("sgd", "sparse_categorical_crossentropy", ["acc"]).
-            {"compile_config",
-             "{'optimizer': 'sgd', 'loss': 'sparse_categorical_crossentropy', 'metrics': ['acc']}",
-             "sgd", "sparse_categorical_crossentropy", "accuracy"},
-            {"compile_config",
-             "{'optimizer': 'Adam', 'loss': ['mse'], 'metrics': [" KERAS3(
-                 "metrics", "SparseCategoricalAccuracy", "'name': 'a', 'dtype': 'float32'") "]}",
-             "adam", "mean_squared_error", "accuracy"},
-            // A function, as its author passes keras.losses.mean_squared_error.
-            {"compile_config",
-             "{'loss': {'module': 'builtins', 'class_name': 'function', 'config': "
-             "'mean_squared_error', "
-             "'registered_name': 'function'}}",
-             NULL, "mean_squared_error", NULL},
-            // Keras 2.
-            {"training_config",
-             "{'loss': {'class_name': 'SparseCategoricalCrossentropy', 'config': {'reduction': "
-             "'auto', "
-             "'name': 'x', 'from_logits': false, 'ignore_class': null}}, 'metrics': "
-             "[[{'class_name': "
-             "'MeanMetricWrapper', 'config': {'name': 'accuracy', 'dtype': 'float32', 'fn': "
-             "'sparse_categorical_accuracy'}}]], 'weighted_metrics': null, 'loss_weights': null, "
-             "'optimizer_config': {'class_name': 'SGD', 'config': {'name': 'SGD', 'learning_rate': "
-             "0.009999999776482582, 'decay': 0.0, 'momentum': 0.8999999761581421, 'nesterov': "
-             "true}}}",
-             "sgd:learning_rate=0.01,momentum=0.9,nesterov=on", "sparse_categorical_crossentropy",
-             "accuracy"},
-            {"training_config",
-             "{'optimizer_config': {'class_name': 'Adam', 'config': {'lr': 0.1, 'jit_compile': "
-             "true, "
-             "'is_legacy_optimizer': false}}}",
-             "adam:learning_rate=0.1", NULL, NULL},
-            // What is not compiled.
-            {"compile_config", "{}", NULL, NULL, NULL},
-            {"compile_config", "null", NULL, NULL, NULL},
-            {"something_else", "{'optimizer': 'rmsprop'}", NULL, NULL, NULL},
-            {"compile_config",
-             "{'optimizer': null, 'loss': null, 'metrics': [], 'weighted_metrics': []}", NULL, NULL,
-             NULL},
+} files[] = {
+    // As Keras 3 writes it: model.compile(SGD(0.5), MeanSquaredError()).
+    {"compile_config",
+     "{'optimizer': " KERAS3(
+         "optimizers", "SGD",
+         "'name': 'SGD', 'learning_rate': 0.5, " SGD_REST
+         ", 'momentum': 0.0, 'nesterov': false") ", 'loss': " KERAS3("losses", "MeanSquaredError",
+                                                                     "'name': "
+                                                                     "'mean_squared_error',"
+                                                                     " 'reduction': "
+                                                                     "'sum_over_batch_"
+                                                                     "size'") ", "
+                                                                              "'loss_"
+                                                                              "weights': "
+                                                                              "null, "
+                                                                              "'metrics': "
+                                                                              "null, "
+                                                                              "'weighted_"
+                                                                              "metrics': "
+                                                                              "null, "
+                                                                              "'run_"
+                                                                              "eagerly': "
+                                                                              "false, "
+                                                                              "'steps_per_"
+                                                                              "execution': "
+                                                                              "1, "
+                                                                              "'jit_"
+                                                                              "compile': "
+                                                                              "true}",
+     "sgd:learning_rate=0.5,momentum=0,nesterov=off", "mean_squared_error", NULL},
+    // Numbers of Keras are float32.
+    {"compile_config",
+     "{'optimizer': " KERAS3("optimizers", "Adam",
+                             "'name': 'adam', 'learning_rate': "
+                             "0.0010000000474974513, " SGD_REST
+                             ", 'beta_1': 0.9, 'beta_2': 0.999, 'epsilon': 1e-07, "
+                             "'amsgrad': false") ", 'loss': " KERAS3("losses",
+                                                                     "SparseCategoricalCros"
+                                                                     "sentropy",
+                                                                     "'name': 'x', "
+                                                                     "'reduction': "
+                                                                     "'sum_over_batch_size'"
+                                                                     ", 'from_logits': "
+                                                                     "true, "
+                                                                     "'ignore_class': "
+                                                                     "null, 'axis': -1") ","
+                                                                                         " "
+                                                                                         "'"
+                                                                                         "m"
+                                                                                         "e"
+                                                                                         "t"
+                                                                                         "r"
+                                                                                         "i"
+                                                                                         "c"
+                                                                                         "s"
+                                                                                         "'"
+                                                                                         ":"
+                                                                                         " "
+                                                                                         "["
+                                                                                         "'"
+                                                                                         "a"
+                                                                                         "c"
+                                                                                         "c"
+                                                                                         "u"
+                                                                                         "r"
+                                                                                         "a"
+                                                                                         "c"
+                                                                                         "y"
+                                                                                         "'"
+                                                                                         "]"
+                                                                                         ","
+                                                                                         " "
+                                                                                         "'"
+                                                                                         "s"
+                                                                                         "t"
+                                                                                         "e"
+                                                                                         "p"
+                                                                                         "s"
+                                                                                         "_"
+                                                                                         "p"
+                                                                                         "e"
+                                                                                         "r"
+                                                                                         "_"
+                                                                                         "e"
+                                                                                         "x"
+                                                                                         "e"
+                                                                                         "c"
+                                                                                         "u"
+                                                                                         "t"
+                                                                                         "i"
+                                                                                         "o"
+                                                                                         "n"
+                                                                                         "'"
+                                                                                         ":"
+                                                                                         " "
+                                                                                         "8"
+                                                                                         ","
+                                                                                         " "
+                                                                                         "'"
+                                                                                         "r"
+                                                                                         "u"
+                                                                                         "n"
+                                                                                         "_"
+                                                                                         "e"
+                                                                                         "a"
+                                                                                         "g"
+                                                                                         "e"
+                                                                                         "r"
+                                                                                         "l"
+                                                                                         "y"
+                                                                                         "'"
+                                                                                         ":"
+                                                                                         " "
+                                                                                         "t"
+                                                                                         "r"
+                                                                                         "u"
+                                                                                         "e"
+                                                                                         ","
+                                                                                         " "
+                                                                                         "'"
+                                                                                         "j"
+                                                                                         "i"
+                                                                                         "t"
+                                                                                         "_"
+                                                                                         "c"
+                                                                                         "o"
+                                                                                         "m"
+                                                                                         "p"
+                                                                                         "i"
+                                                                                         "l"
+                                                                                         "e"
+                                                                                         "'"
+                                                                                         ":"
+                                                                                         " "
+                                                                                         "'"
+                                                                                         "a"
+                                                                                         "u"
+                                                                                         "t"
+                                                                                         "o"
+                                                                                         "'"
+                                                                                         ","
+                                                                                         " "
+                                                                                         "'"
+                                                                                         "a"
+                                                                                         "u"
+                                                                                         "t"
+                                                                                         "o"
+                                                                                         "_"
+                                                                                         "s"
+                                                                                         "c"
+                                                                                         "a"
+                                                                                         "l"
+                                                                                         "e"
+                                                                                         "_"
+                                                                                         "l"
+                                                                                         "o"
+                                                                                         "s"
+                                                                                         "s"
+                                                                                         "'"
+                                                                                         ":"
+                                                                                         " "
+                                                                                         "t"
+                                                                                         "r"
+                                                                                         "u"
+                                                                                         "e"
+                                                                                         "}",
+     "adam:learning_rate=0.001,beta_1=0.9,beta_2=0.999,epsilon=1e-07",
+     "sparse_categorical_crossentropy:from_logits=true", "accuracy"},
+    // Names alone: model.compile("sgd", "sparse_categorical_crossentropy", ["acc"]).
+    {"compile_config",
+     "{'optimizer': 'sgd', 'loss': 'sparse_categorical_crossentropy', 'metrics': ['acc']}", "sgd",
+     "sparse_categorical_crossentropy", "accuracy"},
+    {"compile_config",
+     "{'optimizer': 'Adam', 'loss': ['mse'], 'metrics': [" KERAS3(
+         "metrics", "SparseCategoricalAccuracy", "'name': 'a', 'dtype': 'float32'") "]}",
+     "adam", "mean_squared_error", "accuracy"},
+    // A function, as its author passes keras.losses.mean_squared_error.
+    {"compile_config",
+     "{'loss': {'module': 'builtins', 'class_name': 'function', 'config': "
+     "'mean_squared_error', "
+     "'registered_name': 'function'}}",
+     NULL, "mean_squared_error", NULL},
+    // Keras 2.
+    {"training_config",
+     "{'loss': {'class_name': 'SparseCategoricalCrossentropy', 'config': {'reduction': "
+     "'auto', "
+     "'name': 'x', 'from_logits': false, 'ignore_class': null}}, 'metrics': "
+     "[[{'class_name': "
+     "'MeanMetricWrapper', 'config': {'name': 'accuracy', 'dtype': 'float32', 'fn': "
+     "'sparse_categorical_accuracy'}}]], 'weighted_metrics': null, 'loss_weights': null, "
+     "'optimizer_config': {'class_name': 'SGD', 'config': {'name': 'SGD', 'learning_rate': "
+     "0.009999999776482582, 'decay': 0.0, 'momentum': 0.8999999761581421, 'nesterov': "
+     "true}}}",
+     "sgd:learning_rate=0.01,momentum=0.9,nesterov=on", "sparse_categorical_crossentropy",
+     "accuracy"},
+    {"training_config",
+     "{'optimizer_config': {'class_name': 'Adam', 'config': {'lr': 0.1, 'jit_compile': "
+     "true, "
+     "'is_legacy_optimizer': false}}}",
+     "adam:learning_rate=0.1", NULL, NULL},
+    // What is not compiled.
+    {"compile_config", "{}", NULL, NULL, NULL},
+    {"compile_config", "null", NULL, NULL, NULL},
+    {"something_else", "{'optimizer': 'rmsprop'}", NULL, NULL, NULL},
+    {"compile_config", "{'optimizer': null, 'loss': null, 'metrics': [], 'weighted_metrics': []}",
+     NULL, NULL, NULL},
 };
 
 START_TEST(what_is_supported_becomes_options)

@@ -299,27 +299,28 @@ START_TEST(a_class_with_a_very_long_name_is_refused)
 }
 END_TEST
 
-// What only training minds does not keep a model from being read: its predictions do not depend on it.
+// What only training minds does not keep a model from being read: its predictions do not depend on
+// it.
 static const struct {
     const char *options, *line;
     bool loss; // of an evaluation, too
 } trainings[] = {
     {"'kernel_regularizer': {'class_name': 'L2', 'config': {'l2': 0.01}}",
-     "layer 'd' (Dense): kernel_regularizer: L2 is not supported, and without it loss and training "
-     "are others; to go on without it, set it to null",
+     "layer 'd' (Dense): kernel_regularizer: L2 is not supported, and leaving it out changes the "
+     "loss and the training; set it to null to go on without it",
      true},
     {"'bias_regularizer': 'l1'", "bias_regularizer: l1 is not supported", true},
     {"'activity_regularizer': {'class_name': 'L1', 'config': {}}",
      "activity_regularizer: L1 is not supported", true},
     {"'bias_constraint': 'non_neg'",
-     "layer 'd' (Dense): bias_constraint: non_neg is not supported, and without it the training is "
-     "another; to go on without it, set it to null",
+     "layer 'd' (Dense): bias_constraint: non_neg is not supported, and leaving it out changes the "
+     "training; set it to null to go on without it",
      false},
     {"'kernel_constraint': {'class_name': 'MaxNorm', 'config': {}}",
      "kernel_constraint: MaxNorm is not supported", false},
     {"'trainable': false",
-     "layer 'd' (Dense): trainable: Lockstep cannot keep weights from being trained; to train "
-     "them, set it to true",
+     "layer 'd' (Dense): trainable: frozen weights are not supported, they would be trained; set "
+     "it to true to train them",
      false},
 };
 
@@ -358,7 +359,8 @@ START_TEST(a_model_that_is_not_trainable_is_refused_for_training)
     capture_log();
     ck_assert_int_eq(ls_model_check_training("model.json", model, false), LS_OK);
     ck_assert_int_eq(ls_model_check_training("model.json", model, true), LS_BAD_INPUT);
-    ck_assert_ptr_nonnull(strstr(logged, "model.json: the model: trainable: Lockstep cannot keep"));
+    ck_assert_ptr_nonnull(
+        strstr(logged, "model.json: the model: trainable: frozen weights are not"));
     json_decref(model);
 }
 END_TEST

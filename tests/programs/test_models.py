@@ -110,17 +110,15 @@ class Refused(ModelTest):
         says = ("layer 'c' (Conv2D): activation: 'gelu' is not supported yet; supported: linear, relu,",
                 "layer 'bn' (BatchNormalization): this layer is not supported yet; supported: InputLayer, Dense,",
                 "layer 'g' (GRU): this layer is not supported yet",
-                "layer 'd' (Dense): kernel_regularizer: L2 is not supported, and without it loss and training are others; "
-                "to go on without it, set it to null")
+                "layer 'd' (Dense): kernel_regularizer: L2 is not supported, and leaving it out changes the loss and the training; set it to null to go on without it")
         self.all_refused("summary", model, says=says)
         self.all_refused(*TRAIN, model, says=says)
         self.all_refused("compare", model, SYNTHETIC, "--strategies=ring", "--steps=2", says=says)
 
     def test_what_only_training_minds(self):
         model = self.write(sequential(FLATTEN, dict(DENSE, config=dict(DENSE["config"], trainable=False, bias_constraint="non_neg"))))
-        says = ("layer 'dense' (Dense): trainable: Lockstep cannot keep weights from being trained; to train them, set it to true",
-                "layer 'dense' (Dense): bias_constraint: non_neg is not supported, and without it the training is another; "
-                "to go on without it, set it to null")
+        says = ("layer 'dense' (Dense): trainable: frozen weights are not supported, they would be trained; set it to true to train them",
+                "layer 'dense' (Dense): bias_constraint: non_neg is not supported, and leaving it out changes the training; set it to null to go on without it")
         for command in ("summary", "evaluate"):
             done = self.lockstep(command, model, SYNTHETIC)
             self.assertEqual(done.code, DONE, done.err)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models from files of Keras: their compile configuration, their input's shape, what keeps them from being trained.
+// Models from files of Keras: their compile configuration, their input's shape, what keeps them
+// from being trained.
 #include "core/formats/safetensors.h"
 #include "tests/core/train/fixture.h"
 
@@ -25,8 +26,8 @@ static void keep_line(void *context, uint32_t level, const char *line)
     snprintf(infos, sizeof(infos), "%s", line);
 }
 
-// A model of one Dense layer with `units` on an input of `shape`, from a file; `options` of the layer and what stands
-// behind "config" of the model begin with a comma.
+// A model of one Dense layer with `units` on an input of `shape`, from a file; `options` of the
+// layer and what stands behind "config" of the model begin with a comma.
 static struct ls_model *open_file(const char *shape, int units, const char *options,
                                   const char *more)
 {
@@ -143,7 +144,7 @@ START_TEST(a_frozen_layer_is_evaluated_but_not_trained)
     OK(ls_compile(model, NULL));
     OK(ls_evaluate(model, test, 0, &scores));
     expect_error(ls_fit(model, train, NULL), LS_BAD_INPUT,
-                 "layer 'd' (Dense): trainable: Lockstep cannot keep weights from being trained");
+                 "layer 'd' (Dense): trainable: frozen weights are not supported");
     ls_model_close(model);
 }
 END_TEST
@@ -194,7 +195,8 @@ START_TEST(examples_of_another_size_are_refused_with_both_shapes)
 }
 END_TEST
 
-// A reshape of rows x columns x channels into channels x rows x columns would tear the pixels apart.
+// A reshape of rows x columns x channels into channels x rows x columns would tear the pixels
+// apart.
 START_TEST(the_same_sizes_in_another_order_are_refused)
 {
     static const char *const orders[] = {"3, 4, 5", "5, 4, 3", "4, 3, 5", "3, 1, 4, 5"};
@@ -211,7 +213,8 @@ END_TEST
 
 // ---- Names of weights ----
 
-// Writes the weights of `model` to the path, each name with `before` and `behind` it; of `twice` also under that prefix.
+// Writes the weights of `model` to the path, each name with `before` and `behind` it; of `twice`
+// also under that prefix.
 static void write_named(const struct ls_model *model, const char *before, const char *behind,
                         const char *twice)
 {

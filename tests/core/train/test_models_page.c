@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/models.md against the tables of the code: what is supported is on the page, and what is on the page is supported.
+// docs/models.md against the tables of the code: what is supported is on the page, and what is on
+// the page is supported.
 #include "core/data/dataset.h"
 #include "core/graph/layer.h"
 #include "core/optimizer/optimizer.h"
@@ -84,7 +85,8 @@ static void check_same(const char *what, const struct names *shown, const char *
         ck_assert_msg(has(shown, *supported), "%s: '%s' is not on the page", what, *supported);
 }
 
-// The next row of a table below its heading: its name, and the cells behind it up to the end of the line.
+// The next row of a table below its heading: its name, and the cells behind it up to the end of the
+// line.
 static char *next_row(char **text, char *name)
 {
     for (char *line = strstr(*text, "\n| `"); line; line = strstr(line + 1, "\n| `")) {
