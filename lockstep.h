@@ -91,13 +91,20 @@ struct ls_compile_options {
     const char *metrics; // "accuracy", "none"; NULL: accuracy for cross-entropy
     const char *lr_scaling; // "none", "sqrt", "linear" with the number of replicas; NULL: none
 };
+// Weights stay, and so does the place in the order of examples. The optimizer is a new one, as in Keras: its moments are
+// zero and its steps count from 1 again, from which dropout draws, too. To change only the learning rate use
+// ls_set_learning_rate.
 LS_CALL ls_compile(struct ls_model *model, const struct ls_compile_options *options);
+// From the next step on, the optimizer keeps its moments. `rate` is what is used, whatever lr_scaling was. LS_USAGE for a
+// model that is not compiled, and for a rate that is negative or not finite.
+LS_CALL ls_set_learning_rate(struct ls_model *model, double rate);
+LS_API double ls_learning_rate(const struct ls_model *model); // NaN before ls_compile
 
 struct ls_fit_watch;
 
 struct ls_fit_options {
-    uint64_t epochs; // 0: 1
-    uint64_t steps; // stop after that many; 0: no limit
+    uint64_t epochs; // ends of an epoch after which to end; 0: 1, or with `steps` no limit
+    uint64_t steps; // end after that many steps, if that is earlier; 0: no limit
     uint64_t batch; // global; 0: replica_batch times replicas
     uint64_t replica_batch; // 0: 64
     uint32_t slices; // each share is computed in so many parts whose gradients are added; 0: 1
@@ -111,9 +118,13 @@ struct ls_fit_options {
     const char *command; // named in the report; NULL: "train"
     const struct ls_fit_watch *watch; // of `lockstep compare` (core/train/watch.h); NULL: none
 };
-// Trains on from where the model is: weights, optimizer and the order of examples continue, so two fits of one epoch
-// are one fit of two; ls_compile begins anew, but for the weights. LS_FAILED when the loss is not finite or replicas
-// differ: then the model is as it was before. LS_INTERRUPTED leaves what was learnt so far.
+// Trains on from where the model is: weights, optimizer and the order of examples continue, so fits of one step or one
+// epoch each give the same bits as one fit of them all. `epochs` and `steps` count in this fit. Where the last fit ended
+// within an epoch, by `steps` or an interruption, the first epoch of this one is the rest of that epoch: with epochs = 1
+// it ends where that one ends. Another batch size goes on at the same example. With other data (another text or split) or
+// another `shuffle` that rest is given up, and an epoch with an order of its own begins.
+// LS_FAILED when the loss is not finite or replicas differ: then the model is as it was before, its place in the order of
+// examples included. LS_INTERRUPTED leaves what was learnt so far.
 LS_CALL ls_fit(struct ls_model *model, struct ls_data *train, const struct ls_fit_options *options);
 
 struct ls_scores {
@@ -132,12 +143,13 @@ LS_API const float *ls_fit_losses(const struct ls_model *model, size_t *count);
 
 struct ls_epoch {
     uint64_t epoch; // from 1 in each fit
-    uint64_t steps, examples;
+    uint64_t steps,
+        examples; // of this fit; fewer than the data has where it began or ended within the epoch
     double seconds; // without validation
     double learning_rate;
     double loss,
         accuracy; // means over the examples, while weights changed; accuracy NaN without the metric
-    double val_loss, val_accuracy; // after the epoch; NaN without validation
+    double val_loss, val_accuracy; // after the last of these steps; NaN without validation
 };
 LS_API const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t *count);
 

@@ -44,6 +44,7 @@ struct reader {
 struct position {
     uint64_t epoch;
     uint64_t step;
+    uint64_t first; // example of the epoch's order
     uint64_t count; // examples of the global batch
 };
 
@@ -54,7 +55,6 @@ struct ls_stream {
 
     const struct ls_dataset *dataset;
     struct ls_stream_options options;
-    uint64_t steps; // of an epoch
     uint32_t example_dtype; // of what is handed out
     uint32_t *order; // of the epoch being written; the input thread's
     pthread_t thread;
@@ -125,7 +125,7 @@ static void write_batch(struct ls_stream *stream, const struct position *positio
     const struct ls_stream_options *options = &stream->options;
     const uint32_t written = atomic_load_explicit(&stream->written, memory_order_relaxed);
     const uint32_t slot = written % stream->slots;
-    const uint32_t *batch = stream->order + position->step * options->global_batch;
+    const uint32_t *batch = stream->order + position->first;
     for (uint32_t i = 0; i < options->rank_count; i++) {
         uint64_t offset, size;
         ls_share(position->count, options->world, options->first_rank + i, &offset, &size);
@@ -147,6 +147,7 @@ static void *input_thread(void *argument)
 {
     struct ls_stream *stream = argument;
     const uint64_t count = stream->dataset->count, batch = stream->options.global_batch;
+    uint64_t first = stream->options.first_example;
     for (uint64_t epoch = stream->options.epochs_before + 1;; epoch++) {
         ls_trace_begin(&order_slice, epoch);
         const enum ls_status status =
@@ -154,14 +155,16 @@ static void *input_thread(void *argument)
         ls_trace_end();
         if (status)
             return NULL; // cannot be: open has looked at the options
-        for (uint64_t step = 0; step < stream->steps; step++) {
-            const uint64_t left = count - step * batch;
+        for (uint64_t step = 0; first < count; step++) {
+            const uint64_t size = count - first < batch ? count - first : batch;
             if (!wait_for_room(stream))
                 return NULL;
             ls_trace_begin(&gather_slice, step + 1);
-            write_batch(stream, &(struct position){epoch, step, left < batch ? left : batch});
+            write_batch(stream, &(struct position){epoch, step, first, size});
             ls_trace_end();
+            first += size;
         }
+        first = 0;
     }
 }
 
@@ -264,6 +267,8 @@ static enum ls_status check_options(const struct ls_dataset *dataset,
         wrong = "the dataset has more than 4,294,967,295 examples";
     else if (!options->global_batch)
         wrong = "the batch must have at least 1 example";
+    else if (options->first_example >= dataset->count)
+        wrong = "the epoch has no example left to begin with";
     else if (!options->rank_count || last > options->world)
         wrong = "the ranks of this worker are not ranks of the job";
     else if (options->shuffle == LS_SHUFFLE_BUFFER && !options->shuffle_buffer)
@@ -334,7 +339,6 @@ enum ls_status ls_stream_open(const struct ls_dataset *dataset,
     *stream = (struct ls_stream){
         .dataset = dataset,
         .options = *options,
-        .steps = ls_stream_steps(dataset->count, options->global_batch),
         .example_dtype = options->bytes && dataset->example_dtype == LS_U8 ? LS_U8 : LS_F32,
     };
     status = allocate(stream);

@@ -23,6 +23,8 @@ struct ls_stream_options {
     uint64_t shuffle_buffer; // at least 1; used with LS_SHUFFLE_BUFFER only
     uint64_t seed;
     uint64_t epochs_before; // the first epoch of this stream is that one plus 1
+    uint64_t
+        first_example; // of the first epoch: the examples before it, in its order, are left out
     bool bytes; // 8-bit examples are handed out as stored, for a device that divides them
     uint64_t
         prefetch_bytes; // of all ranks of this worker; 0: default (4 MiB); never less than 3 batches
@@ -34,7 +36,7 @@ struct ls_batch {
     uint64_t global_count; // examples of the global batch
     uint64_t example_offset; // position of the share in the global batch
     uint64_t epoch; // from 1
-    uint64_t step; // of the epoch, from 0
+    uint64_t step; // of the epoch, or of what this stream gives of it, from 0
     uint32_t
         example_dtype; // LS_F32, or LS_U8 where the options want bytes and the dataset has them
     const void *examples; // count x example, LS_ALIGNMENT

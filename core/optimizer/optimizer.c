@@ -110,6 +110,11 @@ static enum ls_status read_adam(const struct ls_spec *spec, struct ls_optimizer 
     return LS_OK;
 }
 
+enum ls_status ls_learning_rate_check(double rate)
+{
+    return within("learning_rate", rate, 0, INFINITY) ? LS_OK : LS_USAGE;
+}
+
 enum ls_status ls_optimizer_parse(const char *text, struct ls_optimizer *out)
 {
     struct ls_spec spec = {0};
@@ -128,8 +133,8 @@ enum ls_status ls_optimizer_parse(const char *text, struct ls_optimizer *out)
     optimizer.name = kind->name;
     status =
         strcmp(kind->name, "sgd") == 0 ? read_sgd(&spec, &optimizer) : read_adam(&spec, &optimizer);
-    if (!status && !within("learning_rate", optimizer.learning_rate, 0, INFINITY))
-        status = LS_USAGE;
+    if (!status)
+        status = ls_learning_rate_check(optimizer.learning_rate);
     if (!status)
         *out = optimizer;
 out:

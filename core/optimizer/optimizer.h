@@ -20,6 +20,9 @@ struct ls_optimizer {
 // Unknown names and options are LS_USAGE with the nearest one suggested, values out of range too.
 LS_STATUS ls_optimizer_parse(const char *text, struct ls_optimizer *out);
 
+// Whether devices can compute with it: finite and not negative, as a float32. LS_USAGE, logged.
+LS_STATUS ls_learning_rate_check(double rate);
+
 // "none", "sqrt" or "linear": the factor on the learning rate for `world` replicas (Goyal et al. 2017:
 // linear; Krizhevsky 2014: square root). LS_USAGE for another rule.
 LS_STATUS ls_learning_rate_scale(const char *rule, uint32_t world, double *out);

@@ -10,7 +10,7 @@
 #include "core/replica/buckets.h"
 #include "core/replica/late.h"
 
-#define LS_REPLICA_SIZES 4 // batch sizes of one purpose
+#define LS_REPLICA_SIZES 6 // batch sizes of one purpose
 #define LS_STEP_KINDS 2 // global batches of an epoch have two sizes: all but the last, and the last
 
 struct ls_replica_options {

@@ -22,23 +22,22 @@ static void make_room(void)
         ls_progress_clear(progress);
 }
 
-void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet, uint64_t epochs,
-                      uint64_t epoch_steps)
+void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet, uint64_t epochs)
 {
     *progress = (struct ls_progress){.stream = stream,
                                      .terminal = isatty(fileno(stream)) == 1,
                                      .quiet = quiet,
-                                     .epochs = epochs,
-                                     .epoch_steps = epoch_steps};
+                                     .epochs = epochs};
     if (quiet || !progress->terminal)
         return;
     shown = progress;
     ls_log_set_before(make_room);
 }
 
-void ls_progress_begin(struct ls_progress *progress, uint64_t epoch)
+void ls_progress_begin(struct ls_progress *progress, uint64_t epoch, uint64_t epoch_steps)
 {
     progress->epoch = epoch;
+    progress->epoch_steps = epoch_steps;
     progress->begun_ns = ls_clock_ns();
     progress->drawn_ns = 0;
     if (!progress->quiet && progress->terminal)

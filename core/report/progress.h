@@ -13,8 +13,8 @@ struct ls_progress {
     bool terminal;
     bool quiet;
     uint64_t epochs; // in all; 0: unknown
-    uint64_t epoch_steps;
     uint64_t epoch;
+    uint64_t epoch_steps; // of this epoch
     uint64_t begun_ns, drawn_ns;
     bool open; // a bar stands on the current line
 };
@@ -24,9 +24,8 @@ struct ls_progress_values {
     double val_loss, val_accuracy; // NaN: none
 };
 
-void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet, uint64_t epochs,
-                      uint64_t epoch_steps);
-void ls_progress_begin(struct ls_progress *progress, uint64_t epoch);
+void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet, uint64_t epochs);
+void ls_progress_begin(struct ls_progress *progress, uint64_t epoch, uint64_t epoch_steps);
 void ls_progress_step(struct ls_progress *progress, uint64_t done,
                       const struct ls_progress_values *values);
 void ls_progress_end(struct ls_progress *progress, uint64_t done, double seconds, uint64_t examples,

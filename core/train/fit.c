@@ -4,6 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/random.h"
 #include "core/base/threads.h"
 #include "core/base/trace.h"
 #include "core/train/timeline.h"
@@ -18,6 +19,12 @@ static const struct ls_trace_label epoch_slice = {
 static const struct ls_trace_label input_slice = {.category = "input", .name = "input"};
 static const struct ls_trace_label validation_slice = {
     .category = "validation", .name = "validation", .value = "epoch"};
+
+// The steps of a fit up to the end of epoch `number`; 0 for 0.
+static uint64_t epoch_end(const struct ls_fit *fit, uint64_t number)
+{
+    return number ? fit->first_steps + (number - 1) * fit->epoch_steps : 0;
+}
 
 // ---- Steps ----
 
@@ -40,7 +47,7 @@ enum ls_status ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result 
     fit->steps++;
     fit->stopped = fit->stopped || result->stop;
     const struct ls_progress_values values = epoch_values(fit);
-    ls_progress_step(&fit->progress, (fit->steps - 1) % fit->epoch_steps + 1, &values);
+    ls_progress_step(&fit->progress, fit->steps - epoch_end(fit, fit->epoch - 1), &values);
     if (fit->options->watch) {
         const double examples = (double)result->sums[2];
         const struct ls_watch_step step = {
@@ -149,12 +156,13 @@ static enum ls_status run_watched(struct ls_fit *fit, uint64_t *waited_ns)
 }
 
 // Steps up to the end of the epoch, the limit, or the next check of the replicas.
-static enum ls_status run_steps(struct ls_fit *fit, uint64_t epoch_end, uint64_t *waited_ns)
+static enum ls_status run_steps(struct ls_fit *fit, uint64_t *waited_ns)
 {
-    while (fit->steps < least(epoch_end, fit->last_step) && !fit->stopped) {
+    const uint64_t end = least(epoch_end(fit, fit->epoch), fit->last_step);
+    while (fit->steps < end && !fit->stopped) {
         const uint64_t check = fit->options->check_replicas;
         const uint64_t before = fit->steps;
-        fit->segment = least(epoch_end, fit->last_step) - fit->steps;
+        fit->segment = end - fit->steps;
         if (check)
             fit->segment = least(fit->segment, check - fit->steps % check);
         fit->segment_first = fit->steps + 1;
@@ -203,10 +211,9 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
     const uint64_t first = fit->steps;
     const uint64_t start = ls_clock_ns();
     uint64_t waited_ns = 0;
-    fit->model->epochs_done++;
     ls_history_begin_epoch(&fit->history);
-    ls_progress_begin(&fit->progress, number);
-    enum ls_status status = run_steps(fit, number * fit->epoch_steps, &waited_ns);
+    ls_progress_begin(&fit->progress, number, epoch_end(fit, number) - first);
+    enum ls_status status = run_steps(fit, &waited_ns);
     if (status || fit->steps == first) {
         ls_progress_clear(&fit->progress);
         return status;
@@ -244,7 +251,7 @@ static enum ls_status run_epochs(struct ls_fit *fit)
         if (fit->stopped || fit->run->interrupted)
             return LS_INTERRUPTED;
         if (fit->steps == fit->last_step) {
-            if (fit->steps < fit->epochs * fit->epoch_steps)
+            if (fit->steps < epoch_end(fit, fit->epochs))
                 fit->status = "stopped";
             return LS_OK;
         }
@@ -258,7 +265,7 @@ static void tell_prepared(const struct ls_fit *fit)
 {
     const struct ls_fit_watch *watch = fit->options->watch;
     const struct ls_watch_facts facts = {
-        .steps = least(fit->epochs * fit->epoch_steps, fit->last_step),
+        .steps = least(epoch_end(fit, fit->epochs), fit->last_step),
         .global_batch = fit->global_batch,
         .epoch_steps = fit->epoch_steps,
         .accuracy = fit->model->accuracy,
@@ -313,12 +320,42 @@ static enum ls_status check(struct ls_fit *fit)
     return status ? status : parse_shuffle(fit);
 }
 
+// Goes on in the epoch where the last fit ended, if the order of its examples is the same; else a new one begins.
+static void continue_order(struct ls_fit *fit)
+{
+    const struct ls_data *train = fit->train;
+    uint64_t key = ls_random_key_text(train->split, train->text);
+    key = ls_random_key(key, ls_data_count(train));
+    key = ls_random_key(key, fit->shuffle);
+    key = ls_random_key(key, fit->shuffle_buffer);
+    fit->order = fit->model->order;
+    if (fit->order.position && fit->order.key != key) {
+        fit->order.epochs++;
+        fit->order.position = 0;
+    }
+    fit->order.key = key;
+}
+
+static void plan_steps(struct ls_fit *fit)
+{
+    const uint64_t examples = ls_data_count(fit->train);
+    continue_order(fit);
+    fit->epoch_steps = ls_stream_steps(examples, fit->global_batch);
+    fit->first_steps = ls_stream_steps(examples - fit->order.position, fit->global_batch);
+    fit->last_step = fit->options->steps ? fit->options->steps : UINT64_MAX;
+    fit->epochs = fit->options->epochs ? fit->options->epochs : 1;
+    if (!fit->options->epochs && fit->options->steps > fit->first_steps) // as many as they take
+        fit->epochs += ls_stream_steps(fit->options->steps - fit->first_steps, fit->epoch_steps);
+    fit->epochs = least(fit->epochs, (UINT64_MAX - 1) / fit->epoch_steps); // "for ever"
+}
+
 static enum ls_status prepare(struct ls_fit *fit)
 {
     const struct ls_dataset *dataset = NULL;
     const struct ls_trainer_options options = {
         .global_batch = fit->global_batch,
         .training_examples = ls_data_count(fit->train),
+        .order = fit->order,
         .slices = fit->options->slices,
         .byte_divisor = ls_data_byte_divisor(fit->train, fit->options->validation),
         .evaluation_examples =
@@ -327,8 +364,7 @@ static enum ls_status prepare(struct ls_fit *fit)
     fit->hashes = calloc(fit->run->replicas, sizeof(*fit->hashes));
     enum ls_status status = fit->hashes ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
-        status =
-            ls_history_init(&fit->history, least(fit->epochs * fit->epoch_steps, fit->last_step));
+        status = ls_history_init(&fit->history, least(epoch_end(fit, fit->epochs), fit->last_step));
     if (!status)
         status = ls_trainer_open(fit->model, &options, &fit->trainer);
     if (!status)
@@ -380,6 +416,20 @@ static enum ls_status keep_history(struct ls_fit *fit)
     return keep_epochs(fit);
 }
 
+// What comes next after the steps of the fit.
+static struct ls_model_order order_after(const struct ls_fit *fit)
+{
+    struct ls_model_order order = fit->order;
+    if (fit->steps < fit->first_steps) {
+        order.position += fit->steps * fit->global_batch;
+        return order;
+    }
+    const uint64_t more = fit->steps - fit->first_steps;
+    order.epochs += 1 + more / fit->epoch_steps;
+    order.position = more % fit->epoch_steps * fit->global_batch;
+    return order;
+}
+
 static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
 {
     const bool whole = status == LS_OK || status == LS_INTERRUPTED;
@@ -393,10 +443,10 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
         after = ls_trainer_take_weights(fit->trainer);
     if (after)
         fit->status = "failed";
-    if (after || !whole) { // the model is what it was, and so is its optimizer
+    if (after || !whole) // the model is what it was, and so is its optimizer
         fit->model->steps_done -= fit->steps;
-        fit->model->epochs_done = fit->epochs_before;
-    }
+    else
+        fit->model->order = order_after(fit);
     if (fit->run->verbose && fit->trainer && fit->steps)
         ls_fit_print_times(fit, stdout);
     if (fit->options->report && fit->trainer) {
@@ -432,16 +482,11 @@ enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
                          .startup_seconds = NAN,
                          .status = "done"};
     fit.global_batch = ls_run_global_batch(model->run, options->batch, options->replica_batch);
-    fit.epochs = options->epochs ? options->epochs : 1;
-    fit.epoch_steps = ls_stream_steps(ls_data_count(train), fit.global_batch);
-    if (fit.epochs > (UINT64_MAX - 1) / fit.epoch_steps) // "for ever"
-        fit.epochs = (UINT64_MAX - 1) / fit.epoch_steps;
-    fit.last_step = options->steps ? options->steps : UINT64_MAX;
-    fit.epochs_before = model->epochs_done;
     enum ls_status status = check(&fit);
     if (status)
         return status;
-    ls_progress_init(&fit.progress, stdout, model->run->quiet, fit.epochs, fit.epoch_steps);
+    plan_steps(&fit);
+    ls_progress_init(&fit.progress, stdout, model->run->quiet, fit.epochs);
     status = ls_fit_begin_timeline(&fit);
     if (!status)
         status = prepare(&fit);
@@ -457,6 +502,24 @@ enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
     status = conclude(&fit, status);
     finish(&fit);
     return ls_fit_end_timeline(&fit, prepared, status);
+}
+
+enum ls_status ls_set_learning_rate(struct ls_model *model, double rate)
+{
+    if (!model->compiled) {
+        ls_error("learning rate", "model '%s' is not compiled: call ls_compile first",
+                 model->source);
+        return LS_USAGE;
+    }
+    const enum ls_status status = ls_learning_rate_check(rate);
+    if (!status)
+        model->optimizer.learning_rate = rate;
+    return status;
+}
+
+double ls_learning_rate(const struct ls_model *model)
+{
+    return model->compiled ? model->optimizer.learning_rate : NAN;
 }
 
 const float *ls_fit_losses(const struct ls_model *model, size_t *count)

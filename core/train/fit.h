@@ -19,8 +19,9 @@ struct ls_fit {
     enum ls_shuffle shuffle;
     uint64_t shuffle_buffer;
     uint64_t global_batch;
+    struct ls_model_order order; // of the model when the fit begins
     uint64_t epochs, epoch_steps;
-    uint64_t epochs_before; // of the model
+    uint64_t first_steps; // of the first epoch: the rest of one, where an earlier fit began it
     uint64_t last_step; // stop after it; UINT64_MAX: no limit
     uint64_t steps; // done
     uint64_t epoch; // under way, from 1 in each fit

@@ -256,7 +256,7 @@ enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_option
         free_buffers(model->states[i], model->graph->parameter_count);
         model->states[i] = NULL;
     }
-    model->steps_done = model->epochs_done = 0;
+    model->steps_done = 0;
     ls_graph_destroy(model->graph);
     model->graph = graph;
     model->optimizer = parsed.optimizer;

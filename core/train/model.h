@@ -11,6 +11,13 @@
 
 struct ls_trainer;
 
+// How far a model has come in the order of its examples. It goes on over fits and compiles.
+struct ls_model_order {
+    uint64_t key; // of data, split and shuffle: the order of others is another
+    uint64_t epochs; // behind it, those that were given up included
+    uint64_t position; // examples of the next epoch that were trained; fewer than it has
+};
+
 struct ls_model {
     struct ls_run *run;
     char *source; // built-in name or file, in messages and reports
@@ -25,7 +32,7 @@ struct ls_model {
     float **states[LS_OPTIMIZER_STATES]; // of the optimizer; NULL until the first fit
     uint64_t
         steps_done; // of the optimizer: where replicas do not wait for each other, each push is one
-    uint64_t epochs_done; // begun ones: each has an order of its own
+    struct ls_model_order order;
     float *losses; // of the last fit
     size_t loss_count;
     struct ls_epoch *epochs; // of the last fit

@@ -123,6 +123,9 @@ static enum ls_status create_replica(void *context, uint32_t rank)
     replica.plan_batch = (int64_t)size;
     find_sizes(trainer, options->training_examples, rank, trainer->options.slices,
                replica.training_sizes);
+    if (options->order.position)
+        find_sizes(trainer, options->training_examples - options->order.position, rank,
+                   trainer->options.slices, replica.training_sizes);
     find_sizes(trainer, options->evaluation_examples, rank, 1, replica.evaluation_sizes);
     ls_trace_begin(&prepare_slice, 0);
     enum ls_status status = ls_replica_create(&replica, &trainer->replicas[rank]);
@@ -269,46 +272,46 @@ enum ls_status ls_trainer_start(struct ls_trainer *trainer)
 
 // For ranks `first` .. `first` + `count` - 1.
 enum ls_status ls_trainer_open_stream(const struct ls_trainer *trainer,
-                                      const struct ls_dataset *dataset, enum ls_shuffle shuffle,
-                                      uint64_t shuffle_buffer, uint32_t first, uint32_t count,
-                                      struct ls_stream **out)
+                                      const struct ls_dataset *dataset,
+                                      const struct ls_stream_options *order, uint32_t first,
+                                      uint32_t count, struct ls_stream **out)
 {
-    const struct ls_stream_options options = {
-        .global_batch = trainer->options.global_batch,
-        .world = trainer->count,
-        .first_rank = first,
-        .rank_count = count,
-        .shuffle = shuffle,
-        .shuffle_buffer = shuffle_buffer,
-        .seed = trainer->run->seed,
-        .epochs_before = trainer->model->epochs_done,
-        // All replicas are on the same device and answer alike.
-        .bytes = ls_replica_takes_bytes(trainer->replicas[first]) &&
-                 dataset->divisor == trainer->options.byte_divisor,
-    };
+    struct ls_stream_options options = *order;
+    options.global_batch = trainer->options.global_batch;
+    options.world = trainer->count;
+    options.first_rank = first;
+    options.rank_count = count;
+    options.seed = trainer->run->seed;
+    // All replicas are on the same device and answer alike.
+    options.bytes = ls_replica_takes_bytes(trainer->replicas[first]) &&
+                    dataset->divisor == trainer->options.byte_divisor;
     return ls_stream_open(dataset, &options, out);
 }
 
 // One stream couples its readers: none is further ahead of the slowest than the stream has room.
 static enum ls_status open_own_streams(struct ls_trainer *trainer, const struct ls_dataset *dataset,
-                                       enum ls_shuffle shuffle, uint64_t shuffle_buffer)
+                                       const struct ls_stream_options *order)
 {
     trainer->own = calloc(trainer->count, sizeof(struct ls_stream *));
     enum ls_status status = trainer->own ? LS_OK : LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; !status && i < trainer->count; i++)
-        status = ls_trainer_open_stream(trainer, dataset, shuffle, shuffle_buffer, i, 1,
-                                        &trainer->own[i]);
+        status = ls_trainer_open_stream(trainer, dataset, order, i, 1, &trainer->own[i]);
     return status;
 }
 
 enum ls_status ls_trainer_set_data(struct ls_trainer *trainer, const struct ls_dataset *dataset,
                                    enum ls_shuffle shuffle, uint64_t shuffle_buffer)
 {
-    enum ls_status status = LS_OK;
+    const struct ls_stream_options order = {
+        .shuffle = shuffle,
+        .shuffle_buffer = shuffle_buffer,
+        .epochs_before = trainer->options.order.epochs,
+        .first_example = trainer->options.order.position,
+    };
     if (trainer->driver && ls_driver_asynchronous(trainer->driver))
-        return open_own_streams(trainer, dataset, shuffle, shuffle_buffer);
-    status = ls_trainer_open_stream(trainer, dataset, shuffle, shuffle_buffer, 0, trainer->count,
-                                    &trainer->training);
+        return open_own_streams(trainer, dataset, &order);
+    const enum ls_status status =
+        ls_trainer_open_stream(trainer, dataset, &order, 0, trainer->count, &trainer->training);
     if (!status)
         trainer->stream = trainer->training;
     return status;

@@ -13,7 +13,8 @@
 
 struct ls_trainer_options {
     uint64_t global_batch;
-    uint64_t training_examples; // 0: evaluation only
+    uint64_t training_examples; // of an epoch; 0: evaluation only
+    struct ls_model_order order; // at the first step
     uint64_t evaluation_examples; // 0: training only
     uint32_t slices; // of a share in training; 0: 1
     float byte_divisor; // of all data, where it has 8 bits (ls_data_byte_divisor); else 0
@@ -41,12 +42,13 @@ void ls_trainer_close(struct ls_trainer *trainer); // takes NULL
 // Opens the driver and makes parameters equal. Before the first step.
 LS_STATUS ls_trainer_start(struct ls_trainer *trainer);
 
-// Opens the stream of the training data. The dataset is borrowed until the trainer is closed.
+// Opens the stream of the training data, from options.order on. The dataset is borrowed until the trainer is closed.
 LS_STATUS ls_trainer_set_data(struct ls_trainer *trainer, const struct ls_dataset *dataset,
                               enum ls_shuffle shuffle, uint64_t shuffle_buffer);
-// A stream of `dataset` for ranks `first` .. `first` + `count` - 1, in batches of the trainer.
+// A stream of `dataset` for ranks `first` .. `first` + `count` - 1, in batches of the trainer. `order`: shuffle, epoch
+// and first example; the rest is filled in.
 LS_STATUS ls_trainer_open_stream(const struct ls_trainer *trainer, const struct ls_dataset *dataset,
-                                 enum ls_shuffle shuffle, uint64_t shuffle_buffer, uint32_t first,
+                                 const struct ls_stream_options *order, uint32_t first,
                                  uint32_t count, struct ls_stream **out);
 // The next share of `rank`, as a replica takes it. [replica thread]
 LS_STATUS ls_trainer_next(struct ls_trainer *trainer, uint32_t rank, struct ls_replica_batch *out,

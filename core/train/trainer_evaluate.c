@@ -91,8 +91,9 @@ static enum ls_status evaluate_once(struct evaluation *evaluation, const struct 
 {
     struct ls_trainer *trainer = evaluation->trainer;
     struct ls_stream *stream = NULL;
+    const struct ls_stream_options order = {.shuffle = LS_SHUFFLE_OFF};
     enum ls_status status =
-        ls_trainer_open_stream(trainer, dataset, LS_SHUFFLE_OFF, 0, 0, trainer->count, &stream);
+        ls_trainer_open_stream(trainer, dataset, &order, 0, trainer->count, &stream);
     memset(evaluation->sums, 0, trainer->count * sizeof(*evaluation->sums));
     choose_readers(trainer, evaluation->readers);
     atomic_store(&evaluation->again, false);

@@ -378,6 +378,34 @@ static void expect_refused(const struct ls_dataset *dataset, struct ls_stream_op
     expect_error("data", what);
 }
 
+START_TEST(a_stream_may_begin_within_an_epoch)
+{
+    const struct ls_dataset dataset = numbers(50);
+    uint32_t order[MOST_EXAMPLES];
+    struct ls_stream_options options = {.global_batch = 8,
+                                        .world = 3,
+                                        .rank_count = 3,
+                                        .shuffle = LS_SHUFFLE_ALL,
+                                        .seed = 2,
+                                        .epochs_before = 4};
+    for (uint64_t first = 0; first < 50; first += 7) {
+        struct ls_stream *stream;
+        int32_t seen[MOST_EXAMPLES];
+        options.first_example = first;
+        ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+        read_epoch(stream, &options, 50 - first, 5, seen);
+        ck_assert_int_eq(ls_stream_order(&options, 50, 5, order), LS_OK);
+        for (uint64_t i = first; i < 50; i++)
+            ck_assert_int_eq(seen[i - first], (int32_t)order[i]);
+        read_epoch(stream, &options, 50, 6, seen); // the next one is whole
+        ck_assert_int_eq(ls_stream_order(&options, 50, 6, order), LS_OK);
+        for (uint64_t i = 0; i < 50; i++)
+            ck_assert_int_eq(seen[i], (int32_t)order[i]);
+        ls_stream_close(stream);
+    }
+}
+END_TEST
+
 START_TEST(options_that_cannot_be_are_refused)
 {
     const struct ls_dataset dataset = numbers(10), empty = numbers(0);
@@ -398,6 +426,9 @@ START_TEST(options_that_cannot_be_are_refused)
     options = good;
     options.shuffle = LS_SHUFFLE_BUFFER;
     expect_refused(&dataset, options, "shuffle buffer");
+    options = good;
+    options.first_example = 10;
+    expect_refused(&dataset, options, "no example left");
 }
 END_TEST
 
@@ -432,6 +463,7 @@ int main(void)
     tcase_add_test(tests, close_while_a_replica_waits_ends_it);
     tcase_add_test(tests, open_and_close_at_once_is_clean);
     tcase_add_test(tests, a_slow_replica_and_a_sleeping_input_thread_find_each_other);
+    tcase_add_test(tests, a_stream_may_begin_within_an_epoch);
     tcase_add_test(tests, options_that_cannot_be_are_refused);
     tcase_add_test(tests, a_batch_larger_than_the_set_is_the_set);
     Suite *suite = suite_create("core/data/stream");

@@ -38,9 +38,9 @@ START_TEST(without_a_terminal_steps_print_nothing_and_an_epoch_one_line)
 {
     FILE *file = tmpfile();
     struct ls_progress progress;
-    ls_progress_init(&progress, file, false, 3, 1000);
+    ls_progress_init(&progress, file, false, 3);
     ck_assert(!progress.terminal);
-    ls_progress_begin(&progress, 2);
+    ls_progress_begin(&progress, 2, 1000);
     for (uint64_t step = 1; step <= 1000; step++)
         ls_progress_step(&progress, step, &training);
     ls_progress_clear(&progress);
@@ -59,8 +59,8 @@ START_TEST(values_that_are_not_measured_are_not_shown)
 {
     FILE *file = tmpfile();
     struct ls_progress progress;
-    ls_progress_init(&progress, file, false, 1, 1);
-    ls_progress_begin(&progress, 1);
+    ls_progress_init(&progress, file, false, 1);
+    ls_progress_begin(&progress, 1, 1);
     ls_progress_end(&progress, 1, 0, 64, &loss_alone); // and no rate in no time
     ck_assert_str_eq(shown_in(file),
                      "Epoch 1/1 - 1 steps - 0.00 s - loss: 0.5000 - val_loss: 0.7500\n");
@@ -72,8 +72,8 @@ START_TEST(quiet_prints_nothing)
 {
     FILE *file = tmpfile();
     struct ls_progress progress;
-    ls_progress_init(&progress, file, true, 1, 10);
-    ls_progress_begin(&progress, 1);
+    ls_progress_init(&progress, file, true, 1);
+    ls_progress_begin(&progress, 1, 10);
     ls_progress_step(&progress, 5, &training);
     ls_progress_end(&progress, 10, 1, 64, &both);
     ls_progress_finish(&progress);
@@ -114,9 +114,9 @@ START_TEST(a_terminal_shows_a_bar_and_is_not_flooded)
 {
     FILE *terminal = open_terminal();
     struct ls_progress progress;
-    ls_progress_init(&progress, terminal, false, 1, 100000);
+    ls_progress_init(&progress, terminal, false, 1);
     ck_assert(progress.terminal);
-    ls_progress_begin(&progress, 1);
+    ls_progress_begin(&progress, 1, 100000);
     for (uint64_t step = 1; step <= 1000; step++)
         ls_progress_step(&progress, step, &training);
     const char *text = shown_on_terminal();
@@ -140,8 +140,8 @@ START_TEST(a_message_clears_the_bar_first)
     struct ls_progress progress;
     ls_log_set_writer(NULL, NULL);
     ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr));
-    ls_progress_init(&progress, terminal, false, 1, 100);
-    ls_progress_begin(&progress, 1);
+    ls_progress_init(&progress, terminal, false, 1);
+    ls_progress_begin(&progress, 1, 100);
     ls_progress_step(&progress, 1, &training);
     ck_assert(progress.open);
     (void)shown_on_terminal();

@@ -55,12 +55,12 @@ END_TEST
 START_TEST(epochs_of_all_fits_have_orders_of_their_own)
 {
     struct ls_model *model = model_of(run, "sgd:learning_rate=0"); // nothing is learnt
-    const struct ls_fit_options options = {.batch = 8, .steps = 1};
+    const struct ls_fit_options options = {.batch = 8};
     float losses[3];
     for (int i = 0; i < 3; i++) {
         size_t count;
         OK(ls_fit(model, train, &options));
-        losses[i] = *ls_fit_losses(model, &count);
+        losses[i] = *ls_fit_losses(model, &count); // of the first step
         for (int k = 0; k < i; k++)
             ck_assert_float_ne(losses[i], losses[k]);
     }
@@ -72,7 +72,8 @@ START_TEST(compile_keeps_weights_and_begins_the_optimizer_anew)
 {
     char path[] = "/tmp/lockstep-train-XXXXXX";
     struct ls_model *model = model_of(run, "adam"), *fresh = model_of(run, "adam");
-    const struct ls_fit_options options = {.batch = 8, .epochs = 2};
+    // The order of examples goes on, which shows in no loss where it is the same in every epoch.
+    const struct ls_fit_options options = {.batch = 8, .epochs = 2, .shuffle = "off"};
     close(mkstemp(path));
     OK(ls_fit(model, train, &options));
     ck_assert_uint_eq(model->steps_done, 14);
@@ -409,7 +410,7 @@ START_TEST(another_thread_may_interrupt_a_fit)
     ck_assert_uint_eq(model->steps_done, count);
     ck_assert_double_gt(weight_difference(model, untrained), 0); // what was learnt stays
     OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8})); // it is over
-    ck_assert_uint_eq(model->steps_done, count + 7);
+    ck_assert_uint_eq(model->steps_done, (count / 7 + 1) * 7); // the rest of the epoch, or the next
     ls_model_close(model);
     ls_model_close(untrained);
     ls_run_close(many);
