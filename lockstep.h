@@ -13,9 +13,10 @@
 //     ls_data_open("fashion-mnist", "test", &test);
 //     ls_fit(model, train, &(struct ls_fit_options){.epochs = 5, .validation = test});
 //
-// Every call that can fail returns enum ls_status and has logged one line on stderr that says what, where and
-// what to do. A zeroed options struct is a sensible default, and so is NULL for one. All calls of one run come from one thread, but for
-// ls_run_interrupt. Names, defaults and arithmetic are Keras's.
+// Every call that can fail returns enum ls_status; when it fails, a line has been logged that says what, where and what to
+// do: on stderr, or to the function given to ls_set_log. Nothing is written to stdout unless the options of the run ask for
+// it. A zeroed options struct is a sensible default, and so is NULL for one. All calls of one run come from one thread,
+// but for ls_run_interrupt. Names and arithmetic are Keras's. The header is C++ too; the macros of layers.h are C only.
 #ifndef LOCKSTEP_H
 #define LOCKSTEP_H
 
@@ -29,8 +30,23 @@
 
 #define LS_CALL LS_API LS_MUST_CHECK enum ls_status
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 // "0.1.0"
 LS_API const char *ls_version(void);
+
+// ---- Messages ----
+
+// From now on every line goes to `write` instead of stderr: errors and warnings (`level`: enum ls_log_level), in one piece
+// and without newline, "lockstep: error: --optimizer: ...". It is called by any thread, one line at a time,
+// and may call nothing of Lockstep but ls_last_error and ls_run_interrupt. NULL: stderr again.
+LS_API void ls_set_log(void (*write)(void *context, uint32_t level, const char *line),
+                       void *context);
+// The last error line that any thread of the process has logged; "" before the first. A call that succeeds does not clear
+// it. The text is a copy for the calling thread, cut to 1,023 bytes, and lasts until that thread asks again. [any thread]
+LS_API const char *ls_last_error(void);
 
 // ---- Who takes part, and how ----
 
@@ -45,8 +61,8 @@ struct ls_run_options {
     uint64_t seed;
     double deadline_seconds; // of every wait for a peer; 0: 60
     const char *plugin_path; // directories separated by ':', searched first
-    uint32_t verbose; // 1: bucket plan, kernels and where the time goes
-    uint32_t quiet; // 1: no progress on stdout
+    uint32_t progress; // 1: what runs, and a line an epoch or on a terminal a bar, on stdout
+    uint32_t verbose; // 1: bucket plan, kernels and where the time goes, on stdout
     // Called when the run has failed and, `deadline_seconds` (at least 2) later, the thread of `replica` has not come back: it hangs
     // in a kernel or a plugin, and nothing that it uses can be freed, so all that is left is to end the process. NULL, or
     // when it returns: the call waits on. [the thread of the call]
@@ -160,5 +176,9 @@ LS_API void ls_model_summary(const struct ls_model *model, FILE *out);
 // Keras 2's ":0" are left out when they are read.
 LS_CALL ls_load_weights(struct ls_model *model, const char *path);
 LS_CALL ls_save_weights(struct ls_model *model, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

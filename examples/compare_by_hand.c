@@ -30,8 +30,7 @@ static void train_under(const char *strategy, uint32_t replicas, const char *dat
     struct ls_model *model;
     struct ls_data *data;
     check(ls_run_open(
-        &(struct ls_run_options){.strategy = strategy, .replicas = replicas, .seed = 7, .quiet = 1},
-        &run));
+        &(struct ls_run_options){.strategy = strategy, .replicas = replicas, .seed = 7}, &run));
     check(ls_data_open(dataset, "train", &data));
     check(ls_model_open(run, "cnn", data, &model));
     check(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd:learning_rate=0.01"}));

@@ -28,8 +28,10 @@ int main(int argc, char **argv)
     const int steps = argc > 4 ? atoi(argv[4]) : 0;
 
     struct ls_run *run;
-    check(ls_run_open(
-        &(struct ls_run_options){.strategy = strategy, .replicas = (uint32_t)replicas}, &run));
+    check(ls_run_open(&(struct ls_run_options){.strategy = strategy,
+                                               .replicas = (uint32_t)replicas,
+                                               .progress = 1},
+                      &run));
 
     struct ls_data *train, *test;
     check(ls_data_open(dataset, "train", &train));

@@ -39,7 +39,8 @@ static struct ls_scores train_and_save(const char *dataset, struct ls_data *test
     struct ls_run *run;
     struct ls_data *train;
     struct ls_scores scores;
-    check(ls_run_open(&(struct ls_run_options){.strategy = "ring", .replicas = 2}, &run));
+    check(ls_run_open(&(struct ls_run_options){.strategy = "ring", .replicas = 2, .progress = 1},
+                      &run));
     check(ls_data_open(dataset, "train", &train));
     struct ls_model *model = make_model(run);
     check(ls_fit(model, train, &(struct ls_fit_options){.epochs = 2}));

@@ -434,7 +434,7 @@ static void print_setting(const struct comparing *comparing)
 {
     const struct compare_setting *setting = &comparing->setting;
     const struct compare_shared *shared = comparing->race.runners[comparing->reference].shared;
-    if (setting->run.quiet)
+    if (!setting->run.progress)
         return;
     printf("comparing %zu runs of %s on %s, and the reference in two halves: %llu steps of %llu "
            "examples, %s\n",
@@ -546,7 +546,7 @@ static enum ls_status run(const struct arguments *arguments)
     compare_race_catch();
     if (!status)
         status = compare_race_init(&comparing.race, &comparing.setting);
-    comparing.race.quiet = comparing.setting.run.quiet;
+    comparing.race.quiet = !comparing.setting.run.progress;
     comparing.race.deadline_ns =
         (uint64_t)(fmin(comparing.setting.run.deadline_seconds, DEADLINE_MOST) * 1e9);
     if (!status)

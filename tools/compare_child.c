@@ -360,7 +360,7 @@ void compare_child_live(const struct compare_setting *setting, const struct comp
     options.strategy = entry->strategy;
     options.replicas = entry->replicas;
     options.threads = entry->threads;
-    options.quiet = 1;
+    options.progress = 0;
     enum ls_status status = ls_run_open(&options, &life.run);
     if (!status) {
         atomic_store(&interruptible, life.run);

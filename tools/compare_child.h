@@ -13,7 +13,7 @@
 
 // What all runs share; texts are borrowed.
 struct compare_setting {
-    struct ls_run_options run; // strategy, replicas, threads and quiet are the entry's
+    struct ls_run_options run; // strategy, replicas, threads and progress are the entry's
     struct ls_fit_options fit; // batches, slices, report and watch are the entry's
     struct ls_compile_options compile;
     const char *model, *dataset, *initial_weights;

@@ -86,6 +86,24 @@ static int finish(enum ls_status status)
     return ls_status_exit_code(status);
 }
 
+// Whether LS_FAILED is an answer of the command, said on stdout: something is wrong with what it looked at.
+static bool may_answer_no(const struct command *command)
+{
+    return command == &verify_command || command == &compare_command || command == &bench_command ||
+           command == &plugin_check_command;
+}
+
+// No command fails without a word, wherever it ran out of memory.
+static int end(const struct command *command, enum ls_status status)
+{
+    const bool answer = status == LS_FAILED && may_answer_no(command);
+    if (status && status != LS_INTERRUPTED && !answer && !ls_log_errors())
+        ls_error(command->name, "%s%s", ls_status_text(status),
+                 status == LS_OUT_OF_MEMORY ? "; smaller sizes need less"
+                                            : "; no plugin and no part of Lockstep has said why");
+    return finish(status);
+}
+
 static bool is_help(const char *word)
 {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
@@ -140,5 +158,5 @@ int main(int argc, char **argv)
         print_help(command);
         return finish(LS_OK);
     }
-    return finish(command->run(&arguments));
+    return end(command, command->run(&arguments));
 }

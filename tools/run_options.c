@@ -45,9 +45,9 @@ enum ls_status run_options_common(const struct arguments *arguments, struct ls_r
     out->device = arguments_text(arguments, "device");
     out->plugin_path = arguments_text(arguments, "plugin-path");
     out->threads = (uint32_t)threads;
-    out->quiet = arguments_given(arguments, "quiet");
+    out->progress = !arguments_given(arguments, "quiet");
     out->stuck = end_stuck;
-    if (out->quiet)
+    if (!out->progress)
         ls_log_set_level(LS_LOG_WARN);
     return LS_OK;
 }

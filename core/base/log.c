@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +16,18 @@
 static _Atomic uint32_t log_level = LS_LOG_INFO;
 static _Thread_local int32_t log_rank = -1;
 static _Thread_local char **log_kept;
+static _Thread_local uint64_t log_own_errors;
+static _Atomic uint64_t log_errors;
 
 // Guards the three below and keeps lines whole.
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*log_writer)(void *context, uint32_t level, const char *line);
 static void *log_writer_context;
 static void (*log_before)(void);
+
+// Not under the lock above: who is handed a line may ask for the last error.
+static pthread_mutex_t log_last_lock = PTHREAD_MUTEX_INITIALIZER;
+static char log_last[1024];
 
 void ls_log_set_level(uint32_t level)
 {
@@ -73,20 +80,52 @@ static void replace_control_characters(char *text)
     }
 }
 
+uint64_t ls_log_errors(void)
+{
+    return atomic_load(&log_errors);
+}
+
+uint64_t ls_log_own_errors(void)
+{
+    return log_own_errors;
+}
+
+void ls_log_last_error(char *text, size_t bytes)
+{
+    pthread_mutex_lock(&log_last_lock);
+    snprintf(text, bytes, "%s", log_last);
+    pthread_mutex_unlock(&log_last_lock);
+}
+
+static void note_error(const char *line)
+{
+    pthread_mutex_lock(&log_last_lock);
+    snprintf(log_last, sizeof(log_last), "%s", line);
+    pthread_mutex_unlock(&log_last_lock);
+    atomic_fetch_add(&log_errors, 1);
+}
+
+// False: there was no memory to keep it. A later error than the first is dropped.
+static bool keep_line(const char *line)
+{
+    if (!*log_kept)
+        *log_kept = strdup(line);
+    return *log_kept != NULL;
+}
+
 static void write_line(uint32_t level, char *line)
 {
-    if (log_kept && level == LS_LOG_ERROR) {
-        if (!*log_kept)
-            *log_kept = strdup(line);
+    if (level == LS_LOG_ERROR && log_kept && keep_line(line))
         return;
-    }
     replace_control_characters(line);
+    if (level == LS_LOG_ERROR)
+        note_error(line);
     pthread_mutex_lock(&log_lock);
+    if (log_before)
+        log_before();
     if (log_writer) {
         log_writer(log_writer_context, level, line);
     } else {
-        if (log_before)
-            log_before();
         const size_t length = strlen(line);
         line[length] = '\n'; // takes the place of the NUL
         fwrite(line, 1, length + 1, stderr);
@@ -123,6 +162,7 @@ static void log_list(uint32_t level, const char *scope, const char *format, va_l
 {
     if (level > ls_log_level())
         return;
+    log_own_errors += level == LS_LOG_ERROR;
     char small[1024];
     va_list again;
     va_copy(again, list);

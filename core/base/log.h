@@ -6,6 +6,7 @@
 
 #include "core/attributes.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 // Only messages at or below this level (enum ls_log_level) are written; LS_LOG_INFO at first.
@@ -25,7 +26,15 @@ void ls_log_set_writer(void (*write)(void *context, uint32_t level, const char *
 void ls_log_keep(char **line);
 void ls_log_write_kept(char **line); // takes a NULL line
 
-// Called before a line is written to the terminal, so that a progress bar can make room; NULL: none.
+// How many errors were written in all, and how many this thread had, those that it keeps included: who passes a failure
+// on sees whether anybody has said why.
+uint64_t ls_log_errors(void);
+uint64_t ls_log_own_errors(void);
+
+// Copies the last error that was written, cut to `bytes` with its NUL; "" before the first.
+void ls_log_last_error(char *text, size_t bytes);
+
+// Called before a line is written, so that a progress bar can make room; NULL: none.
 void ls_log_set_before(void (*before)(void));
 
 LS_PRINTF(2, 3) void ls_error(const char *scope, const char *format, ...);

@@ -55,8 +55,6 @@ enum ls_reduction {
     LS_MEAN = 5, // sum divided by the world size, rounded once
 };
 
-enum ls_log_level { LS_LOG_ERROR = 0, LS_LOG_WARN = 1, LS_LOG_INFO = 2, LS_LOG_DEBUG = 3 };
-
 // One option of a plugin. A table of them ends with an entry whose name is NULL.
 struct ls_plugin_option {
     const char *name; // as the user writes it: letters, digits, underscores

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The outcomes that calls of Lockstep return, on both sides of the plugin boundary.
-// Across the boundary they travel as int32_t.
+// The outcomes that calls of Lockstep return, on both sides of the plugin boundary, and the levels of messages.
+// Across the boundary they travel as int32_t and uint32_t.
 #ifndef LS_PLUGIN_STATUS_H
 #define LS_PLUGIN_STATUS_H
 
@@ -17,5 +17,7 @@ enum ls_status {
     LS_AGAIN = 9, // not finished yet; call again
     LS_INTERRUPTED = 130, // the user pressed Ctrl-C
 };
+
+enum ls_log_level { LS_LOG_ERROR = 0, LS_LOG_WARN = 1, LS_LOG_INFO = 2, LS_LOG_DEBUG = 3 };
 
 #endif

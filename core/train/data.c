@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/train/calls.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static enum ls_status split_of(const char *text, enum ls_split *out)
     return LS_OK;
 }
 
-enum ls_status ls_data_open(const char *text, const char *split, struct ls_data **out)
+enum ls_status ls_open_data(const char *text, const char *split, struct ls_data **out)
 {
     struct ls_data *data = calloc(1, sizeof(*data));
     if (!data)

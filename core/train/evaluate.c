@@ -3,6 +3,7 @@
 #include "core/train/fit.h"
 
 #include "core/base/log.h"
+#include "core/train/calls.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -49,8 +50,8 @@ static enum ls_status check(const struct ls_model *model, const struct ls_data *
     return ls_model_check_data(model, data);
 }
 
-enum ls_status ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch,
-                           struct ls_scores *out)
+enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, uint64_t batch,
+                                 struct ls_scores *out)
 {
     enum ls_status status = check(model, data);
     if (status)

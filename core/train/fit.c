@@ -7,6 +7,7 @@
 #include "core/base/random.h"
 #include "core/base/threads.h"
 #include "core/base/trace.h"
+#include "core/train/calls.h"
 #include "core/train/timeline.h"
 #include "core/train/watch.h"
 
@@ -148,7 +149,7 @@ static enum ls_status run_watched(struct ls_fit *fit, uint64_t *waited_ns)
     }
     const bool first = isnan(fit->startup_seconds);
     watch->begin(watch->context);
-    const enum ls_status status = ls_group_run(fit->trainer->group, run_segment, fit);
+    const enum ls_status status = ls_trainer_run(fit->trainer, "training", run_segment, fit);
     watch->end(watch->context);
     if (first)
         fit->startup_seconds -= (double)waited * 1e-9;
@@ -168,7 +169,7 @@ static enum ls_status run_steps(struct ls_fit *fit, uint64_t *waited_ns)
         fit->segment_first = fit->steps + 1;
         enum ls_status status = fit->options->watch
                                     ? run_watched(fit, waited_ns)
-                                    : ls_group_run(fit->trainer->group, run_segment, fit);
+                                    : ls_trainer_run(fit->trainer, "training", run_segment, fit);
         fit->model->steps_done += fit->steps - before;
         if (!status && check && fit->steps % check == 0)
             status = ls_trainer_hashes(fit->trainer, fit->hashes);
@@ -371,8 +372,10 @@ static enum ls_status prepare(struct ls_fit *fit)
         status = ls_trainer_start(fit->trainer);
     if (!status && ls_driver_asynchronous(fit->trainer->driver))
         status = ls_books_create(fit, &fit->books);
-    if (!status)
-        status = ls_fit_dataset(fit->model, fit->train, &fit->train_copy, &dataset);
+    if (status)
+        return status;
+    fit->run->doing = "reading the data";
+    status = ls_fit_dataset(fit->model, fit->train, &fit->train_copy, &dataset);
     if (!status)
         status = ls_trainer_set_data(fit->trainer, dataset, fit->shuffle, fit->shuffle_buffer);
     // What is wrong with the other split is said before the work, not after the first epoch.
@@ -450,6 +453,8 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
     if (fit->run->verbose && fit->trainer && fit->steps)
         ls_fit_print_times(fit, stdout);
     if (fit->options->report && fit->trainer) {
+        if (!status && !after)
+            fit->run->doing = "writing the report";
         const enum ls_status written = ls_fit_write_report(fit);
         after = after ? after : written;
     }
@@ -469,8 +474,8 @@ static void finish(struct ls_fit *fit)
     free(fit->hashes);
 }
 
-enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
-                      const struct ls_fit_options *options)
+enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
+                            const struct ls_fit_options *options)
 {
     static const struct ls_fit_options defaults;
     if (!options)
@@ -486,11 +491,11 @@ enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
     if (status)
         return status;
     plan_steps(&fit);
-    ls_progress_init(&fit.progress, stdout, model->run->quiet, fit.epochs);
+    ls_progress_init(&fit.progress, stdout, !model->run->progress, fit.epochs);
     status = ls_fit_begin_timeline(&fit);
     if (!status)
         status = prepare(&fit);
-    if (!status && !model->run->quiet)
+    if (!status && model->run->progress)
         ls_fit_print_setting(&fit, stdout);
     if (!status && model->run->verbose)
         ls_fit_print_plan(&fit, stdout);

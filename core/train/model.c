@@ -4,6 +4,7 @@
 
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
+#include "core/train/calls.h"
 #include "core/train/compiled.h"
 #include "core/train/places.h"
 
@@ -31,7 +32,7 @@ static enum ls_status build(struct ls_model *model, struct ls_graph **out)
                           out);
 }
 
-enum ls_status ls_sequential_create(struct ls_run *run, const char *name,
+enum ls_status ls_create_sequential(struct ls_run *run, const char *name,
                                     const struct ls_layer *layers, struct ls_model **out)
 {
     struct ls_model *model = NULL;
@@ -48,7 +49,7 @@ enum ls_status ls_sequential_create(struct ls_run *run, const char *name,
     return LS_OK;
 }
 
-enum ls_status ls_model_open(struct ls_run *run, const char *name, const struct ls_data *data,
+enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct ls_data *data,
                              struct ls_model **out)
 {
     struct ls_model *model = NULL;
@@ -229,7 +230,7 @@ static enum ls_status parse_options(const struct ls_model *model,
     return status;
 }
 
-enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_options *options)
+enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_options *options)
 {
     struct ls_compile_options all = options ? *options : (struct ls_compile_options){0};
     struct ls_compile_config file = {0};

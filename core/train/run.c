@@ -7,6 +7,7 @@
 #include "core/plugin/collective.h"
 #include "core/plugin/device.h"
 #include "core/plugin/strategy.h"
+#include "core/train/calls.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -49,7 +50,7 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
     run->deadline_ns = (uint64_t)(deadline * 1e9);
     run->seed = options->seed;
     run->verbose = options->verbose;
-    run->quiet = options->quiet;
+    run->progress = options->progress;
     run->stuck = options->stuck;
     return LS_OK;
 }
@@ -91,7 +92,7 @@ static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_optio
     return status;
 }
 
-enum ls_status ls_run_open(const struct ls_run_options *options, struct ls_run **out)
+enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run **out)
 {
     static const struct ls_run_options defaults;
     struct ls_run *run = calloc(1, sizeof(*run));

@@ -23,9 +23,11 @@ struct ls_run {
     uint32_t threads;
     uint64_t seed;
     uint64_t deadline_ns;
-    bool verbose, quiet;
+    bool verbose, progress;
     void (*stuck)(uint32_t replica); // NULL: none
     atomic_bool interrupted;
+    const char *
+        doing; // what the call under way does now, for a failure that nobody explains; NULL: see its name
 };
 
 // Passes `status` on. An interruption that ended a call is over: the next call runs.

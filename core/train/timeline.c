@@ -64,7 +64,7 @@ static void say_what_it_holds(const struct ls_fit *fit)
         ls_warn("--timeline",
                 "'%s' holds no step: the run ended at step %llu; see --timeline-steps",
                 fit->options->timeline, begun);
-    else if (!fit->run->quiet)
+    else if (fit->run->progress)
         printf("timeline: %s holds steps %llu-%llu of %llu\n", fit->options->timeline,
                (unsigned long long)steps.first, (unsigned long long)steps.last, begun);
 }

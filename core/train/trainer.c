@@ -41,6 +41,33 @@ static bool works_on(const struct ls_trainer *trainer)
     return !((const struct ls_device_interface *)trainer->run->device->interface)->blocking;
 }
 
+struct work {
+    const char *doing;
+    enum ls_status (*function)(void *context, uint32_t rank);
+    void *context;
+};
+
+// [replica thread]
+static enum ls_status work(void *context, uint32_t rank)
+{
+    const struct work *work = context;
+    const uint64_t errors = ls_log_own_errors();
+    const enum ls_status status = work->function(work->context, rank);
+    if (status == LS_OUT_OF_MEMORY && ls_log_own_errors() == errors)
+        ls_error("train", "out of memory while %s; smaller batches and fewer replicas need less",
+                 work->doing);
+    return status;
+}
+
+enum ls_status ls_trainer_run(struct ls_trainer *trainer, const char *doing,
+                              enum ls_status (*function)(void *context, uint32_t rank),
+                              void *context)
+{
+    struct work shared = {doing, function, context};
+    trainer->run->doing = doing;
+    return ls_group_run(trainer->group, work, &shared);
+}
+
 static void add_size(uint64_t *sizes, uint64_t size)
 {
     for (uint32_t i = 0; i < LS_REPLICA_SIZES; i++) {
@@ -160,7 +187,7 @@ enum ls_status ls_trainer_open(struct ls_model *model, const struct ls_trainer_o
                                   : LEAST_PATIENCE_NS,
                               say_stuck);
     if (!status)
-        status = ls_group_run(trainer->group, create_replica, trainer);
+        status = ls_trainer_run(trainer, "preparing the replicas", create_replica, trainer);
     if (status) {
         ls_trainer_close(trainer);
         return status;
@@ -262,10 +289,11 @@ enum ls_status ls_trainer_start(struct ls_trainer *trainer)
         .store_device = store_device,
         .context = trainer,
     };
+    trainer->run->doing = "starting the strategy";
     const enum ls_status status = ls_driver_open(&options, &trainer->driver);
     if (!status && ls_driver_survives(trainer->driver))
         ls_group_set_one_voice(trainer->group, false);
-    return status ? status : ls_group_run(trainer->group, place, trainer);
+    return status ? status : ls_trainer_run(trainer, "placing the parameters", place, trainer);
 }
 
 // ---- Data ----

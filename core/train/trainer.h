@@ -39,6 +39,11 @@ LS_STATUS ls_trainer_open(struct ls_model *model, const struct ls_trainer_option
                           struct ls_trainer **out);
 void ls_trainer_close(struct ls_trainer *trainer); // takes NULL
 
+// Runs `function` on all replicas' threads, and waits. `doing` is named where a replica runs out of memory, or fails and
+// nobody says why: "training".
+LS_STATUS ls_trainer_run(struct ls_trainer *trainer, const char *doing,
+                         enum ls_status (*function)(void *context, uint32_t rank), void *context);
+
 // Opens the driver and makes parameters equal. Before the first step.
 LS_STATUS ls_trainer_start(struct ls_trainer *trainer);
 

@@ -99,7 +99,7 @@ static enum ls_status evaluate_once(struct evaluation *evaluation, const struct 
     atomic_store(&evaluation->again, false);
     if (!status) {
         trainer->stream = stream;
-        status = ls_group_run(trainer->group, evaluate_shares, evaluation);
+        status = ls_trainer_run(trainer, "evaluating", evaluate_shares, evaluation);
         trainer->stream = trainer->training;
     }
     ls_stream_close(stream);

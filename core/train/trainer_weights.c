@@ -50,7 +50,8 @@ static enum ls_status hash_replica(void *context, uint32_t rank)
 enum ls_status ls_trainer_hashes(struct ls_trainer *trainer, uint64_t *out)
 {
     struct hashing hashing = {trainer, out};
-    const enum ls_status status = ls_group_run(trainer->group, hash_replica, &hashing);
+    const enum ls_status status =
+        ls_trainer_run(trainer, "comparing the replicas", hash_replica, &hashing);
     if (status)
         return status;
     const uint32_t first = ls_trainer_first(trainer);
@@ -130,5 +131,5 @@ static enum ls_status take_weights(void *context, uint32_t rank)
 
 enum ls_status ls_trainer_take_weights(struct ls_trainer *trainer)
 {
-    return ls_group_run(trainer->group, take_weights, trainer);
+    return ls_trainer_run(trainer, "taking the weights back", take_weights, trainer);
 }

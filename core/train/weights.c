@@ -3,6 +3,7 @@
 #include "core/base/log.h"
 #include "core/formats/safetensors.h"
 #include "core/report/report.h"
+#include "core/train/calls.h"
 #include "core/train/model.h"
 
 #include <stdlib.h>
@@ -124,7 +125,7 @@ static enum ls_status match(const struct ls_model *model, const char *path,
     return LS_OK;
 }
 
-enum ls_status ls_load_weights(struct ls_model *model, const char *path)
+enum ls_status ls_read_weights(struct ls_model *model, const char *path)
 {
     const uint32_t count = model->graph->parameter_count;
     struct ls_safetensors *file = NULL;
@@ -142,7 +143,7 @@ enum ls_status ls_load_weights(struct ls_model *model, const char *path)
     return status;
 }
 
-enum ls_status ls_save_weights(struct ls_model *model, const char *path)
+enum ls_status ls_write_weights(struct ls_model *model, const char *path)
 {
     enum ls_status status = ls_report_check_path("weights", path);
     if (!status)

@@ -12,6 +12,7 @@ SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
 MESON = os.environ["LOCKSTEP_MESON"]
 COMPILER = shlex.split(os.environ["LOCKSTEP_COMPILER"])
+CXX = os.environ["LOCKSTEP_CXX"]
 SANITIZE = os.environ["LOCKSTEP_SANITIZE"]
 SYNTHETIC = "synthetic:examples=600"
 
@@ -43,12 +44,13 @@ class Installed(ProgramTest):
         self.assertEqual(done.returncode, DONE, f"{command}\n{done.stdout}{done.stderr}")
         return done
 
-    def compile(self, name, *more):
+    def compile(self, source, *compiler):
+        name = os.path.splitext(os.path.basename(source))[0]
         flags = self.call("pkg-config", "--cflags", "--libs", "lockstep", PKG_CONFIG_PATH=os.path.join(self.lib, "pkgconfig"),
                           PKG_CONFIG_SYSROOT_DIR=self.root).stdout
         sanitize = [] if SANITIZE == "none" else ["-fsanitize=" + SANITIZE]
-        self.call(*COMPILER, "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", self.path(name),
-                  os.path.join(SOURCE, "examples", name + ".c"), *shlex.split(flags), *sanitize, *more)
+        self.call(*compiler, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o", self.path(name), os.path.join(SOURCE, source),
+                  *shlex.split(flags), *sanitize)
         return self.path(name)
 
     def train(self, *arguments):
@@ -57,7 +59,7 @@ class Installed(ProgramTest):
                          "--threads=1", *arguments)
 
     def test_the_command_and_a_program_run_from_where_they_were_put_and_after_a_move(self):
-        program = self.compile("train_cnn")
+        program = self.compile("examples/train_cnn.c", *COMPILER, "-std=c11")
         for place in ("first", "moved"):
             if place == "moved":
                 os.rename(self.root, self.path("elsewhere"))
@@ -71,6 +73,13 @@ class Installed(ProgramTest):
                 out = self.call(program, "ring", "2", SYNTHETIC, "3", LD_LIBRARY_PATH=self.lib).stdout
                 self.assertIn("2 replicas", out)
                 self.assertRegex(out, r"after 1 epoch\(s\): [0-9.]+ % of the test examples are right")
+
+    def test_a_cpp_program_compiles_links_and_runs(self):
+        if not CXX:
+            self.skipTest("no C++ compiler (package g++) is here")
+        done = self.call(self.compile("tests/programs/embed.cpp", CXX, "-std=c++17"), LD_LIBRARY_PATH=self.lib)
+        self.assertRegex(done.stdout, r"^Lockstep [0-9.]+ from C\+\+: 3 steps\n$")
+        self.assertEqual(done.stderr, "")
 
     def test_only_the_public_face_is_installed(self):
         headers = self.folder_of("include", "lockstep.h")

@@ -114,7 +114,7 @@ int main(int argc, char **argv)
     }
     struct cost cost = {.rounds = number(argv[5]), .steps = number(argv[6])};
     const struct ls_run_options options = {
-        .strategy = "one-device", .replicas = 1, .threads = number(argv[4]), .quiet = 1};
+        .strategy = "one-device", .replicas = 1, .threads = number(argv[4])};
     const struct ls_compile_options compile = {.optimizer = "adam:learning_rate=0"};
     struct ls_run *opened = NULL;
     struct ls_data *data = NULL;

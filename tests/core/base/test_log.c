@@ -7,6 +7,7 @@
 
 #include <check.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -60,6 +61,44 @@ START_TEST(a_thread_can_keep_its_first_error)
     ck_assert_str_eq(lines.last, "lockstep: error: x: first");
     ck_assert_uint_eq(lines.count, 2);
     ck_assert_ptr_null(kept);
+}
+END_TEST
+
+static void *fail_twice(void *argument)
+{
+    (void)argument;
+    ls_error("there", "one");
+    ls_error("there", "two");
+    return (void *)(uintptr_t)ls_log_own_errors();
+}
+
+START_TEST(errors_are_counted_and_the_last_one_is_known)
+{
+    struct lines lines = {0};
+    char *kept = NULL, text[32];
+    void *others;
+    pthread_t thread;
+    ls_log_last_error(text, sizeof(text));
+    ck_assert_str_eq(text, "");
+    ls_log_set_writer(remember, &lines);
+    ls_warn("x", "no error");
+    ck_assert_uint_eq(ls_log_errors(), 0);
+    ls_log_keep(&kept);
+    ls_error("x", "kept");
+    ls_log_keep(NULL);
+    ck_assert_uint_eq(ls_log_errors(), 0); // not written yet
+    ck_assert_uint_eq(ls_log_own_errors(), 1);
+    ck_assert_int_eq(pthread_create(&thread, NULL, fail_twice, NULL), 0);
+    pthread_join(thread, &others);
+    ck_assert_uint_eq((uintptr_t)others, 2);
+    ck_assert_uint_eq(ls_log_errors(), 2);
+    ls_log_write_kept(&kept);
+    ck_assert_uint_eq(ls_log_errors(), 3);
+    ck_assert_uint_eq(ls_log_own_errors(), 1);
+    ls_log_last_error(text, sizeof(text));
+    ck_assert_str_eq(text, "lockstep: error: x: kept");
+    ls_log_last_error(text, 9);
+    ck_assert_str_eq(text, "lockstep");
 }
 END_TEST
 
@@ -160,6 +199,7 @@ int main(void)
     TCase *tests = tcase_create("log");
     tcase_add_test(tests, an_error_names_program_rank_and_scope);
     tcase_add_test(tests, a_thread_can_keep_its_first_error);
+    tcase_add_test(tests, errors_are_counted_and_the_last_one_is_known);
     tcase_add_test(tests, messages_above_the_level_are_not_written);
     tcase_add_test(tests, a_message_stays_one_line_and_moves_no_cursor);
     tcase_add_test(tests, a_long_message_is_whole);

@@ -50,12 +50,8 @@ static inline void expect_error(enum ls_status status, enum ls_status wanted, co
 static inline struct ls_run *run_of(const char *strategy, uint32_t replicas)
 {
     struct ls_run *run = NULL;
-    const struct ls_run_options options = {.strategy = strategy,
-                                           .device = "reference",
-                                           .replicas = replicas,
-                                           .threads = 1,
-                                           .seed = 5,
-                                           .quiet = 1};
+    const struct ls_run_options options = {
+        .strategy = strategy, .device = "reference", .replicas = replicas, .threads = 1, .seed = 5};
     OK(ls_run_open(&options, &run));
     return run;
 }

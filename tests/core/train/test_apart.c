@@ -54,8 +54,7 @@ static struct ls_run *apart_within(double deadline, const char *options, uint32_
                                             .threads = 1,
                                             .seed = 5,
                                             .plugin_path = TEST_PLUGINS,
-                                            .deadline_seconds = deadline,
-                                            .quiet = 1},
+                                            .deadline_seconds = deadline},
                    &run));
     return run;
 }

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of lockstep.h that can fail: none fails without a word. Functions far below return LS_OUT_OF_MEMORY without
+// logging, as hundreds of places may run out of memory; here is the one place that all of them come by.
+#include "core/train/calls.h"
+
+#include "core/base/log.h"
+#include "core/train/model.h"
+
+#include <inttypes.h>
+
+// What a call began with: errors that were logged before it are not its own.
+struct call {
+    const char *name;
+    struct ls_run *run; // NULL: none yet
+    uint64_t errors;
+};
+
+static struct call begin(const char *name, struct ls_run *run)
+{
+    if (run)
+        run->doing = NULL;
+    return (struct call){name, run, ls_log_errors()};
+}
+
+static enum ls_status end(const struct call *call, enum ls_status status)
+{
+    const char *doing = call->run ? call->run->doing : NULL;
+    if (status == LS_OK || status == LS_INTERRUPTED || ls_log_errors() != call->errors)
+        return status;
+    if (status == LS_OUT_OF_MEMORY)
+        ls_error(call->name,
+                 "out of memory%s%s; smaller models and batches, and fewer replicas, need less",
+                 doing ? " while " : "", doing ? doing : "");
+    else
+        ls_error(call->name, "%s%s%s (status %d); no plugin and no part of Lockstep has said why",
+                 ls_status_text(status), doing ? " while " : "", doing ? doing : "", (int)status);
+    return status;
+}
+
+enum ls_status ls_run_open(const struct ls_run_options *options, struct ls_run **out)
+{
+    const struct call call = begin("opening the run", NULL);
+    return end(&call, ls_open_run(options, out));
+}
+
+enum ls_status ls_data_open(const char *text, const char *split, struct ls_data **out)
+{
+    const struct call call = begin("opening the data", NULL);
+    return end(&call, ls_open_data(text, split, out));
+}
+
+enum ls_status ls_sequential_create(struct ls_run *run, const char *name,
+                                    const struct ls_layer *layers, struct ls_model **out)
+{
+    const struct call call = begin("building the model", run);
+    return end(&call, ls_create_sequential(run, name, layers, out));
+}
+
+enum ls_status ls_model_open(struct ls_run *run, const char *name, const struct ls_data *data,
+                             struct ls_model **out)
+{
+    const struct call call = begin("opening the model", run);
+    return end(&call, ls_open_model(run, name, data, out));
+}
+
+enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_options *options)
+{
+    const struct call call = begin("compile", model->run);
+    return end(&call, ls_compile_model(model, options));
+}
+
+enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
+                      const struct ls_fit_options *options)
+{
+    const struct call call = begin("fit", model->run);
+    return end(&call, ls_fit_model(model, train, options));
+}
+
+enum ls_status ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch,
+                           struct ls_scores *out)
+{
+    const struct call call = begin("evaluate", model->run);
+    return end(&call, ls_evaluate_model(model, data, batch, out));
+}
+
+enum ls_status ls_load_weights(struct ls_model *model, const char *path)
+{
+    const struct call call = begin("reading weights", model->run);
+    return end(&call, ls_read_weights(model, path));
+}
+
+enum ls_status ls_save_weights(struct ls_model *model, const char *path)
+{
+    const struct call call = begin("writing weights", model->run);
+    return end(&call, ls_write_weights(model, path));
+}
+
+// ---- Messages ----
+
+void ls_set_log(void (*write)(void *context, uint32_t level, const char *line), void *context)
+{
+    ls_log_set_writer(write, context);
+}
+
+const char *ls_last_error(void)
+{
+    static _Thread_local char text[1024];
+    ls_log_last_error(text, sizeof(text));
+    return text;
+}
