@@ -154,7 +154,7 @@ LS_CALL ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch
                     struct ls_scores *out);
 
 // What the last ls_fit saw, also when it failed or was interrupted. Borrowed until the next one. Losses: one a step,
-// mean over the global batch.
+// mean over the global batch, of the first 65,536 steps; a longer training can be several fits, which are as one.
 LS_API const float *ls_fit_losses(const struct ls_model *model, size_t *count);
 
 struct ls_epoch {

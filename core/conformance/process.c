@@ -55,8 +55,15 @@ static char **copy_environment(void)
     while (environ && environ[count])
         count++;
     char **copy = calloc(count + 1, sizeof(*copy));
-    for (size_t i = 0; copy && i < count; i++)
+    for (size_t i = 0; copy && i < count; i++) {
         copy[i] = strdup(environ[i]);
+        if (copy[i])
+            continue;
+        while (i) // what is missing would be held against the plugin
+            free(copy[--i]);
+        free(copy);
+        return NULL;
+    }
     return copy;
 }
 

@@ -118,12 +118,12 @@ static enum ls_status need_slots(struct ls_books *books, uint64_t step)
     return LS_OK;
 }
 
-static enum ls_status note_complete_steps(struct ls_books *books)
+static void note_complete_steps(struct ls_books *books)
 {
     for (;;) {
         struct slot *slot = slot_of(books, books->fit->steps + 1);
         if (slot->shares < books->count)
-            return LS_OK;
+            return;
         for (int i = 0; i < LS_SUMS; i++)
             slot->result.sums[i] = (float)slot->sums[i];
         slot->result.stop = books->stopping;
@@ -131,9 +131,7 @@ static enum ls_status note_complete_steps(struct ls_books *books)
         *slot = (struct slot){0};
         ls_history_add_times(&books->fit->history, &complete.result, complete.step_ns,
                              complete.input_ns);
-        const enum ls_status status = ls_fit_note_step(books->fit, &complete.result);
-        if (status)
-            return status;
+        ls_fit_note_step(books->fit, &complete.result);
     }
 }
 
@@ -141,7 +139,7 @@ static enum ls_status add_share(struct ls_books *books, uint64_t step, uint32_t 
                                 const struct ls_step_result *result, uint64_t step_ns,
                                 uint64_t input_ns)
 {
-    enum ls_status status = need_slots(books, step);
+    const enum ls_status status = need_slots(books, step);
     if (status)
         return status;
     struct slot *slot = slot_of(books, step);
@@ -153,7 +151,8 @@ static enum ls_status add_share(struct ls_books *books, uint64_t step, uint32_t 
         slot->step_ns = step_ns;
         slot->input_ns = input_ns;
     }
-    return note_complete_steps(books);
+    note_complete_steps(books);
+    return LS_OK;
 }
 
 // ---- Whose turn it is ----

@@ -40,9 +40,9 @@ static struct ls_progress_values epoch_values(const struct ls_fit *fit)
     };
 }
 
-enum ls_status ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
+void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
 {
-    const enum ls_status status = ls_history_add_sums(&fit->history, result);
+    ls_history_add_sums(&fit->history, result);
     if (isnan(fit->startup_seconds))
         fit->startup_seconds = (double)ls_clock_since_start_ns() * 1e-9;
     fit->steps++;
@@ -58,7 +58,6 @@ enum ls_status ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result 
         };
         fit->options->watch->step(fit->options->watch->context, &step);
     }
-    return status;
 }
 
 // Replica 0 keeps the books. `step` is its number in the training of the model. [replica thread]
@@ -79,7 +78,8 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step,
     }
     if (!status && rank == 0) {
         ls_history_add_times(&fit->history, &result, ls_clock_ns() - start, waited);
-        status = result.step ? ls_fit_note_step(fit, &result) : LS_OK;
+        if (result.step)
+            ls_fit_note_step(fit, &result);
     }
     *stopped = result.stop;
     return status;
@@ -90,9 +90,9 @@ static enum ls_status settle(struct ls_fit *fit, uint32_t rank)
 {
     for (;;) {
         struct ls_step_result result = {0};
-        enum ls_status status = ls_driver_settle(fit->trainer->driver, rank, &result);
+        const enum ls_status status = ls_driver_settle(fit->trainer->driver, rank, &result);
         if (!status && result.step && rank == 0)
-            status = ls_fit_note_step(fit, &result);
+            ls_fit_note_step(fit, &result);
         if (status || result.step == 0)
             return status;
     }
@@ -365,7 +365,7 @@ static enum ls_status prepare(struct ls_fit *fit)
     fit->hashes = calloc(fit->run->replicas, sizeof(*fit->hashes));
     enum ls_status status = fit->hashes ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
-        status = ls_history_init(&fit->history, least(epoch_end(fit, fit->epochs), fit->last_step));
+        status = ls_history_init(&fit->history);
     if (!status)
         status = ls_trainer_open(fit->model, &options, &fit->trainer);
     if (!status)

@@ -48,7 +48,7 @@ LS_STATUS ls_fit_dataset(const struct ls_model *model, struct ls_data *data,
 uint64_t ls_fit_bucket_bytes(const struct ls_fit *fit, uint32_t bucket);
 
 // Counts a step of all replicas, and says so to all who want to know. [replica thread, one at a time]
-LS_STATUS ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result);
+void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result);
 
 // Writes options->report. The facts are complete as far as the fit came.
 LS_STATUS ls_fit_write_report(const struct ls_fit *fit);

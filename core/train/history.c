@@ -6,13 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOSSES_AT_FIRST 65536
-
-enum ls_status ls_history_init(struct ls_history *history, uint64_t steps)
+enum ls_status ls_history_init(struct ls_history *history)
 {
     *history = (struct ls_history){0};
-    history->loss_capacity = steps < LOSSES_AT_FIRST ? (size_t)steps + 1 : LOSSES_AT_FIRST;
-    history->losses = malloc(history->loss_capacity * sizeof(float));
+    history->losses = malloc(LS_HISTORY_LOSSES * sizeof(float));
     bool complete = history->losses;
     for (int part = 0; part < LS_PART_COUNT; part++) {
         history->parts[part] = malloc(LS_HISTORY_STEPS * sizeof(float));
@@ -61,20 +58,14 @@ void ls_history_add_wait(struct ls_history *history, uint64_t steps, uint64_t wa
     }
 }
 
-enum ls_status ls_history_add_sums(struct ls_history *history, const struct ls_step_result *step)
+void ls_history_add_sums(struct ls_history *history, const struct ls_step_result *step)
 {
-    if (history->loss_count == history->loss_capacity) {
-        float *grown = realloc(history->losses, 2 * history->loss_capacity * sizeof(float));
-        if (!grown)
-            return LS_OUT_OF_MEMORY;
-        history->losses = grown;
-        history->loss_capacity *= 2;
-    }
-    history->losses[history->loss_count++] = (float)((double)step->sums[0] / (double)step->sums[2]);
+    if (history->loss_count < LS_HISTORY_LOSSES)
+        history->losses[history->loss_count++] =
+            (float)((double)step->sums[0] / (double)step->sums[2]);
     history->epoch_loss += (double)step->sums[0];
     history->epoch_right += (double)step->sums[1];
     history->epoch_examples += (double)step->sums[2];
-    return LS_OK;
 }
 
 void ls_history_begin_epoch(struct ls_history *history)

@@ -8,6 +8,7 @@
 #include "core/strategy/driver.h"
 
 #define LS_HISTORY_STEPS 16384 // times of the last so many steps are kept
+#define LS_HISTORY_LOSSES 65536 // losses of the first so many
 
 enum ls_step_part {
     LS_PART_STEP,
@@ -21,8 +22,8 @@ enum ls_step_part {
 };
 
 struct ls_history {
-    float *losses; // of every step
-    size_t loss_count, loss_capacity;
+    float *losses; // of the first LS_HISTORY_LOSSES steps
+    size_t loss_count;
     float *parts[LS_PART_COUNT]; // seconds, a ring of LS_HISTORY_STEPS
     uint64_t timed_steps; // ever added to the ring
     struct ls_report_epoch *epochs;
@@ -30,15 +31,15 @@ struct ls_history {
     double epoch_loss, epoch_right, epoch_examples; // sums of the running epoch
 };
 
-// Room for `steps` losses is made now, so that steps do not allocate; more steps than that grow it.
-LS_STATUS ls_history_init(struct ls_history *history, uint64_t steps);
+// All memory of steps is taken now: a step adds none, however many there are.
+LS_STATUS ls_history_init(struct ls_history *history);
 void ls_history_finish(struct ls_history *history);
 // What a step took, and its sums, which may be known some steps later.
 void ls_history_add_times(struct ls_history *history, const struct ls_step_result *step,
                           uint64_t step_ns, uint64_t input_ns);
 // What was waited for the device after the last `steps` of them, which had run ahead of it: a part of each.
 void ls_history_add_wait(struct ls_history *history, uint64_t steps, uint64_t wait_ns);
-LS_STATUS ls_history_add_sums(struct ls_history *history, const struct ls_step_result *step);
+void ls_history_add_sums(struct ls_history *history, const struct ls_step_result *step);
 LS_STATUS ls_history_add_epoch(struct ls_history *history, const struct ls_report_epoch *epoch);
 // Begins a new epoch's sums.
 void ls_history_begin_epoch(struct ls_history *history);
