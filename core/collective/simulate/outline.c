@@ -268,7 +268,8 @@ static enum ls_status find_places(struct builder *builder)
     // After the sort, `first` of rank r + 1 is where the mentions of rank r begin.
     for (uint32_t rank = 0; !status && rank < out->world; rank++) {
         const struct ls_rank_outline *here = &out->ranks[rank];
-        const struct ls_pair *own = out->pairs + here->first_pair;
+        // Without pairs there is no list to point into.
+        const struct ls_pair *own = out->pair_count ? out->pairs + here->first_pair : NULL;
         const uint64_t end = rank + 1 < out->world ? first[rank + 2] : out->pair_count;
         for (uint32_t i = 0; i < here->shape->peer_count; i++)
             places[own[i].peer] = i;

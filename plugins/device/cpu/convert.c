@@ -65,7 +65,7 @@ static int32_t run_reorder(struct ls_device *device, struct ls_kernel *kernel,
 {
     struct conversion *state = kernel->state;
     void *from = launch->arguments[0], *to = cpu_output(kernel, launch, 0);
-    void *scratch = (char *)launch->scratch + state->between_bytes;
+    void *scratch = cpu_past(launch->scratch, state->between_bytes);
     void *first[] = {from, state->between_bytes ? launch->scratch : to};
     dnnl_status_t status = cpu_primitive_execute(&state->first, device, first, scratch);
     if (status == dnnl_success && state->between_bytes) {

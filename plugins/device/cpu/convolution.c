@@ -81,8 +81,8 @@ static int32_t execute(struct ls_device *device, struct ls_kernel *kernel, void 
                        char *scratch)
 {
     struct convolution *state = kernel->state;
-    char *rewritten = scratch, *converted = rewritten + state->rewritten_bytes;
-    char *rest = converted + state->converted_bytes;
+    char *rewritten = scratch, *converted = cpu_past(rewritten, state->rewritten_bytes);
+    char *rest = cpu_past(converted, state->converted_bytes);
     dnnl_status_t status = dnnl_success;
     if (state->rewritten_bytes) {
         void *both[] = {pointers[0], rewritten};
@@ -128,9 +128,7 @@ static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *
     if (state->sums_bytes)
         cpu_channel_sums(device, &state->dy, launch->arguments[1], cpu_output(kernel, launch, 1),
                          launch->scratch);
-    char *scratch = launch->scratch;
-    return execute(device, kernel, pointers,
-                   state->sums_bytes ? scratch + state->sums_bytes : scratch);
+    return execute(device, kernel, pointers, cpu_past(launch->scratch, state->sums_bytes));
 }
 
 // The passes around the primitive.

@@ -87,8 +87,9 @@ static void run_part(struct running *r, int64_t i)
             r->pointers[j] ? (char *)r->pointers[j] + (uint64_t)i * parts->steps[j] : NULL;
     if (parts->sum_bytes && i > 0)
         pointers[parts->sum_pointer] = sum_of(parts, r->scratch, i);
-    const dnnl_status_t status = cpu_primitive_execute(&parts->primitives[i], r->device, pointers,
-                                                       r->scratch + (uint64_t)i * pad_bytes(parts));
+    const dnnl_status_t status =
+        cpu_primitive_execute(&parts->primitives[i], r->device, pointers,
+                              cpu_past(r->scratch, (uint64_t)i * pad_bytes(parts)));
     if (status != dnnl_success)
         r->status = status;
 }
