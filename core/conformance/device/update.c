@@ -259,8 +259,8 @@ static void guard_case(struct ls_device_suite *suite)
             ls_device_session_prepare(&session, suite, suite->tested, &c.request);
         if (!status)
             guard_steps(&session);
-        if (status != LS_UNSUPPORTED)
-            ls_device_suite_end(suite, c.name, NULL);
+        ls_device_suite_end(suite, c.name,
+                            status == LS_UNSUPPORTED ? suite->tested->message : NULL);
         ls_device_session_close(&session);
     }
     ls_device_case_finish(&c);
