@@ -11,6 +11,12 @@ SETUPS = [(1, "ring"), (2, "ring"), (3, "ring"), (4, "ring"), (8, "ring"),
           (1, "central-storage"), (2, "central-storage"), (3, "central-storage"), (4, "central-storage"),
           (8, "central-storage")]
 
+# N replicas compute what one device computes in N slices, and add up the same N gradients, in another order: that is at most
+# N - 1 roundings of 6e-8 a step, for eight replicas and ten steps 4.2e-6. Against the whole batch there is no such limit:
+# where two values of a max-pooling window tie but for rounding, a gradient goes another way, and in a batch of two that is
+# half of the update (one device in slices shows the same).
+FIRST_TEN = 5e-6
+
 
 def deviations(losses, truth):
     return [abs(a - b) / abs(b) for a, b in zip(losses, truth)]
@@ -22,22 +28,25 @@ class Truth(ProgramTest):
         self.need(FASHION + "/train-images-idx3-ubyte.gz")
 
     def run_once(self, strategy, replicas, *arguments):
-        return self.train("--model=cnn", f"--strategy={strategy}", f"--replicas={replicas}", "--threads=1",
-                          "--validation=off", *arguments)
+        model = () if any(argument.startswith("--model=") for argument in arguments) else ("--model=cnn",)
+        return self.train(*model, f"--strategy={strategy}", f"--replicas={replicas}", "--threads=1", "--validation=off",
+                          *arguments)
 
     def check(self, *arguments):
-        truth = self.run_once("one-device", 1, *arguments)
-        halves = deviations(self.run_once("one-device", 1, "--slices=2", *arguments)["losses"], truth["losses"])
-        self.assertLessEqual(max(halves[:10]), 5e-6)
-        print(f"one device, its batch in two halves: later losses part by up to {max(halves):.1e}")
+        truth = self.run_once("one-device", 1, *arguments)["losses"]
+        parts = {1: truth}
         for replicas, strategy in SETUPS:
             with self.subTest(replicas=replicas, strategy=strategy):
+                if replicas not in parts:
+                    parts[replicas] = self.run_once("one-device", 1, f"--slices={replicas}", *arguments)["losses"]
                 report = self.run_once(strategy, replicas, *arguments)
-                self.assertEqual(len(report["losses"]), len(truth["losses"]))
-                off = deviations(report["losses"], truth["losses"])
-                self.assertLessEqual(off[0], 1e-6)
-                self.assertLessEqual(max(off[:10]), 5e-6)
-                print(f"{replicas} replicas, {strategy}: {max(off):.1e}", flush=True)
+                self.assertEqual(len(report["losses"]), len(truth))
+                self.assertLessEqual(deviations(report["losses"], truth)[0], 1e-6)
+                off = deviations(report["losses"], parts[replicas])
+                self.assertLessEqual(max(off[:10]), FIRST_TEN)
+                if replicas <= 2:  # two gradients have one sum
+                    self.assertEqual(max(off), 0)
+                print(f"{replicas} replicas, {strategy}: {max(off):.1e} from one device in slices", flush=True)
                 self.assertEqual(len(report["parameter_hashes"]), replicas)
                 self.assertEqual(len(set(report["parameter_hashes"])), 1)
 
@@ -69,6 +78,11 @@ class Truth(ProgramTest):
         report = self.run_once("ring", 2, *arguments)
         self.assertEqual([(epoch["steps"], epoch["examples"]) for epoch in report["epochs"]], [(21, 1003)] * 2)
 
+    def test_tiny_batches_in_which_pooling_ties(self):
+        for batch, seed in ((2, 0), (3, 1), (5, 2)):
+            self.check("--model=cnn-small", "--dataset=fashion-mnist:limit=1000", f"--batch={batch}", "--steps=12", f"--seed={seed}",
+                       "--optimizer=sgd:learning_rate=0.05,momentum=0.9")
+
     def test_one_whole_update_equals_that_of_one_device(self):
         for batch in (50, 7, 3):
             arguments = ("--dataset=fashion-mnist:limit=1000", "--optimizer=sgd:learning_rate=1", f"--batch={batch}",
@@ -94,7 +108,7 @@ class Truth(ProgramTest):
         truth = self.train(*arguments)["losses"]
         for replicas in (2, 3, 8):
             losses = self.train(*arguments, "--strategy=ring", f"--replicas={replicas}")["losses"]
-            self.assertLessEqual(max(deviations(losses, truth)), 5e-6)
+            self.assertLessEqual(max(deviations(losses, truth)), FIRST_TEN)
 
     def test_every_built_in_model_trains_alike_on_cpu_and_reference(self):
         for model in ("mlp", "cnn", "mlp-dropout", "cnn-small", "linear"):
