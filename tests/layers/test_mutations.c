@@ -181,15 +181,34 @@ static bool damage(json_t *json, size_t *left, uint64_t draw)
     return false;
 }
 
+static const char compiled[] =
+    "{\"optimizer\": {\"class_name\": \"SGD\", \"config\": {\"learning_rate\": 0.5, "
+    "\"momentum\": 0.9, \"nesterov\": true, \"clipnorm\": null}}, \"loss\": {\"class_name\": "
+    "\"SparseCategoricalCrossentropy\", \"config\": {\"from_logits\": true, \"reduction\": "
+    "\"auto\"}}, \"metrics\": [[\"accuracy\"]], \"loss_weights\": null}";
+
+// Options, or lines that say why not.
+static bool must_compile(const json_t *model)
+{
+    struct ls_compile_config config;
+    capture_log();
+    const enum ls_status status = ls_model_compile_config("model.json", model, 7, &config);
+    ck_assert(status == LS_OK ? logged_lines == 0 : status == LS_BAD_INPUT && logged_lines > 0);
+    const bool whole = config.optimizer && config.loss && config.metrics;
+    ls_compile_config_finish(&config);
+    return whole;
+}
+
 START_TEST(values_changed_at_random_never_crash_the_reader)
 {
     size_t bytes;
     char *text = read_fixture(&bytes);
     const uint64_t key = ls_random_key(SEED, 2);
-    int built = 0;
+    int built = 0, whole = 0;
     for (uint64_t round = 0; round < TREE_ROUNDS; round++) {
-        json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
-        for (uint64_t i = 0; i <= round % 3; i++) {
+        json_t *json = round % 2 ? json_object() : json_loadb(text, bytes, 0, NULL);
+        json_object_set_new(json, "compile_config", json_loads(compiled, 0, NULL));
+        for (uint64_t i = 0; i <= round % 3 && count_nodes(json) > 1; i++) {
             const uint64_t draw = ls_random_u64(key, 10 * round + i);
             size_t node = draw % (count_nodes(json) - 1);
             damage(json, &node, draw >> 32);
@@ -198,10 +217,15 @@ START_TEST(values_changed_at_random_never_crash_the_reader)
         capture_log();
         const enum ls_status status = ls_model_build("model.json", json, &example, &graph);
         built += must_answer(status, graph);
+        if (status == LS_OK)
+            (void)!ls_model_check_training("model.json", json, true);
+        whole += must_compile(json);
         json_decref(json);
     }
     ck_assert_int_gt(built, TREE_ROUNDS / 100);
     ck_assert_int_lt(built, TREE_ROUNDS);
+    ck_assert_int_gt(whole, TREE_ROUNDS / 100);
+    ck_assert_int_lt(whole, TREE_ROUNDS);
     free(text);
 }
 END_TEST
