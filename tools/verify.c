@@ -104,14 +104,6 @@ struct task {
 
 // ---- In the child ----
 
-static void leave_runaway(void *context, const struct ls_verification *found)
-{
-    struct row *row = context;
-    row->found = *found;
-    row->refused = true;
-    child_leave();
-}
-
 static bool is_larger(const struct ls_verify_case *one, const struct ls_verify_case *other)
 {
     return one->world > other->world || (one->world == other->world && one->count > other->count);
@@ -184,8 +176,6 @@ static void verify_operation(void *argument, void *shared)
         .operation = task->operation,
         .element_bytes = (uint32_t)task->request->element_bytes,
         .describing = &row->describing,
-        .runaway = leave_runaway,
-        .context = row,
     };
     for (size_t i = 0; i < task->request->worlds.count; i++) {
         const uint64_t held = row->held;

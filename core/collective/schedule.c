@@ -79,6 +79,12 @@ static bool fits(const struct drawing *drawing, const struct ls_range *range)
     return range->offset <= count && range->count <= count - range->offset;
 }
 
+static bool is_empty(const struct ls_step *step)
+{
+    const bool local = step->kind == LS_STEP_REDUCE || step->kind == LS_STEP_COPY;
+    return step->range.count == 0 && (!local || step->from.count == 0);
+}
+
 static enum ls_status check(struct drawing *drawing, const struct ls_step *step)
 {
     const bool local = step->kind == LS_STEP_REDUCE || step->kind == LS_STEP_COPY;
@@ -86,6 +92,8 @@ static enum ls_status check(struct drawing *drawing, const struct ls_step *step)
         return refuse(drawing, step, "there is no such step");
     if (!local && (step->peer >= drawing->call->world || step->peer == drawing->call->rank))
         return refuse(drawing, step, "the peer is no other rank");
+    if (is_empty(step)) // dropped, wherever it lies
+        return LS_OK;
     if (!fits(drawing, &step->range) || (local && !fits(drawing, &step->from)))
         return refuse(drawing, step, "the range lies outside its buffer");
     if (local && step->from.count != step->range.count)

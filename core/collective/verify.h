@@ -10,6 +10,7 @@
 #define LS_COLLECTIVE_VERIFY_H
 
 #include "core/base/status.h"
+#include "core/collective/schedule.h"
 #include "core/plugin/collective.h"
 
 #include <stdbool.h>
@@ -38,8 +39,6 @@ enum ls_verdict {
 };
 
 // What is verified. All values mean what they mean in struct ls_collective_call.
-struct ls_verification;
-
 struct ls_verify_case {
     uint32_t operation;
     uint32_t world;
@@ -47,14 +46,10 @@ struct ls_verify_case {
     uint32_t ranks_per_host;
     uint64_t count;
     uint32_t element_bytes;
-    uint64_t most_steps; // 0: LS_VERIFY_STEPS
+    uint64_t most_steps; // and 64 times as much work on intervals; 0: LS_VERIFY_STEPS
 
     // Optional: the rank whose describe is running, UINT32_MAX while none is; for who watches from outside.
     volatile uint32_t *describing;
-    // Optional. Called once when a describe goes on and on although its calls fail; `out` says why they do. It
-    // may end the process; after it returns, the describe goes on.
-    void (*runaway)(void *context, const struct ls_verification *out);
-    void *context;
 };
 
 // Ranks, rounds and elements count from 0.
@@ -82,5 +77,15 @@ struct ls_verification {
 LS_STATUS ls_verify_schedule(const struct ls_collective_interface *collective,
                              const struct ls_host *host, const struct ls_verify_case *verified,
                              struct ls_verification *out);
+
+// The same, and the schedules that were verified, so that what runs is what was proven; NULL unless the verdict is HOLDS.
+struct ls_verified_schedules;
+LS_STATUS ls_verify_and_keep(const struct ls_collective_interface *collective,
+                             const struct ls_host *host, const struct ls_verify_case *verified,
+                             struct ls_verification *out, struct ls_verified_schedules **kept);
+// A copy of what `rank` does.
+LS_STATUS ls_verified_schedules_get(const struct ls_verified_schedules *kept, uint32_t rank,
+                                    struct ls_drawn_schedule *out);
+void ls_verified_schedules_destroy(struct ls_verified_schedules *kept); // takes NULL
 
 #endif

@@ -5,6 +5,7 @@
 #include "core/collective/schedule.h"
 
 #include <inttypes.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,8 +26,10 @@ struct drawing {
     bool again; // nothing is recorded any more
     bool round_has_steps;
     enum ls_status status; // first failure
+    int32_t answer; // of describe
     int32_t fail_status; // what the plugin said through its host
     char fail_text[256];
+    jmp_buf out_of_describe;
 };
 
 static void mix(uint64_t *hash, uint64_t value)
@@ -44,19 +47,17 @@ static void mix_range(uint64_t *hash, const struct ls_range *range)
 
 // ---- The table that a plugin writes into ----
 
+// A plugin may ignore what the calls return, and then never end: after very many of them it is left behind.
 static int32_t failing(struct drawing *drawing)
 {
-    const struct ls_verify_case *verified = drawing->verifier->verified;
-    if (++drawing->failed_calls == FAILED_CALLS_MOST && verified->runaway &&
-        drawing->status == LS_FAILED)
-        verified->runaway(verified->context, drawing->verifier->out);
+    if (++drawing->failed_calls == FAILED_CALLS_MOST)
+        longjmp(drawing->out_of_describe, 1);
     return drawing->status;
 }
 
 static bool within_limit(struct drawing *drawing)
 {
-    const uint64_t asked = drawing->verifier->verified->most_steps;
-    const uint64_t most = asked && asked < LS_VERIFY_STEPS ? asked : LS_VERIFY_STEPS;
+    const uint64_t most = ls_verifier_most_steps(drawing->verifier);
     if (++drawing->calls <= most)
         return true;
     drawing->status = ls_verifier_refuse(
@@ -103,8 +104,9 @@ static enum ls_status check_range(struct drawing *drawing, const struct ls_step 
     }
     if (range->offset <= count && range->count <= count - range->offset)
         return LS_OK;
-    snprintf(reason, sizeof(reason), "%s lie outside the buffer, which has %" PRIu64,
-             ls_elements_text(range, text, sizeof(text)), count);
+    snprintf(reason, sizeof(reason), "%s %s outside the buffer, which has %" PRIu64,
+             ls_elements_text(range, text, sizeof(text)), range->count == 1 ? "lies" : "lie",
+             count);
     return refuse(drawing, step, reason);
 }
 
@@ -115,6 +117,8 @@ static enum ls_status check(struct drawing *drawing, const struct ls_step *step)
         return refuse(drawing, step, "there is no such step");
     if (!local && (step->peer >= drawing->verifier->verified->world || step->peer == drawing->rank))
         return refuse_peer(drawing, step);
+    if (step->range.count == 0 && (!local || step->from.count == 0))
+        return LS_OK; // dropped, wherever it lies
     if (check_range(drawing, step, &step->range) ||
         (local && check_range(drawing, step, &step->from)))
         return drawing->status;
@@ -244,14 +248,17 @@ static int32_t describe(struct drawing *drawing, const struct ls_collective_inte
     drawing->scratch = 0;
     drawing->hash = rank + 1;
     drawing->round_has_steps = false;
+    drawing->answer = LS_FAILED;
     drawing->fail_status = 0;
     drawing->fail_text[0] = '\0';
     if (verified->describing)
         *verified->describing = rank;
-    const int32_t status = ls_schedule_describe(collective, &call, &schedule);
+    drawing->failed_calls = 0;
+    if (!setjmp(drawing->out_of_describe))
+        drawing->answer = ls_schedule_describe(collective, &call, &schedule);
     if (verified->describing)
         *verified->describing = UINT32_MAX;
-    return status;
+    return drawing->answer;
 }
 
 // What a describe that returned `status` has said of the call.

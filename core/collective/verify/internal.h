@@ -22,6 +22,13 @@ struct ls_verified_step {
     uint8_t done;
 };
 
+// Of all ranks, as struct ls_verifier has them.
+struct ls_verified_schedules {
+    struct ls_verified_step *steps;
+    uint32_t *first, *rounds;
+    uint64_t *scratch;
+};
+
 struct ls_verifier {
     const struct ls_verify_case *verified;
     struct ls_verification *out;
@@ -32,6 +39,13 @@ struct ls_verifier {
     uint64_t *scratch; // elements of each rank
     struct ls_symbols *symbols;
 };
+
+// The case's own, or the largest there is.
+static inline uint64_t ls_verifier_most_steps(const struct ls_verifier *verifier)
+{
+    const uint64_t asked = verifier->verified->most_steps;
+    return asked && asked < LS_VERIFY_STEPS ? asked : LS_VERIFY_STEPS;
+}
 
 static inline bool ls_step_is_local(const struct ls_verified_step *step)
 {

@@ -106,7 +106,8 @@ static enum ls_status refuse_missing(struct check *check, uint32_t rank,
 {
     char elements[128], missing[160];
     return ls_verifier_refuse(check->verifier, LS_VERDICT_RESULT, rank, UINT32_MAX, range,
-                              "%s lack %s", ls_elements_text(range, elements, sizeof(elements)),
+                              "%s %s %s", ls_elements_text(range, elements, sizeof(elements)),
+                              range->count == 1 ? "lacks" : "lack",
                               ranks_text(check, false, missing, sizeof(missing)));
 }
 
@@ -134,8 +135,9 @@ static enum ls_status refuse_copy(struct check *check, uint32_t symbol, uint32_t
     if (!expression)
         snprintf(what, sizeof(what), "what rank %u had", symbol - 1);
     return ls_verifier_refuse(check->verifier, LS_VERDICT_RESULT, rank, UINT32_MAX, range,
-                              "%s are %s instead of what rank %u had",
-                              ls_elements_text(range, elements, sizeof(elements)), what, owner);
+                              "%s %s %s instead of what rank %u had",
+                              ls_elements_text(range, elements, sizeof(elements)),
+                              range->count == 1 ? "is" : "are", what, owner);
 }
 
 static enum ls_status refuse_place(struct check *check, const struct ls_interval *interval,
@@ -144,10 +146,10 @@ static enum ls_status refuse_place(struct check *check, const struct ls_interval
     const struct ls_range other = {LS_BUFFER_DATA, 0, range->offset + interval->shift,
                                    range->count};
     char here[128], there[128];
-    return ls_verifier_refuse(check->verifier, LS_VERDICT_RESULT, rank, UINT32_MAX, range,
-                              "%s have what belongs to %s",
-                              ls_elements_text(range, here, sizeof(here)),
-                              ls_elements_text(&other, there, sizeof(there)));
+    return ls_verifier_refuse(
+        check->verifier, LS_VERDICT_RESULT, rank, UINT32_MAX, range, "%s %s what belongs to %s",
+        ls_elements_text(range, here, sizeof(here)), range->count == 1 ? "has" : "have",
+        ls_elements_text(&other, there, sizeof(there)));
 }
 
 // ---- The result of one rank ----
@@ -201,39 +203,53 @@ static enum ls_status check_rank(struct check *check, uint32_t rank)
 
 // ---- The order of additions ----
 
-// "((0 + 1) + 2)". Stops when the text is full; returns its length.
-static size_t write_order(const struct ls_symbols *symbols, uint32_t symbol, char *text,
-                          size_t bytes, size_t used)
+// "((0 + 1) + 2)", with an ellipsis where the text is full.
+struct order_text {
+    char text[90];
+    size_t used;
+    bool cut;
+};
+
+static void put(struct order_text *order, const char *word)
+{
+    const size_t letters = strlen(word);
+    if (order->cut)
+        return;
+    order->cut = order->used + letters + sizeof("...") > sizeof(order->text);
+    memcpy(order->text + order->used, order->cut ? "..." : word, (order->cut ? 3 : letters) + 1);
+    order->used += letters;
+}
+
+static void write_order(const struct ls_symbols *symbols, uint32_t symbol, struct order_text *order)
 {
     const struct ls_expression *expression = ls_symbols_expression(symbols, symbol);
-    if (used + 1 >= bytes)
-        return used;
+    char number[16];
+    if (order->cut)
+        return;
     if (!expression) {
-        used += (size_t)snprintf(text + used, bytes - used, "%u", symbol - 1);
-        return used < bytes ? used : bytes;
+        snprintf(number, sizeof(number), "%u", symbol - 1);
+        put(order, number);
+        return;
     }
-    text[used++] = '(';
-    used = write_order(symbols, expression->left, text, bytes, used);
-    if (used + 3 < bytes) {
-        memcpy(text + used, " + ", 3);
-        used = write_order(symbols, expression->right, text, bytes, used + 3);
-    }
-    if (used + 1 < bytes)
-        text[used++] = ')';
-    text[used < bytes ? used : bytes - 1] = '\0';
-    return used;
+    put(order, "(");
+    write_order(symbols, expression->left, order);
+    put(order, " + ");
+    write_order(symbols, expression->right, order);
+    put(order, ")");
 }
 
 static enum ls_status refuse_order(struct check *check, uint32_t rank, uint64_t begin, uint64_t end,
                                    uint32_t mine, uint32_t first)
 {
     const struct ls_range range = ls_data_range(begin, end - begin);
-    char elements[128], here[90] = "", there[90] = "";
-    write_order(check->symbols, mine, here, sizeof(here), 0);
-    write_order(check->symbols, first, there, sizeof(there), 0);
+    struct order_text here = {.used = 0}, there = {.used = 0};
+    char elements[128];
+    write_order(check->symbols, mine, &here);
+    write_order(check->symbols, first, &there);
     return ls_verifier_refuse(check->verifier, LS_VERDICT_ORDER, rank, UINT32_MAX, &range,
-                              "%s are added in another order than at rank 0: %s here, %s there",
-                              ls_elements_text(&range, elements, sizeof(elements)), here, there);
+                              "%s %s added in another order than at rank 0: %s here, %s there",
+                              ls_elements_text(&range, elements, sizeof(elements)),
+                              range.count == 1 ? "is" : "are", here.text, there.text);
 }
 
 // Equal neighbours are joined and expressions hash-consed: so equal results are equal lists.

@@ -9,6 +9,9 @@
 #define BUFFERS 2
 #define SMALLEST_TABLE 256
 
+// A described step takes so much work, in intervals that are read, written or moved, before it counts as too much.
+#define WORK_A_STEP UINT64_C(64)
+
 // ---- Intervals ----
 
 uint32_t ls_intervals_find(const struct ls_intervals *intervals, uint64_t offset)
@@ -69,6 +72,14 @@ static enum ls_status read_intervals(const struct ls_intervals *from, uint64_t o
     return LS_OK;
 }
 
+static enum ls_status too_much_work(struct ls_verifier *verifier, uint32_t rank, uint32_t round)
+{
+    return ls_verifier_refuse(verifier, LS_VERDICT_LIMIT, rank, round, NULL,
+                              "the schedule cuts the buffers so finely that more than %" PRIu64
+                              " pieces would have to be moved; it takes too long to verify",
+                              WORK_A_STEP * ls_verifier_most_steps(verifier));
+}
+
 static enum ls_status too_large(struct ls_verifier *verifier, uint32_t rank, uint32_t round)
 {
     return ls_verifier_refuse(verifier, LS_VERDICT_LIMIT, rank, round, NULL,
@@ -111,6 +122,7 @@ static enum ls_status write_intervals(struct ls_symbols *symbols, struct ls_inte
     if (status)
         return status;
     symbols->interval_count += to->capacity - capacity;
+    symbols->work += in->count + rest;
     memmove(&to->list[first + written->count], &to->list[last + 1], rest * sizeof(*to->list));
     memcpy(&to->list[first], written->list, written->count * sizeof(*to->list));
     to->count = count;
@@ -263,6 +275,8 @@ enum ls_status ls_symbols_move(struct ls_symbols *symbols, struct ls_verifier *v
         status = write_intervals(symbols, to, step->offset, in);
     if (!status && symbols->interval_count + symbols->expression_count > LS_VERIFY_STEPS)
         status = too_large(verifier, rank, step->round);
+    if (!status && symbols->work > WORK_A_STEP * ls_verifier_most_steps(verifier))
+        status = too_much_work(verifier, rank, step->round);
     return status;
 }
 

@@ -35,6 +35,7 @@ struct ls_symbols {
     uint32_t expression_count, expression_capacity;
     uint32_t *table; // expressions by their parts; 0: free, else 1 + index
     uint32_t table_size; // a power of two
+    uint64_t work; // intervals that were read, written or moved, so far
     struct ls_intervals read, joined, written; // while one step is done
 };
 

@@ -116,12 +116,26 @@ enum ls_status ls_verify_schedule(const struct ls_collective_interface *collecti
                                   const struct ls_host *host, const struct ls_verify_case *verified,
                                   struct ls_verification *out)
 {
+    struct ls_verified_schedules *kept;
+    const enum ls_status status = ls_verify_and_keep(collective, host, verified, out, &kept);
+    if (!status)
+        ls_verified_schedules_destroy(kept);
+    return status;
+}
+
+enum ls_status ls_verify_and_keep(const struct ls_collective_interface *collective,
+                                  const struct ls_host *host, const struct ls_verify_case *verified,
+                                  struct ls_verification *out, struct ls_verified_schedules **kept)
+{
     struct ls_verification found = {0};
     struct ls_symbols symbols = {0};
     struct ls_verifier verifier = {.verified = verified, .out = &found, .symbols = &symbols};
     enum ls_status status = check_case(verified);
     if (status)
         return status;
+    struct ls_verified_schedules *schedules = calloc(1, sizeof(*schedules));
+    if (!schedules)
+        return LS_OUT_OF_MEMORY;
     verifier.first = calloc((size_t)verified->world + 1, sizeof(*verifier.first));
     verifier.rounds = calloc(verified->world, sizeof(*verifier.rounds));
     verifier.scratch = calloc(verified->world, sizeof(*verifier.scratch));
@@ -135,12 +149,53 @@ enum ls_status ls_verify_schedule(const struct ls_collective_interface *collecti
             status = prove(&verifier, collective, host);
     }
     ls_symbols_finish(&symbols);
-    free(verifier.steps);
-    free(verifier.first);
-    free(verifier.rounds);
-    free(verifier.scratch);
+    *schedules = (struct ls_verified_schedules){verifier.steps, verifier.first, verifier.rounds,
+                                                verifier.scratch};
+    if (status) {
+        ls_verified_schedules_destroy(schedules);
+        schedules = NULL;
+    }
     if (status && status != LS_FAILED)
         return status;
     *out = found;
+    *kept = schedules;
     return LS_OK;
+}
+
+// ---- What was verified ----
+
+enum ls_status ls_verified_schedules_get(const struct ls_verified_schedules *kept, uint32_t rank,
+                                         struct ls_drawn_schedule *out)
+{
+    const struct ls_verified_step *steps = kept->steps + kept->first[rank];
+    const size_t count = kept->first[rank + 1] - kept->first[rank];
+    struct ls_drawn_schedule drawn = {.steps = malloc((count + 1) * sizeof(*drawn.steps)),
+                                      .step_count = count,
+                                      .round_count = kept->rounds[rank],
+                                      .scratch_count = kept->scratch[rank]};
+    if (!drawn.steps)
+        return LS_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        const bool local = ls_step_is_local(&steps[i]);
+        drawn.steps[i] = (struct ls_scheduled_step){
+            .step = {.struct_size = sizeof(struct ls_step),
+                     .kind = steps[i].kind,
+                     .peer = local ? 0 : steps[i].peer,
+                     .range = ls_step_range(&steps[i]),
+                     .from = local ? ls_step_from(&steps[i]) : ls_data_range(0, 0)},
+            .round = steps[i].round};
+    }
+    *out = drawn;
+    return LS_OK;
+}
+
+void ls_verified_schedules_destroy(struct ls_verified_schedules *kept)
+{
+    if (!kept)
+        return;
+    free(kept->steps);
+    free(kept->first);
+    free(kept->rounds);
+    free(kept->scratch);
+    free(kept);
 }

@@ -78,35 +78,27 @@ START_TEST(a_schedule_that_does_not_end_is_refused_at_the_limit)
 }
 END_TEST
 
-static uint32_t calls_until_told;
-static int told;
+static uint32_t calls;
 
 static int32_t deaf(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     (void)call;
-    while (!told) {
+    for (;;) {
         ls_end_round(schedule);
-        calls_until_told++;
+        calls++;
     }
     return LS_OK;
 }
 
-static void tell(void *context, const struct ls_verification *found)
-{
-    told = found->verdict == LS_VERDICT_LIMIT && context == &told;
-}
-
-START_TEST(a_describe_that_goes_on_after_failures_is_noticed)
+START_TEST(a_describe_that_goes_on_after_failures_is_left)
 {
     const struct ls_verify_case verified = {.operation = LS_ALL_REDUCE,
                                             .world = 2,
                                             .count = COUNT,
                                             .element_bytes = 4,
-                                            .most_steps = 10,
-                                            .runaway = tell,
-                                            .context = &told};
+                                            .most_steps = 10};
     ck_assert_uint_eq(verify_case(deaf, &verified, 1).verdict, LS_VERDICT_LIMIT);
-    ck_assert_uint_gt(calls_until_told, 10);
+    ck_assert_uint_gt(calls, 1000);
 }
 END_TEST
 
@@ -237,7 +229,7 @@ END_TEST
 static void add_tests(TCase *test_case)
 {
     tcase_add_test(test_case, a_schedule_that_does_not_end_is_refused_at_the_limit);
-    tcase_add_test(test_case, a_describe_that_goes_on_after_failures_is_noticed);
+    tcase_add_test(test_case, a_describe_that_goes_on_after_failures_is_left);
     tcase_add_test(test_case, what_describe_says_of_a_call_is_judged);
     tcase_add_test(test_case, each_operation_is_held_to_its_own_result);
     tcase_add_test(test_case, a_case_that_is_none_is_refused);
