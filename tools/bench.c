@@ -142,11 +142,12 @@ static enum ls_status read_seconds(const struct arguments *arguments, const char
     return LS_USAGE;
 }
 
-static enum ls_status read_call(const struct arguments *arguments, struct bench_call *out,
+static enum ls_status read_call(const struct arguments *arguments, struct ls_known_call *out,
                                 uint32_t *place)
 {
     uint64_t world = 0;
-    enum ls_status status = arguments_count(arguments, "replicas", 1, BENCH_WORLD_MOST, &world);
+    enum ls_status status =
+        arguments_count(arguments, "replicas", 1, LS_KNOWN_VALUES_WORLD, &world);
     out->world = (uint32_t)world;
     if (!status)
         status = read_name(arguments, "operation", operations, &out->operation);
@@ -308,12 +309,12 @@ static const char *name_of(const struct name *names, uint32_t value)
     return names->text;
 }
 
-static double bandwidth(const struct bench_call *call, double seconds)
+static double bandwidth(const struct ls_known_call *call, double seconds)
 {
     return (double)(call->count * ls_dtype_bytes(call->dtype)) / seconds * 1e-9;
 }
 
-static bool reduces(const struct bench_call *call)
+static bool reduces(const struct ls_known_call *call)
 {
     return call->operation != LS_ALL_GATHER && call->operation != LS_BROADCAST;
 }
@@ -347,7 +348,7 @@ static void print_heading(const struct bench *bench)
 // What `auto` stands for at this size; NULL: the lane has a name of its own.
 static const char *chosen(const struct bench *bench, const struct bench_lane *lane)
 {
-    const struct bench_call *call = &bench->task.call;
+    const struct ls_known_call *call = &bench->task.call;
     if (!lane->choice.chooser)
         return NULL;
     return ls_choice_name(&lane->choice, call->operation, call->world, call->count,
@@ -357,7 +358,7 @@ static const char *chosen(const struct bench *bench, const struct bench_lane *la
 static void print_row(const struct bench *bench, const struct bench_lane *lane,
                       const struct bench_result *result)
 {
-    const struct bench_call *call = &bench->task.call;
+    const struct ls_known_call *call = &bench->task.call;
     const char *algorithm = chosen(bench, lane);
     char name[64];
     snprintf(name, sizeof(name), "%s%s%s%s", lane->name, algorithm ? " (" : "",
@@ -380,7 +381,7 @@ static void print_row(const struct bench *bench, const struct bench_lane *lane,
 static void add_json(const struct bench *bench, const struct bench_lane *lane,
                      const struct bench_result *results, struct ls_rows *rows)
 {
-    const struct bench_call *call = &bench->task.call;
+    const struct ls_known_call *call = &bench->task.call;
     for (int i = 0; i < BENCH_PLACES; i++) {
         if (!bench->task.places[i])
             continue;
@@ -463,7 +464,7 @@ static enum ls_status time_size(struct bench *bench, struct bench_result (*out)[
 
 static enum ls_status run_size(struct bench *bench, size_t number, struct ls_rows *rows)
 {
-    struct bench_call *call = &bench->task.call;
+    struct ls_known_call *call = &bench->task.call;
     call->count = bench->sizes.bytes[number] / ls_dtype_bytes(call->dtype);
     const enum ls_status status = time_size(bench, bench->results[number]);
     for (uint32_t i = 0; !status && i < bench->lane_count; i++) {
@@ -475,9 +476,9 @@ static enum ls_status run_size(struct bench *bench, size_t number, struct ls_row
                 continue;
             bench->right = false;
             ls_error("bench",
-                     "%s: %" PRIu64 " of %" PRIu64 " elements are wrong; lockstep verify "
-                     "finds out where",
-                     bench->lanes[i].name, result[place].wrong, call->count);
+                     "%s: %" PRIu64 " of the %" PRIu64 " elements on all %u ranks are wrong",
+                     bench->lanes[i].name, result[place].wrong, ls_known_values_checked(call),
+                     call->world);
         }
     }
     return status;

@@ -81,7 +81,7 @@ static bool meet(struct run *run)
 
 // ---- One batch ----
 
-static size_t bytes_of(const struct bench_call *call)
+static size_t bytes_of(const struct ls_known_call *call)
 {
     return (size_t)(call->count * ls_dtype_bytes(call->dtype));
 }
@@ -245,11 +245,11 @@ static enum ls_status move(const struct rank *rank, void *to, const void *from)
 static bool check_one(const struct rank *rank, uint32_t lane, uint32_t place)
 {
     struct run *run = rank->run;
-    const struct bench_call *call = &run->task->call;
+    const struct ls_known_call *call = &run->task->call;
     void *input = place == BENCH_IN_PLACE ? rank->data : rank->input;
     void *values = rank->image ? rank->image : input; // that this thread writes
     void *results = rank->image ? rank->image : rank->data;
-    bench_values_fill(call, rank->number, values);
+    ls_known_values_fill(call, rank->number, values);
     enum ls_status status = move(rank, input, values);
     wait_for_all(run);
     if (!status)
@@ -260,7 +260,7 @@ static bool check_one(const struct rank *rank, uint32_t lane, uint32_t place)
         status = move(rank, results, rank->data);
     fail(run, status);
     if (!status)
-        atomic_fetch_add(&run->wrong, bench_values_wrong(call, rank->number, results));
+        atomic_fetch_add(&run->wrong, ls_known_values_wrong(call, rank->number, results, NULL));
     if (!meet(run))
         return false;
     if (rank->number == 0)
@@ -284,7 +284,7 @@ static bool check_all(const struct rank *rank)
 static enum ls_status prepare(struct rank *rank)
 {
     const struct bench_task *task = rank->run->task;
-    const struct bench_call *call = &task->call;
+    const struct ls_known_call *call = &task->call;
     const size_t bytes = bytes_of(call);
     rank->data = bench_memory_allocate(&task->memory, rank->number, bytes);
     rank->input = bench_memory_allocate(&task->memory, rank->number, bytes);
@@ -302,6 +302,15 @@ static enum ls_status prepare(struct rank *rank)
     return status;
 }
 
+static bool try_plans(const struct rank *rank)
+{
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < rank->run->task->lane_count; i++)
+        status = ls_collective_known_answer(rank->plans[i]);
+    fail(rank->run, status);
+    return meet(rank->run);
+}
+
 static void *run_rank(void *argument)
 {
     struct rank *rank = argument;
@@ -310,7 +319,7 @@ static void *run_rank(void *argument)
     if (run->task->pin && run->task->call.world <= ls_core_count())
         ls_thread_pin(rank->number);
     fail(run, prepare(rank));
-    if (meet(run) && warm_up(rank) && run_rounds(rank))
+    if (meet(run) && try_plans(rank) && warm_up(rank) && run_rounds(rank))
         (void)check_all(rank);
     for (uint32_t i = 0; i < run->task->lane_count; i++)
         ls_collective_plan_destroy(rank->plans[i]);

@@ -7,7 +7,7 @@
 #include "core/collective/communicator.h"
 #include "core/train/choice.h"
 #include "tools/bench_memory.h"
-#include "tools/bench_values.h"
+#include "core/collective/known_values.h"
 
 #include <stdbool.h>
 
@@ -26,7 +26,7 @@ struct bench_lane {
 struct bench_task {
     const struct bench_lane *lanes;
     uint32_t lane_count;
-    struct bench_call call;
+    struct ls_known_call call;
     struct bench_memory memory; // of the buffers
     uint64_t
         iterations; // calls in a row that are timed together; 0: about two milliseconds of them

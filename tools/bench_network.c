@@ -78,7 +78,7 @@ static enum ls_status measure_reduction(double *out)
     return LS_OK;
 }
 
-static const struct bench_call the_call = {
+static const struct ls_known_call the_call = {
     .operation = LS_ALL_REDUCE, .dtype = LS_F32, .reduction = LS_SUM, .world = RANKS};
 
 static enum ls_status measure_ring(const struct bench_lane *ring, uint64_t bytes, double seconds,
@@ -285,7 +285,7 @@ static int point_of(uint64_t bytes)
 
 bool bench_network_wants(const struct bench_task *task)
 {
-    const struct bench_call *call = &task->call;
+    const struct ls_known_call *call = &task->call;
     return call->operation == the_call.operation && call->dtype == the_call.dtype &&
            call->reduction == the_call.reduction && call->world == RANKS &&
            task->places[BENCH_IN_PLACE] && task->pin && !task->fresh &&

@@ -50,7 +50,8 @@ static const char help[] =
     "beyond\n"
     "that for the first, second, middle and last rank.\n\n"
     "`rounds` and `bytes` are those of the largest world and count, `least` what no schedule can\n"
-    "go below: bytes that a rank sends or receives, and rounds with as many messages at once.\n\n"
+    "go below: bytes that a rank sends or receives, and rounds with as many messages at once.\n"
+    "`worst` is the largest ratio that any world has at its largest count, and which world.\n\n"
     "Ends with 0 when all holds, 1 when something does not, 4 when there is no such collective.\n\n"
     "Examples:\n"
     "  lockstep verify ring hierarchical-copy:groups=4 --world=4-64\n"
@@ -86,6 +87,10 @@ struct row {
     bool orders_differ;
     struct ls_verify_case largest;
     struct ls_verification of_largest;
+    uint64_t world_count_most; // the largest count that held in the world at hand
+    double world_ratio; // at that count: bytes to the least possible
+    double worst_ratio; // of all worlds
+    uint32_t worst_world;
     uint32_t world_count; // in which something was verified
     uint32_t worlds[]; // as many as were asked for
 };
@@ -109,8 +114,19 @@ static bool is_larger(const struct ls_verify_case *one, const struct ls_verify_c
     return one->world > other->world || (one->world == other->world && one->count > other->count);
 }
 
+static double ratio_of(const struct ls_verification *found)
+{
+    return found->least_bytes > 0 ? (double)found->most_bytes / found->least_bytes : 1;
+}
+
 static void note_held(struct row *row)
 {
+    const double ratio = ratio_of(&row->found);
+    if (row->running.count > row->world_count_most ||
+        (row->running.count == row->world_count_most && ratio > row->world_ratio)) {
+        row->world_count_most = row->running.count;
+        row->world_ratio = ratio;
+    }
     row->held++;
     row->orders_differ |= !row->found.same_order;
     if (row->held == 1 || is_larger(&row->running, &row->largest)) {
@@ -180,10 +196,16 @@ static void verify_operation(void *argument, void *shared)
     for (size_t i = 0; i < task->request->worlds.count; i++) {
         const uint64_t held = row->held;
         row->running.world = (uint32_t)listed_number_get(&task->request->worlds.numbers[i], 0);
+        row->world_count_most = 0;
+        row->world_ratio = 0;
         if (!verify_world(task, row))
             return;
         if (row->held > held)
             row->worlds[row->world_count++] = row->running.world;
+        if (row->held > held && row->world_ratio > row->worst_ratio) {
+            row->worst_ratio = row->world_ratio;
+            row->worst_world = row->running.world;
+        }
     }
 }
 
@@ -234,13 +256,8 @@ static void explain_end(const struct request *request, enum child_end end, int s
 
 static void print_heading(void)
 {
-    printf("%-22s %-16s %-14s %7s %7s %7s %14s %14s %7s  %s\n", "collective", "operation", "worlds",
-           "cases", "rounds", "least", "bytes", "least", "ratio", "verdict");
-}
-
-static double ratio_of(const struct ls_verification *found)
-{
-    return found->least_bytes > 0 ? (double)found->most_bytes / found->least_bytes : 1;
+    printf("%-22s %-16s %-14s %7s %7s %7s %14s %14s %7s %13s  %s\n", "collective", "operation",
+           "worlds", "cases", "rounds", "least", "bytes", "least", "ratio", "worst", "verdict");
 }
 
 static bool row_passed(const struct row *row)
@@ -274,17 +291,18 @@ static void operation_text(const struct subject *subject, uint32_t operation, ch
 static void print_row(const struct task *task, const struct row *row)
 {
     const struct ls_verification *found = &row->of_largest;
-    char operation[32], worlds[WORLDS_TEXT], verdict[480];
+    char operation[32], worlds[WORLDS_TEXT], verdict[480], worst[32];
     operation_text(task->subject, task->operation, operation, sizeof(operation));
     number_ranges_text(row->worlds, row->world_count, worlds, sizeof(worlds));
     verdict_text(row, verdict, sizeof(verdict));
     printf("%-22s %-16s %-14s %7" PRIu64 " ", task->subject->name, operation,
            *worlds ? worlds : "-", row->held);
+    snprintf(worst, sizeof(worst), "%.3f at %u", row->worst_ratio, row->worst_world);
     if (row_passed(row))
-        printf("%7u %7u %14" PRIu64 " %14.0f %7.3f", found->rounds, found->least_rounds,
-               found->most_bytes, found->least_bytes, ratio_of(found));
+        printf("%7u %7u %14" PRIu64 " %14.0f %7.3f %13s", found->rounds, found->least_rounds,
+               found->most_bytes, found->least_bytes, ratio_of(found), worst);
     else
-        printf("%7s %7s %14s %14s %7s", "-", "-", "-", "-", "-");
+        printf("%7s %7s %14s %14s %7s %13s", "-", "-", "-", "-", "-", "-");
     printf("  %s\n", verdict);
 }
 
@@ -355,6 +373,8 @@ static void add_json(const struct task *task, const struct row *row, struct ls_r
     ls_rows_count(rows, "bytes", found->most_bytes);
     ls_rows_number(rows, "least_bytes", found->least_bytes);
     ls_rows_number(rows, "ratio", ratio_of(found));
+    ls_rows_number(rows, "worst_ratio", row->worst_ratio);
+    ls_rows_count(rows, "worst_world", row->worst_world);
     ls_rows_count(rows, "scratch_bytes", found->scratch_bytes);
 }
 

@@ -84,6 +84,11 @@ enum ls_status ls_collective_start(struct ls_collective_plan *plan)
         return communicator->status;
     if (atomic_load_explicit(&communicator->group->failed, memory_order_relaxed))
         return ls_communicator_give_up(communicator, LS_ABORTED);
+    if (plan->check == LS_CHECK_MISSING) {
+        ls_error(communicator->group->name, "rank %u starts a plan before its known answer",
+                 communicator->rank);
+        return LS_FAILED;
+    }
     if (plan->running) {
         char text[160];
         ls_error(communicator->group->name, "rank %u starts %s again before it waited for it",

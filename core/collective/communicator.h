@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one face of every collective: a communicator per rank, with plans for the buffers that are reduced
-// every step. Schedules are drawn when a plan is made; a step only runs them. A communicator owns sequence
+// every step. Schedules are drawn and verified when a plan is made; a step only runs them. A communicator owns sequence
 // numbers, deadlines, the flight recorder of its last calls, and the check that all ranks call
 // the same thing; what differs is named with both sides. [replica thread, one per rank]
 //
@@ -39,6 +39,15 @@ struct ls_communicator_options {
     uint64_t
         segment_bytes; // how finely steps are cut; 0: LS_SEGMENT_BYTES (core/collective/compile.h)
     const struct ls_communicator_place *places; // one a rank; NULL: all buffers are host memory
+    bool unproven; // for tests of what wrong collectives do when they run: nothing is checked
+};
+
+// How it is known that a plan does what it promises.
+enum ls_schedule_check {
+    LS_CHECK_NONE, // one rank, or nobody wanted to know
+    LS_CHECK_VERIFIED, // its schedule was proven, on all ranks
+    LS_CHECK_KNOWN_ANSWER, // it was run once on values whose result is known
+    LS_CHECK_MISSING, // not yet: it cannot run
 };
 
 // All ranks of one process at once; out[i] is rank i. LS_UNAVAILABLE, logged, where the collective cannot work where the
@@ -48,12 +57,21 @@ LS_STATUS ls_communicators_open(const struct ls_communicator_options *options,
 void ls_communicators_close(struct ls_communicator **communicators,
                             uint32_t world); // NULL entries too
 
+// How the plans were checked, by the weaker way where there are two; LS_CHECK_NONE without plans.
+enum ls_schedule_check ls_communicator_check(const struct ls_communicator *communicator);
+const char *ls_schedule_check_text(
+    enum ls_schedule_check check); // "verified", "known-answer", "none"
+
 // Prepares an operation on `count` elements of `buffer` (in place), to be run many times. `operation` is enum
-// ls_collective_operation, `label` names it in messages ("bucket 0"). `root` for broadcast.
+// ls_collective_operation, `label` names it in messages ("bucket 0"). `root` for broadcast. The schedules of all ranks are verified
+// by the rank that is first, and what was verified is what runs: LS_FAILED, logged, names rank, round and elements of what is wrong.
 LS_STATUS ls_collective_plan_create(struct ls_communicator *communicator, uint32_t operation,
                                     void *buffer, uint64_t count, uint32_t dtype,
                                     uint32_t reduction, uint32_t root, const char *label,
                                     struct ls_collective_plan **out);
+// After a plan was made, on all ranks, with nothing under way: where its schedule was too large to be verified, or the collective
+// runs itself, runs it once on known values, compares all elements, and puts back what the buffer had. LS_FAILED, logged.
+LS_STATUS ls_collective_known_answer(struct ls_collective_plan *plan);
 void ls_collective_plan_destroy(struct ls_collective_plan *plan);
 // Bytes that this rank sends in one run, and how many rounds its schedule has. A collective that runs itself does not say: the
 // bytes are those of a ring then, and the rounds 0.

@@ -77,6 +77,21 @@ enum ls_status ls_communicator_fail_mismatch(struct ls_communicator *communicato
     return ls_communicator_give_up(communicator, LS_FAILED);
 }
 
+enum ls_status ls_communicator_fail_answer(struct ls_communicator *communicator,
+                                           const struct ls_collective_plan *plan, uint64_t wrong,
+                                           uint64_t first)
+{
+    char text[160];
+    if (!is_first_to_fail(communicator))
+        return ls_communicator_give_up(communicator, LS_ABORTED);
+    ls_error(communicator->group->name,
+             "collective %s is wrong: %s on known values: rank %u has %" PRIu64
+             " wrong element%s, the first is element %" PRIu64 "; choose another collective",
+             communicator->group->collective->name, ls_call_text(&plan->signature, text),
+             communicator->rank, wrong, wrong == 1 ? "" : "s", first);
+    return ls_communicator_give_up(communicator, LS_FAILED);
+}
+
 // Who keeps the plan from ending: a rank that has not come, else a peer of a pending transfer.
 static uint32_t find_culprit(struct ls_communicator *communicator,
                              const struct ls_collective_plan *plan, bool *absent)

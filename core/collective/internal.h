@@ -41,6 +41,11 @@ struct ls_communicator_group {
     _Atomic uint32_t open;
     _Atomic uint32_t stuck; // a device does not end what lies on a stream, also after an abort
     struct ls_recorder *recorders; // of each rank
+    bool unproven; // as struct ls_communicator_options says
+    _Atomic uint32_t checks; // bit i: enum ls_schedule_check i, of some plan
+    pthread_mutex_t proof_lock; // of what follows
+    struct ls_proof *proofs; // a list
+    uint64_t proven_steps; // so far
 };
 
 struct ls_communicator {
@@ -74,6 +79,7 @@ struct ls_collective_plan {
     struct ls_call_signature signature;
     struct ls_compiled_schedule compiled;
     struct ls_executor *executor; // NULL: the collective runs itself
+    enum ls_schedule_check check;
     void *buffer;
     void *scratch;
     struct ls_event *done; // the last run, on the communicator's stream; NULL in host memory
@@ -132,6 +138,15 @@ enum ls_status ls_library_poll(struct ls_communicator *communicator);
 // What a rank sends in a ring, which the library need not be.
 uint64_t ls_library_bytes(const struct ls_collective_plan *plan);
 
+// ---- proof.c ----
+
+// What call->rank does, out of schedules that were verified for all ranks and are kept until the group is closed; the first rank
+// that asks verifies them, the others wait. LS_CHECK_MISSING: too large for that. LS_FAILED, logged once, when it is wrong.
+enum ls_status ls_proof_draw(struct ls_communicator_group *group,
+                             const struct ls_collective_call *call, struct ls_drawn_schedule *out,
+                             enum ls_schedule_check *check);
+void ls_proofs_destroy(struct ls_communicator_group *group);
+
 // ---- failure.c ----
 
 // Ends everything on all ranks. Returns `status`, once no peer touches this rank's memory.
@@ -145,6 +160,11 @@ enum ls_status ls_communicator_fail_mismatch(struct ls_communicator *communicato
 enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicator,
                                              const struct ls_collective_plan *plan,
                                              uint64_t waited_ns);
+
+// The plan's known answer is another one: `wrong` elements on this rank, the first of which is `first`.
+enum ls_status ls_communicator_fail_answer(struct ls_communicator *communicator,
+                                           const struct ls_collective_plan *plan, uint64_t wrong,
+                                           uint64_t first);
 
 // A rank that made this call differently; false: none is known to have.
 bool ls_communicator_find_mismatch(struct ls_communicator *communicator,

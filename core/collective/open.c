@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/memory.h"
+#include "core/collective/watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,9 @@ static void group_destroy(struct ls_communicator_group *group)
     if (!group)
         return;
     ls_streams_close(group);
+    ls_proofs_destroy(group);
     pthread_mutex_destroy(&group->lock);
+    pthread_mutex_destroy(&group->proof_lock);
     free(group->places);
     free(group->given);
     free(group->libraries);
@@ -55,7 +58,9 @@ static enum ls_status group_create(const struct ls_communicator_options *options
     group->deadline_ns = options->deadline_ns;
     group->segment_bytes = options->segment_bytes;
     group->name = strdup(options->name ? options->name : "collective");
+    group->unproven = options->unproven;
     pthread_mutex_init(&group->lock, NULL);
+    pthread_mutex_init(&group->proof_lock, NULL);
     enum ls_status status = group->name ? allocate_ranks(group, options) : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_streams_open(group);
@@ -117,11 +122,21 @@ static enum ls_status try_collective(const struct ls_communicator_options *optio
         .element_bytes = 4,
         .host = options->collective_host,
     };
+    struct ls_describe_watch watch = {.scope = options->name ? options->name : "collective",
+                                      .name = options->collective->name,
+                                      .world = options->world,
+                                      .deadline_ns = options->deadline_ns,
+                                      .status = LS_PEER_LOST};
     struct ls_drawn_schedule drawn;
     if (ls_collective_runs_itself(options->collective->interface))
         return LS_OK;
-    const enum ls_status status =
+    enum ls_status status = options->unproven ? LS_OK : ls_describe_watch_begin(&watch);
+    if (status)
+        return status;
+    status =
         ls_schedule_draw(options->collective->interface, options->collective->name, &call, &drawn);
+    if (!options->unproven)
+        ls_describe_watch_end(&watch);
     if (!status)
         ls_drawn_schedule_finish(&drawn);
     return status;

@@ -65,7 +65,7 @@ static struct ls_range mean_range(const struct ls_collective_call *call, uint32_
 static enum ls_status compile_plan(struct ls_collective_plan *plan)
 {
     const struct ls_communicator *communicator = plan->communicator;
-    const struct ls_communicator_group *group = communicator->group;
+    struct ls_communicator_group *group = communicator->group;
     const struct ls_call_signature *signature = &plan->signature;
     const uint32_t element_bytes = (uint32_t)ls_dtype_bytes(signature->dtype);
     const struct ls_collective_call call = {
@@ -89,12 +89,14 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
     };
     struct ls_drawn_schedule drawn;
     plan->algorithm = group->collective->name;
-    if (communicator->library)
+    if (communicator->library) {
+        plan->check = group->unproven || group->world == 1 ? LS_CHECK_NONE : LS_CHECK_MISSING;
         return LS_OK;
-    enum ls_status status =
-        ls_schedule_draw(group->algorithm, group->collective->name, &call, &drawn);
+    }
+    enum ls_status status = ls_proof_draw(group, &call, &drawn, &plan->check);
     if (status)
         return status;
+    atomic_fetch_or(&group->checks, 1u << plan->check);
     plan->algorithm = ls_auto_name(group->collective, &call);
     if (group->world > 1)
         status = ls_compile_schedule(&drawn, &options, &plan->compiled);

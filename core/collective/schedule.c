@@ -4,10 +4,18 @@
 
 #include "core/base/log.h"
 
+#include "core/collective/watch.h"
+
 #include <inttypes.h>
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+// A rank's schedule that is longer never ends, or could be run by nobody.
+#define CALLS_MOST (UINT32_C(1) << 21)
+// A describe that goes on after so many calls have failed never ends, either.
+#define FAILED_CALLS_MOST (UINT32_C(1) << 20)
 
 // What `context` of the table points to while a schedule is drawn.
 struct drawing {
@@ -15,7 +23,11 @@ struct drawing {
     const char *name;
     struct ls_drawn_schedule *out;
     size_t capacity;
+    uint32_t calls; // steps, also those without elements, and rounds
+    uint32_t failed_calls;
     enum ls_status status; // first failure
+    int32_t answer; // of describe
+    jmp_buf out_of_describe;
 };
 
 const char *ls_collective_operation_text(uint32_t operation)
@@ -101,11 +113,30 @@ static enum ls_status check(struct drawing *drawing, const struct ls_step *step)
     return LS_OK;
 }
 
+// Whether a call of the table does anything.
+static bool goes_on(struct drawing *drawing)
+{
+    if (drawing->status) {
+        if (++drawing->failed_calls == FAILED_CALLS_MOST)
+            longjmp(drawing->out_of_describe, 1);
+        return false;
+    }
+    if (++drawing->calls <= CALLS_MOST)
+        return true;
+    ls_error(
+        "collective",
+        "%s: rank %u of %u: more than %u steps and rounds: the schedule never ends; the plugin "
+        "is wrong",
+        drawing->name, drawing->call->rank, drawing->call->world, CALLS_MOST);
+    drawing->status = LS_FAILED;
+    return false;
+}
+
 static int32_t add(struct ls_schedule *schedule, const struct ls_step *step)
 {
     struct drawing *drawing = schedule->context;
     struct ls_drawn_schedule *out = drawing->out;
-    if (drawing->status || check(drawing, step))
+    if (!goes_on(drawing) || check(drawing, step))
         return drawing->status;
     if (step->range.count == 0)
         return LS_OK;
@@ -128,7 +159,7 @@ static int32_t add(struct ls_schedule *schedule, const struct ls_step *step)
 static int32_t end_round(struct ls_schedule *schedule)
 {
     struct drawing *drawing = schedule->context;
-    if (!drawing->status)
+    if (goes_on(drawing))
         drawing->out->round_count++;
     return drawing->status;
 }
@@ -136,7 +167,7 @@ static int32_t end_round(struct ls_schedule *schedule)
 static int32_t scratch(struct ls_schedule *schedule, uint64_t count)
 {
     struct drawing *drawing = schedule->context;
-    if (!drawing->status && count > drawing->out->scratch_count)
+    if (goes_on(drawing) && count > drawing->out->scratch_count)
         drawing->out->scratch_count = count;
     return drawing->status;
 }
@@ -200,9 +231,11 @@ enum ls_status ls_schedule_draw(const struct ls_collective_interface *collective
         .end_round = end_round,
         .scratch = scratch,
     };
-    enum ls_status status = (enum ls_status)ls_schedule_describe(collective, call, &schedule);
-    if (drawing.status)
-        status = drawing.status;
+    const struct ls_describe_note note = ls_describe_note_begin(call->rank);
+    if (!setjmp(drawing.out_of_describe))
+        drawing.answer = ls_schedule_describe(collective, call, &schedule);
+    ls_describe_note_end(&note);
+    const enum ls_status status = drawing.status ? drawing.status : (enum ls_status)drawing.answer;
     if (status) {
         ls_drawn_schedule_finish(&drawn);
         return status;

@@ -230,6 +230,7 @@ static void add_results(json_t *root, const struct ls_report *report)
     json_object_set_new(root, "losses", losses_json(report));
     json_object_set_new(root, "step_seconds", times_json(&report->times));
     json_object_set_new(root, "communication", communication_json(report));
+    json_object_set_new(root, "schedule_check", ls_report_text_json(report->schedule_check));
     json_object_set_new(root, "layout", ls_report_text_json(report->layout));
     json_object_set_new(root, "recording", ls_report_text_json(report->recording));
     json_object_set_new(root, "peak_rss_bytes", ls_report_count_json(report->peak_rss_bytes));

@@ -87,6 +87,7 @@ struct ls_report {
     const struct ls_report_bucket *buckets;
     size_t bucket_count;
     uint64_t bytes_per_step_per_rank;
+    const char *schedule_check; // "verified", "known-answer" or "none"
     const char *layout;
     const char *recording; // how steps run on a device that records them: "recorded whole"
     uint64_t peak_rss_bytes, device_bytes, arena_bytes;

@@ -451,9 +451,20 @@ static enum ls_status run_outside(struct ls_driver *driver, uint32_t index,
     return status ? cause_of(driver, (enum ls_status)status) : refresh(&driver->members[index]);
 }
 
+// Nothing is reduced by a collective that was not checked.
+static enum ls_status try_collective(struct ls_driver *driver, uint32_t replica)
+{
+    const struct ls_driver_member *member = &driver->members[replica];
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && member->communicator && i < driver->bucket_count; i++)
+        status = ls_collective_known_answer(member->reduce[i]);
+    return status;
+}
+
 enum ls_status ls_driver_place(struct ls_driver *driver, uint32_t replica)
 {
-    return run_outside(driver, replica, &place_slice, driver->ops->place);
+    const enum ls_status status = try_collective(driver, replica);
+    return status ? status : run_outside(driver, replica, &place_slice, driver->ops->place);
 }
 
 enum ls_status ls_driver_synchronise(struct ls_driver *driver, uint32_t replica)
@@ -563,6 +574,12 @@ bool ls_driver_is_lost(const struct ls_driver *driver, uint32_t replica)
 bool ls_driver_asynchronous(const struct ls_driver *driver)
 {
     return driver->traits.divisor == LS_DIVISOR_OWN;
+}
+
+const char *ls_driver_schedule_check(const struct ls_driver *driver)
+{
+    return ls_schedule_check_text(
+        driver->communicators ? ls_communicator_check(driver->communicators[0]) : LS_CHECK_NONE);
 }
 
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)

@@ -67,7 +67,9 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
         if (status)
             return (int32_t)status;
     }
-    enum ls_status status = ls_collective_start(member->broadcast[root]);
+    enum ls_status status = ls_collective_known_answer(member->broadcast[root]);
+    if (!status)
+        status = ls_collective_start(member->broadcast[root]);
     if (!status)
         status = ls_collective_wait(member->broadcast[root]);
     member->touched = true;

@@ -199,8 +199,10 @@ static void describe_result(const struct ls_fit *fit, struct lists *lists, struc
     report->device_bytes = replica->ops->memory_kind == LS_MEMORY_HOST ? 0 : replica->device_bytes;
     if (strcmp(fit->status, "failed") != 0)
         report->parameter_hashes = fit->hashes;
-    if (fit->trainer->driver)
-        report->bytes_per_step_per_rank = ls_driver_bytes_per_step(fit->trainer->driver);
+    if (!fit->trainer->driver)
+        return;
+    report->bytes_per_step_per_rank = ls_driver_bytes_per_step(fit->trainer->driver);
+    report->schedule_check = ls_driver_schedule_check(fit->trainer->driver);
 }
 
 // What the strategy says of itself, and which replicas it went on without.

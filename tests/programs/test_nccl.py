@@ -66,6 +66,7 @@ class Doubles(ProgramTest):
             self.assertEqual((got["strategy"], got["collective"]), ("mirrored", "nccl"))
             self.assertEqual(got["recording"], "recorded whole")
             self.assertIsNone(got["transport"])
+            self.assertEqual(got["schedule_check"], "known-answer")
             self.assertEqual(len(set(got["parameter_hashes"])), 1)
             self.assertEqual(len(got["parameter_hashes"]), 2)
             self.assertIn("NCCL 2.28.9", [plugin.get("library") for plugin in got["plugins"]])
@@ -92,6 +93,13 @@ class Doubles(ProgramTest):
             self.refused_on_doubles(FAILED, "train", "--quiet", "--strategy=nccl", "--device=cuda", "--replicas=2", "--steps=20", "--batch=6",
                                     *MLP, "--optimizer=sgd:learning_rate=1e30", CUDA_DOUBLE_STREAMS=streams,
                                     says=("step 2: the loss is not finite; the first value that is not finite is in",))
+
+    def test_a_library_that_adds_wrongly_does_not_train_and_is_not_timed(self):
+        said = ("collective nccl is wrong: all-reduce (sum) of", "on known values: rank ", "the first is element ")
+        for streams in ("deferred", "thread"):
+            self.refused_on_doubles(FAILED, "train", "--quiet", "--strategy=nccl", "--device=cuda", "--replicas=2", "--steps=3",
+                                    *MLP, NCCL_DOUBLE_TWICE=1, CUDA_DOUBLE_STREAMS=streams, says=said)
+        self.refused_on_doubles(FAILED, "bench", "nccl", "--device=cuda", "--bytes=4K", NCCL_DOUBLE_TWICE=1, says=said)
 
     def test_a_rank_that_never_joins_ends_it_at_the_deadline(self):
         self.refused_on_doubles(PEER_LOST, "train", "--quiet", "--strategy=nccl", "--device=cuda", "--replicas=2", "--deadline=1", *MLP,

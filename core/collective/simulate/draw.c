@@ -4,6 +4,7 @@
 #include "core/collective/simulate/internal.h"
 
 #include "core/base/log.h"
+#include "core/collective/watch.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -254,11 +255,13 @@ enum ls_status ls_drawing_draw(struct ls_drawing *drawing, uint32_t rank)
         .scratch = scratch,
     };
     begin(drawing, rank);
+    const struct ls_describe_note note = ls_describe_note_begin(rank);
     if (!setjmp(drawing->out_of_describe)) {
         const int32_t answer =
             ls_schedule_describe(drawing->options->collective, &drawing->call, &schedule);
         drawing->status = (enum ls_status)answer;
     }
+    ls_describe_note_end(&note);
     if (drawing->status)
         return drawing->status;
     if (drawing->step_count &&

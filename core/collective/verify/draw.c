@@ -3,6 +3,7 @@
 #include "core/collective/verify/internal.h"
 
 #include "core/collective/schedule.h"
+#include "core/collective/watch.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -254,8 +255,10 @@ static int32_t describe(struct drawing *drawing, const struct ls_collective_inte
     if (verified->describing)
         *verified->describing = rank;
     drawing->failed_calls = 0;
+    const struct ls_describe_note note = ls_describe_note_begin(rank);
     if (!setjmp(drawing->out_of_describe))
         drawing->answer = ls_schedule_describe(collective, &call, &schedule);
+    ls_describe_note_end(&note);
     if (verified->describing)
         *verified->describing = UINT32_MAX;
     return drawing->answer;

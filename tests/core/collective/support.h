@@ -11,6 +11,7 @@
 #include "tests/support/suite.h"
 
 #include <check.h>
+#include <stdbool.h>
 
 #define TEST_RANKS 8
 
@@ -55,9 +56,9 @@ static inline void test_log_begin(void)
     ls_log_set_writer(test_log_keep, NULL);
 }
 
-static inline void test_collective_open(struct test_collective *test, test_describe describe,
-                                        uint32_t world, uint64_t segment_bytes,
-                                        uint64_t deadline_ns)
+static inline void test_collective_open_as(struct test_collective *test, test_describe describe,
+                                           uint32_t world, uint64_t segment_bytes,
+                                           uint64_t deadline_ns, bool unproven)
 {
     const struct ls_plugin *transport = test_plugin_open("transport-local");
     ck_assert_ptr_nonnull(transport);
@@ -81,8 +82,17 @@ static inline void test_collective_open(struct test_collective *test, test_descr
         .deadline_ns = deadline_ns ? deadline_ns : UINT64_C(30000000000),
         .name = "test",
         .segment_bytes = segment_bytes,
+        .unproven = unproven,
     };
     ck_assert_int_eq(ls_communicators_open(&options, test->communicators), LS_OK);
+}
+
+// Schedules are run as they are, also those that are not whole collectives.
+static inline void test_collective_open(struct test_collective *test, test_describe describe,
+                                        uint32_t world, uint64_t segment_bytes,
+                                        uint64_t deadline_ns)
+{
+    test_collective_open_as(test, describe, world, segment_bytes, deadline_ns, true);
 }
 
 static inline void test_collective_close(struct test_collective *test)

@@ -12,7 +12,8 @@
 //   recordings which they did not make together.
 // Variables make it fail: NCCL_DOUBLE_VERSION (22809), NCCL_DOUBLE_ID_ERROR (what ncclGetUniqueId answers), NCCL_DOUBLE_MISSING
 // (a rank that never joins), NCCL_DOUBLE_ERROR (the so-many-th rank to begin an operation breaks the connection: all get
-// ncclRemoteError, and it never ends), NCCL_DOUBLE_STUCK (the so-many-th call stays in progress), NCCL_DOUBLE_STAY (1: finalizing never ends).
+// ncclRemoteError, and it never ends), NCCL_DOUBLE_STUCK (the so-many-th call stays in progress), NCCL_DOUBLE_STAY (1: finalizing never ends),
+// NCCL_DOUBLE_TWICE (1: reductions have rank 0's input twice).
 #ifndef LS_TESTS_NCCL_DOUBLE_H
 #define LS_TESTS_NCCL_DOUBLE_H
 

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a plan gets its schedule from. The first rank that asks has the schedules of all ranks described and verified;
+// each rank then takes its own out of what was verified, so nothing else can run. What would take too long to verify is
+// described rank by rank, and its plans are held to a known answer instead.
+#include "core/collective/internal.h"
+
+#include "core/base/log.h"
+#include "core/collective/auto.h"
+#include "core/collective/verify.h"
+#include "core/collective/watch.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// Steps and rounds of all ranks and schedules of a communicator together that are verified: a quarter of a second where a
+// core verifies four million a second. A number and no time, so that every run of a program does the same.
+#define PROVEN_STEPS (UINT64_C(1) << 20)
+
+struct ls_proof {
+    uint32_t operation, root, element_bytes;
+    uint64_t count;
+    enum ls_status status; // of the attempt, which has logged why
+    struct ls_verified_schedules *schedules; // NULL: was not verified
+    struct ls_proof *next;
+};
+
+static struct ls_describe_watch watch_of(const struct ls_communicator_group *group)
+{
+    return (struct ls_describe_watch){.scope = group->name,
+                                      .name = group->collective->name,
+                                      .world = group->world,
+                                      .deadline_ns = group->deadline_ns,
+                                      .status = LS_PEER_LOST};
+}
+
+// One line with all that is needed to see it again.
+static void log_refusal(const struct ls_communicator_group *group,
+                        const struct ls_collective_call *call, const struct ls_verification *found)
+{
+    const char *name = ls_auto_name(group->collective, call);
+    const char *operation = ls_collective_operation_text(call->operation);
+    char root[32] = "";
+    if (call->operation == LS_BROADCAST || call->operation == LS_REDUCE)
+        snprintf(root, sizeof(root), ", root %u", call->root);
+    ls_error(group->name,
+             "collective %s is wrong and was not run: %s of %" PRIu64 " elements, %u ranks%s: %s; "
+             "lockstep verify %s --world=%u --count=%" PRIu64 " --ranks-per-host=%u --operation=%s "
+             "shows it",
+             name, operation, call->count, call->world, root, found->reason, name, call->world,
+             call->count, call->ranks_per_host, operation);
+}
+
+static enum ls_status prove(struct ls_communicator_group *group,
+                            const struct ls_collective_call *call, struct ls_proof *proof)
+{
+    const struct ls_verify_case verified = {.operation = call->operation,
+                                            .world = call->world,
+                                            .root = call->root,
+                                            .ranks_per_host = call->ranks_per_host,
+                                            .count = call->count,
+                                            .element_bytes = call->element_bytes,
+                                            .most_steps = PROVEN_STEPS - group->proven_steps};
+    struct ls_describe_watch watch = watch_of(group);
+    struct ls_verification found;
+    if (group->proven_steps == PROVEN_STEPS || call->world > LS_VERIFY_WORLD ||
+        call->count > LS_VERIFY_COUNT)
+        return LS_OK;
+    enum ls_status status = ls_describe_watch_begin(&watch);
+    if (status)
+        return status;
+    status = ls_verify_and_keep(group->algorithm, call->host, &verified, &found, &proof->schedules);
+    ls_describe_watch_end(&watch);
+    if (status)
+        return status;
+    switch (found.verdict) {
+    case LS_VERDICT_HOLDS: {
+        const uint64_t spent = found.steps + (uint64_t)found.rounds * call->world;
+        const uint64_t left = PROVEN_STEPS - group->proven_steps;
+        group->proven_steps += spent < left ? spent : left;
+        return LS_OK;
+    }
+    case LS_VERDICT_LIMIT: group->proven_steps = PROVEN_STEPS; return LS_OK;
+    case LS_VERDICT_DECLINED: return LS_OK; // says so itself when it is asked to describe it
+    default: log_refusal(group, call, &found); return LS_FAILED;
+    }
+}
+
+static bool same(const struct ls_proof *proof, const struct ls_collective_call *call)
+{
+    return proof->operation == call->operation && proof->root == call->root &&
+           proof->element_bytes == call->element_bytes && proof->count == call->count;
+}
+
+// The lock is held. NULL: out of memory.
+static struct ls_proof *find_or_prove(struct ls_communicator_group *group,
+                                      const struct ls_collective_call *call)
+{
+    struct ls_proof *proof = group->proofs;
+    while (proof && !same(proof, call))
+        proof = proof->next;
+    if (proof)
+        return proof;
+    proof = calloc(1, sizeof(*proof));
+    if (!proof)
+        return NULL;
+    *proof = (struct ls_proof){.operation = call->operation,
+                               .root = call->root,
+                               .element_bytes = call->element_bytes,
+                               .count = call->count,
+                               .next = group->proofs};
+    proof->status = prove(group, call, proof);
+    group->proofs = proof;
+    return proof;
+}
+
+static enum ls_status describe(const struct ls_communicator_group *group,
+                               const struct ls_collective_call *call, struct ls_drawn_schedule *out)
+{
+    struct ls_describe_watch watch = watch_of(group);
+    enum ls_status status = group->unproven ? LS_OK : ls_describe_watch_begin(&watch);
+    if (status)
+        return status;
+    status = ls_schedule_draw(group->algorithm, group->collective->name, call, out);
+    if (!group->unproven)
+        ls_describe_watch_end(&watch);
+    return status;
+}
+
+enum ls_status ls_proof_draw(struct ls_communicator_group *group,
+                             const struct ls_collective_call *call, struct ls_drawn_schedule *out,
+                             enum ls_schedule_check *check)
+{
+    *check = LS_CHECK_NONE;
+    if (group->unproven || group->world == 1)
+        return describe(group, call, out);
+    pthread_mutex_lock(&group->proof_lock);
+    const struct ls_proof *proof = find_or_prove(group, call);
+    pthread_mutex_unlock(&group->proof_lock);
+    if (!proof)
+        return LS_OUT_OF_MEMORY;
+    if (proof->status)
+        return proof->status;
+    *check = proof->schedules ? LS_CHECK_VERIFIED : LS_CHECK_MISSING;
+    return proof->schedules ? ls_verified_schedules_get(proof->schedules, call->rank, out)
+                            : describe(group, call, out);
+}
+
+void ls_proofs_destroy(struct ls_communicator_group *group)
+{
+    while (group->proofs) {
+        struct ls_proof *proof = group->proofs;
+        group->proofs = proof->next;
+        ls_verified_schedules_destroy(proof->schedules);
+        free(proof);
+    }
+}
