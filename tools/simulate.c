@@ -2,13 +2,14 @@
 // lockstep simulate: how long collectives would take on a network that need not be here.
 #include "tools/command.h"
 #include "tools/number_list.h"
+#include "tools/simulate_check.h"
 #include "tools/size_list.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"
-#include "core/base/threads.h"
 #include "core/collective/schedule.h"
 #include "core/collective/simulate.h"
+#include "core/collective/watch.h"
 #include "core/loader/loader.h"
 #include "core/report/chart.h"
 #include "core/report/report.h"
@@ -26,8 +27,7 @@
 #define BYTES_MOST (UINT64_C(1) << 44)
 #define LABEL_LETTERS 96
 
-// Describing one rank takes microseconds; a rank that takes so long is not coming back.
-#define RANK_SECONDS_MOST 60
+#define PROGRESS_TICKS 10
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to simulate"},
@@ -46,6 +46,7 @@ static const struct argument table[] = {
     {"jitter", "FRACTION", "0",
      "each message and reduction takes up to this share longer, at random"},
     {"seed", "N", "0", "of the jitter: the same seed gives the same times"},
+    {"deadline", "SECONDS", "60", "longest time for the collective to describe one rank"},
 
     {NULL, NULL, NULL, "What comes out"},
     {"json", "FILE", NULL, "the table as JSON"},
@@ -61,7 +62,10 @@ static const char help[] =
     "the same ranges are done, a message when both sides are ready; messages share the bandwidth\n"
     "of ports and links. Times never come from formulas. docs/simulate.md has the model, the form "
     "of\n"
-    "network files, and what is left out.\n\n"
+    "network files, and what is left out. A schedule that is wrong is refused: it is verified "
+    "first, "
+    "for\n"
+    "the world that is simulated or the largest alike that can be.\n\n"
     "  time    until the last rank is done\n"
     "  algbw   bytes / time; busbw: algbw times 2 (n - 1) / n for all_reduce, as in nccl-tests\n"
     "  bound   share of the least time that any schedule needs on this network: 100 % is perfect\n"
@@ -95,6 +99,10 @@ struct settings {
     uint64_t seed;
     const char *json, *svg;
     struct ls_rows *rows;
+    uint64_t deadline_ns; // of describing a rank
+    const struct collective
+        *said_verified; // of which, in which world, was said how far it was verified
+    uint32_t said_world;
     double *seconds; // by size, world and collective
     bool has_header;
 };
@@ -186,7 +194,7 @@ static enum ls_status read_settings(const struct arguments *arguments, struct se
                                              "broadcast",  "reduce",         NULL};
     static const char *const dtypes[] = {"float32", "float64", "float16", "bfloat16",
                                          "int32",   "int64",   "uint8",   NULL};
-    uint64_t root = 0;
+    uint64_t root = 0, seconds = 0;
     if (arguments->operand_count == 0) {
         ls_error("usage", "which collective? for example: lockstep simulate ring --world=64");
         return LS_USAGE;
@@ -213,6 +221,9 @@ static enum ls_status read_settings(const struct arguments *arguments, struct se
         status = read_jitter(arguments, out);
     if (!status)
         status = arguments_count(arguments, "seed", 0, INT64_MAX, &out->seed);
+    if (!status)
+        status = arguments_count(arguments, "deadline", 1, 1000000, &seconds);
+    out->deadline_ns = seconds * UINT64_C(1000000000);
     if (!status)
         status = check_sizes(out);
     if (!status && out->json)
@@ -269,50 +280,88 @@ static enum ls_status open_collectives(const struct arguments *arguments, struct
     return status;
 }
 
-// ---- A schedule that never ends without adding a step ----
+// ---- While it takes long ----
 
+// What is said of one cell of the table while it is simulated.
 struct watch {
-    const char *label;
-    uint64_t world;
-    uint64_t drawn; // atomic
-    uint32_t over; // atomic; a word to wait on
+    struct ls_describe_watch describes;
+    struct ls_simulation_progress progress;
+    uint32_t ticks;
 };
 
-static void *watch_drawing(void *argument)
+// About every ten seconds a line.
+static void say_progress(void *context)
 {
-    struct watch *watch = argument;
-    uint64_t seen = 0, waited = 0;
-    while (!__atomic_load_n(&watch->over, __ATOMIC_ACQUIRE)) {
-        ls_wait_word(&watch->over, 0, UINT64_C(1000000000));
-        const uint64_t drawn = __atomic_load_n(&watch->drawn, __ATOMIC_RELAXED);
-        waited = drawn == seen ? waited + 1 : 0;
-        seen = drawn;
-        if (waited >= RANK_SECONDS_MOST && drawn < watch->world &&
-            !__atomic_load_n(&watch->over, __ATOMIC_ACQUIRE)) {
-            ls_error("simulate",
-                     "%s: rank %llu of %llu: not described after %d s; the plugin "
-                     "hangs",
-                     watch->label, (unsigned long long)drawn, (unsigned long long)watch->world,
-                     RANK_SECONDS_MOST);
-            _exit(ls_status_exit_code(LS_FAILED));
-        }
-    }
-    return NULL;
+    struct watch *watch = context;
+    const struct ls_simulation_progress *progress = &watch->progress;
+    const uint64_t steps = __atomic_load_n(&progress->steps, __ATOMIC_RELAXED);
+    const uint64_t done = __atomic_load_n(&progress->steps_done, __ATOMIC_RELAXED);
+    const uint64_t described = __atomic_load_n(&progress->ranks_described, __ATOMIC_RELAXED);
+    if (++watch->ticks % PROGRESS_TICKS)
+        return;
+    if (steps)
+        ls_info("simulate", "%s, %u ranks: %.1f of %.1f million steps followed",
+                watch->describes.name, watch->describes.world, (double)done * 1e-6,
+                (double)steps * 1e-6);
+    else if (described)
+        ls_info("simulate", "%s, %u ranks: %llu of them described", watch->describes.name,
+                watch->describes.world, (unsigned long long)described);
+    else
+        ls_info("simulate", "%s, %u ranks: being verified", watch->describes.name,
+                watch->describes.world);
 }
 
-static enum ls_status simulate_watched(struct ls_simulation *simulation,
+// Once for each world of each collective.
+static void say_verified(struct settings *settings, size_t c, size_t w, uint32_t verified_world)
+{
+    const struct collective *collective = &settings->collectives[c];
+    const uint32_t world = (uint32_t)world_at(settings, w);
+    if (verified_world == world ||
+        (settings->said_verified == collective && settings->said_world == world))
+        return;
+    settings->said_verified = collective;
+    settings->said_world = world;
+    if (verified_world)
+        ls_info("simulate", "%s, %u ranks: verified up to %u ranks; more take too long to verify",
+                collective->label, world, verified_world);
+    else
+        ls_info("simulate", "%s, %u ranks: not verified; it takes too long", collective->label,
+                world);
+}
+
+static enum ls_status check_and_simulate(struct settings *settings, size_t c, size_t w,
+                                         const struct ls_simulation *simulation,
+                                         uint32_t *verified_world, struct ls_simulation_result *out)
+{
+    enum ls_status status = ls_simulation_fits(simulation);
+    if (!status)
+        status = simulate_check(simulation, settings->collectives[c].label, verified_world);
+    if (!status && *verified_world)
+        say_verified(settings, c, w, *verified_world);
+    if (!status)
+        status = ls_simulate(simulation, out);
+    if (!status)
+        say_verified(settings, c, w, *verified_world);
+    return status;
+}
+
+static enum ls_status simulate_watched(struct settings *settings, size_t c, size_t w,
+                                       struct ls_simulation *simulation, uint32_t *verified_world,
                                        struct ls_simulation_result *out)
 {
-    struct watch watch = {.label = simulation->name, .world = simulation->world};
-    pthread_t thread;
-    enum ls_status status = ls_thread_start(&thread, "watch", watch_drawing, &watch);
+    struct watch watch = {.describes = {.scope = "simulate",
+                                        .name = simulation->name,
+                                        .world = simulation->world,
+                                        .deadline_ns = settings->deadline_ns,
+                                        .status = LS_FAILED,
+                                        .tick = say_progress,
+                                        .context = &watch}};
+    enum ls_status status = ls_describe_watch_begin(&watch.describes);
     if (status)
         return status;
-    simulation->ranks_drawn = &watch.drawn;
-    status = ls_simulate(simulation, out);
-    __atomic_store_n(&watch.over, 1, __ATOMIC_RELEASE);
-    ls_wake_word(&watch.over);
-    pthread_join(thread, NULL);
+    simulation->progress = &watch.progress;
+    status = check_and_simulate(settings, c, w, simulation, verified_world, out);
+    ls_describe_watch_end(&watch.describes);
     return status;
 }
 
@@ -342,7 +391,7 @@ static void print_header(struct settings *settings)
 
 static void write_row(struct settings *settings, const struct collective *collective,
                       const struct ls_simulation *simulation, uint64_t bytes,
-                      const struct ls_simulation_result *result)
+                      uint32_t verified_world, const struct ls_simulation_result *result)
 {
     const double seconds = result->seconds;
     const double algbw = seconds > 0 ? (double)bytes / seconds / 1e9 : 0;
@@ -373,6 +422,7 @@ static void write_row(struct settings *settings, const struct collective *collec
     ls_rows_number(rows, "bound_share", share);
     ls_rows_text(rows, "busiest_link", *result->busiest ? result->busiest : NULL);
     ls_rows_number(rows, "busiest_share", result->busiest_share);
+    ls_rows_count(rows, "verified_world", verified_world);
     ls_rows_count(rows, "rounds", result->rounds);
     ls_rows_count(rows, "messages", result->messages);
     ls_rows_count(rows, "sent_bytes", result->sent_bytes);
@@ -404,11 +454,13 @@ static enum ls_status simulate_one(struct settings *settings, size_t c, size_t w
         .jitter = settings->jitter,
         .seed = settings->seed,
     };
-    const enum ls_status status = simulate_watched(&simulation, &result);
+    uint32_t verified_world = 0;
+    const enum ls_status status =
+        simulate_watched(settings, c, w, &simulation, &verified_world, &result);
     if (status)
         return status;
     settings->seconds[cell(settings, c, w, s)] = result.seconds;
-    write_row(settings, collective, &simulation, bytes, &result);
+    write_row(settings, collective, &simulation, bytes, verified_world, &result);
     return LS_OK;
 }
 

@@ -127,6 +127,23 @@ static enum ls_status describe(const struct ls_communicator_group *group,
     return status;
 }
 
+// The lock is held, so that the first rank that fails says why, and the others nothing.
+static enum ls_status take(struct ls_communicator_group *group,
+                           const struct ls_collective_call *call, struct ls_drawn_schedule *out,
+                           enum ls_schedule_check *check)
+{
+    struct ls_proof *proof = find_or_prove(group, call);
+    if (!proof)
+        return LS_OUT_OF_MEMORY;
+    if (proof->status)
+        return proof->status;
+    *check = proof->schedules ? LS_CHECK_VERIFIED : LS_CHECK_MISSING;
+    if (proof->schedules)
+        return ls_verified_schedules_get(proof->schedules, call->rank, out);
+    proof->status = describe(group, call, out);
+    return proof->status;
+}
+
 enum ls_status ls_proof_draw(struct ls_communicator_group *group,
                              const struct ls_collective_call *call, struct ls_drawn_schedule *out,
                              enum ls_schedule_check *check)
@@ -135,15 +152,9 @@ enum ls_status ls_proof_draw(struct ls_communicator_group *group,
     if (group->unproven || group->world == 1)
         return describe(group, call, out);
     pthread_mutex_lock(&group->proof_lock);
-    const struct ls_proof *proof = find_or_prove(group, call);
+    const enum ls_status status = take(group, call, out, check);
     pthread_mutex_unlock(&group->proof_lock);
-    if (!proof)
-        return LS_OUT_OF_MEMORY;
-    if (proof->status)
-        return proof->status;
-    *check = proof->schedules ? LS_CHECK_VERIFIED : LS_CHECK_MISSING;
-    return proof->schedules ? ls_verified_schedules_get(proof->schedules, call->rank, out)
-                            : describe(group, call, out);
+    return status;
 }
 
 void ls_proofs_destroy(struct ls_communicator_group *group)

@@ -252,3 +252,80 @@ void ls_drawn_schedule_finish(struct ls_drawn_schedule *schedule)
     free(schedule->steps);
     *schedule = (struct ls_drawn_schedule){0};
 }
+
+// ---- How long it is ----
+
+struct measuring {
+    struct ls_host host; // the plugin's, but silent
+    struct ls_schedule_size size;
+    uint64_t calls, most;
+    int32_t answer;
+    jmp_buf out_of_describe;
+};
+
+static void hear(struct measuring *measuring)
+{
+    if (++measuring->calls > measuring->most)
+        longjmp(measuring->out_of_describe, 1);
+}
+
+static int32_t measure_step(struct ls_schedule *schedule, const struct ls_step *step)
+{
+    struct measuring *measuring = schedule->context;
+    measuring->size.steps += step->range.count != 0;
+    hear(measuring);
+    return LS_OK;
+}
+
+static int32_t measure_round(struct ls_schedule *schedule)
+{
+    struct measuring *measuring = schedule->context;
+    measuring->size.rounds++;
+    hear(measuring);
+    return LS_OK;
+}
+
+static int32_t measure_scratch(struct ls_schedule *schedule, uint64_t count)
+{
+    (void)count;
+    hear(schedule->context);
+    return LS_OK;
+}
+
+static int32_t fail_silently(const struct ls_host *host, int32_t status, const char *message)
+{
+    (void)host, (void)message;
+    return status ? status : LS_FAILED;
+}
+
+static void log_nothing(const struct ls_host *host, uint32_t level, const char *message)
+{
+    (void)host, (void)level, (void)message;
+}
+
+enum ls_status ls_schedule_measure(const struct ls_collective_interface *collective,
+                                   const struct ls_collective_call *call, uint64_t most,
+                                   bool silent, struct ls_schedule_size *out)
+{
+    struct measuring measuring = {.most = most, .answer = LS_OK};
+    struct ls_collective_call asked = *call;
+    struct ls_schedule schedule = {
+        .struct_size = sizeof(schedule),
+        .context = &measuring,
+        .add = measure_step,
+        .end_round = measure_round,
+        .scratch = measure_scratch,
+    };
+    if (silent && call->host) {
+        measuring.host = *call->host;
+        measuring.host.fail = fail_silently;
+        measuring.host.log = log_nothing;
+        asked.host = &measuring.host;
+    }
+    const struct ls_describe_note note = ls_describe_note_begin(call->rank);
+    if (!setjmp(measuring.out_of_describe))
+        measuring.answer = ls_schedule_describe(collective, &asked, &schedule);
+    ls_describe_note_end(&note);
+    *out = measuring.size;
+    return (enum ls_status)measuring.answer;
+}

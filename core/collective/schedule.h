@@ -6,6 +6,7 @@
 #include "core/base/status.h"
 #include "core/plugin/collective.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct ls_scheduled_step {
@@ -32,6 +33,16 @@ void ls_drawn_schedule_finish(struct ls_drawn_schedule *schedule); // takes a ze
 // The same into a table of the caller's own, which then checks what is written.
 int32_t ls_schedule_describe(const struct ls_collective_interface *collective,
                              const struct ls_collective_call *call, struct ls_schedule *schedule);
+
+// How long the schedule of a rank is: nothing is checked or kept, and no more than `most` calls are heard. Returns what describe
+// does; `silent`: what it says through its host is not logged.
+struct ls_schedule_size {
+    uint64_t steps; // that have elements
+    uint64_t rounds;
+};
+LS_STATUS ls_schedule_measure(const struct ls_collective_interface *collective,
+                              const struct ls_collective_call *call, uint64_t most, bool silent,
+                              struct ls_schedule_size *out);
 
 const char *ls_collective_operation_text(
     uint32_t operation); // "all-reduce"; NULL for another number

@@ -168,7 +168,7 @@ static enum ls_status simulate(struct simulator *simulator, const struct ls_coll
         .name = simulation->name,
         .call = call,
         .memory_limit = simulator->memory_limit,
-        .ranks_drawn = simulation->ranks_drawn,
+        .ranks_described = simulation->progress ? &simulation->progress->ranks_described : NULL,
     };
     enum ls_status status =
         ls_fabric_create(simulation->network, simulation->world, &simulator->fabric);
@@ -180,17 +180,20 @@ static enum ls_status simulate(struct simulator *simulator, const struct ls_coll
         status = prepare(simulator);
     if (status)
         return status;
+    if (simulation->progress)
+        __atomic_store_n(&simulation->progress->steps, simulator->outline.step_count,
+                         __ATOMIC_RELAXED);
     ls_simulator_run(simulator);
     if (!simulator->status && simulator->steps_done != simulator->outline.step_count)
         return refuse_deadlock(simulator, call);
     return simulator->status;
 }
 
-enum ls_status ls_simulate(const struct ls_simulation *simulation, struct ls_simulation_result *out)
+static struct ls_collective_call call_of(const struct ls_simulation *simulation)
 {
     const uint32_t ranks_per_node = simulation->network->ranks_per_node;
-    const struct ls_collective_call call = {
-        .struct_size = sizeof(call),
+    return (struct ls_collective_call){
+        .struct_size = sizeof(struct ls_collective_call),
         .operation = simulation->operation,
         .world = simulation->world,
         .root = simulation->root,
@@ -199,10 +202,47 @@ enum ls_status ls_simulate(const struct ls_simulation *simulation, struct ls_sim
         .element_bytes = simulation->element_bytes,
         .host = simulation->host,
     };
+}
+
+static uint64_t memory_limit_of(const struct ls_simulation *simulation)
+{
+    return simulation->memory_limit ? simulation->memory_limit : memory_of_machine() / 4 * 3;
+}
+
+// Ranks may do more than those that are looked at, so what the one that does least needs is taken for all.
+enum ls_status ls_simulation_fits(const struct ls_simulation *simulation)
+{
+    const uint32_t world = simulation->world;
+    const uint32_t ranks[] = {0, world / 3, world / 2, world - 1};
+    const uint64_t limit = memory_limit_of(simulation);
+    struct ls_collective_call call = call_of(simulation);
+    uint64_t least = UINT64_MAX;
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(*ranks); i++) {
+        call.rank = ranks[i];
+        struct ls_schedule_size size = {0};
+        if (ls_schedule_measure(simulation->collective, &call, LS_SIMULATED_STEPS_MOST, true,
+                                &size))
+            return LS_OK; // why it fails is said when it is simulated
+        least = size.steps < least ? size.steps : least;
+    }
+    const double needed = (double)least * sizeof(uint32_t) * world; // a step has a state
+    if (needed <= (double)limit)
+        return LS_OK;
+    ls_error(
+        "simulate",
+        "%s: %u ranks of %llu steps or more, %.3g in all, need at least %.1f GiB of memory; there "
+        "are %.1f GiB for them, three quarters of this machine's; choose a smaller world",
+        simulation->name, world, (unsigned long long)least, (double)least * world,
+        needed / (1 << 30), (double)limit / (1 << 30));
+    return LS_USAGE;
+}
+
+enum ls_status ls_simulate(const struct ls_simulation *simulation, struct ls_simulation_result *out)
+{
+    const struct ls_collective_call call = call_of(simulation);
     struct simulator simulator = {
         .simulation = simulation,
-        .memory_limit =
-            simulation->memory_limit ? simulation->memory_limit : memory_of_machine() / 4 * 3,
+        .memory_limit = memory_limit_of(simulation),
         .stretch = ls_network_slowness(simulation->network,
                                        (double)simulation->count * simulation->element_bytes),
     };

@@ -8,6 +8,7 @@
 #include "core/plugin/collective.h"
 
 #define LS_SIMULATED_WORLD_MOST (1u << 24)
+#define LS_SIMULATED_STEPS_MOST (1u << 24) // of a rank, and rounds; what is longer never ends
 
 // Messages from and to this rank, and its reductions, take `factor` times as long.
 struct ls_straggler {
@@ -30,7 +31,13 @@ struct ls_simulation {
     double jitter; // each message and reduction takes up to this share longer, at random
     uint64_t seed;
     uint64_t memory_limit; // bytes; 0: three quarters of this machine's
-    uint64_t *ranks_drawn; // optional: counts, for a watching thread (relaxed atomic)
+    struct ls_simulation_progress *progress; // optional
+};
+
+// For a watching thread; relaxed atomics.
+struct ls_simulation_progress {
+    uint64_t ranks_described;
+    uint64_t steps, steps_done; // 0 until all ranks are described
 };
 
 struct ls_simulation_result {
@@ -46,6 +53,9 @@ struct ls_simulation_result {
 // LS_FAILED, logged: the schedule is broken, or never ends. LS_USAGE: too large for memory, a straggler outside the
 // world, options that do not fit. LS_BAD_INPUT: the network does not fit the world.
 LS_STATUS ls_simulate(const struct ls_simulation *simulation, struct ls_simulation_result *out);
+
+// Looks at some ranks alone: LS_USAGE, logged with the figures, when the schedules of all cannot fit into the memory.
+LS_STATUS ls_simulation_fits(const struct ls_simulation *simulation);
 
 // busbw / algbw in nccl-tests: 2 (n - 1) / n for all-reduce, (n - 1) / n for reduce-scatter and all-gather, else 1.
 double ls_bus_factor(uint32_t operation, uint32_t world);

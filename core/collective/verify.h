@@ -46,7 +46,7 @@ struct ls_verify_case {
     uint32_t ranks_per_host;
     uint64_t count;
     uint32_t element_bytes;
-    uint64_t most_steps; // and 64 times as much work on intervals; 0: LS_VERIFY_STEPS
+    uint64_t most_steps; // and 512 times as much work on intervals; 0: LS_VERIFY_STEPS
 
     // Optional: the rank whose describe is running, UINT32_MAX while none is; for who watches from outside.
     volatile uint32_t *describing;

@@ -33,7 +33,7 @@ static void refuse_length(struct ls_drawing *drawing, const char *what)
     ls_error(
         "simulate",
         "%s: rank %u of %u: more than %u %s: the schedule never ends, or is larger than memory",
-        drawing->options->name, drawing->call.rank, drawing->call.world, LS_OUTLINE_STEPS_MOST,
+        drawing->options->name, drawing->call.rank, drawing->call.world, LS_SIMULATED_STEPS_MOST,
         what);
     leave(drawing, LS_FAILED);
 }
@@ -150,7 +150,7 @@ static int32_t add(struct ls_schedule *schedule, const struct ls_step *step)
     if (step->range.count == 0)
         return LS_OK;
     if (drawing->step_count == drawing->step_capacity) {
-        if (drawing->step_capacity >= LS_OUTLINE_STEPS_MOST)
+        if (drawing->step_capacity >= LS_SIMULATED_STEPS_MOST)
             refuse_length(drawing, "steps");
         drawing->step_capacity *= 2;
         drawing->steps =
@@ -176,7 +176,7 @@ static int32_t add(struct ls_schedule *schedule, const struct ls_step *step)
 static int32_t end_round(struct ls_schedule *schedule)
 {
     struct ls_drawing *drawing = schedule->context;
-    if (++drawing->round_count > LS_OUTLINE_STEPS_MOST)
+    if (++drawing->round_count > LS_SIMULATED_STEPS_MOST)
         refuse_length(drawing, "rounds");
     return LS_OK;
 }

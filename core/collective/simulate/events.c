@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PROGRESS_MASK 0xffffu // of steps between two notes
 #define NONE LS_OUTLINE_NONE
 
 // Further bits of a step's state (outline.h has the others).
@@ -316,7 +317,9 @@ static void complete(struct simulator *simulator, uint32_t rank, uint32_t number
     const struct ls_shape *shape = simulator->outline.ranks[rank].shape;
     const struct ls_outline_step *step = &shape->steps[number];
     *ls_simulator_state(simulator, rank, number) = DONE;
-    simulator->steps_done++;
+    if (!(++simulator->steps_done & PROGRESS_MASK) && simulator->simulation->progress)
+        __atomic_store_n(&simulator->simulation->progress->steps_done, simulator->steps_done,
+                         __ATOMIC_RELAXED);
     for (uint32_t i = step->first_dependent; i < step[1].first_dependent; i++) {
         const uint32_t dependent = shape->dependents[i] & ~LS_DEPENDENT_ORDER;
         uint32_t *state = ls_simulator_state(simulator, rank, dependent);

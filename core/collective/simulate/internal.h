@@ -3,13 +3,11 @@
 #ifndef LS_COLLECTIVE_SIMULATE_INTERNAL_H
 #define LS_COLLECTIVE_SIMULATE_INTERNAL_H
 
+#include "core/collective/simulate.h"
 #include "core/collective/simulate/outline.h"
 
 #include <setjmp.h>
 #include <stdbool.h>
-
-// A rank's schedule that is longer never ends, or could be run by nobody.
-#define LS_OUTLINE_STEPS_MOST (1u << 24)
 
 // A step as it was drawn; ranges and peers have numbers by first appearance.
 struct ls_raw_step {

@@ -187,8 +187,8 @@ static enum ls_status add_rank(struct builder *builder, uint32_t rank)
     out->step_count += drawing->step_count;
     if (drawing->round_count > out->round_count)
         out->round_count = drawing->round_count;
-    if (builder->options->ranks_drawn)
-        __atomic_fetch_add(builder->options->ranks_drawn, 1, __ATOMIC_RELAXED);
+    if (builder->options->ranks_described)
+        __atomic_fetch_add(builder->options->ranks_described, 1, __ATOMIC_RELAXED);
     return check_memory(builder);
 }
 

@@ -71,7 +71,7 @@ struct ls_outline_options {
     const char *name;
     const struct ls_collective_call *call; // of any rank
     uint64_t memory_limit; // bytes
-    uint64_t *ranks_drawn; // optional: counts, for a watching thread (relaxed atomic)
+    uint64_t *ranks_described; // optional: counts, for a watching thread (relaxed atomic)
 };
 
 // LS_FAILED, logged, for a schedule that cannot be meant: a peer outside the world, a range outside its

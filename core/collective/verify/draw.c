@@ -194,7 +194,7 @@ static int32_t scratch(struct ls_schedule *schedule, uint64_t count)
         return drawing->status;
     if (count > LS_VERIFY_COUNT)
         return drawing->status = ls_verifier_refuse(
-                   drawing->verifier, LS_VERDICT_LIMIT, drawing->rank, drawing->round, NULL,
+                   drawing->verifier, LS_VERDICT_DESCRIBE, drawing->rank, drawing->round, NULL,
                    "asks for %" PRIu64 " elements of scratch; no machine has so much memory",
                    count);
     if (count > drawing->scratch)

@@ -10,7 +10,7 @@
 #define SMALLEST_TABLE 256
 
 // A described step takes so much work, in intervals that are read, written or moved, before it counts as too much.
-#define WORK_A_STEP UINT64_C(64)
+#define WORK_A_STEP UINT64_C(512)
 
 // ---- Intervals ----
 

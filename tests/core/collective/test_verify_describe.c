@@ -68,7 +68,7 @@ START_TEST(a_schedule_that_does_not_end_is_refused_at_the_limit)
     found = verify_case(never_ends_dropped, &verified, 1);
     ck_assert_uint_eq(found.verdict, LS_VERDICT_LIMIT);
     found = verify_case(wants_all_memory, &verified, 1);
-    ck_assert_uint_eq(found.verdict, LS_VERDICT_LIMIT);
+    ck_assert_uint_eq(found.verdict, LS_VERDICT_DESCRIBE);
     verified.most_steps = 0;
     found = verify_case(never_ends, &verified, 1);
     ck_assert_uint_eq(found.verdict, LS_VERDICT_LIMIT);
