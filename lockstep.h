@@ -59,7 +59,9 @@ struct ls_run_options {
     uint32_t replicas; // 0: every GPU, or one on the CPU
     uint32_t threads; // per replica; 0: cores / replicas, at least one
     uint64_t seed;
-    double deadline_seconds; // of every wait for a peer; 0: 60
+    // Of every wait for a peer, and of each call of a collective's describe: one that does not return ends the process with 5, for
+    // nothing else can. 0: 60.
+    double deadline_seconds;
     const char *plugin_path; // directories separated by ':', searched first
     uint32_t progress; // 1: what runs, and a line an epoch or on a terminal a bar, on stdout
     uint32_t verbose; // 1: bucket plan, kernels and where the time goes, on stdout

@@ -61,6 +61,8 @@ void ls_communicators_close(struct ls_communicator **communicators,
 enum ls_schedule_check ls_communicator_check(const struct ls_communicator *communicator);
 const char *ls_schedule_check_text(
     enum ls_schedule_check check); // "verified", "known-answer", "none"
+uint64_t ls_communicator_check_ns(
+    const struct ls_communicator *communicator); // that it took so far
 
 // Prepares an operation on `count` elements of `buffer` (in place), to be run many times. `operation` is enum
 // ls_collective_operation, `label` names it in messages ("bucket 0"). `root` for broadcast. The schedules of all ranks are verified

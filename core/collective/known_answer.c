@@ -3,6 +3,7 @@
 // result is known, where they will run: the same buffers, counts, types, devices and communicators.
 #include "core/collective/internal.h"
 
+#include "core/base/clock.h"
 #include "core/collective/known_values.h"
 
 #include <stdlib.h>
@@ -54,6 +55,7 @@ enum ls_status ls_collective_known_answer(struct ls_collective_plan *plan)
     struct ls_communication_times times;
     if (plan->check != LS_CHECK_MISSING)
         return LS_OK;
+    const uint64_t begin = ls_clock_ns();
     void *saved = malloc(bytes + 1), *image = malloc(bytes + 1);
     enum ls_status status = saved && image ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
@@ -67,6 +69,8 @@ enum ls_status ls_collective_known_answer(struct ls_collective_plan *plan)
     free(image);
     ls_communicator_times(plan->communicator, 1, &times); // it is no part of a step
     atomic_fetch_or(&group->checks, 1u << LS_CHECK_KNOWN_ANSWER);
+    if (plan->communicator->rank == 0)
+        atomic_fetch_add(&group->check_ns, ls_clock_ns() - begin);
     return status;
 }
 
@@ -76,6 +80,11 @@ enum ls_schedule_check ls_communicator_check(const struct ls_communicator *commu
     return checks >> LS_CHECK_KNOWN_ANSWER & 1 ? LS_CHECK_KNOWN_ANSWER
            : checks >> LS_CHECK_VERIFIED & 1   ? LS_CHECK_VERIFIED
                                                : LS_CHECK_NONE;
+}
+
+uint64_t ls_communicator_check_ns(const struct ls_communicator *communicator)
+{
+    return atomic_load(&communicator->group->check_ns);
 }
 
 const char *ls_schedule_check_text(enum ls_schedule_check check)

@@ -4,6 +4,7 @@
 // described rank by rank, and its plans are held to a known answer instead.
 #include "core/collective/internal.h"
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/collective/auto.h"
 #include "core/collective/verify.h"
@@ -109,7 +110,9 @@ static struct ls_proof *find_or_prove(struct ls_communicator_group *group,
                                .element_bytes = call->element_bytes,
                                .count = call->count,
                                .next = group->proofs};
+    const uint64_t begin = ls_clock_ns();
     proof->status = prove(group, call, proof);
+    atomic_fetch_add(&group->check_ns, ls_clock_ns() - begin);
     group->proofs = proof;
     return proof;
 }

@@ -576,10 +576,12 @@ bool ls_driver_asynchronous(const struct ls_driver *driver)
     return driver->traits.divisor == LS_DIVISOR_OWN;
 }
 
-const char *ls_driver_schedule_check(const struct ls_driver *driver)
+const char *ls_driver_schedule_check(const struct ls_driver *driver, double *seconds)
 {
-    return ls_schedule_check_text(
-        driver->communicators ? ls_communicator_check(driver->communicators[0]) : LS_CHECK_NONE);
+    const struct ls_communicator *first = driver->communicators ? driver->communicators[0] : NULL;
+    if (seconds)
+        *seconds = first ? (double)ls_communicator_check_ns(first) * 1e-9 : 0;
+    return ls_schedule_check_text(first ? ls_communicator_check(first) : LS_CHECK_NONE);
 }
 
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)

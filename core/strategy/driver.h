@@ -89,7 +89,8 @@ LS_STATUS ls_driver_gather_states(struct ls_driver *driver, uint32_t replica);
 uint64_t ls_driver_store_steps(const struct ls_driver *driver);
 
 // For the report. How the schedules of the collective were checked: "verified", "known-answer", "none".
-const char *ls_driver_schedule_check(const struct ls_driver *driver);
+// `seconds` (may be NULL): what that took.
+const char *ls_driver_schedule_check(const struct ls_driver *driver, double *seconds);
 
 // For the report. Bytes that rank 0 sends in a step, padding included; where the strategy counts them, their mean.
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver);

@@ -202,7 +202,7 @@ static void describe_result(const struct ls_fit *fit, struct lists *lists, struc
     if (!fit->trainer->driver)
         return;
     report->bytes_per_step_per_rank = ls_driver_bytes_per_step(fit->trainer->driver);
-    report->schedule_check = ls_driver_schedule_check(fit->trainer->driver);
+    report->schedule_check = ls_driver_schedule_check(fit->trainer->driver, NULL);
 }
 
 // What the strategy says of itself, and which replicas it went on without.

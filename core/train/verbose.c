@@ -43,6 +43,16 @@ static void print_buckets(const struct ls_fit *fit, FILE *out)
     }
 }
 
+// Silent where nothing is reduced.
+static void print_check(const struct ls_fit *fit, FILE *out)
+{
+    double seconds;
+    const char *check = ls_driver_schedule_check(fit->trainer->driver, &seconds);
+    if (seconds > 0)
+        fprintf(out, "schedules of collective %s: %s, in %.2f ms\n",
+                fit->run->strategy.collective->plugin->name, check, seconds * 1e3);
+}
+
 // Silent where the device reads host memory.
 static void print_input(const struct ls_fit *fit, uint64_t examples, FILE *out)
 {
@@ -68,6 +78,7 @@ void ls_fit_print_plan(const struct ls_fit *fit, FILE *out)
         fprintf(out, "collective %s: %s\n", fit->run->strategy.collective->plugin->name, library);
     if (plan->place_count)
         print_buckets(fit, out);
+    print_check(fit, out);
     fprintf(
         out,
         "program for %lld examples: %u kernels, %u conversions of activations, %u slow kernels\n",
