@@ -6,6 +6,8 @@
 #define LS_MUST_CHECK __attribute__((warn_unused_result))
 #define LS_PRINTF(format_index, first_argument) \
     __attribute__((format(printf, format_index, first_argument)))
+// Thread-local memory that is there from the start: reading it never allocates.
+#define LS_INITIAL_EXEC __attribute__((tls_model("initial-exec")))
 #define LS_API __attribute__((visibility("default")))
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `lockstep` command: finds the subcommand, reads its options, and ends with its exit code.
 #include "tools/command.h"
+#include "tools/last_words.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"
@@ -79,8 +80,10 @@ static void print_help(const struct command *command)
 // What was printed must have arrived: a full disk behind stdout is a failure too.
 static int finish(enum ls_status status)
 {
+    errno = 0; // of an earlier write it may be anything
     if ((fflush(stdout) || ferror(stdout)) && !status) {
-        ls_error("lockstep", "cannot write to standard output: %s", strerror(errno));
+        ls_error("lockstep", "cannot write to standard output: %s",
+                 errno ? strerror(errno) : "an earlier write failed");
         return 1;
     }
     return ls_status_exit_code(status);
@@ -119,10 +122,8 @@ static bool open_standard_files(void)
     return true;
 }
 
-int main(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
-    if (!open_standard_files())
-        return 1; // nobody could read why
     signal(SIGXFSZ, SIG_IGN); // a limit on file sizes is an error of the write, with a message
     if (argc < 2) {
         print_commands(stderr);
@@ -158,5 +159,18 @@ int main(int argc, char **argv)
         print_help(command);
         return finish(LS_OK);
     }
+    // Who reads what is printed may stop (`| head`): files are still to be written. Lists have nothing else to do.
+    if (command != &plugins_command && command != &summary_command)
+        signal(SIGPIPE, SIG_IGN);
     return end(command, command->run(&arguments));
+}
+
+int main(int argc, char **argv)
+{
+    if (!open_standard_files())
+        return 1; // nobody could read why
+    last_words_arm();
+    const int code = run_command(argc, argv);
+    last_words_disarm();
+    return code;
 }

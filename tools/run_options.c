@@ -18,13 +18,10 @@ static void shorten_openmp_waits(void)
         setenv("GOMP_SPINCOUNT", OPENMP_SPINS, 0);
 }
 
-// Threads cannot be ended from outside, and nothing can be freed under them.
+// Threads cannot be ended from outside, and nothing can be freed under them. Who hangs where was logged.
 static void end_stuck(uint32_t replica)
 {
-    ls_error("train",
-             "replica %u does not come back: it hangs in a kernel or a plugin; the program ends "
-             "without a report",
-             replica);
+    (void)replica;
     _exit(LS_PEER_LOST);
 }
 

@@ -3,6 +3,7 @@
 // threads and processes do not mix.
 #include "core/base/log.h"
 
+#include "core/base/inside.h"
 #include "core/plugin/plugin.h"
 
 #include <pthread.h>
@@ -71,7 +72,7 @@ static const char *level_prefix(uint32_t level)
 }
 
 // File names and plugins' texts may hold anything: a message stays one line and moves no cursor.
-static void replace_control_characters(char *text)
+void ls_log_replace_control_characters(char *text)
 {
     for (; *text; text++) {
         const unsigned char letter = (unsigned char)*text;
@@ -115,9 +116,11 @@ static bool keep_line(const char *line)
 
 static void write_line(uint32_t level, char *line)
 {
+    if (level == LS_LOG_ERROR)
+        ls_inside_note_reason();
     if (level == LS_LOG_ERROR && log_kept && keep_line(line))
         return;
-    replace_control_characters(line);
+    ls_log_replace_control_characters(line);
     if (level == LS_LOG_ERROR)
         note_error(line);
     pthread_mutex_lock(&log_lock);

@@ -37,6 +37,9 @@ void ls_log_last_error(char *text, size_t bytes);
 // Called before a line is written, so that a progress bar can make room; NULL: none.
 void ls_log_set_before(void (*before)(void));
 
+// Makes a text that came from elsewhere one line that moves no cursor, as every line of the log is made.
+void ls_log_replace_control_characters(char *text);
+
 LS_PRINTF(2, 3) void ls_error(const char *scope, const char *format, ...);
 LS_PRINTF(2, 3) void ls_warn(const char *scope, const char *format, ...);
 LS_PRINTF(2, 3) void ls_info(const char *scope, const char *format, ...);

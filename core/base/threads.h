@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-// Starts a thread with a name of at most 15 letters and all signals blocked, in which denormal numbers count as zero
+// Starts a thread with a name of at most 15 letters and all signals blocked but those of faults, in which denormal numbers count as zero
 // (x86-64 and AArch64), also in the threads that it starts. Joined with pthread_join.
 LS_STATUS ls_thread_start(pthread_t *out, const char *name, void *(*run)(void *), void *argument);
 

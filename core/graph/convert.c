@@ -3,6 +3,7 @@
 // addition of a parameter's second gradient.
 #include "core/graph/build.h"
 
+#include "core/base/inside.h"
 #include "core/base/log.h"
 
 #include <stdio.h>
@@ -20,6 +21,7 @@ enum ls_status ls_prepare_fixed(const struct ls_parameter_plan *plan, uint32_t o
 
     memcpy(request.arguments, arguments, (input_count + output_count) * sizeof(*arguments));
     *out = (struct ls_kernel_answer){.struct_size = sizeof(*out)};
+    ls_inside_about(ls_op_name(op));
     return (enum ls_status)plan->ops->prepare(plan->device, &request, out);
 }
 

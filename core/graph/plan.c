@@ -4,6 +4,7 @@
 #include "core/graph/build.h"
 
 #include "core/base/hash.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 
 #include <stdlib.h>
@@ -180,6 +181,8 @@ static enum ls_status conversion_init(const struct ls_parameter_plan *plan, uint
     if (conversion.answer.scratch_bytes > 0)
         conversion.scratch = plan->ops->allocate(plan->device, conversion.answer.scratch_bytes);
     if (!conversion.plain || (conversion.answer.scratch_bytes > 0 && !conversion.scratch)) {
+        ls_error("device", "no memory of the device to convert the layout of '%s'",
+                 master->parameter->name);
         conversion_finish(plan, &conversion);
         return LS_OUT_OF_MEMORY;
     }
@@ -195,6 +198,7 @@ static enum ls_status launch_conversion(const struct ls_parameter_plan *plan,
     const struct ls_launch launch = {
         .struct_size = sizeof(launch), .arguments = arguments, .scratch = scratch};
 
+    ls_inside_about("layout of a parameter");
     return (enum ls_status)plan->ops->launch(plan->device, kernel, &launch);
 }
 

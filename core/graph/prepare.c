@@ -3,6 +3,7 @@
 // cannot or would be slow, with fewer of them fixed; then bridges what differs with shadows and conversions.
 #include "core/graph/build.h"
 
+#include "core/base/inside.h"
 #include "core/base/log.h"
 
 #include <stdio.h>
@@ -165,6 +166,7 @@ static enum ls_status ask(const struct ls_build *build, const struct ls_node *no
                           struct attempt *attempt)
 {
     attempt->answer = (struct ls_kernel_answer){.struct_size = sizeof(attempt->answer)};
+    ls_inside_about(ls_op_name(node->op));
     enum ls_status status = (enum ls_status)build->plan->ops->prepare(
         build->plan->device, &attempt->request, &attempt->answer);
 

@@ -3,6 +3,7 @@
 #include "core/graph/build.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 
 #include <stdlib.h>
@@ -240,6 +241,7 @@ static enum ls_status run_step(struct ls_program *program, uint32_t s, bool timi
     if (program->buffers->plans[s].tile)
         return ls_tile_first(program, s) == s ? ls_tile_run(program, s, timing) : LS_OK;
     const uint64_t before = timing ? ls_clock_ns() : 0;
+    ls_inside_about(step->label);
     const int32_t status =
         plan->ops->launch(plan->device, step->kernel, &program->buffers->launches[s]);
     if (status || !timing)

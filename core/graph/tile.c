@@ -4,6 +4,7 @@
 #include "core/graph/build.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,6 +227,7 @@ static enum ls_status prepare(const struct ls_program *program, uint32_t s, int6
     struct ls_kernel_request request;
 
     fill_request(program, s, examples, more, &request);
+    ls_inside_about(ls_op_name(request.op));
     const int32_t status = plan->ops->prepare(plan->device, &request, &answer);
     if (status)
         return status == LS_UNSUPPORTED ? LS_OK : (enum ls_status)status;
@@ -377,6 +379,7 @@ static enum ls_status launch_tile(struct ls_program *program, uint32_t s, uint32
         pointers[i] =
             step->pointers[i] ? (char *)step->pointers[i] + number * tile->strides[i] : NULL;
     launch.arguments = pointers;
+    ls_inside_about(step->label);
     return (enum ls_status)program->plan->ops->launch(program->plan->device, kernel, &launch);
 }
 

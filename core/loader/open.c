@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens plugins: the checks of the file, the probe in a child process, and only then this process.
+#include "core/loader/guard.h"
 #include "core/loader/internal.h"
 
 #include "core/base/log.h"
@@ -77,6 +78,8 @@ static enum ls_status add_module(struct ls_loader *loader, const char *scope, co
            plugin->struct_size < sizeof(*plugin) ? plugin->struct_size : sizeof(*plugin));
     module->file = strdup(path);
     module->interface = copy_interface(plugin);
+    if (module->interface)
+        ls_guard_table(plugin->kind, plugin->name, plugin->interface, module->interface);
     module->descriptor.interface = module->interface;
     module->plugin = &module->descriptor;
     module->identity = *identity;

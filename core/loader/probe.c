@@ -7,6 +7,7 @@
 #include "core/loader/internal.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 
 #include <dlfcn.h>
@@ -66,7 +67,9 @@ bool ls_module_load(const char *path, volatile uint32_t *stage, const struct ls_
     if (!stage)
         stage = &nobody;
     *stage = STAGE_LOAD;
+    struct ls_inside_call before = ls_inside_enter(path, "(its constructors)");
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    ls_inside_leave(before);
     if (!handle)
         return ls_refuse(reason, "cannot be loaded: %s", loading_error(path));
     ls_plugin_entry entry = NULL;
@@ -76,7 +79,9 @@ bool ls_module_load(const char *path, volatile uint32_t *stage, const struct ls_
         return ls_refuse(reason,
                          "is not a Lockstep plugin: it does not export " LS_PLUGIN_ENTRY "()");
     *stage = STAGE_ENTRY;
+    before = ls_inside_enter(path, LS_PLUGIN_ENTRY);
     const struct ls_plugin *plugin = entry();
+    ls_inside_leave(before);
     *stage = STAGE_TABLES;
     if (!ls_tables_check(plugin, path, reason))
         return false;

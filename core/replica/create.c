@@ -4,6 +4,7 @@
 #include "core/replica/record.h"
 #include "core/replica/slicing.h"
 
+#include "core/base/inside.h"
 #include "core/base/log.h"
 
 #include <stdlib.h>
@@ -92,7 +93,7 @@ void *ls_replica_allocate(struct ls_replica *replica, uint64_t bytes)
     return replica->ops->allocate(replica->device, bytes ? bytes : LS_ALIGNMENT);
 }
 
-static enum ls_status allocate_buffers(struct ls_replica *replica)
+static enum ls_status allocate_buffers(struct ls_replica *replica, const struct ls_host *host)
 {
     const uint64_t flat = replica->plan->flat_bytes;
     const uint64_t tail = LS_TAIL_FLOATS * sizeof(float);
@@ -116,10 +117,10 @@ static enum ls_status allocate_buffers(struct ls_replica *replica)
     }
     const enum ls_status status = complete ? ls_input_allocate(replica) : LS_OUT_OF_MEMORY;
     if (status == LS_OUT_OF_MEMORY)
-        ls_error(
-            "replica",
-            "the device has no %.1f MB of memory left for this model; a smaller batch needs less",
-            (double)replica->device_bytes * 1e-6);
+        ls_host_fail(host, (int32_t)status,
+                     "the device has no %.1f MB of memory left for this model; a smaller batch "
+                     "needs less",
+                     (double)replica->device_bytes * 1e-6);
     replica->gradients = replica->reduced + LS_TAIL_FLOATS;
     return status;
 }
@@ -158,6 +159,7 @@ static enum ls_status prepare_update(struct ls_replica *replica, uint32_t index)
         desc->layout = (struct ls_layout){.kind = LS_LAYOUT_PLAIN, .bytes = bytes};
     }
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    ls_inside_about("update");
     const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
     if (status)
         return (enum ls_status)status;
@@ -180,6 +182,7 @@ static enum ls_status prepare_guard(struct ls_replica *replica)
                                     .ndims = 1,
                                     .dims = {1},
                                     .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = sizeof(float)}};
+    ls_inside_about("guard of the loss");
     const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
     if (status)
         return status == LS_UNSUPPORTED ? LS_OK : (enum ls_status)status;
@@ -245,7 +248,7 @@ enum ls_status ls_replica_create(const struct ls_replica_options *options, struc
         goto fail;
     for (uint32_t i = 0; i < replica->plan->shadow_count; i++)
         ls_replica_need_scratch(replica, replica->plan->shadows[i].scratch_bytes);
-    status = allocate_buffers(replica);
+    status = allocate_buffers(replica, options->host);
     if (status)
         goto fail;
     bind_programs(replica);

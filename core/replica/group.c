@@ -3,6 +3,7 @@
 #include "core/replica/group.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
 
@@ -101,6 +102,7 @@ static void *member_main(void *argument)
     struct ls_group *group = member->group;
     uint64_t seen = 0;
     ls_log_set_rank(group->count > 1 ? (int32_t)member->index : -1);
+    ls_inside_set_replica(member->index);
     while (next_round(group, &seen)) {
         const enum ls_status status = run_member(member);
         if (status && group->failed)
@@ -173,6 +175,18 @@ bool ls_group_has_spoken(const struct ls_group *group)
     return group && group->spoken;
 }
 
+static void say_stuck(uint32_t replica)
+{
+    struct ls_inside_call call;
+    char text[256];
+    if (ls_inside_of_replica(replica, &call))
+        ls_error(NULL, "replica %u does not come back: it hangs in %s", replica,
+                 ls_inside_text(&call, text, sizeof(text)));
+    else
+        ls_error(NULL, "replica %u does not come back: it hangs in a library or in Lockstep itself",
+                 replica);
+}
+
 // Says who is stuck, once it is time. The lock is held, but not while it is said.
 static void look_for_stuck(struct ls_group *group, bool *said)
 {
@@ -183,11 +197,12 @@ static void look_for_stuck(struct ls_group *group, bool *said)
         first++;
     *said = true;
     pthread_mutex_unlock(&group->lock);
+    say_stuck(first);
     group->stuck(group->failed_context, first);
     pthread_mutex_lock(&group->lock);
 }
 
-// Until all have returned. After a failure it is looked now and then whether somebody is stuck.
+// Until all have returned. After a failure the thread looks now and then whether somebody is stuck.
 static void wait_for_all(struct ls_group *group)
 {
     bool said = false;

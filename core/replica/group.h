@@ -17,7 +17,7 @@ LS_STATUS ls_group_create(uint32_t count, void (*failed)(void *context, enum ls_
                           void *context, struct ls_group **out);
 void ls_group_destroy(struct ls_group *group);
 
-// When a replica has failed and another does not come back for so long after, `stuck` is called, once a round, with the
+// When a replica has failed and another does not come back for so long after, this is logged and `stuck` called, once a round, with the
 // number of the first of them (on the main thread, which then goes on waiting): its thread hangs in a kernel or a plugin, and
 // nothing that it uses can be freed. Without it they are waited for without end.
 void ls_group_set_patience(struct ls_group *group, uint64_t nanoseconds,

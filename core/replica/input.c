@@ -3,6 +3,7 @@
 #include "core/replica/input.h"
 #include "core/replica/slicing.h"
 
+#include "core/base/inside.h"
 #include "core/base/log.h"
 
 #include <stdlib.h>
@@ -66,6 +67,7 @@ static enum ls_status prepare_from_bytes(struct ls_replica *replica, uint32_t pr
             .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = count * ls_dtype_bytes(dtype)}};
     }
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    ls_inside_about("examples from bytes");
     const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
     if (status)
         return (enum ls_status)status;
@@ -231,6 +233,7 @@ static enum ls_status place_bytes(struct ls_replica *replica,
                                      .arguments = arguments,
                                      .scratch = replica->scratch,
                                      .record = replica->record};
+    ls_inside_about("examples from bytes");
     return (enum ls_status)replica->ops->launch(
         replica->device, input->from_bytes[entry - replica->programs], &launch);
 }

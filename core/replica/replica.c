@@ -5,6 +5,7 @@
 #include "core/replica/slicing.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 
 #include <string.h>
@@ -254,6 +255,7 @@ static enum ls_status launch_update(void *context)
                                      .arguments = arguments,
                                      .scratch = replica->scratch,
                                      .record = replica->record};
+    ls_inside_about("update");
     return (enum ls_status)replica->ops->launch(replica->device, replica->updates[update->bucket],
                                                 &launch);
 }
@@ -311,6 +313,7 @@ enum ls_status ls_replica_guard(struct ls_replica *replica)
                                      .arguments = arguments,
                                      .scratch = replica->scratch,
                                      .record = replica->record};
+    ls_inside_about("guard of the loss");
     return (enum ls_status)replica->ops->launch(replica->device, replica->guard, &launch);
 }
 

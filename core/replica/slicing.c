@@ -3,6 +3,7 @@
 #include "core/replica/slicing.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 
 #include <stdlib.h>
@@ -72,6 +73,7 @@ static enum ls_status prepare_add(struct ls_replica *replica, uint32_t bucket)
             .dims = {(int64_t)floats},
             .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = floats * sizeof(float)}};
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    ls_inside_about("add slices");
     const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
     if (status)
         return (enum ls_status)status;

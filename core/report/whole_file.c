@@ -34,7 +34,7 @@ enum ls_status ls_whole_file_open(const char *scope, const char *path, struct ls
 
 enum ls_status ls_whole_file_commit(struct ls_whole_file *file)
 {
-    if (ferror(file->stream) || fflush(file->stream) || fsync(fileno(file->stream)))
+    if (fflush(file->stream) || ferror(file->stream) || fsync(fileno(file->stream)))
         return failed(file);
     FILE *stream = file->stream;
     file->stream = NULL;

@@ -3,6 +3,7 @@
 #include "core/strategy/internal.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 
@@ -85,6 +86,7 @@ enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member
 {
     if (isfinite(member->tail[LS_SUMS_LOSS]))
         return LS_OK;
+    ls_inside_note_reason();
     member->not_finite = true;
     if (!atomic_exchange(&driver->not_finite, true))
         atomic_store(&driver->not_finite_step, step);

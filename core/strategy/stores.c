@@ -4,6 +4,7 @@
 #include "core/strategy/internal.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 
@@ -84,6 +85,7 @@ static enum ls_status prepare_kernel(struct ls_driver *driver, const struct ls_s
             (struct ls_layout){.kind = LS_LAYOUT_PLAIN, .bytes = store->count * sizeof(float)};
     }
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    ls_inside_about("update on the host");
     const int32_t status = device_ops(driver)->prepare(lane->device, &request, &answer);
     if (status)
         return (enum ls_status)status;
@@ -250,6 +252,7 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
                                      .arguments = arguments,
                                      .scratch = lane->scratch,
                                      .record = &store->record};
+    ls_inside_about("update on the host");
     const int32_t status = device_ops(driver)->launch(lane->device, lane->kernel, &launch);
     const uint64_t end = ls_clock_ns();
     if (member)

@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/base/watchdog.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/device.h"
 #include "core/plugin/strategy.h"
@@ -101,6 +102,10 @@ enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run *
     if (!options)
         options = &defaults;
     enum ls_status status = read_options(run, options);
+    if (!status && run->stuck) {
+        status = ls_watchdog_start(run->deadline_ns, run->stuck);
+        run->watched = !status;
+    }
     if (!status)
         status = ls_loader_create(options->plugin_path, &run->loader);
     if (!status)
@@ -120,6 +125,8 @@ void ls_run_close(struct ls_run *run)
     ls_choice_close(&run->choice);
     ls_resolved_strategy_finish(&run->strategy);
     ls_loader_destroy(run->loader);
+    if (run->watched)
+        ls_watchdog_stop();
     free(run);
 }
 

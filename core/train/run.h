@@ -25,6 +25,7 @@ struct ls_run {
     uint64_t deadline_ns;
     bool verbose, progress;
     void (*stuck)(uint32_t replica); // NULL: none
+    bool watched; // the watchdog runs
     atomic_bool interrupted;
     const char *
         doing; // what the call under way does now, for a failure that nobody explains; NULL: see its name

@@ -27,8 +27,10 @@ static void wake_all(void *context, enum ls_status status)
         ls_stream_abort(trainer->own[i]);
 }
 
-// A kernel takes that long at times, whatever the deadline is for others.
+// After a replica has failed: a kernel takes that long at times, whatever the deadline is; and no replica is waited for
+// longer, as what it does is not needed any more.
 #define LEAST_PATIENCE_NS UINT64_C(2000000000)
+#define MOST_PATIENCE_NS UINT64_C(8000000000)
 
 static void say_stuck(void *context, uint32_t replica)
 {
@@ -182,9 +184,10 @@ enum ls_status ls_trainer_open(struct ls_model *model, const struct ls_trainer_o
         ls_group_set_one_voice(trainer->group, works_on(trainer));
     if (!status && trainer->run->stuck)
         ls_group_set_patience(trainer->group,
-                              trainer->run->deadline_ns > LEAST_PATIENCE_NS
-                                  ? trainer->run->deadline_ns
-                                  : LEAST_PATIENCE_NS,
+                              trainer->run->deadline_ns < LEAST_PATIENCE_NS ? LEAST_PATIENCE_NS
+                              : trainer->run->deadline_ns > MOST_PATIENCE_NS
+                                  ? MOST_PATIENCE_NS
+                                  : trainer->run->deadline_ns,
                               say_stuck);
     if (!status)
         status = ls_trainer_run(trainer, "preparing the replicas", create_replica, trainer);

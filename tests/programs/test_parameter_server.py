@@ -303,7 +303,7 @@ class Hang(ProgramTest):
             with self.subTest(strategy):
                 self.assertEqual(outcome.code, PEER_LOST, outcome.err)
                 lines = outcome.err.splitlines()
-                self.assertRegex(lines[-1], r"replica [01] does not come back: it hangs in a kernel or a plugin")
+                self.assertRegex(lines[-1], r"replica [01] does not come back: it hangs in `launch` of plugin device-faulty")
                 self.assertEqual(len([line for line in lines if "error" in line]), 2, outcome.err)
 
 

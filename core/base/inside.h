@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which call of which plugin each thread is in. The loader notes this around every call into a plugin; whoever finds
+// that the program crashes, ends or hangs there reads it and can name the plugin. A note costs a few stores.
+// [any thread]
+#ifndef LS_BASE_INSIDE_H
+#define LS_BASE_INSIDE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Texts are borrowed; they must live as long as the thread may be in the call.
+struct ls_inside_call {
+    const char *plugin; // "device-cpu"; NULL: in none
+    const char *name; // "launch"
+    const char *about; // "conv2d + relu"; NULL: nothing is known
+};
+
+// Returns where the thread was before, for ls_inside_leave: a plugin may call the host, which calls another plugin.
+struct ls_inside_call ls_inside_enter(const char *plugin, const char *name);
+void ls_inside_leave(struct ls_inside_call before);
+
+// What the next call of this thread is about.
+void ls_inside_about(const char *text);
+
+// The calling thread belongs to this replica: the watchdog (core/base/watchdog.h) looks after it.
+void ls_inside_set_replica(uint32_t replica);
+
+// Somebody has said, or will say, why a call on this thread fails: errors that are logged do it. A plugin that fails while
+// the number stays the same has given no reason.
+void ls_inside_note_reason(void);
+uint32_t ls_inside_reasons(void);
+
+// What a reader sees.
+struct ls_inside_view {
+    struct ls_inside_call call; // the one under way, else the last that has returned
+    bool under_way;
+    bool own; // of the calling thread
+    int64_t replica; // -1: of none
+};
+
+// The calling thread; where that is in no plugin and never was, some other thread that is in one. False: there is none
+// such. Only reads memory, so a signal handler may call it.
+bool ls_inside_look(struct ls_inside_view *out);
+
+// The call that the thread of this replica is in; false: in none.
+bool ls_inside_of_replica(uint32_t replica, struct ls_inside_call *out);
+
+// "`launch` of plugin device-cpu (conv2d + relu)". Returns `text`.
+const char *ls_inside_text(const struct ls_inside_call *call, char *text, size_t bytes);
+
+// Threads that enter a plugin from here on can handle signals even when their stack is full.
+void ls_inside_use_signal_stacks(void);
+
+#endif

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Guards: the functions that stand in a plugin's table in place of its own. Each notes that the thread is in the plugin
+// (core/base/inside.h), calls it, and looks at the answer: OK without what was asked for, a number that is no status,
+// sizes that no memory has, and failures without a reason are errors here, with the plugin's name and the call's. So no
+// caller need check them, and none can forget to.
+#ifndef LS_LOADER_GUARD_H
+#define LS_LOADER_GUARD_H
+
+#include "core/base/inside.h"
+#include "core/plugin/collective.h"
+#include "core/plugin/device.h"
+#include "core/plugin/strategy.h"
+#include "core/plugin/transport.h"
+
+#include <stdbool.h>
+
+// How many plugins are guarded at most. What is beyond is called as it is.
+#define LS_GUARD_SLOTS 12
+
+// A plugin that is guarded. For the life of the process, as plugins are.
+struct ls_guard_slot {
+    char label[96]; // "device-cpu"
+    const char *name; // "cpu", in `label`
+    const void *theirs; // its table
+    union {
+        struct ls_device_interface device;
+        struct ls_transport_interface transport;
+        struct ls_collective_interface collective;
+        struct ls_strategy_interface strategy;
+    } ops; // a copy of it, in our size
+};
+
+extern struct ls_guard_slot ls_guard_slots[LS_GUARD_SLOTS];
+
+// Replaces the functions of `interface`, our copy of `theirs`, by guards, but for those that are NULL.
+void ls_guard_table(uint32_t kind, const char *name, const void *theirs, void *interface);
+
+// ---- For the guards (guard_slot.h) ----
+
+struct ls_guarded {
+    const struct ls_guard_slot *slot;
+    const char *call;
+    struct ls_inside_call before;
+    uint32_t reasons;
+};
+
+struct ls_guarded ls_guard_enter(const struct ls_guard_slot *slot, const char *call);
+// After a call that answers nothing, or what anybody may answer.
+void ls_guard_leave(const struct ls_guarded *call);
+// After one that answers a status, which it passes on. One that is no status is an error; so is, where `must_explain`, a
+// failure without a reason.
+int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must_explain);
+// The same for one that makes something: `made` says whether it is there.
+int32_t ls_guard_made(const struct ls_guarded *call, int32_t status, bool made, const char *what);
+
+int32_t ls_guard_kernel(const struct ls_guarded *call, int32_t status,
+                        const struct ls_kernel_request *request, struct ls_kernel_answer *answer);
+void *ls_guard_memory(const struct ls_guarded *call, void *memory);
+
+#endif

@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0
+// The guards of one slot: guard.c includes this file once for each number that SLOT takes. Calls of a table do not say
+// which plugin they are for, so each plugin has functions of its own.
+#define GUARD(name) JOIN(name, SLOT)
+#define OWN ls_guard_slots[SLOT]
+
+// ---- Devices ----
+
+static int32_t GUARD(device_describe)(const struct ls_host *host, struct ls_device_info *out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "describe");
+    const int32_t status = OWN.ops.device.describe(host, out);
+    out->hardware[sizeof(out->hardware) - 1] = '\0';
+    return ls_guard_answer(&call, status, true);
+}
+
+static int32_t GUARD(device_open)(const struct ls_host *host, const struct ls_device_config *config,
+                                  struct ls_device **out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "open");
+    *out = NULL;
+    int32_t status = OWN.ops.device.open(host, config, out);
+    status = ls_guard_made(&call, status, *out != NULL, "a device");
+    if (status)
+        *out = NULL;
+    return status;
+}
+
+static void GUARD(device_close)(struct ls_device *device)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "close");
+    OWN.ops.device.close(device);
+    ls_guard_leave(&call);
+}
+
+static void *GUARD(device_allocate)(struct ls_device *device, uint64_t bytes)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "allocate");
+    return ls_guard_memory(&call, OWN.ops.device.allocate(device, bytes));
+}
+
+static void GUARD(device_release)(struct ls_device *device, void *memory)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "release");
+    OWN.ops.device.release(device, memory);
+    ls_guard_leave(&call);
+}
+
+static int32_t GUARD(device_copy)(struct ls_device *device, void *to, const void *from,
+                                  uint64_t bytes, void *stream)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "copy");
+    return ls_guard_answer(&call, OWN.ops.device.copy(device, to, from, bytes, stream), true);
+}
+
+static int32_t GUARD(device_zero)(struct ls_device *device, void *memory, uint64_t bytes,
+                                  void *stream)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "zero");
+    return ls_guard_answer(&call, OWN.ops.device.zero(device, memory, bytes, stream), true);
+}
+
+static int32_t GUARD(device_prepare)(struct ls_device *device,
+                                     const struct ls_kernel_request *request,
+                                     struct ls_kernel_answer *out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "prepare");
+    return ls_guard_kernel(&call, OWN.ops.device.prepare(device, request, out), request, out);
+}
+
+static int32_t GUARD(device_launch)(struct ls_device *device, const struct ls_kernel *kernel,
+                                    const struct ls_launch *launch)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "launch");
+    return ls_guard_answer(&call, OWN.ops.device.launch(device, kernel, launch), true);
+}
+
+static void GUARD(device_release_kernel)(struct ls_device *device, struct ls_kernel *kernel)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "release_kernel");
+    OWN.ops.device.release_kernel(device, kernel);
+    ls_guard_leave(&call);
+}
+
+static int32_t GUARD(device_stream_open)(struct ls_device *device, void **out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "stream_open");
+    *out = NULL;
+    int32_t status = OWN.ops.device.stream_open(device, out);
+    status = ls_guard_made(&call, status, *out != NULL, "a stream");
+    if (status)
+        *out = NULL;
+    return status;
+}
+
+static void GUARD(device_stream_close)(struct ls_device *device, void *stream)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "stream_close");
+    OWN.ops.device.stream_close(device, stream);
+    ls_guard_leave(&call);
+}
+
+static int32_t GUARD(device_stream_native)(struct ls_device *device, void *stream,
+                                           struct ls_native_stream *out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "stream_native");
+    const int32_t status = OWN.ops.device.stream_native(device, stream, out);
+    out->identity[sizeof(out->identity) - 1] = '\0';
+    return ls_guard_answer(&call, status, true);
+}
+
+static int32_t GUARD(device_event_open)(struct ls_device *device, struct ls_event **out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "event_open");
+    *out = NULL;
+    int32_t status = OWN.ops.device.event_open(device, out);
+    status = ls_guard_made(&call, status, *out != NULL, "an event");
+    if (status)
+        *out = NULL;
+    return status;
+}
+
+static void GUARD(device_event_close)(struct ls_device *device, struct ls_event *event)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "event_close");
+    OWN.ops.device.event_close(device, event);
+    ls_guard_leave(&call);
+}
+
+static int32_t GUARD(device_event_record)(struct ls_device *device, struct ls_event *event,
+                                          void *stream)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "event_record");
+    return ls_guard_answer(&call, OWN.ops.device.event_record(device, event, stream), true);
+}
+
+static int32_t GUARD(device_event_wait)(struct ls_device *device, struct ls_event *event,
+                                        void *stream)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "event_wait");
+    return ls_guard_answer(&call, OWN.ops.device.event_wait(device, event, stream), true);
+}
+
+static int32_t GUARD(device_event_query)(struct ls_device *device, const struct ls_event *event)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "event_query");
+    return ls_guard_answer(&call, OWN.ops.device.event_query(device, event), false);
+}
+
+static void *GUARD(device_allocate_host)(struct ls_device *device, uint64_t bytes)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "allocate_host");
+    return ls_guard_memory(&call, OWN.ops.device.allocate_host(device, bytes));
+}
+
+static void GUARD(device_release_host)(struct ls_device *device, void *memory)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "release_host");
+    OWN.ops.device.release_host(device, memory);
+    ls_guard_leave(&call);
+}
+
+static int32_t GUARD(device_copy_later)(struct ls_device *device, void *to, const void *from,
+                                        uint64_t bytes, void *stream)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "copy_later");
+    return ls_guard_answer(&call, OWN.ops.device.copy_later(device, to, from, bytes, stream), true);
+}
+
+static int32_t GUARD(device_reduce)(struct ls_device *device,
+                                    const struct ls_device_reduction *reduction, void *stream)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "reduce");
+    return ls_guard_answer(&call, OWN.ops.device.reduce(device, reduction, stream), true);
+}
+
+static int32_t GUARD(device_reaches)(struct ls_device *device, struct ls_device *other)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "reaches");
+    return ls_guard_answer(&call, OWN.ops.device.reaches(device, other), false);
+}
+
+static int32_t GUARD(device_record_begin)(struct ls_device *device)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "record_begin");
+    return ls_guard_answer(&call, OWN.ops.device.record_begin(device), false);
+}
+
+static int32_t GUARD(device_record_end)(struct ls_device *device, struct ls_recording **out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "record_end");
+    *out = NULL;
+    const int32_t status = OWN.ops.device.record_end(device, out);
+    if (status)
+        return ls_guard_answer(&call, status, false);
+    return ls_guard_made(&call, status, *out != NULL, "a recording");
+}
+
+static int32_t GUARD(device_replay)(struct ls_device *device, const struct ls_recording *recording)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "replay");
+    return ls_guard_answer(&call, OWN.ops.device.replay(device, recording), true);
+}
+
+static void GUARD(device_release_recording)(struct ls_device *device,
+                                            struct ls_recording *recording)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "release_recording");
+    OWN.ops.device.release_recording(device, recording);
+    ls_guard_leave(&call);
+}
+
+static void GUARD(device_abandon)(struct ls_device *device)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "abandon");
+    OWN.ops.device.abandon(device);
+    ls_guard_leave(&call);
+}
+
+static uint64_t GUARD(device_tile_bytes)(struct ls_device *device)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "tile_bytes");
+    const uint64_t bytes = OWN.ops.device.tile_bytes(device);
+    ls_guard_leave(&call);
+    return bytes;
+}
+
+static const struct ls_device_interface GUARD(device_guards) = {
+    .describe = GUARD(device_describe),
+    .open = GUARD(device_open),
+    .close = GUARD(device_close),
+    .allocate = GUARD(device_allocate),
+    .release = GUARD(device_release),
+    .copy = GUARD(device_copy),
+    .zero = GUARD(device_zero),
+    .prepare = GUARD(device_prepare),
+    .launch = GUARD(device_launch),
+    .release_kernel = GUARD(device_release_kernel),
+    .stream_open = GUARD(device_stream_open),
+    .stream_close = GUARD(device_stream_close),
+    .stream_native = GUARD(device_stream_native),
+    .event_open = GUARD(device_event_open),
+    .event_close = GUARD(device_event_close),
+    .event_record = GUARD(device_event_record),
+    .event_wait = GUARD(device_event_wait),
+    .event_query = GUARD(device_event_query),
+    .allocate_host = GUARD(device_allocate_host),
+    .release_host = GUARD(device_release_host),
+    .copy_later = GUARD(device_copy_later),
+    .reduce = GUARD(device_reduce),
+    .reaches = GUARD(device_reaches),
+    .record_begin = GUARD(device_record_begin),
+    .record_end = GUARD(device_record_end),
+    .replay = GUARD(device_replay),
+    .release_recording = GUARD(device_release_recording),
+    .abandon = GUARD(device_abandon),
+    .tile_bytes = GUARD(device_tile_bytes),
+};
+
+// ---- Transports: what keeps a transfer from ending is said by the communicator ----
+
+static int32_t GUARD(transport_open)(const struct ls_host *host,
+                                     const struct ls_transport_config *config,
+                                     struct ls_transport **out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "open");
+    const int32_t status = OWN.ops.transport.open(host, config, out);
+    uint32_t made = 0;
+    while (made < config->count && out[made])
+        made++;
+    return ls_guard_made(&call, status, made == config->count, "all endpoints");
+}
+
+static void GUARD(transport_close)(struct ls_transport *transport)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "close");
+    OWN.ops.transport.close(transport);
+    ls_guard_leave(&call);
+}
+
+static int32_t GUARD(transport_post)(struct ls_transport *transport, struct ls_transfer *transfer)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "post");
+    return ls_guard_answer(&call, OWN.ops.transport.post(transport, transfer), false);
+}
+
+static int32_t GUARD(transport_test)(struct ls_transport *transport, struct ls_transfer *transfer)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "test");
+    return ls_guard_answer(&call, OWN.ops.transport.test(transport, transfer), false);
+}
+
+static int32_t GUARD(transport_wait_any)(struct ls_transport *transport,
+                                         struct ls_transfer *const *transfers, uint64_t count,
+                                         uint64_t timeout_ns)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "wait_any");
+    const int32_t status = OWN.ops.transport.wait_any(transport, transfers, count, timeout_ns);
+    return ls_guard_answer(&call, status, false);
+}
+
+static void GUARD(transport_abort)(struct ls_transport *transport)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "abort");
+    OWN.ops.transport.abort(transport);
+    ls_guard_leave(&call);
+}
+
+static int32_t GUARD(transport_peer_state)(struct ls_transport *transport, uint32_t peer)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "peer_state");
+    return ls_guard_answer(&call, OWN.ops.transport.peer_state(transport, peer), false);
+}
+
+static const struct ls_transport_interface GUARD(transport_guards) = {
+    .open = GUARD(transport_open),
+    .close = GUARD(transport_close),
+    .post = GUARD(transport_post),
+    .test = GUARD(transport_test),
+    .wait_any = GUARD(transport_wait_any),
+    .abort = GUARD(transport_abort),
+    .peer_state = GUARD(transport_peer_state),
+};
+
+// ---- Collectives: where schedules are drawn is said why one cannot be ----
+
+static int32_t GUARD(collective_describe)(const struct ls_collective_call *what,
+                                          struct ls_schedule *schedule)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "describe");
+    return ls_guard_answer(&call, OWN.ops.collective.describe(what, schedule), false);
+}
+
+static int32_t GUARD(collective_open)(const struct ls_host *host,
+                                      const struct ls_collective_config *config,
+                                      struct ls_collective **out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "open");
+    const int32_t status = OWN.ops.collective.open(host, config, out);
+    uint32_t made = 0;
+    while (made < config->count && out[made])
+        made++;
+    return ls_guard_made(&call, status, made == config->count, "all ranks");
+}
+
+static void GUARD(collective_close)(struct ls_collective *collective)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "close");
+    OWN.ops.collective.close(collective);
+    ls_guard_leave(&call);
+}
+
+static int32_t GUARD(collective_run)(struct ls_collective *collective,
+                                     const struct ls_collective_run *run)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "run");
+    return ls_guard_answer(&call, OWN.ops.collective.run(collective, run), false);
+}
+
+static int32_t GUARD(collective_poll)(struct ls_collective *collective)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "poll");
+    return ls_guard_answer(&call, OWN.ops.collective.poll(collective), false);
+}
+
+static void GUARD(collective_abort)(struct ls_collective *collective)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "abort");
+    OWN.ops.collective.abort(collective);
+    ls_guard_leave(&call);
+}
+
+static void GUARD(collective_about)(char *text, uint64_t bytes)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "about");
+    OWN.ops.collective.about(text, bytes);
+    text[bytes - 1] = '\0';
+    ls_guard_leave(&call);
+}
+
+static const struct ls_collective_interface GUARD(collective_guards) = {
+    .describe = GUARD(collective_describe),
+    .open = GUARD(collective_open),
+    .close = GUARD(collective_close),
+    .run = GUARD(collective_run),
+    .poll = GUARD(collective_poll),
+    .abort = GUARD(collective_abort),
+    .about = GUARD(collective_about),
+};
+
+// ---- Strategies ----
+
+static int32_t GUARD(strategy_open)(const struct ls_strategy_host *host, struct ls_strategy **out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "open");
+    *out = NULL;
+    int32_t status = OWN.ops.strategy.open(host, out);
+    status = ls_guard_made(&call, status, *out != NULL, "a strategy");
+    if (status)
+        *out = NULL;
+    return status;
+}
+
+static void GUARD(strategy_close)(struct ls_strategy *strategy)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "close");
+    OWN.ops.strategy.close(strategy);
+    ls_guard_leave(&call);
+}
+
+static int32_t GUARD(strategy_place)(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "place");
+    return ls_guard_answer(&call, OWN.ops.strategy.place(strategy, replica), true);
+}
+
+static int32_t GUARD(strategy_begin_step)(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "begin_step");
+    return ls_guard_answer(&call, OWN.ops.strategy.begin_step(strategy, replica), true);
+}
+
+static int32_t GUARD(strategy_gradient_ready)(struct ls_strategy *strategy, uint32_t replica,
+                                              uint32_t bucket)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "gradient_ready");
+    return ls_guard_answer(&call, OWN.ops.strategy.gradient_ready(strategy, replica, bucket), true);
+}
+
+static int32_t GUARD(strategy_end_step)(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "end_step");
+    return ls_guard_answer(&call, OWN.ops.strategy.end_step(strategy, replica), true);
+}
+
+static int32_t GUARD(strategy_synchronise)(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "synchronise");
+    return ls_guard_answer(&call, OWN.ops.strategy.synchronise(strategy, replica), true);
+}
+
+static void GUARD(strategy_traits)(struct ls_strategy *strategy, struct ls_strategy_traits *out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "traits");
+    OWN.ops.strategy.traits(strategy, out);
+    ls_guard_leave(&call);
+}
+
+static int32_t GUARD(strategy_lost)(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "lost");
+    return ls_guard_answer(&call, OWN.ops.strategy.lost(strategy, replica), true);
+}
+
+static void GUARD(strategy_describe)(struct ls_strategy *strategy)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "describe");
+    OWN.ops.strategy.describe(strategy);
+    ls_guard_leave(&call);
+}
+
+static int32_t GUARD(strategy_rest)(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "rest");
+    return ls_guard_answer(&call, OWN.ops.strategy.rest(strategy, replica), true);
+}
+
+static const struct ls_strategy_interface GUARD(strategy_guards) = {
+    .open = GUARD(strategy_open),
+    .close = GUARD(strategy_close),
+    .place = GUARD(strategy_place),
+    .begin_step = GUARD(strategy_begin_step),
+    .gradient_ready = GUARD(strategy_gradient_ready),
+    .end_step = GUARD(strategy_end_step),
+    .synchronise = GUARD(strategy_synchronise),
+    .traits = GUARD(strategy_traits),
+    .lost = GUARD(strategy_lost),
+    .describe = GUARD(strategy_describe),
+    .rest = GUARD(strategy_rest),
+};
+
+#undef SLOT
+#undef GUARD
+#undef OWN

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Last words. A signal handler may only write: the line is put together by hand.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // on_exit, syscall
+#endif
+#include "tools/last_words.h"
+
+#include "core/base/inside.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static atomic_bool armed;
+
+// ---- One line ----
+
+struct line {
+    char text[512];
+    size_t length;
+};
+
+static void add(struct line *line, const char *text)
+{
+    while (*text && line->length + 2 < sizeof(line->text)) {
+        const unsigned char letter = (unsigned char)*text++;
+        line->text[line->length++] = letter < 0x20 || letter == 0x7f ? '?' : (char)letter;
+    }
+}
+
+static void add_number(struct line *line, int64_t number)
+{
+    char digits[24];
+    size_t at = sizeof(digits) - 1;
+    digits[at] = '\0';
+    do
+        digits[--at] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    add(line, digits + at);
+}
+
+static void add_call(struct line *line, const struct ls_inside_call *call)
+{
+    add(line, "`");
+    add(line, call->name);
+    add(line, "`");
+    if (!call->about)
+        return;
+    add(line, " (");
+    add(line, call->about);
+    add(line, ")");
+}
+
+// `event`: "crashed (SIGSEGV)". A terminal may have a progress bar on this line.
+static void say(const char *event)
+{
+    struct line line = {{0}, 0};
+    struct ls_inside_view seen;
+    const bool known = ls_inside_look(&seen);
+    add(&line, "lockstep: error: ");
+    if (known && seen.replica >= 0) {
+        add(&line, "[replica ");
+        add_number(&line, seen.replica);
+        add(&line, "] ");
+    }
+    if (known && seen.own && seen.under_way) {
+        add(&line, "plugin ");
+        add(&line, seen.call.plugin);
+        add(&line, " ");
+        add(&line, event);
+        add(&line, " in ");
+        add_call(&line, &seen.call);
+    } else if (known) {
+        add(&line, seen.own ? "Lockstep " : "a thread that is not Lockstep's ");
+        add(&line, event);
+        add(&line, seen.own ? " after " : " during ");
+        add_call(&line, &seen.call);
+        add(&line, " of plugin ");
+        add(&line, seen.call.plugin);
+    } else {
+        add(&line, "Lockstep ");
+        add(&line, event);
+        add(&line, ", and no plugin had been called");
+    }
+    line.text[line.length++] = '\n';
+    if (isatty(STDERR_FILENO))
+        (void)!write(STDERR_FILENO, "\n", 1);
+    (void)!write(STDERR_FILENO, line.text, line.length);
+}
+
+// ---- Crashes ----
+
+static const struct fault {
+    int number;
+    const char *event;
+} faults[] = {
+    {SIGSEGV, "crashed (SIGSEGV)"}, {SIGBUS, "crashed (SIGBUS)"},   {SIGFPE, "crashed (SIGFPE)"},
+    {SIGILL, "crashed (SIGILL)"},   {SIGABRT, "crashed (SIGABRT)"},
+};
+enum { FAULTS = sizeof(faults) / sizeof(faults[0]) };
+
+// Several replicas may crash at once: the first speaks, and ends the process for all. One that crashes while it speaks
+// ends it at once.
+static void on_fault(int number)
+{
+    static atomic_flag speaking = ATOMIC_FLAG_INIT;
+    static _Thread_local bool speaker;
+    if (!speaker && atomic_flag_test_and_set(&speaking))
+        for (;;)
+            pause();
+    for (size_t i = 0; !speaker && i < FAULTS; i++)
+        if (faults[i].number == number) {
+            speaker = true;
+            say(faults[i].event);
+        }
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void catch_fault(int number)
+{
+    // Whoever handles it already has more to say.
+    struct sigaction action = {.sa_handler = on_fault, .sa_flags = SA_ONSTACK | SA_NODEFER}, before;
+    if (sigaction(number, NULL, &before) || (before.sa_flags & SA_SIGINFO) ||
+        before.sa_handler != SIG_DFL)
+        return;
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, NULL);
+}
+
+// ---- Ends ----
+
+static void say_exit(int code)
+{
+    struct line event = {{0}, 0};
+    add(&event, "called exit(");
+    if (code < 0)
+        add(&event, "-");
+    add_number(&event, code < 0 ? -(int64_t)code : code);
+    add(&event, "), which ends the program,");
+    say(event.text);
+}
+
+// No file of ours is flushed: what is in it is not complete.
+static void on_end(int code, void *unused)
+{
+    (void)unused;
+    if (!atomic_load(&armed))
+        return;
+    say_exit(code);
+    syscall(SYS_exit_group, EXIT_FAILURE);
+}
+
+static void on_quick_end(void)
+{
+    on_end(0, NULL);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Plugins that call _exit() come here: the program's symbols stand before those of libc. So do calls of the program's own,
+// which mean it.
+extern const char __executable_start, etext;
+
+static bool is_own(const void *caller)
+{
+    return (uintptr_t)caller >= (uintptr_t)&__executable_start &&
+           (uintptr_t)caller < (uintptr_t)&etext;
+}
+
+static _Noreturn void end_now(int code, const void *caller)
+{
+    if (atomic_load(&armed) && !is_own(caller)) {
+        say_exit(code);
+        code = EXIT_FAILURE;
+    }
+    for (;;)
+        syscall(SYS_exit_group, code);
+}
+
+_Noreturn void _exit(int code)
+{
+    end_now(code, __builtin_return_address(0));
+}
+
+_Noreturn void _Exit(int code)
+{
+    end_now(code, __builtin_return_address(0));
+}
+#endif
+
+void last_words_arm(void)
+{
+    atomic_store(&armed, true);
+    for (size_t i = 0; i < FAULTS; i++)
+        catch_fault(faults[i].number);
+    ls_inside_use_signal_stacks();
+    on_exit(on_end, NULL);
+    at_quick_exit(on_quick_end);
+}
+
+void last_words_disarm(void)
+{
+    atomic_store(&armed, false);
+}

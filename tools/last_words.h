@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command says when a plugin ends it: by a crash, or by calling exit(). Only the command does this: a program
+// that uses the library has signal handlers of its own. [main thread]
+#ifndef LS_TOOLS_LAST_WORDS_H
+#define LS_TOOLS_LAST_WORDS_H
+
+// From here on a crash is reported in one line, naming the plugin and its call, before it ends the process as it would
+// have; and whoever ends the process before last_words_disarm is reported, too, and the exit code is 1. Signals that somebody
+// handles already (a sanitizer) stay with them.
+void last_words_arm(void);
+void last_words_disarm(void); // main returns
+
+#endif
