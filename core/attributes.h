@@ -8,6 +8,8 @@
     __attribute__((format(printf, format_index, first_argument)))
 // Thread-local memory that is there from the start: reading it never allocates.
 #define LS_INITIAL_EXEC __attribute__((tls_model("initial-exec")))
+// Another name of a function of the same file.
+#define LS_ALIAS(name) __attribute__((alias(name)))
 #define LS_API __attribute__((visibility("default")))
 
 #endif

@@ -5,7 +5,9 @@
 #endif
 #include "tools/last_words.h"
 
+#include "core/attributes.h"
 #include "core/base/inside.h"
+#include "core/base/status.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -16,7 +18,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static atomic_bool armed;
+#define DESTRUCTOR_SECONDS 8
+
+static atomic_bool returned; // main has
+static int final_code;
 
 // ---- One line ----
 
@@ -135,75 +140,80 @@ static void catch_fault(int number)
 
 // ---- Ends ----
 
-static void say_exit(int code)
+// The process ends here. No file of ours is flushed: what is in it is not complete.
+static _Noreturn void end_now(int code)
 {
+    for (;;)
+        syscall(SYS_exit_group, code);
+}
+
+// Several replicas may do it at once: the first speaks.
+static _Noreturn void refuse_to_end(int code)
+{
+    static atomic_flag speaking = ATOMIC_FLAG_INIT;
     struct line event = {{0}, 0};
+    if (atomic_flag_test_and_set(&speaking))
+        for (;;)
+            pause();
     add(&event, "called exit(");
     if (code < 0)
         add(&event, "-");
     add_number(&event, code < 0 ? -(int64_t)code : code);
     add(&event, "), which ends the program,");
     say(event.text);
+    end_now(EXIT_FAILURE);
 }
 
-// No file of ours is flushed: what is in it is not complete.
 static void on_end(int code, void *unused)
 {
     (void)unused;
-    if (!atomic_load(&armed))
-        return;
-    say_exit(code);
-    syscall(SYS_exit_group, EXIT_FAILURE);
-}
-
-static void on_quick_end(void)
-{
-    on_end(0, NULL);
+    if (!atomic_load(&returned))
+        refuse_to_end(code);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Plugins that call _exit() come here: the program's symbols stand before those of libc. So do calls of the program's own,
-// which mean it.
+// Plugins that end the process come here: the program's functions stand before those of libc. So do calls of the program's
+// own, which mean it; none of them is to exit() or quick_exit(). Where main has returned its code holds.
 extern const char __executable_start, etext;
 
-static bool is_own(const void *caller)
+_Noreturn void exit(int code)
 {
-    return (uintptr_t)caller >= (uintptr_t)&__executable_start &&
-           (uintptr_t)caller < (uintptr_t)&etext;
+    const uintptr_t caller = (uintptr_t)__builtin_return_address(0);
+    if (atomic_load(&returned))
+        end_now(final_code);
+    if (caller < (uintptr_t)&__executable_start || caller >= (uintptr_t)&etext)
+        refuse_to_end(code);
+    end_now(code);
 }
 
-static _Noreturn void end_now(int code, const void *caller)
-{
-    if (atomic_load(&armed) && !is_own(caller)) {
-        say_exit(code);
-        code = EXIT_FAILURE;
-    }
-    for (;;)
-        syscall(SYS_exit_group, code);
-}
-
-_Noreturn void _exit(int code)
-{
-    end_now(code, __builtin_return_address(0));
-}
-
-_Noreturn void _Exit(int code)
-{
-    end_now(code, __builtin_return_address(0));
-}
+// One function: each must see the address that it was called from.
+_Noreturn void quick_exit(int code) LS_ALIAS("exit");
+_Noreturn void _exit(int code) LS_ALIAS("exit");
+_Noreturn void _Exit(int code) LS_ALIAS("exit");
 #endif
+
+// Destructors of plugins run after main: nobody waits for them for ever.
+static void on_late(int number)
+{
+    static const char text[] = "lockstep: error: a plugin hangs in its destructor\n";
+    (void)number;
+    (void)!write(STDERR_FILENO, text, sizeof(text) - 1);
+    end_now(final_code ? final_code : LS_PEER_LOST);
+}
 
 void last_words_arm(void)
 {
-    atomic_store(&armed, true);
     for (size_t i = 0; i < FAULTS; i++)
         catch_fault(faults[i].number);
     ls_inside_use_signal_stacks();
     on_exit(on_end, NULL);
-    at_quick_exit(on_quick_end);
 }
 
-void last_words_disarm(void)
+int last_words_disarm(int code)
 {
-    atomic_store(&armed, false);
+    final_code = code;
+    atomic_store(&returned, true);
+    signal(SIGALRM, on_late);
+    alarm(DESTRUCTOR_SECONDS);
+    return code;
 }

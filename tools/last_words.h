@@ -5,9 +5,10 @@
 #define LS_TOOLS_LAST_WORDS_H
 
 // From here on a crash is reported in one line, naming the plugin and its call, before it ends the process as it would
-// have; and whoever ends the process before last_words_disarm is reported, too, and the exit code is 1. Signals that somebody
+// have; and whoever ends the process before last_words_disarm is reported, too, and the exit code is 1. What ends it later changes the
+// exit code no more. Signals that somebody
 // handles already (a sanitizer) stay with them.
 void last_words_arm(void);
-void last_words_disarm(void); // main returns
+int last_words_disarm(int code); // returns `code`, for main to return it
 
 #endif

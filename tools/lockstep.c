@@ -170,7 +170,5 @@ int main(int argc, char **argv)
     if (!open_standard_files())
         return 1; // nobody could read why
     last_words_arm();
-    const int code = run_command(argc, argv);
-    last_words_disarm();
-    return code;
+    return last_words_disarm(run_command(argc, argv));
 }

@@ -21,6 +21,8 @@ _Atomic(void (*)(int64_t replica)) ls_inside_lost_thread;
 // Initial-exec: a signal handler reads it, which must not allocate.
 static _Thread_local LS_INITIAL_EXEC struct ls_inside mine = {.replica = -1};
 
+static _Atomic uint32_t all_reasons;
+
 static pthread_key_t end_key;
 static pthread_once_t end_once = PTHREAD_ONCE_INIT;
 static atomic_bool has_end_key, wants_signal_stacks;
@@ -156,6 +158,11 @@ void ls_inside_leave(struct ls_inside_call before)
         count(&record->outer_moves);
 }
 
+struct ls_inside_call ls_inside_now(void)
+{
+    return (struct ls_inside_call){get(&mine.plugin), get(&mine.name), get(&mine.about)};
+}
+
 void ls_inside_about(const char *text)
 {
     mine.next_about = text;
@@ -169,11 +176,17 @@ void ls_inside_set_replica(uint32_t replica)
 void ls_inside_note_reason(void)
 {
     mine.reasons++;
+    atomic_fetch_add_explicit(&all_reasons, 1, memory_order_relaxed);
 }
 
 uint32_t ls_inside_reasons(void)
 {
     return mine.reasons;
+}
+
+uint32_t ls_inside_all_reasons(void)
+{
+    return atomic_load(&all_reasons);
 }
 
 // ---- Reading ----
@@ -216,6 +229,12 @@ bool ls_inside_of_replica(uint32_t replica, struct ls_inside_call *out)
     }
     pthread_mutex_unlock(&ls_inside_lock);
     return found;
+}
+
+const char *ls_inside_last_plugin(void)
+{
+    const char *plugin = get(&mine.last_plugin);
+    return plugin ? plugin : "device";
 }
 
 const char *ls_inside_text(const struct ls_inside_call *call, char *text, size_t bytes)

@@ -20,6 +20,9 @@ struct ls_inside_call {
 struct ls_inside_call ls_inside_enter(const char *plugin, const char *name);
 void ls_inside_leave(struct ls_inside_call before);
 
+// Where the calling thread is, for whoever leaves a call by longjmp: ls_inside_leave takes the thread back there.
+struct ls_inside_call ls_inside_now(void);
+
 // What the next call of this thread is about.
 void ls_inside_about(const char *text);
 
@@ -30,6 +33,7 @@ void ls_inside_set_replica(uint32_t replica);
 // the number stays the same has given no reason.
 void ls_inside_note_reason(void);
 uint32_t ls_inside_reasons(void);
+uint32_t ls_inside_all_reasons(void); // of all threads
 
 // What a reader sees.
 struct ls_inside_view {
@@ -45,6 +49,9 @@ bool ls_inside_look(struct ls_inside_view *out);
 
 // The call that the thread of this replica is in; false: in none.
 bool ls_inside_of_replica(uint32_t replica, struct ls_inside_call *out);
+
+// The plugin that this thread came back from last, to say whose answer is wrong: "device-cpu". Never NULL.
+const char *ls_inside_last_plugin(void);
 
 // "`launch` of plugin device-cpu (conv2d + relu)". Returns `text`.
 const char *ls_inside_text(const struct ls_inside_call *call, char *text, size_t bytes);

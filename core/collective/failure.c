@@ -2,6 +2,7 @@
 // Turns what goes wrong into one message that names everybody concerned, and ends the communicator.
 #include "core/collective/internal.h"
 
+#include "core/base/inside.h"
 #include "core/base/log.h"
 
 #include <inttypes.h>
@@ -119,11 +120,13 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
                                              const struct ls_collective_plan *plan,
                                              uint64_t waited_ns)
 {
-    char text[160];
+    char text[160], where[256];
     bool absent;
+    struct ls_inside_call call;
     if (!is_first_to_fail(communicator))
         return ls_communicator_give_up(communicator, LS_ABORTED);
     const uint32_t culprit = find_culprit(communicator, plan, &absent);
+    const bool inside = ls_inside_of_replica(culprit, &call);
     if (culprit == communicator->rank) // all have come, and hosts have nothing to do any more
         ls_error(communicator->group->name,
                  "rank %u waited %.1f s for its device in call %" PRIu64
@@ -134,10 +137,14 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
     else
         ls_error(communicator->group->name,
                  "rank %u waited %.1f s for rank %u in call %" PRIu64
-                 ", %s: %s; look there, or raise --deadline",
+                 ", %s: %s%s%s (collective %s, transport %s); look there, or raise --deadline",
                  communicator->rank, (double)waited_ns * 1e-9, culprit, plan->sequence,
                  ls_call_text(&plan->signature, text),
-                 absent ? "it has not made this call" : "it has not finished its part");
+                 absent ? "it has not made this call" : "it has not finished its part",
+                 inside ? ", and is in " : "",
+                 inside ? ls_inside_text(&call, where, sizeof(where)) : "",
+                 communicator->group->collective->name,
+                 communicator->group->transport ? communicator->group->transport->name : "none");
     return ls_communicator_give_up(communicator, LS_PEER_LOST);
 }
 

@@ -28,6 +28,7 @@ struct ls_communicator_group {
     const struct ls_plugin *collective;
     const struct ls_host *collective_host;
     const struct ls_collective_interface *algorithm;
+    const struct ls_plugin *transport; // NULL: none
     const struct ls_transport_interface *interface; // NULL: none
     struct ls_communicator_place *given; // one a rank; NULL: host memory
     struct ls_rank_place *places; // one a rank

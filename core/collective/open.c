@@ -54,6 +54,7 @@ static enum ls_status group_create(const struct ls_communicator_options *options
         return LS_OUT_OF_MEMORY;
     group->collective = options->collective;
     group->collective_host = options->collective_host;
+    group->transport = options->transport;
     group->algorithm = options->collective->interface;
     group->interface = options->transport ? options->transport->interface : NULL;
     group->world = options->world;

@@ -16,6 +16,7 @@
 #define CALLS_MOST (UINT32_C(1) << 21)
 // A describe that goes on after so many calls have failed never ends, either.
 #define FAILED_CALLS_MOST (UINT32_C(1) << 20)
+#define SCRATCH_MOST (UINT64_C(1) << 43) // elements
 
 // What `context` of the table points to while a schedule is drawn.
 struct drawing {
@@ -167,7 +168,16 @@ static int32_t end_round(struct ls_schedule *schedule)
 static int32_t scratch(struct ls_schedule *schedule, uint64_t count)
 {
     struct drawing *drawing = schedule->context;
-    if (goes_on(drawing) && count > drawing->out->scratch_count)
+    if (!goes_on(drawing))
+        return drawing->status;
+    if (count > SCRATCH_MOST) {
+        ls_error("collective",
+                 "%s: rank %u of %u asks for %" PRIu64
+                 " elements of scratch, more than any memory has; the plugin is wrong",
+                 drawing->name, drawing->call->rank, drawing->call->world, count);
+        return drawing->status = LS_FAILED;
+    }
+    if (count > drawing->out->scratch_count)
         drawing->out->scratch_count = count;
     return drawing->status;
 }

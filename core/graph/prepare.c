@@ -144,14 +144,14 @@ static enum ls_status check_answer(const struct ls_build *build, const struct ls
             break;
         else if (layout->kind == LS_LAYOUT_PLAIN)
             *layout = desc->layout.kind == LS_LAYOUT_ANY ? ls_plain_layout(desc) : desc->layout;
-        else if (layout->kind != LS_LAYOUT_OWN || layout->bytes == 0)
+        else if (layout->kind != LS_LAYOUT_OWN || layout->bytes < ls_plain_layout(desc).bytes)
             break;
         if (i + 1 == request->input_count + request->output_count)
             return LS_OK;
     }
     ls_error(build->graph->name,
-             "the device plugin answered wrong layouts for operation %s; `plugin check` shows more",
-             ls_op_name(node->op));
+             "plugin %s answered wrong layouts for operation %s; `plugin check` shows more",
+             ls_inside_last_plugin(), ls_op_name(node->op));
     return LS_FAILED;
 }
 

@@ -4,7 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "core/loader/loader.h"
+#include "core/loader/internal.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -16,6 +16,12 @@
 
 struct ls_guard_slot ls_guard_slots[LS_GUARD_SLOTS];
 static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
+
+// What keeps a transfer from ending is said by the communicator.
+static bool is_said_elsewhere(int32_t status, const struct ls_transfer *transfer)
+{
+    return status != LS_FAILED || (transfer && transfer->state == LS_TRANSFER_MISMATCH);
+}
 
 #define JOIN_AGAIN(name, slot) name##_##slot
 #define JOIN(name, slot) JOIN_AGAIN(name, slot)
@@ -149,10 +155,13 @@ int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must
                  call->slot->label, call->call, status);
         return LS_FAILED;
     }
-    if (!must_explain || status == LS_ABORTED || status == LS_UNSUPPORTED ||
-        call->reasons != ls_inside_reasons())
+    if (!must_explain || status == LS_UNSUPPORTED || call->reasons != ls_inside_reasons())
         return status;
-    if (status == LS_AGAIN || status == LS_INTERRUPTED) {
+    // Hooks of a strategy pass on that another rank failed. A device is nobody's peer.
+    const bool may_abort = strncmp(call->slot->label, "device-", 7) != 0;
+    if (status == LS_ABORTED && may_abort)
+        return status;
+    if (status == LS_AGAIN || status == LS_INTERRUPTED || status == LS_ABORTED) {
         ls_error(call->slot->name, "plugin %s: `%s` answered '%s', which it may not",
                  call->slot->label, call->call, ls_status_text((enum ls_status)status));
         return LS_FAILED;
@@ -189,7 +198,10 @@ static const char *find_wrong_number(const struct ls_kernel_request *request,
     *number = answer->saved_bytes;
     if (answer->saved_bytes > MOST_BYTES)
         return "bytes to be saved for backward";
-    for (uint32_t i = 0; i < count && i < LS_MAX_ARGUMENTS; i++) {
+    for (uint32_t i = 0; i < count; i++) {
+        *number = answer->layouts[i].kind;
+        if (answer->layouts[i].kind > LS_LAYOUT_OWN)
+            return "as the kind of a layout";
         *number = answer->layouts[i].bytes;
         if (answer->layouts[i].bytes > MOST_BYTES)
             return "bytes for an argument";

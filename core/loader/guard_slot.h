@@ -257,7 +257,7 @@ static const struct ls_device_interface GUARD(device_guards) = {
     .tile_bytes = GUARD(device_tile_bytes),
 };
 
-// ---- Transports: what keeps a transfer from ending is said by the communicator ----
+// ---- Transports ----
 
 static int32_t GUARD(transport_open)(const struct ls_host *host,
                                      const struct ls_transport_config *config,
@@ -281,13 +281,15 @@ static void GUARD(transport_close)(struct ls_transport *transport)
 static int32_t GUARD(transport_post)(struct ls_transport *transport, struct ls_transfer *transfer)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "post");
-    return ls_guard_answer(&call, OWN.ops.transport.post(transport, transfer), false);
+    const int32_t status = OWN.ops.transport.post(transport, transfer);
+    return ls_guard_answer(&call, status, !is_said_elsewhere(status, transfer));
 }
 
 static int32_t GUARD(transport_test)(struct ls_transport *transport, struct ls_transfer *transfer)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "test");
-    return ls_guard_answer(&call, OWN.ops.transport.test(transport, transfer), false);
+    const int32_t status = OWN.ops.transport.test(transport, transfer);
+    return ls_guard_answer(&call, status, !is_said_elsewhere(status, transfer));
 }
 
 static int32_t GUARD(transport_wait_any)(struct ls_transport *transport,
@@ -296,7 +298,7 @@ static int32_t GUARD(transport_wait_any)(struct ls_transport *transport,
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "wait_any");
     const int32_t status = OWN.ops.transport.wait_any(transport, transfers, count, timeout_ns);
-    return ls_guard_answer(&call, status, false);
+    return ls_guard_answer(&call, status, !is_said_elsewhere(status, NULL));
 }
 
 static void GUARD(transport_abort)(struct ls_transport *transport)
@@ -322,13 +324,14 @@ static const struct ls_transport_interface GUARD(transport_guards) = {
     .peer_state = GUARD(transport_peer_state),
 };
 
-// ---- Collectives: where schedules are drawn is said why one cannot be ----
+// ---- Collectives: who tries whether one can describe a call does it with a host that is silent ----
 
 static int32_t GUARD(collective_describe)(const struct ls_collective_call *what,
                                           struct ls_schedule *schedule)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "describe");
-    return ls_guard_answer(&call, OWN.ops.collective.describe(what, schedule), false);
+    const int32_t status = OWN.ops.collective.describe(what, schedule);
+    return ls_guard_answer(&call, status, what && ls_host_is_loaders(what->host));
 }
 
 static int32_t GUARD(collective_open)(const struct ls_host *host,

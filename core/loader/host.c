@@ -67,6 +67,11 @@ static const char *host_option(const struct ls_host *host, const char *name)
     return option ? option->default_value : NULL;
 }
 
+bool ls_host_is_loaders(const struct ls_host *host)
+{
+    return host && host->fail == host_fail;
+}
+
 static void instance_destroy(struct ls_instance *instance)
 {
     if (!instance)

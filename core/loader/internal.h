@@ -136,6 +136,7 @@ const struct ls_module *ls_auto_module(void);
 LS_STATUS ls_instance_create(struct ls_loader *loader, const struct ls_module *module,
                              const struct ls_option_value *options, size_t option_count,
                              const struct ls_opened_plugin **out);
+bool ls_host_is_loaders(const struct ls_host *host); // not one that somebody put in its place
 void ls_instances_destroy(struct ls_loader *loader);
 
 // For tests: how long a plugin may take until its probe has returned (10 s at first).

@@ -214,6 +214,7 @@ enum ls_status ls_replica_create(const struct ls_replica_options *options, struc
         return LS_OUT_OF_MEMORY;
     replica->ops = options->ops;
     replica->rank = options->rank;
+    replica->device_name = options->device_name ? options->device_name : "?";
     replica->graph = options->graph;
     replica->timing = options->timing;
     replica->deadline_ns = options->deadline_ns;

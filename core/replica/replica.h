@@ -16,6 +16,7 @@
 struct ls_replica_options {
     const struct ls_device_interface *ops;
     const struct ls_host *host; // of the device plugin
+    const char *device_name; // for messages; NULL: not known
     uint32_t rank;
     uint32_t device_index;
     uint32_t threads;
@@ -82,6 +83,7 @@ struct ls_recorder {
 struct ls_replica {
     const struct ls_device_interface *ops;
     struct ls_device *device;
+    const char *device_name;
     uint32_t rank;
     const struct ls_graph *graph;
     struct ls_optimizer optimizer;

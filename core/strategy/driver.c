@@ -4,6 +4,7 @@
 #include "core/strategy/internal.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 
@@ -180,6 +181,13 @@ static enum ls_status read_traits(struct ls_driver *driver)
     return LS_FAILED;
 }
 
+void ls_driver_fail(struct ls_driver *driver, enum ls_status status)
+{
+    int32_t none = LS_OK;
+    atomic_compare_exchange_strong(&driver->failure, &none, (int32_t)status);
+    ls_driver_abort(driver);
+}
+
 static enum ls_status open_strategy(struct ls_driver *driver)
 {
     struct ls_strategy *strategy = NULL;
@@ -202,6 +210,7 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
     if (!driver)
         return LS_OUT_OF_MEMORY;
     driver->options = *options;
+    driver->reasons = ls_inside_all_reasons();
     driver->ops = options->strategy.interface;
     driver->count = options->count;
     driver->bucket_count = options->replicas[0]->buckets.count;
@@ -212,7 +221,7 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
     if (!status)
         status = create_members(driver, options);
     if (!status)
-        status = ls_meeting_init(&driver->meeting, driver->count);
+        status = ls_meeting_init(&driver->meeting, ls_driver_name(driver), driver->count);
     if (!status && options->collective.plugin)
         status = open_communicators(driver, options);
     if (!status) {
@@ -249,13 +258,15 @@ static void end_communicators(struct ls_driver *driver)
             ls_communicator_end(driver->communicators[i]);
 }
 
-void ls_driver_close(struct ls_driver *driver)
+bool ls_driver_close(struct ls_driver *driver)
 {
     if (!driver)
-        return;
+        return true;
     if (driver->strategy)
         driver->ops->close(driver->strategy);
     ls_driver_close_threads(driver);
+    if (driver->hangs)
+        return false; // the thread may use all of it
     ls_driver_close_stores(driver);
     ls_driver_close_endpoints(driver);
     ls_driver_close_facts(driver);
@@ -270,6 +281,7 @@ void ls_driver_close(struct ls_driver *driver)
     ls_meeting_finish(&driver->meeting);
     pthread_mutex_destroy(&driver->lock);
     free(driver);
+    return true;
 }
 
 // ---- A step ----
@@ -288,6 +300,16 @@ static const struct ls_trace_label rest_slice = {.category = "strategy", .name =
 static const struct ls_trace_label synchronise_slice = {.category = "strategy",
                                                         .name = "synchronise"};
 
+// That another rank failed, or that something cannot be recorded, is for others to say. Whether anybody did is known when
+// all have left the step.
+static int32_t note_silent(struct ls_driver *driver, int32_t status)
+{
+    int32_t none = LS_OK;
+    if (status == LS_UNSUPPORTED || (status == LS_ABORTED && !atomic_load(&driver->aborted)))
+        atomic_compare_exchange_strong(&driver->silent, &none, status);
+    return status;
+}
+
 // Runs a hook and notes the time that it took beside updates.
 static int32_t run_hook(struct ls_driver *driver, uint32_t index,
                         const struct ls_trace_label *slice,
@@ -298,7 +320,7 @@ static int32_t run_hook(struct ls_driver *driver, uint32_t index,
         return LS_OK;
     const uint64_t start = ls_clock_ns(), updates = update_ns(member);
     ls_trace_begin(slice, 0);
-    const int32_t status = hook(driver->strategy, index);
+    const int32_t status = note_silent(driver, hook(driver->strategy, index));
     ls_trace_end();
     member->hook_ns += ls_clock_ns() - start - (update_ns(member) - updates);
     return status;
@@ -310,7 +332,8 @@ static enum ls_status bucket_ready(void *context, struct ls_replica *replica, ui
     struct ls_driver_member *member = &driver->members[replica->rank];
     const uint64_t start = ls_clock_ns(), updates = update_ns(member);
     ls_trace_begin(&ready_slice, bucket);
-    const int32_t status = driver->ops->gradient_ready(driver->strategy, replica->rank, bucket);
+    const int32_t status =
+        note_silent(driver, driver->ops->gradient_ready(driver->strategy, replica->rank, bucket));
     ls_trace_end();
     member->hook_ns += ls_clock_ns() - start - (update_ns(member) - updates);
     return (enum ls_status)status;
@@ -425,6 +448,10 @@ enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
     member->hook_ns = member->store_ns = member->bytes = 0;
     member->step = step;
     member->learning_rate = learning_rate;
+    if (batch->count < member->least_examples || !member->most_examples)
+        member->least_examples = batch->count;
+    if (batch->global_count > member->most_examples)
+        member->most_examples = batch->global_count;
     member->not_finite = false;
     current = member;
     enum ls_status status = run_step(driver, index, batch, stop);
@@ -446,7 +473,7 @@ static enum ls_status run_outside(struct ls_driver *driver, uint32_t index,
     if (!hook)
         return LS_OK;
     ls_trace_begin(slice, 0);
-    const int32_t status = hook(driver->strategy, index);
+    const int32_t status = note_silent(driver, hook(driver->strategy, index));
     ls_trace_end();
     return status ? cause_of(driver, (enum ls_status)status) : refresh(&driver->members[index]);
 }
@@ -498,6 +525,11 @@ static void say_nothing_found(const struct ls_driver *driver, unsigned long long
 
 void ls_driver_explain(struct ls_driver *driver)
 {
+    const int32_t silent = atomic_load(&driver->silent);
+    if (silent && driver->reasons == ls_inside_all_reasons())
+        ls_error(ls_driver_name(driver),
+                 "a hook of strategy %s answered '%s', and nobody gave a reason for it",
+                 ls_driver_name(driver), ls_status_text((enum ls_status)silent));
     if (!atomic_exchange(&driver->not_finite, false))
         return;
     // One replica may be steps ahead of another that has left: nothing on its device ends before that is aborted.

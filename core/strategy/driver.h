@@ -43,7 +43,9 @@ struct ls_step_result {
 struct ls_driver;
 
 LS_STATUS ls_driver_open(const struct ls_driver_options *options, struct ls_driver **out);
-void ls_driver_close(struct ls_driver *driver); // takes NULL; replicas must have left their steps
+// Takes NULL; replicas must have left their steps. False (logged): a thread of the strategy's hangs, and what it may use was
+// not freed; that is, nothing that `options` had may be freed.
+bool ls_driver_close(struct ls_driver *driver);
 
 // Once, before the first step, on every replica: equal parameters everywhere. [replica thread]
 LS_STATUS ls_driver_place(struct ls_driver *driver, uint32_t replica);

@@ -12,7 +12,7 @@ static int32_t host_endpoints_open(const struct ls_strategy_host *table, uint32_
 {
     struct ls_driver *driver = ls_driver_of(table);
     if (!table->transport || driver->endpoints) {
-        ls_error("strategy", "endpoints_open %s",
+        ls_error(ls_driver_name(driver), "endpoints_open %s",
                  table->transport ? "was called twice: an error of the plugin"
                                   : "without a transport: the plugin must set needs_transport");
         return LS_FAILED;
@@ -43,8 +43,15 @@ static int32_t host_endpoints_open(const struct ls_strategy_host *table, uint32_
 static void host_endpoint_close(const struct ls_strategy_host *table, uint32_t endpoint)
 {
     struct ls_driver *driver = ls_driver_of(table);
+    if (endpoint >= driver->endpoint_count) {
+        ls_error(ls_driver_name(driver),
+                 "endpoint_close of endpoint %u: there are %u; an error of the plugin", endpoint,
+                 driver->endpoint_count);
+        ls_driver_fail(driver, LS_FAILED);
+        return;
+    }
     pthread_mutex_lock(&driver->lock);
-    if (endpoint < driver->endpoint_count) {
+    if (driver->endpoints[endpoint]) {
         table->transport->close(driver->endpoints[endpoint]);
         driver->endpoints[endpoint] = NULL;
     }

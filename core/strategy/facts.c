@@ -30,7 +30,8 @@ static void host_report(const struct ls_strategy_host *table, const char *name,
 {
     struct ls_driver *driver = ls_driver_of(table);
     if (!driver->describing || !name || !*name || (!list && count != 1)) {
-        ls_error("strategy", "report of '%s'%s: an error of the plugin", name ? name : "",
+        ls_error(ls_driver_name(driver), "report of '%s'%s: an error of the plugin",
+                 name ? name : "",
                  driver->describing ? ": a number that is no list" : " outside of describe");
         return;
     }

@@ -14,19 +14,41 @@
 _Static_assert(LS_STRATEGY_SUMS == LS_TAIL_FLOATS, "the tail is what strategies are shown");
 _Static_assert(LS_SUMS_STOP == LS_TAIL_STOP, "the tail is what strategies are shown");
 
+// What a plugin passes to a call may not exist. NULL, logged: there is no such replica.
+static struct ls_driver_member *find_member(const struct ls_strategy_host *table, const char *call,
+                                            uint32_t replica)
+{
+    struct ls_driver *driver = ls_driver_of(table);
+    if (replica < driver->count)
+        return &driver->members[replica];
+    ls_error(ls_driver_name(driver), "%s for replica %u, but there are %u: an error of the plugin",
+             call, replica, driver->count);
+    return NULL;
+}
+
+// The same for calls that cannot answer that.
+static struct ls_driver_member *need_member(const struct ls_strategy_host *table, const char *call,
+                                            uint32_t replica)
+{
+    struct ls_driver_member *member = find_member(table, call, replica);
+    if (!member)
+        ls_driver_fail(ls_driver_of(table), LS_FAILED);
+    return member;
+}
+
 // ---- Collectives ----
 
-// What a plugin asks for may not exist.
 static bool may_communicate(const struct ls_driver *driver, const char *what, uint32_t number,
                             uint32_t count)
 {
     if (driver->communicators && number < count)
         return true;
     if (!driver->communicators)
-        ls_error("strategy", "%s without a collective: the plugin must set needs_collective", what);
+        ls_error(ls_driver_name(driver),
+                 "%s without a collective: the plugin must set needs_collective", what);
     else
-        ls_error("strategy", "%s %u, but there are %u: an error of the plugin", what, number,
-                 count);
+        ls_error(ls_driver_name(driver), "%s %u, but there are %u: an error of the plugin", what,
+                 number, count);
     return false;
 }
 
@@ -34,18 +56,22 @@ static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint3
                                      uint32_t bucket)
 {
     const struct ls_driver *driver = ls_driver_of(table);
-    if (!may_communicate(driver, "all_reduce_start of bucket", bucket, driver->bucket_count))
+    const struct ls_driver_member *member = find_member(table, "all_reduce_start", replica);
+    if (!member ||
+        !may_communicate(driver, "all_reduce_start of bucket", bucket, driver->bucket_count))
         return LS_FAILED;
-    return (int32_t)ls_collective_start(driver->members[replica].reduce[bucket]);
+    return (int32_t)ls_collective_start(member->reduce[bucket]);
 }
 
 static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32_t replica,
                                     uint32_t bucket)
 {
     const struct ls_driver *driver = ls_driver_of(table);
-    if (!may_communicate(driver, "all_reduce_wait for bucket", bucket, driver->bucket_count))
+    const struct ls_driver_member *member = find_member(table, "all_reduce_wait", replica);
+    if (!member ||
+        !may_communicate(driver, "all_reduce_wait for bucket", bucket, driver->bucket_count))
         return LS_FAILED;
-    return (int32_t)ls_collective_wait(driver->members[replica].reduce[bucket]);
+    return (int32_t)ls_collective_wait(member->reduce[bucket]);
 }
 
 // Before the host waits for what a collective has made.
@@ -57,8 +83,8 @@ static enum ls_status settle(struct ls_driver_member *member)
 static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t replica, uint32_t root)
 {
     const struct ls_driver *driver = ls_driver_of(table);
-    struct ls_driver_member *member = &driver->members[replica];
-    if (!may_communicate(driver, "broadcast_parameters from rank", root, driver->count))
+    struct ls_driver_member *member = find_member(table, "broadcast_parameters", replica);
+    if (!member || !may_communicate(driver, "broadcast_parameters from rank", root, driver->count))
         return LS_FAILED;
     if (!member->broadcast[root]) {
         const enum ls_status status = ls_collective_plan_create(
@@ -79,13 +105,40 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
 
 // ---- Decision and update ----
 
+#define ROUNDING (1 + 1e-3) // of a sum of shares of examples
+
+// Sums that no step can have: whoever made them or brought them here is wrong. Said once.
+static enum ls_status refuse_sums(struct ls_driver *driver, uint64_t step, double examples,
+                                  double right)
+{
+    const struct ls_driver_options *options = &driver->options;
+    ls_inside_note_reason();
+    if (atomic_exchange(&driver->wrong_sums, true))
+        return LS_FAILED;
+    ls_error(ls_driver_name(driver),
+             "step %" PRIu64 ": the sums of the step say %g examples, %g of them right, which no "
+             "batch of this run has: an error of device %s, strategy %s%s%s%s%s",
+             step, examples, right, driver->members[0].replica->device_name, ls_driver_name(driver),
+             options->collective.plugin ? ", collective " : "",
+             options->collective.plugin ? options->collective.plugin->name : "",
+             options->transport.plugin ? " or transport " : "",
+             options->transport.plugin ? options->transport.plugin->name : "");
+    return LS_FAILED;
+}
+
 // Why is said by ls_driver_explain, when all replicas have left the step: which of them has the cause in its share is
 // not known here, and the first that fails may wake the others before they look.
 enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member *member,
                                uint64_t step)
 {
-    if (isfinite(member->tail[LS_SUMS_LOSS]))
-        return LS_OK;
+    const double examples = (double)member->tail[LS_SUMS_EXAMPLES];
+    const double right = (double)member->tail[LS_SUMS_RIGHT];
+    if (isfinite(member->tail[LS_SUMS_LOSS])) {
+        const bool possible = examples >= (double)member->least_examples &&
+                              examples <= (double)member->most_examples && right >= 0 &&
+                              right <= examples * ROUNDING;
+        return possible ? LS_OK : refuse_sums(driver, step, examples, right);
+    }
     ls_inside_note_reason();
     member->not_finite = true;
     if (!atomic_exchange(&driver->not_finite, true))
@@ -96,7 +149,9 @@ enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member
 static int32_t host_decide(const struct ls_strategy_host *table, uint32_t replica)
 {
     struct ls_driver *driver = ls_driver_of(table);
-    struct ls_driver_member *member = &driver->members[replica];
+    struct ls_driver_member *member = find_member(table, "decide", replica);
+    if (!member)
+        return LS_FAILED;
     if (driver->late) {
         member->decided_late = true;
         return (int32_t)ls_replica_guard(member->replica);
@@ -111,7 +166,9 @@ static int32_t host_decide_on(const struct ls_strategy_host *table, uint32_t rep
                               const float *sums)
 {
     struct ls_driver *driver = ls_driver_of(table);
-    struct ls_driver_member *member = &driver->members[replica];
+    struct ls_driver_member *member = find_member(table, "decide_on", replica);
+    if (!member)
+        return LS_FAILED;
     memcpy(member->tail, sums, sizeof(member->tail));
     member->decided_late = false;
     return (int32_t)ls_driver_judge(driver, member, member->step);
@@ -119,7 +176,9 @@ static int32_t host_decide_on(const struct ls_strategy_host *table, uint32_t rep
 
 static int32_t host_read_sums(const struct ls_strategy_host *table, uint32_t replica, float *out)
 {
-    struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
+    struct ls_driver_member *member = find_member(table, "read_sums", replica);
+    if (!member)
+        return LS_FAILED;
     const enum ls_status status = settle(member);
     return (int32_t)(status ? status : ls_replica_read_tail(member->replica, out));
 }
@@ -128,29 +187,47 @@ static int32_t host_update(const struct ls_strategy_host *table, uint32_t replic
 {
     const struct ls_driver *driver = ls_driver_of(table);
     if (bucket >= driver->bucket_count) {
-        ls_error("strategy", "update of bucket %u, but there are %u: an error of the plugin",
-                 bucket, driver->bucket_count);
+        ls_error(ls_driver_name(driver),
+                 "update of bucket %u, but there are %u: an error of the plugin", bucket,
+                 driver->bucket_count);
         return LS_FAILED;
     }
-    driver->members[replica].touched = true;
-    return (int32_t)ls_replica_update(driver->members[replica].replica, bucket);
+    struct ls_driver_member *member = find_member(table, "update", replica);
+    if (!member)
+        return LS_FAILED;
+    member->touched = true;
+    return (int32_t)ls_replica_update(member->replica, bucket);
 }
 
 static void host_step(const struct ls_strategy_host *table, uint32_t replica, uint64_t *number,
                       double *learning_rate)
 {
-    const struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
+    const struct ls_driver_member *member = need_member(table, "step", replica);
     if (number)
-        *number = member->step;
+        *number = member ? member->step : 0;
     if (learning_rate)
-        *learning_rate = member->learning_rate;
+        *learning_rate = member ? member->learning_rate : 0;
 }
 
 // ---- Memory ----
 
+static bool exists(const struct ls_strategy_host *table, const char *what, uint32_t number,
+                   uint32_t count)
+{
+    if (number < count)
+        return true;
+    ls_error(ls_driver_name(ls_driver_of(table)),
+             "the range of %s %u, but there are %u: an error of the plugin", what, number, count);
+    ls_driver_fail(ls_driver_of(table), LS_FAILED);
+    return false;
+}
+
 static void host_bucket_range(const struct ls_strategy_host *table, uint32_t bucket,
                               uint64_t *first, uint64_t *count)
 {
+    *first = *count = 0;
+    if (!exists(table, "bucket", bucket, table->bucket_count))
+        return;
     const struct ls_bucket *range = &ls_driver_of(table)->members[0].replica->buckets.list[bucket];
     *first = range->offset / sizeof(float);
     *count = range->bytes / sizeof(float);
@@ -159,6 +236,9 @@ static void host_bucket_range(const struct ls_strategy_host *table, uint32_t buc
 static void host_variable_range(const struct ls_strategy_host *table, uint32_t variable,
                                 uint64_t *first, uint64_t *count)
 {
+    *first = *count = 0;
+    if (!exists(table, "variable", variable, table->variable_count))
+        return;
     const struct ls_parameter_place *place =
         &ls_driver_of(table)->members[0].replica->plan->places[variable];
     *first = place->offset / sizeof(float);
@@ -174,18 +254,22 @@ static float *buffer_of(const struct ls_replica *replica, uint32_t memory)
 
 static float *host_map(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory)
 {
-    const struct ls_replica *own = ls_driver_of(table)->members[replica].replica;
-    return own->ops->memory_kind == LS_MEMORY_HOST ? buffer_of(own, memory) : NULL;
+    const struct ls_driver_member *member = need_member(table, "map", replica);
+    const struct ls_replica *own = member ? member->replica : NULL;
+    return own && own->ops->memory_kind == LS_MEMORY_HOST ? buffer_of(own, memory) : NULL;
 }
 
 // The range of a buffer, or NULL: there is none such.
 static float *range_of(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
                        uint64_t first, uint64_t count)
 {
-    float *buffer = buffer_of(ls_driver_of(table)->members[replica].replica, memory);
+    const struct ls_driver_member *member = find_member(table, "read or write of memory", replica);
+    if (!member)
+        return NULL;
+    float *buffer = buffer_of(member->replica, memory);
     if (buffer && first <= table->flat_count && count <= table->flat_count - first)
         return buffer + first;
-    ls_error("strategy",
+    ls_error(ls_driver_name(ls_driver_of(table)),
              "%" PRIu64 " values from %" PRIu64 " of memory %u of replica %u: there are %" PRIu64
              "; an error of the plugin",
              count, first, memory, replica, table->flat_count);
@@ -204,10 +288,10 @@ static const struct ls_trace_label servers_slice = {.category = "strategy",
 static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
                          uint64_t first, uint64_t count, float *out)
 {
-    const struct ls_replica *own = ls_driver_of(table)->members[replica].replica;
     const float *range = range_of(table, replica, memory, first, count);
     if (!range)
         return LS_FAILED;
+    const struct ls_replica *own = ls_driver_of(table)->members[replica].replica;
     ls_trace_begin(&read_slice, count);
     const int32_t status = own->ops->copy(own->device, out, range, count * sizeof(float), NULL);
     ls_trace_end();
@@ -217,11 +301,11 @@ static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica,
 static int32_t host_write(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
                           uint64_t first, uint64_t count, const float *in)
 {
-    struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
-    const struct ls_replica *own = member->replica;
     float *range = range_of(table, replica, memory, first, count);
     if (!range)
         return LS_FAILED;
+    struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
+    const struct ls_replica *own = member->replica;
     member->touched = member->touched || memory == LS_REPLICA_PARAMETERS;
     ls_trace_begin(&write_slice, count);
     const int32_t status = own->ops->copy(own->device, range, in, count * sizeof(float), NULL);
@@ -231,7 +315,9 @@ static int32_t host_write(const struct ls_strategy_host *table, uint32_t replica
 
 static void host_changed(const struct ls_strategy_host *table, uint32_t replica)
 {
-    ls_driver_of(table)->members[replica].touched = true;
+    struct ls_driver_member *member = need_member(table, "changed", replica);
+    if (member)
+        member->touched = true;
 }
 
 // ---- Others ----
@@ -239,6 +325,8 @@ static void host_changed(const struct ls_strategy_host *table, uint32_t replica)
 static int32_t host_meet(const struct ls_strategy_host *table, uint32_t replica)
 {
     struct ls_driver *driver = ls_driver_of(table);
+    if (!find_member(table, "meet", replica))
+        return LS_FAILED;
     ls_trace_begin(&meet_slice, 0);
     const enum ls_status status =
         ls_meeting_come(&driver->meeting, replica, driver->options.deadline_ns);
@@ -257,7 +345,9 @@ static void host_waited(const struct ls_strategy_host *table, uint32_t replica, 
 
 static void host_count_bytes(const struct ls_strategy_host *table, uint32_t replica, uint64_t bytes)
 {
-    ls_driver_of(table)->members[replica].bytes += bytes;
+    struct ls_driver_member *member = need_member(table, "count_bytes", replica);
+    if (member)
+        member->bytes += bytes;
 }
 
 void ls_driver_offer_data(struct ls_strategy_host *table)

@@ -16,6 +16,7 @@ struct ls_driver_member {
     float tail[LS_TAIL_FLOATS]; // the sums that were decided on
     bool touched; // parameters changed after the shadows were made
     bool not_finite; // the sums of its last step were not
+    uint64_t most_examples, least_examples; // so far, of a global batch and of a share of its own
     bool decided_late; // the sums that the strategy decided on are looked at later
     atomic_bool lost;
     // Of the step under way.
@@ -30,6 +31,7 @@ struct ls_driver_member {
 
 // A place where the replicas wait for each other.
 struct ls_meeting {
+    const char *name; // of the strategy
     pthread_mutex_t lock;
     _Atomic uint32_t generation; // meetings that have ended; waited on
     atomic_bool aborted;
@@ -39,7 +41,8 @@ struct ls_meeting {
     bool said; // whom all wait for
 };
 
-LS_STATUS ls_meeting_init(struct ls_meeting *meeting, uint32_t count);
+// `name`: the strategy's, borrowed.
+LS_STATUS ls_meeting_init(struct ls_meeting *meeting, const char *name, uint32_t count);
 void ls_meeting_finish(struct ls_meeting *meeting);
 // LS_ABORTED; LS_PEER_LOST after the deadline, which the first to see it logs.
 LS_STATUS ls_meeting_come(struct ls_meeting *meeting, uint32_t replica, uint64_t deadline_ns);
@@ -58,9 +61,13 @@ struct ls_driver {
     uint32_t count;
     uint32_t bucket_count;
     atomic_bool not_finite; // the loss of some step was not
+    atomic_bool wrong_sums; // those of some step were impossible, and that was said
     _Atomic uint64_t not_finite_step;
     atomic_bool aborted;
-    _Atomic int32_t failure; // of a thread of the strategy's
+    _Atomic int32_t silent; // the first answer of a hook for which perhaps nobody gives a reason
+    uint32_t reasons; // for failures, that were known when the driver was opened
+    _Atomic int32_t failure; // of a thread of the strategy's, or of a call that cannot answer it
+    bool hangs; // a thread of the strategy's was given up
     struct ls_meeting meeting;
 
     pthread_mutex_t lock; // of what follows
@@ -80,6 +87,15 @@ static inline struct ls_driver *ls_driver_of(const struct ls_strategy_host *tabl
 {
     return table->context;
 }
+
+// Whose error it is, for the log.
+static inline const char *ls_driver_name(const struct ls_driver *driver)
+{
+    return driver->options.strategy.plugin ? driver->options.strategy.plugin->name : "strategy";
+}
+
+// What a replica did wrong in a call that answers nothing ends the run all the same.
+void ls_driver_fail(struct ls_driver *driver, enum ls_status status);
 
 // The member whose step this thread runs; NULL: none.
 struct ls_driver_member *ls_driver_current(void);

@@ -4,6 +4,7 @@
 #include "core/strategy/internal.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
 
@@ -17,8 +18,9 @@
 #define YIELDS 100
 #define SLEEP_NS UINT64_C(100000000)
 
-enum ls_status ls_meeting_init(struct ls_meeting *meeting, uint32_t count)
+enum ls_status ls_meeting_init(struct ls_meeting *meeting, const char *name, uint32_t count)
 {
+    meeting->name = name;
     pthread_mutex_init(&meeting->lock, NULL);
     meeting->count = count;
     meeting->spins = count <= ls_core_count() ? SPINS_OWN_CORE : SPINS_SHARED_CORE;
@@ -70,23 +72,32 @@ static enum ls_status say_who_is_missing(struct ls_meeting *meeting, uint32_t re
 {
     char names[128] = "";
     size_t length = 0;
+    uint32_t missing = 0, count = 0;
+    const char *name = meeting->name;
     pthread_mutex_lock(&meeting->lock);
     const bool ended = atomic_load(&meeting->generation) != seen;
     const bool first = !meeting->said && !ended;
     meeting->said = meeting->said || first;
     for (uint32_t i = 0; first && i < meeting->count && length + 12 < sizeof(names); i++)
-        if (!meeting->came[i] && !meeting->gone[i])
+        if (!meeting->came[i] && !meeting->gone[i]) {
+            missing = i;
+            count++;
             length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%u",
                                        length ? ", " : "", i);
+        }
     pthread_mutex_unlock(&meeting->lock);
     if (ended)
         return atomic_load(&meeting->aborted) ? LS_ABORTED : LS_OK;
     if (!first)
         return LS_ABORTED;
-    ls_error("strategy",
-             "replica %u waited %.1f s for replica %s, which did not come; look there, or raise "
-             "--deadline",
-             replica, (double)waited_ns * 1e-9, names);
+    struct ls_inside_call call;
+    char where[256];
+    const bool inside = count == 1 && ls_inside_of_replica(missing, &call);
+    ls_error(name,
+             "replica %u waited %.1f s in a meeting of strategy %s for replica %s, which did not "
+             "come%s%s; look there, or raise --deadline",
+             replica, (double)waited_ns * 1e-9, name, names, inside ? " and is in " : "",
+             inside ? ls_inside_text(&call, where, sizeof(where)) : "");
     return LS_PEER_LOST;
 }
 

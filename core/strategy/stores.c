@@ -158,7 +158,7 @@ static int32_t host_store_open(const struct ls_strategy_host *table, uint64_t fi
 {
     struct ls_driver *driver = ls_driver_of(table);
     if (driver->strategy || first > table->flat_count || count > table->flat_count - first) {
-        ls_error("strategy",
+        ls_error(ls_driver_name(driver),
                  "store_open of %" PRIu64 " values from %" PRIu64 " of %" PRIu64
                  "%s: an error of the plugin",
                  count, first, table->flat_count, driver->strategy ? " after open" : "");

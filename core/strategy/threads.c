@@ -3,6 +3,7 @@
 #include "core/strategy/internal.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
 #include "core/base/trace.h"
@@ -12,12 +13,14 @@
 #include <stdlib.h>
 
 #define SLEEP_NS UINT64_C(100000000)
+#define AFTER_ABORT_NS UINT64_C(200000000)
 
 struct ls_strategy_thread {
     struct ls_strategy_thread *next; // of the driver
     struct ls_driver *driver;
     pthread_t thread;
     char name[16];
+    char plugin[96]; // "strategy-parameter-server"
     int32_t (*run)(void *context);
     void *context;
     int32_t status;
@@ -29,11 +32,15 @@ static void *thread_main(void *argument)
     struct ls_strategy_thread *thread = argument;
     struct ls_driver *driver = thread->driver;
     ls_trace_move(1 + driver->count, driver->options.strategy.plugin->name, NULL);
+    const struct ls_inside_call before = ls_inside_enter(thread->plugin, thread->name);
+    const uint32_t reasons = ls_inside_reasons();
     thread->status = thread->run(thread->context);
+    ls_inside_leave(before);
     if (thread->status && thread->status != LS_ABORTED) {
-        int32_t none = LS_OK;
-        atomic_compare_exchange_strong(&driver->failure, &none, thread->status);
-        ls_driver_abort(driver);
+        if (reasons == ls_inside_reasons())
+            ls_error(ls_driver_name(driver), "thread '%s' failed (%s) without giving a reason",
+                     thread->name, ls_status_text((enum ls_status)thread->status));
+        ls_driver_fail(driver, (enum ls_status)thread->status);
     }
     atomic_store(&thread->ended, 1);
     ls_wake_word((const uint32_t *)&thread->ended);
@@ -52,6 +59,7 @@ static int32_t host_thread_start(const struct ls_strategy_host *table, const cha
     thread->run = run;
     thread->context = context;
     snprintf(thread->name, sizeof(thread->name), "%.15s", name);
+    snprintf(thread->plugin, sizeof(thread->plugin), "strategy-%s", ls_driver_name(driver));
     const enum ls_status status =
         ls_thread_start(&thread->thread, thread->name, thread_main, thread);
     if (status) {
@@ -77,19 +85,23 @@ static bool wait_for_end(struct ls_strategy_thread *thread, uint64_t deadline_ns
     return true;
 }
 
-// Whom an abort does not wake either is left alone: its memory must stay.
+// Whom an abort does not wake either is left alone: its memory must stay, and the driver's.
 static int32_t join(struct ls_driver *driver, struct ls_strategy_thread *thread)
 {
     const uint64_t deadline_ns = driver->options.deadline_ns;
     bool ended = wait_for_end(thread, deadline_ns);
     if (!ended) {
-        ls_error("strategy", "thread '%s' has not ended after %.1f s", thread->name,
-                 (double)deadline_ns * 1e-9);
         ls_driver_abort(driver);
-        ended = wait_for_end(thread, deadline_ns);
+        ended = wait_for_end(thread, AFTER_ABORT_NS);
     }
-    if (!ended)
+    if (!ended) {
+        ls_error(ls_driver_name(driver),
+                 "thread '%s' of plugin %s has not ended %.1f s after it should have; if it is "
+                 "only slow, raise --deadline",
+                 thread->name, thread->plugin, (double)deadline_ns * 1e-9);
+        driver->hangs = true;
         return LS_PEER_LOST;
+    }
     pthread_join(thread->thread, NULL);
     const int32_t status = thread->status;
     free(thread);
@@ -123,7 +135,8 @@ void ls_driver_close_threads(struct ls_driver *driver)
     while (driver->threads) {
         struct ls_strategy_thread *thread = driver->threads;
         driver->threads = thread->next;
-        ls_error("strategy", "thread '%s' was not joined: an error of the plugin", thread->name);
+        ls_error(ls_driver_name(driver), "thread '%s' was not joined: an error of the plugin",
+                 thread->name);
         (void)join(driver, thread);
     }
 }

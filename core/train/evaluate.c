@@ -77,7 +77,7 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
     }
     if (!status)
         *out = scores;
-    ls_trainer_close(trainer);
+    const enum ls_status closed = ls_trainer_close(trainer);
     free(copy.labels);
-    return ls_run_end_interruption(model->run, status);
+    return ls_run_end_interruption(model->run, status ? status : closed);
 }

@@ -463,15 +463,16 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
     return status && status != LS_INTERRUPTED ? status : after ? after : status;
 }
 
-static void finish(struct ls_fit *fit)
+static enum ls_status finish(struct ls_fit *fit)
 {
     ls_progress_finish(&fit->progress);
-    ls_trainer_close(fit->trainer);
+    const enum ls_status status = ls_trainer_close(fit->trainer);
     ls_books_destroy(fit->books);
     ls_history_finish(&fit->history);
     free(fit->train_copy.labels);
     free(fit->validation_copy.labels);
     free(fit->hashes);
+    return status;
 }
 
 enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
@@ -505,7 +506,8 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
         status = ls_run_end_interruption(model->run, run_epochs(&fit));
     const bool prepared = fit.trainer != NULL;
     status = conclude(&fit, status);
-    finish(&fit);
+    const enum ls_status finished = finish(&fit);
+    status = status && status != LS_INTERRUPTED ? status : finished ? finished : status;
     return ls_fit_end_timeline(&fit, prepared, status);
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/trace.h"
+#include "core/base/watchdog.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,6 +132,7 @@ static enum ls_status create_replica(void *context, uint32_t rank)
     struct ls_replica_options replica = {
         .ops = trainer->run->device->interface,
         .host = trainer->run->device->host,
+        .device_name = trainer->run->device->plugin->name,
         .rank = rank,
         .device_index = rank % trainer->run->devices,
         .threads = trainer->run->threads,
@@ -192,7 +194,7 @@ enum ls_status ls_trainer_open(struct ls_model *model, const struct ls_trainer_o
     if (!status)
         status = ls_trainer_run(trainer, "preparing the replicas", create_replica, trainer);
     if (status) {
-        ls_trainer_close(trainer);
+        (void)!ls_trainer_close(trainer);
         return status;
     }
     *out = trainer;
@@ -208,34 +210,40 @@ static enum ls_status destroy_replica(void *context, uint32_t rank)
 }
 
 // What follows from a failure that was said is not said again.
-static void close_driver(struct ls_trainer *trainer)
+static enum ls_status close_driver(struct ls_trainer *trainer)
 {
     char *error = NULL;
     if (ls_group_has_spoken(trainer->group))
         ls_log_keep(&error);
     for (uint32_t i = 0; trainer->hung && trainer->replicas && i < trainer->count; i++)
         ls_replica_abandon(trainer->replicas[i]);
-    ls_driver_close(trainer->driver);
+    const bool closed = ls_driver_close(trainer->driver);
     trainer->driver = NULL;
     ls_log_keep(NULL);
     free(error);
+    if (!closed && trainer->run->stuck)
+        trainer->run->stuck(LS_NO_REPLICA);
+    return closed ? LS_OK : LS_PEER_LOST;
 }
 
-void ls_trainer_close(struct ls_trainer *trainer)
+enum ls_status ls_trainer_close(struct ls_trainer *trainer)
 {
     if (!trainer)
-        return;
+        return LS_OK;
     trainer->stream = NULL;
     ls_stream_close(trainer->training);
     for (uint32_t i = 0; trainer->own && i < trainer->count; i++)
         ls_stream_close(trainer->own[i]);
     free(trainer->own);
-    close_driver(trainer);
+    const enum ls_status status = close_driver(trainer);
+    if (status)
+        return status;
     if (trainer->group)
         (void)!ls_group_run(trainer->group, destroy_replica, trainer);
     ls_group_destroy(trainer->group);
     free(trainer->replicas);
     free(trainer);
+    return LS_OK;
 }
 
 // [replica thread]

@@ -37,7 +37,8 @@ struct ls_trainer {
 
 LS_STATUS ls_trainer_open(struct ls_model *model, const struct ls_trainer_options *options,
                           struct ls_trainer **out);
-void ls_trainer_close(struct ls_trainer *trainer); // takes NULL
+// Takes NULL. LS_PEER_LOST (logged): a thread of the strategy's hangs, and what it may use was not freed.
+LS_STATUS ls_trainer_close(struct ls_trainer *trainer);
 
 // Runs `function` on all replicas' threads, and waits. `doing` is named where a replica runs out of memory, or fails and
 // nobody says why: "training".

@@ -91,7 +91,7 @@ static enum ls_status run(struct cost *cost, struct ls_model *model, struct ls_d
         status = ls_trainer_set_data(cost->trainer, dataset, LS_SHUFFLE_OFF, 0);
     if (!status)
         status = ls_group_run(cost->trainer->group, measure, cost);
-    ls_trainer_close(cost->trainer);
+    (void)!ls_trainer_close(cost->trainer);
     if (status)
         return status;
     putchar('{');

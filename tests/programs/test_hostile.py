@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins that answer nothing, hang, end the program, crash, or lie about numbers: `lockstep train` ends in time, with the
+right exit code and a line that names the plugin."""
+import os
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from support import (DONE, FAILED, LOCKSTEP, PEER_LOST, UNAVAILABLE, ProgramTest, main)
+
+HOSTILE = os.environ["LOCKSTEP_HOSTILE_FOLDER"]
+SANITIZE = os.environ["LOCKSTEP_SANITIZE"]
+DEADLINE = 2
+GRACE = 10  # seconds after the deadline
+AT_ONCE = 2  # cases
+
+# How a plugin of each kind is named, and what the line that names it has.
+KINDS = {
+    "device": ("--device=hostile-device:fault={}", "--strategy=ring", "hostile-device"),
+    "transport": ("--strategy=hostile-transport:fault={}", None, "hostile-transport"),
+    "collective": ("--strategy=hostile-collective:fault={}", None, "hostile-collective"),
+    "strategy": ("--strategy=hostile:fault={},collective=ring", None, "hostile"),
+}
+
+CRASHES = {"crash": signal.SIGSEGV, "abort": signal.SIGABRT, "bus": signal.SIGBUS, "divide": signal.SIGFPE,
+           "illegal": signal.SIGILL, "overflow": signal.SIGSEGV, "thread": signal.SIGSEGV}
+
+EITHER = (FAILED, PEER_LOST)
+
+# kind: call: {exit code: deeds}. Deeds of CRASHES end by their signal.
+CASES = {
+    "device": {
+        "describe": {FAILED: "silent exit unknown", PEER_LOST: "hang", None: "crash"},
+        "open": {FAILED: "null silent exit leave quick again aborted huge memory interrupted unsupported",
+                 PEER_LOST: "hang end lost", None: "crash"},
+        "allocate": {FAILED: "null odd exit", PEER_LOST: "hang", None: "crash"},
+        "prepare": {FAILED: "null scratch saved place kind layout small silent exit unknown again",
+                    PEER_LOST: "hang spin", None: "divide"},
+        "launch": {FAILED: "silent unknown exit leave quick interrupted memory again aborted",
+                   PEER_LOST: "hang spin first end lost", None: "crash abort bus divide illegal overflow thread"},
+        "copy": {FAILED: "silent exit", PEER_LOST: "hang", None: "crash"},
+        "release_kernel": {FAILED: "exit", PEER_LOST: "hang", None: "crash"},
+        "release": {FAILED: "exit"},
+        "close": {FAILED: "exit", PEER_LOST: "hang", None: "crash"},
+    },
+    "transport": {
+        "open": {FAILED: "null short silent exit", PEER_LOST: "hang", None: "crash"},
+        "post": {FAILED: "silent unknown exit", PEER_LOST: "hang spin first", None: "crash"},
+        "test": {FAILED: "silent unknown exit", PEER_LOST: "never hang", None: "crash"},
+        "wait_any": {PEER_LOST: "hang first", None: "crash"},
+        "close": {FAILED: "exit", PEER_LOST: "hang", None: "crash"},
+    },
+    "collective": {
+        # Schedules are refused before they run, or end by the deadline.
+        "describe": {FAILED: "silent unknown exit leave nothing peer outside scratch wrap twice",
+                     EITHER: "endless rounds deadlock hang spin", None: "crash overflow"},
+    },
+    "strategy": {
+        "open": {FAILED: "null silent exit leave store bucket unsupported", PEER_LOST: "hang", None: "crash abort"},
+        "traits": {FAILED: "numbers exit", None: "crash"},
+        "place": {FAILED: "silent exit aborted", PEER_LOST: "hang first", None: "crash"},
+        "gradient_ready": {FAILED: "silent exit unsupported", PEER_LOST: "hang", None: "crash"},
+        "end_step": {FAILED: "silent unknown huge exit leave aborted again interrupted", PEER_LOST: "hang first end spin",
+                     None: "crash thread"},
+        "host": {FAILED: "start start-bucket wait broadcast decide update read write sums decide-on meet map changed step "
+                         "bytes close", PEER_LOST: "endless"},
+        "meet": {PEER_LOST: "alone endless"},
+        "sums": {FAILED: "negative none many nan right"},
+        "synchronise": {FAILED: "silent exit", PEER_LOST: "hang", None: "crash"},
+        "thread": {PEER_LOST: "ends-never"},
+        "run": {FAILED: "silent exit", None: "crash"},
+        "describe": {FAILED: "exit", PEER_LOST: "hang", None: "crash"},
+        "close": {FAILED: "exit leave", PEER_LOST: "hang", None: "crash"},
+    },
+}
+
+
+def cases():
+    for kind, calls in CASES.items():
+        for call, codes in calls.items():
+            for code, deeds in codes.items():
+                for deed in deeds.split():
+                    yield kind, f"{call}-{deed}", -CRASHES[deed] if code is None else code
+
+
+def train(kind, fault, report, environment=None, more=()):
+    """Trains with the fault; (exit code, lines on stderr, seconds)."""
+    plugin, other, _ = KINDS[kind]
+    command = [LOCKSTEP, "train", "--quiet", "--model=mlp", "--dataset=synthetic:examples=128,shape=28x28x1,classes=10",
+               "--replicas=2", "--batch=32", "--threads=1", "--validation=off", "--plugin-path=" + HOSTILE,
+               f"--deadline={DEADLINE}", plugin.format(fault),
+               "--report=" + report]
+    command += [other] if other else []
+    command += [] if kind == "device" else ["--device=reference"]
+    begin = time.monotonic()
+    done = subprocess.run(command + list(more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+                          stdin=subprocess.DEVNULL, timeout=DEADLINE + 3 * GRACE,
+                          env=dict(os.environ, **(environment or {})))
+    lines = [line for line in done.stderr.splitlines() if "NOT REAL DATA" not in line]
+    return done.returncode, lines, time.monotonic() - begin
+
+
+class Hostile(ProgramTest):
+    def judge(self, kind, fault, expect, outcome):
+        code, lines, seconds = outcome
+        deed = fault.rsplit("-", 1)[1]
+        text = "\n".join(lines)
+        self.assertLess(seconds, DEADLINE + GRACE, text)
+        self.assertNotEqual(code, DONE, text)
+        self.assertTrue(lines, "nothing was said")
+        if SANITIZE != "none" and (deed in CRASHES or deed in ("exit", "leave", "quick")):
+            return  # the sanitizer reports it in its own way
+        self.assertIn(code, expect if isinstance(expect, tuple) else (expect,), text)
+        for line in lines:
+            self.assertRegex(line, r"^lockstep: (error|warning): ", text)
+        named = [line for line in lines if KINDS[kind][2] in line]
+        self.assertTrue(named, text)
+
+    def all_end(self, chosen):
+        chosen = list(chosen)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            outcomes = list(pool.map(lambda case: train(case[0], case[1], self.path(f"{case[0]}-{case[1]}.json")), chosen))
+        for (kind, fault, expect), outcome in zip(chosen, outcomes):
+            with self.subTest(f"{kind} {fault}"):
+                self.judge(kind, fault, expect, outcome)
+
+    def test_there_are_many(self):
+        self.assertGreaterEqual(len(list(cases())), 60)
+
+    def test_devices(self):
+        self.all_end(case for case in cases() if case[0] == "device")
+
+    def test_transports(self):
+        self.all_end(case for case in cases() if case[0] == "transport")
+
+    def test_collectives(self):
+        self.all_end(case for case in cases() if case[0] == "collective")
+
+    def test_strategies(self):
+        self.all_end(case for case in cases() if case[0] == "strategy")
+
+
+if __name__ == "__main__":
+    main()
