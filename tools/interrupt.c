@@ -33,6 +33,7 @@ void interrupt_catch(void)
 {
     catch_one(SIGINT);
     catch_one(SIGTERM);
+    catch_one(SIGHUP);
 }
 
 void interrupt_run(struct ls_run *run)

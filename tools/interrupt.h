@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ctrl-C and SIGTERM for the commands that train and evaluate. [main thread]
+// Ctrl-C, SIGTERM, and the end of the terminal (SIGHUP) for the commands that train and evaluate. [main thread]
 #ifndef LS_TOOLS_INTERRUPT_H
 #define LS_TOOLS_INTERRUPT_H
 

@@ -49,49 +49,66 @@ static void add_number(struct line *line, int64_t number)
     add(line, digits + at);
 }
 
-static void add_call(struct line *line, const struct ls_inside_call *call)
+// "`launch` (conv2d)", with its plugin where that is not said before.
+static void add_call(struct line *line, const struct ls_inside_call *call, bool with_plugin)
 {
+    const char *const plugin[] = {" of plugin ", call->plugin};
+    const char *const about[] = {" (", call->about, ")"};
+    const char *const outer[] = {", within `", call->outer_name, "` of plugin ",
+                                 call->outer_plugin};
     add(line, "`");
     add(line, call->name);
     add(line, "`");
-    if (!call->about)
-        return;
-    add(line, " (");
-    add(line, call->about);
-    add(line, ")");
+    for (size_t i = 0; with_plugin && i < 2; i++)
+        add(line, plugin[i]);
+    for (size_t i = 0; call->about && i < 3; i++)
+        add(line, about[i]);
+    for (size_t i = 0; call->outer_plugin && i < 4; i++)
+        add(line, outer[i]);
 }
 
-// `event`: "crashed (SIGSEGV)". A terminal may have a progress bar on this line.
+// `event`: "crashed (SIGSEGV)".
+static void describe_own(struct line *line, const struct ls_inside_view *seen, const char *event)
+{
+    if (seen->replica >= 0) {
+        add(line, "[replica ");
+        add_number(line, seen->replica);
+        add(line, "] ");
+    }
+    add(line, seen->under_way ? "plugin " : "Lockstep ");
+    if (seen->under_way)
+        add(line, seen->call.plugin);
+    add(line, seen->under_way ? " " : "");
+    add(line, event);
+    add(line, seen->under_way ? " in " : " after ");
+    add_call(line, &seen->call, !seen->under_way);
+}
+
+// A thread that Lockstep did not start, or that never was in a plugin: which one it belongs to is not known.
+static void describe_others(struct line *line, const char *event)
+{
+    static struct ls_inside_view seen[8];
+    const size_t count = ls_inside_look_at_others(seen, sizeof(seen) / sizeof(seen[0]));
+    add(line, count ? "a thread that is not Lockstep's " : "Lockstep ");
+    add(line, event);
+    if (!count)
+        add(line, ", and no plugin was running");
+    for (size_t i = 0; i < count; i++) {
+        add(line, i ? " and " : " during ");
+        add_call(line, &seen[i].call, true);
+    }
+}
+
+// A terminal may have a progress bar on this line.
 static void say(const char *event)
 {
     struct line line = {{0}, 0};
     struct ls_inside_view seen;
-    const bool known = ls_inside_look(&seen);
     add(&line, "lockstep: error: ");
-    if (known && seen.replica >= 0) {
-        add(&line, "[replica ");
-        add_number(&line, seen.replica);
-        add(&line, "] ");
-    }
-    if (known && seen.own && seen.under_way) {
-        add(&line, "plugin ");
-        add(&line, seen.call.plugin);
-        add(&line, " ");
-        add(&line, event);
-        add(&line, " in ");
-        add_call(&line, &seen.call);
-    } else if (known) {
-        add(&line, seen.own ? "Lockstep " : "a thread that is not Lockstep's ");
-        add(&line, event);
-        add(&line, seen.own ? " after " : " during ");
-        add_call(&line, &seen.call);
-        add(&line, " of plugin ");
-        add(&line, seen.call.plugin);
-    } else {
-        add(&line, "Lockstep ");
-        add(&line, event);
-        add(&line, ", and no plugin had been called");
-    }
+    if (ls_inside_look(&seen))
+        describe_own(&line, &seen, event);
+    else
+        describe_others(&line, event);
     line.text[line.length++] = '\n';
     if (isatty(STDERR_FILENO))
         (void)!write(STDERR_FILENO, "\n", 1);

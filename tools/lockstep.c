@@ -80,8 +80,11 @@ static void print_help(const struct command *command)
 // What was printed must have arrived: a full disk behind stdout is a failure too.
 static int finish(enum ls_status status)
 {
-    errno = 0; // of an earlier write it may be anything
+    errno = 0;
     if ((fflush(stdout) || ferror(stdout)) && !status) {
+        // Where an earlier write failed, a new one tells why.
+        if (!errno && write(STDOUT_FILENO, "\n", 1) == 1)
+            errno = 0;
         ls_error("lockstep", "cannot write to standard output: %s",
                  errno ? strerror(errno) : "an earlier write failed");
         return 1;

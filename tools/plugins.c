@@ -21,13 +21,27 @@ static const struct argument table[] = {
     {NULL, NULL, NULL, NULL},
 };
 
+struct line {
+    char text[512];
+};
+
 static const char help[] = "Examples:\n  lockstep plugins\n  lockstep plugins hierarchical-copy\n";
+
+// Texts of a plugin, or of what it is built from, move no cursor. The text is cut to what one line has room for.
+static const char *clean(const char *text, struct line *line)
+{
+    snprintf(line->text, sizeof(line->text), "%s", text ? text : "");
+    ls_log_replace_control_characters(line->text);
+    return line->text;
+}
 
 static void print_entry(const struct ls_plugin_entry *entry)
 {
+    struct line name, version, text;
     printf("%-11s %-20s %-8s %s\n", ls_kind_text(entry->kind) ? ls_kind_text(entry->kind) : "?",
-           entry->name, entry->version, entry->available ? "available" : "not available");
-    printf("%-11s   %s\n", "", entry->available ? entry->summary : entry->reason);
+           clean(entry->name, &name), clean(entry->version, &version),
+           entry->available ? "available" : "not available");
+    printf("%-11s   %s\n", "", clean(entry->available ? entry->summary : entry->reason, &text));
 }
 
 static enum ls_status list(const struct ls_plugin_entry *entries, size_t count)
@@ -43,11 +57,12 @@ static void print_options(const struct ls_plugin *plugin)
 {
     if (!plugin->options || !plugin->options->name)
         puts("options:      none");
+    struct line type, value, text;
     for (const struct ls_plugin_option *option = plugin->options; option && option->name; option++)
         printf("%-13s %s (%s%s%s): %s\n", option == plugin->options ? "options:" : "", option->name,
-               option->type ? option->type : "text", option->default_value ? ", default " : "",
-               option->default_value ? option->default_value : "",
-               option->help ? option->help : "");
+               clean(option->type ? option->type : "text", &type),
+               option->default_value ? ", default " : "", clean(option->default_value, &value),
+               clean(option->help, &text));
 }
 
 static void print_names(const char *title, uint64_t mask, const char *const *names)
@@ -74,9 +89,10 @@ static void print_device(const struct ls_opened_plugin *opened)
 {
     const struct ls_device_interface *ops = opened->interface;
     struct ls_device_info info = {.struct_size = sizeof(info)};
+    struct line hardware;
     if (ops->describe(opened->host, &info) == LS_OK)
-        printf("hardware:     %s, %u device%s\n", info.hardware, info.physical_count,
-               info.physical_count == 1 ? "" : "s");
+        printf("hardware:     %s, %u device%s\n", clean(info.hardware, &hardware),
+               info.physical_count, info.physical_count == 1 ? "" : "s");
     print_names("memory:", UINT64_C(1) << ops->memory_kind, memory_names);
     printf("%-13s %s\n", "launches:", ops->blocking ? "on the calling thread" : "on a stream");
     for (uint32_t i = 0; i < ops->pattern_count; i++) {
@@ -101,7 +117,8 @@ static void print_library(const struct ls_collective_interface *ops)
     char text[128] = "";
     if (ops->about)
         ops->about(text, sizeof(text));
-    printf("%-13s %s\n", "runs:", text[0] ? text : "itself");
+    struct line about;
+    printf("%-13s %s\n", "runs:", text[0] ? clean(text, &about) : "itself");
     print_names("memory:", ops->memory_kinds, memory_names);
     printf("%-13s %s\n", "scope:", scope_name(ops->scope));
     printf("%-13s %s\n",
@@ -168,9 +185,11 @@ static enum ls_status show_entry(struct ls_loader *loader, const struct ls_plugi
         ls_loader_open(loader, entry->kind, entry->name, NULL, 0, &opened);
     if (status)
         return status;
-    printf("%s '%s' %s: %s\n", ls_kind_text(entry->kind), entry->name, entry->version,
-           entry->summary);
-    printf("%-13s %s\n%-13s %s\n", "file:", entry->file, "licence:", opened->plugin->licence);
+    struct line name, version, text;
+    printf("%s '%s' %s: %s\n", ls_kind_text(entry->kind), clean(entry->name, &name),
+           clean(entry->version, &version), clean(entry->summary, &text));
+    printf("%-13s %s\n", "file:", clean(entry->file, &text));
+    printf("%-13s %s\n", "licence:", clean(opened->plugin->licence, &text));
     print_options(opened->plugin);
     print_traits(opened);
     return LS_OK;

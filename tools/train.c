@@ -69,11 +69,10 @@ static const char help[] =
     "--strategy=hierarchical-copy "
     "--replicas=4\n\n"
     "With the same seed and global batch, a different number of replicas changes the result only "
-    "by "
-    "rounding, except where replicas do not wait for each other (parameter-server, mode=async or "
-    "bounded).\n"
-    "Ctrl-C stops after the current step and still writes the report; a second Ctrl-C stops at "
-    "once.\n";
+    "by rounding, except where replicas do not wait for each other (parameter-server, mode=async "
+    "or bounded).\n"
+    "Ctrl-C, SIGTERM and SIGHUP stop after the current step and still write report and weights; a "
+    "second one stops at once.\n";
 
 struct inputs {
     struct ls_run *run;

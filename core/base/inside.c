@@ -68,7 +68,7 @@ static void end_thread(void *argument)
             if (before->next == record)
                 before->next = record->next;
     pthread_mutex_unlock(&ls_inside_lock);
-    const struct ls_inside_call call = {get(&record->plugin), get(&record->name), NULL};
+    const struct ls_inside_call call = ls_inside_read(record);
     if (call.plugin) {
         char text[256];
         ls_error(NULL, "%s ended the thread that called it; a plugin must never do that",
@@ -133,15 +133,17 @@ struct ls_inside_call ls_inside_enter(const char *plugin, const char *name)
     struct ls_inside *record = &mine;
     if (!record->listed)
         list_mine();
-    const struct ls_inside_call before = {get(&record->plugin), get(&record->name),
-                                          get(&record->about)};
+    const struct ls_inside_call before = ls_inside_now();
     set(&record->name, name);
     set(&record->about, record->next_about);
     set(&record->plugin, plugin);
     record->next_about = NULL;
     count(&record->moves);
-    if (!before.plugin)
+    if (!before.plugin) {
+        set(&record->outer_plugin, plugin);
+        set(&record->outer_name, name);
         count(&record->outer_moves);
+    }
     return before;
 }
 
@@ -160,7 +162,8 @@ void ls_inside_leave(struct ls_inside_call before)
 
 struct ls_inside_call ls_inside_now(void)
 {
-    return (struct ls_inside_call){get(&mine.plugin), get(&mine.name), get(&mine.about)};
+    return (struct ls_inside_call){
+        .plugin = get(&mine.plugin), .name = get(&mine.name), .about = get(&mine.about)};
 }
 
 void ls_inside_about(const char *text)
@@ -191,28 +194,44 @@ uint32_t ls_inside_all_reasons(void)
 
 // ---- Reading ----
 
+struct ls_inside_call ls_inside_read(struct ls_inside *record)
+{
+    struct ls_inside_call call = {.plugin = get(&record->plugin),
+                                  .name = get(&record->name),
+                                  .about = get(&record->about),
+                                  .outer_plugin = get(&record->outer_plugin),
+                                  .outer_name = get(&record->outer_name)};
+    if (call.plugin == call.outer_plugin)
+        call.outer_plugin = NULL;
+    return call;
+}
+
 static bool view(struct ls_inside *record, struct ls_inside_view *out)
 {
     *out = (struct ls_inside_view){
-        .call = {get(&record->plugin), get(&record->name), get(&record->about)},
+        .call = ls_inside_read(record),
         .own = record == &mine,
         .replica = atomic_load_explicit(&record->replica, memory_order_relaxed),
     };
     out->under_way = out->call.plugin != NULL;
     if (!out->under_way)
-        out->call =
-            (struct ls_inside_call){get(&record->last_plugin), get(&record->last_name), NULL};
+        out->call = (struct ls_inside_call){.plugin = get(&record->last_plugin),
+                                            .name = get(&record->last_name)};
     return out->call.plugin != NULL;
 }
 
 bool ls_inside_look(struct ls_inside_view *out)
 {
-    if (view(&mine, out))
-        return true;
-    for (struct ls_inside *record = atomic_load(&ls_inside_list); record; record = record->next)
-        if (view(record, out) && out->under_way)
-            return true;
-    return false;
+    return view(&mine, out);
+}
+
+size_t ls_inside_look_at_others(struct ls_inside_view *out, size_t most)
+{
+    size_t found = 0;
+    for (struct ls_inside *record = atomic_load(&ls_inside_list); record && found < most;
+         record = record->next)
+        found += record != &mine && view(record, &out[found]) && out[found].under_way;
+    return found;
 }
 
 bool ls_inside_of_replica(uint32_t replica, struct ls_inside_call *out)
@@ -239,7 +258,10 @@ const char *ls_inside_last_plugin(void)
 
 const char *ls_inside_text(const struct ls_inside_call *call, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "`%s` of plugin %s%s%s%s", call->name, call->plugin,
-             call->about ? " (" : "", call->about ? call->about : "", call->about ? ")" : "");
+    const bool within = call->outer_plugin != NULL;
+    snprintf(text, bytes, "`%s` of plugin %s%s%s%s%s%s%s%s", call->name, call->plugin,
+             call->about ? " (" : "", call->about ? call->about : "", call->about ? ")" : "",
+             within ? ", within `" : "", within ? call->outer_name : "",
+             within ? "` of plugin " : "", within ? call->outer_plugin : "");
     return text;
 }

@@ -14,6 +14,8 @@ struct ls_inside_call {
     const char *plugin; // "device-cpu"; NULL: in none
     const char *name; // "launch"
     const char *about; // "conv2d + relu"; NULL: nothing is known
+    const char *outer_plugin,
+        *outer_name; // the call that it was made from, through the host; NULL: none
 };
 
 // Returns where the thread was before, for ls_inside_leave: a plugin may call the host, which calls another plugin.
@@ -43,9 +45,10 @@ struct ls_inside_view {
     int64_t replica; // -1: of none
 };
 
-// The calling thread; where that is in no plugin and never was, some other thread that is in one. False: there is none
-// such. Only reads memory, so a signal handler may call it.
+// The calling thread; false: it is in no plugin, and never was. Both only read memory, so a signal handler may call them.
 bool ls_inside_look(struct ls_inside_view *out);
+// All other threads that are in a plugin, at most `most` of them; returns how many.
+size_t ls_inside_look_at_others(struct ls_inside_view *out, size_t most);
 
 // The call that the thread of this replica is in; false: in none.
 bool ls_inside_of_replica(uint32_t replica, struct ls_inside_call *out);
@@ -53,7 +56,7 @@ bool ls_inside_of_replica(uint32_t replica, struct ls_inside_call *out);
 // The plugin that this thread came back from last, to say whose answer is wrong: "device-cpu". Never NULL.
 const char *ls_inside_last_plugin(void);
 
-// "`launch` of plugin device-cpu (conv2d + relu)". Returns `text`.
+// "`launch` of plugin device-cpu (conv2d + relu), within ...". Returns `text`.
 const char *ls_inside_text(const struct ls_inside_call *call, char *text, size_t bytes);
 
 // Threads that enter a plugin from here on can handle signals even when their stack is full.

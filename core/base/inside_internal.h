@@ -11,6 +11,7 @@
 // One a thread. Its own thread writes, others read: relaxed stores, which cost no more than plain ones.
 struct ls_inside {
     _Atomic(const char *) plugin, name, about; // the call under way
+    _Atomic(const char *) outer_plugin, outer_name; // the outermost call under way
     _Atomic(const char *) last_plugin, last_name; // the last that has returned
     _Atomic uint32_t moves; // calls begun and ended
     _Atomic uint32_t outer_moves; // of those, not from within another plugin's call
@@ -32,6 +33,7 @@ extern pthread_mutex_t ls_inside_lock;
 extern struct ls_inside *_Atomic ls_inside_list;
 
 struct ls_inside *ls_inside_mine(void); // listed from here on
+struct ls_inside_call ls_inside_read(struct ls_inside *record);
 
 // Called for a thread that ends within a call; NULL: nobody wants to know.
 extern _Atomic(void (*)(int64_t replica)) ls_inside_lost_thread;

@@ -9,8 +9,9 @@
 
 #include <stdio.h>
 
-// Waits for a peer end first, with a message that says more.
-#define SLACK_NS UINT64_C(300000000)
+// Waits for a peer end first, with a message that says more; on a busy machine they end late.
+#define SLACK_NS UINT64_C(600000000)
+#define MOST_SLACK_NS UINT64_C(4000000000)
 // A plugin that goes on calling the host, and others through it, without ever coming back itself: a hook may wait for
 // several peers, for each as long as the deadline, so it has more time.
 #define OUTER_LEAST_NS UINT64_C(7000000000)
@@ -58,13 +59,12 @@ static bool find(uint64_t now, bool outer, struct finding *out)
         if (!is_watched(record))
             continue;
         const uint64_t since = outer ? record->outer_since_ns : record->since_ns;
-        const char *plugin = atomic_load_explicit(&record->plugin, memory_order_relaxed);
+        const struct ls_inside_call call = ls_inside_read(record);
         last_move = since > last_move ? since : last_move;
-        if (!plugin || since >= oldest)
+        if (!call.plugin || since >= oldest)
             continue;
         oldest = since;
-        out->call = (struct ls_inside_call){plugin, atomic_load(&record->name),
-                                            atomic_load(&record->about)};
+        out->call = call;
         out->replica = atomic_load(&record->replica);
     }
     out->for_ns = now - last_move;
@@ -74,12 +74,13 @@ static bool find(uint64_t now, bool outer, struct finding *out)
 static bool look(struct finding *out)
 {
     const uint64_t now = ls_clock_ns(), most = atomic_load(&deadline);
+    const uint64_t quarter = most / 4 < MOST_SLACK_NS ? most / 4 : MOST_SLACK_NS;
     const uint64_t most_outer = most + (most > OUTER_LEAST_NS ? most : OUTER_LEAST_NS);
     pthread_mutex_lock(&ls_inside_lock);
     for (struct ls_inside *record = atomic_load(&ls_inside_list); record; record = record->next)
         if (is_watched(record))
             refresh(record, now);
-    const bool hangs = (find(now, false, out) && out->for_ns > most + most / 10 + SLACK_NS) ||
+    const bool hangs = (find(now, false, out) && out->for_ns > most + quarter + SLACK_NS) ||
                        (find(now, true, out) && out->for_ns > most_outer);
     pthread_mutex_unlock(&ls_inside_lock);
     return hangs;

@@ -140,6 +140,65 @@ class Hostile(ProgramTest):
     def test_strategies(self):
         self.all_end(case for case in cases() if case[0] == "strategy")
 
+    def test_before_any_option_is_known(self):
+        """In the process that wants to work with the plugin: the child that tries it sees nothing wrong."""
+        for call in ("constructor", "entry"):
+            for deed, expect in (("exit", FAILED), ("leave", FAILED), ("crash", -signal.SIGSEGV), ("hang", PEER_LOST)):
+                with self.subTest(f"{call} {deed}"):
+                    fault = f"{call}-{deed}"
+                    outcome = train("device", fault, self.path("r.json"), {"LOCKSTEP_HOSTILE": fault})
+                    self.judge("device", fault, expect, outcome)
+
+    def test_the_watchdog_leaves_slow_ones_alone(self):
+        """A step that takes longer than the deadline, in calls that do not."""
+        code, lines, seconds = train("device", "launch-slow", self.path("r.json"))
+        self.assertEqual((code, lines), (DONE, []))
+        self.assertGreater(seconds, DEADLINE)
+
+    def test_texts_of_a_plugin_move_no_cursor(self):
+        for command in (("plugins",), ("plugins", "hostile-device")):
+            outcome = self.lockstep(*command, "--plugin-path=" + HOSTILE)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            self.assertIn("hostile-device", outcome.out)
+            self.assertFalse([letter for letter in outcome.out if ord(letter) < 32 and letter != "\n"])
+            self.assertIn("1?[31m", outcome.out)
+
+
+class OtherCommands(ProgramTest):
+    """Who ends the program ends no command with 0."""
+
+    def test_a_collective(self):
+        path = os.path.join(HOSTILE, "collective-hostile-collective.so")
+        for deed in ("exit", "leave"):
+            name = f"hostile-collective:fault=describe-{deed}"
+            for command in (("simulate", name, "--network=flat", "--world=4", "--bytes=1K"),
+                            ("bench", name, "--replicas=2", "--bytes=1K"),
+                            ("verify", name, "--world=2")):
+                with self.subTest(f"{command[0]} {deed}"):
+                    outcome = self.lockstep(*command, "--plugin-path=" + HOSTILE, timeout=60)
+                    self.assertNotEqual(outcome.code, DONE, outcome.out)
+                    self.assertIn("hostile-collective", outcome.err + outcome.out)
+                    self.assertRegex(outcome.err + outcome.out, "exit|ended")
+            self.assertTrue(os.path.exists(path))
+
+    def test_compare_says_which_run_ended(self):
+        for deed in ("exit", "leave"):
+            with self.subTest(deed):
+                outcome = self.lockstep("compare", "--model=mlp", "--dataset=synthetic:examples=64", "--replicas=2",
+                                        f"--strategies=ring,hostile:fault=end_step-{deed}", "--steps=3",
+                                        "--plugin-path=" + HOSTILE, "--threads=1", "--validation=off", timeout=120)
+                said = " ".join((outcome.out + outcome.err).split())
+                self.assertIn(f"hostile:fault=end_step-{deed} failed: ", said)
+                self.assertIn("plugin strategy-hostile called exit(0), which ends the program, in `end_step`", said)
+
+    def test_plugin_check(self):
+        path = os.path.join(HOSTILE, "device-hostile-device.so")
+        for call in ("constructor", "entry", "probe"):
+            with self.subTest(call):
+                outcome = self.lockstep("plugin", "check", path, environment={"LOCKSTEP_HOSTILE": call + "-leave"}, timeout=120)
+                self.assertNotEqual(outcome.code, DONE, outcome.out)
+                self.assertTrue(outcome.err + outcome.out)
+
 
 if __name__ == "__main__":
     main()

@@ -3,12 +3,13 @@
 import json
 import os
 import pty
+import resource
 import select
 import signal
 import subprocess
 import time
 
-from support import BAD_INPUT, DATA, DONE, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DATA, DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main, tensors
 
 SYNTHETIC = "--dataset=synthetic:examples=400"
 ENDLESS = ("train", "--model=mlp", "--dataset=synthetic:examples=2000", "--epochs=1000000", "--validation=off")
@@ -305,10 +306,54 @@ class Interruption(ProgramTest):
         self.assertEqual(process.returncode, INTERRUPTED, err)
         self.assertIn("interrupted", err)
 
-    def test_terminate_is_an_interruption_too(self):
-        process = self.start()
-        self.end(process, signal.SIGTERM)
-        self.assertEqual(process.returncode, INTERRUPTED)
+    def test_terminate_and_hangup_are_interruptions_too(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number.name):
+                path, weights = self.path("r.json"), self.path("w")
+                process = self.start("--report=" + path, "--save-weights=" + weights)
+                self.end(process, number)
+                self.assertEqual(process.returncode, INTERRUPTED)
+                with open(path) as file:
+                    self.assertEqual(json.load(file)["status"], "interrupted")
+                self.assertIn("dense/kernel", tensors(weights))
+                os.unlink(weights)
+
+
+class ClosedOutput(ProgramTest):
+    def test_who_stops_reading_loses_no_files(self):
+        path, weights = self.path("r.json"), self.path("w")
+        process = subprocess.Popen([LOCKSTEP, "train", "--model=mlp", SYNTHETIC, "--epochs=20", "--validation=off",
+                                    "--report=" + path, "--save-weights=" + weights],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        self.assertTrue(process.stdout.readline())
+        process.stdout.close()
+        err = process.stderr.read()
+        process.stderr.close()
+        self.assertEqual(process.wait(60), FAILED, err)  # what was to be printed is lost
+        self.assertIn("lockstep: error: lockstep: cannot write to standard output: Broken pipe", err)
+        with open(path) as file:
+            report = json.load(file)
+        self.assertEqual((report["status"], len(report["epochs"])), ("done", 20))
+        self.assertIn("dense/kernel", tensors(weights))
+
+    def test_a_full_disk_behind_the_output_is_named(self):
+        with open("/dev/full", "w") as full:
+            for command in (("--version",), ("plugins",), ("train", "--help")):
+                done = subprocess.run([LOCKSTEP, *command], stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual(done.returncode, FAILED)
+                self.assertIn("No space left on device", done.stderr)
+
+    def test_a_file_that_grows_too_large_is_named(self):
+        # More than a buffer: the write that fails is not the last, and errno was changed since.
+        path = self.path("r.json")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+        done = subprocess.run([LOCKSTEP, "train", "--quiet", "--model=mlp", "--dataset=synthetic:examples=3000", "--batch=1",
+                               "--validation=off", "--report=" + path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              text=True, preexec_fn=limit, cwd=self.folder)
+        self.assertEqual(done.returncode, FAILED, done.stderr)
+        self.assertIn("File too large", done.stderr)
+        self.assertFalse(os.path.exists(path))
 
 
 class RealData(ProgramTest):

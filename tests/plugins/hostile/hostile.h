@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #define HOSTILE_OPTIONS                                                       \
@@ -92,6 +93,8 @@ static inline int32_t hostile_deed(const char *deed)
         quick_exit(0);
     if (strcmp(deed, "end") == 0)
         pthread_exit(NULL);
+    if (strcmp(deed, "slow") == 0)
+        (void)nanosleep(&(const struct timespec){.tv_nsec = 60000000}, NULL);
     while (strcmp(deed, "hang") == 0 || (strcmp(deed, "first") == 0 && hostile_first()))
         pause();
     while (strcmp(deed, "spin") == 0)
