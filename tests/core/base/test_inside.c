@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which call of which plugin a thread is in is known to itself and to others, and a call that does not return is found.
+#include "core/base/inside.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/threads.h"
+#include "core/base/watchdog.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define DEADLINE_NS UINT64_C(50000000)
+#define LONG_NS UINT64_C(1500000000) // more than deadline and slack
+#define MOST_NS UINT64_C(20000000000)
+
+static _Atomic uint32_t stuck_replica;
+static atomic_uint stuck_calls;
+static atomic_bool leave;
+static char message[512];
+
+static void note_stuck(uint32_t replica)
+{
+    atomic_store(&stuck_replica, replica);
+    atomic_fetch_add(&stuck_calls, 1);
+}
+
+static void note_line(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    (void)level;
+    snprintf(message, sizeof(message), "%s", line);
+}
+
+static void sleep_ns(uint64_t nanoseconds)
+{
+    const struct timespec time = {.tv_sec = (time_t)(nanoseconds / 1000000000),
+                                  .tv_nsec = (long)(nanoseconds % 1000000000)};
+    nanosleep(&time, NULL);
+}
+
+static void setup(void)
+{
+    atomic_store(&stuck_calls, 0);
+    atomic_store(&stuck_replica, 77);
+    atomic_store(&leave, false);
+    message[0] = '\0';
+    ls_log_set_writer(note_line, NULL);
+}
+
+START_TEST(calls_nest_and_say_within_what)
+{
+    struct ls_inside_view seen;
+    char text[256];
+    ck_assert(!ls_inside_look(&seen));
+    const struct ls_inside_call none = ls_inside_enter("strategy-a", "end_step");
+    ls_inside_about("conv2d");
+    const struct ls_inside_call outer = ls_inside_enter("device-b", "launch");
+    ck_assert(ls_inside_look(&seen) && seen.under_way && seen.own);
+    ck_assert_str_eq(
+        ls_inside_text(&seen.call, text, sizeof(text)),
+        "`launch` of plugin device-b (conv2d), within `end_step` of plugin strategy-a");
+    ls_inside_leave(outer);
+    ck_assert(ls_inside_look(&seen) && seen.under_way);
+    ck_assert_str_eq(ls_inside_text(&seen.call, text, sizeof(text)),
+                     "`end_step` of plugin strategy-a");
+    ls_inside_leave(none);
+    ck_assert(ls_inside_look(&seen) && !seen.under_way);
+    ck_assert_str_eq(ls_inside_last_plugin(), "strategy-a");
+}
+END_TEST
+
+START_TEST(an_error_that_is_logged_is_a_reason)
+{
+    const uint32_t own = ls_inside_reasons(), all = ls_inside_all_reasons();
+    ls_warn("test", "a warning is none");
+    ck_assert_uint_eq(ls_inside_reasons(), own);
+    ls_error("test", "an error is one");
+    ck_assert_uint_eq(ls_inside_reasons(), own + 1);
+    ck_assert_uint_eq(ls_inside_all_reasons(), all + 1);
+}
+END_TEST
+
+static void *hang(void *argument)
+{
+    (void)argument;
+    ls_inside_set_replica(3);
+    ls_inside_about("dense");
+    const struct ls_inside_call none = ls_inside_enter("device-b", "launch");
+    while (!atomic_load(&leave))
+        sleep_ns(1000000);
+    ls_inside_leave(none);
+    return NULL;
+}
+
+static void *move(void *argument)
+{
+    (void)argument;
+    ls_inside_set_replica(1);
+    while (!atomic_load(&leave)) {
+        const struct ls_inside_call none = ls_inside_enter("device-b", "launch");
+        sleep_ns(10000000);
+        ls_inside_leave(none);
+    }
+    return NULL;
+}
+
+static void *wait_for_data(void *argument)
+{
+    (void)argument;
+    ls_inside_set_replica(2);
+    const struct ls_inside_call none = ls_inside_enter("device-b", "launch");
+    ls_inside_leave(none);
+    while (!atomic_load(&leave))
+        sleep_ns(1000000);
+    return NULL;
+}
+
+START_TEST(a_replica_that_hangs_alone_is_named_with_call_and_operation)
+{
+    pthread_t thread;
+    ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
+    ck_assert_int_eq(ls_thread_start(&thread, "hangs", hang, NULL), LS_OK);
+    const uint64_t begin = ls_clock_ns();
+    while (!atomic_load(&stuck_calls) && ls_clock_ns() - begin < MOST_NS)
+        sleep_ns(1000000);
+    ck_assert_uint_eq(atomic_load(&stuck_calls), 1);
+    ck_assert_uint_eq(atomic_load(&stuck_replica), 3);
+    ck_assert_ptr_nonnull(
+        strstr(message, "replica 3 hangs: `launch` of plugin device-b (dense) has not returned"));
+    atomic_store(&leave, true);
+    pthread_join(thread, NULL);
+    ls_watchdog_stop();
+}
+END_TEST
+
+START_TEST(the_thread_that_opened_the_run_is_watched_too)
+{
+    ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
+    const struct ls_inside_call none = ls_inside_enter("strategy-a", "open");
+    const uint64_t begin = ls_clock_ns();
+    while (!atomic_load(&stuck_calls) && ls_clock_ns() - begin < MOST_NS)
+        sleep_ns(1000000);
+    ls_inside_leave(none);
+    ck_assert_uint_eq(atomic_load(&stuck_replica), LS_NO_REPLICA);
+    ls_watchdog_stop();
+}
+END_TEST
+
+START_TEST(nobody_hangs_while_another_replica_gets_on)
+{
+    pthread_t threads[2];
+    ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
+    ck_assert_int_eq(ls_thread_start(&threads[0], "hangs", hang, NULL), LS_OK);
+    ck_assert_int_eq(ls_thread_start(&threads[1], "moves", move, NULL), LS_OK);
+    sleep_ns(LONG_NS);
+    ck_assert_uint_eq(atomic_load(&stuck_calls), 0);
+    atomic_store(&leave, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    ls_watchdog_stop();
+}
+END_TEST
+
+START_TEST(who_waits_for_data_is_in_no_plugin)
+{
+    pthread_t thread;
+    ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
+    ck_assert_int_eq(ls_thread_start(&thread, "waits", wait_for_data, NULL), LS_OK);
+    sleep_ns(LONG_NS);
+    ck_assert_uint_eq(atomic_load(&stuck_calls), 0);
+    atomic_store(&leave, true);
+    pthread_join(thread, NULL);
+    ls_watchdog_stop();
+}
+END_TEST
+
+static void *end_here(void *argument)
+{
+    (void)argument;
+    ls_inside_set_replica(4);
+    (void)ls_inside_enter("device-b", "launch");
+    pthread_exit(NULL);
+}
+
+START_TEST(a_plugin_that_ends_the_thread_is_named)
+{
+    pthread_t thread;
+    ck_assert_int_eq(ls_watchdog_start(MOST_NS, note_stuck), LS_OK);
+    ck_assert_int_eq(ls_thread_start(&thread, "ends", end_here, NULL), LS_OK);
+    pthread_join(thread, NULL);
+    ck_assert_uint_eq(atomic_load(&stuck_replica), 4);
+    ck_assert_ptr_nonnull(strstr(message, "`launch` of plugin device-b ended the thread"));
+    ls_watchdog_stop();
+}
+END_TEST
+
+int main(void)
+{
+    TCase *tests = tcase_create("inside");
+    tcase_add_checked_fixture(tests, setup, NULL);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, calls_nest_and_say_within_what);
+    tcase_add_test(tests, an_error_that_is_logged_is_a_reason);
+    tcase_add_test(tests, a_replica_that_hangs_alone_is_named_with_call_and_operation);
+    tcase_add_test(tests, the_thread_that_opened_the_run_is_watched_too);
+    tcase_add_test(tests, nobody_hangs_while_another_replica_gets_on);
+    tcase_add_test(tests, who_waits_for_data_is_in_no_plugin);
+    tcase_add_test(tests, a_plugin_that_ends_the_thread_is_named);
+    Suite *suite = suite_create("core/base/inside");
+    suite_add_tcase(suite, tests);
+    return test_suite_run(suite);
+}
