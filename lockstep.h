@@ -114,7 +114,7 @@ struct ls_compile_options {
 // zero and its steps count from 1 again, from which dropout draws, too. To change only the learning rate use
 // ls_set_learning_rate.
 LS_CALL ls_compile(struct ls_model *model, const struct ls_compile_options *options);
-// From the next step on, the optimizer keeps its moments. `rate` is what is used, whatever lr_scaling was. LS_USAGE for a
+// From the next step on; the optimizer keeps its moments. `rate` is what is used, whatever lr_scaling was. LS_USAGE for a
 // model that is not compiled, and for a rate that is negative or not finite.
 LS_CALL ls_set_learning_rate(struct ls_model *model, double rate);
 LS_API double ls_learning_rate(const struct ls_model *model); // NaN before ls_compile
