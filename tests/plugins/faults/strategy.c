@@ -11,7 +11,8 @@ const struct ls_plugin *mirrored_plugin(void); // the mirrored strategy's own, u
 static const struct ls_strategy_interface *real;
 static const struct ls_strategy_host *own_host;
 static double share; // of a step
-static double began, took; // the running step; the last one, without what was added. Seconds, of the slow replica
+static double began,
+    took; // the running step; the last one, without what was added. Seconds, of the slow replica
 
 static double now(void)
 {
