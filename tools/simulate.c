@@ -356,12 +356,14 @@ static enum ls_status simulate_watched(struct settings *settings, size_t c, size
                                         .status = LS_FAILED,
                                         .tick = say_progress,
                                         .context = &watch}};
-    enum ls_status status = ls_describe_watch_begin(&watch.describes);
+    enum ls_status status = ls_describe_watch_start(&watch.describes);
     if (status)
         return status;
+    ls_describe_watch_enter(&watch.describes);
     simulation->progress = &watch.progress;
     status = check_and_simulate(settings, c, w, simulation, verified_world, out);
-    ls_describe_watch_end(&watch.describes);
+    ls_describe_watch_leave(&watch.describes);
+    ls_describe_watch_stop(&watch.describes);
     return status;
 }
 

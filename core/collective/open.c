@@ -4,7 +4,6 @@
 
 #include "core/base/log.h"
 #include "core/base/memory.h"
-#include "core/collective/watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@ static void group_destroy(struct ls_communicator_group *group)
         return;
     ls_streams_close(group);
     ls_proofs_destroy(group);
+    ls_describe_watch_stop(&group->watch);
     pthread_mutex_destroy(&group->lock);
     pthread_mutex_destroy(&group->proof_lock);
     free(group->places);
@@ -46,6 +46,32 @@ static enum ls_status allocate_ranks(struct ls_communicator_group *group,
     return LS_OK;
 }
 
+// Options that do not fit the world are refused here, once, and not by every rank that makes a plan.
+static enum ls_status try_collective(struct ls_communicator_group *group)
+{
+    const struct ls_collective_call call = {
+        .struct_size = sizeof(call),
+        .operation = LS_ALL_REDUCE,
+        .world = group->world,
+        .ranks_per_host = group->world,
+        .count = UINT64_C(1) << 20, // a usual size
+        .element_bytes = 4,
+        .host = group->collective_host,
+    };
+    struct ls_schedule_size size;
+    enum ls_status status = LS_OK;
+    if (ls_collective_runs_itself(group->algorithm))
+        return LS_OK;
+    if (!group->unproven)
+        status = ls_describe_watch_start(&group->watch);
+    if (status)
+        return status;
+    ls_describe_watch_enter(&group->watch);
+    status = ls_schedule_measure(group->algorithm, &call, TRIED_CALLS_MOST, false, &size);
+    ls_describe_watch_leave(&group->watch);
+    return status;
+}
+
 static enum ls_status group_create(const struct ls_communicator_options *options,
                                    struct ls_communicator_group **out)
 {
@@ -64,9 +90,16 @@ static enum ls_status group_create(const struct ls_communicator_options *options
     group->unproven = options->unproven;
     pthread_mutex_init(&group->lock, NULL);
     pthread_mutex_init(&group->proof_lock, NULL);
+    group->watch = (struct ls_describe_watch){.scope = group->name,
+                                              .name = group->collective->name,
+                                              .world = group->world,
+                                              .deadline_ns = group->deadline_ns,
+                                              .status = LS_PEER_LOST};
     enum ls_status status = group->name ? allocate_ranks(group, options) : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_streams_open(group);
+    if (!status)
+        status = try_collective(group);
     if (status) {
         group_destroy(group);
         return status;
@@ -111,36 +144,6 @@ static enum ls_status check_options(const struct ls_communicator_options *option
         return LS_UNSUPPORTED;
     }
     return library ? ls_library_check(options, name) : LS_OK;
-}
-
-// Options that do not fit the world are refused here, once, and not by every rank that makes a plan.
-static enum ls_status try_collective(const struct ls_communicator_options *options)
-{
-    const struct ls_collective_call call = {
-        .struct_size = sizeof(call),
-        .operation = LS_ALL_REDUCE,
-        .world = options->world,
-        .ranks_per_host = options->world,
-        .count = UINT64_C(1) << 20, // a usual size
-        .element_bytes = 4,
-        .host = options->collective_host,
-    };
-    struct ls_describe_watch watch = {.scope = options->name ? options->name : "collective",
-                                      .name = options->collective->name,
-                                      .world = options->world,
-                                      .deadline_ns = options->deadline_ns,
-                                      .status = LS_PEER_LOST};
-    struct ls_schedule_size size;
-    if (ls_collective_runs_itself(options->collective->interface))
-        return LS_OK;
-    enum ls_status status = options->unproven ? LS_OK : ls_describe_watch_begin(&watch);
-    if (status)
-        return status;
-    status =
-        ls_schedule_measure(options->collective->interface, &call, TRIED_CALLS_MOST, false, &size);
-    if (!options->unproven)
-        ls_describe_watch_end(&watch);
-    return status;
 }
 
 static struct ls_communicator *communicator_create(struct ls_communicator_group *group,
@@ -232,8 +235,6 @@ enum ls_status ls_communicators_open(const struct ls_communicator_options *optio
 {
     struct ls_communicator_group *group;
     enum ls_status status = check_options(options);
-    if (!status)
-        status = try_collective(options);
     if (!status)
         status = group_create(options, &group);
     if (status)

@@ -8,7 +8,6 @@
 #include "core/base/log.h"
 #include "core/collective/auto.h"
 #include "core/collective/verify.h"
-#include "core/collective/watch.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,15 +24,6 @@ struct ls_proof {
     struct ls_verified_schedules *schedules; // NULL: was not verified
     struct ls_proof *next;
 };
-
-static struct ls_describe_watch watch_of(const struct ls_communicator_group *group)
-{
-    return (struct ls_describe_watch){.scope = group->name,
-                                      .name = group->collective->name,
-                                      .world = group->world,
-                                      .deadline_ns = group->deadline_ns,
-                                      .status = LS_PEER_LOST};
-}
 
 // One line with all that is needed to see it again.
 static void log_refusal(const struct ls_communicator_group *group,
@@ -62,16 +52,14 @@ static enum ls_status prove(struct ls_communicator_group *group,
                                             .count = call->count,
                                             .element_bytes = call->element_bytes,
                                             .most_steps = PROVEN_STEPS - group->proven_steps};
-    struct ls_describe_watch watch = watch_of(group);
     struct ls_verification found;
     if (group->proven_steps == PROVEN_STEPS || call->world > LS_VERIFY_WORLD ||
         call->count > LS_VERIFY_COUNT)
         return LS_OK;
-    enum ls_status status = ls_describe_watch_begin(&watch);
-    if (status)
-        return status;
-    status = ls_verify_and_keep(group->algorithm, call->host, &verified, &found, &proof->schedules);
-    ls_describe_watch_end(&watch);
+    ls_describe_watch_enter(&group->watch);
+    const enum ls_status status =
+        ls_verify_and_keep(group->algorithm, call->host, &verified, &found, &proof->schedules);
+    ls_describe_watch_leave(&group->watch);
     if (status)
         return status;
     switch (found.verdict) {
@@ -117,16 +105,13 @@ static struct ls_proof *find_or_prove(struct ls_communicator_group *group,
     return proof;
 }
 
-static enum ls_status describe(const struct ls_communicator_group *group,
+static enum ls_status describe(struct ls_communicator_group *group,
                                const struct ls_collective_call *call, struct ls_drawn_schedule *out)
 {
-    struct ls_describe_watch watch = watch_of(group);
-    enum ls_status status = group->unproven ? LS_OK : ls_describe_watch_begin(&watch);
-    if (status)
-        return status;
-    status = ls_schedule_draw(group->algorithm, group->collective->name, call, out);
-    if (!group->unproven)
-        ls_describe_watch_end(&watch);
+    ls_describe_watch_enter(&group->watch);
+    const enum ls_status status =
+        ls_schedule_draw(group->algorithm, group->collective->name, call, out);
+    ls_describe_watch_leave(&group->watch);
     return status;
 }
 

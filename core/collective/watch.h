@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 // In the caller's memory, zeroed but for the first part.
@@ -22,18 +23,22 @@ struct ls_describe_watch {
     void *context;
 
     pthread_t thread;
-    struct ls_describe_watch *outer;
+    bool started;
     _Atomic uint64_t began_ns; // the call under way; 0: none
     _Atomic uint32_t rank; // of it
-    uint32_t over; // a word to wait on
+    _Atomic bool entered, over;
+    uint32_t changes; // of these two; a word to wait on
 };
 
-// From begin to end all calls of ls_schedule_describe() on this thread are watched. Watches may be nested; the inner one
-// counts. LS_FAILED, logged, without a thread.
-LS_STATUS ls_describe_watch_begin(struct ls_describe_watch *watch);
-void ls_describe_watch_end(struct ls_describe_watch *watch);
+// The thread sleeps while nobody has entered. LS_FAILED, logged, without one. Stopping takes one that was not started.
+LS_STATUS ls_describe_watch_start(struct ls_describe_watch *watch);
+void ls_describe_watch_stop(struct ls_describe_watch *watch);
 
-// Around one call, on the thread that began the watch; a call may be inside another (auto's). What note_begin returns is
+// From enter to leave what this thread lets a plugin describe is watched, if the watch was started. One thread at a time.
+void ls_describe_watch_enter(struct ls_describe_watch *watch);
+void ls_describe_watch_leave(struct ls_describe_watch *watch);
+
+// Around one call, on the thread that entered the watch; a call may be inside another (auto's). What note_begin returns is
 // given to note_end. [any thread; nothing happens where nobody watches]
 struct ls_describe_note {
     struct ls_describe_watch *watch;
