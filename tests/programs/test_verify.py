@@ -126,6 +126,15 @@ class Shipped(VerifyTest):
         self.assertEqual(rows["all-gather"]["bytes"], 28672)
         self.assertEqual(len(outcome.out.splitlines()), 4)
 
+    def test_the_worst_world_is_printed_beside_the_largest(self):
+        path = self.path("rows.json")
+        outcome = self.verify(DONE, "tree", "--world=2-20", "--operation=all-reduce", "--json=" + path)
+        with open(path) as file:
+            row = json.load(file)["rows"][0]
+        self.assertAlmostEqual(row["ratio"], 20 / 19, places=3)  # its root sends twice what is least, shared by 20
+        self.assertEqual((round(row["worst_ratio"], 3), row["worst_world"]), (1.333, 4))
+        self.assertIn("1.333 at 4", outcome.out)
+
     def test_what_is_not_offered_is_verified_as_the_host_does_it(self):
         path = self.path("rows.json")
         self.verify(DONE, "hierarchical-copy", "--world=1-9", "--operation=" + ",".join(OPERATIONS), "--json=" + path)

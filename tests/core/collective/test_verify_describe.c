@@ -205,6 +205,91 @@ START_TEST(each_operation_is_held_to_its_own_result)
 }
 END_TEST
 
+// ---- Words ----
+
+// The last rank's first element is forgotten.
+static int32_t lacks_one(const struct ls_collective_call *call, struct ls_schedule *schedule)
+{
+    const struct ls_range rest = ls_data_range(1, COUNT - 1);
+    for (uint32_t peer = 1; peer < call->world && !call->rank; peer++)
+        ls_receive_and_reduce(schedule, peer, peer + 1 < call->world ? whole : rest);
+    if (call->rank)
+        ls_send(schedule, 0, call->rank + 1 < call->world ? whole : rest);
+    ls_end_round(schedule);
+    share_from_root(call, schedule);
+    return LS_OK;
+}
+
+// An empty range behind the buffer on every rank, and then one that has elements on rank 1.
+static int32_t empty_and_outside(const struct ls_collective_call *call,
+                                 struct ls_schedule *schedule)
+{
+    const uint32_t peer = !call->rank;
+    ls_send(schedule, peer, ls_data_range(COUNT + 64, 0));
+    ls_receive(schedule, peer, ls_data_range(COUNT + 64, 0));
+    star(call, schedule);
+    ls_end_round(schedule);
+    if (call->rank)
+        ls_send(schedule, 0, ls_data_range(COUNT, 1));
+    return LS_OK;
+}
+
+static int32_t empty_outside(const struct ls_collective_call *call, struct ls_schedule *schedule)
+{
+    ls_copy(schedule, ls_data_range(COUNT + 64, 0), ls_scratch_range(7, 0));
+    return star(call, schedule);
+}
+
+// Each rank adds the others to its own, one after the other.
+static int32_t own_order(const struct ls_collective_call *call, struct ls_schedule *schedule)
+{
+    const struct ls_range all = ls_data_range(0, 1);
+    ls_scratch(schedule, call->world);
+    for (uint32_t peer = 0; peer < call->world; peer++)
+        if (peer != call->rank) {
+            ls_send(schedule, peer, all);
+            ls_receive(schedule, peer, ls_scratch_range(peer, 1));
+        }
+    ls_end_round(schedule);
+    for (uint32_t peer = 0; peer < call->world; peer++)
+        if (peer != call->rank)
+            ls_reduce(schedule, all, ls_scratch_range(peer, 1));
+    return LS_OK;
+}
+
+START_TEST(one_element_lacks)
+{
+    refused(lacks_one, 3, LS_VERDICT_RESULT, 0, 2, 0, 1,
+            "rank 0, in the end: element 0 lacks what rank 2 had");
+}
+END_TEST
+
+START_TEST(out_of_bounds_is_shown_by_elements)
+{
+    refused(empty_and_outside, 2, LS_VERDICT_DESCRIBE, 1, 3, COUNT, 1,
+            "rank 1, round 3: send of element 256: element 256 lies outside the buffer, which has "
+            "256");
+    ck_assert_uint_eq(verify(empty_outside, 2).verdict, LS_VERDICT_HOLDS);
+}
+END_TEST
+
+START_TEST(an_order_that_is_cut_says_so)
+{
+    struct ls_verify_case verified = {
+        .operation = LS_ALL_REDUCE, .world = 3, .count = 1, .element_bytes = 4};
+    struct ls_verification found = verify_case(own_order, &verified, 1);
+    ck_assert_uint_eq(found.verdict, LS_VERDICT_ORDER);
+    ck_assert_str_eq(found.reason,
+                     "rank 2, in the end: element 0 is added in another order than at "
+                     "rank 0: (1 + (0 + 2)) here, (2 + (0 + 1)) there");
+    verified.world = 40;
+    found = verify_case(own_order, &verified, 1);
+    ck_assert_uint_eq(found.verdict, LS_VERDICT_ORDER);
+    ck_assert_ptr_nonnull(strstr(found.reason, "... here, "));
+    ck_assert_str_eq(found.reason + strlen(found.reason) - strlen("... there"), "... there");
+}
+END_TEST
+
 START_TEST(a_case_that_is_none_is_refused)
 {
     const struct ls_collective_interface interface = {
@@ -232,6 +317,9 @@ static void add_tests(TCase *test_case)
     tcase_add_test(test_case, a_describe_that_goes_on_after_failures_is_left);
     tcase_add_test(test_case, what_describe_says_of_a_call_is_judged);
     tcase_add_test(test_case, each_operation_is_held_to_its_own_result);
+    tcase_add_test(test_case, one_element_lacks);
+    tcase_add_test(test_case, out_of_bounds_is_shown_by_elements);
+    tcase_add_test(test_case, an_order_that_is_cut_says_so);
     tcase_add_test(test_case, a_case_that_is_none_is_refused);
 }
 
