@@ -65,7 +65,13 @@ static int32_t GUARD(device_prepare)(struct ls_device *device,
                                      struct ls_kernel_answer *out)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "prepare");
-    return ls_guard_kernel(&call, OWN.ops.device.prepare(device, request, out), request, out);
+    out->kernel = NULL;
+    int32_t status = OWN.ops.device.prepare(device, request, out);
+    const bool made = status == LS_OK;
+    status = ls_guard_kernel(&call, status, request, out);
+    if (made && status && out->kernel)
+        OWN.ops.device.release_kernel(device, out->kernel);
+    return status;
 }
 
 static int32_t GUARD(device_launch)(struct ls_device *device, const struct ls_kernel *kernel,
@@ -268,7 +274,13 @@ static int32_t GUARD(transport_open)(const struct ls_host *host,
     uint32_t made = 0;
     while (made < config->count && out[made])
         made++;
-    return ls_guard_made(&call, status, made == config->count, "all endpoints");
+    const int32_t answer = ls_guard_made(&call, status, made == config->count, "all endpoints");
+    for (uint32_t i = 0; status == LS_OK && answer && i < config->count; i++) {
+        if (out[i])
+            OWN.ops.transport.close(out[i]);
+        out[i] = NULL;
+    }
+    return answer;
 }
 
 static void GUARD(transport_close)(struct ls_transport *transport)
@@ -343,7 +355,13 @@ static int32_t GUARD(collective_open)(const struct ls_host *host,
     uint32_t made = 0;
     while (made < config->count && out[made])
         made++;
-    return ls_guard_made(&call, status, made == config->count, "all ranks");
+    const int32_t answer = ls_guard_made(&call, status, made == config->count, "all ranks");
+    for (uint32_t i = 0; status == LS_OK && answer && i < config->count; i++) {
+        if (out[i])
+            OWN.ops.collective.close(out[i]);
+        out[i] = NULL;
+    }
+    return answer;
 }
 
 static void GUARD(collective_close)(struct ls_collective *collective)

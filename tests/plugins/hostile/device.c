@@ -43,7 +43,10 @@ static void *allocate(struct ls_device *device, uint64_t bytes)
     char *memory = hostile_is("allocate-null") ? NULL : real->allocate(device, bytes);
     if (hostile_is("allocate-anywhere"))
         return (void *)(uintptr_t)4096;
-    return hostile_is("allocate-odd") && memory ? memory + 4 : memory;
+    if (!hostile_is("allocate-odd") || !memory)
+        return memory;
+    real->release(device, memory);
+    return memory + 4;
 }
 
 static void release(struct ls_device *device, void *memory)
@@ -67,8 +70,10 @@ static int32_t prepare(struct ls_device *device, const struct ls_kernel_request 
     const int32_t status = wrong ? wrong : real->prepare(device, request, out);
     if (status)
         return status;
-    if (hostile_is("prepare-null"))
+    if (hostile_is("prepare-null")) {
+        real->release_kernel(device, out->kernel);
         out->kernel = NULL;
+    }
     if (hostile_is("prepare-scratch"))
         out->scratch_bytes = UINT64_MAX - 7;
     if (hostile_is("prepare-saved"))

@@ -16,8 +16,10 @@ static int32_t open_transport(const struct ls_host *host, const struct ls_transp
     if (hostile_is("open-null"))
         return LS_OK;
     const int32_t status = wrong ? wrong : real->open(host, config, out);
-    if (!status && hostile_is("open-short"))
+    if (!status && hostile_is("open-short")) {
+        real->close(out[config->count - 1]);
         out[config->count - 1] = NULL;
+    }
     return status;
 }
 
