@@ -211,13 +211,20 @@ static enum ls_status try_to_open(struct check *check)
         dup2(nowhere, STDIN_FILENO);
         dup2(nowhere, STDOUT_FILENO);
         alarm(OPEN_SECONDS);
-        _exit((int)ls_loader_open_file(check->loader, check->file, 0, NULL, 0, &opened));
+        const enum ls_status status =
+            ls_loader_open_file(check->loader, check->file, 0, NULL, 0, &opened);
+        if (status && !ls_log_errors())
+            ls_error(SCOPE, "%s: opening it failed: %s", check->file, ls_status_text(status));
+        _exit((int)status);
     }
     int end = 0;
     while (waitpid(child, &end, 0) < 0 && errno == EINTR)
         ;
-    if (WIFEXITED(end))
+    if (WIFEXITED(end)) {
+        if (WEXITSTATUS(end))
+            ls_log_note_error();
         return (enum ls_status)WEXITSTATUS(end);
+    }
     ls_error(SCOPE, "%s: opening it ended with signal %d (%s)", check->file, WTERMSIG(end),
              strsignal(WTERMSIG(end)));
     return LS_UNAVAILABLE;

@@ -91,6 +91,11 @@ uint64_t ls_log_own_errors(void)
     return log_own_errors;
 }
 
+void ls_log_note_error(void)
+{
+    atomic_fetch_add(&log_errors, 1);
+}
+
 void ls_log_last_error(char *text, size_t bytes)
 {
     pthread_mutex_lock(&log_last_lock);

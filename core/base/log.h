@@ -30,6 +30,7 @@ void ls_log_write_kept(char **line); // takes a NULL line
 // on sees whether anybody has said why.
 uint64_t ls_log_errors(void);
 uint64_t ls_log_own_errors(void);
+void ls_log_note_error(void); // counts one that a child process wrote
 
 // Copies the last error that was written, cut to `bytes` with its NUL; "" before the first.
 void ls_log_last_error(char *text, size_t bytes);

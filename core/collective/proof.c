@@ -5,6 +5,7 @@
 #include "core/collective/internal.h"
 
 #include "core/base/clock.h"
+#include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/collective/auto.h"
 #include "core/collective/verify.h"
@@ -123,8 +124,10 @@ static enum ls_status take(struct ls_communicator_group *group,
     struct ls_proof *proof = find_or_prove(group, call);
     if (!proof)
         return LS_OUT_OF_MEMORY;
-    if (proof->status)
+    if (proof->status) {
+        ls_inside_note_reason(); // maybe on the thread of another rank
         return proof->status;
+    }
     *check = proof->schedules ? LS_CHECK_VERIFIED : LS_CHECK_MISSING;
     if (proof->schedules)
         return ls_verified_schedules_get(proof->schedules, call->rank, out);

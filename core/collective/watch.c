@@ -86,18 +86,20 @@ void ls_describe_watch_leave(struct ls_describe_watch *watch)
 
 struct ls_describe_note ls_describe_note_begin(uint32_t rank)
 {
-    struct ls_describe_watch *watch = watching;
-    if (!watch)
-        return (struct ls_describe_note){0};
-    const struct ls_describe_note before = {watch, atomic_load(&watch->began_ns),
-                                            atomic_load(&watch->rank)};
-    atomic_store(&watch->rank, rank);
-    atomic_store(&watch->began_ns, ls_clock_ns());
+    struct ls_describe_note before = {.inside = ls_inside_now(), .watch = watching};
+    if (!before.watch)
+        return before;
+    before.began_ns = atomic_load(&before.watch->began_ns);
+    before.rank = atomic_load(&before.watch->rank);
+    atomic_store(&before.watch->rank, rank);
+    atomic_store(&before.watch->began_ns, ls_clock_ns());
     return before;
 }
 
 void ls_describe_note_end(const struct ls_describe_note *note)
 {
+    if (ls_inside_now().plugin != note->inside.plugin)
+        ls_inside_leave(note->inside);
     if (!note->watch)
         return;
     atomic_store(&note->watch->rank, note->rank);

@@ -4,6 +4,7 @@
 #ifndef LS_COLLECTIVE_WATCH_H
 #define LS_COLLECTIVE_WATCH_H
 
+#include "core/base/inside.h"
 #include "core/base/status.h"
 
 #include <pthread.h>
@@ -38,10 +39,11 @@ void ls_describe_watch_stop(struct ls_describe_watch *watch);
 void ls_describe_watch_enter(struct ls_describe_watch *watch);
 void ls_describe_watch_leave(struct ls_describe_watch *watch);
 
-// Around one call, on the thread that entered the watch; a call may be inside another (auto's). What note_begin returns is
-// given to note_end. [any thread; nothing happens where nobody watches]
+// Around one call of a describe, on the thread that entered the watch; a call may be inside another (auto's). What
+// note_begin returns is given to note_end. [any thread]
 struct ls_describe_note {
-    struct ls_describe_watch *watch;
+    struct ls_inside_call inside; // where the thread was: a describe may be left by longjmp
+    struct ls_describe_watch *watch; // NULL: nobody watches
     uint64_t began_ns;
     uint32_t rank;
 };
