@@ -181,6 +181,12 @@ static enum ls_status read_traits(struct ls_driver *driver)
     return LS_FAILED;
 }
 
+void ls_driver_note_silent(struct ls_driver *driver, int32_t status)
+{
+    int32_t none = LS_OK;
+    atomic_compare_exchange_strong(&driver->silent, &none, status);
+}
+
 void ls_driver_fail(struct ls_driver *driver, enum ls_status status)
 {
     int32_t none = LS_OK;
@@ -304,9 +310,8 @@ static const struct ls_trace_label synchronise_slice = {.category = "strategy",
 // all have left the step.
 static int32_t note_silent(struct ls_driver *driver, int32_t status)
 {
-    int32_t none = LS_OK;
     if (status == LS_UNSUPPORTED || (status == LS_ABORTED && !atomic_load(&driver->aborted)))
-        atomic_compare_exchange_strong(&driver->silent, &none, status);
+        ls_driver_note_silent(driver, status);
     return status;
 }
 
@@ -528,7 +533,7 @@ void ls_driver_explain(struct ls_driver *driver)
     const int32_t silent = atomic_load(&driver->silent);
     if (silent && driver->reasons == ls_inside_all_reasons())
         ls_error(ls_driver_name(driver),
-                 "a hook of strategy %s answered '%s', and nobody gave a reason for it",
+                 "a call of strategy %s answered '%s', and nobody gave a reason for it",
                  ls_driver_name(driver), ls_status_text((enum ls_status)silent));
     if (!atomic_exchange(&driver->not_finite, false))
         return;

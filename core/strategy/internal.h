@@ -64,7 +64,7 @@ struct ls_driver {
     atomic_bool wrong_sums; // those of some step were impossible, and that was said
     _Atomic uint64_t not_finite_step;
     atomic_bool aborted;
-    _Atomic int32_t silent; // the first answer of a hook for which perhaps nobody gives a reason
+    _Atomic int32_t silent; // see ls_driver_note_silent
     uint32_t reasons; // for failures, that were known when the driver was opened
     _Atomic int32_t failure; // of a thread of the strategy's, or of a call that cannot answer it
     bool hangs; // a thread of the strategy's was given up
@@ -94,6 +94,8 @@ static inline const char *ls_driver_name(const struct ls_driver *driver)
     return driver->options.strategy.plugin ? driver->options.strategy.plugin->name : "strategy";
 }
 
+// An answer of the strategy without a reason: where nobody else gives one by the end, ls_driver_explain says it.
+void ls_driver_note_silent(struct ls_driver *driver, int32_t status);
 // What a replica did wrong in a call that answers nothing ends the run all the same.
 void ls_driver_fail(struct ls_driver *driver, enum ls_status status);
 

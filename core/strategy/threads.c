@@ -38,8 +38,7 @@ static void *thread_main(void *argument)
     ls_inside_leave(before);
     if (thread->status && thread->status != LS_ABORTED) {
         if (reasons == ls_inside_reasons())
-            ls_error(ls_driver_name(driver), "thread '%s' failed (%s) without giving a reason",
-                     thread->name, ls_status_text((enum ls_status)thread->status));
+            ls_driver_note_silent(driver, thread->status);
         ls_driver_fail(driver, (enum ls_status)thread->status);
     }
     atomic_store(&thread->ended, 1);
