@@ -66,9 +66,10 @@ struct ls_run_options {
     uint32_t progress; // 1: what runs, and a line an epoch or on a terminal a bar, on stdout
     uint32_t verbose; // 1: bucket plan, kernels and where the time goes, on stdout
     // Called when a call into a plugin does not return, after a line of the log has named plugin and call: the run has failed
-    // and `replica` has not come back for `deadline_seconds` (2 to 8 of them), or nothing at all went on for `deadline_seconds`.
-    // Nothing that the plugin uses can be freed, so all that is left is to end the process. `replica` is UINT32_MAX where the
-    // thread that opened the run hangs. NULL: hangs are waited for without end, as they are when it returns. [any thread]
+    // and `replica` has not come back for `deadline_seconds` (2 to 8 of them), or no replica has got any further for
+    // `deadline_seconds` (at least 3). Nothing that the plugin uses can be freed, so all that is left is to end the process.
+    // `replica` is UINT32_MAX where the thread that opened the run hangs. Without `stuck`, or when it returns, the call waits
+    // on without end. [any thread]
     void (*stuck)(uint32_t replica);
 };
 

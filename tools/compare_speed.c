@@ -260,14 +260,25 @@ static enum ls_status run_block(struct compare_race *race, struct ls_data *train
 
 // ---- All of them ----
 
+// Steps that a process of a run takes, on average; 0: none has come to its end.
+static double steps_of_process(const struct compare_race *race, const struct compare_speed *speed)
+{
+    size_t processes = 0;
+    for (size_t i = 0; speed->steps && i < race->blocks; i++)
+        processes += isfinite(speed->processes[i]);
+    return processes ? (double)speed->steps / (double)processes : 0;
+}
+
+// As many as take `steps` steps in the run that makes the fewest, judging by the blocks that there are.
 static size_t block_count(const struct compare_race *race, uint64_t steps)
 {
-    uint64_t least = UINT64_MAX; // steps of a process, in the run that has the fewest
-    for (size_t i = 0; i < race->count; i++)
-        if (race->runners[i].speed.steps && race->runners[i].speed.steps < least)
-            least = race->runners[i].speed.steps;
-    const uint64_t count = least == UINT64_MAX ? 0 : (steps + least - 1) / least;
-    return count < BLOCKS_LEAST ? BLOCKS_LEAST : count > BLOCKS_MOST ? BLOCKS_MOST : count;
+    double count = BLOCKS_LEAST;
+    for (size_t i = 0; i < race->count; i++) {
+        const double taken = steps_of_process(race, &race->runners[i].speed);
+        if (taken > 0)
+            count = fmax(count, ceil((double)steps / taken));
+    }
+    return (size_t)fmin(count, BLOCKS_MOST);
 }
 
 static enum ls_status init_speeds(struct compare_race *race)
@@ -319,8 +330,7 @@ enum ls_status compare_speed_run(struct compare_race *race, uint64_t steps)
         snprintf(what, sizeof(what), "speed: process %zu of %zu of each run", i + 1, count);
         compare_race_show(race, what, NULL);
         status = run_block(race, train, ls_random_key(seed, i));
-        if (i == 0)
-            count = block_count(race, steps);
+        count = block_count(race, steps);
     }
     ls_data_close(train);
     compare_race_show(race, NULL, NULL);

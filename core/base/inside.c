@@ -166,6 +166,12 @@ struct ls_inside_call ls_inside_now(void)
         .plugin = get(&mine.plugin), .name = get(&mine.name), .about = get(&mine.about)};
 }
 
+void ls_inside_return(struct ls_inside_call before)
+{
+    if (get(&mine.plugin) != before.plugin || get(&mine.name) != before.name)
+        ls_inside_leave(before);
+}
+
 void ls_inside_about(const char *text)
 {
     mine.next_about = text;

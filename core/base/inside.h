@@ -22,8 +22,9 @@ struct ls_inside_call {
 struct ls_inside_call ls_inside_enter(const char *plugin, const char *name);
 void ls_inside_leave(struct ls_inside_call before);
 
-// Where the calling thread is, for whoever leaves a call by longjmp: ls_inside_leave takes the thread back there.
+// Where the calling thread is, for whoever may leave a call by longjmp: ls_inside_return takes the thread back there.
 struct ls_inside_call ls_inside_now(void);
+void ls_inside_return(struct ls_inside_call before);
 
 // What the next call of this thread is about.
 void ls_inside_about(const char *text);

@@ -98,8 +98,7 @@ struct ls_describe_note ls_describe_note_begin(uint32_t rank)
 
 void ls_describe_note_end(const struct ls_describe_note *note)
 {
-    if (ls_inside_now().plugin != note->inside.plugin)
-        ls_inside_leave(note->inside);
+    ls_inside_return(note->inside);
     if (!note->watch)
         return;
     atomic_store(&note->watch->rank, note->rank);

@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+// A short deadline is for waits for a peer: preparing and computing may take longer.
+#define LEAST_WATCH_NS UINT64_C(3000000000)
+
 static enum ls_status open_device(struct ls_run *run, const char *text)
 {
     struct ls_spec spec = {0};
@@ -103,7 +106,8 @@ enum ls_status ls_open_run(const struct ls_run_options *options, struct ls_run *
         options = &defaults;
     enum ls_status status = read_options(run, options);
     if (!status && run->stuck) {
-        status = ls_watchdog_start(run->deadline_ns, run->stuck);
+        status = ls_watchdog_start(
+            run->deadline_ns < LEAST_WATCH_NS ? LEAST_WATCH_NS : run->deadline_ns, run->stuck);
         run->watched = !status;
     }
     if (!status)

@@ -84,7 +84,7 @@ static int32_t end_step(struct ls_strategy *s, uint32_t r)
         while (is("hang"))
             sleep(1);
         if (is("slow"))
-            sleep(7);
+            sleep(2);
         if (is("fail")) {
             s->host->host->log(s->host->host, LS_LOG_ERROR, "the fourth step is one too many");
             return LS_FAILED;
@@ -294,10 +294,11 @@ class Speed(CompareTest):
 
     def test_more_steps_are_timed_on_request(self):
         few = self.compare(*SMALL, "--strategies=ring", "--steps=8", "--validation=off").report["runs"][1]
-        wanted = 2 * few["timed_steps"]
+        wanted = 4 * few["timed_steps"]
         run = self.compare(*SMALL, "--strategies=ring", "--steps=8", "--validation=off",
                            f"--speed-steps={wanted}").report["runs"][1]
-        self.assertGreater(len(run["process_examples_per_second"]), self.PROCESSES)
+        self.assertGreaterEqual(run["timed_steps"], wanted)
+        self.assertGreaterEqual(len(run["process_examples_per_second"]), self.PROCESSES)
         self.assertEqual(run["report"]["steps"], 8)
 
     def test_none_are_timed_on_request(self):
@@ -323,7 +324,7 @@ class Speed(CompareTest):
         run = outcome.runs["faulty:fault=later-crash", 1]
         self.assertEqual(run["status"], "failed")
         if SANITIZE == "none":
-            self.assertIn("crashed by signal 6 (Aborted), while it was timed", run["reason"])
+            self.assertIn("plugin strategy-faulty crashed (SIGABRT) in `end_step`", run["reason"])
 
 
 class Rows(CompareTest):
@@ -348,7 +349,7 @@ class Rows(CompareTest):
 
     def test_a_process_that_fails_is_a_row(self):
         path = self.plugin()
-        faults = {"crash": "signal 6", "exit": "ended", "fail": "one too many", "early": "before the first step"}
+        faults = {"crash": "crashed (SIGABRT) in `end_step`", "exit": "called exit(0)", "fail": "one too many", "early": "crashed (SIGABRT) in `open`"}
         items = ",".join("faulty:fault=" + fault for fault in faults)
         outcome = self.compare(*SMALL, path, "--strategies=ring,faulty," + items, "--steps=8", "--validation=off",
                                "--round-steps=2", UNTIMED)
@@ -380,14 +381,14 @@ class Rows(CompareTest):
 
     def test_a_process_that_hangs_is_a_row(self):
         if SANITIZE != "none":
-            self.skipTest("twenty seconds of patience, spent once without a sanitizer")
+            self.skipTest("seconds of patience, spent once without a sanitizer")
         path = self.plugin()
         outcome = self.compare(*SMALL, path, "--strategies=ring,faulty:fault=hang", "--steps=8", "--validation=off",
                                "--round-steps=2", "--deadline=2", UNTIMED)
         self.assertEqual(outcome.runs["ring", 2]["status"], "done")
         self.assertEqual(outcome.runs["faulty:fault=hang", 1]["status"], "failed")
         reason = outcome.runs["faulty:fault=hang", 1]["reason"]
-        self.assertRegex(reason, r"did not get on for 2\d s .*before step 4 was done.*--deadline")
+        self.assertRegex(reason, r"`end_step` of plugin strategy-faulty has not returned.*--deadline")
 
     def test_a_short_deadline_ends_no_healthy_run(self):
         """It is for waiting for other replicas: preparing and computing may take longer."""

@@ -71,6 +71,15 @@ START_TEST(calls_nest_and_say_within_what)
     ls_inside_leave(none);
     ck_assert(ls_inside_look(&seen) && !seen.under_way);
     ck_assert_str_eq(ls_inside_last_plugin(), "strategy-a");
+
+    // Left by a jump: nobody says so.
+    const struct ls_inside_call before = ls_inside_now();
+    (void)ls_inside_enter("collective-c", "describe");
+    ls_inside_return(before);
+    ck_assert(ls_inside_look(&seen) && !seen.under_way);
+    ck_assert_str_eq(ls_inside_last_plugin(), "collective-c");
+    ls_inside_return(before);
+    ck_assert_str_eq(ls_inside_last_plugin(), "collective-c");
 }
 END_TEST
 
