@@ -17,7 +17,7 @@
     UINT64_C(100000000000) // far beyond the timeout of a test: nothing may wait for it
 #define ROUNDING 2e-6
 
-static const uint64_t sizes[] = {6, 4, 3, 2};
+static const uint64_t sizes[] = {6, 4, 3, 2, 0};
 
 // ---- A strategy that notes its calls ----
 

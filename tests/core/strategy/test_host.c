@@ -16,7 +16,7 @@
 #define SHORT_NS UINT64_C(200000000)
 #define LONG_NS UINT64_C(100000000000) // no test lives to see it
 
-static const uint64_t sizes[] = {6, 3, 2, 1};
+static const uint64_t sizes[] = {6, 3, 2, 1, 0};
 
 static struct test_device *device;
 static struct ls_device_interface apart; // the same device, but its memory is not the host's
