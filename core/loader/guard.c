@@ -14,7 +14,10 @@
 // More than any machine has, and little enough that sums of such sizes stay numbers.
 #define MOST_BYTES (UINT64_C(1) << 46)
 
-struct ls_guard_slot ls_guard_slots[LS_GUARD_SLOTS];
+static struct ls_guard_slot device_slots[LS_GUARD_DEVICES];
+static struct ls_guard_slot transport_slots[LS_GUARD_TRANSPORTS];
+static struct ls_guard_slot collective_slots[LS_GUARD_COLLECTIVES];
+static struct ls_guard_slot strategy_slots[LS_GUARD_STRATEGIES];
 static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
 
 // What keeps a transfer from ending is said by the communicator.
@@ -50,76 +53,120 @@ static bool is_said_elsewhere(int32_t status, const struct ls_transfer *transfer
 #include "core/loader/guard_slot.h"
 #define SLOT 11
 #include "core/loader/guard_slot.h"
+#define SLOT 12
+#include "core/loader/guard_slot.h"
+#define SLOT 13
+#include "core/loader/guard_slot.h"
+#define SLOT 14
+#include "core/loader/guard_slot.h"
+#define SLOT 15
+#include "core/loader/guard_slot.h"
+#define SLOT 16
+#include "core/loader/guard_slot.h"
+#define SLOT 17
+#include "core/loader/guard_slot.h"
+#define SLOT 18
+#include "core/loader/guard_slot.h"
+#define SLOT 19
+#include "core/loader/guard_slot.h"
+#define SLOT 20
+#include "core/loader/guard_slot.h"
+#define SLOT 21
+#include "core/loader/guard_slot.h"
+#define SLOT 22
+#include "core/loader/guard_slot.h"
+#define SLOT 23
+#include "core/loader/guard_slot.h"
+#define SLOT 24
+#include "core/loader/guard_slot.h"
+#define SLOT 25
+#include "core/loader/guard_slot.h"
+#define SLOT 26
+#include "core/loader/guard_slot.h"
+#define SLOT 27
+#include "core/loader/guard_slot.h"
+#define SLOT 28
+#include "core/loader/guard_slot.h"
+#define SLOT 29
+#include "core/loader/guard_slot.h"
+#define SLOT 30
+#include "core/loader/guard_slot.h"
+#define SLOT 31
+#include "core/loader/guard_slot.h"
 
-#define TABLES(kind)                                                                              \
-    {                                                                                             \
-        &kind##_guards_0, &kind##_guards_1, &kind##_guards_2, &kind##_guards_3, &kind##_guards_4, \
-            &kind##_guards_5, &kind##_guards_6, &kind##_guards_7, &kind##_guards_8,               \
-            &kind##_guards_9, &kind##_guards_10, &kind##_guards_11                                \
-    }
+#define SIX(kind)                                                                             \
+    &kind##_guards_0, &kind##_guards_1, &kind##_guards_2, &kind##_guards_3, &kind##_guards_4, \
+        &kind##_guards_5
+#define SIXTEEN(kind)                                                                  \
+    SIX(kind), &kind##_guards_6, &kind##_guards_7, &kind##_guards_8, &kind##_guards_9, \
+        &kind##_guards_10, &kind##_guards_11, &kind##_guards_12, &kind##_guards_13,    \
+        &kind##_guards_14, &kind##_guards_15
+#define THIRTY_TWO(kind)                                                                       \
+    SIXTEEN(kind), &kind##_guards_16, &kind##_guards_17, &kind##_guards_18, &kind##_guards_19, \
+        &kind##_guards_20, &kind##_guards_21, &kind##_guards_22, &kind##_guards_23,            \
+        &kind##_guards_24, &kind##_guards_25, &kind##_guards_26, &kind##_guards_27,            \
+        &kind##_guards_28, &kind##_guards_29, &kind##_guards_30, &kind##_guards_31
 
-static const struct ls_device_interface *const device_tables[LS_GUARD_SLOTS] = TABLES(device);
-static const struct ls_transport_interface *const transport_tables[LS_GUARD_SLOTS] =
-    TABLES(transport);
-static const struct ls_collective_interface *const collective_tables[LS_GUARD_SLOTS] =
-    TABLES(collective);
-static const struct ls_strategy_interface *const strategy_tables[LS_GUARD_SLOTS] = TABLES(strategy);
+static const void *const device_tables[LS_GUARD_DEVICES] = {SIX(device)};
+static const void *const transport_tables[LS_GUARD_TRANSPORTS] = {SIX(transport)};
+static const void *const collective_tables[LS_GUARD_COLLECTIVES] = {THIRTY_TWO(collective)};
+static const void *const strategy_tables[LS_GUARD_STRATEGIES] = {SIXTEEN(strategy)};
 
 // ---- Slots ----
 
-static const void *guards_of(uint32_t kind, size_t slot)
-{
-    switch (kind) {
-    case LS_KIND_DEVICE: return device_tables[slot];
-    case LS_KIND_TRANSPORT: return transport_tables[slot];
-    case LS_KIND_COLLECTIVE: return collective_tables[slot];
-    default: return strategy_tables[slot];
-    }
-}
+static const struct family {
+    struct ls_guard_slot *slots;
+    const void *const *tables; // of guards, for each slot
+    size_t count; // of slots
+    size_t table_bytes;
+} families[] = {
+    [LS_KIND_DEVICE] = {device_slots, device_tables, LS_GUARD_DEVICES,
+                        sizeof(struct ls_device_interface)},
+    [LS_KIND_TRANSPORT] = {transport_slots, transport_tables, LS_GUARD_TRANSPORTS,
+                           sizeof(struct ls_transport_interface)},
+    [LS_KIND_COLLECTIVE] = {collective_slots, collective_tables, LS_GUARD_COLLECTIVES,
+                            sizeof(struct ls_collective_interface)},
+    [LS_KIND_STRATEGY] = {strategy_slots, strategy_tables, LS_GUARD_STRATEGIES,
+                          sizeof(struct ls_strategy_interface)},
+};
 
-static size_t table_bytes(uint32_t kind)
-{
-    switch (kind) {
-    case LS_KIND_DEVICE: return sizeof(struct ls_device_interface);
-    case LS_KIND_TRANSPORT: return sizeof(struct ls_transport_interface);
-    case LS_KIND_COLLECTIVE: return sizeof(struct ls_collective_interface);
-    default: return sizeof(struct ls_strategy_interface);
-    }
-}
-
-// A plugin that is opened again, by another loader too, has the slot that it had: its code is still there, and calls of
-// it may be under way. LS_GUARD_SLOTS: there is none left.
+// A plugin that is opened again, by another loader too, has the slot that it had: its code is never unloaded, and calls
+// of it may be under way. The number of slots: none is left.
 static size_t find_slot(uint32_t kind, const char *name, const void *theirs, const void *ours)
 {
+    const struct family *family = &families[kind];
     size_t slot = 0;
     pthread_mutex_lock(&slots_lock);
-    while (slot < LS_GUARD_SLOTS && ls_guard_slots[slot].theirs &&
-           ls_guard_slots[slot].theirs != theirs)
+    while (slot < family->count && family->slots[slot].theirs &&
+           family->slots[slot].theirs != theirs)
         slot++;
-    if (slot < LS_GUARD_SLOTS && !ls_guard_slots[slot].theirs) {
-        struct ls_guard_slot *free_slot = &ls_guard_slots[slot];
+    if (slot < family->count && !family->slots[slot].theirs) {
+        struct ls_guard_slot *free_slot = &family->slots[slot];
         snprintf(free_slot->label, sizeof(free_slot->label), "%s-%s", ls_kind_text(kind), name);
         free_slot->name = free_slot->label + strlen(ls_kind_text(kind)) + 1;
-        memcpy(&free_slot->ops, ours, table_bytes(kind));
+        memcpy(&free_slot->ops, ours, family->table_bytes);
         free_slot->theirs = theirs;
     }
     pthread_mutex_unlock(&slots_lock);
     return slot;
 }
 
-// Whether a table has a function is what its users ask it: where it has none, so has ours. Members that are no functions
-// are 0 in the table of guards, and stay.
+// Callers ask the table which functions a plugin has: where it has none, ours has none. Members that are not functions
+// are 0 in the table of guards, and stay as they are.
 void ls_guard_table(uint32_t kind, const char *name, const void *theirs, void *interface)
 {
+    const struct family *family = &families[kind];
     const size_t slot = find_slot(kind, name, theirs, interface);
-    if (slot == LS_GUARD_SLOTS) {
-        ls_debug("plugins", "%s-%s is called without guards: more than %d plugins were opened",
-                 ls_kind_text(kind), name, LS_GUARD_SLOTS);
+    if (slot == family->count) {
+        ls_warn("plugins",
+                "%s-%s is not guarded: this process has opened more than %zu plugins of this kind; "
+                "a crash, a hang or a wrong answer of it cannot be traced to it",
+                ls_kind_text(kind), name, family->count);
         return;
     }
-    const char *guards = guards_of(kind, slot);
+    const char *guards = family->tables[slot];
     void (*function)(void), (*own)(void);
-    for (size_t at = 0; at + sizeof(function) <= table_bytes(kind); at += sizeof(function)) {
+    for (size_t at = 0; at + sizeof(function) <= family->table_bytes; at += sizeof(function)) {
         memcpy(&function, guards + at, sizeof(function));
         memcpy(&own, (const char *)interface + at, sizeof(own));
         if (function && own)

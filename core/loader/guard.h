@@ -14,8 +14,12 @@
 
 #include <stdbool.h>
 
-// How many plugins are guarded at most. What is beyond is called as it is.
-#define LS_GUARD_SLOTS 12
+// How many plugins of each kind are guarded at most in one process. Further ones are called without guards, with a
+// warning. Each costs a copy of the functions in guard_slot.h.
+#define LS_GUARD_DEVICES 6
+#define LS_GUARD_TRANSPORTS 6
+#define LS_GUARD_COLLECTIVES 32
+#define LS_GUARD_STRATEGIES 16
 
 // A plugin that is guarded. For the life of the process, as plugins are.
 struct ls_guard_slot {
@@ -29,8 +33,6 @@ struct ls_guard_slot {
         struct ls_strategy_interface strategy;
     } ops; // a copy of it, in our size
 };
-
-extern struct ls_guard_slot ls_guard_slots[LS_GUARD_SLOTS];
 
 // Replaces the functions of `interface`, our copy of `theirs`, by guards, but for those that are NULL.
 void ls_guard_table(uint32_t kind, const char *name, const void *theirs, void *interface);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The guards of one slot: guard.c includes this file once for each number that SLOT takes. Calls of a table do not say
-// which plugin they are for, so each plugin has functions of its own.
+// The guards of slot SLOT of each kind that has so many: guard.c includes this file once for each number. A call does not
+// say which plugin it is for, so each plugin has functions of its own.
 #define GUARD(name) JOIN(name, SLOT)
-#define OWN ls_guard_slots[SLOT]
 
 // ---- Devices ----
+
+#if SLOT < LS_GUARD_DEVICES
+#define OWN device_slots[SLOT]
 
 static int32_t GUARD(device_describe)(const struct ls_host *host, struct ls_device_info *out)
 {
@@ -263,7 +265,13 @@ static const struct ls_device_interface GUARD(device_guards) = {
     .tile_bytes = GUARD(device_tile_bytes),
 };
 
+#undef OWN
+#endif
+
 // ---- Transports ----
+
+#if SLOT < LS_GUARD_TRANSPORTS
+#define OWN transport_slots[SLOT]
 
 static int32_t GUARD(transport_open)(const struct ls_host *host,
                                      const struct ls_transport_config *config,
@@ -336,8 +344,15 @@ static const struct ls_transport_interface GUARD(transport_guards) = {
     .peer_state = GUARD(transport_peer_state),
 };
 
-// ---- Collectives: who tries whether one can describe a call does it with a host that is silent ----
+#undef OWN
+#endif
 
+// ---- Collectives ----
+
+#if SLOT < LS_GUARD_COLLECTIVES
+#define OWN collective_slots[SLOT]
+
+// Whoever only tries whether a collective can describe a call does so with a silent host: no reason is expected then.
 static int32_t GUARD(collective_describe)(const struct ls_collective_call *what,
                                           struct ls_schedule *schedule)
 {
@@ -409,7 +424,13 @@ static const struct ls_collective_interface GUARD(collective_guards) = {
     .about = GUARD(collective_about),
 };
 
+#undef OWN
+#endif
+
 // ---- Strategies ----
+
+#if SLOT < LS_GUARD_STRATEGIES
+#define OWN strategy_slots[SLOT]
 
 static int32_t GUARD(strategy_open)(const struct ls_strategy_host *host, struct ls_strategy **out)
 {
@@ -500,6 +521,8 @@ static const struct ls_strategy_interface GUARD(strategy_guards) = {
     .rest = GUARD(strategy_rest),
 };
 
+#undef OWN
+#endif
+
 #undef SLOT
 #undef GUARD
-#undef OWN
