@@ -17,6 +17,8 @@
 #define OUTER_LEAST_NS UINT64_C(7000000000)
 #define LONGEST_PAUSE_NS UINT64_C(250000000)
 #define SHORTEST_PAUSE_NS UINT64_C(10000000)
+// A look that comes so much later than it should: the process was stopped (Ctrl-Z, a debugger), not only delayed.
+#define STOPPED_NS UINT64_C(500000000)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of starts and stops
 static pthread_t thread;
@@ -71,15 +73,18 @@ static bool find(uint64_t now, bool outer, struct finding *out)
     return oldest != UINT64_MAX;
 }
 
-static bool look(struct finding *out)
+// `afresh`: what was seen before does not count.
+static bool look(bool afresh, struct finding *out)
 {
     const uint64_t now = ls_clock_ns(), most = atomic_load(&deadline);
     const uint64_t quarter = most / 4 < MOST_SLACK_NS ? most / 4 : MOST_SLACK_NS;
     const uint64_t most_outer = most + (most > OUTER_LEAST_NS ? most : OUTER_LEAST_NS);
     pthread_mutex_lock(&ls_inside_lock);
     for (struct ls_inside *record = atomic_load(&ls_inside_list); record; record = record->next)
-        if (is_watched(record))
+        if (is_watched(record)) {
+            record->watched = record->watched && !afresh;
             refresh(record, now);
+        }
     const bool hangs = (find(now, false, out) && out->for_ns > most + quarter + SLACK_NS) ||
                        (find(now, true, out) && out->for_ns > most_outer);
     pthread_mutex_unlock(&ls_inside_lock);
@@ -115,8 +120,10 @@ static void *watch(void *argument)
         pause = pause > LONGEST_PAUSE_NS    ? LONGEST_PAUSE_NS
                 : pause < SHORTEST_PAUSE_NS ? SHORTEST_PAUSE_NS
                                             : pause;
+        const uint64_t begin = ls_clock_ns();
         ls_wait_word((const uint32_t *)&over, 0, pause);
-        if (!atomic_load(&over) && !atomic_load(&fired) && look(&finding))
+        const bool stopped = ls_clock_ns() - begin > pause + STOPPED_NS;
+        if (!atomic_load(&over) && !atomic_load(&fired) && look(stopped, &finding))
             report(&finding);
     }
     return NULL;

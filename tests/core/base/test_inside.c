@@ -9,10 +9,13 @@
 #include "tests/support/suite.h"
 
 #include <check.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define DEADLINE_NS UINT64_C(50000000)
 #define LONG_NS UINT64_C(1500000000) // more than deadline and slack
@@ -188,6 +191,42 @@ START_TEST(who_waits_for_data_is_in_no_plugin)
 }
 END_TEST
 
+static void fail_stuck(uint32_t replica)
+{
+    (void)replica;
+    _exit(EXIT_FAILURE);
+}
+
+// In a child: a call that takes a third of what the watchdog allows.
+static void take_a_third(void)
+{
+    if (ls_watchdog_start(DEADLINE_NS, fail_stuck))
+        _exit(2);
+    const struct ls_inside_call none = ls_inside_enter("device-b", "launch");
+    for (int i = 0; i < 12; i++)
+        sleep_ns(DEADLINE_NS / 3);
+    ls_inside_leave(none);
+    ls_watchdog_stop();
+    _exit(EXIT_SUCCESS);
+}
+
+START_TEST(the_time_that_a_process_was_stopped_does_not_count)
+{
+    int status = 0;
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0)
+        take_a_third();
+    sleep_ns(DEADLINE_NS);
+    ck_assert_int_eq(kill(child, SIGSTOP), 0);
+    sleep_ns(LONG_NS);
+    ck_assert_int_eq(kill(child, SIGCONT), 0);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), EXIT_SUCCESS);
+}
+END_TEST
+
 static void *end_here(void *argument)
 {
     (void)argument;
@@ -219,6 +258,7 @@ int main(void)
     tcase_add_test(tests, the_thread_that_opened_the_run_is_watched_too);
     tcase_add_test(tests, nobody_hangs_while_another_replica_gets_on);
     tcase_add_test(tests, who_waits_for_data_is_in_no_plugin);
+    tcase_add_test(tests, the_time_that_a_process_was_stopped_does_not_count);
     tcase_add_test(tests, a_plugin_that_ends_the_thread_is_named);
     Suite *suite = suite_create("core/base/inside");
     suite_add_tcase(suite, tests);
