@@ -25,6 +25,7 @@ static pthread_t thread;
 static uint32_t users;
 static _Atomic uint64_t deadline;
 static _Atomic uint32_t over; // waited on
+static _Atomic uint32_t running; // likewise: the thread has begun
 static _Atomic(void (*)(uint32_t)) on_stuck;
 static struct ls_inside *main_record;
 static atomic_bool fired;
@@ -115,6 +116,8 @@ static void *watch(void *argument)
 {
     (void)argument;
     struct finding finding;
+    atomic_store(&running, 1);
+    ls_wake_word((const uint32_t *)&running);
     while (!atomic_load(&over)) {
         uint64_t pause = atomic_load(&deadline) / 16;
         pause = pause > LONGEST_PAUSE_NS    ? LONGEST_PAUSE_NS
@@ -129,6 +132,14 @@ static void *watch(void *argument)
     return NULL;
 }
 
+// A thread that begins holds locks of libc and of sanitizers, and the loader forks next, to probe plugins: a child that is
+// made in that moment finds the locks held for ever. Once it is in its loop, the thread holds none of them.
+static void wait_until_running(void)
+{
+    while (!atomic_load(&running))
+        ls_wait_word((const uint32_t *)&running, 0, LONGEST_PAUSE_NS);
+}
+
 enum ls_status ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t replica))
 {
     enum ls_status status = LS_OK;
@@ -137,10 +148,13 @@ enum ls_status ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t re
         main_record = ls_inside_mine();
         atomic_store(&deadline, deadline_ns);
         atomic_store(&over, 0);
+        atomic_store(&running, 0);
         atomic_store(&fired, false);
         atomic_store(&on_stuck, stuck);
         atomic_store(&ls_inside_lost_thread, tell_stuck);
         status = ls_thread_start(&thread, "watchdog", watch, NULL);
+        if (!status)
+            wait_until_running();
     } else if (deadline_ns > atomic_load(&deadline)) {
         atomic_store(&deadline, deadline_ns);
     }
