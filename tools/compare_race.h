@@ -77,7 +77,7 @@ LS_STATUS compare_race_prepare(struct compare_race *race, struct compare_runner 
 // Lets all prepared ones train, in turn, until all have ended. LS_INTERRUPTED: they ended after their step.
 LS_STATUS compare_race_run(struct compare_race *race);
 
-// For those who give the turns themselves.
+// For callers that give the turns themselves (compare_speed.c).
 bool compare_race_is_running(const struct compare_runner *runner);
 // One turn of `steps`; 0 ends the run. False when interrupted.
 bool compare_race_turn(struct compare_race *race, struct compare_runner *runner, uint64_t steps);

@@ -41,7 +41,7 @@ struct block {
     uint64_t shuffles;
 };
 
-// Every place is as likely for everyone: nobody always follows the same one.
+// Each run is as likely at each place, so none always follows the same other one.
 static void shuffle(struct block *block)
 {
     ls_random_permutation(ls_random_key(block->seed, block->shuffles++), block->order,

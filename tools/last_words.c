@@ -209,7 +209,7 @@ _Noreturn void _exit(int code) LS_ALIAS("exit");
 _Noreturn void _Exit(int code) LS_ALIAS("exit");
 #endif
 
-// Destructors of plugins run after main: nobody waits for them for ever.
+// Destructors of plugins run after main, and may hang.
 static void on_late(int number)
 {
     static const char text[] = "lockstep: error: a plugin hangs in its destructor\n";

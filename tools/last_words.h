@@ -4,10 +4,9 @@
 #ifndef LS_TOOLS_LAST_WORDS_H
 #define LS_TOOLS_LAST_WORDS_H
 
-// From here on a crash is reported in one line, naming the plugin and its call, before it ends the process as it would
-// have; and whoever ends the process before last_words_disarm is reported, too, and the exit code is 1. What ends it later changes the
-// exit code no more. Signals that somebody
-// handles already (a sanitizer) stay with them.
+// From here on a crash is reported in one line that names the plugin and its call, and then ends the process as it would
+// have. A call of exit() before last_words_disarm is reported too, and the exit code is 1; a later one does not change
+// the exit code. Signals that already have a handler (a sanitizer's) keep it.
 void last_words_arm(void);
 int last_words_disarm(int code); // returns `code`, for main to return it
 

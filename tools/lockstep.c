@@ -106,7 +106,7 @@ static int end(const struct command *command, enum ls_status status)
     if (status && status != LS_INTERRUPTED && !answer && !ls_log_errors())
         ls_error(command->name, "%s%s", ls_status_text(status),
                  status == LS_OUT_OF_MEMORY ? "; smaller sizes need less"
-                                            : "; no plugin and no part of Lockstep has said why");
+                                            : ", without a reason from a plugin or from Lockstep");
     return finish(status);
 }
 
@@ -162,7 +162,8 @@ static int run_command(int argc, char **argv)
         print_help(command);
         return finish(LS_OK);
     }
-    // Who reads what is printed may stop (`| head`): files are still to be written. Lists have nothing else to do.
+    // The reader of standard output may stop (`| head`) while files are still to be written. Commands that only print
+    // lists end then.
     if (command != &plugins_command && command != &summary_command)
         signal(SIGPIPE, SIG_IGN);
     return end(command, command->run(&arguments));

@@ -18,7 +18,7 @@ static void shorten_openmp_waits(void)
         setenv("GOMP_SPINCOUNT", OPENMP_SPINS, 0);
 }
 
-// Threads cannot be ended from outside, and nothing can be freed under them. Who hangs where was logged.
+// Threads cannot be ended from outside, and nothing can be freed under them. What hangs, and where, was logged.
 static void end_stuck(uint32_t replica)
 {
     (void)replica;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which call of which plugin each thread is in. The loader notes this around every call into a plugin; whoever finds
-// that the program crashes, ends or hangs there reads it and can name the plugin. A note costs a few stores.
+// Which call of which plugin each thread is in. The loader notes this around every call into a plugin, so that a message
+// on a crash, an exit or a hang there can name the plugin. A note costs a few stores.
 // [any thread]
 #ifndef LS_BASE_INSIDE_H
 #define LS_BASE_INSIDE_H
@@ -22,7 +22,7 @@ struct ls_inside_call {
 struct ls_inside_call ls_inside_enter(const char *plugin, const char *name);
 void ls_inside_leave(struct ls_inside_call before);
 
-// Where the calling thread is, for whoever may leave a call by longjmp: ls_inside_return takes the thread back there.
+// Where the calling thread is. After a longjmp out of a call, ls_inside_return with this sets the thread back.
 struct ls_inside_call ls_inside_now(void);
 void ls_inside_return(struct ls_inside_call before);
 
@@ -32,8 +32,8 @@ void ls_inside_about(const char *text);
 // The calling thread belongs to this replica: the watchdog (core/base/watchdog.h) looks after it.
 void ls_inside_set_replica(uint32_t replica);
 
-// Somebody has said, or will say, why a call on this thread fails: errors that are logged do it. A plugin that fails while
-// the number stays the same has given no reason.
+// Notes that the reason why a call on this thread fails was logged, or will be; ls_error does it. A plugin that fails
+// while the number stays the same has given no reason.
 void ls_inside_note_reason(void);
 uint32_t ls_inside_reasons(void);
 uint32_t ls_inside_all_reasons(void); // of all threads

@@ -35,7 +35,7 @@ extern struct ls_inside *_Atomic ls_inside_list;
 struct ls_inside *ls_inside_mine(void); // listed from here on
 struct ls_inside_call ls_inside_read(struct ls_inside *record);
 
-// Called for a thread that ends within a call; NULL: nobody wants to know.
+// Called for a thread that ends within a call; NULL: nothing is.
 extern _Atomic(void (*)(int64_t replica)) ls_inside_lost_thread;
 
 #endif

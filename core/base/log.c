@@ -26,7 +26,7 @@ static void (*log_writer)(void *context, uint32_t level, const char *line);
 static void *log_writer_context;
 static void (*log_before)(void);
 
-// Not under the lock above: who is handed a line may ask for the last error.
+// A lock of its own: the writer, which is called under the lock above, may ask for the last error.
 static pthread_mutex_t log_last_lock = PTHREAD_MUTEX_INITIALIZER;
 static char log_last[1024];
 

@@ -26,8 +26,8 @@ void ls_log_set_writer(void (*write)(void *context, uint32_t level, const char *
 void ls_log_keep(char **line);
 void ls_log_write_kept(char **line); // takes a NULL line
 
-// How many errors were written in all, and how many this thread had, those that it keeps included: who passes a failure
-// on sees whether anybody has said why.
+// How many errors were logged in all, and how many by this thread, including those that it keeps. A caller that passes
+// a failure on can tell from them whether its cause was logged.
 uint64_t ls_log_errors(void);
 uint64_t ls_log_own_errors(void);
 void ls_log_note_error(void); // counts one that a child process wrote

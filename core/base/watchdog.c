@@ -12,8 +12,8 @@
 // Waits for a peer end first, with a message that says more; on a busy machine they end late.
 #define SLACK_NS UINT64_C(600000000)
 #define MOST_SLACK_NS UINT64_C(4000000000)
-// A plugin that goes on calling the host, and others through it, without ever coming back itself: a hook may wait for
-// several peers, for each as long as the deadline, so it has more time.
+// For a call that never returns but keeps calling the host, and other plugins through it. It gets more time, as a hook may
+// wait for several peers, for each of them as long as the deadline.
 #define OUTER_LEAST_NS UINT64_C(7000000000)
 #define LONGEST_PAUSE_NS UINT64_C(250000000)
 #define SHORTEST_PAUSE_NS UINT64_C(10000000)
@@ -54,7 +54,8 @@ static void refresh(struct ls_inside *record, uint64_t now)
     record->outer_seen = outer;
 }
 
-// Who is in a plugin, of those the one that moved first; and how long ago anybody moved.
+// Of the watched threads that are in a plugin, the one that has been in its call longest; and how long ago any watched
+// thread last moved. False: none is in a plugin.
 static bool find(uint64_t now, bool outer, struct finding *out)
 {
     uint64_t last_move = 0, oldest = UINT64_MAX;
@@ -104,11 +105,12 @@ static void report(const struct finding *finding)
     char text[256], whose[32] = "";
     if (finding->replica >= 0)
         snprintf(whose, sizeof(whose), "replica %u hangs: ", (uint32_t)finding->replica);
-    ls_error(
-        NULL,
-        "%s%s has not returned, and nothing else went on for %.1f s; if it is only slow, raise "
-        "--deadline",
-        whose, ls_inside_text(&finding->call, text, sizeof(text)), (double)finding->for_ns * 1e-9);
+    ls_error(NULL,
+             "%s%s has not returned, and no replica has made progress for %.1f s; if it is only "
+             "slow, raise "
+             "--deadline",
+             whose, ls_inside_text(&finding->call, text, sizeof(text)),
+             (double)finding->for_ns * 1e-9);
     tell_stuck(finding->replica);
 }
 

@@ -10,10 +10,10 @@
 
 #define LS_NO_REPLICA UINT32_MAX // the thread that called ls_watchdog_start
 
-// From here on a thread of its own looks now and then at the replicas and at the calling thread. When one is in a
-// plugin and none of them has called a plugin or come back from one for `deadline_ns`, this is logged, naming plugin, call
-// and operation, and `stuck` is called with the replica, once. Calls that take long are no hang as long as another
-// replica gets on; waiting for data is no call. Starts and stops are counted; the longest deadline holds.
+// Starts a thread that looks now and then at the replicas and at the calling thread. When one of them is in a plugin, and
+// none has entered or left a plugin for `deadline_ns`, it logs plugin, call and operation, and calls `stuck` with the
+// replica, once. A long call is no hang while another replica makes progress; waiting for data is no call. Starts and
+// stops are counted; the longest deadline holds.
 LS_STATUS ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t replica));
 void ls_watchdog_stop(void);
 

@@ -44,7 +44,7 @@ struct ls_communicator_options {
 
 // How it is known that a plan does what it promises.
 enum ls_schedule_check {
-    LS_CHECK_NONE, // one rank, or nobody wanted to know
+    LS_CHECK_NONE, // one rank, or the caller asked for no check
     LS_CHECK_VERIFIED, // its schedule was proven, on all ranks
     LS_CHECK_KNOWN_ANSWER, // it was run once on values whose result is known
     LS_CHECK_MISSING, // not yet: it cannot run

@@ -45,8 +45,7 @@ struct ls_communicator_group {
     struct ls_recorder *recorders; // of each rank
     bool unproven; // as struct ls_communicator_options says
     _Atomic uint32_t checks; // bit i: enum ls_schedule_check i, of some plan
-    struct ls_describe_watch
-        watch; // not started where nothing is described, or nobody wants to know
+    struct ls_describe_watch watch; // not started where nothing is described or checked
     pthread_mutex_t proof_lock; // of what follows
     struct ls_proof *proofs; // a list
     uint64_t proven_steps; // so far

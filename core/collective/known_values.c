@@ -11,8 +11,8 @@
 #define DOUBLERS 6 // ranks that contribute factors of two: products up to 64
 #define EXTREMES 101 // values of minima and maxima are below
 
-// What the values of one call are made of. Each element of a sum is a base, which hangs on the element alone, and one of
-// so many turns, which the ranks take one after the other, beginning somewhere else at every element.
+// How the values of one call are made. In a sum, the value of a rank at an element is a base, below `bases`, that depends
+// on the element alone, plus a number below `turns` that counts up from rank to rank, from another start at each element.
 struct recipe {
     const struct ls_known_call *call;
     uint64_t bases, turns;

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// A rank's schedule that is longer never ends, or could be run by nobody.
+// A longer schedule of a rank never ends, or could not be run.
 #define CALLS_MOST (UINT32_C(1) << 21)
 // A describe that goes on after so many calls have failed never ends, either.
 #define FAILED_CALLS_MOST (UINT32_C(1) << 20)
@@ -105,7 +105,7 @@ static enum ls_status check(struct drawing *drawing, const struct ls_step *step)
         return refuse(drawing, step, "there is no such step");
     if (!local && (step->peer >= drawing->call->world || step->peer == drawing->call->rank))
         return refuse(drawing, step, "the peer is no other rank");
-    if (is_empty(step)) // dropped, wherever it lies
+    if (is_empty(step)) // dropped, whatever its range
         return LS_OK;
     if (!fits(drawing, &step->range) || (local && !fits(drawing, &step->from)))
         return refuse(drawing, step, "the range lies outside its buffer");

@@ -204,7 +204,7 @@ int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must
     }
     if (!must_explain || status == LS_UNSUPPORTED || call->reasons != ls_inside_reasons())
         return status;
-    // Hooks of a strategy pass on that another rank failed. A device is nobody's peer.
+    // A strategy's hook passes on that another rank failed; a device has no peers.
     const bool may_abort = strncmp(call->slot->label, "device-", 7) != 0;
     if (status == LS_ABORTED && may_abort)
         return status;
@@ -226,7 +226,7 @@ int32_t ls_guard_made(const struct ls_guarded *call, int32_t status, bool made, 
                  call->slot->label, call->call, what);
         return LS_FAILED;
     }
-    // Nobody asks again in another way.
+    // There is no other way to ask for it, so this is a failure, and needs a line.
     if (status == LS_UNSUPPORTED)
         ls_error(call->slot->name,
                  "plugin %s: `%s` answered 'not supported'; --verbose may say more",

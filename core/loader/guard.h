@@ -47,12 +47,12 @@ struct ls_guarded {
 };
 
 struct ls_guarded ls_guard_enter(const struct ls_guard_slot *slot, const char *call);
-// After a call that answers nothing, or what anybody may answer.
+// After a call that returns nothing, or a value that cannot be wrong.
 void ls_guard_leave(const struct ls_guarded *call);
-// After one that answers a status, which it passes on. One that is no status is an error; so is, where `must_explain`, a
-// failure without a reason.
+// After a call that returns a status; returns it in turn. A number that is no status is logged and becomes LS_FAILED.
+// With `must_explain`, a failure for which no reason was logged is logged here.
 int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must_explain);
-// The same for one that makes something: `made` says whether it is there.
+// The same for a call that makes something: `made` says whether it did.
 int32_t ls_guard_made(const struct ls_guarded *call, int32_t status, bool made, const char *what);
 
 int32_t ls_guard_kernel(const struct ls_guarded *call, int32_t status,

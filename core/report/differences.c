@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define LEAST_DIFFERENCE 0.01 // that anybody asks for
+#define LEAST_DIFFERENCE 0.01 // the smallest that needed_steps is estimated for
 #define NEEDED_MOST 1e15 // steps
 
 static bool has_finished(const struct ls_comparison *comparison, size_t index)

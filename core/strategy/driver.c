@@ -306,8 +306,8 @@ static const struct ls_trace_label rest_slice = {.category = "strategy", .name =
 static const struct ls_trace_label synchronise_slice = {.category = "strategy",
                                                         .name = "synchronise"};
 
-// That another rank failed, or that something cannot be recorded, is for others to say. Whether anybody did is known when
-// all have left the step.
+// 'aborted' and 'not supported' are explained elsewhere: by the rank that failed, or by whoever cannot record the step.
+// Whether one of them did is known when all have left the step.
 static int32_t note_silent(struct ls_driver *driver, int32_t status)
 {
     if (status == LS_UNSUPPORTED || (status == LS_ABORTED && !atomic_load(&driver->aborted)))
@@ -533,7 +533,7 @@ void ls_driver_explain(struct ls_driver *driver)
     const int32_t silent = atomic_load(&driver->silent);
     if (silent && driver->reasons == ls_inside_all_reasons())
         ls_error(ls_driver_name(driver),
-                 "a call of strategy %s answered '%s', and nobody gave a reason for it",
+                 "a call of strategy %s answered '%s', and no reason was given",
                  ls_driver_name(driver), ls_status_text((enum ls_status)silent));
     if (!atomic_exchange(&driver->not_finite, false))
         return;

@@ -107,7 +107,7 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
 
 #define ROUNDING (1 + 1e-3) // of a sum of shares of examples
 
-// Sums that no step can have: whoever made them or brought them here is wrong. Said once.
+// Sums that no step can have: what computed, reduced or carried them is wrong. Logged once.
 static enum ls_status refuse_sums(struct ls_driver *driver, uint64_t step, double examples,
                                   double right)
 {

@@ -84,7 +84,7 @@ static bool wait_for_end(struct ls_strategy_thread *thread, uint64_t deadline_ns
     return true;
 }
 
-// Whom an abort does not wake either is left alone: its memory must stay, and the driver's.
+// A thread that not even an abort wakes is left running, so its memory and the driver's must stay.
 static int32_t join(struct ls_driver *driver, struct ls_strategy_thread *thread)
 {
     const uint64_t deadline_ns = driver->options.deadline_ns;

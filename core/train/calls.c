@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of lockstep.h that can fail: none fails without a word. Functions far below return LS_OUT_OF_MEMORY without
-// logging, as hundreds of places may run out of memory; here is the one place that all of them come by.
+// The calls of lockstep.h that can fail: none fails without a message. Hundreds of functions below may run out of memory
+// and return LS_OUT_OF_MEMORY without logging; every call passes through here, so it is logged here.
 #include "core/train/calls.h"
 
 #include "core/base/log.h"
@@ -32,7 +32,7 @@ static enum ls_status end(const struct call *call, enum ls_status status)
                  "out of memory%s%s; smaller models and batches, and fewer replicas, need less",
                  doing ? " while " : "", doing ? doing : "");
     else
-        ls_error(call->name, "%s%s%s (status %d); no plugin and no part of Lockstep has said why",
+        ls_error(call->name, "%s%s%s (status %d), without a reason from a plugin or from Lockstep",
                  ls_status_text(status), doing ? " while " : "", doing ? doing : "", (int)status);
     return status;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes optimizer, loss and metrics from a model's file where nobody says them.
+// Takes optimizer, loss and metrics from a model's file where the caller gives none.
 #include "core/train/compiled.h"
 
 #include "core/base/log.h"

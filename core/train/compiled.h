@@ -11,8 +11,8 @@
 LS_STATUS ls_compile_fill(const char *source, const json_t *model,
                           struct ls_compile_options *options, struct ls_compile_config *out);
 
-// For who hands a model to other processes: says all that keeps model `name` from being trained on
-// `dataset`, and fills `options` as above. No dataset is read.
+// For a caller that has other processes train the model: logs all that keeps model `name` from being
+// trained on `dataset`, and fills `options` as above. Reads no examples.
 LS_STATUS ls_model_look(const char *name, const char *dataset, struct ls_compile_options *options,
                         struct ls_compile_config *out);
 

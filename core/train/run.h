@@ -27,8 +27,8 @@ struct ls_run {
     void (*stuck)(uint32_t replica); // NULL: none
     bool watched; // the watchdog runs
     atomic_bool interrupted;
-    const char *
-        doing; // what the call under way does now, for a failure that nobody explains; NULL: see its name
+    const char
+        *doing; // what the call under way does, for failures without a message; NULL: its name
 };
 
 // Passes `status` on. An interruption that ended a call is over: the next call runs.

@@ -40,8 +40,8 @@ LS_STATUS ls_trainer_open(struct ls_model *model, const struct ls_trainer_option
 // Takes NULL. LS_PEER_LOST (logged): a thread of the strategy's hangs, and what it may use was not freed.
 LS_STATUS ls_trainer_close(struct ls_trainer *trainer);
 
-// Runs `function` on all replicas' threads, and waits. `doing` is named where a replica runs out of memory, or fails and
-// nobody says why: "training".
+// Runs `function` on all replicas' threads, and waits. `doing` ("training") is named where a replica runs out of memory, or
+// fails without a message.
 LS_STATUS ls_trainer_run(struct ls_trainer *trainer, const char *doing,
                          enum ls_status (*function)(void *context, uint32_t rank), void *context);
 

@@ -134,7 +134,7 @@ static void check(struct ls_drawing *drawing, const struct ls_step *step)
     if (!local && (step->peer >= drawing->call.world || step->peer == drawing->call.rank))
         refuse(drawing, step, "the peer is no other rank");
     if (step->range.count == 0 && (!local || step->from.count == 0))
-        return; // dropped, wherever it lies
+        return; // dropped, whatever its range
     if (!fits(drawing, &step->range) || (local && !fits(drawing, &step->from)))
         refuse(drawing, step, "the range lies outside its buffer");
     if (local && step->from.count != step->range.count)

@@ -119,7 +119,7 @@ static enum ls_status check(struct drawing *drawing, const struct ls_step *step)
     if (!local && (step->peer >= drawing->verifier->verified->world || step->peer == drawing->rank))
         return refuse_peer(drawing, step);
     if (step->range.count == 0 && (!local || step->from.count == 0))
-        return LS_OK; // dropped, wherever it lies
+        return LS_OK; // dropped, whatever its range
     if (check_range(drawing, step, &step->range) ||
         (local && check_range(drawing, step, &step->from)))
         return drawing->status;

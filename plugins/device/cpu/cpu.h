@@ -103,14 +103,14 @@ static inline struct ls_tensor_desc *cpu_output_desc(struct ls_kernel *kernel, u
     return &kernel->arguments[kernel->input_count + i];
 }
 
-// Rounded up to what begins an aligned array.
-// What lies `bytes` further on in scratch, which is NULL where a kernel needs none: to that nothing may be added, not
-// even 0.
+// The address `bytes` behind the start of scratch, which is NULL where a kernel needs none: C does not allow adding to
+// NULL, not even 0.
 static inline char *cpu_past(void *scratch, uint64_t bytes)
 {
     return bytes ? (char *)scratch + bytes : (char *)scratch;
 }
 
+// Rounded up, so that an aligned array can follow.
 static inline uint64_t cpu_aligned(uint64_t bytes)
 {
     return (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
