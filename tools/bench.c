@@ -252,6 +252,7 @@ static enum ls_status add_lane(struct bench *bench, const char *text, bool all)
         &(struct ls_communicator_options){
             .collective = chooser ? ls_auto_plugin(chooser) : lane->collective->plugin,
             .collective_host = chooser ? ls_auto_host(chooser) : lane->collective->host,
+            .collective_text = chooser ? NULL : lane->collective->text,
             .transport = bench->transport->plugin,
             .transport_host = bench->transport->host,
             .world = bench->task.call.world,

@@ -333,9 +333,11 @@ static enum ls_status check_and_simulate(struct settings *settings, size_t c, si
                                          const struct ls_simulation *simulation,
                                          uint32_t *verified_world, struct ls_simulation_result *out)
 {
+    const struct collective *collective = &settings->collectives[c];
     enum ls_status status = ls_simulation_fits(simulation);
     if (!status)
-        status = simulate_check(simulation, settings->collectives[c].label, verified_world);
+        status =
+            simulate_check(simulation, collective->label, collective->opened->text, verified_world);
     if (!status && *verified_world)
         say_verified(settings, c, w, *verified_world);
     if (!status)

@@ -79,7 +79,7 @@ static uint32_t smaller_world(const struct ls_simulation *simulation, uint32_t t
 }
 
 static enum ls_status verify(const struct ls_simulation *simulation, const char *label,
-                             uint32_t world, uint64_t count, uint32_t *verdict)
+                             const char *text, uint32_t world, uint64_t count, uint32_t *verdict)
 {
     const struct ls_collective_call call = call_in(simulation, world, count);
     const struct ls_verify_case verified = {.operation = call.operation,
@@ -100,13 +100,13 @@ static enum ls_status verify(const struct ls_simulation *simulation, const char 
     ls_error("simulate",
              "%s is wrong and is not simulated: %s of %" PRIu64 " elements, %u ranks: %s; lockstep "
              "verify %s --world=%u --count=%" PRIu64 " --ranks-per-host=%u --operation=%s shows it",
-             label, ls_collective_operation_text(call.operation), count, world, found.reason, label,
+             label, ls_collective_operation_text(call.operation), count, world, found.reason, text,
              world, count, call.ranks_per_host, ls_collective_operation_text(call.operation));
     return LS_FAILED;
 }
 
 enum ls_status simulate_check(const struct ls_simulation *simulation, const char *label,
-                              uint32_t *verified_world)
+                              const char *text, uint32_t *verified_world)
 {
     const uint64_t count = simulation->count;
     *verified_world = 0;
@@ -114,11 +114,11 @@ enum ls_status simulate_check(const struct ls_simulation *simulation, const char
         uint32_t verdict = LS_VERDICT_LIMIT;
         if (!fits(simulation, world))
             continue;
-        enum ls_status status = verify(simulation, label, world, count, &verdict);
+        enum ls_status status = verify(simulation, label, text, world, count, &verdict);
         // As many elements a rank, too: where there are few, some ranks have none.
         const uint64_t fewer = (uint64_t)((double)count / simulation->world * world);
         if (!status && verdict == LS_VERDICT_HOLDS && fewer != count)
-            status = verify(simulation, label, world, fewer, &verdict);
+            status = verify(simulation, label, text, world, fewer, &verdict);
         if (status)
             return status;
         if (verdict == LS_VERDICT_HOLDS) {

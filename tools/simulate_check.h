@@ -7,8 +7,8 @@
 #include "core/collective/simulate.h"
 
 // LS_FAILED, logged, for a schedule that is wrong. `verified_world`: as many ranks as were verified, all of them or fewer; 0:
-// no world could be. How many ranks that are does not hang on the machine.
+// no world could be. `label` and `text` name the collective, to people and on a command line. How many ranks that are does not hang on the machine.
 LS_STATUS simulate_check(const struct ls_simulation *simulation, const char *label,
-                         uint32_t *verified_world);
+                         const char *text, uint32_t *verified_world);
 
 #endif

@@ -30,6 +30,7 @@ struct ls_communicator_place {
 struct ls_communicator_options {
     const struct ls_plugin *collective; // kind collective
     const struct ls_host *collective_host;
+    const char *collective_text; // as a command line names it; NULL: by its name
     const struct ls_plugin
         *transport; // kind transport; NULL: the collective runs itself, or one rank
     const struct ls_host *transport_host;

@@ -28,6 +28,7 @@ struct ls_rank_place {
 struct ls_communicator_group {
     const struct ls_plugin *collective;
     const struct ls_host *collective_host;
+    char *collective_text; // as a command line names it; NULL: by its name
     const struct ls_collective_interface *algorithm;
     const struct ls_plugin *transport; // NULL: none
     const struct ls_transport_interface *interface; // NULL: none

@@ -24,6 +24,7 @@ static void group_destroy(struct ls_communicator_group *group)
     free(group->libraries);
     free(group->recorders);
     free(group->name);
+    free(group->collective_text);
     free(group);
 }
 
@@ -87,6 +88,7 @@ static enum ls_status group_create(const struct ls_communicator_options *options
     group->deadline_ns = options->deadline_ns;
     group->segment_bytes = options->segment_bytes;
     group->name = strdup(options->name ? options->name : "collective");
+    group->collective_text = options->collective_text ? strdup(options->collective_text) : NULL;
     group->unproven = options->unproven;
     pthread_mutex_init(&group->lock, NULL);
     pthread_mutex_init(&group->proof_lock, NULL);
@@ -95,7 +97,8 @@ static enum ls_status group_create(const struct ls_communicator_options *options
                                               .world = group->world,
                                               .deadline_ns = group->deadline_ns,
                                               .status = LS_PEER_LOST};
-    enum ls_status status = group->name ? allocate_ranks(group, options) : LS_OUT_OF_MEMORY;
+    const bool named = group->name && (group->collective_text || !options->collective_text);
+    enum ls_status status = named ? allocate_ranks(group, options) : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_streams_open(group);
     if (!status)

@@ -39,8 +39,9 @@ static void log_refusal(const struct ls_communicator_group *group,
              "collective %s is wrong and was not run: %s of %" PRIu64 " elements, %u ranks%s: %s; "
              "lockstep verify %s --world=%u --count=%" PRIu64 " --ranks-per-host=%u --operation=%s "
              "shows it",
-             name, operation, call->count, call->world, root, found->reason, name, call->world,
-             call->count, call->ranks_per_host, operation);
+             name, operation, call->count, call->world, root, found->reason,
+             group->collective_text ? group->collective_text : name, call->world, call->count,
+             call->ranks_per_host, operation);
 }
 
 static enum ls_status prove(struct ls_communicator_group *group,

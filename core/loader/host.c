@@ -12,7 +12,7 @@ struct ls_instance {
     struct ls_opened_plugin opened;
     struct ls_host host;
     const struct ls_plugin *plugin;
-    char *file;
+    char *file, *text;
     struct ls_option_value *options;
     size_t option_count;
     struct ls_instance *next;
@@ -82,6 +82,7 @@ static void instance_destroy(struct ls_instance *instance)
     }
     free(instance->options);
     free(instance->file);
+    free(instance->text);
     free(instance);
 }
 
@@ -110,6 +111,20 @@ static bool copy_options(struct ls_instance *instance, const struct ls_option_va
     return true;
 }
 
+static bool write_text(struct ls_instance *instance)
+{
+    size_t bytes = 0;
+    FILE *out = open_memstream(&instance->text, &bytes);
+    if (!out)
+        return false;
+    fputs(instance->file, out);
+    for (size_t i = 0; i < instance->option_count; i++)
+        fprintf(out, "%c%s=%s", i ? ',' : ':', instance->options[i].name,
+                instance->options[i].value);
+    const bool written = !ferror(out);
+    return fclose(out) == 0 && written;
+}
+
 static void fill_tables(struct ls_instance *instance, const struct ls_module *module)
 {
     instance->host = (struct ls_host){
@@ -128,6 +143,7 @@ static void fill_tables(struct ls_instance *instance, const struct ls_module *mo
         .host = &instance->host,
         .interface = module->interface,
         .file = instance->file,
+        .text = instance->text,
     };
 }
 
@@ -140,7 +156,8 @@ enum ls_status ls_instance_create(struct ls_loader *loader, const struct ls_modu
         instance->plugin = module->plugin;
         instance->file = strdup(module->file);
     }
-    if (!instance || !instance->file || !copy_options(instance, options, option_count)) {
+    if (!instance || !instance->file || !copy_options(instance, options, option_count) ||
+        !write_text(instance)) {
         ls_error(module->plugin->name, "out of memory");
         instance_destroy(instance);
         return LS_OUT_OF_MEMORY;

@@ -26,6 +26,7 @@ struct ls_opened_plugin {
     const struct ls_host *host; // whose option() answers the values given
     const void *interface; // plugin->interface: the table of its kind; required calls are there
     char *file; // path
+    char *text; // as a command line names it: FILE[:option=value,...]
 };
 
 // Opens plugin `name` of `kind`, after the trust checks, the checks of its tables and its probe in a child

@@ -57,6 +57,7 @@ static enum ls_status open_communicators(struct ls_driver *driver,
     const struct ls_communicator_options communicator = {
         .collective = options->collective.plugin,
         .collective_host = options->collective.host,
+        .collective_text = options->collective.text,
         .transport = options->transport.plugin,
         .transport_host = options->transport.host,
         .world = options->count,

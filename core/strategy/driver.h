@@ -15,6 +15,7 @@ struct ls_driver_plugin {
     const struct ls_plugin *plugin; // NULL: none
     const struct ls_host *host;
     const void *interface; // in the size of our headers
+    const char *text; // as a command line names it; NULL: by its name
 };
 
 struct ls_driver_options {

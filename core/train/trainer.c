@@ -256,8 +256,10 @@ static struct ls_driver_plugin driver_plugin(const struct ls_opened_plugin *open
 {
     if (!opened)
         return (struct ls_driver_plugin){0};
-    return (struct ls_driver_plugin){
-        .plugin = opened->plugin, .host = opened->host, .interface = opened->interface};
+    return (struct ls_driver_plugin){.plugin = opened->plugin,
+                                     .host = opened->host,
+                                     .interface = opened->interface,
+                                     .text = opened->text};
 }
 
 static struct ls_driver_plugin collective_plugin(const struct ls_run *run)

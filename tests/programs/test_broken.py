@@ -112,12 +112,20 @@ class Broken(ProgramTest):
                 self.refused_quickly(FAILED, "simulate", name, "--world=8", f"--bytes={wrong}",
                                      says=(name, f"of {wrong // 4} elements"))
 
-    def test_verify_shows_what_train_refused(self):
-        outcome = self.refused_quickly(FAILED, "train", "--quiet", "--strategy=mirrored:collective=twice", "--replicas=2", *MLP)
-        begin = outcome.err.index("lockstep verify ")
-        command = outcome.err[begin:outcome.err.index(" shows it")].split()[1:]
-        shown = self.refused_quickly(FAILED, *command)
-        self.assertIn("which is already in there", shown.err)
+    def test_the_command_that_a_refusal_names_shows_it(self):
+        """As it stands: with the file of a collective from --plugin-path, and with its options."""
+        hostile = ("hostile-collective:fault=describe-twice", "--plugin-path=" + os.environ["LOCKSTEP_HOSTILE_FOLDER"])
+        for name, path in (("twice", FAULTS), hostile):
+            for refused in (("train", "--quiet", "--strategy=" + name, "--replicas=2", *MLP),
+                            ("simulate", name, "--world=4", "--bytes=4K"), ("bench", name, "--replicas=2", "--bytes=4K")):
+                with self.subTest(name=name, command=refused[0]):
+                    outcome = self.lockstep(*refused, path)
+                    self.assertEqual(outcome.code, FAILED, outcome.err)
+                    begin = outcome.err.index("lockstep verify ")
+                    command = outcome.err[begin:outcome.err.index(" shows it")].split()[1:]
+                    shown = self.lockstep(*command)
+                    self.assertEqual(shown.code, FAILED, shown.err)
+                    self.assertIn(outcome.err[:begin].rsplit(": ", 1)[1].split(";")[0], shown.err)
 
 
 class Checked(ProgramTest):

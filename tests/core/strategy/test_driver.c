@@ -169,7 +169,7 @@ static struct ls_driver_plugin opened(const char *name, struct test_host *host)
     const struct ls_plugin *plugin = test_plugin_open(name);
     ck_assert_ptr_nonnull(plugin);
     test_host_init(host, plugin);
-    return (struct ls_driver_plugin){plugin, &host->host, plugin->interface};
+    return (struct ls_driver_plugin){plugin, &host->host, plugin->interface, NULL};
 }
 
 static void make_replicas(struct job *job, uint32_t world, const struct ls_graph *last)

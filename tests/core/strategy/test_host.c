@@ -120,7 +120,7 @@ static enum ls_status open_job(struct job *job, uint32_t world, bool own_memory,
         ck_assert_ptr_nonnull(transport);
         test_host_init(&transport_host, transport);
         job->options.transport =
-            (struct ls_driver_plugin){transport, &transport_host.host, transport->interface};
+            (struct ls_driver_plugin){transport, &transport_host.host, transport->interface, NULL};
     }
     ck_assert_int_eq(ls_group_create(world, wake, job, &job->group), LS_OK);
     make_batches(job, false);
