@@ -8,6 +8,7 @@
 #include "core/attributes.h"
 #include "core/base/inside.h"
 #include "core/base/status.h"
+#include "core/loader/loader.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -99,13 +100,29 @@ static void describe_others(struct line *line, const char *event)
     }
 }
 
+// After main there are only destructors, and threads that were left: whose is not known where there are several plugins.
+static void describe_end(struct line *line, const char *event)
+{
+    const char *name = ls_loader_opened_name(0);
+    add(line, !name ? "a plugin" : ls_loader_opened_name(1) ? "one of the plugins " : "plugin ");
+    for (size_t i = 0; (name = ls_loader_opened_name(i)); i++) {
+        add(line, i == 0 ? "" : ls_loader_opened_name(i + 1) ? ", " : " and ");
+        add(line, name);
+    }
+    add(line, " ");
+    add(line, event);
+    add(line, " while the program ended");
+}
+
 // A terminal may have a progress bar on this line.
 static void say(const char *event)
 {
     struct line line = {{0}, 0};
     struct ls_inside_view seen;
     add(&line, "lockstep: error: ");
-    if (ls_inside_look(&seen))
+    if (atomic_load(&returned))
+        describe_end(&line, event);
+    else if (ls_inside_look(&seen))
         describe_own(&line, &seen, event);
     else
         describe_others(&line, event);
@@ -212,9 +229,8 @@ _Noreturn void _Exit(int code) LS_ALIAS("exit");
 // Destructors of plugins run after main, and may hang.
 static void on_late(int number)
 {
-    static const char text[] = "lockstep: error: a plugin hangs in its destructor\n";
     (void)number;
-    (void)!write(STDERR_FILENO, text, sizeof(text) - 1);
+    say("hangs");
     end_now(final_code ? final_code : LS_PEER_LOST);
 }
 

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Texts are borrowed; they must live as long as the thread may be in the call.
+// Texts are borrowed. Those of plugin and call must live as long as the thread: the last call is remembered.
 struct ls_inside_call {
     const char *plugin; // "device-cpu"; NULL: in none
     const char *name; // "launch"

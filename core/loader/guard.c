@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/loader/internal.h"
+#include "core/loader/loader.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -151,6 +152,15 @@ static size_t find_slot(uint32_t kind, const char *name, const void *theirs, con
     return slot;
 }
 
+const char *ls_loader_opened_name(size_t index)
+{
+    for (size_t kind = 0; kind < sizeof(families) / sizeof(families[0]); kind++)
+        for (size_t slot = 0; slot < families[kind].count; slot++)
+            if (families[kind].slots[slot].theirs && index-- == 0)
+                return families[kind].slots[slot].label;
+    return NULL;
+}
+
 // Callers ask the table which functions a plugin has: where it has none, ours has none. Members that are not functions
 // are 0 in the table of guards, and stay as they are.
 void ls_guard_table(uint32_t kind, const char *name, const void *theirs, void *interface)
@@ -213,7 +223,7 @@ int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must
                  call->slot->label, call->call, ls_status_text((enum ls_status)status));
         return LS_FAILED;
     }
-    ls_error(call->slot->name, "plugin %s: `%s` failed (%s) without giving a reason",
+    ls_error(call->slot->name, "plugin %s: `%s` answered '%s' without giving a reason",
              call->slot->label, call->call, ls_status_text((enum ls_status)status));
     return status;
 }

@@ -82,6 +82,10 @@ const char *ls_loader_default_device(struct ls_loader *loader);
 bool ls_find_installed(const char *from_program, const char *from_library, const char *in_build,
                        char *path);
 
+// The plugins that this process has opened, in that order, as "device-cpu"; NULL: no more. The first dozen are known. Only
+// reads memory, so a signal handler may call it.
+const char *ls_loader_opened_name(size_t index);
+
 const char *ls_kind_text(uint32_t kind); // "device", ...; NULL for another number
 
 // What --strategy=NAME[:option=value,...] means (DESIGN 3.5): a strategy of that name; else a collective under

@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <link.h>
 #include <poll.h>
 #include <signal.h>
@@ -63,11 +64,14 @@ static const char *loading_error(const char *path)
 bool ls_module_load(const char *path, volatile uint32_t *stage, const struct ls_plugin **out,
                     struct ls_reason *reason)
 {
+    // The note of a call outlives it: what crashes later is said to have happened after it.
+    static char noted[PATH_MAX];
     uint32_t nobody;
+    snprintf(noted, sizeof(noted), "%s", path);
     if (!stage)
         stage = &nobody;
     *stage = STAGE_LOAD;
-    struct ls_inside_call before = ls_inside_enter(path, "(its constructors)");
+    struct ls_inside_call before = ls_inside_enter(noted, "(its constructors)");
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     ls_inside_leave(before);
     if (!handle)
@@ -79,7 +83,7 @@ bool ls_module_load(const char *path, volatile uint32_t *stage, const struct ls_
         return ls_refuse(reason,
                          "is not a Lockstep plugin: it does not export " LS_PLUGIN_ENTRY "()");
     *stage = STAGE_ENTRY;
-    before = ls_inside_enter(path, LS_PLUGIN_ENTRY);
+    before = ls_inside_enter(noted, LS_PLUGIN_ENTRY);
     const struct ls_plugin *plugin = entry();
     ls_inside_leave(before);
     *stage = STAGE_TABLES;

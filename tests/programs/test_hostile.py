@@ -2,6 +2,7 @@
 """Plugins that answer nothing, hang, end the program, crash, or lie about numbers: `lockstep train` ends in time, with the
 right exit code and a line that names the plugin."""
 import os
+import re
 import signal
 import subprocess
 import time
@@ -157,6 +158,26 @@ class Hostile(ProgramTest):
                         self.skipTest("the sanitizer reports it")
                     outcome = train("device", fault, self.path("r.json"), {"LOCKSTEP_HOSTILE": fault})
                     self.judge("device", fault, expect, outcome)
+
+    def test_after_main(self):
+        for deed, expect, event in (("crash", -signal.SIGSEGV, "crashed (SIGSEGV)"), ("hang", PEER_LOST, "hangs")):
+            with self.subTest(deed):
+                fault = f"destructor-{deed}"
+                if is_the_sanitizers(fault):
+                    self.skipTest("the sanitizer reports it")
+                outcome = train("device", fault, self.path("r.json"), {"LOCKSTEP_HOSTILE": fault})
+                self.judge("device", fault, expect, outcome)
+                self.assertRegex(outcome[1][-1], r"^lockstep: error: one of the plugins [\w, -]+ and [\w-]+ " + re.escape(event)
+                                 + " while the program ended$")
+
+    def test_a_crash_after_main_where_one_plugin_was_loaded(self):
+        if SANITIZE != "none":
+            self.skipTest("the sanitizer reports it")
+        for command in ("verify", "simulate"):
+            outcome = self.lockstep(command, os.path.join(HOSTILE, "collective-hostile-collective.so"), "--world=2",
+                                    environment={"LOCKSTEP_HOSTILE": "destructor-crash"})
+            self.assertEqual((outcome.code, outcome.err), (-signal.SIGSEGV, "lockstep: error: plugin collective-hostile-collective "
+                                                           "crashed (SIGSEGV) while the program ended\n"), command)
 
     def test_the_watchdog_leaves_slow_ones_alone(self):
         """A step that takes longer than the deadline, in calls that do not."""

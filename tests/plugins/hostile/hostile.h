@@ -130,4 +130,9 @@ __attribute__((constructor)) static inline void hostile_constructor(void)
     hostile_early("constructor");
 }
 
+__attribute__((destructor)) static inline void hostile_destructor(void)
+{
+    hostile_early("destructor");
+}
+
 #endif
