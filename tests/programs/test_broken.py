@@ -34,7 +34,7 @@ WRONG = {
     "no-such-step": "there is no such step",
     "impure": "describes another schedule when it is asked a second time",
     "one-declines": "declines what rank 0 describes",
-    "fails-silently": "describe fails",
+    "fails-silently": "describe fails: it gives no reason",
     "endless-steps": "steps and rounds",
     "endless-rounds": "steps and rounds",
     "endless-memory": "scratch",

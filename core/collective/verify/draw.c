@@ -209,7 +209,7 @@ static int32_t keep_failure(const struct ls_host *host, int32_t status, const ch
 {
     struct drawing *drawing = (struct drawing *)(uintptr_t)host;
     drawing->fail_status = status ? status : LS_FAILED;
-    snprintf(drawing->fail_text, sizeof(drawing->fail_text), "%s", message);
+    snprintf(drawing->fail_text, sizeof(drawing->fail_text), "%s", message ? message : "");
     return drawing->fail_status;
 }
 
@@ -285,7 +285,7 @@ static enum ls_status judge(struct drawing *drawing, int32_t status)
         return ls_verifier_refuse(verifier, LS_VERDICT_DESCRIBE, drawing->rank, drawing->round,
                                   NULL, "describe fails: %s",
                                   drawing->fail_text[0] ? drawing->fail_text
-                                                        : ls_status_text((enum ls_status)status));
+                                                        : "it gives no reason");
     return LS_OK;
 }
 

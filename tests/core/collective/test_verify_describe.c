@@ -119,6 +119,13 @@ static int32_t fails(const struct ls_collective_call *call, struct ls_schedule *
     return call->rank == 1 ? ls_host_fail(call->host, LS_FAILED, "it rains") : LS_OK;
 }
 
+static int32_t fails_with_nothing(const struct ls_collective_call *call,
+                                  struct ls_schedule *schedule)
+{
+    (void)schedule;
+    return (call->host->fail)(call->host, LS_FAILED, NULL); // Check has a macro of that name
+}
+
 static int32_t changes_its_mind(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     static uint32_t times;
@@ -136,6 +143,8 @@ START_TEST(what_describe_says_of_a_call_is_judged)
     refused(some_decline, 3, LS_VERDICT_DESCRIBE, 2, 0, 0, 0,
             "rank 2, round 0: declines what rank 0 describes");
     refused(fails, 3, LS_VERDICT_DESCRIBE, 1, 0, 0, 0, "rank 1, round 0: describe fails: it rains");
+    refused(fails_with_nothing, 3, LS_VERDICT_DESCRIBE, 0, 0, 0, 0,
+            "rank 0, round 0: describe fails: it gives no reason");
     refused(changes_its_mind, 3, LS_VERDICT_DESCRIBE, 0, 0, 0, 0,
             "rank 0, round 0: describes another schedule when it is asked a second time");
 }
