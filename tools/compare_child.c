@@ -11,6 +11,7 @@
 #include "core/plugin/strategy.h"
 #include "core/train/run.h"
 #include "core/train/watch.h"
+#include "tools/last_words.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -78,6 +79,7 @@ static void settle(const struct compare_place *place)
 {
     const struct rlimit no_core = {0, 0};
     struct sigaction action = {.sa_handler = on_interrupt}, before;
+    last_words_take();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setrlimit(RLIMIT_CORE, &no_core);
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};

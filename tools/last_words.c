@@ -22,6 +22,7 @@
 #define DESTRUCTOR_SECONDS 8
 
 static atomic_bool returned; // main has
+static pid_t process; // that was armed
 static int final_code;
 
 // ---- One line ----
@@ -201,18 +202,21 @@ static _Noreturn void refuse_to_end(int code)
 static void on_end(int code, void *unused)
 {
     (void)unused;
-    if (!atomic_load(&returned))
+    if (!atomic_load(&returned) && getpid() == process)
         refuse_to_end(code);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // Plugins that end the process come here: the program's functions stand before those of libc. So do calls of the program's
-// own, which mean it; none of them is to exit() or quick_exit(). Where main has returned its code holds.
+// own, which mean it; none of them is to exit() or quick_exit(). Where main has returned its code holds. Libraries fork
+// children of their own, to run a program; those may end as they like.
 extern const char __executable_start, etext;
 
 _Noreturn void exit(int code)
 {
     const uintptr_t caller = (uintptr_t)__builtin_return_address(0);
+    if (getpid() != process)
+        end_now(code);
     if (atomic_load(&returned))
         end_now(final_code);
     if (caller < (uintptr_t)&__executable_start || caller >= (uintptr_t)&etext)
@@ -234,8 +238,14 @@ static void on_late(int number)
     end_now(final_code ? final_code : LS_PEER_LOST);
 }
 
+void last_words_take(void)
+{
+    process = getpid();
+}
+
 void last_words_arm(void)
 {
+    last_words_take();
     for (size_t i = 0; i < FAULTS; i++)
         catch_fault(faults[i].number);
     ls_inside_use_signal_stacks();

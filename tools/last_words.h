@@ -8,6 +8,8 @@
 // have. A call of exit() before last_words_disarm is reported too, and the exit code is 1; a later one does not change
 // the exit code. Signals that already have a handler (a sanitizer's) keep it.
 void last_words_arm(void);
+// In a child process of an armed one: it is armed, too. Without this a child may call exit().
+void last_words_take(void);
 int last_words_disarm(int code); // returns `code`, for main to return it
 
 #endif

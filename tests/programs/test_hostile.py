@@ -216,6 +216,13 @@ class OtherCommands(ProgramTest):
                     self.assertRegex(outcome.err + outcome.out, "exit|ended")
             self.assertTrue(os.path.exists(path))
 
+    def test_a_child_of_a_plugin_may_end_as_it_likes(self):
+        outcome = self.lockstep("train", "--model=mlp", "--dataset=synthetic:examples=64", "--replicas=2", "--steps=1",
+                                "--strategy=hostile:fault=open-child", "--plugin-path=" + HOSTILE, "--threads=1",
+                                "--validation=off", timeout=120)
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.assertNotIn("exit", outcome.err)
+
     def test_compare_says_which_run_ended(self):
         for deed in ("exit", "leave"):
             with self.subTest(deed):

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,6 +57,19 @@ static inline int hostile_first(void) // the first thread that asks
     return !atomic_flag_test_and_set(&asked);
 }
 
+// As libraries do that run a program: LS_OK when the child ends with the code that it says.
+static inline int32_t hostile_child(void)
+{
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(7);
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+                   WEXITSTATUS(status) == 7
+               ? LS_OK
+               : LS_FAILED;
+}
+
 // Does the deed, which may not return; else the status that the call answers at once, LS_OK: it goes on.
 static inline int32_t hostile_deed(const char *deed)
 {
@@ -93,6 +107,8 @@ static inline int32_t hostile_deed(const char *deed)
         quick_exit(0);
     if (strcmp(deed, "end") == 0)
         pthread_exit(NULL);
+    if (strcmp(deed, "child") == 0)
+        return hostile_child();
     if (strcmp(deed, "slow") == 0)
         (void)nanosleep(&(const struct timespec){.tv_nsec = 60000000}, NULL);
     while (strcmp(deed, "hang") == 0 || (strcmp(deed, "first") == 0 && hostile_first()))
