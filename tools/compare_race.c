@@ -8,6 +8,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "tools/child.h"
+#include "tools/interrupt.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -43,8 +44,7 @@ static volatile sig_atomic_t interruptions;
 
 static void on_interrupt(int number)
 {
-    (void)number;
-    if (interruptions < 2)
+    if (interruptions < 2 && !interrupt_is_echo(number))
         interruptions++;
 }
 

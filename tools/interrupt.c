@@ -4,9 +4,28 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
 #include <unistd.h>
 
+#define ECHO_MS 500
+
 static struct ls_run *_Atomic running;
+static atomic_bool asked; // that run to end
+
+bool interrupt_is_echo(int number)
+{
+    static _Atomic int last_number;
+    static _Atomic int64_t last_ms;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t now_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    if (atomic_load(&last_number) == number && now_ms - atomic_load(&last_ms) < ECHO_MS)
+        return true;
+    atomic_store(&last_number, number);
+    atomic_store(&last_ms, now_ms);
+    return false;
+}
 
 static void on_interrupt(int number)
 {
@@ -16,8 +35,14 @@ static void on_interrupt(int number)
         (void)!write(STDERR_FILENO, early, sizeof(early) - 1);
         _exit(LS_INTERRUPTED);
     }
-    ls_run_interrupt(run);
+    if (interrupt_is_echo(number))
+        return;
+    if (!atomic_exchange(&asked, true)) {
+        ls_run_interrupt(run);
+        return;
+    }
     signal(number, SIG_DFL);
+    raise(number); // arrives when this handler has returned
 }
 
 static void catch_one(int number)
@@ -38,5 +63,6 @@ void interrupt_catch(void)
 
 void interrupt_run(struct ls_run *run)
 {
+    atomic_store(&asked, false);
     atomic_store(&running, run);
 }

@@ -318,6 +318,29 @@ class Interruption(ProgramTest):
                 self.assertIn("dense/kernel", tensors(weights))
                 os.unlink(weights)
 
+    def test_one_signal_that_is_sent_twice_loses_nothing(self):
+        """As timeout(1) does, and a terminal that goes away: to its foreground group, and by the shell."""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number.name):
+                path, weights = self.path("r.json"), self.path("w")
+                process = self.start("--report=" + path, "--save-weights=" + weights)
+                process.send_signal(number)
+                time.sleep(0.002)  # else the second is one with the first, which is pending still
+                self.end(process, number)
+                self.assertEqual(process.returncode, INTERRUPTED)
+                with open(path) as file:
+                    self.assertEqual(json.load(file)["status"], "interrupted")
+                self.assertIn("dense/kernel", tensors(weights))
+                os.unlink(weights)
+
+    def test_a_second_one_of_another_kind_ends_at_once(self):
+        process = self.start("--replicas=2", "--strategy=ring", "--report=" + self.path("r.json"))
+        process.send_signal(signal.SIGSTOP)  # so that it cannot end its step between the two
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        self.end(process, signal.SIGCONT)
+        self.assertIn(process.returncode, (-signal.SIGINT, -signal.SIGTERM))
+
 
 class ClosedOutput(ProgramTest):
     def test_who_stops_reading_loses_no_files(self):
