@@ -39,9 +39,10 @@ LS_API const char *ls_version(void);
 
 // ---- Messages ----
 
-// From now on every line goes to `write` instead of stderr: errors and warnings (`level`: enum ls_log_level), in one piece
-// and without newline, "lockstep: error: --optimizer: ...". It is called by any thread, one line at a time,
-// and may call nothing of Lockstep but ls_last_error and ls_run_interrupt. NULL: stderr again.
+// From now on every line goes to `write` instead of stderr: errors, warnings and notes such as what was taken from a
+// model's compile_config (`level`: enum ls_log_level), in one piece and without newline, "lockstep: error: --optimizer: ...".
+// It is called by any thread, one line at a time, and may call nothing of Lockstep but ls_last_error and
+// ls_run_interrupt. NULL: stderr again.
 LS_API void ls_set_log(void (*write)(void *context, uint32_t level, const char *line),
                        void *context);
 // The last error line that any thread of the process has logged; "" before the first. A call that succeeds does not clear
