@@ -148,7 +148,8 @@ static void say_needed(struct ls_sentence_writer *writer, const struct ls_compar
     fputs(" was measured at ", out);
     put_ratio(out, comparison, leaders->best, next);
     fprintf(out,
-            ", p = %.2g: a difference counts from p = %g on. To see one of %.2g %% on this machine "
+            ", p = %.2g: a difference counts where p is at most %g. To see one of %.2g %% on this "
+            "machine "
             "as it was, ",
             difference->p, LS_SIGNIFICANT, difference->needed_percent);
     if (difference->needed_steps)

@@ -123,7 +123,7 @@ START_TEST(what_chance_may_do_is_no_difference)
                                        "1,490 to 1,500 examples/s."));
     ck_assert(verdict_has(&comparison, "ring was measured at 1.01 times tree (95 % confidence: "));
     ck_assert(verdict_has(&comparison,
-                          "a difference counts from p = 0.01 on. To see one of 1 % on this "
+                          "a difference counts where p is at most 0.01. To see one of 1 % on this "
                           "machine as it was, "
                           "--speed-steps="));
     ck_assert(verdict_has(&comparison, "would be needed (4000 were timed)."));
