@@ -13,10 +13,12 @@
 //     ls_data_open("fashion-mnist", "test", &test);
 //     ls_fit(model, train, &(struct ls_fit_options){.epochs = 5, .validation = test});
 //
-// Every call that can fail returns enum ls_status; when it fails, a line has been logged that says what, where and what to
-// do: on stderr, or to the function given to ls_set_log. Nothing is written to stdout unless the options of the run ask for
-// it. A zeroed options struct is a sensible default, and so is NULL for one. All calls of one run come from one thread,
-// but for ls_run_interrupt. Names and arithmetic are Keras's. The header is C++ too; the macros of layers.h are C only.
+// Every call that can fail returns enum ls_status; when it fails, a line has been logged that says
+// what, where and what to do: on stderr, or to the function given to ls_set_log. Nothing is written
+// to stdout unless the options of the run ask for it. A zeroed options struct is a sensible
+// default, and so is NULL for one. All calls of one run come from one thread, but for
+// ls_run_interrupt. Names and arithmetic are Keras's. The header is C++ too; the macros of layers.h
+// are C only.
 #ifndef LOCKSTEP_H
 #define LOCKSTEP_H
 
@@ -39,14 +41,15 @@ LS_API const char *ls_version(void);
 
 // ---- Messages ----
 
-// From now on every line goes to `write` instead of stderr: errors, warnings and notes such as what was taken from a
-// model's compile_config (`level`: enum ls_log_level), in one piece and without newline, "lockstep: error: --optimizer: ...".
-// It is called by any thread, one line at a time, and may call nothing of Lockstep but ls_last_error and
-// ls_run_interrupt. NULL: stderr again.
+// From now on every line goes to `write` instead of stderr: errors, warnings and notes such as what
+// was taken from a model's compile_config (`level`: enum ls_log_level), in one piece and without
+// newline, "lockstep: error: --optimizer: ...". It is called by any thread, one line at a time, and
+// may call nothing of Lockstep but ls_last_error and ls_run_interrupt. NULL: stderr again.
 LS_API void ls_set_log(void (*write)(void *context, uint32_t level, const char *line),
                        void *context);
-// The last error line that any thread of the process has logged; "" before the first. A call that succeeds does not clear
-// it. The text is a copy for the calling thread, cut to 1,023 bytes, and lasts until that thread asks again. [any thread]
+// The last error line that any thread of the process has logged; "" before the first. A call that
+// succeeds does not clear it. The text is a copy for the calling thread, cut to 1,023 bytes, and
+// lasts until that thread asks again. [any thread]
 LS_API const char *ls_last_error(void);
 
 // ---- Who takes part, and how ----
@@ -60,33 +63,35 @@ struct ls_run_options {
     uint32_t replicas; // 0: every GPU, or one on the CPU
     uint32_t threads; // per replica; 0: cores / replicas, at least one
     uint64_t seed;
-    // Of every wait for a peer, and of each call of a collective's describe: one that does not return ends the process with 5, for
-    // nothing else can. 0: 60.
+    // Of every wait for a peer, and of each call of a collective's describe: one that does not
+    // return ends the process with 5, for nothing else can. 0: 60.
     double deadline_seconds;
     const char *plugin_path; // directories separated by ':', searched first
     uint32_t progress; // 1: what runs, and a line an epoch or on a terminal a bar, on stdout
     uint32_t verbose; // 1: bucket plan, kernels and where the time goes, on stdout
-    // Called when a call into a plugin does not return, after a line of the log has named plugin and call: the run has failed
-    // and `replica` has not come back for `deadline_seconds` (2 to 8 of them), or no replica has got any further for
-    // `deadline_seconds` (at least 3). Nothing that the plugin uses can be freed, so all that is left is to end the process.
-    // `replica` is UINT32_MAX where the thread that opened the run hangs. Without `stuck`, or when it returns, the call waits
-    // on without end. [any thread]
+    // Called when a call into a plugin does not return, after a line of the log has named plugin
+    // and call: the run has failed and `replica` has not come back for `deadline_seconds` (2 to 8
+    // of them), or no replica has got any further for `deadline_seconds` (at least 3). Nothing that
+    // the plugin uses can be freed, so all that is left is to end the process. `replica` is
+    // UINT32_MAX where the thread that opened the run hangs. Without `stuck`, or when it returns,
+    // the call waits on without end. [any thread]
     void (*stuck)(uint32_t replica);
 };
 
 LS_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out);
 LS_API void ls_run_close(struct ls_run *run); // after its models; takes NULL
 LS_API uint32_t ls_run_replicas(const struct ls_run *run); // how many there are
-// Asks ls_fit or ls_evaluate, the one that runs or else the next one, to end after the current step with
-// LS_INTERRUPTED; calls after that one run as usual. Safe in a signal handler. [any thread]
+// Asks ls_fit or ls_evaluate, the one that runs or else the next one, to end after the current step
+// with LS_INTERRUPTED; calls after that one run as usual. Safe in a signal handler. [any thread]
 LS_API void ls_run_interrupt(struct ls_run *run);
 
 // ---- Data ----
 
 struct ls_data;
 
-// One split ("train", "test") of a dataset by name: "fashion-mnist", "mnist:dir=/data", "synthetic:...".
-// Its files are read in the background; what is wrong with them is said by the first call that needs them.
+// One split ("train", "test") of a dataset by name: "fashion-mnist", "mnist:dir=/data",
+// "synthetic:...". Its files are read in the background; what is wrong with them is said by the
+// first call that needs them.
 LS_CALL ls_data_open(const char *text, const char *split, struct ls_data **out);
 LS_API void ls_data_close(struct ls_data *data); // takes NULL
 LS_API uint64_t ls_data_count(const struct ls_data *data);
@@ -98,26 +103,28 @@ struct ls_model;
 // From an array of layers (see layers.h) that ends with LS_END.
 LS_CALL ls_sequential_create(struct ls_run *run, const char *name, const struct ls_layer *layers,
                              struct ls_model **out);
-// A built-in name ("cnn") or a file of Keras model JSON. `data` gives the shape of the input to models that
-// do not say it; may be NULL.
+// A built-in name ("cnn") or a file of Keras model JSON. `data` gives the shape of the input to
+// models that do not say it; may be NULL.
 LS_CALL ls_model_open(struct ls_run *run, const char *name, const struct ls_data *data,
                       struct ls_model **out);
 LS_API void ls_model_close(struct ls_model *model); // takes NULL
 
 struct ls_compile_options {
-    // NULL in the first three: that of the model's file (compile_config), which is logged; else as said here.
+    // NULL in the first three: that of the model's file (compile_config), which is logged; else as
+    // said here.
     const char *optimizer; // "adam:learning_rate=0.001"; NULL: adam
     const char *loss; // "sparse_categorical_crossentropy[:from_logits=true]", "mean_squared_error";
         // NULL: by the model's last layer
     const char *metrics; // "accuracy", "none"; NULL: accuracy for cross-entropy
     const char *lr_scaling; // "none", "sqrt", "linear" with the number of replicas; NULL: none
 };
-// Weights stay, and so does the place in the order of examples. The optimizer is a new one, as in Keras: its moments are
-// zero and its steps count from 1 again, from which dropout draws, too. To change only the learning rate use
-// ls_set_learning_rate.
+// Weights stay, and so does the place in the order of examples. The optimizer is a new one, as in
+// Keras: its moments are zero and its steps count from 1 again, from which dropout draws, too. To
+// change only the learning rate use ls_set_learning_rate.
 LS_CALL ls_compile(struct ls_model *model, const struct ls_compile_options *options);
-// From the next step on; the optimizer keeps its moments. `rate` is what is used, whatever lr_scaling was. LS_USAGE for a
-// model that is not compiled, and for a rate that is negative or not finite.
+// From the next step on; the optimizer keeps its moments. `rate` is what is used, whatever
+// lr_scaling was. LS_USAGE for a model that is not compiled, and for a rate that is negative or not
+// finite.
 LS_CALL ls_set_learning_rate(struct ls_model *model, double rate);
 LS_API double ls_learning_rate(const struct ls_model *model); // NaN before ls_compile
 
@@ -139,13 +146,14 @@ struct ls_fit_options {
     const char *command; // named in the report; NULL: "train"
     const struct ls_fit_watch *watch; // of `lockstep compare` (core/train/watch.h); NULL: none
 };
-// Trains on from where the model is: weights, optimizer and the order of examples continue, so fits of one step or one
-// epoch each give the same bits as one fit of them all. `epochs` and `steps` count in this fit. Where the last fit ended
-// within an epoch, by `steps` or an interruption, the first epoch of this one is the rest of that epoch: with epochs = 1
-// it ends where that one ends. Another batch size goes on at the same example. With other data (another text or split) or
-// another `shuffle` that rest is given up, and an epoch with an order of its own begins.
-// LS_FAILED when the loss is not finite or replicas differ: then the model is as it was before, its place in the order of
-// examples included. LS_INTERRUPTED leaves what was learnt so far.
+// Trains on from where the model is: weights, optimizer and the order of examples continue, so fits
+// of one step or one epoch each give the same bits as one fit of them all. `epochs` and `steps`
+// count in this fit. Where the last fit ended within an epoch, by `steps` or an interruption, the
+// first epoch of this one is the rest of that epoch: with epochs = 1 it ends where that one ends.
+// Another batch size goes on at the same example. With other data (another text or split) or
+// another `shuffle` that rest is given up, and an epoch with an order of its own begins. LS_FAILED
+// when the loss is not finite or replicas differ: then the model is as it was before, its place in
+// the order of examples included. LS_INTERRUPTED leaves what was learnt so far.
 LS_CALL ls_fit(struct ls_model *model, struct ls_data *train, const struct ls_fit_options *options);
 
 struct ls_scores {
@@ -158,8 +166,9 @@ struct ls_scores {
 LS_CALL ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch,
                     struct ls_scores *out);
 
-// What the last ls_fit saw, also when it failed or was interrupted. Borrowed until the next one. Losses: one a step,
-// mean over the global batch, of the first 65,536 steps; a longer training can be several fits, which are as one.
+// What the last ls_fit saw, also when it failed or was interrupted. Borrowed until the next one.
+// Losses: one a step, mean over the global batch, of the first 65,536 steps; a longer training can
+// be several fits, which are as one.
 LS_API const float *ls_fit_losses(const struct ls_model *model, size_t *count);
 
 struct ls_epoch {
@@ -177,8 +186,8 @@ LS_API const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t
 // A table like Keras's.
 LS_API void ls_model_summary(const struct ls_model *model, FILE *out);
 
-// Weights as safetensors, float32, plain layout, named layer/variable; what all names have in front (the model's name) and
-// Keras 2's ":0" are left out when they are read.
+// Weights as safetensors, float32, plain layout, named layer/variable; what all names have in front
+// (the model's name) and Keras 2's ":0" are left out when they are read.
 LS_CALL ls_load_weights(struct ls_model *model, const char *path);
 LS_CALL ls_save_weights(struct ls_model *model, const char *path);
 

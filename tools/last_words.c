@@ -86,7 +86,8 @@ static void describe_own(struct line *line, const struct ls_inside_view *seen, c
     add_call(line, &seen->call, !seen->under_way);
 }
 
-// A thread that Lockstep did not start, or that never was in a plugin: which one it belongs to is not known.
+// A thread that Lockstep did not start, or that never was in a plugin: which one it belongs to is
+// not known.
 static void describe_others(struct line *line, const char *event)
 {
     static struct ls_inside_view seen[8];
@@ -101,7 +102,8 @@ static void describe_others(struct line *line, const char *event)
     }
 }
 
-// After main there are only destructors, and threads that were left: whose is not known where there are several plugins.
+// After main there are only destructors, and threads that were left: whose is not known where there
+// are several plugins.
 static void describe_end(struct line *line, const char *event)
 {
     const char *name = ls_loader_opened_name(0);
@@ -144,8 +146,8 @@ static const struct fault {
 };
 enum { FAULTS = sizeof(faults) / sizeof(faults[0]) };
 
-// Several replicas may crash at once: the first speaks, and ends the process for all. One that crashes while it speaks
-// ends it at once.
+// Several replicas may crash at once: the first speaks, and ends the process for all. One that
+// crashes while it speaks ends it at once.
 static void on_fault(int number)
 {
     static atomic_flag speaking = ATOMIC_FLAG_INIT;
@@ -207,9 +209,10 @@ static void on_end(int code, void *unused)
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Plugins that end the process come here: the program's functions stand before those of libc. So do calls of the program's
-// own, which mean it; none of them is to exit() or quick_exit(). Where main has returned its code holds. Libraries fork
-// children of their own, to run a program; those may end as they like.
+// Plugins that end the process come here: the program's functions stand before those of libc. So do
+// calls of the program's own, which mean it; none of them is to exit() or quick_exit(). Where main
+// has returned its code holds. Libraries fork children of their own, to run a program; those may
+// end as they like.
 extern const char __executable_start, etext;
 
 _Noreturn void exit(int code)

@@ -14,8 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// Steps and rounds of all ranks and schedules of a communicator together that are verified: a quarter of a second where a
-// core verifies four million a second. A number and no time, so that every run of a program does the same.
+// Steps and rounds of all ranks and schedules of a communicator together that are verified: a
+// quarter of a second where a core verifies four million a second. A number and no time, so that
+// every run of a program does the same.
 #define PROVEN_STEPS (UINT64_C(1) << 20)
 
 struct ls_proof {

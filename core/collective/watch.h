@@ -31,16 +31,18 @@ struct ls_describe_watch {
     uint32_t changes; // of these two; a word to wait on
 };
 
-// The thread sleeps while nobody has entered. LS_FAILED, logged, without one. Stopping takes one that was not started.
+// The thread sleeps while nobody has entered. LS_FAILED, logged, without one. Stopping takes one
+// that was not started.
 LS_STATUS ls_describe_watch_start(struct ls_describe_watch *watch);
 void ls_describe_watch_stop(struct ls_describe_watch *watch);
 
-// From enter to leave what this thread lets a plugin describe is watched, if the watch was started. One thread at a time.
+// From enter to leave what this thread lets a plugin describe is watched, if the watch was started.
+// One thread at a time.
 void ls_describe_watch_enter(struct ls_describe_watch *watch);
 void ls_describe_watch_leave(struct ls_describe_watch *watch);
 
-// Around one call of a describe, on the thread that entered the watch; a call may be inside another (auto's). What
-// note_begin returns is given to note_end. [any thread]
+// Around one call of a describe, on the thread that entered the watch; a call may be inside another
+// (auto's). What note_begin returns is given to note_end. [any thread]
 struct ls_describe_note {
     struct ls_inside_call inside; // where the thread was: a describe may be left by longjmp
     struct ls_describe_watch *watch; // NULL: nobody watches

@@ -14,8 +14,8 @@
 
 #include <stdbool.h>
 
-// How many plugins of each kind are guarded at most in one process. Further ones are called without guards, with a
-// warning. Each costs a copy of the functions in guard_slot.h.
+// How many plugins of each kind are guarded at most in one process. Further ones are called without
+// guards, with a warning. Each costs a copy of the functions in guard_slot.h.
 #define LS_GUARD_DEVICES 6
 #define LS_GUARD_TRANSPORTS 6
 #define LS_GUARD_COLLECTIVES 32
@@ -34,7 +34,8 @@ struct ls_guard_slot {
     } ops; // a copy of it, in our size
 };
 
-// Replaces the functions of `interface`, our copy of `theirs`, by guards, but for those that are NULL.
+// Replaces the functions of `interface`, our copy of `theirs`, by guards, but for those that are
+// NULL.
 void ls_guard_table(uint32_t kind, const char *name, const void *theirs, void *interface);
 
 // ---- For the guards (guard_slot.h) ----
@@ -49,8 +50,8 @@ struct ls_guarded {
 struct ls_guarded ls_guard_enter(const struct ls_guard_slot *slot, const char *call);
 // After a call that returns nothing, or a value that cannot be wrong.
 void ls_guard_leave(const struct ls_guarded *call);
-// After a call that returns a status; returns it in turn. A number that is no status is logged and becomes LS_FAILED.
-// With `must_explain`, a failure for which no reason was logged is logged here.
+// After a call that returns a status; returns it in turn. A number that is no status is logged and
+// becomes LS_FAILED. With `must_explain`, a failure for which no reason was logged is logged here.
 int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must_explain);
 // The same for a call that makes something: `made` says whether it did.
 int32_t ls_guard_made(const struct ls_guarded *call, int32_t status, bool made, const char *what);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether two strategies differ in speed, from the speeds that several processes of each had. [any thread]
 //
-// The process is the unit: speeds within one process resemble each other more than those of two processes of the same
-// program (memory layout, placement, the state of the machine), so only differences between processes tell what chance
-// does. Processes come in blocks, one of each strategy, which take turns; what a block has in common cancels.
+// The process is the unit: speeds within one process resemble each other more than those of two
+// processes of the same program (memory layout, placement, the state of the machine), so only
+// differences between processes tell what chance does. Processes come in blocks, one of each
+// strategy, which take turns; what a block has in common cancels.
 #ifndef LS_REPORT_SIGNIFICANCE_H
 #define LS_REPORT_SIGNIFICANCE_H
 
@@ -24,19 +25,22 @@ struct ls_paired {
     size_t blocks; // that both have
 };
 
-// Student's paired t-test of the logarithms of `a` and `b`, speeds by block; one that is not finite has none. False
-// with fewer than LS_LEAST_BLOCKS in common: then only `blocks` is set, and `difference` where there is one at all (else NaN).
+// Student's paired t-test of the logarithms of `a` and `b`, speeds by block; one that is not finite
+// has none. False with fewer than LS_LEAST_BLOCKS in common: then only `blocks` is set, and
+// `difference` where there is one at all (else NaN).
 bool ls_paired_test(const double *a, const double *b, size_t count, struct ls_paired *out);
 
-// Corrects the p of several comparisons, in place, for their number (Holm 1979): the chance that any of those at or below
-// LS_SIGNIFICANT is wrong stays at or below that. `order` has room for `count`.
+// Corrects the p of several comparisons, in place, for their number (Holm 1979): the chance that
+// any of those at or below LS_SIGNIFICANT is wrong stays at or below that. `order` has room for
+// `count`.
 void ls_correct_by_holm(double *p, size_t count, size_t *order);
 
-// Blocks in which a true `difference` (of logarithms) would be found with a chance of LS_POWER, with `deviation` over the
-// blocks, and when `comparisons` are made at the same time.
+// Blocks in which a true `difference` (of logarithms) would be found with a chance of LS_POWER,
+// with `deviation` over the blocks, and when `comparisons` are made at the same time.
 double ls_blocks_needed(double difference, double deviation, size_t comparisons);
 
-// Student's distribution: the chance of a |t| at least this large, and the t whose two-sided chance is `p`.
+// Student's distribution: the chance of a |t| at least this large, and the t whose two-sided chance
+// is `p`.
 double ls_student_two_sided(double t, double freedom);
 double ls_student_limit(double p, double freedom);
 
