@@ -11,9 +11,9 @@
 #include "core/collective/simulate.h"
 #include "core/collective/watch.h"
 #include "core/loader/loader.h"
-#include "core/report/chart.h"
+#include "tools/report/chart.h"
 #include "core/report/report.h"
-#include "core/report/rows.h"
+#include "tools/report/rows.h"
 #include "core/train/networks.h"
 
 #include <math.h>

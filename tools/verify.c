@@ -12,7 +12,7 @@
 #include "core/collective/verify.h"
 #include "core/loader/loader.h"
 #include "core/report/report.h"
-#include "core/report/rows.h"
+#include "tools/report/rows.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every collective of the tree passes the conformance suite over the local transport.
-#include "core/conformance/collective.h"
+#include "tools/conformance/collective.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
 

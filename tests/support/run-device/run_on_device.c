@@ -3,8 +3,8 @@
 // the device that the first names ("cuda"), in one process. Collectives after the argument -short run only a few of the cases.
 // Ends with 1 when a case failed, with 77 when a plugin is not here.
 #include "core/base/log.h"
-#include "core/conformance/collective.h"
-#include "core/conformance/transport.h"
+#include "tools/conformance/collective.h"
+#include "tools/conformance/transport.h"
 #include "core/plugin/collective.h"
 #include "tests/support/plugin.h"
 

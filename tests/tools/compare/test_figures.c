@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `lockstep compare` reads and reckons.
+#include "tools/compare/figures.h"
+#include "tools/compare/list.h"
+
+#include "core/base/log.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char last_line[512];
+
+static void keep_line(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    (void)level;
+    snprintf(last_line, sizeof(last_line), "%s", line);
+}
+
+static void refused(const char *text, const char *says)
+{
+    struct compare_list list = {0};
+    ls_log_set_writer(keep_line, NULL);
+    ck_assert_int_eq(compare_list_parse(text, &list), LS_USAGE);
+    ls_log_set_writer(NULL, NULL);
+    ck_assert_msg(strstr(last_line, says), "%s", last_line);
+    ck_assert_uint_eq(list.count, 0);
+}
+
+START_TEST(options_continue_the_item_before_them)
+{
+    struct compare_list list;
+    ck_assert_int_eq(compare_list_parse("a,b:x=1,y=2,c,d,z=3,mirrored:collective=tree", &list),
+                     LS_OK);
+    ck_assert_uint_eq(list.count, 5);
+    ck_assert_str_eq(list.items[0], "a");
+    ck_assert_str_eq(list.items[1], "b:x=1,y=2");
+    ck_assert_str_eq(list.items[2], "c");
+    ck_assert_str_eq(list.items[3], "d:z=3");
+    ck_assert_str_eq(list.items[4], "mirrored:collective=tree");
+    compare_list_finish(&list);
+}
+END_TEST
+
+START_TEST(a_colon_in_a_value_begins_no_item)
+{
+    struct compare_list list;
+    ck_assert_int_eq(compare_list_parse("a:x=1,path=here:there,b", &list), LS_OK);
+    ck_assert_uint_eq(list.count, 2);
+    ck_assert_str_eq(list.items[0], "a:x=1,path=here:there");
+    compare_list_finish(&list);
+}
+END_TEST
+
+START_TEST(broken_lists_are_refused)
+{
+    refused("", "the list is empty");
+    refused("a,,b", "empty item");
+    refused("a,", "empty item");
+    refused(",a", "empty item");
+    refused("x=1,a", "no strategy stands before it");
+    refused("a,b,a", "'a' is there twice");
+    refused("a:x=1,y=2,b,a:x=1,y=2", "twice");
+    char many[4 * COMPARE_STRATEGIES_MOST + 8] = "";
+    for (int i = 0; i <= COMPARE_STRATEGIES_MOST; i++)
+        sprintf(many + strlen(many), "%s%d", i ? "," : "", i);
+    refused(many, "more than");
+}
+END_TEST
+
+START_TEST(one_item_is_a_list)
+{
+    struct compare_list list = {0};
+    ck_assert_int_eq(compare_list_parse("ring", &list), LS_OK);
+    ck_assert_uint_eq(list.count, 1);
+    compare_list_finish(&list);
+    ck_assert_uint_eq(list.count, 0);
+    compare_list_finish(&list);
+}
+END_TEST
+
+START_TEST(targets_are_metrics_with_values)
+{
+    struct compare_target target;
+    ck_assert_int_eq(compare_target_parse("val_accuracy:0.88", &target), LS_OK);
+    ck_assert_int_eq(target.metric, COMPARE_VAL_ACCURACY);
+    ck_assert_double_eq(target.value, 0.88);
+    ck_assert(compare_target_reached(&target, 0.88));
+    ck_assert(!compare_target_reached(&target, 0.87));
+    ck_assert(!compare_target_reached(&target, NAN));
+    ck_assert_int_eq(compare_target_parse("loss:2.5", &target), LS_OK);
+    ck_assert(compare_target_reached(&target, 2.4));
+    ck_assert(!compare_target_reached(&target, 2.6));
+    ck_assert(!compare_target_reached(&target, NAN));
+}
+END_TEST
+
+START_TEST(targets_that_cannot_be_are_refused)
+{
+    static const char *const texts[] = {
+        "val_acc:0.8", "",        "val_accuracy", "val_accuracy:", "accuracy:88",
+        "accuracy:x",  "loss:-1", "loss:inf",     "loss:nan"};
+    ls_log_set_writer(keep_line, NULL);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct compare_target target = {COMPARE_LOSS, 7};
+        ck_assert_msg(compare_target_parse(texts[i], &target) == LS_USAGE, "%s", texts[i]);
+        ck_assert_double_eq(target.value, 7);
+    }
+    struct compare_target target;
+    ck_assert_int_eq(compare_target_parse("val_acuracy:0.8", &target), LS_USAGE);
+    ck_assert_ptr_nonnull(strstr(last_line, "did you mean val_accuracy"));
+    ls_log_set_writer(NULL, NULL);
+}
+END_TEST
+
+// ---- Figures ----
+
+#define STEPS 12
+
+// Steps of 10 ms and 100 examples, but the first of each turn, which takes twice as long.
+static void make_steps(struct compare_step *steps, size_t count, size_t turn_steps)
+{
+    double seconds = 0;
+    for (size_t i = 0; i < count; i++) {
+        seconds += i % turn_steps == 0 && turn_steps > 1 ? 0.02 : 0.01;
+        steps[i] = (struct compare_step){.seconds = seconds,
+                                         .loss = 2 - 0.1 * (double)i,
+                                         .right = (double)(5 * i),
+                                         .examples = 100,
+                                         .turn = 1 + i / turn_steps};
+    }
+}
+
+START_TEST(the_first_step_of_a_turn_is_not_timed)
+{
+    struct compare_step steps[STEPS];
+    double rates[STEPS];
+    make_steps(steps, STEPS, 4);
+    ck_assert_uint_eq(compare_rates(steps, STEPS, rates), 3);
+    for (size_t i = 0; i < 3; i++)
+        ck_assert_double_eq_tol(rates[i], 10000, 1e-6);
+}
+END_TEST
+
+START_TEST(turns_of_one_step_count_but_for_the_first)
+{
+    struct compare_step steps[STEPS];
+    double rates[STEPS];
+    make_steps(steps, STEPS, 1);
+    ck_assert_uint_eq(compare_rates(steps, STEPS, rates), STEPS - 1);
+    ck_assert_double_eq_tol(rates[STEPS - 2], 10000, 1e-6);
+    ck_assert_uint_eq(compare_rates(steps, 1, rates), 0);
+    ck_assert_uint_eq(compare_rates(steps, 0, rates), 0);
+}
+END_TEST
+
+START_TEST(quantiles_lie_between_values)
+{
+    double values[] = {4, 1, 3, 2};
+    compare_sort(values, 4);
+    ck_assert_double_eq(compare_quantile(values, 4, 0.5), 2.5);
+    ck_assert_double_eq(compare_quantile(values, 4, 0.25), 1.75);
+    ck_assert_double_eq(compare_quantile(values, 4, 1), 4);
+    ck_assert_double_eq(compare_quantile(values, 1, 0.75), 1);
+    ck_assert(isnan(compare_quantile(values, 0, 0.5)));
+}
+END_TEST
+
+START_TEST(losses_are_compared_relatively_and_as_far_as_both_go)
+{
+    struct compare_step a[STEPS], b[STEPS];
+    make_steps(a, STEPS, 4);
+    make_steps(b, STEPS, 4);
+    ck_assert_double_eq(compare_losses(a, STEPS, b, STEPS, SIZE_MAX), 0);
+    a[11].loss = 1.1 * b[11].loss;
+    a[3].loss = 0.99 * b[3].loss;
+    ck_assert_double_eq_tol(compare_losses(a, STEPS, b, STEPS, SIZE_MAX), 0.1, 1e-12);
+    ck_assert_double_eq_tol(compare_losses(a, STEPS, b, STEPS, 10), 0.01, 1e-12);
+    ck_assert_double_eq(compare_losses(a, STEPS, b, 3, SIZE_MAX), 0);
+    ck_assert(isnan(compare_losses(a, 0, b, STEPS, 10)));
+    b[0].loss = 0;
+    ck_assert(compare_losses(a, STEPS, b, STEPS, 10) > 1);
+    a[11].loss = b[11].loss = NAN;
+    ck_assert(isnan(compare_losses(a, STEPS, b, STEPS, SIZE_MAX)));
+    ck_assert(isfinite(compare_losses(a, STEPS, b, STEPS, 11)));
+}
+END_TEST
+
+START_TEST(the_end_is_a_mean_over_the_last_tenth)
+{
+    static struct compare_step steps[2000];
+    make_steps(steps, 2000, 4);
+    for (size_t i = 0; i < 2000; i++)
+        steps[i].loss = i < 1900 ? 5 : 1;
+    ck_assert_double_eq(compare_mean(steps, 2000).loss, 1);
+    ck_assert_double_eq(compare_mean(steps, 1).loss, 5);
+    ck_assert(isnan(compare_mean(steps, 0).loss));
+}
+END_TEST
+
+START_TEST(curves_are_short_and_have_the_ends_of_epochs)
+{
+    static struct compare_step steps[5000];
+    struct ls_compared_point *points = NULL;
+    size_t count = 0;
+    make_steps(steps, 5000, 4);
+    ck_assert_int_eq(compare_curve(steps, 5000, 1333, true, &points, &count), LS_OK);
+    ck_assert_uint_le(count, 210);
+    size_t ends = 0;
+    for (size_t i = 0; i < count; i++) {
+        ends += points[i].step % 1333 == 0;
+        ck_assert(i == 0 || points[i].step > points[i - 1].step);
+        ck_assert_uint_eq(points[i].examples, 100 * points[i].step);
+    }
+    ck_assert_uint_eq(ends, 3);
+    ck_assert_uint_eq(points[count - 1].step, 5000);
+    free(points);
+    // An epoch may be one step.
+    ck_assert_int_eq(compare_curve(steps, 5000, 1, true, &points, &count), LS_OK);
+    ck_assert_uint_le(count, 402);
+    free(points);
+    ck_assert_int_eq(compare_curve(steps, 1, 469, false, &points, &count), LS_OK);
+    ck_assert_uint_eq(count, 1);
+    ck_assert(isnan(points[0].accuracy));
+    free(points);
+    ck_assert_int_eq(compare_curve(steps, 0, 469, false, &points, &count), LS_OK);
+    ck_assert_uint_eq(count, 0);
+    free(points);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("compare");
+    TCase *tests = tcase_create("compare");
+    tcase_add_test(tests, options_continue_the_item_before_them);
+    tcase_add_test(tests, a_colon_in_a_value_begins_no_item);
+    tcase_add_test(tests, broken_lists_are_refused);
+    tcase_add_test(tests, one_item_is_a_list);
+    tcase_add_test(tests, targets_are_metrics_with_values);
+    tcase_add_test(tests, targets_that_cannot_be_are_refused);
+    tcase_add_test(tests, the_first_step_of_a_turn_is_not_timed);
+    tcase_add_test(tests, turns_of_one_step_count_but_for_the_first);
+    tcase_add_test(tests, quantiles_lie_between_values);
+    tcase_add_test(tests, losses_are_compared_relatively_and_as_far_as_both_go);
+    tcase_add_test(tests, the_end_is_a_mean_over_the_last_tenth);
+    tcase_add_test(tests, curves_are_short_and_have_the_ends_of_epochs);
+    suite_add_tcase(suite, tests);
+    return test_suite_run(suite);
+}

@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device suite itself: it passes device `reference`, and it finds what is wrong with a device that
+// breaks one promise of the contract, naming the case.
+#include "tools/conformance/device.h"
+#include "core/plugin/half.h"
+#include "tests/support/plugin.h"
+#include "tests/support/suite.h"
+
+#include <check.h>
+#include <stdbool.h>
+
+// ---- A device that breaks one promise: `reference` behind wrong_prepare() and wrong_launch() ----
+
+enum wrong {
+    NOTHING,
+    RESULT, // one element of a result is a little off
+    BEHIND_OUTPUT, // writes one float behind an output
+    BEHIND_SCRATCH, // announces too little scratch
+    UNUSED_INPUT, // reads an input that it says it does not use
+    FIXED_LAYOUT, // answers another layout than the fixed one
+    NOT_REPEATABLE, // another result the second time
+    ALLOCATES, // takes host memory while it runs
+    IGNORES_SKIP, // updates although the step is to be skipped
+    IN_PLACE, // says that output may lie over an input that it still needs
+    SPLIT, // drops elements by their place in the local batch
+    ACCUMULATE, // overwrites instead of adding
+    OTHER_ADDED, // adds to dbeta for dgamma, and to dgamma for dbeta
+    SILENT_REFUSAL, // refuses without a reason
+    HALF_A_GROUP, // has one call of a group
+    EPILOGUE, // declares a fusion and leaves the epilogue out
+    HALF_ROUNDING, // results in halves are one below the nearest
+    FLAT_HALVES, // normalized halves are the same in all rows, where nothing is added to them
+    NO_HALVES, // breaks none: it refuses half types
+    ONE_PASS, // a variance in one pass, in float32
+    NO_ADDEND, // leaves the addend out
+    GRADIENT_OF_ALL, // takes gradients with what was there before for those of the share
+    NO_NORMALIZATION, // breaks none: it has no batch normalization
+    FUSES_NOTHING, // declares a fusion into a batch normalization that it has not
+    TILES, // breaks none: it asks for tiles
+    PLACE_IN_BATCH, // what it computes of an example depends on its place in the batch
+    UNEQUAL_EXAMPLES, // keeps more of the first example than of the others
+    ANY_EPSILON, // takes an epsilon that is negative
+};
+
+struct ls_kernel {
+    struct ls_kernel *real;
+    struct ls_kernel_request request;
+};
+
+static enum wrong wrong;
+static uint32_t wrong_op;
+static const struct ls_device_interface *real;
+static const struct ls_host *device_host;
+static _Thread_local uint32_t launches;
+
+static int32_t wrong_open(const struct ls_host *host, const struct ls_device_config *config,
+                          struct ls_device **out)
+{
+    device_host = host;
+    return real->open(host, config, out);
+}
+
+static int32_t wrong_prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                             struct ls_kernel_answer *out)
+{
+    const bool hit = request->op == wrong_op;
+    struct ls_kernel_request asked = *request;
+    asked.forward = NULL;
+    if (hit && wrong == SILENT_REFUSAL)
+        return LS_UNSUPPORTED;
+    if (hit && wrong == ACCUMULATE)
+        asked.accumulate = 0;
+    if (hit && wrong == OTHER_ADDED)
+        asked.accumulate =
+            (asked.accumulate & 1) | (asked.accumulate & 2) << 1 | (asked.accumulate & 4) >> 1;
+    if (hit && wrong == ANY_EPSILON)
+        asked.attributes.epsilon = 1e-3f;
+    if (hit && wrong == EPILOGUE)
+        asked.attributes.epilogue = LS_OP_NONE;
+
+    for (uint32_t i = 0; wrong == NO_HALVES && i < asked.input_count + asked.output_count; i++)
+        if (ls_dtype_is_half(asked.arguments[i].dtype))
+            return ls_host_fail(device_host, LS_UNSUPPORTED, "float32 only");
+
+    if ((wrong == NO_NORMALIZATION || wrong == FUSES_NOTHING) &&
+        asked.op >= LS_OP_BATCH_NORMALIZATION && asked.op <= LS_OP_BATCH_NORMALIZATION_INFERENCE)
+        return ls_host_fail(device_host, LS_UNSUPPORTED, "no batch normalization");
+
+    const int32_t status = real->prepare(device, &asked, out);
+    if (status)
+        return status;
+    struct ls_kernel *kernel = calloc(1, sizeof(*kernel));
+    ck_assert_ptr_nonnull(kernel);
+    kernel->real = out->kernel;
+    kernel->request = *request;
+    out->kernel = kernel;
+    if (hit && wrong == BEHIND_SCRATCH && out->scratch_bytes > 8)
+        out->scratch_bytes -= 8;
+    if (hit && wrong == UNUSED_INPUT)
+        out->used_inputs &= ~2u;
+    if (hit && wrong == UNEQUAL_EXAMPLES && request->output_count == 2)
+        out->layouts[2].bytes = out->saved_bytes = out->saved_bytes + 1;
+    if (hit && wrong == FIXED_LAYOUT)
+        out->layouts[0].words[3] = 1;
+    if (hit && wrong == IN_PLACE)
+        out->in_place = 1;
+    return LS_OK;
+}
+
+static void wrong_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
+{
+    if (kernel)
+        real->release_kernel(device, kernel->real);
+    free(kernel);
+}
+
+// The forward operation, whose variance has become the mean of the squares less the square of the mean.
+static void vary_in_one_pass(const struct ls_kernel_request *request, void *const *arguments)
+{
+    const int64_t channels = request->arguments[1].dims[0];
+    const int64_t n = (int64_t)ls_tensor_elements(&request->arguments[0]) / channels;
+    const float *x = arguments[0];
+    for (int64_t c = 0; c < channels; c++) {
+        float mean = 0, squares = 0;
+        for (int64_t i = c; i < n * channels; i += channels) {
+            mean += x[i] / (float)n;
+            squares += x[i] * x[i] / (float)n;
+        }
+        ((float *)arguments[request->input_count + 2])[c] = squares - mean * mean;
+    }
+}
+
+// dx with dgamma and dbeta as they are after the addition: off by the 1/n of it that was there before.
+static void use_gradients_of_all(const struct ls_kernel_request *request, void *const *arguments)
+{
+    const int64_t channels = request->arguments[1].dims[0];
+    const int64_t count = (int64_t)ls_tensor_elements(&request->arguments[0]);
+    const float *dbeta = arguments[7];
+    for (int64_t i = 0; request->accumulate & 4 && i < count; i++)
+        ((float *)arguments[5])[i] -= dbeta[i % channels] * (float)channels / (float)count;
+}
+
+static void spoil(const struct ls_kernel *kernel, const struct ls_launch *launch)
+{
+    const struct ls_kernel_request *request = &kernel->request;
+    const uint64_t count = ls_tensor_elements(&request->arguments[request->input_count]);
+    const uint64_t channels = (uint64_t)request->arguments[0].dims[request->arguments[0].ndims - 1];
+    const bool addend = request->input_count == 4 || request->input_count == 6;
+    float *output = launch->arguments[request->input_count];
+    uint16_t *halves = launch->arguments[request->input_count];
+    const bool half = ls_dtype_is_half(request->arguments[request->input_count].dtype);
+
+    if (half && wrong != HALF_ROUNDING &&
+        wrong != FLAT_HALVES) // the other mistakes are made in float32
+        return;
+    switch (wrong) {
+    case RESULT: output[count / 2] += 1e-3f; break;
+    case BEHIND_OUTPUT: output[count] = 0; break;
+    case NOT_REPEATABLE: output[0] *= 1 + (float)(launches % 2) * 0x1p-23f; break;
+    case ALLOCATES:
+        device_host->release(device_host, device_host->allocate(device_host, 8, 8));
+        break;
+    case HALF_ROUNDING:
+        for (uint64_t i = 0; half && i < count; i++)
+            halves[i] = (uint16_t)(halves[i] & 0x7fff ? halves[i] - 1 : halves[i]);
+        break;
+    case FLAT_HALVES:
+        for (uint64_t i = channels; half && !addend && !request->accumulate && i < count; i++)
+            halves[i] = halves[i % channels];
+        break;
+    case IN_PLACE:
+        if (output == launch->arguments[0])
+            output[0] += 1;
+        break;
+    case ONE_PASS: vary_in_one_pass(request, launch->arguments); break;
+    case NO_ADDEND:
+        for (uint64_t i = 0; request->input_count == 4 && i < count; i++)
+            output[i] -= ((const float *)launch->arguments[3])[i];
+        break;
+    case PLACE_IN_BATCH: output[0] += 1; break;
+    case GRADIENT_OF_ALL: use_gradients_of_all(request, launch->arguments); break;
+    default: break;
+    }
+}
+
+static int32_t wrong_launch(struct ls_device *device, const struct ls_kernel *kernel,
+                            const struct ls_launch *launch)
+{
+    const bool hit = kernel->request.op == wrong_op;
+    struct ls_step_record record = {0};
+    struct ls_launch changed = *launch;
+
+    launches++;
+    if (launch->record)
+        record = *launch->record;
+    changed.record = &record;
+    if (hit && wrong == IGNORES_SKIP)
+        record.skip = 0;
+    if (hit && wrong == SPLIT)
+        record.example_offset = 0;
+    const int32_t status = real->launch(device, kernel->real, &changed);
+    if (hit)
+        spoil(kernel, launch);
+    return status;
+}
+
+// ---- Running the suite ----
+
+struct outcome {
+    struct ls_conformance_counts counts;
+    enum ls_status status;
+    char name[256], message[600]; // of the first failure
+};
+
+static void keep_first_failure(void *context, const struct ls_conformance_result *result)
+{
+    struct outcome *outcome = context;
+    if (result->outcome != LS_CONFORMANCE_FAILED || outcome->name[0])
+        return;
+    snprintf(outcome->name, sizeof(outcome->name), "%s", result->name);
+    snprintf(outcome->message, sizeof(outcome->message), "%s", result->message);
+}
+
+static int32_t no_reduction(struct ls_device *device, const struct ls_device_reduction *call,
+                            void *stream)
+{
+    (void)device, (void)call, (void)stream;
+    return LS_OK;
+}
+
+// Of `reference`, which takes the addend and the activation in one, but declares nothing.
+static const struct ls_fusion_pattern norm_patterns[] = {
+    {LS_OP_BATCH_NORMALIZATION, LS_OP_ADD, 0, 0},
+    {LS_OP_BATCH_NORMALIZATION, LS_OP_ACTIVATION, 1u << LS_RELU | 1u << LS_TANH, 0},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE, LS_OP_ADD, 0, 0},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE, LS_OP_ACTIVATION, 1u << LS_RELU, 0},
+};
+
+static uint64_t tile_bytes(struct ls_device *device)
+{
+    (void)device;
+    return 1;
+}
+
+static struct outcome run_suite(enum wrong what, uint32_t op, const char *only)
+{
+    static const struct ls_fusion_pattern pattern = {LS_OP_DENSE, LS_OP_ACTIVATION, 1u << LS_TANH,
+                                                     0};
+    const struct ls_plugin *plugin = test_plugin_open("device-reference");
+    ck_assert_ptr_nonnull(plugin);
+    real = plugin->interface;
+    wrong = what;
+    wrong_op = op;
+    struct ls_device_interface tested = *real;
+    tested.open = wrong_open;
+    tested.prepare = wrong_prepare;
+    tested.launch = wrong_launch;
+    tested.release_kernel = wrong_release_kernel;
+    if (what == EPILOGUE) {
+        tested.patterns = &pattern;
+        tested.pattern_count = 1;
+    } else if (op == LS_OP_BATCH_NORMALIZATION || op == LS_OP_BATCH_NORMALIZATION_INFERENCE) {
+        tested.patterns = norm_patterns;
+        tested.pattern_count = sizeof(norm_patterns) / sizeof(norm_patterns[0]);
+    }
+
+    if (what == PLACE_IN_BATCH || what == UNEQUAL_EXAMPLES || what == TILES)
+        tested.tile_bytes = tile_bytes;
+    if (what == HALF_A_GROUP)
+        tested.reduce = no_reduction;
+
+    struct test_host tested_host, reference_host;
+    test_host_init(&tested_host, plugin);
+    test_host_init(&reference_host, plugin);
+    struct outcome outcome = {0};
+    const struct ls_device_conformance_options options = {.only = only};
+    outcome.status = ls_conformance_device(&tested, &tested_host.host, real, &reference_host.host,
+                                           &options, keep_first_failure, &outcome, &outcome.counts);
+    return outcome;
+}
+
+static void assert_finds(enum wrong what, uint32_t op, const char *only, const char *message)
+{
+    const struct outcome outcome = run_suite(what, op, only);
+    ck_assert_int_eq(outcome.status, LS_FAILED);
+    ck_assert_uint_gt(outcome.counts.failed, 0);
+    ck_assert_ptr_nonnull(strstr(outcome.name, only));
+    ck_assert_msg(strstr(outcome.message, message) != NULL, "the message is: %s", outcome.message);
+}
+
+START_TEST(reference_passes_against_itself)
+{
+    const struct outcome outcome = run_suite(NOTHING, LS_OP_NONE, NULL);
+    ck_assert_msg(outcome.status == LS_OK, "%s: %s", outcome.name, outcome.message);
+    ck_assert_uint_eq(outcome.counts.failed, 0);
+    ck_assert_uint_eq(outcome.counts.refused, 4); // groups of calls for devices with streams
+    ck_assert_uint_gt(outcome.counts.passed, 500);
+}
+END_TEST
+
+START_TEST(a_wrong_element_is_named_with_its_position)
+{
+    const struct outcome outcome = run_suite(RESULT, LS_OP_CONV2D_BACKWARD_DATA, "conv2d");
+    ck_assert_int_eq(outcome.status, LS_FAILED);
+    ck_assert_ptr_nonnull(strstr(outcome.name, "conv2d_backward_data B="));
+    ck_assert_ptr_nonnull(strstr(outcome.message, "output 0 at (0,0,0,0): got "));
+    ck_assert_ptr_nonnull(strstr(outcome.message, "tolerance"));
+    ck_assert_ptr_nonnull(strstr(outcome.message, "plain loops"));
+}
+END_TEST
+
+static const struct {
+    uint32_t op;
+    const char *cases;
+} computing[] = {
+    {LS_OP_CONV2D, "conv2d B="},
+    {LS_OP_CONV2D_BACKWARD_DATA, "conv2d_backward_data B="},
+    {LS_OP_CONV2D_BACKWARD_WEIGHTS, "conv2d_backward_weights B="},
+    {LS_OP_DENSE, "dense B="},
+    {LS_OP_DENSE_BACKWARD_DATA, "dense_backward_data B="},
+    {LS_OP_DENSE_BACKWARD_WEIGHTS, "dense_backward_weights B="},
+    {LS_OP_MAX_POOL2D, "max_pool2d B="},
+    {LS_OP_MAX_POOL2D_BACKWARD, "max_pool2d_backward B="},
+    {LS_OP_AVERAGE_POOL2D, "average_pool2d B="},
+    {LS_OP_AVERAGE_POOL2D_BACKWARD, "average_pool2d_backward B="},
+    {LS_OP_ACTIVATION, "activation relu B="},
+    {LS_OP_ACTIVATION_BACKWARD, "activation_backward relu B="},
+    {LS_OP_SOFTMAX, "softmax B="},
+    {LS_OP_SOFTMAX_BACKWARD, "softmax_backward B="},
+    {LS_OP_DROPOUT, "dropout rate"},
+    {LS_OP_RESHAPE, "reshape B="},
+    {LS_OP_ADD, "add B="},
+    {LS_OP_CONVERT, "convert B="},
+    {LS_OP_SPARSE_CROSS_ENTROPY, "sparse_cross_entropy B="},
+    {LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD, "sparse_cross_entropy_backward B="},
+    {LS_OP_MEAN_SQUARED_ERROR, "mean_squared_error B="},
+    {LS_OP_MEAN_SQUARED_ERROR_BACKWARD, "mean_squared_error_backward B="},
+    {LS_OP_BATCH_NORMALIZATION, "batch_normalization B="},
+    {LS_OP_BATCH_NORMALIZATION_BACKWARD, "batch_normalization_backward B="},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE, "batch_normalization_inference B="},
+    {LS_OP_SGD_UPDATE, "sgd_update N="},
+    {LS_OP_ADAM_UPDATE, "adam_update N="},
+};
+
+START_TEST(a_wrong_result_of_every_operation_is_found)
+{
+    const struct outcome outcome = run_suite(RESULT, computing[_i].op, computing[_i].cases);
+    ck_assert_int_eq(outcome.status, LS_FAILED);
+    ck_assert_uint_gt(outcome.counts.failed, 0);
+}
+END_TEST
+
+START_TEST(a_write_behind_an_output_is_found)
+{
+    assert_finds(BEHIND_OUTPUT, LS_OP_DENSE, "dense", "wrote behind");
+}
+END_TEST
+
+START_TEST(too_little_scratch_is_found)
+{
+    assert_finds(BEHIND_SCRATCH, LS_OP_AVERAGE_POOL2D, "average_pool2d", "wrote behind");
+}
+END_TEST
+
+START_TEST(reading_an_unused_input_is_found)
+{
+    assert_finds(UNUSED_INPUT, LS_OP_ADD, "add B=", "output 0 at (0,0): got ");
+}
+END_TEST
+
+START_TEST(a_changed_fixed_layout_is_found)
+{
+    assert_finds(FIXED_LAYOUT, LS_OP_SOFTMAX, "softmax B=", "fixed layout");
+}
+END_TEST
+
+START_TEST(other_bits_in_the_second_run_are_found)
+{
+    assert_finds(NOT_REPEATABLE, LS_OP_CONV2D, "conv2d", "when run again");
+}
+END_TEST
+
+START_TEST(allocation_while_running_is_found)
+{
+    assert_finds(ALLOCATES, LS_OP_MEASURE, "measure", "allocates");
+}
+END_TEST
+
+START_TEST(an_update_in_spite_of_skip_is_found)
+{
+    assert_finds(IGNORES_SKIP, LS_OP_ADAM_UPDATE, "adam", "skip");
+}
+END_TEST
+
+START_TEST(a_false_in_place_is_found)
+{
+    assert_finds(IN_PLACE, LS_OP_ACTIVATION, "activation", "in place");
+}
+END_TEST
+
+START_TEST(dropout_by_local_position_is_found)
+{
+    assert_finds(SPLIT, LS_OP_DROPOUT, "dropout of a batch in two parts", "other elements");
+}
+END_TEST
+
+START_TEST(overwriting_instead_of_adding_is_found)
+{
+    assert_finds(ACCUMULATE, LS_OP_DENSE_BACKWARD_WEIGHTS, "added", "got ");
+}
+END_TEST
+
+START_TEST(a_refusal_without_a_reason_is_found)
+{
+    assert_finds(SILENT_REFUSAL, LS_OP_RESHAPE, "reshape", "without a reason");
+}
+END_TEST
+
+START_TEST(half_a_group_of_calls_is_found)
+{
+    assert_finds(HALF_A_GROUP, LS_OP_NONE, "reductions", "some calls of the group are NULL");
+}
+END_TEST
+
+START_TEST(tiles_that_differ_from_the_whole_batch_are_found)
+{
+    const struct outcome outcome = run_suite(TILES, LS_OP_NONE, "in tiles");
+    ck_assert_msg(outcome.status == LS_OK, "%s: %s", outcome.name, outcome.message);
+    ck_assert_uint_eq(outcome.counts.passed, 16);
+    assert_finds(PLACE_IN_BATCH, LS_OP_CONV2D, "conv2d in tiles", "is off by 1 of");
+    assert_finds(UNEQUAL_EXAMPLES, LS_OP_MAX_POOL2D, "max_pool2d in tiles", "not 6 equal examples");
+}
+END_TEST
+
+START_TEST(a_missing_epilogue_is_found)
+{
+    assert_finds(EPILOGUE, LS_OP_DENSE, "+ tanh", "got ");
+}
+END_TEST
+
+START_TEST(half_results_that_are_not_the_nearest_are_found)
+{
+    assert_finds(HALF_ROUNDING, LS_OP_ADD, "bfloat16 add B=", "got ");
+    assert_finds(HALF_ROUNDING, LS_OP_CONVERT, "convert float32 to float16", "becomes");
+}
+END_TEST
+
+START_TEST(half_types_need_not_be_offered)
+{
+    const struct outcome outcome = run_suite(NO_HALVES, LS_OP_NONE, "float16");
+    ck_assert_int_eq(outcome.status, LS_OK);
+    ck_assert_uint_eq(outcome.counts.failed, 0);
+    ck_assert_uint_eq(outcome.counts.passed, 0);
+    ck_assert_uint_eq(outcome.counts.refused, 2);
+}
+END_TEST
+
+START_TEST(a_variance_in_one_pass_is_found)
+{
+    assert_finds(ONE_PASS, LS_OP_BATCH_NORMALIZATION, "around 100", "output 2 at ");
+}
+END_TEST
+
+// Around 100 the neighbours in bfloat16 are far apart; x must differ all the same.
+START_TEST(what_x_is_in_halves_is_seen_around_100)
+{
+    static const uint32_t ops[] = {LS_OP_BATCH_NORMALIZATION, LS_OP_BATCH_NORMALIZATION_INFERENCE};
+    for (size_t i = 0; i < 2; i++) {
+        const struct outcome outcome = run_suite(FLAT_HALVES, ops[i], "around 100");
+        ck_assert_int_eq(outcome.status, LS_FAILED);
+        ck_assert_msg(strncmp(outcome.name, "bfloat16", 8) == 0, "%s", outcome.name);
+    }
+}
+END_TEST
+
+START_TEST(a_missing_addend_is_found)
+{
+    assert_finds(NO_ADDEND, LS_OP_BATCH_NORMALIZATION, "with addend", "output 0 at ");
+}
+END_TEST
+
+START_TEST(gradients_of_more_than_this_share_are_found)
+{
+    assert_finds(GRADIENT_OF_ALL, LS_OP_BATCH_NORMALIZATION_BACKWARD, "added to dbeta",
+                 "output 0 at ");
+}
+END_TEST
+
+START_TEST(a_batch_normalization_that_is_right_passes_with_its_patterns)
+{
+    const struct outcome outcome =
+        run_suite(NOTHING, LS_OP_BATCH_NORMALIZATION, "batch_normalization");
+    ck_assert_msg(outcome.status == LS_OK, "%s: %s", outcome.name, outcome.message);
+    ck_assert_uint_eq(outcome.counts.refused, 0);
+    ck_assert_uint_gt(outcome.counts.passed, 100);
+}
+END_TEST
+
+START_TEST(a_gradient_that_is_added_to_the_wrong_output_is_found)
+{
+    assert_finds(OTHER_ADDED, LS_OP_BATCH_NORMALIZATION_BACKWARD, "added to dgamma",
+                 "output 1 at ");
+    assert_finds(OTHER_ADDED, LS_OP_BATCH_NORMALIZATION_BACKWARD, "added to dbeta", "output 1 at ");
+}
+END_TEST
+
+START_TEST(an_addition_into_y_that_is_not_made_is_found)
+{
+    static const char *const cases[] = {" 0 added to y", " 0 with addend added to y",
+                                        " 0 added to y + relu", " 0 with addend added to y + relu"};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_finds(ACCUMULATE, LS_OP_BATCH_NORMALIZATION, cases[i], "output 0 at ");
+        assert_finds(ACCUMULATE, LS_OP_BATCH_NORMALIZATION_INFERENCE, cases[i], "output 0 at ");
+    }
+}
+END_TEST
+
+START_TEST(an_epsilon_that_is_none_must_be_refused)
+{
+    for (uint32_t op = LS_OP_BATCH_NORMALIZATION; op <= LS_OP_BATCH_NORMALIZATION_INFERENCE; op++)
+        assert_finds(ANY_EPSILON, op, "refuses an epsilon", "it takes epsilon -0.001");
+}
+END_TEST
+
+START_TEST(a_pattern_of_an_operation_that_is_not_there_is_found)
+{
+    assert_finds(FUSES_NOTHING, LS_OP_BATCH_NORMALIZATION, "fusion pattern 0",
+                 "producer 28 is refused by itself: no batch normalization");
+    const struct outcome outcome =
+        run_suite(FUSES_NOTHING, LS_OP_BATCH_NORMALIZATION, "batch_normalization");
+    ck_assert_uint_eq(outcome.counts.refused, 3); // each once, whatever is declared
+    ck_assert_uint_eq(outcome.counts.passed, 0);
+}
+END_TEST
+
+START_TEST(a_device_may_know_no_batch_normalization)
+{
+    const struct outcome outcome = run_suite(NO_NORMALIZATION, LS_OP_NONE, "batch_normalization");
+    ck_assert_int_eq(outcome.status, LS_OK);
+    ck_assert_uint_eq(outcome.counts.failed, 0);
+    ck_assert_uint_eq(outcome.counts.passed, 0);
+    ck_assert_uint_eq(outcome.counts.refused, 3);
+}
+END_TEST
+
+int main(void)
+{
+    if (!test_plugin_open("device-reference"))
+        return TEST_SKIPPED;
+    Suite *suite = suite_create("device suite");
+    TCase *tests = tcase_create("suite");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, reference_passes_against_itself);
+    tcase_add_test(tests, a_wrong_element_is_named_with_its_position);
+    tcase_add_loop_test(tests, a_wrong_result_of_every_operation_is_found, 0,
+                        (int)(sizeof(computing) / sizeof(computing[0])));
+    tcase_add_test(tests, a_write_behind_an_output_is_found);
+    tcase_add_test(tests, too_little_scratch_is_found);
+    tcase_add_test(tests, reading_an_unused_input_is_found);
+    tcase_add_test(tests, a_changed_fixed_layout_is_found);
+    tcase_add_test(tests, other_bits_in_the_second_run_are_found);
+    tcase_add_test(tests, allocation_while_running_is_found);
+    tcase_add_test(tests, an_update_in_spite_of_skip_is_found);
+    tcase_add_test(tests, a_false_in_place_is_found);
+    tcase_add_test(tests, dropout_by_local_position_is_found);
+    tcase_add_test(tests, overwriting_instead_of_adding_is_found);
+    tcase_add_test(tests, a_refusal_without_a_reason_is_found);
+    tcase_add_test(tests, half_a_group_of_calls_is_found);
+    tcase_add_test(tests, tiles_that_differ_from_the_whole_batch_are_found);
+    tcase_add_test(tests, a_missing_epilogue_is_found);
+    tcase_add_test(tests, half_results_that_are_not_the_nearest_are_found);
+    tcase_add_test(tests, half_types_need_not_be_offered);
+    tcase_add_test(tests, a_variance_in_one_pass_is_found);
+    tcase_add_test(tests, what_x_is_in_halves_is_seen_around_100);
+    tcase_add_test(tests, a_missing_addend_is_found);
+    tcase_add_test(tests, gradients_of_more_than_this_share_are_found);
+    tcase_add_test(tests, a_batch_normalization_that_is_right_passes_with_its_patterns);
+    tcase_add_test(tests, a_gradient_that_is_added_to_the_wrong_output_is_found);
+    tcase_add_test(tests, an_addition_into_y_that_is_not_made_is_found);
+    tcase_add_test(tests, an_epsilon_that_is_none_must_be_refused);
+    tcase_add_test(tests, a_pattern_of_an_operation_that_is_not_there_is_found);
+    tcase_add_test(tests, a_device_may_know_no_batch_normalization);
+    suite_add_tcase(suite, tests);
+
+    return test_suite_run(suite);
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/memory.h"
+
+#include "core/plugin/collective.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum ls_status open_devices(struct bench_memory *memory)
+{
+    const struct ls_device_interface *ops = memory->ops;
+    int32_t status = LS_OK;
+    memory->places = calloc(memory->count, sizeof(*memory->places));
+    if (!memory->places)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < memory->count; i++) {
+        const struct ls_device_config config = {
+            .struct_size = sizeof(config), .index = i % memory->physical, .threads = 1};
+        memory->places[i].ops = ops;
+        status = ops->open(memory->plugin->host, &config, &memory->places[i].device);
+    }
+    return (enum ls_status)status;
+}
+
+enum ls_status bench_memory_open(struct ls_loader *loader, const char *device, uint32_t count,
+                                 struct bench_memory *out)
+{
+    struct ls_device_info info = {.struct_size = sizeof(info)};
+    if (!device)
+        return LS_OK;
+    enum ls_status status =
+        ls_loader_open_text(loader, "--device", LS_KIND_DEVICE, device, &out->plugin);
+    if (status)
+        return status;
+    const struct ls_device_interface *ops = out->plugin->interface;
+    status = (enum ls_status)ops->describe(out->plugin->host, &info);
+    memcpy(out->hardware, info.hardware, sizeof(out->hardware));
+    out->physical = info.physical_count ? info.physical_count : 1;
+    out->count = count;
+    if (status || ops->memory_kind == LS_MEMORY_HOST)
+        return status;
+    out->ops = ops;
+    return open_devices(out);
+}
+
+void bench_memory_close(struct bench_memory *memory)
+{
+    for (uint32_t i = 0; memory->places && i < memory->count; i++)
+        if (memory->places[i].device)
+            memory->ops->close(memory->places[i].device);
+    free(memory->places);
+    *memory = (struct bench_memory){0};
+}
+
+bool bench_memory_fits(const struct bench_memory *memory, const struct ls_opened_plugin *collective)
+{
+    const struct ls_collective_interface *ops = collective->interface;
+    const uint32_t kind = memory->ops ? memory->ops->memory_kind : LS_MEMORY_HOST;
+    if (ls_is_auto(collective) || ops->describe)
+        return true;
+    return ops->memory_kinds >> kind & 1 &&
+           !(ops->one_rank_a_device && memory->count > memory->physical);
+}
+
+void *bench_memory_allocate(const struct bench_memory *memory, uint32_t rank, size_t bytes)
+{
+    void *buffer = NULL;
+    if (memory->ops)
+        return memory->ops->allocate(memory->places[rank].device, bytes);
+    if (posix_memalign(&buffer, 4096, bytes))
+        return NULL;
+    memset(buffer, 0, bytes);
+    return buffer;
+}
+
+void bench_memory_release(const struct bench_memory *memory, uint32_t rank, void *buffer)
+{
+    if (memory->ops)
+        memory->ops->release(memory->places[rank].device, buffer);
+    else
+        free(buffer);
+}
+
+enum ls_status bench_memory_zero(const struct bench_memory *memory, uint32_t rank, void *buffer,
+                                 size_t bytes)
+{
+    if (memory->ops)
+        return (enum ls_status)memory->ops->zero(memory->places[rank].device, buffer, bytes, NULL);
+    memset(buffer, 0, bytes);
+    return LS_OK;
+}
+
+enum ls_status bench_memory_copy(const struct bench_memory *memory, uint32_t rank, void *to,
+                                 const void *from, size_t bytes)
+{
+    if (memory->ops)
+        return (enum ls_status)memory->ops->copy(memory->places[rank].device, to, from, bytes,
+                                                 NULL);
+    memcpy(to, from, bytes);
+    return LS_OK;
+}

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process of one run.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // O_CLOEXEC, getrandom, MAP_ANONYMOUS
+#endif
+#include "tools/compare/child.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/loader/loader.h"
+#include "core/plugin/strategy.h"
+#include "core/train/run.h"
+#include "core/train/watch.h"
+#include "tools/last_words.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define STEPS_AT_FIRST 65536
+#define POLL_MS 1000
+
+struct life {
+    const struct compare_setting *setting;
+    const struct compare_entry *entry;
+    const struct compare_place *place;
+    struct ls_run *run;
+    uint64_t allowed; // steps that are left of this turn
+    uint64_t turn; // from 1
+    bool ended; // no turn will come
+    struct compare_step *steps;
+    size_t step_count, step_capacity;
+    bool incomplete; // a step found no memory
+    uint64_t trained_ns, begun_ns; // before this stretch of steps; when it began
+    // Of a timed one, in this turn.
+    uint64_t turn_steps; // with the first
+    uint64_t first_ns, last_ns; // of training, at the end of the first step and of the last one
+    uint64_t timed_examples; // after the first step
+};
+
+// ---- The process ----
+
+static struct ls_run *_Atomic interruptible;
+
+static void on_interrupt(int number)
+{
+    (void)number;
+    struct ls_run *run = atomic_load(&interruptible);
+    if (!run)
+        _exit(LS_INTERRUPTED);
+    ls_run_interrupt(run);
+}
+
+static void exit_at_once(void)
+{
+    _exit(EXIT_FAILURE);
+}
+
+static char *path_of(const struct compare_place *place, const char *name)
+{
+    const size_t bytes = strlen(place->folder) + strlen(name) + 2;
+    char *path = malloc(bytes);
+    if (path)
+        snprintf(path, bytes, "%s/%s", place->folder, name);
+    return path;
+}
+
+// The child says nothing on the terminal, leaves no core, and ends with its parent. Signals that its parent ignores stay
+// ignored.
+static void settle(const struct compare_place *place)
+{
+    const struct rlimit no_core = {0, 0};
+    struct sigaction action = {.sa_handler = on_interrupt}, before;
+    last_words_take();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setrlimit(RLIMIT_CORE, &no_core);
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+    dup2(nowhere, STDIN_FILENO);
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(place->messages >= 0 ? place->messages : nowhere, STDERR_FILENO);
+    atexit(exit_at_once); // a plugin that calls exit() must not flush the files of the parent
+}
+
+// Where data lie in memory changes speed by chance, and children of one parent have the same places: a timed one moves its
+// own by a random amount, so that this is part of what its processes differ in, and not of what runs differ in. Returns
+// what the caller is to free.
+static void *move_memory(void)
+{
+    uint32_t amounts[2] = {0};
+    (void)!getrandom(amounts, sizeof(amounts), 0);
+    const size_t pages = amounts[1] % 512 + 1;
+    (void)!mmap(NULL, pages * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return malloc(amounts[0] % 65536 + 1);
+}
+
+// ---- Turns ----
+
+static void change_phase(const struct life *life, enum compare_phase phase)
+{
+    atomic_store(&life->place->shared->phase, (uint32_t)phase);
+    atomic_fetch_add(&life->place->shared->beat, 1);
+}
+
+static void say(const struct life *life, char word)
+{
+    while (write(life->place->answers, &word, 1) < 0 && errno == EINTR)
+        ;
+}
+
+// 0 when there is none any more: the parent is gone, or wants the end.
+static uint64_t read_word(const struct life *life)
+{
+    uint64_t steps = 0;
+    for (;;) {
+        struct pollfd ready = {.fd = life->place->words, .events = POLLIN};
+        if (atomic_load(&life->run->interrupted))
+            return 0;
+        if (poll(&ready, 1, POLL_MS) <= 0)
+            continue;
+        const ssize_t got = read(life->place->words, &steps, sizeof(steps));
+        if (got < 0 && errno == EINTR)
+            continue;
+        return got == (ssize_t)sizeof(steps) ? steps : 0;
+    }
+}
+
+static uint64_t wait_for_turn(void *context)
+{
+    struct life *life = context;
+    if (life->allowed)
+        return life->allowed;
+    if (life->ended)
+        return 0;
+    change_phase(life, COMPARE_WAITING);
+    say(life, life->turn == 0 ? COMPARE_SAYS_READY : COMPARE_SAYS_DONE);
+    life->allowed = read_word(life);
+    life->ended = life->allowed == 0;
+    life->turn++;
+    life->turn_steps = life->timed_examples = 0;
+    return life->allowed;
+}
+
+static void begin_steps(void *context)
+{
+    struct life *life = context;
+    change_phase(life, COMPARE_STEPPING);
+    life->begun_ns = ls_clock_ns();
+}
+
+static uint64_t ns_so_far(const struct life *life)
+{
+    return life->trained_ns + ls_clock_ns() - life->begun_ns;
+}
+
+static double seconds_so_far(const struct life *life)
+{
+    return (double)ns_so_far(life) * 1e-9;
+}
+
+static void note_step(void *context, const struct ls_watch_step *step)
+{
+    struct life *life = context;
+    atomic_fetch_add(&life->place->shared->beat, 1);
+    if (life->allowed)
+        life->allowed--;
+    if (life->step_count == life->step_capacity) {
+        const size_t capacity = 2 * life->step_capacity;
+        struct compare_step *grown = realloc(life->steps, capacity * sizeof(*grown));
+        if (!grown) {
+            life->incomplete = true;
+            return;
+        }
+        life->steps = grown;
+        life->step_capacity = capacity;
+    }
+    life->steps[life->step_count++] =
+        (struct compare_step){.seconds = seconds_so_far(life),
+                              .loss = (double)(float)step->loss, // as in the report
+                              .right = step->right,
+                              .examples = step->examples,
+                              .turn = life->turn};
+}
+
+// What other replicas did after replica 0 belongs to the last step.
+static void end_steps(void *context)
+{
+    struct life *life = context;
+    const double seconds = seconds_so_far(life);
+    life->trained_ns += ls_clock_ns() - life->begun_ns;
+    if (life->step_count)
+        life->steps[life->step_count - 1].seconds = seconds;
+    change_phase(life, COMPARE_WORKING);
+}
+
+static void time_step(void *context, const struct ls_watch_step *step)
+{
+    struct life *life = context;
+    atomic_fetch_add(&life->place->shared->beat, 1);
+    if (life->allowed)
+        life->allowed--;
+    life->last_ns = ns_so_far(life);
+    if (life->turn_steps++ == 0)
+        life->first_ns = life->last_ns;
+    else
+        life->timed_examples += (uint64_t)step->examples;
+}
+
+static void end_timed_steps(void *context)
+{
+    struct life *life = context;
+    struct compare_shared *shared = life->place->shared;
+    life->last_ns = ns_so_far(life); // what other replicas did after replica 0, too
+    life->trained_ns = life->last_ns;
+    atomic_store(&shared->timed_steps, life->turn_steps ? life->turn_steps - 1 : 0);
+    atomic_store(&shared->timed_examples, life->timed_examples);
+    atomic_store(&shared->timed_ns, life->turn_steps > 1 ? life->last_ns - life->first_ns : 0);
+    change_phase(life, COMPARE_WORKING);
+}
+
+static void begin_validation(void *context)
+{
+    change_phase(context, COMPARE_WORKING);
+}
+
+static void note_prepared(void *context, const struct ls_watch_facts *facts)
+{
+    struct life *life = context;
+    struct compare_shared *shared = life->place->shared;
+    shared->steps = facts->steps;
+    shared->epoch_steps = facts->epoch_steps;
+    shared->accuracy = facts->accuracy;
+    shared->synchronous = !facts->asynchronous;
+    if (life->entry->timed)
+        return;
+    life->step_capacity = facts->steps < STEPS_AT_FIRST ? (size_t)facts->steps + 1 : STEPS_AT_FIRST;
+    life->steps = malloc(life->step_capacity * sizeof(*life->steps));
+    if (!life->steps) {
+        life->step_capacity = 0;
+        life->incomplete = life->ended = true;
+    }
+}
+
+// ---- Training ----
+
+struct inputs {
+    struct ls_model *model;
+    struct ls_data *train, *test;
+};
+
+static enum ls_status open_inputs(struct life *life, struct inputs *inputs)
+{
+    const struct compare_setting *setting = life->setting;
+    enum ls_status status = LS_OK;
+    inputs->train = life->entry->train;
+    if (!inputs->train)
+        status = ls_data_open(setting->dataset, "train", &inputs->train);
+    if (!status && setting->validation && !life->entry->timed)
+        status = ls_data_open(setting->dataset, "test", &inputs->test);
+    if (!status)
+        status = ls_model_open(life->run, setting->model, inputs->train, &inputs->model);
+    if (!status)
+        status = ls_compile(inputs->model, &setting->compile);
+    if (!status && setting->initial_weights)
+        status = ls_load_weights(inputs->model, setting->initial_weights);
+    return status;
+}
+
+static enum ls_status write_steps(const struct life *life)
+{
+    char *path = path_of(life->place, COMPARE_STEPS);
+    FILE *file = path ? fopen(path, "w") : NULL;
+    bool written = file != NULL;
+    if (written && life->step_count)
+        written =
+            fwrite(life->steps, sizeof(*life->steps), life->step_count, file) == life->step_count;
+    written = written && fflush(file) == 0;
+    if (life->incomplete || !path)
+        ls_error("compare", "no memory for the losses of '%s'", life->entry->strategy);
+    else if (!written)
+        ls_error("compare", "cannot write '%s': %s", path, strerror(errno));
+    if (file)
+        fclose(file);
+    free(path);
+    return written && !life->incomplete ? LS_OK : LS_FAILED;
+}
+
+// Trains without end, turn by turn; that the end is an interruption is what was asked for.
+static enum ls_status fit_timed(struct life *life, const struct inputs *inputs)
+{
+    const struct ls_fit_watch watch = {.context = life,
+                                       .prepared = note_prepared,
+                                       .wait = wait_for_turn,
+                                       .begin = begin_steps,
+                                       .end = end_timed_steps,
+                                       .step = time_step,
+                                       .validate = begin_validation};
+    struct ls_fit_options options = life->setting->fit;
+    options.batch = life->entry->batch;
+    options.replica_batch = 0;
+    options.slices = life->entry->slices;
+    options.epochs = UINT32_MAX;
+    options.steps = 0;
+    options.watch = &watch;
+    const enum ls_status status = ls_fit(inputs->model, inputs->train, &options);
+    return status == LS_INTERRUPTED && life->ended ? LS_OK : status;
+}
+
+static enum ls_status fit(struct life *life, const struct inputs *inputs)
+{
+    const struct ls_fit_watch watch = {.context = life,
+                                       .prepared = note_prepared,
+                                       .wait = wait_for_turn,
+                                       .begin = begin_steps,
+                                       .end = end_steps,
+                                       .step = note_step,
+                                       .validate = begin_validation};
+    char *report = path_of(life->place, COMPARE_REPORT);
+    char *weights = path_of(life->place, COMPARE_WEIGHTS);
+    struct ls_fit_options options = life->setting->fit;
+    options.batch = life->entry->batch;
+    options.replica_batch = 0;
+    options.slices = life->entry->slices;
+    options.validation = inputs->test;
+    options.report = report;
+    options.command = "compare";
+    options.watch = &watch;
+    enum ls_status status = report && weights ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_fit(inputs->model, inputs->train, &options);
+    const enum ls_status kept = write_steps(life);
+    if (status == LS_OK || status == LS_INTERRUPTED) {
+        const enum ls_status saved = ls_save_weights(inputs->model, weights);
+        status = saved ? saved : kept ? kept : status;
+    }
+    free(report);
+    free(weights);
+    return status;
+}
+
+void compare_child_live(const struct compare_setting *setting, const struct compare_entry *entry,
+                        const struct compare_place *place)
+{
+    struct life life = {.setting = setting, .entry = entry, .place = place};
+    struct inputs inputs = {0};
+    struct ls_run_options options = setting->run;
+    settle(place);
+    void *room = entry->timed ? move_memory() : NULL;
+    options.strategy = entry->strategy;
+    options.replicas = entry->replicas;
+    options.threads = entry->threads;
+    options.progress = 0;
+    enum ls_status status = ls_run_open(&options, &life.run);
+    if (!status) {
+        atomic_store(&interruptible, life.run);
+        status = open_inputs(&life, &inputs);
+    }
+    if (!status)
+        status = entry->timed ? fit_timed(&life, &inputs) : fit(&life, &inputs);
+    atomic_store(&interruptible, NULL);
+    ls_model_close(inputs.model);
+    ls_run_close(life.run);
+    ls_data_close(inputs.train);
+    ls_data_close(inputs.test);
+    free(room);
+    _exit(ls_status_exit_code(status));
+}
+
+static bool is_there(const struct ls_plugin_entry *entries, size_t count, uint32_t kinds,
+                     const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (kinds & 1u << entries[i].kind && strcmp(entries[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+// Whether a part of it is the name of no plugin at all: that is a mistake, not a machine that lacks something.
+static bool names_nothing(struct ls_loader *loader, const char *strategy)
+{
+    static const uint32_t kinds[] = {LS_KIND_STRATEGY, LS_KIND_COLLECTIVE, LS_KIND_TRANSPORT};
+    struct ls_plugin_entry *entries = NULL;
+    struct ls_spec spec = {0};
+    size_t count = 0;
+    bool nothing = false;
+    if (ls_spec_parse("--strategies", strategy, &spec) || ls_loader_list(loader, &entries, &count))
+        goto out;
+    nothing = !is_there(entries, count,
+                        1u << LS_KIND_STRATEGY | 1u << LS_KIND_COLLECTIVE | 1u << LS_KIND_TRANSPORT,
+                        spec.name);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        const char *part = ls_spec_get(&spec, ls_kind_text(kinds[i]));
+        nothing = nothing || (part && !is_there(entries, count, 1u << kinds[i], part));
+    }
+
+out:
+    ls_plugin_entries_destroy(entries, count);
+    ls_spec_finish(&spec);
+    return nothing;
+}
+
+void compare_child_look(const struct compare_setting *setting, const char *strategy,
+                        const struct compare_place *place)
+{
+    struct ls_loader *loader = NULL;
+    struct ls_resolved_strategy resolved = {0};
+    settle(place);
+    enum ls_status status = ls_loader_create(setting->run.plugin_path, &loader);
+    if (!status)
+        status = ls_loader_resolve_strategy(loader, strategy, &resolved);
+    if (status == LS_UNAVAILABLE && names_nothing(loader, strategy))
+        status = LS_USAGE;
+    if (!status) {
+        const struct ls_strategy_interface *interface = resolved.strategy->interface;
+        place->shared->maximum_replicas = interface->maximum_replicas;
+    }
+    _exit(ls_status_exit_code(status));
+}

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads reports, losses and weights of the runs.
+#include "tools/compare/collect.h"
+
+#include "core/base/log.h"
+#include "core/base/threads.h"
+#include "core/formats/safetensors.h"
+#include "tools/compare/figures.h"
+#include "tools/compare/race.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define FIRST_STEPS 10
+#define REASON_LETTERS 160
+
+// ---- Files ----
+
+struct steps {
+    struct compare_step *list;
+    size_t count;
+};
+
+// Nothing where the run left none.
+static enum ls_status read_steps(const struct compare_runner *runner, struct steps *out)
+{
+    char *path = compare_runner_path(runner, COMPARE_STEPS);
+    if (!path)
+        return LS_OUT_OF_MEMORY;
+    FILE *file = fopen(path, "r");
+    free(path);
+    struct stat about;
+    *out = (struct steps){0};
+    if (!file)
+        return LS_OK;
+    enum ls_status status = LS_OK;
+    if (fstat(fileno(file), &about) == 0 && about.st_size > 0) {
+        const size_t count = (size_t)about.st_size / sizeof(*out->list);
+        out->list = malloc(count * sizeof(*out->list) + 1);
+        status = out->list ? LS_OK : LS_OUT_OF_MEMORY;
+        if (!status)
+            out->count = fread(out->list, sizeof(*out->list), count, file);
+    }
+    fclose(file);
+    return status;
+}
+
+static json_t *read_report(const struct compare_runner *runner)
+{
+    char *path = compare_runner_path(runner, COMPARE_REPORT);
+    json_t *report = path ? json_load_file(path, 0, NULL) : NULL;
+    free(path);
+    return report;
+}
+
+static double number_at(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static struct ls_safetensors *open_weights(const struct compare_runner *runner)
+{
+    struct stat about;
+    struct ls_safetensors *file = NULL;
+    char *path = compare_runner_path(runner, COMPARE_WEIGHTS);
+    if (path && stat(path, &about) == 0)
+        (void)!ls_safetensors_open(path, &file);
+    free(path);
+    return file;
+}
+
+static size_t elements(const struct ls_saved_tensor *tensor)
+{
+    size_t count = 1;
+    for (uint32_t i = 0; i < tensor->ndims; i++)
+        count *= (size_t)tensor->dims[i];
+    return count;
+}
+
+// Largest absolute difference of two runs' parameters; NaN where one has none, or one that is not finite.
+static double compare_weights(const struct compare_runner *a, const struct compare_runner *b)
+{
+    struct ls_safetensors *ours = open_weights(a), *theirs = open_weights(b);
+    double largest = ours && theirs ? 0 : NAN;
+    for (size_t i = 0; ours && theirs && i < ls_safetensors_count(ours); i++) {
+        const struct ls_saved_tensor *x = ls_safetensors_get(ours, i);
+        const struct ls_saved_tensor *y = ls_safetensors_find(theirs, x->name);
+        if (!y || elements(y) != elements(x))
+            largest = NAN;
+        for (size_t k = 0; !isnan(largest) && k < elements(x); k++) {
+            const double difference = fabs((double)x->data[k] - (double)y->data[k]);
+            largest = isfinite(difference) ? fmax(largest, difference) : NAN;
+        }
+    }
+    ls_safetensors_close(ours);
+    ls_safetensors_close(theirs);
+    return largest;
+}
+
+// ---- A run ----
+
+// Files of the user are in no such folder: what could not be written there is what this program keeps of a run.
+static char *message_text(const struct compare_race *race, const struct compare_runner *runner)
+{
+    const char *cause = strrchr(runner->message, ':');
+    if (!strstr(runner->message, race->folder) || !cause)
+        return strdup(runner->message);
+    const int length = (int)(strrchr(race->folder, '/') - race->folder);
+    const size_t bytes = strlen(cause) + (size_t)length + 128;
+    char *text = malloc(bytes);
+    if (text)
+        snprintf(text, bytes, "it could not keep its results:%.*s in '%.*s'; TMPDIR names another",
+                 (int)strcspn(cause + 1, ";"), cause + 1, length, race->folder);
+    return text;
+}
+
+static char *reason_text(const struct compare_race *race, const struct compare_runner *runner)
+{
+    char text[REASON_LETTERS];
+    if (runner->end == COMPARE_HUNG) {
+        char where[64] = "before the first step";
+        if (runner->ready)
+            snprintf(where, sizeof(where), "before step %llu was done%s",
+                     (unsigned long long)runner->given,
+                     runner->speed.failed ? ", while it was timed" : "");
+        snprintf(text, sizeof(text),
+                 "it did not get on for %.0f s and was ended %s; a larger --deadline waits longer",
+                 (double)runner->waited_ns * 1e-9, where);
+        return strdup(text);
+    }
+    if (runner->message)
+        return message_text(race, runner);
+    if (runner->end == COMPARE_CRASHED)
+        snprintf(text, sizeof(text), "its process crashed by signal %d (%s), %s", runner->signal,
+                 strsignal(runner->signal),
+                 runner->speed.failed ? "while it was timed"
+                 : runner->ready      ? "while it trained"
+                                      : "before the first step");
+    else
+        snprintf(text, sizeof(text), "its process ended with code %d and said nothing",
+                 runner->code);
+    return strdup(text);
+}
+
+static enum ls_compared_status status_of(const struct compare_runner *runner)
+{
+    if (runner->end != COMPARE_ENDED)
+        return LS_COMPARED_FAILED;
+    switch (runner->code) {
+    case 0: return LS_COMPARED_DONE;
+    case 2:
+    case 4: return runner->ready ? LS_COMPARED_FAILED : LS_COMPARED_UNAVAILABLE;
+    case 130: return LS_COMPARED_INTERRUPTED;
+    default: return LS_COMPARED_FAILED;
+    }
+}
+
+static void read_times(const json_t *report, struct ls_compared_times *out)
+{
+    const json_t *times = json_object_get(report, "step_seconds");
+    out->median = number_at(times, "median");
+    out->input = number_at(times, "input");
+    out->compute = number_at(times, "compute");
+    out->communication = number_at(times, "communication");
+    out->exposed_communication = number_at(times, "exposed_communication");
+    out->update = number_at(times, "update");
+    out->device = number_at(times, "device");
+    const double known = out->input + out->compute + out->exposed_communication + out->update;
+    out->other = fmax(0, out->median - known - fmax(0, out->device));
+}
+
+static int hashes_equal(const json_t *report)
+{
+    const json_t *hashes = json_object_get(report, "parameter_hashes");
+    const char *first = json_string_value(json_array_get(hashes, 0));
+    for (size_t i = 1; first && i < json_array_size(hashes); i++) {
+        const char *other = json_string_value(json_array_get(hashes, i));
+        if (!other || strcmp(first, other) != 0)
+            return 0;
+    }
+    return first ? 1 : -1;
+}
+
+static void read_facts(struct ls_compared_run *run)
+{
+    const json_t *report = run->report;
+    const json_t *bytes =
+        json_object_get(json_object_get(report, "communication"), "bytes_per_step_per_rank");
+    read_times(report, &run->times);
+    run->bytes_per_step = (uint64_t)json_integer_value(bytes);
+    run->peak_rss_bytes = (uint64_t)json_integer_value(json_object_get(report, "peak_rss_bytes"));
+    run->replicas_equal = hashes_equal(report);
+    const uint64_t device_bytes =
+        (uint64_t)json_integer_value(json_object_get(report, "device_bytes"));
+    const double cores = (double)run->replicas * run->threads, all = (double)ls_core_count();
+    run->cores = device_bytes ? (double)run->replicas : fmin(cores, all);
+}
+
+// Validation belongs to the end of its epoch.
+static void read_validation(struct ls_compared_run *run, const struct steps *steps,
+                            const struct compare_target *target)
+{
+    json_t *epochs = json_object_get(run->report, "epochs");
+    uint64_t step = 0;
+    for (size_t i = 0; i < json_array_size(epochs); i++) {
+        const json_t *epoch = json_array_get(epochs, i);
+        step += (uint64_t)json_integer_value(json_object_get(epoch, "steps"));
+        const double loss = number_at(epoch, "val_loss");
+        const double accuracy = number_at(epoch, "val_accuracy");
+        if (isfinite(loss)) {
+            run->val_loss = loss;
+            run->val_accuracy = accuracy;
+        }
+        for (size_t k = 0; k < run->curve_count; k++)
+            if (run->curve[k].step == step) {
+                run->curve[k].val_loss = loss;
+                run->curve[k].val_accuracy = accuracy;
+            }
+        const bool wanted =
+            target->metric == COMPARE_VAL_LOSS || target->metric == COMPARE_VAL_ACCURACY;
+        const double value = target->metric == COMPARE_VAL_LOSS ? loss : accuracy;
+        if (!wanted || step == 0 || step > steps->count || isfinite(run->target_seconds) ||
+            !compare_target_reached(target, value))
+            continue;
+        run->target_seconds = steps->list[step - 1].seconds;
+        run->target_examples = 0;
+        for (size_t k = 0; k < step; k++)
+            run->target_examples += steps->list[k].examples;
+    }
+}
+
+// Training figures jump from step to step: what counts is their mean over the last steps, as many as an epoch has, at
+// most 100.
+static void find_target(struct ls_compared_run *run, const struct steps *steps,
+                        const struct compare_target *target, uint64_t epoch_steps)
+{
+    if (target->metric != COMPARE_LOSS && target->metric != COMPARE_ACCURACY)
+        return;
+    const size_t width =
+        epoch_steps < COMPARE_LAST_STEPS ? (size_t)epoch_steps : COMPARE_LAST_STEPS;
+    double examples = 0;
+    for (size_t end = 1; end <= steps->count; end++) {
+        examples += steps->list[end - 1].examples;
+        if (end < width)
+            continue;
+        const struct compare_mean mean = compare_mean_of(steps->list, end - width, end);
+        if (!compare_target_reached(target,
+                                    target->metric == COMPARE_LOSS ? mean.loss : mean.accuracy))
+            continue;
+        run->target_seconds = steps->list[end - 1].seconds;
+        run->target_examples = examples;
+        return;
+    }
+}
+
+// The speed of the timed processes; of the training itself where there are none, after an interruption.
+static enum ls_status measure_speed(const struct compare_runner *runner, size_t blocks,
+                                    const struct steps *steps, struct ls_compared_run *run)
+{
+    const struct compare_speed *speed = &runner->speed;
+    const size_t room = (speed->turn_count > steps->count ? speed->turn_count : steps->count) + 1;
+    run->round_rates = malloc(room * sizeof(*run->round_rates));
+    run->process_rates = malloc((blocks + 1) * sizeof(*run->process_rates));
+    double *sorted = malloc(room * sizeof(*sorted));
+    if (!run->round_rates || !run->process_rates || !sorted) {
+        free(sorted);
+        return LS_OUT_OF_MEMORY;
+    }
+    if (speed->turn_count) {
+        run->round_count = speed->turn_count;
+        memcpy(run->round_rates, speed->turns, speed->turn_count * sizeof(*speed->turns));
+        run->process_count = blocks;
+        memcpy(run->process_rates, speed->processes, blocks * sizeof(*speed->processes));
+        run->timed_steps = speed->steps;
+    } else {
+        run->round_count = compare_rates(steps->list, steps->count, run->round_rates);
+    }
+    memcpy(sorted, run->round_rates, run->round_count * sizeof(*sorted));
+    compare_sort(sorted, run->round_count);
+    run->rate = run->process_count ? compare_geometric_mean(run->process_rates, run->process_count)
+                                   : compare_quantile(sorted, run->round_count, 0.5);
+    run->rate_low = compare_quantile(sorted, run->round_count, 0.25);
+    run->rate_high = compare_quantile(sorted, run->round_count, 0.75);
+    free(sorted);
+    return LS_OK;
+}
+
+static enum ls_status measure(const struct compare_runner *runner, const struct steps *steps,
+                              const struct compare_target *target, struct ls_compared_run *run)
+{
+    const bool accuracy = runner->shared->accuracy;
+    const struct compare_mean last = compare_mean(steps->list, steps->count);
+    run->final_loss = last.loss;
+    run->final_accuracy = accuracy ? last.accuracy : NAN;
+    const enum ls_status status =
+        compare_curve(steps->list, steps->count, runner->shared->epoch_steps, accuracy, &run->curve,
+                      &run->curve_count);
+    if (status)
+        return status;
+    find_target(run, steps, target, runner->shared->epoch_steps);
+    read_validation(run, steps, target);
+    return LS_OK;
+}
+
+static enum ls_status collect_run(const struct compare_race *race,
+                                  const struct compare_runner *runner, const struct steps *steps,
+                                  const struct compare_target *target, struct ls_compared_run *run)
+{
+    *run = (struct ls_compared_run){.replicas = runner->entry.replicas,
+                                    .threads = runner->entry.threads,
+                                    .global_batch = runner->entry.batch,
+                                    .status = status_of(runner),
+                                    .synchronous = true,
+                                    .rate = NAN,
+                                    .rate_low = NAN,
+                                    .rate_high = NAN,
+                                    .times = {NAN, NAN, NAN, NAN, NAN, NAN, NAN},
+                                    .final_loss = NAN,
+                                    .final_accuracy = NAN,
+                                    .val_loss = NAN,
+                                    .val_accuracy = NAN,
+                                    .loss_deviation = NAN,
+                                    .loss_deviation_first_ten = NAN,
+                                    .parameter_deviation = NAN,
+                                    .replicas_equal = -1,
+                                    .target_seconds = NAN,
+                                    .target_examples = NAN};
+    run->strategy = strdup(runner->entry.strategy);
+    const bool said_why = run->status != LS_COMPARED_DONE && run->status != LS_COMPARED_INTERRUPTED;
+    run->reason = said_why ? reason_text(race, runner) : NULL;
+    if (!run->strategy || (said_why && !run->reason))
+        return LS_OUT_OF_MEMORY;
+    if (!runner->ready)
+        return LS_OK;
+    run->synchronous = runner->shared->synchronous;
+    run->report = read_report(runner);
+    // What failed is no result, though it may have trained for a while.
+    if (run->status == LS_COMPARED_FAILED)
+        return LS_OK;
+    if (run->report)
+        read_facts(run);
+    const enum ls_status status = measure_speed(runner, race->blocks, steps, run);
+    return status ? status : measure(runner, steps, target, run);
+}
+
+// ---- All of them ----
+
+static void compare_with(const struct compare_race *race, const struct steps *steps,
+                         size_t reference, size_t index, struct ls_compared_run *run)
+{
+    const struct steps *ours = &steps[index], *theirs = &steps[reference];
+    const struct compare_runner *runner = &race->runners[index];
+    const struct compare_runner *base = &race->runners[reference];
+    if (runner->entry.batch != base->entry.batch || status_of(runner) == LS_COMPARED_FAILED ||
+        status_of(base) == LS_COMPARED_FAILED)
+        return;
+    run->loss_deviation_first_ten =
+        compare_losses(ours->list, ours->count, theirs->list, theirs->count, FIRST_STEPS);
+    run->loss_deviation =
+        compare_losses(ours->list, ours->count, theirs->list, theirs->count, SIZE_MAX);
+    // After different numbers of steps parameters are not the same thing.
+    if (ours->count == theirs->count && ours->count)
+        run->parameter_deviation = compare_weights(runner, base);
+}
+
+static void find_spread(const struct compare_race *race, const struct steps *steps,
+                        size_t reference, size_t twin, struct ls_comparison *out)
+{
+    struct ls_compared_run spread = {
+        .loss_deviation = NAN, .loss_deviation_first_ten = NAN, .parameter_deviation = NAN};
+    compare_with(race, steps, reference, twin, &spread);
+    out->rounding_spread = spread.loss_deviation;
+    out->rounding_spread_first_ten = spread.loss_deviation_first_ten;
+    out->rounding_spread_parameters = spread.parameter_deviation;
+}
+
+static void describe_machine(const struct ls_compared_run *run, struct ls_comparison *out)
+{
+    const char *device = json_string_value(json_object_get(run->report, "device"));
+    const char *hardware = json_string_value(json_object_get(run->report, "hardware"));
+    if (out->device || !device || !hardware)
+        return;
+    out->device = strdup(device);
+    out->hardware = strdup(hardware);
+}
+
+enum ls_status compare_collect(const struct compare_race *race, const struct compare_target *target,
+                               size_t reference, size_t twin, struct ls_comparison *out)
+{
+    struct steps *steps = calloc(race->count + 1, sizeof(*steps));
+    out->runs = calloc(race->count + 1, sizeof(*out->runs));
+    out->run_count = 0;
+    out->reference = LS_COMPARISON_NONE;
+    enum ls_status status = steps && out->runs ? LS_OK : LS_OUT_OF_MEMORY;
+    for (size_t i = 0; !status && i < race->count; i++)
+        status = read_steps(&race->runners[i], &steps[i]);
+    for (size_t i = 0; !status && i < race->count; i++) {
+        if (race->runners[i].hidden)
+            continue;
+        struct ls_compared_run *run = &out->runs[out->run_count++];
+        if (i == reference)
+            out->reference = out->run_count - 1;
+        status = collect_run(race, &race->runners[i], &steps[i], target, run);
+        if (status)
+            break;
+        describe_machine(run, out);
+        compare_with(race, steps, reference, i, run);
+        if (steps[i].count > out->steps)
+            out->steps = steps[i].count;
+    }
+    if (!status)
+        find_spread(race, steps, reference, twin, out);
+    if (!status)
+        status = ls_comparison_measure(out);
+    for (size_t i = 0; steps && i < race->count; i++)
+        free(steps[i].list);
+    free(steps);
+    return status;
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `lockstep compare` found: the same model trained under several strategies. Plain figures, as JSON, as a table,
+// and as a verdict in words (tools/compare/verdict.h). NaN is "not known" everywhere. [main thread]
+#ifndef LS_TOOLS_COMPARE_COMPARISON_H
+#define LS_TOOLS_COMPARE_COMPARISON_H
+
+#include "core/base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define LS_COMPARISON_NONE SIZE_MAX
+
+enum ls_compared_status {
+    LS_COMPARED_DONE,
+    LS_COMPARED_UNAVAILABLE, // cannot run on this machine
+    LS_COMPARED_FAILED,
+    LS_COMPARED_INTERRUPTED,
+};
+
+// Seconds, medians over the steps of replica 0. What input, compute, exposed communication, update and other add up to is
+// the step; communication is all of it, hidden or not.
+struct ls_compared_times {
+    double median, input, compute, communication, exposed_communication, update, device, other;
+};
+
+// A stretch of steps: the means over them, and where its last step stands.
+struct ls_compared_point {
+    uint64_t step, examples; // since the beginning
+    double seconds; // of training, since the beginning
+    double loss, accuracy;
+    double val_loss, val_accuracy; // where an epoch ends here
+};
+
+struct ls_compared_run {
+    char *strategy; // as the user wrote it
+    uint32_t replicas, threads; // threads of a replica
+    double cores; // that it may keep busy at the same time; on a device of its own memory: replicas
+    uint64_t global_batch;
+    enum ls_compared_status status;
+    char *reason; // one line; NULL: none
+    bool synchronous;
+    double rate; // examples/s: geometric mean of the processes; without them, median of the rounds
+    double rate_low, rate_high; // quartiles of the rounds
+    double *round_rates; // of turns, process after process
+    size_t round_count;
+    double *process_rates; // of timed processes, by block; NaN: it has none
+    size_t process_count;
+    uint64_t timed_steps; // over all processes
+    struct ls_compared_times times;
+    uint64_t bytes_per_step, peak_rss_bytes;
+    double final_loss, final_accuracy; // of the last steps
+    double val_loss, val_accuracy; // of the last validation
+    // Against the reference, where the global batch is the same: relative for losses, absolute for parameters.
+    double loss_deviation, loss_deviation_first_ten, parameter_deviation;
+    int replicas_equal; // 1, 0; -1: not known
+    double target_seconds, target_examples; // NaN: not reached
+    struct ls_compared_point *curve;
+    size_t curve_count;
+    json_t *report; // its own; NULL: none
+};
+
+struct ls_compared_option {
+    const char *name, *value; // without the dashes; as the user wrote it
+};
+
+// How two runs that are done differ in speed, over the blocks in which both were timed.
+struct ls_difference {
+    size_t a, b; // indices of runs, a < b
+    double ratio, low,
+        high; // examples/s of a over b, with its 95 % confidence interval; NaN: not known
+    double p; // two-sided, corrected for the number of comparisons; NaN: too few blocks
+    bool different;
+    // Where no difference was found: what to time in each run to find, in four of five comparisons, one as large as `ratio`
+    // says, or 1 % where that is less. 0: not known.
+    uint64_t needed_steps;
+    double needed_percent; // that difference
+};
+
+struct ls_comparison {
+    const char *status; // "done", "interrupted", "failed"
+    const char *model, *dataset, *optimizer; // as the user wrote them
+    // What was given for all runs and `lockstep train` has, too: not what is each run's own.
+    const struct ls_compared_option *options;
+    size_t option_count;
+    char *device, *hardware; // NULL: not known
+    uint64_t seed, global_batch, steps;
+    const char *target_metric; // NULL: none
+    double target_value;
+    struct ls_compared_run *runs;
+    size_t run_count;
+    size_t reference; // index; LS_COMPARISON_NONE: there is none
+    bool reference_is_extra; // nobody named it
+    struct ls_difference *differences; // of ls_comparison_measure()
+    size_t difference_count;
+    // What rounding alone does: the reference against itself with its batch computed in two halves.
+    double rounding_spread, rounding_spread_first_ten, rounding_spread_parameters;
+};
+
+void ls_comparison_finish(struct ls_comparison *comparison); // takes a zeroed one
+
+// Compares the speeds of all runs that are done, in two families of comparisons: those that the user named with each
+// other, and, where nobody named it, the reference with each of them. LS_OUT_OF_MEMORY.
+LS_STATUS ls_comparison_measure(struct ls_comparison *comparison);
+// What was found of two runs, in either order; NULL: they were not compared.
+const struct ls_difference *ls_comparison_between(const struct ls_comparison *comparison, size_t a,
+                                                  size_t b);
+
+// The object that --report writes and that the page is made from. LS_OUT_OF_MEMORY.
+LS_STATUS ls_comparison_json(const struct ls_comparison *comparison, json_t **out);
+// Writes it. LS_FAILED, logged under --report; the file is whole or untouched.
+LS_STATUS ls_comparison_write(const json_t *comparison, const char *path);
+
+// Tables for people, then the verdict.
+LS_STATUS ls_comparison_print(const struct ls_comparison *comparison, FILE *out);
+
+#endif

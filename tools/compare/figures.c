@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speeds, differences and curves from steps.
+#include "tools/compare/figures.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define CURVE_POINTS 200
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+size_t compare_rates(const struct compare_step *steps, size_t count, double *rates)
+{
+    size_t found = 0;
+    for (size_t first = 0, next; first < count; first = next) {
+        double examples = 0;
+        for (next = first + 1; next < count && steps[next].turn == steps[first].turn; next++)
+            examples += steps[next].examples;
+        double seconds = steps[next - 1].seconds - steps[first].seconds;
+        if (next == first + 1 && first > 0) { // a turn of one step
+            examples = steps[first].examples;
+            seconds = steps[first].seconds - steps[first - 1].seconds;
+        }
+        if (seconds > 0 && examples > 0)
+            rates[found++] = examples / seconds;
+    }
+    return found;
+}
+
+void compare_sort(double *values, size_t count)
+{
+    qsort(values, count, sizeof(*values), compare_numbers);
+}
+
+double compare_quantile(const double *sorted, size_t count, double share)
+{
+    if (count == 0)
+        return NAN;
+    const double place = share * (double)(count - 1);
+    const size_t below = (size_t)place;
+    const size_t above = below + 1 < count ? below + 1 : below;
+    return sorted[below] + (place - (double)below) * (sorted[above] - sorted[below]);
+}
+
+double compare_geometric_mean(const double *values, size_t count)
+{
+    double sum = 0;
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        if (isfinite(values[i]) && values[i] > 0) {
+            sum += log(values[i]);
+            found++;
+        }
+    return found ? exp(sum / (double)found) : NAN;
+}
+
+double compare_losses(const struct compare_step *a, size_t a_count, const struct compare_step *b,
+                      size_t b_count, size_t most)
+{
+    size_t count = a_count < b_count ? a_count : b_count;
+    if (count > most)
+        count = most;
+    double largest = count ? 0 : NAN;
+    for (size_t i = 0; i < count; i++) {
+        const double difference = fabs(a[i].loss - b[i].loss);
+        if (!isfinite(difference))
+            return NAN;
+        if (difference > 0)
+            largest = fmax(largest, difference / fmax(fabs(b[i].loss), 1e-30));
+    }
+    return largest;
+}
+
+struct compare_mean compare_mean_of(const struct compare_step *steps, size_t first, size_t end)
+{
+    double loss = 0, right = 0, examples = 0;
+    for (size_t i = first; i < end; i++) {
+        loss += steps[i].loss * steps[i].examples;
+        right += steps[i].right;
+        examples += steps[i].examples;
+    }
+    return (struct compare_mean){loss / examples, right / examples};
+}
+
+static size_t window(size_t count)
+{
+    const size_t tenth = count / 10;
+    return tenth < 1 ? 1 : tenth > COMPARE_LAST_STEPS ? COMPARE_LAST_STEPS : tenth;
+}
+
+struct compare_mean compare_mean(const struct compare_step *steps, size_t count)
+{
+    if (count == 0)
+        return (struct compare_mean){NAN, NAN};
+    return compare_mean_of(steps, count - window(count), count);
+}
+
+enum ls_status compare_curve(const struct compare_step *steps, size_t count, uint64_t epoch_steps,
+                             bool accuracy, struct ls_compared_point **out, size_t *out_count)
+{
+    const size_t stride = (count + CURVE_POINTS - 1) / CURVE_POINTS;
+    const size_t epochs = epoch_steps ? (size_t)(count / epoch_steps) : 0;
+    const size_t epoch_stride = epochs / CURVE_POINTS + 1; // of epochs whose end is a point
+    struct ls_compared_point *points = calloc(2 * CURVE_POINTS + 2, sizeof(*points));
+    if (!points)
+        return LS_OUT_OF_MEMORY;
+    size_t found = 0, first = 0;
+    uint64_t examples = 0;
+    for (size_t end = 1; end <= count; end++) {
+        examples += (uint64_t)steps[end - 1].examples;
+        const bool epoch_end =
+            epoch_steps && end % epoch_steps == 0 && end / epoch_steps % epoch_stride == 0;
+        if (end % stride != 0 && end != count && !epoch_end)
+            continue;
+        const struct compare_mean mean = compare_mean_of(steps, first, end);
+        points[found++] = (struct ls_compared_point){.step = end,
+                                                     .examples = examples,
+                                                     .seconds = steps[end - 1].seconds,
+                                                     .loss = mean.loss,
+                                                     .accuracy = accuracy ? mean.accuracy : NAN,
+                                                     .val_loss = NAN,
+                                                     .val_accuracy = NAN};
+        first = end;
+    }
+    *out = points;
+    *out_count = found;
+    return LS_OK;
+}

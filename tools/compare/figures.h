@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `lockstep compare` reckons from the steps of a run.
+#ifndef LS_TOOLS_COMPARE_FIGURES_H
+#define LS_TOOLS_COMPARE_FIGURES_H
+
+#include "tools/compare/comparison.h"
+#include "tools/compare/child.h"
+
+#define COMPARE_LAST_STEPS 100 // that a figure of training is a mean over, at most
+
+// Examples/s of each turn. The first step of a turn is left out where there are more: its caches are cold, and its input
+// was prepared while others computed. A turn of one step counts, but for the first of all. `rates` has room for
+// `count`; returns how many there are, in the order of time.
+size_t compare_rates(const struct compare_step *steps, size_t count, double *rates);
+void compare_sort(double *values, size_t count);
+// The value below which `share` of `count` sorted values lie, between two of them in proportion; NaN without any.
+double compare_quantile(const double *sorted, size_t count, double share);
+// Of those that are finite; NaN without any.
+double compare_geometric_mean(const double *values, size_t count);
+
+// Largest relative difference of the losses of the first `most` steps that both have; NaN without any, or where a
+// loss is not finite.
+double compare_losses(const struct compare_step *a, size_t a_count, const struct compare_step *b,
+                      size_t b_count, size_t most);
+
+// Means over the examples of some steps; NaN without steps.
+struct compare_mean {
+    double loss, accuracy;
+};
+// Over steps [first, end).
+struct compare_mean compare_mean_of(const struct compare_step *steps, size_t first, size_t end);
+// The last steps: a tenth of all, at least one, at most 100.
+struct compare_mean compare_mean(const struct compare_step *steps, size_t count);
+
+// At most some 200 points: each the mean since the one before it. Epochs end at a point. LS_OUT_OF_MEMORY.
+LS_STATUS compare_curve(const struct compare_step *steps, size_t count, uint64_t epoch_steps,
+                        bool accuracy, struct ls_compared_point **out, size_t *out_count);
+
+#endif

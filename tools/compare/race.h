@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runs of `lockstep compare` in turn: each in a process of its own, and only one computes at a time.
+#ifndef LS_TOOLS_COMPARE_RACE_H
+#define LS_TOOLS_COMPARE_RACE_H
+
+#include "tools/compare/child.h"
+
+#include <sys/types.h>
+
+enum compare_end {
+    COMPARE_ALIVE,
+    COMPARE_ENDED, // by itself, with `code`
+    COMPARE_CRASHED, // by `signal`
+    COMPARE_HUNG, // it got on no more, and was ended
+};
+
+// What the timed processes of a run found.
+struct compare_speed {
+    double *processes; // examples/s of each, by block; NaN: it has none
+    double *turns; // examples/s of each turn, process after process
+    size_t turn_count;
+    uint64_t steps; // that were timed, over all processes
+    bool failed; // one of them did
+};
+
+struct compare_runner {
+    struct compare_entry entry;
+    bool hidden; // not one of the user's
+    char *folder;
+    struct compare_shared *shared;
+    pid_t process; // 0: none
+    int words, answers; // -1: closed
+    int messages; // its stderr, in memory; -1: none
+    bool ready; // it trained, or was about to
+    uint64_t given; // steps
+    enum compare_end end;
+    int code, signal;
+    uint64_t waited_ns; // for it to get on, before it was ended
+    char *message; // its error line, without what stands before it; NULL: none
+    struct compare_speed speed; // filled by compare_speed_run()
+};
+
+struct compare_race {
+    const struct compare_setting *setting;
+    struct compare_runner *runners;
+    size_t count;
+    char *folder; // private, removed at the end
+    uint64_t deadline_ns; // longest without getting on
+    uint64_t round_steps; // 0: about twenty rounds
+    uint64_t rounds;
+    uint64_t turn_steps; // of timed processes, at least; 0: by time alone
+    size_t blocks; // of timed processes that all went through
+    bool quiet;
+    char **warnings; // of the runs, each said once
+    size_t warning_count;
+};
+
+// From here on Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) are asked about.
+void compare_race_catch(void);
+int compare_race_interrupted(void); // 0, 1, or more: how often
+
+// Makes the private folder.
+LS_STATUS compare_race_init(struct compare_race *race, const struct compare_setting *setting);
+// Ends all that is left, and leaves nothing behind. Takes a zeroed one.
+void compare_race_finish(struct compare_race *race);
+
+// Asks a child what `strategy` is. `message`: its error line when that fails, to be freed. The status is the child's, which
+// has logged nothing on this terminal.
+LS_STATUS compare_race_look(struct compare_race *race, const char *strategy,
+                            uint32_t *maximum_replicas, char **message);
+// Adds a run, which is prepared later. LS_OUT_OF_MEMORY.
+LS_STATUS compare_race_add(struct compare_race *race, const struct compare_entry *entry,
+                           bool hidden);
+// Starts the child and waits until it is prepared or has ended. LS_FAILED (logged): there is no process;
+// LS_INTERRUPTED.
+LS_STATUS compare_race_prepare(struct compare_race *race, struct compare_runner *runner);
+// Lets all prepared ones train, in turn, until all have ended. LS_INTERRUPTED: they ended after their step.
+LS_STATUS compare_race_run(struct compare_race *race);
+
+// For callers that give the turns themselves (compare_speed.c).
+bool compare_race_is_running(const struct compare_runner *runner);
+// One turn of `steps`; 0 ends the run. False when interrupted.
+bool compare_race_turn(struct compare_race *race, struct compare_runner *runner, uint64_t steps);
+// Ends all after their step, after an interruption.
+void compare_race_end_all(struct compare_race *race);
+// On a terminal one line that is written anew: `what` is going on, with which run (NULL: none). Both NULL: nothing any more.
+void compare_race_show(const struct compare_race *race, const char *what,
+                       const struct compare_runner *runner);
+
+// What a child's file is called. NULL: no memory.
+char *compare_runner_path(const struct compare_runner *runner, const char *name);
+
+#endif

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sentences about the runs of a comparison: what the verdict and the suggestions share. Private to report/. [main thread]
+#ifndef LS_TOOLS_COMPARE_SENTENCES_H
+#define LS_TOOLS_COMPARE_SENTENCES_H
+
+#include "tools/compare/verdict.h"
+
+// How the command in a suggestion begins, which stands at the end of its sentence.
+#define LS_TRAIN_COMMAND "lockstep train"
+
+struct ls_sentence_writer {
+    struct ls_sentences *out;
+    FILE *stream; // of the running sentence
+    char *line;
+    size_t bytes;
+    bool failed;
+};
+
+// The stream that the sentence is written to; NULL when there is no memory, which the writer remembers.
+FILE *ls_sentence_begin(struct ls_sentence_writer *writer);
+void ls_sentence_end(struct ls_sentence_writer *writer);
+// LS_OUT_OF_MEMORY, without sentences, when one of them found none.
+LS_STATUS ls_sentences_conclude(struct ls_sentence_writer *writer);
+
+// Indices of runs, with room for all.
+struct ls_picks {
+    size_t *list;
+    size_t count;
+};
+// Those that are `wanted`; the list is freed by the caller. False: no memory.
+bool ls_compared_pick(const struct ls_comparison *comparison,
+                      bool (*wanted)(const struct ls_comparison *, size_t), struct ls_picks *out);
+
+// A whole number in groups of three: "24,145". Returns `text`.
+#define LS_GROUPED_BYTES 48
+const char *ls_grouped(double value, char text[static LS_GROUPED_BYTES]);
+
+void ls_put_compared_name(FILE *out, const struct ls_comparison *comparison, size_t index);
+// "a", "a and b", "a, b and c".
+void ls_put_compared_names(FILE *out, const struct ls_comparison *comparison, const size_t *indices,
+                           size_t count);
+// "ring was ..." and "ring and tree were ..." differ in their first word: `one` or `many`. Nothing without picks.
+void ls_say_names(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                  const struct ls_picks *picks, const char *one, const char *many,
+                  const char *sentence);
+
+// Whether the strategy of this run runs with other counts of replicas, too.
+bool ls_compared_has_several_counts(const struct ls_comparison *comparison, size_t index);
+bool ls_compared_was_measured(const struct ls_comparison *comparison, size_t index);
+// Found to be faster than `b`; compared, and no difference was found. Where too little is known, neither.
+bool ls_compared_is_faster(const struct ls_comparison *comparison, size_t a, size_t b);
+bool ls_compared_is_level(const struct ls_comparison *comparison, size_t a, size_t b);
+// The run that was measured to have the highest speed, but for `but`; `synchronous`: of those alone. Whether it is the
+// fastest, ls_compared_is_faster() knows. LS_COMPARISON_NONE: none.
+size_t ls_compared_highest(const struct ls_comparison *comparison, size_t but, bool synchronous);
+// Found to be faster than all others that were measured; `synchronous`: than all others of those.
+bool ls_compared_leads(const struct ls_comparison *comparison, size_t index, bool synchronous);
+// Differs from the reference by more than rounding explains.
+bool ls_compared_is_off(const struct ls_comparison *comparison, size_t index);
+bool ls_compared_has_unequal_replicas(const struct ls_comparison *comparison, size_t index);
+
+// What limits each of the picked runs.
+void ls_say_limits(struct ls_sentence_writer *writer, const struct ls_comparison *comparison,
+                   const struct ls_picks *all);
+void ls_say_truth(struct ls_sentence_writer *writer, const struct ls_comparison *comparison);
+
+#endif

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// How fast the runs of `lockstep compare` are: each in several fresh processes, which take turns.
+#ifndef LS_TOOLS_COMPARE_SPEED_H
+#define LS_TOOLS_COMPARE_SPEED_H
+
+#include "tools/compare/race.h"
+
+// Times all runs that have trained, in blocks: a fresh process of each, which take turns in an order that changes. `steps`:
+// to time in each run, at least, and at least 8 blocks. LS_INTERRUPTED: the blocks before that one count.
+LS_STATUS compare_speed_run(struct compare_race *race, uint64_t steps);
+
+#endif

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A comparison in words: each sentence is computed from its figures. [main thread]
+#ifndef LS_TOOLS_COMPARE_VERDICT_H
+#define LS_TOOLS_COMPARE_VERDICT_H
+
+#include "tools/compare/comparison.h"
+
+struct ls_sentences {
+    char **list;
+    size_t count;
+};
+
+// Which is fastest and whether that is more than noise; whether replicas gain; what limits each; which are equally
+// correct; who reached the target; what could not run. LS_OUT_OF_MEMORY.
+LS_STATUS ls_verdict(const struct ls_comparison *comparison, struct ls_sentences *out);
+// What to try next.
+LS_STATUS ls_suggestions(const struct ls_comparison *comparison, struct ls_sentences *out);
+void ls_sentences_finish(struct ls_sentences *sentences); // takes a zeroed one
+
+// "ring", or "ring with 4 replicas" where the strategy runs with several counts. Returns `text`.
+const char *ls_compared_name(const struct ls_comparison *comparison, size_t index, char *text,
+                             size_t bytes);
+
+// What takes most of a step and could be made smaller.
+enum ls_limit {
+    LS_LIMIT_UNKNOWN,
+    LS_LIMIT_COMPUTE,
+    LS_LIMIT_INPUT,
+    LS_LIMIT_COMMUNICATION,
+    LS_LIMIT_UPDATE,
+    LS_LIMIT_DEVICE, // the host waits for it: kernels and reductions cannot be told apart
+    LS_LIMIT_OVERHEAD,
+};
+enum ls_limit ls_verdict_limit(const struct ls_compared_times *times);
+
+// Whether the losses of a synchronous run differ from the reference by no more than rounding explains: 5e-6, or ten times
+// what computing the reference in two halves does, in the first ten steps and over all. Rounding grows from step to step
+// in a way that two runs do not share, so that one such difference tells its size, not its bound.
+bool ls_verdict_is_rounding(const struct ls_comparison *comparison,
+                            const struct ls_compared_run *run);
+
+#endif

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases of the losses: sums and gradients; equal predictions, certain and impossible ones, several
+// positions per example.
+#include "tools/conformance/device/suite.h"
+
+static const struct {
+    uint32_t ndims;
+    int64_t dims[4];
+} shapes[] = {
+    {2, {1, 2}},  {2, {5, 10}},    {2, {64, 10}},      {2, {7, 1000}},
+    {2, {2, 17}}, {3, {2, 7, 10}}, {4, {3, 2, 5, 33}},
+};
+
+#define SHAPE_COUNT (sizeof(shapes) / sizeof(shapes[0]))
+
+static struct ls_tensor_desc predictions_of(size_t shape)
+{
+    return ls_device_desc(LS_F32, shapes[shape].ndims, shapes[shape].dims);
+}
+
+static struct ls_tensor_desc labels_of(size_t shape)
+{
+    return ls_device_desc(LS_I32, shapes[shape].ndims - 1, shapes[shape].dims);
+}
+
+static int64_t classes_of(size_t shape)
+{
+    return shapes[shape].dims[shapes[shape].ndims - 1];
+}
+
+static void start(struct ls_device_case *c, uint32_t op, const char *name, size_t shape,
+                  bool from_logits, enum ls_device_values values)
+{
+    const struct ls_tensor_desc desc = predictions_of(shape);
+    const int64_t positions =
+        (int64_t)ls_tensor_elements(&desc) / classes_of(shape) / shapes[shape].dims[0];
+    ls_device_case_start(c, op, "%s B=%lld positions %lld classes %lld %s%s", name,
+                         (long long)shapes[shape].dims[0], (long long)positions,
+                         (long long)classes_of(shape),
+                         from_logits ? "from logits" : "from probabilities",
+                         values == LS_DEVICE_TIES ? " ties" : "");
+    c->request.attributes = (struct ls_op_attributes){.from_logits = from_logits, .epsilon = 1e-7f};
+    ls_device_case_draw(c, ls_device_case_input(c, LS_DEVICE_ACTIVATION, desc), values);
+    ls_device_case_draw_labels(c, ls_device_case_input(c, LS_DEVICE_PLAIN, labels_of(shape)),
+                               classes_of(shape));
+}
+
+// A loss is a logarithm of a float32 near 1 at worst: 1e-6 for each example, beside the relative error.
+static struct ls_device_tolerance sums_tolerance(int64_t examples)
+{
+    return (struct ls_device_tolerance){0, 1e-5, 1e-6 * (double)examples};
+}
+
+static void cross_entropy(struct ls_device_suite *suite, size_t shape, bool from_logits,
+                          enum ls_device_values values, bool saved)
+{
+    struct ls_device_case c;
+    start(&c, LS_OP_SPARSE_CROSS_ENTROPY,
+          saved ? "sparse_cross_entropy" : "sparse_cross_entropy alone", shape, from_logits,
+          values);
+    ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, 4),
+                          sums_tolerance(shapes[shape].dims[0]));
+    if (saved)
+        ls_device_case_output(&c, LS_DEVICE_SAVED, predictions_of(shape), LS_DEVICE_EXACT);
+    ls_device_case_run(suite, &c);
+}
+
+static void cross_entropy_backward(struct ls_device_suite *suite, size_t shape, bool from_logits,
+                                   enum ls_device_values values)
+{
+    struct ls_device_case c;
+    start(&c, LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD, "sparse_cross_entropy_backward", shape,
+          from_logits, values);
+    ls_device_case_input(&c, LS_DEVICE_SAVED, predictions_of(shape));
+    c.has_forward = c.saved_from_forward = true;
+    c.forward = (struct ls_kernel_request){
+        .struct_size = sizeof(c.forward),
+        .op = LS_OP_SPARSE_CROSS_ENTROPY,
+        .attributes = c.request.attributes,
+        .input_count = 2,
+        .output_count = 2,
+        .arguments = {predictions_of(shape), labels_of(shape), LS_DEVICE_DESC(LS_F32, 4),
+                      predictions_of(shape)},
+    };
+    c.forward_roles[0] = LS_DEVICE_ACTIVATION;
+    c.forward_roles[3] = LS_DEVICE_SAVED;
+    c.from_forward[0] = 1;
+    c.from_forward[1] = 2;
+    c.from_forward[2] = 4;
+    ls_device_case_output(
+        &c, LS_DEVICE_ACTIVATION, predictions_of(shape),
+        (struct ls_device_tolerance){0, 1e-5, 1e-6 * (double)c.record.gradient_scale});
+    ls_device_case_run(suite, &c);
+}
+
+static void squared_error(struct ls_device_suite *suite, size_t shape, bool backward)
+{
+    struct ls_device_case c;
+    const struct ls_tensor_desc desc = predictions_of(shape);
+
+    ls_device_case_start(
+        &c, backward ? LS_OP_MEAN_SQUARED_ERROR_BACKWARD : LS_OP_MEAN_SQUARED_ERROR,
+        "%s B=%lld of %llu", backward ? "mean_squared_error_backward" : "mean_squared_error",
+        (long long)desc.dims[0],
+        (unsigned long long)ls_tensor_elements(&desc) / (uint64_t)desc.dims[0]);
+    ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, desc),
+                        LS_DEVICE_UNIFORM);
+    ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_PLAIN, desc), LS_DEVICE_UNIFORM);
+    if (backward)
+        ls_device_case_output(&c, LS_DEVICE_ACTIVATION, desc, LS_DEVICE_ROUNDED);
+    else
+        ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, 4),
+                              sums_tolerance(desc.dims[0]));
+    ls_device_case_run(suite, &c);
+}
+
+void ls_device_loss_cases(struct ls_device_suite *suite)
+{
+    for (size_t i = 0; i < SHAPE_COUNT; i++) {
+        cross_entropy(suite, i, true, LS_DEVICE_WIDE, true);
+        cross_entropy(suite, i, true, LS_DEVICE_TIES, i % 2);
+        cross_entropy(suite, i, false, LS_DEVICE_PROBABILITIES, true);
+        cross_entropy_backward(suite, i, true, LS_DEVICE_WIDE);
+        cross_entropy_backward(suite, i, false, LS_DEVICE_PROBABILITIES);
+        squared_error(suite, i, false);
+        squared_error(suite, i, true);
+    }
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+// lockstep plugin check: the conformance suites on one plugin, each case in a process of its own.
+#include "tools/command.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "tools/conformance/collective.h"
+#include "tools/conformance/device.h"
+#include "tools/conformance/isolate.h"
+#include "tools/conformance/loading.h"
+#include "tools/conformance/schedule.h"
+#include "tools/conformance/strategy.h"
+#include "tools/conformance/transport.h"
+#include "core/loader/loader.h"
+#include "core/report/report.h"
+#include "tools/report/rows.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SCOPE "plugin check"
+#define OPEN_SECONDS 60 // for the checks of the loader, whose own probe ends before
+
+static const struct argument table[] = {
+    {"seed", "N", "1", "of values and orders drawn at random; the same seed gives the same cases"},
+    {"filter", "TEXT", NULL, "only the cases whose names contain it, or one suite by its name"},
+    {"deadline", "SECONDS", "20", "for each case"},
+    {"device", "NAME", NULL,
+     "collectives and transports: let buffers lie in memory of this device, not of the host"},
+    {"json", "FILE", NULL, "the verdicts as a list of rows"},
+    {"quiet", NULL, NULL, "only what failed, and the summary"},
+    {"plugin-path", "DIR[:DIR...]", NULL,
+     "directories searched first for the plugins that a case needs beside this one"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static const char help[] =
+    "First loading, whatever the kind: symbols, descriptor, two instances, and that it prints "
+    "nothing and leaves signal\n"
+    "handlers, environment, floating-point mode, threads and files as they were. Then the contract "
+    "of its kind. Each\n"
+    "case runs in a process of its own, so a crash or a hang is the verdict of one case.\n\n"
+    "Verdicts: passed; FAILED; refused: the plugin says that it does not do this, and need not.\n"
+    "Exit code: 0 nothing failed, 1 something did, 3 no such file, 4 it cannot be opened.\n\n"
+    "Examples:\n"
+    "  lockstep plugin check build/collective-my-reduce.so\n"
+    "  lockstep plugin check build/collective-my-reduce.so --filter=\"ranks=3\"\n";
+
+struct check {
+    const char *file, *filter, *device_name;
+    uint64_t seed, deadline_ns;
+    bool quiet;
+    struct ls_loader *loader;
+    struct ls_rows *rows;
+    const char *suite; // that runs now
+    struct ls_conformance_counts counts; // of all suites
+    const struct ls_opened_plugin *tested, *helper;
+    const struct ls_opened_plugin *device; // in whose memory buffers lie; NULL: the host's
+    const char *left_out; // what was not checked, and why; NULL: nothing
+};
+
+// ---- Verdicts ----
+
+static void print_verdict(void *context, const struct ls_conformance_result *result)
+{
+    static const char *const words[] = {"passed", "FAILED", "refused"};
+    static const char *const verdicts[] = {"passed", "failed", "refused"};
+    struct check *check = context;
+    const char *message = result->message ? result->message : "";
+    if (!check->quiet || result->outcome == LS_CONFORMANCE_FAILED)
+        printf("%-8s%-11s%s%s%s\n", words[result->outcome], check->suite, result->name,
+               *message ? ": " : "", message);
+    fflush(stdout);
+    ls_rows_begin(check->rows);
+    ls_rows_text(check->rows, "suite", check->suite);
+    ls_rows_text(check->rows, "case", result->name);
+    ls_rows_text(check->rows, "verdict", verdicts[result->outcome]);
+    ls_rows_text(check->rows, "message", message);
+}
+
+static enum ls_status run_suite(struct check *check, const char *name,
+                                enum ls_status (*run)(void *argument, ls_conformance_wanted wanted,
+                                                      ls_conformance_report report, void *context),
+                                bool looks_itself)
+{
+    const struct ls_isolated_suite suite = {
+        .run = run,
+        .argument = check,
+        .deadline_ns = check->deadline_ns,
+        .looks_itself = looks_itself,
+    };
+    struct ls_conformance_counts counts = {0};
+    check->suite = name;
+    const enum ls_status status = ls_isolate_suite(&suite, print_verdict, check, &counts);
+    check->counts.passed += counts.passed;
+    check->counts.failed += counts.failed;
+    check->counts.refused += counts.refused;
+    return status == LS_FAILED && counts.failed ? LS_OK : status; // what failed is counted
+}
+
+// ---- The suites, in their children ----
+
+// The name of a suite as the filter means all of it.
+static const char *only(const struct check *check)
+{
+    return check->filter && strcmp(check->filter, check->suite) == 0 ? NULL : check->filter;
+}
+
+static enum ls_status run_loading(void *argument, ls_conformance_wanted wanted,
+                                  ls_conformance_report report, void *context)
+{
+    const struct check *check = argument;
+    const struct ls_loading_conformance_options options = {
+        .file = check->file, .only = only(check), .wanted = wanted};
+    return ls_conformance_loading(&options, report, context, NULL);
+}
+
+static enum ls_status run_schedule(void *argument, ls_conformance_wanted wanted,
+                                   ls_conformance_report report, void *context)
+{
+    const struct check *check = argument;
+    const struct ls_schedule_conformance_options options = {
+        .collective = check->tested->interface,
+        .host = check->tested->host,
+        .only = only(check),
+        .wanted = wanted,
+    };
+    return ls_conformance_schedule(&options, report, context, NULL);
+}
+
+static enum ls_status run_collective(void *argument, ls_conformance_wanted wanted,
+                                     ls_conformance_report report, void *context)
+{
+    const struct check *check = argument;
+    const struct ls_collective_conformance_options options = {
+        .collective = check->tested->plugin,
+        .collective_host = check->tested->host,
+        .transport = check->helper ? check->helper->plugin : NULL,
+        .transport_host = check->helper ? check->helper->host : NULL,
+        .device = check->device ? check->device->interface : NULL,
+        .device_host = check->device ? check->device->host : NULL,
+        .seed = check->seed,
+        .only = only(check),
+        .wanted = wanted,
+    };
+    return ls_conformance_collective(&options, report, context, NULL);
+}
+
+static enum ls_status run_device(void *argument, ls_conformance_wanted wanted,
+                                 ls_conformance_report report, void *context)
+{
+    const struct check *check = argument;
+    const struct ls_device_conformance_options options = {
+        .partial = true, .only = only(check), .wanted = wanted};
+    return ls_conformance_device(check->tested->interface, check->tested->host,
+                                 check->helper->interface, check->helper->host, &options, report,
+                                 context, NULL);
+}
+
+static enum ls_status run_transport(void *argument, ls_conformance_wanted wanted,
+                                    ls_conformance_report report, void *context)
+{
+    const struct check *check = argument;
+    const struct ls_transport_conformance_options options = {
+        .transport = check->tested->interface,
+        .host = check->tested->host,
+        .device = check->device ? check->device->interface : NULL,
+        .device_host = check->device ? check->device->host : NULL,
+        .seed = check->seed,
+        .only = only(check),
+        .wanted = wanted,
+    };
+    return ls_conformance_transport(&options, report, context, NULL);
+}
+
+static enum ls_status run_strategy(void *argument, ls_conformance_wanted wanted,
+                                   ls_conformance_report report, void *context)
+{
+    const struct check *check = argument;
+    const struct ls_strategy_conformance_options options = {
+        .strategy = check->tested->interface,
+        .host = check->tested->host,
+        .transport = {check->helper ? check->helper->interface : NULL,
+                      check->helper ? check->helper->host : NULL},
+        .seed = check->seed,
+        .only = only(check),
+        .wanted = wanted,
+    };
+    return ls_conformance_strategy(&options, report, context, NULL);
+}
+
+// ---- Opening ----
+
+// Opens the file in a child, so that a plugin that does harm when it is loaded does it there. Says why it cannot be
+// opened.
+static enum ls_status try_to_open(struct check *check)
+{
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child < 0) {
+        ls_error(SCOPE, "cannot start a child process: %s", strerror(errno));
+        return LS_FAILED;
+    }
+    if (!child) {
+        const struct ls_opened_plugin *opened = NULL;
+        const int nowhere = open("/dev/null", O_RDWR);
+        dup2(nowhere, STDIN_FILENO);
+        dup2(nowhere, STDOUT_FILENO);
+        alarm(OPEN_SECONDS);
+        const enum ls_status status =
+            ls_loader_open_file(check->loader, check->file, 0, NULL, 0, &opened);
+        if (status && !ls_log_errors())
+            ls_error(SCOPE, "%s: opening it failed: %s", check->file, ls_status_text(status));
+        _exit((int)status);
+    }
+    int end = 0;
+    while (waitpid(child, &end, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(end)) {
+        if (WEXITSTATUS(end))
+            ls_log_note_error();
+        return (enum ls_status)WEXITSTATUS(end);
+    }
+    ls_error(SCOPE, "%s: opening it ended with signal %d (%s)", check->file, WTERMSIG(end),
+             strsignal(WTERMSIG(end)));
+    return LS_UNAVAILABLE;
+}
+
+// Schedules first: one that is wrong would only hang when it is run.
+static enum ls_status check_collective(struct check *check)
+{
+    const struct ls_collective_interface *collective = check->tested->interface;
+    if (!collective->describe && !check->device) {
+        check->left_out = "; it runs itself, on devices of its own: it was loaded, but moved "
+                          "nothing; --device=NAME says where";
+        return LS_OK;
+    }
+    if (!collective->describe)
+        return run_suite(check, "collective", run_collective, false);
+    enum ls_status status = run_suite(check, "schedule", run_schedule, false);
+    if (status || check->counts.failed) {
+        check->left_out = "; mend its schedules first: they were not run";
+        return status;
+    }
+    status = ls_loader_open(check->loader, LS_KIND_TRANSPORT, "local", NULL, 0, &check->helper);
+    return status ? status : run_suite(check, "collective", run_collective, false);
+}
+
+static enum ls_status check_strategy(struct check *check)
+{
+    const struct ls_strategy_interface *strategy = check->tested->interface;
+    const enum ls_status status =
+        strategy->needs_transport
+            ? ls_loader_open(check->loader, LS_KIND_TRANSPORT, "local", NULL, 0, &check->helper)
+            : LS_OK;
+    return status ? status : run_suite(check, "strategy", run_strategy, false);
+}
+
+static enum ls_status open_device(struct check *check)
+{
+    if (!check->device_name)
+        return LS_OK;
+    const enum ls_status status = ls_loader_open_text(check->loader, "--device", LS_KIND_DEVICE,
+                                                      check->device_name, &check->device);
+    const uint32_t kind = check->tested->plugin->kind;
+    if (status || kind == LS_KIND_COLLECTIVE || kind == LS_KIND_TRANSPORT)
+        return status;
+    ls_error(SCOPE, "--device: only collectives and transports work in memory of a device");
+    return LS_USAGE;
+}
+
+static enum ls_status run_kind(struct check *check)
+{
+    const struct ls_opened_plugin **helper = &check->helper;
+    enum ls_status status =
+        ls_loader_open_file(check->loader, check->file, 0, NULL, 0, &check->tested);
+    if (status)
+        return status;
+    status = open_device(check);
+    if (status)
+        return status;
+    switch (check->tested->plugin->kind) {
+    case LS_KIND_COLLECTIVE: return check_collective(check);
+    case LS_KIND_DEVICE:
+        status = ls_loader_open(check->loader, LS_KIND_DEVICE, "reference", NULL, 0, helper);
+        return status ? status : run_suite(check, "device", run_device, false);
+    case LS_KIND_TRANSPORT: return run_suite(check, "transport", run_transport, false);
+    default: return check_strategy(check);
+    }
+}
+
+// ---- The command ----
+
+static void print_summary(const struct check *check, double seconds)
+{
+    printf("%s: %u passed, %u failed, %u refused in %.1f s, seed %llu%s\n", check->file,
+           check->counts.passed, check->counts.failed, check->counts.refused, seconds,
+           (unsigned long long)check->seed, check->left_out ? check->left_out : "");
+}
+
+static enum ls_status run_check(struct check *check, const char *json)
+{
+    const uint64_t begin_ns = ls_clock_ns();
+    enum ls_status status = try_to_open(check);
+    if (!status)
+        status = run_suite(check, "loading", run_loading, true);
+    if (!status && check->counts.failed)
+        check->left_out = "; mend its loading first: what belongs to its kind was not checked";
+    else if (!status)
+        status = run_kind(check);
+    if (status)
+        return status;
+    const bool none = !(check->counts.passed + check->counts.failed + check->counts.refused);
+    if (none) {
+        ls_error(SCOPE, "no case has '%s' in its name", check->filter ? check->filter : "");
+        return LS_USAGE;
+    }
+    print_summary(check, (double)(ls_clock_ns() - begin_ns) * 1e-9);
+    if (json)
+        status = ls_rows_write(check->rows, "--json", json, "plugin check", !check->counts.failed);
+    return status ? status : check->counts.failed ? LS_FAILED : LS_OK;
+}
+
+static enum ls_status run(const struct arguments *arguments)
+{
+    struct check check = {.seed = 1};
+    double seconds = 0;
+    const char *json = arguments_text(arguments, "json");
+    if (!arguments->operand_count) {
+        ls_error(SCOPE, "the file is missing: lockstep plugin check build/collective-my-reduce.so");
+        return LS_USAGE;
+    }
+    check.file = arguments->operands[0];
+    check.filter = arguments_text(arguments, "filter");
+    check.device_name = arguments_text(arguments, "device");
+    check.quiet = arguments_given(arguments, "quiet");
+    enum ls_status status = arguments_count(arguments, "seed", 0, INT64_MAX, &check.seed);
+    if (!status)
+        status = arguments_number(arguments, "deadline", &seconds);
+    if (!status && !(seconds >= 0.01 && seconds <= 86400)) {
+        ls_error("usage", "--deadline=%s: wanted seconds from 0.01 to 86400",
+                 arguments_text(arguments, "deadline"));
+        status = LS_USAGE;
+    }
+    check.deadline_ns = (uint64_t)(seconds * 1e9);
+    if (!status && json)
+        status = ls_report_check_path("--json", json);
+    if (!status)
+        status = ls_rows_create(&check.rows);
+    // Thousands of tiny kernels: threads of a device that spin between them only steal time.
+    setenv("OMP_WAIT_POLICY", "passive", 0);
+    if (!status)
+        status = ls_loader_create(arguments_text(arguments, "plugin-path"), &check.loader);
+    if (!status)
+        status = run_check(&check, json);
+    ls_rows_destroy(check.rows);
+    ls_loader_destroy(check.loader);
+    return status;
+}
+
+const struct command plugin_check_command = {
+    .name = "plugin check",
+    .operands = "FILE.so",
+    .summary = "checks a plugin against the contract of its kind",
+    .help = help,
+    .most_operands = 1,
+    .arguments = table,
+    .run = run,
+};

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host that the strategy suite offers: whole numbers in place of tensors, and a meeting place of the replicas.
+#include "tools/conformance/strategy/suite.h"
+
+#include "core/base/random.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DEADLINE_SECONDS 5
+
+static struct ls_fake_host *fake_of(const struct ls_strategy_host *host)
+{
+    return host->context;
+}
+
+// Of the second variable's place in a bucket, and what follows each of them.
+bool ls_fake_is_padding(uint64_t index)
+{
+    const uint64_t place = index % LS_FAKE_FLOATS;
+    return place == 31 || place >= 45;
+}
+
+float ls_fake_gradient(const struct ls_fake_host *fake, uint32_t replica, uint32_t step,
+                       uint64_t index)
+{
+    const uint64_t key = ls_random_key(fake->seed, 1 + step);
+    if (ls_fake_is_padding(index))
+        return 0;
+    return (float)((int64_t)(ls_random_u64(key, replica * 1000 + index) % 1000) - 500);
+}
+
+float ls_fake_first_parameter(const struct ls_fake_host *fake, uint32_t replica, uint64_t index)
+{
+    if (ls_fake_is_padding(index))
+        return 0;
+    return (float)(ls_random_u64(ls_random_key(fake->seed, 0), replica * 1000 + index) % 100000);
+}
+
+// ---- What every call has in common ----
+
+bool ls_fake_known(struct ls_fake_host *fake, uint32_t replica, uint32_t bucket, const char *call)
+{
+    if (replica < fake->replicas && bucket < fake->buckets)
+        return true;
+    return ls_tally_blame(fake->tally, "%s of replica %u, bucket %u; there are %u and %u", call,
+                          replica, bucket, fake->replicas, fake->buckets);
+}
+
+int32_t ls_fake_refusal(const struct ls_fake_host *fake)
+{
+    return fake->lenient ? LS_OK : LS_FAILED;
+}
+
+static void abort_all(struct ls_fake_host *fake)
+{
+    fake->aborted = true;
+    for (uint32_t i = 0; i < fake->endpoint_count; i++)
+        if (fake->endpoints[i]) {
+            fake->table.transport->abort(fake->endpoints[i]);
+            break;
+        }
+    pthread_cond_broadcast(&fake->changed);
+}
+
+int32_t ls_fake_failure(struct ls_fake_host *fake, enum ls_fake_call call, uint32_t replica)
+{
+    if (fake->fails != call || (replica != UINT32_MAX && fake->fails_at != replica))
+        return LS_OK;
+    if (replica == UINT32_MAX)
+        fake->failures_elsewhere++;
+    else
+        fake->replica[replica].failures++;
+    abort_all(fake); // as the core does when a replica fails
+    return fake->fails_with;
+}
+
+bool ls_fake_wait(struct ls_fake_host *fake, const struct timespec *end)
+{
+    return pthread_cond_timedwait(&fake->changed, &fake->lock, end) != ETIMEDOUT;
+}
+
+struct timespec ls_fake_deadline(void)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += DEADLINE_SECONDS;
+    return end;
+}
+
+static float *range_of(float *flat, uint32_t bucket)
+{
+    return flat + (size_t)bucket * LS_FAKE_FLOATS;
+}
+
+// ---- Collectives ----
+
+static int32_t all_reduce_start(const struct ls_strategy_host *host, uint32_t replica,
+                                uint32_t bucket)
+{
+    struct ls_fake_host *fake = fake_of(host);
+    if (!ls_fake_known(fake, replica, bucket, "all_reduce_start"))
+        return ls_fake_refusal(fake);
+    pthread_mutex_lock(&fake->lock);
+    struct ls_fake_replica *own = &fake->replica[replica];
+    struct ls_fake_bucket *part = &own->buckets[bucket];
+    const int32_t status = ls_fake_failure(fake, LS_FAKE_START, replica);
+    if (!part->ready)
+        ls_tally_blame(fake->tally, "bucket %u of replica %u is reduced before it is ready", bucket,
+                       replica);
+    if (part->started)
+        ls_tally_blame(fake->tally, "bucket %u of replica %u is reduced twice in a step", bucket,
+                       replica);
+    if (!status && own->started < LS_FAKE_CALLS) {
+        const uint32_t number = own->started;
+        for (uint32_t i = 0; i < fake->replicas; i++)
+            if (fake->replica[i].started > number && fake->replica[i].order[number] != bucket)
+                ls_tally_blame(fake->tally,
+                               "all_reduce_start number %u is bucket %u on replica %u, but bucket "
+                               "%u on replica %u; the order must be the same",
+                               number, bucket, replica, fake->replica[i].order[number], i);
+        own->order[own->started++] = bucket;
+        part->started = true;
+        for (uint32_t i = 0; i < LS_FAKE_FLOATS; i++)
+            fake->sums[number][i] += range_of(own->gradients, bucket)[i];
+        fake->arrived[number]++;
+        pthread_cond_broadcast(&fake->changed);
+    }
+    pthread_mutex_unlock(&fake->lock);
+    return status;
+}
+
+// The number of the last all-reduce that this replica started for the bucket.
+static uint32_t number_of(const struct ls_fake_replica *own, uint32_t bucket)
+{
+    uint32_t number = own->started;
+    while (number > 0 && own->order[number - 1] != bucket)
+        number--;
+    return number ? number - 1 : LS_FAKE_CALLS;
+}
+
+static int32_t wait_for_all(struct ls_fake_host *fake, uint32_t replica, uint32_t bucket,
+                            uint32_t number)
+{
+    const struct timespec end = ls_fake_deadline();
+    while (fake->arrived[number] < fake->replicas) {
+        if (fake->aborted)
+            return LS_ABORTED;
+        if (!ls_fake_wait(fake, &end)) {
+            ls_tally_blame(fake->tally,
+                           "replica %u waits for bucket %u, and not all replicas have started it "
+                           "after %d s",
+                           replica, bucket, DEADLINE_SECONDS);
+            return LS_PEER_LOST;
+        }
+    }
+    return LS_OK;
+}
+
+static int32_t all_reduce_wait(const struct ls_strategy_host *host, uint32_t replica,
+                               uint32_t bucket)
+{
+    struct ls_fake_host *fake = fake_of(host);
+    if (!ls_fake_known(fake, replica, bucket, "all_reduce_wait"))
+        return ls_fake_refusal(fake);
+    pthread_mutex_lock(&fake->lock);
+    struct ls_fake_replica *own = &fake->replica[replica];
+    struct ls_fake_bucket *part = &own->buckets[bucket];
+    int32_t status = ls_fake_failure(fake, LS_FAKE_WAIT, replica);
+    if (own->hook == LS_FAKE_READY && fake->replicas > 1)
+        ls_tally_blame(fake->tally, "gradient_ready of replica %u waits for other replicas",
+                       replica);
+    if (!status && !part->started) {
+        ls_tally_blame(fake->tally, "replica %u waits for bucket %u, which it has not started",
+                       replica, bucket);
+        status = ls_fake_refusal(fake);
+    }
+    if (!status && part->started && !part->waited) {
+        const uint32_t number = number_of(own, bucket);
+        status = number < LS_FAKE_CALLS ? wait_for_all(fake, replica, bucket, number) : LS_FAILED;
+        if (!status) {
+            memcpy(range_of(own->gradients, bucket), fake->sums[number],
+                   sizeof(fake->sums[number]));
+            part->waited = true;
+        }
+    }
+    pthread_mutex_unlock(&fake->lock);
+    return status;
+}
+
+static int32_t broadcast_parameters(const struct ls_strategy_host *host, uint32_t replica,
+                                    uint32_t root)
+{
+    struct ls_fake_host *fake = fake_of(host);
+    if (!ls_fake_known(fake, replica, 0, "broadcast_parameters") ||
+        !ls_fake_known(fake, root, 0, "broadcast_parameters: the root"))
+        return ls_fake_refusal(fake);
+    pthread_mutex_lock(&fake->lock);
+    struct ls_fake_replica *own = &fake->replica[replica];
+    int32_t status = ls_fake_failure(fake, LS_FAKE_BROADCAST, replica);
+    own->broadcasts++;
+    own->root = root;
+    if (!status && replica == root) {
+        memcpy(fake->roots, own->parameters, sizeof(fake->roots));
+        fake->root_came = true;
+        pthread_cond_broadcast(&fake->changed);
+    }
+    const struct timespec end = ls_fake_deadline();
+    while (!status && !fake->root_came) {
+        if (fake->aborted)
+            status = LS_ABORTED;
+        else if (!ls_fake_wait(fake, &end)) {
+            ls_tally_blame(fake->tally, "replica %u waits for parameters from %u, who sends none",
+                           replica, root);
+            status = LS_PEER_LOST;
+        }
+    }
+    if (!status)
+        memcpy(own->parameters, fake->roots, sizeof(fake->roots));
+    own->touched = true;
+    pthread_mutex_unlock(&fake->lock);
+    return status;
+}
+
+// ---- Decision and update ----
+
+void ls_fake_decided(struct ls_fake_host *fake, uint32_t replica)
+{
+    fake->replica[replica].decisions++;
+}
+
+static int32_t decide(const struct ls_strategy_host *host, uint32_t replica)
+{
+    struct ls_fake_host *fake = fake_of(host);
+    if (!ls_fake_known(fake, replica, 0, "decide"))
+        return ls_fake_refusal(fake);
+    pthread_mutex_lock(&fake->lock);
+    struct ls_fake_replica *own = &fake->replica[replica];
+    const int32_t status = ls_fake_failure(fake, LS_FAKE_DECIDE, replica);
+    ls_fake_decided(fake, replica);
+    if (fake->replicas > 1 && fake->traits.divisor == LS_DIVISOR_GLOBAL && !own->buckets[0].waited)
+        ls_tally_blame(fake->tally,
+                       "replica %u decides before bucket 0, which carries the sums of the step, is "
+                       "reduced",
+                       replica);
+    pthread_mutex_unlock(&fake->lock);
+    return status;
+}
+
+static int32_t update(const struct ls_strategy_host *host, uint32_t replica, uint32_t bucket)
+{
+    struct ls_fake_host *fake = fake_of(host);
+    if (!ls_fake_known(fake, replica, bucket, "update"))
+        return ls_fake_refusal(fake);
+    pthread_mutex_lock(&fake->lock);
+    struct ls_fake_replica *own = &fake->replica[replica];
+    struct ls_fake_bucket *part = &own->buckets[bucket];
+    own->updates_after_failure += own->failures > 0;
+    const int32_t status = ls_fake_failure(fake, LS_FAKE_UPDATE, replica);
+    if (!own->decisions)
+        ls_tally_blame(fake->tally, "replica %u updates bucket %u before decide", replica, bucket);
+    if (!part->ready)
+        ls_tally_blame(fake->tally, "replica %u updates bucket %u before it is ready", replica,
+                       bucket);
+    if (part->started && !part->waited)
+        ls_tally_blame(fake->tally, "replica %u updates bucket %u before its sum is there", replica,
+                       bucket);
+    part->updates++;
+    for (uint32_t i = 0; i < LS_FAKE_FLOATS; i++)
+        range_of(own->parameters, bucket)[i] -= range_of(own->gradients, bucket)[i];
+    own->touched = true;
+    pthread_mutex_unlock(&fake->lock);
+    return status;
+}
+
+// ---- Around them ----
+
+void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
+                       const struct ls_strategy_interface *strategy, const struct ls_host *host,
+                       const struct ls_fake_transport *transport, uint32_t replicas,
+                       uint32_t buckets, uint64_t seed)
+{
+    memset(fake, 0, sizeof(*fake));
+    fake->tally = tally;
+    fake->strategy = strategy;
+    fake->traits = (struct ls_strategy_traits){.struct_size = sizeof(fake->traits),
+                                               .divisor = strategy->divisor,
+                                               .equality = strategy->equality};
+    fake->transport = *transport;
+    fake->seed = seed;
+    fake->replicas = replicas;
+    fake->buckets = buckets;
+    pthread_mutex_init(&fake->lock, NULL);
+    pthread_cond_init(&fake->changed, NULL);
+    fake->table = (struct ls_strategy_host){
+        .struct_size = sizeof(fake->table),
+        .replicas = replicas,
+        .world = replicas,
+        .bucket_count = buckets,
+        .context = fake,
+        .host = host,
+        .all_reduce_start = all_reduce_start,
+        .all_reduce_wait = all_reduce_wait,
+        .broadcast_parameters = broadcast_parameters,
+        .decide = decide,
+        .update = update,
+        .flat_count = (uint64_t)buckets * LS_FAKE_FLOATS,
+        .variable_count = 2 * buckets,
+        .deadline_ns = DEADLINE_SECONDS * UINT64_C(1000000000),
+        .transport = transport->interface,
+    };
+    ls_fake_offer_memory(&fake->table);
+    ls_fake_offer_peers(&fake->table);
+    for (uint32_t i = 0; i < replicas; i++)
+        for (uint64_t k = 0; k < fake->table.flat_count; k++)
+            fake->replica[i].seen[k] = fake->replica[i].parameters[k] =
+                ls_fake_first_parameter(fake, i, k);
+}
+
+void ls_fake_host_finish(struct ls_fake_host *fake)
+{
+    ls_fake_finish_peers(fake);
+    for (uint32_t i = 0; i < LS_FAKE_STORES; i++)
+        if (fake->stores[i].fake)
+            ls_tally_blame(fake->tally, "close leaves a store open");
+    pthread_cond_destroy(&fake->changed);
+    pthread_mutex_destroy(&fake->lock);
+}
+
+void ls_fake_read_traits(struct ls_fake_host *fake, struct ls_strategy *strategy)
+{
+    struct ls_strategy_traits *traits = &fake->traits;
+    if (fake->strategy->traits)
+        fake->strategy->traits(strategy, traits);
+    if ((traits->divisor != LS_DIVISOR_GLOBAL && traits->divisor != LS_DIVISOR_OWN) ||
+        (traits->equality != LS_EQUAL_EVERY_STEP && traits->equality != LS_EQUAL_AT_SYNCHRONISE))
+        ls_tally_blame(fake->tally, "traits answers divisor %u and equality %u", traits->divisor,
+                       traits->equality);
+    if (traits->survives && (!fake->strategy->lost || traits->divisor != LS_DIVISOR_OWN))
+        ls_tally_blame(fake->tally, "traits says that it survives, but %s",
+                       fake->strategy->lost ? "its replicas wait for each other"
+                                            : "there is no `lost`");
+}
+
+void ls_fake_begin(struct ls_fake_host *fake, uint32_t replica, uint32_t step)
+{
+    pthread_mutex_lock(&fake->lock);
+    struct ls_fake_replica *own = &fake->replica[replica];
+    own->decisions = 0;
+    own->step = step;
+    for (uint32_t i = 0; i < fake->buckets; i++)
+        own->buckets[i] = (struct ls_fake_bucket){0};
+    pthread_mutex_unlock(&fake->lock);
+}
+
+// Without the lock: who still reads them, though he may not, is seen by ThreadSanitizer.
+void ls_fake_compute(struct ls_fake_host *fake, uint32_t replica)
+{
+    struct ls_fake_replica *own = &fake->replica[replica];
+    for (uint64_t i = 0; i < fake->table.flat_count; i++)
+        own->gradients[i] = ls_fake_gradient(fake, replica, own->step, i);
+}
+
+// The shadows of a model are made anew only when the strategy says that parameters have changed.
+static void judge_touch(struct ls_fake_host *fake, uint32_t replica)
+{
+    struct ls_fake_replica *own = &fake->replica[replica];
+    if (!own->touched && memcmp(own->seen, own->parameters, sizeof(own->seen)) != 0)
+        ls_tally_blame(fake->tally,
+                       "replica %u: a hook changed parameters through map and did not call changed",
+                       replica);
+    memcpy(own->seen, own->parameters, sizeof(own->seen));
+    own->touched = false;
+}
+
+void ls_fake_enter(struct ls_fake_host *fake, uint32_t replica, enum ls_fake_hook hook)
+{
+    pthread_mutex_lock(&fake->lock);
+    fake->replica[replica].hook = hook;
+    if (hook == LS_FAKE_OUTSIDE)
+        judge_touch(fake, replica);
+    pthread_mutex_unlock(&fake->lock);
+}
+
+void ls_fake_ready(struct ls_fake_host *fake, uint32_t replica, uint32_t bucket)
+{
+    pthread_mutex_lock(&fake->lock);
+    fake->replica[replica].buckets[bucket].ready = true;
+    fake->replica[replica].hook = LS_FAKE_READY;
+    pthread_mutex_unlock(&fake->lock);
+}
+
+void ls_fake_abort(struct ls_fake_host *fake)
+{
+    pthread_mutex_lock(&fake->lock);
+    abort_all(fake);
+    pthread_mutex_unlock(&fake->lock);
+}

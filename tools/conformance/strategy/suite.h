@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the strategy suite share; nobody else includes it but tools/conformance/instance.
+#ifndef LS_TOOLS_CONFORMANCE_STRATEGY_SUITE_H
+#define LS_TOOLS_CONFORMANCE_STRATEGY_SUITE_H
+
+#include "tools/conformance/strategy.h"
+#include "tools/conformance/tally.h"
+
+#include <pthread.h>
+
+#define LS_FAKE_REPLICAS 8
+#define LS_FAKE_BUCKETS 7
+#define LS_FAKE_STEPS 3
+#define LS_FAKE_CALLS 256 // all-reduces of one replica that are remembered
+#define LS_FAKE_STORES 64
+#define LS_FAKE_THREADS 16
+// Floats of a bucket: two variables with padding, which is zero.
+#define LS_FAKE_FLOATS 48
+#define LS_FAKE_FLAT (LS_FAKE_BUCKETS * LS_FAKE_FLOATS)
+#define LS_FAKE_RATE \
+    0.5 // what `step` answers as learning rate; stores subtract the gradient, whatever it is
+
+// Calls of the host that can be made to fail.
+enum ls_fake_call {
+    LS_FAKE_NONE,
+    LS_FAKE_BROADCAST,
+    LS_FAKE_START,
+    LS_FAKE_WAIT,
+    LS_FAKE_DECIDE,
+    LS_FAKE_UPDATE,
+    LS_FAKE_READ_SUMS,
+    LS_FAKE_DECIDE_ON,
+    LS_FAKE_MEET,
+    LS_FAKE_READ,
+    LS_FAKE_WRITE,
+    LS_FAKE_STORE_UPDATE,
+};
+
+// The number of the first step: the model was trained before.
+#define LS_FAKE_FIRST_STEP 41
+
+// Which hook a replica is in.
+enum ls_fake_hook { LS_FAKE_OUTSIDE, LS_FAKE_PLACE, LS_FAKE_READY, LS_FAKE_STEP };
+
+struct ls_fake_bucket {
+    bool ready, started, waited;
+    uint32_t updates; // in this step
+};
+
+struct ls_fake_replica {
+    _Alignas(64) float parameters[LS_FAKE_FLAT];
+    _Alignas(64) float gradients[LS_FAKE_FLAT]; // its own; of a bucket that was waited for: the sum
+    float seen[LS_FAKE_FLAT]; // parameters when the last hook ended
+    bool touched; // said that it changed them
+    struct ls_fake_bucket buckets[LS_FAKE_BUCKETS];
+    uint32_t order[LS_FAKE_CALLS]; // buckets, as they were started
+    uint32_t started; // of `order`
+    uint32_t step; // from 0
+    uint32_t decisions; // in this step
+    uint32_t broadcasts, root;
+    enum ls_fake_hook hook;
+    uint32_t failures; // host calls that were made to fail
+    uint32_t updates_after_failure;
+    bool gone; // lost
+    bool came; // to the meeting
+};
+
+struct ls_fake_host;
+
+struct ls_store {
+    struct ls_fake_host *fake; // NULL: free
+    uint64_t first, count;
+    uint32_t updates;
+    uint64_t steps; // that the state of its optimizer has had
+    uint32_t busy; // calls on it now
+    _Alignas(64) float values[LS_FAKE_FLAT];
+};
+
+struct ls_strategy_thread {
+    struct ls_fake_host *fake; // NULL: free
+    pthread_t thread;
+    int32_t (*run)(void *context);
+    void *context;
+    int32_t status;
+};
+
+// The host of one strategy: numbers, and the meeting of its replicas.
+struct ls_fake_host {
+    struct ls_strategy_host table;
+    struct ls_tally *tally;
+    const struct ls_strategy_interface *strategy;
+    struct ls_strategy_traits traits; // of the instance, once it is open
+    struct ls_fake_transport transport;
+    uint64_t seed;
+    uint32_t replicas, buckets;
+    bool lenient; // what is wrong is left to others to say: calls do nothing
+    bool own_memory; // of the devices: `map` answers NULL
+    pthread_mutex_t lock; // of all below
+    pthread_cond_t changed;
+    struct ls_fake_replica replica[LS_FAKE_REPLICAS];
+    // The n-th all-reduce of each replica meets those of the others.
+    uint32_t arrived[LS_FAKE_CALLS];
+    float sums[LS_FAKE_CALLS][LS_FAKE_FLOATS];
+    float roots[LS_FAKE_FLAT]; // parameters of the root
+    bool root_came;
+    uint32_t met; // meetings that have ended
+    uint32_t ended; // replicas that have made their steps
+    bool aborted;
+    bool describing;
+    struct ls_store stores[LS_FAKE_STORES];
+    uint32_t store_count; // that were opened
+    struct ls_strategy_thread threads[LS_FAKE_THREADS];
+    struct ls_transport **endpoints;
+    uint32_t endpoint_count;
+    int32_t thread_failure; // what a thread of the strategy's ended with
+    enum ls_fake_call fails; // which call fails,
+    uint32_t fails_at; // of which replica,
+    int32_t fails_with; // and how
+    uint32_t failures_elsewhere; // on threads of the strategy's
+};
+
+// `transport` may be zeroed: then a strategy cannot open endpoints.
+void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
+                       const struct ls_strategy_interface *strategy, const struct ls_host *host,
+                       const struct ls_fake_transport *transport, uint32_t replicas,
+                       uint32_t buckets, uint64_t seed);
+// Blames what the strategy has left open.
+void ls_fake_host_finish(struct ls_fake_host *fake);
+
+// After `open`.
+void ls_fake_read_traits(struct ls_fake_host *fake, struct ls_strategy *strategy);
+// The next step begins for this replica. [its thread]
+void ls_fake_begin(struct ls_fake_host *fake, uint32_t replica, uint32_t step);
+// After begin_step: new gradients. [its thread]
+void ls_fake_compute(struct ls_fake_host *fake, uint32_t replica);
+void ls_fake_enter(struct ls_fake_host *fake, uint32_t replica, enum ls_fake_hook hook);
+void ls_fake_ready(struct ls_fake_host *fake, uint32_t replica, uint32_t bucket);
+// Nobody waits for it any more. [its thread]
+void ls_fake_lose(struct ls_fake_host *fake, uint32_t replica);
+// Waits until all replicas have made their steps, as the core does before `synchronise`.
+int32_t ls_fake_end(struct ls_fake_host *fake);
+void ls_fake_describe(struct ls_fake_host *fake, struct ls_strategy *strategy);
+// All waits end with LS_ABORTED. [any thread]
+void ls_fake_abort(struct ls_fake_host *fake);
+
+// Whole numbers, so that sums are exact in any order; 0 for padding. `index` in the flat buffer.
+float ls_fake_gradient(const struct ls_fake_host *fake, uint32_t replica, uint32_t step,
+                       uint64_t index);
+float ls_fake_first_parameter(const struct ls_fake_host *fake, uint32_t replica, uint64_t index);
+bool ls_fake_is_padding(uint64_t index);
+
+// ---- Private to the fake host ----
+
+void ls_fake_offer_memory(struct ls_strategy_host *table); // memory.c
+// Which replica this thread is.
+void ls_fake_set_thread(uint32_t replica); // memory.c
+void ls_fake_offer_peers(struct ls_strategy_host *table); // peers.c
+void ls_fake_finish_peers(struct ls_fake_host *fake);
+
+// Whether the numbers of a call are those of a replica and a bucket. A plugin that names others would write past a
+// model's buffers.
+bool ls_fake_known(struct ls_fake_host *fake, uint32_t replica, uint32_t bucket, const char *call);
+int32_t ls_fake_refusal(const struct ls_fake_host *fake); // what a call with wrong numbers answers
+// The status of a call that is to fail here; with the lock held. `replica` UINT32_MAX: a call of no replica.
+int32_t ls_fake_failure(struct ls_fake_host *fake, enum ls_fake_call call, uint32_t replica);
+// Waits for a change until `end`; false: it has passed. With the lock held.
+struct timespec ls_fake_deadline(void);
+bool ls_fake_wait(struct ls_fake_host *fake, const struct timespec *end);
+void ls_fake_decided(struct ls_fake_host *fake, uint32_t replica);
+
+#endif
