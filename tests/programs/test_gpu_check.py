@@ -15,8 +15,8 @@ SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
 DOUBLE = os.environ["LOCKSTEP_CUDA_DOUBLE"] + ":" + os.environ["LOCKSTEP_NCCL_DOUBLE"]
 SCRIPT = os.path.join(SOURCE, "tools", "gpu-check")
-PKG_CONFIG = os.path.join(SOURCE, "tools", "gpu", "pkg-config")
-sys.path[:0] = [os.path.join(SOURCE, "tools", "gpu"), os.path.join(SOURCE, "tools", "bench")]
+PKG_CONFIG = os.path.join(SOURCE, "tools", "development", "gpu", "pkg-config")
+sys.path[:0] = [os.path.join(SOURCE, "tools", "development", "gpu"), os.path.join(SOURCE, "tools", "development")]
 
 
 class Script(ProgramTest):
