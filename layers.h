@@ -4,7 +4,8 @@
 //     LS_INPUT(28, 28, 1), LS_CONV2D(32, 3, .activation = "relu"), LS_MAX_POOLING2D(2), LS_FLATTEN(),
 //     LS_DENSE(128, .activation = "relu"), LS_DENSE(10), LS_END
 //
-// A field that is left out, or zero, has Keras's default. An option that a layer does not know is an error
+// A field that is left out, or zero, has Keras's default; but Dropout's rate, LeakyReLU's
+// negative_slope and ELU's alpha stand first in their macros and are taken as given. An option that a layer does not know is an error
 // when the model is made, not ignored.
 #ifndef LS_LAYERS_H
 #define LS_LAYERS_H
@@ -39,8 +40,8 @@ struct ls_layer {
     int64_t shape[6];
 
     double rate; // Dropout
-    double negative_slope; // LeakyReLU (0.3), ReLU
-    double alpha; // ELU (1)
+    double negative_slope; // LeakyReLU: as given (Keras's default is 0.3); ReLU
+    double alpha; // ELU: as given (Keras's default is 1)
     double max_value; // ReLU; 0: none
 };
 
@@ -56,8 +57,8 @@ struct ls_layer {
 #define LS_DROPOUT(...) {.class_name = "Dropout", .rate = __VA_ARGS__}                          // rate
 #define LS_ACTIVATION(...) {.class_name = "Activation", .activation = __VA_ARGS__}              // activation
 #define LS_RELU(...) {.class_name = "ReLU", __VA_ARGS__}
-#define LS_LEAKY_RELU(...) {.class_name = "LeakyReLU", __VA_ARGS__}
-#define LS_ELU(...) {.class_name = "ELU", __VA_ARGS__}
+#define LS_LEAKY_RELU(...) {.class_name = "LeakyReLU", .negative_slope = __VA_ARGS__}           // negative_slope
+#define LS_ELU(...) {.class_name = "ELU", .alpha = __VA_ARGS__}                                 // alpha
 #define LS_SOFTMAX(...) {.class_name = "Softmax", __VA_ARGS__}
 #define LS_END {.class_name = 0}
 // clang-format on

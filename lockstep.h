@@ -91,9 +91,9 @@ struct ls_data;
 
 // One split ("train", "test") of a dataset by name: "fashion-mnist", "mnist:dir=/data",
 // "synthetic:...". Its files are read in the background; what is wrong with them is said by the
-// first call that needs them.
+// first call that needs them. Runs of several threads may use the same one at once.
 LS_CALL ls_data_open(const char *text, const char *split, struct ls_data **out);
-LS_API void ls_data_close(struct ls_data *data); // takes NULL
+LS_API void ls_data_close(struct ls_data *data); // when no fit or evaluation uses it; takes NULL
 LS_API uint64_t ls_data_count(const struct ls_data *data);
 
 // ---- Models ----

@@ -110,13 +110,23 @@ static enum ls_status put_pairs(json_t *config, const struct ls_layer *layer)
     return LS_OK;
 }
 
+// Numbers that a layer takes as they are given, zero included.
+static bool is_given(const struct ls_layer *layer, const char *key)
+{
+    static const char *const given[][2] = {
+        {"Dropout", "rate"}, {"LeakyReLU", "negative_slope"}, {"ELU", "alpha"}};
+    for (size_t i = 0; i < COUNT(given); i++)
+        if (strcmp(layer->class_name, given[i][0]) == 0 && strcmp(key, given[i][1]) == 0)
+            return true;
+    return false;
+}
+
 static enum ls_status put_number(json_t *config, const struct ls_layer *layer,
                                  const struct key *key)
 {
     const double value = *(const double *)at(layer, key->offset);
-    const bool needed = strcmp(key->name, "rate") == 0 && strcmp(layer->class_name, "Dropout") == 0;
 
-    if (value == 0 && !needed)
+    if (value == 0 && !is_given(layer, key->name))
         return LS_OK;
     if (value - value != 0) {
         ls_error(SCOPE, "%s: %s: not a finite number", layer->class_name, key->name);

@@ -34,10 +34,10 @@ static const struct ls_trace_label wait_slice = {.category = "input", .name = "w
 
 // A word of a sleeper and his counter, on a cache line of their own.
 struct reader {
-    _Alignas(LS_ALIGNMENT) _Atomic uint32_t read; // batches given back
+    _Alignas(LS_ALIGNMENT) _Atomic uint64_t read; // batches given back
     _Atomic uint32_t sleeps;
     _Atomic uint32_t inside; // 1 while in ls_stream_next
-    uint32_t taken; // batches handed out; the replica thread's own
+    uint64_t taken; // batches handed out; the replica thread's own
 };
 
 // Where one batch comes from.
@@ -49,7 +49,8 @@ struct position {
 };
 
 struct ls_stream {
-    _Alignas(LS_ALIGNMENT) _Atomic uint32_t written; // batches
+    _Alignas(
+        LS_ALIGNMENT) _Atomic uint64_t written; // batches, without end: 64 bits, which do not wrap
     _Alignas(LS_ALIGNMENT) _Atomic uint32_t writer_sleeps;
     _Alignas(LS_ALIGNMENT) _Atomic uint32_t stopped;
 
@@ -89,7 +90,7 @@ static char *share_memory(const struct ls_stream *stream, uint32_t slot, uint32_
 // Whether every replica has given back enough batches that `free` can be written.
 static bool has_room(const struct ls_stream *stream, uint32_t free)
 {
-    const uint32_t written = atomic_load(&stream->written);
+    const uint64_t written = atomic_load(&stream->written);
     for (uint32_t i = 0; i < stream->options.rank_count; i++)
         if (stream->slots - (written - atomic_load(&stream->readers[i].read)) < free)
             return false;
@@ -123,8 +124,8 @@ static bool wait_for_room(struct ls_stream *stream)
 static void write_batch(struct ls_stream *stream, const struct position *position)
 {
     const struct ls_stream_options *options = &stream->options;
-    const uint32_t written = atomic_load_explicit(&stream->written, memory_order_relaxed);
-    const uint32_t slot = written % stream->slots;
+    const uint64_t written = atomic_load_explicit(&stream->written, memory_order_relaxed);
+    const uint32_t slot = (uint32_t)(written % stream->slots);
     const uint32_t *batch = stream->order + position->first;
     for (uint32_t i = 0; i < options->rank_count; i++) {
         uint64_t offset, size;
@@ -237,7 +238,7 @@ static enum ls_status next(struct ls_stream *stream, uint32_t local, struct ls_b
         if (!there)
             return LS_ABORTED;
     }
-    describe(stream, local, reader->taken % stream->slots, out);
+    describe(stream, local, (uint32_t)(reader->taken % stream->slots), out);
     reader->taken++;
     return LS_OK;
 }

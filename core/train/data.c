@@ -35,6 +35,7 @@ enum ls_status ls_open_data(const char *text, const char *split, struct ls_data 
     struct ls_data *data = calloc(1, sizeof(*data));
     if (!data)
         return LS_OUT_OF_MEMORY;
+    pthread_mutex_init(&data->lock, NULL);
     data->text = strdup(text);
     data->name = strndup(text, strcspn(text, ":"));
     enum ls_status status =
@@ -61,8 +62,11 @@ static void join(struct ls_data *data)
 
 enum ls_status ls_data_wait(struct ls_data *data, const struct ls_dataset **out)
 {
+    pthread_mutex_lock(&data->lock);
     join(data);
-    ls_log_write_kept(&data->error);
+    pthread_mutex_unlock(&data->lock);
+    char *error = data->error ? strdup(data->error) : NULL;
+    ls_log_write_kept(&error);
     if (!data->status)
         *out = data->dataset;
     return data->status;
@@ -73,6 +77,7 @@ void ls_data_close(struct ls_data *data)
     if (!data)
         return;
     join(data);
+    pthread_mutex_destroy(&data->lock);
     ls_dataset_close(data->dataset);
     free(data->error);
     free(data->text);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dataset split that is read in the background. Private to train/. [main thread]
+// A dataset split that is read in the background; several runs may share it. Private to train/.
 #ifndef LS_TRAIN_DATA_H
 #define LS_TRAIN_DATA_H
 
@@ -13,6 +13,7 @@ struct ls_data {
     char *name; // the dataset's name alone
     enum ls_split split;
     struct ls_dataset_info info; // known at once
+    pthread_mutex_t lock; // of what follows: runs of several threads may wait for the files at once
     pthread_t thread;
     bool started;
     enum ls_status status; // of the reading, once joined
@@ -23,7 +24,8 @@ struct ls_data {
 // By what all 8-bit examples are divided; 0: they do not all have 8 bits and that divisor. `other` may be NULL.
 float ls_data_byte_divisor(const struct ls_data *data, const struct ls_data *other);
 
-// Waits for the files. The dataset is owned by `data`.
+// Waits for the files. The dataset is owned by `data`. Each caller logs why the files cannot be
+// read. [any thread]
 LS_STATUS ls_data_wait(struct ls_data *data, const struct ls_dataset **out);
 
 #endif

@@ -50,16 +50,16 @@ static bool has_all(const struct ls_graph *graph, const struct ls_safetensors *f
 
 // Keras may put a model's name before all names: "sequential/dense/kernel". What stands before the
 // name of the first parameter, where it stands before all of them; nothing where no prefix does.
+// LS_BAD_INPUT, logged, where the file has the whole model twice.
 static enum ls_status find_prefix(const struct ls_model *model, const char *path,
                                   const struct ls_safetensors *file, const char **prefix,
                                   size_t *length)
 {
     const struct ls_graph *graph = model->graph;
+    bool found = has_all(graph, file, "", 0);
     *prefix = "";
     *length = 0;
-    // More than twice as many tensors are not this model's, whatever their names.
-    if (graph->parameter_count == 0 || find(file, "", 0, graph->parameters[0]->name) ||
-        ls_safetensors_count(file) > 2 * (size_t)graph->parameter_count)
+    if (graph->parameter_count == 0)
         return LS_OK;
     for (size_t i = 0; i < ls_safetensors_count(file); i++) {
         const char *saved = ls_safetensors_get(file, i)->name;
@@ -68,18 +68,43 @@ static enum ls_status find_prefix(const struct ls_model *model, const char *path
             if (!is_called(saved, saved, candidate, graph->parameters[0]->name) ||
                 !has_all(graph, file, saved, candidate))
                 continue;
-            if (*length) {
+            if (found) {
                 ls_error("weights",
                          "'%s' has the tensors of model '%s' twice, under '%.*s' and '%.*s'; "
                          "remove one of them",
                          path, model->source, (int)*length, *prefix, (int)candidate, saved);
                 return LS_BAD_INPUT;
             }
+            found = true;
             *prefix = saved;
             *length = candidate;
         }
     }
     return LS_OK;
+}
+
+#define NAMED_EXTRA 3 // tensors that a warning names
+
+// A checkpoint may hold more than the model: an optimizer's state, or layers that were cut off.
+static void name_extra(const struct ls_model *model, const char *path,
+                       const struct ls_safetensors *file, const struct ls_saved_tensor **used)
+{
+    const size_t extra = ls_safetensors_count(file) - model->graph->parameter_count;
+    char names[NAMED_EXTRA * 80] = "";
+    size_t length = 0, named = 0;
+    for (size_t i = 0; named < extra && named < NAMED_EXTRA; i++) {
+        const struct ls_saved_tensor *saved = ls_safetensors_get(file, i);
+        uint32_t k = 0;
+        while (k < model->graph->parameter_count && used[k] != saved)
+            k++;
+        if (k < model->graph->parameter_count)
+            continue;
+        length += (size_t)snprintf(names + length, sizeof(names) - length, "%s'%.70s'",
+                                   named++ ? ", " : "", saved->name);
+    }
+    if (extra)
+        ls_warn("weights", "'%s': model '%s' does not have %zu of the file's tensors: %s%s", path,
+                model->source, extra, names, extra > named ? ", ..." : "");
 }
 
 // The tensors of `file` in the order of the model's parameters.
@@ -116,12 +141,7 @@ static enum ls_status match(const struct ls_model *model, const char *path,
         }
         out[i] = saved;
     }
-    if (ls_safetensors_count(file) > graph->parameter_count) {
-        ls_error("weights",
-                 "'%s' has %zu tensors, but model '%s' has only %u; is it of another model?", path,
-                 ls_safetensors_count(file), model->source, graph->parameter_count);
-        return LS_BAD_INPUT;
-    }
+    name_extra(model, path, file, out);
     return LS_OK;
 }
 

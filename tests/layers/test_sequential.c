@@ -71,8 +71,8 @@ START_TEST(every_option_can_be_given_in_c)
         LS_MAX_POOLING2D(3, .pool_columns = 2),
         LS_RELU(.max_value = 6),
         LS_RELU(),
-        LS_LEAKY_RELU(.negative_slope = 0.5),
-        LS_ELU(.alpha = 2),
+        LS_LEAKY_RELU(0.5),
+        LS_ELU(2),
         LS_RESHAPE(-1, 4),
         LS_DENSE(3, .kernel_initializer =
                         "variance_scaling:scale=2,mode=fan_avg,distribution=uniform"),
@@ -97,6 +97,24 @@ START_TEST(every_option_can_be_given_in_c)
     ck_assert_uint_eq(operation_total(graph, LS_OP_ACTIVATION), 5);
     ck_assert_uint_eq(operation_total(graph, LS_OP_DROPOUT), 1);
     ck_assert_uint_eq(operation_total(graph, LS_OP_SOFTMAX), 1);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+// Zero is a value here, not Keras's default.
+START_TEST(a_slope_of_zero_can_be_said)
+{
+    const struct ls_layer layers[] = {LS_INPUT(4), LS_LEAKY_RELU(0), LS_ELU(0), LS_LEAKY_RELU(0.3),
+                                      LS_END};
+    struct ls_graph *graph = NULL;
+    ck_assert_int_eq(build(layers, &graph), LS_OK);
+    uint32_t found[3] = {0};
+    for (uint32_t i = 0, next = 0; i < graph->operation_count && next < 3; i++)
+        if (graph->operations[i].op == LS_OP_ACTIVATION)
+            found[next++] = graph->operations[i].attributes.activation;
+    ck_assert_uint_eq(found[0], LS_RELU);
+    ck_assert_uint_eq(found[1], LS_RELU);
+    ck_assert_uint_eq(found[2], LS_LEAKY_RELU);
     ls_graph_destroy(graph);
 }
 END_TEST
@@ -131,6 +149,7 @@ int main(void)
     TCase *cases = tcase_create("sequential");
     tcase_add_test(cases, the_cnn_in_c_is_the_built_in_one);
     tcase_add_test(cases, every_option_can_be_given_in_c);
+    tcase_add_test(cases, a_slope_of_zero_can_be_said);
     tcase_add_test(cases, an_option_that_a_layer_does_not_have_is_refused);
     return run_suite("sequential", cases);
 }
