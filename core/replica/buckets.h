@@ -30,7 +30,9 @@ struct ls_buckets {
     uint32_t count; // at least 1
 };
 
-// A parameter is never split. The first bucket ends before it would exceed `first_bytes`, the others before
+// A parameter is never split: one kernel writes its whole gradient, so pieces would be ready no earlier, and where the
+// thread that computes also communicates, cutting 63 MB into three changed neither the exposed time nor the step (measured
+// with two replicas on two cores). The first bucket ends before it would exceed `first_bytes`, the others before
 // `bytes`, unless a single parameter is larger.
 LS_STATUS ls_buckets_create(const struct ls_parameter_plan *plan, uint64_t first_bytes,
                             uint64_t bytes, struct ls_buckets *out);
