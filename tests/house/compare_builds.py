@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/compare-builds finds what differs: on builds whose program is a small script that writes a report.
+
+usage: compare_builds.py ROOT
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path.cwd()
+ONLY = "mlp/tree/3/adam"
+PROGRAM = """#!/bin/sh
+echo run >>"{folder}/runs"
+for argument; do
+    case $argument in
+    --help) echo "  --microbatches=N"; exit 0 ;;
+    --slices=*) echo "lockstep: error: --slices: unknown" >&2; exit 2 ;;
+    --report=*) cp "{folder}/canned.json" "${{argument#--report=}}" ;;
+    esac
+done
+exit {code}
+"""
+
+
+class CompareBuilds(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="lockstep-test-")
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        self.report = {"losses": [1 / (i + 1) for i in range(40)], "parameter_hashes": ["aa", "aa", "aa"],
+                       "epochs": [{"steps": 40, "examples": 4000, "loss": 1.5, "accuracy": 0.5}]}
+
+    def build(self, name, report=None, code=0):
+        folder = self.folder / name
+        (folder / "tools").mkdir(parents=True)
+        (folder / "canned.json").write_text(json.dumps(report or self.report))
+        (folder / "tools" / "lockstep").write_text(PROGRAM.format(folder=folder, code=code))
+        (folder / "tools" / "lockstep").chmod(0o755)
+        return folder
+
+    def changed(self, **values):
+        return {**self.report, **values}
+
+    def compare(self, old, new, *more):
+        done = subprocess.run([sys.executable, ROOT / "tools/bench/compare_builds.py", old, new, "--bits",
+                               *(more or ["--only=" + ONLY])], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=60)
+        return done.returncode, done.stdout
+
+    def finds(self, what, report):
+        code, said = self.compare(self.build("old"), self.build("new", report))
+        self.assertEqual(code, 1, said)
+        self.assertIn(what, said)
+        self.assertIn("0 of 1 runs equal", said)
+
+    def test_equal_reports_are_equal(self):
+        code, said = self.compare(self.build("old"), self.build("new"))
+        self.assertEqual(code, 0, said)
+        self.assertIn("1 of 1 runs equal", said)
+        self.assertNotIn("differs", said)
+
+    def test_a_loss_in_its_last_bit(self):
+        losses = list(self.report["losses"])
+        losses[7] += 2.0 ** -30
+        self.finds(f"differs: {ONLY}: losses[7] was 0.125, is", self.changed(losses=losses))
+
+    def test_a_parameter_hash(self):
+        self.finds(f"differs: {ONLY}: parameter_hashes[2] was aa, is ab", self.changed(parameter_hashes=["aa", "aa", "ab"]))
+
+    def test_an_accuracy(self):
+        epoch = dict(self.report["epochs"][0], accuracy=0.25)
+        self.finds(f"differs: {ONLY}: epochs[0].accuracy was 0.5, is 0.25", self.changed(epochs=[epoch]))
+
+    def test_a_value_that_is_gone(self):
+        epoch = {key: value for key, value in self.report["epochs"][0].items() if key != "accuracy"}
+        self.finds("the old build reports epochs[0].accuracy where the new one reports", self.changed(epochs=[epoch]))
+
+    def test_a_replica_less(self):
+        self.finds("the old build reports 47 values, the new one 46", self.changed(parameter_hashes=["aa", "aa"]))
+
+    def test_reports_that_prove_nothing_are_not_equal(self):
+        for number, report in enumerate([self.changed(parameter_hashes=[]), self.changed(losses=[]),
+                                         self.changed(losses=self.report["losses"][1:])]):
+            code, said = self.compare(self.build(f"old {number}", report), self.build(f"new {number}", report))
+            self.assertEqual(code, 1, said)
+            self.assertIn(f"failed: {ONLY}: the old build: the report has", said)
+
+    def test_a_run_that_fails(self):
+        code, said = self.compare(self.build("old"), self.build("new", code=1))
+        self.assertEqual(code, 1, said)
+        self.assertIn(f"failed: {ONLY}: the new build: exit code 1", said)
+
+    def test_microbatches_may_differ_and_have_a_later_name(self):
+        new = self.build("new", self.changed(parameter_hashes=["ab", "ab", "ab"]))
+        code, said = self.compare(self.build("old"), new, "--only=mlp/ring/2/adam/2 microbatches")
+        self.assertEqual(code, 0, said)
+        self.assertIn("microbatches: may differ: 0 of 1 runs equal", said)
+
+    def test_a_second_run_reads_the_cache(self):
+        old, new, cache = self.build("old"), self.build("new"), "--cache=" + str(self.folder / "cache")
+        self.compare(old, new, "--only=" + ONLY, cache)
+        self.compare(old, new, "--only=" + ONLY, cache)
+        self.assertEqual((old / "runs").read_text(), "run\n")
+        program = new / "tools" / "lockstep"
+        program.write_text(program.read_text() + "# another build\n")
+        code, said = self.compare(old, new, "--only=" + ONLY, cache)
+        self.assertEqual(code, 0, said)
+        self.assertIn("runs made: 0 with the old build, 1 with the new one", said)
+
+    def test_no_such_run(self):
+        code, said = self.compare(self.build("old"), self.build("new"), "--only=nothing")
+        self.assertEqual(code, 1, said)
+        self.assertIn("no run has that in its name", said)
+
+    def test_no_build_folder(self):
+        code, said = self.compare(self.build("old"), self.folder / "new")
+        self.assertEqual(code, 2, said)
+        self.assertIn("give a build folder", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
