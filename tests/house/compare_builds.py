@@ -3,6 +3,8 @@
 
 usage: compare_builds.py ROOT
 """
+import contextlib
+import io
 import json
 import pathlib
 import subprocess
@@ -11,6 +13,9 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path.cwd()
+sys.path.insert(0, str(ROOT / "tools" / "bench"))
+import compare_builds  # noqa: E402
+
 ONLY = "mlp/tree/3/adam"
 PROGRAM = """#!/bin/sh
 echo run >>"{folder}/runs"
@@ -119,6 +124,33 @@ class CompareBuilds(unittest.TestCase):
         code, said = self.compare(self.build("old"), self.folder / "new")
         self.assertEqual(code, 2, said)
         self.assertIn("give a build folder", said)
+
+    def test_the_build_that_goes_first_alternates(self):
+        order, times = [], {}
+
+        def measure(which):
+            order.append(which)
+            return {"step": len(order)}
+        for number in range(2):
+            compare_builds.measure_round(number, [measure], times)
+        self.assertEqual(order, ["old", "new", "new", "old"])
+        self.assertEqual(times, {"step": {"old": [1, 4], "new": [2, 3]}})
+
+    def test_a_slower_new_build_has_a_ratio_below_1(self):
+        rows = self.printed(compare_builds.print_speed, {"cnn": {"old": [1.0, 1.0, 1.0], "new": [2.0, 1.0, 1.25]},
+                                                         "fit: loop": {"old": [2.0], "new": [1.05]},
+                                                         "fit: long": {"old": [1.0], "new": [1.0]}})
+        self.assertEqual([(row["name"][:3], row["ratios"], row["met"]) for row in rows],
+                         [("cnn", [0.5, 1.0, 0.8], False), ("fit", [2.0], False), ("fit", [1.05], True)])
+
+    def test_auto_is_held_against_the_collective_with_the_least_median(self):
+        row = self.printed(compare_builds.auto_row, "new", 1024,
+                           {"auto": [2.0, 2.0, 4.0], "ring": [9.0, 1.0, 1.0], "tree": [0.5, 3.0, 3.0]})
+        self.assertEqual((row["best"], row["ratios"], row["verdict"]), ("ring", [4.5, 0.5, 0.25], "within the spread"))
+
+    def printed(self, function, *arguments):
+        with contextlib.redirect_stdout(io.StringIO()):
+            return function(*arguments)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ import argparse
 import concurrent.futures
 import hashlib
 import json
-import math
 import os
 import pathlib
 import statistics
@@ -263,11 +262,10 @@ def size_text(size):
     return "%d MiB" % (size >> 20) if size >= 1 << 20 else "%d KiB" % (size >> 10)
 
 
-def measure_round(number, builds, measurements, times):
-    """Each measurement with both builds, one directly after the other. `times`: name -> build name -> [seconds]."""
-    order = sorted(builds, reverse=number % 2 == 0)  # old, new; then new, old
+def measure_round(number, measurements, times):
+    """Each measurement with both builds, one directly after the other. `times`: name -> "old" or "new" -> [seconds]."""
     for measure in measurements:
-        for which in order:
+        for which in ("new", "old") if number % 2 else ("old", "new"):
             for name, seconds in measure(which).items():
                 times.setdefault(name, {"old": [], "new": []})[which].append(seconds)
 
@@ -354,14 +352,12 @@ def print_auto(times):
 def compare_speed(options):
     builds, times, busy, stolen = {"old": options.old, "new": options.new}, {}, 0, 0
     with tempfile.TemporaryDirectory(prefix="compare-builds-") as folder:
-        speed = list(speed_measurements(builds, folder)) if options.speed else []
-        auto = list(auto_measurements(builds)) if options.auto else []
+        measurements = list(speed_measurements(builds, folder)) if options.speed else []
+        measurements += auto_measurements(builds) if options.auto else []
         for number in range(options.rounds):
             busy += not machine.wait_until_idle(options.wait)
             theft = machine.Theft()
-            measure_round(number, builds, speed, times)
-            if number < math.ceil(options.rounds / 2) or not speed:  # half as many are enough, and each has all collectives
-                measure_round(number, builds, auto, times)
+            measure_round(number, measurements, times)
             stolen += theft.spoils()
             print("round %d of %d done" % (number + 1, options.rounds), file=sys.stderr, flush=True)
     print("%d rounds; other programs ran before %d of them, the host of this machine took processors away in %d"
@@ -390,9 +386,9 @@ def parse_arguments(arguments):
                         help="--bits: keep the reports there, for each build its own; runs that are there are not made again")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="--bits: runs at the same time [2]")
     parser.add_argument("--rounds", type=int, default=20, metavar="N",
-                        help="--speed: rounds, of about 15 s; --auto beside --speed takes part in the first half of them [20]")
+                        help="--speed and --auto: rounds, of about 15 s and 5 s [20]")
     parser.add_argument("--wait", type=float, default=20, metavar="SECONDS",
-                        help="before each round, wait so long for other programs to end [20]")
+                        help="before each round, wait up to so long for other programs to end [20]")
     parser.add_argument("--report", metavar="FILE", help="write all that was measured there, as JSON")
     options = parser.parse_args(arguments)
     options.bits = options.bits or not (options.speed or options.auto)
