@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path.cwd()
-sys.path.insert(0, str(ROOT / "tools" / "bench"))
+sys.path.insert(0, str(ROOT / "tools" / "development"))
 import house_figures as figures  # noqa: E402
 
 TREE = {
@@ -74,7 +74,7 @@ class HouseFigures(unittest.TestCase):
 
     def test_the_table_and_other_rooms_do_not_count(self):
         tree = {"core/graph/operations.c": CODE, "core/graph/rewrite.c": CODE, "plugins/device/cpu/cpu.c": CODE}
-        self.assertEqual(figures.operation_places(tree, figures.TABLE, lambda name: True),
+        self.assertEqual(figures.operation_places(tree, figures.TABLE, lambda name: name.startswith("core/")),
                          (["core/graph/rewrite.c:3", "core/graph/rewrite.c:9"],
                           ["core/graph/rewrite.c:11", "core/graph/rewrite.c:16"]))
 

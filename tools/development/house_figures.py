@@ -6,8 +6,8 @@
   laboratory sources of the laboratory (conformance suites, simulation, comparison, bench: what no training needs) that are
              compiled into liblockstep, and the symbols that they define there
   circles    groups of files of core/ that include each other in a circle; x.c and x.h are one file
-  operations switches over enum ls_op, and comparisons with its values, in core/ outside of the table of operations; the
-             laboratory is counted apart. Comparisons that follow each other within two lines are one place
+  operations switches over enum ls_op, and comparisons with its values, in core/ outside of the table of operations, and
+             apart from these in the laboratory, wherever that is. Comparisons that follow each other within two lines are one place
   calls      how many function calls below the step's driver a kernel of device cpu is launched, seen by gdb at each
              launch of two steps of cnn under ring: one line for each depth, with an example under --verbose. Needs
              --debug-build, a build without optimisation, which keeps every call
@@ -179,11 +179,10 @@ def comparison_places(code):
 
 
 def operation_places(tree, table, counts):
-    """(switches, comparisons) as ["file:line", ...] in those files of core/ for which counts(name) is true, the table
-    left out."""
+    """(switches, comparisons) as ["file:line", ...] in those files for which counts(name) is true, the table left out."""
     result = ([], [])
     for name, text in tree.items():
-        if name.startswith("core/") and not re.match(table, name) and counts(name):
+        if counts(name) and not re.match(table, name):
             code = code_only(text)
             for places, numbers in zip(result, (switches_over_operations(code), comparison_places(code))):
                 places += ["%s:%d" % (name, number) for number in numbers]
@@ -283,7 +282,8 @@ def main():
     groups = circles(include_graph(tree, "core/"))
     show("circles of includes in core", "%d, of %d files" % (len(groups), sum(map(len, groups))),
          [", ".join(group) for group in groups])
-    for title, counts in (("in core", lambda name: not LABORATORY.match(name)), ("in core's laboratory", LABORATORY.match)):
+    for title, counts in (("in core", lambda name: name.startswith("core/") and not LABORATORY.match(name)),
+                          ("in the laboratory", LABORATORY.match)):
         switches, comparisons = operation_places(tree, options.table, counts)
         for kind, places in (("switches over operations " + title, switches),
                              ("places that compare operations " + title, comparisons)):

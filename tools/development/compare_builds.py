@@ -240,7 +240,7 @@ def bench(build, names, sizes, seconds):
 
 
 def compile_fit_steps(build, folder):
-    """tools/bench/fit_steps.c, compiled against the library and the header of a build."""
+    """tools/development/fit_steps.c, compiled against the library and the header of a build."""
     with open(build / "meson-info" / "meson-info.json") as file:
         source = json.load(file)["directories"]["source"]
     target = os.path.join(folder, "fit-steps-" + build_key(build))
