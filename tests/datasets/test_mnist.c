@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real MNIST, where LOCKSTEP_TEST_DATA has it: what the reader gives has the published SHA-256 of the files.
+// The real MNIST, where LOCKSTEP_LARGE_DATA has it: what the reader gives has the SHA-256 of the
+// inflated files.
 #include "tests/datasets/real.h"
 #include "tests/support/suite.h"
 
@@ -7,23 +8,14 @@
 
 static char dir[400];
 
-// The sum that the README beside the data gives for the inflated file `name`.
-static void published_sum(const char *name, char out[SUM_LETTERS + 1])
-{
-    char path[512], line[512];
-    snprintf(path, sizeof(path), "%s/../README.md", dir);
-    FILE *file = fopen(path, "r");
-    ck_assert_ptr_nonnull(file);
-    memset(out, 0, SUM_LETTERS + 1);
-    while (fgets(line, sizeof(line), file)) {
-        line[strcspn(line, "\n")] = '\0';
-        if (strspn(line, "0123456789abcdef") == SUM_LETTERS &&
-            !strcmp(line + SUM_LETTERS + 2, name))
-            memcpy(out, line, SUM_LETTERS);
-    }
-    fclose(file);
-    ck_assert_uint_eq(strlen(out), SUM_LETTERS);
-}
+static const char *const sums_of_images[2] = {
+    "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+};
+static const char *const sums_of_labels[2] = {
+    "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+};
 
 static size_t put_number(uint8_t *header, size_t at, uint32_t number)
 {
@@ -33,12 +25,11 @@ static size_t put_number(uint8_t *header, size_t at, uint32_t number)
 }
 
 // The file made again from what was read, through sha256sum.
-static void expect_sum(const char *name, const uint8_t *header, size_t header_bytes,
+static void expect_sum(const char *expected, const uint8_t *header, size_t header_bytes,
                        const void *data, size_t bytes)
 {
-    char wanted[SUM_LETTERS + 1], command[256], line[256] = "";
+    char command[256], line[256] = "";
     char temporary[] = "/tmp/lockstep-test-XXXXXX";
-    published_sum(name, wanted);
     const int made = mkstemp(temporary);
     ck_assert_int_ge(made, 0);
     FILE *file = fdopen(made, "wb");
@@ -51,7 +42,7 @@ static void expect_sum(const char *name, const uint8_t *header, size_t header_by
     ck_assert_int_eq(pclose(sum), 0);
     unlink(temporary);
     line[SUM_LETTERS] = '\0';
-    ck_assert_str_eq(line, wanted);
+    ck_assert_str_eq(line, expected);
 }
 
 START_TEST(both_splits_have_the_published_sums)
@@ -65,10 +56,10 @@ START_TEST(both_splits_have_the_published_sums)
     at = put_number(header, at, (uint32_t)dataset->count);
     at = put_number(header, at, 28);
     at = put_number(header, at, 28);
-    expect_sum(images_of[split], header, at, dataset->examples, dataset->count * 784);
+    expect_sum(sums_of_images[split], header, at, dataset->examples, dataset->count * 784);
     at = put_number(header, 0, 0x801);
     at = put_number(header, at, (uint32_t)dataset->count);
-    expect_sum(labels_of[split], header, at, dataset->labels, dataset->count);
+    expect_sum(sums_of_labels[split], header, at, dataset->labels, dataset->count);
     ck_assert_str_eq(dataset->class_names[3], "3");
     ls_dataset_close(dataset);
 }
@@ -76,10 +67,10 @@ END_TEST
 
 int main(void)
 {
-    const char *data = getenv("LOCKSTEP_TEST_DATA");
+    const char *data = getenv("LOCKSTEP_LARGE_DATA");
     snprintf(dir, sizeof(dir), "%s/mnist", data ? data : "");
     if (!have_files(dir)) {
-        printf("SKIP: the real MNIST (LOCKSTEP_TEST_DATA says where the data is)\n");
+        printf("SKIP: the real MNIST (CONTRIBUTING.md says where it is looked for)\n");
         return SKIPPED;
     }
     TCase *tests = tcase_create("mnist");

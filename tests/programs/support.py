@@ -14,7 +14,8 @@ import tempfile
 import unittest
 
 LOCKSTEP = os.environ["LOCKSTEP_PROGRAM"]
-DATA = os.environ.get("LOCKSTEP_TEST_DATA", "")
+FIXTURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
+LARGE_DATA = os.environ.get("LOCKSTEP_LARGE_DATA", "")  # what is too large for FIXTURES, and not in the repository
 FASHION = "/usr/share/datasets/fashion-mnist"
 
 # Who runs tests in the background or under nohup ignores these, and would have the programs ignore them, too.

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from support import BAD_INPUT, DATA, DONE, FAILED, FASHION, INTERRUPTED, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DONE, FAILED, FASHION, FIXTURES, INTERRUPTED, LARGE_DATA, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main, tensors
 
 SYNTHETIC = "--dataset=synthetic:examples=400"
 ENDLESS = ("train", "--model=mlp", "--dataset=synthetic:examples=2000", "--epochs=1000000", "--validation=off")
@@ -197,10 +197,13 @@ class Weights(ProgramTest):
 
 class KerasModel(ProgramTest):
     def test_a_model_that_keras_wrote_trains(self):
-        path = os.path.join(DATA, "keras", "sequential-cnn.json")
-        self.need(path)
+        path = os.path.join(FIXTURES, "keras", "sequential-cnn.json")
         report = self.train("--model=" + path, "--dataset=synthetic:examples=200", "--replicas=2", "--strategy=ring")
         self.assertEqual(report["parameters"], 320 + (13 * 13 * 32 + 1) * 64 + 65 * 10)
+
+    def test_a_functional_model_that_keras_wrote_is_refused(self):
+        path = os.path.join(FIXTURES, "keras", "functional-residual.json")
+        self.refused(BAD_INPUT, "summary", "--model=" + path, says=("Functional", "Sequential"))
 
     def test_summary_is_a_table_like_that_of_keras(self):
         outcome = self.lockstep("summary", "--model=cnn")
@@ -391,7 +394,7 @@ class RealData(ProgramTest):
         self.assertLess(report["peak_rss_bytes"], 250e6)
 
     def test_mnist_from_a_folder(self):
-        folder = os.path.join(DATA, "mnist")
+        folder = os.path.join(LARGE_DATA, "mnist")
         self.need(folder)
         report = self.train("--model=mlp", "--dataset=mnist:dir=" + folder, "--replicas=2", "--strategy=hierarchical-copy",
                             "--replica-batch=64")

@@ -3,7 +3,7 @@
 import json
 import os
 
-from support import DATA, FASHION, ProgramTest, main, tensors
+from support import FASHION, FIXTURES, ProgramTest, main, tensors
 
 SGD = "--optimizer=sgd:learning_rate=0.01"
 SETUPS = [(1, "ring"), (2, "ring"), (3, "ring"), (4, "ring"), (8, "ring"),
@@ -138,8 +138,7 @@ class Reference(ProgramTest):
     """Losses that PyTorch computed from the same weights on the same batches."""
 
     def losses(self, name, model, optimizer, replicas, strategy):
-        folder = os.path.join(DATA, "reference")
-        self.need(os.path.join(folder, name + ".json"))
+        folder = os.path.join(FIXTURES, "reference")
         self.need(FASHION + "/train-images-idx3-ubyte.gz")
         with open(os.path.join(folder, name + ".json")) as file:
             truth = json.load(file)["losses"]

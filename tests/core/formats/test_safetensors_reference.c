@@ -33,8 +33,7 @@ static const char *const files[] = {
 static const char *path_of(int file)
 {
     static char path[512];
-    const char *folder_of_data = getenv("LOCKSTEP_TEST_DATA");
-    snprintf(path, sizeof(path), "%s/%s", folder_of_data ? folder_of_data : "", files[file]);
+    snprintf(path, sizeof(path), FIXTURES "/%s", files[file]);
     return path;
 }
 
@@ -72,13 +71,6 @@ END_TEST
 
 int main(void)
 {
-    for (int i = 0; i < FILES; i++) {
-        if (access(path_of(i), R_OK)) {
-            printf("SKIP: %s is not there (LOCKSTEP_TEST_DATA says where the data is)\n",
-                   path_of(i));
-            return SKIPPED;
-        }
-    }
     if (system("python3 -c pass >/dev/null 2>&1")) {
         printf("SKIP: no python3 to compare with\n");
         return SKIPPED;
