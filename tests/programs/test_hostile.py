@@ -14,7 +14,8 @@ HOSTILE = os.environ["LOCKSTEP_HOSTILE_FOLDER"]
 SANITIZE = os.environ["LOCKSTEP_SANITIZE"]
 DEADLINE = 2
 GRACE = 10  # seconds after the deadline
-AT_ONCE = 2  # cases
+AT_ONCE = 2  # cases that end by themselves
+WAITING_AT_ONCE = 12  # cases that sleep until the deadline, and would end in the same way on a busy machine
 
 # How a plugin of each kind is named, and what the line that names it has.
 KINDS = {
@@ -121,17 +122,26 @@ class Hostile(ProgramTest):
         named = [line for line in lines if KINDS[kind][2] in line]
         self.assertTrue(named, text)
 
-    def all_end(self, chosen):
-        chosen = list(chosen)
+    def all_end(self, chosen, by_environment=False):
+        """Runs each (kind, fault, expected exit code), the fault as an option or by the environment; {fault: outcome}."""
+        chosen, outcomes = list(chosen), {}
         left_out = [case for case in chosen if is_the_sanitizers(case[1])]
         if left_out:
             print(f"SKIP {len(left_out)} crashes and ends of {left_out[0][0]}s: the sanitizer reports them", flush=True)
             chosen = [case for case in chosen if case not in left_out]
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            outcomes = list(pool.map(lambda case: train(case[0], case[1], self.path(f"{case[0]}-{case[1]}.json")), chosen))
-        for (kind, fault, expect), outcome in zip(chosen, outcomes):
+
+        def run(case):
+            kind, fault, _ = case
+            environment = {"LOCKSTEP_HOSTILE": fault} if by_environment else None
+            outcomes[fault] = train(kind, fault, self.path(f"{kind}-{fault}.json"), environment)
+
+        for waits, at_once in ((True, WAITING_AT_ONCE), (False, AT_ONCE)):
+            with ThreadPoolExecutor(at_once) as pool:
+                list(pool.map(run, [case for case in chosen if (case[2] == PEER_LOST) == waits]))
+        for kind, fault, expect in chosen:
             with self.subTest(f"{kind} {fault}"):
-                self.judge(kind, fault, expect, outcome)
+                self.judge(kind, fault, expect, outcomes[fault])
+        return outcomes
 
     def test_there_are_many(self):
         self.assertGreaterEqual(len(list(cases())), 60)
@@ -150,25 +160,17 @@ class Hostile(ProgramTest):
 
     def test_before_any_option_is_known(self):
         """In the process that wants to work with the plugin: the child that tries it sees nothing wrong."""
-        for call in ("constructor", "entry"):
-            for deed, expect in (("exit", FAILED), ("leave", FAILED), ("crash", -signal.SIGSEGV), ("hang", PEER_LOST)):
-                with self.subTest(f"{call} {deed}"):
-                    fault = f"{call}-{deed}"
-                    if is_the_sanitizers(fault):
-                        self.skipTest("the sanitizer reports it")
-                    outcome = train("device", fault, self.path("r.json"), {"LOCKSTEP_HOSTILE": fault})
-                    self.judge("device", fault, expect, outcome)
+        deeds = (("exit", FAILED), ("leave", FAILED), ("crash", -signal.SIGSEGV), ("hang", PEER_LOST))
+        self.all_end([("device", f"{call}-{deed}", expect) for call in ("constructor", "entry") for deed, expect in deeds],
+                     by_environment=True)
 
     def test_after_main(self):
-        for deed, expect, event in (("crash", -signal.SIGSEGV, "crashed (SIGSEGV)"), ("hang", PEER_LOST, "hangs")):
-            with self.subTest(deed):
-                fault = f"destructor-{deed}"
-                if is_the_sanitizers(fault):
-                    self.skipTest("the sanitizer reports it")
-                outcome = train("device", fault, self.path("r.json"), {"LOCKSTEP_HOSTILE": fault})
-                self.judge("device", fault, expect, outcome)
-                self.assertRegex(outcome[1][-1], r"^lockstep: error: one of the plugins [\w, -]+ and [\w-]+ " + re.escape(event)
-                                 + " while the program ended$")
+        outcomes = self.all_end([("device", "destructor-crash", -signal.SIGSEGV), ("device", "destructor-hang", PEER_LOST)],
+                                by_environment=True)
+        for fault, event in (("destructor-crash", "crashed (SIGSEGV)"), ("destructor-hang", "hangs")):
+            if fault in outcomes:
+                self.assertRegex(outcomes[fault][1][-1], r"^lockstep: error: one of the plugins [\w, -]+ and [\w-]+ "
+                                 + re.escape(event) + " while the program ended$")
 
     def test_a_crash_after_main_where_one_plugin_was_loaded(self):
         if SANITIZE != "none":
@@ -227,7 +229,7 @@ class OtherCommands(ProgramTest):
         for deed in ("exit", "leave"):
             with self.subTest(deed):
                 outcome = self.lockstep("compare", "--model=mlp", "--dataset=synthetic:examples=64", "--replicas=2",
-                                        f"--strategies=ring,hostile:fault=end_step-{deed}", "--steps=3",
+                                        f"--strategies=ring,hostile:fault=end_step-{deed}", "--steps=3", "--speed-steps=0",
                                         "--plugin-path=" + HOSTILE, "--threads=1", "--validation=off", timeout=120)
                 said = " ".join((outcome.out + outcome.err).split())
                 self.assertIn(f"hostile:fault=end_step-{deed} failed: ", said)
