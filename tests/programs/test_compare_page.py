@@ -312,7 +312,7 @@ class Looked(PageTest):
     def test_the_page_of_a_real_comparison_is_drawn(self):
         path = self.path("real.html")
         outcome = self.lockstep("compare", "--model=mlp", "--dataset=synthetic", "--steps=30", "--replicas=1,2", "--quiet",
-                                "--strategies=ring,central-storage,nccl", "--device=cpu", "--html=" + path)
+                                "--strategies=ring,nccl", "--device=cpu", "--html=" + path)
         self.assertEqual(outcome.code, 0, outcome.err)
         self.look(path)
         self.assertEqual(self.browser.evaluate("[...document.querySelectorAll('section')].map(s => s.id)"), SECTIONS)

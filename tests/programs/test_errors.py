@@ -8,7 +8,7 @@ import shutil
 import struct
 import subprocess
 
-from support import BAD_INPUT, DONE, FAILED, FASHION, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main
+from support import BAD_INPUT, DONE, FAILED, FASHION, LOCKSTEP, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main
 
 TRAIN = ("train", "--quiet", "--validation=off")
 SYNTHETIC = "--dataset=synthetic:examples=200"
@@ -357,7 +357,7 @@ class Closed(ProgramTest):
     def test_standard_files_that_are_closed_are_no_files_of_others(self):
         small = ("--model=mlp", SYNTHETIC, "--validation=off")
         for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
-            for command in (("train",), ("compare", "--strategies=ring")):
+            for command in (("train",), ("compare", "--strategies=ring", UNTIMED)):
                 with self.subTest(closed=closed, command=command):
                     path = self.path("r.json")
                     done = subprocess.run(["sh", "-c", 'exec "$0" "$@" ' + closed, LOCKSTEP, *command, *small, "--report=" + path],

@@ -8,7 +8,7 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from support import (DONE, FAILED, LOCKSTEP, PEER_LOST, UNAVAILABLE, ProgramTest, main)
+from support import (DONE, FAILED, LOCKSTEP, PEER_LOST, UNAVAILABLE, UNTIMED, ProgramTest, main)
 
 HOSTILE = os.environ["LOCKSTEP_HOSTILE_FOLDER"]
 SANITIZE = os.environ["LOCKSTEP_SANITIZE"]
@@ -229,7 +229,7 @@ class OtherCommands(ProgramTest):
         for deed in ("exit", "leave"):
             with self.subTest(deed):
                 outcome = self.lockstep("compare", "--model=mlp", "--dataset=synthetic:examples=64", "--replicas=2",
-                                        f"--strategies=ring,hostile:fault=end_step-{deed}", "--steps=3", "--speed-steps=0",
+                                        f"--strategies=ring,hostile:fault=end_step-{deed}", "--steps=3", UNTIMED,
                                         "--plugin-path=" + HOSTILE, "--threads=1", "--validation=off", timeout=120)
                 said = " ".join((outcome.out + outcome.err).split())
                 self.assertIn(f"hostile:fault=end_step-{deed} failed: ", said)

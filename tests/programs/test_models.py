@@ -13,7 +13,7 @@ import sys
 import types
 import zipfile
 
-from support import BAD_INPUT, DONE, FASHION, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DONE, FASHION, UNTIMED, USAGE, ProgramTest, main, tensors
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 PAGE = os.path.join(SOURCE, "docs", "models.md")
@@ -76,7 +76,7 @@ class Compiled(ModelTest):
         self.assertIn(what + loss + "\n", done.err)
         self.assertNotIn("accuracy", done.out)
         done = self.lockstep("compare", model, SYNTHETIC, "--strategies=ring", "--steps=2", "--validation=off",
-                             "--report=" + report)
+                             UNTIMED, "--report=" + report)
         self.assertEqual(done.err.count(what), 1, done.err)
         self.assertIn("optimizer sgd:learning_rate=0.5", done.err)
         with open(report) as file:
@@ -166,7 +166,7 @@ class Shapes(ModelTest):
             model = self.write(sequential(*layers, shape=shape))
             losses.append(self.train(model, SYNTHETIC, "--steps=3", "--validation=on")["losses"])
             self.assertEqual(self.lockstep("evaluate", model, SYNTHETIC).code, DONE)
-            done = self.lockstep("compare", model, SYNTHETIC, "--strategies=ring", "--steps=2", "--validation=off")
+            done = self.lockstep("compare", model, SYNTHETIC, "--strategies=ring", "--steps=2", "--validation=off", UNTIMED)
             self.assertEqual(done.code, DONE, done.err)
         self.assertEqual(losses[0], losses[1])
         self.assertEqual(losses[0], losses[2])

@@ -283,7 +283,7 @@ class Promises(PluginTest):
         self.broken("transport", "posted_in_any_order", "", ("while (send && send->send_number != number)", "while (0)"), filter="any_order")
         self.broken("transport", "divide", "is not", ("(double)transfer->divisor);", "((double)transfer->divisor + 1));"), filter="divide")
         self.broken("transport", "abort_by", "not LS_ABORTED",
-                    ("    transport->shared->aborted = 1;\n", "    transport->shared->aborted = 0;\n"), filter="abort")
+                    ("    transport->shared->aborted = 1;\n", "    transport->shared->aborted = 0;\n"), filter="abort_by_the_peer")
         self.broken("transport", "late_sender", "wait_any", ("    while (!ready) {", "    while (0) {"), filter="late_sender")
         self.broken("transport", "receive float32", "memory outside",
                     ("        memcpy(receive->memory, send->memory, bytes_of(receive));",

@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 
-from support import DONE, FASHION, LOCKSTEP, ProgramTest, main
+from support import DONE, FASHION, LOCKSTEP, UNTIMED, ProgramTest, main
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 COMMAND = re.compile(r"^    (lockstep .*)$", re.M)
@@ -45,7 +45,7 @@ class Strategies(ProgramTest):
             if words[0] == "train" and not any(word.startswith("--steps=") for word in words):
                 words += [STEPS, "--validation=off"]
             elif words[0] == "compare":
-                words = [word for word in words if not word.startswith("--steps=")] + [STEPS, "--validation=off"]
+                words = [word for word in words if not word.startswith("--steps=")] + [STEPS, "--validation=off", UNTIMED]
             with self.subTest(command):
                 done = self.lockstep(*words)
                 self.assertEqual(done.code, DONE, done.err)
