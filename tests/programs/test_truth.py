@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Truth: any number of replicas under any collective trains like one device."""
+import gzip
 import json
 import os
+import struct
+import tempfile
 
 from support import FASHION, FIXTURES, ProgramTest, main, tensors
 
@@ -16,26 +19,49 @@ SETUPS = [(1, "ring"), (2, "ring"), (3, "ring"), (4, "ring"), (8, "ring"),
 # where two values of a max-pooling window tie but for rounding, a gradient goes another way, and in a batch of two that is
 # half of the update (one device in slices shows the same).
 FIRST_TEN = 5e-6
+FIRST_IMAGES = 1003
 
 
 def deviations(losses, truth):
     return [abs(a - b) / abs(b) for a, b in zip(losses, truth)]
 
 
-class Truth(ProgramTest):
+class TruthTest(ProgramTest):
+    """Trains on the first images of Fashion-MNIST, in files of their own: reading all takes longer than the training."""
+
+    first = None
+
     def setUp(self):
         super().setUp()
         self.need(FASHION + "/train-images-idx3-ubyte.gz")
+        if not self.first:
+            self.write_first_images()
+
+    @classmethod
+    def write_first_images(cls):
+        scratch = tempfile.TemporaryDirectory(prefix="lockstep-test-")
+        cls.addClassCleanup(scratch.cleanup)
+        cls.first = scratch.name
+        for name, header in (("train-images-idx3-ubyte", 16), ("train-labels-idx1-ubyte", 8),
+                             ("t10k-images-idx3-ubyte", 16), ("t10k-labels-idx1-ubyte", 8)):
+            with gzip.open(os.path.join(FASHION, name + ".gz")) as file, open(os.path.join(cls.first, name), "wb") as out:
+                start = file.read(header)
+                out.write(start[:4] + struct.pack(">I", FIRST_IMAGES) + start[8:])
+                out.write(file.read(FIRST_IMAGES * (784 if header == 16 else 1)))
+
+    def images(self, count):
+        self.assertLessEqual(count, FIRST_IMAGES)
+        return f"--dataset=fashion-mnist:dir={self.first},limit={count}"
 
     def run_once(self, strategy, replicas, *arguments):
         model = () if any(argument.startswith("--model=") for argument in arguments) else ("--model=cnn",)
         return self.train(*model, f"--strategy={strategy}", f"--replicas={replicas}", "--threads=1", "--validation=off",
                           *arguments)
 
-    def check(self, *arguments):
+    def check(self, *arguments, setups=SETUPS):
         truth = self.run_once("one-device", 1, *arguments)["losses"]
         parts = {1: truth}
-        for replicas, strategy in SETUPS:
+        for replicas, strategy in setups:
             with self.subTest(replicas=replicas, strategy=strategy):
                 if replicas not in parts:
                     parts[replicas] = self.run_once("one-device", 1, f"--slices={replicas}", *arguments)["losses"]
@@ -50,9 +76,16 @@ class Truth(ProgramTest):
                 self.assertEqual(len(report["parameter_hashes"]), replicas)
                 self.assertEqual(len(set(report["parameter_hashes"])), 1)
 
+    def check_tiny_batches(self, setups):
+        for batch, seed in ((2, 0), (3, 1), (5, 2)):
+            self.check("--model=cnn-small", self.images(1000), f"--batch={batch}", "--steps=12", f"--seed={seed}",
+                       "--optimizer=sgd:learning_rate=0.05,momentum=0.9", setups=setups)
+
+
+class Truth(TruthTest):
     def test_one_replica_under_central_storage_is_one_device_to_the_bit(self):
         for optimizer in ("sgd:learning_rate=0.01,momentum=0.9", "adam"):
-            arguments = ("--dataset=fashion-mnist:limit=1003", "--optimizer=" + optimizer, "--batch=50", "--epochs=2")
+            arguments = (self.images(1003), "--optimizer=" + optimizer, "--batch=50", "--epochs=2")
             truth, found = (self.run_once(strategy, 1, *arguments) for strategy in ("one-device", "central-storage"))
             self.assertEqual(found["losses"], truth["losses"])
             self.assertEqual(found["parameter_hashes"], truth["parameter_hashes"])
@@ -60,36 +93,34 @@ class Truth(ProgramTest):
             self.assertIsNone(found["transport"])
 
     def test_central_storage_does_not_depend_on_who_comes_first(self):
-        arguments = ("--dataset=fashion-mnist:limit=500", "--optimizer=adam", "--batch=50", "--epochs=2")
+        arguments = (self.images(500), "--optimizer=adam", "--batch=50", "--epochs=2")
         hashes = {tuple(self.run_once("central-storage", 3, *arguments)["parameter_hashes"]) for _ in range(3)}
         self.assertEqual(len(hashes), 1)
 
     def test_global_batch_of_50(self):
-        self.check("--dataset=fashion-mnist:limit=1000", SGD, "--batch=50", "--steps=12")
+        self.check(self.images(1000), SGD, "--batch=50", "--steps=12")
 
     def test_global_batch_of_7_leaves_one_replica_of_eight_without_an_example(self):
-        self.check("--dataset=fashion-mnist:limit=1000", SGD, "--batch=7", "--steps=12")
-        report = self.run_once("ring", 8, "--dataset=fashion-mnist:limit=70", SGD, "--batch=7")
+        self.check(self.images(1000), SGD, "--batch=7", "--steps=12")
+        report = self.run_once("ring", 8, self.images(70), SGD, "--batch=7")
         self.assertEqual(report["replica_batches"], [1, 1, 1, 1, 1, 1, 1, 0])
 
     def test_1003_examples_end_each_epoch_with_a_batch_of_3(self):
-        arguments = ("--dataset=fashion-mnist:limit=1003", SGD, "--batch=50", "--epochs=2")
+        arguments = (self.images(1003), SGD, "--batch=50", "--epochs=2")
         self.check(*arguments)
         report = self.run_once("ring", 2, *arguments)
         self.assertEqual([(epoch["steps"], epoch["examples"]) for epoch in report["epochs"]], [(21, 1003)] * 2)
 
     def test_tiny_batches_in_which_pooling_ties(self):
-        for batch, seed in ((2, 0), (3, 1), (5, 2)):
-            self.check("--model=cnn-small", "--dataset=fashion-mnist:limit=1000", f"--batch={batch}", "--steps=12", f"--seed={seed}",
-                       "--optimizer=sgd:learning_rate=0.05,momentum=0.9")
+        self.check_tiny_batches([(replicas, strategy) for replicas, strategy in SETUPS if replicas == 4])
 
     def test_one_whole_update_equals_that_of_one_device(self):
         for batch in (50, 7, 3):
-            arguments = ("--dataset=fashion-mnist:limit=1000", "--optimizer=sgd:learning_rate=1", f"--batch={batch}",
+            arguments = (self.images(1000), "--optimizer=sgd:learning_rate=1", f"--batch={batch}",
                          "--steps=1", "--save-weights=" + self.path("after"))
             self.run_once("one-device", 1, *arguments)
             truth = tensors(self.path("after"))
-            self.run_once("one-device", 1, "--dataset=fashion-mnist:limit=1000", "--optimizer=sgd:learning_rate=0",
+            self.run_once("one-device", 1, self.images(1000), "--optimizer=sgd:learning_rate=0",
                           "--steps=1", "--save-weights=" + self.path("before"))
             before = tensors(self.path("before"))
             largest = max(abs(a - b) for name in truth for a, b in zip(truth[name][1], before[name][1]))
@@ -103,7 +134,7 @@ class Truth(ProgramTest):
                     self.assertLessEqual(off, 1e-5 * largest)
 
     def test_dropout_does_not_depend_on_the_number_of_replicas(self):
-        arguments = ("--model=mlp-dropout", "--dataset=fashion-mnist:limit=500", SGD, "--batch=50", "--steps=10",
+        arguments = ("--model=mlp-dropout", self.images(500), SGD, "--batch=50", "--steps=10",
                      "--validation=off", "--threads=1")
         truth = self.train(*arguments)["losses"]
         for replicas in (2, 3, 8):
@@ -113,7 +144,7 @@ class Truth(ProgramTest):
     def test_every_built_in_model_trains_alike_on_cpu_and_reference(self):
         for model in ("mlp", "cnn", "mlp-dropout", "cnn-small", "linear"):
             with self.subTest(model=model):
-                arguments = (f"--model={model}", "--dataset=fashion-mnist:limit=40", "--optimizer=sgd:learning_rate=0.001",
+                arguments = (f"--model={model}", self.images(40), "--optimizer=sgd:learning_rate=0.001",
                              "--batch=8", "--steps=3", "--replicas=2", "--threads=1", "--validation=off")
                 fast = self.train(*arguments, "--device=cpu")
                 plain = self.train(*arguments, "--device=reference")
@@ -121,17 +152,24 @@ class Truth(ProgramTest):
                 self.assertLessEqual(max(deviations(fast["losses"], plain["losses"])), 1e-5)
 
     def test_a_share_in_slices_is_the_same_share(self):
-        arguments = ("--model=mlp-dropout", "--dataset=fashion-mnist:limit=103", SGD, "--batch=25", "--validation=off",
+        arguments = ("--model=mlp-dropout", self.images(103), SGD, "--batch=25", "--validation=off",
                      "--threads=1", "--epochs=2")
         truth = self.train(*arguments)["losses"]
         for extra in (("--slices=2",), ("--slices=100",), ("--slices=3", "--replicas=4", "--strategy=ring")):
             self.assertLessEqual(max(deviations(self.train(*arguments, *extra)["losses"], truth)), 5e-6)
 
     def test_a_second_thread_changes_no_more_than_rounding(self):
-        arguments = ("--model=cnn", "--dataset=fashion-mnist:limit=500", SGD, "--batch=50", "--steps=10", "--validation=off")
+        arguments = ("--model=cnn", self.images(500), SGD, "--batch=50", "--steps=10", "--validation=off")
         one = self.train(*arguments, "--threads=1")["losses"]
         two = self.train(*arguments, "--threads=2")["losses"]
         self.assertLessEqual(max(deviations(two, one)), 5e-6)
+
+
+class EveryCount(TruthTest):
+    """The whole matrix, which tools/test --long runs."""
+
+    def test_tiny_batches_in_which_pooling_ties(self):
+        self.check_tiny_batches(SETUPS)
 
 
 class Reference(ProgramTest):
