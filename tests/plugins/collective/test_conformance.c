@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every collective of the tree passes the conformance suite over the local transport.
+// The conformance suite over the local transport, for a sanitizer: ring passes the whole of it, every
+// other collective the cases in which algorithms differ. In a release build `plugin check` runs the
+// whole suite for each.
 #include "tools/conformance/collective.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
@@ -16,7 +18,14 @@ static void print_case(void *context, const struct ls_conformance_result *result
                result->name, result->message);
 }
 
-static void check_collective(const char *file)
+static bool differs_between_algorithms(void *context, const char *name)
+{
+    (void)context;
+    return (strstr(name, "float32 sum") && !strstr(name, "_large")) ||
+           strstr(name, "in_flight ranks=3") || strstr(name, "lost_rank ranks=3");
+}
+
+static void check_collective(const char *file, ls_conformance_wanted wanted, uint32_t least)
 {
     const struct ls_plugin *collective = test_plugin_open(file);
     struct test_host collective_host, transport_host;
@@ -30,54 +39,55 @@ static void check_collective(const char *file)
         .transport = transport,
         .transport_host = &transport_host.host,
         .seed = 1,
+        .wanted = wanted,
     };
     const enum ls_status status = ls_conformance_collective(&options, print_case, NULL, &counts);
     printf("%s: %u passed, %u failed, %u refused\n", file, counts.passed, counts.failed,
            counts.refused);
     ck_assert_int_eq(status, LS_OK);
-    ck_assert_uint_gt(counts.passed, 150);
+    ck_assert_uint_ge(counts.passed, least);
     ck_assert_uint_eq(counts.refused, 0);
 }
 
-START_TEST(ring_passes_the_conformance_suite)
+START_TEST(ring_passes_the_whole_suite)
 {
-    check_collective("collective-ring");
+    check_collective("collective-ring", NULL, 151);
 }
 END_TEST
 
-START_TEST(hierarchical_copy_passes_the_conformance_suite)
+START_TEST(hierarchical_copy_passes_what_differs_between_algorithms)
 {
-    check_collective("collective-hierarchical-copy");
+    check_collective("collective-hierarchical-copy", differs_between_algorithms, 20);
 }
 END_TEST
 
-START_TEST(tree_passes_the_conformance_suite)
+START_TEST(tree_passes_what_differs_between_algorithms)
 {
-    check_collective("collective-tree");
+    check_collective("collective-tree", differs_between_algorithms, 20);
 }
 END_TEST
 
-START_TEST(halving_doubling_passes_the_conformance_suite)
+START_TEST(halving_doubling_passes_what_differs_between_algorithms)
 {
-    check_collective("collective-halving-doubling");
+    check_collective("collective-halving-doubling", differs_between_algorithms, 20);
 }
 END_TEST
 
-START_TEST(torus_passes_the_conformance_suite)
+START_TEST(torus_passes_what_differs_between_algorithms)
 {
-    check_collective("collective-torus");
+    check_collective("collective-torus", differs_between_algorithms, 20);
 }
 END_TEST
 
-START_TEST(direct_passes_the_conformance_suite)
+START_TEST(direct_passes_what_differs_between_algorithms)
 {
-    check_collective("collective-direct");
+    check_collective("collective-direct", differs_between_algorithms, 20);
 }
 END_TEST
 
-START_TEST(two_level_passes_the_conformance_suite)
+START_TEST(two_level_passes_what_differs_between_algorithms)
 {
-    check_collective("collective-two-level");
+    check_collective("collective-two-level", differs_between_algorithms, 20);
 }
 END_TEST
 
@@ -89,13 +99,13 @@ int main(void)
     Suite *suite = suite_create("plugins/collective/conformance");
     TCase *test_case = tcase_create("all");
     tcase_set_timeout(test_case, 600);
-    tcase_add_test(test_case, ring_passes_the_conformance_suite);
-    tcase_add_test(test_case, hierarchical_copy_passes_the_conformance_suite);
-    tcase_add_test(test_case, tree_passes_the_conformance_suite);
-    tcase_add_test(test_case, halving_doubling_passes_the_conformance_suite);
-    tcase_add_test(test_case, torus_passes_the_conformance_suite);
-    tcase_add_test(test_case, direct_passes_the_conformance_suite);
-    tcase_add_test(test_case, two_level_passes_the_conformance_suite);
+    tcase_add_test(test_case, ring_passes_the_whole_suite);
+    tcase_add_test(test_case, hierarchical_copy_passes_what_differs_between_algorithms);
+    tcase_add_test(test_case, tree_passes_what_differs_between_algorithms);
+    tcase_add_test(test_case, halving_doubling_passes_what_differs_between_algorithms);
+    tcase_add_test(test_case, torus_passes_what_differs_between_algorithms);
+    tcase_add_test(test_case, direct_passes_what_differs_between_algorithms);
+    tcase_add_test(test_case, two_level_passes_what_differs_between_algorithms);
     suite_add_tcase(suite, test_case);
     return test_suite_run(suite);
 }
