@@ -6,23 +6,10 @@
 #define LS_GRAPH_GRAPH_H
 
 #include "core/base/status.h"
-#include "core/plugin/device.h"
+#include "core/operation/operation.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#define LS_BATCH INT64_C(-1)
-
-struct ls_shape {
-    uint32_t ndims;
-    int64_t dims[LS_MAX_DIMS];
-};
-
-// (None, 28, 28, 1), as Keras prints it; returns `text`.
-const char *ls_shape_text(const struct ls_shape *shape, char *text, size_t bytes);
-// Product of the dimensions with LS_BATCH counted as `batch`.
-int64_t ls_shape_elements(const struct ls_shape *shape, int64_t batch);
-bool ls_shape_equal(const struct ls_shape *a, const struct ls_shape *b);
 
 enum ls_tensor_role {
     LS_ROLE_ACTIVATION, // made by an operation, forward
@@ -154,15 +141,6 @@ LS_STATUS ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss);
 // LS_BAD_INPUT, by name. Tensors with several users get their gradients added. A parameter has one gradient
 // tensor: of several operations that write it, the first overwrites and the others add to it.
 LS_STATUS ls_graph_differentiate(struct ls_graph *graph);
-
-// "conv2d", "dense_backward_data", ... Never NULL.
-const char *ls_op_name(uint32_t op);
-// Padding "same" along one axis as in Keras: the smaller half before. [any thread]
-void ls_same_padding(int64_t size, int64_t kernel, int64_t stride, int64_t dilation,
-                     int32_t *before, int32_t *after);
-// Elements along an axis after a window of `kernel` moves with `stride`; 0 when it does not fit.
-int64_t ls_window_count(int64_t size, int64_t kernel, int64_t stride, int64_t dilation,
-                        int64_t before, int64_t after);
 
 // First values of a parameter, plain layout, elements(shape) floats, keyed by (seed, its name).
 void ls_initialize(const struct ls_tensor *parameter, uint64_t seed, float *out);

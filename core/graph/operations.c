@@ -322,9 +322,3 @@ const struct ls_op_entry *ls_op_entry(uint32_t op)
 {
     return op < OP_COUNT ? &ls_op_entries[op] : NULL;
 }
-
-const char *ls_op_name(uint32_t op)
-{
-    const struct ls_op_entry *entry = ls_op_entry(op);
-    return entry ? entry->name : "unknown";
-}

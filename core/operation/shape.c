@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shapes: their text, sizes, and what a moving window makes of an axis.
-#include "core/graph/graph.h"
+#include "core/operation/shape.h"
 
 #include <stdio.h>
 #include <string.h>

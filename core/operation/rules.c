@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shape rules. LS_BATCH counts as one element: it stands first in all tensors of a rule or in
+// none.
+#include "core/operation/rules.h"
+
+#include "core/attributes.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define AXES 2
+static const char *const axis_names[AXES] = {"rows", "columns"};
+
+LS_PRINTF(2, 3)
+static bool refuse(struct ls_shape_call *call, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(call->why, sizeof(call->why), format, list);
+    va_end(list);
+    return false;
+}
+
+static bool is_vector(const struct ls_shape *shape, int64_t elements)
+{
+    return shape->ndims == 1 && shape->dims[0] == elements;
+}
+
+static int64_t last_dim(const struct ls_shape *shape)
+{
+    return shape->dims[shape->ndims - 1];
+}
+
+static bool same_elements(const struct ls_shape *a, const struct ls_shape *b)
+{
+    return ls_shape_elements(a, 1) == ls_shape_elements(b, 1) &&
+           (a->dims[0] == LS_BATCH) == (b->dims[0] == LS_BATCH);
+}
+
+bool ls_shapes_kept(struct ls_shape_call *call)
+{
+    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++)
+        call->outputs[i] = call->inputs[0];
+    return true;
+}
+
+// ---- Windows ----
+
+static bool is_image(struct ls_shape_call *call)
+{
+    return call->inputs[0].ndims == 4 ||
+           refuse(call, "wants 4 dimensions: batch, rows, columns, channels");
+}
+
+// Checks the window along one axis and writes how often it fits.
+static bool move_window(struct ls_shape_call *call, uint32_t axis, int64_t kernel)
+{
+    const struct ls_op_attributes *attributes = call->attributes;
+    const int64_t size = call->inputs[0].dims[1 + axis];
+    const int32_t stride = attributes->strides[axis];
+    const int32_t dilation = attributes->dilation[axis] > 0 ? attributes->dilation[axis] : 1;
+    const int32_t before = attributes->padding[2 * axis], after = attributes->padding[2 * axis + 1];
+
+    if (kernel < 1 || stride < 1)
+        return refuse(call, "window and stride must be at least 1 along the %s, not %lld and %d",
+                      axis_names[axis], (long long)kernel, stride);
+    if (before < 0 || after < 0)
+        return refuse(call, "padding must not be negative along the %s", axis_names[axis]);
+
+    const int64_t count = ls_window_count(size, kernel, stride, dilation, before, after);
+    if (count < 1)
+        return refuse(
+            call, "a window of %lld %s (dilation %d) does not fit into %lld with padding %d and %d",
+            (long long)kernel, axis_names[axis], dilation, (long long)size, before, after);
+    call->outputs[0].dims[1 + axis] = count;
+    return true;
+}
+
+// x (B,H,W,C), w (KH,KW,C/groups,F), [b (F)] -> y (B,OH,OW,F)
+bool ls_shapes_of_conv2d(struct ls_shape_call *call)
+{
+    const struct ls_op_attributes *attributes = call->attributes;
+    const struct ls_shape *x = &call->inputs[0], *w = &call->inputs[1];
+    if (!is_image(call))
+        return false;
+    if (w->ndims != 4)
+        return refuse(call, "the kernel must have 4 dimensions, not %u", w->ndims);
+
+    const int64_t channels = x->dims[3], filters = w->dims[3], groups = attributes->groups;
+    if (attributes->dilation[0] < 1 || attributes->dilation[1] < 1)
+        return refuse(call, "dilation must be at least 1");
+    if (groups < 1 || channels % groups != 0 || filters % groups != 0)
+        return refuse(call, "%lld channels and %lld filters cannot be split into %lld groups",
+                      (long long)channels, (long long)filters, (long long)groups);
+    if (w->dims[2] != channels / groups)
+        return refuse(call, "the kernel wants %lld channels a group, the input has %lld",
+                      (long long)w->dims[2], (long long)(channels / groups));
+    if (call->input_count > 2 && !is_vector(&call->inputs[2], filters))
+        return refuse(call, "the bias must have %lld elements", (long long)filters);
+
+    call->outputs[0] = (struct ls_shape){.ndims = 4, .dims = {x->dims[0], 0, 0, filters}};
+    return move_window(call, 0, w->dims[0]) && move_window(call, 1, w->dims[1]);
+}
+
+// Pooling adds nothing at the border, so every window must hold at least one element.
+bool ls_shapes_of_pool(struct ls_shape_call *call)
+{
+    const struct ls_op_attributes *attributes = call->attributes;
+    if (!is_image(call))
+        return false;
+    if (attributes->dilation[0] > 1 || attributes->dilation[1] > 1)
+        return refuse(call, "pooling has no dilation");
+
+    call->outputs[0] = call->outputs[1] = call->inputs[0];
+    for (uint32_t axis = 0; axis < AXES; axis++) {
+        const int32_t kernel = attributes->kernel[axis], *padding = &attributes->padding[2 * axis];
+        if (!move_window(call, axis, kernel))
+            return false;
+        if (padding[0] >= kernel || padding[1] >= kernel)
+            return refuse(call, "padding must be smaller than the window of %d %s", kernel,
+                          axis_names[axis]);
+    }
+    return true;
+}
+
+// ---- Rows ----
+
+// x, w (K,N), [b (N)] -> y. Where no shape is asked for, the last dimension becomes the units, as
+// in Keras's Dense.
+bool ls_shapes_of_dense(struct ls_shape_call *call)
+{
+    const struct ls_shape *x = &call->inputs[0], *w = &call->inputs[1], *asked = &call->asked;
+    if (w->ndims != 2)
+        return refuse(call, "the kernel must have 2 dimensions, not %u", w->ndims);
+
+    const int64_t k = w->dims[0], n = w->dims[1];
+    struct ls_shape y = *x;
+    y.dims[y.ndims - 1] = n;
+    if (asked->ndims == 0 && (x->ndims < 2 || last_dim(x) != k))
+        return refuse(call, "wants %lld as the last dimension", (long long)k);
+    if (asked->ndims > 0)
+        y = *asked;
+
+    const int64_t elements = ls_shape_elements(&y, 1);
+    if (y.ndims < 2 || (y.dims[0] == LS_BATCH) != (x->dims[0] == LS_BATCH) || elements % n != 0 ||
+        elements / n * k != ls_shape_elements(x, 1)) {
+        char text[128];
+        return refuse(call, "a kernel of (%lld, %lld) cannot make %s of it", (long long)k,
+                      (long long)n, ls_shape_text(&y, text, sizeof(text)));
+    }
+    if (call->input_count > 2 && !is_vector(&call->inputs[2], n))
+        return refuse(call, "the bias must have %lld elements", (long long)n);
+    call->outputs[0] = y;
+    return true;
+}
+
+bool ls_shapes_of_softmax(struct ls_shape_call *call)
+{
+    return call->inputs[0].ndims >= 2 ? ls_shapes_kept(call)
+                                      : refuse(call, "softmax wants at least 2 dimensions");
+}
+
+bool ls_shapes_of_reshape(struct ls_shape_call *call)
+{
+    char text[128];
+    if (call->asked.ndims == 0)
+        return refuse(call, "a reshape needs the shape to make");
+    if (!same_elements(&call->asked, &call->inputs[0]))
+        return refuse(call, "cannot become %s: another number of elements",
+                      ls_shape_text(&call->asked, text, sizeof(text)));
+    call->outputs[0] = call->asked;
+    return true;
+}
+
+// ---- Elements ----
+
+bool ls_shapes_of_activation(struct ls_shape_call *call)
+{
+    const struct ls_op_attributes *attributes = call->attributes;
+    if (attributes->activation >= LS_ACTIVATION_COUNT)
+        return refuse(call, "there is no activation number %u", attributes->activation);
+    if (attributes->activation == LS_LEAKY_RELU && !(attributes->activation_alpha > 0))
+        return refuse(call, "the negative slope must be above 0, not %g",
+                      (double)attributes->activation_alpha);
+    return ls_shapes_kept(call);
+}
+
+bool ls_shapes_of_dropout(struct ls_shape_call *call)
+{
+    const float rate = call->attributes->rate;
+    if (!(rate >= 0 && rate < 1))
+        return refuse(call, "rate must be at least 0 and below 1, not %g", (double)rate);
+    return ls_shapes_kept(call);
+}
+
+bool ls_shapes_of_add(struct ls_shape_call *call)
+{
+    char text[128];
+    if (!ls_shape_equal(&call->inputs[0], &call->inputs[1]))
+        return refuse(call, "can only be added to the same shape, not to %s",
+                      ls_shape_text(&call->inputs[1], text, sizeof(text)));
+    return ls_shapes_kept(call);
+}
+
+bool ls_shapes_of_from_bytes(struct ls_shape_call *call)
+{
+    if (!(call->attributes->divisor > 0))
+        return refuse(call, "the divisor must be above 0, not %g",
+                      (double)call->attributes->divisor);
+    return ls_shapes_kept(call);
+}
+
+// ---- Normalization ----
+
+// x, then vectors of C: gamma, beta, with mean and variance given those, too; [addend] -> y, mean,
+// variance
+bool ls_shapes_of_batch_normalization(struct ls_shape_call *call)
+{
+    static const char *const names[] = {"x", "gamma", "beta", "mean", "variance"};
+    const struct ls_shape *x = &call->inputs[0];
+    const uint32_t vectors = call->input_count < 5 ? 3 : 5;
+    if (x->ndims < 2)
+        return refuse(call, "batch normalization wants at least 2 dimensions");
+    if (!(call->attributes->epsilon >= 0))
+        return refuse(call, "epsilon must not be negative, it is %g",
+                      (double)call->attributes->epsilon);
+    for (uint32_t i = 1; i < vectors; i++)
+        if (!is_vector(&call->inputs[i], last_dim(x)))
+            return refuse(call, "%s must have %lld elements, one a channel", names[i],
+                          (long long)last_dim(x));
+    if (call->input_count > vectors && !ls_shape_equal(&call->inputs[vectors], x))
+        return refuse(call, "the addend must be shaped as the input");
+    call->outputs[0] = *x;
+    call->outputs[1] = call->outputs[2] = call->inputs[1];
+    return true;
+}
+
+// ---- Losses ----
+
+static bool make_sums(struct ls_shape_call *call)
+{
+    call->outputs[0] = (struct ls_shape){.ndims = 1, .dims = {4}};
+    call->outputs[1] = call->inputs[0];
+    return true;
+}
+
+// predictions (B,...,C), labels (B,...) -> sums, saved
+bool ls_shapes_of_sparse_cross_entropy(struct ls_shape_call *call)
+{
+    struct ls_shape positions = call->inputs[0];
+    if (positions.ndims < 2)
+        return refuse(call, "a loss wants at least 2 dimensions: batch, classes");
+    positions.ndims--;
+    if (!same_elements(&positions, &call->inputs[1]))
+        return refuse(call, "there must be one label a position");
+    return make_sums(call);
+}
+
+// predictions, targets -> sums
+bool ls_shapes_of_mean_squared_error(struct ls_shape_call *call)
+{
+    if (!same_elements(&call->inputs[0], &call->inputs[1]))
+        return refuse(call, "there must be one target a prediction");
+    return make_sums(call);
+}
+
+// ---- Flat ranges ----
+
+bool ls_shapes_of_measure(struct ls_shape_call *call)
+{
+    call->outputs[0] = (struct ls_shape){.ndims = 1, .dims = {2}};
+    return true;
+}
+
+bool ls_shapes_of_guard(struct ls_shape_call *call)
+{
+    call->outputs[0] = call->outputs[1] = (struct ls_shape){.ndims = 1, .dims = {1}};
+    return true;
+}

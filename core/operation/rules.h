@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shape rules of the table. Private to core/operation.
+#ifndef LS_OPERATION_RULES_H
+#define LS_OPERATION_RULES_H
+
+#include "core/operation/operation.h"
+
+bool ls_shapes_of_conv2d(struct ls_shape_call *call);
+bool ls_shapes_of_dense(struct ls_shape_call *call);
+bool ls_shapes_of_pool(struct ls_shape_call *call);
+bool ls_shapes_of_activation(struct ls_shape_call *call);
+bool ls_shapes_of_softmax(struct ls_shape_call *call);
+bool ls_shapes_of_dropout(struct ls_shape_call *call);
+bool ls_shapes_of_reshape(struct ls_shape_call *call);
+bool ls_shapes_of_add(struct ls_shape_call *call);
+bool ls_shapes_of_batch_normalization(struct ls_shape_call *call);
+bool ls_shapes_of_sparse_cross_entropy(struct ls_shape_call *call);
+bool ls_shapes_of_mean_squared_error(struct ls_shape_call *call);
+bool ls_shapes_of_measure(struct ls_shape_call *call);
+bool ls_shapes_of_from_bytes(struct ls_shape_call *call);
+bool ls_shapes_of_guard(struct ls_shape_call *call);
+bool ls_shapes_kept(struct ls_shape_call *call); // every output is shaped as input 0
+
+#endif

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows.
+#include "core/operation/operation.h"
+
+#include "core/operation/rules.h"
+
+// clang-format off
+#define ARGUMENT(name_, kind_, type_) \
+    {.name = name_, .kind = LS_ARGUMENT_##kind_, .type = LS_TYPE_##type_}
+#define OPTIONAL(name_, kind_, type_) \
+    {.name = name_, .kind = LS_ARGUMENT_##kind_, .type = LS_TYPE_##type_, .optional = true}
+#define ANY_SHAPE(name_) {.name = name_, .kind = LS_ARGUMENT_TENSOR, .any_shape = true}
+#define OPAQUE(name_) \
+    {.name = name_, .kind = LS_ARGUMENT_SAVED, .type = LS_TYPE_U8, .optional = true, .opaque = true}
+// Arguments of backward operations.
+#define INPUT(index) {.source = LS_SOURCE_INPUT, .source_index = index}
+#define OUTPUT(index) {.source = LS_SOURCE_OUTPUT, .source_index = index}
+#define INPUT_GRADIENT(index) {.source = LS_SOURCE_INPUT_GRADIENT, .source_index = index}
+#define OUTPUT_GRADIENT(index) {.source = LS_SOURCE_OUTPUT_GRADIENT, .source_index = index}
+
+#define X ARGUMENT("x", TENSOR, FLOATING)
+#define Y ARGUMENT("y", TENSOR, FLOATING)
+
+static const struct ls_operation_row rows[] = {
+    [LS_OP_NONE] = {.name = "none"},
+
+    // ---- Weighted ----
+    [LS_OP_CONV2D] = {
+        .name = "conv2d",
+        .inputs = {X, ARGUMENT("w", PARAMETER, FLOATING), OPTIONAL("b", PARAMETER, FLOATING)},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_EPILOGUE,
+        .examples = LS_EXAMPLES_APART,
+        // The gradient of the weights first: it can travel while the other one is computed.
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_CONV2D_BACKWARD_WEIGHTS, LS_OP_CONV2D_BACKWARD_DATA},
+        .shapes = ls_shapes_of_conv2d,
+    },
+    [LS_OP_CONV2D_BACKWARD_DATA] = {
+        .name = "conv2d_backward_data",
+        .backward_of = LS_OP_CONV2D,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0)},
+        .traits = LS_TRAIT_EPILOGUE,
+        .examples = LS_EXAMPLES_APART,
+    },
+    [LS_OP_CONV2D_BACKWARD_WEIGHTS] = {
+        .name = "conv2d_backward_weights",
+        .backward_of = LS_OP_CONV2D,
+        .inputs = {INPUT(0), OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(1), INPUT_GRADIENT(2)},
+        .traits = LS_TRAIT_EPILOGUE,
+        .examples = LS_EXAMPLES_SUMMED,
+    },
+    [LS_OP_DENSE] = {
+        .name = "dense",
+        .inputs = {ANY_SHAPE("x"), ARGUMENT("w", PARAMETER, FLOATING),
+                   OPTIONAL("b", PARAMETER, FLOATING)},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_EPILOGUE,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_DENSE_BACKWARD_WEIGHTS, LS_OP_DENSE_BACKWARD_DATA},
+        .shapes = ls_shapes_of_dense,
+    },
+    [LS_OP_DENSE_BACKWARD_DATA] = {
+        .name = "dense_backward_data",
+        .backward_of = LS_OP_DENSE,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0)},
+        .traits = LS_TRAIT_EPILOGUE,
+    },
+    [LS_OP_DENSE_BACKWARD_WEIGHTS] = {
+        .name = "dense_backward_weights",
+        .backward_of = LS_OP_DENSE,
+        .inputs = {INPUT(0), OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(1), INPUT_GRADIENT(2)},
+        .traits = LS_TRAIT_EPILOGUE,
+    },
+
+    // ---- Pooling ----
+    [LS_OP_MAX_POOL2D] = {
+        .name = "max_pool2d",
+        .inputs = {X},
+        .outputs = {Y, OPAQUE("saved")},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_EPILOGUE,
+        .examples = LS_EXAMPLES_APART,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_MAX_POOL2D_BACKWARD},
+        .shapes = ls_shapes_of_pool,
+    },
+    [LS_OP_MAX_POOL2D_BACKWARD] = {
+        .name = "max_pool2d_backward",
+        .backward_of = LS_OP_MAX_POOL2D,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(0), OUTPUT(0), OUTPUT(1)},
+        .outputs = {INPUT_GRADIENT(0)},
+        .traits = LS_TRAIT_EPILOGUE,
+        .examples = LS_EXAMPLES_APART,
+    },
+    [LS_OP_AVERAGE_POOL2D] = {
+        .name = "average_pool2d",
+        .inputs = {X},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_EPILOGUE,
+        .examples = LS_EXAMPLES_APART,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_AVERAGE_POOL2D_BACKWARD},
+        .shapes = ls_shapes_of_pool,
+    },
+    [LS_OP_AVERAGE_POOL2D_BACKWARD] = {
+        .name = "average_pool2d_backward",
+        .backward_of = LS_OP_AVERAGE_POOL2D,
+        .inputs = {OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(0)},
+        .traits = LS_TRAIT_EPILOGUE,
+        .examples = LS_EXAMPLES_APART,
+    },
+
+    // ---- Functions of elements and of rows ----
+    [LS_OP_ACTIVATION] = {
+        .name = "activation",
+        .inputs = {X},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_ACTIVATION | LS_TRAIT_EPILOGUE,
+        .examples = LS_EXAMPLES_APART,
+        .fusion = LS_FUSION_EPILOGUE,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_ACTIVATION_BACKWARD},
+        .shapes = ls_shapes_of_activation,
+    },
+    [LS_OP_ACTIVATION_BACKWARD] = {
+        .name = "activation_backward",
+        .backward_of = LS_OP_ACTIVATION,
+        .inputs = {OUTPUT_GRADIENT(0), OUTPUT(0)},
+        .outputs = {INPUT_GRADIENT(0)},
+        .traits = LS_TRAIT_ACTIVATION | LS_TRAIT_EPILOGUE,
+        .examples = LS_EXAMPLES_APART,
+        .fusion = LS_FUSION_EPILOGUE_OF_GRADIENT,
+    },
+    [LS_OP_SOFTMAX] = {
+        .name = "softmax",
+        .inputs = {X},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_PROBABILITIES | LS_TRAIT_EPILOGUE,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_SOFTMAX_BACKWARD},
+        .shapes = ls_shapes_of_softmax,
+    },
+    [LS_OP_SOFTMAX_BACKWARD] = {
+        .name = "softmax_backward",
+        .backward_of = LS_OP_SOFTMAX,
+        .inputs = {OUTPUT_GRADIENT(0), OUTPUT(0)},
+        .outputs = {INPUT_GRADIENT(0)},
+        .traits = LS_TRAIT_EPILOGUE,
+    },
+    [LS_OP_DROPOUT] = {
+        .name = "dropout",
+        .inputs = {X},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_TRAINING_ONLY | LS_TRAIT_EPILOGUE,
+        .gradient = LS_GRADIENT_SAME_OPERATION,
+        .shapes = ls_shapes_of_dropout,
+    },
+    [LS_OP_RESHAPE] = {
+        .name = "reshape",
+        .inputs = {ANY_SHAPE("x")},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_VIEW | LS_TRAIT_EPILOGUE,
+        .gradient = LS_GRADIENT_SAME_OPERATION,
+        .shapes = ls_shapes_of_reshape,
+    },
+    [LS_OP_ADD] = {
+        .name = "add",
+        .inputs = {ARGUMENT("a", TENSOR, FLOATING), ARGUMENT("b", TENSOR, FLOATING)},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_EPILOGUE,
+        .fusion = LS_FUSION_ADDEND,
+        .gradient = LS_GRADIENT_PASSED_ON,
+        .shapes = ls_shapes_of_add,
+    },
+    [LS_OP_CONVERT] = {
+        .name = "convert",
+        .inputs = {ARGUMENT("x", TENSOR, OWN_FLOATING)},
+        .outputs = {ARGUMENT("y", TENSOR, OWN_FLOATING)},
+        .gradient = LS_GRADIENT_SAME_OPERATION,
+        .shapes = ls_shapes_kept,
+    },
+
+    // ---- Losses ----
+    [LS_OP_SPARSE_CROSS_ENTROPY] = {
+        .name = "sparse_cross_entropy",
+        .inputs = {ARGUMENT("predictions", TENSOR, FLOATING), ARGUMENT("labels", LABEL, I32)},
+        .outputs = {ARGUMENT("sums", SUMS, F32), OPTIONAL("saved", SAVED, F32)},
+        .traits = LS_TRAIT_LOSS,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD},
+        .shapes = ls_shapes_of_sparse_cross_entropy,
+    },
+    [LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD] = {
+        .name = "sparse_cross_entropy_backward",
+        .backward_of = LS_OP_SPARSE_CROSS_ENTROPY,
+        .inputs = {INPUT(0), INPUT(1), OUTPUT(1)},
+        .outputs = {INPUT_GRADIENT(0)},
+        .traits = LS_TRAIT_EPILOGUE,
+    },
+    [LS_OP_MEAN_SQUARED_ERROR] = {
+        .name = "mean_squared_error",
+        .inputs = {ARGUMENT("predictions", TENSOR, FLOATING), ARGUMENT("targets", LABEL, F32)},
+        .outputs = {ARGUMENT("sums", SUMS, F32)},
+        .traits = LS_TRAIT_LOSS,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_MEAN_SQUARED_ERROR_BACKWARD},
+        .shapes = ls_shapes_of_mean_squared_error,
+    },
+    [LS_OP_MEAN_SQUARED_ERROR_BACKWARD] = {
+        .name = "mean_squared_error_backward",
+        .backward_of = LS_OP_MEAN_SQUARED_ERROR,
+        .inputs = {INPUT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0)},
+        .traits = LS_TRAIT_EPILOGUE,
+    },
+
+    // ---- Flat ranges ----
+    [LS_OP_SGD_UPDATE] = {
+        .name = "sgd_update",
+        .inputs = {ARGUMENT("gradient", FLAT, F32)},
+        .outputs = {ARGUMENT("parameter", FLAT, F32), OPTIONAL("velocity", FLAT, F32)},
+        .shapes = ls_shapes_kept,
+    },
+    [LS_OP_ADAM_UPDATE] = {
+        .name = "adam_update",
+        .inputs = {ARGUMENT("gradient", FLAT, F32)},
+        .outputs = {ARGUMENT("parameter", FLAT, F32), ARGUMENT("first moment", FLAT, F32),
+                    ARGUMENT("second moment", FLAT, F32)},
+        .shapes = ls_shapes_kept,
+    },
+    [LS_OP_MEASURE] = {
+        .name = "measure",
+        .inputs = {ARGUMENT("x", FLAT, F32)},
+        .outputs = {ARGUMENT("result", RESULT, F64)},
+        .shapes = ls_shapes_of_measure,
+    },
+    [LS_OP_FROM_BYTES] = {
+        .name = "from_bytes",
+        .inputs = {ARGUMENT("x", TENSOR, U8)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .shapes = ls_shapes_of_from_bytes,
+    },
+    [LS_OP_GUARD] = {
+        .name = "guard",
+        .inputs = {ARGUMENT("x", FLAT, F32)},
+        .outputs = {ARGUMENT("flag", RESULT, I32), ARGUMENT("skip", RESULT, I32)},
+        .shapes = ls_shapes_of_guard,
+    },
+
+    // ---- Normalization ----
+    [LS_OP_BATCH_NORMALIZATION] = {
+        .name = "batch_normalization",
+        .inputs = {X, ARGUMENT("gamma", PARAMETER, F32), ARGUMENT("beta", PARAMETER, F32),
+                   OPTIONAL("addend", ADDEND, FLOATING)},
+        .outputs = {Y, ARGUMENT("mean", STATISTIC, F32), ARGUMENT("variance", STATISTIC, F32)},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_EPILOGUE,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_BATCH_NORMALIZATION_BACKWARD},
+        .shapes = ls_shapes_of_batch_normalization,
+    },
+    [LS_OP_BATCH_NORMALIZATION_BACKWARD] = {
+        .name = "batch_normalization_backward",
+        .backward_of = LS_OP_BATCH_NORMALIZATION,
+        .inputs = {INPUT(0), INPUT(1), OUTPUT(1), OUTPUT(2), OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(0), INPUT_GRADIENT(1), INPUT_GRADIENT(2)},
+    },
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE] = {
+        .name = "batch_normalization_inference",
+        .inputs = {X, ARGUMENT("gamma", PARAMETER, F32), ARGUMENT("beta", PARAMETER, F32),
+                   ARGUMENT("mean", PARAMETER, F32), ARGUMENT("variance", PARAMETER, F32),
+                   OPTIONAL("addend", ADDEND, FLOATING)},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_EPILOGUE,
+        .shapes = ls_shapes_of_batch_normalization,
+    },
+};
+// clang-format on
+
+const struct ls_operation_row *ls_operation_row(uint32_t op)
+{
+    return op < sizeof(rows) / sizeof(rows[0]) && rows[op].name ? &rows[op] : NULL;
+}
+
+bool ls_operation_has(uint32_t op, enum ls_operation_trait trait)
+{
+    const struct ls_operation_row *row = ls_operation_row(op);
+    return row && (row->traits & (uint32_t)trait) != 0;
+}
+
+struct ls_argument ls_operation_argument(const struct ls_operation_row *row, uint32_t index,
+                                         bool output)
+{
+    const struct ls_argument none = {0};
+    const struct ls_argument own = index >= LS_MAX_ARGUMENTS ? none
+                                   : output                  ? row->outputs[index]
+                                                             : row->inputs[index];
+    if (own.source == LS_SOURCE_SELF)
+        return own;
+
+    const struct ls_operation_row *forward = &rows[row->backward_of];
+    const bool input = own.source == LS_SOURCE_INPUT || own.source == LS_SOURCE_INPUT_GRADIENT;
+    const bool gradient =
+        own.source == LS_SOURCE_INPUT_GRADIENT || own.source == LS_SOURCE_OUTPUT_GRADIENT;
+    struct ls_argument out =
+        input ? forward->inputs[own.source_index] : forward->outputs[own.source_index];
+    out.source = own.source;
+    out.source_index = own.source_index;
+    out.optional = out.optional && gradient;
+    if (out.kind == LS_ARGUMENT_PARAMETER && out.type == LS_TYPE_FLOATING && gradient)
+        out.type = LS_TYPE_GRADIENT;
+    return out;
+}
+
+void ls_operation_count(const struct ls_operation_row *row, bool output, uint32_t *least,
+                        uint32_t *most)
+{
+    *least = *most = 0;
+    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++) {
+        const struct ls_argument argument = ls_operation_argument(row, i, output);
+        if (argument.kind == LS_ARGUMENT_NONE)
+            break;
+        *least += !argument.optional;
+        (*most)++;
+    }
+}
+
+uint32_t ls_operation_input(const struct ls_operation_row *row, enum ls_argument_kind kind)
+{
+    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++)
+        if (ls_operation_argument(row, i, false).kind == kind)
+            return i;
+    return UINT32_MAX;
+}
+
+bool ls_operation_is_identity(uint32_t op, const struct ls_op_attributes *attributes,
+                              const struct ls_shape *x, const struct ls_shape *y, bool training)
+{
+    const uint32_t traits = ls_operation_row(op)->traits;
+
+    if ((traits & LS_TRAIT_TRAINING_ONLY) != 0)
+        return !training || attributes->rate <= 0;
+    if ((traits & LS_TRAIT_ACTIVATION) != 0)
+        return attributes->activation == LS_LINEAR;
+    return (traits & LS_TRAIT_VIEW) != 0 && ls_shape_equal(x, y);
+}
+
+// ---- Names ----
+
+const char *ls_op_name(uint32_t op)
+{
+    const struct ls_operation_row *row = ls_operation_row(op);
+    return row ? row->name : "unknown";
+}
+
+const char *ls_activation_name(uint32_t activation)
+{
+    static const char *const names[LS_ACTIVATION_COUNT] = {
+        [LS_LINEAR] = "linear",         [LS_RELU] = "relu",
+        [LS_LEAKY_RELU] = "leaky_relu", [LS_ELU] = "elu",
+        [LS_SIGMOID] = "sigmoid",       [LS_TANH] = "tanh",
+        [LS_SOFTPLUS] = "softplus",     [LS_EXPONENTIAL] = "exponential",
+        [LS_RELU6] = "relu6",
+    };
+    return activation < LS_ACTIVATION_COUNT ? names[activation] : "activation";
+}
+
+const char *ls_operation_label(uint32_t op, const struct ls_op_attributes *attributes)
+{
+    return ls_operation_has(op, LS_TRAIT_ACTIVATION) ? ls_activation_name(attributes->activation)
+                                                     : ls_op_name(op);
+}
