@@ -25,6 +25,8 @@ static enum ls_status build(struct ls_graph *graph, const json_t *config, struct
     refuse(&c, "optional");
     if (c.status)
         return c.status;
+    if (graph->input_count > 0)
+        return ls_graph_fail(graph, graph->inputs[0], "the model has an input already; remove one");
     return ls_graph_input(graph, &example, out);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The course of building a program: values and nodes from the graph, rewriting, then a step for each node.
+// The course of building a program: values and nodes from the graph, rewriting, then a step for
+// each node.
 #include "core/graph/build.h"
 
 #include "core/base/log.h"
@@ -106,6 +107,7 @@ static enum ls_home home_of(enum ls_tensor_role role)
     switch (role) {
     case LS_ROLE_INPUT: return LS_HOME_INPUT;
     case LS_ROLE_LABEL: return LS_HOME_LABELS;
+    case LS_ROLE_SEED: return LS_HOME_SEED;
     case LS_ROLE_PARAMETER: return LS_HOME_PARAMETERS;
     case LS_ROLE_PARAMETER_GRADIENT: return LS_HOME_GRADIENTS;
     case LS_ROLE_SUMS: return LS_HOME_SUMS;
@@ -155,6 +157,17 @@ static enum ls_status set_known(struct ls_build *build, struct ls_value *value)
     return LS_OK;
 }
 
+// Which of the inputs or seeds a value is.
+static void number_values(const struct ls_build *build)
+{
+    const struct ls_graph *graph = build->graph;
+
+    for (uint32_t i = 0; i < graph->input_count; i++)
+        build->buffers->values[graph->inputs[i]->id].place = i;
+    for (uint32_t i = 0; i < graph->seed_count; i++)
+        build->buffers->values[graph->seeds[i]->id].place = i;
+}
+
 static enum ls_status check_batch(const struct ls_build *build)
 {
     const int64_t batch = build->options.batch;
@@ -181,6 +194,8 @@ static enum ls_status make_values(struct ls_build *build)
         value->tensor = build->graph->tensors[i];
         status = set_known(build, value);
     }
+    if (!status)
+        number_values(build);
     return status;
 }
 
@@ -209,7 +224,7 @@ static enum ls_status make_nodes(struct ls_build *build)
     const struct ls_graph *graph = build->graph;
 
     while (build->node_count < graph->operation_count &&
-           (build->options.training || !graph->operations[build->node_count].backward))
+           (ls_build_trains(build) || !graph->operations[build->node_count].backward))
         build->node_count++;
     build->nodes = calloc((size_t)build->node_count + 1, sizeof(*build->nodes));
     if (!build->nodes)
@@ -263,6 +278,11 @@ static enum ls_status build_start(struct ls_build *build)
     if (!program->buffers)
         return LS_OUT_OF_MEMORY;
     build->buffers = program->buffers;
+    build->buffers->output_count = build->graph->output_count;
+    build->buffers->outputs =
+        calloc((size_t)build->graph->output_count + 1, sizeof(*build->buffers->outputs));
+    if (!build->buffers->outputs)
+        return LS_OUT_OF_MEMORY;
     program->plan = build->plan;
     program->graph = build->graph;
     program->options = build->options;

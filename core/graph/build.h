@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a program is built: the graph's operations become nodes, nodes are rewritten and fused, prepared nodes
-// become steps over values, and values get memory. Private to core/graph. [main thread]
+// How a program is built: the graph's operations become nodes, nodes are rewritten and fused,
+// prepared nodes become steps over values, and values get memory. Private to core/graph. [main
+// thread]
 #ifndef LS_GRAPH_BUILD_H
 #define LS_GRAPH_BUILD_H
 
@@ -14,6 +15,7 @@ enum ls_home {
     LS_HOME_ARENA,
     LS_HOME_INPUT,
     LS_HOME_LABELS,
+    LS_HOME_SEED,
     LS_HOME_PARAMETERS,
     LS_HOME_GRADIENTS,
     LS_HOME_SHADOWS,
@@ -30,7 +32,7 @@ struct ls_value {
     struct ls_layout layout; // kind 0: not known yet
     enum ls_home home;
     uint64_t offset; // bytes from the start of its home
-    uint32_t place; // of parameters, their gradients and shadows
+    uint32_t place; // of parameters, their gradients and shadows; of inputs and seeds: which one
     uint32_t converted_from; // LS_NO_VALUE: none
     bool needed; // a node that was not dropped reads it
     bool loss_reads; // the loss operation reads it
@@ -50,16 +52,23 @@ struct ls_step_plan {
     struct ls_tile *tile; // NULL: the step runs once for the whole batch
 };
 
+// A pointer of a step that changes with the batch.
+struct ls_batch_slot {
+    void **pointer;
+    uint32_t given; // which
+};
+
 struct ls_program_buffers {
     struct ls_value *values;
     uint32_t value_count;
     struct ls_step_plan *plans; // one a step
     struct ls_launch *launches; // one a step
-    uint32_t predictions; // value
+    uint32_t *outputs; // values, one for each output of the model
+    uint32_t output_count;
     struct ls_bindings bindings;
-    const void *input, *labels; // of the last ls_program_set_batch
-    void ***batch_slots; // pointers that point at the input, then those at the labels
-    uint32_t input_slots, label_slots;
+    const void **given; // inputs, labels, then seeds, as they were set last
+    struct ls_batch_slot *slots;
+    uint32_t slot_count;
 };
 
 #define LS_MAX_FUSED 2 // an addend and an epilogue
@@ -88,6 +97,25 @@ struct ls_build {
     struct ls_program *program;
     struct ls_program_buffers *buffers; // of the program
 };
+
+static inline bool ls_build_trains(const struct ls_build *build)
+{
+    return build->options.purpose == LS_PURPOSE_TRAIN;
+}
+
+// Whether the model's outputs can be read after a run.
+static inline bool ls_keeps_outputs(const struct ls_program *program)
+{
+    return program->options.purpose == LS_PURPOSE_PREDICT || !program->graph->sums;
+}
+
+static inline bool ls_is_output(const struct ls_program_buffers *buffers, uint32_t value)
+{
+    uint32_t i = 0;
+    while (i < buffers->output_count && buffers->outputs[i] != value)
+        i++;
+    return i < buffers->output_count;
+}
 
 static inline bool ls_layout_equal(const struct ls_layout *a, const struct ls_layout *b)
 {
@@ -126,7 +154,8 @@ struct ls_layout ls_plain_layout(const struct ls_tensor_desc *desc);
 
 // ---- rewrite.c ----
 
-// Removes identities, reads through reshapes, drops what nobody needs and fuses what the device can.
+// Removes identities, reads through reshapes, drops what nobody needs and fuses what the device
+// can.
 void ls_rewrite(struct ls_build *build);
 // Takes the last fusion back.
 void ls_unfuse(struct ls_build *build, struct ls_node *node);
@@ -161,9 +190,11 @@ LS_STATUS ls_prepare_convert(const struct ls_parameter_plan *plan, const char *n
 
 // ---- tile.c ----
 
-// Tiles the steps of a program whose steps are complete, before its memory is planned, where the device asks for it.
+// Tiles the steps of a program whose steps are complete, before its memory is planned, where the
+// device asks for it.
 LS_STATUS ls_tile_steps(struct ls_program *program);
-// The steps that run together with `step`: from the first to the last of them. Itself where it is not tiled.
+// The steps that run together with `step`: from the first to the last of them. Itself where it is
+// not tiled.
 uint32_t ls_tile_first(const struct ls_program *program, uint32_t step);
 uint32_t ls_tile_last(const struct ls_program *program, uint32_t step);
 // Runs all tiles of the steps that begin with `first`. [replica thread]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that no operation of the graph asks for: conversions between layouts, shadows of parameters, and the
-// addition of a parameter's second gradient.
+// Steps that no operation of the graph asks for: conversions between layouts, shadows of
+// parameters, and the addition of a parameter's second gradient.
 #include "core/graph/build.h"
 
 #include "core/base/inside.h"
@@ -113,9 +113,10 @@ enum ls_status ls_convert_value(struct ls_build *build, const struct ls_node *no
         }
     }
     const enum ls_tensor_role role = build->buffers->values[value].tensor->role;
+    const bool is_given = role == LS_ROLE_INPUT || role == LS_ROLE_SEED;
     uint32_t converted;
-    enum ls_status status = ls_build_value(
-        build, value, role == LS_ROLE_INPUT ? LS_ROLE_ACTIVATION : role, layout, &converted);
+    enum ls_status status =
+        ls_build_value(build, value, is_given ? LS_ROLE_ACTIVATION : role, layout, &converted);
     if (!status)
         status = ls_insert_convert(build, node, value, converted);
     if (status)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding where a value stopped being finite: measures parameters, then every output of a forward run.
+// Finding where a value stopped being finite: measures parameters, then every output of a forward
+// run.
 #include "core/graph/build.h"
 
 #include <stdio.h>
@@ -88,11 +89,18 @@ static enum ls_status find_parameter(const struct ls_program *program, const cha
 
 static enum ls_status find_input(const struct ls_program *program, const char **out)
 {
-    const uint64_t bytes = program->buffers->values[program->graph->input->id].layout.bytes;
-    bool finite;
-    enum ls_status status = is_finite(program, program->buffers->input, bytes, &finite);
+    const struct ls_graph *graph = program->graph;
+    enum ls_status status = LS_OK;
+    bool finite = true;
 
-    *out = finite ? NULL : program->graph->input->name;
+    *out = NULL;
+    for (uint32_t i = 0; i < graph->input_count && !status && finite; i++) {
+        const uint64_t bytes = program->buffers->values[graph->inputs[i]->id].layout.bytes;
+        if (graph->inputs[i]->dtype != LS_F32)
+            continue;
+        status = is_finite(program, program->buffers->given[i], bytes, &finite);
+        *out = finite ? NULL : graph->inputs[i]->name;
+    }
     return status;
 }
 

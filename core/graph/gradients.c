@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Differentiation: walks the operations from the loss back and appends, for each, the operations that make
-// the gradients of its inputs. Fusion and reshapes are of no concern here; a program rewrites them later.
-#include "core/graph/operations.h"
+// Differentiation: walks the operations from the loss back and appends, for each, the operations
+// that make the gradients of its inputs, as the table of operations says. Fusion and reshapes are
+// of no concern here; a program rewrites them later.
+#include "core/graph/append.h"
 
 #include "core/base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+// Gradient tensors found so far, by tensor id of what they are the gradient of; and which tensors
+// need one.
+struct differentiation {
+    struct ls_graph *graph;
+    struct ls_tensor **gradients;
+    bool *needed;
+};
+
 // A backward operation of `forward`, with its attributes and one output, which is not there yet.
-static struct ls_operation backward_of(const struct ls_differentiation *d, uint32_t forward,
+static struct ls_operation backward_of(const struct differentiation *d, uint32_t forward,
                                        uint32_t op)
 {
     const struct ls_operation *source = &d->graph->operations[forward];
@@ -22,46 +31,44 @@ static struct ls_operation backward_of(const struct ls_differentiation *d, uint3
                                  .layer = source->layer};
 }
 
-// The gradient of an activation made by `operation`, whose inputs and further outputs are set. It is added to what other users
-// of `x` have contributed; where nobody needs it, it is only what the operation writes.
-static enum ls_status add_gradient(struct ls_differentiation *d, struct ls_operation *operation,
-                                   struct ls_tensor *x);
-
-static enum ls_status contribute(struct ls_differentiation *d, const struct ls_operation *why,
-                                 struct ls_tensor *gradient, struct ls_tensor *x)
+static enum ls_status gradient_tensor(struct differentiation *d, struct ls_tensor *x,
+                                      struct ls_tensor **out)
 {
-    struct ls_tensor *before = d->gradients[x->id];
-    if (!before) {
-        d->gradients[x->id] = gradient;
-        return LS_OK;
-    }
-    struct ls_operation sum = {.op = LS_OP_ADD,
-                               .backward = true,
-                               .forward = -1,
-                               .layer = why->layer,
-                               .input_count = 2,
-                               .output_count = 1,
-                               .inputs = {before, gradient}};
-    d->gradients[x->id] = NULL;
-    return add_gradient(d, &sum, x);
+    enum ls_status status =
+        ls_graph_append_tensor(d->graph, LS_ROLE_GRADIENT, x->dtype, &x->shape, x->name, out);
+    if (!status)
+        (*out)->gradient_of = x;
+    return status;
 }
 
-static enum ls_status add_gradient(struct ls_differentiation *d, struct ls_operation *operation,
-                                   struct ls_tensor *x)
+// Adds to what other users of `x` have contributed to its gradient.
+static enum ls_status contribute(struct differentiation *d, uint32_t layer,
+                                 struct ls_tensor *gradient, struct ls_tensor *x)
 {
-    enum ls_status status = ls_graph_append_tensor(d->graph, LS_ROLE_GRADIENT, x->dtype, &x->shape,
-                                                   x->name, &operation->outputs[0]);
-    if (status)
-        return status;
-    operation->outputs[0]->gradient_of = x;
-    status = ls_graph_append_operation(d->graph, operation);
-    if (status || !d->needed[x->id])
-        return status;
-    return contribute(d, operation, operation->outputs[0], x);
+    struct ls_tensor **sum = &d->gradients[x->id];
+    struct ls_operation add = {.op = LS_OP_ADD,
+                               .backward = true,
+                               .forward = -1,
+                               .layer = layer,
+                               .input_count = 2,
+                               .output_count = 1,
+                               .inputs = {*sum, gradient}};
+    if (!d->needed[x->id])
+        return LS_OK;
+    if (!*sum) {
+        *sum = gradient;
+        return LS_OK;
+    }
+    enum ls_status status = gradient_tensor(d, x, &add.outputs[0]);
+    if (!status)
+        status = ls_graph_append_operation(d->graph, &add);
+    if (!status)
+        *sum = add.outputs[0];
+    return status;
 }
 
 // The one gradient tensor of a parameter: who writes it first overwrites, further users add to it.
-static enum ls_status parameter_gradient(struct ls_differentiation *d, struct ls_tensor *parameter,
+static enum ls_status parameter_gradient(struct differentiation *d, struct ls_tensor *parameter,
                                          struct ls_tensor **out)
 {
     struct ls_tensor **slot = &d->gradients[parameter->id];
@@ -77,154 +84,126 @@ static enum ls_status parameter_gradient(struct ls_differentiation *d, struct ls
     return LS_OK;
 }
 
-// Convolution and dense: x, dy -> dw, [db] and then dy, w -> dx, so that the weights' gradient can
-// travel while the rest is computed.
-enum ls_status ls_gradient_of_weighted(struct ls_differentiation *d, uint32_t operation,
-                                       struct ls_tensor *dy)
+// Inputs of the backward operation, as its row says.
+static void fill_inputs(const struct differentiation *d, const struct ls_operation_row *row,
+                        const struct ls_operation *source, struct ls_operation *backward)
 {
-    const struct ls_operation source = d->graph->operations[operation];
-    const bool conv = source.op == LS_OP_CONV2D;
-    struct ls_tensor *x = source.inputs[0];
-
-    struct ls_operation weights = backward_of(
-        d, operation, conv ? LS_OP_CONV2D_BACKWARD_WEIGHTS : LS_OP_DENSE_BACKWARD_WEIGHTS);
-    weights.input_count = 2;
-    weights.inputs[0] = x;
-    weights.inputs[1] = dy;
-    weights.output_count = source.input_count - 1;
-    for (uint32_t i = 0; i < weights.output_count; i++) {
-        enum ls_status status = parameter_gradient(d, source.inputs[1 + i], &weights.outputs[i]);
-        if (status)
-            return status;
+    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++) {
+        const struct ls_argument argument = ls_operation_argument(row, i, false);
+        if (argument.source == LS_SOURCE_SELF)
+            break;
+        struct ls_tensor *tensor = argument.source == LS_SOURCE_INPUT
+                                       ? source->inputs[argument.source_index]
+                                       : source->outputs[argument.source_index];
+        if (argument.source == LS_SOURCE_OUTPUT_GRADIENT)
+            tensor = d->gradients[tensor->id];
+        backward->inputs[backward->input_count++] = tensor;
     }
-    enum ls_status status = ls_graph_append_operation(d->graph, &weights);
-    if (status || !d->needed[x->id])
-        return status;
-
-    struct ls_operation data =
-        backward_of(d, operation, conv ? LS_OP_CONV2D_BACKWARD_DATA : LS_OP_DENSE_BACKWARD_DATA);
-    data.input_count = 2;
-    data.inputs[0] = dy;
-    data.inputs[1] = source.inputs[1];
-    return add_gradient(d, &data, x);
 }
 
-// dy, x, y, saved -> dx
-enum ls_status ls_gradient_of_max_pool(struct ls_differentiation *d, uint32_t operation,
-                                       struct ls_tensor *dy)
+// Tensors for the outputs: those of parameters first.
+static enum ls_status fill_outputs(struct differentiation *d, struct ls_tensor *const *of,
+                                   struct ls_operation *backward)
 {
-    const struct ls_operation source = d->graph->operations[operation];
-    struct ls_operation backward = backward_of(d, operation, LS_OP_MAX_POOL2D_BACKWARD);
+    enum ls_status status = LS_OK;
 
-    backward.input_count = 4;
-    backward.inputs[0] = dy;
-    backward.inputs[1] = source.inputs[0];
-    backward.inputs[2] = source.outputs[0];
-    backward.inputs[3] = source.outputs[1];
-    return add_gradient(d, &backward, source.inputs[0]);
+    for (uint32_t i = 0; i < backward->output_count && !status; i++)
+        if (of[i]->role == LS_ROLE_PARAMETER)
+            status = parameter_gradient(d, of[i], &backward->outputs[i]);
+    for (uint32_t i = 0; i < backward->output_count && !status; i++)
+        if (of[i]->role != LS_ROLE_PARAMETER)
+            status = gradient_tensor(d, of[i], &backward->outputs[i]);
+    return status;
 }
 
-// dy -> dx
-enum ls_status ls_gradient_of_average_pool(struct ls_differentiation *d, uint32_t operation,
-                                           struct ls_tensor *dy)
+// Appends one backward operation, unless nobody needs what it makes. Its outputs are the gradients
+// of `of`.
+static enum ls_status append_backward(struct differentiation *d, struct ls_operation *backward,
+                                      struct ls_tensor *const *of)
 {
-    struct ls_operation backward = backward_of(d, operation, LS_OP_AVERAGE_POOL2D_BACKWARD);
+    bool any = false;
+    for (uint32_t i = 0; i < backward->output_count; i++)
+        any |= d->needed[of[i]->id];
+    if (!any)
+        return LS_OK;
+    enum ls_status status = fill_outputs(d, of, backward);
+    if (!status)
+        status = ls_graph_append_operation(d->graph, backward);
+    for (uint32_t i = 0; i < backward->output_count && !status; i++)
+        if (of[i]->role != LS_ROLE_PARAMETER)
+            status = contribute(d, backward->layer, backward->outputs[i], of[i]);
+    return status;
+}
+
+static enum ls_status gradient_by_operation(struct differentiation *d, uint32_t index, uint32_t op)
+{
+    const struct ls_operation source = d->graph->operations[index];
+    const struct ls_operation_row *row = ls_operation_row(op);
+    struct ls_operation backward = backward_of(d, index, op);
+    struct ls_tensor *of[LS_MAX_ARGUMENTS];
+
+    fill_inputs(d, row, &source, &backward);
+    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++) {
+        const struct ls_argument argument = ls_operation_argument(row, i, true);
+        if (argument.source == LS_SOURCE_SELF || argument.source_index >= source.input_count)
+            break; // an optional input that is not there has no gradient
+        of[i] = source.inputs[argument.source_index];
+        backward.output_count = i + 1;
+    }
+    return append_backward(d, &backward, of);
+}
+
+static enum ls_status gradient_by_same_operation(struct differentiation *d, uint32_t index)
+{
+    const struct ls_operation source = d->graph->operations[index];
+    struct ls_operation backward = backward_of(d, index, source.op);
 
     backward.input_count = 1;
-    backward.inputs[0] = dy;
-    return add_gradient(d, &backward, d->graph->operations[operation].inputs[0]);
+    backward.inputs[0] = d->gradients[source.outputs[0]->id];
+    return append_backward(d, &backward, source.inputs);
 }
 
-// Activation and softmax: dy, y -> dx
-enum ls_status ls_gradient_through_output(struct ls_differentiation *d, uint32_t operation,
-                                          struct ls_tensor *dy)
+static enum ls_status pass_gradient_on(struct differentiation *d, uint32_t index)
 {
-    const struct ls_operation source = d->graph->operations[operation];
-    struct ls_operation backward = backward_of(
-        d, operation,
-        source.op == LS_OP_SOFTMAX ? LS_OP_SOFTMAX_BACKWARD : LS_OP_ACTIVATION_BACKWARD);
+    const struct ls_operation source = d->graph->operations[index];
+    enum ls_status status = LS_OK;
 
-    backward.input_count = 2;
-    backward.inputs[0] = dy;
-    backward.inputs[1] = source.outputs[0];
-    return add_gradient(d, &backward, source.inputs[0]);
+    for (uint32_t i = 0; i < source.input_count && !status; i++)
+        status = contribute(d, source.layer, d->gradients[source.outputs[0]->id], source.inputs[i]);
+    return status;
 }
 
-// Dropout and reshape, which undo themselves: dy -> dx
-enum ls_status ls_gradient_of_same_op(struct ls_differentiation *d, uint32_t operation,
-                                      struct ls_tensor *dy)
+static enum ls_status apply_rule(struct differentiation *d, uint32_t index)
 {
-    const struct ls_operation source = d->graph->operations[operation];
-    struct ls_operation backward = backward_of(d, operation, source.op);
+    const struct ls_operation_row *row = ls_operation_row(d->graph->operations[index].op);
+    enum ls_status status = LS_OK;
 
-    backward.input_count = 1;
-    backward.inputs[0] = dy;
-    return add_gradient(d, &backward, source.inputs[0]);
-}
-
-// Both terms have the gradient of the sum.
-enum ls_status ls_gradient_of_add(struct ls_differentiation *d, uint32_t operation,
-                                  struct ls_tensor *dy)
-{
-    const struct ls_operation source = d->graph->operations[operation];
-
-    for (uint32_t i = 0; i < 2; i++) {
-        if (!d->needed[source.inputs[i]->id])
-            continue;
-        enum ls_status status = contribute(d, &source, dy, source.inputs[i]);
-        if (status)
-            return status;
+    switch (row->gradient) {
+    case LS_GRADIENT_BY_OPERATIONS:
+        for (uint32_t i = 0; i < LS_MAX_BACKWARD && row->backward[i] && !status; i++)
+            status = gradient_by_operation(d, index, row->backward[i]);
+        break;
+    case LS_GRADIENT_SAME_OPERATION: return gradient_by_same_operation(d, index);
+    case LS_GRADIENT_PASSED_ON: return pass_gradient_on(d, index);
+    case LS_GRADIENT_NONE:
+        return ls_graph_fail(d->graph, NULL, "operation %s cannot be trained through", row->name);
     }
-    return LS_OK;
+    return status;
 }
 
-// x, gamma, mean, variance, dy -> dx, dgamma, dbeta
-enum ls_status ls_gradient_of_batch_normalization(struct ls_differentiation *d, uint32_t operation,
-                                                  struct ls_tensor *dy)
+// Whether the gradient rule reads the gradient of this output.
+static bool reads_gradient(const struct ls_operation_row *row, uint32_t output)
 {
-    const struct ls_operation source = d->graph->operations[operation];
-    struct ls_operation backward = backward_of(d, operation, LS_OP_BATCH_NORMALIZATION_BACKWARD);
-    struct ls_tensor *const inputs[] = {source.inputs[0], source.inputs[1], source.outputs[1],
-                                        source.outputs[2], dy};
-
-    backward.input_count = sizeof(inputs) / sizeof(inputs[0]);
-    memcpy(backward.inputs, inputs, sizeof(inputs));
-    backward.output_count = 3;
-    for (uint32_t i = 1; i < backward.output_count; i++) {
-        enum ls_status status = parameter_gradient(d, source.inputs[i], &backward.outputs[i]);
-        if (status)
-            return status;
-    }
-    return add_gradient(d, &backward, source.inputs[0]);
-}
-
-// predictions, labels, saved -> dpredictions
-enum ls_status ls_gradient_of_cross_entropy(struct ls_differentiation *d, uint32_t operation,
-                                            struct ls_tensor *dy)
-{
-    const struct ls_operation source = d->graph->operations[operation];
-    struct ls_operation backward = backward_of(d, operation, LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD);
-
-    (void)dy;
-    backward.input_count = 3;
-    backward.inputs[0] = source.inputs[0];
-    backward.inputs[1] = source.inputs[1];
-    backward.inputs[2] = source.outputs[1];
-    return add_gradient(d, &backward, source.inputs[0]);
-}
-
-// predictions, targets -> dpredictions
-enum ls_status ls_gradient_of_squared_error(struct ls_differentiation *d, uint32_t operation,
-                                            struct ls_tensor *dy)
-{
-    const struct ls_operation source = d->graph->operations[operation];
-    struct ls_operation backward = backward_of(d, operation, LS_OP_MEAN_SQUARED_ERROR_BACKWARD);
-
-    (void)dy;
-    backward.input_count = 2;
-    backward.inputs[0] = source.inputs[0];
-    backward.inputs[1] = source.inputs[1];
-    return add_gradient(d, &backward, source.inputs[0]);
+    if (row->gradient != LS_GRADIENT_BY_OPERATIONS)
+        return output == 0;
+    for (uint32_t i = 0; i < LS_MAX_BACKWARD && row->backward[i]; i++)
+        for (uint32_t k = 0; k < LS_MAX_ARGUMENTS; k++) {
+            const struct ls_argument argument =
+                ls_operation_argument(ls_operation_row(row->backward[i]), k, false);
+            if (argument.source == LS_SOURCE_OUTPUT_GRADIENT && argument.source_index == output)
+                return true;
+        }
+    return false;
 }
 
 // A tensor needs a gradient when a parameter has part in it.
@@ -237,22 +216,40 @@ static void mark_needed(const struct ls_graph *graph, bool *needed)
         bool any = false;
         for (uint32_t k = 0; k < operation->input_count; k++)
             any |= needed[operation->inputs[k]->id];
-        needed[operation->outputs[0]->id] = any;
+        for (uint32_t k = 0; k < operation->output_count; k++)
+            needed[operation->outputs[k]->id] = any;
     }
 }
 
-static enum ls_status differentiate_operation(struct ls_differentiation *d, uint32_t index)
+// A gradient that arrives at an output must go on, and one that the rule reads must be there.
+static enum ls_status differentiate_operation(struct differentiation *d, uint32_t index)
 {
     const struct ls_operation *operation = &d->graph->operations[index];
-    const struct ls_tensor *y = operation->outputs[0];
-    const bool loss = y == d->graph->sums;
+    const struct ls_operation_row *row = ls_operation_row(operation->op);
+    const bool loss = (row->traits & LS_TRAIT_LOSS) != 0;
+    uint32_t arrived = 0, missing = 0;
 
-    if (!d->needed[y->id] || (!loss && !d->gradients[y->id]))
+    if (!d->needed[operation->outputs[0]->id])
         return LS_OK;
-    return ls_op_entries[operation->op].gradient(d, index, loss ? NULL : d->gradients[y->id]);
+    for (uint32_t i = 0; i < operation->output_count && !loss; i++) {
+        const bool read = reads_gradient(row, i);
+        const struct ls_tensor *gradient = d->gradients[operation->outputs[i]->id];
+        arrived += gradient != NULL;
+        missing += read && !gradient;
+        if (gradient && !read)
+            return ls_graph_fail(d->graph, NULL,
+                                 "operation %s cannot be trained through its output '%s'",
+                                 row->name, ls_operation_argument(row, i, true).name);
+    }
+    if (!loss && arrived == 0)
+        return LS_OK;
+    if (missing > 0)
+        return ls_graph_fail(d->graph, NULL, "the loss must depend on every output of operation %s",
+                             row->name);
+    return apply_rule(d, index);
 }
 
-static enum ls_status check_every_parameter(const struct ls_differentiation *d)
+static enum ls_status check_every_parameter(const struct differentiation *d)
 {
     for (uint32_t i = 0; i < d->graph->parameter_count; i++) {
         const struct ls_tensor *parameter = d->graph->parameters[i];
@@ -269,7 +266,7 @@ static enum ls_status check_differentiable(const struct ls_graph *graph)
 {
     const char *reason = NULL;
 
-    if (!graph->sums)
+    if (!graph->sums && graph->seed_count == 0)
         reason = "cannot be trained without a loss";
     else if (graph->operations[graph->operation_count - 1].backward)
         reason = "has its backward operations already";
@@ -288,7 +285,7 @@ enum ls_status ls_graph_differentiate(struct ls_graph *graph)
         return status;
 
     // Only tensors that exist now get a gradient.
-    struct ls_differentiation d = {
+    struct differentiation d = {
         .graph = graph,
         .gradients = calloc(graph->tensor_count, sizeof(struct ls_tensor *)),
         .needed = calloc(graph->tensor_count, sizeof(bool)),
@@ -298,6 +295,10 @@ enum ls_status ls_graph_differentiate(struct ls_graph *graph)
         goto out;
     }
     mark_needed(graph, d.needed);
+    for (uint32_t i = 0; i < graph->seed_count && !status; i++) {
+        struct ls_tensor *of = graph->tensors[graph->seeds[i]->gradient_of->id];
+        status = contribute(&d, LS_NO_LAYER, graph->seeds[i], of);
+    }
     for (uint32_t i = graph->operation_count; i > 0 && !status; i--)
         status = differentiate_operation(&d, i - 1);
     if (!status)

@@ -3,7 +3,7 @@
 #include "core/graph/graph.h"
 
 #include "core/base/log.h"
-#include "core/graph/operations.h"
+#include "core/graph/append.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -36,6 +36,7 @@ enum ls_status ls_graph_create(const char *name, struct ls_graph **out)
         free(graph);
         return LS_OUT_OF_MEMORY;
     }
+    graph->layer = LS_NO_LAYER;
     *out = graph;
     return LS_OK;
 }
@@ -56,6 +57,9 @@ void ls_graph_destroy(struct ls_graph *graph)
     free(graph->operations);
     free(graph->layers);
     free(graph->parameters);
+    free(graph->inputs);
+    free(graph->outputs);
+    free(graph->seeds);
     free(graph->name);
     free(graph->source);
     free(graph);
@@ -66,36 +70,73 @@ static bool is_logged(const struct ls_graph *graph)
     return !graph->problems || ++*graph->problems <= LS_GRAPH_PROBLEMS;
 }
 
+// The layer of this name, else NULL.
+static struct ls_graph_layer *find_layer(const struct ls_graph *graph, const char *name)
+{
+    for (uint32_t i = 0; i < graph->layer_count; i++)
+        if (strcmp(graph->layers[i].name, name) == 0)
+            return &graph->layers[i];
+    return NULL;
+}
+
 enum ls_status ls_graph_begin_layer(struct ls_graph *graph, const char *name,
                                     const char *class_name)
 {
-    for (uint32_t i = 0; i < graph->layer_count; i++) {
-        if (strcmp(graph->layers[i].name, name) == 0) {
-            if (is_logged(graph))
-                ls_error(graph->source ? graph->source : graph->name,
-                         "two layers are called '%s'; give one another name", name);
-            return LS_BAD_INPUT;
-        }
+    if (find_layer(graph, name)) {
+        if (is_logged(graph))
+            ls_error(graph->source ? graph->source : graph->name,
+                     "two layers are called '%s'; give one another name", name);
+        return LS_BAD_INPUT;
     }
     enum ls_status status = make_room(&graph->layers, graph->layer_count, sizeof(*graph->layers));
     if (status)
         return status;
 
-    struct ls_graph_layer layer = {.name = strdup(name), .class_name = strdup(class_name)};
+    struct ls_graph_layer layer = {.name = strdup(name),
+                                   .class_name = strdup(class_name),
+                                   .first_parameter = graph->parameter_count};
     if (!layer.name || !layer.class_name) {
         free(layer.name);
         free(layer.class_name);
         return LS_OUT_OF_MEMORY;
     }
+    graph->layer = graph->layer_count;
+    graph->reusing = false;
     graph->layers[graph->layer_count++] = layer;
+    return LS_OK;
+}
+
+enum ls_status ls_graph_reuse_layer(struct ls_graph *graph, const char *name)
+{
+    const struct ls_graph_layer *layer = find_layer(graph, name);
+    if (!layer)
+        return ls_graph_fail(graph, NULL, "there is no layer '%s' to use again", name);
+    graph->layer = (uint32_t)(layer - graph->layers);
+    graph->reusing = true;
+    graph->reused = 0;
     return LS_OK;
 }
 
 void ls_graph_end_layer(struct ls_graph *graph, const struct ls_tensor *output)
 {
-    assert(graph->layer_count > 0);
-    graph->layers[graph->layer_count - 1].output = output->shape;
-    graph->output = graph->tensors[output->id];
+    assert(graph->layer != LS_NO_LAYER && graph->output_count > 0);
+    if (!graph->reusing)
+        graph->layers[graph->layer].output = output->shape;
+    graph->outputs[0] = graph->tensors[output->id];
+    graph->output_count = 1;
+}
+
+enum ls_status ls_graph_set_outputs(struct ls_graph *graph, struct ls_tensor *const *outputs,
+                                    uint32_t count)
+{
+    struct ls_tensor **copy = calloc((size_t)count + 1, sizeof(struct ls_tensor *));
+    if (!copy)
+        return LS_OUT_OF_MEMORY;
+    memcpy(copy, outputs, count * sizeof(struct ls_tensor *));
+    free(graph->outputs);
+    graph->outputs = copy;
+    graph->output_count = count;
+    return LS_OK;
 }
 
 enum ls_status ls_graph_fail(const struct ls_graph *graph, const struct ls_tensor *input,
@@ -111,7 +152,7 @@ enum ls_status ls_graph_fail(const struct ls_graph *graph, const struct ls_tenso
 
     const char *scope = graph->source ? graph->source : graph->name;
     const struct ls_graph_layer *layer =
-        graph->layer_count > 0 ? &graph->layers[graph->layer_count - 1] : NULL;
+        graph->layer != LS_NO_LAYER ? &graph->layers[graph->layer] : NULL;
     if (layer && input)
         ls_error(scope, "layer '%s' (%s): input shape %s: %s", layer->name, layer->class_name,
                  ls_shape_text(&input->shape, shape, sizeof(shape)), message);
@@ -192,8 +233,7 @@ enum ls_status ls_graph_append_operation(struct ls_graph *graph,
 enum ls_status ls_graph_input(struct ls_graph *graph, const struct ls_shape *example,
                               struct ls_tensor **out)
 {
-    if (graph->input)
-        return ls_graph_fail(graph, graph->input, "the model has an input already; remove one");
+    char name[32] = "input";
     if (example->ndims + 1 > LS_MAX_DIMS)
         return ls_graph_fail(graph, NULL, "an example has at most %d dimensions, not %u",
                              LS_MAX_DIMS - 1, example->ndims);
@@ -206,11 +246,38 @@ enum ls_status ls_graph_input(struct ls_graph *graph, const struct ls_shape *exa
     enum ls_status status = ls_graph_check_shape(graph, NULL, &shape);
     if (status)
         return status;
-    status = ls_graph_append_tensor(graph, LS_ROLE_INPUT, LS_F32, &shape, "input", &graph->input);
+    status = make_room(&graph->inputs, graph->input_count, sizeof(*graph->inputs));
     if (status)
         return status;
-    graph->output = graph->input;
-    *out = graph->input;
+    struct ls_tensor *input;
+    if (graph->input_count > 0)
+        snprintf(name, sizeof(name), "input_%u", graph->input_count);
+    status = ls_graph_append_tensor(graph, LS_ROLE_INPUT, LS_F32, &shape, name, &input);
+    if (status)
+        return status;
+    graph->inputs[graph->input_count++] = input;
+    *out = input;
+    return graph->output_count > 0 ? LS_OK : ls_graph_set_outputs(graph, &input, 1);
+}
+
+// The next parameter of a layer that is used again.
+static enum ls_status reuse_parameter(struct ls_graph *graph, const char *full_name,
+                                      const struct ls_shape *shape, struct ls_tensor **out)
+{
+    const struct ls_graph_layer *layer = &graph->layers[graph->layer];
+    char text[128];
+
+    if (graph->reused == layer->parameter_count)
+        return ls_graph_fail(graph, NULL, "used again, it has no variable '%s'", full_name);
+    struct ls_tensor *parameter = graph->parameters[layer->first_parameter + graph->reused];
+    if (strcmp(parameter->name, full_name) != 0)
+        return ls_graph_fail(graph, NULL, "used again, its next variable is '%s', not '%s'",
+                             parameter->name, full_name);
+    if (!ls_shape_equal(&parameter->shape, shape))
+        return ls_graph_fail(graph, NULL, "used again, variable '%s' cannot be %s", full_name,
+                             ls_shape_text(shape, text, sizeof(text)));
+    graph->reused++;
+    *out = parameter;
     return LS_OK;
 }
 
@@ -218,11 +285,13 @@ enum ls_status ls_graph_parameter(struct ls_graph *graph, const char *name,
                                   const struct ls_shape *shape,
                                   const struct ls_initializer *initializer, struct ls_tensor **out)
 {
-    assert(graph->layer_count > 0);
-    struct ls_graph_layer *layer = &graph->layers[graph->layer_count - 1];
+    assert(graph->layer != LS_NO_LAYER);
+    struct ls_graph_layer *layer = &graph->layers[graph->layer];
     char full_name[512];
     snprintf(full_name, sizeof(full_name), "%s/%s", layer->name, name);
 
+    if (graph->reusing)
+        return reuse_parameter(graph, full_name, shape, out);
     for (uint32_t i = 0; i < graph->parameter_count; i++)
         if (strcmp(graph->parameters[i]->name, full_name) == 0)
             return ls_graph_fail(graph, NULL, "two variables are called '%s'", full_name);
@@ -241,6 +310,7 @@ enum ls_status ls_graph_parameter(struct ls_graph *graph, const char *name,
         return status;
     tensor->initializer = *initializer;
     graph->parameters[graph->parameter_count++] = tensor;
+    layer->parameter_count++;
     layer->parameters += (uint64_t)ls_shape_elements(shape, 1);
     *out = tensor;
     return LS_OK;
@@ -251,42 +321,110 @@ static bool is_activation(const struct ls_tensor *tensor)
     return tensor->role == LS_ROLE_ACTIVATION || tensor->role == LS_ROLE_INPUT;
 }
 
-// Whether number and kinds of the inputs are those of the table.
-static enum ls_status check_inputs(const struct ls_graph *graph, const struct ls_op_entry *entry,
+// Whether number, kinds and types of the inputs are those of the table. An addend is left to
+// fusion.
+static enum ls_status check_inputs(const struct ls_graph *graph, const struct ls_operation_row *row,
                                    struct ls_tensor *const *inputs, uint32_t count)
 {
-    const uint32_t least = entry->activations + entry->parameters;
+    const uint32_t addend = ls_operation_input(row, LS_ARGUMENT_ADDEND);
     const struct ls_tensor *first = count > 0 ? inputs[0] : NULL;
+    uint32_t least, most;
 
-    if (count < least || count > least + entry->more_parameters)
-        return ls_graph_fail(graph, first, "operation %s takes %u to %u tensors, not %u",
-                             entry->name, least, least + entry->more_parameters, count);
+    ls_operation_count(row, false, &least, &most);
+    most = most > addend ? addend : most;
+    if (count < least || count > most)
+        return ls_graph_fail(graph, first, "operation %s takes %u to %u tensors, not %u", row->name,
+                             least, most, count);
     for (uint32_t i = 0; i < count; i++) {
-        const bool fits = i < entry->activations ? is_activation(inputs[i])
-                                                 : inputs[i]->role == LS_ROLE_PARAMETER;
-        if (!fits)
+        const struct ls_argument argument = ls_operation_argument(row, i, false);
+        const bool parameter = argument.kind == LS_ARGUMENT_PARAMETER;
+        if (parameter ? inputs[i]->role != LS_ROLE_PARAMETER : !is_activation(inputs[i]))
+            return ls_graph_fail(graph, first,
+                                 "argument %u of operation %s must be %s, '%s' is not", i + 1,
+                                 row->name, parameter ? "a variable" : "the output of an operation",
+                                 inputs[i]->name);
+        if (argument.type == LS_TYPE_FLOATING && inputs[i]->dtype != first->dtype)
             return ls_graph_fail(
-                graph, first, "argument %u of operation %s must be %s, '%s' is not", i + 1,
-                entry->name, i < entry->activations ? "the output of an operation" : "a variable",
-                inputs[i]->name);
+                graph, first,
+                "argument %u of operation %s, '%s', is not of the same type as the "
+                "first; convert one of them",
+                i + 1, row->name, inputs[i]->name);
     }
     return LS_OK;
 }
 
-static enum ls_status append_outputs(struct ls_graph *graph, const struct ls_inferred *inferred,
+static enum ls_tensor_role role_of(const struct ls_argument *argument)
+{
+    return argument->kind == LS_ARGUMENT_SAVED ? LS_ROLE_SAVED : LS_ROLE_ACTIVATION;
+}
+
+static uint32_t dtype_of(const struct ls_argument *argument, uint32_t first, uint32_t converted)
+{
+    switch ((enum ls_argument_type)argument->type) {
+    case LS_TYPE_U8: return LS_U8;
+    case LS_TYPE_OWN_FLOATING: return converted;
+    case LS_TYPE_FLOATING: return first;
+    default: return LS_F32;
+    }
+}
+
+static enum ls_status append_outputs(struct ls_graph *graph, const struct ls_operation_row *row,
+                                     const struct ls_shape *shapes, uint32_t converted,
                                      struct ls_operation *operation)
 {
-    const char *name =
-        graph->layer_count > 0 ? graph->layers[graph->layer_count - 1].name : graph->name;
+    const struct ls_shape unknown = {0};
+    const char *name = graph->layer != LS_NO_LAYER ? graph->layers[graph->layer].name : graph->name;
+    uint32_t least;
 
-    for (uint32_t i = 0; i < inferred->count; i++) {
-        enum ls_status status =
-            ls_graph_append_tensor(graph, inferred->roles[i], inferred->dtypes[i],
-                                   &inferred->shapes[i], name, &operation->outputs[i]);
+    ls_operation_count(row, true, &least, &operation->output_count);
+    for (uint32_t i = 0; i < operation->output_count; i++) {
+        const struct ls_argument argument = ls_operation_argument(row, i, true);
+        enum ls_status status = ls_graph_append_tensor(
+            graph, role_of(&argument), dtype_of(&argument, operation->inputs[0]->dtype, converted),
+            argument.opaque ? &unknown : &shapes[i], name, &operation->outputs[i]);
         if (status)
             return status;
     }
-    operation->output_count = inferred->count;
+    return LS_OK;
+}
+
+// `converted`: the type of an output that may have any.
+static enum ls_status add_operation(struct ls_graph *graph, uint32_t op,
+                                    const struct ls_op_attributes *attributes,
+                                    struct ls_tensor *const *inputs, uint32_t input_count,
+                                    const struct ls_shape *output_shape, uint32_t converted,
+                                    struct ls_tensor **out)
+{
+    const struct ls_operation_row *row = ls_operation_row(op);
+    struct ls_operation operation = {
+        .op = op, .input_count = input_count, .forward = -1, .layer = graph->layer};
+    struct ls_shape_call call = {.attributes = &operation.attributes, .input_count = input_count};
+
+    enum ls_status status = check_inputs(graph, row, inputs, input_count);
+    if (status)
+        return status;
+    if (attributes)
+        operation.attributes = *attributes;
+    for (uint32_t i = 0; i < input_count; i++) {
+        operation.inputs[i] = inputs[i];
+        call.inputs[i] = inputs[i]->shape;
+    }
+    if (output_shape) {
+        status = ls_graph_check_shape(graph, inputs[0], output_shape);
+        if (status)
+            return status;
+        call.asked = *output_shape;
+    }
+    if (!row->shapes(&call))
+        return ls_graph_fail(graph, inputs[0], "%s", call.why);
+    status = ls_graph_check_shape(graph, inputs[0], &call.outputs[0]);
+    if (!status)
+        status = append_outputs(graph, row, call.outputs, converted, &operation);
+    if (!status)
+        status = ls_graph_append_operation(graph, &operation);
+    if (status)
+        return status;
+    *out = operation.outputs[0];
     return LS_OK;
 }
 
@@ -295,38 +433,33 @@ enum ls_status ls_graph_add(struct ls_graph *graph, uint32_t op,
                             struct ls_tensor *const *inputs, uint32_t input_count,
                             const struct ls_shape *output_shape, struct ls_tensor **out)
 {
-    const struct ls_op_entry *entry = ls_op_entry(op);
-    if (!entry || !entry->infer)
+    if (!ls_operation_has(op, LS_TRAIT_LAYER))
         return ls_graph_fail(graph, input_count > 0 ? inputs[0] : NULL,
                              "operation %u is not one that a layer adds", op);
-    enum ls_status status = check_inputs(graph, entry, inputs, input_count);
-    if (status)
-        return status;
+    return add_operation(graph, op, attributes, inputs, input_count, output_shape, LS_F32, out);
+}
 
-    struct ls_operation operation = {
-        .op = op,
-        .input_count = input_count,
-        .forward = -1,
-        .layer = graph->layer_count > 0 ? graph->layer_count - 1 : LS_NO_LAYER,
-    };
-    if (attributes)
-        operation.attributes = *attributes;
-    memcpy(operation.inputs, inputs, input_count * sizeof(*inputs));
+enum ls_status ls_graph_convert(struct ls_graph *graph, struct ls_tensor *x, uint32_t dtype,
+                                struct ls_tensor **out)
+{
+    if (dtype != LS_F32 && dtype != LS_BF16 && dtype != LS_F16)
+        return ls_graph_fail(graph, x, "cannot be converted to type %u", dtype);
+    return add_operation(graph, LS_OP_CONVERT, NULL, &x, 1, NULL, dtype, out);
+}
 
-    struct ls_inferred inferred = {.count = 1, .roles = {LS_ROLE_ACTIVATION}, .dtypes = {LS_F32}};
-    status =
-        entry->infer(graph, &operation.attributes, inputs, input_count, output_shape, &inferred);
+enum ls_status ls_graph_add_seed(struct ls_graph *graph, struct ls_tensor *of,
+                                 struct ls_tensor **out)
+{
+    enum ls_status status = make_room(&graph->seeds, graph->seed_count, sizeof(*graph->seeds));
+    struct ls_tensor *seed;
+
+    if (!status)
+        status =
+            ls_graph_append_tensor(graph, LS_ROLE_SEED, of->dtype, &of->shape, of->name, &seed);
     if (status)
         return status;
-    status = ls_graph_check_shape(graph, inputs[0], &inferred.shapes[0]);
-    if (status)
-        return status;
-    status = append_outputs(graph, &inferred, &operation);
-    if (status)
-        return status;
-    status = ls_graph_append_operation(graph, &operation);
-    if (status)
-        return status;
-    *out = operation.outputs[0];
+    seed->gradient_of = of;
+    graph->seeds[graph->seed_count++] = seed;
+    *out = seed;
     return LS_OK;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model as operations on tensors, written forward only; ls_graph_differentiate() appends the backward
-// operations. Shapes are in the plain layout (see core/plugin/device.h); the first dimension of everything
-// that has one example per row is LS_BATCH until a program binds it. [main thread]
+// A model as operations on tensors, written forward only; ls_graph_differentiate() appends the
+// backward operations. Shapes are in the plain layout (see core/plugin/device.h); the first
+// dimension of everything that has one example per row is LS_BATCH until a program binds it. [main
+// thread]
 #ifndef LS_GRAPH_GRAPH_H
 #define LS_GRAPH_GRAPH_H
 
@@ -16,6 +17,7 @@ enum ls_tensor_role {
     LS_ROLE_GRADIENT, // made by an operation, backward
     LS_ROLE_INPUT, // the examples of a batch
     LS_ROLE_LABEL, // their labels or targets
+    LS_ROLE_SEED, // a gradient that is given from outside, where backward begins
     LS_ROLE_PARAMETER,
     LS_ROLE_PARAMETER_GRADIENT,
     LS_ROLE_SUMS, // the loss operation's sums
@@ -57,6 +59,8 @@ struct ls_tensor {
     struct ls_initializer initializer; // of parameters
 };
 
+#define LS_NO_LAYER UINT32_MAX
+
 struct ls_operation {
     uint32_t op; // enum ls_op
     struct ls_op_attributes attributes;
@@ -65,7 +69,7 @@ struct ls_operation {
     struct ls_tensor *outputs[LS_MAX_ARGUMENTS];
     bool backward;
     int32_t forward; // of a backward operation: index of its forward one; -1: none
-    uint32_t layer; // index of the layer it belongs to; UINT32_MAX: the loss
+    uint32_t layer; // index of the layer it belongs to; LS_NO_LAYER: the loss
 };
 
 struct ls_graph_layer {
@@ -73,6 +77,7 @@ struct ls_graph_layer {
     char *class_name; // "Conv2D"
     struct ls_shape output; // as built, for the summary
     uint64_t parameters;
+    uint32_t first_parameter, parameter_count; // in the graph's list
 };
 
 struct ls_graph {
@@ -86,10 +91,17 @@ struct ls_graph {
     uint32_t operation_count;
     struct ls_graph_layer *layers;
     uint32_t layer_count;
+    uint32_t layer; // the one that operations are added to; LS_NO_LAYER: none yet
+    uint32_t reused; // how many of its parameters the layer has been given again
+    bool reusing; // the layer had been built before
     struct ls_tensor **parameters; // in the order in which layers added them
     uint32_t parameter_count;
-    struct ls_tensor *input; // of the model
-    struct ls_tensor *output; // of the model: its predictions
+    struct ls_tensor **inputs; // of the model, in the order in which they were added
+    uint32_t input_count;
+    struct ls_tensor **outputs; // of the model: its predictions; a loss is computed of the first
+    uint32_t output_count;
+    struct ls_tensor **seeds;
+    uint32_t seed_count;
     struct ls_tensor *label; // with a loss
     struct ls_tensor *sums; // with a loss
     uint32_t dropout_count; // keys given so far
@@ -98,20 +110,31 @@ struct ls_graph {
 LS_STATUS ls_graph_create(const char *name, struct ls_graph **out);
 void ls_graph_destroy(struct ls_graph *graph);
 
-// What follows belongs to a new layer. Names must be unique: LS_BAD_INPUT, logged. The layer's output
-// shape is set by ls_graph_end_layer; this output is the model's until another layer ends.
+// What follows belongs to a new layer. Names must be unique: LS_BAD_INPUT, logged. The layer's
+// output shape is set by ls_graph_end_layer; this output is the model's only one until another
+// layer ends.
 LS_STATUS ls_graph_begin_layer(struct ls_graph *graph, const char *name, const char *class_name);
 void ls_graph_end_layer(struct ls_graph *graph, const struct ls_tensor *output);
 
+// What follows is one more use of a layer that was built before, on another input: each call of
+// ls_graph_parameter returns the parameter that the layer has already, in the same order, so that
+// the gradients of all uses add up. LS_BAD_INPUT (logged) when there is no such layer.
+LS_STATUS ls_graph_reuse_layer(struct ls_graph *graph, const char *name);
+
+// The model's outputs, where they are not just the last layer's. They are copied.
+LS_STATUS ls_graph_set_outputs(struct ls_graph *graph, struct ls_tensor *const *outputs,
+                               uint32_t count);
+
 #define LS_GRAPH_PROBLEMS 20
 
-// Logs "layer 'conv2d_1' (Conv2D): input shape (None, 5, 5, 64): <message>" and returns LS_BAD_INPUT; the
-// scope is the graph's source, else its name. `input` may be NULL.
+// Logs "layer 'conv2d_1' (Conv2D): input shape (None, 5, 5, 64): <message>" and returns
+// LS_BAD_INPUT; the scope is the graph's source, else its name. `input` may be NULL.
 LS_PRINTF(3, 4)
 LS_STATUS ls_graph_fail(const struct ls_graph *graph, const struct ls_tensor *input,
                         const char *format, ...);
 
-// The model's input: shape without the batch dimension. Float32.
+// One more input of the model: shape without the batch dimension. Float32. They are called "input",
+// "input_1", ...
 LS_STATUS ls_graph_input(struct ls_graph *graph, const struct ls_shape *example,
                          struct ls_tensor **out);
 
@@ -119,16 +142,21 @@ LS_STATUS ls_graph_input(struct ls_graph *graph, const struct ls_shape *example,
 LS_STATUS ls_graph_parameter(struct ls_graph *graph, const char *name, const struct ls_shape *shape,
                              const struct ls_initializer *initializer, struct ls_tensor **out);
 
-// Adds an operation: checks the number and shapes of its inputs, infers the outputs and returns the
-// first in `out`. `output_shape` only for LS_OP_RESHAPE and LS_OP_DENSE, else NULL. Optional inputs are left out.
-// LS_BAD_INPUT (logged through ls_graph_fail) when shapes do not fit.
+// Adds an operation that layers may add: checks the number, types and shapes of its inputs by the
+// table of operations, infers the outputs and returns the first in `out`. `output_shape` only where
+// the operation can make several of the same inputs, else NULL. Optional inputs are left out.
+// LS_BAD_INPUT (logged through ls_graph_fail) when something does not fit.
 LS_STATUS ls_graph_add(struct ls_graph *graph, uint32_t op,
                        const struct ls_op_attributes *attributes, struct ls_tensor *const *inputs,
                        uint32_t input_count, const struct ls_shape *output_shape,
                        struct ls_tensor **out);
 
-// The losses. From probabilities: when the output comes straight from a softmax, its logits are used
-// instead (as Keras on TensorFlow does), and the softmax operation stays for prediction.
+// The same elements as another floating type: LS_F32, LS_BF16 or LS_F16.
+LS_STATUS ls_graph_convert(struct ls_graph *graph, struct ls_tensor *x, uint32_t dtype,
+                           struct ls_tensor **out);
+
+// The losses. From probabilities: when the output comes straight from a softmax, its logits are
+// used instead (as Keras on TensorFlow does), and the softmax operation stays for prediction.
 enum ls_loss_kind { LS_LOSS_SPARSE_CROSS_ENTROPY, LS_LOSS_MEAN_SQUARED_ERROR };
 struct ls_loss {
     enum ls_loss_kind kind;
@@ -137,9 +165,14 @@ struct ls_loss {
 // Adds the label tensor, the loss operation and its sums.
 LS_STATUS ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss);
 
-// Appends the backward operations for every parameter, from the loss. Parameters without a gradient are
-// LS_BAD_INPUT, by name. Tensors with several users get their gradients added. A parameter has one gradient
-// tensor: of several operations that write it, the first overwrites and the others add to it.
+// Where a gradient comes from outside instead of from a loss: adds a tensor for the gradient of
+// `of`, which ls_graph_differentiate starts from. A program is given its values with each batch.
+LS_STATUS ls_graph_add_seed(struct ls_graph *graph, struct ls_tensor *of, struct ls_tensor **out);
+
+// Appends the backward operations for every parameter, from the loss and the seeds. Parameters
+// without a gradient are LS_BAD_INPUT, by name. Tensors with several users get their gradients
+// added. A parameter has one gradient tensor: of several operations that write it, the first
+// overwrites and the others add to it.
 LS_STATUS ls_graph_differentiate(struct ls_graph *graph);
 
 // First values of a parameter, plain layout, elements(shape) floats, keyed by (seed, its name).

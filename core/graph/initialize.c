@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// First values of parameters, with Keras's formulas. Each element is drawn by itself, keyed by (seed, name of
-// the parameter, element), so that it depends on nothing else.
+// First values of parameters, with Keras's formulas. Each element is drawn by itself, keyed by
+// (seed, name of the parameter, element), so that it depends on nothing else.
 #include "core/graph/graph.h"
 
 #include "core/base/random.h"
@@ -10,7 +10,8 @@
 // Deviation of the standard normal distribution once it is cut off at two deviations.
 #define TRUNCATED_DEVIATION 0.87962566103423978
 
-// Fans as Keras counts them: kernels are (..., in, out), and what is before them is the receptive field.
+// Fans as Keras counts them: kernels are (..., in, out), and what is before them is the receptive
+// field.
 static void fans(const struct ls_shape *shape, double *in, double *out)
 {
     double field = 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a layer is to the core: a class name, the options of its Keras configuration, and a function that
-// adds its operations to a graph. layers/ defines the table; core/train/ only walks it. [main thread]
+// What a layer is to the core: a class name, the options of its Keras configuration, and a function
+// that adds its operations to a graph. layers/ defines the table; core/train/ only walks it. [main
+// thread]
 #ifndef LS_GRAPH_LAYER_H
 #define LS_GRAPH_LAYER_H
 
@@ -24,12 +25,14 @@ struct ls_layer_kind {
 // All layers, ends with NULL. Defined in layers/.
 extern const struct ls_layer_kind *const ls_layer_kinds[];
 
-// Builds a graph from a Keras model (Sequential; the JSON of Keras 2 or 3, parsed). `source` names it in errors:
-// file or built-in name. Errors are logged and name layer, input shape and what was wanted. `input_shape`: used
-// when the model has no InputLayer and no batch shape (NULL: then that is LS_BAD_INPUT). Defined in layers/.
+// Builds a graph from a Keras model (Sequential; the JSON of Keras 2 or 3, parsed). `source` names
+// it in errors: file or built-in name. Errors are logged and name layer, input shape and what was
+// wanted. `input_shape`: used when the model has no InputLayer and no batch shape (NULL: then that
+// is LS_BAD_INPUT). Defined in layers/.
 LS_STATUS ls_model_build(const char *source, const json_t *model,
                          const struct ls_shape *input_shape, struct ls_graph **out);
-// Reads and parses a file: LS_BAD_INPUT, with line and column, logged. Dropped with json_decref. Defined in layers/.
+// Reads and parses a file: LS_BAD_INPUT, with line and column, logged. Dropped with json_decref.
+// Defined in layers/.
 LS_STATUS ls_model_read(const char *path, json_t **out);
 // Reads the file, then builds.
 LS_STATUS ls_model_load(const char *path, const struct ls_shape *input_shape,
@@ -56,8 +59,9 @@ LS_STATUS ls_model_check_training(const char *source, const json_t *model, bool 
 
 struct ls_layer; // layers.h, at the root: a layer as a C program writes it
 
-// The JSON, in Keras 3's form, of the Sequential model `name` (NULL: "sequential") made of `layers` (ends with
-// LS_END); ls_model_build takes it. The caller drops it with json_decref. Defined in layers/.
+// The JSON, in Keras 3's form, of the Sequential model `name` (NULL: "sequential") made of `layers`
+// (ends with LS_END); ls_model_build takes it. The caller drops it with json_decref. Defined in
+// layers/.
 LS_STATUS ls_sequential_json(const char *name, const struct ls_layer *layers, json_t **out);
 
 #endif

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loss operation at the end of a graph.
-#include "core/graph/operations.h"
+#include "core/graph/append.h"
 
 #include "core/base/log.h"
 
 #define KERAS_EPSILON 1e-7f // keras.config.epsilon()
 
-// The loss of what the softmax was made of, not of its output: no probability is ever rounded to zero.
+// The loss of what the softmax was made of, not of its output: no probability is ever rounded to
+// zero.
 static struct ls_tensor *find_logits(const struct ls_graph *graph, const struct ls_loss *loss)
 {
-    const struct ls_tensor *output = graph->output;
-    if (output->producer < 0 || graph->operations[output->producer].op != LS_OP_SOFTMAX)
+    const struct ls_tensor *output = graph->outputs[0];
+    if (output->producer < 0 ||
+        !ls_operation_has(graph->operations[output->producer].op, LS_TRAIT_PROBABILITIES))
         return NULL;
     if (loss->from_logits)
         ls_warn(graph->name, "the loss was told from_logits, but the model ends in a softmax; "
@@ -60,13 +62,13 @@ enum ls_status ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *l
 {
     if (graph->sums)
         return ls_graph_fail(graph, NULL, "the model has a loss already");
-    if (!graph->output)
+    if (graph->output_count == 0)
         return ls_graph_fail(graph, NULL,
                              "the model has no output to compute a loss of; add layers");
 
     const bool sparse = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
     struct ls_tensor *logits = sparse ? find_logits(graph, loss) : NULL;
-    struct ls_tensor *predictions = logits ? logits : graph->output;
+    struct ls_tensor *predictions = logits ? logits : graph->outputs[0];
     if (predictions->shape.ndims < 2)
         return ls_graph_fail(graph, predictions,
                              "a loss wants at least 2 dimensions: batch, classes");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory plan: when each buffer of the arena lives, which outputs take the place of an input that ends,
-// and where everything lies.
+// The memory plan: when each buffer of the arena lives, which outputs take the place of an input
+// that ends, and where everything lies.
 #include "core/graph/build.h"
 
 #include <stdlib.h>
@@ -58,8 +58,9 @@ static void find_lifetimes(struct memory *memory)
                 extend(memory, plan->values[i], ls_tile_last(program, s));
             }
     }
-    if (program->options.predictions && in_arena(memory, memory->buffers->predictions))
-        extend(memory, memory->buffers->predictions, program->step_count);
+    for (uint32_t i = 0; i < memory->buffers->output_count && ls_keeps_outputs(program); i++)
+        if (in_arena(memory, memory->buffers->outputs[i]))
+            extend(memory, memory->buffers->outputs[i], program->step_count);
 }
 
 // ---- In place ----

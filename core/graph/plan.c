@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameter plan: master layouts, the order of parameters in the flat buffers, their shadows, and the way
-// in and out of a flat buffer.
+// The parameter plan: master layouts, the order of parameters in the flat buffers, their shadows,
+// and the way in and out of a flat buffer.
 #include "core/graph/build.h"
 
 #include "core/base/hash.h"
@@ -42,8 +42,8 @@ static bool read_before(const struct ls_graph *graph, uint32_t index,
     return false;
 }
 
-// The order in which backward finishes gradients: operations from the last to the first. The same with
-// and without backward operations in the graph.
+// The order in which backward finishes gradients: operations from the last to the first. The same
+// with and without backward operations in the graph.
 static void order_places(struct ls_parameter_plan *plan, const struct ls_graph *graph, bool plain)
 {
     for (uint32_t i = graph->operation_count; i > 0; i--) {
@@ -67,7 +67,7 @@ static enum ls_status choose_layouts(struct ls_parameter_plan *plan, const struc
     const bool differentiated =
         graph->operation_count > 0 && graph->operations[graph->operation_count - 1].backward;
     const struct ls_program_options options = {
-        .batch = batch, .training = differentiated, .predictions = !graph->sums};
+        .batch = batch, .purpose = differentiated ? LS_PURPOSE_TRAIN : LS_PURPOSE_EVALUATE};
     struct ls_program *program;
 
     enum ls_status status = ls_build_program(plan, graph, &options, true, &program);
@@ -95,7 +95,7 @@ enum ls_status ls_plan_create(const struct ls_graph *graph, const struct ls_devi
                               struct ls_device *device, int64_t batch, bool plain,
                               struct ls_parameter_plan **out)
 {
-    if (!graph->input || !graph->output) {
+    if (graph->input_count == 0 || graph->output_count == 0) {
         ls_error(graph->name, "the model has no layers");
         return LS_BAD_INPUT;
     }

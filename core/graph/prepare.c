@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a node to a step: asks the device for a kernel, with the layouts that are known fixed and, where it
-// cannot or would be slow, with fewer of them fixed; then bridges what differs with shadows and conversions.
+// From a node to a step: asks the device for a kernel, with the layouts that are known fixed and,
+// where it cannot or would be slow, with fewer of them fixed; then bridges what differs with
+// shadows and conversions.
 #include "core/graph/build.h"
 
 #include "core/base/inside.h"
@@ -37,8 +38,8 @@ static struct ls_value *value_of(const struct ls_build *build, uint32_t value)
 
 // ---- Requests ----
 
-// The layout that an output has to end in; kind ANY: whatever its kernel makes. Results of the model and
-// what the loss reads are plain; a gradient lies as what it is the gradient of.
+// The layout that an output has to end in; kind ANY: whatever its kernel makes. Results of the
+// model and what the loss reads are plain; a gradient lies as what it is the gradient of.
 static struct ls_layout wanted_layout(const struct ls_build *build, uint32_t output)
 {
     const struct ls_value *value = value_of(build, output);
@@ -50,7 +51,7 @@ static struct ls_layout wanted_layout(const struct ls_build *build, uint32_t out
         const uint32_t of = ls_value_same(build->buffers, value->tensor->gradient_of->id);
         return value_of(build, of)->layout;
     }
-    if (output != build->buffers->predictions && !value->loss_reads)
+    if (!ls_is_output(build->buffers, output) && !value->loss_reads)
         return value->layout;
     ls_describe_tensor(value->tensor, build->options.batch, &desc);
     return ls_plain_layout(&desc);
@@ -63,6 +64,7 @@ static bool is_free(const struct ls_value *value, uint32_t freedom)
     case LS_ROLE_PARAMETER_GRADIENT:
         return (freedom & FREE_WEIGHTS) != 0 && value->tensor->shape.ndims > 1;
     case LS_ROLE_INPUT:
+    case LS_ROLE_SEED:
     case LS_ROLE_ACTIVATION:
     case LS_ROLE_GRADIENT: return (freedom & FREE_ACTIVATIONS) != 0;
     case LS_ROLE_LABEL:
@@ -93,11 +95,21 @@ static const struct ls_kernel *forward_kernel(const struct ls_build *build,
                : NULL;
 }
 
+// Whether an output before this one is the same: a parameter that the operation takes twice. The
+// first is written, this one is written apart and added.
+static bool is_second(const struct ls_node *node, uint32_t output)
+{
+    uint32_t i = 0;
+    while (node->outputs[i] != node->outputs[output])
+        i++;
+    return i < output;
+}
+
 static uint32_t accumulate_bits(const struct ls_build *build, const struct ls_node *node)
 {
     uint32_t bits = 0;
     for (uint32_t i = 0; i < node->output_count; i++)
-        if (value_of(build, node->outputs[i])->written)
+        if (value_of(build, node->outputs[i])->written && !is_second(node, i))
             bits |= 1u << i;
     return bits;
 }
@@ -188,7 +200,8 @@ static bool asked_before(const struct attempt *attempts, uint32_t count)
     return false;
 }
 
-// The first way that is not slow, else the first that works at all; `best->works` says whether any does.
+// The first way that is not slow, else the first that works at all; `best->works` says whether any
+// does.
 static enum ls_status search(const struct ls_build *build, const struct ls_node *node,
                              struct attempt *best)
 {
@@ -222,8 +235,8 @@ static enum ls_status search(const struct ls_build *build, const struct ls_node 
     return LS_OK;
 }
 
-// Takes one fusion after the other back, the last first, as long as the device has no kernel or a slow one. `best` was found
-// for the node as it comes.
+// Takes one fusion after the other back, the last first, as long as the device has no kernel or a
+// slow one. `best` was found for the node as it comes.
 static enum ls_status search_without_fusion(struct ls_build *build, struct ls_node *node,
                                             struct attempt *best)
 {
@@ -315,7 +328,8 @@ static enum ls_status bridge_output(struct ls_build *build, const struct ls_node
         wanted = *layout;
     value_of(build, id)->layout = wanted;
     *out = id;
-    if (ls_layout_equal(layout, &wanted) && (accumulated || !value_of(build, id)->written))
+    const bool apart = is_second(node, index) || (value_of(build, id)->written && !accumulated);
+    if (ls_layout_equal(layout, &wanted) && !apart)
         return LS_OK;
     const enum ls_tensor_role role = value_of(build, id)->tensor->role;
     return ls_build_value(build, id, role == LS_ROLE_PARAMETER_GRADIENT ? LS_ROLE_GRADIENT : role,
@@ -432,7 +446,7 @@ enum ls_status ls_prepare_node(struct ls_build *build, uint32_t index)
     struct ls_node *node = &build->nodes[index];
     struct attempt best;
 
-    if (node->op == LS_OP_RESHAPE)
+    if (ls_operation_has(node->op, LS_TRAIT_VIEW))
         return prepare_reshape(build, node);
     enum ls_status status = find_kernel(build, node, &best);
     if (status)

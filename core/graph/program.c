@@ -50,52 +50,60 @@ static bool argument_used(const struct ls_program *program, uint32_t step, uint3
            (program->buffers->plans[step].used_inputs >> argument & 1) != 0;
 }
 
-static enum ls_home argument_home(const struct ls_program *program, uint32_t step,
-                                  uint32_t argument)
+// Which of the given tensors lies in the memory of this value; UINT32_MAX: none does.
+static uint32_t given_of(const struct ls_program *program, uint32_t value)
 {
     const struct ls_program_buffers *buffers = program->buffers;
-    return buffers->values[ls_value_memory(buffers, buffers->plans[step].values[argument])].home;
+    const struct ls_value *root = &buffers->values[ls_value_memory(buffers, value)];
+
+    switch (root->home) {
+    case LS_HOME_INPUT: return root->place;
+    case LS_HOME_LABELS: return program->graph->input_count;
+    case LS_HOME_SEED: return program->graph->input_count + 1 + root->place;
+    default: return UINT32_MAX;
+    }
 }
 
-// Where the pointers stand that change with the batch. Counts when `out` is NULL.
-static uint32_t find_slots(struct ls_program *program, enum ls_home home, void ***out)
+// Lists the pointers that change with the batch; only counts them while there is no list.
+static void find_slots(struct ls_program *program)
 {
-    uint32_t count = 0;
+    struct ls_program_buffers *buffers = program->buffers;
+
+    buffers->slot_count = 0;
     for (uint32_t s = 0; s < program->step_count; s++) {
         struct ls_program_step *step = &program->steps[s];
         for (uint32_t i = 0; i < step->input_count; i++) {
-            if (!argument_used(program, s, i) || argument_home(program, s, i) != home)
+            const uint32_t given = given_of(program, buffers->plans[s].values[i]);
+            if (!argument_used(program, s, i) || given == UINT32_MAX)
                 continue;
-            if (out)
-                out[count] = &step->pointers[i];
-            count++;
+            if (buffers->slots)
+                buffers->slots[buffers->slot_count] =
+                    (struct ls_batch_slot){&step->pointers[i], given};
+            buffers->slot_count++;
         }
     }
-    return count;
 }
 
 static enum ls_status make_tables(struct ls_program *program)
 {
     struct ls_program_buffers *buffers = program->buffers;
 
-    buffers->input_slots = find_slots(program, LS_HOME_INPUT, NULL);
-    buffers->label_slots = find_slots(program, LS_HOME_LABELS, NULL);
-    buffers->batch_slots = calloc((size_t)buffers->input_slots + buffers->label_slots + 1,
-                                  sizeof(*buffers->batch_slots));
+    const uint32_t given = program->graph->input_count + 1 + program->graph->seed_count;
+    find_slots(program);
+    buffers->given = calloc(given, sizeof(*buffers->given));
+    buffers->slots = calloc((size_t)buffers->slot_count + 1, sizeof(*buffers->slots));
     buffers->launches = calloc((size_t)program->step_count + 1, sizeof(*buffers->launches));
     program->ready = calloc((size_t)program->plan->place_count + 1, sizeof(*program->ready));
-    if (!buffers->batch_slots || !buffers->launches || !program->ready)
+    if (!buffers->given || !buffers->slots || !buffers->launches || !program->ready)
         return LS_OUT_OF_MEMORY;
 
-    find_slots(program, LS_HOME_INPUT, buffers->batch_slots);
-    find_slots(program, LS_HOME_LABELS, buffers->batch_slots + buffers->input_slots);
+    find_slots(program);
     fill_launches(program);
     name_slices(program);
     find_ready(program);
     while (program->forward_count < program->step_count &&
            !program->steps[program->forward_count].backward)
         program->forward_count++;
-    program->output_layout = buffers->values[buffers->predictions].layout;
     return LS_OK;
 }
 
@@ -104,10 +112,11 @@ static enum ls_status check_graph(const struct ls_graph *graph,
 {
     const char *reason = NULL;
 
-    if (!graph->input || !graph->output)
+    if (graph->input_count == 0 || graph->output_count == 0)
         reason = "has no layers";
-    else if (options->training && (graph->operation_count == 0 ||
-                                   !graph->operations[graph->operation_count - 1].backward))
+    else if (options->purpose == LS_PURPOSE_TRAIN &&
+             (graph->operation_count == 0 ||
+              !graph->operations[graph->operation_count - 1].backward))
         reason = "was not differentiated, so it cannot be trained";
     if (!reason)
         return LS_OK;
@@ -118,15 +127,12 @@ static enum ls_status check_graph(const struct ls_graph *graph,
 enum ls_status ls_program_create(struct ls_parameter_plan *plan, const struct ls_graph *graph,
                                  const struct ls_program_options *options, struct ls_program **out)
 {
-    struct ls_program_options settled = *options;
     struct ls_program *program;
 
     enum ls_status status = check_graph(graph, options);
     if (status)
         return status;
-    if (!graph->sums)
-        settled.predictions = true; // else there would be nothing to compute
-    status = ls_build_program(plan, graph, &settled, false, &program);
+    status = ls_build_program(plan, graph, options, false, &program);
     if (status)
         return status;
     status = ls_tile_steps(program);
@@ -154,7 +160,9 @@ static void destroy_buffers(struct ls_program_buffers *buffers)
         free(buffers->values);
         free(buffers->plans);
         free(buffers->launches);
-        free(buffers->batch_slots);
+        free(buffers->outputs);
+        free(buffers->given);
+        free(buffers->slots);
     }
     free(buffers);
 }
@@ -188,8 +196,9 @@ static void *address(const struct ls_program *program, uint32_t id)
     case LS_HOME_GRADIENTS: base = bindings->gradients; break;
     case LS_HOME_SHADOWS: base = bindings->shadows; break;
     case LS_HOME_SUMS: return bindings->sums;
-    case LS_HOME_INPUT: return (void *)(uintptr_t)buffers->input;
-    case LS_HOME_LABELS: return (void *)(uintptr_t)buffers->labels;
+    case LS_HOME_INPUT:
+    case LS_HOME_LABELS:
+    case LS_HOME_SEED: return (void *)(uintptr_t)buffers->given[given_of(program, id)];
     case LS_HOME_NONE: break;
     }
     return base ? base + value->offset : NULL;
@@ -213,51 +222,59 @@ void ls_program_bind(struct ls_program *program, const struct ls_bindings *bindi
     }
 }
 
-void ls_program_set_batch(struct ls_program *program, const void *input, const void *labels)
+// Tensors [first, first + count) of those that are given anew with each batch.
+static void give(struct ls_program *program, uint32_t first, const void *const *from,
+                 uint32_t count)
 {
-    struct ls_program_buffers *buffers = program->buffers;
-    void ***slot = buffers->batch_slots;
+    const struct ls_program_buffers *buffers = program->buffers;
 
-    buffers->input = input;
-    buffers->labels = labels;
-    for (uint32_t i = 0; i < buffers->input_slots; i++)
-        **slot++ = (void *)(uintptr_t)input;
-    for (uint32_t i = 0; i < buffers->label_slots; i++)
-        **slot++ = (void *)(uintptr_t)labels;
+    for (uint32_t i = 0; i < count; i++)
+        buffers->given[first + i] = from[i];
+    for (uint32_t i = 0; i < buffers->slot_count; i++) {
+        const struct ls_batch_slot *slot = &buffers->slots[i];
+        if (slot->given >= first && slot->given - first < count)
+            *slot->pointer = (void *)(uintptr_t)buffers->given[slot->given];
+    }
 }
 
-const void *ls_program_predictions(const struct ls_program *program)
+void ls_program_set_batch(struct ls_program *program, const void *const *inputs, const void *labels)
 {
-    return address(program, program->buffers->predictions);
+    give(program, 0, inputs, program->graph->input_count);
+    give(program, program->graph->input_count, &labels, 1);
+}
+
+void ls_program_set_seeds(struct ls_program *program, const void *const *seeds)
+{
+    give(program, program->graph->input_count + 1, seeds, program->graph->seed_count);
+}
+
+const void *ls_program_output(const struct ls_program *program, uint32_t index)
+{
+    return address(program, program->buffers->outputs[index]);
 }
 
 // ---- Running ----
 
-static enum ls_status run_step(struct ls_program *program, uint32_t s, bool timing)
-{
-    const struct ls_parameter_plan *plan = program->plan;
-    struct ls_program_step *step = &program->steps[s];
-
-    if (program->buffers->plans[s].tile)
-        return ls_tile_first(program, s) == s ? ls_tile_run(program, s, timing) : LS_OK;
-    const uint64_t before = timing ? ls_clock_ns() : 0;
-    ls_inside_about(step->label);
-    const int32_t status =
-        plan->ops->launch(plan->device, step->kernel, &program->buffers->launches[s]);
-    if (status || !timing)
-        return (enum ls_status)status;
-    const uint64_t after = ls_clock_ns();
-    step->nanoseconds += after - before;
-    ls_trace_slice(step->trace, before, after, 0);
-    return LS_OK;
-}
-
 enum ls_status ls_program_run(struct ls_program *program, uint32_t from, uint32_t to, bool timing)
 {
+    const struct ls_parameter_plan *plan = program->plan;
     const bool timed = timing || ls_trace_on();
-    enum ls_status status = LS_OK;
+    int32_t status = LS_OK;
 
-    for (uint32_t s = from; s < to && !status; s++)
-        status = run_step(program, s, timed);
-    return status;
+    for (uint32_t s = from; s < to && !status; s++) {
+        struct ls_program_step *step = &program->steps[s];
+        if (program->buffers->plans[s].tile) {
+            status = ls_tile_first(program, s) == s ? ls_tile_run(program, s, timed) : LS_OK;
+            continue;
+        }
+        const uint64_t before = timed ? ls_clock_ns() : 0;
+        ls_inside_about(step->label);
+        status = plan->ops->launch(plan->device, step->kernel, &program->buffers->launches[s]);
+        if (status || !timed)
+            continue;
+        const uint64_t after = ls_clock_ns();
+        step->nanoseconds += after - before;
+        ls_trace_slice(step->trace, before, after, 0);
+    }
+    return (enum ls_status)status;
 }

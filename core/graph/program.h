@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a graph to what a replica runs: kernels of one device for one batch size, in order, with every
-// buffer planned. The parameter plan (master layouts, offsets in the flat buffers, shadows) is shared by
-// the programs of a replica and is the same on all of them; it is made by the first program. [main thread, but
-// for ls_program_run and ls_plan_refresh_shadows: replica thread]
+// From a graph to what a replica runs: kernels of one device for one batch size, in order, with
+// every buffer planned. The parameter plan (master layouts, offsets in the flat buffers, shadows)
+// is shared by the programs of a replica and is the same on all of them; it is made by the first
+// program. [main thread, but for ls_program_run and ls_plan_refresh_shadows: replica thread]
 #ifndef LS_GRAPH_PROGRAM_H
 #define LS_GRAPH_PROGRAM_H
 
@@ -42,18 +42,19 @@ struct ls_parameter_plan {
     uint64_t shadow_bytes;
 };
 
-// Hash of names, offsets and layouts: equal fingerprints mean that flat buffers can be reduced as they are.
+// Hash of names, offsets and layouts: equal fingerprints mean that flat buffers can be reduced as
+// they are.
 uint64_t ls_plan_fingerprint(const struct ls_parameter_plan *plan);
 
-// Makes the plan for `graph` on a device: master layouts are those that the forward kernels choose at
-// `batch` (the largest share); `plain` forces the plain layout.
+// Makes the plan for `graph` on a device: master layouts are those that the forward kernels choose
+// at `batch` (the largest share); `plain` forces the plain layout.
 LS_STATUS ls_plan_create(const struct ls_graph *graph, const struct ls_device_interface *ops,
                          struct ls_device *device, int64_t batch, bool plain,
                          struct ls_parameter_plan **out);
 void ls_plan_destroy(struct ls_parameter_plan *plan);
 
-// Converts between host memory in plain layout (elements(shape) floats) and a place in device memory
-// (`flat` is the start of a flat buffer).
+// Converts between host memory in plain layout (elements(shape) floats) and a place in device
+// memory (`flat` is the start of a flat buffer).
 LS_STATUS ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const float *from,
                          void *flat);
 LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, const void *flat,
@@ -63,10 +64,16 @@ LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, const v
 LS_STATUS ls_plan_refresh_shadows(struct ls_parameter_plan *plan, const void *flat, void *shadows,
                                   void *scratch);
 
+enum ls_purpose {
+    LS_PURPOSE_TRAIN, // forward, the loss if the graph has one, and backward
+    LS_PURPOSE_EVALUATE, // forward and the loss if the graph has one
+    LS_PURPOSE_PREDICT, // forward; the model's outputs can be read after the run
+};
+
+// Without a loss in the graph the outputs can be read whatever the purpose is.
 struct ls_program_options {
     int64_t batch; // examples of this replica, at least 1
-    bool training; // with backward; else: forward, and the loss if the graph has one
-    bool predictions; // keep the model's output readable after the run; always without a loss
+    enum ls_purpose purpose;
 };
 
 // One kernel of a program.
@@ -98,9 +105,9 @@ struct ls_program {
     uint64_t
         arena_bytes; // activations, gradients of activations, saved, scratch: planned by lifetimes
     uint64_t unplanned_bytes; // what the same buffers would take without sharing
-    // For each place of the plan: index of the step after which its gradient is complete. Does not decrease.
+    // For each place of the plan: index of the step after which its gradient is complete. Does not
+    // decrease.
     uint32_t *ready;
-    struct ls_layout output_layout; // of the predictions: plain
     // The values and memory that the steps use; private to core/graph (build.h).
     struct ls_program_buffers *buffers;
 };
@@ -115,28 +122,34 @@ struct ls_bindings {
     const struct ls_step_record *record;
 };
 
-// Fuses, chooses layouts, prepares every kernel and plans memory. Adds shadows to the plan where kernels
-// need them, so create all programs before allocating the shadow buffer.
+// Fuses, chooses layouts, prepares every kernel and plans memory. Adds shadows to the plan where
+// kernels need them, so create all programs before allocating the shadow buffer.
 LS_STATUS ls_program_create(struct ls_parameter_plan *plan, const struct ls_graph *graph,
                             const struct ls_program_options *options, struct ls_program **out);
 void ls_program_destroy(struct ls_program *program);
 
 void ls_program_bind(struct ls_program *program, const struct ls_bindings *bindings);
 
-// The examples (batch x example, float32, plain) and labels of the next run, in device memory.
-void ls_program_set_batch(struct ls_program *program, const void *input, const void *labels);
+// The examples (batch x example, plain) of each of the graph's inputs, and the labels (NULL: the
+// graph has no loss) of the next run, in device memory.
+void ls_program_set_batch(struct ls_program *program, const void *const *inputs,
+                          const void *labels);
+// The gradients that backward starts from, one for each of the graph's seeds: plain, in device
+// memory.
+void ls_program_set_seeds(struct ls_program *program, const void *const *seeds);
 
-// Runs steps [from, to); steps that are tiled together run with the first of them. Nothing is allocated. `timing`: adds to
-// the steps' nanoseconds (blocking devices). The status of the device call that failed.
+// Runs steps [from, to); steps that are tiled together run with the first of them. Nothing is
+// allocated. `timing`: adds to the steps' nanoseconds (blocking devices). The status of the device
+// call that failed.
 LS_STATUS ls_program_run(struct ls_program *program, uint32_t from, uint32_t to, bool timing);
 
-// Where the predictions lie after a run with options.predictions (device memory, output_layout).
-const void *ls_program_predictions(const struct ls_program *program);
+// Output `index` of the model after a run whose purpose keeps it: device memory, plain layout.
+const void *ls_program_output(const struct ls_program *program, uint32_t index);
 
-// Where a value first is not finite: the name of a parameter ("conv2d/kernel"), else "input", else, after
-// running forward step by step, the label of the first step with such an output ("conv2d_1 forward"); of steps that are
-// tiled together it is the last one's.
-// Empty text: all are finite. Allocates; for the end of a run that failed.
+// Where a value first is not finite: the name of a parameter ("conv2d/kernel"), else "input", else,
+// after running forward step by step, the label of the first step with such an output ("conv2d_1
+// forward"); of steps that are tiled together it is the last one's. Empty text: all are finite.
+// Allocates; for the end of a run that failed.
 LS_STATUS ls_program_find_not_finite(struct ls_program *program, char *text, size_t bytes);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a graph's operations before kernels are prepared: identities vanish, dense operations read
-// and write through reshapes, what nobody needs is dropped, and chains that the device declares are fused.
+// What becomes of a graph's operations before kernels are prepared: identities vanish, dense
+// operations read and write through reshapes, what nobody needs is dropped, and chains that the
+// device declares are fused.
 #include "core/graph/build.h"
 
 #include <string.h>
@@ -21,9 +22,10 @@ static bool is_result(const struct ls_build *build, uint32_t value)
 {
     const struct ls_tensor *tensor = build->buffers->values[value].tensor;
 
-    if (tensor->role == LS_ROLE_SUMS || tensor->role == LS_ROLE_PARAMETER_GRADIENT)
-        return true;
-    return build->options.predictions && value == build->buffers->predictions;
+    if (tensor->role == LS_ROLE_SUMS)
+        return build->options.purpose != LS_PURPOSE_PREDICT;
+    return tensor->role == LS_ROLE_PARAMETER_GRADIENT ||
+           (ls_keeps_outputs(build->program) && ls_is_output(build->buffers, value));
 }
 
 // How often a value is read; `reader` (may be NULL) is set to the last node that does.
@@ -54,21 +56,11 @@ static void replace_value(struct ls_build *build, uint32_t old, uint32_t by)
 
 // ---- Identities ----
 
-static bool is_identity(const struct ls_build *build, const struct ls_node *node)
-{
-    switch (node->op) {
-    case LS_OP_DROPOUT: return !build->options.training || node->attributes.rate <= 0;
-    case LS_OP_ACTIVATION:
-    case LS_OP_ACTIVATION_BACKWARD: return node->attributes.activation == LS_LINEAR;
-    case LS_OP_RESHAPE:
-        return ls_shape_equal(shape_of(build, node->inputs[0]), shape_of(build, node->outputs[0]));
-    default: return false;
-    }
-}
-
 static void remove_identity(struct ls_build *build, struct ls_node *node)
 {
-    if (node->removed || !is_identity(build, node))
+    if (node->removed ||
+        !ls_operation_is_identity(node->op, &node->attributes, shape_of(build, node->inputs[0]),
+                                  shape_of(build, node->outputs[0]), ls_build_trains(build)))
         return;
     node->removed = true;
     replace_value(build, node->outputs[0], node->inputs[0]);
@@ -108,60 +100,69 @@ static void drop_saved(struct ls_build *build)
 
 // ---- Reshapes ----
 
-// A dense operation reads and writes any shape with one example a row.
-static bool rows_are_examples(const struct ls_build *build, uint32_t rows, int64_t units)
+// Whether an argument's shape does not matter: the table says so, and where there is a kernel
+// (K,N), each example is one row of y (M,N).
+static bool has_any_shape(const struct ls_build *build, const struct ls_node *node, uint32_t index,
+                          bool output)
 {
-    return ls_shape_elements(shape_of(build, rows), 1) == units;
-}
+    const struct ls_operation_row *row = ls_operation_row(node->op);
+    const struct ls_shape *y = NULL, *kernel = NULL;
 
-static bool reads_through_reshape(const struct ls_build *build, const struct ls_node *node)
-{
-    switch (node->op) {
-    case LS_OP_RESHAPE: return true;
-    case LS_OP_DENSE:
-        return rows_are_examples(build, node->outputs[0],
-                                 shape_of(build, node->inputs[1])->dims[1]);
-    case LS_OP_DENSE_BACKWARD_WEIGHTS:
-        return rows_are_examples(build, node->inputs[1],
-                                 shape_of(build, node->outputs[0])->dims[1]);
-    default: return false;
+    if (!ls_operation_argument(row, index, output).any_shape)
+        return false;
+    for (uint32_t i = 0; i < node->input_count + node->output_count; i++) {
+        const bool out = i >= node->input_count;
+        const uint32_t own = out ? i - node->input_count : i;
+        const struct ls_shape *shape =
+            shape_of(build, out ? node->outputs[own] : node->inputs[own]);
+        const struct ls_argument argument = ls_operation_argument(row, own, out);
+        const bool of_output =
+            argument.source == LS_SOURCE_SELF ? out : argument.source == LS_SOURCE_OUTPUT_GRADIENT;
+        if (argument.kind == LS_ARGUMENT_PARAMETER && shape->ndims == 2)
+            kernel = shape;
+        else if (of_output)
+            y = shape;
     }
+    return !kernel || (y && ls_shape_elements(y, 1) == kernel->dims[1]);
 }
 
 // Chains collapse, as nodes are visited in order.
 static void read_through_reshape(struct ls_build *build, struct ls_node *node)
 {
-    if (node->removed || !reads_through_reshape(build, node))
+    if (node->removed || !has_any_shape(build, node, 0, false))
         return;
     const struct ls_node *producer = producer_of(build, node->inputs[0]);
-    if (producer && !producer->removed && producer->op == LS_OP_RESHAPE)
+    if (producer && !producer->removed && ls_operation_has(producer->op, LS_TRAIT_VIEW))
         node->inputs[0] = producer->inputs[0];
 }
 
-// dy, w -> dx whose only reader reshapes dx writes the reshaped gradient itself.
+// An operation whose only reader reshapes its result writes the reshaped one itself.
 static void write_through_reshape(struct ls_build *build, uint32_t index)
 {
     struct ls_node *node = &build->nodes[index];
-    if (node->removed || node->op != LS_OP_RESHAPE)
+    if (node->removed || !ls_operation_has(node->op, LS_TRAIT_VIEW))
         return;
-    struct ls_node *dense = producer_of(build, node->inputs[0]);
-    if (!dense || dense->op != LS_OP_DENSE_BACKWARD_DATA ||
+    struct ls_node *producer = producer_of(build, node->inputs[0]);
+    if (!producer || !has_any_shape(build, producer, 0, true) ||
         count_readers(build, node->inputs[0], NULL) != 1)
         return;
-    if (!rows_are_examples(build, dense->inputs[0], shape_of(build, dense->inputs[1])->dims[1]))
-        return;
-    dense->outputs[0] = node->outputs[0];
-    build->buffers->values[node->outputs[0]].producer = (int32_t)(dense - build->nodes);
+    producer->outputs[0] = node->outputs[0];
+    build->buffers->values[node->outputs[0]].producer = (int32_t)(producer - build->nodes);
     node->removed = true;
 }
 
 // ---- Fusion ----
 
+static enum ls_operation_fusion fusion_of(const struct ls_node *consumer)
+{
+    return ls_operation_row(consumer->op)->fusion;
+}
+
 static bool pattern_covers(const struct ls_fusion_pattern *pattern, const struct ls_node *producer,
                            const struct ls_node *consumer)
 {
     return pattern->producer == producer->op && pattern->consumer == consumer->op &&
-           (consumer->op == LS_OP_ADD ||
+           (fusion_of(consumer) == LS_FUSION_ADDEND ||
             (pattern->activations >> consumer->attributes.activation & 1) != 0);
 }
 
@@ -179,9 +180,9 @@ static bool device_fuses(const struct ls_build *build, const struct ls_node *pro
 // What the producer of `y` reads more when it does what the consumer does; LS_NO_VALUE: nothing.
 static uint32_t extra_input(const struct ls_node *consumer, uint32_t y)
 {
-    switch (consumer->op) {
-    case LS_OP_ACTIVATION_BACKWARD: return consumer->inputs[1];
-    case LS_OP_ADD: return consumer->inputs[consumer->inputs[0] == y];
+    switch (fusion_of(consumer)) {
+    case LS_FUSION_EPILOGUE_OF_GRADIENT: return consumer->inputs[1];
+    case LS_FUSION_ADDEND: return consumer->inputs[consumer->inputs[0] == y];
     default: return LS_NO_VALUE;
     }
 }
@@ -189,7 +190,7 @@ static uint32_t extra_input(const struct ls_node *consumer, uint32_t y)
 // Whether the operation has an addend, and none yet.
 static bool takes_addend(const struct ls_node *node)
 {
-    return node->op == LS_OP_BATCH_NORMALIZATION && node->input_count == 3;
+    return ls_operation_input(ls_operation_row(node->op), LS_ARGUMENT_ADDEND) == node->input_count;
 }
 
 // Whether the producer writes the gradient of `y`: a sum passes its own gradient on to its terms.
@@ -208,14 +209,15 @@ static bool can_follow(const struct ls_build *build, uint32_t producer,
     const bool there =
         extra == LS_NO_VALUE || (build->buffers->values[extra].producer < (int32_t)producer &&
                                  node->input_count + node->output_count < LS_MAX_ARGUMENTS);
-    switch (consumer->op) {
-    case LS_OP_ACTIVATION: return true;
-    case LS_OP_ACTIVATION_BACKWARD:
+    switch (fusion_of(consumer)) {
+    case LS_FUSION_EPILOGUE: return true;
+    case LS_FUSION_EPILOGUE_OF_GRADIENT:
         return there && consumer->inputs[0] == node->outputs[0] &&
                writes_gradient_of(build, node, extra);
-    case LS_OP_ADD: return there && takes_addend(node);
-    default: return false;
+    case LS_FUSION_ADDEND: return there && takes_addend(node);
+    case LS_FUSION_NONE: break;
     }
+    return false;
 }
 
 static void set_epilogue(struct ls_node *node, uint32_t op, uint32_t activation, float alpha)
@@ -241,7 +243,7 @@ static bool fuse(struct ls_build *build, uint32_t index)
         !can_follow(build, index, consumer))
         return false;
 
-    if (consumer->op != LS_OP_ADD)
+    if (fusion_of(consumer) != LS_FUSION_ADDEND)
         set_epilogue(node, consumer->op, consumer->attributes.activation,
                      consumer->attributes.activation_alpha);
     if (extra_input(consumer, y) != LS_NO_VALUE)
@@ -261,23 +263,29 @@ void ls_unfuse(struct ls_build *build, struct ls_node *node)
     node->outputs[0] = node->fused_outputs[node->fused_count];
     if (extra_input(consumer, node->outputs[0]) != LS_NO_VALUE)
         node->input_count--;
-    if (consumer->op != LS_OP_ADD)
+    if (fusion_of(consumer) != LS_FUSION_ADDEND)
         set_epilogue(node, LS_OP_NONE, 0, 0);
+}
+
+// The values that the model's outputs have become.
+static void follow_outputs(struct ls_build *build)
+{
+    for (uint32_t i = 0; i < build->graph->output_count; i++)
+        build->buffers->outputs[i] = ls_value_same(build->buffers, build->graph->outputs[i]->id);
 }
 
 void ls_rewrite(struct ls_build *build)
 {
-    build->buffers->predictions = build->graph->output->id;
     for (uint32_t i = 0; i < build->node_count; i++)
         remove_identity(build, &build->nodes[i]);
-    build->buffers->predictions = ls_value_same(build->buffers, build->buffers->predictions);
+    follow_outputs(build);
     drop_unneeded(build);
 
     for (uint32_t i = 0; i < build->node_count; i++) {
         read_through_reshape(build, &build->nodes[i]);
         remove_identity(build, &build->nodes[i]);
     }
-    build->buffers->predictions = ls_value_same(build->buffers, build->buffers->predictions);
+    follow_outputs(build);
     drop_unneeded(build);
     for (uint32_t i = 0; i < build->node_count; i++)
         write_through_reshape(build, i);
@@ -286,7 +294,7 @@ void ls_rewrite(struct ls_build *build)
 
     for (uint32_t i = 0; i < build->node_count; i++) {
         const struct ls_node *node = &build->nodes[i];
-        if (node->op == LS_OP_SPARSE_CROSS_ENTROPY || node->op == LS_OP_MEAN_SQUARED_ERROR)
+        if (!node->removed && ls_operation_has(node->op, LS_TRAIT_LOSS))
             build->buffers->values[node->inputs[0]].loss_reads = true;
         while (fuse(build, i))
             continue;

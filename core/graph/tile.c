@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles: where a step writes what only the next one reads, and that is larger than the fast memory of the device, both run
-// in turn on a few examples at a time. What lies between them is then as large as a tile, and never leaves the cache.
+// Tiles: where a step writes what only the next one reads, and that is larger than the fast memory
+// of the device, both run in turn on a few examples at a time. What lies between them is then as
+// large as a tile, and never leaves the cache.
 #include "core/graph/build.h"
 
 #include "core/base/clock.h"
@@ -33,28 +34,9 @@ static uint32_t argument_count(const struct ls_program_step *step)
 
 // ---- Which steps ----
 
-enum kind {
-    WHOLE, // its examples are not independent, or what an example needs depends on its place in the batch
-    BY_EXAMPLE, // each example of the outputs depends on the same example of the inputs
-    SUMMED, // outputs are sums over the examples
-};
-
-static enum kind kind_of(const struct ls_program_step *step)
+static enum ls_operation_examples examples_of(const struct ls_program_step *step)
 {
-    if (!step->operation)
-        return WHOLE;
-    switch (step->operation->op) {
-    case LS_OP_CONV2D:
-    case LS_OP_CONV2D_BACKWARD_DATA:
-    case LS_OP_MAX_POOL2D:
-    case LS_OP_MAX_POOL2D_BACKWARD:
-    case LS_OP_AVERAGE_POOL2D:
-    case LS_OP_AVERAGE_POOL2D_BACKWARD:
-    case LS_OP_ACTIVATION:
-    case LS_OP_ACTIVATION_BACKWARD: return BY_EXAMPLE;
-    case LS_OP_CONV2D_BACKWARD_WEIGHTS: return SUMMED;
-    default: return WHOLE;
-    }
+    return step->operation ? ls_operation_row(step->operation->op)->examples : LS_EXAMPLES_TOGETHER;
 }
 
 // `saved` is of a size that the device chose, one example like the other.
@@ -118,14 +100,15 @@ static bool is_between(const struct ls_program *program, uint32_t s)
     const uint32_t value = buffers->plans[s].values[program->steps[s].input_count];
     const struct ls_value *output = &buffers->values[value];
     return output->home == LS_HOME_ARENA && output->memory == value && has_examples(output) &&
-           value != buffers->predictions && !output->loss_reads && reads(program, s + 1, value) &&
+           !ls_is_output(buffers, value) && !output->loss_reads && reads(program, s + 1, value) &&
            count_users(program, value) == 2;
 }
 
 // The step before can hand its output over in tiles.
 static bool follows(const struct ls_program *program, uint32_t s)
 {
-    return kind_of(&program->steps[s - 1]) == BY_EXAMPLE && kind_of(&program->steps[s]) != WHOLE &&
+    return examples_of(&program->steps[s - 1]) == LS_EXAMPLES_APART &&
+           examples_of(&program->steps[s]) != LS_EXAMPLES_TOGETHER &&
            program->steps[s - 1].backward == program->steps[s].backward &&
            divides(program, s - 1) && divides(program, s) && is_between(program, s - 1);
 }
@@ -135,7 +118,8 @@ static uint64_t between_bytes(const struct ls_program *program, uint32_t s)
     return argument_of(program, s, program->steps[s].input_count)->layout.bytes;
 }
 
-// What each tile reads again, and adds to again (the kernel's own pass over it and one to add), beside the examples.
+// What each tile reads again, and adds to again (the kernel's own pass over it and one to add),
+// beside the examples.
 static uint64_t repeated_bytes(const struct ls_program *program, uint32_t s)
 {
     const struct ls_program_step *step = &program->steps[s];
@@ -148,8 +132,9 @@ static uint64_t repeated_bytes(const struct ls_program *program, uint32_t s)
     return bytes;
 }
 
-// Examples of a tile: the largest power of two (so that threads get equal shares) whose largest value between two steps is no
-// larger than `room`. 0: everything is, or one example is not, or tiles would move more than they spare.
+// Examples of a tile: the largest power of two (so that threads get equal shares) whose largest
+// value between two steps is no larger than `room`. 0: everything is, or one example is not, or
+// tiles would move more than they spare.
 static int64_t tile_examples(const struct ls_program *program, uint32_t first, uint32_t last,
                              uint64_t room)
 {
@@ -218,7 +203,8 @@ static bool fits(const struct ls_program *program, uint32_t s,
     return true;
 }
 
-// `out` NULL with LS_OK: the device has none, and the step stays whole. `scratch` is the largest that a kernel of the step needs.
+// `out` NULL with LS_OK: the device has none, and the step stays whole. `scratch` is the largest
+// that a kernel of the step needs.
 static enum ls_status prepare(const struct ls_program *program, uint32_t s, int64_t examples,
                               bool more, uint64_t *scratch, struct ls_kernel **out)
 {
@@ -252,7 +238,7 @@ static enum ls_status make_tile(struct ls_program *program, uint32_t s, uint32_t
                                 int64_t examples, uint64_t *scratch, struct ls_tile **out)
 {
     const int64_t batch = program->options.batch, rest = batch % examples;
-    const bool needed[3] = {true, kind_of(&program->steps[s]) == SUMMED, rest != 0};
+    const bool needed[3] = {true, examples_of(&program->steps[s]) == LS_EXAMPLES_SUMMED, rest != 0};
     struct ls_tile *tile = calloc(1, sizeof(*tile));
     enum ls_status status = tile ? LS_OK : LS_OUT_OF_MEMORY;
     bool works = tile != NULL;

@@ -134,23 +134,21 @@ bool ls_shapes_of_dense(struct ls_shape_call *call)
         return refuse(call, "the kernel must have 2 dimensions, not %u", w->ndims);
 
     const int64_t k = w->dims[0], n = w->dims[1];
-    struct ls_shape y = *x;
-    y.dims[y.ndims - 1] = n;
-    if (asked->ndims == 0 && (x->ndims < 2 || last_dim(x) != k))
-        return refuse(call, "wants %lld as the last dimension", (long long)k);
-    if (asked->ndims > 0)
-        y = *asked;
-
-    const int64_t elements = ls_shape_elements(&y, 1);
-    if (y.ndims < 2 || (y.dims[0] == LS_BATCH) != (x->dims[0] == LS_BATCH) || elements % n != 0 ||
-        elements / n * k != ls_shape_elements(x, 1)) {
+    struct ls_shape *y = &call->outputs[0];
+    *y = asked->ndims > 0 ? *asked : *x;
+    if (asked->ndims == 0) {
+        if (x->ndims < 2 || last_dim(x) != k)
+            return refuse(call, "wants %lld as the last dimension", (long long)k);
+        y->dims[y->ndims - 1] = n;
+    } else if (y->ndims < 2 || (y->dims[0] == LS_BATCH) != (x->dims[0] == LS_BATCH) ||
+               ls_shape_elements(y, 1) % n != 0 || ls_shape_elements(x, 1) % k != 0 ||
+               ls_shape_elements(y, 1) / n != ls_shape_elements(x, 1) / k) {
         char text[128];
         return refuse(call, "a kernel of (%lld, %lld) cannot make %s of it", (long long)k,
-                      (long long)n, ls_shape_text(&y, text, sizeof(text)));
+                      (long long)n, ls_shape_text(y, text, sizeof(text)));
     }
     if (call->input_count > 2 && !is_vector(&call->inputs[2], n))
         return refuse(call, "the bias must have %lld elements", (long long)n);
-    call->outputs[0] = y;
     return true;
 }
 

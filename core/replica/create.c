@@ -65,7 +65,8 @@ static enum ls_status add_programs(struct ls_replica *replica, const uint64_t *s
             continue;
         struct ls_replica_program *entry = &replica->programs[replica->program_count];
         const struct ls_program_options options = {.batch = (int64_t)sizes[i],
-                                                   .training = training};
+                                                   .purpose = training ? LS_PURPOSE_TRAIN
+                                                                       : LS_PURPOSE_EVALUATE};
         enum ls_status status =
             ls_program_create(replica->plan, replica->graph, &options, &entry->program);
         if (status)

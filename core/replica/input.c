@@ -83,7 +83,7 @@ enum ls_status ls_input_prepare(struct ls_replica *replica, float byte_divisor)
     if (!input)
         return LS_OUT_OF_MEMORY;
     replica->input = input;
-    input->elements = (uint64_t)ls_shape_elements(&replica->graph->input->shape, 1);
+    input->elements = (uint64_t)ls_shape_elements(&replica->graph->inputs[0]->shape, 1);
     input->divisor = reads_host_memory(replica) ? 0 : byte_divisor;
     for (uint32_t i = 0; !status && input->divisor != 0 && i < replica->program_count; i++)
         status = prepare_from_bytes(replica, i);
@@ -183,8 +183,9 @@ enum ls_status ls_input_allocate(struct ls_replica *replica)
     if (!input->fixed || (ls_replica_takes_bytes(replica) && !streams && !input->bytes))
         return LS_OUT_OF_MEMORY;
     replica->record = (struct ls_step_record *)(void *)input->fixed;
+    const void *examples = input->fixed + input->examples_at;
     for (uint32_t i = 0; i < replica->program_count; i++)
-        ls_program_set_batch(replica->programs[i].program, input->fixed + input->examples_at,
+        ls_program_set_batch(replica->programs[i].program, &examples,
                              input->fixed + input->labels_at);
     return streams ? open_sets(replica) : LS_OK;
 }
@@ -213,7 +214,7 @@ static void use_in_place(struct ls_replica *replica, const struct ls_replica_pro
     if (tail)
         memcpy(replica->reduced, tail, LS_TAIL_FLOATS * sizeof(*tail));
     if (entry)
-        ls_program_set_batch(entry->program, batch->examples, batch->labels);
+        ls_program_set_batch(entry->program, &batch->examples, batch->labels);
 }
 
 static enum ls_status copy(struct ls_replica *replica, void *to, const void *from, uint64_t bytes)

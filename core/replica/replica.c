@@ -204,7 +204,7 @@ static enum ls_status run_slice(struct ls_replica *replica, const struct ls_repl
 static enum ls_status run_slices(struct ls_replica *replica, const struct ls_replica_batch *batch,
                                  float stop, const struct ls_replica_hooks *hooks)
 {
-    const uint64_t example = (uint64_t)ls_shape_elements(&replica->graph->input->shape, 1) *
+    const uint64_t example = (uint64_t)ls_shape_elements(&replica->graph->inputs[0]->shape, 1) *
                              (batch->example_dtype == LS_U8 ? 1 : sizeof(float));
     const uint64_t parts = batch->count < replica->slices ? batch->count : replica->slices;
     for (uint32_t i = 0; i < parts; i++) {

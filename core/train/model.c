@@ -136,12 +136,12 @@ static const struct ls_plugin_option cross_entropy_options[] = {
 // What a model without a named loss is trained on, by its last layer.
 static struct ls_loss default_loss(const struct ls_graph *graph)
 {
-    const struct ls_shape *shape = &graph->output->shape;
-    int32_t last = graph->output->producer;
-    while (last >= 0 && (graph->operations[last].op == LS_OP_DROPOUT ||
-                         graph->operations[last].op == LS_OP_RESHAPE))
+    const struct ls_shape *shape = &graph->outputs[0]->shape;
+    int32_t last = graph->outputs[0]->producer;
+    while (last >= 0 && (ls_operation_has(graph->operations[last].op, LS_TRAIT_TRAINING_ONLY) ||
+                         ls_operation_has(graph->operations[last].op, LS_TRAIT_VIEW)))
         last = graph->operations[last].inputs[0]->producer;
-    if (last >= 0 && graph->operations[last].op == LS_OP_SOFTMAX)
+    if (last >= 0 && ls_operation_has(graph->operations[last].op, LS_TRAIT_PROBABILITIES))
         return (struct ls_loss){LS_LOSS_SPARSE_CROSS_ENTROPY, false};
     if (shape->dims[shape->ndims - 1] > 1)
         return (struct ls_loss){LS_LOSS_SPARSE_CROSS_ENTROPY, true};
@@ -303,7 +303,7 @@ static bool fits(const struct ls_shape *input, const struct ls_shape *examples)
 
 static enum ls_status check_labels(const struct ls_model *model, const struct ls_data *data)
 {
-    const struct ls_shape *output = &model->graph->output->shape;
+    const struct ls_shape *output = &model->graph->outputs[0]->shape;
     const int64_t units = output->dims[output->ndims - 1];
     const bool classes = model->graph->label->dtype == LS_I32;
     if (classes && data->info.class_count == 0) {
@@ -332,7 +332,7 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
 
 enum ls_status ls_model_check_data(const struct ls_model *model, const struct ls_data *data)
 {
-    const struct ls_shape *input = &model->graph->input->shape;
+    const struct ls_shape *input = &model->graph->inputs[0]->shape;
     struct ls_shape examples = {.ndims = data->info.ndims + 1, .dims = {LS_BATCH}};
     memcpy(examples.dims + 1, data->info.dims, data->info.ndims * sizeof(examples.dims[0]));
     if (!fits(input, &examples)) {

@@ -18,7 +18,7 @@ START_TEST(dense_has_kernel_bias_and_units)
     ck_assert_str_eq(parameter_shape(graph, "layer/kernel"), "(12, 5)");
     ck_assert_str_eq(parameter_shape(graph, "layer/bias"), "(5,)");
     ck_assert_uint_eq(graph->operation_count, 1);
-    ck_assert_ptr_eq(graph->output, only_operation(graph, LS_OP_DENSE)->outputs[0]);
+    ck_assert_ptr_eq(graph->outputs[0], only_operation(graph, LS_OP_DENSE)->outputs[0]);
     ls_graph_destroy(graph);
 }
 END_TEST

@@ -31,7 +31,7 @@ static char *read_fixture(size_t *bytes)
 static bool must_answer(enum ls_status status, struct ls_graph *graph)
 {
     if (status == LS_OK) {
-        ck_assert_ptr_nonnull(graph->output);
+        ck_assert_ptr_nonnull(graph->outputs[0]);
         ck_assert_int_eq(logged_lines, 0);
         ls_graph_destroy(graph);
         return true;

@@ -251,7 +251,7 @@ void harness_finish(struct ls_graph *graph, enum ls_loss_kind kind, bool from_lo
 struct ls_graph *harness_cnn(void)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){9, 8, 2}, 3);
-    struct ls_tensor *x = harness_conv(graph, "conv2d", graph->input, 3, 3, 1, true);
+    struct ls_tensor *x = harness_conv(graph, "conv2d", graph->inputs[0], 3, 3, 1, true);
     x = harness_activation(graph, "relu", x, LS_RELU);
     x = harness_pool(graph, "max_pooling2d", x, LS_OP_MAX_POOL2D, 2, 2);
     x = harness_conv(graph, "conv2d_1", x, 4, 2, 1, false);
@@ -268,7 +268,7 @@ struct ls_graph *harness_cnn(void)
 struct ls_graph *harness_mixed(void)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){7, 6, 1}, 3);
-    struct ls_tensor *x = harness_conv(graph, "conv2d", graph->input, 4, 3, 2, true);
+    struct ls_tensor *x = harness_conv(graph, "conv2d", graph->inputs[0], 4, 3, 2, true);
     x = harness_activation(graph, "tanh", x, LS_TANH);
     x = harness_pool(graph, "average_pooling2d", x, LS_OP_AVERAGE_POOL2D, 2, 1);
     x = harness_reshape(graph, "reshape", x, (const int64_t[]){3, 8}, 2);
@@ -287,7 +287,7 @@ struct ls_graph *harness_mixed(void)
 struct ls_graph *harness_tied(void)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){5}, 1);
-    struct ls_tensor *first = harness_dense(graph, "dense", graph->input, 5);
+    struct ls_tensor *first = harness_dense(graph, "dense", graph->inputs[0], 5);
     struct ls_tensor *x = harness_activation(graph, "tanh", first, LS_TANH);
     x = harness_dense_with(graph, "dense_1", x, harness_parameter(graph, "dense/kernel"), NULL);
     x = harness_add(graph, "add", x, first);
@@ -302,7 +302,7 @@ struct ls_graph *harness_tied(void)
 struct ls_graph *harness_residual(uint32_t activation)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){6, 5, 3}, 3);
-    struct ls_tensor *x = harness_norm(graph, "input_norm", graph->input);
+    struct ls_tensor *x = harness_norm(graph, "input_norm", graph->inputs[0]);
     x = harness_conv_norm(graph, "stem", x, 4, 3, 1);
     struct ls_tensor *stem = harness_activation(graph, "stem_act", x, activation);
     x = harness_conv_norm(graph, "block", stem, 4, 3, 1);
@@ -321,7 +321,7 @@ struct ls_graph *harness_residual(uint32_t activation)
 struct ls_graph *harness_tied_norm(void)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
-    struct ls_tensor *x = harness_dense(graph, "dense", graph->input, 3);
+    struct ls_tensor *x = harness_dense(graph, "dense", graph->inputs[0], 3);
     x = harness_activation(graph, "tanh", x, LS_TANH);
     x = harness_norm(graph, "norm", x);
     x = harness_activation(graph, "tanh_1", x, LS_TANH);
@@ -335,7 +335,7 @@ struct ls_graph *harness_tied_norm(void)
 struct ls_graph *harness_random(uint64_t seed)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){6, 6, 2}, 3);
-    struct ls_tensor *x = harness_conv(graph, "first", graph->input, 2, 3, 1, true), *other = x;
+    struct ls_tensor *x = harness_conv(graph, "first", graph->inputs[0], 2, 3, 1, true), *other = x;
     char name[32];
 
     for (uint32_t i = 0; i < 14; i++) {
@@ -389,16 +389,27 @@ static void fill_parameters(struct harness_run *run)
     }
 }
 
+static float *random_values(const struct harness_run *run, const struct ls_tensor *tensor,
+                            uint64_t key)
+{
+    const int64_t count = harness_elements(run, tensor);
+    float *values = allocate(run, (uint64_t)count * sizeof(float));
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (float)ls_random_uniform(key, (uint64_t)i) * 2 - 1;
+    return values;
+}
+
 static void fill_batch(struct harness_run *run)
 {
-    const int64_t inputs = harness_elements(run, run->graph->input);
-    run->input = allocate(run, (uint64_t)inputs * sizeof(float));
-    for (int64_t i = 0; i < inputs; i++)
-        run->input[i] = (float)ls_random_uniform(11, (uint64_t)i) * 2 - 1;
+    run->input = random_values(run, run->graph->inputs[0], 11);
+    for (uint32_t i = 1; i < run->graph->input_count; i++)
+        run->more_inputs[i - 1] = random_values(run, run->graph->inputs[i], 11 + 10 * i);
+    for (uint32_t i = 0; i < run->graph->seed_count; i++)
+        run->seeds[i] = random_values(run, run->graph->seeds[i], 17 + i);
     if (!run->graph->label)
         return;
     const int64_t labels = harness_elements(run, run->graph->label);
-    const struct ls_shape *output = &run->graph->output->shape;
+    const struct ls_shape *output = &run->graph->outputs[0]->shape;
     const uint64_t classes = (uint64_t)output->dims[output->ndims - 1];
     run->labels = allocate(run, (uint64_t)labels * 4);
     for (int64_t i = 0; i < labels; i++) {
@@ -441,7 +452,10 @@ void harness_start(struct harness_run *run, struct harness_device device,
     fill_parameters(run);
     fill_batch(run);
     ls_program_bind(run->program, &run->bindings);
-    ls_program_set_batch(run->program, run->input, run->labels);
+    const void *inputs[] = {run->input, run->more_inputs[0], run->more_inputs[1]};
+    const void *seeds[] = {run->seeds[0], run->seeds[1]};
+    ls_program_set_batch(run->program, inputs, run->labels);
+    ls_program_set_seeds(run->program, seeds);
 }
 
 void harness_stop(struct harness_run *run, bool destroy_plan)
@@ -454,6 +468,10 @@ void harness_stop(struct harness_run *run, bool destroy_plan)
                             run->bindings.sums,
                             run->shadow_scratch,
                             run->input,
+                            run->more_inputs[0],
+                            run->more_inputs[1],
+                            run->seeds[0],
+                            run->seeds[1],
                             run->labels};
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++)
         run->device.ops->release(run->device.device, memory[i]);
@@ -465,12 +483,17 @@ void harness_stop(struct harness_run *run, bool destroy_plan)
 void harness_step(struct harness_run *run)
 {
     memset(run->bindings.arena, 0xff, run->program->arena_bytes);
-    if (run->program->options.training)
+    if (run->program->options.purpose == LS_PURPOSE_TRAIN)
         memset(run->bindings.gradients, 0xff, run->plan->flat_bytes);
     ck_assert_int_eq(ls_plan_refresh_shadows(run->plan, run->bindings.parameters,
                                              run->bindings.shadows, run->shadow_scratch),
                      LS_OK);
     ck_assert_int_eq(ls_program_run(run->program, 0, run->program->step_count, false), LS_OK);
+}
+
+const struct ls_layout *harness_output_layout(const struct harness_run *run)
+{
+    return &run->program->buffers->values[run->program->buffers->outputs[0]].layout;
 }
 
 float harness_loss(const struct harness_run *run)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of core/graph share: small graphs written in a line a layer, a program with its memory on a
-// device, and the messages that were logged.
+// What the tests of core/graph share: small graphs written in a line a layer, a program with its
+// memory on a device, and the messages that were logged.
 #ifndef LS_TESTS_GRAPH_HARNESS_H
 #define LS_TESTS_GRAPH_HARNESS_H
 
@@ -32,7 +32,8 @@ const char *harness_message(void);
 struct ls_graph *harness_graph(const int64_t *example, uint32_t ndims);
 struct ls_tensor *harness_conv(struct ls_graph *graph, const char *name, struct ls_tensor *x,
                                int32_t filters, int32_t kernel, int32_t stride, bool same);
-// A convolution without bias, padded so that stride 1 keeps rows and columns, and a layer "<name>_norm".
+// A convolution without bias, padded so that stride 1 keeps rows and columns, and a layer
+// "<name>_norm".
 struct ls_tensor *harness_conv_norm(struct ls_graph *graph, const char *name, struct ls_tensor *x,
                                     int32_t filters, int32_t kernel, int32_t stride);
 struct ls_tensor *harness_norm(struct ls_graph *graph, const char *name, struct ls_tensor *x);
@@ -63,13 +64,15 @@ void harness_finish(struct ls_graph *graph, enum ls_loss_kind kind, bool from_lo
 
 // conv relu pool conv relu pool flatten dense relu dense, over (9, 8, 2), 5 classes, from logits.
 struct ls_graph *harness_cnn(void);
-// conv tanh, average pool, reshape, reshape, dense sigmoid, dropout, dense softmax, from probabilities.
+// conv tanh, average pool, reshape, reshape, dense sigmoid, dropout, dense softmax, from
+// probabilities.
 struct ls_graph *harness_mixed(void);
 // dense tanh twice with one kernel, the terms added, mean squared error.
 struct ls_graph *harness_tied(void);
-// Batch normalization of the input and of convolutions with short cuts around them, over (6, 5, 3), 4 classes:
-// norm "input_norm"; convolution "stem", norm, activation "stem_act"; the same "block" with the stem added before the activation
-// "block_act"; two convolutions "short" and "long" of stride 2, whose norms are added, and activation "join_act"; dense.
+// Batch normalization of the input and of convolutions with short cuts around them, over (6, 5, 3),
+// 4 classes: norm "input_norm"; convolution "stem", norm, activation "stem_act"; the same "block"
+// with the stem added before the activation "block_act"; two convolutions "short" and "long" of
+// stride 2, whose norms are added, and activation "join_act"; dense.
 struct ls_graph *harness_residual(uint32_t activation);
 // dense tanh norm tanh norm sigmoid, both norms with the same gamma and beta, mean squared error.
 struct ls_graph *harness_tied_norm(void);
@@ -85,19 +88,24 @@ struct harness_run {
     struct ls_program *program;
     struct ls_bindings bindings;
     struct ls_step_record *record;
-    float *input;
+    float *input; // the first
+    float *more_inputs[2];
+    float *seeds[2];
     void *labels;
     void *shadow_scratch;
 };
 
-// Plan (made when `plan` is NULL), program, memory; parameters are random by name, examples and labels random
-// by their position. Calls ck_abort when something fails.
+// Plan (made when `plan` is NULL), program, memory; parameters are random by name, examples and
+// labels random by their position. Calls ck_abort when something fails.
 void harness_start(struct harness_run *run, struct harness_device device,
                    const struct ls_graph *graph, struct ls_parameter_plan *plan,
                    struct ls_program_options options);
 void harness_stop(struct harness_run *run, bool destroy_plan);
-// Refreshes shadows and runs all steps. Poisons the arena first: nothing may depend on its old content.
+// Refreshes shadows and runs all steps. Poisons the arena first: nothing may depend on its old
+// content.
 void harness_step(struct harness_run *run);
+// Of the model's first output.
+const struct ls_layout *harness_output_layout(const struct harness_run *run);
 float harness_loss(const struct harness_run *run);
 // A parameter's gradient (or the parameter itself), plain layout; freed by the caller.
 float *harness_read(const struct harness_run *run, const struct ls_tensor *parameter,

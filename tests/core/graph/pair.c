@@ -31,7 +31,7 @@ void pair_check_gradient_layouts(const struct ls_program *program)
 void pair_start(struct pair *pair, struct ls_graph *graph, const struct mock_policy *policy,
                 double tolerance)
 {
-    const struct ls_program_options options = {.batch = 3, .training = true};
+    const struct ls_program_options options = {.batch = 3, .purpose = LS_PURPOSE_TRAIN};
 
     pair->graph = graph;
     ck_assert(harness_open("reference", &pair->reference));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole programs on device cpu against device reference: the same losses and gradients, in layouts of its own,
-// without a conversion of an activation and without a slow kernel.
+// Whole programs on device cpu against device reference: the same losses and gradients, in layouts
+// of its own, without a conversion of an activation and without a slow kernel.
 #include "tests/core/graph/harness.h"
 
 #include "tests/support/plugin.h"
@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The reference computes in double precision; sums of a few thousand products in float32 keep five digits.
+// The reference computes in double precision; sums of a few thousand products in float32 keep five
+// digits.
 #define TOLERANCE 2e-5
 
 static struct harness_device reference, cpu;
@@ -28,8 +29,8 @@ static void close_devices(void)
     harness_close(&cpu);
 }
 
-// oneDNN's kernels for wide vectors agree on layouts. Elsewhere it may have but one fast kernel that wants
-// another layout, or none: then only the numbers are checked.
+// oneDNN's kernels for wide vectors agree on layouts. Elsewhere it may have but one fast kernel
+// that wants another layout, or none: then only the numbers are checked.
 static bool has_wide_kernels(const struct ls_program *program)
 {
     for (uint32_t s = 0; s < program->step_count; s++)
@@ -50,7 +51,7 @@ static void check_steps(const struct ls_program *program, bool no_conversion)
 
 static void check_graph(struct ls_graph *graph, int64_t batch, bool no_conversion)
 {
-    const struct ls_program_options options = {.batch = batch, .training = true};
+    const struct ls_program_options options = {.batch = batch, .purpose = LS_PURPOSE_TRAIN};
     struct harness_run expected, run;
 
     harness_start(&expected, reference, graph, NULL, options);
@@ -73,7 +74,7 @@ static void check_graph(struct ls_graph *graph, int64_t batch, bool no_conversio
 static struct ls_graph *full_cnn(void)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){28, 28, 1}, 3);
-    struct ls_tensor *x = harness_conv(graph, "conv2d", graph->input, 32, 3, 1, false);
+    struct ls_tensor *x = harness_conv(graph, "conv2d", graph->inputs[0], 32, 3, 1, false);
     x = harness_activation(graph, "relu", x, LS_RELU);
     x = harness_pool(graph, "max_pooling2d", x, LS_OP_MAX_POOL2D, 2, 2);
     x = harness_conv(graph, "conv2d_1", x, 64, 3, 1, false);
@@ -107,8 +108,8 @@ static bool is_convolution(const struct ls_program_step *step)
            op == LS_OP_CONV2D_BACKWARD_WEIGHTS;
 }
 
-// The examples of which convolutions are divided among threads; a batch that they do not divide is the library's,
-// as is what is converted around.
+// The examples of which convolutions are divided among threads; a batch that they do not divide is
+// the library's, as is what is converted around.
 static void check_division(uint32_t threads, int64_t batch, bool divisible)
 {
     const bool divided = divisible && has_threads(threads);
@@ -117,7 +118,7 @@ static void check_division(uint32_t threads, int64_t batch, bool divisible)
     struct harness_device one = cpu;
     ck_assert(harness_open_threads("cpu", threads, &cpu));
     harness_start(&run, cpu, graph, NULL,
-                  (struct ls_program_options){.batch = batch, .training = true});
+                  (struct ls_program_options){.batch = batch, .purpose = LS_PURPOSE_TRAIN});
     uint32_t convolutions = 0;
     for (uint32_t s = 0; s < run.program->step_count; s++) {
         const struct ls_program_step *step = &run.program->steps[s];
@@ -127,7 +128,8 @@ static void check_division(uint32_t threads, int64_t batch, bool divisible)
                       step->label, step->implementation);
         convolutions++;
     }
-    // What the library calls its kernels, and which it has, differs between its versions and processors.
+    // What the library calls its kernels, and which it has, differs between its versions and
+    // processors.
     if (!convolutions)
         printf("SKIP: division among threads: oneDNN converts all convolutions here\n");
     harness_stop(&run, true);
@@ -184,11 +186,11 @@ START_TEST(other_batch_sizes_keep_the_master_layouts)
     struct ls_graph *graph = full_cnn();
     struct harness_run whole, part, expected;
     harness_start(&whole, cpu, graph, NULL,
-                  (struct ls_program_options){.batch = 8, .training = true});
+                  (struct ls_program_options){.batch = 8, .purpose = LS_PURPOSE_TRAIN});
     harness_start(&part, cpu, graph, whole.plan,
-                  (struct ls_program_options){.batch = 3, .training = true});
+                  (struct ls_program_options){.batch = 3, .purpose = LS_PURPOSE_TRAIN});
     harness_start(&expected, reference, graph, NULL,
-                  (struct ls_program_options){.batch = 3, .training = true});
+                  (struct ls_program_options){.batch = 3, .purpose = LS_PURPOSE_TRAIN});
     harness_step(&part);
     harness_step(&expected);
     ck_assert_double_le(harness_gradient_difference(&expected, &part), TOLERANCE);
@@ -203,15 +205,14 @@ END_TEST
 START_TEST(predictions_are_plain_and_the_same)
 {
     struct ls_graph *graph = harness_mixed();
-    const struct ls_program_options options = {.batch = 3, .predictions = true};
+    const struct ls_program_options options = {.batch = 3, .purpose = LS_PURPOSE_PREDICT};
     struct harness_run expected, run;
     harness_start(&expected, reference, graph, NULL, options);
     harness_start(&run, cpu, graph, NULL, options);
     harness_step(&expected);
     harness_step(&run);
-    ck_assert_uint_eq(run.program->output_layout.kind, LS_LAYOUT_PLAIN);
-    const float *a = ls_program_predictions(expected.program),
-                *b = ls_program_predictions(run.program);
+    ck_assert_uint_eq(harness_output_layout(&run)->kind, LS_LAYOUT_PLAIN);
+    const float *a = ls_program_output(expected.program, 0), *b = ls_program_output(run.program, 0);
     for (int i = 0; i < 12; i++)
         ck_assert_double_eq_tol((double)a[i], (double)b[i], TOLERANCE);
     harness_stop(&expected, true);

@@ -7,8 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-// The loss is a float: its rounding (6e-8 of about 10) over twice the step is 1.5e-4; the rest is for the
-// truncation, of second order in the step. A larger step would cross kinks of relu and ties of pooling.
+// The loss is a float: its rounding (6e-8 of about 10) over twice the step is 1.5e-4; the rest is
+// for the truncation, of second order in the step. A larger step would cross kinks of relu and ties
+// of pooling.
 #define DIFFERENCE 2e-3f
 #define TOLERANCE 1e-3
 
@@ -54,7 +55,7 @@ static void check_graph(struct ls_graph *graph, int64_t batch)
 
     ck_assert(harness_open("reference", &device));
     harness_start(&run, device, graph, NULL,
-                  (struct ls_program_options){.batch = batch, .training = true});
+                  (struct ls_program_options){.batch = batch, .purpose = LS_PURPOSE_TRAIN});
     harness_step(&run);
     ck_assert(isfinite(harness_loss(&run)));
     for (uint32_t i = 0; i < graph->parameter_count; i++)
@@ -92,7 +93,7 @@ END_TEST
 START_TEST(a_short_cut_around_a_norm_before_relu_has_the_gradient_of_its_loss)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){3}, 1);
-    struct ls_tensor *term = harness_dense(graph, "dense", graph->input, 4);
+    struct ls_tensor *term = harness_dense(graph, "dense", graph->inputs[0], 4);
     struct ls_tensor *x = harness_activation(graph, "tanh", term, LS_TANH);
     x = harness_add(graph, "add", harness_norm(graph, "norm", x), term);
     x = harness_activation(graph, "relu", x, LS_RELU);
@@ -113,7 +114,7 @@ START_TEST(every_activation_is_differentiated_through_its_output)
     static const uint32_t smooth[] = {LS_LINEAR, LS_ELU,      LS_SIGMOID,
                                       LS_TANH,   LS_SOFTPLUS, LS_EXPONENTIAL};
     struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
-    struct ls_tensor *x = graph->input;
+    struct ls_tensor *x = graph->inputs[0];
     char name[32];
 
     for (size_t i = 0; i < sizeof(smooth) / sizeof(smooth[0]); i++) {
@@ -131,11 +132,156 @@ END_TEST
 START_TEST(a_loss_over_several_positions_has_its_gradient)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){3, 4}, 2);
-    struct ls_tensor *x = harness_dense(graph, "dense", graph->input, 5);
+    struct ls_tensor *x = harness_dense(graph, "dense", graph->inputs[0], 5);
     x = harness_activation(graph, "tanh", x, LS_TANH);
     harness_dense(graph, "dense_1", x, 3);
     harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
     check_graph(graph, 3);
+}
+END_TEST
+
+// One backward operation writes both gradients of the variable; the second norm adds to them.
+START_TEST(one_variable_as_gamma_and_beta_sums_both_gradients)
+{
+    struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
+    struct ls_tensor *x = harness_dense(graph, "dense", graph->inputs[0], 4);
+    struct ls_tensor *both = harness_parameter(graph, "dense/bias");
+    x = harness_activation(graph, "tanh", harness_norm_with(graph, "norm", x, both, both), LS_TANH);
+    harness_norm_with(graph, "norm_1", x, both, both);
+    harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
+    check_graph(graph, 5);
+}
+END_TEST
+
+// A dense layer without options, on a kernel and bias of its own or, used again, on those it has.
+static struct ls_tensor *dense_layer(struct ls_graph *graph, const char *name, bool again,
+                                     struct ls_tensor *x, int64_t units)
+{
+    const struct ls_initializer zeros = {.kind = LS_ZEROS};
+    const struct ls_shape kernel = {.ndims = 2, .dims = {x->shape.dims[1], units}},
+                          bias = {.ndims = 1, .dims = {units}};
+    struct ls_tensor *inputs[3] = {x}, *y;
+    ck_assert_int_eq(again ? ls_graph_reuse_layer(graph, name)
+                           : ls_graph_begin_layer(graph, name, "Dense"),
+                     LS_OK);
+    ck_assert_int_eq(ls_graph_parameter(graph, "kernel", &kernel, &zeros, &inputs[1]), LS_OK);
+    ck_assert_int_eq(ls_graph_parameter(graph, "bias", &bias, &zeros, &inputs[2]), LS_OK);
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_DENSE, NULL, inputs, 3, NULL, &y), LS_OK);
+    ls_graph_end_layer(graph, y);
+    return y;
+}
+
+// One layer looks at two inputs of the model: a siamese network.
+static struct ls_graph *siamese(void)
+{
+    struct ls_graph *graph = harness_graph((const int64_t[]){3}, 1);
+    struct ls_tensor *left = graph->inputs[0], *right;
+    ck_assert_int_eq(ls_graph_input(graph, &(struct ls_shape){.ndims = 1, .dims = {3}}, &right),
+                     LS_OK);
+    left = harness_activation(graph, "left", dense_layer(graph, "tower", false, left, 5), LS_TANH);
+    right =
+        harness_activation(graph, "right", dense_layer(graph, "tower", true, right, 5), LS_SIGMOID);
+    harness_add(graph, "add", left, right);
+    ck_assert_uint_eq(graph->parameter_count, 2);
+    return graph;
+}
+
+START_TEST(two_inputs_through_one_layer_sum_its_gradients)
+{
+    struct ls_graph *graph = siamese();
+    harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
+    check_graph(graph, 4);
+}
+END_TEST
+
+// The sum over the model's outputs of output times seed.
+static double seeded(struct harness_run *run, const struct ls_tensor *parameter, float *values,
+                     int64_t i, float value)
+{
+    double sum = 0;
+    const float before = values[i];
+    values[i] = value;
+    harness_write(run, parameter, values);
+    harness_step(run);
+    for (uint32_t o = 0; o < run->graph->output_count; o++) {
+        const float *y = ls_program_output(run->program, o);
+        for (int64_t k = 0; k < harness_elements(run, run->graph->outputs[o]); k++)
+            sum += (double)y[k] * (double)run->seeds[o][k];
+    }
+    values[i] = before;
+    return sum;
+}
+
+static void check_seeded(struct harness_run *run, const struct ls_tensor *parameter)
+{
+    harness_step(run);
+    float *values = harness_read(run, parameter, false),
+          *gradient = harness_read(run, parameter, true);
+    for (int64_t i = 0; i < harness_elements(run, parameter); i++) {
+        const double above = seeded(run, parameter, values, i, values[i] + DIFFERENCE);
+        const double below = seeded(run, parameter, values, i, values[i] - DIFFERENCE);
+        ck_assert_double_eq_tol((above - below) / (2 * (double)DIFFERENCE), (double)gradient[i],
+                                TOLERANCE);
+    }
+    harness_write(run, parameter, values);
+    free(values);
+    free(gradient);
+}
+
+// Two outputs, one of which is also what the other is made of.
+START_TEST(gradients_from_outside_of_two_outputs_reach_every_variable)
+{
+    struct harness_device device;
+    struct harness_run run;
+    struct ls_graph *graph = siamese();
+    struct ls_tensor *outputs[] = {graph->outputs[0], NULL}, *seed;
+    outputs[1] = harness_dense(graph, "head", outputs[0], 2);
+    ck_assert_int_eq(ls_graph_set_outputs(graph, outputs, 2), LS_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        ck_assert_int_eq(ls_graph_add_seed(graph, outputs[i], &seed), LS_OK);
+    ck_assert_int_eq(ls_graph_differentiate(graph), LS_OK);
+
+    ck_assert(harness_open("reference", &device));
+    harness_start(&run, device, graph, NULL,
+                  (struct ls_program_options){.batch = 4, .purpose = LS_PURPOSE_TRAIN});
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        check_seeded(&run, graph->parameters[i]);
+    harness_stop(&run, true);
+    harness_close(&device);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+// Halves have steps of their own, so differences say nothing: the gradient is that without the conversion, but for
+// the rounding of bfloat16 (8 bits) on the way.
+START_TEST(a_conversion_passes_the_gradient_through)
+{
+    struct harness_device device;
+    struct harness_run runs[2];
+    struct ls_graph *graphs[2];
+    ck_assert(harness_open("reference", &device));
+    for (int i = 0; i < 2; i++) {
+        graphs[i] = harness_graph((const int64_t[]){4}, 1);
+        struct ls_tensor *x = harness_dense(graphs[i], "dense", graphs[i]->inputs[0], 4);
+        if (i == 1)
+            ck_assert_int_eq(ls_graph_convert(graphs[i], x, LS_BF16, &x), LS_OK);
+        x = harness_activation(graphs[i], "tanh", x, LS_TANH);
+        if (i == 1)
+            ck_assert_int_eq(ls_graph_convert(graphs[i], x, LS_F32, &x), LS_OK);
+        harness_dense(graphs[i], "dense_1", x, 3);
+        harness_finish(graphs[i], LS_LOSS_MEAN_SQUARED_ERROR, false);
+        harness_start(&runs[i], device, graphs[i], NULL,
+                      (struct ls_program_options){.batch = 4, .purpose = LS_PURPOSE_TRAIN});
+        harness_step(&runs[i]);
+    }
+    const double difference = harness_gradient_difference(&runs[0], &runs[1]);
+    ck_assert_double_gt(difference, 0);
+    ck_assert_double_lt(difference, 0x1p-6);
+    for (int i = 0; i < 2; i++) {
+        harness_stop(&runs[i], true);
+        ls_graph_destroy(graphs[i]);
+    }
+    harness_close(&device);
 }
 END_TEST
 
@@ -152,6 +298,10 @@ int main(void)
     tcase_add_test(tests, variables_of_a_norm_used_twice_sum_their_gradients);
     tcase_add_test(tests, every_activation_is_differentiated_through_its_output);
     tcase_add_test(tests, a_loss_over_several_positions_has_its_gradient);
+    tcase_add_test(tests, one_variable_as_gamma_and_beta_sums_both_gradients);
+    tcase_add_test(tests, two_inputs_through_one_layer_sum_its_gradients);
+    tcase_add_test(tests, gradients_from_outside_of_two_outputs_reach_every_variable);
+    tcase_add_test(tests, a_conversion_passes_the_gradient_through);
     suite_add_tcase(suite, tests);
 
     return test_suite_run(suite);

@@ -16,7 +16,7 @@ static void open_graph(void)
     const struct ls_shape part = {.ndims = 4, .dims = {LS_BATCH, 2, 1, 6}};
     harness_capture_messages();
     graph = harness_graph((const int64_t[]){9, 8, 6}, 3);
-    image = graph->input;
+    image = graph->inputs[0];
     struct ls_tensor *x = harness_pool(graph, "pool", image, LS_OP_AVERAGE_POOL2D, 4, 4);
     x = harness_pool(graph, "pool_1", x, LS_OP_AVERAGE_POOL2D, 1, 2);
     ck_assert_int_eq(ls_graph_begin_layer(graph, "other", "Test"), LS_OK);
@@ -257,7 +257,7 @@ START_TEST(a_batch_normalization_has_its_shapes_and_its_limits)
 
     struct ls_graph *numbers = harness_graph((const int64_t[]){0}, 0);
     ck_assert_int_eq(ls_graph_begin_layer(numbers, "norm", "BatchNormalization"), LS_OK);
-    inputs[0] = numbers->input;
+    inputs[0] = numbers->inputs[0];
     inputs[1] = gamma;
     ck_assert_int_eq(ls_graph_add(numbers, LS_OP_BATCH_NORMALIZATION, &good, inputs, 3, NULL, &y),
                      LS_BAD_INPUT);
@@ -267,23 +267,84 @@ START_TEST(a_batch_normalization_has_its_shapes_and_its_limits)
 }
 END_TEST
 
-// One backward operation writes both gradients: the second would overwrite the first.
-START_TEST(gamma_and_beta_are_not_one_variable)
+START_TEST(the_inference_form_of_a_norm_takes_its_statistics_and_cannot_be_trained_through)
 {
     const struct ls_op_attributes attributes = {.epsilon = 1e-3f};
-    struct ls_graph *tied = harness_graph((const int64_t[]){6}, 1);
-    struct ls_tensor *variable = parameter("both", SHAPE(1, 6)), *y;
-    struct ls_tensor *inputs[] = {tied->input, variable, variable};
-    ck_assert_int_eq(ls_graph_begin_layer(tied, "norm", "BatchNormalization"), LS_OK);
+    struct ls_graph *given = harness_graph((const int64_t[]){6}, 1);
+    struct ls_tensor *x = harness_dense(given, "dense", given->inputs[0], 6), *y;
+    struct ls_tensor *gamma = harness_parameter(given, "dense/bias");
+    struct ls_tensor *inputs[] = {x, gamma, gamma, gamma, gamma};
     ck_assert_int_eq(
-        ls_graph_add(tied, LS_OP_BATCH_NORMALIZATION, &attributes, inputs, 3, NULL, &y),
+        ls_graph_add(given, LS_OP_BATCH_NORMALIZATION_INFERENCE, &attributes, inputs, 4, NULL, &y),
         LS_BAD_INPUT);
-    ck_assert_ptr_nonnull(strstr(harness_message(), "layer 'norm' (BatchNormalization): input "
-                                                    "shape (None, 6): gamma and beta must be two"));
-    inputs[2] = parameter("another", SHAPE(1, 6));
     ck_assert_int_eq(
-        ls_graph_add(tied, LS_OP_BATCH_NORMALIZATION, &attributes, inputs, 3, NULL, &y), LS_OK);
-    ls_graph_destroy(tied);
+        ls_graph_add(given, LS_OP_BATCH_NORMALIZATION_INFERENCE, &attributes, inputs, 5, NULL, &y),
+        LS_OK);
+    ls_graph_end_layer(given, y);
+    ck_assert_int_eq(ls_graph_add_loss(given, &(struct ls_loss){LS_LOSS_MEAN_SQUARED_ERROR, false}),
+                     LS_OK);
+    ck_assert_int_eq(ls_graph_differentiate(given), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "cannot be trained through"));
+    ls_graph_destroy(given);
+}
+END_TEST
+
+// A gradient that arrives where no rule takes it on is not lost silently.
+START_TEST(a_loss_of_the_statistics_of_a_norm_is_refused)
+{
+    struct ls_graph *other = harness_graph((const int64_t[]){4}, 1);
+    struct ls_tensor *x = harness_dense(other, "dense", other->inputs[0], 4);
+    harness_norm(other, "norm", x);
+    struct ls_tensor *mean = other->operations[other->operation_count - 1].outputs[1], *seed;
+    ck_assert_int_eq(ls_graph_add_seed(other, mean, &seed), LS_OK);
+    ck_assert_int_eq(ls_graph_differentiate(other), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "through its output 'mean'"));
+    ls_graph_destroy(other);
+}
+END_TEST
+
+START_TEST(a_layer_that_is_used_again_has_the_same_variables)
+{
+    const struct ls_initializer zeros = {.kind = LS_ZEROS};
+    struct ls_graph *other = harness_graph((const int64_t[]){4}, 1);
+    struct ls_tensor *again;
+    harness_dense(other, "dense", other->inputs[0], 4);
+    struct ls_tensor *kernel = harness_parameter(other, "dense/kernel"),
+                     *bias = harness_parameter(other, "dense/bias");
+
+    ck_assert_int_eq(ls_graph_reuse_layer(other, "nowhere"), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "no layer 'nowhere'"));
+    ck_assert_int_eq(ls_graph_reuse_layer(other, "dense"), LS_OK);
+    ck_assert_int_eq(ls_graph_parameter(other, "kernel", &SHAPE(2, 5, 4), &zeros, &again),
+                     LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "'dense/kernel' cannot be (5, 4)"));
+    ck_assert_int_eq(ls_graph_parameter(other, "bias", &SHAPE(1, 4), &zeros, &again), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "next variable is 'dense/kernel'"));
+    ck_assert_int_eq(ls_graph_parameter(other, "kernel", &SHAPE(2, 4, 4), &zeros, &again), LS_OK);
+    ck_assert_ptr_eq(again, kernel);
+    ck_assert_int_eq(ls_graph_parameter(other, "bias", &SHAPE(1, 4), &zeros, &again), LS_OK);
+    ck_assert_ptr_eq(again, bias);
+    ck_assert_int_eq(ls_graph_parameter(other, "more", &SHAPE(1, 4), &zeros, &again), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "has no variable 'dense/more'"));
+    ck_assert_uint_eq(other->parameter_count, 2);
+    ck_assert_uint_eq(other->layers[0].parameters, 20);
+    ls_graph_destroy(other);
+}
+END_TEST
+
+START_TEST(operations_take_one_floating_type_and_convert_changes_it)
+{
+    struct ls_graph *other = harness_graph((const int64_t[]){4}, 1);
+    struct ls_tensor *x = other->inputs[0], *half, *y;
+    ck_assert_int_eq(ls_graph_convert(other, x, LS_I32, &half), LS_BAD_INPUT);
+    ck_assert_int_eq(ls_graph_convert(other, x, LS_BF16, &half), LS_OK);
+    ck_assert_uint_eq(half->dtype, LS_BF16);
+    struct ls_tensor *unequal[] = {x, half}, *equal[] = {half, half};
+    ck_assert_int_eq(ls_graph_add(other, LS_OP_ADD, NULL, unequal, 2, NULL, &y), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "not of the same type"));
+    ck_assert_int_eq(ls_graph_add(other, LS_OP_ADD, NULL, equal, 2, NULL, &y), LS_OK);
+    ck_assert_uint_eq(y->dtype, LS_BF16);
+    ls_graph_destroy(other);
 }
 END_TEST
 
@@ -351,7 +412,10 @@ START_TEST(names_are_unique_and_parameters_have_a_fixed_shape)
                      LS_BAD_INPUT);
     ck_assert_int_eq(ls_graph_parameter(graph, "none", &SHAPE(2, 3, 0), &zeros, &out),
                      LS_BAD_INPUT);
-    ck_assert_int_eq(ls_graph_input(graph, &SHAPE(1, 3), &out), LS_BAD_INPUT);
+    ck_assert_int_eq(ls_graph_input(graph, &SHAPE(1, 3), &out), LS_OK);
+    ck_assert_str_eq(out->name, "input_1");
+    ck_assert_uint_eq(graph->input_count, 2);
+    ck_assert_ptr_eq(graph->inputs[1], out);
 }
 END_TEST
 
@@ -376,7 +440,7 @@ START_TEST(the_loss_reads_logits_where_the_model_ends_in_a_softmax)
     const struct ls_operation *operation = &graph->operations[graph->operation_count - 1];
     ck_assert_ptr_eq(operation->inputs[0], rows);
     ck_assert_uint_eq(operation->attributes.from_logits, 1);
-    ck_assert_ptr_eq(graph->output, softmax);
+    ck_assert_ptr_eq(graph->outputs[0], softmax);
     ck_assert_uint_eq(graph->label->dtype, LS_I32);
     check_shape(graph->label, "(None,)");
     ck_assert_int_eq(ls_graph_add_loss(graph, &loss), LS_BAD_INPUT);
@@ -395,7 +459,7 @@ START_TEST(a_loss_from_probabilities_and_one_from_targets_read_the_output)
     check_shape(graph->label, "(None, 9, 8)");
 
     struct ls_graph *other = harness_graph((const int64_t[]){3}, 1);
-    harness_dense(other, "dense", other->input, 2);
+    harness_dense(other, "dense", other->inputs[0], 2);
     ck_assert_int_eq(
         ls_graph_add_loss(other, &(struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR}), LS_OK);
     ck_assert_uint_eq(other->label->dtype, LS_F32);
@@ -410,7 +474,7 @@ START_TEST(what_cannot_be_differentiated_is_refused)
     ck_assert_ptr_nonnull(strstr(harness_message(), "without a loss"));
 
     struct ls_graph *other = harness_graph((const int64_t[]){3}, 1);
-    harness_activation(other, "relu", other->input, LS_RELU);
+    harness_activation(other, "relu", other->inputs[0], LS_RELU);
     ck_assert_int_eq(
         ls_graph_add_loss(other, &(struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR}), LS_OK);
     ck_assert_int_eq(ls_graph_differentiate(other), LS_BAD_INPUT);
@@ -418,8 +482,8 @@ START_TEST(what_cannot_be_differentiated_is_refused)
     ls_graph_destroy(other);
 
     other = harness_graph((const int64_t[]){3}, 1);
-    harness_dense(other, "aside", other->input, 2);
-    harness_dense(other, "dense", other->input, 2);
+    harness_dense(other, "aside", other->inputs[0], 2);
+    harness_dense(other, "dense", other->inputs[0], 2);
     ck_assert_int_eq(
         ls_graph_add_loss(other, &(struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR}), LS_OK);
     ck_assert_int_eq(ls_graph_differentiate(other), LS_BAD_INPUT);
@@ -441,7 +505,7 @@ START_TEST(the_input_has_no_gradient_and_parameters_have_one_each)
         const struct ls_tensor *tensor = other->tensors[i];
         if (tensor->gradient_of)
             ck_assert(ls_shape_equal(&tensor->shape, &tensor->gradient_of->shape));
-        ck_assert_ptr_ne(tensor->gradient_of, other->input);
+        ck_assert_ptr_ne(tensor->gradient_of, other->inputs[0]);
         gradients += tensor->role == LS_ROLE_PARAMETER_GRADIENT;
     }
     ck_assert_uint_eq(gradients, other->parameter_count);
@@ -455,9 +519,9 @@ START_TEST(a_norm_of_the_input_has_the_gradients_of_its_variables)
     struct ls_graph *other = harness_residual(LS_RELU);
     const struct ls_operation *last = &other->operations[other->operation_count - 1];
     ck_assert_uint_eq(last->op, LS_OP_BATCH_NORMALIZATION_BACKWARD);
-    ck_assert_ptr_eq(last->inputs[0], other->input);
+    ck_assert_ptr_eq(last->inputs[0], other->inputs[0]);
     ck_assert_uint_eq(last->output_count, 3);
-    ck_assert(ls_shape_equal(&last->outputs[0]->shape, &other->input->shape));
+    ck_assert(ls_shape_equal(&last->outputs[0]->shape, &other->inputs[0]->shape));
     ck_assert_ptr_eq(last->outputs[1]->gradient_of, harness_parameter(other, "input_norm/gamma"));
     ck_assert_ptr_eq(last->outputs[2]->gradient_of, harness_parameter(other, "input_norm/beta"));
     ls_graph_destroy(other);
@@ -477,7 +541,11 @@ int main(void)
     tcase_add_test(tests, a_dense_operation_has_its_shape_and_its_limits);
     tcase_add_test(tests, element_wise_operations_keep_the_shape);
     tcase_add_test(tests, a_batch_normalization_has_its_shapes_and_its_limits);
-    tcase_add_test(tests, gamma_and_beta_are_not_one_variable);
+    tcase_add_test(tests,
+                   the_inference_form_of_a_norm_takes_its_statistics_and_cannot_be_trained_through);
+    tcase_add_test(tests, a_loss_of_the_statistics_of_a_norm_is_refused);
+    tcase_add_test(tests, a_layer_that_is_used_again_has_the_same_variables);
+    tcase_add_test(tests, operations_take_one_floating_type_and_convert_changes_it);
     tcase_add_test(tests, a_reshape_keeps_the_number_of_elements);
     tcase_add_test(tests, only_forward_operations_can_be_added);
     tcase_add_test(tests, every_operation_has_a_name_of_its_own);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts of the device's own, shadows, conversions and fusion: whatever a device wants, the results are
-// those of the reference device, which computes the numbers here in every case.
+// Layouts of the device's own, shadows, conversions and fusion: whatever a device wants, the
+// results are those of the reference device, which computes the numbers here in every case.
 #include "tests/core/graph/pair.h"
 #include "tests/support/suite.h"
 
@@ -89,7 +89,8 @@ START_TEST(an_activation_is_converted_as_last_resort_and_counted)
         .own_weights = true, .own_activations = true, .plain_dense = true};
     struct pair pair;
     pair_start(&pair, harness_cnn(), &policy, SAME_KERNELS);
-    // Into the first dense layer (forward and weights share one), its gradient out, and around relu_2.
+    // Into the first dense layer (forward and weights share one), its gradient out, and around
+    // relu_2.
     ck_assert_uint_ge(count_conversions(pair.run.program), 2);
     ck_assert_uint_eq(count_conversions(pair.run.program),
                       pair_count_steps(pair.run.program, "convert"));
@@ -180,9 +181,9 @@ START_TEST(an_activation_is_fused_only_into_what_makes_its_own_gradient)
 {
     const struct mock_policy policy = {PATTERNS};
     struct ls_graph *graph = harness_graph((const int64_t[]){6, 6, 2}, 3);
-    struct ls_tensor *x = harness_conv(graph, "conv2d", graph->input, 2, 3, 1, true);
+    struct ls_tensor *x = harness_conv(graph, "conv2d", graph->inputs[0], 2, 3, 1, true);
     x = harness_activation(graph, "relu", x, LS_RELU);
-    x = harness_add(graph, "add", x, graph->input);
+    x = harness_add(graph, "add", x, graph->inputs[0]);
     x = harness_pool(graph, "max_pooling2d", x, LS_OP_MAX_POOL2D, 2, 2);
     harness_dense(graph, "dense", harness_flatten(graph, "flatten", x), 3);
     harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
@@ -199,7 +200,7 @@ START_TEST(a_tensor_with_a_second_reader_is_not_fused_away)
     const struct mock_policy policy = {PATTERNS};
     for (int order = 0; order < 2; order++) {
         struct ls_graph *graph = harness_graph((const int64_t[]){6}, 1);
-        struct ls_tensor *sum = harness_dense(graph, "dense", graph->input, 6), *x;
+        struct ls_tensor *sum = harness_dense(graph, "dense", graph->inputs[0], 6), *x;
         if (order == 0) {
             x = harness_activation(graph, "tanh", sum, LS_TANH);
             x = harness_add(graph, "add", x, sum);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory plan by brute force: the steps of a program are followed, and for every block of the arena it is
-// kept who wrote it last. Whoever reads must find what was written for it.
+// The memory plan by brute force: the steps of a program are followed, and for every block of the
+// arena it is kept who wrote it last. Whoever reads must find what was written for it.
 #include "tests/core/graph/mock.h"
 #include "tests/support/suite.h"
 
@@ -132,10 +132,10 @@ static void check_program(const struct harness_run *run)
     }
     for (uint32_t s = 0; s < run->program->step_count; s = ls_tile_last(run->program, s) + 1)
         replay_steps(&replay, s, ls_tile_last(run->program, s));
-    const void *predictions = ls_program_predictions(run->program);
-    if (run->program->options.predictions && in_arena(&replay, predictions))
-        check_owner(&replay, predictions, run->program->output_layout.bytes,
-                    source_of(&replay, replay.buffers->predictions), "the end");
+    const void *output = ls_program_output(run->program, 0);
+    if (ls_keeps_outputs(run->program) && in_arena(&replay, output))
+        check_owner(&replay, output, harness_output_layout(run)->bytes,
+                    source_of(&replay, replay.buffers->outputs[0]), "the end");
     free(replay.owners);
     free(replay.made);
 }
@@ -164,8 +164,8 @@ static void check_graph(struct ls_graph *graph)
     ck_assert(harness_open("reference", &reference));
     for (uint32_t i = 0; i < 4 * 4; i++) {
         struct harness_device mock = mock_open(reference, &policies[i / 4]);
-        const struct ls_program_options options = {
-            .batch = 2 + i, .training = (i & 1) != 0, .predictions = (i & 2) != 0};
+        const struct ls_program_options options = {.batch = 2 + i,
+                                                   .purpose = (enum ls_purpose)(i % 4 % 3)};
         struct harness_run run;
         harness_start(&run, mock, graph, NULL, options);
         check_program(&run);
@@ -203,7 +203,7 @@ START_TEST(buffers_share_memory)
     struct harness_run run;
     ck_assert(harness_open("reference", &device));
     harness_start(&run, device, graph, NULL,
-                  (struct ls_program_options){.batch = 16, .training = true});
+                  (struct ls_program_options){.batch = 16, .purpose = LS_PURPOSE_TRAIN});
     ck_assert_uint_lt(run.program->arena_bytes * 2, run.program->unplanned_bytes);
     ck_assert_uint_gt(run.program->arena_bytes, 0);
     harness_stop(&run, true);

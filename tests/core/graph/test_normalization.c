@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization in programs: what is fused into it and what not, and that nothing of that changes a number.
+// Batch normalization in programs: what is fused into it and what not, and that nothing of that
+// changes a number.
 #include "tests/core/graph/pair.h"
 #include "tests/support/suite.h"
 
@@ -68,7 +69,8 @@ START_TEST(only_what_the_device_declares_is_fused)
 }
 END_TEST
 
-// Bits of the policy: 1 nothing fused, 2 one operation, 4 two. Wanted: how many steps do how much more.
+// Bits of the policy: 1 nothing fused, 2 one operation, 4 two. Wanted: how many steps do how much
+// more.
 static const struct {
     uint32_t refused, slow;
     uint32_t twice, once;
@@ -100,7 +102,7 @@ static void check_order(bool term_first, bool norm_is_first_term)
 {
     const struct mock_policy policy = {PATTERNS};
     struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
-    struct ls_tensor *x = harness_dense(graph, "dense", graph->input, 4), *y = NULL;
+    struct ls_tensor *x = harness_dense(graph, "dense", graph->inputs[0], 4), *y = NULL;
     struct ls_tensor *term = term_first ? harness_activation(graph, "tanh", x, LS_TANH) : NULL;
     y = harness_norm(graph, "norm", x);
     if (!term)
@@ -127,7 +129,7 @@ START_TEST(a_norm_that_is_read_twice_is_not_fused)
     const struct mock_policy policy = {PATTERNS};
     for (int i = 0; i < 2; i++) {
         struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
-        struct ls_tensor *x = harness_dense(graph, "dense", graph->input, 4);
+        struct ls_tensor *x = harness_dense(graph, "dense", graph->inputs[0], 4);
         struct ls_tensor *y = harness_norm(graph, "norm", x);
         struct ls_tensor *sum = harness_add(graph, "add", y, i == 0 ? y : x);
         if (i == 1)
@@ -148,7 +150,7 @@ START_TEST(nothing_is_added_behind_an_epilogue)
 {
     const struct mock_policy policy = {PATTERNS};
     struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
-    struct ls_tensor *x = harness_dense(graph, "dense", graph->input, 4);
+    struct ls_tensor *x = harness_dense(graph, "dense", graph->inputs[0], 4);
     struct ls_tensor *y =
         harness_activation(graph, "relu", harness_norm(graph, "norm", x), LS_RELU);
     harness_add(graph, "add", y, x);
@@ -200,8 +202,9 @@ START_TEST(a_program_without_backward_takes_the_statistics_of_its_batch)
     struct ls_graph *graph = harness_residual(LS_RELU);
     ck_assert(harness_open("reference", &device));
     harness_start(&train, device, graph, NULL,
-                  (struct ls_program_options){.batch = 4, .training = true});
-    harness_start(&evaluate, device, graph, train.plan, (struct ls_program_options){.batch = 4});
+                  (struct ls_program_options){.batch = 4, .purpose = LS_PURPOSE_TRAIN});
+    harness_start(&evaluate, device, graph, train.plan,
+                  (struct ls_program_options){.batch = 4, .purpose = LS_PURPOSE_EVALUATE});
     harness_step(&train);
     harness_step(&evaluate);
     ck_assert_float_eq(harness_loss(&train), harness_loss(&evaluate));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles: neighbouring steps that run a few examples at a time compute what they compute for the whole batch at once.
+// Tiles: neighbouring steps that run a few examples at a time compute what they compute for the
+// whole batch at once.
 #include "tests/core/graph/pair.h"
 #include "tests/support/suite.h"
 
@@ -21,13 +22,14 @@ static uint32_t count_tiled(const struct ls_program *program)
 
 static void check_predictions(const struct harness_run *whole, const struct harness_run *tiled)
 {
-    const float *p = ls_program_predictions(whole->program),
-                *q = ls_program_predictions(tiled->program);
-    for (size_t i = 0; i < whole->program->output_layout.bytes / sizeof(float); i++)
+    const float *p = ls_program_output(whole->program, 0),
+                *q = ls_program_output(tiled->program, 0);
+    for (size_t i = 0; i < harness_output_layout(whole)->bytes / sizeof(float); i++)
         ck_assert_double_le(fabs((double)p[i] - (double)q[i]), 1e-6);
 }
 
-// Steps of a program for `batch` examples with tiles of `bytes` against one without; returns how many were tiled.
+// Steps of a program for `batch` examples with tiles of `bytes` against one without; returns how
+// many were tiled.
 static uint32_t compare(struct harness_device device, struct ls_graph *graph,
                         struct ls_program_options options, uint64_t bytes)
 {
@@ -43,13 +45,13 @@ static uint32_t compare(struct harness_device device, struct ls_graph *graph,
     harness_step(&tiled);
     const double loss = (double)harness_loss(&whole);
     ck_assert_double_le(fabs(loss - (double)harness_loss(&tiled)), 1e-6 * fabs(loss));
-    if (options.training)
+    if (options.purpose == LS_PURPOSE_TRAIN)
         ck_assert_double_le(harness_gradient_difference(&whole, &tiled), ADDED);
-    if (options.predictions)
+    if (options.purpose == LS_PURPOSE_PREDICT)
         check_predictions(&whole, &tiled);
-    if (options.predictions)
-        ck_assert_int_eq(whole.program->output_layout.bytes == tiled.program->output_layout.bytes,
-                         1);
+    if (options.purpose == LS_PURPOSE_PREDICT)
+        ck_assert_uint_eq(harness_output_layout(&whole)->bytes,
+                          harness_output_layout(&tiled)->bytes);
     const uint32_t count = count_tiled(tiled.program);
     ck_assert_uint_eq(count_tiled(whole.program), 0);
     harness_stop(&whole, true);
@@ -61,7 +63,7 @@ static uint32_t compare(struct harness_device device, struct ls_graph *graph,
 static struct ls_graph *pooled_and_reshaped(void)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){9, 8, 2}, 3);
-    struct ls_tensor *x = harness_pool(graph, "pool", graph->input, LS_OP_AVERAGE_POOL2D, 2, 1);
+    struct ls_tensor *x = harness_pool(graph, "pool", graph->inputs[0], LS_OP_AVERAGE_POOL2D, 2, 1);
     x = harness_flatten(graph, "flatten", x);
     x = harness_activation(graph, "tanh", x, LS_TANH);
     harness_dense(graph, "dense", x, 3);
@@ -84,11 +86,12 @@ START_TEST(every_batch_and_tile_computes_the_same)
         for (uint64_t bytes = 300; bytes <= 4800; bytes *= 2)
             for (size_t g = 0; g < sizeof(graphs) / sizeof(graphs[0]); g++)
                 for (int training = 0; training < 2; training++)
-                    tiled += compare(device, graphs[g],
-                                     (struct ls_program_options){.batch = batch,
-                                                                 .training = training == 1,
-                                                                 .predictions = training == 0},
-                                     bytes);
+                    tiled +=
+                        compare(device, graphs[g],
+                                (struct ls_program_options){
+                                    .batch = batch,
+                                    .purpose = training ? LS_PURPOSE_TRAIN : LS_PURPOSE_PREDICT},
+                                bytes);
     ck_assert_uint_gt(tiled, 0);
     for (size_t g = 0; g < sizeof(graphs) / sizeof(graphs[0]); g++)
         ls_graph_destroy(graphs[g]);
@@ -107,8 +110,8 @@ START_TEST(random_graphs_compute_the_same)
         for (int training = 0; training < 2; training++)
             tiled += compare(device, graph,
                              (struct ls_program_options){.batch = 2 + (int64_t)seed % 6,
-                                                         .training = training == 1,
-                                                         .predictions = training == 0},
+                                                         .purpose = training ? LS_PURPOSE_TRAIN
+                                                                             : LS_PURPOSE_PREDICT},
                              UINT64_C(288) << seed % 4);
         ls_graph_destroy(graph);
     }
@@ -126,7 +129,8 @@ static void check_tiled(const struct ls_program *program, const char *label, con
                   "%s: %s", label, program->steps[step].implementation);
 }
 
-// The reference device looks for the largest elements again in the backward pass, so that what pooling reads must stay.
+// The reference device looks for the largest elements again in the backward pass, so that what
+// pooling reads must stay.
 START_TEST(what_lies_between_two_steps_has_room_for_a_tile)
 {
     struct ls_graph *graph = harness_cnn();
@@ -134,7 +138,7 @@ START_TEST(what_lies_between_two_steps_has_room_for_a_tile)
     struct harness_run run;
     ck_assert(harness_open("reference", &device));
     harness_start(&run, harness_with_tiles(device, 2000), graph, NULL,
-                  (struct ls_program_options){.batch = 7, .training = true});
+                  (struct ls_program_options){.batch = 7, .purpose = LS_PURPOSE_TRAIN});
     check_tiled(run.program, "conv2d forward", ", 2 at a time");
     check_tiled(run.program, "max_pooling2d forward", NULL);
     check_tiled(run.program, "max_pooling2d backward", ", 2 at a time");
@@ -147,17 +151,17 @@ START_TEST(what_lies_between_two_steps_has_room_for_a_tile)
     harness_stop(&run, true);
 
     harness_start(&run, harness_with_tiles(device, 2000), graph, NULL,
-                  (struct ls_program_options){.batch = 7, .predictions = true});
+                  (struct ls_program_options){.batch = 7, .purpose = LS_PURPOSE_PREDICT});
     check_tiled(run.program, "conv2d forward", ", 2 at a time");
     check_tiled(run.program, "max_pooling2d_1 forward", ", 2 at a time");
     harness_stop(&run, true);
 
     harness_start(&run, harness_with_tiles(device, 7 * 864), graph, NULL,
-                  (struct ls_program_options){.batch = 7, .training = true});
+                  (struct ls_program_options){.batch = 7, .purpose = LS_PURPOSE_TRAIN});
     ck_assert_uint_eq(count_tiled(run.program), 0); // all fits
     harness_stop(&run, true);
     harness_start(&run, harness_with_tiles(device, 863), graph, NULL,
-                  (struct ls_program_options){.batch = 7, .training = true});
+                  (struct ls_program_options){.batch = 7, .purpose = LS_PURPOSE_TRAIN});
     check_tiled(run.program, "conv2d forward", NULL); // not even one example fits
     harness_stop(&run, true);
     harness_close(&device);
@@ -184,10 +188,11 @@ START_TEST(a_device_without_kernels_for_tiles_runs_the_whole_batch)
     const struct harness_device refusing = {.ops = &ops, .device = device.device};
     struct harness_run run;
     harness_start(&run, harness_with_tiles(refusing, 900), graph, NULL,
-                  (struct ls_program_options){.batch = 4, .training = true});
+                  (struct ls_program_options){.batch = 4, .purpose = LS_PURPOSE_TRAIN});
     check_tiled(run.program, "conv2d backward weights", NULL);
     harness_stop(&run, true);
-    compare(refusing, graph, (struct ls_program_options){.batch = 4, .training = true}, 900);
+    compare(refusing, graph, (struct ls_program_options){.batch = 4, .purpose = LS_PURPOSE_TRAIN},
+            900);
     harness_close(&device);
     ls_graph_destroy(graph);
 }
@@ -200,7 +205,7 @@ START_TEST(steps_that_are_tiled_together_run_with_the_first)
     struct harness_run at_once, one_by_one;
     ck_assert(harness_open("reference", &device));
     const struct harness_device tiled = harness_with_tiles(device, 900);
-    const struct ls_program_options options = {.batch = 5, .training = true};
+    const struct ls_program_options options = {.batch = 5, .purpose = LS_PURPOSE_TRAIN};
     harness_start(&at_once, tiled, graph, NULL, options);
     harness_start(&one_by_one, tiled, graph, NULL, options);
     harness_step(&at_once);
@@ -228,7 +233,7 @@ START_TEST(what_is_not_finite_is_found_behind_tiles)
     char text[64];
     ck_assert(harness_open("reference", &device));
     harness_start(&run, harness_with_tiles(device, 900), graph, NULL,
-                  (struct ls_program_options){.batch = 5, .predictions = true});
+                  (struct ls_program_options){.batch = 5, .purpose = LS_PURPOSE_PREDICT});
     const struct ls_tensor *kernel = harness_parameter(graph, "conv2d/kernel");
     float *values = harness_read(&run, kernel, false);
     for (int64_t i = 0; i < harness_elements(&run, kernel); i++)

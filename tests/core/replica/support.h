@@ -96,7 +96,7 @@ static inline struct ls_replica_batch test_batch(const struct ls_graph *graph, u
 {
     static float examples[MOST_EXAMPLES * MOST_ELEMENTS];
     static int32_t labels[MOST_EXAMPLES];
-    const uint64_t elements = (uint64_t)ls_shape_elements(&graph->input->shape, 1);
+    const uint64_t elements = (uint64_t)ls_shape_elements(&graph->inputs[0]->shape, 1);
     ck_assert_uint_le(elements, MOST_ELEMENTS);
     ck_assert_uint_le(first + count, MOST_EXAMPLES);
     if (examples[0] == 0) { // the first call

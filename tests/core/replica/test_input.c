@@ -48,7 +48,7 @@ struct source {
 static struct ls_replica_batch draw(struct source *source, uint64_t step, uint64_t count,
                                     bool bytes)
 {
-    const uint64_t elements = (uint64_t)ls_shape_elements(&graph->input->shape, 1);
+    const uint64_t elements = (uint64_t)ls_shape_elements(&graph->inputs[0]->shape, 1);
     for (uint64_t i = 0; i < count * elements; i++) {
         source->bytes[i] = (uint8_t)(ls_random_u64(step, i) >> 50);
         source->floats[i] = (float)source->bytes[i] / DIVISOR;
