@@ -76,6 +76,11 @@ static bool within(const char *name, double given, double minimum, double below)
     return false;
 }
 
+static void add_option(struct ls_optimizer *optimizer, const char *name, double value)
+{
+    optimizer->options[optimizer->option_count++] = (struct ls_optimizer_option){name, value};
+}
+
 static enum ls_status read_sgd(const struct ls_spec *spec, struct ls_optimizer *out)
 {
     const double momentum = number(spec, sgd_options, "momentum");
@@ -89,6 +94,8 @@ static enum ls_status read_sgd(const struct ls_spec *spec, struct ls_optimizer *
     out->attributes.momentum = (float)momentum;
     out->attributes.nesterov = nesterov;
     out->state_count = momentum > 0 ? 1 : 0;
+    add_option(out, "momentum", momentum);
+    add_option(out, "nesterov", nesterov);
     out->learning_rate = number(spec, sgd_options, "learning_rate");
     return LS_OK;
 }
@@ -106,6 +113,9 @@ static enum ls_status read_adam(const struct ls_spec *spec, struct ls_optimizer 
     out->attributes.beta2 = (float)beta2;
     out->attributes.epsilon = (float)epsilon;
     out->state_count = 2;
+    add_option(out, "beta_1", beta1);
+    add_option(out, "beta_2", beta2);
+    add_option(out, "epsilon", epsilon);
     out->learning_rate = number(spec, adam_options, "learning_rate");
     return LS_OK;
 }

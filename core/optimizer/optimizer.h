@@ -8,6 +8,7 @@
 #include "core/plugin/device.h"
 
 #define LS_OPTIMIZER_STATES 2
+#define LS_OPTIMIZER_OPTIONS 3
 
 struct ls_optimizer {
     const char *name; // "sgd", "adam"; static
@@ -15,6 +16,12 @@ struct ls_optimizer {
     struct ls_op_attributes attributes;
     uint32_t state_count; // flat float32 buffers of the parameters' shape, zero at first
     double learning_rate;
+    // Its options beside the learning rate, by their Keras names.
+    struct ls_optimizer_option {
+        const char *name; // static
+        double value;
+    } options[LS_OPTIMIZER_OPTIONS];
+    uint32_t option_count;
 };
 
 // Unknown names and options are LS_USAGE with the nearest one suggested, values out of range too.

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define PLUGINS 4 // but for what auto chose
-#define OPTIMIZER_OPTIONS 4
 
 static size_t add_plugin(const struct ls_opened_plugin *opened, struct ls_report_plugin *out)
 {
@@ -62,7 +61,7 @@ struct lists {
     struct ls_report_fact *facts;
     struct ls_spec dataset; // as the user wrote it
     struct ls_report_pair *dataset_options;
-    struct ls_report_number optimizer[OPTIMIZER_OPTIONS];
+    struct ls_report_number optimizer[LS_OPTIMIZER_OPTIONS];
     size_t optimizer_count;
     char recording[LS_RECORDING_TEXT];
 };
@@ -78,15 +77,8 @@ static void add_number(struct lists *lists, const char *name, float value)
 
 static void list_optimizer(const struct ls_optimizer *optimizer, struct lists *out)
 {
-    const struct ls_op_attributes *attributes = &optimizer->attributes;
-    if (optimizer->op == LS_OP_SGD_UPDATE) {
-        add_number(out, "momentum", attributes->momentum);
-        add_number(out, "nesterov", (float)attributes->nesterov);
-    } else if (optimizer->op == LS_OP_ADAM_UPDATE) {
-        add_number(out, "beta_1", attributes->beta1);
-        add_number(out, "beta_2", attributes->beta2);
-        add_number(out, "epsilon", attributes->epsilon);
-    }
+    for (uint32_t i = 0; i < optimizer->option_count; i++)
+        add_number(out, optimizer->options[i].name, (float)optimizer->options[i].value);
 }
 
 static bool list_dataset(const struct ls_fit *fit, struct lists *out)

@@ -216,11 +216,75 @@ START_TEST(a_program_without_backward_takes_the_statistics_of_its_batch)
 }
 END_TEST
 
+// Statistics are variables here, as moving ones will be.
+static struct ls_graph *inference_graph(void)
+{
+    const struct ls_op_attributes attributes = {.epsilon = 1e-3f};
+    const struct ls_initializer ones = {.kind = LS_ONES};
+    struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
+    struct ls_tensor *term = harness_dense(graph, "dense", graph->inputs[0], 4), *y;
+    struct ls_tensor *inputs[5] = {harness_activation(graph, "tanh", term, LS_TANH)};
+    static const char *const names[] = {"gamma", "beta", "moving_mean", "moving_variance"};
+    ck_assert_int_eq(ls_graph_begin_layer(graph, "norm", "BatchNormalization"), LS_OK);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(ls_graph_parameter(graph, names[i],
+                                            &(struct ls_shape){.ndims = 1, .dims = {4}}, &ones,
+                                            &inputs[1 + i]),
+                         LS_OK);
+    ck_assert_int_eq(
+        ls_graph_add(graph, LS_OP_BATCH_NORMALIZATION_INFERENCE, &attributes, inputs, 5, NULL, &y),
+        LS_OK);
+    ls_graph_end_layer(graph, y);
+    harness_activation(graph, "relu", harness_add(graph, "add", y, term), LS_RELU);
+    return graph;
+}
+
+START_TEST(the_inference_form_takes_an_addend_too)
+{
+    static const struct ls_fusion_pattern given[] = {
+        {LS_OP_BATCH_NORMALIZATION_INFERENCE, LS_OP_ADD, 0, 0},
+        {LS_OP_BATCH_NORMALIZATION_INFERENCE, LS_OP_ACTIVATION, 1u << LS_RELU, 0},
+    };
+    const struct mock_policy policy = {.patterns = given, .pattern_count = 2};
+    const struct ls_program_options options = {.batch = 3, .purpose = LS_PURPOSE_PREDICT};
+    struct harness_device device;
+    struct harness_run apart, fused;
+    struct ls_graph *graph = inference_graph();
+    ck_assert(harness_open("reference", &device));
+    struct harness_device mock = mock_open(device, &policy);
+    harness_start(&apart, device, graph, NULL, options);
+    harness_start(&fused, mock, graph, NULL, options);
+    // A variance below zero is none.
+    for (int i = 0; i < 2; i++) {
+        const float variance[] = {0.5f, 1, 2, 3};
+        harness_write(i ? &fused : &apart, harness_parameter(graph, "norm/moving_variance"),
+                      variance);
+    }
+    harness_step(&apart);
+    harness_step(&fused);
+    ck_assert(has_step(apart.program, "norm forward"));
+    ck_assert(has_step(fused.program, "norm forward + add + relu"));
+    const float *a = ls_program_output(apart.program, 0), *b = ls_program_output(fused.program, 0);
+    float largest = 0;
+    for (int i = 0; i < 12; i++) {
+        ck_assert_float_eq_tol(a[i], b[i], 1e-6f); // one rounding less
+        largest = a[i] > largest ? a[i] : largest;
+    }
+    ck_assert_float_gt(largest, 0);
+    harness_stop(&fused, true);
+    harness_stop(&apart, true);
+    mock_close(&mock);
+    harness_close(&device);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("normalization");
     TCase *tests = tcase_create("batch normalization");
     tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, the_inference_form_takes_an_addend_too);
     tcase_add_test(tests, a_sum_becomes_the_addend_and_then_an_activation_the_epilogue);
     tcase_add_test(tests, only_what_the_device_declares_is_fused);
     tcase_add_loop_test(tests, what_is_refused_or_slow_is_taken_apart_from_behind, 0,

@@ -54,6 +54,10 @@ START_TEST(defaults_are_those_of_keras)
     ck_assert_str_eq(adam.name, "adam");
     ck_assert_uint_eq(adam.op, LS_OP_ADAM_UPDATE);
     ck_assert_uint_eq(adam.state_count, 2);
+    ck_assert_uint_eq(adam.option_count, 3);
+    ck_assert_str_eq(adam.options[1].name, "beta_2");
+    ck_assert_double_eq(adam.options[1].value, 0.999);
+    ck_assert_uint_eq(sgd.option_count, 2);
     ck_assert_double_eq(adam.learning_rate, 0.001);
     ck_assert_float_eq(adam.attributes.beta1, 0.9f);
     ck_assert_float_eq(adam.attributes.beta2, 0.999f);
