@@ -3,7 +3,7 @@
 #include "tools/command.h"
 
 #include "core/base/log.h"
-#include "core/graph/graph.h"
+#include "core/operation/operation.h"
 #include "core/loader/loader.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/device.h"
@@ -81,15 +81,14 @@ static const char *const operation_names[] = {"all_reduce", "reduce_scatter", "a
                                               "broadcast",  "reduce",         NULL};
 static const char *const memory_names[] = {"host", "cuda", NULL};
 
-static const char *const activation_names[] = {"linear",  "relu", "leaky_relu", "elu",
-                                               "sigmoid", "tanh", "softplus",   "exponential",
-                                               "relu6",   NULL};
-
 static void print_device(const struct ls_opened_plugin *opened)
 {
     const struct ls_device_interface *ops = opened->interface;
     struct ls_device_info info = {.struct_size = sizeof(info)};
+    const char *activations[LS_ACTIVATION_COUNT + 1] = {NULL};
     struct line hardware;
+    for (uint32_t i = 0; i < LS_ACTIVATION_COUNT; i++)
+        activations[i] = ls_activation_name(i);
     if (ops->describe(opened->host, &info) == LS_OK)
         printf("hardware:     %s, %u device%s\n", clean(info.hardware, &hardware),
                info.physical_count, info.physical_count == 1 ? "" : "s");
@@ -100,7 +99,7 @@ static void print_device(const struct ls_opened_plugin *opened)
         snprintf(title, sizeof(title),
                  "%-13s %s + %s:", i ? "" : "fuses:", ls_op_name(ops->patterns[i].producer),
                  ls_op_name(ops->patterns[i].consumer));
-        print_names(title, (uint64_t)ops->patterns[i].activations << 1, activation_names);
+        print_names(title, (uint64_t)ops->patterns[i].activations << 1, activations);
     }
 }
 

@@ -3,13 +3,11 @@
 // alone, so that a case is the same whichever others run.
 #include "tools/conformance/device/suite.h"
 
+#include "core/operation/operation.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-const char *const ls_device_activation_names[LS_ACTIVATION_COUNT] = {
-    "linear", "relu", "leaky_relu", "elu", "sigmoid", "tanh", "softplus", "exponential", "relu6",
-};
 
 void ls_device_case_start(struct ls_device_case *c, uint32_t op, const char *format, ...)
 {
@@ -186,7 +184,7 @@ void ls_device_case_epilogue(struct ls_device_case *c, const struct ls_device_ep
     const size_t length = strlen(c->name);
     snprintf(c->name + length, sizeof(c->name) - length, " + %s%s",
              epilogue->op == LS_OP_ACTIVATION ? "" : "backward of ",
-             ls_device_activation_names[epilogue->activation]);
+             ls_activation_name(epilogue->activation));
 }
 
 void ls_device_case_finish(struct ls_device_case *c)

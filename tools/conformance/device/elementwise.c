@@ -2,6 +2,8 @@
 // Cases of the element-wise operations, of softmax, and of what only moves elements.
 #include "tools/conformance/device/suite.h"
 
+#include "core/operation/operation.h"
+
 // Dimensions of one to four; lengths around multiples of a vector register.
 static const struct {
     uint32_t ndims;
@@ -68,7 +70,7 @@ static void activations(struct ls_device_suite *suite, uint32_t op, size_t shape
 
     for (uint32_t a = 0; a < LS_ACTIVATION_COUNT; a++) {
         char more[64];
-        snprintf(more, sizeof(more), " %s", ls_device_activation_names[a]);
+        snprintf(more, sizeof(more), " %s", ls_activation_name(a));
         start(&c, op, backward ? "activation_backward" : "activation", more, shape);
         c.request.attributes.activation = a;
         c.request.attributes.activation_alpha = alpha_of(a);

@@ -292,8 +292,6 @@ struct ls_device_epilogue {
 void ls_device_case_epilogue(struct ls_device_case *c, const struct ls_device_epilogue *epilogue,
                              struct ls_tensor_desc output);
 
-extern const char *const ls_device_activation_names[LS_ACTIVATION_COUNT];
-
 void ls_device_memory_cases(struct ls_device_suite *suite);
 void ls_device_convolution_cases(struct ls_device_suite *suite, uint32_t op,
                                  const struct ls_device_epilogue *epilogue);
