@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-const char *const ls_activation_names[] = {"linear",      "relu",    "relu6", "leaky_relu",
-                                           "elu",         "sigmoid", "tanh",  "softplus",
-                                           "exponential", "softmax", NULL};
+const char *const ls_activation_names[] = {"linear",      "relu",     "relu6",   "leaky_relu",
+                                           "elu",         "sigmoid",  "tanh",    "softplus",
+                                           "exponential", "softsign", "softmax", NULL};
 
 // In the order of the names, with the constants of Keras's functions.
 static const struct ls_layer_activation functions[] = {
@@ -21,6 +21,7 @@ static const struct ls_layer_activation functions[] = {
     {.function = LS_TANH},
     {.function = LS_SOFTPLUS},
     {.function = LS_EXPONENTIAL},
+    {.function = LS_SOFTSIGN},
     {.softmax = true},
 };
 

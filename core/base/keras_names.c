@@ -37,7 +37,7 @@ static const char *const names[] = {
         "zeropadding1d zeropadding2d zeropadding3d",
     [LS_KERAS_ACTIVATION] =
         "celu gelu glu hardshrink hardsigmoid hardsilu hardswish hardtanh logsigmoid "
-        "logsoftmax mish prelu selu silu softshrink softsign sparseplus sparsemax "
+        "logsoftmax mish prelu selu silu softshrink sparseplus sparsemax "
         "sparsesigmoid squareplus swish tanhshrink threshold",
     [LS_KERAS_INITIALIZER] =
         "identity identityinitializer orthogonal orthogonalinitializer stft stftinitializer",

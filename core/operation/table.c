@@ -364,7 +364,7 @@ const char *ls_activation_name(uint32_t activation)
         [LS_LEAKY_RELU] = "leaky_relu", [LS_ELU] = "elu",
         [LS_SIGMOID] = "sigmoid",       [LS_TANH] = "tanh",
         [LS_SOFTPLUS] = "softplus",     [LS_EXPONENTIAL] = "exponential",
-        [LS_RELU6] = "relu6",
+        [LS_RELU6] = "relu6",           [LS_SOFTSIGN] = "softsign",
     };
     return activation < LS_ACTIVATION_COUNT ? names[activation] : "activation";
 }

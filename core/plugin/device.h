@@ -160,7 +160,8 @@ enum ls_activation {
     LS_SOFTPLUS = 6, // log(1 + exp(x))
     LS_EXPONENTIAL = 7, // exp(x)
     LS_RELU6 = 8, // min(max(x, 0), 6)
-    LS_ACTIVATION_COUNT = 9,
+    LS_SOFTSIGN = 9, // x / (1 + |x|)
+    LS_ACTIVATION_COUNT = 10,
 };
 
 // Everything an operation is told beside its arguments; what it does not use is zero.

@@ -198,6 +198,7 @@ static const struct {
     {"Activation", ", 'activation': 'tanh'", LS_OP_ACTIVATION, LS_TANH, 0},
     {"Activation", ", 'activation': 'softplus'", LS_OP_ACTIVATION, LS_SOFTPLUS, 0},
     {"Activation", ", 'activation': 'exponential'", LS_OP_ACTIVATION, LS_EXPONENTIAL, 0},
+    {"Activation", ", 'activation': 'softsign'", LS_OP_ACTIVATION, LS_SOFTSIGN, 0},
     {"Activation", ", 'activation': 'softmax'", LS_OP_SOFTMAX, 0, 0},
     {"Activation",
      ", 'activation': {'module': 'builtins', 'class_name': 'function', 'config': 'tanh', "

@@ -27,6 +27,7 @@ from torch import nn
 ACTIVATIONS = {
     "relu": lambda: nn.ReLU(inplace=True), "relu6": lambda: nn.ReLU6(inplace=True), "sigmoid": nn.Sigmoid,
     "tanh": nn.Tanh, "elu": lambda: nn.ELU(inplace=True), "softplus": nn.Softplus,
+    "softsign": nn.Softsign,
     "leaky_relu": lambda: nn.LeakyReLU(0.2, inplace=True),
 }
 WARM_UP_STEPS = 30

@@ -19,6 +19,7 @@ static inline float apply(uint32_t kind, float alpha, float x)
         float lower = x < 0.0f ? 0.0f : x;
         return lower > 6.0f ? 6.0f : lower;
     }
+    case LS_SOFTSIGN: return x / (1.0f + fabsf(x));
     default: return x;
     }
 }
@@ -35,6 +36,7 @@ static inline float apply_backward(uint32_t kind, float alpha, float dy, float y
     case LS_SOFTPLUS: return dy * -vector_expm1(-y);
     case LS_EXPONENTIAL: return dy * y;
     case LS_RELU6: return (y > 0.0f) & (y < 6.0f) ? dy : 0.0f;
+    case LS_SOFTSIGN: return dy * ((1.0f - fabsf(y)) * (1.0f - fabsf(y)));
     default: return dy;
     }
 }
@@ -49,6 +51,7 @@ static inline float apply_backward(uint32_t kind, float alpha, float dy, float y
     case LS_SOFTPLUS: call(LS_SOFTPLUS); break;       \
     case LS_EXPONENTIAL: call(LS_EXPONENTIAL); break; \
     case LS_RELU6: call(LS_RELU6); break;             \
+    case LS_SOFTSIGN: call(LS_SOFTSIGN); break;       \
     default: call(LS_LINEAR); break;                  \
     }
 

@@ -17,6 +17,7 @@ double reference_activate(uint32_t activation, double alpha, double x)
     case LS_SOFTPLUS: return (x < 0 ? 0 : x) + log1p(exp(-fabs(x)));
     case LS_EXPONENTIAL: return exp(x);
     case LS_RELU6: return x < 0 ? 0 : x > 6 ? 6 : x;
+    case LS_SOFTSIGN: return x / (1 + fabs(x));
     default: return x;
     }
 }
@@ -34,6 +35,7 @@ double reference_activation_slope(uint32_t activation, double alpha, double y)
     case LS_SOFTPLUS: return -expm1(-y); // 1 / (1 + exp(-x)) = 1 - exp(-y)
     case LS_EXPONENTIAL: return y;
     case LS_RELU6: return y > 0 && y < 6 ? 1 : 0;
+    case LS_SOFTSIGN: return (1 - fabs(y)) * (1 - fabs(y)); // 1 / (1 + |x|) = 1 - |y|
     default: return 1;
     }
 }

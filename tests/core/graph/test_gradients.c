@@ -111,21 +111,16 @@ END_TEST
 
 START_TEST(every_activation_is_differentiated_through_its_output)
 {
-    static const uint32_t smooth[] = {LS_LINEAR, LS_ELU,      LS_SIGMOID,
-                                      LS_TANH,   LS_SOFTPLUS, LS_EXPONENTIAL};
-    struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
-    struct ls_tensor *x = graph->inputs[0];
-    char name[32];
-
+    static const uint32_t smooth[] = {LS_LINEAR,   LS_ELU,         LS_SIGMOID, LS_TANH,
+                                      LS_SOFTPLUS, LS_EXPONENTIAL, LS_SOFTSIGN};
     for (size_t i = 0; i < sizeof(smooth) / sizeof(smooth[0]); i++) {
-        snprintf(name, sizeof(name), "dense_%zu", i);
-        x = harness_dense(graph, name, x, 4);
-        snprintf(name, sizeof(name), "activation_%zu", i);
-        x = harness_activation(graph, name, x, smooth[i]);
+        struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
+        struct ls_tensor *x = harness_dense(graph, "dense", graph->inputs[0], 4);
+        x = harness_activation(graph, "activation", x, smooth[i]);
+        harness_simple(graph, "softmax", harness_dense(graph, "dense_1", x, 4), LS_OP_SOFTMAX);
+        harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
+        check_graph(graph, 2);
     }
-    harness_simple(graph, "softmax", x, LS_OP_SOFTMAX);
-    harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
-    check_graph(graph, 2);
 }
 END_TEST
 

@@ -208,7 +208,7 @@ START_TEST(element_wise_operations_keep_the_shape)
     ck_assert_int_eq(ls_graph_add(graph, LS_OP_ADD, &none, pair, 2, NULL, &y), LS_OK);
     check_shape(y, "(None, 9, 8, 6)");
 
-    check_refused(LS_OP_ACTIVATION, no_function, &rows, 1, NULL, "no activation number 9");
+    check_refused(LS_OP_ACTIVATION, no_function, &rows, 1, NULL, "there is no activation number");
     check_refused(LS_OP_ACTIVATION, no_slope, &rows, 1, NULL, "slope");
     check_refused(LS_OP_DROPOUT, all, &rows, 1, NULL, "below 1, not 1");
     check_refused(LS_OP_ADD, none, unequal, 2, NULL, "not to (None, 12)");

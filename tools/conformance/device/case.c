@@ -101,6 +101,7 @@ static double activated(uint32_t activation, double alpha, double x)
     case LS_SOFTPLUS: return log1p(exp(x));
     case LS_EXPONENTIAL: return exp(x);
     case LS_RELU6: return fmin(fmax(4 * x, 0), 6);
+    case LS_SOFTSIGN: return x / (1 + fabs(x));
     default: return x;
     }
 }

@@ -11,7 +11,8 @@
 _Static_assert(LS_RELU == 1 && LS_LEAKY_RELU == 2 && LS_ELU == 3 && LS_SIGMOID == 4 && LS_TANH == 5,
                "bodies.h has other numbers");
 _Static_assert(LS_SOFTPLUS == 6 && LS_EXPONENTIAL == 7 && LS_RELU6 == 8, "bodies.h has others");
-_Static_assert(LS_ACTIVATION_COUNT == 9, "bodies.h does not know the last activation");
+_Static_assert(LS_SOFTSIGN == 9 && LS_ACTIVATION_COUNT == 10,
+               "bodies.h does not know the last activation");
 _Static_assert(sizeof(struct cuda_record) == sizeof(struct ls_step_record), "the record differs");
 _Static_assert(offsetof(struct cuda_record, gradient_scale) ==
                    offsetof(struct ls_step_record, gradient_scale),

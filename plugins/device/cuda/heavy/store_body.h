@@ -97,6 +97,7 @@ CUDA_SHARED float cuda_activate(uint32_t activation, float alpha, float x)
     case 6: return (x < 0 ? 0 : x) + log1pf(expf(-fabsf(x))); // softplus
     case 7: return expf(x);
     case 8: return x < 0 ? 0 : x > 6 ? 6 : x; // relu6
+    case 9: return x / (1 + fabsf(x)); // softsign
     default: return x;
     }
 }
@@ -112,6 +113,7 @@ CUDA_SHARED float cuda_slope(uint32_t activation, float alpha, float y)
     case 6: return -expm1f(-y);
     case 7: return y;
     case 8: return y > 0 && y < 6 ? 1.0f : 0.0f;
+    case 9: return (1 - fabsf(y)) * (1 - fabsf(y));
     default: return 1;
     }
 }

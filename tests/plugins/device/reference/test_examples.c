@@ -201,6 +201,7 @@ START_TEST(activations_have_the_values_of_their_formulas)
         [LS_SOFTPLUS] = {0.126928011f, 0.693147181f, 3.04858735f, 7.00091147f},
         [LS_EXPONENTIAL] = {e2, 1, e3, 1096.63316f},
         [LS_RELU6] = {0, 0, 3, 6},
+        [LS_SOFTSIGN] = {-2.0f / 3, 0, 0.75f, 0.875f},
     };
     for (uint32_t a = 0; a < LS_ACTIVATION_COUNT; a++) {
         struct operation o = {.op = LS_OP_ACTIVATION,
