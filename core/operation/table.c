@@ -21,7 +21,7 @@
 #define X ARGUMENT("x", TENSOR, FLOATING)
 #define Y ARGUMENT("y", TENSOR, FLOATING)
 
-static const struct ls_operation_row rows[] = {
+static const struct ls_operation_row rows[LS_OP_COUNT] = {
     [LS_OP_NONE] = {.name = "none"},
 
     // ---- Weighted ----
@@ -283,7 +283,7 @@ static const struct ls_operation_row rows[] = {
 
 const struct ls_operation_row *ls_operation_row(uint32_t op)
 {
-    return op < sizeof(rows) / sizeof(rows[0]) && rows[op].name ? &rows[op] : NULL;
+    return op < LS_OP_COUNT ? &rows[op] : NULL;
 }
 
 bool ls_operation_has(uint32_t op, enum ls_operation_trait trait)

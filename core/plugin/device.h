@@ -133,6 +133,7 @@ enum ls_op {
     LS_OP_BATCH_NORMALIZATION_BACKWARD = 29,
     // x, gamma, beta, mean (C), variance (C), [addend as x] -> y: the same with mean and variance given (moving ones).
     LS_OP_BATCH_NORMALIZATION_INFERENCE = 30,
+    LS_OP_COUNT = 31, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types (since ABI 1.2): tensors are F32 where an operation says no other type. From LS_OP_CONV2D to

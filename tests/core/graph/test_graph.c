@@ -376,7 +376,7 @@ START_TEST(only_forward_operations_can_be_added)
                             LS_OP_MEASURE,
                             LS_OP_FROM_BYTES,
                             LS_OP_BATCH_NORMALIZATION_BACKWARD,
-                            LS_OP_BATCH_NORMALIZATION_INFERENCE + 1,
+                            LS_OP_COUNT,
                             UINT32_MAX};
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
         check_refused(ops[i], none, &image, 1, NULL, "not one that a layer adds");
@@ -385,7 +385,7 @@ END_TEST
 
 START_TEST(every_operation_has_a_name_of_its_own)
 {
-    for (uint32_t op = LS_OP_NONE; op <= LS_OP_BATCH_NORMALIZATION_INFERENCE; op++) {
+    for (uint32_t op = LS_OP_NONE; op < LS_OP_COUNT; op++) {
         ck_assert_ptr_nonnull(ls_op_name(op));
         ck_assert_str_ne(ls_op_name(op), "unknown");
         for (uint32_t other = LS_OP_NONE; other < op; other++)
@@ -393,7 +393,7 @@ START_TEST(every_operation_has_a_name_of_its_own)
     }
     ck_assert_str_eq(ls_op_name(LS_OP_DENSE_BACKWARD_DATA), "dense_backward_data");
     ck_assert_str_eq(ls_op_name(LS_OP_BATCH_NORMALIZATION), "batch_normalization");
-    ck_assert_str_eq(ls_op_name(LS_OP_BATCH_NORMALIZATION_INFERENCE + 1), "unknown");
+    ck_assert_str_eq(ls_op_name(LS_OP_COUNT), "unknown");
     ck_assert_str_eq(ls_op_name(UINT32_MAX), "unknown");
 }
 END_TEST

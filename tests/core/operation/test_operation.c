@@ -27,7 +27,7 @@ static uint32_t most(const struct ls_operation_row *row, bool output)
 
 START_TEST(every_operation_has_a_row_and_a_name_of_its_own)
 {
-    ck_assert_uint_eq(row_count(), LS_OP_BATCH_NORMALIZATION_INFERENCE + 1);
+    ck_assert_uint_eq(row_count(), LS_OP_COUNT);
     for (uint32_t op = 0; op < row_count(); op++)
         for (uint32_t other = 0; other < op; other++)
             ck_assert_str_ne(ls_op_name(op), ls_op_name(other));
@@ -153,8 +153,8 @@ START_TEST(a_convolution_is_checked_forward)
     r.accumulate = 2;
     check_refused(&r, "adds into an output that it does not have");
     r = convolution();
-    r.op = LS_OP_BATCH_NORMALIZATION_INFERENCE + 100;
-    check_refused(&r, "there is no operation 130");
+    r.op = 999;
+    check_refused(&r, "there is no operation 999");
 }
 END_TEST
 
