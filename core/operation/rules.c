@@ -191,11 +191,11 @@ bool ls_shapes_of_dropout(struct ls_shape_call *call)
     return ls_shapes_kept(call);
 }
 
-bool ls_shapes_of_add(struct ls_shape_call *call)
+bool ls_shapes_of_pair(struct ls_shape_call *call)
 {
     char text[128];
     if (!ls_shape_equal(&call->inputs[0], &call->inputs[1]))
-        return refuse(call, "can only be added to the same shape, not to %s",
+        return refuse(call, "the other input must have the same shape, not %s",
                       ls_shape_text(&call->inputs[1], text, sizeof(text)));
     return ls_shapes_kept(call);
 }

@@ -175,7 +175,7 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .traits = LS_TRAIT_LAYER | LS_TRAIT_EPILOGUE,
         .fusion = LS_FUSION_ADDEND,
         .gradient = LS_GRADIENT_PASSED_ON,
-        .shapes = ls_shapes_of_add,
+        .shapes = ls_shapes_of_pair,
     },
     [LS_OP_CONVERT] = {
         .name = "convert",
@@ -277,6 +277,22 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .outputs = {Y},
         .traits = LS_TRAIT_LAYER | LS_TRAIT_EPILOGUE,
         .shapes = ls_shapes_of_batch_normalization,
+    },
+
+    [LS_OP_MAXIMUM] = {
+        .name = "maximum",
+        .inputs = {ARGUMENT("a", TENSOR, FLOATING), ARGUMENT("b", TENSOR, FLOATING)},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_MAXIMUM_BACKWARD},
+        .shapes = ls_shapes_of_pair,
+    },
+    [LS_OP_MAXIMUM_BACKWARD] = {
+        .name = "maximum_backward",
+        .backward_of = LS_OP_MAXIMUM,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0), INPUT_GRADIENT(1)},
     },
 };
 // clang-format on

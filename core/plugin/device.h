@@ -133,7 +133,11 @@ enum ls_op {
     LS_OP_BATCH_NORMALIZATION_BACKWARD = 29,
     // x, gamma, beta, mean (C), variance (C), [addend as x] -> y: the same with mean and variance given (moving ones).
     LS_OP_BATCH_NORMALIZATION_INFERENCE = 30,
-    LS_OP_COUNT = 31, // grows with the operations: a plugin compares numbers, not this
+    // a, b -> y as a, element-wise: the larger one; NaN where one is NaN
+    LS_OP_MAXIMUM = 31,
+    // dy, a, b -> da, db: dy goes to da where a >= b, else to db; the other gets 0
+    LS_OP_MAXIMUM_BACKWARD = 32,
+    LS_OP_COUNT = 33, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types (since ABI 1.2): tensors are F32 where an operation says no other type. From LS_OP_CONV2D to

@@ -44,6 +44,8 @@ static const struct operation {
     [LS_OP_BATCH_NORMALIZATION] = {cpu_batch_normalization, {3, 4}, {3, 3}},
     [LS_OP_BATCH_NORMALIZATION_BACKWARD] = {cpu_batch_normalization_backward, {5, 5}, {3, 3}},
     [LS_OP_BATCH_NORMALIZATION_INFERENCE] = {cpu_batch_normalization_inference, {5, 6}, {1, 1}},
+    [LS_OP_MAXIMUM] = {cpu_maximum, {2, 2}, {1, 1}},
+    [LS_OP_MAXIMUM_BACKWARD] = {cpu_maximum_backward, {3, 3}, {2, 2}},
 };
 
 // ---- failures ----

@@ -176,6 +176,67 @@ int32_t cpu_add(struct ls_device *device, const struct ls_kernel_request *reques
     return cpu_same_layout(device, request, kernel, 3U | 1U << request->input_count);
 }
 
+static void maximum_part(void *context, int64_t begin, int64_t end)
+{
+    const struct flat *f = context;
+    f->loops->maximum(f->a + begin, f->b + begin, f->y + begin, end - begin);
+}
+
+static int32_t run_maximum(struct ls_device *device, struct ls_kernel *kernel,
+                           const struct ls_launch *launch)
+{
+    struct flat f = {device->loops->elementwise,
+                     {0},
+                     launch->arguments[0],
+                     launch->arguments[1],
+                     cpu_output(kernel, launch, 0)};
+    const uint64_t count = cpu_floats(cpu_output_desc(kernel, 0));
+    cpu_parallel(device, (int64_t)count, GRAIN, (double)count * 0.15, maximum_part, &f);
+    return LS_OK;
+}
+
+int32_t cpu_maximum(struct ls_device *device, const struct ls_kernel_request *request,
+                    struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_maximum;
+    answer->in_place = 3;
+    cpu_implementation(device, answer, "maximum");
+    return cpu_same_layout(device, request, kernel, 7U);
+}
+
+struct choice {
+    const struct cpu_elementwise_loops *loops;
+    const float *dy, *a, *b;
+    float *da, *db;
+};
+
+static void maximum_backward_part(void *context, int64_t begin, int64_t end)
+{
+    const struct choice *c = context;
+    c->loops->maximum_backward(c->dy + begin, c->a + begin, c->b + begin, c->da + begin,
+                               c->db + begin, end - begin);
+}
+
+static int32_t run_maximum_backward(struct ls_device *device, struct ls_kernel *kernel,
+                                    const struct ls_launch *launch)
+{
+    struct choice c = {device->loops->elementwise,    launch->arguments[0],
+                       launch->arguments[1],          launch->arguments[2],
+                       cpu_output(kernel, launch, 0), cpu_output(kernel, launch, 1)};
+    const uint64_t count = cpu_floats(cpu_output_desc(kernel, 0));
+    cpu_parallel(device, (int64_t)count, GRAIN, (double)count * 0.3, maximum_backward_part, &c);
+    return LS_OK;
+}
+
+int32_t cpu_maximum_backward(struct ls_device *device, const struct ls_kernel_request *request,
+                             struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_maximum_backward;
+    answer->in_place = 3;
+    cpu_implementation(device, answer, "maximum");
+    return cpu_same_layout(device, request, kernel, 31U);
+}
+
 // ---- floats from bytes ----
 
 struct bytes {

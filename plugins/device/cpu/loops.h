@@ -58,6 +58,10 @@ struct cpu_elementwise_loops {
     void (*column_sums)(const float *x, int64_t rows, int64_t columns, int64_t stride, uint32_t add,
                         float *sums);
     void (*add)(const float *a, const float *b, float *y, int64_t n);
+    void (*maximum)(const float *a, const float *b, float *y, int64_t n);
+    // da may be dy or a
+    void (*maximum_backward)(const float *dy, const float *a, const float *b, float *da, float *db,
+                             int64_t n);
     // y = x / divisor, rounded once
     void (*from_bytes)(float divisor, const uint8_t *x, float *y, int64_t n);
     // Elements first .. first + n of an example.

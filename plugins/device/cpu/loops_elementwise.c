@@ -145,6 +145,24 @@ static void add(const float *a, const float *b, float *y, int64_t n)
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
+static void maximum(const float *a, const float *b, float *y, int64_t n)
+{
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] =
+        (a[i] >= b[i]) | (a[i] != a[i]) ? a[i] : b[i];
+}
+
+static void maximum_backward(const float *dy, const float *a, const float *b, float *da, float *db,
+                             int64_t n)
+{
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
+    {
+        const float gradient = dy[i];
+        const int first = a[i] >= b[i];
+        da[i] = first ? gradient : 0.0f;
+        db[i] = first ? 0.0f : gradient;
+    }
+}
+
 static void from_bytes(float divisor, const uint8_t *restrict x, float *restrict y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -222,6 +240,8 @@ const struct cpu_elementwise_loops CPU_TABLE(elementwise) = {
     .activate_backward_rows = activate_backward_rows,
     .column_sums = column_sums,
     .add = add,
+    .maximum = maximum,
+    .maximum_backward = maximum_backward,
     .from_bytes = from_bytes,
     .dropout = dropout,
     .sgd = sgd,

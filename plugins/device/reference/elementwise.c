@@ -177,6 +177,24 @@ static void add_run(const struct reference_call *call)
                               (double)((const float *)call->inputs[1])[i];
 }
 
+// a, b -> y
+static void maximum_run(const struct reference_call *call)
+{
+    const uint64_t count = ls_tensor_elements(call->output_descs);
+    const float *a = call->inputs[0], *b = call->inputs[1];
+    for (uint64_t i = 0; i < count; i++)
+        call->results[0][i] = (double)(a[i] >= b[i] || isnan(a[i]) ? a[i] : b[i]);
+}
+
+// dy, a, b -> da, db
+static void maximum_backward_run(const struct reference_call *call)
+{
+    const uint64_t count = ls_tensor_elements(call->output_descs);
+    const float *dy = call->inputs[0], *a = call->inputs[1], *b = call->inputs[2];
+    for (uint64_t i = 0; i < count; i++)
+        call->results[a[i] >= b[i] ? 0 : 1][i] = (double)dy[i];
+}
+
 const struct reference_operation reference_activation = {
     .name = "activation",
     .inputs = {1, 1},
@@ -243,6 +261,26 @@ const struct reference_operation reference_add = {
     .element_wise = true,
     .fits = same_shape_fits,
     .run = add_run,
+};
+
+const struct reference_operation reference_maximum = {
+    .name = "maximum",
+    .inputs = {2, 2},
+    .outputs = {1, 1},
+    .used_inputs = 3,
+    .element_wise = true,
+    .fits = same_shape_fits,
+    .run = maximum_run,
+};
+
+const struct reference_operation reference_maximum_backward = {
+    .name = "maximum_backward",
+    .inputs = {3, 3},
+    .outputs = {2, 2},
+    .used_inputs = 7,
+    .element_wise = true,
+    .fits = same_shape_fits,
+    .run = maximum_backward_run,
 };
 
 const struct reference_operation reference_from_bytes = {

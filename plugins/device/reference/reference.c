@@ -48,6 +48,8 @@ static const struct reference_operation *const operations[] = {
     [LS_OP_BATCH_NORMALIZATION] = &reference_batch_normalization,
     [LS_OP_BATCH_NORMALIZATION_BACKWARD] = &reference_batch_normalization_backward,
     [LS_OP_BATCH_NORMALIZATION_INFERENCE] = &reference_batch_normalization_inference,
+    [LS_OP_MAXIMUM] = &reference_maximum,
+    [LS_OP_MAXIMUM_BACKWARD] = &reference_maximum_backward,
 };
 
 // ---- The device and its memory ----

@@ -124,6 +124,23 @@ START_TEST(every_activation_is_differentiated_through_its_output)
 }
 END_TEST
 
+// One operation with the gradients of two tensors, also where both are the same.
+START_TEST(a_maximum_has_the_gradients_of_both_inputs)
+{
+    struct ls_graph *graph = harness_graph((const int64_t[]){3}, 1);
+    struct ls_tensor *pair[2], *y;
+    pair[0] = harness_dense(graph, "dense", graph->inputs[0], 6);
+    pair[1] = harness_activation(graph, "tanh", pair[0], LS_TANH);
+    pair[1] = harness_dense(graph, "dense_1", pair[1], 6);
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_MAXIMUM, NULL, pair, 2, NULL, &y), LS_OK);
+    pair[0] = pair[1] = y;
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_MAXIMUM, NULL, pair, 2, NULL, &y), LS_OK);
+    harness_dense(graph, "dense_2", y, 3);
+    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+    check_graph(graph, 4);
+}
+END_TEST
+
 START_TEST(a_loss_over_several_positions_has_its_gradient)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){3, 4}, 2);
@@ -292,6 +309,7 @@ int main(void)
     tcase_add_test(tests, a_short_cut_around_a_norm_before_relu_has_the_gradient_of_its_loss);
     tcase_add_test(tests, variables_of_a_norm_used_twice_sum_their_gradients);
     tcase_add_test(tests, every_activation_is_differentiated_through_its_output);
+    tcase_add_test(tests, a_maximum_has_the_gradients_of_both_inputs);
     tcase_add_test(tests, a_loss_over_several_positions_has_its_gradient);
     tcase_add_test(tests, one_variable_as_gamma_and_beta_sums_both_gradients);
     tcase_add_test(tests, two_inputs_through_one_layer_sum_its_gradients);

@@ -211,7 +211,7 @@ START_TEST(element_wise_operations_keep_the_shape)
     check_refused(LS_OP_ACTIVATION, no_function, &rows, 1, NULL, "there is no activation number");
     check_refused(LS_OP_ACTIVATION, no_slope, &rows, 1, NULL, "slope");
     check_refused(LS_OP_DROPOUT, all, &rows, 1, NULL, "below 1, not 1");
-    check_refused(LS_OP_ADD, none, unequal, 2, NULL, "not to (None, 12)");
+    check_refused(LS_OP_ADD, none, unequal, 2, NULL, "the same shape, not (None, 12)");
     check_refused(LS_OP_ADD, none, pair, 1, NULL, "takes 2 to 2 tensors");
 }
 END_TEST

@@ -338,6 +338,8 @@ static const struct {
     {LS_OP_BATCH_NORMALIZATION, "batch_normalization B="},
     {LS_OP_BATCH_NORMALIZATION_BACKWARD, "batch_normalization_backward B="},
     {LS_OP_BATCH_NORMALIZATION_INFERENCE, "batch_normalization_inference B="},
+    {LS_OP_MAXIMUM, "maximum B="},
+    {LS_OP_MAXIMUM_BACKWARD, "maximum_backward B="},
     {LS_OP_SGD_UPDATE, "sgd_update N="},
     {LS_OP_ADAM_UPDATE, "adam_update N="},
 };

@@ -299,6 +299,7 @@ void ls_device_dense_cases(struct ls_device_suite *suite, uint32_t op,
                            const struct ls_device_epilogue *epilogue);
 void ls_device_pooling_cases(struct ls_device_suite *suite, uint32_t op,
                              const struct ls_device_epilogue *epilogue);
+void ls_device_maximum_cases(struct ls_device_suite *suite, uint32_t op);
 void ls_device_elementwise_cases(struct ls_device_suite *suite, uint32_t op,
                                  const struct ls_device_epilogue *epilogue);
 void ls_device_batch_normalization_cases(struct ls_device_suite *suite, uint32_t op,

@@ -215,6 +215,30 @@ START_TEST(activations_have_the_values_of_their_formulas)
 }
 END_TEST
 
+// TensorFlow's rule for a tie: all of the gradient to the first.
+START_TEST(the_maximum_gives_a_tie_to_the_first_and_keeps_not_a_number)
+{
+    float a[] = {1, 2, 3, NAN, 0}, b[] = {2, 2, -3, 0, NAN}, y[5];
+    struct operation o = {.op = LS_OP_MAXIMUM,
+                          .inputs = 2,
+                          .outputs = 1,
+                          .arguments = {F32(a, 1, 5), F32(b, 1, 5), F32(y, 1, 5)}};
+    operation_run(&o);
+    assert_values(y, (float[]){2, 2, 3}, 3, 0);
+    ck_assert(isnan(y[3]) && isnan(y[4]));
+
+    float dy[] = {5, 6, 7}, da[3], db[3];
+    o = (struct operation){
+        .op = LS_OP_MAXIMUM_BACKWARD,
+        .inputs = 3,
+        .outputs = 2,
+        .arguments = {F32(dy, 1, 3), F32(a, 1, 3), F32(b, 1, 3), F32(da, 1, 3), F32(db, 1, 3)}};
+    operation_run(&o);
+    assert_values(da, (float[]){0, 6, 7}, 3, 0);
+    assert_values(db, (float[]){5, 0, 0}, 3, 0);
+}
+END_TEST
+
 START_TEST(activations_survive_the_far_ends)
 {
     float x[] = {-1000, 1000}, y[2];
@@ -486,6 +510,7 @@ static void add_tests(TCase *tests)
     tcase_add_test(tests, max_pooling_gives_a_tie_to_the_first);
     tcase_add_test(tests, padding_never_wins_and_never_counts);
     tcase_add_test(tests, activations_have_the_values_of_their_formulas);
+    tcase_add_test(tests, the_maximum_gives_a_tie_to_the_first_and_keeps_not_a_number);
     tcase_add_test(tests, activations_survive_the_far_ends);
     tcase_add_test(tests, softmax_is_exp_over_sum);
     tcase_add_test(tests, cross_entropy_from_logits);
