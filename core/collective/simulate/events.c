@@ -314,7 +314,7 @@ static void post(struct simulator *simulator, uint32_t rank, uint32_t number)
 
 static void complete(struct simulator *simulator, uint32_t rank, uint32_t number)
 {
-    const struct ls_shape *shape = simulator->outline.ranks[rank].shape;
+    const struct ls_step_graph *shape = simulator->outline.ranks[rank].shape;
     const struct ls_outline_step *step = &shape->steps[number];
     *ls_simulator_state(simulator, rank, number) = DONE;
     if (!(++simulator->steps_done & PROGRESS_MASK) && simulator->simulation->progress)

@@ -49,9 +49,9 @@ void ls_drawing_finish(struct ls_drawing *drawing);
 enum ls_status ls_drawing_draw(struct ls_drawing *drawing, uint32_t rank);
 
 // Finds what each step waits for. The shape's key is left to the caller.
-enum ls_status ls_shape_create(const struct ls_drawing *drawing, struct ls_shape **out);
-void ls_shape_destroy(struct ls_shape *shape);
-uint64_t ls_shape_bytes(const struct ls_shape *shape);
+enum ls_status ls_step_graph_create(const struct ls_drawing *drawing, struct ls_step_graph **out);
+void ls_step_graph_destroy(struct ls_step_graph *shape);
+uint64_t ls_step_graph_bytes(const struct ls_step_graph *shape);
 
 static inline uint64_t ls_mixed(uint64_t value)
 {

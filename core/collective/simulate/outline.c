@@ -52,7 +52,7 @@ static uint32_t find_shape(const struct builder *builder, const uint64_t key[2])
 }
 
 // Where ranges overlap in part, the edges belong to the key.
-static void add_edges_to_key(struct ls_shape *shape)
+static void add_edges_to_key(struct ls_step_graph *shape)
 {
     for (uint32_t i = 0; i < shape->step_count; i++) {
         ls_key_add(shape->key, (uint64_t)shape->states[i] << 32 | shape->steps[i].first_dependent);
@@ -62,25 +62,26 @@ static void add_edges_to_key(struct ls_shape *shape)
     }
 }
 
-static enum ls_status keep_shape(struct builder *builder, uint32_t slot, struct ls_shape *shape)
+static enum ls_status keep_shape(struct builder *builder, uint32_t slot,
+                                 struct ls_step_graph *shape)
 {
     struct ls_outline *out = builder->out;
     uint64_t capacity = builder->shape_capacity;
     if (!grow(&out->shapes, (uint64_t)out->shape_count + 1, &capacity, sizeof(*out->shapes))) {
-        ls_shape_destroy(shape);
+        ls_step_graph_destroy(shape);
         return LS_OUT_OF_MEMORY;
     }
     builder->shape_capacity = (uint32_t)capacity;
     builder->shape_slots[slot] = out->shape_count;
     out->shapes[out->shape_count++] = shape;
-    out->memory_bytes += ls_shape_bytes(shape);
+    out->memory_bytes += ls_step_graph_bytes(shape);
     return LS_OK;
 }
 
-static enum ls_status take_shape(struct builder *builder, const struct ls_shape **result)
+static enum ls_status take_shape(struct builder *builder, const struct ls_step_graph **result)
 {
     struct ls_drawing *drawing = &builder->drawing;
-    struct ls_shape *shape = NULL;
+    struct ls_step_graph *shape = NULL;
     uint32_t slot = 0;
     if (drawing->key_is_enough) {
         slot = find_shape(builder, drawing->key);
@@ -89,7 +90,7 @@ static enum ls_status take_shape(struct builder *builder, const struct ls_shape 
             return LS_OK;
         }
     }
-    enum ls_status status = ls_shape_create(drawing, &shape);
+    enum ls_status status = ls_step_graph_create(drawing, &shape);
     if (status)
         return status;
     memcpy(shape->key, drawing->key, sizeof(shape->key));
@@ -97,7 +98,7 @@ static enum ls_status take_shape(struct builder *builder, const struct ls_shape 
         add_edges_to_key(shape);
         slot = find_shape(builder, shape->key);
         if (builder->shape_slots[slot] != LS_OUTLINE_NONE) {
-            ls_shape_destroy(shape);
+            ls_step_graph_destroy(shape);
             *result = builder->out->shapes[builder->shape_slots[slot]];
             return LS_OK;
         }
@@ -331,7 +332,7 @@ enum ls_status ls_outline_create(const struct ls_outline_options *options, struc
 void ls_outline_finish(struct ls_outline *outline)
 {
     for (uint32_t i = 0; i < outline->shape_count; i++)
-        ls_shape_destroy(outline->shapes[i]);
+        ls_step_graph_destroy(outline->shapes[i]);
     for (uint32_t i = 0; i < outline->sizes_count; i++)
         free(outline->sizes[i]);
     free(outline->shapes);

@@ -24,7 +24,7 @@ struct ls_outline_step {
     uint32_t first_dependent; // up to that of the next step
 };
 
-struct ls_shape {
+struct ls_step_graph {
     uint64_t key[2];
     uint32_t step_count, peer_count;
     struct ls_outline_step *steps; // and one more, which ends the dependents
@@ -42,7 +42,7 @@ struct ls_sizes {
 };
 
 struct ls_rank_outline {
-    const struct ls_shape *shape;
+    const struct ls_step_graph *shape;
     const uint64_t *bytes;
     uint64_t first_state; // in an array for the steps of all ranks
     uint64_t first_pair;
@@ -58,7 +58,7 @@ struct ls_outline {
     uint32_t world;
     struct ls_rank_outline *ranks;
     struct ls_pair *pairs;
-    struct ls_shape **shapes;
+    struct ls_step_graph **shapes;
     struct ls_sizes **sizes;
     uint32_t shape_count, sizes_count;
     uint64_t pair_count, step_count;

@@ -34,7 +34,7 @@ struct list {
 
 struct finder {
     const struct ls_drawing *drawing;
-    struct ls_shape *shape;
+    struct ls_step_graph *shape;
     uint32_t *first_cell, *last_cell; // of each range; the last is not part of it
     struct cell *cells;
     uint32_t cell_count;
@@ -251,7 +251,7 @@ static enum ls_status find_edges(struct finder *finder)
 
 static enum ls_status link_edges(struct finder *finder)
 {
-    struct ls_shape *shape = finder->shape;
+    struct ls_step_graph *shape = finder->shape;
     const struct edge *edges = finder->edges.items;
     shape->dependents = malloc(((size_t)finder->edges.count + 1) * sizeof(uint32_t));
     if (!shape->dependents)
@@ -270,7 +270,7 @@ static enum ls_status link_edges(struct finder *finder)
     return LS_OK;
 }
 
-static uint32_t *messages_of(struct ls_shape *shape, uint32_t kind)
+static uint32_t *messages_of(struct ls_step_graph *shape, uint32_t kind)
 {
     if (kind == LS_STEP_SEND)
         return shape->first_send;
@@ -279,7 +279,7 @@ static uint32_t *messages_of(struct ls_shape *shape, uint32_t kind)
 }
 
 // Numbers the messages with each peer, and lists them by peer.
-static void number_messages(struct ls_shape *shape, const struct ls_raw_step *raw)
+static void number_messages(struct ls_step_graph *shape, const struct ls_raw_step *raw)
 {
     for (uint32_t i = 0; i < shape->step_count; i++) {
         uint32_t *counts = messages_of(shape, raw[i].kind);
@@ -302,7 +302,7 @@ static void number_messages(struct ls_shape *shape, const struct ls_raw_step *ra
 
 static enum ls_status allocate(struct finder *finder)
 {
-    struct ls_shape *shape = finder->shape;
+    struct ls_step_graph *shape = finder->shape;
     const size_t steps = finder->drawing->step_count, peers = finder->drawing->peer_count;
     shape->step_count = (uint32_t)steps;
     shape->peer_count = (uint32_t)peers;
@@ -333,9 +333,9 @@ static enum ls_status run(struct finder *finder)
     return status;
 }
 
-enum ls_status ls_shape_create(const struct ls_drawing *drawing, struct ls_shape **out)
+enum ls_status ls_step_graph_create(const struct ls_drawing *drawing, struct ls_step_graph **out)
 {
-    struct finder finder = {.drawing = drawing, .shape = calloc(1, sizeof(struct ls_shape))};
+    struct finder finder = {.drawing = drawing, .shape = calloc(1, sizeof(struct ls_step_graph))};
     const enum ls_status status = finder.shape ? run(&finder) : LS_OUT_OF_MEMORY;
     free(finder.first_cell);
     free(finder.last_cell);
@@ -344,14 +344,14 @@ enum ls_status ls_shape_create(const struct ls_drawing *drawing, struct ls_shape
     free(finder.edges.items);
     free(finder.marks);
     if (status) {
-        ls_shape_destroy(finder.shape);
+        ls_step_graph_destroy(finder.shape);
         return status;
     }
     *out = finder.shape;
     return LS_OK;
 }
 
-void ls_shape_destroy(struct ls_shape *shape)
+void ls_step_graph_destroy(struct ls_step_graph *shape)
 {
     if (!shape)
         return;
@@ -365,7 +365,7 @@ void ls_shape_destroy(struct ls_shape *shape)
     free(shape);
 }
 
-uint64_t ls_shape_bytes(const struct ls_shape *shape)
+uint64_t ls_step_graph_bytes(const struct ls_step_graph *shape)
 {
     const uint64_t dependents = shape->steps[shape->step_count].first_dependent;
     return sizeof(*shape) + (sizeof(*shape->steps) + 12) * (uint64_t)shape->step_count +
