@@ -47,6 +47,12 @@ LS_STATUS ls_fit_dataset(const struct ls_model *model, struct ls_data *data,
 // What travels of a bucket: its gradients, and in the first one the sums of the step.
 uint64_t ls_fit_bucket_bytes(const struct ls_fit *fit, uint32_t bucket);
 
+// The number of steps of this fit up to the end of epoch `number`; 0 for epoch 0.
+uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number);
+
+// Trains all epochs, or until somebody asks to stop. LS_INTERRUPTED after ls_run_interrupt.
+LS_STATUS ls_fit_run_epochs(struct ls_fit *fit);
+
 // Counts a step of all replicas, and says so to all who want to know. [replica thread, one at a time]
 void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result);
 
