@@ -128,6 +128,27 @@ LS_CALL ls_compile(struct ls_model *model, const struct ls_compile_options *opti
 LS_CALL ls_set_learning_rate(struct ls_model *model, double rate);
 LS_API double ls_learning_rate(const struct ls_model *model); // NaN before ls_compile
 
+// ---- Metrics ----
+
+#define LS_METRICS 16 // the most in one struct ls_metrics
+
+struct ls_metric {
+    const char *name; // as Keras has it: "accuracy"; lasts as long as the model
+    double value;
+};
+
+// In the order in which they are shown: "loss", the metrics that ls_compile was given, and after a
+// validation the same of its data: "val_loss", "val_accuracy".
+struct ls_metrics {
+    uint32_t count;
+    struct ls_metric list[LS_METRICS];
+};
+
+// The value of the metric of that name; NaN when there is none.
+LS_API double ls_metric_value(const struct ls_metrics *metrics, const char *name);
+
+// ---- Training ----
+
 struct ls_fit_watch;
 
 struct ls_fit_options {
@@ -158,11 +179,10 @@ LS_CALL ls_fit(struct ls_model *model, struct ls_data *train, const struct ls_fi
 
 struct ls_scores {
     uint64_t examples;
-    double loss;
-    double accuracy; // NaN without the metric
     double seconds;
+    struct ls_metrics metrics; // "loss", "accuracy"
 };
-// Mean loss and accuracy; `batch` as in fit (0: 64 per replica).
+// Loss and metrics, means over the examples; `batch` as in fit (0: 64 per replica).
 LS_CALL ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch,
                     struct ls_scores *out);
 
@@ -176,10 +196,11 @@ struct ls_epoch {
     uint64_t steps,
         examples; // of this fit; fewer than the data has where it began or ended within the epoch
     double seconds; // without validation
-    double learning_rate;
-    double loss,
-        accuracy; // means over the examples, while weights changed; accuracy NaN without the metric
-    double val_loss, val_accuracy; // after the last of these steps; NaN without validation
+    double learning_rate; // of the last of these steps
+    // "loss" and the metrics are means over the examples, while the weights changed; "val_loss" and
+    // its relatives are those of the validation data after the last of these steps, if there was a
+    // validation.
+    struct ls_metrics metrics;
 };
 LS_API const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t *count);
 

@@ -69,7 +69,8 @@ int main(int argc, char **argv)
     const struct ls_epoch *epochs = ls_fit_epochs(model, &count);
     const struct ls_epoch *last = &epochs[count - 1];
     printf("after %zu epoch(s): %.1f %% of the test examples are right, %.0f examples/s\n", count,
-           100 * last->val_accuracy, (double)last->examples / last->seconds);
+           100 * ls_metric_value(&last->metrics, "val_accuracy"),
+           (double)last->examples / last->seconds);
 
     ls_model_close(model);
     ls_data_close(train);

@@ -74,8 +74,10 @@ int main(int argc, char **argv)
     check(ls_data_open(dataset, "test", &test));
     const struct ls_scores trained = train_and_save(dataset, test, path);
     const struct ls_scores loaded = load_and_evaluate(test, path);
-    printf("trained: loss %.4f, accuracy %.4f\n", trained.loss, trained.accuracy);
-    printf("loaded:  loss %.4f, accuracy %.4f\n", loaded.loss, loaded.accuracy);
+    printf("trained: loss %.4f, accuracy %.4f\n", ls_metric_value(&trained.metrics, "loss"),
+           ls_metric_value(&trained.metrics, "accuracy"));
+    printf("loaded:  loss %.4f, accuracy %.4f\n", ls_metric_value(&loaded.metrics, "loss"),
+           ls_metric_value(&loaded.metrics, "accuracy"));
     ls_data_close(test);
     return 0;
 }

@@ -6,8 +6,6 @@
 
 #include "core/base/log.h"
 
-#include <math.h>
-
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to evaluate"},
     {"model", "NAME|FILE.json", NULL, "a built-in model or a file of Keras model JSON"},
@@ -50,10 +48,9 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
         status =
             ls_evaluate(model, data, batch ? batch : replica_batch * ls_run_replicas(run), &scores);
     if (!status) {
-        printf("%llu examples - %.2f s - loss: %.4f", (unsigned long long)scores.examples,
-               scores.seconds, scores.loss);
-        if (!isnan(scores.accuracy))
-            printf(" - accuracy: %.4f", scores.accuracy);
+        printf("%llu examples - %.2f s", (unsigned long long)scores.examples, scores.seconds);
+        for (uint32_t i = 0; i < scores.metrics.count; i++)
+            printf(" - %s: %.4f", scores.metrics.list[i].name, scores.metrics.list[i].value);
         putchar('\n');
     }
     ls_model_close(model);

@@ -45,18 +45,11 @@ void ls_progress_begin(struct ls_progress *progress, uint64_t epoch, uint64_t ep
                 (unsigned long long)progress->epochs);
 }
 
-static void print_value(FILE *stream, const char *name, double value)
+static void print_metrics(FILE *stream, const struct ls_metrics *metrics)
 {
-    if (!isnan(value))
-        fprintf(stream, " - %s: %.4f", name, value);
-}
-
-static void print_values(FILE *stream, const struct ls_progress_values *values)
-{
-    print_value(stream, "loss", values->loss);
-    print_value(stream, "accuracy", values->accuracy);
-    print_value(stream, "val_loss", values->val_loss);
-    print_value(stream, "val_accuracy", values->val_accuracy);
+    for (uint32_t i = 0; i < metrics->count; i++)
+        if (!isnan(metrics->list[i].value))
+            fprintf(stream, " - %s: %.4f", metrics->list[i].name, metrics->list[i].value);
 }
 
 static void print_bar(const struct ls_progress *progress, uint64_t done)
@@ -73,8 +66,7 @@ static void print_bar(const struct ls_progress *progress, uint64_t done)
             (unsigned long long)progress->epoch_steps, bar);
 }
 
-void ls_progress_step(struct ls_progress *progress, uint64_t done,
-                      const struct ls_progress_values *values)
+void ls_progress_step(struct ls_progress *progress, uint64_t done, const struct ls_metrics *metrics)
 {
     if (progress->quiet || !progress->terminal)
         return;
@@ -87,14 +79,14 @@ void ls_progress_step(struct ls_progress *progress, uint64_t done,
     const double elapsed = (double)(now - progress->begun_ns) * 1e-9;
     const double left = elapsed / (double)done * (double)(progress->epoch_steps - done);
     fprintf(progress->stream, " - %.0f s left", left);
-    print_values(progress->stream, values);
+    print_metrics(progress->stream, metrics);
     fflush(progress->stream);
     progress->open = true;
     funlockfile(progress->stream);
 }
 
 void ls_progress_end(struct ls_progress *progress, uint64_t done, double seconds, uint64_t examples,
-                     const struct ls_progress_values *values)
+                     const struct ls_metrics *metrics)
 {
     if (progress->quiet)
         return;
@@ -108,7 +100,7 @@ void ls_progress_end(struct ls_progress *progress, uint64_t done, double seconds
     fprintf(progress->stream, " - %.2f s", seconds);
     if (seconds > 0)
         fprintf(progress->stream, " - %.0f examples/s", (double)examples / seconds);
-    print_values(progress->stream, values);
+    print_metrics(progress->stream, metrics);
     fputc('\n', progress->stream);
     fflush(progress->stream);
     progress->open = false;

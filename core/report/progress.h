@@ -4,6 +4,8 @@
 #ifndef LS_REPORT_PROGRESS_H
 #define LS_REPORT_PROGRESS_H
 
+#include "lockstep.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,17 +21,12 @@ struct ls_progress {
     bool open; // a bar stands on the current line
 };
 
-struct ls_progress_values {
-    double loss, accuracy; // NaN: none
-    double val_loss, val_accuracy; // NaN: none
-};
-
 void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet, uint64_t epochs);
 void ls_progress_begin(struct ls_progress *progress, uint64_t epoch, uint64_t epoch_steps);
 void ls_progress_step(struct ls_progress *progress, uint64_t done,
-                      const struct ls_progress_values *values);
+                      const struct ls_metrics *metrics);
 void ls_progress_end(struct ls_progress *progress, uint64_t done, double seconds, uint64_t examples,
-                     const struct ls_progress_values *values);
+                     const struct ls_metrics *metrics);
 // Clears an open bar's line, so that something else can be printed. A bar that was initialised last makes room for
 // messages by itself, until it is finished. [any thread]
 void ls_progress_clear(struct ls_progress *progress);

@@ -56,23 +56,17 @@ static json_t *epochs_json(const struct ls_report *report)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < report->epoch_count; i++) {
-        const struct ls_report_epoch *epoch = &report->epochs[i];
+        const struct ls_epoch *epoch = &report->epochs[i];
         const double rate = epoch->seconds > 0 ? (double)epoch->examples / epoch->seconds : NAN;
         json_t *object = json_pack(
-            "{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", ls_report_count_json(epoch->epoch),
-            "steps", ls_report_count_json(epoch->steps), "examples",
-            ls_report_count_json(epoch->examples), "seconds", ls_report_number_json(epoch->seconds),
-            "examples_per_second", ls_report_number_json(rate), "learning_rate",
-            ls_report_number_json(epoch->learning_rate), "loss",
-            ls_report_number_json(epoch->loss));
-        if (report->has_accuracy)
-            json_object_set_new(object, "accuracy", ls_report_number_json(epoch->accuracy));
-        if (!isnan(epoch->val_loss) || !isnan(epoch->val_accuracy)) {
-            json_object_set_new(object, "val_loss", ls_report_number_json(epoch->val_loss));
-            if (report->has_accuracy)
-                json_object_set_new(object, "val_accuracy",
-                                    ls_report_number_json(epoch->val_accuracy));
-        }
+            "{s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", ls_report_count_json(epoch->epoch), "steps",
+            ls_report_count_json(epoch->steps), "examples", ls_report_count_json(epoch->examples),
+            "seconds", ls_report_number_json(epoch->seconds), "examples_per_second",
+            ls_report_number_json(rate), "learning_rate",
+            ls_report_number_json(epoch->learning_rate));
+        for (uint32_t k = 0; k < epoch->metrics.count; k++)
+            json_object_set_new(object, epoch->metrics.list[k].name,
+                                ls_report_number_json(epoch->metrics.list[k].value));
         json_array_append_new(list, object);
     }
     return list;

@@ -5,6 +5,7 @@
 #define LS_REPORT_REPORT_H
 
 #include "core/base/status.h"
+#include "lockstep.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,14 +25,6 @@ struct ls_report_number {
 struct ls_report_plugin {
     const char *kind, *name, *version, *file;
     const char *library; // that it calls: "NCCL 2.28.9"; NULL or empty: none
-};
-
-struct ls_report_epoch {
-    uint64_t epoch, steps, examples;
-    double seconds; // without validation
-    double learning_rate;
-    double loss, accuracy; // over the examples of the epoch
-    double val_loss, val_accuracy; // NaN: not measured
 };
 
 // Seconds of a step, medians over steps of replica 0, and the 90th percentile.
@@ -78,8 +71,7 @@ struct ls_report {
     const uint64_t *replica_batches; // `replicas` of them
     uint64_t steps;
     double startup_seconds; // NaN: no step was done
-    bool has_accuracy;
-    const struct ls_report_epoch *epochs;
+    const struct ls_epoch *epochs; // the keys of their metrics are the names
     size_t epoch_count;
     const float *losses;
     size_t loss_count;

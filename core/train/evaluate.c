@@ -69,8 +69,8 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
     if (!status)
         status = ls_fit_dataset(model, data, &copy, &dataset);
     if (!status)
-        status = ls_trainer_evaluate(trainer, dataset, &scores);
-    if (!status && !isfinite(scores.loss)) {
+        status = ls_trainer_evaluate(trainer, dataset, false, &scores);
+    if (!status && !isfinite(ls_metric_value(&scores.metrics, "loss"))) {
         ls_error("evaluate", "the loss of model '%s' on '%s' is not finite; are the weights?",
                  model->source, data->text);
         status = LS_FAILED;

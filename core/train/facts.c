@@ -170,7 +170,6 @@ static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
     report->dataset = fit->train->name;
     report->parameters = ls_model_parameters(model);
     report->global_batch = fit->global_batch;
-    report->has_accuracy = model->accuracy;
 }
 
 static void describe_result(const struct ls_fit *fit, struct lists *lists, struct ls_report *report)

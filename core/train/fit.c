@@ -26,7 +26,7 @@ static void tell_prepared(const struct ls_fit *fit)
         .steps = least(ls_fit_epoch_end(fit, fit->epochs), fit->last_step),
         .global_batch = fit->global_batch,
         .epoch_steps = fit->epoch_steps,
-        .accuracy = fit->model->accuracy,
+        .accuracy = ls_metric_set_has(&fit->model->metrics, "accuracy"),
         .asynchronous = ls_driver_asynchronous(fit->trainer->driver),
     };
     watch->prepared(watch->context, &facts);
@@ -142,38 +142,17 @@ static enum ls_status prepare(struct ls_fit *fit)
     return status;
 }
 
-static enum ls_status keep_epochs(struct ls_fit *fit)
-{
-    const size_t count = fit->history.epoch_count;
-    struct ls_epoch *epochs = calloc(count + 1, sizeof(*epochs));
-    if (!epochs)
-        return LS_OUT_OF_MEMORY;
-    for (size_t i = 0; i < count; i++) {
-        const struct ls_report_epoch *from = &fit->history.epochs[i];
-        epochs[i] = (struct ls_epoch){.epoch = from->epoch,
-                                      .steps = from->steps,
-                                      .examples = from->examples,
-                                      .seconds = from->seconds,
-                                      .learning_rate = from->learning_rate,
-                                      .loss = from->loss,
-                                      .accuracy = from->accuracy,
-                                      .val_loss = from->val_loss,
-                                      .val_accuracy = from->val_accuracy};
-    }
-    free(fit->model->epochs);
-    fit->model->epochs = epochs;
-    fit->model->epoch_count = count;
-    return LS_OK;
-}
-
 // Losses and epochs outlive the fit, for ls_fit_losses and ls_fit_epochs.
-static enum ls_status keep_history(struct ls_fit *fit)
+static void keep_history(struct ls_fit *fit)
 {
     free(fit->model->losses);
     fit->model->losses = fit->history.losses;
     fit->model->loss_count = fit->history.loss_count;
     fit->history.losses = NULL;
-    return keep_epochs(fit);
+    free(fit->model->epochs);
+    fit->model->epochs = fit->history.epochs;
+    fit->model->epoch_count = fit->history.epoch_count;
+    fit->history.epochs = NULL;
 }
 
 // What comes next after the steps of the fit.
@@ -215,8 +194,7 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
         const enum ls_status written = ls_fit_write_report(fit);
         after = after ? after : written;
     }
-    const enum ls_status kept = keep_history(fit);
-    after = after ? after : kept;
+    keep_history(fit);
     return status && status != LS_INTERRUPTED ? status : after ? after : status;
 }
 

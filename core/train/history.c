@@ -62,22 +62,21 @@ void ls_history_add_sums(struct ls_history *history, const struct ls_step_result
 {
     if (history->loss_count < LS_HISTORY_LOSSES)
         history->losses[history->loss_count++] =
-            (float)((double)step->sums[0] / (double)step->sums[2]);
-    history->epoch_loss += (double)step->sums[0];
-    history->epoch_right += (double)step->sums[1];
-    history->epoch_examples += (double)step->sums[2];
+            (float)((double)step->sums[LS_SUMS_LOSS] / (double)step->sums[LS_SUMS_EXAMPLES]);
+    for (uint32_t i = 0; i < LS_STATISTICS; i++)
+        history->epoch_statistics[i] += (double)step->sums[i];
 }
 
 void ls_history_begin_epoch(struct ls_history *history)
 {
-    history->epoch_loss = history->epoch_right = history->epoch_examples = 0;
+    memset(history->epoch_statistics, 0, sizeof(history->epoch_statistics));
 }
 
-enum ls_status ls_history_add_epoch(struct ls_history *history, const struct ls_report_epoch *epoch)
+enum ls_status ls_history_add_epoch(struct ls_history *history, const struct ls_epoch *epoch)
 {
     if (history->epoch_count == history->epoch_capacity) {
         const size_t capacity = history->epoch_capacity ? 2 * history->epoch_capacity : 16;
-        struct ls_report_epoch *grown = realloc(history->epochs, capacity * sizeof(*grown));
+        struct ls_epoch *grown = realloc(history->epochs, capacity * sizeof(*grown));
         if (!grown)
             return LS_OUT_OF_MEMORY;
         history->epochs = grown;

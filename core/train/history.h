@@ -6,6 +6,7 @@
 
 #include "core/report/report.h"
 #include "core/strategy/driver.h"
+#include "core/train/metrics.h"
 
 #define LS_HISTORY_STEPS 16384 // times of the last so many steps are kept
 #define LS_HISTORY_LOSSES 65536 // losses of the first so many
@@ -26,9 +27,9 @@ struct ls_history {
     size_t loss_count;
     float *parts[LS_PART_COUNT]; // seconds, a ring of LS_HISTORY_STEPS
     uint64_t timed_steps; // ever added to the ring
-    struct ls_report_epoch *epochs;
+    struct ls_epoch *epochs;
     size_t epoch_count, epoch_capacity;
-    double epoch_loss, epoch_right, epoch_examples; // sums of the running epoch
+    double epoch_statistics[LS_STATISTICS]; // of the steps of the running epoch
 };
 
 // All memory of steps is taken now: a step adds none, however many there are.
@@ -40,7 +41,7 @@ void ls_history_add_times(struct ls_history *history, const struct ls_step_resul
 // What was waited for the device after the last `steps` of them, which had run ahead of it: a part of each.
 void ls_history_add_wait(struct ls_history *history, uint64_t steps, uint64_t wait_ns);
 void ls_history_add_sums(struct ls_history *history, const struct ls_step_result *step);
-LS_STATUS ls_history_add_epoch(struct ls_history *history, const struct ls_report_epoch *epoch);
+LS_STATUS ls_history_add_epoch(struct ls_history *history, const struct ls_epoch *epoch);
 // Begins a new epoch's sums.
 void ls_history_begin_epoch(struct ls_history *history);
 // Mean seconds of each part over the steps in the ring, but for the first step of all, whose caches are cold.

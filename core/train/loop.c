@@ -22,15 +22,11 @@ uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number)
 
 // ---- Steps ----
 
-static struct ls_progress_values epoch_values(const struct ls_fit *fit)
+static struct ls_metrics epoch_means(const struct ls_fit *fit)
 {
-    const struct ls_history *history = &fit->history;
-    return (struct ls_progress_values){
-        .loss = history->epoch_loss / history->epoch_examples,
-        .accuracy = fit->model->accuracy ? history->epoch_right / history->epoch_examples : NAN,
-        .val_loss = NAN,
-        .val_accuracy = NAN,
-    };
+    struct ls_metrics metrics = {0};
+    ls_metrics_append(&metrics, &fit->model->metrics, fit->history.epoch_statistics, false);
+    return metrics;
 }
 
 void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
@@ -40,8 +36,8 @@ void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
         fit->startup_seconds = (double)ls_clock_since_start_ns() * 1e-9;
     fit->steps++;
     fit->stopped = fit->stopped || result->stop;
-    const struct ls_progress_values values = epoch_values(fit);
-    ls_progress_step(&fit->progress, fit->steps - ls_fit_epoch_end(fit, fit->epoch - 1), &values);
+    const struct ls_metrics means = epoch_means(fit);
+    ls_progress_step(&fit->progress, fit->steps - ls_fit_epoch_end(fit, fit->epoch - 1), &means);
     if (fit->options->watch) {
         const double examples = (double)result->sums[2];
         const struct ls_watch_step step = {
@@ -174,7 +170,7 @@ static enum ls_status run_steps(struct ls_fit *fit, uint64_t *waited_ns)
 
 // ---- Epochs ----
 
-static enum ls_status validate(struct ls_fit *fit, struct ls_report_epoch *epoch)
+static enum ls_status validate(struct ls_fit *fit, struct ls_epoch *epoch)
 {
     const struct ls_dataset *dataset = NULL;
     struct ls_scores scores;
@@ -184,19 +180,19 @@ static enum ls_status validate(struct ls_fit *fit, struct ls_report_epoch *epoch
         ls_fit_dataset(fit->model, fit->options->validation, &fit->validation_copy, &dataset);
     ls_trace_begin(&validation_slice, fit->epoch);
     if (!status)
-        status = ls_trainer_evaluate(fit->trainer, dataset, &scores);
+        status = ls_trainer_evaluate(fit->trainer, dataset, true, &scores);
     ls_trace_end();
     if (status)
         return status;
-    if (!isfinite(scores.loss)) {
+    if (!isfinite(ls_metric_value(&scores.metrics, "val_loss"))) {
         ls_error("train",
                  "epoch %llu: the validation loss is not finite; try a smaller learning rate, or "
                  "check the data",
                  (unsigned long long)epoch->epoch);
         return LS_FAILED;
     }
-    epoch->val_loss = scores.loss;
-    epoch->val_accuracy = scores.accuracy;
+    for (uint32_t i = 0; i < scores.metrics.count; i++)
+        epoch->metrics.list[epoch->metrics.count++] = scores.metrics.list[i];
     return LS_OK;
 }
 
@@ -212,23 +208,17 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
         ls_progress_clear(&fit->progress);
         return status;
     }
-    struct ls_progress_values values = epoch_values(fit);
-    struct ls_report_epoch epoch = {
+    struct ls_epoch epoch = {
         .epoch = number,
         .steps = fit->steps - first,
-        .examples = (uint64_t)fit->history.epoch_examples,
+        .examples = (uint64_t)fit->history.epoch_statistics[LS_SUMS_EXAMPLES],
         .seconds = (double)(ls_clock_ns() - start - waited_ns) * 1e-9,
         .learning_rate = fit->model->optimizer.learning_rate,
-        .loss = values.loss,
-        .accuracy = values.accuracy,
-        .val_loss = NAN,
-        .val_accuracy = NAN,
+        .metrics = epoch_means(fit),
     };
     if (fit->options->validation && !fit->stopped)
         status = validate(fit, &epoch);
-    values.val_loss = epoch.val_loss;
-    values.val_accuracy = epoch.val_accuracy;
-    ls_progress_end(&fit->progress, epoch.steps, epoch.seconds, epoch.examples, &values);
+    ls_progress_end(&fit->progress, epoch.steps, epoch.seconds, epoch.examples, &epoch.metrics);
     const enum ls_status added = ls_history_add_epoch(&fit->history, &epoch);
     return status ? status : added;
 }

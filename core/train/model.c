@@ -150,7 +150,6 @@ static struct ls_loss default_loss(const struct ls_graph *graph)
 
 const char *const ls_loss_names[] = {"sparse_categorical_crossentropy", "mean_squared_error", "mse",
                                      NULL};
-const char *const ls_metric_names[] = {"accuracy", "none", NULL};
 
 static enum ls_status parse_loss(const char *text, const struct ls_graph *graph,
                                  struct ls_loss *out)
@@ -184,30 +183,6 @@ static enum ls_status parse_loss(const char *text, const struct ls_graph *graph,
     return status;
 }
 
-static enum ls_status parse_metrics(const char *text, const struct ls_loss *loss, bool *accuracy)
-{
-    const bool classes = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
-    *accuracy = classes;
-    if (!text)
-        return LS_OK;
-    if (strcmp(text, "none") == 0) {
-        *accuracy = false;
-        return LS_OK;
-    }
-    if (strcmp(text, "accuracy") != 0) {
-        char why[120];
-        ls_error("--metrics", "'%s' %s", text,
-                 ls_keras_refusal(LS_KERAS_METRIC, text, ls_metric_names, why, sizeof(why)));
-        return LS_USAGE;
-    }
-    if (!classes) {
-        ls_error("--metrics",
-                 "accuracy needs classes, and mean_squared_error has none; leave it out");
-        return LS_USAGE;
-    }
-    return LS_OK;
-}
-
 static enum ls_status parse_options(const struct ls_model *model,
                                     const struct ls_compile_options *options, bool metrics_of_file,
                                     struct ls_model *out)
@@ -225,7 +200,7 @@ static enum ls_status parse_options(const struct ls_model *model,
         return LS_BAD_INPUT;
     }
     if (!status)
-        status = parse_metrics(options->metrics, &out->loss, &out->accuracy);
+        status = ls_metric_set_parse(options->metrics, &out->loss, &out->metrics);
     out->optimizer.learning_rate *= scale;
     return status;
 }
@@ -262,7 +237,7 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     model->graph = graph;
     model->optimizer = parsed.optimizer;
     model->loss = parsed.loss;
-    model->accuracy = parsed.accuracy;
+    model->metrics = parsed.metrics;
     model->compiled = true;
     return LS_OK;
 }

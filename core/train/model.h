@@ -7,6 +7,7 @@
 #include "core/graph/layer.h"
 #include "core/optimizer/optimizer.h"
 #include "core/train/data.h"
+#include "core/train/metrics.h"
 #include "core/train/run.h"
 
 struct ls_trainer;
@@ -27,7 +28,7 @@ struct ls_model {
     bool compiled;
     struct ls_optimizer optimizer;
     struct ls_loss loss;
-    bool accuracy;
+    struct ls_metric_set metrics;
     float **weights; // by parameter of the graph, plain layout; NULL until needed
     float **states[LS_OPTIMIZER_STATES]; // of the optimizer; NULL until the first fit
     uint64_t
@@ -43,8 +44,8 @@ struct ls_model {
 LS_STATUS ls_model_need_weights(struct ls_model *model);
 uint64_t ls_model_parameters(const struct ls_model *model);
 
-// What --loss= and --metrics= may be; end with NULL.
-extern const char *const ls_loss_names[], *const ls_metric_names[];
+// What --loss= may be; ends with NULL.
+extern const char *const ls_loss_names[];
 
 // Checks that the data can be reshaped into the model's input and has labels that its loss takes.
 // LS_BAD_INPUT, logged.

@@ -60,10 +60,10 @@ LS_STATUS ls_trainer_open_stream(const struct ls_trainer *trainer, const struct 
 LS_STATUS ls_trainer_next(struct ls_trainer *trainer, uint32_t rank, struct ls_replica_batch *out,
                           uint64_t *waited_ns);
 
-// Mean loss and accuracy over `dataset`. LS_INTERRUPTED after ls_run_interrupt. When a replica fails whose failure the
+// Loss and metrics over `dataset`, under their names for validation where that is asked for. LS_INTERRUPTED after ls_run_interrupt. When a replica fails whose failure the
 // strategy survives, the others evaluate again.
 LS_STATUS ls_trainer_evaluate(struct ls_trainer *trainer, const struct ls_dataset *dataset,
-                              struct ls_scores *out);
+                              bool validation, struct ls_scores *out);
 
 // The lowest rank that was not lost.
 uint32_t ls_trainer_first(const struct ls_trainer *trainer);

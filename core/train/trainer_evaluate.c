@@ -5,7 +5,6 @@
 #include "core/base/clock.h"
 #include "core/base/trace.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +17,7 @@ static const struct ls_trace_label validation_slice = {.category = "validation",
 struct evaluation {
     struct ls_trainer *trainer;
     uint64_t steps;
-    double (*sums)[LS_SUMS]; // one a rank
+    double (*sums)[LS_STATISTICS]; // one a rank
     uint32_t *readers; // who computes the shares of a rank
     atomic_bool again; // a replica was lost
 };
@@ -107,7 +106,7 @@ static enum ls_status evaluate_once(struct evaluation *evaluation, const struct 
 }
 
 enum ls_status ls_trainer_evaluate(struct ls_trainer *trainer, const struct ls_dataset *dataset,
-                                   struct ls_scores *out)
+                                   bool validation, struct ls_scores *out)
 {
     const uint64_t start = ls_clock_ns();
     struct evaluation evaluation = {
@@ -120,19 +119,16 @@ enum ls_status ls_trainer_evaluate(struct ls_trainer *trainer, const struct ls_d
         do
             status = evaluate_once(&evaluation, dataset);
         while (status == LS_ABORTED && atomic_load(&evaluation.again));
-    double loss = 0, right = 0, examples = 0;
-    for (uint32_t i = 0; !status && i < trainer->count; i++) {
-        loss += evaluation.sums[i][0];
-        right += evaluation.sums[i][1];
-        examples += evaluation.sums[i][2];
-    }
+    double statistics[LS_STATISTICS] = {0};
+    for (uint32_t i = 0; !status && i < trainer->count; i++)
+        for (uint32_t k = 0; k < LS_STATISTICS; k++)
+            statistics[k] += evaluation.sums[i][k];
     free(evaluation.sums);
     free(evaluation.readers);
     if (status)
         return status;
-    out->examples = (uint64_t)examples;
-    out->loss = loss / examples;
-    out->accuracy = trainer->model->accuracy ? right / examples : NAN;
-    out->seconds = (double)(ls_clock_ns() - start) * 1e-9;
+    *out = (struct ls_scores){.examples = (uint64_t)statistics[LS_SUMS_EXAMPLES],
+                              .seconds = (double)(ls_clock_ns() - start) * 1e-9};
+    ls_metrics_append(&out->metrics, &trainer->model->metrics, statistics, validation);
     return LS_OK;
 }

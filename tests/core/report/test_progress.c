@@ -13,9 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct ls_progress_values training = {0.5, 0.25, NAN, NAN};
-static const struct ls_progress_values both = {0.5, 0.25, 0.75, 0.125};
-static const struct ls_progress_values loss_alone = {0.5, NAN, 0.75, NAN};
+static const struct ls_metrics training = {2, {{"loss", 0.5}, {"accuracy", 0.25}}};
+static const struct ls_metrics both = {
+    4, {{"loss", 0.5}, {"accuracy", 0.25}, {"val_loss", 0.75}, {"val_accuracy", 0.125}}};
+static const struct ls_metrics loss_alone = {
+    3, {{"loss", 0.5}, {"accuracy", NAN}, {"val_loss", 0.75}}};
 
 static char shown[65536];
 

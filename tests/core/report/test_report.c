@@ -164,14 +164,15 @@ END_TEST
 START_TEST(what_is_no_number_is_null)
 {
     const float losses[] = {1, NAN, INFINITY, -INFINITY};
-    const struct ls_report_epoch epoch = {
-        .epoch = 1, .loss = NAN, .accuracy = NAN, .val_loss = INFINITY, .val_accuracy = 0.5};
+    const struct ls_epoch epoch = {
+        .epoch = 1,
+        .metrics = {
+            4, {{"loss", NAN}, {"accuracy", NAN}, {"val_loss", INFINITY}, {"val_accuracy", 0.5}}}};
     struct ls_report report = small_report();
     report.losses = losses;
     report.loss_count = 4;
     report.epochs = &epoch;
     report.epoch_count = 1;
-    report.has_accuracy = true;
     report.startup_seconds = NAN;
     report.times.median = NAN;
     json_t *root = write_and_read(&report);
@@ -220,15 +221,19 @@ START_TEST(at_most_a_thousand_losses_are_written)
 }
 END_TEST
 
-START_TEST(validation_and_accuracy_are_left_out_where_there_are_none)
+START_TEST(an_epoch_has_the_metrics_that_there_are_and_no_others)
 {
-    const struct ls_report_epoch epoch = {
-        .epoch = 1, .seconds = 2, .examples = 100, .val_loss = NAN, .val_accuracy = NAN};
+    const struct ls_epoch epoch = {.epoch = 1,
+                                   .seconds = 2,
+                                   .examples = 100,
+                                   .metrics = {2, {{"loss", 0.5}, {"top_5_accuracy", 0.875}}}};
     struct ls_report report = small_report();
     report.epochs = &epoch;
     report.epoch_count = 1;
     json_t *root = write_and_read(&report);
     const json_t *first = json_array_get(json_object_get(root, "epochs"), 0);
+    ck_assert_double_eq(json_real_value(json_object_get(first, "loss")), 0.5);
+    ck_assert_double_eq(json_real_value(json_object_get(first, "top_5_accuracy")), 0.875);
     ck_assert_ptr_null(json_object_get(first, "accuracy"));
     ck_assert_ptr_null(json_object_get(first, "val_loss"));
     ck_assert_double_eq(json_real_value(json_object_get(first, "examples_per_second")), 50);
@@ -338,7 +343,7 @@ int main(void)
     tcase_add_test(cases, what_is_no_number_is_null);
     tcase_add_test(cases, numbers_have_nine_digits);
     tcase_add_test(cases, at_most_a_thousand_losses_are_written);
-    tcase_add_test(cases, validation_and_accuracy_are_left_out_where_there_are_none);
+    tcase_add_test(cases, an_epoch_has_the_metrics_that_there_are_and_no_others);
     tcase_add_test(cases, hashes_have_sixteen_digits);
     tcase_add_test(cases, texts_of_any_bytes_are_written);
     tcase_add_test(cases, a_report_replaces_the_one_before);

@@ -42,13 +42,12 @@ START_TEST(losses_are_means_over_the_global_batch)
     ck_assert_uint_eq(history.loss_count, 2);
     ck_assert_float_eq(history.losses[0], 0.5f);
     ck_assert_float_eq(history.losses[1], 2);
-    ck_assert_double_eq(history.epoch_loss, 38);
-    ck_assert_double_eq(history.epoch_right, 4);
-    ck_assert_double_eq(history.epoch_examples, 67);
+    ck_assert_double_eq(history.epoch_statistics[LS_SUMS_LOSS], 38);
+    ck_assert_double_eq(history.epoch_statistics[LS_SUMS_RIGHT], 4);
+    ck_assert_double_eq(history.epoch_statistics[LS_SUMS_EXAMPLES], 67);
     ls_history_begin_epoch(&history);
-    ck_assert_double_eq(history.epoch_loss, 0);
-    ck_assert_double_eq(history.epoch_right, 0);
-    ck_assert_double_eq(history.epoch_examples, 0);
+    for (uint32_t i = 0; i < LS_STATISTICS; i++)
+        ck_assert_double_eq(history.epoch_statistics[i], 0);
     ck_assert_uint_eq(history.loss_count, 2); // losses are of the whole fit
 }
 END_TEST
@@ -139,13 +138,13 @@ START_TEST(epochs_are_kept_in_order)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     for (uint64_t i = 1; i <= 1000; i++) {
-        const struct ls_report_epoch epoch = {.epoch = i, .loss = 1.0 / (double)i};
+        const struct ls_epoch epoch = {.epoch = i, .seconds = 1.0 / (double)i};
         ck_assert_int_eq(ls_history_add_epoch(&history, &epoch), LS_OK);
     }
     ck_assert_uint_eq(history.epoch_count, 1000);
     for (uint64_t i = 1; i <= 1000; i++) {
         ck_assert_uint_eq(history.epochs[i - 1].epoch, i);
-        ck_assert_double_eq(history.epochs[i - 1].loss, 1.0 / (double)i);
+        ck_assert_double_eq(history.epochs[i - 1].seconds, 1.0 / (double)i);
     }
 }
 END_TEST
