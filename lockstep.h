@@ -147,9 +147,87 @@ struct ls_metrics {
 // The value of the metric of that name; NaN when there is none.
 LS_API double ls_metric_value(const struct ls_metrics *metrics, const char *name);
 
-// ---- Training ----
+struct ls_epoch {
+    uint64_t epoch; // from 1 in each fit
+    uint64_t steps,
+        examples; // of this fit; fewer than the data has where it began or ended within the epoch
+    double seconds; // without validation
+    double learning_rate; // of the last of these steps
+    // "loss" and the metrics are means over the examples, while the weights changed; "val_loss" and
+    // its relatives are those of the validation data after the last of these steps, if there was a
+    // validation.
+    struct ls_metrics metrics;
+};
 
-struct ls_fit_watch;
+// ---- Callbacks ----
+
+// How far a fit is. Borrowed for the call; counts are of this fit.
+struct ls_fit_state {
+    struct ls_model *model;
+    uint64_t epochs, steps; // that the fit will do, unless it ends early
+    uint64_t
+        epoch_steps; // of the epoch under way when it is complete; before the first, of a whole one
+    uint32_t asynchronous; // 1: the strategy's replicas do not wait for each other
+    uint64_t steps_done;
+    // The epoch under way: its number, the steps and examples so far, and the means over them.
+    // `seconds` and `learning_rate` are set in on_epoch_end.
+    struct ls_epoch epoch;
+    // The step that on_train_batch_end is about, by itself.
+    uint64_t step_examples;
+    struct ls_metrics step_metrics;
+    enum ls_status status; // in on_train_end: what ls_fit is about to return
+};
+
+// A table of functions that ls_fit calls, with Keras's moments under Keras's names. Zeroed members
+// are not called. Several tables are called one after the other, in the order in which they were
+// given, also when one of them fails.
+//
+// Every function returns LS_OK to go on. LS_INTERRUPTED ends the fit as ls_run_interrupt does;
+// anything else makes it fail with that status: then the model is as it was before the fit. To end
+// the training as intended call ls_stop_training.
+//
+// Apart from ls_stop_training and ls_run_interrupt a function may call ls_learning_rate and, on the
+// main thread, ls_set_learning_rate; on_train_end may also call ls_fit_losses, ls_fit_epochs and
+// ls_save_weights. The main thread is the one that called ls_fit.
+struct ls_callbacks {
+    void *context; // the first argument of each function
+
+    // Everything is prepared, and nothing is trained yet. [main thread]
+    enum ls_status (*on_train_begin)(void *context, const struct ls_fit_state *state);
+    // Once after on_train_begin, also when the training failed. Weights, losses
+    // and epochs are where ls_fit leaves them: a status other than LS_OK is returned by ls_fit, but
+    // changes nothing about them. [main thread]
+    enum ls_status (*on_train_end)(void *context, const struct ls_fit_state *state);
+
+    // An epoch that fails, or ends before its first step, has no on_epoch_end. [main thread]
+    enum ls_status (*on_epoch_begin)(void *context, const struct ls_fit_state *state);
+    enum ls_status (*on_epoch_end)(void *context, const struct ls_fit_state *state);
+
+    // A segment is a row of steps that the replicas do without coming back to the main thread: an
+    // epoch, unless it is shorter. A function may lower `steps`, the number of steps of the segment
+    // that begins, and may take its time: time spent in these two counts in no epoch. 0 ends the
+    // training as ls_stop_training does. [main thread]
+    enum ls_status (*on_segment_begin)(void *context, const struct ls_fit_state *state,
+                                       uint64_t *steps);
+    enum ls_status (*on_segment_end)(void *context, const struct ls_fit_state *state);
+
+    // A step is done on all replicas; other replicas may be in a later one, and a device that works
+    // beside the host is up to two steps further. [a replica thread, one call at a time]
+    enum ls_status (*on_train_batch_end)(void *context, const struct ls_fit_state *state);
+
+    // Around the validation of an epoch; at its end state->epoch.metrics has the results. An
+    // interrupted validation has no end. [main thread]
+    enum ls_status (*on_test_begin)(void *context, const struct ls_fit_state *state);
+    enum ls_status (*on_test_end)(void *context, const struct ls_fit_state *state);
+};
+
+// Ends the fit under way with LS_OK, as Keras's `model.stop_training = True` does: after the
+// segment, epoch or validation that the main thread is about to begin or to leave, and called from
+// on_train_batch_end after the next step, because the replicas have to agree on the last one. An
+// epoch that ends early still has its validation and its on_epoch_end. [any thread]
+LS_API void ls_stop_training(struct ls_model *model);
+
+// ---- Training ----
 
 struct ls_fit_options {
     uint64_t epochs; // ends of an epoch after which to end; 0: 1, or with `steps` no limit
@@ -165,7 +243,8 @@ struct ls_fit_options {
     uint64_t timeline_first,
         timeline_last; // the steps that it holds, from 1; 0: from the first, to the last
     const char *command; // named in the report; NULL: "train"
-    const struct ls_fit_watch *watch; // of `lockstep compare` (core/train/watch.h); NULL: none
+    const struct ls_callbacks *callbacks; // `callback_count` tables; NULL: none
+    uint32_t callback_count;
 };
 // Trains on from where the model is: weights, optimizer and the order of examples continue, so fits
 // of one step or one epoch each give the same bits as one fit of them all. `epochs` and `steps`
@@ -191,17 +270,6 @@ LS_CALL ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch
 // be several fits, which are as one.
 LS_API const float *ls_fit_losses(const struct ls_model *model, size_t *count);
 
-struct ls_epoch {
-    uint64_t epoch; // from 1 in each fit
-    uint64_t steps,
-        examples; // of this fit; fewer than the data has where it began or ended within the epoch
-    double seconds; // without validation
-    double learning_rate; // of the last of these steps
-    // "loss" and the metrics are means over the examples, while the weights changed; "val_loss" and
-    // its relatives are those of the validation data after the last of these steps, if there was a
-    // validation.
-    struct ls_metrics metrics;
-};
 LS_API const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t *count);
 
 // A table like Keras's.

@@ -22,27 +22,25 @@ static void make_room(void)
         ls_progress_clear(progress);
 }
 
-void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet, uint64_t epochs)
+void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet)
 {
-    *progress = (struct ls_progress){.stream = stream,
-                                     .terminal = isatty(fileno(stream)) == 1,
-                                     .quiet = quiet,
-                                     .epochs = epochs};
+    *progress = (struct ls_progress){
+        .stream = stream, .terminal = isatty(fileno(stream)) == 1, .quiet = quiet};
     if (quiet || !progress->terminal)
         return;
     shown = progress;
     ls_log_set_before(make_room);
 }
 
-void ls_progress_begin(struct ls_progress *progress, uint64_t epoch, uint64_t epoch_steps)
+static enum ls_status on_epoch_begin(void *context, const struct ls_fit_state *state)
 {
-    progress->epoch = epoch;
-    progress->epoch_steps = epoch_steps;
+    struct ls_progress *progress = context;
     progress->begun_ns = ls_clock_ns();
     progress->drawn_ns = 0;
     if (!progress->quiet && progress->terminal)
-        fprintf(progress->stream, "Epoch %llu/%llu\n", (unsigned long long)epoch,
-                (unsigned long long)progress->epochs);
+        fprintf(progress->stream, "Epoch %llu/%llu\n", (unsigned long long)state->epoch.epoch,
+                (unsigned long long)state->epochs);
+    return LS_OK;
 }
 
 static void print_metrics(FILE *stream, const struct ls_metrics *metrics)
@@ -52,10 +50,11 @@ static void print_metrics(FILE *stream, const struct ls_metrics *metrics)
             fprintf(stream, " - %s: %.4f", metrics->list[i].name, metrics->list[i].value);
 }
 
-static void print_bar(const struct ls_progress *progress, uint64_t done)
+static void print_bar(const struct ls_progress *progress, const struct ls_fit_state *state)
 {
     char bar[BAR_LETTERS + 1];
-    const uint64_t total = progress->epoch_steps ? progress->epoch_steps : 1;
+    const uint64_t done = state->epoch.steps;
+    const uint64_t total = state->epoch_steps ? state->epoch_steps : 1;
     const uint64_t filled = done >= total ? BAR_LETTERS : done * BAR_LETTERS / total;
     memset(bar, '.', BAR_LETTERS);
     memset(bar, '=', filled);
@@ -63,48 +62,49 @@ static void print_bar(const struct ls_progress *progress, uint64_t done)
         bar[filled - 1] = '>';
     bar[BAR_LETTERS] = '\0';
     fprintf(progress->stream, "\r\033[K%llu/%llu [%s]", (unsigned long long)done,
-            (unsigned long long)progress->epoch_steps, bar);
+            (unsigned long long)state->epoch_steps, bar);
 }
 
-void ls_progress_step(struct ls_progress *progress, uint64_t done, const struct ls_metrics *metrics)
+static enum ls_status on_train_batch_end(void *context, const struct ls_fit_state *state)
 {
-    if (progress->quiet || !progress->terminal)
-        return;
-    const uint64_t now = ls_clock_ns();
+    struct ls_progress *progress = context;
+    const uint64_t now = ls_clock_ns(), done = state->epoch.steps;
     if (now - progress->drawn_ns < REDRAW_NS)
-        return;
+        return LS_OK;
     progress->drawn_ns = now;
     flockfile(progress->stream); // whole against the message of another thread
-    print_bar(progress, done);
+    print_bar(progress, state);
     const double elapsed = (double)(now - progress->begun_ns) * 1e-9;
-    const double left = elapsed / (double)done * (double)(progress->epoch_steps - done);
+    const double left = elapsed / (double)done * (double)(state->epoch_steps - done);
     fprintf(progress->stream, " - %.0f s left", left);
-    print_metrics(progress->stream, metrics);
+    print_metrics(progress->stream, &state->epoch.metrics);
     fflush(progress->stream);
     progress->open = true;
     funlockfile(progress->stream);
+    return LS_OK;
 }
 
-void ls_progress_end(struct ls_progress *progress, uint64_t done, double seconds, uint64_t examples,
-                     const struct ls_metrics *metrics)
+static enum ls_status on_epoch_end(void *context, const struct ls_fit_state *state)
 {
+    struct ls_progress *progress = context;
+    const struct ls_epoch *epoch = &state->epoch;
     if (progress->quiet)
-        return;
+        return LS_OK;
     flockfile(progress->stream);
     if (progress->terminal)
-        print_bar(progress, done);
+        print_bar(progress, state);
     else
-        fprintf(progress->stream, "Epoch %llu/%llu - %llu steps",
-                (unsigned long long)progress->epoch, (unsigned long long)progress->epochs,
-                (unsigned long long)done);
-    fprintf(progress->stream, " - %.2f s", seconds);
-    if (seconds > 0)
-        fprintf(progress->stream, " - %.0f examples/s", (double)examples / seconds);
-    print_metrics(progress->stream, metrics);
+        fprintf(progress->stream, "Epoch %llu/%llu - %llu steps", (unsigned long long)epoch->epoch,
+                (unsigned long long)state->epochs, (unsigned long long)epoch->steps);
+    fprintf(progress->stream, " - %.2f s", epoch->seconds);
+    if (epoch->seconds > 0)
+        fprintf(progress->stream, " - %.0f examples/s", (double)epoch->examples / epoch->seconds);
+    print_metrics(progress->stream, &epoch->metrics);
     fputc('\n', progress->stream);
     fflush(progress->stream);
     progress->open = false;
     funlockfile(progress->stream);
+    return LS_OK;
 }
 
 void ls_progress_clear(struct ls_progress *progress)
@@ -125,4 +125,22 @@ void ls_progress_finish(struct ls_progress *progress)
         return;
     shown = NULL;
     ls_log_set_before(NULL); // waits for a message that is being written
+}
+
+static enum ls_status on_train_end(void *context, const struct ls_fit_state *state)
+{
+    (void)state;
+    ls_progress_clear(context);
+    return LS_OK;
+}
+
+struct ls_callbacks ls_progress_callbacks(struct ls_progress *progress)
+{
+    return (struct ls_callbacks){
+        .context = progress,
+        .on_epoch_begin = on_epoch_begin,
+        .on_train_batch_end = progress->terminal && !progress->quiet ? on_train_batch_end : NULL,
+        .on_epoch_end = on_epoch_end,
+        .on_train_end = on_train_end,
+    };
 }

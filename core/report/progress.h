@@ -14,19 +14,13 @@ struct ls_progress {
     FILE *stream;
     bool terminal;
     bool quiet;
-    uint64_t epochs; // in all; 0: unknown
-    uint64_t epoch;
-    uint64_t epoch_steps; // of this epoch
     uint64_t begun_ns, drawn_ns;
     bool open; // a bar stands on the current line
 };
 
-void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet, uint64_t epochs);
-void ls_progress_begin(struct ls_progress *progress, uint64_t epoch, uint64_t epoch_steps);
-void ls_progress_step(struct ls_progress *progress, uint64_t done,
-                      const struct ls_metrics *metrics);
-void ls_progress_end(struct ls_progress *progress, uint64_t done, double seconds, uint64_t examples,
-                     const struct ls_metrics *metrics);
+void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet);
+// What shows a fit. Borrows `progress`.
+struct ls_callbacks ls_progress_callbacks(struct ls_progress *progress);
 // Clears an open bar's line, so that something else can be printed. A bar that was initialised last makes room for
 // messages by itself, until it is finished. [any thread]
 void ls_progress_clear(struct ls_progress *progress);

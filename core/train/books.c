@@ -118,21 +118,23 @@ static enum ls_status need_slots(struct ls_books *books, uint64_t step)
     return LS_OK;
 }
 
-static void note_complete_steps(struct ls_books *books)
+static enum ls_status note_complete_steps(struct ls_books *books)
 {
-    for (;;) {
+    enum ls_status status = LS_OK;
+    while (!status) {
         struct slot *slot = slot_of(books, books->fit->steps + 1);
         if (slot->shares < books->count)
-            return;
+            break;
         for (int i = 0; i < LS_SUMS; i++)
             slot->result.sums[i] = (float)slot->sums[i];
         slot->result.stop = books->stopping;
         const struct slot complete = *slot;
         *slot = (struct slot){0};
-        ls_history_add_times(&books->fit->history, &complete.result, complete.step_ns,
-                             complete.input_ns);
-        ls_fit_note_step(books->fit, &complete.result);
+        ls_clients_step_times(&books->fit->clients, &complete.result, complete.step_ns,
+                              complete.input_ns);
+        status = ls_fit_note_step(books->fit, &complete.result);
     }
+    return status;
 }
 
 static enum ls_status add_share(struct ls_books *books, uint64_t step, uint32_t rank,
@@ -151,8 +153,7 @@ static enum ls_status add_share(struct ls_books *books, uint64_t step, uint32_t 
         slot->step_ns = step_ns;
         slot->input_ns = input_ns;
     }
-    note_complete_steps(books);
-    return LS_OK;
+    return note_complete_steps(books);
 }
 
 // ---- Whose turn it is ----
@@ -205,7 +206,7 @@ static enum ls_status fail_deadline(struct ls_books *books, uint32_t rank, uint6
 // counted, though what was pushed of them stays. Before it leaves it rests, so that nobody waits for its next step.
 static bool stops(struct ls_books *books)
 {
-    books->stopping = books->stopping || books->fit->run->interrupted;
+    books->stopping = books->stopping || ls_fit_wants_stop(books->fit);
     books->fit->stopped = books->fit->stopped || books->stopping;
     return books->stopping;
 }

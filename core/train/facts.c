@@ -222,7 +222,7 @@ static enum ls_status describe_strategy(const struct ls_fit *fit, struct lists *
     return LS_OK;
 }
 
-enum ls_status ls_fit_write_report(const struct ls_fit *fit)
+static enum ls_status write_report(const struct ls_fit *fit)
 {
     struct lists lists = {0};
     struct ls_report report = {0};
@@ -256,4 +256,19 @@ enum ls_status ls_fit_write_report(const struct ls_fit *fit)
     }
     free_lists(&lists);
     return status;
+}
+
+static enum ls_status on_train_end(void *context, const struct ls_fit_state *state)
+{
+    struct ls_fit *fit = context;
+    if (!fit->options->report || !fit->trainer)
+        return LS_OK;
+    if (state->status == LS_OK)
+        fit->run->doing = "writing the report";
+    return write_report(fit);
+}
+
+struct ls_client ls_fit_report_client(struct ls_fit *fit)
+{
+    return (struct ls_client){.callbacks = {.context = fit, .on_train_end = on_train_end}};
 }

@@ -6,7 +6,6 @@
 #include "core/base/random.h"
 #include "core/train/calls.h"
 #include "core/train/timeline.h"
-#include "core/train/watch.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,19 +17,6 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 // ---- Before and after ----
-
-static void tell_prepared(const struct ls_fit *fit)
-{
-    const struct ls_fit_watch *watch = fit->options->watch;
-    const struct ls_watch_facts facts = {
-        .steps = least(ls_fit_epoch_end(fit, fit->epochs), fit->last_step),
-        .global_batch = fit->global_batch,
-        .epoch_steps = fit->epoch_steps,
-        .accuracy = ls_metric_set_has(&fit->model->metrics, "accuracy"),
-        .asynchronous = ls_driver_asynchronous(fit->trainer->driver),
-    };
-    watch->prepared(watch->context, &facts);
-}
 
 static enum ls_status parse_shuffle(struct ls_fit *fit)
 {
@@ -142,19 +128,6 @@ static enum ls_status prepare(struct ls_fit *fit)
     return status;
 }
 
-// Losses and epochs outlive the fit, for ls_fit_losses and ls_fit_epochs.
-static void keep_history(struct ls_fit *fit)
-{
-    free(fit->model->losses);
-    fit->model->losses = fit->history.losses;
-    fit->model->loss_count = fit->history.loss_count;
-    fit->history.losses = NULL;
-    free(fit->model->epochs);
-    fit->model->epochs = fit->history.epochs;
-    fit->model->epoch_count = fit->history.epoch_count;
-    fit->history.epochs = NULL;
-}
-
 // What comes next after the steps of the fit.
 static struct ls_model_order order_after(const struct ls_fit *fit)
 {
@@ -186,15 +159,9 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
         fit->model->steps_done -= fit->steps;
     else
         fit->model->order = order_after(fit);
-    if (fit->run->verbose && fit->trainer && fit->steps)
-        ls_fit_print_times(fit, stdout);
-    if (fit->options->report && fit->trainer) {
-        if (!status && !after)
-            fit->run->doing = "writing the report";
-        const enum ls_status written = ls_fit_write_report(fit);
-        after = after ? after : written;
-    }
-    keep_history(fit);
+    status = status && status != LS_INTERRUPTED ? status : after ? after : status;
+    fit->state.status = status;
+    after = ls_clients_call(&fit->clients, LS_ON_TRAIN_END, &fit->state);
     return status && status != LS_INTERRUPTED ? status : after ? after : status;
 }
 
@@ -227,18 +194,16 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     if (status)
         return status;
     plan_steps(&fit);
-    ls_progress_init(&fit.progress, stdout, !model->run->progress, fit.epochs);
+    ls_progress_init(&fit.progress, stdout, !model->run->progress);
+    ls_fit_open_clients(&fit);
     status = ls_fit_begin_timeline(&fit);
     if (!status)
         status = prepare(&fit);
-    if (!status && model->run->progress)
-        ls_fit_print_setting(&fit, stdout);
-    if (!status && model->run->verbose)
-        ls_fit_print_plan(&fit, stdout);
-    if (!status && options->watch)
-        tell_prepared(&fit);
     if (!status)
-        status = ls_run_end_interruption(model->run, ls_fit_run_epochs(&fit));
+        status = ls_fit_begin_training(&fit);
+    if (!status)
+        status = ls_fit_run_epochs(&fit);
+    status = ls_run_end_interruption(model->run, status);
     const bool prepared = fit.trainer != NULL;
     status = conclude(&fit, status);
     const enum ls_status finished = finish(&fit);
@@ -251,6 +216,11 @@ enum ls_status ls_set_learning_rate(struct ls_model *model, double rate)
     if (!model->compiled) {
         ls_error("learning rate", "model '%s' is not compiled: call ls_compile first",
                  model->source);
+        return LS_USAGE;
+    }
+    if (model->stepping) {
+        ls_error("learning rate", "replicas are in their steps; set it in on_epoch_begin, "
+                                  "on_segment_begin or on_epoch_end, not in on_train_batch_end");
         return LS_USAGE;
     }
     const enum ls_status status = ls_learning_rate_check(rate);

@@ -5,6 +5,7 @@
 
 #include "core/report/progress.h"
 #include "core/train/books.h"
+#include "core/train/callbacks.h"
 #include "core/train/history.h"
 #include "core/train/trainer.h"
 
@@ -16,6 +17,10 @@ struct ls_fit {
     struct ls_trainer *trainer;
     struct ls_history history;
     struct ls_progress progress;
+    struct ls_clients clients; // whom the loop tells what it does
+    struct ls_fit_state state; // what it tells them
+    double epoch_statistics[LS_STATISTICS]; // of the steps of the epoch under way
+    uint64_t waited_ns; // for clients between the segments of the epoch under way
     enum ls_shuffle shuffle;
     uint64_t shuffle_buffer;
     uint64_t global_batch;
@@ -24,10 +29,9 @@ struct ls_fit {
     uint64_t first_steps; // of the first epoch: the rest of one, where an earlier fit began it
     uint64_t last_step; // stop after it; UINT64_MAX: no limit
     uint64_t steps; // done
-    uint64_t epoch; // under way, from 1 in each fit
     uint64_t segment; // steps that replicas run before they come back
     uint64_t segment_first; // the first of them, from 1 in each fit
-    bool stopped; // a rank asked for it
+    bool stopped; // the last step was the last: a rank has asked for that
     double startup_seconds; // NaN until the first step is done
     struct ls_books *books; // of replicas that do not wait for each other; else NULL
     uint64_t *hashes;
@@ -53,16 +57,24 @@ uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number);
 // Trains all epochs, or until somebody asks to stop. LS_INTERRUPTED after ls_run_interrupt.
 LS_STATUS ls_fit_run_epochs(struct ls_fit *fit);
 
-// Counts a step of all replicas, and says so to all who want to know. [replica thread, one at a time]
-void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result);
+// Fills fit->clients with those of the core. Before the preparation, so that they see how it ends.
+void ls_fit_open_clients(struct ls_fit *fit);
 
-// Writes options->report. The facts are complete as far as the fit came.
-LS_STATUS ls_fit_write_report(const struct ls_fit *fit);
+// Calls on_train_begin, and tells the clients how much there is to do.
+LS_STATUS ls_fit_begin_training(struct ls_fit *fit);
 
-// One line: model, data, replicas, device, strategy.
-void ls_fit_print_setting(const struct ls_fit *fit, FILE *out);
-// For --verbose: the bucket plan and the kernels before the first step; where the time went after the last.
-void ls_fit_print_plan(const struct ls_fit *fit, FILE *out);
-void ls_fit_print_times(const struct ls_fit *fit, FILE *out);
+// Whether the training shall end now or after the step under way: by ls_stop_training or ls_run_interrupt. [any thread]
+bool ls_fit_wants_stop(const struct ls_fit *fit);
+
+// Counts a step of all replicas and calls on_train_batch_end. A failure of that fails the step. [replica thread, one at a
+// time]
+LS_STATUS ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result);
+
+// Writes options->report at the end. The facts are complete as far as the fit came.
+struct ls_client ls_fit_report_client(struct ls_fit *fit);
+
+// Prints on stdout before the first step what runs, with --verbose also the bucket plan and the kernels; with --verbose
+// after the last step where the time went.
+struct ls_client ls_fit_verbose_client(struct ls_fit *fit);
 
 #endif

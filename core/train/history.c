@@ -2,6 +2,8 @@
 // Losses, times and epochs of a fit.
 #include "core/train/history.h"
 
+#include "core/train/model.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,18 +60,10 @@ void ls_history_add_wait(struct ls_history *history, uint64_t steps, uint64_t wa
     }
 }
 
-void ls_history_add_sums(struct ls_history *history, const struct ls_step_result *step)
+void ls_history_add_loss(struct ls_history *history, double loss)
 {
     if (history->loss_count < LS_HISTORY_LOSSES)
-        history->losses[history->loss_count++] =
-            (float)((double)step->sums[LS_SUMS_LOSS] / (double)step->sums[LS_SUMS_EXAMPLES]);
-    for (uint32_t i = 0; i < LS_STATISTICS; i++)
-        history->epoch_statistics[i] += (double)step->sums[i];
-}
-
-void ls_history_begin_epoch(struct ls_history *history)
-{
-    memset(history->epoch_statistics, 0, sizeof(history->epoch_statistics));
+        history->losses[history->loss_count++] = (float)loss;
 }
 
 enum ls_status ls_history_add_epoch(struct ls_history *history, const struct ls_epoch *epoch)
@@ -138,4 +132,54 @@ enum ls_status ls_history_times(const struct ls_history *history, struct ls_repo
     out->update = medians[LS_PART_UPDATE];
     out->device = medians[LS_PART_DEVICE];
     return LS_OK;
+}
+
+// ---- As a client of the fit ----
+
+static enum ls_status on_train_batch_end(void *context, const struct ls_fit_state *state)
+{
+    ls_history_add_loss(context, state->step_metrics.list[0].value);
+    return LS_OK;
+}
+
+static enum ls_status on_epoch_end(void *context, const struct ls_fit_state *state)
+{
+    return ls_history_add_epoch(context, &state->epoch);
+}
+
+// Losses and epochs outlive the fit, for ls_fit_losses and ls_fit_epochs.
+static enum ls_status on_train_end(void *context, const struct ls_fit_state *state)
+{
+    struct ls_history *history = context;
+    struct ls_model *model = state->model;
+    free(model->losses);
+    model->losses = history->losses;
+    model->loss_count = history->loss_count;
+    free(model->epochs);
+    model->epochs = history->epochs;
+    model->epoch_count = history->epoch_count;
+    history->losses = NULL;
+    history->epochs = NULL;
+    return LS_OK;
+}
+
+static void on_step_times(void *context, const struct ls_step_result *times, uint64_t step_ns,
+                          uint64_t input_ns)
+{
+    ls_history_add_times(context, times, step_ns, input_ns);
+}
+
+static void on_device_wait(void *context, uint64_t steps, uint64_t wait_ns)
+{
+    ls_history_add_wait(context, steps, wait_ns);
+}
+
+struct ls_client ls_history_client(struct ls_history *history)
+{
+    return (struct ls_client){.callbacks = {.context = history,
+                                            .on_train_batch_end = on_train_batch_end,
+                                            .on_epoch_end = on_epoch_end,
+                                            .on_train_end = on_train_end},
+                              .on_step_times = on_step_times,
+                              .on_device_wait = on_device_wait};
 }

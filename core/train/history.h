@@ -5,8 +5,7 @@
 #define LS_TRAIN_HISTORY_H
 
 #include "core/report/report.h"
-#include "core/strategy/driver.h"
-#include "core/train/metrics.h"
+#include "core/train/callbacks.h"
 
 #define LS_HISTORY_STEPS 16384 // times of the last so many steps are kept
 #define LS_HISTORY_LOSSES 65536 // losses of the first so many
@@ -29,25 +28,26 @@ struct ls_history {
     uint64_t timed_steps; // ever added to the ring
     struct ls_epoch *epochs;
     size_t epoch_count, epoch_capacity;
-    double epoch_statistics[LS_STATISTICS]; // of the steps of the running epoch
 };
 
 // All memory of steps is taken now: a step adds none, however many there are.
 LS_STATUS ls_history_init(struct ls_history *history);
 void ls_history_finish(struct ls_history *history);
-// What a step took, and its sums, which may be known some steps later.
+// What a step took.
 void ls_history_add_times(struct ls_history *history, const struct ls_step_result *step,
                           uint64_t step_ns, uint64_t input_ns);
 // What was waited for the device after the last `steps` of them, which had run ahead of it: a part of each.
 void ls_history_add_wait(struct ls_history *history, uint64_t steps, uint64_t wait_ns);
-void ls_history_add_sums(struct ls_history *history, const struct ls_step_result *step);
+// The loss of a step, which may be known some steps later than its times.
+void ls_history_add_loss(struct ls_history *history, double loss);
 LS_STATUS ls_history_add_epoch(struct ls_history *history, const struct ls_epoch *epoch);
-// Begins a new epoch's sums.
-void ls_history_begin_epoch(struct ls_history *history);
 // Mean seconds of each part over the steps in the ring, but for the first step of all, whose caches are cold.
 // Zeros without such steps.
 void ls_history_means(const struct ls_history *history, double out[LS_PART_COUNT]);
 // Medians over the steps in the ring; NaN without steps.
 LS_STATUS ls_history_times(const struct ls_history *history, struct ls_report_times *out);
+
+// Adds what the fit tells; at the end losses and epochs are the model's, and the history has only the times.
+struct ls_client ls_history_client(struct ls_history *history);
 
 #endif

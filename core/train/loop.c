@@ -5,9 +5,10 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
-#include "core/train/watch.h"
 
 #include <math.h>
+#include <stdatomic.h>
+#include <string.h>
 
 static const struct ls_trace_label epoch_slice = {
     .category = "epoch", .name = "epoch", .value = "epoch", .numbered = true};
@@ -20,43 +21,55 @@ uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number)
     return number ? fit->first_steps + (number - 1) * fit->epoch_steps : 0;
 }
 
-// ---- Steps ----
-
-static struct ls_metrics epoch_means(const struct ls_fit *fit)
+bool ls_fit_wants_stop(const struct ls_fit *fit)
 {
-    struct ls_metrics metrics = {0};
-    ls_metrics_append(&metrics, &fit->model->metrics, fit->history.epoch_statistics, false);
-    return metrics;
+    return atomic_load(&fit->run->interrupted) || atomic_load(&fit->model->stop_training);
 }
 
-void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
+// Where a rank has asked for the end and it was not for ls_stop_training, it was for an interruption.
+static bool is_interrupted(const struct ls_fit *fit)
 {
-    ls_history_add_sums(&fit->history, result);
+    return atomic_load(&fit->run->interrupted) ||
+           (fit->stopped && !atomic_load(&fit->model->stop_training));
+}
+
+// ---- Steps ----
+
+enum ls_status ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
+{
+    struct ls_fit_state *state = &fit->state;
+    double statistics[LS_STATISTICS];
+    for (uint32_t i = 0; i < LS_STATISTICS; i++) {
+        statistics[i] = (double)result->sums[i];
+        fit->epoch_statistics[i] += statistics[i];
+    }
     if (isnan(fit->startup_seconds))
         fit->startup_seconds = (double)ls_clock_since_start_ns() * 1e-9;
     fit->steps++;
     fit->stopped = fit->stopped || result->stop;
-    const struct ls_metrics means = epoch_means(fit);
-    ls_progress_step(&fit->progress, fit->steps - ls_fit_epoch_end(fit, fit->epoch - 1), &means);
-    if (fit->options->watch) {
-        const double examples = (double)result->sums[2];
-        const struct ls_watch_step step = {
-            .loss = (double)result->sums[0] / examples,
-            .right = (double)result->sums[1],
-            .examples = examples,
-        };
-        fit->options->watch->step(fit->options->watch->context, &step);
-    }
+    state->steps_done = fit->steps;
+    state->step_examples = (uint64_t)statistics[LS_SUMS_EXAMPLES];
+    state->step_metrics.count = 0;
+    ls_metrics_append(&state->step_metrics, &fit->model->metrics, statistics, false);
+    state->epoch.steps++;
+    state->epoch.examples = (uint64_t)fit->epoch_statistics[LS_SUMS_EXAMPLES];
+    state->epoch.metrics.count = 0;
+    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics, false);
+    const enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TRAIN_BATCH_END, state);
+    if (status != LS_INTERRUPTED)
+        return status;
+    ls_run_interrupt(fit->run); // this step is done; the next one tells the other ranks
+    return LS_OK;
 }
 
-// Replica 0 keeps the books. `step` is its number in the training of the model. [replica thread]
+// Replica 0 counts the steps. `step` is its number in the training of the model. [replica thread]
 static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step, bool *stopped)
 {
     const uint64_t start = ls_clock_ns();
     uint64_t waited = 0;
     struct ls_replica_batch batch;
     struct ls_step_result result = {0};
-    const bool stop = rank == 0 && fit->run->interrupted;
+    const bool stop = rank == 0 && ls_fit_wants_stop(fit);
     ls_trace_begin(&input_slice, 0);
     enum ls_status status = ls_trainer_next(fit->trainer, rank, &batch, &waited);
     ls_trace_end();
@@ -66,9 +79,9 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step,
                                 fit->model->optimizer.learning_rate, stop, &result);
     }
     if (!status && rank == 0) {
-        ls_history_add_times(&fit->history, &result, ls_clock_ns() - start, waited);
+        ls_clients_step_times(&fit->clients, &result, ls_clock_ns() - start, waited);
         if (result.step)
-            ls_fit_note_step(fit, &result);
+            status = ls_fit_note_step(fit, &result);
     }
     *stopped = result.stop;
     return status;
@@ -79,9 +92,9 @@ static enum ls_status settle(struct ls_fit *fit, uint32_t rank)
 {
     for (;;) {
         struct ls_step_result result = {0};
-        const enum ls_status status = ls_driver_settle(fit->trainer->driver, rank, &result);
+        enum ls_status status = ls_driver_settle(fit->trainer->driver, rank, &result);
         if (!status && result.step && rank == 0)
-            ls_fit_note_step(fit, &result);
+            status = ls_fit_note_step(fit, &result);
         if (status || result.step == 0)
             return status;
     }
@@ -104,15 +117,15 @@ static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t rank)
     if (!status)
         status = settle(fit, rank);
     if (!status && rank == 0 && !fit->trainer->replicas[0]->ops->blocking)
-        ls_history_add_wait(&fit->history, done, ls_clock_ns() - start);
+        ls_clients_device_wait(&fit->clients, done, ls_clock_ns() - start);
     return status;
 }
 
 // [replica thread]
-static enum ls_status run_segment(void *context, uint32_t rank)
+static enum ls_status run_replica_segment(void *context, uint32_t rank)
 {
     struct ls_fit *fit = context;
-    ls_trace_begin(&epoch_slice, fit->epoch);
+    ls_trace_begin(&epoch_slice, fit->state.epoch.epoch);
     const enum ls_status status =
         fit->books ? ls_books_run(fit->books, rank) : run_segment_steps(fit, rank);
     ls_trace_end();
@@ -124,41 +137,48 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-// The steps of `fit->segment`, when the watch lets them be done. The time that it waited is added to `waited_ns`.
-static enum ls_status run_watched(struct ls_fit *fit, uint64_t *waited_ns)
+// The steps of `fit->segment`, or as many of them as the clients let be done. What the clients take before and after is
+// nobody's training.
+static enum ls_status run_segment(struct ls_fit *fit)
 {
-    const struct ls_fit_watch *watch = fit->options->watch;
     const uint64_t start = ls_clock_ns();
-    fit->segment = least(fit->segment, watch->wait(watch->context));
+    enum ls_status status = ls_clients_begin_segment(&fit->clients, &fit->state, &fit->segment);
     const uint64_t waited = ls_clock_ns() - start;
-    *waited_ns += waited;
-    if (fit->segment == 0) {
+    fit->waited_ns += waited;
+    if (fit->segment == 0)
+        ls_stop_training(fit->model);
+    if (status == LS_INTERRUPTED)
         fit->stopped = true;
+    else if (status)
+        return status;
+    if (fit->stopped || atomic_load(&fit->model->stop_training))
         return LS_OK;
-    }
     const bool first = isnan(fit->startup_seconds);
-    watch->begin(watch->context);
-    const enum ls_status status = ls_trainer_run(fit->trainer, "training", run_segment, fit);
-    watch->end(watch->context);
+    fit->model->stepping = true;
+    status = ls_trainer_run(fit->trainer, "training", run_replica_segment, fit);
+    fit->model->stepping = false;
     if (first)
         fit->startup_seconds -= (double)waited * 1e-9;
-    return status;
+    const uint64_t end = ls_clock_ns();
+    const enum ls_status ended = ls_clients_call(&fit->clients, LS_ON_SEGMENT_END, &fit->state);
+    fit->waited_ns += ls_clock_ns() - end;
+    if (ended == LS_INTERRUPTED)
+        fit->stopped = true;
+    return status || ended == LS_INTERRUPTED ? status : ended;
 }
 
 // Steps up to the end of the epoch, the limit, or the next check of the replicas.
-static enum ls_status run_steps(struct ls_fit *fit, uint64_t *waited_ns)
+static enum ls_status run_steps(struct ls_fit *fit)
 {
-    const uint64_t end = least(ls_fit_epoch_end(fit, fit->epoch), fit->last_step);
-    while (fit->steps < end && !fit->stopped) {
+    const uint64_t end = least(ls_fit_epoch_end(fit, fit->state.epoch.epoch), fit->last_step);
+    while (fit->steps < end && !fit->stopped && !atomic_load(&fit->model->stop_training)) {
         const uint64_t check = fit->options->check_replicas;
         const uint64_t before = fit->steps;
         fit->segment = end - fit->steps;
         if (check)
             fit->segment = least(fit->segment, check - fit->steps % check);
         fit->segment_first = fit->steps + 1;
-        enum ls_status status = fit->options->watch
-                                    ? run_watched(fit, waited_ns)
-                                    : ls_trainer_run(fit->trainer, "training", run_segment, fit);
+        enum ls_status status = run_segment(fit);
         fit->model->steps_done += fit->steps - before;
         if (!status && check && fit->steps % check == 0)
             status = ls_trainer_hashes(fit->trainer, fit->hashes);
@@ -170,15 +190,16 @@ static enum ls_status run_steps(struct ls_fit *fit, uint64_t *waited_ns)
 
 // ---- Epochs ----
 
-static enum ls_status validate(struct ls_fit *fit, struct ls_epoch *epoch)
+static enum ls_status validate(struct ls_fit *fit)
 {
+    struct ls_epoch *epoch = &fit->state.epoch;
     const struct ls_dataset *dataset = NULL;
     struct ls_scores scores;
-    if (fit->options->watch)
-        fit->options->watch->validate(fit->options->watch->context);
-    enum ls_status status =
-        ls_fit_dataset(fit->model, fit->options->validation, &fit->validation_copy, &dataset);
-    ls_trace_begin(&validation_slice, fit->epoch);
+    enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TEST_BEGIN, &fit->state);
+    if (!status)
+        status =
+            ls_fit_dataset(fit->model, fit->options->validation, &fit->validation_copy, &dataset);
+    ls_trace_begin(&validation_slice, epoch->epoch);
     if (!status)
         status = ls_trainer_evaluate(fit->trainer, dataset, true, &scores);
     ls_trace_end();
@@ -193,52 +214,82 @@ static enum ls_status validate(struct ls_fit *fit, struct ls_epoch *epoch)
     }
     for (uint32_t i = 0; i < scores.metrics.count; i++)
         epoch->metrics.list[epoch->metrics.count++] = scores.metrics.list[i];
-    return LS_OK;
+    return ls_clients_call(&fit->clients, LS_ON_TEST_END, &fit->state);
+}
+
+static void begin_epoch(struct ls_fit *fit, uint64_t number)
+{
+    struct ls_fit_state *state = &fit->state;
+    memset(fit->epoch_statistics, 0, sizeof(fit->epoch_statistics));
+    fit->waited_ns = 0;
+    state->epoch = (struct ls_epoch){.epoch = number};
+    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics, false);
+    state->epoch_steps = ls_fit_epoch_end(fit, number) - fit->steps;
 }
 
 static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
 {
-    const uint64_t first = fit->steps;
+    struct ls_epoch *epoch = &fit->state.epoch;
+    begin_epoch(fit, number);
+    enum ls_status status = ls_clients_call(&fit->clients, LS_ON_EPOCH_BEGIN, &fit->state);
     const uint64_t start = ls_clock_ns();
-    uint64_t waited_ns = 0;
-    ls_history_begin_epoch(&fit->history);
-    ls_progress_begin(&fit->progress, number, ls_fit_epoch_end(fit, number) - first);
-    enum ls_status status = run_steps(fit, &waited_ns);
-    if (status || fit->steps == first) {
-        ls_progress_clear(&fit->progress);
+    if (!status)
+        status = run_steps(fit);
+    if (status || epoch->steps == 0)
         return status;
-    }
-    struct ls_epoch epoch = {
-        .epoch = number,
-        .steps = fit->steps - first,
-        .examples = (uint64_t)fit->history.epoch_statistics[LS_SUMS_EXAMPLES],
-        .seconds = (double)(ls_clock_ns() - start - waited_ns) * 1e-9,
-        .learning_rate = fit->model->optimizer.learning_rate,
-        .metrics = epoch_means(fit),
-    };
-    if (fit->options->validation && !fit->stopped)
-        status = validate(fit, &epoch);
-    ls_progress_end(&fit->progress, epoch.steps, epoch.seconds, epoch.examples, &epoch.metrics);
-    const enum ls_status added = ls_history_add_epoch(&fit->history, &epoch);
-    return status ? status : added;
+    epoch->seconds = (double)(ls_clock_ns() - start - fit->waited_ns) * 1e-9;
+    epoch->learning_rate = fit->model->optimizer.learning_rate;
+    if (fit->options->validation && !is_interrupted(fit))
+        status = validate(fit);
+    const enum ls_status ended = ls_clients_call(&fit->clients, LS_ON_EPOCH_END, &fit->state);
+    return status ? status : ended;
 }
 
 enum ls_status ls_fit_run_epochs(struct ls_fit *fit)
 {
-    for (uint64_t epoch = 1; epoch <= fit->epochs; epoch++) {
-        fit->epoch = epoch;
+    for (uint64_t epoch = 1; epoch <= fit->epochs && fit->steps != fit->last_step &&
+                             !atomic_load(&fit->model->stop_training);
+         epoch++) {
         ls_trace_begin(&epoch_slice, epoch);
         const enum ls_status status = run_epoch(fit, epoch);
         ls_trace_end();
         if (status)
             return status;
-        if (fit->stopped || fit->run->interrupted)
+        if (is_interrupted(fit))
             return LS_INTERRUPTED;
-        if (fit->steps == fit->last_step) {
-            if (fit->steps < ls_fit_epoch_end(fit, fit->epochs))
-                fit->status = "stopped";
-            return LS_OK;
-        }
     }
+    if (fit->steps < ls_fit_epoch_end(fit, fit->epochs))
+        fit->status = "stopped";
     return LS_OK;
+}
+
+// ---- Clients ----
+
+void ls_fit_open_clients(struct ls_fit *fit)
+{
+    const struct ls_client progress = {.callbacks = ls_progress_callbacks(&fit->progress)};
+    fit->state.model = fit->model;
+    // What is printed comes first; the history gives losses and epochs away at the end.
+    fit->clients =
+        (struct ls_clients){.list = {progress, ls_fit_verbose_client(fit),
+                                     ls_fit_report_client(fit), ls_history_client(&fit->history)},
+                            .count = LS_CLIENTS,
+                            .tables = fit->options->callbacks,
+                            .table_count = fit->options->callback_count};
+}
+
+enum ls_status ls_fit_begin_training(struct ls_fit *fit)
+{
+    struct ls_fit_state *state = &fit->state;
+    atomic_store(&fit->model->stop_training, false);
+    state->epochs = fit->epochs;
+    state->steps = least(ls_fit_epoch_end(fit, fit->epochs), fit->last_step);
+    state->epoch_steps = fit->epoch_steps;
+    state->asynchronous = ls_driver_asynchronous(fit->trainer->driver);
+    return ls_clients_call(&fit->clients, LS_ON_TRAIN_BEGIN, state);
+}
+
+void ls_stop_training(struct ls_model *model)
+{
+    atomic_store(&model->stop_training, true);
 }

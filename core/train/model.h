@@ -10,6 +10,8 @@
 #include "core/train/metrics.h"
 #include "core/train/run.h"
 
+#include <stdatomic.h>
+
 struct ls_trainer;
 
 // How far a model has come in the order of its examples. It goes on over fits and compiles.
@@ -34,6 +36,8 @@ struct ls_model {
     uint64_t
         steps_done; // of the optimizer: where replicas do not wait for each other, each push is one
     struct ls_model_order order;
+    atomic_bool stop_training; // somebody has asked for it in this fit
+    bool stepping; // replicas are in a segment, and read the learning rate
     float *losses; // of the last fit
     size_t loss_count;
     struct ls_epoch *epochs; // of the last fit

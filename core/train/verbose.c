@@ -9,7 +9,7 @@ static const struct ls_program *main_program(const struct ls_fit *fit)
 }
 
 // One line that leaves no doubt about what was chosen, also by default.
-void ls_fit_print_setting(const struct ls_fit *fit, FILE *out)
+static void print_setting(const struct ls_fit *fit, FILE *out)
 {
     const struct ls_run *run = fit->run;
     const struct ls_resolved_strategy *strategy = &run->strategy;
@@ -63,7 +63,7 @@ static void print_input(const struct ls_fit *fit, uint64_t examples, FILE *out)
                 (unsigned long long)bytes, ls_replica_takes_bytes(replica) ? "bytes" : "float32");
 }
 
-void ls_fit_print_plan(const struct ls_fit *fit, FILE *out)
+static void print_plan(const struct ls_fit *fit, FILE *out)
 {
     const struct ls_program *program = main_program(fit);
     const struct ls_parameter_plan *plan = program->plan;
@@ -123,7 +123,7 @@ static double print_kernels(const struct ls_fit *fit, double compute, double ste
 }
 
 // Means throughout, without the first step, so that the rows add up.
-void ls_fit_print_times(const struct ls_fit *fit, FILE *out)
+static void print_times(const struct ls_fit *fit, FILE *out)
 {
     const struct ls_replica *replica = fit->trainer->replicas[0];
     double parts[LS_PART_COUNT];
@@ -144,4 +144,30 @@ void ls_fit_print_times(const struct ls_fit *fit, FILE *out)
                step, "");
     print_line(out, "step (mean)", step, step, "");
     fflush(out);
+}
+
+static enum ls_status on_train_begin(void *context, const struct ls_fit_state *state)
+{
+    const struct ls_fit *fit = context;
+    (void)state;
+    if (fit->run->progress)
+        print_setting(fit, stdout);
+    if (fit->run->verbose)
+        print_plan(fit, stdout);
+    return LS_OK;
+}
+
+static enum ls_status on_train_end(void *context, const struct ls_fit_state *state)
+{
+    const struct ls_fit *fit = context;
+    if (fit->run->verbose && fit->trainer && state->steps_done)
+        print_times(fit, stdout);
+    return LS_OK;
+}
+
+struct ls_client ls_fit_verbose_client(struct ls_fit *fit)
+{
+    return (struct ls_client){.callbacks = {.context = fit,
+                                            .on_train_begin = on_train_begin,
+                                            .on_train_end = on_train_end}};
 }

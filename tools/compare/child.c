@@ -9,8 +9,7 @@
 #include "core/base/log.h"
 #include "core/loader/loader.h"
 #include "core/plugin/strategy.h"
-#include "core/train/run.h"
-#include "core/train/watch.h"
+#include "core/train/model.h"
 #include "tools/last_words.h"
 
 #include <errno.h>
@@ -39,7 +38,7 @@ struct life {
     struct compare_step *steps;
     size_t step_count, step_capacity;
     bool incomplete; // a step found no memory
-    uint64_t trained_ns, begun_ns; // before this stretch of steps; when it began
+    uint64_t trained_ns, begun_ns; // before this segment; when it began
     // Of a timed one, in this turn.
     uint64_t turn_steps; // with the first
     uint64_t first_ns, last_ns; // of training, at the end of the first step and of the last one
@@ -138,27 +137,27 @@ static uint64_t read_word(const struct life *life)
     }
 }
 
-static uint64_t wait_for_turn(void *context)
+// Waits until there are steps to do. A child without any ends as if interrupted.
+static enum ls_status begin_segment(void *context, const struct ls_fit_state *state,
+                                    uint64_t *steps)
 {
     struct life *life = context;
-    if (life->allowed)
-        return life->allowed;
-    if (life->ended)
-        return 0;
-    change_phase(life, COMPARE_WAITING);
-    say(life, life->turn == 0 ? COMPARE_SAYS_READY : COMPARE_SAYS_DONE);
-    life->allowed = read_word(life);
-    life->ended = life->allowed == 0;
-    life->turn++;
-    life->turn_steps = life->timed_examples = 0;
-    return life->allowed;
-}
-
-static void begin_steps(void *context)
-{
-    struct life *life = context;
+    (void)state;
+    if (!life->allowed && !life->ended) {
+        change_phase(life, COMPARE_WAITING);
+        say(life, life->turn == 0 ? COMPARE_SAYS_READY : COMPARE_SAYS_DONE);
+        life->allowed = read_word(life);
+        life->ended = life->allowed == 0;
+        life->turn++;
+        life->turn_steps = life->timed_examples = 0;
+    }
+    if (!life->allowed)
+        return LS_INTERRUPTED;
+    if (*steps > life->allowed)
+        *steps = life->allowed;
     change_phase(life, COMPARE_STEPPING);
     life->begun_ns = ls_clock_ns();
+    return LS_OK;
 }
 
 static uint64_t ns_so_far(const struct life *life)
@@ -171,7 +170,7 @@ static double seconds_so_far(const struct life *life)
     return (double)ns_so_far(life) * 1e-9;
 }
 
-static void note_step(void *context, const struct ls_watch_step *step)
+static enum ls_status note_step(void *context, const struct ls_fit_state *state)
 {
     struct life *life = context;
     atomic_fetch_add(&life->place->shared->beat, 1);
@@ -182,31 +181,35 @@ static void note_step(void *context, const struct ls_watch_step *step)
         struct compare_step *grown = realloc(life->steps, capacity * sizeof(*grown));
         if (!grown) {
             life->incomplete = true;
-            return;
+            return LS_OK; // write_steps says so
         }
         life->steps = grown;
         life->step_capacity = capacity;
     }
     life->steps[life->step_count++] =
         (struct compare_step){.seconds = seconds_so_far(life),
-                              .loss = (double)(float)step->loss, // as in the report
-                              .right = step->right,
-                              .examples = step->examples,
+                              .loss = (double)(float)ls_metric_value(&state->step_metrics,
+                                                                     "loss"), // as in the report
+                              .accuracy = ls_metric_value(&state->step_metrics, "accuracy"),
+                              .examples = (double)state->step_examples,
                               .turn = life->turn};
+    return LS_OK;
 }
 
 // What other replicas did after replica 0 belongs to the last step.
-static void end_steps(void *context)
+static enum ls_status end_segment(void *context, const struct ls_fit_state *state)
 {
     struct life *life = context;
+    (void)state;
     const double seconds = seconds_so_far(life);
     life->trained_ns += ls_clock_ns() - life->begun_ns;
     if (life->step_count)
         life->steps[life->step_count - 1].seconds = seconds;
     change_phase(life, COMPARE_WORKING);
+    return LS_OK;
 }
 
-static void time_step(void *context, const struct ls_watch_step *step)
+static enum ls_status time_step(void *context, const struct ls_fit_state *state)
 {
     struct life *life = context;
     atomic_fetch_add(&life->place->shared->beat, 1);
@@ -216,12 +219,14 @@ static void time_step(void *context, const struct ls_watch_step *step)
     if (life->turn_steps++ == 0)
         life->first_ns = life->last_ns;
     else
-        life->timed_examples += (uint64_t)step->examples;
+        life->timed_examples += state->step_examples;
+    return LS_OK;
 }
 
-static void end_timed_steps(void *context)
+static enum ls_status end_timed_segment(void *context, const struct ls_fit_state *state)
 {
     struct life *life = context;
+    (void)state;
     struct compare_shared *shared = life->place->shared;
     life->last_ns = ns_so_far(life); // what other replicas did after replica 0, too
     life->trained_ns = life->last_ns;
@@ -229,29 +234,33 @@ static void end_timed_steps(void *context)
     atomic_store(&shared->timed_examples, life->timed_examples);
     atomic_store(&shared->timed_ns, life->turn_steps > 1 ? life->last_ns - life->first_ns : 0);
     change_phase(life, COMPARE_WORKING);
+    return LS_OK;
 }
 
-static void begin_validation(void *context)
+static enum ls_status begin_validation(void *context, const struct ls_fit_state *state)
 {
+    (void)state;
     change_phase(context, COMPARE_WORKING);
+    return LS_OK;
 }
 
-static void note_prepared(void *context, const struct ls_watch_facts *facts)
+static enum ls_status note_prepared(void *context, const struct ls_fit_state *state)
 {
     struct life *life = context;
     struct compare_shared *shared = life->place->shared;
-    shared->steps = facts->steps;
-    shared->epoch_steps = facts->epoch_steps;
-    shared->accuracy = facts->accuracy;
-    shared->synchronous = !facts->asynchronous;
+    shared->steps = state->steps;
+    shared->epoch_steps = state->epoch_steps;
+    shared->accuracy = ls_metric_set_has(&state->model->metrics, "accuracy");
+    shared->synchronous = !state->asynchronous;
     if (life->entry->timed)
-        return;
-    life->step_capacity = facts->steps < STEPS_AT_FIRST ? (size_t)facts->steps + 1 : STEPS_AT_FIRST;
+        return LS_OK;
+    life->step_capacity = state->steps < STEPS_AT_FIRST ? (size_t)state->steps + 1 : STEPS_AT_FIRST;
     life->steps = malloc(life->step_capacity * sizeof(*life->steps));
     if (!life->steps) {
         life->step_capacity = 0;
         life->incomplete = life->ended = true;
     }
+    return LS_OK;
 }
 
 // ---- Training ----
@@ -301,33 +310,32 @@ static enum ls_status write_steps(const struct life *life)
 // Trains without end, turn by turn; that the end is an interruption is what was asked for.
 static enum ls_status fit_timed(struct life *life, const struct inputs *inputs)
 {
-    const struct ls_fit_watch watch = {.context = life,
-                                       .prepared = note_prepared,
-                                       .wait = wait_for_turn,
-                                       .begin = begin_steps,
-                                       .end = end_timed_steps,
-                                       .step = time_step,
-                                       .validate = begin_validation};
+    const struct ls_callbacks callbacks = {.context = life,
+                                           .on_train_begin = note_prepared,
+                                           .on_segment_begin = begin_segment,
+                                           .on_segment_end = end_timed_segment,
+                                           .on_train_batch_end = time_step,
+                                           .on_test_begin = begin_validation};
     struct ls_fit_options options = life->setting->fit;
     options.batch = life->entry->batch;
     options.replica_batch = 0;
     options.slices = life->entry->slices;
     options.epochs = UINT32_MAX;
     options.steps = 0;
-    options.watch = &watch;
+    options.callbacks = &callbacks;
+    options.callback_count = 1;
     const enum ls_status status = ls_fit(inputs->model, inputs->train, &options);
     return status == LS_INTERRUPTED && life->ended ? LS_OK : status;
 }
 
 static enum ls_status fit(struct life *life, const struct inputs *inputs)
 {
-    const struct ls_fit_watch watch = {.context = life,
-                                       .prepared = note_prepared,
-                                       .wait = wait_for_turn,
-                                       .begin = begin_steps,
-                                       .end = end_steps,
-                                       .step = note_step,
-                                       .validate = begin_validation};
+    const struct ls_callbacks callbacks = {.context = life,
+                                           .on_train_begin = note_prepared,
+                                           .on_segment_begin = begin_segment,
+                                           .on_segment_end = end_segment,
+                                           .on_train_batch_end = note_step,
+                                           .on_test_begin = begin_validation};
     char *report = path_of(life->place, COMPARE_REPORT);
     char *weights = path_of(life->place, COMPARE_WEIGHTS);
     struct ls_fit_options options = life->setting->fit;
@@ -337,7 +345,8 @@ static enum ls_status fit(struct life *life, const struct inputs *inputs)
     options.validation = inputs->test;
     options.report = report;
     options.command = "compare";
-    options.watch = &watch;
+    options.callbacks = &callbacks;
+    options.callback_count = 1;
     enum ls_status status = report && weights ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_fit(inputs->model, inputs->train, &options);

@@ -14,7 +14,7 @@
 // What all runs share; texts are borrowed.
 struct compare_setting {
     struct ls_run_options run; // strategy, replicas, threads and progress are the entry's
-    struct ls_fit_options fit; // batches, slices, report and watch are the entry's
+    struct ls_fit_options fit; // batches, slices, report and callbacks are the entry's
     struct ls_compile_options compile;
     const char *model, *dataset, *initial_weights;
     bool validation;
@@ -59,7 +59,7 @@ struct compare_shared {
 // A step as a child keeps it for its parent, in the file COMPARE_STEPS.
 struct compare_step {
     double seconds; // of training since the first step began; at the end of this one
-    double loss, right, examples;
+    double loss, accuracy, examples; // means over so many examples
     uint64_t turn;
 };
 

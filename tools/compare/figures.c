@@ -77,13 +77,13 @@ double compare_losses(const struct compare_step *a, size_t a_count, const struct
 
 struct compare_mean compare_mean_of(const struct compare_step *steps, size_t first, size_t end)
 {
-    double loss = 0, right = 0, examples = 0;
+    double loss = 0, accuracy = 0, examples = 0;
     for (size_t i = first; i < end; i++) {
         loss += steps[i].loss * steps[i].examples;
-        right += steps[i].right;
+        accuracy += steps[i].accuracy * steps[i].examples;
         examples += steps[i].examples;
     }
-    return (struct compare_mean){loss / examples, right / examples};
+    return (struct compare_mean){loss / examples, accuracy / examples};
 }
 
 static size_t window(size_t count)

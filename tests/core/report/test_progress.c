@@ -19,6 +19,36 @@ static const struct ls_metrics both = {
 static const struct ls_metrics loss_alone = {
     3, {{"loss", 0.5}, {"accuracy", NAN}, {"val_loss", 0.75}}};
 
+static struct ls_progress progress;
+static struct ls_callbacks shows;
+static struct ls_fit_state state;
+
+static void begin(FILE *file, bool quiet, uint64_t epochs, uint64_t epoch, uint64_t epoch_steps)
+{
+    ls_progress_init(&progress, file, quiet);
+    shows = ls_progress_callbacks(&progress);
+    state = (struct ls_fit_state){
+        .epochs = epochs, .epoch_steps = epoch_steps, .epoch = {.epoch = epoch}};
+    ck_assert_int_eq(shows.on_epoch_begin(shows.context, &state), LS_OK);
+}
+
+static void step(uint64_t done)
+{
+    state.epoch.steps = done;
+    state.epoch.metrics = training;
+    if (shows.on_train_batch_end)
+        ck_assert_int_eq(shows.on_train_batch_end(shows.context, &state), LS_OK);
+}
+
+static void end(uint64_t steps, double seconds, uint64_t examples, const struct ls_metrics *metrics)
+{
+    state.epoch.steps = steps;
+    state.epoch.seconds = seconds;
+    state.epoch.examples = examples;
+    state.epoch.metrics = *metrics;
+    ck_assert_int_eq(shows.on_epoch_end(shows.context, &state), LS_OK);
+}
+
 static char shown[65536];
 
 static const char *shown_in(FILE *file)
@@ -39,16 +69,14 @@ static unsigned lines(const char *text)
 START_TEST(without_a_terminal_steps_print_nothing_and_an_epoch_one_line)
 {
     FILE *file = tmpfile();
-    struct ls_progress progress;
-    ls_progress_init(&progress, file, false, 3);
+    begin(file, false, 3, 2, 1000);
     ck_assert(!progress.terminal);
-    ls_progress_begin(&progress, 2, 1000);
-    for (uint64_t step = 1; step <= 1000; step++)
-        ls_progress_step(&progress, step, &training);
+    for (uint64_t i = 1; i <= 1000; i++)
+        step(i);
     ls_progress_clear(&progress);
     fflush(file);
     ck_assert_int_eq(ftell(file), 0);
-    ls_progress_end(&progress, 1000, 2, 64000, &both);
+    end(1000, 2, 64000, &both);
     ls_progress_finish(&progress);
     ck_assert_str_eq(shown_in(file), "Epoch 2/3 - 1000 steps - 2.00 s - 32000 examples/s - loss: "
                                      "0.5000 - accuracy: 0.2500 - val_loss: 0.7500 - "
@@ -60,10 +88,8 @@ END_TEST
 START_TEST(values_that_are_not_measured_are_not_shown)
 {
     FILE *file = tmpfile();
-    struct ls_progress progress;
-    ls_progress_init(&progress, file, false, 1);
-    ls_progress_begin(&progress, 1, 1);
-    ls_progress_end(&progress, 1, 0, 64, &loss_alone); // and no rate in no time
+    begin(file, false, 1, 1, 1);
+    end(1, 0, 64, &loss_alone); // and no rate in no time
     ck_assert_str_eq(shown_in(file),
                      "Epoch 1/1 - 1 steps - 0.00 s - loss: 0.5000 - val_loss: 0.7500\n");
     fclose(file);
@@ -73,11 +99,9 @@ END_TEST
 START_TEST(quiet_prints_nothing)
 {
     FILE *file = tmpfile();
-    struct ls_progress progress;
-    ls_progress_init(&progress, file, true, 1);
-    ls_progress_begin(&progress, 1, 10);
-    ls_progress_step(&progress, 5, &training);
-    ls_progress_end(&progress, 10, 1, 64, &both);
+    begin(file, true, 1, 1, 10);
+    step(5);
+    end(10, 1, 64, &both);
     ls_progress_finish(&progress);
     ck_assert_str_eq(shown_in(file), "");
     fclose(file);
@@ -115,18 +139,16 @@ static const char *shown_on_terminal(void)
 START_TEST(a_terminal_shows_a_bar_and_is_not_flooded)
 {
     FILE *terminal = open_terminal();
-    struct ls_progress progress;
-    ls_progress_init(&progress, terminal, false, 1);
+    begin(terminal, false, 1, 1, 100000);
     ck_assert(progress.terminal);
-    ls_progress_begin(&progress, 1, 100000);
-    for (uint64_t step = 1; step <= 1000; step++)
-        ls_progress_step(&progress, step, &training);
+    for (uint64_t i = 1; i <= 1000; i++)
+        step(i);
     const char *text = shown_on_terminal();
     ck_assert_ptr_nonnull(strstr(text, "Epoch 1/1"));
     ck_assert_ptr_nonnull(strstr(text, "/100000 ["));
     ck_assert_ptr_nonnull(strstr(text, "s left - loss: 0.5000 - accuracy: 0.2500"));
     ck_assert_uint_lt(strlen(text), 1000 * 20); // not a bar a step
-    ls_progress_end(&progress, 100000, 1, 64, &both);
+    end(100000, 1, 64, &both);
     text = shown_on_terminal();
     ck_assert_ptr_nonnull(strstr(text, "100000/100000 [==============================] - 1.00 s"));
     ck_assert_uint_eq(lines(text), 1);
@@ -139,12 +161,10 @@ END_TEST
 START_TEST(a_message_clears_the_bar_first)
 {
     FILE *terminal = open_terminal();
-    struct ls_progress progress;
     ls_log_set_writer(NULL, NULL);
     ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr));
-    ls_progress_init(&progress, terminal, false, 1);
-    ls_progress_begin(&progress, 1, 100);
-    ls_progress_step(&progress, 1, &training);
+    begin(terminal, false, 1, 1, 100);
+    step(1);
     ck_assert(progress.open);
     (void)shown_on_terminal();
     ls_warn("test", "something to say");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replicas that do not wait for each other: steps are counted when all shares came in, whoever is fast or slow; all
 // stop after the share in hand; and what a lost replica leaves is trained by the others.
-#include "core/train/watch.h"
 #include "tests/core/train/support.h"
 #include "tests/support/suite.h"
 
@@ -319,65 +318,68 @@ START_TEST(nobody_waits_longer_than_the_deadline_for_the_rest_of_an_epoch)
 }
 END_TEST
 
-// Interrupts the run when `after` steps are complete; 0: before any begins.
+// How the fit is ended when `after` steps are complete; 0: before any begins.
+enum ending { INTERRUPT, ANSWER_INTERRUPTED, STOP_TRAINING };
+
 struct stop {
     struct ls_run *run;
+    enum ending how;
     uint64_t after, steps;
 };
 
-static void prepared(void *context, const struct ls_watch_facts *facts)
+static enum ls_status prepared(void *context, const struct ls_fit_state *state)
 {
     (void)context;
-    ck_assert(facts->asynchronous);
+    ck_assert(state->asynchronous);
+    return LS_OK;
 }
 
-static uint64_t wait(void *context)
-{
-    (void)context;
-    return UINT64_MAX;
-}
-
-static void begin(void *context)
+static enum ls_status begin(void *context, const struct ls_fit_state *state, uint64_t *steps)
 {
     const struct stop *stop = context;
+    (void)state;
+    ck_assert_uint_gt(*steps, 0);
     if (stop->after == 0)
         ls_run_interrupt(stop->run);
+    return LS_OK;
 }
 
-static void note_step(void *context, const struct ls_watch_step *step)
+static enum ls_status note_step(void *context, const struct ls_fit_state *state)
 {
     struct stop *stop = context;
-    (void)step;
-    if (++stop->steps == stop->after)
+    ck_assert_uint_eq(++stop->steps, state->steps_done);
+    if (stop->steps != stop->after)
+        return LS_OK;
+    if (stop->how == INTERRUPT)
         ls_run_interrupt(stop->run);
-}
-
-static void end(void *context)
-{
-    (void)context;
+    if (stop->how == STOP_TRAINING)
+        ls_stop_training(state->model);
+    return stop->how == ANSWER_INTERRUPTED ? LS_INTERRUPTED : LS_OK;
 }
 
 // Two replicas go through hundreds of steps while the third makes a few.
 START_TEST(everybody_stops_after_the_share_in_hand)
 {
+    static const enum ending endings[] = {INTERRUPT, INTERRUPT, ANSWER_INTERRUPTED, STOP_TRAINING};
     struct ls_data *large = data_of("synthetic:shape=4x4x1,examples=5000", "train");
     struct ls_run *run = apart("slow_rank=1,slow_ms=100", 3);
     struct ls_model *model = plain_model(run, "sgd:learning_rate=0");
-    struct stop stop = {.run = run, .after = _i == 0 ? 0 : 3};
-    const struct ls_fit_watch watch = {.context = &stop,
-                                       .prepared = prepared,
-                                       .wait = wait,
-                                       .begin = begin,
-                                       .step = note_step,
-                                       .end = end};
-    const struct ls_fit_options fit = {.batch = 8, .epochs = 2, .report = path, .watch = &watch};
-    ck_assert_int_eq(ls_fit(model, large, &fit), LS_INTERRUPTED);
+    struct stop stop = {.run = run, .how = endings[_i], .after = _i == 0 ? 0 : 3};
+    const struct ls_callbacks callbacks = {.context = &stop,
+                                           .on_train_begin = prepared,
+                                           .on_segment_begin = begin,
+                                           .on_train_batch_end = note_step};
+    const struct ls_fit_options fit = {
+        .batch = 8, .epochs = 2, .report = path, .callbacks = &callbacks, .callback_count = 1};
+    const bool stops = stop.how == STOP_TRAINING;
+    ck_assert_int_eq(ls_fit(model, large, &fit), stops ? LS_OK : LS_INTERRUPTED);
     size_t count;
     (void)!ls_fit_losses(model, &count);
     ck_assert_uint_ge(count, stop.after);
     expect_losses_of_one_device(model, large, count);
     json_t *report = report_of();
-    ck_assert_str_eq(json_string_value(json_object_get(report, "status")), "interrupted");
+    ck_assert_str_eq(json_string_value(json_object_get(report, "status")),
+                     stops ? "stopped" : "interrupted");
     ck_assert_double_eq(json_number_value(json_object_get(report, "steps")), (double)count);
     ck_assert_double_eq(pushes_of(report, 1), (double)count);
     if (stop.after == 0)
@@ -392,6 +394,27 @@ START_TEST(everybody_stops_after_the_share_in_hand)
                          json_string_value(json_array_get(hashes, 0)));
     json_decref(report);
     ls_data_close(large);
+    ls_model_close(model);
+    ls_run_close(run);
+}
+END_TEST
+
+static enum ls_status fail_third(void *context, const struct ls_fit_state *state)
+{
+    (void)context;
+    return state->steps_done == 3 ? LS_BAD_INPUT : LS_OK;
+}
+
+START_TEST(a_callback_that_fails_ends_the_fit_and_loses_no_replica)
+{
+    struct ls_run *run = apart("", 3);
+    struct ls_model *model = plain_model(run, "sgd:learning_rate=0");
+    const struct ls_callbacks callbacks = {.on_train_batch_end = fail_third};
+    const struct ls_fit_options fit = {
+        .batch = 8, .epochs = 2, .callbacks = &callbacks, .callback_count = 1};
+    expect_error(ls_fit(model, train, &fit), LS_BAD_INPUT,
+                 "callbacks[0].on_train_batch_end failed (bad input)");
+    ck_assert_uint_eq(model->steps_done, 0);
     ls_model_close(model);
     ls_run_close(run);
 }
@@ -428,7 +451,8 @@ int main(void)
     tcase_add_test(tests, the_loss_of_the_last_replica_ends_the_run);
     tcase_add_test(tests, a_loss_that_is_not_finite_is_nobodys_loss_alone);
     tcase_add_test(tests, nobody_waits_longer_than_the_deadline_for_the_rest_of_an_epoch);
-    tcase_add_loop_test(tests, everybody_stops_after_the_share_in_hand, 0, 2);
+    tcase_add_loop_test(tests, everybody_stops_after_the_share_in_hand, 0, 4);
+    tcase_add_test(tests, a_callback_that_fails_ends_the_fit_and_loses_no_replica);
     tcase_add_test(tests, a_number_of_steps_is_kept_by_all);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);

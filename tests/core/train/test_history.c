@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a fit remembers: losses of the first steps, medians of the latest times, epochs.
 #include "core/train/history.h"
+#include "core/train/model.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
 #include <malloc.h>
 #include <math.h>
+#include <stdlib.h>
 
 static struct ls_history history;
 
@@ -16,15 +18,14 @@ static void tear_down(void)
 }
 
 // Times of a step in nanoseconds: the step itself, and a tenth of it as input.
-static void add(float loss, float right, float examples, uint64_t step_ns)
+static void add(double loss, uint64_t step_ns)
 {
-    const struct ls_step_result step = {.sums = {loss * examples, right, examples, 0},
-                                        .compute_ns = step_ns / 2,
+    const struct ls_step_result step = {.compute_ns = step_ns / 2,
                                         .update_ns = step_ns / 4,
                                         .communication_ns = step_ns / 5,
                                         .exposed_ns = step_ns / 8};
     ls_history_add_times(&history, &step, step_ns, step_ns / 10);
-    ls_history_add_sums(&history, &step);
+    ls_history_add_loss(&history, loss);
 }
 
 static struct ls_report_times times(void)
@@ -34,21 +35,34 @@ static struct ls_report_times times(void)
     return result;
 }
 
-START_TEST(losses_are_means_over_the_global_batch)
+// What a fit of `steps` steps tells its history.
+static void tell(const struct ls_callbacks *client, struct ls_fit_state *state, uint64_t steps)
 {
-    ck_assert_int_eq(ls_history_init(&history), LS_OK);
-    add(0.5f, 3, 64, 1000);
-    add(2, 1, 3, 1000);
-    ck_assert_uint_eq(history.loss_count, 2);
-    ck_assert_float_eq(history.losses[0], 0.5f);
-    ck_assert_float_eq(history.losses[1], 2);
-    ck_assert_double_eq(history.epoch_statistics[LS_SUMS_LOSS], 38);
-    ck_assert_double_eq(history.epoch_statistics[LS_SUMS_RIGHT], 4);
-    ck_assert_double_eq(history.epoch_statistics[LS_SUMS_EXAMPLES], 67);
-    ls_history_begin_epoch(&history);
-    for (uint32_t i = 0; i < LS_STATISTICS; i++)
-        ck_assert_double_eq(history.epoch_statistics[i], 0);
-    ck_assert_uint_eq(history.loss_count, 2); // losses are of the whole fit
+    for (uint64_t i = 1; i <= steps; i++) {
+        state->step_metrics = (struct ls_metrics){1, {{"loss", 1.0 / (double)i}}};
+        ck_assert_int_eq(client->on_train_batch_end(client->context, state), LS_OK);
+    }
+    state->epoch = (struct ls_epoch){.epoch = 1, .steps = steps};
+    ck_assert_int_eq(client->on_epoch_end(client->context, state), LS_OK);
+    ck_assert_int_eq(client->on_train_end(client->context, state), LS_OK);
+}
+
+START_TEST(losses_and_epochs_are_the_models_in_the_end)
+{
+    struct ls_model model = {0};
+    struct ls_fit_state state = {.model = &model};
+    for (uint64_t fit = 1; fit <= 2; fit++) { // the second takes the place of the first
+        ck_assert_int_eq(ls_history_init(&history), LS_OK);
+        const struct ls_client client = ls_history_client(&history);
+        tell(&client.callbacks, &state, 2 * fit);
+        ls_history_finish(&history);
+        ck_assert_uint_eq(model.loss_count, 2 * fit);
+        ck_assert_float_eq(model.losses[1], 0.5f);
+        ck_assert_uint_eq(model.epoch_count, 1);
+        ck_assert_uint_eq(model.epochs[0].steps, 2 * fit);
+    }
+    free(model.losses);
+    free(model.epochs);
 }
 END_TEST
 
@@ -56,7 +70,7 @@ START_TEST(what_was_waited_at_the_end_belongs_to_the_steps_before)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     for (int i = 0; i < 4; i++)
-        add(1, 1, 1, 1000);
+        add(1, 1000);
     ls_history_add_wait(&history, 2, 4000);
     double means[LS_PART_COUNT];
     ls_history_means(&history, means); // without the first step
@@ -72,7 +86,7 @@ START_TEST(a_step_takes_no_memory_however_many_there_are)
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
     for (uint32_t i = 0; i < 1000000; i++)
-        add((float)i, 0, 1, 10);
+        add((double)i, 10);
     ck_assert_uint_eq(mallinfo2().uordblks + mallinfo2().hblkhd, before);
     ck_assert_uint_eq(history.loss_count, LS_HISTORY_LOSSES);
     for (uint32_t i = 0; i < LS_HISTORY_LOSSES; i++)
@@ -99,7 +113,7 @@ END_TEST
 START_TEST(one_step_is_median_and_ninetieth_percentile)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
-    add(1, 0, 1, 40000);
+    add(1, 40000);
     const struct ls_report_times found = times();
     ck_assert_double_eq_tol(found.median, 40e-6, 1e-11);
     ck_assert_double_eq_tol(found.p90, 40e-6, 1e-11);
@@ -115,7 +129,7 @@ START_TEST(quantiles_are_those_of_the_values)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     for (uint64_t i = 0; i <= 100; i++)
-        add(1, 0, 1, 1000 * (1 + i * 37 % 101)); // 1 to 101 us, each once, in no order
+        add(1, 1000 * (1 + i * 37 % 101)); // 1 to 101 us, each once, in no order
     const struct ls_report_times found = times();
     ck_assert_double_eq_tol(found.median, 51e-6, 1e-11);
     ck_assert_double_eq_tol(found.p90, 91e-6, 1e-11);
@@ -126,9 +140,9 @@ START_TEST(only_the_latest_times_count)
 {
     ck_assert_int_eq(ls_history_init(&history), LS_OK);
     for (uint32_t i = 0; i < 1000; i++)
-        add(1, 0, 1, 9000000);
+        add(1, 9000000);
     for (uint32_t i = 0; i < LS_HISTORY_STEPS; i++)
-        add(1, 0, 1, 2000);
+        add(1, 2000);
     ck_assert_double_eq_tol(times().p90, 2e-6, 1e-11);
     ck_assert_uint_eq(history.loss_count, 1000 + LS_HISTORY_STEPS);
 }
@@ -155,7 +169,7 @@ int main(void)
     TCase *cases = tcase_create("history");
     tcase_set_timeout(cases, 60);
     tcase_add_checked_fixture(cases, NULL, tear_down);
-    tcase_add_test(cases, losses_are_means_over_the_global_batch);
+    tcase_add_test(cases, losses_and_epochs_are_the_models_in_the_end);
     tcase_add_test(cases, what_was_waited_at_the_end_belongs_to_the_steps_before);
     tcase_add_test(cases, a_step_takes_no_memory_however_many_there_are);
     tcase_add_test(cases, without_steps_there_are_no_times);

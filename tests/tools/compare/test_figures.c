@@ -128,7 +128,7 @@ static void make_steps(struct compare_step *steps, size_t count, size_t turn_ste
         seconds += i % turn_steps == 0 && turn_steps > 1 ? 0.02 : 0.01;
         steps[i] = (struct compare_step){.seconds = seconds,
                                          .loss = 2 - 0.1 * (double)i,
-                                         .right = (double)(5 * i),
+                                         .accuracy = 0.05 * (double)i,
                                          .examples = 100,
                                          .turn = 1 + i / turn_steps};
     }

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of a fit's clients.
+#include "core/train/callbacks.h"
+
+#include "core/base/log.h"
+
+static const char *const names[] = {
+    [LS_ON_TRAIN_BEGIN] = "on_train_begin", [LS_ON_TRAIN_END] = "on_train_end",
+    [LS_ON_EPOCH_BEGIN] = "on_epoch_begin", [LS_ON_EPOCH_END] = "on_epoch_end",
+    [LS_ON_SEGMENT_END] = "on_segment_end", [LS_ON_TRAIN_BATCH_END] = "on_train_batch_end",
+    [LS_ON_TEST_BEGIN] = "on_test_begin",   [LS_ON_TEST_END] = "on_test_end",
+};
+
+static enum ls_status call(const struct ls_callbacks *table, enum ls_moment moment,
+                           const struct ls_fit_state *state)
+{
+    enum ls_status (*function)(void *context, const struct ls_fit_state *state) = NULL;
+    switch (moment) {
+    case LS_ON_TRAIN_BEGIN: function = table->on_train_begin; break;
+    case LS_ON_TRAIN_END: function = table->on_train_end; break;
+    case LS_ON_EPOCH_BEGIN: function = table->on_epoch_begin; break;
+    case LS_ON_EPOCH_END: function = table->on_epoch_end; break;
+    case LS_ON_SEGMENT_END: function = table->on_segment_end; break;
+    case LS_ON_TRAIN_BATCH_END: function = table->on_train_batch_end; break;
+    case LS_ON_TEST_BEGIN: function = table->on_test_begin; break;
+    case LS_ON_TEST_END: function = table->on_test_end; break;
+    }
+    return function ? function(table->context, state) : LS_OK;
+}
+
+// A program may return anything. What means "another replica failed" or "call again" inside the core is a failure too.
+static enum ls_status check_answer(uint32_t table, const char *function, enum ls_status status)
+{
+    switch (status) {
+    case LS_OK:
+    case LS_INTERRUPTED: return status;
+    case LS_FAILED:
+    case LS_USAGE:
+    case LS_BAD_INPUT:
+    case LS_UNAVAILABLE:
+    case LS_PEER_LOST:
+    case LS_OUT_OF_MEMORY: break;
+    default: status = LS_FAILED;
+    }
+    ls_error("fit", "callbacks[%u].%s failed (%s), so the fit fails", table, function,
+             ls_status_text(status));
+    return status;
+}
+
+// A failure counts more than an interruption, and the first one more than those after it.
+static enum ls_status worse(enum ls_status first, enum ls_status next)
+{
+    return first == LS_OK || (first == LS_INTERRUPTED && next) ? next : first;
+}
+
+enum ls_status ls_clients_call(struct ls_clients *clients, enum ls_moment moment,
+                               const struct ls_fit_state *state)
+{
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; i < clients->count; i++)
+        status = worse(status, call(&clients->list[i].callbacks, moment, state));
+    if (moment == LS_ON_TRAIN_END && !clients->begun)
+        return status;
+    clients->begun = true;
+    for (uint32_t i = 0; i < clients->table_count; i++)
+        status =
+            worse(status, check_answer(i, names[moment], call(&clients->tables[i], moment, state)));
+    return status;
+}
+
+enum ls_status ls_clients_begin_segment(struct ls_clients *clients,
+                                        const struct ls_fit_state *state, uint64_t *steps)
+{
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; i < clients->table_count; i++) {
+        const struct ls_callbacks *table = &clients->tables[i];
+        uint64_t most = *steps;
+        if (!table->on_segment_begin)
+            continue;
+        status = worse(status, check_answer(i, "on_segment_begin",
+                                            table->on_segment_begin(table->context, state, &most)));
+        *steps = most < *steps ? most : *steps;
+    }
+    return status;
+}
+
+void ls_clients_step_times(const struct ls_clients *clients, const struct ls_step_result *times,
+                           uint64_t step_ns, uint64_t input_ns)
+{
+    for (uint32_t i = 0; i < clients->count; i++)
+        if (clients->list[i].on_step_times)
+            clients->list[i].on_step_times(clients->list[i].callbacks.context, times, step_ns,
+                                           input_ns);
+}
+
+void ls_clients_device_wait(const struct ls_clients *clients, uint64_t steps, uint64_t wait_ns)
+{
+    for (uint32_t i = 0; i < clients->count; i++)
+        if (clients->list[i].on_device_wait)
+            clients->list[i].on_device_wait(clients->list[i].callbacks.context, steps, wait_ns);
+}
