@@ -17,7 +17,7 @@
 // what, where and what to do: on stderr, or to the function given to ls_set_log. Nothing is written
 // to stdout unless the options of the run ask for it. A zeroed options struct is a sensible
 // default, and so is NULL for one. All calls of one run come from one thread, but for
-// ls_run_interrupt. Names and arithmetic are Keras's. The header is C++ too; the macros of layers.h
+// ls_run_interrupt and ls_stop_training. Names and arithmetic are Keras's. The header is C++ too; the macros of layers.h
 // are C only.
 #ifndef LOCKSTEP_H
 #define LOCKSTEP_H
@@ -165,66 +165,69 @@ struct ls_epoch {
 struct ls_fit_state {
     struct ls_model *model;
     uint64_t epochs, steps; // that the fit will do, unless it ends early
-    uint64_t
-        epoch_steps; // of the epoch under way when it is complete; before the first, of a whole one
-    uint32_t asynchronous; // 1: the strategy's replicas do not wait for each other
+    // Of the epoch under way when it is complete; in on_train_begin, of a pass over all the data.
+    uint64_t epoch_steps;
+    uint32_t asynchronous; // 1: the replicas of this strategy do not wait for each other
     uint64_t steps_done;
-    // The epoch under way: its number, the steps and examples so far, and the means over them.
-    // `seconds` and `learning_rate` are set in on_epoch_end.
+    // The epoch under way: its number, its steps and examples so far, and its metrics, which are
+    // means over these examples (NaN before the first step). `seconds` and `learning_rate` are set
+    // when its steps are done.
     struct ls_epoch epoch;
-    // The step that on_train_batch_end is about, by itself.
+    // The last step alone.
     uint64_t step_examples;
     struct ls_metrics step_metrics;
     enum ls_status status; // in on_train_end: what ls_fit is about to return
 };
 
-// A table of functions that ls_fit calls, with Keras's moments under Keras's names. Zeroed members
-// are not called. Several tables are called one after the other, in the order in which they were
-// given, also when one of them fails.
+// Functions that ls_fit calls at the moments that Keras has, under Keras's names, and around
+// segments. NULL: not called. Where several tables are given, each moment reaches all of them, in
+// the order of the array, even if one of them fails.
 //
-// Every function returns LS_OK to go on. LS_INTERRUPTED ends the fit as ls_run_interrupt does;
-// anything else makes it fail with that status: then the model is as it was before the fit. To end
-// the training as intended call ls_stop_training.
+// A function returns LS_OK to go on. LS_INTERRUPTED ends the fit as ls_run_interrupt does. Any other
+// status makes the fit fail with that status, and the model is as it was before the fit. To end the
+// training as planned call ls_stop_training.
 //
-// Apart from ls_stop_training and ls_run_interrupt a function may call ls_learning_rate and, on the
-// main thread, ls_set_learning_rate; on_train_end may also call ls_fit_losses, ls_fit_epochs and
+// A function may call ls_stop_training, ls_run_interrupt, ls_learning_rate and, on the main thread,
+// ls_set_learning_rate; on_train_end may also call ls_fit_losses, ls_fit_epochs and
 // ls_save_weights. The main thread is the one that called ls_fit.
 struct ls_callbacks {
     void *context; // the first argument of each function
 
     // Everything is prepared, and nothing is trained yet. [main thread]
     enum ls_status (*on_train_begin)(void *context, const struct ls_fit_state *state);
-    // Once after on_train_begin, also when the training failed. Weights, losses
-    // and epochs are where ls_fit leaves them: a status other than LS_OK is returned by ls_fit, but
-    // changes nothing about them. [main thread]
+    // Once after on_train_begin, also when the training failed. Weights, losses and epochs are
+    // already what ls_fit leaves behind: if this function fails, so does ls_fit, but they stay.
+    // [main thread]
     enum ls_status (*on_train_end)(void *context, const struct ls_fit_state *state);
 
-    // An epoch that fails, or ends before its first step, has no on_epoch_end. [main thread]
+    // There is no on_epoch_end if a step of the epoch fails, or if it ends before its first step.
+    // [main thread]
     enum ls_status (*on_epoch_begin)(void *context, const struct ls_fit_state *state);
     enum ls_status (*on_epoch_end)(void *context, const struct ls_fit_state *state);
 
-    // A segment is a row of steps that the replicas do without coming back to the main thread: an
-    // epoch, unless it is shorter. A function may lower `steps`, the number of steps of the segment
-    // that begins, and may take its time: time spent in these two counts in no epoch. 0 ends the
-    // training as ls_stop_training does. [main thread]
+    // A segment is a number of consecutive steps that the replicas do on their own; before and
+    // after it they are idle. It is as long as the epoch, or ends at the next check of the replicas
+    // (check_replicas), or earlier: on_segment_begin may lower `steps`, the length of the segment;
+    // 0 ends the training as ls_stop_training does. Both may wait: their time counts in no epoch.
+    // on_segment_end is called if the segment began, also when a step failed. [main thread]
     enum ls_status (*on_segment_begin)(void *context, const struct ls_fit_state *state,
                                        uint64_t *steps);
     enum ls_status (*on_segment_end)(void *context, const struct ls_fit_state *state);
 
-    // A step is done on all replicas; other replicas may be in a later one, and a device that works
-    // beside the host is up to two steps further. [a replica thread, one call at a time]
+    // All replicas have done a step. They may be in later ones: a device that computes beside its
+    // host thread is up to two steps ahead. [a replica thread, one call at a time]
     enum ls_status (*on_train_batch_end)(void *context, const struct ls_fit_state *state);
 
-    // Around the validation of an epoch; at its end state->epoch.metrics has the results. An
-    // interrupted validation has no end. [main thread]
+    // Around the validation of an epoch. In on_test_end state->epoch.metrics has its results; there
+    // is none if the validation failed or was interrupted. [main thread]
     enum ls_status (*on_test_begin)(void *context, const struct ls_fit_state *state);
     enum ls_status (*on_test_end)(void *context, const struct ls_fit_state *state);
 };
 
-// Ends the fit under way with LS_OK, as Keras's `model.stop_training = True` does: after the
-// segment, epoch or validation that the main thread is about to begin or to leave, and called from
-// on_train_batch_end after the next step, because the replicas have to agree on the last one. An
-// epoch that ends early still has its validation and its on_epoch_end. [any thread]
+// Ends the fit under way early, with LS_OK, as `model.stop_training = True` does in Keras. No other
+// segment begins; during a segment the step after the one under way is the last, because all
+// replicas have to learn of it. An epoch that has steps still gets its validation and its
+// on_epoch_end. The next fit goes on where this one ended. [any thread]
 LS_API void ls_stop_training(struct ls_model *model);
 
 // ---- Training ----
@@ -243,7 +246,7 @@ struct ls_fit_options {
     uint64_t timeline_first,
         timeline_last; // the steps that it holds, from 1; 0: from the first, to the last
     const char *command; // named in the report; NULL: "train"
-    const struct ls_callbacks *callbacks; // `callback_count` tables; NULL: none
+    const struct ls_callbacks *callbacks; // an array of `callback_count`; NULL: none
     uint32_t callback_count;
 };
 // Trains on from where the model is: weights, optimizer and the order of examples continue, so fits
@@ -252,8 +255,8 @@ struct ls_fit_options {
 // first epoch of this one is the rest of that epoch: with epochs = 1 it ends where that one ends.
 // Another batch size goes on at the same example. With other data (another text or split) or
 // another `shuffle` that rest is given up, and an epoch with an order of its own begins. LS_FAILED
-// when the loss is not finite or replicas differ: then the model is as it was before, its place in
-// the order of examples included. LS_INTERRUPTED leaves what was learnt so far.
+// when the loss is not finite or replicas differ, and the status of a callback that fails: then the
+// model is as it was before, its place in the order of examples included. LS_INTERRUPTED leaves what was learnt so far.
 LS_CALL ls_fit(struct ls_model *model, struct ls_data *train, const struct ls_fit_options *options);
 
 struct ls_scores {
