@@ -179,9 +179,19 @@ struct ls_fit_state {
     enum ls_status status; // in on_train_end: what ls_fit is about to return
 };
 
-// Functions that ls_fit calls at the moments that Keras has, under Keras's names, and around
-// segments. NULL: not called. Where several tables are given, each moment reaches all of them, in
-// the order of the array, even if one of them fails.
+// Functions that ls_fit calls, under Keras's names for moments that Keras has, too. NULL: not
+// called. Where several tables are given, each moment reaches all of them, in the order of the
+// array, even if one of them fails.
+//
+//     static enum ls_status stop_when_good(void *context, const struct ls_fit_state *state)
+//     {
+//         if (ls_metric_value(&state->epoch.metrics, "val_accuracy") > 0.9)
+//             ls_stop_training(state->model);
+//         return LS_OK;
+//     }
+//     const struct ls_callbacks callbacks = {.on_epoch_end = stop_when_good};
+//     ls_fit(model, train, &(struct ls_fit_options){.epochs = 50, .validation = test,
+//         .callbacks = &callbacks, .callback_count = 1});
 //
 // A function returns LS_OK to go on. LS_INTERRUPTED ends the fit as ls_run_interrupt does. Any other
 // status makes the fit fail with that status, and the model is as it was before the fit. To end the

@@ -441,14 +441,16 @@ START_TEST(at_the_end_the_results_are_there)
 }
 END_TEST
 
-static size_t memory[2]; // in use at a step of the first epoch, and at one of the last
+static size_t
+    memory[2]; // in use at a step of the second epoch, and at one of the last; sanitizers say 0
+static unsigned noted;
 
 static enum ls_status note_memory(void *context, const struct ls_fit_state *state)
 {
     const size_t bytes = mallinfo2().uordblks + mallinfo2().hblkhd;
     (void)context;
-    if (state->epoch.epoch > 1 && state->epoch.steps == 3)
-        memory[state->epoch.epoch == 9] = bytes;
+    if (state->epoch.steps == 3 && (state->epoch.epoch == 2 || state->epoch.epoch == 9))
+        memory[noted++] = bytes;
     return LS_OK;
 }
 
@@ -459,7 +461,7 @@ START_TEST(steps_take_no_memory)
     OK(ls_fit(model, train,
               &(struct ls_fit_options){
                   .epochs = 9, .batch = 8, .callbacks = &table, .callback_count = 1}));
-    ck_assert_uint_gt(memory[0], 0);
+    ck_assert_uint_eq(noted, 2);
     ck_assert_uint_le(memory[1], memory[0]);
     ls_model_close(model);
 }
