@@ -56,6 +56,7 @@ struct ls_communicator_group {
 struct ls_communicator {
     struct ls_communicator_group *group;
     uint32_t rank;
+    const struct ls_host *tried; // with which plans are made while the tuner measures; else NULL
     enum ls_status status; // LS_OK, or LS_ABORTED once anything failed
     struct ls_transport *transport; // NULL in a world of one, and where the collective runs itself
     struct ls_collective *library; // NULL: the collective describes itself

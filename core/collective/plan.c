@@ -4,7 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/memory.h"
-#include "core/collective/auto.h"
+#include "core/collective/tuner.h"
 #include "core/plugin/device.h"
 
 #include <inttypes.h>
@@ -77,7 +77,7 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
         .ranks_per_host = group->world,
         .count = signature->count,
         .element_bytes = element_bytes,
-        .host = group->collective_host,
+        .host = communicator->tried ? communicator->tried : group->collective_host,
     };
     const struct ls_compile_options options = {
         .name = group->collective->name,
@@ -97,7 +97,7 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
     if (status)
         return status;
     atomic_fetch_or(&group->checks, 1u << plan->check);
-    plan->algorithm = ls_auto_name(group->collective, &call);
+    plan->algorithm = ls_tuner_name(group->collective, &call);
     if (group->world > 1)
         status = ls_compile_schedule(&drawn, &options, &plan->compiled);
     ls_drawn_schedule_finish(&drawn);

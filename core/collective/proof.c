@@ -7,7 +7,7 @@
 #include "core/base/clock.h"
 #include "core/base/inside.h"
 #include "core/base/log.h"
-#include "core/collective/auto.h"
+#include "core/collective/tuner.h"
 #include "core/collective/verify.h"
 
 #include <inttypes.h>
@@ -20,6 +20,7 @@
 #define PROVEN_STEPS (UINT64_C(1) << 20)
 
 struct ls_proof {
+    const struct ls_host *drawer; // which candidate of `auto`
     uint32_t operation, root, element_bytes;
     uint64_t count;
     enum ls_status status; // of the attempt, which has logged why
@@ -31,7 +32,7 @@ struct ls_proof {
 static void log_refusal(const struct ls_communicator_group *group,
                         const struct ls_collective_call *call, const struct ls_verification *found)
 {
-    const char *name = ls_auto_name(group->collective, call);
+    const char *name = ls_tuner_name(group->collective, call);
     const char *operation = ls_collective_operation_text(call->operation);
     char root[32] = "";
     if (call->operation == LS_BROADCAST || call->operation == LS_REDUCE)
@@ -78,25 +79,29 @@ static enum ls_status prove(struct ls_communicator_group *group,
     }
 }
 
-static bool same(const struct ls_proof *proof, const struct ls_collective_call *call)
+static bool same(const struct ls_proof *proof, const struct ls_host *drawer,
+                 const struct ls_collective_call *call)
 {
-    return proof->operation == call->operation && proof->root == call->root &&
-           proof->element_bytes == call->element_bytes && proof->count == call->count;
+    return proof->drawer == drawer && proof->operation == call->operation &&
+           proof->root == call->root && proof->element_bytes == call->element_bytes &&
+           proof->count == call->count;
 }
 
 // The lock is held. NULL: out of memory.
 static struct ls_proof *find_or_prove(struct ls_communicator_group *group,
                                       const struct ls_collective_call *call)
 {
+    const struct ls_host *drawer = ls_tuner_drawer(group->collective, call);
     struct ls_proof *proof = group->proofs;
-    while (proof && !same(proof, call))
+    while (proof && !same(proof, drawer, call))
         proof = proof->next;
     if (proof)
         return proof;
     proof = calloc(1, sizeof(*proof));
     if (!proof)
         return NULL;
-    *proof = (struct ls_proof){.operation = call->operation,
+    *proof = (struct ls_proof){.drawer = drawer,
+                               .operation = call->operation,
                                .root = call->root,
                                .element_bytes = call->element_bytes,
                                .count = call->count,

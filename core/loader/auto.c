@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `auto`: the one collective that is no file. It stands for a choice among those that are, which is made call by call
-// by whoever simulates them; the loader only knows its options and opens the candidates.
+// `auto`: the one collective that is no file. It stands for those that are, one for each size, and core/collective/tuner.h
+// decides which; the loader only knows its options and opens the candidates.
 #include "core/loader/internal.h"
 
 #include "core/base/log.h"
@@ -12,17 +12,19 @@
 #define SEPARATORS "+"
 
 static const struct ls_plugin_option options[] = {
-    {"network", "text", "shared-memory",
-     "a network as for lockstep simulate, by name or file: bench --write-network writes one"},
-    {"candidates", "text", NULL, "names joined by +, as ring+tree; all there are when not given"},
+    {"candidates", "text", NULL,
+     "what is measured: names joined by +, as ring+tree; default: all that there are"},
+    {"table", "text", NULL,
+     "a FILE that lockstep bench --tune=FILE wrote, or fixed: what is in it is taken, and nothing "
+     "is measured"},
     {NULL, NULL, NULL, NULL},
 };
 
 static struct ls_module module = {
     .descriptor = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = LS_AUTO, .version = "0.1.0",
                    .licence = "Apache-2.0",
-                   .summary = "for each size the collective that takes least time on a network, by "
-                              "simulation",
+                   .summary = "for each size the collective that is fastest here, measured when "
+                              "the run begins",
                    .options = options},
     .plugin = &module.descriptor,
     .file = (char *)LS_BUILT_IN,
@@ -36,6 +38,17 @@ const struct ls_module *ls_auto_module(void)
 bool ls_is_auto(const struct ls_opened_plugin *opened)
 {
     return opened && opened->plugin == &module.descriptor;
+}
+
+enum ls_status ls_auto_check_option(const char *scope, const struct ls_module *opened,
+                                    const char *name)
+{
+    if (opened != &module || strcmp(name, "network"))
+        return LS_OK;
+    ls_error(scope,
+             "auto has no option network: it measures on the devices of the run; lockstep "
+             "simulate NAMES --network=NETWORK says what a network that is not here would do");
+    return LS_USAGE;
 }
 
 static enum ls_status need_schedule(const char *scope, const struct ls_plugin *plugin,
@@ -102,7 +115,7 @@ static enum ls_status add_named(struct ls_loader *loader, const char *names, str
     }
     free(copy);
     if (!status && !list->count) {
-        ls_error(LS_AUTO, "candidates=%s: wanted names joined by +, as ring+tree", names);
+        ls_error(LS_AUTO, "candidates=%s: expected names joined by +, as ring+tree", names);
         status = LS_USAGE;
     }
     return status;
@@ -113,7 +126,7 @@ static bool describes(const struct ls_module *candidate)
     return ((const struct ls_collective_interface *)candidate->interface)->describe != NULL;
 }
 
-// What cannot run here is no candidate; lockstep plugins says why. Nor is what has no schedule to simulate.
+// What cannot run here is no candidate; lockstep plugins says why. Nor is what has no schedule of its own.
 static enum ls_status add_available(struct ls_loader *loader, struct list *list)
 {
     struct ls_plugin_entry *entries = NULL;

@@ -56,8 +56,8 @@ const struct ls_hint ls_elsewhere[] = {
     {"ReductionToOneDevice",
      "the nearest is the strategy `central-storage`, which adds up on the host", COLLECTIVE},
     {"all-reduce",
-     "an all-reduce is named by its algorithm, such as `ring` or `tree`; `auto` chooses one for "
-     "each size",
+     "an all-reduce is named by its algorithm, such as `ring` or `tree`; `auto` measures which is "
+     "fastest for each size",
      COLLECTIVE},
     {"rabenseifner recursive-halving-doubling recursive-doubling RHD bcube butterfly",
      "the nearest is `halving-doubling`", COLLECTIVE},

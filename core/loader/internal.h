@@ -130,6 +130,9 @@ void ls_modules_destroy(struct ls_loader *loader);
 #define LS_BUILT_IN "built in" // in place of a file's path
 
 const struct ls_module *ls_auto_module(void);
+// LS_USAGE, logged with what to do, for an option that `auto` had once; LS_OK for every other one and
+// for other modules.
+LS_STATUS ls_auto_check_option(const char *scope, const struct ls_module *module, const char *name);
 
 // ---- host.c ----
 

@@ -46,7 +46,7 @@ LS_STATUS ls_loader_open_file(struct ls_loader *loader, const char *path, uint32
 LS_STATUS ls_loader_open_text(struct ls_loader *loader, const char *scope, uint32_t kind,
                               const char *text, const struct ls_opened_plugin **out);
 
-// The collective `auto` has no interface: it stands for a choice among its candidates, which core/collective/auto.h
+// The collective `auto` has no interface: it stands for a choice among its candidates, which core/collective/tuner.h
 // makes. They are opened with their default options; the array is the caller's to free, what is in it the loader's.
 bool ls_is_auto(const struct ls_opened_plugin *opened); // NULL: false
 // One that has a schedule: `auto` is LS_USAGE, a collective that runs itself LS_UNAVAILABLE.
@@ -89,7 +89,8 @@ const char *ls_loader_opened_name(size_t index);
 const char *ls_kind_text(uint32_t kind); // "device", ...; NULL for another number
 
 // What --strategy=NAME[:option=value,...] means (DESIGN 3.5): a strategy of that name; else a collective under
-// `mirrored` (one process); else a transport, with the collective chosen by size (`auto`). Each option goes to the one that
+// `mirrored` (one process); else a transport, with the collective chosen by a fixed table
+// (`auto:table=fixed`). Each option goes to the one that
 // declares it; where two do, "collective.groups" says which; where none does: LS_USAGE.
 struct ls_resolved_strategy {
     const struct ls_opened_plugin *strategy;

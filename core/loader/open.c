@@ -159,8 +159,11 @@ static enum ls_status open_instance(struct ls_loader *loader, const struct ls_mo
         .options = (struct ls_option_value *)options,
         .option_count = option_count,
     };
-    const enum ls_status status =
-        ls_spec_check(ls_kind_text(module->plugin->kind), &spec, module->plugin->options);
+    enum ls_status status = LS_OK;
+    for (size_t i = 0; !status && i < option_count; i++)
+        status = ls_auto_check_option(ls_kind_text(module->plugin->kind), module, options[i].name);
+    if (!status)
+        status = ls_spec_check(ls_kind_text(module->plugin->kind), &spec, module->plugin->options);
     return status ? status : ls_instance_create(loader, module, options, option_count, out);
 }
 

@@ -15,7 +15,7 @@
 
 // What takes the place of a part that the user does not name.
 #define DEFAULT_STRATEGY "mirrored"
-#define DEFAULT_COLLECTIVE "ring" // under a transport's name: auto
+#define DEFAULT_COLLECTIVE "ring" // under a transport's name: auto:table=fixed
 #define DEFAULT_TRANSPORT "local"
 
 // In the order in which names are looked up and options are routed.
@@ -33,6 +33,7 @@ struct part {
 struct resolution {
     struct ls_spec spec;
     struct part parts[PARTS];
+    bool collective_by_transport; // a transport was named, and no collective
 };
 
 static enum ls_status out_of_memory(void)
@@ -130,6 +131,8 @@ static enum ls_status open_parts(struct ls_loader *loader, struct resolution *re
         return status;
     const struct ls_strategy_interface *strategy = resolution->parts[STRATEGY].module->interface;
     const bool transport_is_head = resolution->parts[TRANSPORT].name == resolution->spec.name;
+    resolution->collective_by_transport =
+        transport_is_head && strategy->needs_collective && !resolution->parts[COLLECTIVE].name;
     status = strategy->needs_collective
                  ? open_part(loader, resolution, COLLECTIVE,
                              transport_is_head ? LS_AUTO : DEFAULT_COLLECTIVE)
@@ -239,8 +242,11 @@ static enum ls_status owner_of(const struct resolution *resolution, const char *
         }
         owner = i;
     }
-    if (owner < 0)
-        return refuse_unknown(resolution, name);
+    if (owner < 0) {
+        const struct ls_module *collective = resolution->parts[COLLECTIVE].module;
+        const enum ls_status status = ls_auto_check_option(SCOPE, collective, *rest);
+        return status ? status : refuse_unknown(resolution, name);
+    }
     *out = owner;
     return LS_OK;
 }
@@ -266,11 +272,22 @@ static enum ls_status route(struct resolution *resolution, const struct ls_optio
     return LS_OK;
 }
 
+// A transport's name alone leaves the choice to a table that is the same in every run, and measures nothing.
+static void add_fixed_table(struct resolution *resolution)
+{
+    struct part *collective = &resolution->parts[COLLECTIVE];
+    for (size_t i = 0; i < collective->option_count; i++)
+        if (!strcmp(collective->options[i].name, "table"))
+            return;
+    collective->options[collective->option_count++] =
+        (struct ls_option_value){(char *)"table", (char *)"fixed"};
+}
+
 static enum ls_status route_all(struct resolution *resolution)
 {
     const struct ls_spec *spec = &resolution->spec;
     for (int i = 0; i < PARTS; i++) {
-        resolution->parts[i].options = calloc(spec->option_count + 1, sizeof(*spec->options));
+        resolution->parts[i].options = calloc(spec->option_count + 2, sizeof(*spec->options));
         if (!resolution->parts[i].options)
             return out_of_memory();
     }
@@ -280,6 +297,8 @@ static enum ls_status route_all(struct resolution *resolution)
         if (status)
             return status;
     }
+    if (resolution->collective_by_transport)
+        add_fixed_table(resolution);
     return LS_OK;
 }
 

@@ -21,6 +21,31 @@ struct ls_driver_member *ls_driver_current(void)
 
 // ---- Opening ----
 
+// Elements that one all-reduce of a bucket has: the first one carries the sums of the step, too.
+static uint64_t bucket_elements(const struct ls_replica *replica, uint32_t bucket)
+{
+    return replica->buckets.list[bucket].bytes / sizeof(float) + (bucket == 0 ? LS_TAIL_FLOATS : 0);
+}
+
+// Times the candidates of `auto` for the sizes of the buckets.
+static enum ls_status tune(const struct ls_driver *driver, struct ls_tuner *tuner)
+{
+    uint64_t *counts = calloc(driver->bucket_count + 1, sizeof(*counts));
+    if (!counts)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < driver->bucket_count; i++)
+        counts[i] = bucket_elements(driver->members[0].replica, i);
+    const struct ls_tuner_task task = {.operation = LS_ALL_REDUCE,
+                                       .dtype = LS_F32,
+                                       .reduction = LS_SUM,
+                                       .counts = counts,
+                                       .size_count = driver->bucket_count};
+    const enum ls_status status =
+        ls_tuner_measure(tuner, &task, driver->communicators, driver->count);
+    free(counts);
+    return status;
+}
+
 static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
 {
     struct ls_driver_member *member = &driver->members[index];
@@ -29,7 +54,7 @@ static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
         const struct ls_bucket *bucket = &replica->buckets.list[i];
         float *start =
             i == 0 ? replica->reduced : replica->gradients + bucket->offset / sizeof(float);
-        const uint64_t count = bucket->bytes / sizeof(float) + (i == 0 ? LS_TAIL_FLOATS : 0);
+        const uint64_t count = bucket_elements(replica, i);
         char label[32];
         snprintf(label, sizeof(label), "bucket %u", i);
         const enum ls_status status =
@@ -70,6 +95,8 @@ static enum ls_status open_communicators(struct ls_driver *driver,
                                 ? ls_communicators_open(&communicator, driver->communicators)
                                 : LS_OUT_OF_MEMORY;
     free(places);
+    if (!status && options->tuner)
+        status = tune(driver, options->tuner);
     for (uint32_t i = 0; !status && i < driver->count; i++) {
         driver->members[i].communicator = driver->communicators[i];
         status = create_plans(driver, i);

@@ -5,6 +5,7 @@
 #define LS_STRATEGY_DRIVER_H
 
 #include "core/collective/communicator.h"
+#include "core/collective/tuner.h"
 #include "core/plugin/strategy.h"
 #include "core/replica/replica.h"
 
@@ -20,6 +21,7 @@ struct ls_driver_plugin {
 
 struct ls_driver_options {
     struct ls_driver_plugin strategy, collective, transport;
+    struct ls_tuner *tuner; // that measures on the communicators before the first plan; NULL: none
     uint64_t deadline_ns;
     struct ls_replica **replicas; // all of the job; borrowed
     uint32_t count;

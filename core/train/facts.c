@@ -27,7 +27,7 @@ static bool reduces_some_bucket(const char *name, const struct ls_report_bucket 
                                 size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (buckets[i].algorithm && strcmp(buckets[i].algorithm, name) == 0)
+        if (name && buckets[i].algorithm && strcmp(buckets[i].algorithm, name) == 0)
             return true;
     return false;
 }
@@ -37,9 +37,9 @@ static size_t list_plugins(const struct ls_run *run, const struct ls_report_buck
 {
     size_t count = add_plugin(run->strategy.strategy, out);
     count += add_plugin(run->strategy.collective, out + count);
-    for (size_t i = 0; i < run->choice.count; i++)
-        if (reduces_some_bucket(run->choice.candidates[i]->plugin->name, buckets, bucket_count))
-            count += add_plugin(run->choice.candidates[i], out + count);
+    for (size_t i = 0; i < run->tuning.count; i++)
+        if (reduces_some_bucket(ls_tuning_candidate(&run->tuning, i), buckets, bucket_count))
+            count += add_plugin(run->tuning.candidates[i], out + count);
     count += add_plugin(run->strategy.transport, out + count);
     return count + add_plugin(run->device, out + count);
 }
@@ -100,7 +100,7 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
     out->options = calloc(run->strategy.option_count + 1, sizeof(*out->options));
     out->buckets = calloc(buckets->count, sizeof(*out->buckets));
     out->shares = calloc(run->replicas, sizeof(*out->shares));
-    out->plugins = calloc(PLUGINS + run->choice.count, sizeof(*out->plugins));
+    out->plugins = calloc(PLUGINS + run->tuning.count, sizeof(*out->plugins));
     out->lost = calloc(run->replicas, sizeof(*out->lost));
     if (!out->options || !out->buckets || !out->shares || !out->plugins || !out->lost)
         return false;

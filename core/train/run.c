@@ -77,6 +77,15 @@ static void set_replicas(struct ls_run *run)
         run->threads = 1;
 }
 
+static enum ls_status open_tuning(struct ls_run *run)
+{
+    const struct ls_device_interface *device = run->device->interface;
+    return ls_tuning_open(
+        run->loader, run->strategy.collective, run->strategy.transport->plugin->name,
+        device->memory_kind == LS_MEMORY_HOST ? LS_TUNING_HOST : run->device->plugin->name,
+        run->replicas, &run->tuning);
+}
+
 // A strategy that was named is known before the device, which may make more replicas than it takes.
 static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_options *options)
 {
@@ -92,7 +101,7 @@ static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_optio
         status = ls_loader_resolve_strategy(
             run->loader, run->replicas == 1 ? "one-device" : "mirrored", &run->strategy);
     if (!status && ls_is_auto(run->strategy.collective))
-        status = ls_choice_open(run->loader, run->strategy.collective, &run->choice);
+        status = open_tuning(run);
     return status;
 }
 
@@ -126,7 +135,7 @@ void ls_run_close(struct ls_run *run)
 {
     if (!run)
         return;
-    ls_choice_close(&run->choice);
+    ls_tuning_close(&run->tuning);
     ls_resolved_strategy_finish(&run->strategy);
     ls_loader_destroy(run->loader);
     if (run->watched)
@@ -163,8 +172,8 @@ void ls_run_library(const struct ls_run *run, char text[static 64])
 
 const char *ls_run_algorithm(const struct ls_run *run, uint64_t bytes)
 {
-    if (run->choice.chooser)
-        return ls_choice_name(&run->choice, LS_ALL_REDUCE, run->replicas, bytes / sizeof(float),
+    if (run->tuning.tuner)
+        return ls_tuning_name(&run->tuning, LS_ALL_REDUCE, run->replicas, bytes / sizeof(float),
                               sizeof(float));
     return run->strategy.collective ? run->strategy.collective->plugin->name : NULL;
 }

@@ -3,7 +3,7 @@
 #ifndef LS_TRAIN_RUN_H
 #define LS_TRAIN_RUN_H
 
-#include "core/train/choice.h"
+#include "core/train/tuning.h"
 #include "lockstep.h"
 
 #include <stdatomic.h>
@@ -15,7 +15,7 @@
 struct ls_run {
     struct ls_loader *loader;
     struct ls_resolved_strategy strategy;
-    struct ls_choice choice; // where the collective is `auto`
+    struct ls_tuning tuning; // where the collective is `auto`
     const struct ls_opened_plugin *device;
     char hardware[128];
     uint32_t devices; // physical ones, which the replicas take in turn

@@ -264,12 +264,17 @@ static struct ls_driver_plugin driver_plugin(const struct ls_opened_plugin *open
 
 static struct ls_driver_plugin collective_plugin(const struct ls_run *run)
 {
-    if (!run->choice.chooser)
+    if (!run->tuning.tuner)
         return driver_plugin(run->strategy.collective);
-    const struct ls_plugin *plugin = ls_auto_plugin(run->choice.chooser);
-    return (struct ls_driver_plugin){.plugin = plugin,
-                                     .host = ls_auto_host(run->choice.chooser),
-                                     .interface = plugin->interface};
+    const struct ls_plugin *plugin = ls_tuner_plugin(run->tuning.tuner);
+    return (struct ls_driver_plugin){
+        .plugin = plugin, .host = ls_tuner_host(run->tuning.tuner), .interface = plugin->interface};
+}
+
+// Whether the collectives are measured: `auto` without a table.
+static bool measures(const struct ls_run *run)
+{
+    return run->tuning.tuner && !run->tuning.table;
 }
 
 // The run's own device where it computes in host memory, else the cpu device. [main thread]
@@ -294,6 +299,7 @@ enum ls_status ls_trainer_start(struct ls_trainer *trainer)
         .strategy = driver_plugin(trainer->run->strategy.strategy),
         .collective = collective_plugin(trainer->run),
         .transport = driver_plugin(trainer->run->strategy.transport),
+        .tuner = measures(trainer->run) ? trainer->run->tuning.tuner : NULL,
         .deadline_ns = trainer->run->deadline_ns,
         .replicas = trainer->replicas,
         .count = trainer->count,

@@ -76,6 +76,7 @@ static void print_plan(const struct ls_fit *fit, FILE *out)
     ls_run_library(fit->run, library);
     if (library[0])
         fprintf(out, "collective %s: %s\n", fit->run->strategy.collective->plugin->name, library);
+    ls_tuning_print(&fit->run->tuning, out);
     if (plan->place_count)
         print_buckets(fit, out);
     print_check(fit, out);

@@ -221,6 +221,12 @@ static enum ls_status check_memory(const struct bench *bench)
 
 // ---- Who takes part ----
 
+static const char *device_name(const struct bench *bench)
+{
+    const struct bench_memory *memory = &bench->task.memory;
+    return memory->ops ? memory->plugin->plugin->name : LS_TUNING_HOST;
+}
+
 // `all`: it was not named, but is one of all there are.
 static enum ls_status add_lane(struct bench *bench, const char *text, bool all)
 {
@@ -233,7 +239,8 @@ static enum ls_status add_lane(struct bench *bench, const char *text, bool all)
     enum ls_status status =
         ls_loader_open_text(bench->loader, "bench", LS_KIND_COLLECTIVE, text, &lane->collective);
     if (!status && ls_is_auto(lane->collective))
-        status = ls_choice_open(bench->loader, lane->collective, &lane->choice);
+        status = ls_tuning_open(bench->loader, lane->collective, bench->transport->plugin->name,
+                                device_name(bench), bench->task.call.world, &lane->tuning);
     if (status)
         return status;
     if (all && !bench_memory_fits(&bench->task.memory, lane->collective)) {
@@ -243,16 +250,16 @@ static enum ls_status add_lane(struct bench *bench, const char *text, bool all)
     }
     lane->communicators = calloc(bench->task.call.world, sizeof(*lane->communicators));
     if (!lane->communicators) {
-        ls_choice_close(&lane->choice);
+        ls_tuning_close(&lane->tuning);
         return LS_OUT_OF_MEMORY;
     }
     bench->lane_count++;
-    const struct ls_auto *chooser = lane->choice.chooser;
+    const struct ls_tuner *tuner = lane->tuning.tuner;
     return ls_communicators_open(
         &(struct ls_communicator_options){
-            .collective = chooser ? ls_auto_plugin(chooser) : lane->collective->plugin,
-            .collective_host = chooser ? ls_auto_host(chooser) : lane->collective->host,
-            .collective_text = chooser ? NULL : lane->collective->text,
+            .collective = tuner ? ls_tuner_plugin(tuner) : lane->collective->plugin,
+            .collective_host = tuner ? ls_tuner_host(tuner) : lane->collective->host,
+            .collective_text = tuner ? NULL : lane->collective->text,
             .transport = bench->transport->plugin,
             .transport_host = bench->transport->host,
             .world = bench->task.call.world,
@@ -275,6 +282,28 @@ static enum ls_status add_all_there_are(struct bench *bench)
     return status;
 }
 
+// `auto` measures as a run would whose buckets have the sizes of the table.
+static enum ls_status tune_lanes(const struct bench *bench)
+{
+    const struct ls_known_call *call = &bench->task.call;
+    uint64_t *counts = calloc(bench->sizes.count, sizeof(*counts));
+    enum ls_status status = counts ? LS_OK : LS_OUT_OF_MEMORY;
+    for (size_t i = 0; counts && i < bench->sizes.count; i++)
+        counts[i] = bench->sizes.bytes[i] / ls_dtype_bytes(call->dtype);
+    const struct ls_tuner_task task = {.operation = call->operation,
+                                       .dtype = call->dtype,
+                                       .reduction = call->reduction,
+                                       .counts = counts,
+                                       .size_count = bench->sizes.count};
+    for (uint32_t i = 0; !status && i < bench->lane_count; i++) {
+        const struct bench_lane *lane = &bench->lanes[i];
+        if (lane->tuning.tuner && !lane->tuning.table)
+            status = ls_tuner_measure(lane->tuning.tuner, &task, lane->communicators, call->world);
+    }
+    free(counts);
+    return status;
+}
+
 static enum ls_status open_lanes(const struct arguments *arguments, struct bench *bench)
 {
     enum ls_status status = LS_OK;
@@ -292,7 +321,7 @@ static void finish(struct bench *bench)
     for (uint32_t i = 0; i < bench->lane_count; i++) {
         ls_communicators_close(bench->lanes[i].communicators, bench->task.call.world);
         free(bench->lanes[i].communicators);
-        ls_choice_close(&bench->lanes[i].choice);
+        ls_tuning_close(&bench->lanes[i].tuning);
     }
     bench_network_close(bench->network);
     bench_memory_close(&bench->task.memory);
@@ -350,9 +379,9 @@ static void print_heading(const struct bench *bench)
 static const char *chosen(const struct bench *bench, const struct bench_lane *lane)
 {
     const struct ls_known_call *call = &bench->task.call;
-    if (!lane->choice.chooser)
+    if (!lane->tuning.tuner)
         return NULL;
-    return ls_choice_name(&lane->choice, call->operation, call->world, call->count,
+    return ls_tuning_name(&lane->tuning, call->operation, call->world, call->count,
                           (uint32_t)ls_dtype_bytes(call->dtype));
 }
 
@@ -391,7 +420,7 @@ static void add_json(const struct bench *bench, const struct bench_lane *lane,
         ls_rows_begin(rows);
         ls_rows_text(rows, "collective", lane->name);
         ls_rows_text(rows, "algorithm",
-                     lane->choice.chooser ? chosen(bench, lane) : lane->collective->plugin->name);
+                     lane->tuning.tuner ? chosen(bench, lane) : lane->collective->plugin->name);
         ls_rows_text(rows, "operation", name_of(operations, call->operation));
         ls_rows_count(rows, "replicas", call->world);
         ls_rows_text(rows, "device",
@@ -494,6 +523,10 @@ static enum ls_status run_sizes(const struct arguments *arguments, struct bench 
     if (!status && !bench->results)
         status = LS_OUT_OF_MEMORY;
     bench->right = true;
+    if (!status)
+        status = tune_lanes(bench);
+    for (uint32_t i = 0; !status && i < bench->lane_count; i++)
+        ls_tuning_print(&bench->lanes[i].tuning, stdout);
     if (!status)
         print_heading(bench);
     for (size_t i = 0; !status && i < bench->sizes.count; i++)

@@ -5,9 +5,9 @@
 
 #include "core/base/status.h"
 #include "core/collective/communicator.h"
-#include "core/train/choice.h"
-#include "tools/bench/memory.h"
 #include "core/collective/known_values.h"
+#include "core/train/tuning.h"
+#include "tools/bench/memory.h"
 
 #include <stdbool.h>
 
@@ -19,7 +19,7 @@ enum bench_place { BENCH_OUT_OF_PLACE, BENCH_IN_PLACE, BENCH_PLACES };
 struct bench_lane {
     const char *name; // as the user wrote it
     const struct ls_opened_plugin *collective;
-    struct ls_choice choice; // where that is `auto`
+    struct ls_tuning tuning; // where that is `auto`
     struct ls_communicator **communicators; // of each rank
 };
 

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens the candidates and the table of `auto`.
+#include "core/train/tuning.h"
+
+#include "core/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---- A table that is given ----
+
+static bool is_fixed(const struct ls_tuning *tuning)
+{
+    return strcmp(tuning->table, LS_TUNER_FIXED) == 0;
+}
+
+static enum ls_status open_table(struct ls_loader *loader, const char *transport,
+                                 const char *device, uint32_t world, struct ls_tuning *tuning)
+{
+    enum ls_status status = is_fixed(tuning) ? ls_tuner_table_fixed(world, &tuning->rows)
+                                             : ls_tuner_table_read(tuning->table, &tuning->rows);
+    if (!status)
+        status = ls_tuner_table_check(&tuning->rows, tuning->table, transport, device, world);
+    if (status)
+        return status;
+    tuning->candidates = calloc(tuning->rows.count, sizeof(struct ls_opened_plugin *));
+    if (!tuning->candidates)
+        return LS_OUT_OF_MEMORY;
+    for (size_t i = 0; !status && i < tuning->rows.count; i++)
+        status = ls_loader_open_described(loader, "auto", tuning->rows.entries[i].collective,
+                                          &tuning->candidates[tuning->count++]);
+    return status;
+}
+
+// A collective that the table names for several sizes is one candidate.
+static bool is_named_before(const struct ls_tuning *tuning, size_t index)
+{
+    for (size_t i = 0; i < index; i++)
+        if (!strcmp(tuning->rows.entries[i].collective, tuning->rows.entries[index].collective))
+            return true;
+    return false;
+}
+
+static enum ls_status fill_table(struct ls_tuning *tuning, uint32_t world)
+{
+    enum ls_status status = LS_OK;
+    for (size_t i = 0; !status && world > 1 && i < tuning->rows.count; i++)
+        status = ls_tuner_add(tuning->tuner, "auto", world, tuning->rows.entries[i].bytes,
+                              tuning->rows.entries[i].collective);
+    return status;
+}
+
+// ---- The tuner ----
+
+const char *ls_tuning_candidate(const struct ls_tuning *tuning, size_t index)
+{
+    if (!tuning->table)
+        return tuning->candidates[index]->plugin->name;
+    return is_named_before(tuning, index) ? NULL : tuning->rows.entries[index].collective;
+}
+
+static enum ls_status create(const struct ls_opened_plugin *opened, uint32_t world,
+                             struct ls_tuning *tuning)
+{
+    struct ls_candidate *candidates = calloc(tuning->count, sizeof(*candidates));
+    size_t count = 0;
+    if (!candidates)
+        return LS_OUT_OF_MEMORY;
+    for (size_t i = 0; i < tuning->count; i++)
+        if (ls_tuning_candidate(tuning, i))
+            candidates[count++] = (struct ls_candidate){.plugin = tuning->candidates[i]->plugin,
+                                                        .host = tuning->candidates[i]->host,
+                                                        .name = ls_tuning_candidate(tuning, i)};
+    enum ls_status status =
+        ls_tuner_create(opened->plugin, opened->host, candidates, count, &tuning->tuner);
+    free(candidates);
+    if (!status && tuning->table)
+        status = fill_table(tuning, world);
+    return status;
+}
+
+enum ls_status ls_tuning_open(struct ls_loader *loader, const struct ls_opened_plugin *opened,
+                              const char *transport, const char *device, uint32_t world,
+                              struct ls_tuning *out)
+{
+    struct ls_tuning tuning = {.table = opened->host->option(opened->host, "table")};
+    const char *candidates = opened->host->option(opened->host, "candidates");
+    enum ls_status status = LS_OK;
+    if (tuning.table && candidates) {
+        ls_error("auto",
+                 "candidates=%s is what the run measures, and table=%s is taken without measuring; "
+                 "leave one out%s",
+                 candidates, tuning.table,
+                 is_fixed(&tuning) ? " (the name of a transport alone means table=fixed: name auto)"
+                                   : "");
+        return LS_USAGE;
+    }
+    if (tuning.table)
+        status = open_table(loader, transport, device, world, &tuning);
+    else
+        status = ls_loader_candidates(loader, opened, &tuning.candidates, &tuning.count);
+    if (!status)
+        status = create(opened, world, &tuning);
+    if (status)
+        ls_tuning_close(&tuning);
+    else
+        *out = tuning;
+    return status;
+}
+
+void ls_tuning_close(struct ls_tuning *tuning)
+{
+    ls_tuner_destroy(tuning->tuner);
+    ls_tuner_table_finish(&tuning->rows);
+    free(tuning->candidates);
+    *tuning = (struct ls_tuning){0};
+}
+
+const char *ls_tuning_name(const struct ls_tuning *tuning, uint32_t operation, uint32_t world,
+                           uint64_t count, uint32_t element_bytes)
+{
+    const struct ls_collective_call call = {.struct_size = sizeof(call),
+                                            .operation = operation,
+                                            .world = world,
+                                            .ranks_per_host = world,
+                                            .count = count,
+                                            .element_bytes = element_bytes,
+                                            .host = ls_tuner_host(tuning->tuner)};
+    return ls_tuner_choose(tuning->tuner, &call);
+}
+
+void ls_tuning_print(const struct ls_tuning *tuning, FILE *out)
+{
+    size_t count = 0;
+    const struct ls_tuner *tuner = tuning->tuner;
+    const struct ls_tuner_row *rows = tuner ? ls_tuner_rows(tuner, &count) : NULL;
+    if (!count || tuning->table)
+        return;
+    fprintf(out, "auto measured for %.3f s; us a call +- spread of the rounds\n",
+            ls_tuner_seconds(tuner));
+    for (size_t i = 0; i < count; i++) {
+        fprintf(out, "  %llu bytes: %s (%u rounds;", (unsigned long long)rows[i].bytes,
+                ls_tuner_candidate(tuner, rows[i].candidate), rows[i].times[0].rounds);
+        for (size_t j = 0; j < ls_tuner_candidates(tuner); j++) {
+            const struct ls_tuner_time *time = &rows[i].times[j];
+            fprintf(out, "%s %s ", j ? "," : "", ls_tuner_candidate(tuner, j));
+            if (time->rounds)
+                fprintf(out, "%.2f +- %.2f%s", time->seconds * 1e6, time->spread * 1e6,
+                        time->dropped ? " (given up)" : "");
+            else
+                fputs("not timed", out);
+        }
+        fputs(")\n", out);
+    }
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens what `auto` chooses among, and the table that its options name. [main thread]
+#ifndef LS_TRAIN_TUNING_H
+#define LS_TRAIN_TUNING_H
+
+#include "core/collective/tuner.h"
+#include "core/collective/tuner_table.h"
+#include "core/loader/loader.h"
+
+#include <stdio.h>
+
+struct ls_tuning {
+    struct ls_tuner *tuner; // NULL: a collective was named
+    const char *table; // file, or "fixed"; borrowed. NULL: the run measures
+    const struct ls_opened_plugin **candidates; // the loader's
+    size_t count;
+    struct ls_tuner_table rows; // of `table`; its names are those of the candidates
+};
+
+// `opened` is `auto` (ls_is_auto), in a run of `world` ranks over `transport`, whose buffers are in
+// the memory of `device`: LS_TUNING_HOST, or a device's name. Logged: candidates that cannot be opened, a table that
+// cannot be read or is of another run.
+#define LS_TUNING_HOST "host"
+LS_STATUS ls_tuning_open(struct ls_loader *loader, const struct ls_opened_plugin *opened,
+                         const char *transport, const char *device, uint32_t world,
+                         struct ls_tuning *out);
+void ls_tuning_close(struct ls_tuning *tuning); // takes a zeroed one
+
+// The name of candidates[index] in tables and reports; NULL for one that was named before.
+const char *ls_tuning_candidate(const struct ls_tuning *tuning, size_t index);
+
+// The name of the candidate that does `operation` (enum ls_collective_operation, root 0) over `world`
+// ranks of one process; NULL: none does, logged.
+const char *ls_tuning_name(const struct ls_tuning *tuning, uint32_t operation, uint32_t world,
+                           uint64_t count, uint32_t element_bytes);
+
+// What was measured, one line a size: the choice, then each candidate's microseconds and spread.
+// Silent where the run did not measure.
+void ls_tuning_print(const struct ls_tuning *tuning, FILE *out);
+
+#endif
