@@ -4,7 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/data/dataset.h"
-#include "core/train/places.h"
+#include "core/train/resource_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "core/base/log.h"
 #include "core/train/calls.h"
 #include "core/train/compiled.h"
-#include "core/train/places.h"
+#include "core/train/resource_files.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds built-in models and networks, which are JSON files of one folder each.
-#include "core/train/places.h"
+// Finds JSON files that are installed with Lockstep, one folder a kind.
+#include "core/train/resource_files.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"
@@ -17,26 +17,12 @@
 #define FILES_MOST 64
 #define SUFFIX ".json"
 
-struct place {
-    const char *what; // "model"
-    const char *folder; // in the build tree
-    const char *variable; // of the environment: another folder
-    const char *from_program, *from_library;
-    const char *else_what; // what a name may be beside one of these
-};
-
-static const struct place models = {"model",
-                                    "models",
-                                    "LOCKSTEP_MODEL_PATH",
-                                    LS_MODELS_FROM_PROGRAM,
-                                    LS_MODELS_FROM_LIBRARY,
-                                    "a file of Keras model JSON"};
-static const struct place networks = {"network",
-                                      "networks",
-                                      "LOCKSTEP_NETWORK_PATH",
-                                      LS_NETWORKS_FROM_PROGRAM,
-                                      LS_NETWORKS_FROM_LIBRARY,
-                                      "a file of your own"};
+static const struct ls_resource_folder models = {"model",
+                                                 "models",
+                                                 "LOCKSTEP_MODEL_PATH",
+                                                 LS_MODELS_FROM_PROGRAM,
+                                                 LS_MODELS_FROM_LIBRARY,
+                                                 "a file of Keras model JSON"};
 
 static bool has_suffix(const char *name)
 {
@@ -44,14 +30,14 @@ static bool has_suffix(const char *name)
     return length > suffix && strcmp(name + length - suffix, SUFFIX) == 0;
 }
 
-static bool find_folder(const struct place *place, char *path)
+static bool find_folder(const struct ls_resource_folder *kind, char *path)
 {
-    const char *given = getenv(place->variable);
+    const char *given = getenv(kind->variable);
     if (given && strlen(given) < PATH_MAX) {
         strcpy(path, given);
         return true;
     }
-    return ls_find_installed(place->from_program, place->from_library, place->folder, path);
+    return ls_find_installed(kind->from_program, kind->from_library, kind->folder, path);
 }
 
 static int compare(const void *a, const void *b)
@@ -75,8 +61,8 @@ static void list_names(const char *folder, char *names[FILES_MOST + 1])
     qsort(names, count, sizeof(*names), compare);
 }
 
-static enum ls_status fail_unknown(const struct place *place, const char *scope, const char *name,
-                                   const char *folder)
+static enum ls_status fail_unknown(const struct ls_resource_folder *kind, const char *scope,
+                                   const char *name, const char *folder)
 {
     char *names[FILES_MOST + 1];
     char known[512] = "";
@@ -86,46 +72,39 @@ static enum ls_status fail_unknown(const struct place *place, const char *scope,
                                    names[i]);
     const char *nearest = ls_nearest(name, (const char *const *)names);
     if (!names[0])
-        ls_error(scope, "there is no %s '%s', and no built-in one in %s", place->what, name,
-                 folder);
+        ls_error(scope, "there is no %s '%s', and no built-in one in %s", kind->what, name, folder);
     else
-        ls_error(scope, "there is no %s '%s'%s%s%s; there are: %s, or %s", place->what, name,
+        ls_error(scope, "there is no %s '%s'%s%s%s; there are: %s, or %s", kind->what, name,
                  nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "",
-                 known, place->else_what);
+                 known, kind->else_what);
     for (size_t i = 0; names[i]; i++)
         free(names[i]);
     return LS_USAGE;
 }
 
-// A name with '/' or ending in ".json" is a file.
-static enum ls_status find(const struct place *place, const char *scope, const char *name,
-                           char **out)
+enum ls_status ls_resource_find(const struct ls_resource_folder *kind, const char *scope,
+                                const char *name, char **out)
 {
     char folder[PATH_MAX], path[PATH_MAX];
     if (strchr(name, '/') || has_suffix(name)) {
         *out = strdup(name);
         return *out ? LS_OK : LS_OUT_OF_MEMORY;
     }
-    if (!find_folder(place, folder)) {
+    if (!find_folder(kind, folder)) {
         ls_error(scope, "the %ss that come with Lockstep were not found; %s names their folder",
-                 place->what, place->variable);
+                 kind->what, kind->variable);
         return LS_UNAVAILABLE;
     }
     const int length = snprintf(path, sizeof(path), "%s/%s%s", folder, name, SUFFIX);
     const bool built_in = length >= 0 && (size_t)length < sizeof(path) && access(path, F_OK) == 0;
     struct stat about;
     if (!built_in && (stat(name, &about) || !S_ISREG(about.st_mode)))
-        return fail_unknown(place, scope, name, folder);
+        return fail_unknown(kind, scope, name, folder);
     *out = strdup(built_in ? path : name); // of a file of another kind its reader says what it is
     return *out ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
 enum ls_status ls_model_find(const char *name, char **out)
 {
-    return find(&models, "--model", name, out);
-}
-
-enum ls_status ls_network_find(const char *scope, const char *name, char **out)
-{
-    return find(&networks, scope, name, out);
+    return ls_resource_find(&models, "--model", name, out);
 }

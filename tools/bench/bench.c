@@ -8,7 +8,7 @@
 #include "core/base/log.h"
 #include "core/base/options.h"
 #include "core/collective/schedule.h"
-#include "core/collective/simulate.h"
+#include "tools/simulate/simulation.h"
 #include "core/plugin/collective.h"
 #include "tools/report/chart.h"
 #include "core/report/report.h"

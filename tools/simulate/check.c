@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the largest world that the verifier takes, and verifies it. The verifier goes through some million steps a second
 // and takes LS_VERIFY_STEPS of them; so no world takes it longer than a minute.
-#include "tools/simulate_check.h"
+#include "tools/simulate/check.h"
 
 #include "core/base/log.h"
 #include "core/collective/schedule.h"

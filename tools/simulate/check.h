@@ -4,7 +4,7 @@
 #define LS_TOOLS_SIMULATE_CHECK_H
 
 #include "core/base/status.h"
-#include "core/collective/simulate.h"
+#include "tools/simulate/simulation.h"
 
 // LS_FAILED, logged, for a schedule that is wrong. `verified_world`: as many ranks as were verified, all of them or fewer; 0:
 // no world could be. `label` and `text` name the collective, to people and on a command line. How many ranks that are does not hang on the machine.

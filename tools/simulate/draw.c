@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Draws one rank after the other into the same memory, and gives its ranges and peers numbers by first appearance: so
 // the steps of ranks that do the same with other peers and other chunks become equal.
-#include "core/collective/simulate/internal.h"
+#include "tools/simulate/internal.h"
 
 #include "core/base/log.h"
 #include "core/collective/watch.h"

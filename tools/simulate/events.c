@@ -9,7 +9,7 @@
 //
 // A local reduction or copy has the last state alone. When messages begin or end to move, the rates on their links are
 // found anew once all that happens at that time has happened.
-#include "core/collective/simulate/simulator.h"
+#include "tools/simulate/simulator.h"
 
 #include "core/base/log.h"
 #include "core/base/random.h"

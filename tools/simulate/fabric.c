@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Links are numbered: first what leaves each rank and what enters it, then the cards of nodes (out, in), then what
 // goes up from and down to the switches of each layer. A torus has two links a rank and dimension instead.
-#include "core/collective/simulate/fabric.h"
+#include "tools/simulate/fabric.h"
 
 #include "core/base/log.h"
 #include "core/plugin/collective.h"

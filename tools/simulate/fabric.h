@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A network for a certain world: its links, the way between any two ranks, and the least time that an operation
 // needs on it. [any thread]
-#ifndef LS_COLLECTIVE_SIMULATE_FABRIC_H
-#define LS_COLLECTIVE_SIMULATE_FABRIC_H
+#ifndef LS_TOOLS_SIMULATE_FABRIC_H
+#define LS_TOOLS_SIMULATE_FABRIC_H
 
-#include "core/collective/network.h"
+#include "tools/simulate/network.h"
 
 #include <stddef.h>
 

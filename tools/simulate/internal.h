@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What drawing a rank and finding its shape share. [any thread]
-#ifndef LS_COLLECTIVE_SIMULATE_INTERNAL_H
-#define LS_COLLECTIVE_SIMULATE_INTERNAL_H
+#ifndef LS_TOOLS_SIMULATE_INTERNAL_H
+#define LS_TOOLS_SIMULATE_INTERNAL_H
 
-#include "core/collective/simulate.h"
-#include "core/collective/simulate/outline.h"
+#include "tools/simulate/simulation.h"
+#include "tools/simulate/outline.h"
 
 #include <setjmp.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a network from its JSON file. Every key is checked: one that is misspelt is refused, not ignored.
-#include "core/collective/network.h"
+#include "tools/simulate/network.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"

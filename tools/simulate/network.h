@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a network is made of, as a JSON file gives it (docs/simulate.md has the form): how ranks are connected, and
 // what a message costs. [any thread]
-#ifndef LS_COLLECTIVE_NETWORK_H
-#define LS_COLLECTIVE_NETWORK_H
+#ifndef LS_TOOLS_SIMULATE_NETWORK_H
+#define LS_TOOLS_SIMULATE_NETWORK_H
 
 #include "core/base/status.h"
 

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens networks by name or file.
-#include "core/train/networks.h"
+#include "tools/simulate/networks.h"
 
-#include "core/train/places.h"
+#include "core/train/resource_files.h"
 
 #include <stdlib.h>
+
+static const struct ls_resource_folder networks = {"network",
+                                                   "networks",
+                                                   "LOCKSTEP_NETWORK_PATH",
+                                                   LS_NETWORKS_FROM_PROGRAM,
+                                                   LS_NETWORKS_FROM_LIBRARY,
+                                                   "a file of your own"};
 
 enum ls_status ls_network_open(const char *scope, const char *text, struct ls_network *out)
 {
     char *path = NULL;
-    enum ls_status status = ls_network_find(scope, text, &path);
+    enum ls_status status = ls_resource_find(&networks, scope, text, &path);
     if (!status)
         status = ls_network_read(path, out);
     free(path);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Draws rank after rank, keeps each shape and each list of lengths once, and finds each rank's place among its
 // peers' peers.
-#include "core/collective/simulate/internal.h"
+#include "tools/simulate/internal.h"
 
 #include "core/base/log.h"
 

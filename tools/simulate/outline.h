@@ -2,8 +2,8 @@
 // The schedules of all ranks of a large world, small enough to be held at once. What a step waits for is found
 // once for each *shape*: ranks whose steps differ only in which peers and how many bytes share it (all ranks
 // of a ring do). [any thread]
-#ifndef LS_COLLECTIVE_SIMULATE_OUTLINE_H
-#define LS_COLLECTIVE_SIMULATE_OUTLINE_H
+#ifndef LS_TOOLS_SIMULATE_OUTLINE_H
+#define LS_TOOLS_SIMULATE_OUTLINE_H
 
 #include "core/collective/schedule.h"
 

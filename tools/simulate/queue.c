@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A heap of distinct times, each with a list of items; a hash table finds the time that is already there.
-#include "core/collective/simulate/queue.h"
+#include "tools/simulate/queue.h"
 
 #include <stdlib.h>
 #include <string.h>

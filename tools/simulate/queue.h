@@ -2,8 +2,8 @@
 // What happens when: items in order of time, those of one time in the order in which they were put. In a large world
 // most things happen at few times (all ranks do a round together), so items of one time share a place in the
 // heap. [any thread]
-#ifndef LS_COLLECTIVE_SIMULATE_QUEUE_H
-#define LS_COLLECTIVE_SIMULATE_QUEUE_H
+#ifndef LS_TOOLS_SIMULATE_QUEUE_H
+#define LS_TOOLS_SIMULATE_QUEUE_H
 
 #include "core/base/status.h"
 

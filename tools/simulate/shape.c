@@ -2,7 +2,7 @@
 // Finds what the steps of one rank wait for, as the executor does: memory is cut into cells wherever a range begins or
 // ends, and each cell remembers who wrote it last and who has read it since. Several reductions of one round into one
 // range may receive at the same time, but are applied in the order written.
-#include "core/collective/simulate/internal.h"
+#include "tools/simulate/internal.h"
 
 #include "core/base/log.h"
 

@@ -2,19 +2,19 @@
 // lockstep simulate: how long collectives would take on a network that need not be here.
 #include "tools/command.h"
 #include "tools/number_list.h"
-#include "tools/simulate_check.h"
+#include "tools/simulate/check.h"
 #include "tools/size_list.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"
 #include "core/collective/schedule.h"
-#include "core/collective/simulate.h"
+#include "tools/simulate/simulation.h"
 #include "core/collective/watch.h"
 #include "core/loader/loader.h"
 #include "tools/report/chart.h"
 #include "core/report/report.h"
 #include "tools/report/rows.h"
-#include "core/train/networks.h"
+#include "tools/simulate/networks.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulations: what is asked is checked and laid out, simulate/events.c follows the messages, and here is said what came
-// of it.
-#include "core/collective/simulate/simulator.h"
+// A simulation from its checks to its result; events.c follows the messages.
+#include "tools/simulate/simulator.h"
 
 #include "core/base/log.h"
 #include "core/base/random.h"

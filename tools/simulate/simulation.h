@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long a schedule takes on a network that need not exist. Times come from the schedule alone: every message of every
 // rank is followed from the moment when both sides are ready for it. docs/simulate.md has the model. [any thread]
-#ifndef LS_COLLECTIVE_SIMULATE_H
-#define LS_COLLECTIVE_SIMULATE_H
+#ifndef LS_TOOLS_SIMULATE_SIMULATION_H
+#define LS_TOOLS_SIMULATE_SIMULATION_H
 
-#include "core/collective/network.h"
+#include "tools/simulate/network.h"
 #include "core/plugin/collective.h"
 
 #define LS_SIMULATED_WORLD_MOST (1u << 24)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a simulation, and what follows its messages. Private to simulate.c and simulate/.
-#ifndef LS_COLLECTIVE_SIMULATE_SIMULATOR_H
-#define LS_COLLECTIVE_SIMULATE_SIMULATOR_H
+// The state of a simulation, and what follows its messages. Private to the engine.
+#ifndef LS_TOOLS_SIMULATE_SIMULATOR_H
+#define LS_TOOLS_SIMULATE_SIMULATOR_H
 
-#include "core/collective/simulate.h"
-#include "core/collective/simulate/fabric.h"
-#include "core/collective/simulate/outline.h"
-#include "core/collective/simulate/queue.h"
+#include "tools/simulate/simulation.h"
+#include "tools/simulate/fabric.h"
+#include "tools/simulate/outline.h"
+#include "tools/simulate/queue.h"
 
 #define LS_STEP_DONE UINT32_MAX // in `states`; outline.h has the bits of those that are not
 

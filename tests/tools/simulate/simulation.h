@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulations in tests: of plugins as they are built, with options, and of schedules written by a test.
-#ifndef LS_TESTS_COLLECTIVE_SIMULATION_H
-#define LS_TESTS_COLLECTIVE_SIMULATION_H
+#ifndef LS_TESTS_SIMULATION_H
+#define LS_TESTS_SIMULATION_H
 
-#include "core/collective/simulate.h"
+#include "tools/simulate/simulation.h"
 #include "tests/core/collective/support.h"
 
 // A host that gives one option a value.

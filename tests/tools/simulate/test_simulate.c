@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulated times equal the closed forms where there are some, and follow the schedule and the network where not.
-#include "tests/core/collective/simulation.h"
+#include "tests/tools/simulate/simulation.h"
 
 #include <math.h>
 

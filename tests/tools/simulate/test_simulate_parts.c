@@ -3,9 +3,9 @@
 // pairs of steps finds them.
 #include "core/base/random.h"
 #include "core/collective/schedule.h"
-#include "core/collective/simulate/fabric.h"
-#include "core/collective/simulate/queue.h"
-#include "tests/core/collective/simulation.h"
+#include "tools/simulate/fabric.h"
+#include "tools/simulate/queue.h"
+#include "tests/tools/simulate/simulation.h"
 
 #include <math.h>
 
