@@ -80,6 +80,34 @@ static json_t *losses_json(const struct ls_report *report)
     return list;
 }
 
+static json_t *tuner_size_json(const struct ls_report_tuner_size *size)
+{
+    json_t *times = json_array();
+    for (size_t i = 0; i < size->time_count; i++) {
+        const struct ls_report_tuner_time *time = &size->times[i];
+        json_array_append_new(
+            times, json_pack("{s:o, s:o, s:o, s:o, s:b}", "collective",
+                             ls_report_text_json(time->collective), "seconds",
+                             ls_report_number_json(time->seconds), "spread_seconds",
+                             ls_report_number_json(time->spread), "rounds",
+                             ls_report_count_json(time->rounds), "given_up", (int)time->given_up));
+    }
+    return json_pack("{s:o, s:o, s:o}", "bytes", ls_report_count_json(size->bytes), "collective",
+                     ls_report_text_json(size->collective), "candidates", times);
+}
+
+static json_t *tuner_json(const struct ls_report_tuner *tuner)
+{
+    if (!tuner->source)
+        return json_null();
+    json_t *sizes = json_array();
+    for (size_t i = 0; i < tuner->size_count; i++)
+        json_array_append_new(sizes, tuner_size_json(&tuner->sizes[i]));
+    return json_pack("{s:o, s:o, s:o, s:o}", "source", ls_report_text_json(tuner->source), "file",
+                     ls_report_text_json(tuner->file), "seconds",
+                     ls_report_number_json(tuner->seconds), "sizes", sizes);
+}
+
 static json_t *communication_json(const struct ls_report *report)
 {
     json_t *buckets = json_array();
@@ -224,6 +252,7 @@ static void add_results(json_t *root, const struct ls_report *report)
     json_object_set_new(root, "losses", losses_json(report));
     json_object_set_new(root, "step_seconds", times_json(&report->times));
     json_object_set_new(root, "communication", communication_json(report));
+    json_object_set_new(root, "tuner", tuner_json(&report->tuner));
     json_object_set_new(root, "schedule_check", ls_report_text_json(report->schedule_check));
     json_object_set_new(root, "layout", ls_report_text_json(report->layout));
     json_object_set_new(root, "recording", ls_report_text_json(report->recording));

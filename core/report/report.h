@@ -39,6 +39,30 @@ struct ls_report_bucket {
     const char *algorithm;
 };
 
+// What `auto` measured for a size of buffer.
+struct ls_report_tuner_time {
+    const char *collective;
+    double seconds, spread; // NaN: it was not timed
+    uint64_t rounds;
+    bool given_up; // it was so slow that it was not timed to the end
+};
+
+struct ls_report_tuner_size {
+    uint64_t bytes;
+    const char *collective; // chosen
+    struct ls_report_tuner_time *times; // one a candidate; NULL: the table was given
+    size_t time_count;
+};
+
+// How `auto` came to its choice.
+struct ls_report_tuner {
+    const char *source; // "measured", "fixed" or "file"; NULL: a collective was named
+    const char *file; // of the table; NULL: none
+    double seconds; // that was measured
+    struct ls_report_tuner_size *sizes;
+    size_t size_count;
+};
+
 // What a strategy says of itself. Dots in the name nest: "staleness.lead.max" is {"staleness": {"lead": {"max": ...}}}.
 struct ls_report_fact {
     const char *name;
@@ -78,6 +102,7 @@ struct ls_report {
     struct ls_report_times times;
     const struct ls_report_bucket *buckets;
     size_t bucket_count;
+    struct ls_report_tuner tuner;
     uint64_t bytes_per_step_per_rank;
     const char *schedule_check; // "verified", "known-answer" or "none"
     const char *layout;

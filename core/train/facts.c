@@ -233,6 +233,8 @@ static enum ls_status write_report(const struct ls_fit *fit)
         report.times.device = NAN; // nobody waits for it
     if (!status)
         status = describe_strategy(fit, &lists, &report);
+    if (!status)
+        status = ls_tuning_report(&fit->run->tuning, &report.tuner);
     if (!status) {
         report.plugins = lists.plugins;
         ls_run_library(fit->run, lists.library);
@@ -254,6 +256,7 @@ static enum ls_status write_report(const struct ls_fit *fit)
         describe_result(fit, &lists, &report);
         status = ls_report_write(fit->options->report, &report);
     }
+    ls_tuning_report_finish(&report.tuner);
     free_lists(&lists);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,4 +153,60 @@ void ls_tuning_print(const struct ls_tuning *tuning, FILE *out)
         }
         fputs(")\n", out);
     }
+}
+
+static enum ls_status report_times(const struct ls_tuner *tuner, const struct ls_tuner_row *row,
+                                   struct ls_report_tuner_size *out)
+{
+    out->times = calloc(ls_tuner_candidates(tuner), sizeof(*out->times));
+    if (!out->times)
+        return LS_OUT_OF_MEMORY;
+    out->time_count = ls_tuner_candidates(tuner);
+    for (size_t i = 0; i < out->time_count; i++) {
+        const struct ls_tuner_time *time = &row->times[i];
+        out->times[i] =
+            (struct ls_report_tuner_time){.collective = ls_tuner_candidate(tuner, i),
+                                          .seconds = time->rounds ? time->seconds : (double)NAN,
+                                          .spread = time->rounds ? time->spread : (double)NAN,
+                                          .rounds = time->rounds,
+                                          .given_up = time->dropped};
+    }
+    return LS_OK;
+}
+
+enum ls_status ls_tuning_report(const struct ls_tuning *tuning, struct ls_report_tuner *out)
+{
+    size_t count = 0;
+    const struct ls_tuner *tuner = tuning->tuner;
+    if (!tuner)
+        return LS_OK;
+    const struct ls_tuner_row *rows = ls_tuner_rows(tuner, &count);
+    struct ls_report_tuner report = {.source = !tuning->table     ? "measured"
+                                               : is_fixed(tuning) ? "fixed"
+                                                                  : "file",
+                                     .file =
+                                         tuning->table && !is_fixed(tuning) ? tuning->table : NULL,
+                                     .seconds = ls_tuner_seconds(tuner),
+                                     .sizes = calloc(count + 1, sizeof(*report.sizes))};
+    enum ls_status status = report.sizes ? LS_OK : LS_OUT_OF_MEMORY;
+    for (size_t i = 0; !status && i < count; i++) {
+        struct ls_report_tuner_size *size = &report.sizes[report.size_count++];
+        size->bytes = rows[i].bytes;
+        size->collective = ls_tuner_candidate(tuner, rows[i].candidate);
+        if (!tuning->table)
+            status = report_times(tuner, &rows[i], size);
+    }
+    if (status)
+        ls_tuning_report_finish(&report);
+    else
+        *out = report;
+    return status;
+}
+
+void ls_tuning_report_finish(struct ls_report_tuner *report)
+{
+    for (size_t i = 0; i < report->size_count; i++)
+        free(report->sizes[i].times);
+    free(report->sizes);
+    *report = (struct ls_report_tuner){0};
 }

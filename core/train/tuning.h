@@ -6,6 +6,7 @@
 #include "core/collective/tuner.h"
 #include "core/collective/tuner_table.h"
 #include "core/loader/loader.h"
+#include "core/report/report.h"
 
 #include <stdio.h>
 
@@ -37,5 +38,9 @@ const char *ls_tuning_name(const struct ls_tuning *tuning, uint32_t operation, u
 // What was measured, one line a size: the choice, then each candidate's microseconds and spread.
 // Silent where the run did not measure.
 void ls_tuning_print(const struct ls_tuning *tuning, FILE *out);
+
+// The same for the report, with tables that were given. The texts are borrowed.
+LS_STATUS ls_tuning_report(const struct ls_tuning *tuning, struct ls_report_tuner *out);
+void ls_tuning_report_finish(struct ls_report_tuner *report); // takes a zeroed one
 
 #endif

@@ -2,6 +2,7 @@
 // lockstep bench: how fast collectives are on this machine, beside each other, in the columns of nccl-tests.
 #include "tools/bench/lanes.h"
 #include "tools/bench/network.h"
+#include "tools/bench/tune.h"
 #include "tools/command.h"
 #include "tools/size_list.h"
 
@@ -50,6 +51,9 @@ static const struct argument table[] = {
     {NULL, NULL, NULL, "What comes out"},
     {"json", "FILE", NULL, "writes the rows there"},
     {"svg", "FILE", NULL, "a picture of time against size"},
+    {"tune", "FILE", NULL,
+     "the fastest collective of each size, for --strategy=auto:table=FILE with as many replicas; "
+     "ring keeps what is not faster by more than both +-"},
     {"write-network", "FILE", NULL,
      "measures latency, bandwidth and reduction between two ranks, for lockstep simulate "
      "--network=FILE; sizes of the table are timed in its own rounds, without NAMES there is none"},
@@ -68,9 +72,14 @@ static const char help[] =
     "         all_gather: what a link must carry, whatever the number of ranks\n"
     "#wrong   elements that are not exactly what they must be, in a run after the timing\n\n"
     "A Lockstep collective works in its buffer. Out of place, the input is copied into the output\n"
-    "first, and the copy counts.\n\n"
+    "first, and the copy counts. auto measures for 0.2 s before the table begins, as it does "
+    "before a\n"
+    "training; what it found is printed first.\n\n"
     "Examples:\n"
     "  lockstep bench ring direct tree --bytes=1K:64M --svg=bench.svg\n"
+    "  lockstep bench --replicas=4 --bytes=4K:32M --place=in --tune=table.json\n"
+    "  lockstep train --model=cnn --dataset=fashion-mnist --replicas=4 "
+    "--strategy=auto:table=table.json\n"
     "  lockstep bench ring --bytes=32K:64M --write-network=here.json\n"
     "  lockstep simulate ring --world=2 --bytes=32K:64M --network=here.json\n";
 
@@ -162,7 +171,7 @@ static enum ls_status read_call(const struct arguments *arguments, struct ls_kno
 
 static enum ls_status check_files(const struct arguments *arguments)
 {
-    static const char *const files[] = {"json", "svg", "write-network"};
+    static const char *const files[] = {"json", "svg", "tune", "write-network"};
     enum ls_status status = LS_OK;
     for (size_t i = 0; !status && i < sizeof(files) / sizeof(files[0]); i++) {
         char scope[32];
@@ -198,6 +207,8 @@ static enum ls_status read_options(const struct arguments *arguments, struct ben
     task->fresh = arguments_given(arguments, "fresh");
     task->places[BENCH_IN_PLACE] = place != PLACE_OUT;
     task->places[BENCH_OUT_OF_PLACE] = place != PLACE_IN;
+    if (!status && arguments_given(arguments, "tune"))
+        status = bench_tune_check(task);
     return status ? status : check_files(arguments);
 }
 
@@ -517,6 +528,7 @@ static enum ls_status run_size(struct bench *bench, size_t number, struct ls_row
 static enum ls_status run_sizes(const struct arguments *arguments, struct bench *bench)
 {
     const char *json = arguments_text(arguments, "json"), *svg = arguments_text(arguments, "svg");
+    const char *tune = arguments_text(arguments, "tune");
     struct ls_rows *rows = NULL;
     enum ls_status status = ls_rows_create(&rows);
     bench->results = calloc(bench->sizes.count, sizeof(*bench->results));
@@ -535,6 +547,14 @@ static enum ls_status run_sizes(const struct arguments *arguments, struct bench 
         status = ls_rows_write(rows, "--json", json, "bench", bench->right);
     if (!status && svg)
         status = write_chart(bench, svg);
+    if (!status && bench->right && tune)
+        status = bench_tune_write(&(struct bench_tune){.task = &bench->task,
+                                                       .transport = bench->transport->plugin->name,
+                                                       .device = device_name(bench),
+                                                       .bytes = bench->sizes.bytes,
+                                                       .size_count = bench->sizes.count,
+                                                       .results = bench->results},
+                                  tune);
     ls_rows_destroy(rows);
     return status || bench->right ? status : LS_FAILED;
 }
