@@ -104,35 +104,81 @@ class Choice(ProgramTest):
         self.assertEqual(self.ran("local", "--replicas=2")[:3], ("mirrored", "auto", "local"))
         self.assertEqual(self.ran("hierarchical-copy", "--replicas=2")[:3], ("mirrored", "hierarchical-copy", "local"))
 
-    def test_auto_says_for_each_bucket_what_it_chose(self):
-        def train(strategy, *arguments):
-            return self.train("--model=mlp", SYNTHETIC, "--steps=3", "--replicas=4", "--shuffle=off",
-                              "--strategy=" + strategy, *arguments)
-        report = train("auto:network=tpu-torus-2d")
-        chosen = {bucket["algorithm"] for bucket in report["communication"]["buckets"]}
-        self.assertEqual(report["options"], {"collective.network": "tpu-torus-2d"})
-        self.assertLessEqual(chosen, {row["collective"] for row in self.simulated()})
-        self.assertEqual({plugin["name"] for plugin in report["plugins"] if plugin["kind"] == "collective"}, chosen | {"auto"})
-        for bucket in report["communication"]["buckets"]:
-            rows = self.simulated("--world=4", "--bytes=%d" % bucket["bytes"], "--network=tpu-torus-2d")
-            least = min(row["seconds"] for row in rows)
-            self.assertEqual([row["seconds"] for row in rows if row["collective"] == bucket["algorithm"]], [least])
-        only = train("auto:candidates=tree")
-        self.assertEqual({bucket["algorithm"] for bucket in only["communication"]["buckets"]}, {"tree"})
-        self.assertEqual(only["losses"], train("tree")["losses"])
+    def with_four(self, strategy, *arguments):
+        return self.train("--model=mlp", SYNTHETIC, "--steps=3", "--replicas=4", "--threads=1", "--shuffle=off",
+                          "--strategy=" + strategy, *arguments)
 
-    def simulated(self, *arguments):
-        names = ("direct", "halving-doubling", "hierarchical-copy", "ring", "torus", "tree", "two-level")
-        outcome = self.lockstep("simulate", *names, "--json=" + self.path("simulated"), *arguments)
+    def test_auto_says_for_each_bucket_what_it_chose_and_why(self):
+        report = self.with_four("auto")
+        tuner, buckets = report["tuner"], report["communication"]["buckets"]
+        self.assertEqual((tuner["source"], tuner["file"], report["options"]), ("measured", None, {}))
+        self.assertGreater(tuner["seconds"], 0)
+        names = {"direct", "halving-doubling", "hierarchical-copy", "ring", "torus", "tree", "two-level"}
+        for size in tuner["sizes"]:
+            self.assertEqual({candidate["collective"] for candidate in size["candidates"]}, names)
+            timed = {candidate["collective"]: candidate for candidate in size["candidates"] if candidate["rounds"]}
+            if size["collective"] != "ring": # not by chance
+                ring, best = timed["ring"], timed[size["collective"]]
+                self.assertGreater(ring["seconds"] - best["seconds"], (ring["spread_seconds"] + best["spread_seconds"]) * 0.999)
+                self.assertGreaterEqual(best["rounds"], 5)
+                self.assertFalse(best["given_up"])
+        chosen = {size["bytes"]: size["collective"] for size in tuner["sizes"]}
+        for bucket in buckets:
+            near = min(chosen, key=lambda bytes: max(bytes, bucket["bytes"]) / min(bytes, bucket["bytes"]))
+            self.assertEqual(bucket["algorithm"], chosen[near])
+        self.assertEqual({plugin["name"] for plugin in report["plugins"] if plugin["kind"] == "collective"},
+                         {bucket["algorithm"] for bucket in buckets} | {"auto"})
+
+    def test_auto_with_one_candidate_is_that_candidate(self):
+        only, tree = self.with_four("auto:candidates=tree"), self.with_four("tree")
+        self.assertEqual({bucket["algorithm"] for bucket in only["communication"]["buckets"]}, {"tree"})
+        self.assertEqual(only["losses"], tree["losses"])
+        self.assertEqual(only["parameter_hashes"], tree["parameter_hashes"])
+        self.assertIsNone(tree["tuner"])
+
+    def test_the_fixed_table_gives_the_same_bits_twice(self):
+        first, second = self.with_four("local"), self.with_four("local")
+        self.assertEqual(first["parameter_hashes"], second["parameter_hashes"])
+        self.assertEqual(first["losses"], second["losses"])
+        self.assertEqual((first["tuner"]["source"], first["tuner"]["seconds"]), ("fixed", 0))
+        self.assertEqual(first["options"], {"collective.table": "fixed"})
+        named = self.with_four("halving-doubling") # what the table has for four replicas
+        self.assertEqual(first["parameter_hashes"], named["parameter_hashes"])
+        self.assertEqual(self.with_four("auto:table=fixed")["parameter_hashes"], named["parameter_hashes"])
+
+    def test_a_table_of_bench_gives_the_same_bits_twice(self):
+        table = self.path("table.json")
+        outcome = self.lockstep("bench", "--replicas=4", "--bytes=256K,1M", "--place=in", "--seconds=0.01", "--tune=" + table)
         self.assertEqual(outcome.code, DONE, outcome.err)
-        with open(self.path("simulated")) as file:
-            return json.load(file)["rows"]
+        with open(table) as file:
+            written = json.load(file)
+        self.assertEqual((written["world"], written["transport"], written["device"]), (4, "local", "host"))
+        self.assertEqual([row["bytes"] for row in written["rows"]], [1 << 18, 1 << 20])
+        first, second = self.with_four("auto:table=" + table), self.with_four("auto:table=" + table)
+        self.assertEqual(first["parameter_hashes"], second["parameter_hashes"])
+        self.assertEqual((first["tuner"]["source"], first["tuner"]["file"]), ("file", table))
+        self.assertEqual([(size["bytes"], size["collective"]) for size in first["tuner"]["sizes"]],
+                         [(row["bytes"], row["collective"]) for row in written["rows"]])
+        self.refused(BAD_INPUT, "train", "--quiet", "--model=mlp", SYNTHETIC, "--replicas=2", "--strategy=auto:table=" + table,
+                     says=("for 4 ranks", "--replicas=2 --tune"))
+
+    def test_tables_name_collectives_with_options(self):
+        table = self.path("table.json")
+        row = {"bytes": 1 << 20, "collective": "hierarchical-copy:groups=2"}
+        with open(table, "w") as file:
+            json.dump({"lockstep": "0.1.0", "transport": "local", "device": "host", "world": 4, "operation": "all_reduce", "rows": [row]}, file)
+        report = self.with_four("auto:table=" + table)
+        self.assertEqual({bucket["algorithm"] for bucket in report["communication"]["buckets"]}, {row["collective"]})
+        self.assertEqual(report["parameter_hashes"], self.with_four(row["collective"])["parameter_hashes"])
 
     def test_what_auto_cannot_do_is_said_before_training(self):
-        for text, code, says in (("auto:network=tpu-tours", USAGE, "did you mean 'tpu-torus"), ("auto:candidates=auto", USAGE, "itself"),
+        for text, code, says in (("auto:network=flat", USAGE, "lockstep simulate"), ("auto:collective.network=flat", USAGE, "lockstep simulate"),
+                                 ("local:network=flat", USAGE, "lockstep simulate"), ("auto:candidates=auto", USAGE, "itself"),
                                  ("auto:candidates=rign", UNAVAILABLE, "did you mean ring"), ("auto:groups=2", USAGE, "no option groups"),
-                                 ("auto:network=/none.json", BAD_INPUT, "/none.json")):
+                                 ("local:candidates=ring+tree", USAGE, "name auto"), ("auto:table=fixed,candidates=ring", USAGE, "leave one out"),
+                                 ("auto:table=/none.json", BAD_INPUT, "bench --tune=FILE")):
             self.refused(code, "train", "--quiet", "--model=mlp", SYNTHETIC, "--replicas=2", "--strategy=" + text, says=(says,))
+        self.refused(USAGE, "bench", "auto:network=flat", says=("lockstep simulate",))
         for command in ("verify", "simulate"):
             self.refused(USAGE, command, "auto", says=("no schedule of its own",))
 
