@@ -289,21 +289,59 @@ static bool summarise(const struct measurement *measurement, uint32_t rounds,
     return left > 0;
 }
 
-static enum ls_status lead(const struct rank *rank, struct ls_tuner_row *row, size_t sizes_left)
+// Drops the slower half of the candidates, but never the baseline and the fastest other one.
+static void drop_slower_half(const struct measurement *measurement, struct ls_tuner_time *times)
 {
-    const struct measurement *measurement = rank->measurement;
+    const size_t count = measurement->tuner->count;
+    size_t base = 0, others = 0;
+    while (times[base].dropped)
+        base++;
+    for (size_t i = base + 1; i < count; i++)
+        others += !times[i].dropped;
+    for (size_t drops = others / 2; drops > 0; drops--) {
+        size_t slowest = base;
+        for (size_t i = base + 1; i < count; i++)
+            if (!times[i].dropped && (slowest == base || times[i].seconds > times[slowest].seconds))
+                slowest = i;
+        times[slowest].dropped = true;
+    }
+}
+
+// When a size must be done. A round of a large size takes longer, and more of a run's time depends on
+// what is found: the largest gets as much as four small ones.
+static uint64_t size_deadline_ns(const struct measurement *measurement, size_t number)
+{
+    const struct ls_tuner_row *rows = measurement->rows;
+    const double largest = (double)rows[measurement->size_count - 1].bytes + 1;
     const uint64_t begin = now_ns(measurement);
     const uint64_t left = measurement->deadline_ns > begin ? measurement->deadline_ns - begin : 0;
-    const uint64_t deadline_ns = begin + left / sizes_left;
+    double all = 0;
+    for (size_t i = number; i < measurement->size_count; i++)
+        all += 1 + 3 * (double)rows[i].bytes / largest;
+    return begin + (uint64_t)((double)left * (1 + 3 * (double)rows[number].bytes / largest) / all);
+}
+
+static enum ls_status lead(const struct rank *rank, size_t number)
+{
+    const struct measurement *measurement = rank->measurement;
+    struct ls_tuner_row *row = &measurement->rows[number];
+    const uint64_t deadline_ns = size_deadline_ns(measurement, number);
     uint64_t iterations[LS_TUNER_CANDIDATES] = {0};
     enum ls_status status = warm_up(rank, deadline_ns, iterations, row->times);
     bool whole = false; // and something is left to decide
     for (size_t i = 0; i < measurement->tuner->count; i++)
         whole = whole || !row->times[i].dropped;
     for (uint32_t round = 0; !status && whole && round < ROUNDS_MOST; round++) {
+        const uint64_t begin = now_ns(measurement);
         status = run_round(rank, round, deadline_ns, iterations, row->times, &whole);
-        if (!status && whole)
-            whole = summarise(measurement, round + 1, row->times);
+        if (status || !whole)
+            break;
+        whole = summarise(measurement, round + 1, row->times);
+        // Too slow for the rounds that are needed at least: better fewer candidates than no choice.
+        const uint64_t end = now_ns(measurement);
+        if (whole && round + 1 < ROUNDS_LEAST &&
+            end + (ROUNDS_LEAST + 1 - round) * (end - begin) > deadline_ns)
+            drop_slower_half(measurement, row->times);
     }
     row->candidate = ls_tuner_decide(row->times, measurement->tuner->count);
     float words[CONTROL_WORDS] = {ORDER_END, (float)row->candidate};
@@ -391,8 +429,7 @@ static enum ls_status measure_size(struct rank *rank, size_t number)
         return status;
     status = create_plans(rank, measurement->counts[number]);
     if (!status)
-        status = rank->communicator->rank == 0 ? lead(rank, row, measurement->size_count - number)
-                                               : follow(rank, &chosen);
+        status = rank->communicator->rank == 0 ? lead(rank, number) : follow(rank, &chosen);
     if (!status && rank->records && rank->communicator->rank != 0)
         row->candidate = chosen;
     destroy_plans(rank);
