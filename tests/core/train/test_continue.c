@@ -2,6 +2,9 @@
 // The order of examples over several fits and compiles, and a learning rate that changes between them.
 #include "tests/core/train/fixture.h"
 
+#include <jansson.h>
+#include <unistd.h>
+
 struct setting {
     const char *strategy;
     uint32_t replicas;
@@ -60,6 +63,42 @@ START_TEST(fits_of_a_few_steps_are_one_fit_of_them_all)
     ls_model_close(once);
     ls_model_close(often);
     ls_run_close(many);
+}
+END_TEST
+
+static json_t *tuner_of_fit(struct ls_model *model)
+{
+    char path[] = "/tmp/lockstep-report-XXXXXX";
+    const int file = mkstemp(path);
+    ck_assert_int_ge(file, 0);
+    close(file);
+    OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .steps = 2, .report = path}));
+    json_t *report = json_load_file(path, 0, NULL);
+    unlink(path);
+    ck_assert_ptr_nonnull(report);
+    json_t *tuner = json_incref(json_object_get(report, "tuner"));
+    json_decref(report);
+    return tuner;
+}
+
+// Measured by the first fit; another measurement would have other times.
+START_TEST(auto_keeps_its_choice_over_fits_and_models)
+{
+    struct ls_run *two = run_of("auto", 2);
+    struct ls_model *model = model_of(two, "adam"), *another = model_of(two, "adam");
+    json_t *first = tuner_of_fit(model), *second = tuner_of_fit(model);
+    json_t *third = tuner_of_fit(another);
+    ck_assert_str_eq(json_string_value(json_object_get(first, "source")), "measured");
+    ck_assert_uint_ge(json_array_size(json_object_get(first, "sizes")), 1);
+    ck_assert_double_gt(json_number_value(json_object_get(first, "seconds")), 0);
+    ck_assert(json_equal(first, second));
+    ck_assert(json_equal(first, third));
+    json_decref(first);
+    json_decref(second);
+    json_decref(third);
+    ls_model_close(model);
+    ls_model_close(another);
+    ls_run_close(two);
 }
 END_TEST
 
@@ -260,6 +299,7 @@ int main(void)
     tcase_set_timeout(cases, 120);
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, fits_of_a_few_steps_are_one_fit_of_them_all, 0, 4 * SETTINGS);
+    tcase_add_test(cases, auto_keeps_its_choice_over_fits_and_models);
     tcase_add_test(cases, a_fit_first_ends_the_epoch_that_another_began);
     tcase_add_loop_test(cases, another_batch_size_goes_on_at_the_same_example, 0, 3);
     tcase_add_test(cases, other_data_and_another_shuffle_begin_an_epoch);
