@@ -93,7 +93,8 @@ int ls_tuner_class(uint64_t bytes)
     return (int)lround(log2((double)(bytes ? bytes : 1)));
 }
 
-// Within a class by the proportion. A row of a new class thus never takes sizes from one that there was.
+// Within a class by the proportion. A row of a new class thus never takes sizes from one that
+// there was.
 static double distance(uint64_t a, uint64_t b)
 {
     const double x = (double)(a ? a : 1), y = (double)(b ? b : 1);
@@ -113,7 +114,8 @@ const struct ls_tuner_row *ls_tuner_nearest(const struct ls_tuner *tuner, uint32
     return nearest;
 }
 
-// That of the table, or where the call is of an operation that this does not do, or that has no rows, the first that does it.
+// That of the table, or where the call is of an operation that this does not do, or that has no
+// rows, the first that does it.
 static const struct ls_candidate *choose(const struct ls_tuner_host *host,
                                          const struct ls_collective_call *call)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuner behind `auto`: a collective that is another one for every size. A table says which of the
-// candidates reduces a buffer of so many bytes. The table is measured on the communicators that the
-// run uses, read from a file, or fixed; it never changes once a plan was made with it.
+// The tuner behind `auto`: a collective that is another one for every size. A table says which of
+// the candidates reduces a buffer of so many bytes. The table is measured on the communicators
+// that the run uses, read from a file, or fixed; it never changes once a plan was made with it.
 #ifndef LS_COLLECTIVE_TUNER_H
 #define LS_COLLECTIVE_TUNER_H
 
@@ -38,11 +38,12 @@ struct ls_tuner_row {
 
 struct ls_tuner;
 
-// `candidates`: at most LS_TUNER_CANDIDATES are used. The first one is the baseline, which keeps every size for which no other
-// is faster by more than the noise: `ring` where that is a candidate, else the first. Candidates
-// that do not do all types and reductions, or do not promise equal bits on all ranks, are left out;
-// LS_UNAVAILABLE, logged, when none is left. `plugin` and `host` are those of `auto` as the loader
-// opened it; the clock is the host's. [main thread]
+// `candidates`: at most LS_TUNER_CANDIDATES are used. The first one is the baseline, which keeps
+// every size for which no other is faster by more than the noise: `ring` where that is a
+// candidate, else the first. Candidates that do not do all types and reductions, or do not
+// promise equal bits on all ranks, are left out; LS_UNAVAILABLE, logged, when none is left.
+// `plugin` and `host` are those of `auto` as the loader opened it; the clock is the host's. [main
+// thread]
 LS_STATUS ls_tuner_create(const struct ls_plugin *plugin, const struct ls_host *host,
                           const struct ls_candidate *candidates, size_t count,
                           struct ls_tuner **out);
@@ -69,17 +70,18 @@ struct ls_tuner_task {
     size_t size_count;
 };
 
-// Times the candidates on `communicators`, the first of which is rank `first` of the world, and adds
-// a row for each size that has none. It takes LS_TUNER_SECONDS at most, together with earlier
-// measurements of this tuner. The schedule of each candidate is verified before it runs. Rank 0
-// decides, and tells the others over the communicators. Between ls_communicators_open and the first
-// plan; all workers together. Fails as collectives do, logged. [main thread]
+// Times the candidates on `communicators`, the first of which is rank `first` of the world, and
+// adds a row for each size that has none. It takes LS_TUNER_SECONDS at most, together with
+// earlier measurements of this tuner. The schedule of each candidate is verified before it runs.
+// Rank 0 decides, and tells the others over the communicators. Between ls_communicators_open and
+// the first plan; all workers together. Fails as collectives do, logged. [main thread]
 LS_STATUS ls_tuner_measure(struct ls_tuner *tuner, const struct ls_tuner_task *task,
                            struct ls_communicator *const *communicators, uint32_t count);
 
 // The candidate that is faster than the baseline, the first that was timed, by more than the noise,
-// and fastest of such; else the baseline. Faster by more than the noise means: the medians differ by more than both
-// spreads together, and the candidate was faster in 7 of 8 rounds, of at least 5.
+// and fastest of such; else the baseline. Faster by more than the noise means: the medians differ
+// by more than both spreads together, and the candidate was faster in 7 of 8 rounds, of at least
+// 5.
 size_t ls_tuner_decide(const struct ls_tuner_time *times, size_t count);
 
 // Median, spread and rounds of a candidate. `samples` are seconds by round, `baseline` those of the
@@ -95,8 +97,8 @@ size_t ls_tuner_candidates(const struct ls_tuner *tuner);
 const char *ls_tuner_candidate(const struct ls_tuner *tuner, size_t index);
 double ls_tuner_seconds(const struct ls_tuner *tuner); // that all measurements took
 
-// The name of the candidate that does the call (whose rank does not matter), by the row whose size is
-// nearest in proportion; NULL, logged, when no candidate does it. [any thread]
+// The name of the candidate that does the call (whose rank does not matter), by the row whose
+// size is nearest in proportion; NULL, logged, when no candidate does it. [any thread]
 const char *ls_tuner_choose(const struct ls_tuner *tuner, const struct ls_collective_call *call);
 
 // The name of what draws the schedule of a call that is made through `collective` and call->host:

@@ -26,7 +26,8 @@ struct ls_tuner {
 // Whether a candidate does a call at all, whatever its rank and host.
 bool ls_tuner_does(const struct ls_tuner *tuner, size_t index,
                    const struct ls_collective_call *call);
-// Sizes of one class, which is a power of two with what is nearer to it than to the next one, share a row.
+// Sizes of one class, which is a power of two with what is nearer to it than to the next one,
+// share a row.
 int ls_tuner_class(uint64_t bytes);
 // The row of `operation` whose size is nearest in proportion; NULL: there is none.
 const struct ls_tuner_row *ls_tuner_nearest(const struct ls_tuner *tuner, uint32_t operation,

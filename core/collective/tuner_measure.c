@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the candidates of `auto` on the communicators of a run. One thread a rank. Rank 0 leads: before each batch of
-// calls it tells the others which candidate comes next and how often it is called, and after each
-// batch it hears how long that took on every rank. Whom to call, when to stop and what was chosen
-// are thus known on all ranks from one rank alone, also where ranks are in different processes.
+// Measures the candidates of `auto` on the communicators of a run. One thread a rank. Rank 0
+// leads: before each batch of calls it tells the others which candidate comes next and how often
+// it is called, and after each batch it hears how long that took on every rank. Whom to call,
+// when to stop and what was chosen are thus known on all ranks from one rank alone, also where
+// ranks are in different processes.
 #include "core/collective/internal.h"
 #include "core/collective/tuner_internal.h"
 
@@ -201,8 +202,8 @@ static uint64_t fitting_iterations(double seconds)
     return fitting < 1 ? 1 : fitting > ITERATIONS_MOST ? ITERATIONS_MOST : (uint64_t)fitting;
 }
 
-// Calls each candidate until its calls fill a batch. The first calls take longer than those that follow: they touch
-// memory for the first time, and threads come from elsewhere.
+// Calls each candidate until its calls fill a batch. The first calls take longer than those that
+// follow: they touch memory for the first time, and threads come from elsewhere.
 static enum ls_status warm_up(const struct rank *rank, uint64_t deadline_ns,
                               uint64_t iterations[LS_TUNER_CANDIDATES],
                               struct ls_tuner_time times[LS_TUNER_CANDIDATES])
@@ -231,8 +232,8 @@ static enum ls_status warm_up(const struct rank *rank, uint64_t deadline_ns,
     return LS_OK;
 }
 
-// All candidates in turn, forwards, then backwards, so that what disturbs one disturbs its neighbours. `whole`: it was not cut
-// off by the deadline.
+// All candidates in turn, forwards, then backwards, so that what disturbs one disturbs its
+// neighbours. `whole`: it was not cut off by the deadline.
 static enum ls_status run_round(const struct rank *rank, uint32_t round, uint64_t deadline_ns,
                                 const uint64_t *iterations, const struct ls_tuner_time *times,
                                 bool *whole)
@@ -262,8 +263,8 @@ static bool is_always_slower(const double *samples, const double *than, uint32_t
     return true;
 }
 
-// True while more rounds can change the choice: who was slower than the baseline, or than the fastest, in all rounds so far
-// is not timed any further.
+// True while more rounds can change the choice: who was slower than the baseline, or than the
+// fastest, in all rounds so far is not timed any further.
 static bool summarise(const struct measurement *measurement, uint32_t rounds,
                       struct ls_tuner_time *times)
 {
@@ -307,8 +308,8 @@ static void drop_slower_half(const struct measurement *measurement, struct ls_tu
     }
 }
 
-// When a size must be done. A round of a large size takes longer, and more of a run's time depends on
-// what is found: the largest gets as much as four small ones.
+// When a size must be done. A round of a large size takes longer, and more of a run's time
+// depends on what is found: the largest gets as much as four small ones.
 static uint64_t size_deadline_ns(const struct measurement *measurement, size_t number)
 {
     const struct ls_tuner_row *rows = measurement->rows;
@@ -511,7 +512,8 @@ static int compare_counts(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-// Growing, one of each class of sizes, the largest; without classes that have a row. The caller frees it.
+// Growing, one of each class of sizes, the largest; without classes that have a row. The caller
+// frees it.
 static uint64_t *list_counts(const struct ls_tuner *tuner, const struct ls_tuner_task *task,
                              size_t *size_count)
 {

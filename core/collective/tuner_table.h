@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of the tuner that are not measured by the run: the fixed one, and files that `lockstep bench
-// --tune` writes. [any thread]
+// Tables of the tuner that are not measured by the run: the fixed one, and files that `lockstep
+// bench --tune` writes. [any thread]
 #ifndef LS_COLLECTIVE_TUNER_TABLE_H
 #define LS_COLLECTIVE_TUNER_TABLE_H
 

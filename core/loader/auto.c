@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `auto`: the one collective that is no file. It stands for those that are, one for each size, and core/collective/tuner.h
-// decides which; the loader only knows its options and opens the candidates.
+// `auto`: the one collective that is no file. It stands for those that are, one for each size,
+// and core/collective/tuner.h decides which; the loader only knows its options and opens the
+// candidates.
 #include "core/loader/internal.h"
 
 #include "core/base/log.h"
@@ -126,7 +127,8 @@ static bool describes(const struct ls_module *candidate)
     return ((const struct ls_collective_interface *)candidate->interface)->describe != NULL;
 }
 
-// What cannot run here is no candidate; lockstep plugins says why. Nor is what has no schedule of its own.
+// What cannot run here is no candidate; lockstep plugins says why. Nor is what has no schedule of
+// its own.
 static enum ls_status add_available(struct ls_loader *loader, struct list *list)
 {
     struct ls_plugin_entry *entries = NULL;

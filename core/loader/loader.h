@@ -46,8 +46,9 @@ LS_STATUS ls_loader_open_file(struct ls_loader *loader, const char *path, uint32
 LS_STATUS ls_loader_open_text(struct ls_loader *loader, const char *scope, uint32_t kind,
                               const char *text, const struct ls_opened_plugin **out);
 
-// The collective `auto` has no interface: it stands for a choice among its candidates, which core/collective/tuner.h
-// makes. They are opened with their default options; the array is the caller's to free, what is in it the loader's.
+// The collective `auto` has no interface: core/collective/tuner.h makes one that stands for its
+// candidates. They are opened with their default options; the array is the caller's to free, what is
+// in it the loader's.
 bool ls_is_auto(const struct ls_opened_plugin *opened); // NULL: false
 // One that has a schedule: `auto` is LS_USAGE, a collective that runs itself LS_UNAVAILABLE.
 LS_STATUS ls_loader_open_described(struct ls_loader *loader, const char *scope, const char *text,

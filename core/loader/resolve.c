@@ -272,7 +272,7 @@ static enum ls_status route(struct resolution *resolution, const struct ls_optio
     return LS_OK;
 }
 
-// A transport's name alone leaves the choice to a table that is the same in every run, and measures nothing.
+// A transport's name alone takes a table that is the same in every run, and measures nothing.
 static void add_fixed_table(struct resolution *resolution)
 {
     struct part *collective = &resolution->parts[COLLECTIVE];

@@ -15,8 +15,8 @@ struct ls_resource_folder {
 };
 
 // The path of `name`: a built-in name, or a file (with '/' or ending in ".json"). Built-in ones are
-// looked for in the folder that the variable names, then beside the program in the build tree or the
-// installed prefix. Unknown names are LS_USAGE (nearest suggested), logged under `scope`
+// looked for in the folder that the variable names, then beside the program in the build tree or
+// the installed prefix. Unknown names are LS_USAGE (nearest suggested), logged under `scope`
 // ("--network"). Freed by the caller.
 LS_STATUS ls_resource_find(const struct ls_resource_folder *kind, const char *scope,
                            const char *name, char **out);

@@ -19,8 +19,8 @@ struct ls_tuning {
 };
 
 // `opened` is `auto` (ls_is_auto), in a run of `world` ranks over `transport`, whose buffers are in
-// the memory of `device`: LS_TUNING_HOST, or a device's name. Logged: candidates that cannot be opened, a table that
-// cannot be read or is of another run.
+// the memory of `device`: LS_TUNING_HOST, or a device's name. Logged: candidates that cannot be
+// opened, a table that cannot be read or is of another run.
 #define LS_TUNING_HOST "host"
 LS_STATUS ls_tuning_open(struct ls_loader *loader, const struct ls_opened_plugin *opened,
                          const char *transport, const char *device, uint32_t world,
@@ -30,8 +30,8 @@ void ls_tuning_close(struct ls_tuning *tuning); // takes a zeroed one
 // The name of candidates[index] in tables and reports; NULL for one that was named before.
 const char *ls_tuning_candidate(const struct ls_tuning *tuning, size_t index);
 
-// The name of the candidate that does `operation` (enum ls_collective_operation, root 0) over `world`
-// ranks of one process; NULL: none does, logged.
+// The name of the candidate that does `operation` (enum ls_collective_operation, root 0) over
+// `world` ranks of one process; NULL: none does, logged.
 const char *ls_tuning_name(const struct ls_tuning *tuning, uint32_t operation, uint32_t world,
                            uint64_t count, uint32_t element_bytes);
 

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks the dynamic symbols of plugins: none of ours is undefined, and only lockstep_plugin is exported.
-Checks that a library has nothing of the laboratory in it: no function that one of its archives defines.
 
 usage: symbols.py PLUGIN.so...
-       symbols.py --without LIBRARY.so ARCHIVE.a...
 """
 import subprocess
 import sys
@@ -30,25 +28,6 @@ def problems(path):
     for name in sorted(exported - LINKERS_OWN - {"lockstep_plugin"}):
         yield f"{path}: {name} is exported: a plugin exports lockstep_plugin alone"
 
-
-def defined(path):
-    """Functions and variables of ours that the symbol table has, hidden ones too."""
-    lines = subprocess.run(["nm", "-P", "--defined-only", path], capture_output=True, text=True, check=True).stdout.splitlines()
-    return {line.split()[0] for line in lines if line.startswith("ls_") and len(line.split()) > 1}
-
-
-def without(library, archives):
-    ours, theirs = defined(library), {archive: defined(archive) for archive in archives}
-    blind = [f"{path}: nm finds no symbol of ours, so nothing was compared" for path, names in {library: ours, **theirs}.items()
-             if not names]
-    return blind + [f"{library} has {name}, which belongs to {archive}" for archive, names in theirs.items()
-                    for name in sorted(names & ours)]
-
-
-if sys.argv[1:2] == ["--without"]:
-    found = without(sys.argv[2], sys.argv[3:])
-    print("\n".join(found) or f"nothing of {len(sys.argv) - 3} archives is in {sys.argv[2]}")
-    sys.exit(1 if found or len(sys.argv) < 4 else 0)
 
 wrong = [line for path in sys.argv[1:] for line in problems(path)]
 print("\n".join(wrong) or f"{len(sys.argv) - 1} plugins: no undefined symbol of ours, one exported")

@@ -24,8 +24,8 @@ enum ls_status bench_tune_check(const struct bench_task *task)
     return LS_USAGE;
 }
 
-// What a table may name: what describes a schedule of all types with equal bits on all ranks, found by
-// its name.
+// What a table may name: what describes a schedule of all types with equal bits on all ranks,
+// found by its name.
 static bool may_be_chosen(const struct bench_lane *lane)
 {
     const struct ls_collective_interface *interface = lane->collective->interface;

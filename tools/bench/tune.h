@@ -15,8 +15,8 @@ struct bench_tune {
     struct bench_result (*results)[BENCH_LANES_MOST][BENCH_PLACES]; // by size
 };
 
-// Whether the task is one that a training does: an all-reduce in place of two ranks or more, float32, sum. LS_USAGE,
-// logged.
+// Whether the task is one that a training does: an all-reduce in place of two ranks or more,
+// float32, sum. LS_USAGE, logged.
 LS_STATUS bench_tune_check(const struct bench_task *task);
 
 // LS_USAGE, logged: no lane may be chosen, as collectives that run themselves, and files.
