@@ -15,7 +15,7 @@
 static enum ls_status refuse(const char *option, const char *text, int64_t least, int64_t most,
                              bool with_world)
 {
-    ls_error("usage", "%s=%s: wanted numbers or ranges from %" PRId64 " to %" PRId64 "%s", option,
+    ls_error("usage", "%s=%s: expected numbers or ranges from %" PRId64 " to %" PRId64 "%s", option,
              text, least, most,
              with_world ? ", or world, world-1, world+1 and the like, with commas between"
                         : " with commas between, as in 1-8,16");

@@ -29,7 +29,7 @@ static enum ls_status refuse(const char *option, const char *text, uint64_t leas
 {
     ls_error(
         "usage",
-        "--%s=%s: wanted sizes from %llu to %llu bytes, separated by commas, or from:to, which "
+        "--%s=%s: expected sizes from %llu to %llu bytes, separated by commas, or from:to, which "
         "doubles; K, M, G are KiB, MiB, GiB",
         option, text, (unsigned long long)least, (unsigned long long)most);
     return LS_USAGE;

@@ -116,7 +116,7 @@ static enum ls_status add_named(struct ls_loader *loader, const char *names, str
     }
     free(copy);
     if (!status && !list->count) {
-        ls_error(LS_AUTO, "candidates=%s: expected names joined by +, as ring+tree", names);
+        ls_error(LS_AUTO, "candidates=%s: expected names joined by +, such as ring+tree", names);
         status = LS_USAGE;
     }
     return status;

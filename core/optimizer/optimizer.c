@@ -68,10 +68,10 @@ static bool within(const char *name, double given, double minimum, double below)
     if (isfinite(value) && value >= minimum && value < below)
         return true;
     if (isinf(below))
-        ls_error("--optimizer", "%s=%g: wanted a finite number of at least %g", name, value,
+        ls_error("--optimizer", "%s=%g: expected a finite number of at least %g", name, value,
                  minimum);
     else
-        ls_error("--optimizer", "%s=%g: wanted a number from %g to below %g", name, value, minimum,
+        ls_error("--optimizer", "%s=%g: expected a number from %g to below %g", name, value, minimum,
                  below);
     return false;
 }

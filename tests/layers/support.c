@@ -67,7 +67,7 @@ static void check_refusal(enum ls_status status, const struct ls_graph *graph, c
     ck_assert_ptr_null(graph);
     ck_assert_int_eq(logged_lines, 1);
     ck_assert_msg(strstr(logged, "model.json: ") != NULL, "no source in: %s", logged);
-    ck_assert_msg(strstr(logged, message) != NULL, "wanted: %s\ngot: %s", message, logged);
+    ck_assert_msg(strstr(logged, message) != NULL, "expected: %s\ngot: %s", message, logged);
 }
 
 void refuses(const char *layers, const char *message)

@@ -290,7 +290,7 @@ class Promises(PluginTest):
                      "        memcpy(receive->memory, send->memory, bytes_of(receive) + 1);"), filter="receive float32")
 
     def test_devices(self):
-        self.broken("device", "dense B=", "wanted", ("double sum = b ? (double)b[n] : 0;", "double sum = b ? (double)b[n] + 1 : 0;"), filter="dense ")
+        self.broken("device", "dense B=", "expected", ("double sum = b ? (double)b[n] : 0;", "double sum = b ? (double)b[n] + 1 : 0;"), filter="dense ")
         self.broken("device", "sgd_update", "skip = 1", ("!launch->record->skip && i", "i"), filter="sgd")
 
 

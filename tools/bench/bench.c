@@ -136,7 +136,7 @@ static enum ls_status read_name(const struct arguments *arguments, const char *o
         length += (size_t)snprintf(all + length, sizeof(all) - length, "%s%s", length ? ", " : "",
                                    names->text);
     }
-    ls_error("usage", "--%s=%s: wanted one of %s", option, text, all);
+    ls_error("usage", "--%s=%s: expected one of %s", option, text, all);
     return LS_USAGE;
 }
 
@@ -146,7 +146,7 @@ static enum ls_status read_seconds(const struct arguments *arguments, const char
     const enum ls_status status = arguments_number(arguments, name, out);
     if (status || (*out >= least && *out <= 1e6))
         return status;
-    ls_error("usage", "--%s=%s: wanted %g to 1e6 seconds", name, arguments_text(arguments, name),
+    ls_error("usage", "--%s=%s: expected %g to 1e6 seconds", name, arguments_text(arguments, name),
              least);
     return LS_USAGE;
 }

@@ -140,7 +140,7 @@ enum ls_status compare_target_parse(const char *text, struct compare_target *out
     const bool number = text[length] == ':' && ls_parse_number(text + length + 1, &target.value);
     if (!number || !isfinite(target.value) || target.value < 0 ||
         (is_accuracy(target.metric) && target.value > 1)) {
-        ls_error("--target", "'%s': wanted a metric and its value%s, as in val_accuracy:0.88", text,
+        ls_error("--target", "'%s': expected a metric and its value%s, as in val_accuracy:0.88", text,
                  is_accuracy(target.metric) ? " from 0 to 1" : "");
         return LS_USAGE;
     }

@@ -342,7 +342,7 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = arguments_number(arguments, "deadline", &seconds);
     if (!status && !(seconds >= 0.01 && seconds <= 86400)) {
-        ls_error("usage", "--deadline=%s: wanted seconds from 0.01 to 86400",
+        ls_error("usage", "--deadline=%s: expected seconds from 0.01 to 86400",
                  arguments_text(arguments, "deadline"));
         status = LS_USAGE;
     }

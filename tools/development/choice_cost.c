@@ -109,7 +109,7 @@ static uint32_t number(const char *text)
 int main(int argc, char **argv)
 {
     if (argc != 7 || !number(argv[3]) || !number(argv[4]) || !number(argv[5]) || !number(argv[6])) {
-        ls_error("choice-cost", "wanted MODEL DATASET BATCH THREADS ROUNDS STEPS");
+        ls_error("choice-cost", "expected MODEL DATASET BATCH THREADS ROUNDS STEPS");
         return LS_USAGE;
     }
     struct cost cost = {.rounds = number(argv[5]), .steps = number(argv[6])};

@@ -146,7 +146,7 @@ static enum ls_status read_stragglers(const struct arguments *arguments, struct 
         if (!colon || length > 63 || out->straggler_count == STRAGGLERS_MOST ||
             !ls_parse_integer(one, &rank) || rank < 0 || rank >= LS_SIMULATED_WORLD_MOST ||
             !ls_parse_number(colon, &factor) || !(factor >= 1 && factor <= 1e6)) {
-            ls_error("usage", "--straggler=%s: wanted RANK:FACTOR[,...], factors from 1 to 1000000",
+            ls_error("usage", "--straggler=%s: expected RANK:FACTOR[,...], factors from 1 to 1000000",
                      arguments_text(arguments, "straggler"));
             return LS_USAGE;
         }
@@ -161,7 +161,7 @@ static enum ls_status read_jitter(const struct arguments *arguments, struct sett
 {
     const enum ls_status status = arguments_number(arguments, "jitter", &out->jitter);
     if (!status && !(out->jitter >= 0 && out->jitter <= 1000)) {
-        ls_error("usage", "--jitter=%s: wanted a share from 0 to 1000",
+        ls_error("usage", "--jitter=%s: expected a share from 0 to 1000",
                  arguments_text(arguments, "jitter"));
         return LS_USAGE;
     }

@@ -129,7 +129,7 @@ static void expect(size_t index, const char *name, enum ls_conformance_outcome o
     ck_assert_uint_lt(index, heard_count);
     ck_assert_str_eq(heard[index].name, name);
     ck_assert_msg(heard[index].outcome == outcome && strstr(heard[index].message, part),
-                  "%s: outcome %d, \"%s\", wanted \"%s\"", name, (int)heard[index].outcome,
+                  "%s: outcome %d, \"%s\", expected \"%s\"", name, (int)heard[index].outcome,
                   heard[index].message, part);
 }
 

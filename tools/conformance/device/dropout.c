@@ -122,7 +122,7 @@ static void share_case(struct ls_device_suite *suite)
         for (int64_t i = 0; i < (int64_t)EXAMPLES * UNITS; i++)
             kept += out[i] != 0;
         if (fabs(kept / count - share) > 4 * sqrt(share * (1 - share) / count))
-            ls_device_suite_fail(suite, "keeps %.4f of %.0f elements, wanted %.4f", kept / count,
+            ls_device_suite_fail(suite, "keeps %.4f of %.0f elements, expected %.4f", kept / count,
                                  count, share);
     }
     ls_device_suite_end(suite, name, NULL);

@@ -278,7 +278,7 @@ static bool compare(struct ls_device_suite *suite, const struct ls_device_trial 
             char position[96];
             describe_position(desc, i, position, sizeof(position));
             return ls_device_suite_fail(
-                suite, "%s: output %u at (%s): got %.9g, wanted %.9g, tolerance %.2g; %s",
+                suite, "%s: output %u at (%s): got %.9g, expected %.9g, tolerance %.2g; %s",
                 variant_names[trial->variant], o, position, a, b, slack[i],
                 trial->session.answer.implementation);
         }

@@ -126,7 +126,7 @@ static bool race_compare(struct ls_device_suite *suite, struct race *race, int64
             if (!(fabs(got - wanted) <= slack))
                 return ls_device_suite_fail(
                     suite,
-                    "step %u, output %u at (%lld): got %.9g, wanted %.9g, tolerance %.2g; %s",
+                    "step %u, output %u at (%lld): got %.9g, expected %.9g, tolerance %.2g; %s",
                     steps, state, (long long)i, got, wanted, slack,
                     race->sessions[0].answer.implementation);
         }
@@ -224,7 +224,7 @@ static bool guard_step(struct ls_device_session *session, const float *values, s
         return false;
     return (got.flag == wanted.flag && got.skip == wanted.skip) ||
            ls_device_suite_fail(
-               session->suite, "flag and skip were %d and %d and are %d and %d; wanted %d and %d",
+               session->suite, "flag and skip were %d and %d and are %d and %d; expected %d and %d",
                before.flag, before.skip, got.flag, got.skip, wanted.flag, wanted.skip);
 }
 

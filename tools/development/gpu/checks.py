@@ -36,7 +36,7 @@ def deviations(losses, wanted):
 def judge_losses(losses, wanted, tolerance, count):
     """The largest relative deviation of the first `count`."""
     if len(losses) < count or len(wanted) < count:
-        raise Wrong("%d losses, wanted %d" % (min(len(losses), len(wanted)), count))
+        raise Wrong("%d losses, expected %d" % (min(len(losses), len(wanted)), count))
     off = max(deviations(losses[:count], wanted[:count]))
     if not off <= tolerance:
         raise Wrong("losses part by %.1e, %.0e is allowed" % (off, tolerance),
@@ -190,7 +190,7 @@ class Checks:
                                       "--strategy=nccl", "--replicas=%d" % replicas)
         says = "rank 0 and rank %d are both on GPU 0" % self.place.gpus
         if outcome.code != 4 or says not in outcome.err:
-            raise Wrong("wanted exit code 4 and '%s': %s" % (says, outcome.ending()), output=outcome.output)
+            raise Wrong("expected exit code 4 and '%s': %s" % (says, outcome.ending()), output=outcome.output)
         return outcome.last_line(), {}
 
     # ---- Whole trainings ----
@@ -219,7 +219,7 @@ class Checks:
         detail = "validation accuracy %.4f after 2 epochs, %.0f images/s" % (
             last["val_accuracy"], last["examples_per_second"])
         if not last["val_accuracy"] >= self.sizes.least_accuracy:
-            raise Wrong(detail + ", wanted %.2f" % self.sizes.least_accuracy, figures)
+            raise Wrong(detail + ", expected %.2f" % self.sizes.least_accuracy, figures)
         return detail, figures
 
     def compare(self):

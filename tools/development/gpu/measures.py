@@ -127,10 +127,10 @@ class Measures:
         to_eager, to_best, least_busy = GOALS.get(row["replica_batch"], (None, None, None))
         ratios, best = row["ratios"], row["best_of_pytorch"]
         wanted = [(to_eager, "eager", ratios.get("eager")), (to_best, "PyTorch's best (%s)" % best, ratios.get(best))]
-        missed = ["%s: %s, wanted %.1f" % (name, "%.2f" % ratio["median"] if ratio else "not measured", goal)
+        missed = ["%s: %s, expected %.1f" % (name, "%.2f" % ratio["median"] if ratio else "not measured", goal)
                   for goal, name, ratio in wanted if goal and not (ratio and ratio["median"] >= goal)]
         if least_busy and not side.get("busy_union", 0) >= least_busy:
-            missed.append("busy %s, wanted %.2f" % (
+            missed.append("busy %s, expected %.2f" % (
                 "%.3f" % side["busy_union"] if "busy_union" in side else "not measured", least_busy))
         return ["batch %d: %s" % (row["replica_batch"], text) for text in missed]
 

@@ -247,7 +247,7 @@ static void means_of(const struct shape *s, const float *a, const float *b, cons
 static void assert_close(const char *what, int64_t i, float got, double wanted, double slack)
 {
     if (!(fabs((double)got - wanted) <= slack))
-        ck_abort_msg("%s at %lld: got %.9g, wanted %.9g", what, (long long)i, (double)got, wanted);
+        ck_abort_msg("%s at %lld: got %.9g, expected %.9g", what, (long long)i, (double)got, wanted);
 }
 
 // y before an activation.

@@ -112,7 +112,7 @@ static inline void assert_values(const float *got, const float *wanted, size_t c
 {
     for (size_t i = 0; i < count; i++)
         ck_assert_msg(fabs((double)got[i] - (double)wanted[i]) <= tolerance,
-                      "element %zu: got %.9g, wanted %.9g", i, (double)got[i], (double)wanted[i]);
+                      "element %zu: got %.9g, expected %.9g", i, (double)got[i], (double)wanted[i]);
 }
 
 static inline int run_tests(const char *name, void (*add)(TCase *tests))
