@@ -178,7 +178,7 @@ enum ls_status arguments_parse(const struct argument *table, int argc, char **ar
             ls_error("usage", "'%s': options begin with two dashes; --help lists them", word);
             return LS_USAGE;
         } else if (out->operand_count == most_operands || out->operand_count == ARGUMENTS_MAX) {
-            ls_error("usage", "'%s' is one word too many; options begin with two dashes", word);
+            ls_error("usage", "unexpected argument '%s'; options begin with two dashes", word);
             return LS_USAGE;
         } else {
             out->operands[out->operand_count++] = word;

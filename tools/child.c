@@ -87,7 +87,7 @@ enum ls_status child_run(const struct child_work *work, enum child_end *end, int
 {
     const pid_t child = fork();
     if (child < 0) {
-        ls_error("lockstep", "no child process: %s", strerror(errno));
+        ls_error("lockstep", "cannot start a child process: %s", strerror(errno));
         return LS_FAILED;
     }
     if (!child) {

@@ -21,8 +21,8 @@ static const struct command *const commands[] = {
 
 static void print_commands(FILE *out)
 {
-    fputs("Lockstep trains one model on many devices; how the replicas stay together is a plugin "
-          "chosen by name.\n\n"
+    fputs("Lockstep trains one model on many devices. A strategy, chosen by name, keeps the "
+          "replicas together.\n\n"
           "usage: lockstep SUBCOMMAND [--option=value ...]\n\n",
           out);
     for (size_t i = 0; commands[i]; i++)

@@ -20,14 +20,15 @@
 
 static const struct argument table[] = {
     {"kind", "KIND", NULL, "collective, device, transport or strategy"},
-    {"dir", "DIR", NULL, "the folder to write; it must not exist yet [./NAME]"},
+    {"dir", "DIR", NULL, "folder to create; it must not exist yet [./NAME]"},
     {NULL, NULL, NULL, NULL},
 };
 
 static const char help[] =
-    "It writes NAME.c, a plugin that works, its meson.build with a test, and a README.md that says "
+    "The folder gets NAME.c, a plugin that works, a meson.build with a test, and a README.md on "
     "how to build, check\n"
-    "and use it. Only the installed headers are needed: pkg-config must find lockstep-plugin.\n\n"
+    "and use the plugin. It needs only the installed headers: pkg-config must find "
+    "lockstep-plugin.\n\n"
     "Example:\n"
     "  lockstep plugin new my-reduce --kind=collective\n"
     "  cd my-reduce && meson setup build && meson compile -C build\n"
@@ -157,10 +158,10 @@ static enum ls_status make_folder(const char *folder)
     if (!mkdir(folder, 0777))
         return LS_OK;
     if (errno == EEXIST)
-        ls_error(SCOPE, "%s exists already; nothing was written: choose another name, or --dir",
+        ls_error(SCOPE, "%s already exists; nothing was written: choose another name, or --dir",
                  folder);
     else
-        ls_error(SCOPE, "cannot make the folder %s: %s", folder, strerror(errno));
+        ls_error(SCOPE, "cannot create the folder %s: %s", folder, strerror(errno));
     return LS_USAGE;
 }
 

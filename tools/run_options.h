@@ -15,8 +15,8 @@
      "parameter-server), or a collective under mirrored (ring, tree, nccl, ..., auto); `lockstep " \
      "plugins` lists them. Default: one-device for one replica, else mirrored"},                   \
         {"device", "cpu|cuda|reference|...", NULL,                                                 \
-         "what computes; `lockstep plugins` lists them. Default: cuda where it is available and "  \
-         "not marked untried, else cpu"},                                                          \
+         "device that computes; `lockstep plugins` lists them. Default: cuda where it is "         \
+         "available and not marked untried, else cpu"},                                            \
         {"replicas", "N", NULL,                                                                    \
          "copies of the model; on GPUs, replica i uses GPU i modulo their number. Default: every " \
          "GPU that the strategy can use; one on the CPU"},                                         \

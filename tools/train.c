@@ -20,10 +20,11 @@ static const struct argument table[] = {
     {"dataset", "NAME[:option=value,...]", NULL,
      "fashion-mnist, mnist:dir=PATH, synthetic; limit=N takes the first N examples"},
     {"loss", "NAME", NULL,
-     "sparse_categorical_crossentropy[:from_logits=true] or mean_squared_error; default: that of "
-     "the model's file (compile_config), else by its last layer"},
+     "sparse_categorical_crossentropy[:from_logits=true] or mean_squared_error; default: the loss "
+     "in the model's file (compile_config), else the one that fits the last layer"},
     {"metrics", "NAME", NULL,
-     "accuracy or none; default: that of the model's file, else accuracy where there are classes"},
+     "accuracy or none; default: the metric in the model's file, else accuracy where there are "
+     "classes"},
     {"initial-weights", "FILE.safetensors", NULL,
      "start from these weights; default: Keras's initializers"},
 
@@ -31,31 +32,33 @@ static const struct argument table[] = {
     RUN_ARGUMENTS,
     {"check-replicas", "N", NULL,
      "compare the replicas' parameters every N steps, which makes all replicas wait for each other "
-     "under any strategy; they are always compared at the end"},
+     "under any strategy; the parameters are always compared at the end"},
 
     {NULL, NULL, NULL, "How to train"},
     {"epochs", "N", "1", "passes over the training data"},
     {"steps", "N", NULL, "stop after N steps"},
     {"optimizer", "NAME[:option=value,...]", NULL,
      "adam (learning_rate, beta_1, beta_2, epsilon) or sgd (learning_rate, momentum, nesterov); "
-     "default: that of the model's file, else adam:learning_rate=0.001"},
+     "default: the optimizer in the model's file, else adam:learning_rate=0.001"},
     {"lr-scaling", "none|sqrt|linear", "none",
-     "factor on the learning rate for N replicas: 1, sqrt(N) or N"},
+     "multiply the learning rate by 1, sqrt(N) or N for N replicas"},
     {"slices", "N", "1",
      "compute each replica's share in N parts and add their gradients: less memory, the same "
      "result up to rounding"},
     {"seed", "N", "0", "seed of the initial weights, the order of examples and dropout"},
-    {"shuffle", "on|off|N", "on", "a new order each epoch; N: through a buffer of N examples"},
-    {"validation", "on|off", "on", "loss and accuracy on the test split after each epoch"},
+    {"shuffle", "on|off|N", "on",
+     "shuffle the examples anew in each epoch; N: through a buffer of N examples"},
+    {"validation", "on|off", "on", "compute loss and accuracy on the test split after each epoch"},
     {"precision", "float32", "float32", "number format of the computation"},
 
     {NULL, NULL, NULL, "What comes out"},
-    {"save-weights", "FILE.safetensors", NULL, "the trained weights, named as in Keras"},
-    {"report", "FILE", NULL, "one JSON object with all that was measured"},
+    {"save-weights", "FILE.safetensors", NULL, "write the trained weights, named as in Keras"},
+    {"report", "FILE", NULL, "write one JSON object with everything that was measured"},
     {"timeline", "FILE", NULL,
-     "what each rank did when, as a Chrome trace: opens in ui.perfetto.dev and chrome://tracing"},
+     "record what each rank did and when, as a Chrome trace for ui.perfetto.dev or "
+     "chrome://tracing"},
     {"timeline-steps", "FIRST:LAST", NULL,
-     "steps that the timeline holds; default: all, up to a million slices"},
+     "record only these steps; default: all, up to a million slices"},
     OUTPUT_ARGUMENTS,
     {NULL, NULL, NULL, NULL},
 };
@@ -172,7 +175,7 @@ static enum ls_status train(const struct arguments *arguments, struct inputs *in
     options->validation = inputs->test;
     enum ls_status status = ls_fit(inputs->model, inputs->train, options);
     if (status == LS_INTERRUPTED)
-        ls_warn("train", "interrupted: ended after the current step%s%s",
+        ls_warn("train", "interrupted: stopped after the current step%s%s",
                 options->report ? ", the report is in " : "",
                 options->report ? options->report : "");
     if (save && (status == LS_OK || status == LS_INTERRUPTED)) {

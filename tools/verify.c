@@ -23,36 +23,36 @@
 #define WORLDS_TEXT 64
 
 static const struct argument table[] = {
-    {"world", "LIST", "1-64", "how many ranks: numbers and ranges"},
+    {"world", "LIST", "1-64", "numbers of ranks: numbers and ranges"},
     {"count", "LIST", "0,1,world-1,world,world+1,1009,104729,16777259",
      "elements of the buffer: numbers, ranges, and world, world-1, world+1 and the like"},
     {"operation", "all|NAME,...", "all",
-     "all that the collective offers; or all-reduce, reduce-scatter, all-gather, broadcast, "
-     "reduce, of which the host describes itself what the collective does not offer"},
+     "all: what the collective offers; or all-reduce, reduce-scatter, all-gather, broadcast, "
+     "reduce. An operation that the collective does not offer is verified as the host builds it"},
     {"ranks-per-host", "LIST", "0,4", "ranks that share a host; 0: the collective is not told"},
     {"draw", NULL, NULL,
-     "prints the schedule of one world of at most 16 ranks (4 where --world is not given) and one "
-     "count (64 elements a rank): a column for each rank, a block for each round"},
-    {"element-bytes", "N", "4", "bytes of an element"},
+     "print the schedule of one world of at most 16 ranks (default 4) and one count (default 64 "
+     "elements a rank), with a column for each rank and a block for each round"},
+    {"element-bytes", "N", "4", "size of an element in bytes"},
     {"deadline", "SECONDS", "30", "longest time for one world and count"},
-    {"json", "FILE", NULL, "writes the rows there"},
+    {"json", "FILE", NULL, "write the rows as JSON"},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
     {NULL, NULL, NULL, NULL},
 };
 
 static const char help[] =
-    "Proven for every rank: each send is received in order and in the same length; no deadlock, "
-    "even\n"
-    "where a send ends only when it is received; no element is written and read in one round;\n"
-    "nothing undefined is read; the result has each rank's contribution exactly once, added in "
-    "the\n"
-    "same order on all ranks. Broadcast and reduce are verified for every root up to 8 ranks, "
-    "beyond\n"
-    "that for the first, second, middle and last rank.\n\n"
-    "`rounds` and `bytes` are those of the largest world and count, `least` what no schedule can\n"
-    "go below: bytes that a rank sends or receives, and rounds with as many messages at once.\n"
-    "`worst` is the largest ratio that any world has at its largest count, and which world.\n\n"
-    "Ends with 0 when all holds, 1 when something does not, 4 when there is no such collective.\n\n"
+    "verify proves for every rank: each send is received, in order and with the same length; no\n"
+    "rank deadlocks, even if a send completes only when it is received; no element is both "
+    "written\n"
+    "and read in one round; no undefined element is read; the result has each rank's contribution\n"
+    "exactly once, added in the same order on all ranks. Broadcast and reduce are verified for\n"
+    "every root up to 8 ranks, and for the first, second, middle and last rank in larger "
+    "worlds.\n\n"
+    "`rounds` and `bytes` are for the largest world and count. `least` is the lower bound of any\n"
+    "schedule: of the bytes that a rank sends or receives, and of the rounds with as many "
+    "messages\n"
+    "at once. `worst` is the largest ratio of any world at its largest count, and that world.\n\n"
+    "Exit code: 0 everything holds, 1 something does not, 4 no such collective.\n\n"
     "Examples:\n"
     "  lockstep verify ring hierarchical-copy:groups=4 --world=4-64\n"
     "  lockstep verify ./collective-my-reduce.so --world=5 --count=7 --operation=all-reduce\n"
@@ -245,7 +245,7 @@ static void explain_end(const struct request *request, enum child_end end, int s
     char *text = row->found.reason;
     const size_t bytes = sizeof(row->found.reason);
     if (end == CHILD_HUNG)
-        snprintf(text, bytes, "%s has not ended within %.3g s%s", where, seconds,
+        snprintf(text, bytes, "%s did not end within %.3g s%s", where, seconds,
                  row->describing != UINT32_MAX ? "; does it end at all?"
                                                : "; --deadline gives it more time");
     else if (end == CHILD_CRASHED)
@@ -577,7 +577,7 @@ static enum ls_status run(const struct arguments *arguments)
     struct ls_loader *loader = NULL;
     const char *json = arguments_text(arguments, "json");
     if (!arguments->operand_count) {
-        ls_error("usage", "verify wants a collective: lockstep verify ring, or a file: "
+        ls_error("usage", "the collective is missing: lockstep verify ring, or a file: "
                           "lockstep verify ./collective-mine.so");
         return LS_USAGE;
     }

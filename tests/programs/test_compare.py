@@ -411,7 +411,7 @@ class Rows(CompareTest):
         self.assertEqual(os.listdir(self.temporary), [])
         text = " ".join(outcome.out.split())
         for name in ("one-device", "ring"):
-            self.assertIn(f"{name} failed: it could not keep its results: {cause} in '{self.temporary}'; TMPDIR names another", text)
+            self.assertIn(f"{name} failed: it could not write its results: {cause} in '{self.temporary}'; set TMPDIR to another folder", text)
         self.assertNotIn("equal", outcome.out.split("Verdict")[0])
 
     def test_a_file_that_cannot_be_kept_says_where(self):

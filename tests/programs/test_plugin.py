@@ -81,7 +81,7 @@ class New(PluginTest):
         os.mkdir(self.path("mine"))
         with open(self.path("mine/mine.c"), "w") as file:
             file.write("precious")
-        self.refused(USAGE, "plugin", "new", "mine", "--kind=collective", says=("mine exists already",))
+        self.refused(USAGE, "plugin", "new", "mine", "--kind=collective", says=("mine already exists",))
         self.assertEqual(os.listdir(self.path("mine")), ["mine.c"])
         with open(self.path("mine/mine.c")) as file:
             self.assertEqual(file.read(), "precious")
@@ -94,7 +94,7 @@ class New(PluginTest):
         self.refused(USAGE, "plugin", "new", "fine", "--kind=colective", says=("did you mean 'collective'",))
         self.refused(USAGE, "plugin", "new", "fine", "--kind=zebra", says=("there is no kind 'zebra'",))
         self.refused(USAGE, "plugin", "new", says=("the name is missing",))
-        self.refused(USAGE, "plugin", "new", "deep", "--kind=device", "--dir=" + self.path("no/such"), says=("cannot make",))
+        self.refused(USAGE, "plugin", "new", "deep", "--kind=device", "--dir=" + self.path("no/such"), says=("cannot create",))
         self.refused(USAGE, "plugin", "now", says=("did you mean 'new'",))
 
     def test_help_at_each_level(self):

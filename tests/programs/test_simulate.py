@@ -169,7 +169,7 @@ class Refusals(SimulateTest):
                        "--dtype=float8", "--root=8", "--network=flatt"):
             with self.subTest(option=option):
                 self.refused(USAGE, "simulate", "ring", option)
-        self.refused(USAGE, "simulate", says=("which collective",))
+        self.refused(USAGE, "simulate", says=("the collective is missing",))
         self.refused(USAGE, "simulate", "hierarchical-copy:groups=9", "--world=8", says=("groups=9",))
         self.refused(USAGE, "simulate", "hierarchical-copy:gruops=2", says=("groups",))
 

@@ -185,7 +185,7 @@ class Broken(VerifyTest):
     def test_a_describe_that_never_returns(self):
         begin = time.monotonic()
         self.verify(FAILED, self.plugin("volatile int go = 1; while (go && rank == 2) {}"), "--world=3", "--count=0",
-                    "--deadline=1", says=["3 ranks, 0 elements: describe for rank 2 has not ended within 1 s"])
+                    "--deadline=1", says=["3 ranks, 0 elements: describe for rank 2 did not end within 1 s"])
         self.assertLess(time.monotonic() - begin, 60)
 
     def test_a_describe_that_never_stops_describing(self):
@@ -310,7 +310,7 @@ class Drawn(VerifyTest):
 
     def test_a_schedule_is_drawn_as_far_as_describe_goes(self):
         begin = "ls_send(schedule, next, ls_data_range(0, 1)); ls_end_round(schedule); "
-        ends = {"volatile int go = 1; while (go && rank == 1) {}": "describe for rank 1 has not ended within 1 s",
+        ends = {"volatile int go = 1; while (go && rank == 1) {}": "describe for rank 1 did not end within 1 s",
                 "if (rank == 1) abort();": "describe for rank 1 crashed (signal 6)",
                 "if (rank == 1) exit(0);": "describe for rank 1 ended the process"}
         for end, says in ends.items():

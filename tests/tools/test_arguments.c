@@ -130,7 +130,7 @@ START_TEST(every_error_is_one_line_that_helps)
     refused(WORDS("--quiet=yes"), "--quiet takes no value");
     refused(WORDS("--model"), "--model needs a value: --model=NAME|FILE.json");
     refused(WORDS("-q"), "'-q': options begin with two dashes");
-    refused(WORDS("one", "two"), "'two' is one word too many");
+    refused(WORDS("one", "two"), "unexpected argument 'two'");
     char name[400];
     memset(name, 'x', sizeof(name));
     memcpy(name, "--", 2);

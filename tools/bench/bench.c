@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// lockstep bench: how fast collectives are on this machine, beside each other, in the columns of nccl-tests.
+// lockstep bench: times collectives on this machine, side by side, in the columns of nccl-tests.
 #include "tools/bench/lanes.h"
 #include "tools/bench/network.h"
 #include "tools/bench/tune.h"
@@ -33,48 +33,52 @@ static const struct argument table[] = {
     {"dtype", "NAME", "float32", "float32, float64, float16, bfloat16, int32, int64 or uint8"},
     {"reduction", "NAME", "sum", "sum, product, min, max or mean"},
     {"place", "both|in|out", "both", "in place, out of place"},
-    {"transport", "NAME", "local", "what moves the bytes"},
+    {"transport", "NAME", "local", "transport that moves the bytes"},
     {"device", "cuda|...", NULL,
-     "the buffers lie in its memory, rank i on device i modulo their number; default: host memory"},
+     "place the buffers in memory of this device, those of rank i on device i modulo the number of "
+     "devices; default: host memory"},
 
     {NULL, NULL, NULL, "How to time it"},
-    {"seconds", "SECONDS", "0.5", "for each size; at least five rounds are done"},
+    {"seconds", "SECONDS", "0.5", "time to spend on each size; at least five rounds are run"},
     {"iterations", "N", NULL,
-     "calls in a row that are timed together; default: about 2 ms of them"},
-    {"warmup", "N", "5", "calls before, of each"},
+     "consecutive calls that are timed together; default: as many as take about 2 ms"},
+    {"warmup", "N", "5", "untimed calls of each collective before the timed ones"},
     {"fresh", NULL, NULL,
-     "each rank writes its buffer anew before every call, as gradients are written; the call is "
-     "timed alone, behind a barrier"},
-    {"pin", "on|off", "on", "keep each rank on a core of its own, where there are enough"},
+     "every rank writes its buffer anew before each call, as training writes gradients; each call "
+     "is timed on its own, after a barrier"},
+    {"pin", "on|off", "on", "pin each rank to a core of its own if there are enough cores"},
     {"deadline", "SECONDS", "60", "longest wait for another rank"},
 
     {NULL, NULL, NULL, "What comes out"},
-    {"json", "FILE", NULL, "writes the rows there"},
-    {"svg", "FILE", NULL, "a picture of time against size"},
+    {"json", "FILE", NULL, "write the rows as JSON"},
+    {"svg", "FILE", NULL, "draw a chart of time against size"},
     {"tune", "FILE", NULL,
-     "the fastest collective of each size, for --strategy=auto:table=FILE with as many replicas; "
-     "ring keeps what is not faster by more than both +-"},
+     "write the fastest collective of each size, for --strategy=auto:table=FILE with as many "
+     "replicas; ring stays unless another is faster by more than both +-"},
     {"write-network", "FILE", NULL,
-     "measures latency, bandwidth and reduction between two ranks, for lockstep simulate "
-     "--network=FILE; sizes of the table are timed in its own rounds, without NAMES there is none"},
+     "measure latency, bandwidth and reduction between two ranks, for lockstep simulate "
+     "--network=FILE. With NAMES, the sizes of the table are measured in its rounds; without NAMES "
+     "no table is printed"},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
     {NULL, NULL, NULL, NULL},
 };
 
 static const char help[] =
-    "NAMES are collectives, with options (hierarchical-copy:groups=2) or files "
-    "(./collective-x.so);\n"
-    "none: all there are. Every round times each of them in turn, forwards, then backwards.\n\n"
+    "NAMES are collectives, with options (hierarchical-copy:groups=2), or files "
+    "(./collective-x.so).\n"
+    "The default is all collectives. Each round times every collective in turn; every second "
+    "round\n"
+    "goes in the opposite order.\n\n"
     "time     microseconds a call, mean over the ranks: the median of the rounds; +- half the\n"
     "         distance between the quartiles\n"
     "algbw    size / time, in 1e9 bytes a second\n"
     "busbw    algbw times 2 (n - 1) / n for all_reduce, (n - 1) / n for reduce_scatter and\n"
     "         all_gather: what a link must carry, whatever the number of ranks\n"
-    "#wrong   elements that are not exactly what they must be, in a run after the timing\n\n"
-    "A Lockstep collective works in its buffer. Out of place, the input is copied into the output\n"
-    "first, and the copy counts. auto measures for 0.2 s before the table begins, as it does "
-    "before a\n"
-    "training; what it found is printed first.\n\n"
+    "#wrong   elements without the exact expected value, in a run after the timing\n\n"
+    "A Lockstep collective works in place. Out of place, the input is first copied into the "
+    "output,\n"
+    "and the time includes the copy. auto measures for 0.2 s before the table begins, as it does\n"
+    "before a training, and prints first what it chose.\n\n"
     "Examples:\n"
     "  lockstep bench ring direct tree --bytes=1K:64M --svg=bench.svg\n"
     "  lockstep bench --replicas=4 --bytes=4K:32M --place=in --tune=table.json\n"
@@ -242,7 +246,7 @@ static const char *device_name(const struct bench *bench)
 static enum ls_status add_lane(struct bench *bench, const char *text, bool all)
 {
     if (bench->lane_count == BENCH_LANES_MOST) {
-        ls_error("usage", "bench times at most %d collectives beside each other", BENCH_LANES_MOST);
+        ls_error("usage", "bench times at most %d collectives side by side", BENCH_LANES_MOST);
         return LS_USAGE;
     }
     struct bench_lane *lane = &bench->lanes[bench->lane_count];
@@ -594,7 +598,7 @@ static enum ls_status run(const struct arguments *arguments)
 const struct command bench_command = {
     .name = "bench",
     .operands = "[NAMES...]",
-    .summary = "times collectives on this machine, beside each other",
+    .summary = "times collectives on this machine, side by side",
     .help = help,
     .most_operands = BENCH_LANES_MOST,
     .arguments = table,

@@ -112,7 +112,8 @@ static char *message_text(const struct compare_race *race, const struct compare_
     const size_t bytes = strlen(cause) + (size_t)length + 128;
     char *text = malloc(bytes);
     if (text)
-        snprintf(text, bytes, "it could not keep its results:%.*s in '%.*s'; TMPDIR names another",
+        snprintf(text, bytes,
+                 "it could not write its results:%.*s in '%.*s'; set TMPDIR to another folder",
                  (int)strcspn(cause + 1, ";"), cause + 1, length, race->folder);
     return text;
 }
@@ -127,21 +128,21 @@ static char *reason_text(const struct compare_race *race, const struct compare_r
                      (unsigned long long)runner->given,
                      runner->speed.failed ? ", while it was timed" : "");
         snprintf(text, sizeof(text),
-                 "it did not get on for %.0f s and was ended %s; a larger --deadline waits longer",
+                 "it made no progress for %.0f s and was stopped %s; a larger --deadline waits "
+                 "longer",
                  (double)runner->waited_ns * 1e-9, where);
         return strdup(text);
     }
     if (runner->message)
         return message_text(race, runner);
     if (runner->end == COMPARE_CRASHED)
-        snprintf(text, sizeof(text), "its process crashed by signal %d (%s), %s", runner->signal,
+        snprintf(text, sizeof(text), "its process crashed with signal %d (%s), %s", runner->signal,
                  strsignal(runner->signal),
                  runner->speed.failed ? "while it was timed"
                  : runner->ready      ? "while it trained"
                                       : "before the first step");
     else
-        snprintf(text, sizeof(text), "its process ended with code %d and said nothing",
-                 runner->code);
+        snprintf(text, sizeof(text), "its process ended with code %d and no message", runner->code);
     return strdup(text);
 }
 

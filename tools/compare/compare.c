@@ -35,71 +35,70 @@ static const struct argument table[] = {
     {"loss", "NAME", NULL, "as for train"},
     {"metrics", "NAME", NULL, "as for train"},
     {"initial-weights", "FILE.safetensors", NULL,
-     "all start from these weights; default: Keras's initializers"},
+     "start every run from these weights; default: Keras's initializers"},
 
     {NULL, NULL, NULL, "What to compare"},
     {"strategies", "NAME[:option=value,...],...",
      "one-device,ring,hierarchical-copy,central-storage,parameter-server",
-     "each as for train's --strategy. An item with '=' and no ':' continues the options of the one "
-     "before it: ring,parameter-server:mode=bounded,staleness=2,tree are three"},
+     "each as for train's --strategy. An item with '=' and no ':' continues the options of the "
+     "item before it: ring,parameter-server:mode=bounded,staleness=2,tree are three strategies"},
     {"replicas", "N[,N...]", "2",
-     "copies of the model; with several counts each strategy runs with each. Strategies for one "
-     "device run with one"},
+     "copies of the model; with several counts, each strategy runs once with each count. "
+     "Strategies for a single device run with one replica"},
     {"threads", "N", NULL,
-     "threads of each replica; default: cores / replicas, and cores / the largest count where "
-     "there "
-     "are several, so that a replica is the same at each"},
+     "threads of each replica; default: cores / replicas, or with several counts cores / the "
+     "largest count, so that a replica has the same threads at every count"},
     {"device", "cpu|cuda|reference|...", NULL,
-     "what computes; default: the fastest kind that this machine has"},
+     "device that computes; default: the fastest kind on this machine"},
     {"target", "METRIC:VALUE", NULL,
-     "time until then: val_accuracy or val_loss after an epoch, accuracy or loss over the last 100 "
-     "steps; as in val_accuracy:0.88"},
+     "measure the time until a metric reaches this value: val_accuracy or val_loss after an epoch, "
+     "accuracy or loss over the last 100 steps; for example val_accuracy:0.88"},
 
     {NULL, NULL, NULL, "How to train: the same for all"},
     {"epochs", "N", "1", "passes over the training data"},
-    {"steps", "N", NULL, "stop after that many steps"},
+    {"steps", "N", NULL, "stop after N steps"},
     {"batch", "N", NULL,
-     "examples of a step over all replicas, the same for every count; default: 64 times the "
-     "largest "
-     "count"},
+     "examples of a step over all replicas, the same for every replica count; default: 64 times "
+     "the largest count"},
     {"replica-batch", "N", NULL,
-     "examples of a step for each replica, so that the global batch grows with the count; losses "
-     "are "
-     "then compared at the largest count only"},
+     "examples of a step for each replica: the global batch then grows with the replica count, and "
+     "losses are compared at the largest count only"},
     {"optimizer", "NAME[:option=value,...]", NULL, "as for train"},
-    {"seed", "N", "0", "of initial weights, order of examples and dropout"},
-    {"shuffle", "on|off|N", "on", "a new order each epoch; N: through a buffer of N examples"},
+    {"seed", "N", "0", "seed of the initial weights, the order of examples and dropout"},
+    {"shuffle", "on|off|N", "on",
+     "shuffle the examples anew in each epoch; N: through a buffer of N examples"},
     {"validation", "on|off", "on",
-     "loss and accuracy on the test split after each epoch; its time counts nowhere"},
+     "compute loss and accuracy on the test split after each epoch, outside all timings"},
     {"round-steps", "N", NULL,
-     "steps of a turn: the runs compute one after the other, in rounds; default: about 20 rounds. "
-     "A turn that is timed has more where it would take less than 50 ms"},
+     "steps in a turn: in each round the runs take turns, one after the other; default: about 20 "
+     "rounds. A timed turn has more steps if it would take less than 50 ms"},
     {"speed-steps", "N", NULL,
-     "steps to time in each run, at least, beside those of the training; more let smaller "
-     "differences be seen. Default: what 10 processes do in 4 turns of 50 ms; 0: none, and speeds "
-     "are those of the training, which are not compared"},
+     "time at least N steps of each run, in addition to the training; more steps reveal smaller "
+     "differences. Default: as many as 10 processes compute in 4 turns of 50 ms. 0: time none; "
+     "speeds are then those of the training and are not compared"},
     {"deadline", "SECONDS", "60",
-     "longest wait for another replica; a run that makes no step for twice that and 5 s, 20 s at "
-     "least, is ended"},
+     "longest wait for another replica; a run is stopped when it completes no step for twice this "
+     "time plus 5 s, and at least 20 s"},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
 
     {NULL, NULL, NULL, "What comes out"},
-    {"report", "FILE", NULL, "one JSON object with all that was measured"},
-    {"html", "FILE", NULL, "one page with charts; needs no network"},
-    {"quiet", NULL, NULL, "no progress, only the result"},
+    {"report", "FILE", NULL, "write one JSON object with everything that was measured"},
+    {"html", "FILE", NULL, "write one page with charts, which needs no network"},
+    {"quiet", NULL, NULL, "print no progress, only the result"},
     {NULL, NULL, NULL, NULL},
 };
 
 static const char help[] =
-    "Every run trains from the same weights with the same data, in a process of its own. One "
-    "device is the reference\n"
-    "for truth (it is added where the list has none), and runs once more with each batch in two "
-    "halves: that\n"
-    "difference is what rounding alone does. Then each is timed in several fresh processes, which "
-    "take turns, so that\n"
-    "a machine that gets slower favours none; a difference counts when chance would make it one "
-    "time in a hundred at most.\n"
-    "A strategy that cannot run here is a row that says why.\n\n"
+    "Every run trains from the same weights on the same data, in a process of its own. The "
+    "reference for correctness\n"
+    "is one-device, which is added if the list does not name it. It runs a second time with each "
+    "batch in two halves:\n"
+    "the difference between these two runs is what rounding alone causes. Then every run is timed "
+    "in several fresh\n"
+    "processes, which take turns, so that a machine that slows down favours no strategy. A "
+    "difference counts if chance\n"
+    "alone would produce it at most once in a hundred times. A strategy that cannot run here gets "
+    "a row with the reason.\n\n"
     "Examples:\n"
     "  lockstep compare --model=cnn --dataset=fashion-mnist --optimizer=sgd:learning_rate=0.01 "
     "--strategies=one-device,ring,hierarchical-copy --replicas=2 --steps=300\n"
@@ -108,7 +107,8 @@ static const char help[] =
     "--html=compare.html\n"
     "  lockstep compare --model=cnn --dataset=fashion-mnist --strategies=ring,tree "
     "--replicas=1,2,4 --threads=1\n\n"
-    "Ctrl-C ends all after their step and shows what there is; a second one ends at once.\n";
+    "Ctrl-C stops every run after its current step and shows the results so far; a second one "
+    "stops at once.\n";
 
 #define COUNTS_MOST 16
 
@@ -150,7 +150,7 @@ static enum ls_status read_counts(const struct arguments *arguments, struct comp
             if (out->counts[j] == count)
                 status = LS_USAGE;
         if (status)
-            ls_error("usage", "--replicas=%s: %u is there twice", text, count);
+            ls_error("usage", "--replicas=%s: %u is given twice", text, count);
         out->counts[out->count_count++] = count;
         out->largest = count > out->largest ? count : out->largest;
     }
@@ -294,7 +294,7 @@ static enum ls_status add_item(struct comparing *comparing, size_t item)
     enum ls_status status = LS_OK;
     if (looked == LS_USAGE || looked == LS_INTERRUPTED) {
         if (looked == LS_USAGE)
-            ls_error("--strategies", "%s: %s", strategy, message ? message : "it is not right");
+            ls_error("--strategies", "%s: %s", strategy, message ? message : "it is not valid");
         status = looked;
     } else if (looked) { // a row, and no more of it
         status = add(comparing, strategy, comparing->largest, comparing->batch, 1, item);
@@ -345,7 +345,7 @@ static enum ls_status choose_runs(struct comparing *comparing)
         status = add_item(comparing, i);
     if (!status && comparing->reference == SIZE_MAX) { // its plugin is not there
         const struct compare_runner *first = &comparing->race.runners[0];
-        ls_error("compare", "there is no reference without strategy " REFERENCE ": %s",
+        ls_error("compare", "the reference, strategy " REFERENCE ", is not available: %s",
                  first->message ? first->message : "it cannot be loaded");
         status = LS_UNAVAILABLE;
     }
@@ -522,9 +522,9 @@ static enum ls_status show_result(const struct arguments *arguments, struct comp
         status = write_files(comparing, &comparison);
     ls_comparison_finish(&comparison);
     if (!status && concluded == LS_INTERRUPTED)
-        ls_warn("compare", "interrupted: all ended after their step");
+        ls_warn("compare", "interrupted: every run stopped after its current step");
     else if (!status && concluded)
-        ls_error("compare", "%s; the reasons stand in the table", why);
+        ls_error("compare", "%s; the table has the reasons", why);
     return status ? status : concluded;
 }
 

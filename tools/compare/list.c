@@ -24,7 +24,7 @@ static bool continues_options(const char *part, size_t length)
 static enum ls_status append_options(struct compare_list *list, const char *part, size_t length)
 {
     if (list->count == 0) {
-        ls_error("--strategies", "'%.*s' is an option, but no strategy stands before it: " EXAMPLE,
+        ls_error("--strategies", "'%.*s' is an option, but no strategy precedes it: " EXAMPLE,
                  (int)length, part);
         return LS_USAGE;
     }
@@ -59,7 +59,7 @@ static enum ls_status check_twice(const struct compare_list *list)
     for (size_t i = 0; i < list->count; i++)
         for (size_t j = 0; j < i; j++)
             if (strcmp(list->items[i], list->items[j]) == 0) {
-                ls_error("--strategies", "'%s' is there twice", list->items[i]);
+                ls_error("--strategies", "'%s' is given twice", list->items[i]);
                 return LS_USAGE;
             }
     return LS_OK;
@@ -73,7 +73,7 @@ enum ls_status compare_list_parse(const char *text, struct compare_list *out)
         const size_t length = strcspn(part, ",");
         if (length == 0) {
             ls_error("--strategies", "%s: " EXAMPLE,
-                     *text ? "there is an empty item in the list" : "the list is empty");
+                     *text ? "the list has an empty item" : "the list is empty");
             status = LS_USAGE;
         } else if (continues_options(part, length)) {
             status = append_options(&list, part, length);
@@ -140,8 +140,8 @@ enum ls_status compare_target_parse(const char *text, struct compare_target *out
     const bool number = text[length] == ':' && ls_parse_number(text + length + 1, &target.value);
     if (!number || !isfinite(target.value) || target.value < 0 ||
         (is_accuracy(target.metric) && target.value > 1)) {
-        ls_error("--target", "'%s': expected a metric and its value%s, as in val_accuracy:0.88", text,
-                 is_accuracy(target.metric) ? " from 0 to 1" : "");
+        ls_error("--target", "'%s': expected a metric and its value%s, as in val_accuracy:0.88",
+                 text, is_accuracy(target.metric) ? " from 0 to 1" : "");
         return LS_USAGE;
     }
     *out = target;

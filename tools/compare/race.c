@@ -98,8 +98,8 @@ enum ls_status compare_race_init(struct compare_race *race, const struct compare
         return LS_OUT_OF_MEMORY;
     snprintf(race->folder, bytes, "%s/lockstep-compare-XXXXXX", temporary);
     if (!mkdtemp(race->folder)) {
-        ls_error("compare", "cannot make a folder in '%s': %s; set TMPDIR", temporary,
-                 strerror(errno));
+        ls_error("compare", "cannot create a folder in '%s': %s; set TMPDIR to another folder",
+                 temporary, strerror(errno));
         free(race->folder);
         race->folder = NULL;
         return LS_FAILED;
@@ -115,8 +115,8 @@ static enum ls_status make_folder(const struct compare_race *race, struct compar
         return LS_OUT_OF_MEMORY;
     snprintf(runner->folder, bytes, "%s/%zu", race->folder, race->count);
     if (mkdir(runner->folder, S_IRWXU) && errno != EEXIST) {
-        ls_error("compare", "cannot make a folder in '%s': %s; TMPDIR names another", race->folder,
-                 strerror(errno));
+        ls_error("compare", "cannot create a folder in '%s': %s; set TMPDIR to another folder",
+                 race->folder, strerror(errno));
         return LS_FAILED;
     }
     return LS_OK;
@@ -196,7 +196,7 @@ static enum ls_status start(struct compare_race *race, struct compare_runner *ru
     runner->words = words[1];
     runner->answers = answers[0];
     if (process < 0) {
-        ls_error("compare", "no child process: %s", strerror(errno));
+        ls_error("compare", "cannot start a child process: %s", strerror(errno));
         close_ends(runner);
         return LS_FAILED;
     }

@@ -26,26 +26,28 @@
 #define OPEN_SECONDS 60 // for the checks of the loader, whose own probe ends before
 
 static const struct argument table[] = {
-    {"seed", "N", "1", "of values and orders drawn at random; the same seed gives the same cases"},
-    {"filter", "TEXT", NULL, "only the cases whose names contain it, or one suite by its name"},
-    {"deadline", "SECONDS", "20", "for each case"},
+    {"seed", "N", "1", "seed of random values and orders; the same seed gives the same cases"},
+    {"filter", "TEXT", NULL, "run only the cases with TEXT in their names, or one suite by name"},
+    {"deadline", "SECONDS", "20", "longest time for each case"},
     {"device", "NAME", NULL,
-     "collectives and transports: let buffers lie in memory of this device, not of the host"},
-    {"json", "FILE", NULL, "the verdicts as a list of rows"},
-    {"quiet", NULL, NULL, "only what failed, and the summary"},
+     "collectives and transports: place the buffers in memory of this device, not of the host"},
+    {"json", "FILE", NULL, "write the verdicts as a list of rows"},
+    {"quiet", NULL, NULL, "print only failures and the summary"},
     {"plugin-path", "DIR[:DIR...]", NULL,
-     "directories searched first for the plugins that a case needs beside this one"},
+     "directories searched first for other plugins that a case needs"},
     {NULL, NULL, NULL, NULL},
 };
 
 static const char help[] =
-    "First loading, whatever the kind: symbols, descriptor, two instances, and that it prints "
-    "nothing and leaves signal\n"
-    "handlers, environment, floating-point mode, threads and files as they were. Then the contract "
-    "of its kind. Each\n"
-    "case runs in a process of its own, so a crash or a hang is the verdict of one case.\n\n"
-    "Verdicts: passed; FAILED; refused: the plugin says that it does not do this, and need not.\n"
-    "Exit code: 0 nothing failed, 1 something did, 3 no such file, 4 it cannot be opened.\n\n"
+    "The first cases are the same for every kind: the plugin loads, exports the right symbols, has "
+    "a valid descriptor,\n"
+    "opens twice, prints nothing, and leaves signal handlers, environment, floating-point mode, "
+    "threads and files as\n"
+    "they were. The other cases check the contract of its kind. Each case runs in a process of its "
+    "own, so a crash or\n"
+    "a hang fails one case only.\n\n"
+    "Verdicts: passed; FAILED; refused: the plugin does not offer this, and need not.\n"
+    "Exit code: 0 nothing failed, 1 something failed, 3 no such file, 4 it cannot be opened.\n\n"
     "Examples:\n"
     "  lockstep plugin check build/collective-my-reduce.so\n"
     "  lockstep plugin check build/collective-my-reduce.so --filter=\"ranks=3\"\n";
@@ -243,7 +245,7 @@ static enum ls_status check_collective(struct check *check)
         return run_suite(check, "collective", run_collective, false);
     enum ls_status status = run_suite(check, "schedule", run_schedule, false);
     if (status || check->counts.failed) {
-        check->left_out = "; mend its schedules first: they were not run";
+        check->left_out = "; its schedules were not run: fix them first";
         return status;
     }
     status = ls_loader_open(check->loader, LS_KIND_TRANSPORT, "local", NULL, 0, &check->helper);
@@ -269,7 +271,7 @@ static enum ls_status open_device(struct check *check)
     const uint32_t kind = check->tested->plugin->kind;
     if (status || kind == LS_KIND_COLLECTIVE || kind == LS_KIND_TRANSPORT)
         return status;
-    ls_error(SCOPE, "--device: only collectives and transports work in memory of a device");
+    ls_error(SCOPE, "--device: only collectives and transports can use memory of a device");
     return LS_USAGE;
 }
 
@@ -309,7 +311,7 @@ static enum ls_status run_check(struct check *check, const char *json)
     if (!status)
         status = run_suite(check, "loading", run_loading, true);
     if (!status && check->counts.failed)
-        check->left_out = "; mend its loading first: what belongs to its kind was not checked";
+        check->left_out = "; the contract of its kind was not checked: fix its loading first";
     else if (!status)
         status = run_kind(check);
     if (status)

@@ -31,45 +31,43 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to simulate"},
-    {"world", "N[,N-N...]", "8", "how many ranks: 64, or 2-16,1024"},
-    {"bytes", "SIZE[,SIZE...]", "64M", "of the whole buffer; K, M, G are KiB, MiB, GiB"},
+    {"world", "N[,N-N...]", "8", "numbers of ranks: 64, or 2-16,1024"},
+    {"bytes", "SIZE[,SIZE...]", "64M", "sizes of the whole buffer; K, M, G are KiB, MiB, GiB"},
     {"operation", "NAME", "all_reduce",
      "all_reduce, reduce_scatter, all_gather, broadcast or reduce"},
     {"dtype", "NAME", "float32", "float32, float64, float16, bfloat16, int32, int64 or uint8"},
-    {"root", "RANK", "0", "of broadcast and reduce"},
+    {"root", "RANK", "0", "root of broadcast and reduce"},
 
-    {NULL, NULL, NULL, "On what"},
+    {NULL, NULL, NULL, "The network"},
     {"network", "NAME|FILE.json", "flat",
      "flat, nvlink-ndr, ethernet-100g, tpu-torus, tpu-torus-2d, internet, or a file of your own"},
     {"straggler", "RANK:FACTOR[,...]", NULL,
      "messages and reductions of this rank take FACTOR times as long"},
     {"jitter", "FRACTION", "0",
-     "each message and reduction takes up to this share longer, at random"},
-    {"seed", "N", "0", "of the jitter: the same seed gives the same times"},
+     "each message and reduction takes longer by a random fraction, at most this one"},
+    {"seed", "N", "0", "seed of the jitter: the same seed gives the same times"},
     {"deadline", "SECONDS", "60", "longest time for the collective to describe one rank"},
 
     {NULL, NULL, NULL, "What comes out"},
-    {"json", "FILE", NULL, "the table as JSON"},
-    {"svg", "FILE", NULL, "a chart of the time against size (or world)"},
+    {"json", "FILE", NULL, "write the table as JSON"},
+    {"svg", "FILE", NULL, "draw a chart of time against size (or world)"},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
     {NULL, NULL, NULL, NULL},
 };
 
 static const char help[] =
     "A collective is named as for --strategy (ring, hierarchical-copy:groups=4), or is a FILE.so.\n"
-    "Its schedule is followed message by message: a step begins when the steps of earlier rounds "
-    "on\n"
-    "the same ranges are done, a message when both sides are ready; messages share the bandwidth\n"
-    "of ports and links. Times never come from formulas. docs/simulate.md has the model, the form "
-    "of\n"
-    "network files, and what is left out. A schedule that is wrong is refused: it is verified "
-    "first, "
-    "for\n"
-    "the world that is simulated or the largest alike that can be.\n\n"
+    "The simulator follows its schedule message by message: a step begins when the earlier "
+    "rounds'\n"
+    "steps on the same ranges are done, a message when both sides are ready; messages share the\n"
+    "bandwidth of ports and links. No time comes from a formula. The schedule is verified first,\n"
+    "for the simulated world or the largest similar one that can be verified, and a wrong "
+    "schedule\n"
+    "is refused. docs/simulate.md describes the model, the network files, and what is left out.\n\n"
     "  time    until the last rank is done\n"
     "  algbw   bytes / time; busbw: algbw times 2 (n - 1) / n for all_reduce, as in nccl-tests\n"
-    "  bound   share of the least time that any schedule needs on this network: 100 % is perfect\n"
-    "  busiest link, and for which share of the time it was needed in full\n\n"
+    "  bound   least time of any schedule on this network, divided by the time: 100 % is perfect\n"
+    "  busiest link, and the share of the time in which its full bandwidth was needed\n\n"
     "Examples:\n"
     "  lockstep simulate ring --world=4096 --bytes=64M\n"
     "  lockstep simulate ring tree halving-doubling --world=8,64,512 --bytes=4K,1M,64M "
@@ -146,7 +144,8 @@ static enum ls_status read_stragglers(const struct arguments *arguments, struct 
         if (!colon || length > 63 || out->straggler_count == STRAGGLERS_MOST ||
             !ls_parse_integer(one, &rank) || rank < 0 || rank >= LS_SIMULATED_WORLD_MOST ||
             !ls_parse_number(colon, &factor) || !(factor >= 1 && factor <= 1e6)) {
-            ls_error("usage", "--straggler=%s: expected RANK:FACTOR[,...], factors from 1 to 1000000",
+            ls_error("usage",
+                     "--straggler=%s: expected RANK:FACTOR[,...], factors from 1 to 1000000",
                      arguments_text(arguments, "straggler"));
             return LS_USAGE;
         }
@@ -196,7 +195,7 @@ static enum ls_status read_settings(const struct arguments *arguments, struct se
                                          "int32",   "int64",   "uint8",   NULL};
     uint64_t root = 0, seconds = 0;
     if (arguments->operand_count == 0) {
-        ls_error("usage", "which collective? for example: lockstep simulate ring --world=64");
+        ls_error("usage", "the collective is missing: lockstep simulate ring --world=64");
         return LS_USAGE;
     }
     out->operation_name = arguments_text(arguments, "operation");

@@ -61,8 +61,8 @@ START_TEST(broken_lists_are_refused)
     refused("a,,b", "empty item");
     refused("a,", "empty item");
     refused(",a", "empty item");
-    refused("x=1,a", "no strategy stands before it");
-    refused("a,b,a", "'a' is there twice");
+    refused("x=1,a", "no strategy precedes it");
+    refused("a,b,a", "'a' is given twice");
     refused("a:x=1,y=2,b,a:x=1,y=2", "twice");
     char many[4 * COMPARE_STRATEGIES_MOST + 8] = "";
     for (int i = 0; i <= COMPARE_STRATEGIES_MOST; i++)
