@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a file of another kind is, by its first bytes. [any thread]
+// Recognizes the kind of a file from its first bytes, for error messages. [any thread]
 #ifndef LS_BASE_FILE_KIND_H
 #define LS_BASE_FILE_KIND_H
 
 #include <stddef.h>
 
-#define LS_FILE_KIND_BYTES 16 // as many are looked at
+#define LS_FILE_KIND_BYTES 16 // that ls_file_kind reads
 
-// "a ZIP archive, as .keras and .npz are", from the first `bytes` of a file; NULL: not known.
+// "a ZIP archive, as .keras and .npz are", from the first `bytes` of a file; NULL: unknown kind.
 const char *ls_file_kind(const void *start, size_t bytes);
 
 #endif

@@ -16,18 +16,19 @@ uint32_t ls_log_level(void);
 // The rank that this thread's messages name; -1 (at first): none.
 void ls_log_set_rank(int32_t rank);
 
-// Where lines go; NULL: stderr. For tests and embedding programs. The line has no newline.
+// Redirects lines to `write`; NULL: stderr. For tests and embedding programs. The line has no
+// newline.
 void ls_log_set_writer(void (*write)(void *context, uint32_t level, const char *line),
                        void *context);
 
-// From here on this thread keeps its first error in `*line` (NULL at first; later ones are dropped) instead of writing
-// it, for whoever waits for the thread and knows whether it still matters: ls_log_write_kept writes and frees it. NULL:
-// errors are written again.
+// From now on this thread stores its first error in `*line` (which starts as NULL; later errors are
+// dropped) instead of writing it. The thread that waits for this one decides whether the error
+// still matters; ls_log_write_kept then writes and frees it. NULL: errors are written again.
 void ls_log_keep(char **line);
 void ls_log_write_kept(char **line); // takes a NULL line
 
-// How many errors were logged in all, and how many by this thread, including those that it keeps. A caller that passes
-// a failure on can tell from them whether its cause was logged.
+// The number of errors logged by all threads, and by this thread, including stored ones. A caller
+// that passes on a failure compares the numbers to find out whether the cause was logged.
 uint64_t ls_log_errors(void);
 uint64_t ls_log_own_errors(void);
 void ls_log_note_error(void); // counts one that a child process wrote
@@ -38,7 +39,8 @@ void ls_log_last_error(char *text, size_t bytes);
 // Called before a line is written, so that a progress bar can make room; NULL: none.
 void ls_log_set_before(void (*before)(void));
 
-// Makes a text that came from elsewhere one line that moves no cursor, as every line of the log is made.
+// Makes a text from outside safe to print: one line, without control characters that move the
+// cursor. Every line of the log is treated like this.
 void ls_log_replace_control_characters(char *text);
 
 LS_PRINTF(2, 3) void ls_error(const char *scope, const char *format, ...);

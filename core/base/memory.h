@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that one thread writes often while others write theirs: apart, so that they do not take cache lines from each other.
+// Memory that one thread writes often, on cache lines of its own, so that threads do not slow each
+// other down by false sharing.
 #ifndef LS_BASE_MEMORY_H
 #define LS_BASE_MEMORY_H
 
@@ -8,7 +9,8 @@
 // Processors fetch cache lines of 64 bytes in pairs.
 #define LS_APART 128
 
-// As calloc(), but shares no pair of cache lines with anything else. NULL: no memory. For free(). [any thread]
+// Like calloc(), but the memory shares no pair of cache lines with anything else. NULL: no memory.
+// Freed by free(). [any thread]
 void *ls_calloc_apart(size_t count, size_t size);
 
 #endif

@@ -31,8 +31,9 @@ void ls_spec_finish(struct ls_spec *spec); // takes a zeroed one
 // The value given for `name`, else NULL. Borrowed.
 const char *ls_spec_get(const struct ls_spec *spec, const char *name);
 
-// Checks every option of `spec` against `table` (ends with a NULL name; NULL: empty): unknown names
-// (suggests the nearest) and values that do not fit the type. LS_USAGE, logged under `scope`.
+// Checks every option of `spec` against `table` (ends with a NULL name; NULL: empty). Unknown names
+// (the message suggests the nearest) and values of the wrong type are LS_USAGE, logged under
+// `scope`.
 LS_STATUS ls_spec_check(const char *scope, const struct ls_spec *spec,
                         const struct ls_plugin_option *table);
 
@@ -52,15 +53,15 @@ bool ls_parse_integer(const char *text, int64_t *out);
 bool ls_parse_number(const char *text, double *out);
 bool ls_parse_boolean(const char *text, bool *out); // on/off, true/false, yes/no, 1/0
 
-// The name of `names` (ends with NULL) nearest to `name` by edit distance, if near enough to be a
-// slip (at most a third of its letters, at least one); else NULL.
+// The name in `names` (ends with NULL) with the smallest edit distance to `name`, if it is small
+// enough for a typing error (at most a third of the letters, or one); else NULL.
 const char *ls_nearest(const char *name, const char *const *names);
 
-// What to tell users who give a name that they know from elsewhere. Tables end with NULL `names`.
+// A hint for users who give a name from another framework. Tables end with NULL `names`.
 struct ls_hint {
     const char *names; // separated by spaces
-    const char *text; // what to write here, or that there is no such thing
-    uint32_t kinds; // bits of the table's own choice: where the hint applies
+    const char *text; // the name in Lockstep, or that there is no equivalent
+    uint32_t kinds; // where the hint applies: bits that the table defines
 };
 
 // The first entry of `table` for `name` that shares a bit with `kinds`, else NULL. Case, dashes,

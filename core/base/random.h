@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counter-based random numbers: a draw is a function of (key, index), so it depends neither on threads nor
-// on the order of draws. Keys are built with ls_random_key() from the seed and what the draw is for.
-// [any thread]
+// Counter-based random numbers: a draw is a function of (key, index), so it depends neither on
+// threads nor on the order of draws. ls_random_key() builds a key from the seed and the purpose of
+// the draw. [any thread]
 #ifndef LS_BASE_RANDOM_H
 #define LS_BASE_RANDOM_H
 

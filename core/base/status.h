@@ -6,7 +6,7 @@
 #include "core/attributes.h"
 #include "core/plugin/status.h"
 
-// Whatever can fail returns this; the caller must look at it.
+// The return type of every function that can fail; the caller must check it.
 #define LS_STATUS LS_MUST_CHECK enum ls_status
 
 // "deadline passed or peer lost", ... Never NULL.

@@ -14,20 +14,21 @@
 #include <pthread.h>
 #include <stdint.h>
 
-// Starts a thread with a name of at most 15 letters and all signals blocked but those of faults, in which denormal numbers count as zero
-// (x86-64 and AArch64), also in the threads that it starts. Joined with pthread_join.
+// Starts a thread with a name of at most 15 letters. It blocks all signals except those of faults,
+// and treats denormal numbers as zero (x86-64 and AArch64), as do the threads that it starts. Join
+// it with pthread_join.
 LS_STATUS ls_thread_start(pthread_t *out, const char *name, void *(*run)(void *), void *argument);
 
 // Cores that this process may use (its affinity mask).
 uint32_t ls_core_count(void);
 
-// Keeps the calling thread on the `number`-th of those cores (modulo their count); without effect where the system
-// refuses.
+// Pins the calling thread to the `number`-th of those cores (modulo their count); has no effect if
+// the system refuses.
 void ls_thread_pin(uint32_t number);
 
 // A futex-like wait: returns when *word is no longer `seen`, or after `timeout_ns`; may wake early.
 void ls_wait_word(const uint32_t *word, uint32_t seen, uint64_t timeout_ns);
-void ls_wake_word(const uint32_t *word); // wakes all who wait on it
+void ls_wake_word(const uint32_t *word); // wakes all threads that wait on it
 
 // Peak resident memory of this process.
 uint64_t ls_peak_rss_bytes(void);

@@ -2,16 +2,17 @@
 // Records what threads do and when, for the timeline of a run. A recording (struct ls_trace) has processes (the worker,
 // each rank), these have tracks, and a track holds slices: a label, a begin, an end, a number. Slices of one track nest.
 //
-// Who wants to be seen needs no more than this, on any thread:
+// Recording a slice takes no more than this, on any thread:
 //
 //     static const struct ls_trace_label pull = {.category = "communication", .name = "pull", .value = "server"};
 //     ls_trace_begin(&pull, server);
 //     ...
 //     ls_trace_end();
 //
-// A thread that ls_thread_start made has a track of its own when the thread that called it has one. Where nothing is
-// recorded, each call is one look at a thread-local pointer. Where something is, a slice takes no lock and, but for a
-// chunk of memory now and then, no allocation. Recording never changes what a program computes.
+// A thread started by ls_thread_start has a track of its own if the thread that started it has one.
+// While nothing is recorded, each call reads one thread-local pointer. During a recording, a slice
+// takes no lock and no allocation, except for an occasional chunk of memory. Recording never
+// changes what a program computes.
 #ifndef LS_BASE_TRACE_H
 #define LS_BASE_TRACE_H
 
@@ -21,23 +22,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LS_TRACE_SLICES 1000000 // by default at most so many are kept
+#define LS_TRACE_SLICES 1000000 // default of most_slices
 #define LS_TRACE_DETAILS 3 // of a label
 
 struct ls_trace;
 struct ls_trace_track;
 
-// What never changes about a slice. Static, or kept by ls_trace_keep.
+// The constant part of a slice. Static, or copied by ls_trace_keep.
 struct ls_trace_detail {
     const char *name; // NULL: none
-    const char *text; // NULL: it is a number
+    const char *text; // NULL: the value is a number
     uint64_t number;
 };
 
-// A message, as both of its ranks know it. A slice that sends one and a slice that receives one belong together when these
-// are equal, and the numbers of the two slices.
+// A message, identified in the same way by both of its ranks. A sending and a receiving slice
+// belong together if this struct and the numbers of the two slices are equal.
 struct ls_trace_message {
-    const void *group; // in which ranks are counted; NULL: no message
+    const void *group; // whose ranks these are; NULL: no message
     uint32_t from, to; // ranks
     uint64_t number; // of the messages between them
     uint64_t bytes;
@@ -52,7 +53,7 @@ struct ls_trace_label {
     struct ls_trace_message receives, sends; // an arrow ends, or begins, at the slice
 };
 
-// ---- On the thread that does something. Without effect where nothing is recorded. [any thread] ----
+// ---- For the thread that does the work. Without effect while nothing is recorded. [any thread] ----
 
 extern _Thread_local struct ls_trace_track *ls_trace_mine; // NULL: nothing is recorded
 
@@ -67,7 +68,7 @@ static inline bool ls_trace_on(void)
     return ls_trace_mine != NULL;
 }
 
-// A slice from begin to the end that belongs to it. A NULL label is not recorded, but wants its end all the same.
+// A slice from begin to its matching end. A NULL label is not recorded, but still needs its end.
 static inline void ls_trace_begin(const struct ls_trace_label *label, uint64_t number)
 {
     if (ls_trace_on())
@@ -88,32 +89,35 @@ static inline void ls_trace_slice(const struct ls_trace_label *label, uint64_t b
         ls_trace_write_slice(label, begin_ns, end_ns, number);
 }
 
-// Around a training step, on the threads that run them (struct ls_trace_options counts those). `step` counts from 1.
+// Called before and after a training step by each thread that runs steps (`steppers` in struct
+// ls_trace_options). `step` counts from 1.
 void ls_trace_begin_step(uint64_t step);
 void ls_trace_end_step(void);
-// Within a step: how many examples it trains on this thread.
+// Called within a step: the number of examples that this thread trains.
 static inline void ls_trace_examples(uint64_t count)
 {
     if (ls_trace_on())
         ls_trace_write_examples(count);
 }
 
-// Moves the calling thread's track to a process of its own: that with this `order`, which is where it stands in the
-// timeline (0: the worker, 1 + r: rank r; what else there is stands behind them). Whoever comes first gives it its name.
+// Moves the calling thread's track to the process with this `order`, its position in the timeline
+// (0: the worker, 1 + r: rank r; other processes follow). The first thread names the process.
 void ls_trace_move(uint32_t order, const char *process, const char *remark);
 
-// Copies a label that does not live as long as the recording. NULL when nothing is recorded, or without memory.
+// Copies a label that does not live as long as the recording. NULL: nothing is recorded, or no
+// memory.
 const struct ls_trace_label *ls_trace_keep(const struct ls_trace_label *label);
 
-// A further track in the process of the calling thread, for what is not the thread's own doing: transfers under way, a
-// device's stream. Its slices may overlap: then they are drawn on several tracks of that name. Only the calling thread
-// writes to it. NULL when nothing is recorded, or without memory.
+// A further track in the process of the calling thread, for work that the thread does not do
+// itself: transfers under way, a device's stream. If its slices overlap, they are drawn on several
+// tracks of the same name. Only the calling thread writes to it. NULL: nothing is recorded, or no
+// memory.
 struct ls_trace_track *ls_trace_open_track(const char *name);
 // Takes a NULL track.
 void ls_trace_slice_on(struct ls_trace_track *track, const struct ls_trace_label *label,
                        uint64_t begin_ns, uint64_t end_ns, uint64_t number);
 
-// ---- For ls_thread_start: a thread's track is made by who starts it. ----
+// ---- For ls_thread_start: the starting thread creates the track of the new one. ----
 
 struct ls_trace_track *ls_trace_fork(const char *name); // NULL when nothing is recorded
 void ls_trace_attach(struct ls_trace_track *track); // on the new thread; takes NULL
@@ -123,20 +127,21 @@ void ls_trace_detach(struct ls_trace_track *track); // when it ends, or was not 
 
 struct ls_trace_options {
     uint64_t first_step, last_step; // from 1; 0: no bound
-    uint64_t most_slices; // 0: LS_TRACE_SLICES. Once they are used up, the steps so far are kept.
+    uint64_t most_slices; // 0: LS_TRACE_SLICES. Recording stops there and keeps the steps so far.
     uint32_t steppers; // threads that will run steps
 };
 
-// The calling thread gets a track "main" in a process "worker" until the recording is destroyed; what it recorded to
-// before waits until then.
+// Gives the calling thread a track "main" in a process "worker" until the recording is destroyed;
+// the recording that the thread wrote to before is suspended until then.
 LS_STATUS ls_trace_create(const struct ls_trace_options *options, struct ls_trace **out);
-// Takes NULL. By the thread that created it; threads that still record keep the memory alive, and their slices are lost.
+// Takes NULL. Called by the thread that created the recording. Threads that still record keep its
+// memory alive; their slices are lost.
 void ls_trace_destroy(struct ls_trace *trace);
 
 // ---- Reading, by the thread that created it, when the threads that were recorded have ended ----
 
 struct ls_trace_steps {
-    uint64_t first, last; // held whole, if the run came to their end; 0: none
+    uint64_t first, last; // recorded completely, if the run finished them; 0: none
     uint64_t begun; // the last step that any thread began
 };
 void ls_trace_find_steps(const struct ls_trace *trace, struct ls_trace_steps *out);
@@ -145,20 +150,20 @@ struct ls_trace_slice {
     const struct ls_trace_label *label;
     uint64_t number;
     uint64_t begin_ns, end_ns; // since the recording was created
-    bool unfinished; // the thread left without its end: an error
+    bool unfinished; // an error: the thread left without ls_trace_end
 };
 
 struct ls_trace_visitor {
     void *context;
-    // `process` is an order (see ls_trace_move). Every process comes once, before its tracks.
+    // `process` is an order (see ls_trace_move). Called once for each process, before its tracks.
     void (*process)(void *context, uint32_t process, const char *name, const char *remark);
     // `track` is a number from 1, unique in the recording. A track's slices follow it.
     void (*track)(void *context, uint32_t process, uint32_t track, const char *name);
     void (*slice)(void *context, const struct ls_trace_slice *slice);
-    // Optional. A step of this track that has ended, and how many examples it trained.
+    // Optional. A finished step of this track, and the number of examples that it trained.
     void (*step)(void *context, uint64_t examples, uint64_t begin_ns, uint64_t end_ns);
 };
-// What lies outside the steps that are held is left out; slices that reach beyond them are cut.
+// Slices outside the recorded steps are left out; slices that extend beyond them are cut.
 void ls_trace_visit(const struct ls_trace *trace, const struct ls_trace_visitor *visitor);
 
 #endif

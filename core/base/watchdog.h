@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds calls into plugins that do not return while nothing else goes on: every wait for a peer has a deadline of its
-// own, but where all replicas hang, or the thread that prepares a run does, nobody waits for a peer.
+// Detects plugin calls that do not return while nothing else makes progress. Every wait for a peer
+// has a deadline of its own, but if all replicas hang, or the thread that prepares a run hangs, no
+// thread waits for a peer.
 #ifndef LS_BASE_WATCHDOG_H
 #define LS_BASE_WATCHDOG_H
 
@@ -10,11 +11,11 @@
 
 #define LS_NO_REPLICA UINT32_MAX // the thread that called ls_watchdog_start
 
-// Starts a thread that looks now and then at the replicas and at the calling thread. When one of
-// them is in a plugin, and none has entered or left a plugin for `deadline_ns`, it logs plugin,
-// call and operation, and calls `stuck` with the replica, once. A long call is no hang while
-// another replica makes progress; waiting for data is no call. Starts and stops are counted; the
-// longest deadline holds.
+// Starts a thread that periodically checks the replicas and the calling thread. If one of them is
+// in a plugin, and none has entered or left a plugin for `deadline_ns`, it logs plugin, call and
+// operation, and calls `stuck` with the replica, once. A long call does not count as a hang while
+// another replica makes progress, and neither does waiting for data. Starts and stops are counted;
+// the longest deadline applies.
 LS_STATUS ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t replica));
 void ls_watchdog_stop(void);
 

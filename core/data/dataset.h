@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a dataset is to the core: examples and labels in memory as their file format has them, and the rule
-// that makes float32 of them. datasets/ defines the readers; core/data/ shuffles, shards and gathers.
+// A dataset: examples and labels in memory, in the types of their file format, and the divisor that
+// turns them into float32. datasets/ defines the readers; core/data/ shuffles, shards and gathers.
 #ifndef LS_DATA_DATASET_H
 #define LS_DATA_DATASET_H
 
@@ -26,12 +26,12 @@ struct ls_dataset {
     uint64_t label_elements; // 1 for class numbers
     uint32_t class_count; // 0: targets
     const char *const *class_names; // NULL: none
-    bool real; // false: made up, and said so
+    bool real; // false: synthetic, which is logged
     void *storage; // the reader's own
     void (*close)(struct ls_dataset *dataset);
 };
 
-// What is known of a split before its examples are read.
+// The facts about a split that are known before its examples are read.
 struct ls_dataset_info {
     uint64_t count;
     uint32_t ndims; // of one example, plain layout
@@ -46,11 +46,11 @@ struct ls_dataset_kind {
     const char *name;
     const char *summary;
     const struct ls_plugin_option *options; // ends with a NULL name; `limit` is known to all
-    // Opens one split. Errors are logged with file and place: LS_BAD_INPUT for files that are missing or
-    // malformed (the message says which package or option brings them). [any thread]
+    // Opens one split. Errors are logged with file and position: LS_BAD_INPUT for files that are
+    // missing (the message says which package or option provides them) or malformed. [any thread]
     enum ls_status (*open)(const struct ls_spec *spec, enum ls_split split,
                            struct ls_dataset **out);
-    // Looks at headers and options only; errors as in `open`. [any thread]
+    // Reads only headers and options; errors as in `open`. [any thread]
     enum ls_status (*describe)(const struct ls_spec *spec, enum ls_split split,
                                struct ls_dataset_info *out);
 };
@@ -58,11 +58,13 @@ struct ls_dataset_kind {
 // All datasets, ends with NULL. Defined in datasets/.
 extern const struct ls_dataset_kind *const ls_dataset_kinds[];
 
-// "fashion-mnist:dir=/data,limit=1000": finds the kind (unknown: LS_USAGE, nearest name suggested), checks
-// options and opens; `limit=N` then takes the first N examples of each split. More than the training set
-// has is refused (LS_USAGE, the message says how many there are); of a smaller test set all are taken.
+// Opens "fashion-mnist:dir=/data,limit=1000": finds the kind (unknown: LS_USAGE, and the message
+// suggests the nearest name), checks the options and opens the split. `limit=N` keeps the first N
+// examples of each split. A limit above the size of the training set is LS_USAGE (the message says
+// the size); a test set that is smaller than the limit is kept whole.
 LS_STATUS ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out);
-// What ls_dataset_open would give, from headers only, so that a model can be prepared while files are read.
+// Describes the result of ls_dataset_open from headers only, so that a model can be prepared while
+// files are read.
 LS_STATUS ls_dataset_describe(const char *text, enum ls_split split, struct ls_dataset_info *out);
 void ls_dataset_close(struct ls_dataset *dataset); // takes NULL
 

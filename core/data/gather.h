@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies chosen examples and labels of a dataset into a batch, as the types that programs read, or a device with the
-// operation LS_OP_FROM_BYTES.
+// Copies selected examples and labels of a dataset into a batch, in the types that graph programs
+// read, or as bytes for devices with the operation LS_OP_FROM_BYTES.
 #ifndef LS_DATA_GATHER_H
 #define LS_DATA_GATHER_H
 

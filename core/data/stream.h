@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dataset as a stream of global batches, cut into the shares of replicas, gathered ahead by an input
-// thread. The order of examples depends on the seed and the epoch only; the last batch of an epoch is
-// as small as what is left. Shares of a batch are contiguous and differ by at most one example (the first ones are
-// larger), so with fewer examples than replicas the last ones get none.
+// A dataset as a stream of global batches. An input thread gathers them ahead, divided into one
+// share for each replica. The order of examples depends only on the seed and the epoch; the last
+// batch of an epoch has the remaining examples. Shares of a batch are contiguous, and their sizes
+// differ by at most one example (the first shares are larger), so with fewer examples than replicas
+// the last replicas get none.
 #ifndef LS_DATA_STREAM_H
 #define LS_DATA_STREAM_H
 
@@ -22,10 +23,9 @@ struct ls_stream_options {
     enum ls_shuffle shuffle;
     uint64_t shuffle_buffer; // at least 1; used with LS_SHUFFLE_BUFFER only
     uint64_t seed;
-    uint64_t epochs_before; // the first epoch of this stream is that one plus 1
-    uint64_t
-        first_example; // of the first epoch: the examples before it, in its order, are left out
-    bool bytes; // 8-bit examples are handed out as stored, for a device that divides them
+    uint64_t epochs_before; // the first epoch of this stream has this number plus 1
+    uint64_t first_example; // of the first epoch; the examples before it in that order are left out
+    bool bytes; // deliver 8-bit examples as stored, because the device divides them
     uint64_t
         prefetch_bytes; // of all ranks of this worker; 0: default (4 MiB); never less than 3 batches
 };
@@ -36,9 +36,8 @@ struct ls_batch {
     uint64_t global_count; // examples of the global batch
     uint64_t example_offset; // position of the share in the global batch
     uint64_t epoch; // from 1
-    uint64_t step; // of the epoch, or of what this stream gives of it, from 0
-    uint32_t
-        example_dtype; // LS_F32, or LS_U8 where the options want bytes and the dataset has them
+    uint64_t step; // within the epoch, or within the part of it in this stream, from 0
+    uint32_t example_dtype; // LS_F32, or LS_U8 if `bytes` is set and the dataset has 8-bit examples
     const void *examples; // count x example, LS_ALIGNMENT
     const void *labels; // count x int32 (classes) or count x label_elements float32
 };
@@ -49,11 +48,12 @@ struct ls_stream;
 void ls_share(uint64_t count, uint32_t world, uint32_t rank, uint64_t *offset, uint64_t *size);
 // Batches of one epoch: ceil(count / global_batch). [any thread]
 uint64_t ls_stream_steps(uint64_t count, uint64_t global_batch);
-// The sizes that shares of `rank` take over an epoch, each once (0 is one of them when a share is empty), largest
-// first; returns how many (at most 2, 0 without examples). [any thread]
+// The distinct sizes of `rank`'s shares in an epoch (0 if a share is empty), largest first; returns
+// their number (at most 2; 0 without examples). [any thread]
 uint32_t ls_share_sizes(uint64_t count, uint64_t global_batch, uint32_t world, uint32_t rank,
                         uint64_t out[2]);
-// Index (in the dataset) of each example of an epoch, in order. `order` has `count` entries. [any thread]
+// Writes the dataset index of each example of an epoch, in order. `order` has `count` entries.
+// [any thread]
 LS_STATUS ls_stream_order(const struct ls_stream_options *options, uint64_t count, uint64_t epoch,
                           uint32_t *order);
 
@@ -62,9 +62,9 @@ LS_STATUS ls_stream_open(const struct ls_dataset *dataset, const struct ls_strea
                          struct ls_stream **out);
 void ls_stream_close(struct ls_stream *stream); // takes NULL; any thread may be waiting in it
 
-// The next share of `rank` (first_rank .. first_rank + rank_count - 1), epoch after epoch without end.
-// Waits for the input thread; `waited_ns` (may be NULL) is increased by the time. LS_ABORTED after close or abort.
-// [replica thread of `rank`]
+// The next share of `rank` (first_rank .. first_rank + rank_count - 1), epoch after epoch, without
+// end. Waits for the input thread and adds the time to `waited_ns` (may be NULL). LS_ABORTED after
+// close or abort. [replica thread of `rank`]
 LS_STATUS ls_stream_next(struct ls_stream *stream, uint32_t rank, struct ls_batch *out,
                          uint64_t *waited_ns);
 void ls_stream_abort(struct ls_stream *stream); // wakes all waiters [any thread]

@@ -20,8 +20,9 @@ struct ls_saved_tensor {
 
 struct ls_safetensors; // an opened file: its header checked, its data mapped or read
 
-// Errors are logged with the path and the place: LS_BAD_INPUT. Refuses: short files, headers over 100 MB
-// or not JSON, duplicate names, dtypes other than F32, offsets that overlap, leave holes, or do not match the shape.
+// LS_BAD_INPUT, logged with path and position, for files that are too short, headers that are over
+// 100 MB or not JSON, duplicate names, dtypes other than F32, and offsets that overlap, leave holes,
+// or do not match the shape.
 LS_STATUS ls_safetensors_open(const char *path, struct ls_safetensors **out);
 void ls_safetensors_close(struct ls_safetensors *file);
 size_t ls_safetensors_count(const struct ls_safetensors *file);
@@ -29,8 +30,9 @@ const struct ls_saved_tensor *ls_safetensors_get(const struct ls_safetensors *fi
 const struct ls_saved_tensor *ls_safetensors_find(const struct ls_safetensors *file,
                                                   const char *name); // NULL: none
 
-// Writes to a temporary file beside `path`, flushes it to disk and renames it, so that `path` is whole or untouched.
-// LS_FAILED (logged: disk full, no permission, ...): nothing is left behind.
+// Writes to a temporary file beside `path`, flushes it to disk and renames it, so that `path` is
+// either complete or unchanged. On LS_FAILED (logged: disk full, no permission, ...) no temporary
+// file remains.
 LS_STATUS ls_safetensors_write(const char *path, const struct ls_saved_tensor *tensors,
                                size_t count);
 

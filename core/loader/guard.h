@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Guards: the functions that stand in a plugin's table in place of its own. Each notes that the thread is in the plugin
-// (core/base/inside.h), calls it, and looks at the answer: OK without what was asked for, a number that is no status,
-// sizes that no memory has, and failures without a reason are errors here, with the plugin's name and the call's. So no
-// caller need check them, and none can forget to.
+// Guards: functions that replace a plugin's own in its table. Each records that the thread is in
+// the plugin (core/base/inside.h), calls the plugin, and checks the answer: OK without the
+// requested object, a number that is no status, impossible sizes, and a failure without a reason
+// are logged as errors with the names of plugin and call. So no caller has to check them, and none
+// can forget to.
 #ifndef LS_LOADER_GUARD_H
 #define LS_LOADER_GUARD_H
 
@@ -21,7 +22,7 @@
 #define LS_GUARD_COLLECTIVES 32
 #define LS_GUARD_STRATEGIES 16
 
-// A plugin that is guarded. For the life of the process, as plugins are.
+// A guarded plugin. It lives as long as the process, as plugins do.
 struct ls_guard_slot {
     char label[96]; // "device-cpu"
     const char *name; // "cpu", in `label`
@@ -34,8 +35,7 @@ struct ls_guard_slot {
     } ops; // a copy of it, in our size
 };
 
-// Replaces the functions of `interface`, our copy of `theirs`, by guards, but for those that are
-// NULL.
+// Replaces the functions of `interface`, our copy of `theirs`, with guards, except NULL ones.
 void ls_guard_table(uint32_t kind, const char *name, const void *theirs, void *interface);
 
 // ---- For the guards (guard_slot.h) ----
@@ -53,7 +53,7 @@ void ls_guard_leave(const struct ls_guarded *call);
 // After a call that returns a status; returns it in turn. A number that is no status is logged and
 // becomes LS_FAILED. With `must_explain`, a failure for which no reason was logged is logged here.
 int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must_explain);
-// The same for a call that makes something: `made` says whether it did.
+// The same for a call that creates an object: `made` says whether it did.
 int32_t ls_guard_made(const struct ls_guarded *call, int32_t status, bool made, const char *what);
 
 int32_t ls_guard_kernel(const struct ls_guarded *call, int32_t status,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the loader share; nobody else includes it, but for the tests of the loader.
+// Shared by the files of the loader, and included only by them and by the loader's tests.
 #ifndef LS_LOADER_INTERNAL_H
 #define LS_LOADER_INTERNAL_H
 
@@ -14,8 +14,8 @@
 #define LS_KINDS 4 // LS_KIND_DEVICE .. LS_KIND_STRATEGY
 #define LS_LONGEST_NAME 64
 
-// Why a plugin is refused: one line, without the file's name. Checks return false and write it, so
-// that a list can show it and only an open logs it.
+// Why a plugin is refused: one line, without the file's name. A check that fails writes the reason
+// and returns false, so that `plugins` can list it and only an open logs it.
 struct ls_reason {
     char text[512];
 };
@@ -23,7 +23,7 @@ struct ls_reason {
 // Writes the reason and returns false.
 LS_PRINTF(2, 3) bool ls_refuse(struct ls_reason *reason, const char *format, ...);
 
-// Which file it was; a file that was replaced is another one.
+// The identity of a file; a file that was replaced has another one.
 struct ls_file_identity {
     dev_t device;
     ino_t inode;
@@ -36,7 +36,7 @@ struct ls_module {
     struct ls_plugin descriptor; // the plugin's in our size, with `interface` below
     const struct ls_plugin *plugin; // &descriptor
     char *file;
-    // A copy of the plugin's table in our size, zero where the plugin's ends before.
+    // A copy of the plugin's table in our size, filled with zeros if the plugin's table is shorter.
     void *interface;
     struct ls_file_identity identity;
     struct ls_module *next;
@@ -60,25 +60,25 @@ void ls_search_finish(struct ls_loader *loader);
 
 bool ls_name_is_valid(const char *name); // letters, digits, '-' and '_'; not a path
 
-// The path of plugin `name` of `kind`, also when that is no usable file; NULL: there is none. Freed by
-// the caller.
+// The path of plugin `name` of `kind`, even if that file is not usable; NULL: there is none. Freed
+// by the caller.
 char *ls_search_find(const struct ls_loader *loader, uint32_t kind, const char *name);
 
-// A file that is called like a plugin.
+// A file with the name of a plugin.
 struct ls_found {
     uint32_t kind;
     char *name;
     char *file;
 };
 
-// All of them, sorted by kind and name; of two with the same, the first on the path.
+// All plugin files, sorted by kind and name; of two with the same name, the first on the path.
 LS_STATUS ls_search_all(const struct ls_loader *loader, struct ls_found **out, size_t *count);
 void ls_found_destroy(struct ls_found *found, size_t count);
 
 // Splits a path `.../<kind>-<name>.so`; `name` has room for LS_LONGEST_NAME + 1.
 bool ls_file_name_split(const char *path, uint32_t *kind, char *name);
 
-// ---- elsewhere.c: names that are none of ours, or not in this build ----
+// ---- elsewhere.c: names of other frameworks, and plugins that this build lacks ----
 
 extern const struct ls_hint ls_elsewhere[]; // `kinds`: as for ls_loader_report_unknown
 
@@ -87,9 +87,9 @@ extern const struct ls_hint ls_elsewhere[]; // `kinds`: as for ls_loader_report_
 bool ls_file_check(const char *path, struct ls_file_identity *identity, struct ls_reason *reason);
 bool ls_elf_check(int fd, uint64_t file_bytes, struct ls_reason *reason);
 
-// ---- tables.c: whether the descriptor and the tables are what we can read ----
+// ---- tables.c: whether the descriptor and the tables are valid ----
 
-// `path` names kind and name that the descriptor must have.
+// `path` contains the kind and the name that the descriptor must have.
 bool ls_tables_check(const struct ls_plugin *plugin, const char *path, struct ls_reason *reason);
 size_t ls_interface_bytes(uint32_t kind); // our own table's
 
@@ -104,11 +104,11 @@ struct ls_probe_result {
     char summary[256];
 };
 
-// Opens the file in a child process, checks its tables and calls its probe. LS_FAILED (logged) only when
-// no child could be started.
+// Opens the file in a child process, checks its tables and calls its probe. LS_FAILED (logged) only
+// if no child process could be started.
 LS_STATUS ls_probe_file(const char *path, uint64_t deadline_ns, struct ls_probe_result *out);
 
-// Opens the file in this process. `stage`, where given, is told what happens next.
+// Opens the file in this process. `stage` (may be NULL) is set to each next stage.
 bool ls_module_load(const char *path, volatile uint32_t *stage, const struct ls_plugin **out,
                     struct ls_reason *reason);
 
@@ -124,7 +124,7 @@ const struct ls_module *ls_module_find(const struct ls_loader *loader,
                                        const struct ls_file_identity *identity);
 void ls_modules_destroy(struct ls_loader *loader);
 
-// ---- auto.c: the collective that is no file ----
+// ---- auto.c: the collective without a file ----
 
 #define LS_AUTO "auto"
 #define LS_BUILT_IN "built in" // in place of a file's path
@@ -139,10 +139,10 @@ LS_STATUS ls_auto_check_option(const char *scope, const struct ls_module *module
 LS_STATUS ls_instance_create(struct ls_loader *loader, const struct ls_module *module,
                              const struct ls_option_value *options, size_t option_count,
                              const struct ls_opened_plugin **out);
-bool ls_host_is_loaders(const struct ls_host *host); // not one that somebody put in its place
+bool ls_host_is_loaders(const struct ls_host *host); // false: another table in its place
 void ls_instances_destroy(struct ls_loader *loader);
 
-// For tests: how long a plugin may take until its probe has returned (10 s at first).
+// For tests: how long a plugin may take until its probe has returned (default 10 s).
 void ls_loader_set_probe_deadline(struct ls_loader *loader, uint64_t nanoseconds);
 
 #endif

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds, checks, opens and probes plugins, and gives each opened one its host services. Search path, in order:
-// the directories of --plugin-path, LOCKSTEP_PLUGIN_PATH (ignored for set-uid programs), then the
-// directory of installed plugins beside the library or program, or of the build tree. Nothing is
-// loaded from the working directory by a bare name. Opened plugins stay loaded. [main thread]
+// Finds, checks, probes and opens plugins, and provides host services to each opened plugin. Search
+// path, in order: the directories of --plugin-path, LOCKSTEP_PLUGIN_PATH (ignored for set-uid
+// programs), then the directory of installed plugins beside the library or program, or of the build
+// tree. A bare name never loads a file from the working directory. Opened plugins stay loaded.
+// [main thread]
 #ifndef LS_LOADER_LOADER_H
 #define LS_LOADER_LOADER_H
 
@@ -21,18 +22,19 @@ void ls_loader_destroy(struct ls_loader *loader); // opened plugins' handles bec
 
 // An opened plugin with the options the user gave it; owned by the loader.
 struct ls_opened_plugin {
-    // Copies in the size of our headers: calls that an older plugin does not have are NULL.
+    // Copies with the sizes of our headers: calls that an older plugin does not have are NULL.
     const struct ls_plugin *plugin;
-    const struct ls_host *host; // whose option() answers the values given
-    const void *interface; // plugin->interface: the table of its kind; required calls are there
+    const struct ls_host *host; // its option() returns the values that the user gave
+    const void *interface; // plugin->interface: the table of its kind, with all required calls
     char *file; // path
     char *text; // as a command line names it: FILE[:option=value,...]
 };
 
-// Opens plugin `name` of `kind`, after the trust checks, the checks of its tables and its probe in a child
-// process. `options` (may be NULL) are those of the user for it, already checked by ls_spec_check or checked
-// here. Messages name file and reason: LS_UNAVAILABLE for one that does not exist (lists what there is,
-// suggests the nearest), fails a check, or says in probe that it cannot run.
+// Opens plugin `name` of `kind`, after the trust checks, the checks of its tables and its probe in a
+// child process. `options` (may be NULL) are the user's options for it, already checked by
+// ls_spec_check or checked here. LS_UNAVAILABLE, with a message that names file and reason, for a
+// plugin that does not exist (the message lists the available ones and suggests the nearest), fails
+// a check, or reports in its probe that it cannot run.
 LS_STATUS ls_loader_open(struct ls_loader *loader, uint32_t kind, const char *name,
                          const struct ls_option_value *options, size_t option_count,
                          const struct ls_opened_plugin **out);
@@ -41,8 +43,8 @@ LS_STATUS ls_loader_open_file(struct ls_loader *loader, const char *path, uint32
                               const struct ls_option_value *options, size_t option_count,
                               const struct ls_opened_plugin **out);
 
-// The same for what a user wrote: NAME[:option=value,...] or FILE[:...], a file by a '/' or ending in ".so". Messages
-// about the text itself come under `scope`.
+// The same for a user's text: NAME[:option=value,...] or FILE[:...]; a text with a '/' or ending in
+// ".so" is a file. Messages about the text itself are logged under `scope`.
 LS_STATUS ls_loader_open_text(struct ls_loader *loader, const char *scope, uint32_t kind,
                               const char *text, const struct ls_opened_plugin **out);
 
@@ -56,43 +58,45 @@ LS_STATUS ls_loader_open_described(struct ls_loader *loader, const char *scope, 
 LS_STATUS ls_loader_candidates(struct ls_loader *loader, const struct ls_opened_plugin *opened,
                                const struct ls_opened_plugin ***out, size_t *count);
 
-// What is on the search path. `available` is the answer of probe (in a child process), `reason` why not, or which
-// check failed; the descriptor's texts are copies, empty where the file could not be opened.
+// A plugin on the search path. `available` is the answer of its probe (in a child process); if it
+// is false, `reason` says why, or which check failed. The descriptor's texts are copies, empty if
+// the file could not be opened.
 struct ls_plugin_entry {
     uint32_t kind;
     char *name, *version, *summary, *file, *reason;
     int available;
 };
 LS_STATUS ls_loader_list(struct ls_loader *loader, struct ls_plugin_entry **out, size_t *count);
-// Logs that no plugin of `kinds` (bit i: kind i) is called `name`, with what the name means
-// elsewhere or what would bring it, or the nearest name there is, and with all that there are.
-// Returns LS_UNAVAILABLE.
+// Logs that no plugin of `kinds` (bit i: kind i) is called `name`. The message explains a name from
+// another framework, or says how to get a plugin that this build lacks, or suggests the nearest
+// name; and it lists the available plugins. Returns LS_UNAVAILABLE.
 LS_STATUS ls_loader_report_unknown(const struct ls_loader *loader, const char *scope,
                                    uint32_t kinds, const char *name);
-// LS_USAGE, logged, for a device with a number behind it ("cuda:0"), which other frameworks take.
+// LS_USAGE, logged, for a device with a number ("cuda:0"), as other frameworks write it.
 LS_STATUS ls_loader_check_device_text(const char *text);
 void ls_plugin_entries_destroy(struct ls_plugin_entry *entries, size_t count);
 
-// The device for a user who names none: "cuda" where that is available, else "cpu".
-// A plugin of a version before the release ("0.1.0-untried") is no default.
+// The default device: "cuda" if that is available, else "cpu". A plugin with a pre-release version
+// ("0.1.0-untried") is never the default.
 const char *ls_loader_default_device(struct ls_loader *loader);
 
-// A folder of the installed tree (wherever that was moved), by its path from the program and from the library; else
-// the folder of that name at the top of the build tree around the program: up to four levels above it, where meson's
-// mark is. Other folders of that name are none of ours. `path` has room for PATH_MAX.
+// Finds a folder of the installed tree (which may have been moved) by its path relative to the
+// program and to the library; else the folder of that name at the top of the build tree around the
+// program, at most four levels up, where meson's marker is. No other folder of that name is
+// accepted. `path` has room for PATH_MAX.
 bool ls_find_installed(const char *from_program, const char *from_library, const char *in_build,
                        char *path);
 
-// The plugins that this process has opened, in that order, as "device-cpu"; NULL: no more. The first dozen are known. Only
-// reads memory, so a signal handler may call it.
+// The index-th plugin that this process opened, as "device-cpu"; NULL: no more. Only the first dozen
+// are kept. It only reads memory, so a signal handler may call it.
 const char *ls_loader_opened_name(size_t index);
 
 const char *ls_kind_text(uint32_t kind); // "device", ...; NULL for another number
 
-// What --strategy=NAME[:option=value,...] means (DESIGN 3.5): a strategy of that name; else a collective under
+// Resolves --strategy=NAME[:option=value,...]: NAME is a strategy; else a collective under
 // `mirrored` (one process); else a transport, with the collective chosen by a fixed table
-// (`auto:table=fixed`). Each option goes to the one that
-// declares it; where two do, "collective.groups" says which; where none does: LS_USAGE.
+// (`auto:table=fixed`). Each option goes to the plugin that declares it; if two declare it,
+// "collective.groups" selects one; if none does, it is LS_USAGE.
 struct ls_resolved_strategy {
     const struct ls_opened_plugin *strategy;
     const struct ls_opened_plugin *collective; // NULL when the strategy needs none

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers by their Keras names: "sgd:learning_rate=0.01,momentum=0.9" becomes the operation that a device
-// runs over flat ranges, its attributes and the number of state buffers. [any thread]
+// Optimizers by their Keras names: parses "sgd:learning_rate=0.01,momentum=0.9" into the operation
+// that a device runs over flat ranges, its attributes and the number of state buffers. [any thread]
 #ifndef LS_OPTIMIZER_OPTIMIZER_H
 #define LS_OPTIMIZER_OPTIMIZER_H
 
@@ -24,10 +24,11 @@ struct ls_optimizer {
     uint32_t option_count;
 };
 
-// Unknown names and options are LS_USAGE with the nearest one suggested, values out of range too.
+// Unknown names and options (the message suggests the nearest) and values out of range are
+// LS_USAGE.
 LS_STATUS ls_optimizer_parse(const char *text, struct ls_optimizer *out);
 
-// Whether devices can compute with it: finite and not negative, as a float32. LS_USAGE, logged.
+// Checks that devices can use the rate: finite and not negative, as a float32. LS_USAGE, logged.
 LS_STATUS ls_learning_rate_check(double rate);
 
 // "none", "sqrt" or "linear": the factor on the learning rate for `world` replicas (Goyal et al. 2017:

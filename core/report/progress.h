@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person sees while training runs: on a terminal a bar like Keras's that is redrawn at most ten times
-// a second, else one line an epoch. Everything goes to stdout. [main thread, or the one that runs replica 0]
+// Progress of a training, on stdout: on a terminal a bar like Keras's, redrawn at most ten times a
+// second, else one line for each epoch. [main thread, or the one that runs replica 0]
 #ifndef LS_REPORT_PROGRESS_H
 #define LS_REPORT_PROGRESS_H
 
@@ -21,8 +21,8 @@ struct ls_progress {
 void ls_progress_init(struct ls_progress *progress, FILE *stream, bool quiet);
 // What shows a fit. Borrows `progress`.
 struct ls_callbacks ls_progress_callbacks(struct ls_progress *progress);
-// Clears an open bar's line, so that something else can be printed. A bar that was initialised last makes room for
-// messages by itself, until it is finished. [any thread]
+// Clears the line of an open bar, so that something else can be printed. The bar that was
+// initialized last does this by itself for log messages, until it is finished. [any thread]
 void ls_progress_clear(struct ls_progress *progress);
 void ls_progress_finish(struct ls_progress *progress);
 

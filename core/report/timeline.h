@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The timeline of a run: a recording (core/base/trace.h) as a Chrome trace, which Perfetto and chrome://tracing open.
-// docs/timeline.md says what one sees. [main thread]
+// docs/timeline.md explains the result. [main thread]
 #ifndef LS_REPORT_TIMELINE_H
 #define LS_REPORT_TIMELINE_H
 
 #include "core/base/status.h"
 #include "core/base/trace.h"
 
-// What was run, for whoever opens the file later. Texts are borrowed; NULL where there is nothing.
+// Facts about the run, written into the file. Texts are borrowed; NULL: none.
 struct ls_timeline {
     const char *model, *dataset, *strategy, *collective, *transport, *device, *hardware;
     uint32_t replicas;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that is whole or untouched: written beside its path, then renamed. [main thread]
+// A file that is either complete or unchanged: written beside its path, then renamed. [main thread]
 #ifndef LS_REPORT_WHOLE_FILE_H
 #define LS_REPORT_WHOLE_FILE_H
 
@@ -16,8 +16,7 @@ struct ls_whole_file {
 
 // `scope` (borrowed) is what messages name: "--json". LS_FAILED, logged.
 LS_STATUS ls_whole_file_open(const char *scope, const char *path, struct ls_whole_file *out);
-// Gives the file its name; what was written before must have arrived. LS_FAILED, logged. In both cases nothing is left
-// to close.
+// Flushes the file and gives it its name. LS_FAILED, logged. In both cases the file is closed.
 LS_STATUS ls_whole_file_commit(struct ls_whole_file *file);
 void ls_whole_file_discard(struct ls_whole_file *file); // takes a zeroed or committed one
 
