@@ -50,7 +50,7 @@ static enum ls_status read_all(const struct reading *reading, void *buffer, size
     const enum ls_status status = ls_source_read(reading->source, buffer, bytes, &got);
     if (status || got == bytes)
         return status;
-    ls_error(reading->scope, "%s: too short: %zu bytes%s, %zu were expected", reading->path,
+    ls_error(reading->scope, "%s: too short: %zu bytes%s, expected %zu", reading->path,
              before + got, ls_source_is_gzip(reading->source) ? " inflated" : "", before + bytes);
     return LS_BAD_INPUT;
 }
@@ -72,7 +72,7 @@ static enum ls_status count_elements(struct reading *reading)
     const uint64_t most = ls_source_most_bytes(reading->source);
     const uint64_t wanted = elements + 4 + 4 * idx->ndims;
     if (wanted > most) {
-        ls_error(reading->scope, "%s: too short: %s%" PRIu64 " bytes, %" PRIu64 " were expected",
+        ls_error(reading->scope, "%s: too short: %s%" PRIu64 " bytes, expected %" PRIu64,
                  reading->path, ls_source_is_gzip(reading->source) ? "inflated at most " : "", most,
                  wanted);
         return LS_BAD_INPUT;
@@ -128,7 +128,7 @@ static enum ls_status read_elements(struct reading *reading)
     status = ls_source_read(reading->source, &more, 1, &got);
     if (status || !got)
         return status;
-    ls_error(reading->scope, "%s: bytes follow after the %zu that its header speaks of",
+    ls_error(reading->scope, "%s: longer than the %zu bytes that its header declares",
              reading->path, header + idx->bytes);
     return LS_BAD_INPUT;
 }

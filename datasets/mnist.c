@@ -40,13 +40,13 @@ static const char *const fashion_names[CLASS_COUNT] = {
 
 static const struct family mnist_family = {
     .name = "mnist",
-    .remedy = "say where MNIST's four IDX files are: mnist:dir=PATH",
+    .remedy = "give the folder of MNIST's four IDX files: mnist:dir=PATH",
     .class_names = digit_names,
 };
 static const struct family fashion_family = {
     .name = "fashion-mnist",
     .default_dir = "/usr/share/datasets/fashion-mnist",
-    .remedy = "install Debian's package dataset-fashion-mnist, or say fashion-mnist:dir=PATH",
+    .remedy = "install Debian's package dataset-fashion-mnist, or give fashion-mnist:dir=PATH",
     .class_names = fashion_names,
 };
 
@@ -62,7 +62,7 @@ static enum ls_status find_file(const struct family *family, const char *dir, co
     if (access(path, F_OK))
         snprintf(path, bytes, "%s/%s.gz", dir, file);
     if (access(path, F_OK)) {
-        ls_error(family->name, "there is no %s/%s, neither plain nor .gz; %s", dir, file,
+        ls_error(family->name, "%s/%s does not exist, neither plain nor as .gz; %s", dir, file,
                  family->remedy);
         free(path);
         return LS_BAD_INPUT;
@@ -108,7 +108,7 @@ static enum ls_status read_images(const struct family *family, const char *dir, 
         return status;
     status = ls_idx_read(family->name, path, 3, &storage->images);
     if (!status && storage->images.dims[0] != storage->labels.dims[0]) {
-        ls_error(family->name, "%s: %" PRIu32 " pictures, but %" PRIu32 " labels in its companion",
+        ls_error(family->name, "%s: %" PRIu32 " images, but %" PRIu32 " labels in its companion",
                  path, storage->images.dims[0], storage->labels.dims[0]);
         status = LS_BAD_INPUT;
     }

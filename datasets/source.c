@@ -81,7 +81,7 @@ static enum ls_status inflate_piece(struct ls_source *source, void *buffer, size
         return LS_OK;
     }
     if (!inflater->avail_in)
-        return source_fails(source, "the gzip stream breaks off; the file is not complete");
+        return source_fails(source, "the gzip stream is truncated; the file is not complete");
 
     source->member_open = true;
     inflater->next_out = buffer;

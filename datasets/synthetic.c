@@ -65,7 +65,7 @@ static enum ls_status parse_shape(const char *text, struct wish *wish)
         if (*rest++ != 'x')
             break;
     }
-    ls_error(SCOPE, "shape must be 1 to %d numbers with x between, as 28x28x1, not '%s'",
+    ls_error(SCOPE, "shape must be 1 to %d numbers separated by x, such as 28x28x1, not '%s'",
              LS_MAX_DIMS - 1, text);
     return LS_USAGE;
 }
@@ -266,8 +266,8 @@ static void warn_once(uint64_t seed)
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     if (!atomic_flag_test_and_set(&warned))
         ls_warn(SCOPE,
-                "NOT REAL DATA: examples and labels are made up from seed %" PRIu64
-                "; losses and accuracies say nothing about the world",
+                "NOT REAL DATA: examples and labels are generated from seed %" PRIu64
+                "; losses and accuracies are meaningless",
                 seed);
 }
 
@@ -317,14 +317,14 @@ static const struct ls_plugin_option options[] = {
     {"classes", "integer", "10", "how many; 0: targets (numbers) instead of classes"},
     {"outputs", "integer", "1", "numbers of a target; with classes=0"},
     {"examples", "integer", "10000", "of the training set; the test set has a tenth"},
-    {"seed", "integer", "0", "what the numbers are made from"},
+    {"seed", "integer", "0", "seed of the numbers"},
     {"dtype", "one of: float32, uint8", "float32", "how elements are stored"},
     {0},
 };
 
 const struct ls_dataset_kind ls_dataset_synthetic = {
     .name = "synthetic",
-    .summary = "made from a seed, any shape; not real data",
+    .summary = "generated from a seed, any shape; not real data",
     .options = options,
     .open = synthetic_open,
     .describe = synthetic_describe,

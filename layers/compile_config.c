@@ -89,7 +89,7 @@ static bool read_object(struct part *part, const json_t *value, const char **nam
         *options = config;
     if (*name && !ls_json_is_custom(value))
         return true;
-    refuse(part, NULL, "expected one of Keras, got %s", ls_json_text(value, text, sizeof(text)));
+    refuse(part, NULL, "expected one of Keras's, got %s", ls_json_text(value, text, sizeof(text)));
     return false;
 }
 

@@ -94,10 +94,10 @@ static void refuse_key(struct ls_config *config, const char *key, const char *co
     if (nearest)
         ls_config_fail(config, key, "unknown option; did you mean '%s'?", nearest);
     else if (*keys)
-        ls_config_fail(config, key, "unknown option; there are: %s",
+        ls_config_fail(config, key, "unknown option; available: %s",
                        ls_name_list(keys, known, sizeof(known)));
     else
-        ls_config_fail(config, key, "unknown option; there are none");
+        ls_config_fail(config, key, "unknown option; the layer has no options");
 }
 
 bool ls_json_is_float32(const json_t *dtype)
@@ -257,7 +257,7 @@ void ls_config_seed(struct ls_config *config)
 
     if (value && !json_is_null(value))
         ls_config_fail(config, "seed",
-                       "a layer has no seed of its own, got %s; set it to null and give the run "
+                       "a layer has no seed of its own, got %s; set seed to null and give the run "
                        "one (--seed=)",
                        ls_json_text(value, text, sizeof(text)));
 }

@@ -161,7 +161,7 @@ static struct ls_initializer by_object(struct ls_config *config, const char *key
     char text[64];
 
     if (class_name && ls_json_is_custom(object))
-        ls_config_fail(config, key, "'%.60s' is one of the user's own; only Keras's are supported",
+        ls_config_fail(config, key, "'%.60s' is a custom initializer; only Keras's are supported",
                        class_name);
     else if (!class_name || (inner && !json_is_object(inner)))
         ls_config_fail(config, key, "expected an initializer, got %s",

@@ -262,14 +262,15 @@ static enum ls_status check_class(const struct model *model)
     if (name && strcmp(name, "Sequential") == 0 && !ls_json_is_custom(model->object))
         return check_keys(model, "the model", model->object, model_keys);
     if (name && (strcmp(name, "Functional") == 0 || strcmp(name, "Model") == 0))
-        ls_error(model->source,
-                 "Functional models are not supported yet; one that is a plain chain of layers "
-                 "becomes Sequential by keras.Sequential(model.layers)");
+        ls_error(
+            model->source,
+            "Functional models are not supported yet; if the model is a plain chain of layers, "
+            "convert it with keras.Sequential(model.layers)");
     else if (!json_is_object(model->object) || !class_name)
         ls_error(model->source,
                  "not a Keras model: expected {\"class_name\": \"Sequential\", \"config\": {...}}");
     else
-        ls_error(model->source, "class_name: expected \"Sequential\" of Keras, got %s",
+        ls_error(model->source, "class_name: expected Keras's \"Sequential\", got %s",
                  ls_json_text(class_name, text, sizeof(text)));
     return LS_BAD_INPUT;
 }
@@ -341,7 +342,7 @@ static enum ls_status build_input(const struct model *model, const struct ls_sha
         example = *input_shape;
     } else {
         return ls_graph_fail(graph, NULL,
-                             "the model does not say its input's shape; put an InputLayer first");
+                             "the model does not give its input shape; put an InputLayer first");
     }
     if (c.status)
         return c.status;
@@ -472,7 +473,7 @@ enum ls_status ls_model_read(const char *path, json_t **out)
     if (kind && strcmp(kind, "JSON") != 0) {
         fclose(file);
         ls_error(path,
-                 "the model file is %s, and not JSON; docs/models.md says how to get JSON from "
+                 "the model file is %s, not JSON; docs/models.md says how to get JSON from "
                  "Keras (model.to_json(), or config.json in a .keras archive)",
                  kind);
         return LS_BAD_INPUT;

@@ -15,7 +15,7 @@ struct ls_layer_activation ls_read_leaky_relu(struct ls_config *config)
 
     if (json_object_get(config->object, "alpha") &&
         json_object_get(config->object, "negative_slope"))
-        ls_config_fail(config, "alpha", "is negative_slope's old name; give one of them");
+        ls_config_fail(config, "alpha", "is the old name of negative_slope; give only one of them");
     if ((float)slope > 0)
         return (struct ls_layer_activation){.function = LS_LEAKY_RELU, .alpha = (float)slope};
     return (struct ls_layer_activation){.function = LS_RELU};

@@ -57,15 +57,16 @@ static void check(struct search *search, const char *where, const json_t *config
             continue;
         if (strcmp(key, "trainable") == 0)
             ls_error(search->source,
-                     "%s: trainable: frozen weights are not supported, they would be trained; set "
-                     "it to true to train them",
+                     "%s: trainable: frozen weights are not supported; set trainable to true to "
+                     "train them",
                      where);
         else
-            ls_error(search->source,
-                     "%s: %s: %s is not supported, and leaving it out changes %sthe training; set "
-                     "it to null to go on without it",
-                     where, key, value_name(value, text, sizeof(text)),
-                     ends_with(key, "_regularizer") ? "the loss and " : "");
+            ls_error(
+                search->source,
+                "%s: %s: %s is not supported, and ignoring it would change %sthe training; set "
+                "it to null to train without it",
+                where, key, value_name(value, text, sizeof(text)),
+                ends_with(key, "_regularizer") ? "the loss and " : "");
     }
 }
 

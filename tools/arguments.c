@@ -112,12 +112,12 @@ static enum ls_status fail_unknown(const struct argument *table, const char *nam
     const char *hint = hint_for(table, given);
     const char *nearest = hint ? NULL : ls_nearest(given, names);
     if (hint)
-        ls_error("usage", "there is no option --%s: %s. There are: %s", given, hint, all);
+        ls_error("usage", "unknown option --%s: %s. Available: %s", given, hint, all);
     else if (nearest)
-        ls_error("usage", "there is no option --%s; did you mean --%s? There are: %s", given,
-                 nearest, all);
+        ls_error("usage", "unknown option --%s; did you mean --%s? Available: %s", given, nearest,
+                 all);
     else
-        ls_error("usage", "there is no option --%s; there are: %s", given, all);
+        ls_error("usage", "unknown option --%s; available: %s", given, all);
     return LS_USAGE;
 }
 

@@ -62,9 +62,9 @@ static const struct command *find_command(const struct command *const *list, con
     }
     const char *nearest = ls_nearest(word, names);
     if (nearest)
-        ls_error("usage", "there is no subcommand '%s'; did you mean '%s'?", word, nearest);
+        ls_error("usage", "unknown subcommand '%s'; did you mean '%s'?", word, nearest);
     else
-        ls_error("usage", "there is no subcommand '%s'; %s --help lists them", word, before);
+        ls_error("usage", "unknown subcommand '%s'; %s --help lists them", word, before);
     return NULL;
 }
 

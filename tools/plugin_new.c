@@ -65,9 +65,10 @@ static enum ls_status check_kind(const char *kind)
     if (!kind)
         ls_error(SCOPE, "--kind is missing: collective, device, transport or strategy");
     else if (nearest)
-        ls_error(SCOPE, "there is no kind '%s'; did you mean '%s'?", kind, nearest);
+        ls_error(SCOPE, "unknown kind '%s'; did you mean '%s'?", kind, nearest);
     else
-        ls_error(SCOPE, "there is no kind '%s': collective, device, transport or strategy", kind);
+        ls_error(SCOPE, "unknown kind '%s'; available: collective, device, transport or strategy",
+                 kind);
     return LS_USAGE;
 }
 

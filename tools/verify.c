@@ -461,7 +461,7 @@ static enum ls_status read_operations(const char *text, uint32_t *out)
             operation++;
         if (operation == OPERATIONS) {
             ls_error("usage",
-                     "--operation=%s: there is no '%s'; expected all, or all-reduce, "
+                     "--operation=%s: unknown operation '%s'; expected all, or all-reduce, "
                      "reduce-scatter, all-gather, broadcast, reduce",
                      text, name);
             return LS_USAGE;

@@ -340,7 +340,7 @@ static enum ls_status unknown_option(const char *scope, const char *owner, const
     while (table && table[count].name)
         count++;
     if (!count) {
-        ls_error(scope, "%s has no options, so none called %s", owner, name);
+        ls_error(scope, "%s has no options; remove %s", owner, name);
         return LS_USAGE;
     }
     const char **names = calloc(count + 1, sizeof(*names));
@@ -355,7 +355,7 @@ static enum ls_status unknown_option(const char *scope, const char *owner, const
     if (written)
         ls_error(scope, "%s has no option %s; %s%s%s: %s", owner, name,
                  nearest ? "did you mean " : "", nearest ? nearest : "",
-                 nearest ? "? There are" : "there are", line);
+                 nearest ? "? Available" : "available", line);
     free(line);
     free(names);
     return written ? LS_USAGE : out_of_memory(scope);

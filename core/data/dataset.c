@@ -12,7 +12,7 @@
 #define SCOPE "--dataset"
 
 static const struct ls_plugin_option limit_option = {
-    "limit", "integer", NULL, "take only the first so many examples of each split"};
+    "limit", "integer", NULL, "take only the first N examples of each split"};
 
 static enum ls_status unknown_kind(const char *name)
 {
@@ -28,10 +28,9 @@ static enum ls_status unknown_kind(const char *name)
     names[count] = NULL;
     const char *nearest = ls_nearest(name, names);
     if (nearest)
-        ls_error(SCOPE, "there is no dataset %s; did you mean %s? There are: %s", name, nearest,
-                 list);
+        ls_error(SCOPE, "unknown dataset %s; did you mean %s? Available: %s", name, nearest, list);
     else
-        ls_error(SCOPE, "there is no dataset %s; there are: %s", name, list);
+        ls_error(SCOPE, "unknown dataset %s; available: %s", name, list);
     return LS_USAGE;
 }
 

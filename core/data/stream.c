@@ -269,7 +269,7 @@ static enum ls_status check_options(const struct ls_dataset *dataset,
     else if (!options->global_batch)
         wrong = "the batch must have at least 1 example";
     else if (options->first_example >= dataset->count)
-        wrong = "the epoch has no example left to begin with";
+        wrong = "the epoch has no examples left";
     else if (!options->rank_count || last > options->world)
         wrong = "the ranks of this worker are not ranks of the job";
     else if (options->shuffle == LS_SHUFFLE_BUFFER && !options->shuffle_buffer)

@@ -79,7 +79,7 @@ static enum ls_status read_bytes(const struct reading *reading, void *buffer, ui
         if (count < 0)
             return bad(reading, "cannot be read: %s", strerror(errno));
         if (count == 0)
-            return bad(reading, "became shorter while it was read");
+            return bad(reading, "shrank while it was read");
         done += (uint64_t)count;
     }
     return LS_OK;
@@ -108,7 +108,7 @@ static enum ls_status open_file(struct reading *reading)
     // The size of a header may look like the beginning of another format.
     const char *kind = start[LENGTH_BYTES] == '{' ? NULL : ls_file_kind(start, looked_at);
     if (kind)
-        return bad(reading, "is %s, and not a safetensors file; " HOW_TO_WRITE, kind);
+        return bad(reading, "is %s, not a safetensors file; " HOW_TO_WRITE, kind);
     if (header > MOST_HEADER_BYTES)
         return bad(reading, "is not a safetensors file: it does not begin with the size of a "
                             "header; " HOW_TO_WRITE);
@@ -189,7 +189,7 @@ static enum ls_status read_offsets(const struct reading *reading, const char *na
     const int64_t from = json_integer_value(begin), to = json_integer_value(end);
     if (from < 0 || to < from || (uint64_t)to > reading->data_bytes)
         return bad(reading,
-                   "tensor %s: offsets %" PRId64 " to %" PRId64 " do not lie in the %" PRIu64
+                   "tensor %s: offsets %" PRId64 " to %" PRId64 " are outside the %" PRIu64
                    " bytes of data (is the file complete?)",
                    name, from, to, reading->data_bytes);
     entry->begin = (uint64_t)from;

@@ -178,7 +178,7 @@ static enum ls_status write_file(const char *path, char *temporary, size_t tempo
 {
     const int fd = temporary_open(path, temporary, temporary_bytes);
     if (fd < 0)
-        return cannot(path, "make a file beside it");
+        return cannot(path, "create a file beside it");
     const bool written = write_all(fd, header, header_bytes, tensors, count);
     const int error = errno;
     const bool closed = close(fd) == 0;

@@ -57,7 +57,7 @@ static enum ls_status need_schedule(const char *scope, const struct ls_plugin *p
 {
     if (interface->describe)
         return LS_OK;
-    ls_error(scope, "%s runs itself: there is no schedule", plugin->name);
+    ls_error(scope, "%s is native: it has no schedule", plugin->name);
     return LS_UNAVAILABLE;
 }
 
@@ -69,8 +69,10 @@ enum ls_status ls_loader_open_described(struct ls_loader *loader, const char *sc
         return status;
     if (!ls_is_auto(*out))
         return need_schedule(scope, (*out)->plugin, (*out)->interface);
-    ls_error(scope,
-             "auto has no schedule of its own: it is one of the others for each size; name those");
+    ls_error(
+        scope,
+        "auto has no schedule of its own: it chooses another collective for each size; name one "
+        "of those");
     return LS_USAGE;
 }
 
@@ -116,7 +118,7 @@ static enum ls_status add_named(struct ls_loader *loader, const char *names, str
     }
     free(copy);
     if (!status && !list->count) {
-        ls_error(LS_AUTO, "candidates=%s: expected names joined by +, such as ring+tree", names);
+        ls_error(LS_AUTO, "candidates=%s: expected names joined by +, as ring+tree", names);
         status = LS_USAGE;
     }
     return status;

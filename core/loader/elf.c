@@ -51,7 +51,7 @@ static bool refuse_cut(struct ls_reason *reason, const char *what)
 {
     return ls_refuse(
         reason,
-        "is cut short or damaged: its %s beyond the end of the file; copy or build it again", what);
+        "is truncated or damaged: its %s beyond the end of the file; copy or build it again", what);
 }
 
 static bool check_header(const Elf64_Ehdr *header, struct ls_reason *reason)

@@ -54,7 +54,7 @@ const struct ls_hint ls_elsewhere[] = {
     {"NcclAllReduce", "it is `nccl` here, for --device=cuda", COLLECTIVE},
     {"HierarchicalCopyAllReduce", "it is `hierarchical-copy` here", COLLECTIVE},
     {"ReductionToOneDevice",
-     "the nearest is the strategy `central-storage`, which adds up on the host", COLLECTIVE},
+     "the nearest is the strategy `central-storage`, which adds gradients on the host", COLLECTIVE},
     {"all-reduce",
      "an all-reduce is named by its algorithm, such as `ring` or `tree`; `auto` measures which is "
      "fastest for each size",

@@ -16,7 +16,7 @@ static bool check_owner(const char *path, const struct stat *about, struct ls_re
                          "belongs to user %u, neither to root nor to you (%u); run: chown %u '%s'",
                          (unsigned)about->st_uid, (unsigned)user, (unsigned)user, path);
     if (about->st_mode & (S_IWGRP | S_IWOTH))
-        return ls_refuse(reason, "others may write to it; run: chmod go-w '%s'", path);
+        return ls_refuse(reason, "other users may write to it; run: chmod go-w '%s'", path);
     return true;
 }
 

@@ -170,7 +170,7 @@ void ls_guard_table(uint32_t kind, const char *name, const void *theirs, void *i
     if (slot == family->count) {
         ls_warn("plugins",
                 "%s-%s is not guarded: this process has opened more than %zu plugins of this kind; "
-                "a crash, a hang or a wrong answer of it cannot be traced to it",
+                "messages cannot name it after a crash, a hang or a wrong answer",
                 ls_kind_text(kind), name, family->count);
         return;
     }
@@ -208,7 +208,7 @@ int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must
     if (status == LS_OK)
         return LS_OK;
     if (!is_status(status)) {
-        ls_error(call->slot->name, "plugin %s: `%s` answered %" PRId32 ", which is no status",
+        ls_error(call->slot->name, "plugin %s: `%s` returned %" PRId32 ", which is not a status",
                  call->slot->label, call->call, status);
         return LS_FAILED;
     }
@@ -219,11 +219,11 @@ int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must
     if (status == LS_ABORTED && may_abort)
         return status;
     if (status == LS_AGAIN || status == LS_INTERRUPTED || status == LS_ABORTED) {
-        ls_error(call->slot->name, "plugin %s: `%s` answered '%s', which it may not",
+        ls_error(call->slot->name, "plugin %s: `%s` returned '%s', which it must not return",
                  call->slot->label, call->call, ls_status_text((enum ls_status)status));
         return LS_FAILED;
     }
-    ls_error(call->slot->name, "plugin %s: `%s` answered '%s' without giving a reason",
+    ls_error(call->slot->name, "plugin %s: `%s` returned '%s' without giving a reason",
              call->slot->label, call->call, ls_status_text((enum ls_status)status));
     return status;
 }
@@ -232,14 +232,14 @@ int32_t ls_guard_made(const struct ls_guarded *call, int32_t status, bool made, 
 {
     status = ls_guard_answer(call, status, true);
     if (status == LS_OK && !made) {
-        ls_error(call->slot->name, "plugin %s: `%s` answered OK, but did not make %s",
+        ls_error(call->slot->name, "plugin %s: `%s` returned OK, but did not create %s",
                  call->slot->label, call->call, what);
         return LS_FAILED;
     }
     // There is no other way to ask for it, so this is a failure, and needs a line.
     if (status == LS_UNSUPPORTED)
         ls_error(call->slot->name,
-                 "plugin %s: `%s` answered 'not supported'; --verbose may say more",
+                 "plugin %s: `%s` returned 'not supported'; --verbose may say more",
                  call->slot->label, call->call);
     return status;
 }
@@ -280,10 +280,10 @@ int32_t ls_guard_kernel(const struct ls_guarded *call, int32_t status,
     if (answer->kernel && !wrong)
         return LS_OK;
     if (!answer->kernel)
-        ls_error(call->slot->name, "plugin %s: `%s` answered OK, but did not make a kernel",
+        ls_error(call->slot->name, "plugin %s: `%s` returned OK, but did not create a kernel",
                  call->slot->label, call->call);
     else
-        ls_error(call->slot->name, "plugin %s: `%s` answered %" PRIu64 " %s", call->slot->label,
+        ls_error(call->slot->name, "plugin %s: `%s` returned %" PRIu64 " %s", call->slot->label,
                  call->call, number, wrong);
     return LS_FAILED;
 }
@@ -293,7 +293,7 @@ void *ls_guard_memory(const struct ls_guarded *call, void *memory)
     ls_inside_leave(call->before);
     if ((uintptr_t)memory % LS_ALIGNMENT == 0)
         return memory;
-    ls_error(call->slot->name, "plugin %s: `%s` answered memory that is not aligned to %d bytes",
+    ls_error(call->slot->name, "plugin %s: `%s` returned memory that is not aligned to %d bytes",
              call->slot->label, call->call, LS_ALIGNMENT);
     return NULL;
 }

@@ -83,7 +83,7 @@ static enum ls_status select_parts(struct resolution *resolution)
             continue;
         struct part *selected = &resolution->parts[part];
         if (selected->name && strcmp(selected->name, option->value)) {
-            ls_error(SCOPE, "%s is the %s already; %s=%s contradicts it", selected->name,
+            ls_error(SCOPE, "%s is already the %s; %s=%s contradicts it", selected->name,
                      kind_text(part), option->name, option->value);
             return LS_USAGE;
         }
@@ -115,12 +115,12 @@ static enum ls_status refuse_unused(const struct resolution *resolution, int par
     if (!resolution->parts[part].name)
         return LS_OK;
     if (part == TRANSPORT && resolution->parts[COLLECTIVE].module) {
-        ls_error(SCOPE, "collective %s runs itself and uses no transport, so %s has no place in it",
+        ls_error(SCOPE, "collective %s is native and uses no transport; remove transport %s",
                  resolution->parts[COLLECTIVE].name, resolution->parts[part].name);
         return LS_USAGE;
     }
-    ls_error(SCOPE, "strategy %s uses no %s, so %s has no place in it",
-             resolution->parts[STRATEGY].name, kind_text(part), resolution->parts[part].name);
+    ls_error(SCOPE, "strategy %s uses no %s; remove %s %s", resolution->parts[STRATEGY].name,
+             kind_text(part), kind_text(part), resolution->parts[part].name);
     return LS_USAGE;
 }
 
@@ -191,7 +191,7 @@ static void write_unknown(FILE *text, const struct resolution *resolution, const
     if (!names[0])
         fputs("; there are none", text);
     for (size_t i = 0; names[i]; i++)
-        fprintf(text, "%s %s", i ? "," : nearest ? " There are:" : "; there are:", names[i]);
+        fprintf(text, "%s %s", i ? "," : nearest ? " Available:" : "; available:", names[i]);
 }
 
 static enum ls_status refuse_unknown(const struct resolution *resolution, const char *name)

@@ -382,11 +382,11 @@ static void write_unknown(FILE *text, const struct ls_loader *loader, uint32_t k
     else if (nearest)
         fprintf(text, "; did you mean %s?", nearest);
     if (known) {
-        fputs(hint ? ". There are: " : nearest ? " There are: " : "; there are: ", text);
+        fputs(hint ? ". Available: " : nearest ? " Available: " : "; available: ", text);
         write_what_there_is(text, kinds, found, count);
         return;
     }
-    fputs(loader->directory_count ? "; there are none in" : "; no folder of plugins was found",
+    fputs(loader->directory_count ? "; none were found in" : "; no folder of plugins was found",
           text);
     for (size_t i = 0; i < loader->directory_count; i++)
         fprintf(text, "%s %s", i ? "," : "", loader->directories[i]);

@@ -83,11 +83,11 @@ static bool check_collective(const void *interface, struct ls_reason *reason)
                       collective->run && collective->poll && collective->abort;
     if (!describes && !runs)
         return ls_refuse(reason,
-                         "neither describes a schedule (describe) nor runs itself (open, close, "
+                         "neither describes a schedule (describe) nor is native (open, close, "
                          "run, poll, abort); its table has %u bytes",
                          collective->struct_size);
     if (!(collective->operations & 1u << LS_ALL_REDUCE))
-        return ls_refuse(reason, "does not offer all-reduce, which every collective must");
+        return ls_refuse(reason, "does not offer all-reduce, which every collective must offer");
     return true;
 }
 
@@ -233,7 +233,7 @@ static bool check_options(const struct ls_plugin *plugin, struct ls_reason *reas
 bool ls_tables_check(const struct ls_plugin *plugin, const char *path, struct ls_reason *reason)
 {
     if (!plugin)
-        return ls_refuse(reason, "answers no descriptor: " LS_PLUGIN_ENTRY "() returned NULL");
+        return ls_refuse(reason, "has no descriptor: " LS_PLUGIN_ENTRY "() returned NULL");
     return check_version(plugin, reason) && check_texts(plugin, reason) &&
            check_identity(plugin, path, reason) && check_options(plugin, reason) &&
            check_interface(plugin, reason);

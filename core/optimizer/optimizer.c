@@ -71,8 +71,8 @@ static bool within(const char *name, double given, double minimum, double below)
         ls_error("--optimizer", "%s=%g: expected a finite number of at least %g", name, value,
                  minimum);
     else
-        ls_error("--optimizer", "%s=%g: expected a number from %g to below %g", name, value, minimum,
-                 below);
+        ls_error("--optimizer", "%s=%g: expected a number from %g to below %g", name, value,
+                 minimum, below);
     return false;
 }
 
@@ -163,8 +163,8 @@ enum ls_status ls_learning_rate_scale(const char *rule, uint32_t world, double *
         *out = world;
     else {
         const char *nearest = ls_nearest(rule, names);
-        ls_error("--lr-scaling", "there is no rule '%s'; %s%s", rule,
-                 nearest ? "did you mean " : "there are: none, sqrt, linear",
+        ls_error("--lr-scaling", "unknown rule '%s'; %s%s", rule,
+                 nearest ? "did you mean " : "available: none, sqrt, linear",
                  nearest ? nearest : "");
         return LS_USAGE;
     }

@@ -186,7 +186,7 @@ START_TEST(a_plain_file_cut_anywhere_is_refused)
     char found[64];
     for (images.count = 0; images.count < 16 + COUNT * ROWS * COLUMNS; images.count++) {
         write_bytes(TRAIN_IMAGES, &images);
-        snprintf(found, sizeof(found), "too short: %zu bytes, %d were expected", images.count,
+        snprintf(found, sizeof(found), "too short: %zu bytes, expected %d", images.count,
                  images.count < 4    ? 4
                  : images.count < 16 ? 16
                                      : 16 + COUNT * ROWS * COLUMNS);
@@ -203,7 +203,7 @@ START_TEST(a_gzip_file_cut_anywhere_is_refused)
     for (size_t whole = packed.count, cut = 0; cut < whole; cut++) {
         packed.count = cut;
         write_bytes(TRAIN_IMAGES, &packed);
-        expect_bad(TRAIN_IMAGES, cut < 2 ? "too short" : "breaks off");
+        expect_bad(TRAIN_IMAGES, cut < 2 ? "too short" : "is truncated");
     }
 }
 END_TEST
@@ -215,7 +215,7 @@ START_TEST(a_gzip_file_whose_content_is_short_is_refused)
     images.count -= 10;
     const struct bytes packed = gzipped(&images);
     write_bytes(TRAIN_IMAGES, &packed);
-    expect_bad(TRAIN_IMAGES, "too short: 66 bytes inflated, 76 were expected");
+    expect_bad(TRAIN_IMAGES, "too short: 66 bytes inflated, expected 76");
 }
 END_TEST
 
@@ -263,10 +263,10 @@ START_TEST(bytes_after_the_end_are_refused)
     struct bytes packed = gzipped(&images);
     images.data[images.count++] = 0;
     write_bytes(TRAIN_IMAGES, &images);
-    expect_bad(TRAIN_IMAGES, "bytes follow after the 76");
+    expect_bad(TRAIN_IMAGES, "longer than the 76 bytes");
     const struct bytes packed_longer = gzipped(&images);
     write_bytes(TRAIN_IMAGES, &packed_longer);
-    expect_bad(TRAIN_IMAGES, "bytes follow after the 76");
+    expect_bad(TRAIN_IMAGES, "longer than the 76 bytes");
     packed.data[packed.count++] = 'x';
     write_bytes(TRAIN_IMAGES, &packed);
     expect_bad(TRAIN_IMAGES, "gzip stream");
@@ -278,7 +278,7 @@ START_TEST(counts_that_disagree_are_refused)
     write_good();
     const struct bytes images = idx_images(COUNT - 1, ROWS, COLUMNS);
     write_bytes(TRAIN_IMAGES, &images);
-    expect_bad(TRAIN_IMAGES, "4 pictures, but 5 labels");
+    expect_bad(TRAIN_IMAGES, "4 images, but 5 labels");
 }
 END_TEST
 
@@ -315,8 +315,8 @@ START_TEST(absurd_dimensions_are_refused_before_memory_is_asked_for)
         expect_bad_dims(5, 28, 0, packed, "the set is empty");
         expect_bad_dims(UINT32_MAX, UINT32_MAX, UINT32_MAX, packed, "more elements than any file");
         expect_bad_dims(1u << 31, 1u << 31, 4, packed, "more elements than any file");
-        expect_bad_dims(UINT32_MAX, 28, 28, packed, "3367254359296 were expected");
-        expect_bad_dims(1, UINT32_MAX, 1, packed, "4294967311 were expected");
+        expect_bad_dims(UINT32_MAX, 28, 28, packed, "expected 3367254359296");
+        expect_bad_dims(1, UINT32_MAX, 1, packed, "expected 4294967311");
     }
 }
 END_TEST

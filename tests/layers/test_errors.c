@@ -62,7 +62,7 @@ static const char *const layers[][2] = {
     {DENSE(", 'bias_initializer': {'config': {}}"),
      "bias_initializer: expected an initializer, got"},
     {DENSE(", 'kernel_initializer': {'class_name': 'HeNormal', 'config': {'seed': 3}}"),
-     "kernel_initializer.seed: a layer has no seed of its own, got 3; set it to null"},
+     "kernel_initializer.seed: a layer has no seed of its own, got 3; set seed to null"},
     {DENSE(", 'kernel_initializer': {'class_name': 'HeNormal', 'config': {'scale': 3}}"),
      "kernel_initializer.scale: unknown option"},
     {DENSE(", 'kernel_initializer': {'class_name': 'VarianceScaling', 'config': {'mode': 'fan'}}"),
@@ -75,10 +75,10 @@ static const char *const layers[][2] = {
      "kernel_initializer.value: expected a number, got \"x\""},
     {DENSE(", 'kernel_initializer': {'class_name': 'Zeros', 'config': {}, 'registered_name': "
            "'my>Zeros'}"),
-     "'Zeros' is one of the user's own"},
+     "'Zeros' is a custom initializer"},
     {DENSE(", 'quantization_config': {}"), "quantization_config: not supported"},
     {DENSE(", 'unit': 3"), "layer 'd' (Dense): unit: unknown option; did you mean 'units'?"},
-    {DENSE(", 'foobar': 3"), "foobar: unknown option; there are: units, activation, use_bias,"},
+    {DENSE(", 'foobar': 3"), "foobar: unknown option; available: units, activation, use_bias,"},
     {DENSE(", 'trainable': 0"), "trainable: expected true or false, got 0"},
     {DENSE(", 'dtype': 'float16'"), "dtype: only float32 is supported, got \"float16\"; set it to"},
     {DENSE(", 'dtype': {'class_name': 'DTypePolicy', 'config': {'name': 'mixed_bfloat16'}}"),
@@ -139,7 +139,8 @@ static const char *const layers[][2] = {
     {OTHER("Dropout", ", 'rate': 1"), "rate: 1 would drop everything"},
     {OTHER("Dropout", ", 'rate': '0.5'"), "rate: expected a number, got \"0.5\""},
     {OTHER("Dropout", ", 'rate': 0.5, 'seed': 42"),
-     "seed: a layer has no seed of its own, got 42; set it to null and give the run one (--seed=)"},
+     "seed: a layer has no seed of its own, got 42; set seed to null and give the run one "
+     "(--seed=)"},
     {OTHER("Dropout", ", 'rate': 0.5, 'noise_shape': [null, 1]"), "noise_shape: not supported"},
     {OTHER("Activation", ""), "activation: expected the name of an activation, got nothing"},
     {OTHER("ReLU", ", 'max_value': 5.5"), "max_value: only null and 6 are supported, got 5.5"},
@@ -149,7 +150,7 @@ static const char *const layers[][2] = {
      "negative_slope: must be 0 together with max_value"},
     {OTHER("LeakyReLU", ", 'negative_slope': 'a'"), "negative_slope: expected a number"},
     {OTHER("LeakyReLU", ", 'negative_slope': 0.1, 'alpha': 0.1"),
-     "alpha: is negative_slope's old name"},
+     "alpha: is the old name of negative_slope"},
     {OTHER("ELU", ", 'alpha': -1"), "alpha: expected at least 0, got -1"},
     {OTHER("Softmax", ", 'axis': 1"), "axis: only -1, the last one, is supported, got 1"},
     // Inputs.
@@ -183,7 +184,7 @@ static const char *const layers[][2] = {
      "dtype: only float32 is supported, got \"uint8\""},
     {IMAGE "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3]}}",
      "layer 1: an InputLayer must be the first layer"},
-    {"{'class_name': 'Dense', 'config': {'units': 3}}", "the model does not say its input's shape"},
+    {"{'class_name': 'Dense', 'config': {'units': 3}}", "the model does not give its input shape"},
     {"{'class_name': 'Dense', 'config': {'units': 3, 'batch_input_shape': 7}}",
      "batch_input_shape: expected a list"},
     {IMAGE "{'class_name': 'Flatten'}, {'class_name': 'Conv2D', 'config': {'filters': 1, "
@@ -277,7 +278,7 @@ START_TEST(of_very_many_problems_the_first_twenty_are_said)
     capture_log();
     ck_assert_int_eq(ls_model_build("model.json", model, NULL, &graph), LS_BAD_INPUT);
     ck_assert_int_eq(logged_lines, 21);
-    // The twenty-first is that the model does not say its input's shape.
+    // The twenty-first is that the model does not give its input shape.
     ck_assert_ptr_nonnull(strstr(logged, "model.json: and 81 more problems\n"));
     json_decref(layer);
     json_decref(model);
@@ -306,21 +307,21 @@ static const struct {
     bool loss; // of an evaluation, too
 } trainings[] = {
     {"'kernel_regularizer': {'class_name': 'L2', 'config': {'l2': 0.01}}",
-     "layer 'd' (Dense): kernel_regularizer: L2 is not supported, and leaving it out changes the "
-     "loss and the training; set it to null to go on without it",
+     "layer 'd' (Dense): kernel_regularizer: L2 is not supported, and ignoring it would "
+     "change the loss and the training; set it to null to train without it",
      true},
     {"'bias_regularizer': 'l1'", "bias_regularizer: l1 is not supported", true},
     {"'activity_regularizer': {'class_name': 'L1', 'config': {}}",
      "activity_regularizer: L1 is not supported", true},
     {"'bias_constraint': 'non_neg'",
-     "layer 'd' (Dense): bias_constraint: non_neg is not supported, and leaving it out changes the "
-     "training; set it to null to go on without it",
+     "layer 'd' (Dense): bias_constraint: non_neg is not supported, and ignoring it would change "
+     "the training; set it to null to train without it",
      false},
     {"'kernel_constraint': {'class_name': 'MaxNorm', 'config': {}}",
      "kernel_constraint: MaxNorm is not supported", false},
     {"'trainable': false",
-     "layer 'd' (Dense): trainable: frozen weights are not supported, they would be trained; set "
-     "it to true to train them",
+     "layer 'd' (Dense): trainable: frozen weights are not supported; set trainable to "
+     "true to train them",
      false},
 };
 
@@ -368,9 +369,9 @@ END_TEST
 static const char *const models[][2] = {
     {"[]", "not a Keras model"},
     {"{}", "not a Keras model"},
-    {"{'class_name': 7}", "class_name: expected \"Sequential\" of Keras, got 7"},
+    {"{'class_name': 7}", "class_name: expected Keras's \"Sequential\", got 7"},
     {"{'class_name': 'Transformer'}",
-     "class_name: expected \"Sequential\" of Keras, got \"Transformer\""},
+     "class_name: expected Keras's \"Sequential\", got \"Transformer\""},
     {"{'class_name': 'Functional', 'config': {'layers': []}}",
      "Functional models are not supported yet"},
     {"{'class_name': 'Model', 'config': {'layers': []}}",

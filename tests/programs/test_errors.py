@@ -46,19 +46,19 @@ class Usage(ProgramTest):
 
     def test_names_from_elsewhere_are_answered_with_ours(self):
         cases = [
-            (UNAVAILABLE, "--device=gpu", ("'gpu': NVIDIA GPUs are `cuda`. There are: devices ",)),
+            (UNAVAILABLE, "--device=gpu", ("'gpu': NVIDIA GPUs are `cuda`. Available: devices ",)),
             (USAGE, "--device=GPU:0", ("'GPU:0'", "replica i computes on GPU i", "CUDA_VISIBLE_DEVICES")),
             (USAGE, "--device=cuda:0", ("'cuda:0'", "replica i computes on GPU i", "CUDA_VISIBLE_DEVICES")),
             (UNAVAILABLE, "--device=mps", ("not available", "`cpu`")),
             (UNAVAILABLE, "--strategy=ddp", ("data-parallel training is `mirrored` here", "`ring`")),
             (UNAVAILABLE, "--strategy=horovod", ("data-parallel training is `mirrored` here", "`ring`")),
             (UNAVAILABLE, "--strategy=adasum", ("not available; the nearest is `ring`",)),
-            (UNAVAILABLE, "--strategy=MirroredStrategy", ("it is `mirrored` here. There are: strategies ",)),
+            (UNAVAILABLE, "--strategy=MirroredStrategy", ("it is `mirrored` here. Available: strategies ",)),
             (UNAVAILABLE, "--strategy=tf.distribute.MirroredStrategy", ("it is `mirrored` here",)),
             (UNAVAILABLE, "--strategy=TPUStrategy", ("no TPU device",)),
             (UNAVAILABLE, "--strategy=fsdp", ("every replica holds the whole model",)),
             (UNAVAILABLE, "--strategy=ring:transport=ucx", ("no transport between machines yet",)),
-            (USAGE, "--lr=0.1", ("no option --lr: ", "--optimizer=adam:learning_rate=0.001", "There are: --model, --dataset,")),
+            (USAGE, "--lr=0.1", ("unknown option --lr: ", "--optimizer=adam:learning_rate=0.001", "Available: --model, --dataset,")),
             (USAGE, "--batch-size=32", ("--batch=N is the batch of all replicas", "--replica-batch=N that of each")),
             (USAGE, "--gpus=2", ("--device=cuda", "--replicas=N")),
             (USAGE, "--fp16", ("float32 only",)),
@@ -77,9 +77,9 @@ class Usage(ProgramTest):
                 help = self.lockstep(command, "--help").out
                 options = re.findall(r"^  (--[a-z-]+)", help, re.MULTILINE)
                 self.assertTrue(options)
-                self.refused(USAGE, command, "--zebra", says=("no option --zebra; there are: " + ", ".join(options),))
+                self.refused(USAGE, command, "--zebra", says=("unknown option --zebra; available: " + ", ".join(options),))
         self.refused(USAGE, *TRAIN, "--model=mlp", SYNTHETIC, "--optimizer=adam:lr=1",
-                     says=("adam has no option lr; there are: learning_rate, beta_1, beta_2, epsilon",))
+                     says=("adam has no option lr; available: learning_rate, beta_1, beta_2, epsilon",))
 
     def test_every_plugin_whose_file_is_missing_is_named_with_what_brings_it(self):
         build = os.path.dirname(os.path.dirname(LOCKSTEP))

@@ -110,15 +110,15 @@ class Refused(ModelTest):
         says = ("layer 'c' (Conv2D): activation: 'gelu' is not supported yet; supported: linear, relu,",
                 "layer 'bn' (BatchNormalization): this layer is not supported yet; supported: InputLayer, Dense,",
                 "layer 'g' (GRU): this layer is not supported yet",
-                "layer 'd' (Dense): kernel_regularizer: L2 is not supported, and leaving it out changes the loss and the training; set it to null to go on without it")
+                "layer 'd' (Dense): kernel_regularizer: L2 is not supported, and ignoring it would change the loss and the training; set it to null to train without it")
         self.all_refused("summary", model, says=says)
         self.all_refused(*TRAIN, model, says=says)
         self.all_refused("compare", model, SYNTHETIC, "--strategies=ring", "--steps=2", says=says)
 
     def test_what_only_training_minds(self):
         model = self.write(sequential(FLATTEN, dict(DENSE, config=dict(DENSE["config"], trainable=False, bias_constraint="non_neg"))))
-        says = ("layer 'dense' (Dense): trainable: frozen weights are not supported, they would be trained; set it to true to train them",
-                "layer 'dense' (Dense): bias_constraint: non_neg is not supported, and leaving it out changes the training; set it to null to go on without it")
+        says = ("layer 'dense' (Dense): trainable: frozen weights are not supported; set trainable to true to train them",
+                "layer 'dense' (Dense): bias_constraint: non_neg is not supported, and ignoring it would change the training; set it to null to train without it")
         for command in ("summary", "evaluate"):
             done = self.lockstep(command, model, SYNTHETIC)
             self.assertEqual(done.code, DONE, done.err)
@@ -151,11 +151,11 @@ class Refused(ModelTest):
                     file.write(content)
                 if kind != "a safetensors file":
                     outcome = self.refused(BAD_INPUT, "evaluate", "--model=mlp", SYNTHETIC, "--initial-weights=" + self.path("file"),
-                                           says=("is " + kind, "and not a safetensors file", "docs/models.md"))
+                                           says=("is " + kind, "not a safetensors file", "docs/models.md"))
                     self.assertNotIn("bytes", outcome.err)
                 if kind != "JSON":
-                    self.refused(BAD_INPUT, "summary", "--model=" + self.path("file"), says=("is " + kind, "and not JSON", "docs/models.md"))
-                    self.refused(BAD_INPUT, "summary", "--model=file", says=("is " + kind, "and not JSON"))
+                    self.refused(BAD_INPUT, "summary", "--model=" + self.path("file"), says=("is " + kind, "not JSON", "docs/models.md"))
+                    self.refused(BAD_INPUT, "summary", "--model=file", says=("is " + kind, "not JSON"))
 
 
 class Shapes(ModelTest):

@@ -82,7 +82,7 @@ class Doubles(ProgramTest):
 
     def test_a_transport_has_no_place_in_it(self):
         self.refused_on_doubles(USAGE, "train", "--strategy=nccl:transport=local", "--device=cuda", *MLP,
-                                says=("runs itself and uses no transport",))
+                                says=("is native and uses no transport",))
 
     def test_a_lost_connection_ends_the_run_with_one_line(self):
         self.refused_on_doubles(PEER_LOST, "train", "--quiet", "--strategy=nccl", "--device=cuda", "--replicas=2", "--steps=30", *MLP,
@@ -111,7 +111,7 @@ class Doubles(ProgramTest):
         for text in ("runs:         NCCL 2.28.9", "memory:       cuda", "ranks:        one on a device"):
             self.assertIn(text, shown.out)
         for command in ("verify", "simulate"):
-            self.refused_on_doubles(UNAVAILABLE, command, "nccl", says=("nccl runs itself: there is no schedule",))
+            self.refused_on_doubles(UNAVAILABLE, command, "nccl", says=("nccl is native: it has no schedule",))
 
 
 if __name__ == "__main__":

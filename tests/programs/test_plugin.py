@@ -92,7 +92,7 @@ class New(PluginTest):
         self.assertEqual(os.listdir(self.folder), [])
         self.refused(USAGE, "plugin", "new", "fine", says=("--kind is missing",))
         self.refused(USAGE, "plugin", "new", "fine", "--kind=colective", says=("did you mean 'collective'",))
-        self.refused(USAGE, "plugin", "new", "fine", "--kind=zebra", says=("there is no kind 'zebra'",))
+        self.refused(USAGE, "plugin", "new", "fine", "--kind=zebra", says=("unknown kind 'zebra'",))
         self.refused(USAGE, "plugin", "new", says=("the name is missing",))
         self.refused(USAGE, "plugin", "new", "deep", "--kind=device", "--dir=" + self.path("no/such"), says=("cannot create",))
         self.refused(USAGE, "plugin", "now", says=("did you mean 'new'",))

@@ -73,7 +73,7 @@ class Strategies(ProgramTest):
         for names, says in self.rows_from_elsewhere("options-from-elsewhere"):
             for name in re.findall("`(.*?)`", names):
                 errors = [self.lockstep(subcommand, name).err for subcommand in ("train", "simulate")]
-                self.assertTrue(any(f"no option {name}: {says}. There are: " in error for error in errors), (name, errors))
+                self.assertTrue(any(f"unknown option {name}: {says}. Available: " in error for error in errors), (name, errors))
 
     def test_every_option_of_the_page_is_one(self):
         text = re.sub(r"(?m)^\| `--.*?\|", "", page())  # without the options of other frameworks

@@ -117,13 +117,12 @@ END_TEST
 
 START_TEST(every_error_is_one_line_that_helps)
 {
-    refused(
-        WORDS("--modle=cnn"),
-        "there is no option --modle; did you mean --model? There are: --model, --steps, --epochs,");
+    refused(WORDS("--modle=cnn"),
+            "unknown option --modle; did you mean --model? Available: --model, --steps, --epochs,");
     refused(WORDS("--xyzzyxyzzy"),
-            "there is no option --xyzzyxyzzy; there are: --model, --steps, --epochs, --deadline, "
+            "unknown option --xyzzyxyzzy; available: --model, --steps, --epochs, --deadline, "
             "--shuffle, --a-name-that-is-longer-than-its-column, --quiet");
-    refused(WORDS("--=3"), "there is no option --;");
+    refused(WORDS("--=3"), "unknown option --;");
     refused(WORDS("--mode=cnn"), "--model"); // no abbreviations
     refused(WORDS("--steps=1", "--steps=2"), "--steps is given twice");
     refused(WORDS("--quiet", "--quiet"), "--quiet is given twice");
@@ -135,16 +134,16 @@ START_TEST(every_error_is_one_line_that_helps)
     memset(name, 'x', sizeof(name));
     memcpy(name, "--", 2);
     name[sizeof(name) - 1] = '\0';
-    refused(WORDS(name), "there is no option --xxx");
+    refused(WORDS(name), "unknown option --xxx");
 }
 END_TEST
 
 START_TEST(an_option_from_elsewhere_is_answered_with_ours)
 {
-    refused(WORDS("--max_steps=7"), "there is no option --max_steps: it is --steps=N. There are: ");
-    refused(WORDS("--Timeout", "7"), "there is no option --Timeout: it is --deadline=SECONDS.");
+    refused(WORDS("--max_steps=7"), "unknown option --max_steps: it is --steps=N. Available: ");
+    refused(WORDS("--Timeout", "7"), "unknown option --Timeout: it is --deadline=SECONDS.");
     // No hint names an option that this table lacks.
-    refused(WORDS("--lr=0.1"), "there is no option --lr; there are: --model,");
+    refused(WORDS("--lr=0.1"), "unknown option --lr; available: --model,");
 }
 END_TEST
 

@@ -393,7 +393,7 @@ static enum ls_status prepare_reference(struct comparing *comparing)
     const bool accuracy = comparing->target.metric == COMPARE_ACCURACY ||
                           comparing->target.metric == COMPARE_VAL_ACCURACY;
     if (accuracy && !runner->shared->accuracy) {
-        ls_error("--target", "model '%s' is trained without accuracy; there are: loss, val_loss",
+        ls_error("--target", "model '%s' is trained without accuracy; available: loss, val_loss",
                  comparing->setting.model);
         return LS_USAGE;
     }

@@ -120,8 +120,8 @@ static enum ls_status find_metric(const char *name, enum compare_metric *out)
             return LS_OK;
         }
     const char *nearest = ls_nearest(name, metrics);
-    ls_error("--target", "there is no metric '%s'; %s%s", name,
-             nearest ? "did you mean " : "there are: ",
+    ls_error("--target", "unknown metric '%s'; %s%s", name,
+             nearest ? "did you mean " : "available: ",
              nearest ? nearest : "loss, accuracy, val_loss, val_accuracy");
     return LS_USAGE;
 }

@@ -123,7 +123,7 @@ static enum ls_status read_name(const struct arguments *arguments, const char *o
             return LS_OK;
         }
     const char *nearest = ls_nearest(name, names);
-    ls_error("usage", "--%s=%s: there is no such %s; %s%s", option, name, option,
+    ls_error("usage", "--%s=%s: unknown %s; %s%s", option, name, option,
              nearest ? "did you mean " : "--help lists them", nearest ? nearest : "");
     return LS_USAGE;
 }

@@ -168,11 +168,11 @@ START_TEST(an_unknown_option_suggests_the_nearest)
     quiet();
     ck_assert_int_eq(check_text("ring:group=2"), LS_USAGE);
     ck_assert_ptr_nonnull(strstr(
-        last_line, "ring has no option group; did you mean groups? There are: groups, rate"));
+        last_line, "ring has no option group; did you mean groups? Available: groups, rate"));
     ck_assert_int_eq(check_text("ring:something=2"), LS_USAGE);
     ck_assert_ptr_null(strstr(last_line, "did you mean"));
     ck_assert_ptr_nonnull(strstr(
-        last_line, "ring has no option something; there are: groups, rate, overlap, order, note"));
+        last_line, "ring has no option something; available: groups, rate, overlap, order, note"));
     struct ls_spec spec = {0};
     ck_assert_int_eq(ls_spec_parse("--x", "ring:a=1", &spec), LS_OK);
     ck_assert_int_eq(ls_spec_check("--x", &spec, NULL), LS_USAGE);

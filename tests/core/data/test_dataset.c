@@ -111,7 +111,7 @@ END_TEST
 START_TEST(an_unknown_dataset_is_refused_with_the_nearest_name_and_the_list)
 {
     expect_usage("aples", "did you mean apples", "apples, pears");
-    expect_usage("bananas", "no dataset bananas", "apples, pears");
+    expect_usage("bananas", "unknown dataset bananas", "apples, pears");
     expect_usage("", "--dataset", "");
 }
 END_TEST

@@ -428,7 +428,7 @@ START_TEST(options_that_cannot_be_are_refused)
     expect_refused(&dataset, options, "shuffle buffer");
     options = good;
     options.first_example = 10;
-    expect_refused(&dataset, options, "no example left");
+    expect_refused(&dataset, options, "no examples left");
 }
 END_TEST
 

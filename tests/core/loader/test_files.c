@@ -104,7 +104,7 @@ START_TEST(what_is_no_shared_object_is_refused)
                 "\x7f"
                 "ELF",
                 4);
-    assert_refused("is cut short");
+    assert_refused("is truncated");
     const char text[] =
         "INPUT(libsomething.so) and a good deal of text, as linker scripts have it; long enough";
     write_whole(path, text, sizeof(text) - 1);

@@ -107,8 +107,8 @@ START_TEST(what_a_descriptor_lacks_is_named)
     assert_refused("magic", "wrong magic number");
     assert_refused("no-symbol", "does not export lockstep_plugin()");
     assert_refused("null", "returned NULL");
-    assert_refused("no-call", "neither describes a schedule (describe) nor runs itself");
-    assert_refused("too-short", "neither describes a schedule (describe) nor runs itself (open, "
+    assert_refused("no-call", "neither describes a schedule (describe) nor is native");
+    assert_refused("too-short", "neither describes a schedule (describe) nor is native (open, "
                                 "close, run, poll, abort); its table has 16 bytes");
     assert_refused("no-all-reduce", "does not offer all-reduce");
     assert_refused("no-summary", "has no summary");

@@ -86,7 +86,7 @@ END_TEST
 START_TEST(contradictions_are_usage_errors)
 {
     struct ls_loader *loader = loader_of_parts();
-    assert_fails(loader, "ring:collective=tree", LS_USAGE, "ring is the collective already");
+    assert_fails(loader, "ring:collective=tree", LS_USAGE, "ring is already the collective");
     assert_fails(loader, "one-device:collective=ring", LS_USAGE, "one-device uses no collective");
     assert_fails(loader, "ring:strategy=one-device", LS_USAGE, "one-device uses no collective");
     assert_fails(loader, "mirrored:collective=", LS_UNAVAILABLE, "no collective is called ''");
@@ -155,10 +155,10 @@ START_TEST(an_option_that_nobody_declares_is_a_usage_error)
     struct ls_loader *loader = loader_of_parts();
     assert_fails(
         loader, "ring:overlp=on", LS_USAGE,
-        "no option overlp in mirrored, ring, local; did you mean overlap? There are: groups,");
+        "no option overlp in mirrored, ring, local; did you mean overlap? Available: groups,");
     assert_fails(loader, "ring:colective=tree", LS_USAGE, "did you mean collective?");
     assert_fails(loader, "ring:zebra=1", LS_USAGE,
-                 "no option zebra in mirrored, ring, local; there are: groups, overlap, "
+                 "no option zebra in mirrored, ring, local; available: groups, overlap, "
                  "collective, "
                  "groups, segment, transport, spin");
     assert_fails(loader, "one-device:groups=1", LS_USAGE, "no option groups in one-device");
@@ -187,9 +187,9 @@ START_TEST(an_unknown_strategy_lists_what_there_is)
     assert_fails(
         loader, "mirored", LS_UNAVAILABLE,
         "no strategy, collective or transport is called 'mirored'; did you mean mirrored? "
-        "There are: "
+        "Available: "
         "strategies mirrored, one-device; collectives auto, ring, tree; transports far, local");
-    assert_fails(loader, "zebra", LS_UNAVAILABLE, "is called 'zebra'; there are: strategies");
+    assert_fails(loader, "zebra", LS_UNAVAILABLE, "is called 'zebra'; available: strategies");
     assert_fails(loader, "ring:transport=locl", LS_UNAVAILABLE,
                  "no transport is called 'locl'; did you mean local?");
     ls_loader_destroy(loader);
@@ -201,15 +201,15 @@ START_TEST(a_name_from_elsewhere_is_answered_with_ours)
     struct ls_loader *loader = loader_of_parts();
     assert_fails(loader, "MirroredStrategy", LS_UNAVAILABLE,
                  "no strategy, collective or transport is called 'MirroredStrategy': it is "
-                 "`mirrored` here. There are: strategies mirrored, one-device; collectives");
+                 "`mirrored` here. Available: strategies mirrored, one-device; collectives");
     assert_fails(loader, "tf.distribute.experimental.Parameter_Server_Strategy", LS_UNAVAILABLE,
                  "it is `parameter-server` here");
     assert_fails(loader, "ddp", LS_UNAVAILABLE, "data-parallel training is `mirrored` here");
     assert_fails(loader, "ring:transport=ucx", LS_UNAVAILABLE, "no transport between machines yet");
     // Neither a hint of another kind nor a beginning of a name.
-    assert_fails(loader, "ring:transport=ddp", LS_UNAVAILABLE, "is called 'ddp'; there are:");
-    assert_fails(loader, "MirroredStrateg", LS_UNAVAILABLE, "'MirroredStrateg'; there are:");
-    assert_fails(loader, "-", LS_UNAVAILABLE, "is called '-'; there are:");
+    assert_fails(loader, "ring:transport=ddp", LS_UNAVAILABLE, "is called 'ddp'; available:");
+    assert_fails(loader, "MirroredStrateg", LS_UNAVAILABLE, "'MirroredStrateg'; available:");
+    assert_fails(loader, "-", LS_UNAVAILABLE, "is called '-'; available:");
     ls_loader_destroy(loader);
 }
 END_TEST
@@ -223,7 +223,7 @@ START_TEST(a_plugin_of_ours_that_is_not_there_is_named_with_what_brings_it)
                      LS_UNAVAILABLE);
     ck_assert_message("no device is called 'cpu': it is built where oneDNN and OpenMP are found");
     ck_assert_message("libdnnl-dev");
-    ck_assert_message("there are none in");
+    ck_assert_message("none were found in");
     ls_loader_destroy(loader);
 }
 END_TEST
