@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Sequential model as a C program writes it: an array of layers that ends with LS_END, with Keras's names.
+// A Sequential model in C: an array of layers, with Keras's names, that ends with LS_END.
 //
 //     LS_INPUT(28, 28, 1), LS_CONV2D(32, 3, .activation = "relu"), LS_MAX_POOLING2D(2), LS_FLATTEN(),
 //     LS_DENSE(128, .activation = "relu"), LS_DENSE(10), LS_END
 //
-// A field that is left out, or zero, has Keras's default; but Dropout's rate, LeakyReLU's
-// negative_slope and ELU's alpha stand first in their macros and are taken as given. An option that a layer does not know is an error
-// when the model is made, not ignored.
+// A field that is omitted or zero has Keras's default, with three exceptions: Dropout's rate,
+// LeakyReLU's negative_slope and ELU's alpha are the first arguments of their macros and are used
+// as given, even if they are zero. An option that a layer does not have is an error when the model
+// is created.
 #ifndef LS_LAYERS_H
 #define LS_LAYERS_H
 
@@ -25,13 +26,13 @@ struct ls_layer {
 
     int64_t units; // Dense
 
-    // Conv2D. One number is rows and columns; the *_columns are for columns that differ.
+    // Conv2D. One number sets rows and columns; *_columns overrides it for the columns.
     int64_t filters;
     int64_t kernel_size, kernel_columns;
-    int64_t strides, strides_columns; // also of pooling; 0 there: pool_size
+    int64_t strides, strides_columns; // also pooling, where 0 means pool_size
     int64_t dilation_rate, dilation_columns;
     int64_t groups;
-    const char *padding; // "valid" (default), "same"; also of pooling
+    const char *padding; // "valid" (default), "same"; also pooling
     const char *data_format; // "channels_last" (default)
 
     int64_t pool_size, pool_columns;
@@ -45,7 +46,7 @@ struct ls_layer {
     double max_value; // ReLU; 0: none
 };
 
-// What may stand before named options is said behind each.
+// The comment behind each macro names its positional arguments, which precede the named ones.
 // clang-format off
 #define LS_INPUT(...) {.class_name = "InputLayer", .shape = {__VA_ARGS__}}                      // sizes
 #define LS_DENSE(...) {.class_name = "Dense", .units = __VA_ARGS__}                             // units

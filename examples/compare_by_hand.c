@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same model on the same data under three strategies: how far do their losses part? By a rounding error, as the
-// order of additions differs, and nothing more: the global batch is the same, so the mathematics is. (Over many steps
-// rounding grows: where two values of a max-pooling window nearly tie, it may tip which one is the larger.)
+// Trains the same model on the same data under three strategies and compares their losses. The losses
+// differ only by rounding, because the global batch is the same and only the order of additions
+// differs. (Over many steps the difference grows, because rounding can change which of two nearly
+// equal values in a max-pooling window is larger.)
 //
 //     ./compare_by_hand
 //     ./compare_by_hand 4 synthetic:examples=1000      (replicas, data)
@@ -23,7 +24,8 @@ static void check(enum ls_status status)
         exit(1);
 }
 
-// Trains from the same first weights, in the same order of examples: both come from the seed. loss: (STEPS)
+// Trains from the same initial weights, in the same order of examples: both come from the seed.
+// loss: (STEPS)
 static void train_under(const char *strategy, uint32_t replicas, const char *dataset, float *loss)
 {
     struct ls_run *run;

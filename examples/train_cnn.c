@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small convolutional network on Fashion-MNIST, trained under a strategy that is named when the program starts: the
-// whole of a training program. It begins with one device; give it a strategy and a number of replicas:
+// A complete training program: a small convolutional network on Fashion-MNIST, trained under the
+// strategy that you name on the command line. The default is one device:
 //
 //     ./train_cnn
 //     ./train_cnn ring 2
@@ -13,7 +13,7 @@
 
 #include <stdlib.h>
 
-// Lockstep has said what went wrong, and what to do.
+// Lockstep has logged what went wrong and what to do.
 static void check(enum ls_status status)
 {
     if (status)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a model on two replicas, saves its weights, and loads them into a new model on one device, which then
-// knows what the first one knew. The file is safetensors, with Keras's names (dense/kernel): other tools read it too.
+// Trains a model on two replicas, saves its weights, loads them into a new model on one device, and
+// prints loss and accuracy of both. The file is safetensors, with Keras's names
+// (dense/kernel), so other tools can read it too.
 //
 //     ./weights
 //     ./weights digits.safetensors synthetic:examples=1000      (file, data)

@@ -2,8 +2,9 @@
 // my-plugin: an all-reduce that passes chunks around a ring, once to add and once to share.
 #include "core/plugin/collective.h"
 
-// Says what one rank does, round by round. It is called for every rank; together they must fit. Begin here: change
-// who talks to whom, and let `lockstep plugin check` say whether all ranks still end with the sum.
+// Describes the steps of one rank, round by round. The host calls it for every rank; the schedules of
+// all ranks must match. Begin here: change which ranks communicate, and let `lockstep plugin check`
+// tell you whether all ranks still end with the sum.
 static int32_t describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     const uint32_t world = call->world, rank = call->rank;
@@ -28,7 +29,7 @@ static int32_t describe(const struct ls_collective_call *call, struct ls_schedul
 static const struct ls_collective_interface interface = {
     .struct_size = sizeof(struct ls_collective_interface),
     .operations = 1u << LS_ALL_REDUCE, // the host builds the others from it
-    .deterministic = 1, // a chunk is added in the same order, whichever rank asks
+    .deterministic = 1, // each chunk is added in one order, so all ranks get the same bits
     .describe = describe,
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// my-plugin: a device of plain loops on the calling thread. It knows what a linear model needs (a dense layer, mean
-// squared error, SGD) and refuses the rest with a reason; `lockstep plugin check` lists both.
+// my-plugin: a device of plain loops on the calling thread. It implements the operations of a linear
+// model (a dense layer, mean squared error, SGD) and refuses all others with a reason; `lockstep
+// plugin check` lists both.
 #include "core/plugin/half.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@ struct ls_device {
     const struct ls_host *host;
 };
 
-// One operation, prepared: what `launch` is to run.
+// A prepared operation, which `launch` runs.
 struct ls_kernel {
     struct ls_kernel_request request;
     void (*run)(const struct ls_kernel_request *request, const struct ls_launch *launch);
@@ -225,7 +226,7 @@ static const struct operation *find_operation(const struct ls_kernel_request *re
     return NULL;
 }
 
-// Everything lies as the shapes say: this device has no layout of its own.
+// Every tensor has the plain layout, because this device has no layout of its own.
 static int answer_layouts(const struct ls_kernel_request *request, struct ls_kernel_answer *out)
 {
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
@@ -241,7 +242,7 @@ static int answer_layouts(const struct ls_kernel_request *request, struct ls_ker
     return 1;
 }
 
-// Half types are not for this device: without a refusal they would be read as float32.
+// This device has no half types. It must refuse them, because it would read them as float32.
 static int has_types(const struct ls_kernel_request *request)
 {
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++)

@@ -2,7 +2,8 @@
 // my-plugin: a copy of the model on every replica; all gradients are summed at the end of the step.
 #include "core/plugin/strategy.h"
 
-// What an instance keeps. One serves all replicas of a process: what belongs to a replica would be an array here.
+// The state of an instance. One instance serves all replicas of a process, so state for each replica
+// would be an array here.
 struct ls_strategy {
     const struct ls_strategy_host *host;
 };
@@ -24,20 +25,21 @@ static void close_strategy(struct ls_strategy *strategy)
         strategy->host->host->release(strategy->host->host, strategy);
 }
 
-// Before the first step: everybody begins with the parameters of rank 0.
+// Before the first step: every replica gets the parameters of rank 0.
 static int32_t place(struct ls_strategy *strategy, uint32_t replica)
 {
     return strategy->host->broadcast_parameters(strategy->host, replica, 0);
 }
 
-// Backward has finished a bucket. Starting its sum here, while backward goes on, would hide the time it takes.
+// Backward has finished a bucket. Starting its all-reduce here would hide the time under the rest of
+// backward.
 static int32_t gradient_ready(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
 {
     (void)strategy, (void)replica, (void)bucket;
     return LS_OK;
 }
 
-// Sums every bucket over all ranks, then updates. What a call of the host answers is passed on.
+// Sums every bucket over all ranks, then updates. Passes on the status of every host call.
 static int32_t end_step(struct ls_strategy *strategy, uint32_t replica)
 {
     const struct ls_strategy_host *host = strategy->host;
@@ -47,7 +49,7 @@ static int32_t end_step(struct ls_strategy *strategy, uint32_t replica)
     for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++)
         status = host->all_reduce_wait(host, replica, bucket);
     if (!status)
-        status = host->decide(host, replica); // stops everybody when the loss is not finite
+        status = host->decide(host, replica); // stops all replicas if the loss is not finite
     for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++)
         status = host->update(host, replica, bucket);
     return status;

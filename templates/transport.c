@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// my-plugin: messages between threads of one process, under one lock. A receiver copies, or reduces, straight from the
-// memory of the sender. Short and slow; a real one replaces the lock, or the memory by a network.
+// my-plugin: messages between threads of one process, under one lock. A receiver copies or reduces
+// directly from the sender's memory. It is short and slow; a real transport replaces the lock, or
+// replaces the shared memory with a network.
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L // clock_gettime
 #endif
@@ -355,7 +356,7 @@ static void abort_all(struct ls_transport *transport)
     pthread_mutex_unlock(&transport->shared->lock);
 }
 
-// A closed endpoint aborts all of them, so nobody waits for it.
+// A closed endpoint aborts all others, so that none waits for it.
 static int32_t peer_state(struct ls_transport *transport, uint32_t peer)
 {
     (void)peer;
