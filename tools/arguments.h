@@ -14,7 +14,7 @@
 
 struct argument {
     const char *name; // without the dashes; NULL with a `help`: a heading in --help
-    const char *value; // what stands after '=' in --help; NULL: a flag
+    const char *value; // printed after '=' by --help; NULL: a flag
     const char *default_value; // NULL: none
     const char *help;
 };
@@ -29,16 +29,16 @@ struct arguments {
     bool help;
 };
 
-// Options of other programs, by what to write here. docs/strategies.md has the same table, and a
+// Options of other programs, with their names here. docs/strategies.md has the same table, and a
 // test compares the two.
 extern const struct ls_hint arguments_elsewhere[];
 
-// Errors are LS_USAGE, logged; for an unknown option with what it is called here, or the nearest,
-// and all there are. `most_operands`: words that are not options.
+// Errors are LS_USAGE, logged; for an unknown option the message gives its name here, or the nearest
+// name, and lists all options. `most_operands`: the maximum number of words that are not options.
 LS_STATUS arguments_parse(const struct argument *table, int argc, char **argv, size_t most_operands,
                           struct arguments *out);
 
-// The value given, else the default; NULL when there is neither.
+// The given value, else the default; NULL if there is neither.
 const char *arguments_text(const struct arguments *arguments, const char *name);
 bool arguments_given(const struct arguments *arguments, const char *name);
 // Values checked against a range; LS_USAGE, logged. Without value and default, `out` is untouched.

@@ -20,11 +20,11 @@ struct child_work {
     void (*run)(void *argument, void *shared);
     void *argument;
     void *shared; // from child_memory_create(): what the child tells its parent
-    const volatile uint64_t *beat; // in `shared`; the child raises it whenever it gets on
-    uint64_t deadline_ns; // between two beats
+    const volatile uint64_t *beat; // in `shared`; the child increases it when it makes progress
+    uint64_t deadline_ns; // longest time between two beats
 };
 
-// LS_FAILED, logged, when there can be no child. `signal`: what it crashed by.
+// LS_FAILED, logged, if no child process can be started. `signal`: the signal of a crash.
 LS_STATUS child_run(const struct child_work *work, enum child_end *end, int *signal);
 _Noreturn void child_leave(void); // ends the child as if `run` had returned
 

@@ -13,8 +13,8 @@ struct command {
     size_t most_operands;
     const struct argument *arguments;
     enum ls_status (*run)(const struct arguments *arguments);
-    // Its own subcommands, named "<name> <word>"; ends with NULL. NULL: none. With some, only name, operands and
-    // summary of the above count.
+    // Its own subcommands, named "<name> <word>"; ends with NULL. NULL: none. A command with
+    // subcommands uses only name, operands and summary of the fields above.
     const struct command *const *subcommands;
 };
 

@@ -7,9 +7,10 @@
 
 #include <stdbool.h>
 
-// From here on an interruption ends the program with 130 and a line; once interrupt_run was called, it asks that run
-// to end after its step, and only the second one ends the program at once. Signals that are ignored stay so. timeout(1), and a
-// terminal that goes away, send one signal twice: the same one again within half a second is no second one.
+// From now on an interruption ends the program with 130 and a message. After interrupt_run, the first
+// interruption asks that run to stop after its current step, and only the second one ends the program
+// at once. Ignored signals stay ignored. timeout(1), and a terminal that closes, send one signal
+// twice; therefore the same signal within half a second does not count as a second one.
 void interrupt_catch(void);
 void interrupt_run(struct ls_run *run); // NULL: none any more
 

@@ -5,8 +5,8 @@
 
 #include "tools/arguments.h"
 
-// No two of these options (ends with NULL) may name one file, however it is written: "a.json" and "./a.json", or by a
-// link. LS_USAGE, logged.
+// Checks that no two of these options (ends with NULL) name the same file, even if they spell it
+// differently ("a.json", "./a.json") or use a link. LS_USAGE, logged.
 LS_STATUS output_files_check(const struct arguments *arguments, const char *const *names);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options that train and evaluate share: what runs, and how.
+// The options that train and evaluate share.
 #ifndef LS_TOOLS_RUN_OPTIONS_H
 #define LS_TOOLS_RUN_OPTIONS_H
 
@@ -45,7 +45,7 @@ LS_STATUS run_options_read(const struct arguments *arguments, struct ls_run_opti
 LS_STATUS run_options_batch(const struct arguments *arguments, uint64_t *batch,
                             uint64_t *replica_batch);
 
-// LS_USAGE, with an example, where the option `name` is not given.
+// LS_USAGE, with an example, if the option `name` is missing.
 LS_STATUS run_options_need(const struct arguments *arguments, const char *name,
                            const char *example);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times several collectives beside each other: the same ranks, buffers and sizes, in turn, round after round.
+// Times several collectives side by side: the same ranks, buffers and sizes, in turn, round after
+// round.
 #ifndef LS_TOOLS_BENCH_LANES_H
 #define LS_TOOLS_BENCH_LANES_H
 
@@ -15,7 +16,7 @@
 
 enum bench_place { BENCH_OUT_OF_PLACE, BENCH_IN_PLACE, BENCH_PLACES };
 
-// A collective that takes part, opened for all ranks.
+// A collective to time, opened for all ranks.
 struct bench_lane {
     const char *name; // as the user wrote it
     const struct ls_opened_plugin *collective;
@@ -31,10 +32,10 @@ struct bench_task {
     uint64_t
         iterations; // calls in a row that are timed together; 0: about two milliseconds of them
     uint64_t warmup; // calls before
-    double seconds; // rounds go on that long
+    double seconds; // for which rounds are repeated
     bool places[BENCH_PLACES];
-    bool pin; // each rank to a core, where there are enough
-    bool fresh; // ranks write their buffers before each call, which is timed alone
+    bool pin; // each rank to a core, if there are enough
+    bool fresh; // ranks write their buffers before each call, and each call is timed on its own
 };
 
 // Seconds a call, averaged over the ranks, as nccl-tests does.
@@ -47,7 +48,8 @@ struct bench_result {
     uint64_t wrong; // elements, on all ranks
 };
 
-// out[lane][place]; what was not wanted is left alone. Fails as the collectives do, logged. [main thread]
+// Writes out[lane][place], and leaves entries that are not timed unchanged. Fails with the status of
+// a collective that fails, logged. [main thread]
 LS_STATUS bench_lanes_run(const struct bench_task *task, struct bench_result (*out)[BENCH_PLACES]);
 
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the buffers of a benchmark lie: in host memory, or in that of devices, one a rank, the physical ones in turn.
+// The memory of a benchmark's buffers: host memory, or memory of devices, one virtual device for each
+// rank, on the physical devices in turn.
 #ifndef LS_TOOLS_BENCH_MEMORY_H
 #define LS_TOOLS_BENCH_MEMORY_H
 
@@ -21,11 +22,12 @@ struct bench_memory {
 LS_STATUS bench_memory_open(struct ls_loader *loader, const char *device, uint32_t count,
                             struct bench_memory *out);
 void bench_memory_close(struct bench_memory *memory); // takes a zeroed one
-// Whether a collective that runs itself can work there, for who leaves out what cannot.
+// Whether a native collective can use this memory, so that the caller can leave out those that cannot.
 bool bench_memory_fits(const struct bench_memory *memory,
                        const struct ls_opened_plugin *collective);
 
-// Of one rank, on its thread. Work on a device is put on its own stream, but for copies from and to host memory.
+// Called by the rank's own thread. Work on a device goes to the device's own stream, except for copies
+// from and to host memory.
 void *bench_memory_allocate(const struct bench_memory *memory, uint32_t rank, size_t bytes);
 void bench_memory_release(const struct bench_memory *memory, uint32_t rank, void *buffer);
 LS_STATUS bench_memory_zero(const struct bench_memory *memory, uint32_t rank, void *buffer,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run of `lockstep compare`: trains as `lockstep train` does, in a process of its own, and only when told to.
+// One run of `lockstep compare`: trains as `lockstep train` does, in a process of its own, and only
+// in its turns.
 #ifndef LS_TOOLS_COMPARE_CHILD_H
 #define LS_TOOLS_COMPARE_CHILD_H
 
@@ -11,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What all runs share; texts are borrowed.
+// The settings of all runs; texts are borrowed.
 struct compare_setting {
     struct ls_run_options run; // strategy, replicas, threads and progress are the entry's
     struct ls_fit_options fit; // batches, slices, report and callbacks are the entry's
@@ -20,13 +21,13 @@ struct compare_setting {
     bool validation;
 };
 
-// What is one run's own.
+// The settings of one run.
 struct compare_entry {
     const char *strategy;
     uint32_t replicas, threads;
     uint64_t batch; // global
     uint32_t slices;
-    bool timed; // only its speed counts: it trains until it is told to end, and keeps nothing
+    bool timed; // measures speed only: it trains until it is told to stop, and keeps no results
     struct ls_data *train; // its data, read by its parent; NULL: it reads them itself
 };
 
@@ -37,18 +38,18 @@ enum compare_phase {
     COMPARE_WORKING, // validation, or the end
 };
 
-// In memory that parent and child share. Facts are there once the child has said COMPARE_SAYS_READY.
+// Memory that parent and child share. Its facts are valid after the child has sent COMPARE_SAYS_READY.
 struct compare_shared {
     _Atomic uint32_t phase; // enum compare_phase
     _Atomic uint64_t beat; // steps done, and a little more at each change of phase
-    uint64_t steps; // that it is going to do
+    uint64_t steps; // that the child will run
     uint64_t epoch_steps;
     uint32_t accuracy; // 1: the model has that metric
     uint32_t synchronous;
-    // Of the turn that a timed one has just done, without its first step: its caches are cold, and its input was
-    // prepared while others computed.
+    // The last turn of a timed run, without its first step, because its caches are cold and its input
+    // was prepared while others computed.
     _Atomic uint64_t timed_ns, timed_steps, timed_examples;
-    // Of the look.
+    // Results of compare_child_look.
     uint32_t maximum_replicas; // of the strategy; 0: any number
 };
 
@@ -76,12 +77,12 @@ struct compare_place {
     int messages; // becomes stderr; -1: none
 };
 
-// What a child does with its life; ends the process with the exit code of what happened. Called in the child, before
-// there is a second thread. [main thread]
+// The main function of a child; ends the process with the exit code of the run. Called in the child,
+// before it starts a second thread. [main thread]
 _Noreturn void compare_child_live(const struct compare_setting *setting,
                                   const struct compare_entry *entry,
                                   const struct compare_place *place);
-// Only finds out what the strategy is, and whether its options are right.
+// Only reads the strategy's traits and checks its options.
 _Noreturn void compare_child_look(const struct compare_setting *setting, const char *strategy,
                                   const struct compare_place *place);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the runs of `lockstep compare` left in their folders, as figures.
+// Reads the files that the runs of `lockstep compare` wrote, and computes the figures.
 #ifndef LS_TOOLS_COMPARE_COLLECT_H
 #define LS_TOOLS_COMPARE_COLLECT_H
 

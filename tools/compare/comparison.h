@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `lockstep compare` found: the same model trained under several strategies. Plain figures, as JSON, as a table,
-// and as a verdict in words (tools/compare/verdict.h). NaN is "not known" everywhere. [main thread]
+// The result of `lockstep compare`, the same model trained under several strategies: plain figures,
+// written as JSON, as a table, and as a verdict in words (tools/compare/verdict.h). NaN means "not
+// known" everywhere. [main thread]
 #ifndef LS_TOOLS_COMPARE_COMPARISON_H
 #define LS_TOOLS_COMPARE_COMPARISON_H
 
@@ -21,13 +22,13 @@ enum ls_compared_status {
     LS_COMPARED_INTERRUPTED,
 };
 
-// Seconds, medians over the steps of replica 0. What input, compute, exposed communication, update and other add up to is
-// the step; communication is all of it, hidden or not.
+// Seconds, medians over the steps of replica 0. Input, compute, exposed communication, update and
+// other add up to the step; communication includes the hidden part.
 struct ls_compared_times {
     double median, input, compute, communication, exposed_communication, update, device, other;
 };
 
-// A stretch of steps: the means over them, and where its last step stands.
+// A range of steps: the means over them, and the position of the last one.
 struct ls_compared_point {
     uint64_t step, examples; // since the beginning
     double seconds; // of training, since the beginning
@@ -38,7 +39,7 @@ struct ls_compared_point {
 struct ls_compared_run {
     char *strategy; // as the user wrote it
     uint32_t replicas, threads; // threads of a replica
-    double cores; // that it may keep busy at the same time; on a device of its own memory: replicas
+    double cores; // that the run can keep busy; on a device with memory of its own: replicas
     uint64_t global_batch;
     enum ls_compared_status status;
     char *reason; // one line; NULL: none
@@ -67,15 +68,15 @@ struct ls_compared_option {
     const char *name, *value; // without the dashes; as the user wrote it
 };
 
-// How two runs that are done differ in speed, over the blocks in which both were timed.
+// The difference in speed of two finished runs, over the blocks in which both were timed.
 struct ls_difference {
     size_t a, b; // indices of runs, a < b
     double ratio, low,
         high; // examples/s of a over b, with its 95 % confidence interval; NaN: not known
     double p; // two-sided, corrected for the number of comparisons; NaN: too few blocks
     bool different;
-    // Where no difference was found: what to time in each run to find, in four of five comparisons, one as large as `ratio`
-    // says, or 1 % where that is less. 0: not known.
+    // If no difference was found: the number of steps to time in each run to detect, in four of five
+    // comparisons, a difference as large as `ratio`, or 1 % if that is larger. 0: not known.
     uint64_t needed_steps;
     double needed_percent; // that difference
 };
@@ -83,7 +84,7 @@ struct ls_difference {
 struct ls_comparison {
     const char *status; // "done", "interrupted", "failed"
     const char *model, *dataset, *optimizer; // as the user wrote them
-    // What was given for all runs and `lockstep train` has, too: not what is each run's own.
+    // The options of all runs that `lockstep train` has too, without those of each run.
     const struct ls_compared_option *options;
     size_t option_count;
     char *device, *hardware; // NULL: not known
@@ -93,25 +94,27 @@ struct ls_comparison {
     struct ls_compared_run *runs;
     size_t run_count;
     size_t reference; // index; LS_COMPARISON_NONE: there is none
-    bool reference_is_extra; // nobody named it
+    bool reference_is_extra; // added because the user did not name it
     struct ls_difference *differences; // of ls_comparison_measure()
     size_t difference_count;
-    // What rounding alone does: the reference against itself with its batch computed in two halves.
+    // The effect of rounding alone: the reference compared with itself, its batch computed in two
+    // halves.
     double rounding_spread, rounding_spread_first_ten, rounding_spread_parameters;
 };
 
 void ls_comparison_finish(struct ls_comparison *comparison); // takes a zeroed one
 
-// Compares the speeds of all runs that are done, in two families of comparisons: those that the user named with each
-// other, and, where nobody named it, the reference with each of them. LS_OUT_OF_MEMORY.
+// Compares the speeds of all finished runs, in two families of comparisons: the runs that the user
+// named with each other, and the reference, if the user did not name it, with each of them.
+// LS_OUT_OF_MEMORY.
 LS_STATUS ls_comparison_measure(struct ls_comparison *comparison);
-// What was found of two runs, in either order; NULL: they were not compared.
+// The difference of two runs, in either order; NULL: they were not compared.
 const struct ls_difference *ls_comparison_between(const struct ls_comparison *comparison, size_t a,
                                                   size_t b);
 
 // The object that --report writes and that the page is made from. LS_OUT_OF_MEMORY.
 LS_STATUS ls_comparison_json(const struct ls_comparison *comparison, json_t **out);
-// Writes it. LS_FAILED, logged under --report; the file is whole or untouched.
+// Writes that object. LS_FAILED, logged under --report; the file is either complete or unchanged.
 LS_STATUS ls_comparison_write(const json_t *comparison, const char *path);
 
 // Tables for people, then the verdict.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `lockstep compare` reckons from the steps of a run.
+// Figures that `lockstep compare` computes from the steps of a run.
 #ifndef LS_TOOLS_COMPARE_FIGURES_H
 #define LS_TOOLS_COMPARE_FIGURES_H
 
@@ -8,14 +8,14 @@
 
 #define COMPARE_LAST_STEPS 100 // that a figure of training is a mean over, at most
 
-// Examples/s of each turn. The first step of a turn is left out where there are more: its caches are cold, and its input
-// was prepared while others computed. A turn of one step counts, but for the first of all. `rates` has room for
-// `count`; returns how many there are, in the order of time.
+// Examples/s of each turn. The first step of a longer turn is left out, because its caches are cold
+// and its input was prepared while others computed. A turn of one step counts, except the very first.
+// `rates` has room for `count`; returns the number of rates, in the order of time.
 size_t compare_rates(const struct compare_step *steps, size_t count, double *rates);
 void compare_sort(double *values, size_t count);
 // The value below which `share` of `count` sorted values lie, between two of them in proportion; NaN without any.
 double compare_quantile(const double *sorted, size_t count, double share);
-// Of those that are finite; NaN without any.
+// Over the finite values; NaN without any.
 double compare_geometric_mean(const double *values, size_t count);
 
 // Largest relative difference of the losses of the first `most` steps that both have; NaN without any, or where a

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `lockstep compare` is given as text: the list of strategies, and the target.
+// Parses the text options of `lockstep compare`: the list of strategies, and the target.
 #ifndef LS_TOOLS_COMPARE_LIST_H
 #define LS_TOOLS_COMPARE_LIST_H
 
@@ -35,7 +35,7 @@ struct compare_target {
     double value;
 };
 
-// LS_USAGE, logged: a metric that does not exist (nearest suggested), a value that it cannot have.
+// LS_USAGE, logged: an unknown metric (the message suggests the nearest), or an impossible value.
 LS_STATUS compare_target_parse(const char *text, struct compare_target *out);
 const char *compare_metric_text(enum compare_metric metric); // "val_accuracy"; NULL: none
 bool compare_target_reached(const struct compare_target *target, double value); // never by NaN

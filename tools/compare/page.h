@@ -9,8 +9,9 @@
 
 #include <jansson.h>
 
-// `comparison` is the object that `lockstep compare --report` writes (borrowed). What is missing in it or null is left
-// out or shown as a dash; a run that did not run is a row that says why. The file is whole or untouched.
+// `comparison` is the object that `lockstep compare --report` writes (borrowed). Missing and null
+// fields are left out or shown as a dash; a run without result is a row with the reason. The file is
+// either complete or unchanged.
 // LS_FAILED, logged under --html; LS_OUT_OF_MEMORY.
 LS_STATUS ls_compare_page_write(const char *path, const json_t *comparison);
 

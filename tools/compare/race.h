@@ -11,16 +11,16 @@ enum compare_end {
     COMPARE_ALIVE,
     COMPARE_ENDED, // by itself, with `code`
     COMPARE_CRASHED, // by `signal`
-    COMPARE_HUNG, // it got on no more, and was ended
+    COMPARE_HUNG, // it made no progress and was killed
 };
 
-// What the timed processes of a run found.
+// The results of the timed processes of a run.
 struct compare_speed {
     double *processes; // examples/s of each, by block; NaN: it has none
     double *turns; // examples/s of each turn, process after process
     size_t turn_count;
     uint64_t steps; // that were timed, over all processes
-    bool failed; // one of them did
+    bool failed; // at least one of the processes
 };
 
 struct compare_runner {
@@ -35,8 +35,8 @@ struct compare_runner {
     uint64_t given; // steps
     enum compare_end end;
     int code, signal;
-    uint64_t waited_ns; // for it to get on, before it was ended
-    char *message; // its error line, without what stands before it; NULL: none
+    uint64_t waited_ns; // without progress, before it was killed
+    char *message; // its error line, without the prefix; NULL: none
     struct compare_speed speed; // filled by compare_speed_run()
 };
 
@@ -45,27 +45,27 @@ struct compare_race {
     struct compare_runner *runners;
     size_t count;
     char *folder; // private, removed at the end
-    uint64_t deadline_ns; // longest without getting on
+    uint64_t deadline_ns; // longest time without progress
     uint64_t round_steps; // 0: about twenty rounds
     uint64_t rounds;
     uint64_t turn_steps; // of timed processes, at least; 0: by time alone
-    size_t blocks; // of timed processes that all went through
+    size_t blocks; // in which every timed process finished
     bool quiet;
     char **warnings; // of the runs, each said once
     size_t warning_count;
 };
 
-// From here on Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) are asked about.
+// From now on Ctrl-C, SIGTERM and SIGHUP (the terminal was closed) only count interruptions.
 void compare_race_catch(void);
 int compare_race_interrupted(void); // 0, 1, or more: how often
 
-// Makes the private folder.
+// Creates the private folder.
 LS_STATUS compare_race_init(struct compare_race *race, const struct compare_setting *setting);
-// Ends all that is left, and leaves nothing behind. Takes a zeroed one.
+// Ends all remaining processes and removes the folder. Takes a zeroed race.
 void compare_race_finish(struct compare_race *race);
 
-// Asks a child what `strategy` is. `message`: its error line when that fails, to be freed. The status is the child's, which
-// has logged nothing on this terminal.
+// Reads the traits of `strategy` in a child. Returns the child's status. `message`: the child's error
+// line if it fails, freed by the caller; the child prints nothing on this terminal.
 LS_STATUS compare_race_look(struct compare_race *race, const char *strategy,
                             uint32_t *maximum_replicas, char **message);
 // Adds a run, which is prepared later. LS_OUT_OF_MEMORY.
@@ -74,20 +74,21 @@ LS_STATUS compare_race_add(struct compare_race *race, const struct compare_entry
 // Starts the child and waits until it is prepared or has ended. LS_FAILED (logged): there is no process;
 // LS_INTERRUPTED.
 LS_STATUS compare_race_prepare(struct compare_race *race, struct compare_runner *runner);
-// Lets all prepared ones train, in turn, until all have ended. LS_INTERRUPTED: they ended after their step.
+// Lets all prepared runs train, in turn, until all have ended. LS_INTERRUPTED: every run stopped after
+// its current step.
 LS_STATUS compare_race_run(struct compare_race *race);
 
 // For callers that give the turns themselves (compare_speed.c).
 bool compare_race_is_running(const struct compare_runner *runner);
 // One turn of `steps`; 0 ends the run. False when interrupted.
 bool compare_race_turn(struct compare_race *race, struct compare_runner *runner, uint64_t steps);
-// Ends all after their step, after an interruption.
+// After an interruption: stops every run after its current step.
 void compare_race_end_all(struct compare_race *race);
 // On a terminal one line that is written anew: `what` is going on, with which run (NULL: none). Both NULL: nothing any more.
 void compare_race_show(const struct compare_race *race, const char *what,
                        const struct compare_runner *runner);
 
-// What a child's file is called. NULL: no memory.
+// The path of a child's file. NULL: no memory.
 char *compare_runner_path(const struct compare_runner *runner, const char *name);
 
 #endif

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sentences about the runs of a comparison: what the verdict and the suggestions share. Private to report/. [main thread]
+// Helpers for sentences about the runs of a comparison, shared by the verdict and the suggestions.
+// [main thread]
 #ifndef LS_TOOLS_COMPARE_SENTENCES_H
 #define LS_TOOLS_COMPARE_SENTENCES_H
 
 #include "tools/compare/verdict.h"
 
-// How the command in a suggestion begins, which stands at the end of its sentence.
+// The beginning of the command in a suggestion, which ends its sentence.
 #define LS_TRAIN_COMMAND "lockstep train"
 
 struct ls_sentence_writer {
@@ -47,7 +48,8 @@ void ls_say_names(struct ls_sentence_writer *writer, const struct ls_comparison 
 // Whether the strategy of this run runs with other counts of replicas, too.
 bool ls_compared_has_several_counts(const struct ls_comparison *comparison, size_t index);
 bool ls_compared_was_measured(const struct ls_comparison *comparison, size_t index);
-// Found to be faster than `b`; compared, and no difference was found. Where too little is known, neither.
+// Whether `a` was found to be faster than `b`; whether they were compared and no difference was
+// found. Without enough measurements, both are false.
 bool ls_compared_is_faster(const struct ls_comparison *comparison, size_t a, size_t b);
 bool ls_compared_is_level(const struct ls_comparison *comparison, size_t a, size_t b);
 // The run that was measured to have the highest speed, but for `but`; `synchronous`: of those alone. Whether it is the

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether two strategies differ in speed, from the speeds that several processes of each had. [any thread]
+// Tests whether two strategies differ in speed, given the speeds of several processes of each.
+// [any thread]
 //
 // The process is the unit: speeds within one process resemble each other more than those of two
 // processes of the same program (memory layout, placement, the state of the machine), so only

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the runs of `lockstep compare` are: each in several fresh processes, which take turns.
+// Measures the speed of the runs of `lockstep compare`: each in several fresh processes, which take
+// turns.
 #ifndef LS_TOOLS_COMPARE_SPEED_H
 #define LS_TOOLS_COMPARE_SPEED_H
 

@@ -10,8 +10,8 @@ struct ls_sentences {
     size_t count;
 };
 
-// Which is fastest and whether that is more than noise; whether replicas gain; what limits each; which are equally
-// correct; who reached the target; what could not run. LS_OUT_OF_MEMORY.
+// Which run is fastest, and whether that is more than noise; whether more replicas help; what limits
+// each run; which runs are equally correct, reached the target, or could not run. LS_OUT_OF_MEMORY.
 LS_STATUS ls_verdict(const struct ls_comparison *comparison, struct ls_sentences *out);
 // What to try next.
 LS_STATUS ls_suggestions(const struct ls_comparison *comparison, struct ls_sentences *out);
@@ -21,14 +21,14 @@ void ls_sentences_finish(struct ls_sentences *sentences); // takes a zeroed one
 const char *ls_compared_name(const struct ls_comparison *comparison, size_t index, char *text,
                              size_t bytes);
 
-// What takes most of a step and could be made smaller.
+// The largest part of a step that could be reduced.
 enum ls_limit {
     LS_LIMIT_UNKNOWN,
     LS_LIMIT_COMPUTE,
     LS_LIMIT_INPUT,
     LS_LIMIT_COMMUNICATION,
     LS_LIMIT_UPDATE,
-    LS_LIMIT_DEVICE, // the host waits for it: kernels and reductions cannot be told apart
+    LS_LIMIT_DEVICE, // the host waits for the device; kernels and reductions are not timed apart
     LS_LIMIT_OVERHEAD,
 };
 enum ls_limit ls_verdict_limit(const struct ls_compared_times *times);

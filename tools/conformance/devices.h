@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices in whose memory a suite lets others work: one a rank, the physical ones in turn, opened when a case first needs them.
+// Devices whose memory holds the buffers of a suite: one virtual device for each rank, on the physical
+// devices in turn, opened when a case first needs them.
 #ifndef LS_TOOLS_CONFORMANCE_DEVICES_H
 #define LS_TOOLS_CONFORMANCE_DEVICES_H
 
@@ -35,7 +36,7 @@ LS_STATUS ls_conformance_image_init(struct ls_conformance_image *out,
 LS_STATUS ls_conformance_image_push(const struct ls_conformance_image *image, void *stream);
 LS_STATUS ls_conformance_image_pull(const struct ls_conformance_image *image, void *stream);
 void ls_conformance_image_finish(struct ls_conformance_image *image); // takes a zeroed one
-// Where `at` of the image lies for those who are tested.
+// The address of `at` (in the image) that the tested plugin uses.
 void *ls_conformance_image_at(const struct ls_conformance_image *image, const void *at);
 
 #endif

@@ -10,7 +10,7 @@
 
 struct ls_elf_symbol {
     char *name;
-    bool defined; // here; else it is wanted from elsewhere
+    bool defined; // in this file; else imported
     bool weak; // or unique: what compilers of other languages leave in any shared object
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An instance of a plugin of any kind: opened, used a little, closed; for what all kinds have in common.
+// Opens, briefly uses and closes an instance of a plugin of any kind, for cases that all kinds share.
 #ifndef LS_TOOLS_CONFORMANCE_INSTANCE_H
 #define LS_TOOLS_CONFORMANCE_INSTANCE_H
 
@@ -30,7 +30,7 @@ bool ls_instance_open(struct ls_instance_trial *trial, struct ls_loader *loader,
 void ls_instance_use(struct ls_instance_trial *trial, struct ls_tally *tally);
 void ls_instance_close(struct ls_instance_trial *trial); // takes a zeroed one
 
-// Opens one with a host that has no memory: it may fail, and must not crash.
+// Opens an instance with a host that has no memory: the open may fail, but must not crash.
 void ls_instance_starve(struct ls_loader *loader, const struct ls_opened_plugin *opened,
                         struct ls_tally *tally);
 

@@ -17,13 +17,14 @@ struct ls_isolated_suite {
                           ls_conformance_report report, void *context);
     void *argument;
     uint64_t deadline_ns; // of a case
-    bool looks_itself; // at what its cases print and change in the process
-    // After so many cases that did not end, the rest is left out, and one more result says so; 0: 3.
+    bool looks_itself; // the suite checks what its cases print and change in the process
+    // After this many cases that did not end, the rest is skipped, and one more result says so; 0: 3.
     uint32_t most_hung;
 };
 
-// LS_OK when no case failed, LS_FAILED when some did; else (logged) why none could run. `counts` may be NULL.
-// No thread of the caller may be at work: the children are forks of it. [main thread]
+// LS_OK if no case failed, LS_FAILED if some did; else (logged) the reason why none could run. `counts`
+// may be NULL. No other thread of the caller may be running, because the children are forks of it.
+// [main thread]
 LS_STATUS ls_isolate_suite(const struct ls_isolated_suite *suite, ls_conformance_report report,
                            void *context, struct ls_conformance_counts *counts);
 

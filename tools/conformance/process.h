@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a process a plugin must leave as it was: a picture of it, taken before, and what differs from it after.
+// The state of a process that a plugin must not change: a snapshot, and the differences from it later.
 // [main thread]
 #ifndef LS_TOOLS_CONFORMANCE_PROCESS_H
 #define LS_TOOLS_CONFORMANCE_PROCESS_H
@@ -23,7 +23,7 @@ enum ls_process_aspect {
     LS_PROCESS_THREADS = 1 << 6, // how many
     LS_PROCESS_FILES = 1 << 7, // how many are open
 };
-// What no call of a plugin may change; threads and files may come with an instance, and go with it.
+// The aspects that no plugin call may change; threads and files may exist as long as an instance.
 #define LS_PROCESS_ALWAYS 0x3f
 
 #define LS_PROCESS_SIGNAL_COUNT 65
@@ -43,8 +43,8 @@ struct ls_process_state {
 LS_STATUS ls_process_state_init(struct ls_process_state *state);
 void ls_process_state_finish(struct ls_process_state *state); // takes a zeroed one
 
-// Whether the aspects (bits) are as they were; else `text` says what changed. Threads that are about to end get a
-// second to do so.
+// Whether the aspects (bits) are unchanged; if not, `text` says what changed. Threads that are about
+// to end get a second to do so.
 bool ls_process_state_holds(const struct ls_process_state *before, uint32_t aspects, char *text,
                             size_t bytes);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a conformance suite says about each of its cases. The suites are plain functions: tests and
-// `lockstep plugin check` call them alike and decide what to print.
+// The result of a conformance suite for each of its cases. The suites are plain functions, which tests
+// and `lockstep plugin check` call alike; the caller decides what to print.
 #ifndef LS_TOOLS_CONFORMANCE_RESULT_H
 #define LS_TOOLS_CONFORMANCE_RESULT_H
 
@@ -10,7 +10,7 @@
 enum ls_conformance_outcome {
     LS_CONFORMANCE_PASSED,
     LS_CONFORMANCE_FAILED,
-    LS_CONFORMANCE_REFUSED, // it says that it does not do this, and it need not
+    LS_CONFORMANCE_REFUSED, // the plugin does not offer this, and need not
 };
 
 struct ls_conformance_result {

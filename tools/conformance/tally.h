@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a suite keeps while its cases run: which are wanted, what was found wrong in the running one, and the counts.
+// The state of a suite while its cases run: the selected cases, the first error of the running case,
+// and the counts.
 #ifndef LS_TOOLS_CONFORMANCE_TALLY_H
 #define LS_TOOLS_CONFORMANCE_TALLY_H
 
@@ -28,7 +29,7 @@ void ls_tally_finish(struct ls_tally *tally);
 LS_PRINTF(2, 3) bool ls_tally_begin(struct ls_tally *tally, const char *format, ...);
 // Something is wrong; the first finding of a case counts. Returns false. [any thread]
 LS_PRINTF(2, 3) bool ls_tally_blame(struct ls_tally *tally, const char *format, ...);
-// The plugin says that it does not do this, and need not.
+// The plugin does not offer this, and need not.
 LS_PRINTF(2, 3) void ls_tally_refuse(struct ls_tally *tally, const char *format, ...);
 bool ls_tally_blamed(struct ls_tally *tally); // [any thread]
 void ls_tally_end(struct ls_tally *tally); // reports the case [main thread]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where values lie in a chart, and how they are written: what the charts of files and of pages share. [any thread]
+// Positions and texts of values in a chart, shared by the charts of files and of pages. [any thread]
 #ifndef LS_TOOLS_REPORT_CHART_SCALE_H
 #define LS_TOOLS_REPORT_CHART_SCALE_H
 
