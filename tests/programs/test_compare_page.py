@@ -108,7 +108,7 @@ def commands():
     return comparison([run("one-device", 1, 4210.0, buckets=()), run("ring")], suggestions=[
         "ring would gain from a larger --batch: backward gets longer (--threads=1 less), and the loss differs by 1.9e-7 - or less.",
         "--replicas=1,2,4 shows how the speed grows; train more --steps.", "Seconds -- not steps; a--b and --1 are no options.",
-        "The fastest that keeps the replicas in step: " + COMMAND])
+        "The fastest synchronous strategy: " + COMMAND])
 
 
 CASES = {make.__name__: make for make in (usual, many, bare, hostile, failed, wild, commands)}

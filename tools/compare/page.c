@@ -125,9 +125,9 @@ static void print_unfinished(const struct ls_page *page)
     const char *status = ls_page_string(page->comparison, "status");
     if (!status || !strcmp(status, "done"))
         return;
-    fputs("<p class=\"warning\">This comparison did not come to its end (", page->out);
+    fputs("<p class=\"warning\">This comparison did not finish (", page->out);
     ls_page_put(page, status);
-    fputs("): what follows is what there was.</p>\n", page->out);
+    fputs("); the page shows the results so far.</p>\n", page->out);
 }
 
 // Strategies without a result, which a verdict would have named.
@@ -160,7 +160,7 @@ static void print_verdict(const struct ls_page *page)
     print_part(page, " \xc2\xb7 ", "device");
     fputs("</p>\n<h1>", page->out);
     ls_page_put_sentence(page,
-                         first ? first : "There is no verdict: no strategy came to a result.");
+                         first ? first : "There is no verdict: no strategy produced a result.");
     fputs("</h1>\n", page->out);
     print_unfinished(page);
     print_lesser_sentences(page, verdict);

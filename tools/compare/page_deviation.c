@@ -146,11 +146,10 @@ void ls_page_deviations(struct ls_page *page)
         ls_page_put_name(page, page->reference);
         fputs(". ", page->out);
     }
-    fputs("The shaded band is the rounding spread: what the reference differs from itself when its "
-          "batch "
-          "is computed in two halves. A synchronous strategy inside the band, or near its edge, "
-          "computes "
-          "the same thing. Logarithmic scale, shorter is closer.</p>\n<div class=\"panels\">\n",
+    fputs("The shaded band is the rounding spread: the difference of the reference from a second "
+          "run with its batch computed in two halves. A synchronous strategy inside the band, or "
+          "near its edge, computes the same as the reference. The scale is logarithmic; shorter is "
+          "closer.</p>\n<div class=\"panels\">\n",
           page->out);
     for (size_t p = 0; p < PANELS; p++)
         print_panel(page, p, decades);

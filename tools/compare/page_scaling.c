@@ -181,7 +181,7 @@ static void print_section(struct ls_page *page, const struct scaling *scaling)
     print_legend(page, scaling);
     fputs("<div class=\"plots\">\n", page->out);
     ls_page_plot(page, &chart, scaling->lines,
-                 "The dotted line is ideal: as many times the speed of one as there are replicas.");
+                 "The dotted line is ideal scaling: N replicas have N times the speed of one.");
     fputs(
         "<div>\n<h3>Efficiency</h3>\n<p class=\"note\">Examples a second, and what a replica does "
         "of what "

@@ -20,7 +20,7 @@ static const struct column speed[] = {
      "geometric mean of the timed processes, and below it the quartiles of their turns; validation "
      "is not counted"},
     {"bytes_per_step_per_rank", BYTES, "bytes/step",
-     "what a rank sends in a step, padding included"},
+     "bytes that a rank sends in a step, padding included"},
     {"peak_rss_bytes", BYTES, "peak memory", "largest resident memory of the process"},
     {"target_seconds", SECONDS, "time to target",
      "seconds of training until the target was reached"},
@@ -29,7 +29,7 @@ static const struct column speed[] = {
 
 static const struct column step[] = {
     {"median", STEP_SECONDS, "step", "median time of a step"},
-    {"input", STEP_SECONDS, "input", "what the replica waited for its batch"},
+    {"input", STEP_SECONDS, "input", "the time that the replica waited for its batch"},
     {"compute", STEP_SECONDS, "compute", "kernels: forward, loss and backward"},
     {"communication", STEP_SECONDS, "communication",
      "all of it, also what runs while the device computes"},
@@ -37,8 +37,7 @@ static const struct column step[] = {
      "the part of communication that the replica waited for"},
     {"update", STEP_SECONDS, "update", "the optimizer"},
     {"device", STEP_SECONDS, "device",
-     "waiting for a device that computes beside the host: of its work, compute is only handing "
-     "over"},
+     "waiting for an asynchronous device; compute is then only the time of submitting work"},
     {"other", STEP_SECONDS, "other", "the rest of the step"},
 };
 
@@ -258,10 +257,9 @@ static void print_spread(const struct ls_page *page)
         return;
     fprintf(page->out,
             "<p>The reference ran a second time with its batch computed in two halves: "
-            "mathematically the "
-            "same, other roundings. How far the two are apart is the rounding spread (losses: %s "
-            "in the "
-            "first ten steps, %s over all, relative; parameters: %s).</p>\n",
+            "mathematically the same, with other roundings. The difference of the two runs is the "
+            "rounding spread (losses: %s in the first ten steps, %s over all, relative; "
+            "parameters: %s).</p>\n",
             ls_page_deviation(first).text, ls_page_deviation(all).text,
             ls_page_deviation(parameters).text);
 }
@@ -276,18 +274,17 @@ static void print_account(const struct ls_page *page)
     if (processes > 1)
         fprintf(page->out,
                 " Then each was timed in %zu fresh processes, which took turns, so that a machine "
-                "that grows slower or faster favours none; a difference counts when chance would "
-                "make one so large one time in a hundred at most.",
+                "that changes its speed favours none; a difference counts if chance alone would "
+                "produce it at most once in a hundred times.",
                 processes);
     fputs("</p>\n", page->out);
     print_spread(page);
     for (size_t i = 0; i < page->run_count; i++) {
         if (page->runs[i].synchronous)
             continue;
-        fputs("<p>An asynchronous strategy does other steps than the reference; its deviation says "
-              "how "
-              "different the path was, not that anything is wrong. Judge it by loss and "
-              "accuracy.</p>\n",
+        fputs("<p>An asynchronous strategy makes other updates than the reference. Its deviation "
+              "shows how different the training was, not that anything is wrong. Judge it by loss "
+              "and accuracy.</p>\n",
               page->out);
         break;
     }

@@ -107,9 +107,9 @@ static void suggest_training(struct ls_sentence_writer *writer,
     if (!out)
         return;
     if (ls_compared_leads(comparison, best, true)) {
-        fputs("The fastest that keeps the replicas in step: ", out);
+        fputs("The fastest synchronous strategy: ", out);
     } else {
-        fputs("None that keeps the replicas in step was measured to be faster than ", out);
+        fputs("No synchronous strategy was measured to be faster than ", out);
         ls_put_compared_name(out, comparison, best);
         fputs(": ", out);
     }

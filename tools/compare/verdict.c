@@ -75,7 +75,7 @@ static void say_leader(struct ls_sentence_writer *writer, const struct ls_compar
                 ls_grouped(run->rate_high, text[1]));
     const size_t in_step = ls_compared_highest(comparison, LS_COMPARISON_NONE, true);
     if (!run->synchronous && in_step != LS_COMPARISON_NONE) {
-        fputs("; it is asynchronous, and of those that keep the replicas in step ", out);
+        fputs("; it is asynchronous, and of the synchronous strategies, ", out);
         ls_put_compared_name(out, comparison, in_step);
         fputs(ls_compared_leads(comparison, in_step, true) ? " is the fastest with "
                                                            : " had the highest speed, not "
@@ -184,7 +184,7 @@ static void say_unknown(struct ls_sentence_writer *writer, const struct ls_compa
     FILE *out = ls_sentence_begin(writer);
     if (!out)
         return;
-    fputs("Which is the fastest is not known, for too few processes were timed: ", out);
+    fputs("The fastest is not known, because too few processes were timed: ", out);
     ls_put_compared_name(out, comparison, leaders->best);
     fputs(" had ", out);
     put_examples(out, comparison, leaders->best);

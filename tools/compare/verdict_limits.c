@@ -102,8 +102,8 @@ static const struct words *words_of(enum ls_limit limit)
         [LS_LIMIT_DEVICE] = {" is bound by the device: the host waits for it ",
                              " are bound by the device: the host waits for it ",
                              " % of a step (for kernels, and reductions in its memory)"},
-        [LS_LIMIT_OVERHEAD] = {" is bound by what is neither kernels nor communication: ",
-                               " are bound by what is neither kernels nor communication: ",
+        [LS_LIMIT_OVERHEAD] = {" spends most of its time outside kernels and communication: ",
+                               " spend most of their time outside kernels and communication: ",
                                " % of a step"},
     };
     return &words[limit == LS_LIMIT_UNKNOWN ? LS_LIMIT_COMPUTE : limit];

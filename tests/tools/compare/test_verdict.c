@@ -110,7 +110,7 @@ START_TEST(the_fastest_is_named_with_its_lead)
     ck_assert(verdict_has(&comparison, "ring is the fastest: 1,900 examples/s"));
     ck_assert(verdict_has(&comparison, "That is 1.27 times tree (95 % confidence: 1.25 to 1.28), "
                                        "the next."));
-    ck_assert(suggestions_have(&comparison, "The fastest that keeps the replicas in step: "));
+    ck_assert(suggestions_have(&comparison, "The fastest synchronous strategy: "));
 }
 END_TEST
 
@@ -130,8 +130,8 @@ START_TEST(what_chance_may_do_is_no_difference)
     ck_assert(verdict_has(&comparison, "ring is faster than the others: 1.50 times one-device"));
     ck_assert(!verdict_has(&comparison, "is the fastest"));
     ck_assert(!suggestions_have(&comparison, "The fastest"));
-    ck_assert(suggestions_have(&comparison, "None that keeps the replicas in step was measured to "
-                                            "be faster than ring: lockstep train"));
+    ck_assert(suggestions_have(&comparison, "No synchronous strategy was measured to be "
+                                            "faster than ring: lockstep train"));
 }
 END_TEST
 
@@ -173,7 +173,7 @@ START_TEST(a_few_processes_tell_nothing)
     runs[1].process_count = 2;
     const struct ls_comparison comparison = of(runs, 2);
     ck_assert(verdict_has(&comparison,
-                          "Which is the fastest is not known, for too few processes were timed: "
+                          "The fastest is not known, because too few processes were timed: "
                           "ring had 1,500 examples/s and one-device 1,000 examples/s."));
     ck_assert(!verdict_has(&comparison, "is the fastest:"));
     ck_assert(!verdict_has(&comparison, "No difference"));
@@ -294,7 +294,8 @@ START_TEST(an_asynchronous_winner_is_told_from_the_synchronous_one)
     runs[2].loss_deviation = runs[2].loss_deviation_first_ten = 0.3;
     const struct ls_comparison comparison = of(runs, 3);
     ck_assert(verdict_has(&comparison, "parameter-server is the fastest: 1,800"));
-    ck_assert(verdict_has(&comparison, "in step ring is the fastest with 1,500"));
+    ck_assert(
+        verdict_has(&comparison, "of the synchronous strategies, ring is the fastest with 1,500"));
     ck_assert(
         verdict_has(&comparison, "parameter-server is asynchronous, so its losses cannot be"));
     ck_assert(!verdict_has(&comparison, "more than rounding"));
