@@ -14,10 +14,10 @@
 
 static const struct ls_plugin_option options[] = {
     {"candidates", "text", NULL,
-     "what is measured: names joined by +, as ring+tree; default: all that there are"},
+     "collectives to measure: names joined by +, such as ring+tree; default: all"},
     {"table", "text", NULL,
-     "a FILE that lockstep bench --tune=FILE wrote, or fixed: what is in it is taken, and nothing "
-     "is measured"},
+     "use a FILE that lockstep bench --tune=FILE wrote, or the built-in table (fixed), and measure "
+     "nothing"},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -47,8 +47,8 @@ enum ls_status ls_auto_check_option(const char *scope, const struct ls_module *o
     if (opened != &module || strcmp(name, "network"))
         return LS_OK;
     ls_error(scope,
-             "auto has no option network: it measures on the devices of the run; lockstep "
-             "simulate NAMES --network=NETWORK says what a network that is not here would do");
+             "auto has no option network, because it measures on the devices of the run; lockstep "
+             "simulate NAMES --network=NETWORK predicts times on another network");
     return LS_USAGE;
 }
 
@@ -118,7 +118,7 @@ static enum ls_status add_named(struct ls_loader *loader, const char *names, str
     }
     free(copy);
     if (!status && !list->count) {
-        ls_error(LS_AUTO, "candidates=%s: expected names joined by +, as ring+tree", names);
+        ls_error(LS_AUTO, "candidates=%s: expected names joined by +, such as ring+tree", names);
         status = LS_USAGE;
     }
     return status;
