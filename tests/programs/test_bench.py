@@ -201,7 +201,7 @@ class Refusals(ProgramTest):
     def test_help_says_what_out_of_place_means(self):
         outcome = self.lockstep("bench", "--help")
         self.assertEqual((outcome.code, outcome.err), (DONE, ""))
-        self.assertIn("the copy counts", outcome.out)
+        self.assertIn("the time includes the copy", outcome.out)
 
     def test_names_that_are_not_there(self):
         self.refused(UNAVAILABLE, "bench", "rnig", says=("rnig", "ring"))

@@ -45,6 +45,7 @@ class Strategies(ProgramTest):
             if words[0] == "train" and not any(word.startswith("--steps=") for word in words):
                 words += [STEPS, "--validation=off"]
             elif words[0] == "bench":
+                words = [word for word in words if not word.startswith("--bytes=")]
                 words += ["--bytes=1K", "--iterations=1", "--seconds=0"]
             elif words[0] == "compare":
                 words = [word for word in words if not word.startswith("--steps=")] + [STEPS, "--validation=off", UNTIMED]
