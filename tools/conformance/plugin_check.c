@@ -237,7 +237,7 @@ static enum ls_status check_collective(struct check *check)
 {
     const struct ls_collective_interface *collective = check->tested->interface;
     if (!collective->describe && !check->device) {
-        check->left_out = "; it runs itself, on devices of its own: it was loaded, but moved "
+        check->left_out = "; it is native, on devices of its own: it was loaded, but moved "
                           "nothing; --device=NAME says where";
         return LS_OK;
     }

@@ -74,10 +74,10 @@ static enum ls_status read_number(const struct reader *reader, const struct numb
 {
     const json_t *value = json_object_get(reader->object, number->key);
     if (!value)
-        return number->required ? refuse(reader, number->key, "is missing; wanted a number")
+        return number->required ? refuse(reader, number->key, "is missing; expected a number")
                                 : LS_OK;
     if (!json_is_number(value))
-        return refuse(reader, number->key, "wanted a number");
+        return refuse(reader, number->key, "expected a number");
     const double found = json_number_value(value) * number->unit;
     if (!isfinite(found) || found < 0 || (found == 0 && !number->zero))
         return refuse(reader, number->key,
@@ -92,10 +92,10 @@ static enum ls_status read_count(const struct reader *reader, const char *key, b
 {
     const json_t *value = json_object_get(reader->object, key);
     if (!value)
-        return required ? refuse(reader, key, "is missing; wanted an integer") : LS_OK;
+        return required ? refuse(reader, key, "is missing; expected an integer") : LS_OK;
     if (!json_is_integer(value) || json_integer_value(value) < 1 ||
         json_integer_value(value) > (json_int_t)COUNT_MOST)
-        return refuse(reader, key, "wanted an integer from 1 to 1000000");
+        return refuse(reader, key, "expected an integer from 1 to 1000000");
     *out = (uint32_t)json_integer_value(value);
     return LS_OK;
 }
@@ -117,9 +117,9 @@ static enum ls_status read_node(const struct reader *whole, bool required, struc
     out->ranks_per_node = 1;
     out->cards_per_node = 1;
     if (!node.object)
-        return required ? refuse(whole, "node", "is missing; wanted an object") : LS_OK;
+        return required ? refuse(whole, "node", "is missing; expected an object") : LS_OK;
     if (!json_is_object(node.object))
-        return refuse(whole, "node", "wanted an object");
+        return refuse(whole, "node", "expected an object");
     enum ls_status status = check_keys(&node, known);
     if (!status)
         status = read_count(&node, "ranks", true, &out->ranks_per_node);
@@ -135,7 +135,7 @@ static enum ls_status read_layer(const struct reader *reader, struct ls_switch_l
 {
     static const char *const known[] = {"below", "oversubscription", "latency_us", NULL};
     if (!json_is_object(reader->object))
-        return refuse(reader, "", "wanted an object");
+        return refuse(reader, "", "expected an object");
     const struct number ratio = {"oversubscription", false, false, 1, &out->oversubscription};
     const struct number latency = {"latency_us", false, true, MICRO, &out->latency};
     *out = (struct ls_switch_layer){.oversubscription = 1};
@@ -152,7 +152,8 @@ static enum ls_status read_layers(const struct reader *whole, struct ls_network 
     const json_t *list = json_object_get(whole->object, "switches");
     const size_t count = json_array_size(list);
     if (count < 1 || count > LS_SWITCH_LAYERS)
-        return refuse(whole, "switches", "wanted a list of 1 to 4 layers, from the nodes upwards");
+        return refuse(whole, "switches",
+                      "expected a list of 1 to 4 layers, from the nodes upwards");
     enum ls_status status = LS_OK;
     for (size_t i = 0; !status && i < count; i++) {
         char place[32];
@@ -172,15 +173,15 @@ static enum ls_status read_points(const struct reader *whole, struct ls_network 
     if (!list)
         return LS_OK;
     if (json_array_size(list) < 1 || json_array_size(list) > LS_SPEED_POINTS)
-        return refuse(whole, key, "wanted a list of 1 to 32 pairs [bytes, gb_s]");
+        return refuse(whole, key, "expected a list of 1 to 32 pairs [bytes, gb_s]");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *pair = json_array_get(list, i);
         const double bytes = json_number_value(json_array_get(pair, 0));
         const double bandwidth = json_number_value(json_array_get(pair, 1)) * GIGA;
         if (json_array_size(pair) != 2 || !(bytes > 0) || !(bandwidth > 0))
-            return refuse(whole, key, "wanted pairs of two numbers above zero: [bytes, gb_s]");
+            return refuse(whole, key, "expected pairs of two numbers above zero: [bytes, gb_s]");
         if (i && bytes <= out->points[i - 1].bytes)
-            return refuse(whole, key, "wanted the pairs by growing bytes");
+            return refuse(whole, key, "expected pairs in increasing order of bytes");
         if (bandwidth > out->link.bandwidth * (1 + 1e-9))
             return refuse(whole, key, "no message is faster than bandwidth_gb_s");
         out->points[i] = (struct ls_speed_point){bytes, bandwidth};
@@ -193,7 +194,7 @@ static enum ls_status read_in_place(const struct reader *whole, struct ls_networ
 {
     const json_t *value = json_object_get(whole->object, "reduces_in_place");
     if (value && !json_is_boolean(value))
-        return refuse(whole, "reduces_in_place", "wanted true or false");
+        return refuse(whole, "reduces_in_place", "expected true or false");
     out->reduces_in_place = json_is_true(value);
     return LS_OK;
 }
@@ -203,21 +204,22 @@ static enum ls_status read_sides(const struct reader *whole, struct ls_network *
     const json_t *sides = json_object_get(whole->object, "sides");
     const json_t *dimensions = json_object_get(whole->object, "dimensions");
     if (!sides == !dimensions)
-        return refuse(whole, "sides", "wanted either sides, or dimensions (2 or 3) for any world");
+        return refuse(whole, "sides",
+                      "expected either sides, or dimensions (2 or 3) for any world");
     if (dimensions) {
         const enum ls_status status = read_count(whole, "dimensions", true, &out->dimensions);
         if (!status && (out->dimensions < 2 || out->dimensions > LS_TORUS_DIMENSIONS))
-            return refuse(whole, "dimensions", "wanted 2 or 3");
+            return refuse(whole, "dimensions", "expected 2 or 3");
         return status;
     }
     const size_t count = json_array_size(sides);
     if (count < 2 || count > LS_TORUS_DIMENSIONS)
-        return refuse(whole, "sides", "wanted a list of 2 or 3 integers");
+        return refuse(whole, "sides", "expected a list of 2 or 3 integers");
     for (size_t i = 0; i < count; i++) {
         const json_t *side = json_array_get(sides, i);
         if (!json_is_integer(side) || json_integer_value(side) < 1 ||
             json_integer_value(side) > (json_int_t)COUNT_MOST)
-            return refuse(whole, "sides", "wanted integers from 1 to 1000000");
+            return refuse(whole, "sides", "expected integers from 1 to 1000000");
         out->sides[i] = (uint32_t)json_integer_value(side);
     }
     out->dimensions = (uint32_t)count;
@@ -232,7 +234,7 @@ static enum ls_status read_topology(const struct reader *whole, struct ls_networ
             out->topology = i;
             return LS_OK;
         }
-    return refuse(whole, "topology", "wanted \"flat\", \"nodes\", \"fat-tree\" or \"torus\"");
+    return refuse(whole, "topology", "expected \"flat\", \"nodes\", \"fat-tree\" or \"torus\"");
 }
 
 #define COMMON_KEYS                                                                        \
@@ -246,14 +248,14 @@ static enum ls_status read_texts(const struct reader *whole, struct ls_network *
     const json_t *sources = json_object_get(whole->object, "sources");
     if (!json_is_string(name) || json_string_length(name) == 0 ||
         json_string_length(name) >= LS_NETWORK_NAME)
-        return refuse(whole, "name", "wanted a text of 1 to 63 letters");
+        return refuse(whole, "name", "expected a text of 1 to 63 letters");
     snprintf(out->name, sizeof(out->name), "%s", json_string_value(name));
     if (about && !json_is_string(about))
-        return refuse(whole, "about", "wanted a text");
+        return refuse(whole, "about", "expected a text");
     bool texts = !sources || json_is_array(sources);
     for (size_t i = 0; texts && i < json_array_size(sources); i++)
         texts = json_is_string(json_array_get(sources, i));
-    return texts ? LS_OK : refuse(whole, "sources", "wanted a list of texts");
+    return texts ? LS_OK : refuse(whole, "sources", "expected a list of texts");
 }
 
 static enum ls_status read_whole(const struct reader *whole, struct ls_network *out)
@@ -313,7 +315,7 @@ static enum ls_status load(const char *path, json_t **out)
         ls_error("network", "%s: line %d, column %d: %s", path, error.line, error.column,
                  error.text);
     else if (!json_is_object(root))
-        ls_error("network", "%s: wanted one JSON object", path);
+        ls_error("network", "%s: expected one JSON object", path);
     fclose(file);
     if (!json_is_object(root)) {
         json_decref(root);
