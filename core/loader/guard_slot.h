@@ -507,6 +507,14 @@ static int32_t GUARD(strategy_rest)(struct ls_strategy *strategy, uint32_t repli
     return ls_guard_answer(&call, OWN.ops.strategy.rest(strategy, replica), true);
 }
 
+static void GUARD(strategy_placement)(struct ls_strategy *strategy, uint32_t rank, uint32_t bucket,
+                                      struct ls_strategy_placement *out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "placement");
+    OWN.ops.strategy.placement(strategy, rank, bucket, out);
+    ls_guard_leave(&call);
+}
+
 static const struct ls_strategy_interface GUARD(strategy_guards) = {
     .open = GUARD(strategy_open),
     .close = GUARD(strategy_close),
@@ -519,6 +527,7 @@ static const struct ls_strategy_interface GUARD(strategy_guards) = {
     .lost = GUARD(strategy_lost),
     .describe = GUARD(strategy_describe),
     .rest = GUARD(strategy_rest),
+    .placement = GUARD(strategy_placement),
 };
 
 #undef OWN

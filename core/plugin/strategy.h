@@ -164,6 +164,19 @@ struct ls_strategy_traits {
     uint32_t capturable;
 };
 
+// `count` floats from float `first` of a flat buffer.
+struct ls_placed_range {
+    uint64_t first, count;
+};
+
+// What a rank holds of a bucket. The host fills it with the whole bucket before it asks.
+struct ls_strategy_placement {
+    uint32_t struct_size;
+    uint32_t reserved;
+    struct ls_placed_range parameters, gradients;
+    struct ls_placed_range states; // of the optimizer; count 0: none
+};
+
 struct ls_strategy_interface {
     uint32_t struct_size;
     uint32_t divisor; // enum ls_strategy_divisor
@@ -172,7 +185,7 @@ struct ls_strategy_interface {
     uint32_t maximum_replicas; // of the whole job; 0: any number
     uint32_t needs_transport; // 1: calls endpoints_open, so a transport must be chosen
 
-    // [main thread]
+    // When `open` is called there are ranks and a layout, but replicas have no buffers yet. [main thread]
     int32_t (*open)(const struct ls_strategy_host *host, struct ls_strategy **out);
     void (*close)(struct ls_strategy *strategy); // takes NULL
 
@@ -205,6 +218,10 @@ struct ls_strategy_interface {
     // for LS_DIVISOR_OWN, where replicas may have made unequally many steps. NULL: nobody waits for a replica's next step.
     // [replica thread of `replica`]
     int32_t (*rest)(struct ls_strategy *strategy, uint32_t replica);
+    // Optional: which ranges of `bucket` rank `rank` holds; asked after `open`, before replicas have buffers. From world and
+    // layout alone. NULL: every rank holds everything. [main thread]
+    void (*placement)(struct ls_strategy *strategy, uint32_t rank, uint32_t bucket,
+                      struct ls_strategy_placement *out);
 };
 
 #ifdef __cplusplus

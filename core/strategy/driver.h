@@ -4,6 +4,7 @@
 #ifndef LS_STRATEGY_DRIVER_H
 #define LS_STRATEGY_DRIVER_H
 
+#include "core/cluster/cluster.h"
 #include "core/collective/communicator.h"
 #include "core/collective/tuner.h"
 #include "core/plugin/strategy.h"
@@ -19,14 +20,32 @@ struct ls_driver_plugin {
     const char *text; // as a command line names it; NULL: by its name
 };
 
+// What a replica is before it has buffers. All of it is borrowed.
+struct ls_driver_part {
+    const struct ls_device_interface *ops;
+    struct ls_device *device;
+    const char *device_name;
+    const struct ls_parameter_plan *plan; // the layout of the flat buffers
+    const struct ls_buckets *buckets; // the same on all replicas
+};
+
+static inline struct ls_driver_part ls_driver_part_of(const struct ls_replica *replica)
+{
+    return (struct ls_driver_part){.ops = replica->ops,
+                                   .device = replica->device,
+                                   .device_name = replica->device_name,
+                                   .plan = replica->plan,
+                                   .buckets = &replica->buckets};
+}
+
 struct ls_driver_options {
     struct ls_driver_plugin strategy, collective, transport;
     struct ls_tuner *tuner; // that measures on the communicators before the first plan; NULL: none
     uint64_t deadline_ns;
-    struct ls_replica **replicas; // all of the job; borrowed
-    uint32_t count;
+    struct ls_cluster *cluster; // borrowed
+    const struct ls_driver_part *parts; // one a replica of this worker; read while opening only
     uint32_t threads; // of a replica
-    uint64_t steps_before; // of the optimizer, that the replicas' states have had
+    uint64_t steps_before; // of the optimizer, that the states have had at ls_driver_attach
     // A device whose memory is the host's, for variables that live there; NULL: none. [main thread]
     enum ls_status (*store_device)(void *context, struct ls_driver_plugin *out);
     void *context;
@@ -45,7 +64,32 @@ struct ls_step_result {
 
 struct ls_driver;
 
+// A driver's life:
+//   ls_driver_open        opens communicators and the strategy, which sees ranks and layout
+//   ls_driver_placement   says what each replica must hold; the caller allocates that
+//   ls_driver_attach      the replicas have buffers, and the weights to begin with
+//   ls_driver_place       on every replica's thread; then steps, synchronise, rest, ...
+//   ls_driver_close       before the replicas lose their buffers
 LS_STATUS ls_driver_open(const struct ls_driver_options *options, struct ls_driver **out);
+
+// The ranges of a bucket that a replica of this worker holds, in floats of the flat buffers; a range
+// of 0 floats need not be allocated. LS_FAILED (logged): the strategy answers what is not in the bucket.
+LS_STATUS ls_driver_placement(struct ls_driver *driver, uint32_t replica, uint32_t bucket,
+                              struct ls_strategy_placement *out);
+
+// Makes the plans of the collectives on the replicas' buffers, and fills stores with the parameters of
+// replica 0 and with its optimizer state; where it has none, with zeros until ls_driver_fill_stores.
+// `replicas`: one a replica of this worker; borrowed until the driver is closed.
+LS_STATUS ls_driver_attach(struct ls_driver *driver, struct ls_replica *const *replicas);
+
+// Stores: variables that live on the host with their optimizer state, instead of on the replicas. Both
+// calls copy the ranges that stores hold, between them and a flat buffer in memory of the device of
+// `replica`. `buffer`: LS_BUFFER_PARAMETERS or LS_BUFFER_STATE + k. Not while steps run.
+bool ls_driver_has_stores(const struct ls_driver *driver);
+LS_STATUS ls_driver_fill_stores(struct ls_driver *driver, uint32_t replica, uint32_t buffer,
+                                const float *flat);
+LS_STATUS ls_driver_read_stores(struct ls_driver *driver, uint32_t replica, uint32_t buffer,
+                                float *flat);
 // Takes NULL; replicas must have left their steps. False (logged): a thread of the strategy's hangs, and what it may use was
 // not freed; that is, nothing that `options` had may be freed.
 bool ls_driver_close(struct ls_driver *driver);

@@ -14,13 +14,18 @@
 _Static_assert(LS_STRATEGY_SUMS == LS_TAIL_FLOATS, "the tail is what strategies are shown");
 _Static_assert(LS_SUMS_STOP == LS_TAIL_STOP, "the tail is what strategies are shown");
 
-// What a plugin passes to a call may not exist. NULL, logged: there is no such replica.
+// What a plugin passes to a call may not exist. NULL, logged: there is no such replica, or not yet.
 static struct ls_driver_member *find_member(const struct ls_strategy_host *table, const char *call,
                                             uint32_t replica)
 {
     struct ls_driver *driver = ls_driver_of(table);
-    if (replica < driver->count)
+    if (replica < driver->count && driver->members[replica].replica)
         return &driver->members[replica];
+    if (replica < driver->count) {
+        ls_error(ls_driver_name(driver),
+                 "%s in open, when replicas have no buffers yet: an error of the plugin", call);
+        return NULL;
+    }
     ls_error(ls_driver_name(driver), "%s for replica %u, but there are %u: an error of the plugin",
              call, replica, driver->count);
     return NULL;
@@ -84,13 +89,12 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
 {
     const struct ls_driver *driver = ls_driver_of(table);
     struct ls_driver_member *member = find_member(table, "broadcast_parameters", replica);
-    if (!member || !may_communicate(driver, "broadcast_parameters from rank", root, driver->count))
+    if (!member || !may_communicate(driver, "broadcast_parameters from rank", root, driver->world))
         return LS_FAILED;
     if (!member->broadcast[root]) {
         const enum ls_status status = ls_collective_plan_create(
-            member->communicator, LS_BROADCAST, member->replica->parameters,
-            member->replica->plan->flat_bytes / sizeof(float), LS_F32, LS_SUM, root, "parameters",
-            &member->broadcast[root]);
+            member->communicator, LS_BROADCAST, member->replica->parameters, table->flat_count,
+            LS_F32, LS_SUM, root, "parameters", &member->broadcast[root]);
         if (status)
             return (int32_t)status;
     }
@@ -228,7 +232,7 @@ static void host_bucket_range(const struct ls_strategy_host *table, uint32_t buc
     *first = *count = 0;
     if (!exists(table, "bucket", bucket, table->bucket_count))
         return;
-    const struct ls_bucket *range = &ls_driver_of(table)->members[0].replica->buckets.list[bucket];
+    const struct ls_bucket *range = &ls_driver_of(table)->buckets->list[bucket];
     *first = range->offset / sizeof(float);
     *count = range->bytes / sizeof(float);
 }
@@ -239,8 +243,7 @@ static void host_variable_range(const struct ls_strategy_host *table, uint32_t v
     *first = *count = 0;
     if (!exists(table, "variable", variable, table->variable_count))
         return;
-    const struct ls_parameter_place *place =
-        &ls_driver_of(table)->members[0].replica->plan->places[variable];
+    const struct ls_parameter_place *place = &ls_driver_of(table)->plan->places[variable];
     *first = place->offset / sizeof(float);
     *count = place->bytes / sizeof(float);
 }

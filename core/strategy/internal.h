@@ -9,7 +9,7 @@
 
 // What the driver keeps for one replica. Only that replica's thread touches it.
 struct ls_driver_member {
-    struct ls_replica *replica;
+    struct ls_replica *replica; // NULL until the driver is attached
     struct ls_communicator *communicator;
     struct ls_collective_plan **reduce; // one a bucket
     struct ls_collective_plan **broadcast; // one a root that was asked for
@@ -58,7 +58,9 @@ struct ls_driver {
     struct ls_strategy *strategy;
     struct ls_driver_member *members;
     struct ls_communicator **communicators; // NULL: no collective
-    uint32_t count;
+    uint32_t first_rank, count, world; // of the cluster; `count` replicas are this worker's
+    const struct ls_parameter_plan *plan; // of replica 0: the layout of all of them
+    const struct ls_buckets *buckets; // likewise
     uint32_t bucket_count;
     atomic_bool not_finite; // the loss of some step was not
     atomic_bool wrong_sums; // those of some step were impossible, and that was said
@@ -117,6 +119,12 @@ void ls_driver_offer_stores(struct ls_strategy_host *table); // stores.c
 void ls_driver_offer_threads(struct ls_strategy_host *table); // threads.c
 void ls_driver_offer_endpoints(struct ls_strategy_host *table); // endpoints.c
 void ls_driver_offer_facts(struct ls_strategy_host *table); // facts.c
+
+// Gives stores the values that the replicas begin with, and what updates them.
+LS_STATUS ls_driver_attach_stores(struct ls_driver *driver);
+
+// All replicas have left their steps: ends what they had under way together, or aborts it.
+void ls_driver_end_communicators(struct ls_driver *driver);
 
 // What the strategy left behind when it was closed.
 void ls_driver_close_stores(struct ls_driver *driver);

@@ -130,26 +130,41 @@ static void store_destroy(const struct ls_driver *driver, struct ls_store *store
     free(store);
 }
 
-// A range of a buffer of replica 0, as host memory of its own.
-static enum ls_status fetch(const struct ls_replica *replica, const float *buffer,
-                            const struct ls_store *store, float **out)
+static float *allocate_buffer(const struct ls_store *store)
 {
-    *out = aligned_alloc(LS_ALIGNMENT, padded_bytes(store->count));
-    if (!*out)
-        return LS_OUT_OF_MEMORY;
-    return (enum ls_status)replica->ops->copy(replica->device, *out, buffer + store->first,
-                                              store->count * sizeof(float), NULL);
+    float *buffer = aligned_alloc(LS_ALIGNMENT, padded_bytes(store->count));
+    if (buffer)
+        memset(buffer, 0, padded_bytes(store->count));
+    return buffer;
 }
 
-static enum ls_status fill(struct ls_driver *driver, struct ls_store *store)
+static enum ls_status attach_store(struct ls_driver *driver, struct ls_store *store)
 {
     const struct ls_replica *replica = driver->members[0].replica;
+    const uint32_t threads = driver->options.threads;
     store->state_count = replica->optimizer.state_count;
     store->record.seed = replica->host_record.seed;
     store->steps = driver->options.steps_before;
-    enum ls_status status = fetch(replica, replica->parameters, store, &store->values);
-    for (uint32_t i = 0; !status && i < store->state_count; i++)
-        status = fetch(replica, replica->states[i], store, &store->states[i]);
+    for (uint32_t i = 0; i < store->state_count; i++)
+        if (!store->states[i] && !(store->states[i] = allocate_buffer(store)))
+            return LS_OUT_OF_MEMORY;
+    enum ls_status status = open_lane(driver, store, ALONE, 1);
+    if (!status && threads > 1)
+        status = open_lane(driver, store, REPLICA, threads);
+    return status;
+}
+
+enum ls_status ls_driver_attach_stores(struct ls_driver *driver)
+{
+    const struct ls_replica *replica = driver->members[0].replica;
+    enum ls_status status = LS_OK;
+    for (struct ls_store *store = driver->stores; !status && store; store = store->next)
+        status = attach_store(driver, store);
+    if (!status)
+        status = ls_driver_fill_stores(driver, 0, LS_BUFFER_PARAMETERS, replica->parameters);
+    for (uint32_t i = 0; !status && i < replica->optimizer.state_count; i++)
+        if (replica->states[i])
+            status = ls_driver_fill_stores(driver, 0, LS_BUFFER_STATE + i, replica->states[i]);
     return status;
 }
 
@@ -172,15 +187,10 @@ static int32_t host_store_open(const struct ls_strategy_host *table, uint64_t fi
         return LS_OUT_OF_MEMORY;
     store->first = first;
     store->count = count;
-    const uint32_t threads = driver->options.threads;
-    status = fill(driver, store);
-    if (!status)
-        status = open_lane(driver, store, ALONE, 1);
-    if (!status && threads > 1)
-        status = open_lane(driver, store, REPLICA, threads);
-    if (status) {
+    store->values = allocate_buffer(store);
+    if (!store->values) {
         store_destroy(driver, store);
-        return (int32_t)status;
+        return LS_OUT_OF_MEMORY;
     }
     pthread_mutex_lock(&driver->lock);
     store->next = driver->stores;
@@ -277,13 +287,44 @@ uint64_t ls_driver_store_steps(const struct ls_driver *driver)
     return most;
 }
 
-enum ls_status ls_driver_gather_states(struct ls_driver *driver, uint32_t index)
+bool ls_driver_has_stores(const struct ls_driver *driver)
+{
+    return driver->stores;
+}
+
+static float *buffer_of(struct ls_store *store, uint32_t buffer)
+{
+    return buffer == LS_BUFFER_PARAMETERS ? store->values : store->states[buffer - LS_BUFFER_STATE];
+}
+
+enum ls_status ls_driver_fill_stores(struct ls_driver *driver, uint32_t index, uint32_t buffer,
+                                     const float *flat)
 {
     const struct ls_replica *replica = driver->members[index].replica;
     int32_t status = LS_OK;
-    for (const struct ls_store *store = driver->stores; store; store = store->next)
-        for (uint32_t i = 0; !status && i < store->state_count; i++)
-            status = replica->ops->copy(replica->device, replica->states[i] + store->first,
-                                        store->states[i], store->count * sizeof(float), NULL);
+    for (struct ls_store *store = driver->stores; !status && store; store = store->next)
+        status = replica->ops->copy(replica->device, buffer_of(store, buffer), flat + store->first,
+                                    store->count * sizeof(float), NULL);
     return (enum ls_status)status;
+}
+
+enum ls_status ls_driver_read_stores(struct ls_driver *driver, uint32_t index, uint32_t buffer,
+                                     float *flat)
+{
+    const struct ls_replica *replica = driver->members[index].replica;
+    int32_t status = LS_OK;
+    for (struct ls_store *store = driver->stores; !status && store; store = store->next)
+        status = replica->ops->copy(replica->device, flat + store->first, buffer_of(store, buffer),
+                                    store->count * sizeof(float), NULL);
+    return (enum ls_status)status;
+}
+
+enum ls_status ls_driver_gather_states(struct ls_driver *driver, uint32_t index)
+{
+    const struct ls_replica *replica = driver->members[index].replica;
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < replica->optimizer.state_count; i++)
+        if (replica->states[i])
+            status = ls_driver_read_stores(driver, index, LS_BUFFER_STATE + i, replica->states[i]);
+    return status;
 }

@@ -181,6 +181,8 @@ enum ls_status ls_trainer_open(struct ls_model *model, const struct ls_trainer_o
     trainer->replicas = calloc(trainer->count, sizeof(struct ls_replica *));
     enum ls_status status = trainer->replicas ? ls_model_need_weights(model) : LS_OUT_OF_MEMORY;
     if (!status)
+        status = ls_cluster_open_alone(trainer->count, &trainer->cluster);
+    if (!status)
         status = ls_group_create(trainer->count, wake_all, trainer, &trainer->group);
     if (!status)
         ls_group_set_one_voice(trainer->group, works_on(trainer));
@@ -241,6 +243,7 @@ enum ls_status ls_trainer_close(struct ls_trainer *trainer)
     if (trainer->group)
         (void)!ls_group_run(trainer->group, destroy_replica, trainer);
     ls_group_destroy(trainer->group);
+    ls_cluster_close(trainer->cluster);
     free(trainer->replicas);
     free(trainer);
     return LS_OK;
@@ -293,23 +296,36 @@ static enum ls_status store_device(void *context, struct ls_driver_plugin *out)
     return LS_OK;
 }
 
-enum ls_status ls_trainer_start(struct ls_trainer *trainer)
+// Opens the driver on replicas that have all of their buffers.
+static enum ls_status open_driver(struct ls_trainer *trainer)
 {
+    struct ls_driver_part *parts = calloc(trainer->count, sizeof(*parts));
+    if (!parts)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < trainer->count; i++)
+        parts[i] = ls_driver_part_of(trainer->replicas[i]);
     const struct ls_driver_options options = {
         .strategy = driver_plugin(trainer->run->strategy.strategy),
         .collective = collective_plugin(trainer->run),
         .transport = driver_plugin(trainer->run->strategy.transport),
         .tuner = measures(trainer->run) ? trainer->run->tuning.tuner : NULL,
         .deadline_ns = trainer->run->deadline_ns,
-        .replicas = trainer->replicas,
-        .count = trainer->count,
+        .cluster = trainer->cluster,
+        .parts = parts,
         .threads = trainer->run->threads,
         .steps_before = trainer->model->steps_done,
         .store_device = store_device,
         .context = trainer,
     };
+    enum ls_status status = ls_driver_open(&options, &trainer->driver);
+    free(parts);
+    return status ? status : ls_driver_attach(trainer->driver, trainer->replicas);
+}
+
+enum ls_status ls_trainer_start(struct ls_trainer *trainer)
+{
     trainer->run->doing = "starting the strategy";
-    const enum ls_status status = ls_driver_open(&options, &trainer->driver);
+    const enum ls_status status = open_driver(trainer);
     if (!status && ls_driver_survives(trainer->driver))
         ls_group_set_one_voice(trainer->group, false);
     return status ? status : ls_trainer_run(trainer, "placing the parameters", place, trainer);

@@ -26,6 +26,7 @@ struct ls_trainer {
     struct ls_trainer_options options;
     struct ls_group *group;
     struct ls_driver *driver; // NULL in evaluation only
+    struct ls_cluster *cluster;
     struct ls_replica **replicas;
     uint32_t count;
     atomic_bool hung; // somebody has waited in vain for a peer or for a device

@@ -69,13 +69,6 @@ static void cut(const struct ls_strategy_host *host, uint32_t replica, struct se
 static int32_t seat_init(const struct ls_strategy_host *host, uint32_t replica, struct seat *seat)
 {
     cut(host, replica, seat);
-    seat->gradients = host->map(host, replica, LS_REPLICA_GRADIENTS);
-    if (!seat->gradients) {
-        seat->copied = (float *)allocate(host, (host->flat_count + 1) * sizeof(float));
-        if (!seat->copied)
-            return LS_OUT_OF_MEMORY;
-        seat->gradients = seat->copied;
-    }
     if (!seat->count)
         return LS_OK;
     if (host->replicas > 1) {
@@ -130,9 +123,27 @@ static int32_t take_values(struct ls_strategy *strategy, uint32_t replica)
     return status;
 }
 
+// Finds the gradients of the replica, or takes memory for a copy.
 static int32_t central_place(struct ls_strategy *strategy, uint32_t replica)
 {
-    return take_values(strategy, replica);
+    const struct ls_strategy_host *host = strategy->host;
+    struct seat *seat = &strategy->seats[replica];
+    seat->gradients = host->map(host, replica, LS_REPLICA_GRADIENTS);
+    if (!seat->gradients && !seat->copied)
+        seat->copied = (float *)allocate(host, (host->flat_count + 1) * sizeof(float));
+    if (!seat->gradients)
+        seat->gradients = seat->copied;
+    return seat->gradients ? take_values(strategy, replica) : LS_OUT_OF_MEMORY;
+}
+
+// Optimizer states are in the stores.
+static void central_placement(struct ls_strategy *strategy, uint32_t rank, uint32_t bucket,
+                              struct ls_strategy_placement *out)
+{
+    (void)strategy;
+    (void)rank;
+    (void)bucket;
+    out->states.count = 0;
 }
 
 static int32_t central_gradient_ready(struct ls_strategy *strategy, uint32_t replica,
@@ -222,6 +233,7 @@ static const struct ls_strategy_interface interface = {
     .place = central_place,
     .gradient_ready = central_gradient_ready,
     .end_step = central_end_step,
+    .placement = central_placement,
 };
 
 static const struct ls_plugin plugin = {

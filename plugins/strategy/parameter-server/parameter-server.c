@@ -262,6 +262,16 @@ static int32_t parameter_server_open(const struct ls_strategy_host *host, struct
 
 // ---- Hooks ----
 
+// Optimizer states are in the servers' stores.
+static void parameter_server_placement(struct ls_strategy *strategy, uint32_t rank, uint32_t bucket,
+                                       struct ls_strategy_placement *out)
+{
+    (void)strategy;
+    (void)rank;
+    (void)bucket;
+    out->states.count = 0;
+}
+
 static int32_t parameter_server_place(struct ls_strategy *strategy, uint32_t replica)
 {
     return worker_place(&strategy->workers[replica]);
@@ -419,6 +429,7 @@ static const struct ls_strategy_interface interface = {
     .lost = parameter_server_lost,
     .describe = parameter_server_describe,
     .rest = parameter_server_rest,
+    .placement = parameter_server_placement,
 };
 
 static const struct ls_plugin_option options[] = {

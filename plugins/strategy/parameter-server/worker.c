@@ -263,9 +263,28 @@ static int32_t ask(struct worker *worker, uint32_t kind)
 
 // ---- The hooks ----
 
+// The replica's buffers, or copies of them where they cannot be reached.
+static int32_t find_memory(struct worker *worker)
+{
+    struct ls_strategy *strategy = worker->strategy;
+    const struct ls_strategy_host *host = strategy->host;
+    worker->parameters = host->map(host, worker->rank, LS_REPLICA_PARAMETERS);
+    worker->gradients = host->map(host, worker->rank, LS_REPLICA_GRADIENTS);
+    if (!worker->parameters && !worker->parameter_copy)
+        worker->parameter_copy = strategy_allocate(strategy, host->flat_count, sizeof(float));
+    if (!worker->gradients && !worker->gradient_copy)
+        worker->gradient_copy = strategy_allocate(strategy, host->flat_count, sizeof(float));
+    if (!worker->parameters)
+        worker->parameters = worker->parameter_copy;
+    if (!worker->gradients)
+        worker->gradients = worker->gradient_copy;
+    return worker->parameters && worker->gradients ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
 int32_t worker_place(struct worker *worker)
 {
-    return ask(worker, REQUEST_FETCH);
+    const int32_t status = find_memory(worker);
+    return status ? status : ask(worker, REQUEST_FETCH);
 }
 
 // The option that makes a replica slow: it computes longer, between its pull and its pushes. An abort wakes it.
@@ -457,22 +476,6 @@ static int32_t open_link(struct worker *worker, uint32_t server)
                : LS_OUT_OF_MEMORY;
 }
 
-// The replica's buffers, or copies of them where they cannot be reached.
-static int32_t find_memory(struct worker *worker)
-{
-    struct ls_strategy *strategy = worker->strategy;
-    const struct ls_strategy_host *host = strategy->host;
-    worker->parameters = host->map(host, worker->rank, LS_REPLICA_PARAMETERS);
-    worker->gradients = host->map(host, worker->rank, LS_REPLICA_GRADIENTS);
-    if (!worker->parameters)
-        worker->parameters = worker->parameter_copy =
-            strategy_allocate(strategy, host->flat_count, sizeof(float));
-    if (!worker->gradients)
-        worker->gradients = worker->gradient_copy =
-            strategy_allocate(strategy, host->flat_count, sizeof(float));
-    return worker->parameters && worker->gradients ? LS_OK : LS_OUT_OF_MEMORY;
-}
-
 int32_t worker_open(struct ls_strategy *strategy, struct worker *worker, uint32_t rank)
 {
     worker->strategy = strategy;
@@ -483,7 +486,7 @@ int32_t worker_open(struct ls_strategy *strategy, struct worker *worker, uint32_
         strategy_allocate(strategy, 2 * server_count(worker), sizeof(struct ls_transfer *));
     if (!worker->links || !worker->waiting)
         return LS_OUT_OF_MEMORY;
-    int32_t status = find_memory(worker);
+    int32_t status = LS_OK;
     for (uint32_t i = 0; !status && i < server_count(worker); i++)
         status = open_link(worker, i);
     return status;

@@ -4,6 +4,7 @@
 #include "core/replica/group.h"
 #include "core/strategy/driver.h"
 #include "tests/core/replica/support.h"
+#include "tests/core/strategy/open.h"
 
 #include "core/base/log.h"
 #include "core/plugin/plugin.h"
@@ -115,6 +116,7 @@ static struct ls_optimizer sgd;
 static struct test_host strategy_host, collective_host, transport_host;
 
 struct job {
+    struct ls_cluster *cluster;
     struct ls_driver *driver;
     struct ls_replica *replicas[MOST];
     uint32_t world;
@@ -193,8 +195,6 @@ static struct ls_driver_options driver_options(struct job *job)
     struct ls_driver_options options = {
         .strategy = {&fake_plugin, &strategy_host.host, &interface},
         .deadline_ns = DEADLINE_NS,
-        .replicas = job->replicas,
-        .count = job->world,
     };
     if (job->world > 1) {
         options.collective = opened("collective-ring", &collective_host);
@@ -214,7 +214,8 @@ static void start(struct job *job, uint32_t world)
     memset(job, 0, sizeof(*job));
     make_replicas(job, world, NULL);
     const struct ls_driver_options options = driver_options(job);
-    ck_assert_int_eq(ls_driver_open(&options, &job->driver), LS_OK);
+    ck_assert_int_eq(
+        test_driver_open(options, job->replicas, job->world, &job->cluster, &job->driver), LS_OK);
     ck_assert_int_eq(ls_group_create(world, wake, job, &job->group), LS_OK);
     const uint64_t each = 6 / world; // 6, 3, 2
     for (uint32_t i = 0; i < world; i++)
@@ -225,6 +226,7 @@ static void finish(struct job *job)
 {
     ls_group_destroy(job->group);
     ls_driver_close(job->driver);
+    ls_cluster_close(job->cluster);
     for (uint32_t i = 0; i < job->world; i++)
         ls_replica_destroy(job->replicas[i]);
 }
@@ -541,7 +543,8 @@ START_TEST(more_replicas_than_the_strategy_takes_are_refused)
     interface.maximum_replicas = 1;
     make_replicas(&job, 2, NULL);
     const struct ls_driver_options options = driver_options(&job);
-    ck_assert_int_eq(ls_driver_open(&options, &job.driver), LS_USAGE);
+    ck_assert_int_eq(test_driver_open(options, job.replicas, job.world, &job.cluster, &job.driver),
+                     LS_USAGE);
     ck_assert_uint_eq(errors, 1);
     ck_assert_ptr_nonnull(strstr(message, "at most 1 replica, not 2"));
     finish(&job);
@@ -555,7 +558,8 @@ START_TEST(a_strategy_that_needs_a_collective_must_have_one)
     interface.needs_collective = 1;
     make_replicas(&job, 1, NULL);
     const struct ls_driver_options options = driver_options(&job);
-    ck_assert_int_eq(ls_driver_open(&options, &job.driver), LS_USAGE);
+    ck_assert_int_eq(test_driver_open(options, job.replicas, job.world, &job.cluster, &job.driver),
+                     LS_USAGE);
     ck_assert_ptr_nonnull(strstr(message, "needs a collective"));
     finish(&job);
 }
@@ -567,7 +571,8 @@ START_TEST(replicas_of_different_layouts_are_refused)
     struct ls_graph *other = harness_mixed();
     make_replicas(&job, 2, other);
     const struct ls_driver_options options = driver_options(&job);
-    ck_assert_int_eq(ls_driver_open(&options, &job.driver), LS_FAILED);
+    ck_assert_int_eq(test_driver_open(options, job.replicas, job.world, &job.cluster, &job.driver),
+                     LS_FAILED);
     ck_assert_ptr_nonnull(strstr(message, "different layouts"));
     finish(&job);
     ls_graph_destroy(other);
@@ -586,7 +591,8 @@ START_TEST(a_strategy_that_does_not_open_leaves_nothing_behind)
     interface.open = refuse_open;
     make_replicas(&job, 2, NULL);
     const struct ls_driver_options options = driver_options(&job);
-    ck_assert_int_eq(ls_driver_open(&options, &job.driver), LS_UNAVAILABLE);
+    ck_assert_int_eq(test_driver_open(options, job.replicas, job.world, &job.cluster, &job.driver),
+                     LS_UNAVAILABLE);
     ck_assert_ptr_null(job.driver);
     ck_assert_uint_eq(fake.closed, 0);
     finish(&job);

@@ -4,6 +4,7 @@
 #include "core/replica/group.h"
 #include "core/strategy/driver.h"
 #include "tests/core/replica/support.h"
+#include "tests/core/strategy/open.h"
 
 #include "core/base/log.h"
 #include "tests/support/suite.h"
@@ -22,7 +23,7 @@ static struct test_device *device;
 static struct ls_device_interface apart; // the same device, but its memory is not the host's
 static struct ls_graph *graph;
 static struct ls_optimizer optimizer;
-static struct test_host strategy_host, transport_host;
+static struct test_host strategy_host, transport_host, collective_host;
 static atomic_uint errors;
 static char message[512];
 
@@ -55,6 +56,7 @@ static void tear_down(void)
 // ---- Replicas under a driver ----
 
 struct job {
+    struct ls_cluster *cluster;
     struct ls_driver *driver;
     struct ls_driver_options options;
     struct ls_replica *replicas[MOST];
@@ -93,6 +95,14 @@ static void make_batches(struct job *job, bool uneven)
     }
 }
 
+static struct ls_driver_plugin plugin_for(const char *name, struct test_host *host)
+{
+    const struct ls_plugin *plugin = test_plugin_open(name);
+    ck_assert_ptr_nonnull(plugin);
+    test_host_init(host, plugin);
+    return (struct ls_driver_plugin){plugin, &host->host, plugin->interface, NULL};
+}
+
 static enum ls_status open_job(struct job *job, uint32_t world, bool own_memory,
                                const struct ls_plugin *strategy, uint64_t deadline_ns)
 {
@@ -109,28 +119,23 @@ static enum ls_status open_job(struct job *job, uint32_t world, bool own_memory,
     job->options = (struct ls_driver_options){
         .strategy = {strategy, &strategy_host.host, strategy->interface},
         .deadline_ns = deadline_ns,
-        .replicas = job->replicas,
-        .count = world,
         .threads = 1,
         .store_device = host_device,
     };
     const struct ls_strategy_interface *ops = strategy->interface;
     if (ops->needs_transport) {
-        const struct ls_plugin *transport = test_plugin_open("transport-local");
-        ck_assert_ptr_nonnull(transport);
-        test_host_init(&transport_host, transport);
-        job->options.transport =
-            (struct ls_driver_plugin){transport, &transport_host.host, transport->interface, NULL};
+        job->options.transport = plugin_for("transport-local", &transport_host);
     }
     ck_assert_int_eq(ls_group_create(world, wake, job, &job->group), LS_OK);
     make_batches(job, false);
-    return ls_driver_open(&job->options, &job->driver);
+    return test_driver_open(job->options, job->replicas, job->world, &job->cluster, &job->driver);
 }
 
 static void finish(struct job *job)
 {
     ls_group_destroy(job->group);
     ls_driver_close(job->driver);
+    ls_cluster_close(job->cluster);
     for (uint32_t i = 0; i < job->world; i++)
         ls_replica_destroy(job->replicas[i]);
 }
@@ -220,6 +225,7 @@ START_TEST(central_storage_gives_the_same_bits_each_time)
         struct job job;
         ck_assert_int_eq(open_job(&job, 4, false, opened("strategy-central-storage"), LONG_NS),
                          LS_OK);
+        ck_assert_int_eq(ls_group_run(job.group, place, &job), LS_OK);
         for (int k = 0; k < 5; k++)
             ck_assert_int_eq(run_step(&job), LS_OK);
         hashes[i] = hash_of(job.replicas[1]);
@@ -234,6 +240,7 @@ START_TEST(central_storage_updates_nothing_when_the_loss_is_not_finite)
     static float poisoned[2 * MOST_ELEMENTS];
     struct job job;
     ck_assert_int_eq(open_job(&job, 3, _i, opened("strategy-central-storage"), LONG_NS), LS_OK);
+    ck_assert_int_eq(ls_group_run(job.group, place, &job), LS_OK);
     ck_assert_int_eq(run_step(&job), LS_OK);
     const uint64_t before = hash_of(job.replicas[0]);
     poisoned[17] = INFINITY;
@@ -250,13 +257,84 @@ START_TEST(central_storage_updates_nothing_when_the_loss_is_not_finite)
 }
 END_TEST
 
+// Variables that live in stores leave no optimizer state on the replicas.
+START_TEST(a_strategy_says_what_replicas_hold_before_they_have_buffers)
+{
+    static const struct {
+        const char *name;
+        bool states;
+    } strategies[] = {{"strategy-central-storage", false},
+                      {"strategy-parameter-server", false},
+                      {"strategy-mirrored", true}};
+    struct ls_driver_part parts[2];
+    struct ls_driver *driver = NULL;
+    struct job job;
+    ck_assert_int_eq(open_job(&job, 2, false, opened("strategy-central-storage"), LONG_NS), LS_OK);
+    const struct ls_plugin *plugin = opened(strategies[_i].name);
+    struct ls_driver_options options = job.options;
+    for (uint32_t i = 0; i < 2; i++)
+        parts[i] = ls_driver_part_of(job.replicas[i]);
+    test_host_init(&strategy_host, plugin);
+    options.strategy =
+        (struct ls_driver_plugin){plugin, &strategy_host.host, plugin->interface, NULL};
+    options.transport = plugin_for("transport-local", &transport_host);
+    options.collective = plugin_for("collective-ring", &collective_host);
+    options.cluster = job.cluster;
+    options.parts = parts;
+    ck_assert_int_eq(ls_driver_open(&options, &driver), LS_OK);
+    for (uint32_t replica = 0; replica < 2; replica++)
+        for (uint32_t bucket = 0; bucket < parts[0].buckets->count; bucket++) {
+            struct ls_strategy_placement placement;
+            const struct ls_bucket *range = &parts[0].buckets->list[bucket];
+            ck_assert_int_eq(ls_driver_placement(driver, replica, bucket, &placement), LS_OK);
+            ck_assert_uint_eq(placement.parameters.first, range->offset / sizeof(float));
+            ck_assert_uint_eq(placement.parameters.count, range->bytes / sizeof(float));
+            ck_assert_uint_eq(placement.gradients.count, range->bytes / sizeof(float));
+            ck_assert_uint_eq(placement.states.count,
+                              strategies[_i].states ? range->bytes / sizeof(float) : 0);
+        }
+    ck_assert_int_eq(ls_driver_has_stores(driver), !strategies[_i].states);
+    ck_assert(ls_driver_close(driver));
+    finish(&job);
+}
+END_TEST
+
+// What the caller has no optimizer state for is filled from elsewhere, and read back.
+START_TEST(stores_are_filled_and_read_as_flat_buffers)
+{
+    struct job job;
+    ck_assert_int_eq(open_job(&job, 2, _i, opened("strategy-central-storage"), LONG_NS), LS_OK);
+    const struct ls_replica *replica = job.replicas[1];
+    const size_t count = replica->plan->flat_bytes / sizeof(float);
+    float *values = malloc(count * sizeof(float)), *back = malloc(count * sizeof(float));
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)i;
+    for (uint32_t buffer = LS_BUFFER_PARAMETERS; buffer <= LS_BUFFER_STATE + 1; buffer++) {
+        replica->ops->copy(replica->device, replica->gradients, values, count * sizeof(float),
+                           NULL);
+        ck_assert_int_eq(ls_driver_fill_stores(job.driver, 1, buffer, replica->gradients), LS_OK);
+        replica->ops->zero(replica->device, replica->gradients, count * sizeof(float), NULL);
+        ck_assert_int_eq(ls_driver_read_stores(job.driver, 1, buffer, replica->gradients), LS_OK);
+        replica->ops->copy(replica->device, back, replica->gradients, count * sizeof(float), NULL);
+        ck_assert_double_le(test_difference(values, back, count), 0);
+        for (size_t i = 0; i < count; i++)
+            values[i] += 1000;
+    }
+    free(values);
+    free(back);
+    finish(&job);
+}
+END_TEST
+
 START_TEST(variables_on_the_host_need_a_device_there)
 {
     struct job job;
     ck_assert_int_eq(open_job(&job, 1, true, opened("strategy-central-storage"), LONG_NS), LS_OK);
     ls_driver_close(job.driver);
     job.options.store_device = NULL;
-    ck_assert_int_eq(ls_driver_open(&job.options, &job.driver), LS_UNAVAILABLE);
+    ck_assert_int_eq(
+        test_driver_open(job.options, job.replicas, job.world, &job.cluster, &job.driver),
+        LS_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(message, "no device for variables on the host"));
     job.driver = NULL;
     finish(&job);
@@ -396,7 +474,7 @@ START_TEST(memory_is_read_and_written_within_its_bounds)
     ck_assert_int_eq(open_job(&job, 1, _i, &made_plugin, LONG_NS), LS_OK);
     ck_assert_int_eq(run_step(&job), LS_OK);
     ck_assert_float_eq(job.results[0].sums[2], 6);
-    ck_assert_int_eq(job.options.replicas[0]->ops->memory_kind == LS_MEMORY_HOST, !_i);
+    ck_assert_int_eq(job.replicas[0]->ops->memory_kind == LS_MEMORY_HOST, !_i);
     finish(&job);
 }
 END_TEST
@@ -578,6 +656,8 @@ int main(void)
                         sizeof(settings) / sizeof(settings[0]));
     tcase_add_test(cases, central_storage_gives_the_same_bits_each_time);
     tcase_add_loop_test(cases, central_storage_updates_nothing_when_the_loss_is_not_finite, 0, 2);
+    tcase_add_loop_test(cases, a_strategy_says_what_replicas_hold_before_they_have_buffers, 0, 3);
+    tcase_add_loop_test(cases, stores_are_filled_and_read_as_flat_buffers, 0, 2);
     tcase_add_test(cases, variables_on_the_host_need_a_device_there);
     tcase_add_loop_test(cases, memory_is_read_and_written_within_its_bounds, 0, 2);
     tcase_add_test(cases, who_does_not_come_to_a_meeting_is_named);

@@ -3,6 +3,7 @@
 // steps are recorded and replayed, and none of it changes a bit; a loss that is not finite is followed by no update.
 #include "core/strategy/driver.h"
 #include "tests/core/replica/support.h"
+#include "tests/core/strategy/open.h"
 #include "tests/support/cuda-double/double.h"
 
 #include "core/base/log.h"
@@ -20,6 +21,7 @@ static const uint64_t sizes[] = {6, 4, 3, 2, 0};
 static struct ls_graph *graph;
 static struct ls_optimizer adam;
 static struct test_host strategy_host;
+static struct ls_cluster *cluster;
 static char message[512];
 
 static void keep_error(void *context, uint32_t level, const char *line)
@@ -108,11 +110,11 @@ static struct ls_driver *open_driver(const struct setting *setting, struct ls_re
     interface = *(const struct ls_strategy_interface *)plugin->interface;
     if (!setting->capturable)
         interface.traits = not_capturable;
-    const struct ls_driver_options options = {.strategy = {plugin, &strategy_host.host, &interface},
-                                              .deadline_ns = UINT64_C(20000000000),
-                                              .replicas = replica,
-                                              .count = 1};
-    ck_assert_int_eq(ls_driver_open(&options, &driver), LS_OK);
+    const struct ls_driver_options options = {
+        .strategy = {plugin, &strategy_host.host, &interface},
+        .deadline_ns = UINT64_C(20000000000),
+    };
+    ck_assert_int_eq(test_driver_open(options, replica, 1, &cluster, &driver), LS_OK);
     return driver;
 }
 
@@ -204,6 +206,8 @@ static enum ls_status run(const struct setting *setting, struct outcome *outcome
     if (!ls_replica_recording(replica, outcome->recording, sizeof(outcome->recording)))
         outcome->recording[0] = '\0';
     ls_driver_close(driver);
+    ls_cluster_close(cluster);
+    cluster = NULL;
     ls_replica_destroy(replica);
     return status;
 }
@@ -394,6 +398,8 @@ START_TEST(a_parameter_that_is_not_finite_is_named_however_late)
                                   "finite is in 'conv2d_1/kernel'") != NULL,
                   "%s", message);
     ls_driver_close(driver);
+    ls_cluster_close(cluster);
+    cluster = NULL;
     ls_replica_destroy(replica);
 }
 END_TEST

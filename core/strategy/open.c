@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens a strategy before its replicas have buffers, attaches it to them, and closes it.
+#include "core/strategy/internal.h"
+
+#include "core/base/inside.h"
+#include "core/base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+// ---- Opening ----
+
+// Elements that one all-reduce of a bucket has: the first one carries the sums of the step, too.
+static uint64_t bucket_elements(const struct ls_bucket *bucket, uint32_t index)
+{
+    return bucket->bytes / sizeof(float) + (index == 0 ? LS_TAIL_FLOATS : 0);
+}
+
+// Times the candidates of `auto` for the sizes of the buckets.
+static enum ls_status tune(const struct ls_driver *driver, struct ls_tuner *tuner)
+{
+    uint64_t *counts = calloc(driver->bucket_count + 1, sizeof(*counts));
+    if (!counts)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < driver->bucket_count; i++)
+        counts[i] = bucket_elements(&driver->options.parts[0].buckets->list[i], i);
+    const struct ls_tuner_task task = {.operation = LS_ALL_REDUCE,
+                                       .dtype = LS_F32,
+                                       .reduction = LS_SUM,
+                                       .counts = counts,
+                                       .size_count = driver->bucket_count};
+    const enum ls_status status =
+        ls_tuner_measure(tuner, &task, driver->communicators, driver->count);
+    free(counts);
+    return status;
+}
+
+static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
+{
+    struct ls_driver_member *member = &driver->members[index];
+    const struct ls_replica *replica = member->replica;
+    for (uint32_t i = 0; i < driver->bucket_count; i++) {
+        const struct ls_bucket *bucket = &replica->buckets.list[i];
+        float *start =
+            i == 0 ? replica->reduced : replica->gradients + bucket->offset / sizeof(float);
+        const uint64_t count = bucket_elements(bucket, i);
+        char label[32];
+        snprintf(label, sizeof(label), "bucket %u", i);
+        const enum ls_status status =
+            ls_collective_plan_create(member->communicator, LS_ALL_REDUCE, start, count, LS_F32,
+                                      LS_SUM, 0, label, &member->reduce[i]);
+        if (status)
+            return status;
+    }
+    return LS_OK;
+}
+
+static struct ls_communicator_place *list_places(const struct ls_driver_options *options,
+                                                 uint32_t count)
+{
+    struct ls_communicator_place *places = calloc(count, sizeof(*places));
+    for (uint32_t i = 0; places && i < count; i++)
+        places[i] = (struct ls_communicator_place){.ops = options->parts[i].ops,
+                                                   .device = options->parts[i].device};
+    return places;
+}
+
+static enum ls_status open_communicators(struct ls_driver *driver,
+                                         const struct ls_driver_options *options)
+{
+    struct ls_communicator_place *places = list_places(options, driver->count);
+    const struct ls_communicator_options communicator = {
+        .collective = options->collective.plugin,
+        .collective_host = options->collective.host,
+        .collective_text = options->collective.text,
+        .transport = options->transport.plugin,
+        .transport_host = options->transport.host,
+        .world = driver->world,
+        .deadline_ns = options->deadline_ns,
+        .name = "gradients",
+        .places = places,
+    };
+    driver->communicators = calloc(driver->count, sizeof(*driver->communicators));
+    enum ls_status status = places && driver->communicators
+                                ? ls_communicators_open(&communicator, driver->communicators)
+                                : LS_OUT_OF_MEMORY;
+    free(places);
+    if (!status && options->tuner)
+        status = tune(driver, options->tuner);
+    for (uint32_t i = 0; !status && i < driver->count; i++)
+        driver->members[i].communicator = driver->communicators[i];
+    return status;
+}
+
+// Flat buffers can be reduced in place only if they have the same layout on all ranks.
+static enum ls_status check_layouts(const struct ls_driver *driver)
+{
+    const struct ls_driver_options *options = &driver->options;
+    uint64_t *mine = calloc(driver->count, sizeof(*mine));
+    uint64_t *all = calloc(driver->world, sizeof(*all));
+    enum ls_status status = mine && all ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < driver->count; i++)
+        mine[i] = ls_plan_fingerprint(options->parts[i].plan);
+    if (!status)
+        status = ls_cluster_gather(options->cluster, mine, sizeof(*mine), all);
+    for (uint32_t i = 1; !status && i < driver->world; i++)
+        if (all[i] != all[0]) {
+            ls_error("strategy", "replicas 0 and %u keep their parameters in different layouts", i);
+            status = LS_FAILED;
+        }
+    free(mine);
+    free(all);
+    return status;
+}
+
+// A collective works on the gradients where they lie: the transport must reach that memory.
+static enum ls_status check_memory(const struct ls_driver *driver,
+                                   const struct ls_driver_options *options)
+{
+    const struct ls_transport_interface *transport = options->transport.interface;
+    const uint32_t kind = options->parts[0].ops->memory_kind;
+    if (!driver->ops->needs_collective || driver->world < 2 || !transport ||
+        transport->memory_kinds >> kind & 1)
+        return LS_OK;
+    ls_error("--strategy",
+             "strategy '%s' adds gradients in the device's memory, which transport '%s' cannot "
+             "reach; take transport local, or central-storage or parameter-server, which keep "
+             "variables on the host",
+             options->strategy.plugin->name, options->transport.plugin->name);
+    return LS_UNAVAILABLE;
+}
+
+static enum ls_status check_needs(const struct ls_driver *driver,
+                                  const struct ls_driver_options *options)
+{
+    const uint32_t most = driver->ops->maximum_replicas;
+    if (most && driver->world > most) {
+        ls_error("--replicas",
+                 "strategy '%s' runs at most %u replica%s, not %u; choose another strategy or "
+                 "fewer replicas",
+                 options->strategy.plugin->name, most, most == 1 ? "" : "s", driver->world);
+        return LS_USAGE;
+    }
+    if (driver->ops->needs_collective && !options->collective.plugin) {
+        ls_error("--strategy", "strategy '%s' needs a collective", options->strategy.plugin->name);
+        return LS_USAGE;
+    }
+    if (driver->ops->needs_transport && !options->transport.plugin) {
+        ls_error("--strategy", "strategy '%s' needs a transport", options->strategy.plugin->name);
+        return LS_USAGE;
+    }
+    return check_memory(driver, options);
+}
+
+static enum ls_status create_members(struct ls_driver *driver)
+{
+    driver->members = calloc(driver->count, sizeof(*driver->members));
+    if (!driver->members)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < driver->count; i++) {
+        struct ls_driver_member *member = &driver->members[i];
+        member->reduce = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
+        member->broadcast = calloc(driver->world, sizeof(struct ls_collective_plan *));
+        if (!member->reduce || !member->broadcast)
+            return LS_OUT_OF_MEMORY;
+    }
+    return LS_OK;
+}
+
+static void make_table(struct ls_driver *driver)
+{
+    driver->table =
+        (struct ls_strategy_host){.struct_size = sizeof(driver->table),
+                                  .replicas = driver->count,
+                                  .world = driver->world,
+                                  .bucket_count = driver->bucket_count,
+                                  .context = driver,
+                                  .host = driver->options.strategy.host,
+                                  .flat_count = driver->plan->flat_bytes / sizeof(float),
+                                  .variable_count = driver->plan->place_count,
+                                  .deadline_ns = driver->options.deadline_ns};
+    ls_driver_offer_data(&driver->table);
+    ls_driver_offer_stores(&driver->table);
+    ls_driver_offer_threads(&driver->table);
+    ls_driver_offer_endpoints(&driver->table);
+    ls_driver_offer_facts(&driver->table);
+}
+
+static enum ls_status read_traits(struct ls_driver *driver)
+{
+    const struct ls_strategy_interface *ops = driver->ops;
+    struct ls_strategy_traits *traits = &driver->traits;
+    *traits = (struct ls_strategy_traits){
+        .struct_size = sizeof(*traits), .divisor = ops->divisor, .equality = ops->equality};
+    if (ops->traits)
+        ops->traits(driver->strategy, traits);
+    const bool divides = traits->divisor == LS_DIVISOR_GLOBAL || traits->divisor == LS_DIVISOR_OWN;
+    const bool equals =
+        traits->equality == LS_EQUAL_EVERY_STEP || traits->equality == LS_EQUAL_AT_SYNCHRONISE;
+    if (divides && equals)
+        return LS_OK;
+    ls_error("strategy", "strategy '%s' answers the unknown traits %u and %u",
+             driver->options.strategy.plugin->name, traits->divisor, traits->equality);
+    return LS_FAILED;
+}
+
+static enum ls_status open_strategy(struct ls_driver *driver)
+{
+    struct ls_strategy *strategy = NULL;
+    const enum ls_status status = (enum ls_status)driver->ops->open(&driver->table, &strategy);
+    if (status)
+        return status;
+    driver->strategy = strategy;
+    return read_traits(driver);
+}
+
+enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls_driver **out)
+{
+    struct ls_driver *driver = calloc(1, sizeof(*driver));
+    if (!driver)
+        return LS_OUT_OF_MEMORY;
+    driver->options = *options;
+    driver->reasons = ls_inside_all_reasons();
+    driver->ops = options->strategy.interface;
+    driver->first_rank = ls_cluster_first_rank(options->cluster);
+    driver->count = ls_cluster_count(options->cluster);
+    driver->world = ls_cluster_world(options->cluster);
+    driver->plan = options->parts[0].plan;
+    driver->buckets = options->parts[0].buckets;
+    driver->bucket_count = driver->buckets->count;
+    pthread_mutex_init(&driver->lock, NULL);
+    enum ls_status status = check_needs(driver, options);
+    if (!status)
+        status = check_layouts(driver);
+    if (!status)
+        status = create_members(driver);
+    if (!status)
+        status = ls_meeting_init(&driver->meeting, ls_driver_name(driver), driver->count);
+    if (!status && options->collective.plugin)
+        status = open_communicators(driver, options);
+    if (!status) {
+        make_table(driver);
+        status = open_strategy(driver);
+    }
+    if (status) {
+        ls_driver_close(driver);
+        return status;
+    }
+    driver->options.parts = NULL; // the caller's
+    *out = driver;
+    return LS_OK;
+}
+
+// ---- Placement ----
+
+static bool is_within(const struct ls_placed_range *range, const struct ls_placed_range *bucket)
+{
+    return range->count == 0 || (range->first >= bucket->first && range->count <= bucket->count &&
+                                 range->first - bucket->first <= bucket->count - range->count);
+}
+
+enum ls_status ls_driver_placement(struct ls_driver *driver, uint32_t replica, uint32_t bucket,
+                                   struct ls_strategy_placement *out)
+{
+    const struct ls_bucket *range = &driver->buckets->list[bucket];
+    const struct ls_placed_range whole = {range->offset / sizeof(float),
+                                          range->bytes / sizeof(float)};
+    struct ls_strategy_placement placement = {
+        .struct_size = sizeof(placement), .parameters = whole, .gradients = whole, .states = whole};
+    const uint32_t rank = driver->first_rank + replica;
+    if (driver->ops->placement)
+        driver->ops->placement(driver->strategy, rank, bucket, &placement);
+    if (!is_within(&placement.parameters, &whole) || !is_within(&placement.gradients, &whole) ||
+        !is_within(&placement.states, &whole)) {
+        ls_error(ls_driver_name(driver),
+                 "placement of bucket %u on rank %u is not within the bucket: an error of the "
+                 "plugin",
+                 bucket, rank);
+        return LS_FAILED;
+    }
+    *out = placement;
+    return LS_OK;
+}
+
+// ---- Attaching ----
+
+enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *const *replicas)
+{
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; i < driver->count; i++)
+        driver->members[i].replica = replicas[i];
+    for (uint32_t i = 0; !status && driver->communicators && i < driver->count; i++)
+        status = create_plans(driver, i);
+    if (!status)
+        status = ls_driver_attach_stores(driver);
+    driver->late = !status && ls_driver_may_be_late(driver);
+    driver->capturable = driver->late && !driver->ops->begin_step;
+    for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
+        driver->capturable =
+            driver->capturable && ls_communicator_capturable(driver->communicators[i]);
+    return status;
+}
+
+// ---- Closing ----
+
+static void close_members(struct ls_driver *driver)
+{
+    for (uint32_t i = 0; driver->members && i < driver->count; i++) {
+        struct ls_driver_member *member = &driver->members[i];
+        for (uint32_t bucket = 0; member->reduce && bucket < driver->bucket_count; bucket++)
+            ls_collective_plan_destroy(member->reduce[bucket]);
+        for (uint32_t root = 0; member->broadcast && root < driver->world; root++)
+            ls_collective_plan_destroy(member->broadcast[root]);
+        free(member->reduce);
+        free(member->broadcast);
+    }
+    free(driver->members);
+}
+
+// All replicas have left their steps. What they had under way together ends, or is aborted.
+void ls_driver_end_communicators(struct ls_driver *driver)
+{
+    for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
+        if (driver->communicators[i])
+            ls_communicator_end(driver->communicators[i]);
+}
+
+bool ls_driver_close(struct ls_driver *driver)
+{
+    if (!driver)
+        return true;
+    if (driver->strategy)
+        driver->ops->close(driver->strategy);
+    ls_driver_close_threads(driver);
+    if (driver->hangs)
+        return false; // the thread may use all of it
+    ls_driver_close_stores(driver);
+    ls_driver_close_endpoints(driver);
+    ls_driver_close_facts(driver);
+    // A collective may only be closed when no recording has operations of it.
+    ls_driver_end_communicators(driver);
+    for (uint32_t i = 0; driver->capturable && driver->communicators && i < driver->count; i++)
+        ls_replica_forget_recordings(driver->members[i].replica);
+    close_members(driver);
+    if (driver->communicators)
+        ls_communicators_close(driver->communicators, driver->count);
+    free(driver->communicators);
+    ls_meeting_finish(&driver->meeting);
+    pthread_mutex_destroy(&driver->lock);
+    free(driver);
+    return true;
+}
