@@ -8,27 +8,18 @@ struct ls_strategy {
     const struct ls_strategy_host *host;
 };
 
-static int32_t open_strategy(const struct ls_strategy_host *host, struct ls_strategy **out)
+// `strategy` is zeroed memory of `state_bytes`; the host frees it. What open takes beside it, close gives back.
+static int32_t open_strategy(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
-    struct ls_strategy *strategy =
-        (struct ls_strategy *)host->host->allocate(host->host, sizeof(*strategy), sizeof(void *));
-    if (!strategy)
-        return LS_OUT_OF_MEMORY;
     strategy->host = host;
-    *out = strategy;
     return LS_OK;
 }
 
-static void close_strategy(struct ls_strategy *strategy)
-{
-    if (strategy)
-        strategy->host->host->release(strategy->host->host, strategy);
-}
-
 // Before the first step: every replica gets the parameters of rank 0.
-static int32_t place(struct ls_strategy *strategy, uint32_t replica)
+static int32_t initialize_parameters(struct ls_strategy *strategy, uint32_t replica)
 {
-    return strategy->host->broadcast_parameters(strategy->host, replica, 0);
+    const struct ls_strategy_host *host = strategy->host;
+    return host->collectives->broadcast_parameters(host, replica, 0);
 }
 
 // Backward has finished a bucket. Starting its all-reduce here would hide the time under the rest of
@@ -45,24 +36,25 @@ static int32_t end_step(struct ls_strategy *strategy, uint32_t replica)
     const struct ls_strategy_host *host = strategy->host;
     int32_t status = LS_OK;
     for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++)
-        status = host->all_reduce_start(host, replica, bucket);
+        status = host->collectives->all_reduce_start(host, replica, bucket);
     for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++)
-        status = host->all_reduce_wait(host, replica, bucket);
+        status = host->collectives->all_reduce_wait(host, replica, bucket);
     if (!status)
-        status = host->decide(host, replica); // stops all replicas if the loss is not finite
+        status = host->step->check_step(host, replica); // stops all if the loss is not finite
     for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++)
-        status = host->update(host, replica, bucket);
+        status = host->step->update(host, replica, bucket);
     return status;
 }
 
 static const struct ls_strategy_interface interface = {
     .struct_size = sizeof(struct ls_strategy_interface),
-    .divisor = LS_DIVISOR_GLOBAL, // gradients are means over the global batch
-    .equality = LS_EQUAL_EVERY_STEP,
+    .state_bytes = sizeof(struct ls_strategy),
+    .traits = {.struct_size = sizeof(struct ls_strategy_traits),
+               .divisor = LS_DIVISOR_GLOBAL, // gradients are means over the global batch
+               .equality = LS_EQUAL_EVERY_STEP},
     .needs_collective = 1,
     .open = open_strategy,
-    .close = close_strategy,
-    .place = place,
+    .initialize_parameters = initialize_parameters,
     .gradient_ready = gradient_ready,
     .end_step = end_step,
 };

@@ -150,10 +150,10 @@ static void print_strategy(const struct ls_opened_plugin *opened)
 {
     const struct ls_strategy_interface *ops = opened->interface;
     printf("%-13s %s\n", "divisor:",
-           ops->divisor == LS_DIVISOR_GLOBAL ? "examples of the global batch"
+           ops->traits.divisor == LS_DIVISOR_GLOBAL ? "examples of the global batch"
                                              : "the replica's own examples");
     printf("%-13s %s\n", "replicas:",
-           ops->equality == LS_EQUAL_EVERY_STEP ? "equal after every step"
+           ops->traits.equality == LS_EQUAL_EVERY_STEP ? "equal after every step"
                                                 : "equal when synchronised");
     printf("%-13s %s\n", "collective:", ops->needs_collective ? "needed" : "none");
     if (ops->maximum_replicas)

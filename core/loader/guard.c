@@ -228,6 +228,15 @@ int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must
     return status;
 }
 
+// There is no other way to ask for what cannot be opened, so this is a failure, and needs a line.
+static void say_unsupported(const struct ls_guarded *call, int32_t status)
+{
+    if (status == LS_UNSUPPORTED)
+        ls_error(call->slot->name,
+                 "plugin %s: `%s` returned 'not supported'; --verbose may say more",
+                 call->slot->label, call->call);
+}
+
 int32_t ls_guard_made(const struct ls_guarded *call, int32_t status, bool made, const char *what)
 {
     status = ls_guard_answer(call, status, true);
@@ -236,11 +245,14 @@ int32_t ls_guard_made(const struct ls_guarded *call, int32_t status, bool made, 
                  call->slot->label, call->call, what);
         return LS_FAILED;
     }
-    // There is no other way to ask for it, so this is a failure, and needs a line.
-    if (status == LS_UNSUPPORTED)
-        ls_error(call->slot->name,
-                 "plugin %s: `%s` returned 'not supported'; --verbose may say more",
-                 call->slot->label, call->call);
+    say_unsupported(call, status);
+    return status;
+}
+
+int32_t ls_guard_opened(const struct ls_guarded *call, int32_t status)
+{
+    status = ls_guard_answer(call, status, true);
+    say_unsupported(call, status);
     return status;
 }
 

@@ -56,6 +56,9 @@ int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must
 // The same for a call that creates an object: `made` says whether it did.
 int32_t ls_guard_made(const struct ls_guarded *call, int32_t status, bool made, const char *what);
 
+// The same for a call that opens what the caller has allocated.
+int32_t ls_guard_opened(const struct ls_guarded *call, int32_t status);
+
 int32_t ls_guard_kernel(const struct ls_guarded *call, int32_t status,
                         const struct ls_kernel_request *request, struct ls_kernel_answer *answer);
 void *ls_guard_memory(const struct ls_guarded *call, void *memory);

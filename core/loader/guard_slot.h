@@ -432,15 +432,11 @@ static const struct ls_collective_interface GUARD(collective_guards) = {
 #if SLOT < LS_GUARD_STRATEGIES
 #define OWN strategy_slots[SLOT]
 
-static int32_t GUARD(strategy_open)(const struct ls_strategy_host *host, struct ls_strategy **out)
+static int32_t GUARD(strategy_open)(const struct ls_strategy_host *host,
+                                    struct ls_strategy *strategy)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "open");
-    *out = NULL;
-    int32_t status = OWN.ops.strategy.open(host, out);
-    status = ls_guard_made(&call, status, *out != NULL, "a strategy");
-    if (status)
-        *out = NULL;
-    return status;
+    return ls_guard_opened(&call, OWN.ops.strategy.open(host, strategy));
 }
 
 static void GUARD(strategy_close)(struct ls_strategy *strategy)
@@ -450,16 +446,24 @@ static void GUARD(strategy_close)(struct ls_strategy *strategy)
     ls_guard_leave(&call);
 }
 
-static int32_t GUARD(strategy_place)(struct ls_strategy *strategy, uint32_t replica)
+static int32_t GUARD(strategy_initialize_parameters)(struct ls_strategy *strategy, uint32_t replica)
 {
-    const struct ls_guarded call = ls_guard_enter(&OWN, "place");
-    return ls_guard_answer(&call, OWN.ops.strategy.place(strategy, replica), true);
+    const struct ls_guarded call = ls_guard_enter(&OWN, "initialize_parameters");
+    return ls_guard_answer(&call, OWN.ops.strategy.initialize_parameters(strategy, replica), true);
 }
 
 static int32_t GUARD(strategy_begin_step)(struct ls_strategy *strategy, uint32_t replica)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "begin_step");
     return ls_guard_answer(&call, OWN.ops.strategy.begin_step(strategy, replica), true);
+}
+
+static int32_t GUARD(strategy_parameters_needed)(struct ls_strategy *strategy, uint32_t replica,
+                                                 uint32_t bucket)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "parameters_needed");
+    const int32_t status = OWN.ops.strategy.parameters_needed(strategy, replica, bucket);
+    return ls_guard_answer(&call, status, true);
 }
 
 static int32_t GUARD(strategy_gradient_ready)(struct ls_strategy *strategy, uint32_t replica,
@@ -481,10 +485,11 @@ static int32_t GUARD(strategy_synchronise)(struct ls_strategy *strategy, uint32_
     return ls_guard_answer(&call, OWN.ops.strategy.synchronise(strategy, replica), true);
 }
 
-static void GUARD(strategy_traits)(struct ls_strategy *strategy, struct ls_strategy_traits *out)
+static void GUARD(strategy_find_traits)(struct ls_strategy *strategy,
+                                        struct ls_strategy_traits *out)
 {
-    const struct ls_guarded call = ls_guard_enter(&OWN, "traits");
-    OWN.ops.strategy.traits(strategy, out);
+    const struct ls_guarded call = ls_guard_enter(&OWN, "find_traits");
+    OWN.ops.strategy.find_traits(strategy, out);
     ls_guard_leave(&call);
 }
 
@@ -494,10 +499,10 @@ static int32_t GUARD(strategy_lost)(struct ls_strategy *strategy, uint32_t repli
     return ls_guard_answer(&call, OWN.ops.strategy.lost(strategy, replica), true);
 }
 
-static void GUARD(strategy_describe)(struct ls_strategy *strategy)
+static void GUARD(strategy_report_metrics)(struct ls_strategy *strategy)
 {
-    const struct ls_guarded call = ls_guard_enter(&OWN, "describe");
-    OWN.ops.strategy.describe(strategy);
+    const struct ls_guarded call = ls_guard_enter(&OWN, "report_metrics");
+    OWN.ops.strategy.report_metrics(strategy);
     ls_guard_leave(&call);
 }
 
@@ -518,14 +523,15 @@ static void GUARD(strategy_placement)(struct ls_strategy *strategy, uint32_t ran
 static const struct ls_strategy_interface GUARD(strategy_guards) = {
     .open = GUARD(strategy_open),
     .close = GUARD(strategy_close),
-    .place = GUARD(strategy_place),
+    .initialize_parameters = GUARD(strategy_initialize_parameters),
     .begin_step = GUARD(strategy_begin_step),
+    .parameters_needed = GUARD(strategy_parameters_needed),
     .gradient_ready = GUARD(strategy_gradient_ready),
     .end_step = GUARD(strategy_end_step),
     .synchronise = GUARD(strategy_synchronise),
-    .traits = GUARD(strategy_traits),
+    .find_traits = GUARD(strategy_find_traits),
     .lost = GUARD(strategy_lost),
-    .describe = GUARD(strategy_describe),
+    .report_metrics = GUARD(strategy_report_metrics),
     .rest = GUARD(strategy_rest),
     .placement = GUARD(strategy_placement),
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a plugin's descriptor and the table of its kind can be read and have the required calls.
 // Tables of an older minor version are shorter than ours and those of a newer one longer: both are
-// welcome, as long as they reach to what version 1.0 required.
+// accepted, as long as they have what version 1.0 requires.
 #include "core/loader/internal.h"
 
 #include "core/plugin/collective.h"
@@ -10,6 +10,7 @@
 #include "core/plugin/transport.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <string.h>
 
 // A function pointer of a table that must not be NULL.
@@ -48,9 +49,11 @@ static const struct required_call collective_calls[] = {
     {NULL, 0}}; // check_collective() looks at them
 
 static const struct required_call strategy_calls[] = {
-    CALL(ls_strategy_interface, open),     CALL(ls_strategy_interface, close),
-    CALL(ls_strategy_interface, place),    CALL(ls_strategy_interface, gradient_ready),
-    CALL(ls_strategy_interface, end_step), {NULL, 0},
+    CALL(ls_strategy_interface, open),
+    CALL(ls_strategy_interface, initialize_parameters),
+    CALL(ls_strategy_interface, gradient_ready),
+    CALL(ls_strategy_interface, end_step),
+    {NULL, 0},
 };
 
 // ---- Values of each kind that the core relies on ----
@@ -91,14 +94,28 @@ static bool check_collective(const void *interface, struct ls_reason *reason)
     return true;
 }
 
+// What the host allocates for an instance.
+#define MOST_STATE_BYTES (UINT64_C(1) << 30)
+
+static bool check_state(uint64_t bytes, struct ls_reason *reason)
+{
+    if (bytes && bytes <= MOST_STATE_BYTES)
+        return true;
+    return ls_refuse(reason,
+                     "says that an instance has %" PRIu64
+                     " bytes of state (state_bytes); expected 1 to %" PRIu64,
+                     bytes, MOST_STATE_BYTES);
+}
+
 static bool check_strategy(const void *interface, struct ls_reason *reason)
 {
     const struct ls_strategy_interface *strategy = interface;
-    if (strategy->divisor != LS_DIVISOR_GLOBAL && strategy->divisor != LS_DIVISOR_OWN)
-        return ls_refuse(reason, "has the unknown divisor %u", strategy->divisor);
-    if (strategy->equality != LS_EQUAL_EVERY_STEP && strategy->equality != LS_EQUAL_AT_SYNCHRONISE)
-        return ls_refuse(reason, "has the unknown equality %u", strategy->equality);
-    return true;
+    const struct ls_strategy_traits *traits = &strategy->traits;
+    if (traits->divisor != LS_DIVISOR_GLOBAL && traits->divisor != LS_DIVISOR_OWN)
+        return ls_refuse(reason, "has the unknown divisor %u", traits->divisor);
+    if (traits->equality != LS_EQUAL_EVERY_STEP && traits->equality != LS_EQUAL_AT_SYNCHRONISE)
+        return ls_refuse(reason, "has the unknown equality %u", traits->equality);
+    return check_state(strategy->state_bytes, reason);
 }
 
 struct kind_rules {
@@ -145,8 +162,16 @@ static bool check_interface(const struct ls_plugin *plugin, struct ls_reason *re
 
 // ---- The descriptor ----
 
+// Of the interface before 1.0.
+#define MAGIC_BEFORE UINT64_C(0x504554534b434f4c)
+
 static bool check_version(const struct ls_plugin *plugin, struct ls_reason *reason)
 {
+    if (plugin->magic == MAGIC_BEFORE)
+        return ls_refuse(reason,
+                         "was built for the plugin interface before 1.0: build it again with "
+                         "the headers of this version (docs/plugin-authors.md lists what has "
+                         "another name)");
     if (plugin->magic != LS_PLUGIN_MAGIC)
         return ls_refuse(reason, "is not a Lockstep plugin (wrong magic number)");
     if (plugin->abi_major != LS_PLUGIN_ABI_MAJOR)

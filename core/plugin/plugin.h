@@ -3,11 +3,23 @@
 // and the services that the host offers to all kinds.
 //
 // Rules of the boundary: fixed-width integers, pointers and NUL-terminated UTF-8 text only. Every table
-// begins with its own size in bytes; who reads a table compares sizes with >= and never reads past the
-// size it was given. A minor version only appends to tables; the major version must match. Plugins
-// install no signal handlers, print nothing, change neither environment nor floating-point mode, and
-// never exit. One exception: variables of a library that has no other way to be told, and that the plugin alone opens; set
-// in `open`, on the main thread, before the library reads them, and never over a value that the user has given.
+// begins with its own size in bytes; a reader compares sizes with >= and never reads past the size it was
+// given. A minor version only appends to tables; the major version must match. Plugins install no signal
+// handlers, print nothing, change neither environment nor floating-point mode, and never exit. One
+// exception: variables of a library that cannot be told in any other way, and that the plugin alone opens;
+// they are set in `open`, on the main thread, before the library reads them, and never over a value that
+// the user has given.
+//
+// This is version 1.0. It may still change until the first release of Lockstep.
+//
+// The life of a plugin: the file is loaded, lockstep_plugin() is called, the descriptor and the table of
+// its kind are checked; `probe` runs in a child process. Then instances are opened with the table's `open`
+// and closed with its `close`, each with options of its own; there may be several at a time. The plugin
+// stays loaded until the process ends.
+//
+// Private state: the table of a kind says how large an instance is (`state_bytes`). The host allocates that
+// much zeroed memory, aligned to 128 bytes, hands it to `open` to be filled, and frees it after `close`. So
+// `close` gives back only what the plugin has taken beside it. When `open` fails, `close` is not called.
 #ifndef LS_PLUGIN_PLUGIN_H
 #define LS_PLUGIN_PLUGIN_H
 
@@ -22,9 +34,9 @@
 extern "C" {
 #endif
 
-#define LS_PLUGIN_MAGIC UINT64_C(0x504554534b434f4c) // "LOCKSTEP", little-endian, without one S
+#define LS_PLUGIN_MAGIC UINT64_C(0x315054534b434f4c) // "LOCKSTP1", little-endian
 #define LS_PLUGIN_ABI_MAJOR 1
-#define LS_PLUGIN_ABI_MINOR 2
+#define LS_PLUGIN_ABI_MINOR 0
 #define LS_PLUGIN_ENTRY "lockstep_plugin"
 
 // The kinds of plugin; they travel as uint32_t.
@@ -73,8 +85,7 @@ struct ls_host {
     void (*log)(const struct ls_host *host, uint32_t level, const char *message);
 
     // Records why the running call fails and returns `status` for it to pass on; the host puts the
-    // plugin's name before it. The text is one
-    // line: what, where, and what to do. [any thread]
+    // plugin's name before it. The text is one line: what, where, and what to do. [any thread]
     int32_t (*fail)(const struct ls_host *host, int32_t status, const char *message);
 
     // Memory of the host, aligned to `alignment` (a power of two); NULL when there is none. [any thread]

@@ -1,14 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a strategy plugin implements: where variables live and how gradients become an update. One
-// instance a worker (process); the hooks name the replica they are called for.
+// What a strategy plugin implements: where variables are kept and how gradients become an update.
+// There is one instance in each worker (process).
 //
-// The parameters of a model lie in one flat buffer per replica, in the order in which backward finishes
-// their gradients (last layer first); gradients and optimizer state lie in buffers of the same shape. The
-// buffer is cut into buckets, each a contiguous range; bucket 0 also carries the step's sums (loss,
-// right predictions, examples) as a tail.
+// Words. A *rank* is a replica of the whole job, 0 .. world - 1. A *replica* is one of this worker,
+// 0 .. replicas - 1; hooks and host calls name replicas. Replica i is rank first_rank + i.
+//
+// The parameters of a model are one flat buffer of floats on each replica, in the order in which backward
+// finishes their gradients (last layer first); gradients and optimizer states are buffers of the same
+// shape. The buffer is cut into buckets, which are contiguous ranges. The sums of the step (loss, correct
+// predictions, examples) travel with the gradients of bucket 0.
+//
+// The life of an instance:
+//   open                    [main thread] ranks and layout are known, replicas have no buffers yet
+//   find_traits             [main thread] optional
+//   placement               [main thread] optional; for each rank and bucket, before buffers are allocated
+//   initialize_parameters   [replica thread] once on every replica, which has its buffers now
+//   in each step, on every replica's thread:
+//     begin_step            optional
+//     parameters_needed     optional; for each bucket, before forward reads it first
+//     gradient_ready        for each bucket, as soon as backward has finished it
+//     end_step
+//   synchronise             [replica thread] optional; between steps and at the end
+//   report_metrics          [main thread] optional; after the last step
+//   close                   [main thread] then the host frees the instance's memory
+// Hooks of one replica never run at the same time; those of different replicas do.
+//
+// A hook passes on what a call of the host answered. The smallest strategy needs three of the host's
+// tables: `collectives` and `step`, and `layout` where it looks at ranges; plugins/strategy/mirrored is one.
 #ifndef LS_PLUGIN_STRATEGY_H
 #define LS_PLUGIN_STRATEGY_H
 
+#include "core/plugin/collective.h"
 #include "core/plugin/plugin.h"
 #include "core/plugin/transport.h"
 
@@ -16,130 +38,225 @@
 extern "C" {
 #endif
 
-struct ls_strategy; // each plugin's own
-struct ls_store; // the host's: variables that live on the host
+struct ls_strategy; // each plugin's own: `state_bytes` of zeroed memory
+struct ls_strategy_host;
+struct ls_store; // the host's: variables that are kept on the host
 struct ls_strategy_thread; // the host's
+struct ls_strategy_collective; // the host's: a collective on a range
 
-// Flat buffers of a replica, in floats.
-enum ls_replica_memory { LS_REPLICA_PARAMETERS = 1, LS_REPLICA_GRADIENTS = 2 };
+// Buffers of a replica, in floats.
+enum ls_replica_memory {
+    LS_REPLICA_PARAMETERS = 1, // flat
+    LS_REPLICA_GRADIENTS = 2, // flat
+    LS_REPLICA_SUMS = 3, // LS_STRATEGY_SUMS floats, all of them; only for collectives->prepare
+};
 
-// The sums of a step, in floats: of the losses of the examples, predicted right, examples, 0, how many ranks ask to
-// stop after this step; the rest is zero.
+// The sums of a step, in floats: losses of the examples, correct predictions, examples, 0, how many ranks
+// ask to stop after this step; the rest is zero.
 #define LS_STRATEGY_SUMS 16
 enum { LS_SUMS_LOSS = 0, LS_SUMS_RIGHT = 1, LS_SUMS_EXAMPLES = 2, LS_SUMS_STOP = 4 };
 
-// Whom a replica waited for.
+// What a replica waited for.
 enum ls_strategy_wait { LS_WAITED_FOR_REPLICAS = 1, LS_WAITED_FOR_SERVERS = 2 };
 
-// What the host does for a strategy. Every call that blocks has the run's deadline and returns
-// LS_ABORTED after an abort. Bucket numbers are those of the plan. [replica thread of `replica`]
-struct ls_strategy_host {
+// `count` floats from float `first` of a buffer.
+struct ls_placed_range {
+    uint64_t first, count;
+};
+
+// ---- The host's tables ----
+//
+// Every call that blocks has the run's deadline, and returns LS_ABORTED after an abort. Where a call names
+// a replica, it is made on the thread of that replica, from a hook, unless its comment says otherwise.
+
+// Where buckets and variables are in the flat buffers. Variables are numbered in the order of the buffer
+// and may have padding between them. [any thread]
+struct ls_strategy_layout {
     uint32_t struct_size;
-    uint32_t replicas; // of this worker; hooks get 0 .. replicas - 1
-    uint32_t world; // replicas of the whole job
-    uint32_t bucket_count;
-    void *context;
-    const struct ls_host *host; // log, fail, options, ...
-
-    // Sums the bucket's gradients (and tail) over all ranks. `start` returns at once; it must be called
-    // in the same order on every rank. `wait` returns when this replica's bucket holds the sum.
-    int32_t (*all_reduce_start)(const struct ls_strategy_host *host, uint32_t replica,
-                                uint32_t bucket);
-    int32_t (*all_reduce_wait)(const struct ls_strategy_host *host, uint32_t replica,
-                               uint32_t bucket);
-
-    // Copies the parameters of `root`'s replica to every rank.
-    int32_t (*broadcast_parameters)(const struct ls_strategy_host *host, uint32_t replica,
-                                    uint32_t root);
-
-    // Looks at the step's sums, which must be final; LS_FAILED (the host says why) when the loss is not
-    // finite: then nothing may be updated. For a strategy that is `capturable` it only puts work on the device's stream,
-    // where the device works on by itself: then the device sees to it that nothing is updated, and the host looks later.
-    int32_t (*decide)(const struct ls_strategy_host *host, uint32_t replica);
-
-    // Runs the optimizer on the bucket's range of this replica's parameters.
-    int32_t (*update)(const struct ls_strategy_host *host, uint32_t replica, uint32_t bucket);
-
-    // ---- Since ABI 1.1 ----
-
-    uint64_t flat_count; // floats of a flat buffer, padding included; the same on all replicas
-    uint32_t variable_count;
     uint32_t reserved;
-    uint64_t deadline_ns; // the longest that anybody may wait for a peer
-
-    // Where a bucket, and where a variable (in the order in which they lie) is in the flat buffers, in floats. Variables
-    // may have padding between them. [any thread]
     void (*bucket_range)(const struct ls_strategy_host *host, uint32_t bucket, uint64_t *first,
                          uint64_t *count);
     void (*variable_range)(const struct ls_strategy_host *host, uint32_t variable, uint64_t *first,
                            uint64_t *count);
+};
 
-    // A flat buffer of the replica (`memory`: enum ls_replica_memory) as host memory; NULL where the device has memory of
-    // its own: then read and write. Others may read the gradients of a replica from the moment when it says that they
-    // are ready until its next begin_step has returned; parameters are the replica's own. [any thread]
+// A collective on a range, for `prepare`. Reductions are sums.
+struct ls_strategy_operation {
+    uint32_t struct_size;
+    uint32_t operation; // enum ls_collective_operation. Rank r's part is ls_part(range, r, world)
+    uint32_t memory; // enum ls_replica_memory
+    uint32_t root; // a rank; of broadcast and reduce, else 0
+    uint64_t first, count;
+};
+
+// Sums and copies over all ranks; for plugins with needs_collective. Every rank makes the same calls in the
+// same order.
+struct ls_strategy_collectives {
+    uint32_t struct_size;
+    uint32_t reserved;
+    // Sums the gradients of the bucket over all ranks; those of bucket 0 with the sums of the step.
+    // `start` returns at once, `wait` when this replica's buffer holds the result.
+    int32_t (*all_reduce_start)(const struct ls_strategy_host *host, uint32_t replica,
+                                uint32_t bucket);
+    int32_t (*all_reduce_wait)(const struct ls_strategy_host *host, uint32_t replica,
+                               uint32_t bucket);
+    // Copies the parameters of rank `root` to every rank. Blocks.
+    int32_t (*broadcast_parameters)(const struct ls_strategy_host *host, uint32_t replica,
+                                    uint32_t root);
+    // A collective on any range, in place: reduce-scatter, all-gather and all others. `prepare` makes and
+    // checks it, once, in initialize_parameters, with no other under way; the host keeps it until `close`.
+    // `start` returns at once, `wait` when the result is there.
+    int32_t (*prepare)(const struct ls_strategy_host *host, uint32_t replica,
+                       const struct ls_strategy_operation *operation,
+                       struct ls_strategy_collective **out);
+    int32_t (*start)(const struct ls_strategy_host *host, uint32_t replica,
+                     struct ls_strategy_collective *collective);
+    int32_t (*wait)(const struct ls_strategy_host *host, uint32_t replica,
+                    struct ls_strategy_collective *collective);
+};
+
+// The step under way: its sums, and the optimizer on the replica.
+struct ls_strategy_step {
+    uint32_t struct_size;
+    uint32_t reserved;
+    // Number (from 1) and learning rate of the step. The numbers of a replica never decrease; a replica
+    // that also trains the examples of a lost one makes several steps with one number.
+    void (*current)(const struct ls_strategy_host *host, uint32_t replica, uint64_t *number,
+                    double *learning_rate);
+    // This replica's own sums, LS_STRATEGY_SUMS floats; complete when bucket 0 is ready.
+    int32_t (*read_sums)(const struct ls_strategy_host *host, uint32_t replica, float *out);
+    // Checks the sums of the step, which must be final: after the sum of bucket 0 (or of LS_REPLICA_SUMS).
+    // LS_FAILED (the host says why) when the loss is not finite: then nothing may be updated. For a
+    // `capturable` strategy this only puts work on the device's stream: the device then skips the updates
+    // itself, and the host looks at the sums later.
+    int32_t (*check_step)(const struct ls_strategy_host *host, uint32_t replica);
+    // The same with sums that no collective made: of the global batch, or of the replica's own share for
+    // LS_DIVISOR_OWN.
+    int32_t (*check_step_on)(const struct ls_strategy_host *host, uint32_t replica,
+                             const float *sums);
+    // Runs the optimizer on the bucket's range of this replica's parameters,
+    int32_t (*update)(const struct ls_strategy_host *host, uint32_t replica, uint32_t bucket);
+    // or on any range of floats that the replica holds with its optimizer state.
+    int32_t (*update_range)(const struct ls_strategy_host *host, uint32_t replica, uint64_t first,
+                            uint64_t count);
+};
+
+// An element-wise operation on a range of a buffer, in place: y = op(x).
+struct ls_strategy_range_operation {
+    uint32_t struct_size;
+    uint32_t op; // enum ls_op, with one input and one output
+    struct ls_op_attributes attributes;
+    uint32_t memory; // LS_REPLICA_PARAMETERS or LS_REPLICA_GRADIENTS
+    uint32_t reserved;
+    uint64_t first, count;
+};
+
+// The flat buffers of replicas: LS_REPLICA_PARAMETERS and LS_REPLICA_GRADIENTS.
+struct ls_strategy_memory {
+    uint32_t struct_size;
+    uint32_t reserved;
+    // The buffer as host memory; NULL where the device has memory of its own: then `read` and `write`.
+    // Others may read the gradients of a replica from the moment when it says that they are ready until
+    // its next begin_step has returned; parameters are the replica's own. [any thread]
     float *(*map)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory);
-    // Copies a range to and from host memory. [replica thread of `replica`]
+    // Copies a range to and from host memory.
     int32_t (*read)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory,
                     uint64_t first, uint64_t count, float *out);
     int32_t (*write)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory,
                      uint64_t first, uint64_t count, const float *in);
-    // After parameters were changed through `map`; `write` says so itself. [replica thread of `replica`]
+    // To be called after parameters were changed through `map`; all other calls say so themselves.
     void (*changed)(const struct ls_strategy_host *host, uint32_t replica);
+    // Runs an operation of the device on a range (compression, clipping). LS_UNSUPPORTED: the device does
+    // not offer it on such a range.
+    int32_t (*run)(const struct ls_strategy_host *host, uint32_t replica,
+                   const struct ls_strategy_range_operation *operation);
+};
 
-    // The replica's own sums of the step under way; complete when bucket 0 is ready. `out` has LS_STRATEGY_SUMS.
-    int32_t (*read_sums)(const struct ls_strategy_host *host, uint32_t replica, float *out);
-    // Instead of `decide`, where the sums are not those of an all-reduce: of the global batch, or of the replica's own
-    // share for LS_DIVISOR_OWN.
-    int32_t (*decide_on)(const struct ls_strategy_host *host, uint32_t replica, const float *sums);
-    // Number (from 1) and learning rate of the step under way. The numbers of a replica never decrease; one that trains
-    // examples of a lost replica, too, makes several steps of one number.
-    void (*step)(const struct ls_strategy_host *host, uint32_t replica, uint64_t *number,
-                 double *learning_rate);
+// Ranges of variables that are kept on the host with their optimizer state. They begin with the
+// parameters that replica 0 begins with. `open` is called in the strategy's open only; the values are there
+// from initialize_parameters on. All must be closed before the strategy's close returns, but not earlier:
+// when the run ends, the host takes the optimizer's state from them.
+// [one thread at a time for a store, which may change]
+struct ls_strategy_stores {
+    uint32_t struct_size;
+    uint32_t reserved;
+    int32_t (*open)(const struct ls_strategy_host *host, uint64_t first, uint64_t count,
+                    struct ls_store **out);
+    void (*close)(const struct ls_strategy_host *host, struct ls_store *store); // takes NULL
+    float *(*values)(const struct ls_strategy_host *host, struct ls_store *store);
+    // One step of the optimizer. `gradient` has `count` floats and need not be aligned to LS_ALIGNMENT.
+    // `step` is its number, as step->current says it, and larger than the last; 0: the one after the last
+    // of this store, or the first after those that the model had before.
+    int32_t (*update)(const struct ls_strategy_host *host, struct ls_store *store,
+                      const float *gradient, uint64_t step, double learning_rate);
+};
 
-    // Variables [first, first + count) of the flat buffer, kept on the host with their optimizer state. They begin with
-    // what the run begins with. Only in `open`; close all before `close` returns, but not earlier: when the run ends the
-    // host takes the optimizer's state from them. The calls on an open store: [one thread at a time, which may change]
-    int32_t (*store_open)(const struct ls_strategy_host *host, uint64_t first, uint64_t count,
-                          struct ls_store **out);
-    void (*store_close)(const struct ls_strategy_host *host, struct ls_store *store); // takes NULL
-    float *(*store_values)(const struct ls_strategy_host *host, struct ls_store *store);
-    // One step of the optimizer; `gradient` has `count` floats, LS_ALIGNMENT not needed. `step` is its number, as
-    // `step` above says it, and larger than the last; 0: the one after the last of this store, the first after those that
-    // the model had before.
-    int32_t (*store_update)(const struct ls_strategy_host *host, struct ls_store *store,
-                            const float *gradient, uint64_t step, double learning_rate);
+// Threads of the strategy's own, and the barrier between replicas.
+struct ls_strategy_threads {
+    uint32_t struct_size;
+    uint32_t reserved;
+    // Waits until all replicas of this worker have called it; what they wrote before, all see afterwards.
+    // LS_PEER_LOST after the deadline. A lost replica is not waited for.
+    int32_t (*barrier)(const struct ls_strategy_host *host, uint32_t replica);
+    // When `run` returns anything but LS_OK (which it logs) or LS_ABORTED, the run ends. All threads must
+    // be joined before the strategy's close returns. `join` returns what `run` returned, or LS_PEER_LOST for
+    // a thread that has not ended after the deadline. [main thread]
+    int32_t (*start)(const struct ls_strategy_host *host, const char *name,
+                     int32_t (*run)(void *context), void *context, struct ls_strategy_thread **out);
+    int32_t (*join)(const struct ls_strategy_host *host, struct ls_strategy_thread *thread);
+};
 
-    // Waits until all replicas of this worker have come; what they wrote before, all see after. LS_PEER_LOST after the
-    // deadline. A replica that was lost is not waited for. [replica thread]
-    int32_t (*meet)(const struct ls_strategy_host *host, uint32_t replica);
+// Point to point: endpoints of the run's transport (host->transport), for plugins with needs_transport.
+struct ls_strategy_endpoints {
+    uint32_t struct_size;
+    uint32_t reserved;
+    // endpoints[0 .. world - 1] are those of the ranks, `servers` more follow. Once, in the strategy's open.
+    // The host closes them after the strategy.
+    int32_t (*open)(const struct ls_strategy_host *host, uint32_t servers,
+                    struct ls_transport **endpoints);
+    // Closes one that is lost, so that its peers see it.
+    void (*close)(const struct ls_strategy_host *host, uint32_t endpoint);
+};
 
-    // A thread of the strategy's own. When `run` returns anything but LS_OK (which it logs) or LS_ABORTED, the run ends.
-    // Join all before `close` returns; `thread_join` answers what `run` returned, and LS_PEER_LOST for a thread that has not
-    // ended after the deadline. [main thread]
-    int32_t (*thread_start)(const struct ls_strategy_host *host, const char *name,
-                            int32_t (*run)(void *context), void *context,
-                            struct ls_strategy_thread **out);
-    int32_t (*thread_join)(const struct ls_strategy_host *host, struct ls_strategy_thread *thread);
-
-    // Point to point: endpoints of the run's transport, which have its contract (core/plugin/transport.h). Needs
-    // `needs_transport`. endpoints[0 .. world - 1] are those of the ranks, then come `servers` more; the host closes
-    // them after `close`, or `endpoint_close` one that is lost, so that its peers see it. Once, in `open`.
-    const struct ls_transport_interface *transport;
-    int32_t (*endpoints_open)(const struct ls_strategy_host *host, uint32_t servers,
-                              struct ls_transport **endpoints);
-    void (*endpoint_close)(const struct ls_strategy_host *host, uint32_t endpoint);
-
-    // What this replica has sent in the step under way, for the report. [replica thread]
+// For the report and the timeline.
+struct ls_strategy_report {
+    uint32_t struct_size;
+    uint32_t reserved;
+    // Bytes that this replica has sent in the step under way.
     void (*count_bytes)(const struct ls_strategy_host *host, uint32_t replica, uint64_t bytes);
-    // A fact for the report, under `name` ("staleness.lead.histogram"): a number, or (`list` 1) a list of `count`
-    // numbers. Only in `describe`. [main thread]
-    void (*report)(const struct ls_strategy_host *host, const char *name, const double *values,
-                   uint64_t count, uint32_t list);
-    // For the timeline: this replica has waited from `since_ns` (of the host's clock) until now, for whom (enum
-    // ls_strategy_wait). `meet` and `all_reduce_wait` say so themselves. [replica thread, in a hook]
+    // This replica has waited from `since_ns` (of host->clock_ns) until now, for what: enum
+    // ls_strategy_wait. The barrier and all waits of collectives say so themselves.
     void (*waited)(const struct ls_strategy_host *host, uint32_t replica, uint32_t whom,
                    uint64_t since_ns);
+    // A value for the report under `name` ("staleness.lead.histogram"): one number, or a list of `count`
+    // numbers (`list` 1). Only in report_metrics. [main thread]
+    void (*metric)(const struct ls_strategy_host *host, const char *name, const double *values,
+                   uint64_t count, uint32_t list);
 };
+
+struct ls_strategy_host {
+    uint32_t struct_size;
+    uint32_t replicas; // of this worker
+    uint32_t first_rank; // of this worker
+    uint32_t world; // ranks of the whole job
+    uint32_t bucket_count;
+    uint32_t variable_count;
+    uint64_t flat_count; // floats of a flat buffer, padding included; the same on all replicas
+    uint64_t deadline_ns; // the longest that anything may wait for a peer
+    void *context;
+    const struct ls_host *host; // log, fail, options, ...
+    const struct ls_strategy_layout *layout;
+    const struct ls_strategy_collectives *collectives;
+    const struct ls_strategy_step *step;
+    const struct ls_strategy_memory *memory;
+    const struct ls_strategy_stores *stores;
+    const struct ls_strategy_threads *threads;
+    const struct ls_strategy_endpoints *endpoints;
+    const struct ls_strategy_report *report;
+    const struct ls_transport_interface *transport; // NULL without needs_transport
+};
+
+// ---- The plugin's table ----
 
 enum ls_strategy_divisor {
     LS_DIVISOR_GLOBAL = 1, // gradients are divided by the examples of the global batch
@@ -157,19 +274,15 @@ struct ls_strategy_traits {
     uint32_t equality; // enum ls_replica_equality
     // 1: `lost` may be called. Only for LS_DIVISOR_OWN: in a step of all replicas none can be missing.
     uint32_t survives;
-    // Since ABI 1.2. 1: in every step the hooks make the same calls of the host's table, of those that only put work on a device's
-    // stream (all_reduce_start, all_reduce_wait, decide, update), and nothing else; begin_step is NULL. So a step may be
-    // recorded once and replayed without calling them, where the collective is capturable, too; and the host need not wait
-    // for its sums.
+    // 1: in every step the hooks make the same calls of the host, and only those that put work on a device's
+    // stream (all_reduce_start, all_reduce_wait, check_step, update); begin_step and parameters_needed are
+    // NULL. A step may then be recorded once and replayed without calling them, where the collective is
+    // capturable, too; and the host need not wait for the sums.
     uint32_t capturable;
 };
 
-// `count` floats from float `first` of a flat buffer.
-struct ls_placed_range {
-    uint64_t first, count;
-};
-
-// What a rank holds of a bucket. The host fills it with the whole bucket before it asks.
+// What a rank holds of a bucket, in floats of the flat buffers. The host fills it with the whole bucket
+// before it asks.
 struct ls_strategy_placement {
     uint32_t struct_size;
     uint32_t reserved;
@@ -179,49 +292,51 @@ struct ls_strategy_placement {
 
 struct ls_strategy_interface {
     uint32_t struct_size;
-    uint32_t divisor; // enum ls_strategy_divisor
-    uint32_t equality; // enum ls_replica_equality
-    uint32_t needs_collective; // 1: calls all_reduce or broadcast, so a collective must be chosen
     uint32_t maximum_replicas; // of the whole job; 0: any number
-    uint32_t needs_transport; // 1: calls endpoints_open, so a transport must be chosen
+    uint64_t state_bytes; // of struct ls_strategy
+    struct ls_strategy_traits traits; // its struct_size, too
+    uint32_t needs_collective; // 1: calls all_reduce or broadcast, so a collective must be chosen
+    uint32_t needs_transport; // 1: calls endpoints->open, so a transport must be chosen
+    uint32_t reserved;
 
-    // When `open` is called there are ranks and a layout, but replicas have no buffers yet. [main thread]
-    int32_t (*open)(const struct ls_strategy_host *host, struct ls_strategy **out);
-    void (*close)(struct ls_strategy *strategy); // takes NULL
-
-    // Once, before the first step: makes the initial parameters those of rank 0. [replica thread]
-    int32_t (*place)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: makes parameters current before forward. NULL: they always are. [replica thread]
-    int32_t (*begin_step)(struct ls_strategy *strategy, uint32_t replica);
-    // The bucket's gradients of this replica are complete; in the order of the plan, while backward of
-    // earlier layers still runs. Must not wait for other replicas. [replica thread]
-    int32_t (*gradient_ready)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
-    // All buckets were ready: ends with the parameters updated. [replica thread]
-    int32_t (*end_step)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: before evaluation, checkpoint and the end, when all replicas have ended their steps. Called for all of
-    // them, but for those that were lost. NULL: nothing to do. [replica thread]
-    int32_t (*synchronise)(struct ls_strategy *strategy, uint32_t replica);
-
-    // ---- Since ABI 1.1 ----
-
-    // Optional: the traits of this instance, where they depend on its options. NULL: those above. [main thread]
-    void (*traits)(struct ls_strategy *strategy, struct ls_strategy_traits *out);
-    // Optional: a step of `replica` failed, and it makes no more of them; the others go on, and train the examples that it
-    // would have had. Takes back what of it is under way; no hook is called for it any more. It is out of `meet` already.
-    // Not after LS_PEER_LOST: then somebody else is late or lost, and the run ends. NULL: the failure of a replica ends the
-    // run. [replica thread of `replica`]
-    int32_t (*lost)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: calls host->report, after the last step and the last `synchronise`. [main thread]
-    void (*describe)(struct ls_strategy *strategy);
-    // Optional: the replica has no examples to train for now, or the user ends the run, though others may be in a step:
-    // they may not wait for its next one. It goes on with begin_step, when one of them is lost, or with synchronise. Only
-    // for LS_DIVISOR_OWN, where replicas may have made unequally many steps. NULL: nobody waits for a replica's next step.
-    // [replica thread of `replica`]
-    int32_t (*rest)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: which ranges of `bucket` rank `rank` holds; asked after `open`, before replicas have buffers. From world and
-    // layout alone. NULL: every rank holds everything. [main thread]
+    // `strategy` is zeroed. When it fails, `close` is not called.
+    int32_t (*open)(const struct ls_strategy_host *host, struct ls_strategy *strategy);
+    // Optional. Releases what the strategy has taken; never its own memory.
+    void (*close)(struct ls_strategy *strategy);
+    // Optional: changes the traits above, where they depend on the instance's options.
+    void (*find_traits)(struct ls_strategy *strategy, struct ls_strategy_traits *traits);
+    // Optional: which ranges of `bucket` rank `rank` holds, from ranks and layout alone. NULL: everything.
     void (*placement)(struct ls_strategy *strategy, uint32_t rank, uint32_t bucket,
                       struct ls_strategy_placement *out);
+
+    // Makes the first parameters the same everywhere.
+    int32_t (*initialize_parameters)(struct ls_strategy *strategy, uint32_t replica);
+    // Optional: makes parameters current before forward. NULL: they always are.
+    int32_t (*begin_step)(struct ls_strategy *strategy, uint32_t replica);
+    // Optional: forward is about to read parameters of the bucket for the first time in this step; last
+    // bucket first, as a rule. It may have been called for buckets that follow when forward reads this one.
+    int32_t (*parameters_needed)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
+    // The bucket's gradients of this replica are complete; in the order of the buckets, while backward of
+    // earlier layers still runs. Must not wait for other replicas.
+    int32_t (*gradient_ready)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
+    // All buckets were ready: ends with the parameters updated.
+    int32_t (*end_step)(struct ls_strategy *strategy, uint32_t replica);
+    // Optional: before evaluation, checkpoint and the end, when all replicas have ended their steps. Called
+    // for all of them but the lost ones. NULL: nothing to do.
+    int32_t (*synchronise)(struct ls_strategy *strategy, uint32_t replica);
+
+    // Optional: a step of `replica` failed, and it makes no more of them; the others go on and train its
+    // examples. Takes back what the replica has under way; no hook is called for it any more, and barriers
+    // do not wait for it already. Not called after LS_PEER_LOST: then another is late or lost, and the run
+    // ends. NULL: the failure of a replica ends the run. [replica thread]
+    int32_t (*lost)(struct ls_strategy *strategy, uint32_t replica);
+    // Optional: the replica has no examples to train for now, or the user ends the run, while others may be
+    // in a step: they must not wait for its next one. The replica goes on with begin_step when one of them
+    // is lost, or with synchronise. Only for LS_DIVISOR_OWN, where replicas may have made unequally many
+    // steps. NULL: no replica ever waits for another's next step. [replica thread]
+    int32_t (*rest)(struct ls_strategy *strategy, uint32_t replica);
+    // Optional: calls report->metric.
+    void (*report_metrics)(struct ls_strategy *strategy);
 };
 
 #ifdef __cplusplus

@@ -45,7 +45,8 @@ static uint64_t update_ns(const struct ls_driver_member *member)
     return member->replica->times.update_ns + member->store_ns;
 }
 
-static const struct ls_trace_label place_slice = {.category = "strategy", .name = "place"};
+static const struct ls_trace_label initialize_slice = {.category = "strategy",
+                                                       .name = "initialize_parameters"};
 static const struct ls_trace_label begin_slice = {.category = "strategy", .name = "begin_step"};
 static const struct ls_trace_label end_slice = {.category = "strategy", .name = "end_step"};
 static const struct ls_trace_label ready_slice = {
@@ -243,10 +244,12 @@ static enum ls_status try_collective(struct ls_driver *driver, uint32_t replica)
     return status;
 }
 
-enum ls_status ls_driver_place(struct ls_driver *driver, uint32_t replica)
+enum ls_status ls_driver_initialize_parameters(struct ls_driver *driver, uint32_t replica)
 {
     const enum ls_status status = try_collective(driver, replica);
-    return status ? status : run_outside(driver, replica, &place_slice, driver->ops->place);
+    return status ? status
+                  : run_outside(driver, replica, &initialize_slice,
+                                driver->ops->initialize_parameters);
 }
 
 enum ls_status ls_driver_synchronise(struct ls_driver *driver, uint32_t replica)
@@ -310,7 +313,7 @@ void ls_driver_explain(struct ls_driver *driver)
 void ls_driver_abort(struct ls_driver *driver)
 {
     atomic_store(&driver->aborted, true);
-    ls_meeting_abort(&driver->meeting);
+    ls_barrier_abort(&driver->barrier);
     ls_driver_abort_endpoints(driver);
     for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
         if (driver->communicators[i])
@@ -349,7 +352,7 @@ bool ls_driver_survive(struct ls_driver *driver, uint32_t index, enum ls_status 
     pthread_mutex_unlock(&driver->lock);
     if (last)
         return false;
-    ls_meeting_leave(&driver->meeting, index);
+    ls_barrier_leave(&driver->barrier, index);
     return driver->ops->lost(driver->strategy, index) == LS_OK;
 }
 

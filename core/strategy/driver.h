@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drives a strategy plugin: calls its hooks at the right places of a step, and is the host that its table
-// promises (collectives per bucket, decide, update). One a worker. [main thread, but where said]
+// promises (collectives per bucket, check_step, update). One a worker. [main thread, but where said]
 #ifndef LS_STRATEGY_DRIVER_H
 #define LS_STRATEGY_DRIVER_H
 
@@ -68,7 +68,7 @@ struct ls_driver;
 //   ls_driver_open        opens communicators and the strategy, which sees ranks and layout
 //   ls_driver_placement   says what each replica must hold; the caller allocates that
 //   ls_driver_attach      the replicas have buffers, and the weights to begin with
-//   ls_driver_place       on every replica's thread; then steps, synchronise, rest, ...
+//   ls_driver_initialize_parameters   on every replica's thread; then steps, synchronise, rest, ...
 //   ls_driver_close       before the replicas lose their buffers
 LS_STATUS ls_driver_open(const struct ls_driver_options *options, struct ls_driver **out);
 
@@ -95,7 +95,7 @@ LS_STATUS ls_driver_read_stores(struct ls_driver *driver, uint32_t replica, uint
 bool ls_driver_close(struct ls_driver *driver);
 
 // Once, before the first step, on every replica: equal parameters everywhere. [replica thread]
-LS_STATUS ls_driver_place(struct ls_driver *driver, uint32_t replica);
+LS_STATUS ls_driver_initialize_parameters(struct ls_driver *driver, uint32_t replica);
 
 // One step. LS_FAILED when the loss is not finite; ls_driver_explain then says why. Then no update was made, of this step
 // or of those that were begun since. [replica thread]
@@ -126,7 +126,7 @@ bool ls_driver_asynchronous(const struct ls_driver *driver);
 // Whether the others may go on when one replica fails. [any thread]
 bool ls_driver_survives(const struct ls_driver *driver);
 // After a step of this replica failed with `status`: true when the others go on without it; then it makes no more
-// steps and is in no meeting. Not after an abort, a deadline (somebody else's fault), a loss that is not finite, or when
+// steps and no barrier waits for it. Not after an abort, a deadline (somebody else's fault), a loss that is not finite, or when
 // it is the last. [replica thread]
 bool ls_driver_survive(struct ls_driver *driver, uint32_t replica, enum ls_status status);
 bool ls_driver_is_lost(const struct ls_driver *driver, uint32_t replica); // [any thread]

@@ -12,7 +12,7 @@ static int32_t host_endpoints_open(const struct ls_strategy_host *table, uint32_
 {
     struct ls_driver *driver = ls_driver_of(table);
     if (!table->transport || driver->endpoints) {
-        ls_error(ls_driver_name(driver), "endpoints_open %s",
+        ls_error(ls_driver_name(driver), "endpoints->open %s",
                  table->transport ? "was called twice: an error of the plugin"
                                   : "without a transport: the plugin must set needs_transport");
         return LS_FAILED;
@@ -45,7 +45,7 @@ static void host_endpoint_close(const struct ls_strategy_host *table, uint32_t e
     struct ls_driver *driver = ls_driver_of(table);
     if (endpoint >= driver->endpoint_count) {
         ls_error(ls_driver_name(driver),
-                 "endpoint_close of endpoint %u: there are %u; an error of the plugin", endpoint,
+                 "endpoints->close of endpoint %u: there are %u; an error of the plugin", endpoint,
                  driver->endpoint_count);
         ls_driver_fail(driver, LS_FAILED);
         return;
@@ -58,12 +58,11 @@ static void host_endpoint_close(const struct ls_strategy_host *table, uint32_t e
     pthread_mutex_unlock(&driver->lock);
 }
 
-void ls_driver_offer_endpoints(struct ls_strategy_host *table)
-{
-    table->transport = ls_driver_of(table)->options.transport.interface;
-    table->endpoints_open = host_endpoints_open;
-    table->endpoint_close = host_endpoint_close;
-}
+const struct ls_strategy_endpoints ls_driver_endpoints = {
+    .struct_size = sizeof(ls_driver_endpoints),
+    .open = host_endpoints_open,
+    .close = host_endpoint_close,
+};
 
 void ls_driver_abort_endpoints(struct ls_driver *driver)
 {

@@ -15,8 +15,8 @@ _Static_assert(LS_STRATEGY_SUMS == LS_TAIL_FLOATS, "the tail is what strategies 
 _Static_assert(LS_SUMS_STOP == LS_TAIL_STOP, "the tail is what strategies are shown");
 
 // What a plugin passes to a call may not exist. NULL, logged: there is no such replica, or not yet.
-static struct ls_driver_member *find_member(const struct ls_strategy_host *table, const char *call,
-                                            uint32_t replica)
+struct ls_driver_member *ls_driver_find_member(const struct ls_strategy_host *table,
+                                               const char *call, uint32_t replica)
 {
     struct ls_driver *driver = ls_driver_of(table);
     if (replica < driver->count && driver->members[replica].replica)
@@ -32,10 +32,10 @@ static struct ls_driver_member *find_member(const struct ls_strategy_host *table
 }
 
 // The same for calls that cannot answer that.
-static struct ls_driver_member *need_member(const struct ls_strategy_host *table, const char *call,
-                                            uint32_t replica)
+struct ls_driver_member *ls_driver_need_member(const struct ls_strategy_host *table,
+                                               const char *call, uint32_t replica)
 {
-    struct ls_driver_member *member = find_member(table, call, replica);
+    struct ls_driver_member *member = ls_driver_find_member(table, call, replica);
     if (!member)
         ls_driver_fail(ls_driver_of(table), LS_FAILED);
     return member;
@@ -43,8 +43,8 @@ static struct ls_driver_member *need_member(const struct ls_strategy_host *table
 
 // ---- Collectives ----
 
-static bool may_communicate(const struct ls_driver *driver, const char *what, uint32_t number,
-                            uint32_t count)
+bool ls_driver_may_communicate(const struct ls_driver *driver, const char *what, uint32_t number,
+                               uint32_t count)
 {
     if (driver->communicators && number < count)
         return true;
@@ -61,9 +61,10 @@ static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint3
                                      uint32_t bucket)
 {
     const struct ls_driver *driver = ls_driver_of(table);
-    const struct ls_driver_member *member = find_member(table, "all_reduce_start", replica);
-    if (!member ||
-        !may_communicate(driver, "all_reduce_start of bucket", bucket, driver->bucket_count))
+    const struct ls_driver_member *member =
+        ls_driver_find_member(table, "all_reduce_start", replica);
+    if (!member || !ls_driver_may_communicate(driver, "all_reduce_start of bucket", bucket,
+                                              driver->bucket_count))
         return LS_FAILED;
     return (int32_t)ls_collective_start(member->reduce[bucket]);
 }
@@ -72,9 +73,10 @@ static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32
                                     uint32_t bucket)
 {
     const struct ls_driver *driver = ls_driver_of(table);
-    const struct ls_driver_member *member = find_member(table, "all_reduce_wait", replica);
-    if (!member ||
-        !may_communicate(driver, "all_reduce_wait for bucket", bucket, driver->bucket_count))
+    const struct ls_driver_member *member =
+        ls_driver_find_member(table, "all_reduce_wait", replica);
+    if (!member || !ls_driver_may_communicate(driver, "all_reduce_wait for bucket", bucket,
+                                              driver->bucket_count))
         return LS_FAILED;
     return (int32_t)ls_collective_wait(member->reduce[bucket]);
 }
@@ -88,8 +90,9 @@ static enum ls_status settle(struct ls_driver_member *member)
 static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t replica, uint32_t root)
 {
     const struct ls_driver *driver = ls_driver_of(table);
-    struct ls_driver_member *member = find_member(table, "broadcast_parameters", replica);
-    if (!member || !may_communicate(driver, "broadcast_parameters from rank", root, driver->world))
+    struct ls_driver_member *member = ls_driver_find_member(table, "broadcast_parameters", replica);
+    if (!member ||
+        !ls_driver_may_communicate(driver, "broadcast_parameters from rank", root, driver->world))
         return LS_FAILED;
     if (!member->broadcast[root]) {
         const enum ls_status status = ls_collective_plan_create(
@@ -150,14 +153,14 @@ enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member
     return LS_FAILED;
 }
 
-static int32_t host_decide(const struct ls_strategy_host *table, uint32_t replica)
+static int32_t host_check_step(const struct ls_strategy_host *table, uint32_t replica)
 {
     struct ls_driver *driver = ls_driver_of(table);
-    struct ls_driver_member *member = find_member(table, "decide", replica);
+    struct ls_driver_member *member = ls_driver_find_member(table, "check_step", replica);
     if (!member)
         return LS_FAILED;
     if (driver->late) {
-        member->decided_late = true;
+        member->checked_late = true;
         return (int32_t)ls_replica_guard(member->replica);
     }
     enum ls_status status = settle(member);
@@ -166,21 +169,21 @@ static int32_t host_decide(const struct ls_strategy_host *table, uint32_t replic
     return (int32_t)(status ? status : ls_driver_judge(driver, member, member->step));
 }
 
-static int32_t host_decide_on(const struct ls_strategy_host *table, uint32_t replica,
-                              const float *sums)
+static int32_t host_check_step_on(const struct ls_strategy_host *table, uint32_t replica,
+                                  const float *sums)
 {
     struct ls_driver *driver = ls_driver_of(table);
-    struct ls_driver_member *member = find_member(table, "decide_on", replica);
+    struct ls_driver_member *member = ls_driver_find_member(table, "check_step_on", replica);
     if (!member)
         return LS_FAILED;
     memcpy(member->tail, sums, sizeof(member->tail));
-    member->decided_late = false;
+    member->checked_late = false;
     return (int32_t)ls_driver_judge(driver, member, member->step);
 }
 
 static int32_t host_read_sums(const struct ls_strategy_host *table, uint32_t replica, float *out)
 {
-    struct ls_driver_member *member = find_member(table, "read_sums", replica);
+    struct ls_driver_member *member = ls_driver_find_member(table, "read_sums", replica);
     if (!member)
         return LS_FAILED;
     const enum ls_status status = settle(member);
@@ -196,17 +199,17 @@ static int32_t host_update(const struct ls_strategy_host *table, uint32_t replic
                  driver->bucket_count);
         return LS_FAILED;
     }
-    struct ls_driver_member *member = find_member(table, "update", replica);
+    struct ls_driver_member *member = ls_driver_find_member(table, "update", replica);
     if (!member)
         return LS_FAILED;
     member->touched = true;
     return (int32_t)ls_replica_update(member->replica, bucket);
 }
 
-static void host_step(const struct ls_strategy_host *table, uint32_t replica, uint64_t *number,
-                      double *learning_rate)
+static void host_current(const struct ls_strategy_host *table, uint32_t replica, uint64_t *number,
+                         double *learning_rate)
 {
-    const struct ls_driver_member *member = need_member(table, "step", replica);
+    const struct ls_driver_member *member = ls_driver_need_member(table, "current", replica);
     if (number)
         *number = member ? member->step : 0;
     if (learning_rate)
@@ -250,32 +253,34 @@ static void host_variable_range(const struct ls_strategy_host *table, uint32_t v
 
 static float *buffer_of(const struct ls_replica *replica, uint32_t memory)
 {
-    if (memory == LS_REPLICA_PARAMETERS)
-        return replica->parameters;
-    return memory == LS_REPLICA_GRADIENTS ? replica->gradients : NULL;
+    switch (memory) {
+    case LS_REPLICA_PARAMETERS: return replica->parameters;
+    case LS_REPLICA_GRADIENTS: return replica->gradients;
+    default: return NULL;
+    }
 }
 
 static float *host_map(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory)
 {
-    const struct ls_driver_member *member = need_member(table, "map", replica);
+    const struct ls_driver_member *member = ls_driver_need_member(table, "map", replica);
     const struct ls_replica *own = member ? member->replica : NULL;
     return own && own->ops->memory_kind == LS_MEMORY_HOST ? buffer_of(own, memory) : NULL;
 }
 
-// The range of a buffer, or NULL: there is none such.
-static float *range_of(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
-                       uint64_t first, uint64_t count)
+float *ls_driver_range_of(const struct ls_strategy_host *table, const char *call, uint32_t replica,
+                          uint32_t memory, uint64_t first, uint64_t count)
 {
-    const struct ls_driver_member *member = find_member(table, "read or write of memory", replica);
+    const struct ls_driver_member *member = ls_driver_find_member(table, call, replica);
     if (!member)
         return NULL;
+    const uint64_t all = table->flat_count;
     float *buffer = buffer_of(member->replica, memory);
-    if (buffer && first <= table->flat_count && count <= table->flat_count - first)
+    if (buffer && first <= all && count <= all - first)
         return buffer + first;
     ls_error(ls_driver_name(ls_driver_of(table)),
-             "%" PRIu64 " values from %" PRIu64 " of memory %u of replica %u: there are %" PRIu64
-             "; an error of the plugin",
-             count, first, memory, replica, table->flat_count);
+             "%s: %" PRIu64 " values from %" PRIu64
+             " of memory %u of replica %u: there are %" PRIu64 "; an error of the plugin",
+             call, count, first, memory, replica, buffer ? all : 0);
     return NULL;
 }
 
@@ -283,15 +288,11 @@ static const struct ls_trace_label read_slice = {
     .category = "strategy", .name = "read from the replica", .value = "elements"};
 static const struct ls_trace_label write_slice = {
     .category = "strategy", .name = "write to the replica", .value = "elements"};
-static const struct ls_trace_label meet_slice = {.category = "strategy",
-                                                 .name = "wait for the others"};
-static const struct ls_trace_label servers_slice = {.category = "strategy",
-                                                    .name = "wait for the servers"};
 
 static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
                          uint64_t first, uint64_t count, float *out)
 {
-    const float *range = range_of(table, replica, memory, first, count);
+    const float *range = ls_driver_range_of(table, "read", replica, memory, first, count);
     if (!range)
         return LS_FAILED;
     const struct ls_replica *own = ls_driver_of(table)->members[replica].replica;
@@ -304,7 +305,7 @@ static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica,
 static int32_t host_write(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
                           uint64_t first, uint64_t count, const float *in)
 {
-    float *range = range_of(table, replica, memory, first, count);
+    float *range = ls_driver_range_of(table, "write", replica, memory, first, count);
     if (!range)
         return LS_FAILED;
     struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
@@ -318,58 +319,44 @@ static int32_t host_write(const struct ls_strategy_host *table, uint32_t replica
 
 static void host_changed(const struct ls_strategy_host *table, uint32_t replica)
 {
-    struct ls_driver_member *member = need_member(table, "changed", replica);
+    struct ls_driver_member *member = ls_driver_need_member(table, "changed", replica);
     if (member)
         member->touched = true;
 }
 
-// ---- Others ----
+// ---- The tables ----
 
-static int32_t host_meet(const struct ls_strategy_host *table, uint32_t replica)
-{
-    struct ls_driver *driver = ls_driver_of(table);
-    if (!find_member(table, "meet", replica))
-        return LS_FAILED;
-    ls_trace_begin(&meet_slice, 0);
-    const enum ls_status status =
-        ls_meeting_come(&driver->meeting, replica, driver->options.deadline_ns);
-    ls_trace_end();
-    return (int32_t)status;
-}
+const struct ls_strategy_layout ls_driver_layout = {
+    .struct_size = sizeof(ls_driver_layout),
+    .bucket_range = host_bucket_range,
+    .variable_range = host_variable_range,
+};
 
-static void host_waited(const struct ls_strategy_host *table, uint32_t replica, uint32_t whom,
-                        uint64_t since_ns)
-{
-    (void)table;
-    (void)replica;
-    ls_trace_slice(whom == LS_WAITED_FOR_SERVERS ? &servers_slice : &meet_slice, since_ns,
-                   ls_clock_ns(), 0);
-}
+const struct ls_strategy_collectives ls_driver_collectives = {
+    .struct_size = sizeof(ls_driver_collectives),
+    .all_reduce_start = host_all_reduce_start,
+    .all_reduce_wait = host_all_reduce_wait,
+    .broadcast_parameters = host_broadcast,
+    .prepare = ls_driver_range_prepare,
+    .start = ls_driver_range_start,
+    .wait = ls_driver_range_wait,
+};
 
-static void host_count_bytes(const struct ls_strategy_host *table, uint32_t replica, uint64_t bytes)
-{
-    struct ls_driver_member *member = need_member(table, "count_bytes", replica);
-    if (member)
-        member->bytes += bytes;
-}
+const struct ls_strategy_step ls_driver_step_table = {
+    .struct_size = sizeof(ls_driver_step_table),
+    .current = host_current,
+    .read_sums = host_read_sums,
+    .check_step = host_check_step,
+    .check_step_on = host_check_step_on,
+    .update = host_update,
+    .update_range = ls_driver_range_update,
+};
 
-void ls_driver_offer_data(struct ls_strategy_host *table)
-{
-    table->all_reduce_start = host_all_reduce_start;
-    table->all_reduce_wait = host_all_reduce_wait;
-    table->broadcast_parameters = host_broadcast;
-    table->decide = host_decide;
-    table->update = host_update;
-    table->bucket_range = host_bucket_range;
-    table->variable_range = host_variable_range;
-    table->map = host_map;
-    table->read = host_read;
-    table->write = host_write;
-    table->changed = host_changed;
-    table->read_sums = host_read_sums;
-    table->decide_on = host_decide_on;
-    table->step = host_step;
-    table->meet = host_meet;
-    table->count_bytes = host_count_bytes;
-    table->waited = host_waited;
-}
+const struct ls_strategy_memory ls_driver_memory = {
+    .struct_size = sizeof(ls_driver_memory),
+    .map = host_map,
+    .read = host_read,
+    .write = host_write,
+    .changed = host_changed,
+    .run = ls_driver_range_run,
+};

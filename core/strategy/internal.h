@@ -13,11 +13,11 @@ struct ls_driver_member {
     struct ls_communicator *communicator;
     struct ls_collective_plan **reduce; // one a bucket
     struct ls_collective_plan **broadcast; // one a root that was asked for
-    float tail[LS_TAIL_FLOATS]; // the sums that were decided on
+    float tail[LS_TAIL_FLOATS]; // the sums that were checked
     bool touched; // parameters changed after the shadows were made
     bool not_finite; // the sums of its last step were not
     uint64_t most_examples, least_examples; // so far, of a global batch and of a share of its own
-    bool decided_late; // the sums that the strategy decided on are looked at later
+    bool checked_late; // the sums that the strategy checked are looked at later
     atomic_bool lost;
     // Of the step under way.
     uint64_t step;
@@ -27,13 +27,15 @@ struct ls_driver_member {
     uint64_t bytes; // that the strategy counted
     // Of all steps.
     uint64_t all_bytes, all_steps;
+    struct ls_strategy_collective *collectives; // on ranges: a list
+    struct ls_range_kernel *kernels; // on ranges: a list
 };
 
 // A place where the replicas wait for each other.
-struct ls_meeting {
+struct ls_barrier {
     const char *name; // of the strategy
     pthread_mutex_t lock;
-    _Atomic uint32_t generation; // meetings that have ended; waited on
+    _Atomic uint32_t generation; // rounds of it that have ended; waited on
     atomic_bool aborted;
     bool *came, *gone; // one a replica
     uint32_t count, came_count, gone_count;
@@ -42,20 +44,22 @@ struct ls_meeting {
 };
 
 // `name`: the strategy's, borrowed.
-LS_STATUS ls_meeting_init(struct ls_meeting *meeting, const char *name, uint32_t count);
-void ls_meeting_finish(struct ls_meeting *meeting);
+LS_STATUS ls_barrier_init(struct ls_barrier *barrier, const char *name, uint32_t count);
+void ls_barrier_finish(struct ls_barrier *barrier);
 // LS_ABORTED; LS_PEER_LOST after the deadline, which the first to see it logs.
-LS_STATUS ls_meeting_come(struct ls_meeting *meeting, uint32_t replica, uint64_t deadline_ns);
+LS_STATUS ls_barrier_wait(struct ls_barrier *barrier, uint32_t replica, uint64_t deadline_ns);
 // Nobody waits for it any more.
-void ls_meeting_leave(struct ls_meeting *meeting, uint32_t replica);
-void ls_meeting_abort(struct ls_meeting *meeting);
+void ls_barrier_leave(struct ls_barrier *barrier, uint32_t replica);
+void ls_barrier_abort(struct ls_barrier *barrier);
 
 struct ls_driver {
     struct ls_strategy_host table;
     struct ls_driver_options options;
     const struct ls_strategy_interface *ops;
     struct ls_strategy_traits traits;
-    struct ls_strategy *strategy;
+    struct ls_strategy *state; // the strategy's memory
+    struct ls_strategy *strategy; // the same; NULL: not open
+    bool opened; // the strategy's open has returned
     struct ls_driver_member *members;
     struct ls_communicator **communicators; // NULL: no collective
     uint32_t first_rank, count, world; // of the cluster; `count` replicas are this worker's
@@ -70,7 +74,7 @@ struct ls_driver {
     uint32_t reasons; // for failures, that were known when the driver was opened
     _Atomic int32_t failure; // of a thread of the strategy's, or of a call that cannot answer it
     bool hangs; // a thread of the strategy's was given up
-    struct ls_meeting meeting;
+    struct ls_barrier barrier;
 
     pthread_mutex_t lock; // of what follows
     struct ls_store *stores; // a list
@@ -80,7 +84,7 @@ struct ls_driver {
     uint32_t endpoint_count;
     struct ls_driver_fact *facts;
     size_t fact_count;
-    bool describing;
+    bool reporting;
     bool late; // devices work on while the host does
     bool capturable; // a step may be recorded whole
 };
@@ -113,12 +117,43 @@ LS_STATUS ls_driver_look_back(struct ls_driver *driver, struct ls_driver_member 
 // LS_FAILED when the loss of `step` in member->tail is not finite.
 LS_STATUS ls_driver_judge(struct ls_driver *driver, struct ls_driver_member *member, uint64_t step);
 
-// Fills the parts of the host table.
-void ls_driver_offer_data(struct ls_strategy_host *table); // host.c
-void ls_driver_offer_stores(struct ls_strategy_host *table); // stores.c
-void ls_driver_offer_threads(struct ls_strategy_host *table); // threads.c
-void ls_driver_offer_endpoints(struct ls_strategy_host *table); // endpoints.c
-void ls_driver_offer_facts(struct ls_strategy_host *table); // facts.c
+// ---- The host's tables ----
+
+extern const struct ls_strategy_layout ls_driver_layout; // host.c
+extern const struct ls_strategy_collectives ls_driver_collectives;
+extern const struct ls_strategy_step ls_driver_step_table;
+extern const struct ls_strategy_memory ls_driver_memory;
+extern const struct ls_strategy_stores ls_driver_stores; // stores.c
+extern const struct ls_strategy_threads ls_driver_threads; // threads.c
+extern const struct ls_strategy_endpoints ls_driver_endpoints; // endpoints.c
+extern const struct ls_strategy_report ls_driver_report; // facts.c
+
+// A plugin may name a replica that does not exist, or not yet. NULL, logged.
+struct ls_driver_member *ls_driver_find_member(const struct ls_strategy_host *table,
+                                               const char *call, uint32_t replica);
+// The same for calls that return nothing: ends the run.
+struct ls_driver_member *ls_driver_need_member(const struct ls_strategy_host *table,
+                                               const char *call, uint32_t replica);
+// Whether there is a collective, and `number` is less than `count`; else logged.
+bool ls_driver_may_communicate(const struct ls_driver *driver, const char *what, uint32_t number,
+                               uint32_t count);
+// The start of a range of a replica's buffer; NULL, logged: there is no such range.
+float *ls_driver_range_of(const struct ls_strategy_host *table, const char *call, uint32_t replica,
+                          uint32_t memory, uint64_t first, uint64_t count);
+
+// ranges.c: collectives, updates and operations on ranges
+int32_t ls_driver_range_prepare(const struct ls_strategy_host *table, uint32_t replica,
+                                const struct ls_strategy_operation *operation,
+                                struct ls_strategy_collective **out);
+int32_t ls_driver_range_start(const struct ls_strategy_host *table, uint32_t replica,
+                              struct ls_strategy_collective *collective);
+int32_t ls_driver_range_wait(const struct ls_strategy_host *table, uint32_t replica,
+                             struct ls_strategy_collective *collective);
+int32_t ls_driver_range_update(const struct ls_strategy_host *table, uint32_t replica,
+                               uint64_t first, uint64_t count);
+int32_t ls_driver_range_run(const struct ls_strategy_host *table, uint32_t replica,
+                            const struct ls_strategy_range_operation *operation);
+void ls_driver_close_ranges(struct ls_driver_member *member);
 
 // Gives stores the values that the replicas begin with, and what updates them.
 LS_STATUS ls_driver_attach_stores(struct ls_driver *driver);

@@ -90,7 +90,7 @@ enum ls_status ls_driver_look_back(struct ls_driver *driver, struct ls_driver_me
     out->step = 0;
     out->stop = false;
     out->waited_ns = 0;
-    if (!member->decided_late) {
+    if (!member->checked_late) {
         fill(member, member->step, out);
         return LS_OK;
     }
@@ -107,7 +107,7 @@ enum ls_status ls_driver_settle(struct ls_driver *driver, uint32_t replica,
     struct ls_driver_member *member = &driver->members[replica];
     out->step = 0;
     out->stop = false;
-    if (!member->decided_late || ls_late_pending(&member->replica->late) == 0)
+    if (!member->checked_late || ls_late_pending(&member->replica->late) == 0)
         return LS_OK;
     return take(driver, member, out);
 }

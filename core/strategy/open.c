@@ -4,6 +4,7 @@
 
 #include "core/base/inside.h"
 #include "core/base/log.h"
+#include "core/base/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,31 +170,37 @@ static enum ls_status create_members(struct ls_driver *driver)
 
 static void make_table(struct ls_driver *driver)
 {
-    driver->table =
-        (struct ls_strategy_host){.struct_size = sizeof(driver->table),
-                                  .replicas = driver->count,
-                                  .world = driver->world,
-                                  .bucket_count = driver->bucket_count,
-                                  .context = driver,
-                                  .host = driver->options.strategy.host,
-                                  .flat_count = driver->plan->flat_bytes / sizeof(float),
-                                  .variable_count = driver->plan->place_count,
-                                  .deadline_ns = driver->options.deadline_ns};
-    ls_driver_offer_data(&driver->table);
-    ls_driver_offer_stores(&driver->table);
-    ls_driver_offer_threads(&driver->table);
-    ls_driver_offer_endpoints(&driver->table);
-    ls_driver_offer_facts(&driver->table);
+    driver->table = (struct ls_strategy_host){
+        .struct_size = sizeof(driver->table),
+        .replicas = driver->count,
+        .first_rank = driver->first_rank,
+        .world = driver->world,
+        .bucket_count = driver->bucket_count,
+        .variable_count = driver->plan->place_count,
+        .flat_count = driver->plan->flat_bytes / sizeof(float),
+        .deadline_ns = driver->options.deadline_ns,
+        .context = driver,
+        .host = driver->options.strategy.host,
+        .layout = &ls_driver_layout,
+        .collectives = &ls_driver_collectives,
+        .step = &ls_driver_step_table,
+        .memory = &ls_driver_memory,
+        .stores = &ls_driver_stores,
+        .threads = &ls_driver_threads,
+        .endpoints = &ls_driver_endpoints,
+        .report = &ls_driver_report,
+        .transport = driver->options.transport.interface,
+    };
 }
 
 static enum ls_status read_traits(struct ls_driver *driver)
 {
     const struct ls_strategy_interface *ops = driver->ops;
     struct ls_strategy_traits *traits = &driver->traits;
-    *traits = (struct ls_strategy_traits){
-        .struct_size = sizeof(*traits), .divisor = ops->divisor, .equality = ops->equality};
-    if (ops->traits)
-        ops->traits(driver->strategy, traits);
+    *traits = ops->traits;
+    traits->struct_size = sizeof(*traits);
+    if (ops->find_traits)
+        ops->find_traits(driver->strategy, traits);
     const bool divides = traits->divisor == LS_DIVISOR_GLOBAL || traits->divisor == LS_DIVISOR_OWN;
     const bool equals =
         traits->equality == LS_EQUAL_EVERY_STEP || traits->equality == LS_EQUAL_AT_SYNCHRONISE;
@@ -204,10 +211,15 @@ static enum ls_status read_traits(struct ls_driver *driver)
     return LS_FAILED;
 }
 
+// The strategy's memory is the driver's; a strategy that did not open has none.
 static enum ls_status open_strategy(struct ls_driver *driver)
 {
-    struct ls_strategy *strategy = NULL;
-    const enum ls_status status = (enum ls_status)driver->ops->open(&driver->table, &strategy);
+    struct ls_strategy *strategy = ls_calloc_apart(1, driver->ops->state_bytes);
+    driver->state = strategy;
+    if (!strategy)
+        return LS_OUT_OF_MEMORY;
+    const enum ls_status status = (enum ls_status)driver->ops->open(&driver->table, strategy);
+    driver->opened = true;
     if (status)
         return status;
     driver->strategy = strategy;
@@ -235,7 +247,7 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
     if (!status)
         status = create_members(driver);
     if (!status)
-        status = ls_meeting_init(&driver->meeting, ls_driver_name(driver), driver->count);
+        status = ls_barrier_init(&driver->barrier, ls_driver_name(driver), driver->count);
     if (!status && options->collective.plugin)
         status = open_communicators(driver, options);
     if (!status) {
@@ -294,7 +306,8 @@ enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *con
     if (!status)
         status = ls_driver_attach_stores(driver);
     driver->late = !status && ls_driver_may_be_late(driver);
-    driver->capturable = driver->late && !driver->ops->begin_step;
+    driver->capturable =
+        driver->late && !driver->ops->begin_step && !driver->ops->parameters_needed;
     for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
         driver->capturable =
             driver->capturable && ls_communicator_capturable(driver->communicators[i]);
@@ -311,6 +324,7 @@ static void close_members(struct ls_driver *driver)
             ls_collective_plan_destroy(member->reduce[bucket]);
         for (uint32_t root = 0; member->broadcast && root < driver->world; root++)
             ls_collective_plan_destroy(member->broadcast[root]);
+        ls_driver_close_ranges(member);
         free(member->reduce);
         free(member->broadcast);
     }
@@ -329,11 +343,12 @@ bool ls_driver_close(struct ls_driver *driver)
 {
     if (!driver)
         return true;
-    if (driver->strategy)
+    if (driver->strategy && driver->ops->close)
         driver->ops->close(driver->strategy);
     ls_driver_close_threads(driver);
     if (driver->hangs)
         return false; // the thread may use all of it
+    free(driver->state);
     ls_driver_close_stores(driver);
     ls_driver_close_endpoints(driver);
     ls_driver_close_facts(driver);
@@ -345,7 +360,7 @@ bool ls_driver_close(struct ls_driver *driver)
     if (driver->communicators)
         ls_communicators_close(driver->communicators, driver->count);
     free(driver->communicators);
-    ls_meeting_finish(&driver->meeting);
+    ls_barrier_finish(&driver->barrier);
     pthread_mutex_destroy(&driver->lock);
     free(driver);
     return true;

@@ -172,11 +172,11 @@ static int32_t host_store_open(const struct ls_strategy_host *table, uint64_t fi
                                struct ls_store **out)
 {
     struct ls_driver *driver = ls_driver_of(table);
-    if (driver->strategy || first > table->flat_count || count > table->flat_count - first) {
+    if (driver->opened || first > table->flat_count || count > table->flat_count - first) {
         ls_error(ls_driver_name(driver),
-                 "store_open of %" PRIu64 " values from %" PRIu64 " of %" PRIu64
+                 "stores->open of %" PRIu64 " values from %" PRIu64 " of %" PRIu64
                  "%s: an error of the plugin",
-                 count, first, table->flat_count, driver->strategy ? " after open" : "");
+                 count, first, table->flat_count, driver->opened ? " after open" : "");
         return LS_FAILED;
     }
     enum ls_status status = need_device(driver);
@@ -271,13 +271,13 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
     return status;
 }
 
-void ls_driver_offer_stores(struct ls_strategy_host *table)
-{
-    table->store_open = host_store_open;
-    table->store_close = host_store_close;
-    table->store_values = host_store_values;
-    table->store_update = host_store_update;
-}
+const struct ls_strategy_stores ls_driver_stores = {
+    .struct_size = sizeof(ls_driver_stores),
+    .open = host_store_open,
+    .close = host_store_close,
+    .values = host_store_values,
+    .update = host_store_update,
+};
 
 uint64_t ls_driver_store_steps(const struct ls_driver *driver)
 {

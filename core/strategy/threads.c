@@ -123,11 +123,27 @@ static int32_t host_thread_join(const struct ls_strategy_host *table,
     return join(driver, thread);
 }
 
-void ls_driver_offer_threads(struct ls_strategy_host *table)
+static const struct ls_trace_label barrier_slice = {.category = "strategy",
+                                                    .name = "wait for the others"};
+
+static int32_t host_barrier(const struct ls_strategy_host *table, uint32_t replica)
 {
-    table->thread_start = host_thread_start;
-    table->thread_join = host_thread_join;
+    struct ls_driver *driver = ls_driver_of(table);
+    if (!ls_driver_find_member(table, "barrier", replica))
+        return LS_FAILED;
+    ls_trace_begin(&barrier_slice, 0);
+    const enum ls_status status =
+        ls_barrier_wait(&driver->barrier, replica, driver->options.deadline_ns);
+    ls_trace_end();
+    return (int32_t)status;
 }
+
+const struct ls_strategy_threads ls_driver_threads = {
+    .struct_size = sizeof(ls_driver_threads),
+    .barrier = host_barrier,
+    .start = host_thread_start,
+    .join = host_thread_join,
+};
 
 void ls_driver_close_threads(struct ls_driver *driver)
 {

@@ -252,7 +252,7 @@ enum ls_status ls_trainer_close(struct ls_trainer *trainer)
 // [replica thread]
 static enum ls_status place(void *context, uint32_t rank)
 {
-    return ls_driver_place(((struct ls_trainer *)context)->driver, rank);
+    return ls_driver_initialize_parameters(((struct ls_trainer *)context)->driver, rank);
 }
 
 static struct ls_driver_plugin driver_plugin(const struct ls_opened_plugin *opened)

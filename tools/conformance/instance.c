@@ -215,7 +215,7 @@ static bool open_strategy(struct ls_instance_trial *trial, struct ls_loader *loa
     ls_tally_init(&trial->unheard, NULL, NULL, NULL, NULL);
     ls_fake_host_init(trial->fake, &trial->unheard, strategy, host, &with, 1, 2, 1);
     trial->fake->lenient = true;
-    const int32_t status = strategy->open(&trial->fake->table, &trial->strategy);
+    const int32_t status = ls_fake_open(trial->fake, &trial->strategy);
     if (status)
         return ls_tally_blame(tally, "open: %s", ls_status_text((enum ls_status)status));
     ls_fake_read_traits(trial->fake, trial->strategy);
@@ -224,9 +224,8 @@ static bool open_strategy(struct ls_instance_trial *trial, struct ls_loader *loa
 
 static void close_strategy(struct ls_instance_trial *trial)
 {
-    const struct ls_strategy_interface *strategy = trial->opened->interface;
-    strategy->close(trial->strategy);
     if (trial->fake) {
+        ls_fake_close(trial->fake, trial->strategy);
         ls_fake_host_finish(trial->fake);
         ls_tally_finish(&trial->unheard);
     }
@@ -239,7 +238,7 @@ static void use_strategy(const struct ls_instance_trial *trial, struct ls_tally 
     const struct ls_strategy_interface *strategy = trial->opened->interface;
     struct ls_fake_host *fake = trial->fake;
     ls_fake_set_thread(0);
-    int32_t status = strategy->place(trial->strategy, 0);
+    int32_t status = strategy->initialize_parameters(trial->strategy, 0);
     ls_fake_begin(fake, 0, trial->uses);
     if (!status && strategy->begin_step)
         status = strategy->begin_step(trial->strategy, 0);
@@ -329,7 +328,6 @@ static void close_nothing(const struct ls_opened_plugin *opened)
     switch (opened->plugin->kind) {
     case LS_KIND_DEVICE: ((const struct ls_device_interface *)interface)->close(NULL); break;
     case LS_KIND_TRANSPORT: ((const struct ls_transport_interface *)interface)->close(NULL); break;
-    case LS_KIND_STRATEGY: ((const struct ls_strategy_interface *)interface)->close(NULL); break;
     default: break;
     }
 }

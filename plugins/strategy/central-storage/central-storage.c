@@ -42,16 +42,13 @@ static void release(const struct ls_strategy_host *host, void *memory)
 
 static void central_close(struct ls_strategy *strategy)
 {
-    if (!strategy)
-        return;
     const struct ls_strategy_host *host = strategy->host;
     for (uint32_t i = 0; strategy->seats && i < host->replicas; i++) {
-        host->store_close(host, strategy->seats[i].store);
+        host->stores->close(host, strategy->seats[i].store);
         release(host, strategy->seats[i].sum);
         release(host, strategy->seats[i].copied);
     }
     release(host, strategy->seats);
-    release(host, strategy);
 }
 
 // Ranges of whole lines, as equal as they can be.
@@ -76,27 +73,19 @@ static int32_t seat_init(const struct ls_strategy_host *host, uint32_t replica, 
         if (!seat->sum)
             return LS_OUT_OF_MEMORY;
     }
-    return host->store_open(host, seat->first, seat->count, &seat->store);
+    return host->stores->open(host, seat->first, seat->count, &seat->store);
 }
 
-static int32_t central_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+static int32_t central_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
-    if (!LS_HAS(host, report))
-        return ls_host_fail(host->host, LS_UNSUPPORTED, "this Lockstep keeps no stores");
-    struct ls_strategy *strategy = (struct ls_strategy *)allocate(host, sizeof(*strategy));
-    if (!strategy)
-        return LS_OUT_OF_MEMORY;
     strategy->host = host;
     strategy->seats = (struct seat *)allocate(host, host->replicas * sizeof(struct seat));
     int32_t status = strategy->seats ? LS_OK : LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; !status && i < host->replicas; i++)
         status = seat_init(host, i, &strategy->seats[i]);
-    if (status) {
+    if (status)
         central_close(strategy);
-        return status;
-    }
-    *out = strategy;
-    return LS_OK;
+    return status;
 }
 
 // ---- A step ----
@@ -105,30 +94,30 @@ static int32_t central_open(const struct ls_strategy_host *host, struct ls_strat
 static int32_t take_values(struct ls_strategy *strategy, uint32_t replica)
 {
     const struct ls_strategy_host *host = strategy->host;
-    float *parameters = host->map(host, replica, LS_REPLICA_PARAMETERS);
+    float *parameters = host->memory->map(host, replica, LS_REPLICA_PARAMETERS);
     int32_t status = LS_OK;
     for (uint32_t i = 0; !status && i < host->replicas; i++) {
         const struct seat *from = &strategy->seats[i];
         if (!from->count)
             continue;
-        const float *values = host->store_values(host, from->store);
+        const float *values = host->stores->values(host, from->store);
         if (parameters)
             memcpy(parameters + from->first, values, from->count * sizeof(float));
         else
-            status =
-                host->write(host, replica, LS_REPLICA_PARAMETERS, from->first, from->count, values);
+            status = host->memory->write(host, replica, LS_REPLICA_PARAMETERS, from->first,
+                                         from->count, values);
     }
     if (parameters)
-        host->changed(host, replica);
+        host->memory->changed(host, replica);
     return status;
 }
 
 // Finds the gradients of the replica, or takes memory for a copy.
-static int32_t central_place(struct ls_strategy *strategy, uint32_t replica)
+static int32_t central_initialize(struct ls_strategy *strategy, uint32_t replica)
 {
     const struct ls_strategy_host *host = strategy->host;
     struct seat *seat = &strategy->seats[replica];
-    seat->gradients = host->map(host, replica, LS_REPLICA_GRADIENTS);
+    seat->gradients = host->memory->map(host, replica, LS_REPLICA_GRADIENTS);
     if (!seat->gradients && !seat->copied)
         seat->copied = (float *)allocate(host, (host->flat_count + 1) * sizeof(float));
     if (!seat->gradients)
@@ -154,8 +143,9 @@ static int32_t central_gradient_ready(struct ls_strategy *strategy, uint32_t rep
     uint64_t first, count;
     if (!seat->copied)
         return LS_OK;
-    host->bucket_range(host, bucket, &first, &count);
-    return host->read(host, replica, LS_REPLICA_GRADIENTS, first, count, seat->copied + first);
+    host->layout->bucket_range(host, bucket, &first, &count);
+    return host->memory->read(host, replica, LS_REPLICA_GRADIENTS, first, count,
+                              seat->copied + first);
 }
 
 // The sums of the global batch, the same on all replicas.
@@ -167,7 +157,7 @@ static int32_t decide(struct ls_strategy *strategy, uint32_t replica)
     for (uint32_t i = 1; i < host->replicas; i++)
         for (uint32_t k = 0; k < LS_STRATEGY_SUMS; k++)
             sums[k] += strategy->seats[i].sums[k];
-    return host->decide_on(host, replica, sums);
+    return host->step->check_step_on(host, replica, sums);
 }
 
 static void add(float *to, const float *from, uint64_t count)
@@ -200,8 +190,8 @@ static int32_t update_range(struct ls_strategy *strategy, uint32_t replica)
     double rate;
     if (!seat->count)
         return LS_OK;
-    host->step(host, replica, &number, &rate);
-    return host->store_update(host, seat->store, add_up(strategy, seat), number, rate);
+    host->step->current(host, replica, &number, &rate);
+    return host->stores->update(host, seat->store, add_up(strategy, seat), number, rate);
 }
 
 // After the first meeting all gradients and sums are there; after the second nobody reads them any more, and all values
@@ -209,31 +199,33 @@ static int32_t update_range(struct ls_strategy *strategy, uint32_t replica)
 static int32_t central_end_step(struct ls_strategy *strategy, uint32_t replica)
 {
     const struct ls_strategy_host *host = strategy->host;
-    int32_t status = host->read_sums(host, replica, strategy->seats[replica].sums);
+    int32_t status = host->step->read_sums(host, replica, strategy->seats[replica].sums);
     if (!status)
-        status = host->meet(host, replica);
+        status = host->threads->barrier(host, replica);
     if (!status)
         status = decide(strategy, replica);
     if (!status)
         status = update_range(strategy, replica);
     if (!status)
-        status = host->meet(host, replica);
+        status = host->threads->barrier(host, replica);
     if (!status)
         status = take_values(strategy, replica);
-    host->count_bytes(host, replica, (host->flat_count + LS_STRATEGY_SUMS) * sizeof(float));
+    host->report->count_bytes(host, replica, (host->flat_count + LS_STRATEGY_SUMS) * sizeof(float));
     return status;
 }
 
 static const struct ls_strategy_interface interface = {
     .struct_size = sizeof(interface),
-    .divisor = LS_DIVISOR_GLOBAL,
-    .equality = LS_EQUAL_EVERY_STEP,
+    .state_bytes = sizeof(struct ls_strategy),
+    .traits = {.struct_size = sizeof(interface.traits),
+               .divisor = LS_DIVISOR_GLOBAL,
+               .equality = LS_EQUAL_EVERY_STEP},
     .open = central_open,
     .close = central_close,
-    .place = central_place,
+    .placement = central_placement,
+    .initialize_parameters = central_initialize,
     .gradient_ready = central_gradient_ready,
     .end_step = central_end_step,
-    .placement = central_placement,
 };
 
 static const struct ls_plugin plugin = {
@@ -245,7 +237,6 @@ static const struct ls_plugin plugin = {
     .interface = &interface,
 };
 
-LS_EXPORT const struct ls_plugin *lockstep_plugin(void);
 LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
 {
     return &plugin;

@@ -67,7 +67,7 @@ struct worker {
 int32_t worker_open(struct ls_strategy *strategy, struct worker *worker, uint32_t rank);
 void worker_close(struct worker *worker); // takes a zeroed one
 
-int32_t worker_place(struct worker *worker);
+int32_t worker_initialize(struct worker *worker);
 int32_t worker_begin(struct worker *worker);
 int32_t worker_push(struct worker *worker, uint32_t bucket);
 int32_t worker_end(struct worker *worker);

@@ -19,7 +19,8 @@
 // Messages. A worker numbers its requests to a server one after another; the server hears them in that order, and the
 // next only when the one before is done. Each is a struct request; gradients follow a push, one message a shard.
 //
-//   place         worker: FETCH        server: at once, all values
+//   initialize_parameters
+//                 worker: FETCH        server: at once, all values
 //   begin_step    worker: PULL         server: when the worker may begin: the versions of all shards, and the values
 //                                      of those that changed since this worker had them, into the replica's parameters
 //   gradient_ready worker: PUSH + gradients of the bucket's shards, from where backward wrote them; does not wait
@@ -30,7 +31,8 @@
 //                                      worker: it makes no step. All begin again at zero.
 //   rest          worker: REST         server: bounded: nobody waits for its next step; does not wait
 //   close, lost   worker: LEAVE        server: waits for nothing of it any more
-//   describe      worker: STATISTICS   server: its counts
+//   report_metrics
+//                 worker: STATISTICS   server: its counts
 //
 // sync: begin_step asks nothing. PUSH of bucket 0 carries the worker's sums. A server adds the gradients of a shard in
 // the order of the ranks, and makes one update with the last, unless the loss of all is not finite. end_step asks PULL;
@@ -145,9 +147,11 @@ static int32_t plan_shards(struct ls_strategy *strategy)
     if (!strategy->variables || !strategy->buckets)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < host->variable_count; i++)
-        host->variable_range(host, i, &strategy->variables[i].first, &strategy->variables[i].count);
+        host->layout->variable_range(host, i, &strategy->variables[i].first,
+                                     &strategy->variables[i].count);
     for (uint32_t i = 0; i < host->bucket_count; i++)
-        host->bucket_range(host, i, &strategy->buckets[i].first, &strategy->buckets[i].count);
+        host->layout->bucket_range(host, i, &strategy->buckets[i].first,
+                                   &strategy->buckets[i].count);
     const int32_t status = shard_plan_create(
         host->host, strategy->variables, host->variable_count, strategy->buckets,
         host->bucket_count, settings->shard_bytes, settings->servers, &strategy->plan);
@@ -173,7 +177,7 @@ static int32_t open_sides(struct ls_strategy *strategy)
     strategy->servers = strategy_allocate(strategy, servers, sizeof(*strategy->servers));
     if (!strategy->endpoints || !strategy->workers || !strategy->servers)
         return LS_OUT_OF_MEMORY;
-    int32_t status = host->endpoints_open(host, servers, strategy->endpoints);
+    int32_t status = host->endpoints->open(host, servers, strategy->endpoints);
     for (uint32_t i = 0; !status && i < host->world; i++)
         status = worker_open(strategy, &strategy->workers[i], i);
     for (uint32_t i = 0; !status && i < servers; i++)
@@ -188,8 +192,8 @@ static int32_t start_servers(struct ls_strategy *strategy)
     for (uint32_t i = 0; !status && i < strategy->settings.servers; i++) {
         char name[32];
         snprintf(name, sizeof(name), "server %u", i);
-        status = host->thread_start(host, name, server_run, &strategy->servers[i],
-                                    &strategy->servers[i].thread);
+        status = host->threads->start(host, name, server_run, &strategy->servers[i],
+                                      &strategy->servers[i].thread);
     }
     return status;
 }
@@ -208,13 +212,11 @@ static void end_servers(struct ls_strategy *strategy)
         host->transport->abort(strategy->servers[0].endpoint);
     for (uint32_t i = 0; i < strategy->settings.servers; i++)
         if (strategy->servers[i].thread)
-            host->thread_join(host, strategy->servers[i].thread);
+            host->threads->join(host, strategy->servers[i].thread);
 }
 
 static void parameter_server_close(struct ls_strategy *strategy)
 {
-    if (!strategy)
-        return;
     if (strategy->workers && strategy->servers) {
         const uint32_t last = strategy->settings.servers - 1;
         // Some threads are missing when the last could not be started: nobody can leave in order then.
@@ -232,18 +234,11 @@ static void parameter_server_close(struct ls_strategy *strategy)
     strategy_release(strategy, strategy->plan.shards);
     strategy_release(strategy, strategy->buckets);
     strategy_release(strategy, strategy->variables);
-    strategy_release(strategy, strategy);
 }
 
-static int32_t parameter_server_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+static int32_t parameter_server_open(const struct ls_strategy_host *host,
+                                     struct ls_strategy *strategy)
 {
-    const struct ls_strategy first = {.host = host};
-    if (!LS_HAS(host, waited))
-        return ls_host_fail(host->host, LS_UNAVAILABLE,
-                            "needs a host of ABI 1.1; this one is older");
-    struct ls_strategy *strategy = strategy_allocate(&first, 1, sizeof(*strategy));
-    if (!strategy)
-        return LS_OUT_OF_MEMORY;
     strategy->host = host;
     int32_t status = read_settings(strategy);
     if (!status)
@@ -252,12 +247,9 @@ static int32_t parameter_server_open(const struct ls_strategy_host *host, struct
         status = open_sides(strategy);
     if (!status)
         status = start_servers(strategy);
-    if (status) {
+    if (status)
         parameter_server_close(strategy);
-        return status;
-    }
-    *out = strategy;
-    return LS_OK;
+    return status;
 }
 
 // ---- Hooks ----
@@ -272,9 +264,9 @@ static void parameter_server_placement(struct ls_strategy *strategy, uint32_t ra
     out->states.count = 0;
 }
 
-static int32_t parameter_server_place(struct ls_strategy *strategy, uint32_t replica)
+static int32_t parameter_server_initialize(struct ls_strategy *strategy, uint32_t replica)
 {
-    return worker_place(&strategy->workers[replica]);
+    return worker_initialize(&strategy->workers[replica]);
 }
 
 static int32_t parameter_server_begin_step(struct ls_strategy *strategy, uint32_t replica)
@@ -303,15 +295,13 @@ static int32_t parameter_server_rest(struct ls_strategy *strategy, uint32_t repl
     return worker_rest(&strategy->workers[replica]);
 }
 
-static void parameter_server_traits(struct ls_strategy *strategy, struct ls_strategy_traits *out)
+static void parameter_server_find_traits(struct ls_strategy *strategy,
+                                         struct ls_strategy_traits *traits)
 {
     const bool sync = strategy->settings.mode == MODE_SYNC;
-    *out = (struct ls_strategy_traits){
-        .struct_size = sizeof(*out),
-        .divisor = sync ? LS_DIVISOR_GLOBAL : LS_DIVISOR_OWN,
-        .equality = sync ? LS_EQUAL_EVERY_STEP : LS_EQUAL_AT_SYNCHRONISE,
-        .survives = !sync,
-    };
+    traits->divisor = sync ? LS_DIVISOR_GLOBAL : LS_DIVISOR_OWN;
+    traits->equality = sync ? LS_EQUAL_EVERY_STEP : LS_EQUAL_AT_SYNCHRONISE;
+    traits->survives = !sync;
 }
 
 // Where its transport fails too, nobody can be told; then the closed endpoint tells it.
@@ -322,7 +312,7 @@ static int32_t parameter_server_lost(struct ls_strategy *strategy, uint32_t repl
     worker->lost = 1;
     if (status == LS_ABORTED)
         return status;
-    strategy->host->endpoint_close(strategy->host, replica);
+    strategy->host->endpoints->close(strategy->host, replica);
     return LS_OK;
 }
 
@@ -330,7 +320,7 @@ static int32_t parameter_server_lost(struct ls_strategy *strategy, uint32_t repl
 
 static void report_number(const struct ls_strategy_host *host, const char *name, double value)
 {
-    host->report(host, name, &value, 1, 0);
+    host->report->metric(host, name, &value, 1, 0);
 }
 
 static void report_distribution(const struct ls_strategy_host *host, const char *name,
@@ -345,7 +335,7 @@ static void report_distribution(const struct ls_strategy_host *host, const char 
     snprintf(text, sizeof(text), "%s.max", name);
     report_number(host, text, (double)distribution->largest);
     snprintf(text, sizeof(text), "%s.histogram", name);
-    host->report(host, text, bins, distribution_bins(distribution), 1);
+    host->report->metric(host, text, bins, distribution_bins(distribution), 1);
 }
 
 static void report_staleness(const struct ls_strategy *strategy, const struct statistics *of)
@@ -389,12 +379,12 @@ static void report_servers(const struct ls_strategy *strategy, const struct stat
             const struct shard *shard = &strategy->plan.shards[i];
             figures[shard->server] += what == 0 ? (double)shard->range.count : 1.0;
         }
-        host->report(host, names[what], figures, servers, 1);
+        host->report->metric(host, names[what], figures, servers, 1);
     }
 }
 
 // The first worker that is still there asks. After an abort nobody answers, and nothing is reported.
-static void parameter_server_describe(struct ls_strategy *strategy)
+static void parameter_server_report(struct ls_strategy *strategy)
 {
     const uint32_t servers = strategy->settings.servers;
     struct statistics *of = strategy_allocate(strategy, servers, sizeof(*of));
@@ -415,21 +405,23 @@ static void parameter_server_describe(struct ls_strategy *strategy)
 
 static const struct ls_strategy_interface interface = {
     .struct_size = sizeof(interface),
-    .divisor = LS_DIVISOR_OWN,
-    .equality = LS_EQUAL_AT_SYNCHRONISE,
+    .state_bytes = sizeof(struct ls_strategy),
+    .traits = {.struct_size = sizeof(interface.traits),
+               .divisor = LS_DIVISOR_OWN,
+               .equality = LS_EQUAL_AT_SYNCHRONISE},
     .needs_transport = 1,
     .open = parameter_server_open,
     .close = parameter_server_close,
-    .place = parameter_server_place,
+    .find_traits = parameter_server_find_traits,
+    .placement = parameter_server_placement,
+    .initialize_parameters = parameter_server_initialize,
     .begin_step = parameter_server_begin_step,
     .gradient_ready = parameter_server_gradient_ready,
     .end_step = parameter_server_end_step,
     .synchronise = parameter_server_synchronise,
-    .traits = parameter_server_traits,
     .lost = parameter_server_lost,
-    .describe = parameter_server_describe,
     .rest = parameter_server_rest,
-    .placement = parameter_server_placement,
+    .report_metrics = parameter_server_report,
 };
 
 static const struct ls_plugin_option options[] = {

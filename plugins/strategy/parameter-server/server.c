@@ -111,7 +111,7 @@ static int32_t update(struct server *server, struct held *held, const float *gra
                       uint64_t step, double learning_rate)
 {
     const struct ls_strategy_host *host = host_of(server);
-    const int32_t status = host->store_update(host, held->store, gradient, step, learning_rate);
+    const int32_t status = host->stores->update(host, held->store, gradient, step, learning_rate);
     held->version++;
     return status;
 }
@@ -228,7 +228,7 @@ static int32_t send_values(struct server *server, struct peer *peer)
         server->statistics.bytes_sent += held->shard->range.count * sizeof(float);
         status =
             channel_send(&peer->channel, &peer->sends[peer->send_count++], SIGNATURE_VALUES | i,
-                         host->store_values(host, held->store), held->shard->range.count, LS_F32);
+                         host->stores->values(host, held->store), held->shard->range.count, LS_F32);
     }
     return status;
 }
@@ -430,8 +430,8 @@ static int32_t open_held(struct server *server)
             if (!held->sum)
                 return LS_OUT_OF_MEMORY;
         }
-        status = host->store_open(host, held->shard->range.first, held->shard->range.count,
-                                  &held->store);
+        status = host->stores->open(host, held->shard->range.first, held->shard->range.count,
+                                    &held->store);
     }
     for (uint32_t bucket = 0, i = 0; bucket <= host->bucket_count; bucket++) {
         while (i < server->held_count && server->held[i].shard->bucket < bucket)
@@ -490,7 +490,7 @@ void server_close(struct server *server)
         return;
     for (uint32_t i = 0; i < server->held_count; i++) {
         strategy_release(strategy, server->held[i].sum);
-        strategy->host->store_close(strategy->host, server->held[i].store);
+        strategy->host->stores->close(strategy->host, server->held[i].store);
     }
     for (uint32_t rank = 0; server->peers && rank < strategy->host->world; rank++) {
         struct peer *peer = &server->peers[rank];

@@ -205,7 +205,7 @@ static void say_changed(const struct worker *worker)
     for (uint32_t i = 0; i < server_count(worker); i++)
         changed |= worker->links[i].changed_count > 0;
     if (changed && !worker->parameter_copy)
-        host_of(worker)->changed(host_of(worker), worker->rank);
+        host_of(worker)->memory->changed(host_of(worker), worker->rank);
 }
 
 // What was received goes where the replica wants it, and what was sent may be forgotten.
@@ -217,8 +217,8 @@ static int32_t finish_links(struct worker *worker)
         struct link *link = &worker->links[k];
         for (uint32_t i = 0; !status && worker->parameter_copy && i < link->changed_count; i++) {
             const struct range range = link->shards[link->changed[i]]->range;
-            status = host->write(host, worker->rank, LS_REPLICA_PARAMETERS, range.first,
-                                 range.count, worker->parameter_copy + range.first);
+            status = host->memory->write(host, worker->rank, LS_REPLICA_PARAMETERS, range.first,
+                                         range.count, worker->parameter_copy + range.first);
         }
         link->changed_count = link->changed_done = 0;
         link->request_count = link->send_count = link->sends_done = 0;
@@ -233,8 +233,8 @@ static void say_waited(const struct worker *worker, uint64_t since_ns)
     bool held_back = false;
     for (uint32_t i = 0; i < server_count(worker); i++)
         held_back |= worker->links[i].answer->held_back != 0;
-    host->waited(host, worker->rank, held_back ? LS_WAITED_FOR_REPLICAS : LS_WAITED_FOR_SERVERS,
-                 since_ns);
+    host->report->waited(host, worker->rank,
+                         held_back ? LS_WAITED_FOR_REPLICAS : LS_WAITED_FOR_SERVERS, since_ns);
 }
 
 // Asks all servers and waits for what they answer.
@@ -268,8 +268,8 @@ static int32_t find_memory(struct worker *worker)
 {
     struct ls_strategy *strategy = worker->strategy;
     const struct ls_strategy_host *host = strategy->host;
-    worker->parameters = host->map(host, worker->rank, LS_REPLICA_PARAMETERS);
-    worker->gradients = host->map(host, worker->rank, LS_REPLICA_GRADIENTS);
+    worker->parameters = host->memory->map(host, worker->rank, LS_REPLICA_PARAMETERS);
+    worker->gradients = host->memory->map(host, worker->rank, LS_REPLICA_GRADIENTS);
     if (!worker->parameters && !worker->parameter_copy)
         worker->parameter_copy = strategy_allocate(strategy, host->flat_count, sizeof(float));
     if (!worker->gradients && !worker->gradient_copy)
@@ -281,7 +281,7 @@ static int32_t find_memory(struct worker *worker)
     return worker->parameters && worker->gradients ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
-int32_t worker_place(struct worker *worker)
+int32_t worker_initialize(struct worker *worker)
 {
     const int32_t status = find_memory(worker);
     return status ? status : ask(worker, REQUEST_FETCH);
@@ -303,7 +303,7 @@ int32_t worker_begin(struct worker *worker)
     const struct ls_strategy_host *host = host_of(worker);
     int32_t status = LS_OK;
     worker->sent_bytes = 0;
-    host->step(host, worker->rank, &worker->step, &worker->learning_rate);
+    host->step->current(host, worker->rank, &worker->step, &worker->learning_rate);
     if (mode_of(worker) != MODE_SYNC)
         status = ask(worker, REQUEST_PULL);
     for (uint32_t i = 0; i < server_count(worker); i++)
@@ -316,11 +316,11 @@ int32_t worker_begin(struct worker *worker)
 static int32_t begin_pushing(struct worker *worker, float *sums)
 {
     const struct ls_strategy_host *host = host_of(worker);
-    int32_t status = host->read_sums(host, worker->rank, sums);
+    int32_t status = host->step->read_sums(host, worker->rank, sums);
     if (status || mode_of(worker) == MODE_SYNC)
         return status;
     worker->silent = sums[LS_SUMS_EXAMPLES] <= 0;
-    return host->decide_on(host, worker->rank, sums);
+    return host->step->check_step_on(host, worker->rank, sums);
 }
 
 static int32_t push_shards(struct worker *worker, struct link *link, uint32_t bucket,
@@ -352,8 +352,8 @@ int32_t worker_push(struct worker *worker, uint32_t bucket)
         return status;
     if (worker->gradient_copy) {
         const struct range range = worker->strategy->buckets[bucket];
-        status = host->read(host, worker->rank, LS_REPLICA_GRADIENTS, range.first, range.count,
-                            worker->gradient_copy + range.first);
+        status = host->memory->read(host, worker->rank, LS_REPLICA_GRADIENTS, range.first,
+                                    range.count, worker->gradient_copy + range.first);
         if (status)
             return status;
     }
@@ -369,7 +369,7 @@ static int32_t end_sync(struct worker *worker)
     const struct ls_strategy_host *host = host_of(worker);
     int32_t status = ask(worker, REQUEST_PULL);
     if (!status)
-        status = host->decide_on(host, worker->rank, worker->links[0].answer->sums);
+        status = host->step->check_step_on(host, worker->rank, worker->links[0].answer->sums);
     return status;
 }
 
@@ -387,7 +387,7 @@ int32_t worker_end(struct worker *worker)
             worker->broken |= status != LS_OK;
         }
     if (!status)
-        host->count_bytes(host, worker->rank, worker->sent_bytes);
+        host->report->count_bytes(host, worker->rank, worker->sent_bytes);
     return status;
 }
 

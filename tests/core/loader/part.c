@@ -69,10 +69,10 @@ static const struct ls_collective_interface table = {
     .describe = describe,
 };
 #else
-static int32_t open_strategy(const struct ls_strategy_host *host, struct ls_strategy **out)
+static int32_t open_strategy(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
     (void)host;
-    (void)out;
+    (void)strategy;
     return LS_OK;
 }
 
@@ -96,18 +96,12 @@ static int32_t gradient_ready(struct ls_strategy *strategy, uint32_t replica, ui
     return LS_OK;
 }
 
-static void traits(struct ls_strategy *strategy, struct ls_strategy_traits *out)
-{
-    (void)strategy;
-    (void)out;
-}
-
 #ifndef TEST_TRANSPORT
 #define TEST_TRANSPORT 0
 #endif
 
-// TEST_SHORTER: what an older version looked like, whose table ended before `synchronise`. TEST_FIRST: the table of ABI
-// 1.0. What follows it in memory must never be called.
+// TEST_SHORTER: what a table looks like to which a later version has added calls; here it ends before `synchronise`. What
+// follows it in memory must never be called.
 static const struct {
     struct ls_strategy_interface ours;
 } memory = {
@@ -115,22 +109,19 @@ static const struct {
         {
 #ifdef TEST_SHORTER
             .struct_size = offsetof(struct ls_strategy_interface, synchronise),
-#elif defined(TEST_FIRST)
-            .struct_size = offsetof(struct ls_strategy_interface, traits),
 #else
             .struct_size = sizeof(struct ls_strategy_interface),
 #endif
-            .divisor = LS_DIVISOR_GLOBAL,
-            .equality = LS_EQUAL_EVERY_STEP,
+            .state_bytes = 1,
+            .traits = {.divisor = LS_DIVISOR_GLOBAL, .equality = LS_EQUAL_EVERY_STEP},
             .needs_collective = TEST_NEEDS,
             .needs_transport = TEST_TRANSPORT,
             .open = open_strategy,
             .close = close_strategy,
-            .place = hook,
+            .initialize_parameters = hook,
             .gradient_ready = gradient_ready,
             .end_step = hook,
             .synchronise = hook,
-            .traits = traits,
             .lost = hook,
         },
 };
@@ -141,9 +132,9 @@ static const struct {
 static const struct ls_plugin_option options[] = {TEST_OPTIONS, {NULL, NULL, NULL, NULL}};
 #endif
 
-#ifdef TEST_FIRST
-#undef LS_PLUGIN_ABI_MINOR
-#define LS_PLUGIN_ABI_MINOR 0
+#ifdef TEST_BEFORE // as the interface began before 1.0
+#undef LS_PLUGIN_MAGIC
+#define LS_PLUGIN_MAGIC UINT64_C(0x504554534b434f4c)
 #endif
 
 static const struct ls_plugin plugin = {

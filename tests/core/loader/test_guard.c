@@ -68,12 +68,12 @@ static int32_t place(struct ls_strategy *strategy, uint32_t replica)
 
 START_TEST(collectives_take_no_guards_from_strategies)
 {
-    static const struct ls_strategy_interface strategy = {.place = place};
+    static const struct ls_strategy_interface strategy = {.initialize_parameters = place};
     struct ls_strategy_interface ours = strategy;
     for (size_t i = 0; i < LS_GUARD_COLLECTIVES; i++)
         (void)guarded(i);
     ls_guard_table(LS_KIND_STRATEGY, "test", &strategy, &ours);
-    ck_assert(ours.place && ours.place != place);
+    ck_assert(ours.initialize_parameters && ours.initialize_parameters != place);
 }
 END_TEST
 

@@ -46,17 +46,16 @@ static int32_t note(uint32_t replica, int32_t event)
     return fake.fail_event == event && fake.fail_replica == replica ? LS_FAILED : LS_OK;
 }
 
-static int32_t fake_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+static int32_t fake_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
-    *out = fake.strategy = malloc(sizeof(*fake.strategy));
-    fake.strategy->host = host;
+    fake.strategy = strategy;
+    strategy->host = host;
     return LS_OK;
 }
 
 static void fake_close(struct ls_strategy *strategy)
 {
     fake.closed += strategy != NULL;
-    free(strategy);
 }
 
 static int32_t fake_place(struct ls_strategy *strategy, uint32_t replica)
@@ -64,7 +63,7 @@ static int32_t fake_place(struct ls_strategy *strategy, uint32_t replica)
     const int32_t status = note(replica, 100 * PLACE);
     return status || strategy->host->world == 1
                ? status
-               : strategy->host->broadcast_parameters(strategy->host, replica, 0);
+               : strategy->host->collectives->broadcast_parameters(strategy->host, replica, 0);
 }
 
 static int32_t fake_begin(struct ls_strategy *strategy, uint32_t replica)
@@ -78,7 +77,7 @@ static int32_t fake_ready(struct ls_strategy *strategy, uint32_t replica, uint32
     const int32_t status = note(replica, 100 * READY + (int32_t)bucket);
     return status || strategy->host->world == 1
                ? status
-               : strategy->host->all_reduce_start(strategy->host, replica, bucket);
+               : strategy->host->collectives->all_reduce_start(strategy->host, replica, bucket);
 }
 
 static int32_t fake_end(struct ls_strategy *strategy, uint32_t replica)
@@ -87,13 +86,13 @@ static int32_t fake_end(struct ls_strategy *strategy, uint32_t replica)
     int32_t status = note(replica, 100 * END);
     for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++) {
         if (host->world > 1)
-            status = host->all_reduce_wait(host, replica, bucket);
+            status = host->collectives->all_reduce_wait(host, replica, bucket);
         if (!status && bucket == 0 && fake.sum != 0)
             fake.replicas[replica]->reduced[0] = fake.sum;
         if (!status && bucket == 0)
-            status = host->decide(host, replica);
+            status = host->step->check_step(host, replica);
         if (!status)
-            status = host->update(host, replica, bucket);
+            status = host->step->update(host, replica, bucket);
     }
     return status;
 }
@@ -149,16 +148,17 @@ static void set_up(void)
     errors = 0;
     message[0] = '\0';
     ls_log_set_writer(keep_error, NULL);
-    interface = (struct ls_strategy_interface){.struct_size = sizeof(interface),
-                                               .divisor = LS_DIVISOR_GLOBAL,
-                                               .equality = LS_EQUAL_EVERY_STEP,
-                                               .open = fake_open,
-                                               .close = fake_close,
-                                               .place = fake_place,
-                                               .begin_step = fake_begin,
-                                               .gradient_ready = fake_ready,
-                                               .end_step = fake_end,
-                                               .synchronise = fake_synchronise};
+    interface = (struct ls_strategy_interface){
+        .struct_size = sizeof(interface),
+        .state_bytes = sizeof(struct ls_strategy),
+        .traits = {.divisor = LS_DIVISOR_GLOBAL, .equality = LS_EQUAL_EVERY_STEP},
+        .open = fake_open,
+        .close = fake_close,
+        .initialize_parameters = fake_place,
+        .begin_step = fake_begin,
+        .gradient_ready = fake_ready,
+        .end_step = fake_end,
+        .synchronise = fake_synchronise};
 }
 
 static void tear_down(void)
@@ -233,7 +233,7 @@ static void finish(struct job *job)
 
 static enum ls_status place(void *context, uint32_t replica)
 {
-    return ls_driver_place(((struct job *)context)->driver, replica);
+    return ls_driver_initialize_parameters(((struct job *)context)->driver, replica);
 }
 
 static enum ls_status synchronise(void *context, uint32_t replica)
@@ -486,7 +486,7 @@ START_TEST(gradients_are_divided_as_the_strategy_says)
     start(&global, 1);
     global.batches[0] = test_batch(graph, 0, 2, 6); // a third of a batch of six
     ck_assert_int_eq(run_step(&global), LS_OK);
-    interface.divisor = LS_DIVISOR_OWN;
+    interface.traits.divisor = LS_DIVISOR_OWN;
     start(&own, 1);
     own.batches[0] = test_batch(graph, 0, 2, 6);
     ck_assert_int_eq(run_step(&own), LS_OK);
@@ -509,14 +509,15 @@ START_TEST(what_does_not_exist_is_refused)
     ck_assert_uint_eq(host->replicas, 2);
     ck_assert_uint_eq(host->world, 2);
     ck_assert_uint_eq(host->bucket_count, job.replicas[0]->buckets.count);
-    ck_assert_int_eq(host->all_reduce_start(host, 0, host->bucket_count), LS_FAILED);
-    ck_assert_int_eq(host->all_reduce_wait(host, 1, UINT32_MAX), LS_FAILED);
-    ck_assert_int_eq(host->broadcast_parameters(host, 0, 2), LS_FAILED);
-    ck_assert_int_eq(host->update(host, 0, host->bucket_count), LS_FAILED);
+    ck_assert_int_eq(host->collectives->all_reduce_start(host, 0, host->bucket_count), LS_FAILED);
+    ck_assert_int_eq(host->collectives->all_reduce_wait(host, 1, UINT32_MAX), LS_FAILED);
+    ck_assert_int_eq(host->collectives->broadcast_parameters(host, 0, 2), LS_FAILED);
+    ck_assert_int_eq(host->step->update(host, 0, host->bucket_count), LS_FAILED);
     ck_assert_uint_eq(errors, 4);
     finish(&job);
     start(&job, 1);
-    ck_assert_int_eq(fake.strategy->host->all_reduce_start(fake.strategy->host, 0, 0), LS_FAILED);
+    ck_assert_int_eq(fake.strategy->host->collectives->all_reduce_start(fake.strategy->host, 0, 0),
+                     LS_FAILED);
     ck_assert_ptr_nonnull(strstr(message, "needs_collective"));
     ck_assert_uint_eq(ls_driver_bytes_per_step(job.driver), 0);
     finish(&job);
@@ -579,9 +580,9 @@ START_TEST(replicas_of_different_layouts_are_refused)
 }
 END_TEST
 
-static int32_t refuse_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+static int32_t refuse_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
-    (void)host, (void)out;
+    (void)host, (void)strategy;
     return LS_UNAVAILABLE;
 }
 

@@ -142,7 +142,7 @@ static void finish(struct job *job)
 
 static enum ls_status place(void *context, uint32_t replica)
 {
-    return ls_driver_place(((struct job *)context)->driver, replica);
+    return ls_driver_initialize_parameters(((struct job *)context)->driver, replica);
 }
 
 static enum ls_status step(void *context, uint32_t replica)
@@ -353,13 +353,10 @@ static int32_t (*on_end)(const struct ls_strategy_host *host, uint32_t replica);
 static void (*on_close)(const struct ls_strategy_host *host);
 static uint32_t divisor;
 
-static int32_t made_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+static int32_t made_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
-    only.host = host;
-    const int32_t status = on_open ? on_open(host) : LS_OK;
-    if (!status)
-        *out = &only;
-    return status;
+    strategy->host = only.host = host;
+    return on_open ? on_open(host) : LS_OK;
 }
 
 static void made_close(struct ls_strategy *strategy)
@@ -391,25 +388,26 @@ static void made_traits(struct ls_strategy *strategy, struct ls_strategy_traits 
     out->divisor = divisor;
 }
 
-static void made_describe(struct ls_strategy *strategy)
+static void made_report(struct ls_strategy *strategy)
 {
     const struct ls_strategy_host *host = strategy->host;
     const double numbers[] = {1, 2.5};
-    host->report(host, "made.list", numbers, 2, 1);
-    host->report(host, "made.number", numbers + 1, 1, 0);
-    host->report(host, "made.wrong", numbers, 2, 0);
+    host->report->metric(host, "made.list", numbers, 2, 1);
+    host->report->metric(host, "made.number", numbers + 1, 1, 0);
+    host->report->metric(host, "made.wrong", numbers, 2, 0);
 }
 
-static struct ls_strategy_interface made = {.struct_size = sizeof(made),
-                                            .divisor = LS_DIVISOR_GLOBAL,
-                                            .equality = LS_EQUAL_EVERY_STEP,
-                                            .open = made_open,
-                                            .close = made_close,
-                                            .place = made_place,
-                                            .gradient_ready = made_ready,
-                                            .end_step = made_end,
-                                            .traits = made_traits,
-                                            .describe = made_describe};
+static struct ls_strategy_interface made = {
+    .struct_size = sizeof(made),
+    .state_bytes = sizeof(struct ls_strategy),
+    .traits = {.divisor = LS_DIVISOR_GLOBAL, .equality = LS_EQUAL_EVERY_STEP},
+    .open = made_open,
+    .close = made_close,
+    .initialize_parameters = made_place,
+    .gradient_ready = made_ready,
+    .end_step = made_end,
+    .find_traits = made_traits,
+    .report_metrics = made_report};
 static const struct ls_plugin made_plugin = {LS_PLUGIN_HEADER(LS_KIND_STRATEGY), .name = "made",
                                              .interface = &made};
 
@@ -427,7 +425,7 @@ static int32_t look_at_memory(const struct ls_strategy_host *host, uint32_t repl
     float values[4] = {1, 2, 3, 4}, back[4] = {0};
     uint64_t first, count, end = 0;
     for (uint32_t i = 0; i < host->bucket_count; i++) {
-        host->bucket_range(host, i, &first, &count);
+        host->layout->bucket_range(host, i, &first, &count);
         ck_assert_uint_eq(first, end);
         end = first + count;
     }
@@ -435,35 +433,37 @@ static int32_t look_at_memory(const struct ls_strategy_host *host, uint32_t repl
     ck_assert_uint_eq(host->variable_count, graph->parameter_count);
     end = 0;
     for (uint32_t i = 0; i < host->variable_count; i++) {
-        host->variable_range(host, i, &first, &count);
+        host->layout->variable_range(host, i, &first, &count);
         ck_assert_uint_ge(first, end);
         end = first + count;
     }
     ck_assert_uint_le(end, host->flat_count);
     for (uint32_t memory = LS_REPLICA_PARAMETERS; memory <= LS_REPLICA_GRADIENTS; memory++) {
-        ck_assert_int_eq(host->write(host, replica, memory, host->flat_count - 4, 4, values),
+        ck_assert_int_eq(
+            host->memory->write(host, replica, memory, host->flat_count - 4, 4, values), LS_OK);
+        ck_assert_int_eq(host->memory->read(host, replica, memory, host->flat_count - 4, 4, back),
                          LS_OK);
-        ck_assert_int_eq(host->read(host, replica, memory, host->flat_count - 4, 4, back), LS_OK);
         ck_assert_mem_eq(values, back, sizeof(values));
-        const float *mapped = host->map(host, replica, memory);
+        const float *mapped = host->memory->map(host, replica, memory);
         if (mapped)
             ck_assert_mem_eq(mapped + host->flat_count - 4, values, sizeof(values));
     }
-    ck_assert_ptr_null(host->map(host, replica, 3));
+    ck_assert_ptr_null(host->memory->map(host, replica, 3));
     ck_assert_uint_eq(errors, 0);
-    ck_assert_int_eq(host->read(host, replica, 1, host->flat_count - 3, 4, back), LS_FAILED);
-    ck_assert_int_eq(host->write(host, replica, 2, UINT64_MAX, 2, back), LS_FAILED);
-    ck_assert_int_eq(host->read(host, replica, 3, 0, 1, back), LS_FAILED);
+    ck_assert_int_eq(host->memory->read(host, replica, 1, host->flat_count - 3, 4, back),
+                     LS_FAILED);
+    ck_assert_int_eq(host->memory->write(host, replica, 2, UINT64_MAX, 2, back), LS_FAILED);
+    ck_assert_int_eq(host->memory->read(host, replica, 3, 0, 1, back), LS_FAILED);
     ck_assert_uint_eq(errors, 3);
     uint64_t number;
     double rate;
-    host->step(host, replica, &number, &rate);
+    host->step->current(host, replica, &number, &rate);
     ck_assert_uint_eq(number, 1);
     ck_assert_double_eq(rate, 0.1);
     float sums[LS_STRATEGY_SUMS];
-    ck_assert_int_eq(host->read_sums(host, replica, sums), LS_OK);
+    ck_assert_int_eq(host->step->read_sums(host, replica, sums), LS_OK);
     ck_assert_float_eq(sums[LS_SUMS_EXAMPLES], 6);
-    return host->decide_on(host, replica, sums);
+    return host->step->check_step_on(host, replica, sums);
 }
 
 START_TEST(memory_is_read_and_written_within_its_bounds)
@@ -481,10 +481,10 @@ END_TEST
 
 static int32_t meet_all_but_one(const struct ls_strategy_host *host, uint32_t replica)
 {
-    return replica == 1 ? LS_OK : host->meet(host, replica);
+    return replica == 1 ? LS_OK : host->threads->barrier(host, replica);
 }
 
-START_TEST(who_does_not_come_to_a_meeting_is_named)
+START_TEST(who_does_not_come_to_a_barrier_is_named)
 {
     struct job job;
     make();
@@ -499,10 +499,10 @@ END_TEST
 
 static int32_t meet_or_fail(const struct ls_strategy_host *host, uint32_t replica)
 {
-    return replica == 1 ? LS_UNAVAILABLE : host->meet(host, replica);
+    return replica == 1 ? LS_UNAVAILABLE : host->threads->barrier(host, replica);
 }
 
-START_TEST(a_failure_ends_a_meeting)
+START_TEST(a_failure_ends_a_barrier)
 {
     struct job job;
     make();
@@ -530,24 +530,24 @@ static int32_t fail_later(void *context)
 
 static int32_t start_thread(const struct ls_strategy_host *host)
 {
-    return host->thread_start(host, "a server with a long name", fail_later, NULL, &thread);
+    return host->threads->start(host, "a server with a long name", fail_later, NULL, &thread);
 }
 
 static void join_thread(const struct ls_strategy_host *host)
 {
-    ck_assert_int_eq(host->thread_join(host, thread), LS_BAD_INPUT);
+    ck_assert_int_eq(host->threads->join(host, thread), LS_BAD_INPUT);
 }
 
 static int32_t meet_while_it_fails(const struct ls_strategy_host *host, uint32_t replica)
 {
     if (replica == 1) {
         atomic_store(&go, true);
-        return host->meet(host, 1) ? LS_ABORTED : LS_OK;
+        return host->threads->barrier(host, 1) ? LS_ABORTED : LS_OK;
     }
     const struct timespec pause = {.tv_nsec = 1000000};
     while (!ls_driver_aborted(host->context)) // no call of the host
         nanosleep(&pause, NULL);
-    return host->meet(host, 0);
+    return host->threads->barrier(host, 0);
 }
 
 START_TEST(a_thread_that_fails_ends_the_run_with_its_status)
@@ -568,20 +568,20 @@ static struct ls_transport *endpoints[MOST];
 
 static int32_t open_endpoints(const struct ls_strategy_host *host)
 {
-    return host->endpoints_open(host, 2, endpoints);
+    return host->endpoints->open(host, 2, endpoints);
 }
 
 static int32_t use_endpoints(const struct ls_strategy_host *host, uint32_t replica)
 {
     ck_assert_int_eq(host->transport->peer_state(endpoints[0], 3), LS_OK);
-    host->endpoint_close(host, 3);
+    host->endpoints->close(host, 3);
     ck_assert_int_eq(host->transport->peer_state(endpoints[0], 3), LS_PEER_LOST);
     ck_assert_int_eq(host->transport->peer_state(endpoints[0], 2), LS_OK);
-    ck_assert_int_eq(host->endpoints_open(host, 1, endpoints), LS_FAILED);
+    ck_assert_int_eq(host->endpoints->open(host, 1, endpoints), LS_FAILED);
     ck_assert_ptr_nonnull(strstr(message, "twice"));
     ls_driver_abort(host->context);
     ck_assert_int_eq(host->transport->peer_state(endpoints[1], 2), LS_ABORTED);
-    return host->meet(host, replica);
+    return host->threads->barrier(host, replica);
 }
 
 START_TEST(endpoints_are_those_of_ranks_and_servers)
@@ -618,8 +618,8 @@ START_TEST(facts_are_taken_when_asked_for)
         ck_assert_uint_eq(errors, 1);
         ck_assert_ptr_nonnull(strstr(message, "made.wrong"));
     }
-    made_describe(&only);
-    ck_assert_ptr_nonnull(strstr(message, "outside of describe"));
+    made_report(&only);
+    ck_assert_ptr_nonnull(strstr(message, "outside of report_metrics"));
     finish(&job);
 }
 END_TEST
@@ -660,8 +660,8 @@ int main(void)
     tcase_add_loop_test(cases, stores_are_filled_and_read_as_flat_buffers, 0, 2);
     tcase_add_test(cases, variables_on_the_host_need_a_device_there);
     tcase_add_loop_test(cases, memory_is_read_and_written_within_its_bounds, 0, 2);
-    tcase_add_test(cases, who_does_not_come_to_a_meeting_is_named);
-    tcase_add_test(cases, a_failure_ends_a_meeting);
+    tcase_add_test(cases, who_does_not_come_to_a_barrier_is_named);
+    tcase_add_test(cases, a_failure_ends_a_barrier);
     tcase_add_test(cases, a_thread_that_fails_ends_the_run_with_its_status);
     tcase_add_test(cases, endpoints_are_those_of_ranks_and_servers);
     tcase_add_test(cases, facts_are_taken_when_asked_for);

@@ -82,12 +82,6 @@ static const char *no_recording(const struct ls_host *host, const char *name)
     return strcmp(name, "recording") == 0 ? "off" : test_host_option(host, name);
 }
 
-static void not_capturable(struct ls_strategy *strategy, struct ls_strategy_traits *out)
-{
-    (void)strategy;
-    out->capturable = 0;
-}
-
 static struct ls_replica *create(const struct setting *setting, struct test_device *device)
 {
     struct ls_replica_options options = test_options(device, graph, &adam, sizes);
@@ -109,7 +103,7 @@ static struct ls_driver *open_driver(const struct setting *setting, struct ls_re
     test_host_init(&strategy_host, plugin);
     interface = *(const struct ls_strategy_interface *)plugin->interface;
     if (!setting->capturable)
-        interface.traits = not_capturable;
+        interface.traits.capturable = 0;
     const struct ls_driver_options options = {
         .strategy = {plugin, &strategy_host.host, &interface},
         .deadline_ns = UINT64_C(20000000000),

@@ -25,49 +25,37 @@ static long option(const struct ls_strategy_host *host, const char *name)
     return text ? strtol(text, NULL, 10) : -1;
 }
 
-static int32_t apart_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+static int32_t apart_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
-    struct ls_strategy *strategy = calloc(1, sizeof(*strategy));
-    if (!strategy)
-        return LS_OUT_OF_MEMORY;
     strategy->host = host;
     strategy->fail_rank = option(host, "fail_rank");
     strategy->fail_step = option(host, "fail_step");
     strategy->slow_rank = option(host, "slow_rank");
     strategy->slow_ms = option(host, "slow_ms");
     pthread_mutex_init(&strategy->lock, NULL);
-    const int32_t status = host->store_open(host, 0, host->flat_count, &strategy->store);
-    if (status) {
-        free(strategy);
-        return status;
-    }
-    *out = strategy;
-    return LS_OK;
+    return host->stores->open(host, 0, host->flat_count, &strategy->store);
 }
 
 static void apart_close(struct ls_strategy *strategy)
 {
-    if (!strategy)
-        return;
-    strategy->host->store_close(strategy->host, strategy->store);
+    strategy->host->stores->close(strategy->host, strategy->store);
     pthread_mutex_destroy(&strategy->lock);
-    free(strategy);
 }
 
 static int32_t pull(struct ls_strategy *strategy, uint32_t replica)
 {
     const struct ls_strategy_host *host = strategy->host;
     pthread_mutex_lock(&strategy->lock);
-    memcpy(host->map(host, replica, LS_REPLICA_PARAMETERS),
-           host->store_values(host, strategy->store), host->flat_count * sizeof(float));
+    memcpy(host->memory->map(host, replica, LS_REPLICA_PARAMETERS),
+           host->stores->values(host, strategy->store), host->flat_count * sizeof(float));
     pthread_mutex_unlock(&strategy->lock);
-    host->changed(host, replica);
+    host->memory->changed(host, replica);
     return LS_OK;
 }
 
 static int32_t apart_synchronise(struct ls_strategy *strategy, uint32_t replica)
 {
-    const int32_t status = strategy->host->meet(strategy->host, replica);
+    const int32_t status = strategy->host->threads->barrier(strategy->host, replica);
     return status ? status : pull(strategy, replica);
 }
 
@@ -85,25 +73,25 @@ static int32_t apart_end(struct ls_strategy *strategy, uint32_t replica)
     float sums[LS_STRATEGY_SUMS];
     uint64_t number;
     double rate;
-    host->step(host, replica, &number, &rate);
+    host->step->current(host, replica, &number, &rate);
     if (strategy->slow_rank == (long)replica) {
         const struct timespec pause = {.tv_nsec = strategy->slow_ms * 1000000};
         nanosleep(&pause, NULL);
     }
     if (strategy->fail_rank == (long)replica && strategy->fail_step == (long)number)
         return ls_host_fail(host->host, LS_FAILED, "the test lets replica %u fail", replica);
-    int32_t status = host->read_sums(host, replica, sums);
+    int32_t status = host->step->read_sums(host, replica, sums);
     if (!status)
-        status = host->decide_on(host, replica, sums);
+        status = host->step->check_step_on(host, replica, sums);
     if (status)
         return status;
     pthread_mutex_lock(&strategy->lock);
     strategy->pushes++;
     strategy->steps_of[replica]++;
-    status = host->store_update(host, strategy->store,
-                                host->map(host, replica, LS_REPLICA_GRADIENTS), 0, rate);
+    status = host->stores->update(host, strategy->store,
+                                  host->memory->map(host, replica, LS_REPLICA_GRADIENTS), 0, rate);
     pthread_mutex_unlock(&strategy->lock);
-    host->count_bytes(host, replica, host->flat_count * sizeof(float));
+    host->report->count_bytes(host, replica, host->flat_count * sizeof(float));
     return status;
 }
 
@@ -133,32 +121,33 @@ static int32_t apart_rest(struct ls_strategy *strategy, uint32_t replica)
     return LS_OK;
 }
 
-static void apart_describe(struct ls_strategy *strategy)
+static void apart_report(struct ls_strategy *strategy)
 {
     const struct ls_strategy_host *host = strategy->host;
     const double pushes = (double)strategy->pushes, lost = strategy->lost, rests = strategy->rests;
-    host->report(host, "apart.pushes.all", &pushes, 1, 0);
-    host->report(host, "apart.pushes.replicas", strategy->steps_of, host->replicas, 1);
-    host->report(host, "apart.lost", &lost, 1, 0);
-    host->report(host, "apart.rests", &rests, 1, 0);
-    host->report(host, "steps", &lost, 1, 0); // is there already
+    host->report->metric(host, "apart.pushes.all", &pushes, 1, 0);
+    host->report->metric(host, "apart.pushes.replicas", strategy->steps_of, host->replicas, 1);
+    host->report->metric(host, "apart.lost", &lost, 1, 0);
+    host->report->metric(host, "apart.rests", &rests, 1, 0);
+    host->report->metric(host, "steps", &lost, 1, 0); // is there already
 }
 
 static const struct ls_strategy_interface interface = {
     .struct_size = sizeof(interface),
-    .divisor = LS_DIVISOR_GLOBAL, // until traits() says otherwise
-    .equality = LS_EQUAL_EVERY_STEP,
+    .state_bytes = sizeof(struct ls_strategy),
+    .traits = {.divisor = LS_DIVISOR_GLOBAL, // until find_traits says otherwise
+               .equality = LS_EQUAL_EVERY_STEP},
     .open = apart_open,
     .close = apart_close,
-    .place = pull,
+    .find_traits = apart_traits,
+    .initialize_parameters = pull,
     .begin_step = pull,
     .gradient_ready = apart_ready,
     .end_step = apart_end,
     .synchronise = apart_synchronise,
-    .traits = apart_traits,
     .lost = apart_lost,
-    .describe = apart_describe,
     .rest = apart_rest,
+    .report_metrics = apart_report,
 };
 
 static const struct ls_plugin_option options[] = {

@@ -26,11 +26,11 @@ static int is_slow(uint32_t replica)
     return replica + 1 == own_host->replicas;
 }
 
-static int32_t slow_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+static int32_t slow_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
     own_host = host;
     share = 0.01 * strtod(host->host->option(host->host, "percent"), NULL);
-    return real->open(host, out);
+    return real->open(host, strategy);
 }
 
 static int32_t slow_begin_step(struct ls_strategy *strategy, uint32_t replica)
@@ -68,7 +68,7 @@ LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
     interface.open = slow_open;
     interface.begin_step = slow_begin_step;
     interface.end_step = slow_end_step;
-    interface.traits = NULL; // what is done in end_step cannot be recorded
+    interface.traits.capturable = 0; // what is done in end_step cannot be recorded
     plugin.name = "slow";
     plugin.summary = "for tests: mirrored, with a replica that is slower";
     plugin.options = options;

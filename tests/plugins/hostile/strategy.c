@@ -35,38 +35,32 @@ static int32_t start_thread(const struct ls_strategy_host *host)
 {
     const char *fault = host->host->option(host->host, "fault");
     if (strcmp(fault, "thread-ends-never") == 0)
-        return host->thread_start(host, "for ever", run_for_ever, NULL, &thread);
+        return host->threads->start(host, "for ever", run_for_ever, NULL, &thread);
     if (strncmp(fault, "run-", 4) == 0)
-        return host->thread_start(host, "wrong", run_wrong, NULL, &thread);
+        return host->threads->start(host, "wrong", run_wrong, NULL, &thread);
     return LS_OK;
 }
 
 // ---- Hooks ----
 
-static int32_t open_strategy(const struct ls_strategy_host *host, struct ls_strategy **out)
+static int32_t open_strategy(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
     struct ls_store *store = NULL;
     atomic_store(&hostile_host, host->host);
     atomic_store(&table, host);
     const int32_t wrong = hostile_call("open");
-    if (wrong) {
-        *out = (struct ls_strategy *)(uintptr_t)8; // nobody may look at it
+    if (wrong)
         return wrong;
-    }
-    if (hostile_is("open-null")) {
-        *out = NULL;
-        return LS_OK;
-    }
     if (hostile_is("open-store"))
-        return host->store_open(host, UINT64_MAX - 7, 16, &store);
+        return host->stores->open(host, UINT64_MAX - 7, 16, &store);
     if (hostile_is("open-bucket")) {
         uint64_t first = 0, count = 0;
-        host->bucket_range(host, NOBODY, &first, &count);
-        host->variable_range(host, NOBODY, &first, &count);
+        host->layout->bucket_range(host, NOBODY, &first, &count);
+        host->layout->variable_range(host, NOBODY, &first, &count);
         return LS_FAILED;
     }
     const int32_t status = start_thread(host);
-    return status ? status : real->open(host, out);
+    return status ? status : real->open(host, strategy);
 }
 
 static void close_strategy(struct ls_strategy *strategy)
@@ -74,23 +68,24 @@ static void close_strategy(struct ls_strategy *strategy)
     const struct ls_strategy_host *host = atomic_load(&table);
     (void)hostile_call("close");
     if (thread)
-        host->thread_join(host, thread);
-    real->close(strategy);
+        host->threads->join(host, thread);
+    if (real->close)
+        real->close(strategy);
 }
 
-static void traits(struct ls_strategy *strategy, struct ls_strategy_traits *out)
+static void find_traits(struct ls_strategy *strategy, struct ls_strategy_traits *out)
 {
     (void)hostile_call("traits");
     if (hostile_is("traits-numbers"))
         out->divisor = out->equality = 99;
-    else
-        real->traits(strategy, out);
+    else if (real->find_traits)
+        real->find_traits(strategy, out);
 }
 
 static int32_t place(struct ls_strategy *strategy, uint32_t replica)
 {
     const int32_t wrong = hostile_call("place");
-    return wrong ? wrong : real->place(strategy, replica);
+    return wrong ? wrong : real->initialize_parameters(strategy, replica);
 }
 
 static int32_t gradient_ready(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket)
@@ -100,9 +95,9 @@ static int32_t gradient_ready(struct ls_strategy *strategy, uint32_t replica, ui
     if (wrong)
         return wrong;
     if (hostile_is("host-start"))
-        return host->all_reduce_start(host, NOBODY, bucket);
+        return host->collectives->all_reduce_start(host, NOBODY, bucket);
     if (hostile_is("host-start-bucket"))
-        return host->all_reduce_start(host, replica, NOBODY);
+        return host->collectives->all_reduce_start(host, replica, NOBODY);
     return real->gradient_ready(strategy, replica, bucket);
 }
 
@@ -113,40 +108,40 @@ static int32_t call_for_nobody(const struct ls_strategy_host *host)
     uint64_t number = 0;
     double rate = 0;
     if (hostile_is("host-wait"))
-        return host->all_reduce_wait(host, NOBODY, 0);
+        return host->collectives->all_reduce_wait(host, NOBODY, 0);
     if (hostile_is("host-broadcast"))
-        return host->broadcast_parameters(host, NOBODY, 0);
+        return host->collectives->broadcast_parameters(host, NOBODY, 0);
     if (hostile_is("host-decide"))
-        return host->decide(host, NOBODY);
+        return host->step->check_step(host, NOBODY);
     if (hostile_is("host-update"))
-        return host->update(host, NOBODY, 0);
+        return host->step->update(host, NOBODY, 0);
     if (hostile_is("host-read"))
-        return host->read(host, NOBODY, LS_REPLICA_PARAMETERS, 0, 4, values);
+        return host->memory->read(host, NOBODY, LS_REPLICA_PARAMETERS, 0, 4, values);
     if (hostile_is("host-write"))
-        return host->write(host, NOBODY, LS_REPLICA_PARAMETERS, 0, 4, values);
+        return host->memory->write(host, NOBODY, LS_REPLICA_PARAMETERS, 0, 4, values);
     if (hostile_is("host-sums"))
-        return host->read_sums(host, NOBODY, values);
+        return host->step->read_sums(host, NOBODY, values);
     if (hostile_is("host-decide-on"))
-        return host->decide_on(host, NOBODY, values);
+        return host->step->check_step_on(host, NOBODY, values);
     if (hostile_is("host-meet"))
-        return host->meet(host, NOBODY);
+        return host->threads->barrier(host, NOBODY);
     if (hostile_is("host-map"))
-        return host->map(host, NOBODY, LS_REPLICA_PARAMETERS) ? LS_OK : LS_FAILED;
+        return host->memory->map(host, NOBODY, LS_REPLICA_PARAMETERS) ? LS_OK : LS_FAILED;
     if (hostile_is("host-changed"))
-        host->changed(host, NOBODY);
+        host->memory->changed(host, NOBODY);
     if (hostile_is("host-step"))
-        host->step(host, NOBODY, &number, &rate);
+        host->step->current(host, NOBODY, &number, &rate);
     if (hostile_is("host-bytes"))
-        host->count_bytes(host, NOBODY, 1);
+        host->report->count_bytes(host, NOBODY, 1);
     if (hostile_is("host-close"))
-        host->endpoint_close(host, NOBODY);
+        host->endpoints->close(host, NOBODY);
     return LS_OK;
 }
 
 static int32_t decide_wrong(const struct ls_strategy_host *host, uint32_t replica)
 {
     float sums[LS_STRATEGY_SUMS] = {1, 1, 64};
-    const int32_t status = host->read_sums(host, replica, sums);
+    const int32_t status = host->step->read_sums(host, replica, sums);
     if (hostile_is("sums-negative"))
         sums[LS_SUMS_EXAMPLES] = -1e30f;
     if (hostile_is("sums-none"))
@@ -157,7 +152,7 @@ static int32_t decide_wrong(const struct ls_strategy_host *host, uint32_t replic
         sums[LS_SUMS_EXAMPLES] = NAN;
     if (hostile_is("sums-right"))
         sums[LS_SUMS_RIGHT] = -1e30f;
-    return status ? status : host->decide_on(host, replica, sums);
+    return status ? status : host->step->check_step_on(host, replica, sums);
 }
 
 static int32_t end_step(struct ls_strategy *strategy, uint32_t replica)
@@ -170,11 +165,11 @@ static int32_t end_step(struct ls_strategy *strategy, uint32_t replica)
     if (wrong)
         return wrong;
     if (hostile_is("meet-alone") && replica == 0)
-        return host->meet(host, replica);
+        return host->threads->barrier(host, replica);
     while (hostile_is("host-endless"))
-        (void)host->step(host, replica, NULL, NULL);
+        (void)host->step->current(host, replica, NULL, NULL);
     while (hostile_is("meet-endless"))
-        if ((wrong = host->meet(host, replica)))
+        if ((wrong = host->threads->barrier(host, replica)))
             return wrong;
     const int32_t status = real->end_step(strategy, replica);
     return !status && strncmp(fault, "sums-", 5) == 0 ? decide_wrong(host, replica) : status;
@@ -187,14 +182,14 @@ static int32_t synchronise(struct ls_strategy *strategy, uint32_t replica)
     return wrong || !real->synchronise ? wrong : real->synchronise(strategy, replica);
 }
 
-static void describe(struct ls_strategy *strategy)
+static void report_metrics(struct ls_strategy *strategy)
 {
     const struct ls_strategy_host *host = atomic_load(&table);
     const double values[1] = {NAN};
     (void)strategy;
     (void)hostile_call("describe");
     if (hostile_is("report-name"))
-        host->report(host, NULL, values, 1, 0);
+        host->report->metric(host, NULL, values, 1, 0);
 }
 
 static const struct ls_plugin_option options[] = HOSTILE_OPTIONS;
@@ -209,12 +204,12 @@ LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
     interface = *real;
     interface.open = open_strategy;
     interface.close = close_strategy;
-    interface.traits = traits;
-    interface.place = place;
+    interface.find_traits = find_traits;
+    interface.initialize_parameters = place;
     interface.gradient_ready = gradient_ready;
     interface.end_step = end_step;
     interface.synchronise = synchronise;
-    interface.describe = describe;
+    interface.report_metrics = report_metrics;
     plugin.name = "hostile";
     plugin.summary = "for tests: mirrored, with one hook that does harm";
     plugin.options = options;

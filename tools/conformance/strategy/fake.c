@@ -2,6 +2,7 @@
 // The host that the strategy suite offers: whole numbers in place of tensors, and a meeting place of the replicas.
 #include "tools/conformance/strategy/suite.h"
 
+#include "core/base/memory.h"
 #include "core/base/random.h"
 
 #include <errno.h>
@@ -224,27 +225,29 @@ static int32_t broadcast_parameters(const struct ls_strategy_host *host, uint32_
     return status;
 }
 
-// ---- Decision and update ----
+// ---- Check and update ----
 
-void ls_fake_decided(struct ls_fake_host *fake, uint32_t replica)
+void ls_fake_checked(struct ls_fake_host *fake, uint32_t replica)
 {
-    fake->replica[replica].decisions++;
+    fake->replica[replica].checks++;
 }
 
-static int32_t decide(const struct ls_strategy_host *host, uint32_t replica)
+static int32_t check_step(const struct ls_strategy_host *host, uint32_t replica)
 {
     struct ls_fake_host *fake = fake_of(host);
-    if (!ls_fake_known(fake, replica, 0, "decide"))
+    if (!ls_fake_known(fake, replica, 0, "check_step"))
         return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
     struct ls_fake_replica *own = &fake->replica[replica];
-    const int32_t status = ls_fake_failure(fake, LS_FAKE_DECIDE, replica);
-    ls_fake_decided(fake, replica);
-    if (fake->replicas > 1 && fake->traits.divisor == LS_DIVISOR_GLOBAL && !own->buckets[0].waited)
-        ls_tally_blame(fake->tally,
-                       "replica %u decides before bucket 0, which carries the sums of the step, is "
-                       "reduced",
-                       replica);
+    const int32_t status = ls_fake_failure(fake, LS_FAKE_CHECK_STEP, replica);
+    ls_fake_checked(fake, replica);
+    if (fake->replicas > 1 && fake->traits.divisor == LS_DIVISOR_GLOBAL &&
+        !own->buckets[0].waited && !own->sums_waited)
+        ls_tally_blame(
+            fake->tally,
+            "replica %u checks the step before bucket 0, which carries the sums of the step, is "
+            "reduced",
+            replica);
     pthread_mutex_unlock(&fake->lock);
     return status;
 }
@@ -259,8 +262,9 @@ static int32_t update(const struct ls_strategy_host *host, uint32_t replica, uin
     struct ls_fake_bucket *part = &own->buckets[bucket];
     own->updates_after_failure += own->failures > 0;
     const int32_t status = ls_fake_failure(fake, LS_FAKE_UPDATE, replica);
-    if (!own->decisions)
-        ls_tally_blame(fake->tally, "replica %u updates bucket %u before decide", replica, bucket);
+    if (!own->checks)
+        ls_tally_blame(fake->tally, "replica %u updates bucket %u before check_step", replica,
+                       bucket);
     if (!part->ready)
         ls_tally_blame(fake->tally, "replica %u updates bucket %u before it is ready", replica,
                        bucket);
@@ -277,6 +281,46 @@ static int32_t update(const struct ls_strategy_host *host, uint32_t replica, uin
 
 // ---- Around them ----
 
+static const struct ls_strategy_collectives collectives = {
+    .struct_size = sizeof(collectives),
+    .all_reduce_start = all_reduce_start,
+    .all_reduce_wait = all_reduce_wait,
+    .broadcast_parameters = broadcast_parameters,
+    .prepare = ls_fake_prepare,
+    .start = ls_fake_range_start,
+    .wait = ls_fake_range_wait,
+};
+
+static const struct ls_strategy_step step_table = {
+    .struct_size = sizeof(step_table),
+    .current = ls_fake_current,
+    .read_sums = ls_fake_read_sums,
+    .check_step = check_step,
+    .check_step_on = ls_fake_check_step_on,
+    .update = update,
+    .update_range = ls_fake_update_range,
+};
+
+int32_t ls_fake_open(struct ls_fake_host *fake, struct ls_strategy **out)
+{
+    struct ls_strategy *strategy = ls_calloc_apart(1, fake->strategy->state_bytes);
+    if (!strategy)
+        return LS_OUT_OF_MEMORY;
+    const int32_t status = fake->strategy->open(&fake->table, strategy);
+    if (status)
+        free(strategy);
+    else
+        *out = strategy;
+    return status;
+}
+
+void ls_fake_close(struct ls_fake_host *fake, struct ls_strategy *strategy)
+{
+    if (strategy && fake->strategy->close)
+        fake->strategy->close(strategy);
+    free(strategy);
+}
+
 void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
                        const struct ls_strategy_interface *strategy, const struct ls_host *host,
                        const struct ls_fake_transport *transport, uint32_t replicas,
@@ -285,9 +329,8 @@ void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
     memset(fake, 0, sizeof(*fake));
     fake->tally = tally;
     fake->strategy = strategy;
-    fake->traits = (struct ls_strategy_traits){.struct_size = sizeof(fake->traits),
-                                               .divisor = strategy->divisor,
-                                               .equality = strategy->equality};
+    fake->traits = strategy->traits;
+    fake->traits.struct_size = sizeof(fake->traits);
     fake->transport = *transport;
     fake->seed = seed;
     fake->replicas = replicas;
@@ -299,20 +342,21 @@ void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
         .replicas = replicas,
         .world = replicas,
         .bucket_count = buckets,
+        .variable_count = 2 * buckets,
+        .flat_count = (uint64_t)buckets * LS_FAKE_FLOATS,
+        .deadline_ns = DEADLINE_SECONDS * UINT64_C(1000000000),
         .context = fake,
         .host = host,
-        .all_reduce_start = all_reduce_start,
-        .all_reduce_wait = all_reduce_wait,
-        .broadcast_parameters = broadcast_parameters,
-        .decide = decide,
-        .update = update,
-        .flat_count = (uint64_t)buckets * LS_FAKE_FLOATS,
-        .variable_count = 2 * buckets,
-        .deadline_ns = DEADLINE_SECONDS * UINT64_C(1000000000),
+        .layout = &ls_fake_layout,
+        .collectives = &collectives,
+        .step = &step_table,
+        .memory = &ls_fake_memory,
+        .stores = &ls_fake_stores,
+        .threads = &ls_fake_threads,
+        .endpoints = &ls_fake_endpoints,
+        .report = &ls_fake_report,
         .transport = transport->interface,
     };
-    ls_fake_offer_memory(&fake->table);
-    ls_fake_offer_peers(&fake->table);
     for (uint32_t i = 0; i < replicas; i++)
         for (uint64_t k = 0; k < fake->table.flat_count; k++)
             fake->replica[i].seen[k] = fake->replica[i].parameters[k] =
@@ -332,14 +376,14 @@ void ls_fake_host_finish(struct ls_fake_host *fake)
 void ls_fake_read_traits(struct ls_fake_host *fake, struct ls_strategy *strategy)
 {
     struct ls_strategy_traits *traits = &fake->traits;
-    if (fake->strategy->traits)
-        fake->strategy->traits(strategy, traits);
+    if (fake->strategy->find_traits)
+        fake->strategy->find_traits(strategy, traits);
     if ((traits->divisor != LS_DIVISOR_GLOBAL && traits->divisor != LS_DIVISOR_OWN) ||
         (traits->equality != LS_EQUAL_EVERY_STEP && traits->equality != LS_EQUAL_AT_SYNCHRONISE))
-        ls_tally_blame(fake->tally, "traits answers divisor %u and equality %u", traits->divisor,
+        ls_tally_blame(fake->tally, "the traits are divisor %u and equality %u", traits->divisor,
                        traits->equality);
     if (traits->survives && (!fake->strategy->lost || traits->divisor != LS_DIVISOR_OWN))
-        ls_tally_blame(fake->tally, "traits says that it survives, but %s",
+        ls_tally_blame(fake->tally, "the traits say that it survives, but %s",
                        fake->strategy->lost ? "its replicas wait for each other"
                                             : "there is no `lost`");
 }
@@ -348,7 +392,9 @@ void ls_fake_begin(struct ls_fake_host *fake, uint32_t replica, uint32_t step)
 {
     pthread_mutex_lock(&fake->lock);
     struct ls_fake_replica *own = &fake->replica[replica];
-    own->decisions = 0;
+    own->checks = 0;
+    own->sums_waited = false;
+    ls_fake_own_sums(replica, own->sums);
     own->step = step;
     for (uint32_t i = 0; i < fake->buckets; i++)
         own->buckets[i] = (struct ls_fake_bucket){0};

@@ -123,7 +123,7 @@ static void say_changed(const struct ls_strategy_host *host, uint32_t replica)
 // ---- Sums ----
 
 // Each replica has another loss; all have two examples, of which one is right.
-static void own_sums(uint32_t replica, float out[LS_STRATEGY_SUMS])
+void ls_fake_own_sums(uint32_t replica, float out[LS_STRATEGY_SUMS])
 {
     memset(out, 0, LS_STRATEGY_SUMS * sizeof(float));
     out[LS_SUMS_LOSS] = (float)(replica + 1);
@@ -132,7 +132,7 @@ static void own_sums(uint32_t replica, float out[LS_STRATEGY_SUMS])
     out[LS_SUMS_STOP] = replica == 0;
 }
 
-static int32_t read_sums(const struct ls_strategy_host *host, uint32_t replica, float *out)
+int32_t ls_fake_read_sums(const struct ls_strategy_host *host, uint32_t replica, float *out)
 {
     struct ls_fake_host *fake = fake_of(host);
     if (!is_replica(fake, replica, "read_sums"))
@@ -142,7 +142,7 @@ static int32_t read_sums(const struct ls_strategy_host *host, uint32_t replica, 
     if (!fake->replica[replica].buckets[0].ready)
         ls_tally_blame(fake->tally, "the sums of replica %u are read before bucket 0 is ready",
                        replica);
-    own_sums(replica, out);
+    ls_fake_own_sums(replica, out);
     pthread_mutex_unlock(&fake->lock);
     return status;
 }
@@ -153,37 +153,38 @@ static void judge_sums(struct ls_fake_host *fake, uint32_t replica, const float 
     float wanted[LS_STRATEGY_SUMS] = {0};
     for (uint32_t i = 0; i < fake->replicas; i++) {
         float own[LS_STRATEGY_SUMS];
-        own_sums(i, own);
+        ls_fake_own_sums(i, own);
         for (uint32_t k = 0; (global || i == replica) && k < LS_STRATEGY_SUMS; k++)
             wanted[k] += own[k];
     }
     for (uint32_t i = 0; i < LS_STRATEGY_SUMS; i++)
         if (sums[i] < wanted[i] || sums[i] > wanted[i]) {
-            ls_tally_blame(
-                fake->tally, "replica %u decides on %g as sum number %u; that of %s is %g", replica,
-                (double)sums[i], i, global ? "all replicas" : "its share", (double)wanted[i]);
+            ls_tally_blame(fake->tally, "replica %u checks %g as sum number %u; that of %s is %g",
+                           replica, (double)sums[i], i, global ? "all replicas" : "its share",
+                           (double)wanted[i]);
             return;
         }
 }
 
-static int32_t decide_on(const struct ls_strategy_host *host, uint32_t replica, const float *sums)
+int32_t ls_fake_check_step_on(const struct ls_strategy_host *host, uint32_t replica,
+                              const float *sums)
 {
     struct ls_fake_host *fake = fake_of(host);
-    if (!is_replica(fake, replica, "decide_on"))
+    if (!is_replica(fake, replica, "check_step_on"))
         return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
-    const int32_t status = ls_fake_failure(fake, LS_FAKE_DECIDE_ON, replica);
-    ls_fake_decided(fake, replica);
+    const int32_t status = ls_fake_failure(fake, LS_FAKE_CHECK_STEP_ON, replica);
+    ls_fake_checked(fake, replica);
     judge_sums(fake, replica, sums);
     pthread_mutex_unlock(&fake->lock);
     return status;
 }
 
-static void step(const struct ls_strategy_host *host, uint32_t replica, uint64_t *number,
-                 double *learning_rate)
+void ls_fake_current(const struct ls_strategy_host *host, uint32_t replica, uint64_t *number,
+                     double *learning_rate)
 {
     struct ls_fake_host *fake = fake_of(host);
-    const bool good = is_replica(fake, replica, "step");
+    const bool good = is_replica(fake, replica, "current");
     *number = LS_FAKE_FIRST_STEP + (good ? fake->replica[replica].step : 0);
     *learning_rate = LS_FAKE_RATE;
 }
@@ -204,7 +205,7 @@ static int32_t store_open(const struct ls_strategy_host *host, uint64_t first, u
                           struct ls_store **out)
 {
     struct ls_fake_host *fake = fake_of(host);
-    if (!fits(fake, first, count, "store_open"))
+    if (!fits(fake, first, count, "stores->open"))
         return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
     struct ls_store *store = NULL;
@@ -259,10 +260,10 @@ static int32_t store_update(const struct ls_strategy_host *host, struct ls_store
     const int32_t status = ls_fake_failure(fake, LS_FAKE_STORE_UPDATE, thread_replica);
     enter_store(store);
     if (learning_rate < LS_FAKE_RATE || learning_rate > LS_FAKE_RATE)
-        ls_tally_blame(fake->tally, "store_update with learning rate %g", learning_rate);
+        ls_tally_blame(fake->tally, "stores->update with learning rate %g", learning_rate);
     if (number && number < store->steps + 1)
         ls_tally_blame(fake->tally,
-                       "store_update for step %" PRIu64
+                       "stores->update for step %" PRIu64
                        ", but the optimizer's state has had %" PRIu64 "; 0 is the next one",
                        number, store->steps);
     store->steps = number ? number : store->steps + 1;
@@ -281,19 +282,34 @@ void ls_fake_set_thread(uint32_t replica)
     thread_replica = replica;
 }
 
-void ls_fake_offer_memory(struct ls_strategy_host *table)
+static int32_t run(const struct ls_strategy_host *host, uint32_t replica,
+                   const struct ls_strategy_range_operation *operation)
 {
-    table->bucket_range = bucket_range;
-    table->variable_range = variable_range;
-    table->map = map;
-    table->read = read_range;
-    table->write = write_range;
-    table->changed = say_changed;
-    table->read_sums = read_sums;
-    table->decide_on = decide_on;
-    table->step = step;
-    table->store_open = store_open;
-    table->store_close = store_close;
-    table->store_values = store_values;
-    table->store_update = store_update;
+    struct ls_fake_host *fake = fake_of(host);
+    if (!is_replica(fake, replica, "run") || !fits(fake, operation->first, operation->count, "run"))
+        return ls_fake_refusal(fake);
+    return LS_UNSUPPORTED; // a device may do so
 }
+
+const struct ls_strategy_layout ls_fake_layout = {
+    .struct_size = sizeof(ls_fake_layout),
+    .bucket_range = bucket_range,
+    .variable_range = variable_range,
+};
+
+const struct ls_strategy_memory ls_fake_memory = {
+    .struct_size = sizeof(ls_fake_memory),
+    .map = map,
+    .read = read_range,
+    .write = write_range,
+    .changed = say_changed,
+    .run = run,
+};
+
+const struct ls_strategy_stores ls_fake_stores = {
+    .struct_size = sizeof(ls_fake_stores),
+    .open = store_open,
+    .close = store_close,
+    .values = store_values,
+    .update = store_update,
+};

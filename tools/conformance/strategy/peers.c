@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake host's meetings, threads, endpoints and report.
+// The fake host's barrier, threads, endpoints and report.
 #include "tools/conformance/strategy/suite.h"
 
 #include "core/base/threads.h"
@@ -13,9 +13,9 @@ static struct ls_fake_host *fake_of(const struct ls_strategy_host *host)
     return host->context;
 }
 
-// ---- Meetings ----
+// ---- The barrier ----
 
-static void end_meeting_if_complete(struct ls_fake_host *fake)
+static void end_barrier_if_complete(struct ls_fake_host *fake)
 {
     uint32_t came = 0;
     for (uint32_t i = 0; i < fake->replicas; i++) {
@@ -29,14 +29,14 @@ static void end_meeting_if_complete(struct ls_fake_host *fake)
     pthread_cond_broadcast(&fake->changed);
 }
 
-static int32_t wait_for_meeting(struct ls_fake_host *fake, uint32_t replica, uint32_t seen)
+static int32_t wait_for_barrier(struct ls_fake_host *fake, uint32_t replica, uint32_t seen)
 {
     const struct timespec end = ls_fake_deadline();
     while (fake->met == seen) {
         if (fake->aborted)
             return LS_ABORTED;
         if (!ls_fake_wait(fake, &end)) {
-            ls_tally_blame(fake->tally, "replica %u meets the others, and not all of them came",
+            ls_tally_blame(fake->tally, "replica %u waits in a barrier, and not all replicas came",
                            replica);
             return LS_PEER_LOST;
         }
@@ -44,22 +44,22 @@ static int32_t wait_for_meeting(struct ls_fake_host *fake, uint32_t replica, uin
     return LS_OK;
 }
 
-static int32_t meet(const struct ls_strategy_host *host, uint32_t replica)
+static int32_t barrier(const struct ls_strategy_host *host, uint32_t replica)
 {
     struct ls_fake_host *fake = fake_of(host);
-    if (!ls_fake_known(fake, replica, 0, "meet"))
+    if (!ls_fake_known(fake, replica, 0, "barrier"))
         return ls_fake_refusal(fake);
     pthread_mutex_lock(&fake->lock);
     struct ls_fake_replica *own = &fake->replica[replica];
-    int32_t status = ls_fake_failure(fake, LS_FAKE_MEET, replica);
+    int32_t status = ls_fake_failure(fake, LS_FAKE_BARRIER, replica);
     if (own->hook == LS_FAKE_READY && fake->replicas > 1)
         ls_tally_blame(fake->tally, "gradient_ready of replica %u waits for other replicas",
                        replica);
     if (!status) {
         const uint32_t seen = fake->met;
         own->came = true;
-        end_meeting_if_complete(fake);
-        status = wait_for_meeting(fake, replica, seen);
+        end_barrier_if_complete(fake);
+        status = wait_for_barrier(fake, replica, seen);
     }
     pthread_mutex_unlock(&fake->lock);
     return status;
@@ -86,7 +86,7 @@ void ls_fake_lose(struct ls_fake_host *fake, uint32_t replica)
 {
     pthread_mutex_lock(&fake->lock);
     fake->replica[replica].gone = true;
-    end_meeting_if_complete(fake);
+    end_barrier_if_complete(fake);
     pthread_mutex_unlock(&fake->lock);
 }
 
@@ -163,7 +163,7 @@ static int32_t endpoints_open(const struct ls_strategy_host *host, uint32_t serv
                                                .world = fake->replicas + servers,
                                                .count = fake->replicas + servers};
     if (!fake->strategy->needs_transport || !host->transport || fake->endpoints) {
-        ls_tally_blame(fake->tally, "endpoints_open %s",
+        ls_tally_blame(fake->tally, "endpoints->open %s",
                        fake->endpoints ? "twice" : "without needs_transport");
         return LS_FAILED;
     }
@@ -182,7 +182,7 @@ static void endpoint_close(const struct ls_strategy_host *host, uint32_t endpoin
 {
     struct ls_fake_host *fake = fake_of(host);
     if (endpoint >= fake->endpoint_count) {
-        ls_tally_blame(fake->tally, "endpoint_close of %u; there are %u", endpoint,
+        ls_tally_blame(fake->tally, "endpoints->close of %u; there are %u", endpoint,
                        fake->endpoint_count);
         return;
     }
@@ -216,39 +216,47 @@ static void count_bytes(const struct ls_strategy_host *host, uint32_t replica, u
     ls_fake_known(fake_of(host), replica, 0, "count_bytes");
 }
 
-static void report(const struct ls_strategy_host *host, const char *name, const double *values,
+static void metric(const struct ls_strategy_host *host, const char *name, const double *values,
                    uint64_t count, uint32_t list)
 {
     struct ls_fake_host *fake = fake_of(host);
-    if (!fake->describing)
-        ls_tally_blame(fake->tally, "report outside of describe");
+    if (!fake->reporting)
+        ls_tally_blame(fake->tally, "metric outside of report_metrics");
     if (!name || !*name)
-        ls_tally_blame(fake->tally, "report of a fact without a name");
+        ls_tally_blame(fake->tally, "a metric without a name");
     else if (!list && count != 1)
-        ls_tally_blame(fake->tally, "report of '%s': %llu numbers that are no list", name,
+        ls_tally_blame(fake->tally, "metric '%s': %llu numbers that are no list", name,
                        (unsigned long long)count);
     for (uint64_t i = 0; i < count; i++)
         if (isinf(values[i]))
-            ls_tally_blame(fake->tally, "report of '%s': a number is not finite", name);
+            ls_tally_blame(fake->tally, "metric '%s': a number is not finite", name);
 }
 
-void ls_fake_describe(struct ls_fake_host *fake, struct ls_strategy *strategy)
+void ls_fake_report_metrics(struct ls_fake_host *fake, struct ls_strategy *strategy)
 {
-    if (!fake->strategy->describe)
+    if (!fake->strategy->report_metrics)
         return;
-    fake->describing = true;
-    fake->strategy->describe(strategy);
-    fake->describing = false;
+    fake->reporting = true;
+    fake->strategy->report_metrics(strategy);
+    fake->reporting = false;
 }
 
-void ls_fake_offer_peers(struct ls_strategy_host *table)
-{
-    table->meet = meet;
-    table->waited = waited;
-    table->thread_start = thread_start;
-    table->thread_join = thread_join;
-    table->endpoints_open = endpoints_open;
-    table->endpoint_close = endpoint_close;
-    table->count_bytes = count_bytes;
-    table->report = report;
-}
+const struct ls_strategy_threads ls_fake_threads = {
+    .struct_size = sizeof(ls_fake_threads),
+    .barrier = barrier,
+    .start = thread_start,
+    .join = thread_join,
+};
+
+const struct ls_strategy_endpoints ls_fake_endpoints = {
+    .struct_size = sizeof(ls_fake_endpoints),
+    .open = endpoints_open,
+    .close = endpoint_close,
+};
+
+const struct ls_strategy_report ls_fake_report = {
+    .struct_size = sizeof(ls_fake_report),
+    .count_bytes = count_bytes,
+    .waited = waited,
+    .metric = metric,
+};

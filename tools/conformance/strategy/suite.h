@@ -13,12 +13,13 @@
 #define LS_FAKE_STEPS 3
 #define LS_FAKE_CALLS 256 // all-reduces of one replica that are remembered
 #define LS_FAKE_STORES 64
+#define LS_FAKE_RANGES 32 // collectives on ranges
 #define LS_FAKE_THREADS 16
 // Floats of a bucket: two variables with padding, which is zero.
 #define LS_FAKE_FLOATS 48
 #define LS_FAKE_FLAT (LS_FAKE_BUCKETS * LS_FAKE_FLOATS)
 #define LS_FAKE_RATE \
-    0.5 // what `step` answers as learning rate; stores subtract the gradient, whatever it is
+    0.5 // what `current` answers as learning rate; stores subtract the gradient, whatever it is
 
 // Calls of the host that can be made to fail.
 enum ls_fake_call {
@@ -26,11 +27,11 @@ enum ls_fake_call {
     LS_FAKE_BROADCAST,
     LS_FAKE_START,
     LS_FAKE_WAIT,
-    LS_FAKE_DECIDE,
+    LS_FAKE_CHECK_STEP,
     LS_FAKE_UPDATE,
     LS_FAKE_READ_SUMS,
-    LS_FAKE_DECIDE_ON,
-    LS_FAKE_MEET,
+    LS_FAKE_CHECK_STEP_ON,
+    LS_FAKE_BARRIER,
     LS_FAKE_READ,
     LS_FAKE_WRITE,
     LS_FAKE_STORE_UPDATE,
@@ -40,7 +41,7 @@ enum ls_fake_call {
 #define LS_FAKE_FIRST_STEP 41
 
 // Which hook a replica is in.
-enum ls_fake_hook { LS_FAKE_OUTSIDE, LS_FAKE_PLACE, LS_FAKE_READY, LS_FAKE_STEP };
+enum ls_fake_hook { LS_FAKE_OUTSIDE, LS_FAKE_INITIALIZE, LS_FAKE_READY, LS_FAKE_STEP };
 
 struct ls_fake_bucket {
     bool ready, started, waited;
@@ -56,13 +57,25 @@ struct ls_fake_replica {
     uint32_t order[LS_FAKE_CALLS]; // buckets, as they were started
     uint32_t started; // of `order`
     uint32_t step; // from 0
-    uint32_t decisions; // in this step
+    uint32_t checks; // in this step
     uint32_t broadcasts, root;
     enum ls_fake_hook hook;
     uint32_t failures; // host calls that were made to fail
     uint32_t updates_after_failure;
     bool gone; // lost
-    bool came; // to the meeting
+    bool came; // to the barrier
+    float sums[LS_STRATEGY_SUMS]; // its own, or what a collective made of them
+    bool sums_waited; // in this step
+    bool ranged; // updates ranges instead of buckets
+    uint32_t prepared; // collectives on ranges
+};
+
+// A collective on a range, of all replicas.
+struct ls_strategy_collective {
+    struct ls_strategy_operation operation;
+    bool prepared;
+    uint32_t started[LS_FAKE_REPLICAS], waited[LS_FAKE_REPLICAS]; // runs
+    float values[2][LS_FAKE_REPLICAS][LS_FAKE_FLAT]; // that each gave, of the last two runs
 };
 
 struct ls_fake_host;
@@ -84,7 +97,7 @@ struct ls_strategy_thread {
     int32_t status;
 };
 
-// The host of one strategy: numbers, and the meeting of its replicas.
+// The host of one strategy: numbers, and the barrier of its replicas.
 struct ls_fake_host {
     struct ls_strategy_host table;
     struct ls_tally *tally;
@@ -103,10 +116,11 @@ struct ls_fake_host {
     float sums[LS_FAKE_CALLS][LS_FAKE_FLOATS];
     float roots[LS_FAKE_FLAT]; // parameters of the root
     bool root_came;
-    uint32_t met; // meetings that have ended
+    uint32_t met; // barriers that have ended
     uint32_t ended; // replicas that have made their steps
     bool aborted;
-    bool describing;
+    bool reporting;
+    struct ls_strategy_collective ranges[LS_FAKE_RANGES];
     struct ls_store stores[LS_FAKE_STORES];
     uint32_t store_count; // that were opened
     struct ls_strategy_thread threads[LS_FAKE_THREADS];
@@ -127,6 +141,9 @@ void ls_fake_host_init(struct ls_fake_host *fake, struct ls_tally *tally,
 // Blames what the strategy has left open.
 void ls_fake_host_finish(struct ls_fake_host *fake);
 
+// Opens the strategy in memory of the host's. LS_OK: `out` is to be closed by ls_fake_close.
+int32_t ls_fake_open(struct ls_fake_host *fake, struct ls_strategy **out);
+void ls_fake_close(struct ls_fake_host *fake, struct ls_strategy *strategy);
 // After `open`.
 void ls_fake_read_traits(struct ls_fake_host *fake, struct ls_strategy *strategy);
 // The next step begins for this replica. [its thread]
@@ -139,7 +156,7 @@ void ls_fake_ready(struct ls_fake_host *fake, uint32_t replica, uint32_t bucket)
 void ls_fake_lose(struct ls_fake_host *fake, uint32_t replica);
 // Waits until all replicas have made their steps, as the core does before `synchronise`.
 int32_t ls_fake_end(struct ls_fake_host *fake);
-void ls_fake_describe(struct ls_fake_host *fake, struct ls_strategy *strategy);
+void ls_fake_report_metrics(struct ls_fake_host *fake, struct ls_strategy *strategy);
 // All waits end with LS_ABORTED. [any thread]
 void ls_fake_abort(struct ls_fake_host *fake);
 
@@ -151,10 +168,32 @@ bool ls_fake_is_padding(uint64_t index);
 
 // ---- Private to the fake host ----
 
-void ls_fake_offer_memory(struct ls_strategy_host *table); // memory.c
+// Tables of the host.
+extern const struct ls_strategy_layout ls_fake_layout; // memory.c
+extern const struct ls_strategy_memory ls_fake_memory;
+extern const struct ls_strategy_stores ls_fake_stores;
+extern const struct ls_strategy_threads ls_fake_threads; // peers.c
+extern const struct ls_strategy_endpoints ls_fake_endpoints;
+extern const struct ls_strategy_report ls_fake_report;
+// ranges.c
+int32_t ls_fake_prepare(const struct ls_strategy_host *host, uint32_t replica,
+                        const struct ls_strategy_operation *operation,
+                        struct ls_strategy_collective **out);
+int32_t ls_fake_range_start(const struct ls_strategy_host *host, uint32_t replica,
+                            struct ls_strategy_collective *range);
+int32_t ls_fake_range_wait(const struct ls_strategy_host *host, uint32_t replica,
+                           struct ls_strategy_collective *range);
+int32_t ls_fake_update_range(const struct ls_strategy_host *host, uint32_t replica, uint64_t first,
+                             uint64_t count);
+void ls_fake_own_sums(uint32_t replica, float out[LS_STRATEGY_SUMS]); // memory.c
+// Of the step table.
+int32_t ls_fake_read_sums(const struct ls_strategy_host *host, uint32_t replica, float *out);
+int32_t ls_fake_check_step_on(const struct ls_strategy_host *host, uint32_t replica,
+                              const float *sums);
+void ls_fake_current(const struct ls_strategy_host *host, uint32_t replica, uint64_t *number,
+                     double *learning_rate);
 // Which replica this thread is.
 void ls_fake_set_thread(uint32_t replica); // memory.c
-void ls_fake_offer_peers(struct ls_strategy_host *table); // peers.c
 void ls_fake_finish_peers(struct ls_fake_host *fake);
 
 // Whether the numbers of a call are those of a replica and a bucket. A plugin that names others would write past a
@@ -166,6 +205,6 @@ int32_t ls_fake_failure(struct ls_fake_host *fake, enum ls_fake_call call, uint3
 // Waits for a change until `end`; false: it has passed. With the lock held.
 struct timespec ls_fake_deadline(void);
 bool ls_fake_wait(struct ls_fake_host *fake, const struct timespec *end);
-void ls_fake_decided(struct ls_fake_host *fake, uint32_t replica);
+void ls_fake_checked(struct ls_fake_host *fake, uint32_t replica);
 
 #endif

@@ -122,7 +122,8 @@ static int32_t read_sums(const struct ls_strategy_host *host, uint32_t replica, 
     return LS_OK;
 }
 
-static int32_t decide_on(const struct ls_strategy_host *host, uint32_t replica, const float *sums)
+static int32_t check_step_on(const struct ls_strategy_host *host, uint32_t replica,
+                             const float *sums)
 {
     struct fake_replica *own = &fake_of(host)->replicas[replica];
     memcpy(own->decided, sums, sizeof(own->decided));
@@ -257,7 +258,7 @@ static void endpoint_close(const struct ls_strategy_host *host, uint32_t endpoin
     fake->closed[endpoint] = true;
 }
 
-static void report(const struct ls_strategy_host *host, const char *name, const double *values,
+static void metric(const struct ls_strategy_host *host, const char *name, const double *values,
                    uint64_t count, uint32_t list)
 {
     struct fake_host *fake = fake_of(host);
@@ -303,6 +304,29 @@ void fake_option(struct fake_host *fake, const char *name, const char *value)
     fake->options[i][1] = value;
 }
 
+static const struct ls_strategy_layout layout = {
+    .struct_size = sizeof(layout), .bucket_range = bucket_range, .variable_range = variable_range};
+static const struct ls_strategy_step step = {.struct_size = sizeof(step),
+                                             .current = step_of,
+                                             .read_sums = read_sums,
+                                             .check_step_on = check_step_on};
+static const struct ls_strategy_memory memory = {.struct_size = sizeof(memory),
+                                                 .map = map,
+                                                 .read = read_range,
+                                                 .write = write_range,
+                                                 .changed = changed};
+static const struct ls_strategy_stores stores = {.struct_size = sizeof(stores),
+                                                 .open = store_open,
+                                                 .close = store_close,
+                                                 .values = store_values,
+                                                 .update = store_update};
+static const struct ls_strategy_threads threads_table = {
+    .struct_size = sizeof(threads_table), .start = thread_start, .join = thread_join};
+static const struct ls_strategy_endpoints endpoints_table = {
+    .struct_size = sizeof(endpoints_table), .open = endpoints_open, .close = endpoint_close};
+static const struct ls_strategy_report report = {
+    .struct_size = sizeof(report), .count_bytes = count_bytes, .waited = waited, .metric = metric};
+
 static void make_table(struct fake_host *fake, uint32_t replicas, uint32_t variables)
 {
     const uint32_t buckets =
@@ -311,32 +335,19 @@ static void make_table(struct fake_host *fake, uint32_t replicas, uint32_t varia
                                             .replicas = replicas,
                                             .world = replicas,
                                             .bucket_count = buckets,
+                                            .variable_count = variables,
+                                            .flat_count = (fake->size + fake->gap) * variables,
+                                            .deadline_ns = UINT64_C(20000000000),
                                             .context = fake,
                                             .host = &fake->host.host,
-                                            .flat_count = (fake->size + fake->gap) * variables,
-                                            .variable_count = variables,
-                                            .deadline_ns = UINT64_C(20000000000),
-                                            .bucket_range = bucket_range,
-                                            .variable_range = variable_range,
-                                            .map = map,
-                                            .read = read_range,
-                                            .write = write_range,
-                                            .changed = changed,
-                                            .read_sums = read_sums,
-                                            .decide_on = decide_on,
-                                            .step = step_of,
-                                            .store_open = store_open,
-                                            .store_close = store_close,
-                                            .store_values = store_values,
-                                            .store_update = store_update,
-                                            .thread_start = thread_start,
-                                            .thread_join = thread_join,
-                                            .transport = &fake->transport,
-                                            .endpoints_open = endpoints_open,
-                                            .endpoint_close = endpoint_close,
-                                            .count_bytes = count_bytes,
-                                            .report = report,
-                                            .waited = waited};
+                                            .layout = &layout,
+                                            .step = &step,
+                                            .memory = &memory,
+                                            .stores = &stores,
+                                            .threads = &threads_table,
+                                            .endpoints = &endpoints_table,
+                                            .report = &report,
+                                            .transport = &fake->transport};
 }
 
 void fake_init(struct fake_host *fake, uint32_t replicas, uint32_t variables, uint64_t size,
@@ -366,9 +377,11 @@ void fake_init(struct fake_host *fake, uint32_t replicas, uint32_t variables, ui
 int32_t fake_open(struct fake_host *fake)
 {
     fake->ops = strategy_plugin->interface;
-    struct ls_strategy *strategy = NULL;
-    const int32_t status = fake->ops->open(&fake->table, &strategy);
-    if (!status)
+    struct ls_strategy *strategy = calloc(1, fake->ops->state_bytes);
+    const int32_t status = fake->ops->open(&fake->table, strategy);
+    if (status)
+        free(strategy);
+    else
         fake->strategy = strategy;
     return status;
 }
@@ -377,6 +390,7 @@ void fake_finish(struct fake_host *fake)
 {
     if (fake->strategy)
         fake->ops->close(fake->strategy);
+    free(fake->strategy);
     failing = NULL;
     for (uint32_t i = 0; i < fake->endpoint_count; i++)
         if (!fake->closed[i])
@@ -432,7 +446,7 @@ static void *turn_main(void *argument)
     struct fake_host *fake = turn->fake;
     turn->status = LS_OK;
     if (turn->places)
-        turn->status = fake->ops->place(fake->strategy, turn->replica);
+        turn->status = fake->ops->initialize_parameters(fake->strategy, turn->replica);
     for (uint32_t i = 0; !turn->status && i < turn->steps; i++)
         turn->status = fake_step(fake, turn->replica, (float)turn->replica + 1.0f, 1.0f, 4.0f);
     if (!turn->status && turn->meets)
@@ -479,7 +493,7 @@ int32_t fake_meet(struct fake_host *fake)
 void fake_describe(struct fake_host *fake)
 {
     fake->fact_count = 0;
-    fake->ops->describe(fake->strategy);
+    fake->ops->report_metrics(fake->strategy);
 }
 
 const struct fake_fact *fake_fact(const struct fake_host *fake, const char *name)

@@ -349,7 +349,7 @@ START_TEST(a_worker_that_is_lost_is_not_waited_for)
     fake_option(&fake, "servers", "2");
     open_and_place();
     struct ls_strategy_traits traits;
-    fake.ops->traits(fake.strategy, &traits);
+    fake.ops->find_traits(fake.strategy, &traits);
     ck_assert_uint_eq(traits.survives, 1);
     for (uint32_t i = 0; i < 3; i++)
         ck_assert_int_eq(fake_step(&fake, i, 1.0f, 1.0f, 4.0f), LS_OK);
@@ -400,7 +400,7 @@ START_TEST(sync_does_not_survive_a_loss)
     start(2, 4, 20, 2);
     fake_option(&fake, "mode", "sync");
     open_and_place();
-    fake.ops->traits(fake.strategy, &traits);
+    fake.ops->find_traits(fake.strategy, &traits);
     ck_assert_uint_eq(traits.survives, 0);
     ck_assert_uint_eq(traits.divisor, LS_DIVISOR_GLOBAL);
     ck_assert_uint_eq(traits.equality, LS_EQUAL_EVERY_STEP);
@@ -502,16 +502,6 @@ START_TEST(bad_options_are_refused_before_anything_starts)
 }
 END_TEST
 
-START_TEST(an_older_host_is_refused)
-{
-    start(1, 4, 32, 2);
-    fake.table.struct_size = offsetof(struct ls_strategy_host, flat_count);
-    ck_assert_int_eq(fake_open(&fake), LS_UNAVAILABLE);
-    ck_assert_ptr_nonnull(strstr(fake.host.message, "ABI 1.1"));
-    fake_finish(&fake);
-}
-END_TEST
-
 START_TEST(more_servers_fit_when_shards_are_smaller)
 {
     start(1, 1, 64, 1);
@@ -587,7 +577,6 @@ int main(void)
     tcase_add_loop_test(cases, an_abort_ends_all_waits_quietly, 0, 3);
     tcase_add_test(cases, the_report_says_what_each_server_has);
     tcase_add_test(cases, bad_options_are_refused_before_anything_starts);
-    tcase_add_test(cases, an_older_host_is_refused);
     tcase_add_test(cases, more_servers_fit_when_shards_are_smaller);
     tcase_add_loop_test(cases, memory_that_ends_anywhere_leaves_nothing_behind, 0, 3);
     tcase_add_loop_test(cases, threads_that_do_not_start_leave_nothing_behind, 0, 3);

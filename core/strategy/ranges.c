@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host's calls on ranges of a replica's buffers: collectives, the optimizer, and operations of the device.
+#include "core/strategy/internal.h"
+
+#include "core/base/clock.h"
+#include "core/base/inside.h"
+#include "core/base/log.h"
+#include "core/base/trace.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct ls_trace_label update_slice = {
+    .category = "update", .name = "update of a range", .value = "elements"};
+static const struct ls_trace_label run_slice = {
+    .category = "strategy", .name = "operation on a range", .value = "elements"};
+
+// ---- Collectives ----
+
+// A kernel for a number of floats; prepared when it is first needed and kept until the driver is closed.
+struct ls_range_kernel {
+    struct ls_range_kernel *next; // of the member
+    uint32_t op;
+    struct ls_op_attributes attributes;
+    uint64_t count;
+    struct ls_kernel *kernel;
+    void *scratch;
+};
+
+struct ls_strategy_collective {
+    struct ls_strategy_collective *next; // of the member
+    struct ls_collective_plan *plan;
+    bool writes_parameters;
+};
+
+static float *sums_of(const struct ls_strategy_host *table, uint32_t replica)
+{
+    const struct ls_driver_member *member = ls_driver_find_member(table, "prepare", replica);
+    return member ? member->replica->reduced : NULL;
+}
+
+int32_t ls_driver_range_prepare(const struct ls_strategy_host *table, uint32_t replica,
+                                const struct ls_strategy_operation *operation,
+                                struct ls_strategy_collective **out)
+{
+    struct ls_driver *driver = ls_driver_of(table);
+    const bool sums = operation->memory == LS_REPLICA_SUMS && operation->first == 0 &&
+                      operation->count == LS_STRATEGY_SUMS;
+    float *range = sums ? sums_of(table, replica)
+                        : ls_driver_range_of(table, "prepare", replica, operation->memory,
+                                             operation->first, operation->count);
+    if (!range ||
+        !ls_driver_may_communicate(driver, "prepare with root", operation->root, driver->world))
+        return LS_FAILED;
+    struct ls_driver_member *member = &driver->members[replica];
+    struct ls_strategy_collective *collective = calloc(1, sizeof(*collective));
+    if (!collective)
+        return LS_OUT_OF_MEMORY;
+    char label[32];
+    snprintf(label, sizeof(label), "range %" PRIu64, operation->first);
+    collective->writes_parameters = operation->memory == LS_REPLICA_PARAMETERS;
+    enum ls_status status = ls_collective_plan_create(
+        member->communicator, operation->operation, range, operation->count, LS_F32, LS_SUM,
+        operation->root, sums ? "sums" : label, &collective->plan);
+    if (!status)
+        status = ls_collective_known_answer(collective->plan);
+    if (status) {
+        ls_collective_plan_destroy(collective->plan);
+        free(collective);
+        return (int32_t)status;
+    }
+    collective->next = member->collectives;
+    member->collectives = collective;
+    *out = collective;
+    return LS_OK;
+}
+
+int32_t ls_driver_range_start(const struct ls_strategy_host *table, uint32_t replica,
+                              struct ls_strategy_collective *collective)
+{
+    if (!ls_driver_find_member(table, "start", replica))
+        return LS_FAILED;
+    return (int32_t)ls_collective_start(collective->plan);
+}
+
+int32_t ls_driver_range_wait(const struct ls_strategy_host *table, uint32_t replica,
+                             struct ls_strategy_collective *collective)
+{
+    struct ls_driver_member *member = ls_driver_find_member(table, "wait", replica);
+    if (!member)
+        return LS_FAILED;
+    member->touched = member->touched || collective->writes_parameters;
+    return (int32_t)ls_collective_wait(collective->plan);
+}
+
+void ls_driver_close_ranges(struct ls_driver_member *member)
+{
+    while (member->collectives) {
+        struct ls_strategy_collective *collective = member->collectives;
+        member->collectives = collective->next;
+        ls_collective_plan_destroy(collective->plan);
+        free(collective);
+    }
+    while (member->kernels) {
+        struct ls_range_kernel *kernel = member->kernels;
+        const struct ls_replica *replica = member->replica;
+        member->kernels = kernel->next;
+        replica->ops->release_kernel(replica->device, kernel->kernel);
+        replica->ops->release(replica->device, kernel->scratch);
+        free(kernel);
+    }
+}
+
+// ---- Operations ----
+
+static enum ls_status prepare_kernel(const struct ls_replica *replica, uint32_t outputs,
+                                     struct ls_range_kernel *kernel)
+{
+    struct ls_kernel_request request = {.struct_size = sizeof(request),
+                                        .op = kernel->op,
+                                        .attributes = kernel->attributes,
+                                        .input_count = 1,
+                                        .output_count = outputs};
+    for (uint32_t i = 0; i < 1 + outputs; i++)
+        request.arguments[i] = (struct ls_tensor_desc){
+            .dtype = LS_F32,
+            .ndims = 1,
+            .dims = {(int64_t)kernel->count},
+            .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = kernel->count * sizeof(float)}};
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    ls_inside_about("operation on a range");
+    const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
+    if (status)
+        return (enum ls_status)status;
+    kernel->kernel = answer.kernel;
+    // An operation of the plugin's choice writes where it reads; updates do so by their definition.
+    if (outputs == 1 && !(answer.in_place & 1))
+        return LS_UNSUPPORTED;
+    if (answer.scratch_bytes)
+        kernel->scratch = replica->ops->allocate(replica->device, answer.scratch_bytes);
+    return answer.scratch_bytes && !kernel->scratch ? LS_OUT_OF_MEMORY : LS_OK;
+}
+
+static enum ls_status need_kernel(struct ls_driver_member *member, uint32_t op,
+                                  const struct ls_op_attributes *attributes, uint64_t count,
+                                  uint32_t outputs, const struct ls_range_kernel **out)
+{
+    const struct ls_replica *replica = member->replica;
+    for (*out = member->kernels; *out; *out = (*out)->next)
+        if ((*out)->op == op && (*out)->count == count &&
+            memcmp(&(*out)->attributes, attributes, sizeof(*attributes)) == 0)
+            return LS_OK;
+    struct ls_range_kernel *kernel = calloc(1, sizeof(*kernel));
+    if (!kernel)
+        return LS_OUT_OF_MEMORY;
+    kernel->op = op;
+    kernel->attributes = *attributes;
+    kernel->count = count;
+    const enum ls_status status = prepare_kernel(replica, outputs, kernel);
+    if (status) {
+        if (kernel->kernel)
+            replica->ops->release_kernel(replica->device, kernel->kernel);
+        free(kernel);
+        return status;
+    }
+    kernel->next = member->kernels;
+    member->kernels = kernel;
+    *out = kernel;
+    return LS_OK;
+}
+
+static int32_t launch(const struct ls_replica *replica, const struct ls_range_kernel *kernel,
+                      void **arguments)
+{
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .arguments = arguments,
+                                     .scratch = kernel->scratch,
+                                     .record = replica->record};
+    return replica->ops->launch(replica->device, kernel->kernel, &launch);
+}
+
+// Kernels want memory that is aligned as devices allocate it.
+static bool is_aligned(const struct ls_strategy_host *table, const char *call, uint64_t first)
+{
+    if (first % (LS_ALIGNMENT / sizeof(float)) == 0)
+        return true;
+    ls_error(ls_driver_name(ls_driver_of(table)),
+             "%s from float %" PRIu64 ", which is no multiple of %zu: an error of the plugin", call,
+             first, LS_ALIGNMENT / sizeof(float));
+    return false;
+}
+
+int32_t ls_driver_range_update(const struct ls_strategy_host *table, uint32_t replica,
+                               uint64_t first, uint64_t count)
+{
+    const struct ls_range_kernel *kernel;
+    float *gradients =
+        ls_driver_range_of(table, "update_range", replica, LS_REPLICA_GRADIENTS, first, count);
+    if (!gradients || !is_aligned(table, "update_range", first))
+        return LS_FAILED;
+    struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
+    struct ls_replica *own = member->replica;
+    if (own->optimizer.op == LS_OP_NONE || count == 0)
+        return LS_OK;
+    const uint64_t start = ls_clock_ns();
+    const enum ls_status status = need_kernel(member, own->optimizer.op, &own->optimizer.attributes,
+                                              count, 1 + own->optimizer.state_count, &kernel);
+    if (status)
+        return (int32_t)status;
+    void *arguments[LS_MAX_ARGUMENTS] = {gradients, own->parameters + first};
+    for (uint32_t i = 0; i < own->optimizer.state_count; i++)
+        arguments[2 + i] = own->states[i] + first;
+    member->touched = true;
+    ls_inside_about("update of a range");
+    const int32_t launched = launch(own, kernel, arguments);
+    const uint64_t end = ls_clock_ns();
+    own->times.update_ns += end - start;
+    ls_trace_slice(&update_slice, start, end, count);
+    return launched;
+}
+
+int32_t ls_driver_range_run(const struct ls_strategy_host *table, uint32_t replica,
+                            const struct ls_strategy_range_operation *operation)
+{
+    const struct ls_range_kernel *kernel;
+    float *range = ls_driver_range_of(table, "run", replica, operation->memory, operation->first,
+                                      operation->count);
+    if (!range || !is_aligned(table, "run", operation->first))
+        return LS_FAILED;
+    struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
+    if (operation->count == 0)
+        return LS_OK;
+    const enum ls_status status =
+        need_kernel(member, operation->op, &operation->attributes, operation->count, 1, &kernel);
+    if (status)
+        return (int32_t)status;
+    void *arguments[LS_MAX_ARGUMENTS] = {range, range};
+    member->touched = member->touched || operation->memory == LS_REPLICA_PARAMETERS;
+    ls_inside_about("operation on a range");
+    ls_trace_begin(&run_slice, operation->count);
+    const int32_t launched = launch(member->replica, kernel, arguments);
+    ls_trace_end();
+    return launched;
+}
