@@ -366,17 +366,15 @@ static int32_t peer_state(struct ls_transport *transport, uint32_t peer)
     return status;
 }
 
+// The host frees `transport` afterwards.
 static void close_endpoint(struct ls_transport *transport)
 {
-    if (!transport)
-        return;
     struct shared *shared = transport->shared;
     const struct ls_host *host = shared->host;
     abort_all(transport);
     pthread_mutex_lock(&shared->lock);
     const uint32_t left = --shared->open;
     pthread_mutex_unlock(&shared->lock);
-    host->release(host, transport);
     if (left)
         return;
     pthread_cond_destroy(&shared->changed);
@@ -410,8 +408,9 @@ static struct shared *make_shared(const struct ls_host *host, uint32_t world)
     return shared;
 }
 
+// Endpoints are zeroed memory of `state_bytes` each.
 static int32_t open_endpoints(const struct ls_host *host, const struct ls_transport_config *config,
-                              struct ls_transport **out)
+                              struct ls_transport *const *endpoints)
 {
     if (config->count != config->world)
         return ls_host_fail(
@@ -419,32 +418,20 @@ static int32_t open_endpoints(const struct ls_host *host, const struct ls_transp
             "my-plugin connects the threads of one process: %u of %u ranks are here", config->count,
             config->world);
     struct shared *shared = make_shared(host, config->world);
-    uint32_t made = 0;
     if (!shared)
         return LS_OUT_OF_MEMORY;
-    for (; made < config->world; made++) {
-        out[made] = (struct ls_transport *)host->allocate(host, sizeof(**out), sizeof(uint64_t));
-        if (!out[made])
-            break;
-        out[made]->shared = shared;
-        out[made]->index = made;
+    for (uint32_t i = 0; i < config->count; i++) {
+        endpoints[i]->shared = shared;
+        endpoints[i]->index = config->own[i];
     }
-    if (made == config->world)
-        return LS_OK;
-    shared->open = made + 1; // all that are there, and then what they share
-    for (uint32_t i = 0; i < made; i++) {
-        close_endpoint(out[i]);
-        out[i] = NULL;
-    }
-    host->release(host, shared->pairs);
-    host->release(host, shared);
-    return LS_OUT_OF_MEMORY;
+    return LS_OK;
 }
 
 static const struct ls_transport_interface interface = {
     .struct_size = sizeof(struct ls_transport_interface),
     .scope = LS_SCOPE_PROCESS,
     .memory_kinds = 1u << 1, // host memory
+    .state_bytes = sizeof(struct ls_transport),
     .open = open_endpoints,
     .close = close_endpoint,
     .post = post,

@@ -40,6 +40,7 @@ struct ls_communicator_options {
     uint64_t
         segment_bytes; // how finely steps are cut; 0: LS_SEGMENT_BYTES (core/collective/compile.h)
     const struct ls_communicator_place *places; // one a rank; NULL: all buffers are host memory
+    const uint32_t *hosts; // number of each rank's host; NULL: all on one
     bool unproven; // for tests of what wrong collectives do when they run: nothing is checked
 };
 

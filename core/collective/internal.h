@@ -34,6 +34,7 @@ struct ls_communicator_group {
     const struct ls_transport_interface *interface; // NULL: none
     struct ls_communicator_place *given; // one a rank; NULL: host memory
     struct ls_rank_place *places; // one a rank
+    uint32_t *hosts; // number of each rank's host
     pthread_mutex_t lock; // of what follows
     struct ls_collective **libraries; // one a rank, where the collective runs itself
     uint32_t world;

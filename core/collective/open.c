@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/memory.h"
+#include "core/collective/endpoints.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ static void group_destroy(struct ls_communicator_group *group)
     ls_describe_watch_stop(&group->watch);
     pthread_mutex_destroy(&group->lock);
     pthread_mutex_destroy(&group->proof_lock);
+    free(group->hosts);
     free(group->places);
     free(group->given);
     free(group->libraries);
@@ -38,10 +40,13 @@ static enum ls_status allocate_ranks(struct ls_communicator_group *group,
         return LS_OUT_OF_MEMORY;
     memset(recorders, 0, bytes);
     group->recorders = recorders;
+    group->hosts = calloc(options->world, sizeof(*group->hosts));
     group->places = calloc(options->world, sizeof(*group->places));
     group->given = options->places ? malloc(given) : NULL;
-    if (!group->places || (options->places && !group->given))
+    if (!group->hosts || !group->places || (options->places && !group->given))
         return LS_OUT_OF_MEMORY;
+    if (options->hosts)
+        memcpy(group->hosts, options->hosts, options->world * sizeof(*group->hosts));
     if (options->places)
         memcpy(group->given, options->places, given);
     return LS_OK;
@@ -117,8 +122,7 @@ static void communicator_close(struct ls_communicator *communicator)
     if (!communicator)
         return;
     struct ls_communicator_group *group = communicator->group;
-    if (communicator->transport)
-        group->interface->close(communicator->transport);
+    ls_endpoint_close(group->interface, communicator->transport);
     ls_library_close(communicator);
     free(communicator->numbers.next_send);
     free(communicator->numbers.next_receive);
@@ -199,18 +203,15 @@ static enum ls_status open_transport(const struct ls_communicator_options *optio
     enum ls_status status = name_places(group, &places);
     if (status)
         return status;
-    const struct ls_transport_config config = {.struct_size = sizeof(config),
-                                               .world = options->world,
-                                               .first = 0,
-                                               .count = options->world,
-                                               .places = places,
-                                               .deadline_ns = options->deadline_ns};
+    const struct ls_endpoints_options opening = {.transport = group->interface,
+                                                 .host = options->transport_host,
+                                                 .world = options->world,
+                                                 .hosts = group->hosts,
+                                                 .name = group->name,
+                                                 .places = places,
+                                                 .deadline_ns = options->deadline_ns};
     struct ls_transport **endpoints = calloc(options->world, sizeof(struct ls_transport *));
-    if (endpoints)
-        status =
-            (enum ls_status)group->interface->open(options->transport_host, &config, endpoints);
-    else
-        status = LS_OUT_OF_MEMORY;
+    status = endpoints ? ls_endpoints_open(&opening, endpoints) : LS_OUT_OF_MEMORY;
     if (status == LS_UNSUPPORTED) { // an answer, which nobody has heard yet
         ls_error(group->name, "transport %s cannot connect these %u ranks; choose another",
                  options->transport->name, options->world);

@@ -275,20 +275,10 @@ static const struct ls_device_interface GUARD(device_guards) = {
 
 static int32_t GUARD(transport_open)(const struct ls_host *host,
                                      const struct ls_transport_config *config,
-                                     struct ls_transport **out)
+                                     struct ls_transport *const *endpoints)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "open");
-    const int32_t status = OWN.ops.transport.open(host, config, out);
-    uint32_t made = 0;
-    while (made < config->count && out[made])
-        made++;
-    const int32_t answer = ls_guard_made(&call, status, made == config->count, "all endpoints");
-    for (uint32_t i = 0; status == LS_OK && answer && i < config->count; i++) {
-        if (out[i])
-            OWN.ops.transport.close(out[i]);
-        out[i] = NULL;
-    }
-    return answer;
+    return ls_guard_opened(&call, OWN.ops.transport.open(host, config, endpoints));
 }
 
 static void GUARD(transport_close)(struct ls_transport *transport)

@@ -58,6 +58,19 @@ static const struct required_call strategy_calls[] = {
 
 // ---- Values of each kind that the core relies on ----
 
+// What the host allocates for an instance.
+#define MOST_STATE_BYTES (UINT64_C(1) << 30)
+
+static bool check_state(uint64_t bytes, struct ls_reason *reason)
+{
+    if (bytes && bytes <= MOST_STATE_BYTES)
+        return true;
+    return ls_refuse(reason,
+                     "says that an instance has %" PRIu64
+                     " bytes of state (state_bytes); expected 1 to %" PRIu64,
+                     bytes, MOST_STATE_BYTES);
+}
+
 static bool check_device(const void *interface, struct ls_reason *reason)
 {
     const struct ls_device_interface *device = interface;
@@ -75,7 +88,7 @@ static bool check_transport(const void *interface, struct ls_reason *reason)
         return ls_refuse(reason, "has the unknown scope %u", transport->scope);
     if (!transport->memory_kinds)
         return ls_refuse(reason, "serves no kind of memory");
-    return true;
+    return check_state(transport->state_bytes, reason);
 }
 
 static bool check_collective(const void *interface, struct ls_reason *reason)
@@ -92,19 +105,6 @@ static bool check_collective(const void *interface, struct ls_reason *reason)
     if (!(collective->operations & 1u << LS_ALL_REDUCE))
         return ls_refuse(reason, "does not offer all-reduce, which every collective must offer");
     return true;
-}
-
-// What the host allocates for an instance.
-#define MOST_STATE_BYTES (UINT64_C(1) << 30)
-
-static bool check_state(uint64_t bytes, struct ls_reason *reason)
-{
-    if (bytes && bytes <= MOST_STATE_BYTES)
-        return true;
-    return ls_refuse(reason,
-                     "says that an instance has %" PRIu64
-                     " bytes of state (state_bytes); expected 1 to %" PRIu64,
-                     bytes, MOST_STATE_BYTES);
 }
 
 static bool check_strategy(const void *interface, struct ls_reason *reason)

@@ -97,10 +97,6 @@ struct ls_host {
     // The value of a declared option as text (already checked against its type), its default when the
     // user gave none; NULL when neither exists. Borrowed. [any thread]
     const char *(*option)(const struct ls_host *host, const char *name);
-
-    // Gathers `bytes` bytes of each rank, in rank order, into `all` (world * bytes) on every rank. For
-    // set-up only. NULL: this instance has no peers. Blocks; LS_ABORTED, LS_PEER_LOST. [main thread]
-    int32_t (*exchange)(const struct ls_host *host, const void *mine, uint64_t bytes, void *all);
 };
 
 struct ls_plugin {

@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a transport plugin implements: it moves ranges of memory between endpoints, and reduces what
-// arrives. All calls on an endpoint come from one thread at a time; none waits except wait_any, open
-// and close.
+// arrives.
+//
+// The life of an endpoint:
+//   open        [main thread] all endpoints of this process at once; the only call that may exchange data
+//               with other processes out of band
+//   post, test, wait_any   [owner of the endpoint] one thread at a time, in any order. None waits except
+//               wait_any
+//   peer_state  [any thread]
+//   abort       [any thread] ends what is under way, at all endpoints
+//   close       [any thread] once for each endpoint; may wait, for the deadline at most. Other endpoints of
+//               the same open may still be in use. The host then frees the endpoint's memory; what
+//               endpoints of one open share lives until all of them are closed
 //
 // Messages: each ordered pair of endpoints numbers its messages 0, 1, 2, ...; both sides name the number
 // when they post, in any order, and every number is used once on each side. A window of numbers may be
 // under way at a time; one beyond it waits for older ones of its pair to be consumed.
 //
-// A transfer is complete on an endpoint when its result is there *and no peer will touch its memory any more*.
-// Once a call has returned LS_ABORTED, no peer touches any memory of this endpoint (but with a device that hangs).
+// A transfer is complete on an endpoint when its result is there *and no peer will touch its memory any
+// more*. Once a call has returned LS_ABORTED, no peer touches any memory of this endpoint. A peer that does
+// not leave it within the deadline makes the call end with LS_PEER_LOST (through host->fail) instead.
 #ifndef LS_PLUGIN_TRANSPORT_H
 #define LS_PLUGIN_TRANSPORT_H
 
@@ -19,7 +30,7 @@
 extern "C" {
 #endif
 
-struct ls_transport; // one endpoint; each plugin's own
+struct ls_transport; // one endpoint; each plugin's own: `state_bytes` of zeroed memory
 
 enum ls_transfer_kind {
     LS_TRANSFER_SEND = 1, // memory -> destination
@@ -75,9 +86,10 @@ enum ls_transport_scope {
     LS_SCOPE_NETWORK = 3, // machines
 };
 
-// Since ABI 1.2: what an endpoint's ranges lie in, where that is not host memory. All that a transfer does is put on `stream`,
-// or waits there for what a peer put on its own: complete then means that everything is on the streams, so that the owner
-// can put more on `stream` at once, as if the transfer were over. Nobody waits for the device itself.
+// Where the ranges of an endpoint are, when that is not host memory. All that a transfer does is put on
+// `stream`, or waits there for what a peer put on its own: complete then means that everything is on the
+// streams, so that the owner can put more on `stream` at once, as if the transfer were over. The host never
+// waits for the device itself.
 struct ls_transport_place {
     uint32_t struct_size;
     uint32_t reserved;
@@ -89,13 +101,23 @@ struct ls_transport_place {
 struct ls_transport_config {
     uint32_t struct_size;
     uint32_t world; // endpoints of the whole job
-    uint32_t first; // those of this process: first .. first + count - 1
-    uint32_t count;
-    // ---- Since ABI 1.2 ----
-    // Of the `count` endpoints; NULL: all have host memory. Devices and streams stay open until all endpoints are closed.
+    uint32_t count; // of this process
+    uint32_t reserved;
+    const uint32_t *own; // numbers of the `count` endpoints of this process, ascending
+    const uint32_t *hosts; // number of the host of each of the `world` endpoints
+    // The same in all processes, and no other open of this job has it: communicator and generation,
+    // "gradients.0".
+    const char *name;
+    // Of the `count` endpoints; NULL: all have host memory. Devices and streams stay open until all
+    // endpoints are closed.
     const struct ls_transport_place *places;
-    // How long a close or a call that ends with LS_ABORTED may wait until streams leave memory of others; 0: as it likes.
+    // The longest that open, close and a call that ends with LS_ABORTED may wait for a peer; not 0.
     uint64_t deadline_ns;
+    // Out of band: every process gives `bytes` for each of its endpoints (in the order of `own`) and gets
+    // those of all endpoints, in the order of their numbers. Only in `open`; blocks; LS_PEER_LOST after the
+    // deadline.
+    void *context;
+    int32_t (*exchange)(void *context, const void *own, uint64_t bytes, void *all);
 };
 
 struct ls_transport_interface {
@@ -103,13 +125,14 @@ struct ls_transport_interface {
     uint32_t scope; // enum ls_transport_scope: the widest it serves
     uint32_t memory_kinds; // bit i: enum ls_memory_kind i
     uint32_t reserved;
+    uint64_t state_bytes; // of struct ls_transport
 
-    // All endpoints of this process together; out[i] is endpoint first + i. [main thread]
+    // endpoints[i], zeroed, is to be endpoint config->own[i]. LS_UNSUPPORTED: it cannot connect endpoints
+    // that are spread over processes and hosts like that. When it fails, no endpoint is closed.
     int32_t (*open)(const struct ls_host *host, const struct ls_transport_config *config,
-                    struct ls_transport **out);
-    // Takes NULL. What is under way with this endpoint ends at its peers with LS_PEER_LOST, or LS_ABORTED; a transport
-    // that answers LS_PEER_LOST lets the others go on. What endpoints of one open share lives until all are closed.
-    // [any thread]
+                    struct ls_transport *const *endpoints);
+    // What is under way with this endpoint ends at its peers with LS_PEER_LOST, or LS_ABORTED; a transport
+    // that answers LS_PEER_LOST lets the others go on.
     void (*close)(struct ls_transport *transport);
 
     // Begins a transfer; it may be complete at once (state). [owner of the endpoint]

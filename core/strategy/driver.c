@@ -379,6 +379,7 @@ uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
     const struct ls_driver_member *first = &driver->members[0];
     uint64_t bytes = 0;
     for (uint32_t i = 0; driver->communicators && i < driver->bucket_count; i++)
-        bytes += ls_collective_plan_bytes(first->reduce[i]);
+        if (first->reduce[i]) // else the driver could not be attached
+            bytes += ls_collective_plan_bytes(first->reduce[i]);
     return bytes + (first->all_steps ? first->all_bytes / first->all_steps : 0);
 }

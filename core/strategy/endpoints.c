@@ -3,6 +3,7 @@
 #include "core/strategy/internal.h"
 
 #include "core/base/log.h"
+#include "core/collective/endpoints.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,26 +18,34 @@ static int32_t host_endpoints_open(const struct ls_strategy_host *table, uint32_
                                   : "without a transport: the plugin must set needs_transport");
         return LS_FAILED;
     }
-    if (servers > UINT32_MAX - driver->count)
+    if (servers > UINT32_MAX - driver->world)
         return LS_USAGE;
-    const struct ls_transport_config config = {.struct_size = sizeof(config),
-                                               .world = driver->count + servers,
-                                               .count = driver->count + servers};
-    struct ls_transport **opened = calloc(config.world, sizeof(struct ls_transport *));
-    if (!opened)
-        return LS_OUT_OF_MEMORY;
-    const int32_t status = table->transport->open(driver->options.transport.host, &config, opened);
+    const uint32_t world = driver->world + servers;
+    struct ls_transport **opened = calloc(world, sizeof(struct ls_transport *));
+    uint32_t *hosts = calloc(world, sizeof(*hosts)); // servers are on the host of rank 0
+    const struct ls_endpoints_options options = {.transport = table->transport,
+                                                 .host = driver->options.transport.host,
+                                                 .world = world,
+                                                 .hosts = hosts,
+                                                 .name = ls_driver_name(driver),
+                                                 .deadline_ns = driver->options.deadline_ns};
+    enum ls_status status = opened && hosts ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status) {
+        memcpy(hosts, ls_cluster_hosts(driver->options.cluster), driver->world * sizeof(*hosts));
+        status = ls_endpoints_open(&options, opened);
+    }
+    free(hosts);
     if (status) {
         free(opened);
-        return status;
+        return (int32_t)status;
     }
     pthread_mutex_lock(&driver->lock);
     driver->endpoints = opened;
-    driver->endpoint_count = config.world;
+    driver->endpoint_count = world;
     if (atomic_load(&driver->aborted))
         table->transport->abort(opened[0]);
     pthread_mutex_unlock(&driver->lock);
-    memcpy(endpoints, opened, config.world * sizeof(struct ls_transport *));
+    memcpy(endpoints, opened, world * sizeof(struct ls_transport *));
     return LS_OK;
 }
 
@@ -51,11 +60,11 @@ static void host_endpoint_close(const struct ls_strategy_host *table, uint32_t e
         return;
     }
     pthread_mutex_lock(&driver->lock);
-    if (driver->endpoints[endpoint]) {
-        table->transport->close(driver->endpoints[endpoint]);
-        driver->endpoints[endpoint] = NULL;
-    }
+    struct ls_transport *closed = driver->endpoints[endpoint];
+    driver->endpoints[endpoint] = NULL;
     pthread_mutex_unlock(&driver->lock);
+    // Without the lock, because closing may wait for a peer, and an abort, which ends that wait, takes the lock.
+    ls_endpoint_close(table->transport, closed);
 }
 
 const struct ls_strategy_endpoints ls_driver_endpoints = {
@@ -78,7 +87,7 @@ void ls_driver_abort_endpoints(struct ls_driver *driver)
 void ls_driver_close_endpoints(struct ls_driver *driver)
 {
     for (uint32_t i = 0; i < driver->endpoint_count; i++)
-        driver->table.transport->close(driver->endpoints[i]);
+        ls_endpoint_close(driver->table.transport, driver->endpoints[i]);
     free(driver->endpoints);
     driver->endpoints = NULL;
     driver->endpoint_count = 0;

@@ -79,6 +79,7 @@ static enum ls_status open_communicators(struct ls_driver *driver,
         .world = driver->world,
         .deadline_ns = options->deadline_ns,
         .name = "gradients",
+        .hosts = ls_cluster_hosts(options->cluster),
         .places = places,
     };
     driver->communicators = calloc(driver->count, sizeof(*driver->communicators));

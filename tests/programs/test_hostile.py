@@ -47,7 +47,7 @@ CASES = {
         "close": {FAILED: "exit", PEER_LOST: "hang", None: "crash"},
     },
     "transport": {
-        "open": {FAILED: "null short silent exit", PEER_LOST: "hang", None: "crash"},
+        "open": {FAILED: "silent exit", PEER_LOST: "hang", None: "crash"},
         "post": {FAILED: "silent unknown exit", PEER_LOST: "hang spin first", None: "crash"},
         "test": {FAILED: "silent unknown exit", PEER_LOST: "never hang", None: "crash"},
         "wait_any": {PEER_LOST: "hang first", None: "crash"},
@@ -59,7 +59,7 @@ CASES = {
                      EITHER: "endless rounds deadlock hang spin", None: "crash overflow"},
     },
     "strategy": {
-        "open": {FAILED: "null silent exit leave store bucket unsupported", PEER_LOST: "hang", None: "crash abort"},
+        "open": {FAILED: "silent exit leave store bucket unsupported", PEER_LOST: "hang", None: "crash abort"},
         "traits": {FAILED: "numbers exit", None: "crash"},
         "place": {FAILED: "silent exit aborted", PEER_LOST: "hang first", None: "crash"},
         "gradient_ready": {FAILED: "silent exit unsupported", PEER_LOST: "hang", None: "crash"},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small uses of each kind: a schedule is described, memory is copied, a message is sent, a step is made.
+#include "core/collective/endpoints.h"
 #include "tools/conformance/instance.h"
 #include "tools/conformance/strategy/suite.h"
 
@@ -149,9 +150,12 @@ static bool open_transport(struct ls_instance_trial *trial, const struct ls_host
                            struct ls_tally *tally)
 {
     const struct ls_transport_interface *transport = trial->opened->interface;
-    const struct ls_transport_config config = {
-        .struct_size = sizeof(config), .world = 2, .count = 2};
-    const int32_t status = transport->open(host, &config, trial->endpoints);
+    const struct ls_endpoints_options options = {.transport = transport,
+                                                 .host = host,
+                                                 .world = 2,
+                                                 .name = "check",
+                                                 .deadline_ns = MESSAGE_DEADLINE_NS};
+    const int32_t status = (int32_t)ls_endpoints_open(&options, trial->endpoints);
     if (status)
         return ls_tally_blame(tally, "open: %s", ls_status_text((enum ls_status)status));
     return true;
@@ -306,7 +310,7 @@ void ls_instance_close(struct ls_instance_trial *trial)
         break;
     case LS_KIND_TRANSPORT:
         for (int i = 0; i < 2; i++)
-            ((const struct ls_transport_interface *)interface)->close(trial->endpoints[i]);
+            ls_endpoint_close(interface, trial->endpoints[i]);
         break;
     case LS_KIND_STRATEGY: close_strategy(trial); break;
     default: break;
@@ -327,7 +331,6 @@ static void close_nothing(const struct ls_opened_plugin *opened)
     const void *interface = opened->interface;
     switch (opened->plugin->kind) {
     case LS_KIND_DEVICE: ((const struct ls_device_interface *)interface)->close(NULL); break;
-    case LS_KIND_TRANSPORT: ((const struct ls_transport_interface *)interface)->close(NULL); break;
     default: break;
     }
 }

@@ -38,7 +38,7 @@ static int32_t check_reach(const struct ls_host *host, const struct ls_transport
 
 int32_t local_device_check(const struct ls_host *host, const struct ls_transport_config *config)
 {
-    if (!LS_HAS(config, places) || !config->places)
+    if (!config->places)
         return LS_OK;
     for (uint32_t i = 0; i < config->count; i++) {
         const struct ls_device_interface *ops = config->places[i].ops;

@@ -18,7 +18,7 @@ static int32_t local_peer_state(struct ls_transport *transport, uint32_t peer)
 
 // ---- Opening and closing ----
 
-// An endpoint that leaves waits at most that long for streams that read its memory.
+// An endpoint that leaves waits at most that long for peers and streams that read its memory.
 #define LOCAL_PATIENCE_NS UINT64_C(5000000000)
 
 static void *allocate(const struct ls_host *host, uint64_t bytes)
@@ -88,7 +88,7 @@ static struct local_shared *shared_create(const struct ls_host *host,
                                           const struct ls_transport_config *config)
 {
     const uint32_t world = config->world;
-    const bool places = LS_HAS(config, places) && config->places;
+    const bool places = config->places != NULL;
     struct local_shared *shared = allocate(host, sizeof(*shared));
     if (!shared)
         return NULL;
@@ -98,8 +98,7 @@ static struct local_shared *shared_create(const struct ls_host *host,
     shared->window = places ? LOCAL_DEVICE_WINDOW : LOCAL_WINDOW;
     shared->spins = local_choose_spins(world);
     shared->patience_ns = LOCAL_PATIENCE_NS;
-    if (LS_HAS(config, deadline_ns) && config->deadline_ns &&
-        config->deadline_ns < shared->patience_ns)
+    if (config->deadline_ns && config->deadline_ns < shared->patience_ns)
         shared->patience_ns = config->deadline_ns;
     shared->endpoints = allocate(host, world * sizeof(*shared->endpoints));
     shared->pairs = allocate(host, (uint64_t)world * world * sizeof(*shared->pairs));
@@ -115,23 +114,20 @@ static struct local_shared *shared_create(const struct ls_host *host,
 
 static void local_close(struct ls_transport *transport)
 {
-    if (!transport)
-        return;
     struct local_shared *shared = transport->shared;
-    const struct ls_host *host = shared->host;
     atomic_store(&shared->endpoints[transport->index].closed, 1);
     atomic_fetch_add(&shared->closings, 1);
     local_wake_all(shared);
-    local_leave(transport);
-    host->release(host, transport);
-    if (atomic_fetch_sub(&shared->open, 1) == 1)
+    (void)local_leave(transport);
+    // A peer that hangs may come back: what it looks at then stays.
+    if (atomic_fetch_sub(&shared->open, 1) == 1 && !atomic_load(&shared->hangs))
         shared_destroy(shared);
 }
 
 static int32_t local_open(const struct ls_host *host, const struct ls_transport_config *config,
-                          struct ls_transport **out)
+                          struct ls_transport *const *endpoints)
 {
-    if (config->first != 0 || config->count != config->world)
+    if (config->count != config->world)
         return ls_host_fail(
             host, LS_UNSUPPORTED,
             "transport local connects the threads of one process only: %u of %u ranks are "
@@ -143,19 +139,9 @@ static int32_t local_open(const struct ls_host *host, const struct ls_transport_
     struct local_shared *shared = shared_create(host, config);
     if (!shared)
         return LS_OUT_OF_MEMORY;
-
-    for (uint32_t i = 0; i < config->world; i++) {
-        out[i] = allocate(host, sizeof(**out));
-        if (!out[i]) {
-            while (i--) {
-                host->release(host, out[i]);
-                out[i] = NULL;
-            }
-            shared_destroy(shared);
-            return LS_OUT_OF_MEMORY;
-        }
-        out[i]->shared = shared;
-        out[i]->index = i;
+    for (uint32_t i = 0; i < config->count; i++) {
+        endpoints[i]->shared = shared;
+        endpoints[i]->index = config->own[i];
     }
     atomic_store(&shared->open, config->world);
     return LS_OK;
@@ -165,6 +151,7 @@ static const struct ls_transport_interface interface = {
     .struct_size = sizeof(struct ls_transport_interface),
     .scope = LS_SCOPE_PROCESS,
     .memory_kinds = 1u << LS_MEMORY_HOST | 1u << LS_MEMORY_CUDA,
+    .state_bytes = sizeof(struct ls_transport),
     .open = local_open,
     .close = local_close,
     .post = local_post,

@@ -47,7 +47,8 @@ int32_t local_wait_any(struct ls_transport *transport, struct ls_transfer *const
                        uint64_t count, uint64_t timeout_ns);
 void local_abort(struct ls_transport *transport);
 
-// Returns LS_ABORTED when no peer touches memory of this endpoint any more, so that it may be freed.
+// Returns LS_ABORTED when no peer touches memory of this endpoint any more, so that it may be freed; LS_PEER_LOST when
+// one still does after the deadline.
 int32_t local_leave(struct ls_transport *transport);
 // Whether a peer of the transfer has left for good.
 bool local_peer_left(const struct ls_transport *transport, const struct ls_transfer *transfer);

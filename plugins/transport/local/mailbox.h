@@ -66,7 +66,8 @@ struct local_shared {
     uint32_t window; // a power of two, at most LOCAL_WINDOW
     uint32_t spins; // before a wait yields its core
     struct ls_transport_place *places; // of each endpoint; NULL: all have host memory
-    uint64_t patience_ns; // with streams of peers, when an endpoint leaves
+    uint64_t patience_ns; // with peers and their streams, when an endpoint leaves
+    _Atomic uint32_t hangs; // a peer did not leave memory of others in that time
     _Atomic uint32_t stuck; // patience has ended once
     _Atomic uint32_t open;
     _Alignas(LOCAL_LINE) _Atomic uint32_t aborted;

@@ -58,12 +58,28 @@ void local_wake_all(struct local_shared *shared)
         wake(&shared->endpoints[i]);
 }
 
+// A peer is in the middle of a pass over memory of others and does not end it.
+static int32_t give_up(struct ls_transport *transport, uint32_t peer)
+{
+    struct local_shared *shared = transport->shared;
+    if (atomic_exchange(&shared->hangs, 1)) // was said
+        return LS_PEER_LOST;
+    return ls_host_fail(shared->host, LS_PEER_LOST,
+                        "endpoint %u still reads memory of others %.1f s after endpoint %u left; "
+                        "its thread hangs",
+                        peer, (double)shared->patience_ns * 1e-9, transport->index);
+}
+
 int32_t local_leave(struct ls_transport *transport)
 {
     struct local_shared *shared = transport->shared;
+    const uint64_t begin = shared->host->clock_ns(shared->host);
     for (uint32_t i = 0; i < shared->world; i++)
-        while (i != transport->index && atomic_load(&shared->endpoints[i].active))
+        while (i != transport->index && atomic_load(&shared->endpoints[i].active)) {
+            if (shared->host->clock_ns(shared->host) - begin > shared->patience_ns)
+                return give_up(transport, i);
             sched_yield();
+        }
     for (uint32_t i = 0; shared->places && i < shared->world; i++)
         local_device_leave(transport, i);
     return LS_ABORTED;

@@ -7,10 +7,10 @@
 
 #if TEST_KIND == 2
 static int32_t open_endpoint(const struct ls_host *host, const struct ls_transport_config *config,
-                             struct ls_transport **out)
+                             struct ls_transport *const *endpoints)
 {
     (void)config;
-    (void)out;
+    (void)endpoints;
     return host->fail(host, LS_UNSUPPORTED, "for tests only");
 }
 
@@ -47,6 +47,7 @@ static const struct ls_transport_interface table = {
     .struct_size = sizeof(table),
     .scope = LS_SCOPE_PROCESS,
     .memory_kinds = 2,
+    .state_bytes = 1,
     .open = open_endpoint,
     .close = close_endpoint,
     .post = post,

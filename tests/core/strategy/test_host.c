@@ -602,6 +602,70 @@ START_TEST(endpoints_are_those_of_ranks_and_servers)
 }
 END_TEST
 
+// A transport whose endpoints are only closed once the run was aborted.
+static struct ls_transport_interface slow_transport;
+static const struct ls_transport_interface *fast_transport;
+static atomic_int closing, was_aborted;
+static uint64_t told_deadline_ns;
+
+static int32_t slow_open(const struct ls_host *host, const struct ls_transport_config *config,
+                         struct ls_transport *const *out)
+{
+    told_deadline_ns = config->deadline_ns;
+    return fast_transport->open(host, config, out);
+}
+
+static void slow_close(struct ls_transport *transport)
+{
+    atomic_store(&closing, 1);
+    for (int i = 0; i < 5000 && !atomic_load(&was_aborted); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    fast_transport->close(transport);
+}
+
+static void slow_abort(struct ls_transport *transport)
+{
+    atomic_store(&was_aborted, 1);
+    fast_transport->abort(transport);
+}
+
+// Replica 0 closes an endpoint, which takes long; replica 1 fails meanwhile.
+static int32_t close_slowly(const struct ls_strategy_host *host, uint32_t replica)
+{
+    if (replica == 1) {
+        while (!atomic_load(&closing))
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        return LS_BAD_INPUT;
+    }
+    host->endpoints->close(host, 3);
+    return atomic_load(&was_aborted) ? LS_ABORTED : LS_OK;
+}
+
+START_TEST(an_abort_does_not_wait_for_an_endpoint_that_is_being_closed)
+{
+    struct job job;
+    struct ls_plugin transport = *opened("transport-local");
+    make();
+    made.needs_transport = 1;
+    on_open = open_endpoints;
+    on_end = close_slowly;
+    ck_assert_int_eq(open_job(&job, 2, false, &made_plugin, UINT64_C(3000000000)), LS_OK);
+    ls_driver_close(job.driver);
+    fast_transport = transport.interface;
+    slow_transport = *fast_transport;
+    slow_transport.open = slow_open;
+    slow_transport.close = slow_close;
+    slow_transport.abort = slow_abort;
+    job.options.transport.interface = &slow_transport;
+    ck_assert_int_eq(
+        test_driver_open(job.options, job.replicas, job.world, &job.cluster, &job.driver), LS_OK);
+    ck_assert_uint_eq(told_deadline_ns, UINT64_C(3000000000));
+    ck_assert_int_eq(run_step(&job), LS_BAD_INPUT);
+    ck_assert_int_eq(job.status[0], LS_ABORTED);
+    finish(&job);
+}
+END_TEST
+
 START_TEST(facts_are_taken_when_asked_for)
 {
     struct job job;
@@ -664,6 +728,7 @@ int main(void)
     tcase_add_test(cases, a_failure_ends_a_barrier);
     tcase_add_test(cases, a_thread_that_fails_ends_the_run_with_its_status);
     tcase_add_test(cases, endpoints_are_those_of_ranks_and_servers);
+    tcase_add_test(cases, an_abort_does_not_wait_for_an_endpoint_that_is_being_closed);
     tcase_add_test(cases, facts_are_taken_when_asked_for);
     tcase_add_test(cases, traits_of_the_instance_count);
     suite_add_tcase(suite, cases);

@@ -13,15 +13,15 @@ static struct ls_transport *_Atomic faulty;
 static _Atomic int64_t calls_left;
 
 static int32_t faulty_open(const struct ls_host *host, const struct ls_transport_config *config,
-                           struct ls_transport **out)
+                           struct ls_transport *const *endpoints)
 {
     const int64_t endpoint = strtoll(host->option(host, "endpoint"), NULL, 10);
-    const int32_t status = real->open(host, config, out);
+    const int32_t status = real->open(host, config, endpoints);
     // Communicators have endpoints too; those of a strategy, with its servers, are opened last.
     if (!status && endpoint >= 0 && endpoint < (int64_t)config->count) {
         own_host = host;
         calls_left = strtoll(host->option(host, "after"), NULL, 10);
-        faulty = out[endpoint];
+        faulty = endpoints[endpoint];
     }
     return status;
 }

@@ -9,18 +9,11 @@ const struct ls_plugin *local_plugin(void); // the local transport's own, under 
 static const struct ls_transport_interface *real;
 
 static int32_t open_transport(const struct ls_host *host, const struct ls_transport_config *config,
-                              struct ls_transport **out)
+                              struct ls_transport *const *endpoints)
 {
     atomic_store(&hostile_host, host);
     const int32_t wrong = hostile_call("open");
-    if (hostile_is("open-null"))
-        return LS_OK;
-    const int32_t status = wrong ? wrong : real->open(host, config, out);
-    if (!status && hostile_is("open-short")) {
-        real->close(out[config->count - 1]);
-        out[config->count - 1] = NULL;
-    }
-    return status;
+    return wrong ? wrong : real->open(host, config, endpoints);
 }
 
 static void close_transport(struct ls_transport *transport)

@@ -3,6 +3,7 @@
 #include "tools/conformance/strategy/suite.h"
 
 #include "core/base/threads.h"
+#include "core/collective/endpoints.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -159,22 +160,24 @@ static int32_t endpoints_open(const struct ls_strategy_host *host, uint32_t serv
                               struct ls_transport **endpoints)
 {
     struct ls_fake_host *fake = fake_of(host);
-    const struct ls_transport_config config = {.struct_size = sizeof(config),
-                                               .world = fake->replicas + servers,
-                                               .count = fake->replicas + servers};
+    const struct ls_endpoints_options options = {.transport = host->transport,
+                                                 .host = fake->transport.host,
+                                                 .world = fake->replicas + servers,
+                                                 .name = "check",
+                                                 .deadline_ns = host->deadline_ns};
     if (!fake->strategy->needs_transport || !host->transport || fake->endpoints) {
         ls_tally_blame(fake->tally, "endpoints->open %s",
                        fake->endpoints ? "twice" : "without needs_transport");
         return LS_FAILED;
     }
-    fake->endpoints = calloc(config.world, sizeof(struct ls_transport *));
+    fake->endpoints = calloc(options.world, sizeof(struct ls_transport *));
     if (!fake->endpoints)
         return LS_OUT_OF_MEMORY;
-    const int32_t status = host->transport->open(fake->transport.host, &config, fake->endpoints);
+    const int32_t status = (int32_t)ls_endpoints_open(&options, fake->endpoints);
     if (status)
         return status;
-    fake->endpoint_count = config.world;
-    memcpy(endpoints, fake->endpoints, config.world * sizeof(struct ls_transport *));
+    fake->endpoint_count = options.world;
+    memcpy(endpoints, fake->endpoints, options.world * sizeof(struct ls_transport *));
     return LS_OK;
 }
 
@@ -190,7 +193,7 @@ static void endpoint_close(const struct ls_strategy_host *host, uint32_t endpoin
     struct ls_transport *closed = fake->endpoints[endpoint];
     fake->endpoints[endpoint] = NULL;
     pthread_mutex_unlock(&fake->lock);
-    host->transport->close(closed);
+    ls_endpoint_close(host->transport, closed);
 }
 
 void ls_fake_finish_peers(struct ls_fake_host *fake)
@@ -202,7 +205,7 @@ void ls_fake_finish_peers(struct ls_fake_host *fake)
             pthread_join(fake->threads[i].thread, NULL);
         }
     for (uint32_t i = 0; i < fake->endpoint_count; i++)
-        fake->table.transport->close(fake->endpoints[i]);
+        ls_endpoint_close(fake->table.transport, fake->endpoints[i]);
     free(fake->endpoints);
     fake->endpoints = NULL;
     fake->endpoint_count = 0;

@@ -3,6 +3,7 @@
 #include "tools/conformance/transport/suite.h"
 
 #include "core/base/clock.h"
+#include "core/collective/endpoints.h"
 
 #include <string.h>
 
@@ -97,7 +98,7 @@ static void closed_body(struct ls_transport_side *side)
     if (side->rank == 0) {
         ls_transport_await(side, 1);
         ls_transport_pause(20);
-        trial->ops->close(side->endpoint);
+        ls_endpoint_close(trial->ops, side->endpoint);
         side->endpoint = NULL;
         return;
     }
@@ -129,7 +130,7 @@ static void closed_body_of_three(struct ls_transport_side *side)
     if (side->rank == 0) {
         ls_transport_await(side, 2); // both wait
         ls_transport_pause(20);
-        trial->ops->close(side->endpoint);
+        ls_endpoint_close(trial->ops, side->endpoint);
         side->endpoint = NULL;
         return;
     }
@@ -192,18 +193,21 @@ static void mismatch_body(struct ls_transport_side *side)
 static void two_body(struct ls_transport_side *side)
 {
     const struct ls_transport_trial *trial = side->trial;
-    const struct ls_transport_config config = {
-        .struct_size = sizeof(config), .world = 2, .count = 2};
+    const struct ls_endpoints_options options = {.transport = trial->ops,
+                                                 .host = trial->suite->options.host,
+                                                 .world = 2,
+                                                 .name = "check.others",
+                                                 .deadline_ns = UINT64_C(5000000000)};
     struct ls_transport *others[2] = {NULL, NULL};
     struct ls_transport_buffer buffer;
     if (side->rank == 0) {
-        const int32_t status = trial->ops->open(trial->suite->options.host, &config, others);
+        const int32_t status = (int32_t)ls_endpoints_open(&options, others);
         if (status) {
             ls_tally_blame(&trial->suite->tally, "a second open: %s", text_of(status));
         } else {
             trial->ops->abort(others[0]);
-            trial->ops->close(others[0]);
-            trial->ops->close(others[1]);
+            ls_endpoint_close(trial->ops, others[0]);
+            ls_endpoint_close(trial->ops, others[1]);
         }
         ls_transport_advance(side);
     }

@@ -5,6 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/random.h"
 #include "core/base/threads.h"
+#include "core/collective/endpoints.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -261,16 +262,19 @@ static bool open_sides(struct ls_transport_trial *trial)
     struct ls_transport_suite *suite = trial->suite;
     struct ls_transport *endpoints[LS_TRANSPORT_MOST_ENDPOINTS] = {NULL};
     struct ls_transport_place places[LS_TRANSPORT_MOST_ENDPOINTS];
-    struct ls_transport_config config = {
-        .struct_size = sizeof(config), .world = trial->world, .count = trial->world};
+    struct ls_endpoints_options options = {.transport = trial->ops,
+                                           .host = suite->options.host,
+                                           .world = trial->world,
+                                           .name = "check",
+                                           .deadline_ns = DEADLINE_NS};
     int32_t status = (int32_t)ls_conformance_devices_need(&suite->devices, trial->world);
     for (uint32_t i = 0; suite->devices.ops && i < trial->world; i++)
         places[i] = (struct ls_transport_place){.struct_size = sizeof(places[i]),
                                                 .ops = suite->devices.ops,
                                                 .device = suite->devices.opened[i]};
-    config.places = suite->devices.ops ? places : NULL;
+    options.places = suite->devices.ops ? places : NULL;
     if (!status)
-        status = trial->ops->open(suite->options.host, &config, endpoints);
+        status = (int32_t)ls_endpoints_open(&options, endpoints);
     if (status == LS_UNSUPPORTED || status == LS_UNAVAILABLE)
         ls_tally_refuse(&suite->tally, "it does not connect %u threads of one process",
                         trial->world);
@@ -298,7 +302,7 @@ void ls_transport_case_run(struct ls_transport_suite *suite, struct ls_transport
         for (uint32_t i = 0; i < started; i++)
             pthread_join(trial->sides[i].thread, NULL);
         for (uint32_t i = 0; i < trial->world; i++)
-            trial->ops->close(trial->sides[i].endpoint);
+            ls_endpoint_close(trial->ops, trial->sides[i].endpoint);
     }
     ls_tally_end(&suite->tally);
 }

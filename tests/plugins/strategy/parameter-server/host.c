@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host behind host.h.
 #include "tests/plugins/strategy/parameter-server/host.h"
+#include "tests/support/endpoints.h"
 
 #include <math.h>
 
@@ -240,21 +241,19 @@ static int32_t endpoints_open(const struct ls_strategy_host *host, uint32_t serv
 {
     struct fake_host *fake = fake_of(host);
     const struct ls_transport_interface *real = transport_plugin->interface;
-    const struct ls_transport_config config = {.struct_size = sizeof(config),
-                                               .world = host->world + servers,
-                                               .count = host->world + servers};
-    const int32_t status = real->open(host->host, &config, endpoints);
+    const int32_t status =
+        test_endpoints_open(real, host->host, host->world + servers, host->deadline_ns, endpoints);
     if (status)
         return status;
-    fake->endpoint_count = config.count;
-    memcpy(fake->endpoints, endpoints, config.count * sizeof(*endpoints));
+    fake->endpoint_count = host->world + servers;
+    memcpy(fake->endpoints, endpoints, fake->endpoint_count * sizeof(*endpoints));
     return LS_OK;
 }
 
 static void endpoint_close(const struct ls_strategy_host *host, uint32_t endpoint)
 {
     struct fake_host *fake = fake_of(host);
-    fake->transport.close(fake->endpoints[endpoint]);
+    test_endpoint_close(&fake->transport, fake->endpoints[endpoint]);
     fake->closed[endpoint] = true;
 }
 
@@ -394,7 +393,7 @@ void fake_finish(struct fake_host *fake)
     failing = NULL;
     for (uint32_t i = 0; i < fake->endpoint_count; i++)
         if (!fake->closed[i])
-            fake->transport.close(fake->endpoints[i]);
+            test_endpoint_close(&fake->transport, fake->endpoints[i]);
     for (uint32_t i = 0; i < FAKE_REPLICAS; i++) {
         free(fake->replicas[i].parameters);
         free(fake->replicas[i].gradients);

@@ -3,6 +3,8 @@
 // it is waited for.
 #include "core/base/threads.h"
 #include "core/plugin/transport.h"
+#include "plugins/transport/local/mailbox.h"
+#include "tests/support/endpoints.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
 
@@ -12,6 +14,7 @@
 
 #define COUNT (UINT64_C(32) << 20) // bytes: a pass of several milliseconds
 #define TURNS 20
+#define DEADLINE_NS UINT64_C(5000000000)
 
 static const struct ls_plugin *plugin;
 
@@ -49,14 +52,12 @@ static void *receive(void *argument)
 static int abort_while_read(unsigned char *memory, unsigned char *copy, long delay_us)
 {
     const struct ls_transport_interface *interface = plugin->interface;
-    const struct ls_transport_config config = {
-        .struct_size = sizeof(config), .world = 2, .first = 0, .count = 2};
     const struct timespec delay = {.tv_nsec = delay_us * 1000};
     struct ls_transport *endpoints[2];
     struct test_host host;
     pthread_t thread;
     test_host_init(&host, plugin);
-    ck_assert_int_eq(interface->open(&host.host, &config, endpoints), LS_OK);
+    ck_assert_int_eq(test_endpoints_open(interface, &host.host, 2, DEADLINE_NS, endpoints), LS_OK);
     memset(memory, 1, COUNT);
     memset(copy, 0, COUNT);
     struct ls_transfer send = {
@@ -81,8 +82,8 @@ static int abort_while_read(unsigned char *memory, unsigned char *copy, long del
     if (read)
         ck_assert_msg(memchr(copy, 2, COUNT) == NULL,
                       "the peer still read after the abort had returned");
-    interface->close(endpoints[0]);
-    interface->close(endpoints[1]);
+    test_endpoint_close(interface, endpoints[0]);
+    test_endpoint_close(interface, endpoints[1]);
     return read;
 }
 
@@ -102,13 +103,11 @@ END_TEST
 START_TEST(an_endpoint_that_is_closed_leaves_the_others_alone)
 {
     const struct ls_transport_interface *interface = plugin->interface;
-    const struct ls_transport_config config = {
-        .struct_size = sizeof(config), .world = 3, .first = 0, .count = 3};
     struct ls_transport *endpoints[3];
     struct test_host host;
     unsigned char from_lost[8] = {0}, to_lost[8] = {0}, sent[8] = {7}, received[8] = {0};
     test_host_init(&host, plugin);
-    ck_assert_int_eq(interface->open(&host.host, &config, endpoints), LS_OK);
+    ck_assert_int_eq(test_endpoints_open(interface, &host.host, 3, DEADLINE_NS, endpoints), LS_OK);
     const struct ls_transfer message = {
         .struct_size = sizeof(message), .after = LS_TRANSFER_AT_ONCE, .count = 8, .dtype = LS_U8};
     struct ls_transfer waits = message, sends = message, out = message, in = message;
@@ -123,7 +122,7 @@ START_TEST(an_endpoint_that_is_closed_leaves_the_others_alone)
     ck_assert_int_eq(interface->post(endpoints[0], &waits), LS_OK);
     ck_assert_int_eq(interface->post(endpoints[0], &sends), LS_OK);
     ck_assert_int_eq(interface->test(endpoints[0], &waits), LS_AGAIN);
-    interface->close(endpoints[2]);
+    test_endpoint_close(interface, endpoints[2]);
 
     struct ls_transfer *const both[] = {&waits, &sends};
     ck_assert_int_eq(interface->wait_any(endpoints[0], both, 2, UINT64_C(5000000000)), LS_OK);
@@ -136,8 +135,37 @@ START_TEST(an_endpoint_that_is_closed_leaves_the_others_alone)
     ck_assert_int_eq(interface->test(endpoints[1], &in), LS_OK);
     ck_assert_int_eq(interface->test(endpoints[0], &out), LS_OK);
     ck_assert_int_eq(received[0], 7);
-    interface->close(endpoints[0]);
-    interface->close(endpoints[1]);
+    test_endpoint_close(interface, endpoints[0]);
+    test_endpoint_close(interface, endpoints[1]);
+}
+END_TEST
+
+// A peer whose thread hangs in the middle of a pass is waited for until the deadline, not for ever.
+START_TEST(a_peer_that_hangs_while_it_reads_is_given_up)
+{
+    const struct ls_transport_interface *interface = plugin->interface;
+    struct ls_transport *endpoints[2];
+    struct test_host host;
+    test_host_init(&host, plugin);
+    ck_assert_int_eq(test_endpoints_open(interface, &host.host, 2, UINT64_C(200000000), endpoints),
+                     LS_OK);
+    struct local_shared *shared = endpoints[0]->shared;
+    atomic_store(&shared->endpoints[1].active, 1); // its thread is in a pass
+    interface->abort(endpoints[0]);
+    const uint64_t begin = host.host.clock_ns(&host.host);
+    ck_assert_int_eq(interface->wait_any(endpoints[0], NULL, 0, 0), LS_PEER_LOST);
+    ck_assert_msg(strstr(host.message, "endpoint 1 still reads memory of others 0.2 s after") &&
+                      strstr(host.message, "endpoint 0 left"),
+                  "%s", host.message);
+    test_endpoint_close(interface, endpoints[0]);
+    const uint64_t took = host.host.clock_ns(&host.host) - begin;
+    ck_assert_uint_lt(took, UINT64_C(4000000000));
+    ck_assert_uint_ge(took, UINT64_C(200000000));
+    atomic_store(&shared->endpoints[1].active, 0); // it comes back: what it looks at is there
+    test_endpoint_close(interface, endpoints[1]);
+    free(shared->pairs); // that the transport leaves to the thread
+    free(shared->endpoints);
+    free(shared);
 }
 END_TEST
 
@@ -151,6 +179,7 @@ int main(void)
     tcase_set_timeout(test_case, 120);
     tcase_add_test(test_case, a_peer_in_the_middle_of_reading_is_waited_for);
     tcase_add_test(test_case, an_endpoint_that_is_closed_leaves_the_others_alone);
+    tcase_add_test(test_case, a_peer_that_hangs_while_it_reads_is_given_up);
     suite_add_tcase(suite, test_case);
     return test_suite_run(suite);
 }
