@@ -79,6 +79,9 @@ static void describe_all(void *argument, void *shared)
     const struct verify_drawing *drawing = argument;
     const struct ls_verify_case *drawn = drawing->drawn;
     struct sheet *sheet = shared;
+    uint32_t *hosts;
+    if (ls_uniform_hosts(drawn->world, drawn->ranks_per_host, &hosts))
+        return;
     for (uint32_t rank = 0; rank < drawn->world; rank++) {
         const struct ls_collective_call call = {
             .struct_size = sizeof(call),
@@ -86,7 +89,7 @@ static void describe_all(void *argument, void *shared)
             .rank = rank,
             .world = drawn->world,
             .root = drawn->root,
-            .ranks_per_host = drawn->ranks_per_host,
+            .hosts = hosts,
             .count = drawn->count,
             .element_bytes = drawn->element_bytes,
             .host = drawing->opened->host,
@@ -102,6 +105,7 @@ static void describe_all(void *argument, void *shared)
         sheet->rounds[rank] += recorder.open;
         sheet->beat++;
     }
+    free(hosts);
 }
 
 // ---- In the parent ----

@@ -6,9 +6,13 @@
 #include "core/base/log.h"
 
 #include <string.h>
+#include <time.h>
 
 // While a rank waits it looks this often whether the others have called the same.
 #define GLANCE_NS UINT64_C(20000000)
+
+// Between two questions whether a native collective is done.
+#define LIBRARY_PAUSE_NS 20000
 
 // Turns without a move before a wait looks at the clock: about a microsecond, the time in which a peer on another
 // core answers.
@@ -45,8 +49,13 @@ static enum ls_status advance(struct ls_communicator *communicator, bool *moved)
     uint32_t kept = 0;
     for (uint32_t i = 0; i < communicator->running_count; i++) {
         struct ls_collective_plan *plan = communicator->running[i];
-        enum ls_status status = ls_executor_advance(plan->executor, moved);
-        const bool done = !status && ls_executor_done(plan->executor);
+        bool done = false;
+        enum ls_status status = plan->executor ? ls_executor_advance(plan->executor, moved)
+                                               : ls_library_done(plan, &done);
+        if (plan->executor)
+            done = !status && ls_executor_done(plan->executor);
+        else
+            *moved = *moved || done;
         if (done)
             status = end_run(plan);
         if (status) {
@@ -74,7 +83,8 @@ static enum ls_status begin(struct ls_collective_plan *plan)
 
 static bool is_handed_over(const struct ls_collective_plan *plan)
 {
-    return !plan->executor || ls_executor_done(plan->executor);
+    return plan->executor ? ls_executor_done(plan->executor)
+                          : !ls_library_overlaps(plan->communicator);
 }
 
 enum ls_status ls_collective_start(struct ls_collective_plan *plan)
@@ -139,6 +149,11 @@ static enum ls_status wait_for_peers(struct ls_communicator *communicator, uint6
 {
     uint32_t count = 0, total = 0;
     struct ls_transfer *const *pending = NULL;
+    if (communicator->library) { // which has no file descriptor or event to wait for
+        const enum ls_status status = ls_library_poll(communicator);
+        nanosleep(&(struct timespec){.tv_nsec = LIBRARY_PAUSE_NS}, NULL);
+        return status ? status : LS_AGAIN;
+    }
     for (uint32_t i = 0; i < communicator->running_count; i++) {
         pending = ls_executor_pending(communicator->running[i]->executor, &count);
         if (communicator->running_count > 1)

@@ -36,7 +36,8 @@ struct ls_communicator_group {
     struct ls_rank_place *places; // one a rank
     uint32_t *hosts; // number of each rank's host
     pthread_mutex_t lock; // of what follows
-    struct ls_collective **libraries; // one a rank, where the collective runs itself
+    struct ls_collective **libraries; // one a rank, where the collective is native; NULL: closed
+    struct ls_collective **states; // their memory, until all are closed
     uint32_t world;
     uint64_t deadline_ns;
     uint64_t segment_bytes;
@@ -74,6 +75,7 @@ struct ls_communicator {
     uint64_t sequence; // of the next call
     struct ls_collective_plan **running; // in the order in which they began
     uint32_t running_count, running_capacity;
+    uint64_t given, ended; // operations of a native collective in host memory
     struct ls_transfer **waiting; // room for all pending transfers of all plans
     uint32_t operation_count; // of all plans
     struct ls_communication_times times;
@@ -92,6 +94,7 @@ struct ls_collective_plan {
     struct ls_event *done; // the last run, on the communicator's stream; NULL in host memory
     const struct ls_event *over; // the same, or what a replay ends with
     uint64_t sequence; // of the last run
+    uint64_t number; // of the last run, among those that the library was given
     bool running;
     uint64_t met; // refreshes at the last run that was a first one
     enum ls_status result; // of the last run
@@ -141,6 +144,9 @@ LS_STATUS ls_library_open(const struct ls_communicator_options *options,
 void ls_library_close(struct ls_communicator *communicator);
 void ls_library_abort(struct ls_communicator_group *group); // on all ranks
 enum ls_status ls_library_run(struct ls_collective_plan *plan);
+// Whether operations go on beside the rank's thread, and the last run of the plan has ended.
+bool ls_library_overlaps(const struct ls_communicator *communicator);
+enum ls_status ls_library_done(struct ls_collective_plan *plan, bool *out);
 enum ls_status ls_library_poll(struct ls_communicator *communicator);
 // What a rank sends in a ring, which the library need not be.
 uint64_t ls_library_bytes(const struct ls_collective_plan *plan);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives that run themselves: a library's, which is handed whole operations and puts them on the communicator's stream.
+// Native collectives: a library is handed whole operations. It puts them on the communicator's stream, or works in host memory.
 #include "core/collective/internal.h"
 
 #include "core/base/log.h"
+#include "core/base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,17 +105,25 @@ enum ls_status ls_library_open(const struct ls_communicator_options *options,
 {
     struct ls_collective_member *members = calloc(group->world, sizeof(*members));
     struct ls_collective **libraries = calloc(group->world, sizeof(struct ls_collective *));
+    bool complete = members && libraries;
+    group->states = calloc(group->world, sizeof(struct ls_collective *));
+    for (uint32_t i = 0; group->states && i < group->world; i++) {
+        group->states[i] = ls_calloc_apart(1, group->algorithm->state_bytes);
+        complete = complete && group->states[i];
+    }
     const struct ls_collective_config config = {.struct_size = sizeof(config),
                                                 .world = group->world,
                                                 .count = group->world,
                                                 .members = members,
+                                                .hosts = group->hosts,
                                                 .deadline_ns = group->deadline_ns,
                                                 .context = group,
                                                 .exchange = exchange};
     enum ls_status status = LS_OUT_OF_MEMORY;
-    if (members && libraries) {
+    if (complete && group->states) {
         for (uint32_t i = 0; i < group->world; i++)
             members[i] = member_of(group, i);
+        memcpy(libraries, group->states, group->world * sizeof(struct ls_collective *));
         status =
             (enum ls_status)group->algorithm->open(options->collective_host, &config, libraries);
     }
@@ -175,8 +184,24 @@ enum ls_status ls_library_run(struct ls_collective_plan *plan)
                                           .root = signature->root,
                                           .buffer = plan->buffer,
                                           .count = signature->count};
+    plan->number = plan->communicator->given++;
     return (enum ls_status)plan->communicator->group->algorithm->run(plan->communicator->library,
                                                                      &run);
+}
+
+bool ls_library_overlaps(const struct ls_communicator *communicator)
+{
+    return communicator->library && !communicator->place && communicator->group->algorithm->done;
+}
+
+enum ls_status ls_library_done(struct ls_collective_plan *plan, bool *out)
+{
+    struct ls_communicator *communicator = plan->communicator;
+    int32_t status = LS_OK;
+    if (communicator->ended <= plan->number)
+        status = communicator->group->algorithm->done(communicator->library, &communicator->ended);
+    *out = communicator->ended > plan->number;
+    return (enum ls_status)status;
 }
 
 enum ls_status ls_library_poll(struct ls_communicator *communicator)

@@ -23,6 +23,9 @@ static void group_destroy(struct ls_communicator_group *group)
     free(group->hosts);
     free(group->places);
     free(group->given);
+    for (uint32_t i = 0; group->states && i < group->world; i++)
+        free(group->states[i]);
+    free(group->states);
     free(group->libraries);
     free(group->recorders);
     free(group->name);
@@ -59,7 +62,7 @@ static enum ls_status try_collective(struct ls_communicator_group *group)
         .struct_size = sizeof(call),
         .operation = LS_ALL_REDUCE,
         .world = group->world,
-        .ranks_per_host = group->world,
+        .hosts = group->hosts,
         .count = UINT64_C(1) << 20, // a usual size
         .element_bytes = 4,
         .host = group->collective_host,
@@ -75,6 +78,11 @@ static enum ls_status try_collective(struct ls_communicator_group *group)
     ls_describe_watch_enter(&group->watch);
     status = ls_schedule_measure(group->algorithm, &call, TRIED_CALLS_MOST, false, &size);
     ls_describe_watch_leave(&group->watch);
+    if (status == LS_UNSUPPORTED) // an answer, which is said here
+        ls_error(group->name,
+                 "collective %s does not serve these %u ranks on their hosts (--verbose says why); "
+                 "choose another",
+                 group->collective->name, group->world);
     return status;
 }
 
@@ -237,7 +245,7 @@ static enum ls_status open_way(const struct ls_communicator_options *options,
 enum ls_status ls_communicators_open(const struct ls_communicator_options *options,
                                      struct ls_communicator **out)
 {
-    struct ls_communicator_group *group;
+    struct ls_communicator_group *group = NULL;
     enum ls_status status = check_options(options);
     if (!status)
         status = group_create(options, &group);

@@ -74,7 +74,7 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
         .rank = communicator->rank,
         .world = group->world,
         .root = signature->root,
-        .ranks_per_host = group->world,
+        .hosts = group->hosts,
         .count = signature->count,
         .element_bytes = element_bytes,
         .host = communicator->tried ? communicator->tried : group->collective_host,

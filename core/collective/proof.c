@@ -43,7 +43,7 @@ static void log_refusal(const struct ls_communicator_group *group,
              "shows it",
              name, operation, call->count, call->world, root, found->reason,
              group->collective_text ? group->collective_text : name, call->world, call->count,
-             call->ranks_per_host, operation);
+             ls_ranks_per_host(call->hosts, call->world), operation);
 }
 
 static enum ls_status prove(struct ls_communicator_group *group,
@@ -52,7 +52,7 @@ static enum ls_status prove(struct ls_communicator_group *group,
     const struct ls_verify_case verified = {.operation = call->operation,
                                             .world = call->world,
                                             .root = call->root,
-                                            .ranks_per_host = call->ranks_per_host,
+                                            .hosts = call->hosts,
                                             .count = call->count,
                                             .element_bytes = call->element_bytes,
                                             .most_steps = PROVEN_STEPS - group->proven_steps};

@@ -339,3 +339,25 @@ enum ls_status ls_schedule_measure(const struct ls_collective_interface *collect
     *out = measuring.size;
     return (enum ls_status)measuring.answer;
 }
+
+enum ls_status ls_uniform_hosts(uint32_t world, uint32_t ranks_per_host, uint32_t **out)
+{
+    *out = NULL;
+    if (!ranks_per_host)
+        return LS_OK;
+    *out = malloc((world + 1) * sizeof(**out));
+    for (uint32_t i = 0; *out && i < world; i++)
+        (*out)[i] = i / ranks_per_host;
+    return *out ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+uint32_t ls_ranks_per_host(const uint32_t *hosts, uint32_t world)
+{
+    uint32_t each = 0;
+    while (hosts && each < world && hosts[each] == 0)
+        each++;
+    for (uint32_t i = 0; each && i < world; i++)
+        if (hosts[i] != i / each)
+            return 0;
+    return each;
+}

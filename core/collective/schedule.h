@@ -51,4 +51,9 @@ const char *ls_step_kind_text(uint32_t kind); // "receive-and-reduce"; NULL like
 // "chunk" of a message: "elements 0 to 63 of the data buffer". Returns `text`.
 const char *ls_range_text(const struct ls_range *range, char *text, size_t bytes);
 
+// The host of each rank where so many neighbours share one; NULL, too: 0 share one, which is unknown. For free().
+LS_STATUS ls_uniform_hosts(uint32_t world, uint32_t ranks_per_host, uint32_t **out);
+// The opposite: how many neighbours share each host (the last may have fewer); 0: unknown, or unequally many.
+uint32_t ls_ranks_per_host(const uint32_t *hosts, uint32_t world);
+
 #endif

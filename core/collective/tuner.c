@@ -200,7 +200,6 @@ enum ls_status ls_tuner_add(struct ls_tuner *tuner, const char *scope, uint32_t 
     const struct ls_collective_call call = {.struct_size = sizeof(call),
                                             .operation = LS_ALL_REDUCE,
                                             .world = world,
-                                            .ranks_per_host = world,
                                             .count = bytes / sizeof(float),
                                             .element_bytes = sizeof(float)};
     while (row.candidate < tuner->count && strcmp(tuner->candidates[row.candidate].name, name))

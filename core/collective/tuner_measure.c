@@ -400,7 +400,7 @@ static enum ls_status create_plans(struct rank *rank, uint64_t count)
     const struct ls_collective_call asked = {.struct_size = sizeof(asked),
                                              .operation = task->operation,
                                              .world = group->world,
-                                             .ranks_per_host = group->world,
+                                             .hosts = group->hosts,
                                              .count = count,
                                              .element_bytes =
                                                  (uint32_t)ls_dtype_bytes(task->dtype)};

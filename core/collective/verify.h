@@ -43,7 +43,8 @@ struct ls_verify_case {
     uint32_t operation;
     uint32_t world;
     uint32_t root;
-    uint32_t ranks_per_host;
+    uint32_t ranks_per_host; // so many neighbours share a host; 0: unknown
+    const uint32_t *hosts; // instead, where they are given; borrowed
     uint64_t count;
     uint32_t element_bytes;
     uint64_t most_steps; // and 512 times as much work on intervals; 0: LS_VERIFY_STEPS

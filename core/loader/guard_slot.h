@@ -353,20 +353,10 @@ static int32_t GUARD(collective_describe)(const struct ls_collective_call *what,
 
 static int32_t GUARD(collective_open)(const struct ls_host *host,
                                       const struct ls_collective_config *config,
-                                      struct ls_collective **out)
+                                      struct ls_collective *const *collectives)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "open");
-    const int32_t status = OWN.ops.collective.open(host, config, out);
-    uint32_t made = 0;
-    while (made < config->count && out[made])
-        made++;
-    const int32_t answer = ls_guard_made(&call, status, made == config->count, "all ranks");
-    for (uint32_t i = 0; status == LS_OK && answer && i < config->count; i++) {
-        if (out[i])
-            OWN.ops.collective.close(out[i]);
-        out[i] = NULL;
-    }
-    return answer;
+    return ls_guard_opened(&call, OWN.ops.collective.open(host, config, collectives));
 }
 
 static void GUARD(collective_close)(struct ls_collective *collective)
@@ -381,6 +371,12 @@ static int32_t GUARD(collective_run)(struct ls_collective *collective,
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "run");
     return ls_guard_answer(&call, OWN.ops.collective.run(collective, run), false);
+}
+
+static int32_t GUARD(collective_done)(struct ls_collective *collective, uint64_t *ended)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "done");
+    return ls_guard_answer(&call, OWN.ops.collective.done(collective, ended), false);
 }
 
 static int32_t GUARD(collective_poll)(struct ls_collective *collective)
@@ -409,6 +405,7 @@ static const struct ls_collective_interface GUARD(collective_guards) = {
     .open = GUARD(collective_open),
     .close = GUARD(collective_close),
     .run = GUARD(collective_run),
+    .done = GUARD(collective_done),
     .poll = GUARD(collective_poll),
     .abort = GUARD(collective_abort),
     .about = GUARD(collective_about),

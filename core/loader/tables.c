@@ -104,6 +104,8 @@ static bool check_collective(const void *interface, struct ls_reason *reason)
                          collective->struct_size);
     if (!(collective->operations & 1u << LS_ALL_REDUCE))
         return ls_refuse(reason, "does not offer all-reduce, which every collective must offer");
+    if (runs && !check_state(collective->state_bytes, reason))
+        return false;
     return true;
 }
 

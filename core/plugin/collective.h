@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a collective plugin implements. One that *describes* its algorithm is a pure function: for each
-// rank it writes, round by round, which ranges are sent, received, reduced and copied. The host runs
-// that schedule over any transport and any memory; because it is data, it can also be verified,
-// simulated and drawn. One that *runs* its algorithm (a library's) has `open` and the calls behind it instead:
-// it is handed whole operations, which it puts on a stream.
+// What a collective plugin implements, in one of two ways.
+//
+// One that *describes* its algorithm has one pure function: for each rank it writes, round by round, which
+// ranges are sent, received, reduced and copied. The host runs that schedule over any transport and any
+// memory; because it is data, it can also be verified, simulated and drawn. It has no instances.
+//
+// A *native* one (a library's) is handed whole operations instead. The life of a rank:
+//   open    [main thread] all ranks of this process at once
+//   run     [thread of the rank] begins an operation; the same calls in the same order on every rank
+//   done    [thread of the rank] host memory only: how many of them have ended
+//   poll    [thread of the rank] whether what is under way will end at all
+//   abort   [any thread] ends what is under way
+//   close   [any thread] once for each rank; the host frees the memory of all ranks of an open after the
+//           last of them is closed
 //
 // What a schedule means:
 // - A round sees memory as the round before left it: its steps run at the same time. Therefore no element
@@ -41,15 +50,15 @@ struct ls_collective_call {
     uint32_t rank; // 0 .. world - 1
     uint32_t world; // at least 1
     uint32_t root; // of broadcast and reduce; else 0
-    uint32_t
-        ranks_per_host; // ranks 0 .. n - 1 share the first host, the next n the second; 0: unknown
-    uint64_t count; // elements, may be 0
     uint32_t element_bytes;
-    uint32_t reserved;
+    uint64_t count; // elements, may be 0
+    // The host of each rank, `world` numbers; hosts are numbered from 0 in the order in which ranks first
+    // name them. NULL: unknown. What cannot be done with ranks spread like that is LS_UNSUPPORTED.
+    const uint32_t *hosts;
     const struct ls_host *host; // for options and messages
 };
 
-// Where a range lies.
+// Where a range is.
 enum ls_buffer {
     LS_BUFFER_DATA = 0, // input when the call begins, output when it has ended
     LS_BUFFER_SCRATCH = 1, // what ls_scratch() asked for; undefined at first
@@ -92,17 +101,17 @@ struct ls_schedule {
     int32_t (*scratch)(struct ls_schedule *schedule, uint64_t count);
 };
 
-// ---- Since ABI 1.2: collectives that run themselves ----
+// ---- Native collectives ----
 
-struct ls_collective; // one rank's; each plugin's own
+struct ls_collective; // one rank's; each plugin's own: `state_bytes` of zeroed memory
 
 // A rank of this process.
 struct ls_collective_member {
     uint32_t struct_size;
     uint32_t rank;
     const struct ls_device_interface *ops; // in the size of the host's headers
-    struct ls_device *device; // whose memory the buffers lie in
-    void *stream; // of `device`: all operations are put there, in the order of the calls
+    struct ls_device *device; // whose memory holds the buffers; NULL: host memory
+    void *stream; // of `device`: all operations are put there, in order. NULL: host memory
 };
 
 struct ls_collective_config {
@@ -111,9 +120,11 @@ struct ls_collective_config {
     uint32_t count; // of this process
     uint32_t reserved;
     const struct ls_collective_member *members; // of this process
+    const uint32_t
+        *hosts; // the host of each rank, `world` numbers, as in struct ls_collective_call
     uint64_t deadline_ns; // the longest that `open` may wait for the others
-    // Out of band: every process gives `bytes` for each of its ranks (in the order of `members`) and gets those of all ranks, in
-    // the order of the ranks. Waits; LS_PEER_LOST after the deadline. Only in `open`.
+    // Out of band: every process gives `bytes` for each of its ranks (in the order of `members`) and gets
+    // those of all ranks, in the order of the ranks. Blocks; LS_PEER_LOST after the deadline. Only in `open`.
     void *context;
     int32_t (*exchange)(void *context, const void *own, uint64_t bytes, void *all);
 };
@@ -141,29 +152,36 @@ struct ls_collective_interface {
 
     // Writes what `call->rank` does, round by round, into `schedule`. Pure: the same call and options
     // give the same schedule; no state, no input or output. Options that do not fit the call are LS_USAGE
-    // through call->host->fail. NULL: it runs itself. [any thread]
+    // through call->host->fail. NULL: it is native. [any thread]
     int32_t (*describe)(const struct ls_collective_call *call, struct ls_schedule *schedule);
 
-    // ---- Since ABI 1.2: all of these for a collective that runs itself, else NULL ----
-    uint32_t memory_kinds; // bit i: enum ls_memory_kind i, that buffers may lie in
+    // All of what follows is for native collectives, else 0 and NULL.
+    uint32_t memory_kinds; // bit i: enum ls_memory_kind i, that buffers may be in
     uint32_t stream_families; // bit i: enum ls_stream_family i, that it puts work on
     uint32_t scope; // enum ls_transport_scope: the widest it serves
     uint32_t one_rank_a_device; // 1: no two ranks may be on one physical device
     uint32_t capturable; // 1: `run` only puts work on the stream, so that a device may record it
     uint32_t reserved2;
+    uint64_t state_bytes; // of struct ls_collective
 
-    // All ranks of this process together; out[i] is members[i]. When it fails, nothing is left open. [main thread]
+    // collectives[i], zeroed, is to be members[i]. When it fails, nothing is left open.
     int32_t (*open)(const struct ls_host *host, const struct ls_collective_config *config,
-                    struct ls_collective **out);
-    // Takes NULL. Nothing of it is under way on a stream any more, and recordings that have operations of it are released; or it
-    // was aborted. What all ranks of a process must do together is done when the last one that `open` gave is closed. [any thread]
+                    struct ls_collective *const *collectives);
+    // Nothing of it is under way on a stream any more, and recordings that have operations of it are
+    // released; or it was aborted. What all ranks of a process must do together is done in the last of the
+    // closes.
     void (*close)(struct ls_collective *collective);
-    // Puts one operation on the stream and returns. The same calls in the same order on every rank. [thread of the rank]
+    // Puts one operation on the stream and returns. In host memory: begins it, where there is `done`; else
+    // the result is there when it returns.
     int32_t (*run)(struct ls_collective *collective, const struct ls_collective_run *run);
-    // LS_OK; or why what is under way will not end: LS_PEER_LOST, LS_FAILED (through host->fail), LS_ABORTED. Cheap: asked
-    // often while somebody waits. [thread of the rank]
+    // Optional, for host memory: moves on without waiting, and writes how many of the operations that this
+    // rank was given since `open` have ended, in their order. LS_OK, or why no more will end. With it
+    // operations overlap with what the rank computes meanwhile.
+    int32_t (*done)(struct ls_collective *collective, uint64_t *ended);
+    // LS_OK; or why what is under way will not end: LS_PEER_LOST, LS_FAILED (through host->fail),
+    // LS_ABORTED. Cheap, because it is asked often while somebody waits.
     int32_t (*poll)(struct ls_collective *collective);
-    // What is under way ends soon, with undefined results; `run` and `poll` then return LS_ABORTED. [any thread]
+    // What is under way ends soon, with undefined results; `run` and `poll` then return LS_ABORTED.
     void (*abort)(struct ls_collective *collective);
     // What runs, for the report: "NCCL 2.28.9". NUL-terminated. [any thread]
     void (*about)(char *text, uint64_t bytes);

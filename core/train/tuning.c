@@ -123,7 +123,6 @@ const char *ls_tuning_name(const struct ls_tuning *tuning, uint32_t operation, u
     const struct ls_collective_call call = {.struct_size = sizeof(call),
                                             .operation = operation,
                                             .world = world,
-                                            .ranks_per_host = world,
                                             .count = count,
                                             .element_bytes = element_bytes,
                                             .host = ls_tuner_host(tuning->tuner)};

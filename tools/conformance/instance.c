@@ -346,8 +346,6 @@ void ls_instance_starve(struct ls_loader *loader, const struct ls_opened_plugin 
         struct digest digest = {.status = LS_OUT_OF_MEMORY};
         if (describes(opened))
             describe(opened, &poor, 0, small_world(opened), &digest);
-        else
-            ((const struct ls_collective_interface *)opened->interface)->close(NULL);
         if (digest.steps == MOST_STEPS)
             ls_tally_blame(tally, "describe goes on after the host has said that it has no memory");
         return;

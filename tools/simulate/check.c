@@ -8,21 +8,26 @@
 #include "core/collective/verify.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 #define SMALLEST_WORLD 4 // smaller ones say little of larger ones
 #define FAR 16
 
+static uint32_t ranks_per_host(const struct ls_simulation *simulation)
+{
+    const uint32_t ranks_per_node = simulation->network->ranks_per_node;
+    return ranks_per_node > 1 ? ranks_per_node : 0;
+}
+
 static struct ls_collective_call call_in(const struct ls_simulation *simulation, uint32_t world,
                                          uint64_t count)
 {
-    const uint32_t ranks_per_node = simulation->network->ranks_per_node;
     return (struct ls_collective_call){.struct_size = sizeof(struct ls_collective_call),
                                        .operation = simulation->operation,
                                        .world = world,
                                        .root = simulation->root < world ? simulation->root : 0,
-                                       .ranks_per_host = ranks_per_node > 1 ? ranks_per_node : 0,
                                        .count = count,
                                        .element_bytes = simulation->element_bytes,
                                        .host = simulation->host};
@@ -34,15 +39,21 @@ static bool fits(const struct ls_simulation *simulation, uint32_t world)
     const uint32_t ranks[] = {0, world / 2, world - 1};
     struct ls_collective_call call = call_in(simulation, world, simulation->count);
     uint64_t most = 0;
-    if (world > LS_VERIFY_WORLD || simulation->count > LS_VERIFY_COUNT)
+    uint32_t *hosts;
+    if (world > LS_VERIFY_WORLD || simulation->count > LS_VERIFY_COUNT ||
+        ls_uniform_hosts(world, ranks_per_host(simulation), &hosts))
         return false;
+    call.hosts = hosts;
     for (size_t i = 0; i < sizeof(ranks) / sizeof(*ranks); i++) {
         call.rank = ranks[i];
         struct ls_schedule_size size = {0};
-        if (ls_schedule_measure(simulation->collective, &call, LS_VERIFY_STEPS, true, &size))
-            return true; // the verifier says why
+        if (ls_schedule_measure(simulation->collective, &call, LS_VERIFY_STEPS, true, &size)) {
+            most = 0; // the verifier says why
+            break;
+        }
         most = size.steps + size.rounds > most ? size.steps + size.rounds : most;
     }
+    free(hosts);
     return most * world <= LS_VERIFY_STEPS;
 }
 
@@ -85,7 +96,7 @@ static enum ls_status verify(const struct ls_simulation *simulation, const char 
     const struct ls_verify_case verified = {.operation = call.operation,
                                             .world = world,
                                             .root = call.root,
-                                            .ranks_per_host = call.ranks_per_host,
+                                            .ranks_per_host = ranks_per_host(simulation),
                                             .count = count,
                                             .element_bytes = call.element_bytes};
     struct ls_verification found;
@@ -101,7 +112,8 @@ static enum ls_status verify(const struct ls_simulation *simulation, const char 
              "%s is wrong and is not simulated: %s of %" PRIu64 " elements, %u ranks: %s; lockstep "
              "verify %s --world=%u --count=%" PRIu64 " --ranks-per-host=%u --operation=%s shows it",
              label, ls_collective_operation_text(call.operation), count, world, found.reason, text,
-             world, count, call.ranks_per_host, ls_collective_operation_text(call.operation));
+             world, count, ranks_per_host(simulation),
+             ls_collective_operation_text(call.operation));
     return LS_FAILED;
 }
 

@@ -188,19 +188,24 @@ static enum ls_status simulate(struct simulator *simulator, const struct ls_coll
     return simulator->status;
 }
 
-static struct ls_collective_call call_of(const struct ls_simulation *simulation)
+// `hosts` is for free().
+static enum ls_status call_of(const struct ls_simulation *simulation,
+                              struct ls_collective_call *out, uint32_t **hosts)
 {
     const uint32_t ranks_per_node = simulation->network->ranks_per_node;
-    return (struct ls_collective_call){
+    const enum ls_status status =
+        ls_uniform_hosts(simulation->world, ranks_per_node > 1 ? ranks_per_node : 0, hosts);
+    *out = (struct ls_collective_call){
         .struct_size = sizeof(struct ls_collective_call),
         .operation = simulation->operation,
         .world = simulation->world,
         .root = simulation->root,
-        .ranks_per_host = ranks_per_node > 1 ? ranks_per_node : 0,
+        .hosts = *hosts,
         .count = simulation->count,
         .element_bytes = simulation->element_bytes,
         .host = simulation->host,
     };
+    return status;
 }
 
 static uint64_t memory_limit_of(const struct ls_simulation *simulation)
@@ -214,16 +219,22 @@ enum ls_status ls_simulation_fits(const struct ls_simulation *simulation)
     const uint32_t world = simulation->world;
     const uint32_t ranks[] = {0, world / 3, world / 2, world - 1};
     const uint64_t limit = memory_limit_of(simulation);
-    struct ls_collective_call call = call_of(simulation);
+    struct ls_collective_call call;
+    uint32_t *hosts;
     uint64_t least = UINT64_MAX;
+    if (call_of(simulation, &call, &hosts))
+        return LS_OUT_OF_MEMORY;
     for (size_t i = 0; i < sizeof(ranks) / sizeof(*ranks); i++) {
         call.rank = ranks[i];
         struct ls_schedule_size size = {0};
         if (ls_schedule_measure(simulation->collective, &call, LS_SIMULATED_STEPS_MOST, true,
-                                &size))
-            return LS_OK; // why it fails is said when it is simulated
+                                &size)) {
+            least = 0; // why it fails is said when it is simulated
+            break;
+        }
         least = size.steps < least ? size.steps : least;
     }
+    free(hosts);
     const double needed = (double)least * sizeof(uint32_t) * world; // a step has a state
     if (needed <= (double)limit)
         return LS_OK;
@@ -238,14 +249,18 @@ enum ls_status ls_simulation_fits(const struct ls_simulation *simulation)
 
 enum ls_status ls_simulate(const struct ls_simulation *simulation, struct ls_simulation_result *out)
 {
-    const struct ls_collective_call call = call_of(simulation);
+    struct ls_collective_call call;
+    uint32_t *hosts;
+    enum ls_status status = call_of(simulation, &call, &hosts);
     struct simulator simulator = {
         .simulation = simulation,
         .memory_limit = memory_limit_of(simulation),
         .stretch = ls_network_slowness(simulation->network,
                                        (double)simulation->count * simulation->element_bytes),
     };
-    const enum ls_status status = simulate(&simulator, &call);
+    if (!status)
+        status = simulate(&simulator, &call);
+    free(hosts);
     if (!status)
         write_result(&simulator, out);
     finish(&simulator);

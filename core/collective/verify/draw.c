@@ -18,6 +18,7 @@
 struct drawing {
     struct ls_host host; // first: its fail() casts back
     struct ls_verifier *verifier;
+    uint32_t *hosts; // of each rank, from ranks_per_host; NULL: those of the case
     uint32_t rank;
     uint32_t round;
     uint64_t scratch;
@@ -232,7 +233,7 @@ static int32_t describe(struct drawing *drawing, const struct ls_collective_inte
         .rank = rank,
         .world = verified->world,
         .root = verified->root,
-        .ranks_per_host = verified->ranks_per_host,
+        .hosts = drawing->hosts ? drawing->hosts : verified->hosts,
         .count = verified->count,
         .element_bytes = verified->element_bytes,
         .host = &drawing->host,
@@ -351,7 +352,12 @@ enum ls_status ls_verifier_draw(struct ls_verifier *verifier,
     drawing.host.struct_size = sizeof(drawing.host);
     drawing.host.fail = keep_failure;
     drawing.host.log = say_nothing;
-    const enum ls_status status = draw_all(&drawing, collective, hashes);
+    const struct ls_verify_case *verified = verifier->verified;
+    enum ls_status status = ls_uniform_hosts(
+        verified->world, verified->hosts ? 0 : verified->ranks_per_host, &drawing.hosts);
+    if (!status)
+        status = draw_all(&drawing, collective, hashes);
+    free(drawing.hosts);
     free(hashes);
     return status;
 }

@@ -92,7 +92,7 @@ static unsigned settle_all(struct nccl_family *family, uint32_t *culprit)
     for (;;) {
         bool busy = false;
         for (uint32_t i = 0; i < family->count; i++) {
-            const unsigned state = state_of(&family->ranks[i]);
+            const unsigned state = state_of(family->ranks[i]);
             if (state != ncclSuccess && state != ncclInProgress) {
                 *culprit = i;
                 return state;
@@ -115,7 +115,7 @@ static void drop_all(struct nccl_family *family)
     const struct nccl_calls *calls = family->calls;
     calls->ncclGroupStart();
     for (uint32_t i = 0; i < family->count; i++)
-        drop(&family->ranks[i]);
+        drop(family->ranks[i]);
     calls->ncclGroupEnd();
 }
 
@@ -125,11 +125,11 @@ static bool finalize_all(struct nccl_family *family)
     const struct nccl_calls *calls = family->calls;
     uint32_t culprit;
     for (uint32_t i = 0; i < family->count; i++)
-        if (!family->ranks[i].comm || state_of(&family->ranks[i]))
+        if (!family->ranks[i]->comm || state_of(family->ranks[i]))
             return false;
     calls->ncclGroupStart();
     for (uint32_t i = 0; i < family->count; i++)
-        calls->ncclCommFinalize(family->ranks[i].comm);
+        calls->ncclCommFinalize(family->ranks[i]->comm);
     const unsigned error = calls->ncclGroupEnd();
     return (!error || error == ncclInProgress) && !settle_all(family, &culprit);
 }
@@ -142,7 +142,7 @@ static void close_all(struct nccl_family *family)
     } else {
         calls->ncclGroupStart();
         for (uint32_t i = 0; i < family->count; i++)
-            calls->ncclCommDestroy(family->ranks[i].comm);
+            calls->ncclCommDestroy(family->ranks[i]->comm);
         calls->ncclGroupEnd();
     }
     free(family);
@@ -150,7 +150,7 @@ static void close_all(struct nccl_family *family)
 
 void nccl_close(struct ls_collective *collective)
 {
-    if (collective && atomic_fetch_sub(&collective->family->open, 1) == 1)
+    if (atomic_fetch_sub(&collective->family->open, 1) == 1)
         close_all(collective->family);
 }
 
@@ -180,7 +180,7 @@ void nccl_abort(struct ls_collective *collective)
 static int32_t find_streams(const struct ls_host *host, struct nccl_family *family)
 {
     for (uint32_t i = 0; i < family->count; i++) {
-        struct ls_collective *rank = &family->ranks[i];
+        struct ls_collective *rank = family->ranks[i];
         const struct ls_device_interface *ops = rank->member.ops;
         if (!ops || !LS_HAS(ops, stream_native) || !ops->stream_native)
             return ls_host_fail(host, LS_UNSUPPORTED,
@@ -225,7 +225,7 @@ static int32_t meet(const struct ls_host *host, const struct ls_collective_confi
     const int version = family->calls ? family->calls->version : 0;
     int32_t met = own && all ? LS_OK : ls_host_fail(host, LS_OUT_OF_MEMORY, "no memory for ranks");
     for (uint32_t i = 0; !met && i < config->count; i++)
-        nccl_peer_fill(&own[i], status, version, &family->ranks[i].native);
+        nccl_peer_fill(&own[i], status, version, &family->ranks[i]->native);
     if (!met)
         met = config->exchange(config->context, own, sizeof(*own), all);
     if (!met && !status)
@@ -268,7 +268,7 @@ static unsigned begin_all(struct nccl_family *family, ncclUniqueId id, uint32_t 
     const struct nccl_calls *calls = family->calls;
     unsigned error = calls->ncclGroupStart();
     for (uint32_t i = 0; !error && i < family->count; i++) {
-        struct ls_collective *rank = &family->ranks[i];
+        struct ls_collective *rank = family->ranks[i];
         const struct ls_collective_member *member = &rank->member;
         ncclConfig_t settings = {sizeof(settings), NCCL_CONFIG_MAGIC, NCCL_CONFIG_VERSION, 0};
         *culprit = i;
@@ -289,9 +289,9 @@ static void list_missing(const struct nccl_family *family, char *text, size_t by
     size_t used = 0;
     text[0] = '\0';
     for (uint32_t i = 0; i < family->count && used + 16 < bytes; i++)
-        if (state_of(&family->ranks[i]) == ncclInProgress)
+        if (state_of(family->ranks[i]) == ncclInProgress)
             used += (size_t)snprintf(text + used, bytes - used, "%s%u", used ? ", " : "",
-                                     family->ranks[i].member.rank);
+                                     family->ranks[i]->member.rank);
 }
 
 static int32_t connect(const struct ls_host *host, struct nccl_family *family, ncclUniqueId id)
@@ -304,7 +304,7 @@ static int32_t connect(const struct ls_host *host, struct nccl_family *family, n
     if (error == ncclSuccess)
         return LS_OK;
     if (error != ncclInProgress)
-        return fail(&family->ranks[culprit], error, "connecting");
+        return fail(family->ranks[culprit], error, "connecting");
     list_missing(family, missing, sizeof(missing));
     return ls_host_fail(
         host, LS_PEER_LOST,
@@ -314,7 +314,7 @@ static int32_t connect(const struct ls_host *host, struct nccl_family *family, n
 }
 
 int32_t nccl_open(const struct ls_host *host, const struct ls_collective_config *config,
-                  struct ls_collective **out)
+                  struct ls_collective *const *ranks)
 {
     ncclUniqueId id;
     struct nccl_family *family =
@@ -327,8 +327,9 @@ int32_t nccl_open(const struct ls_host *host, const struct ls_collective_config 
     family->deadline_ns = config->deadline_ns;
     atomic_init(&family->open, config->count);
     for (uint32_t i = 0; i < config->count; i++) {
-        family->ranks[i].family = family;
-        family->ranks[i].member = config->members[i];
+        family->ranks[i] = ranks[i];
+        ranks[i]->family = family;
+        ranks[i]->member = config->members[i];
     }
     int32_t status = meet(host, config, family, prepare(host, family));
     if (!status)
@@ -341,7 +342,5 @@ int32_t nccl_open(const struct ls_host *host, const struct ls_collective_config 
         free(family);
         return status;
     }
-    for (uint32_t i = 0; i < config->count; i++)
-        out[i] = &family->ranks[i];
     return LS_OK;
 }

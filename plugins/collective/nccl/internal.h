@@ -26,14 +26,14 @@ struct nccl_family {
     _Atomic uint32_t open; // ranks not yet closed
     atomic_bool
         aborted; // by somebody, or since one of them failed; then nothing of any rank goes on
-    struct ls_collective ranks[];
+    struct ls_collective *ranks[]; // theirs stay until all are closed
 };
 
 // ---- communicator.c ----
 
 // As collective.h says them.
 int32_t nccl_open(const struct ls_host *host, const struct ls_collective_config *config,
-                  struct ls_collective **out);
+                  struct ls_collective *const *ranks);
 void nccl_close(struct ls_collective *collective);
 int32_t nccl_poll(struct ls_collective *collective);
 void nccl_abort(struct ls_collective *collective);

@@ -165,6 +165,7 @@ static const struct ls_collective_interface collective_interface = {
     .scope = LS_SCOPE_NETWORK,
     .one_rank_a_device = 1,
     .capturable = 1,
+    .state_bytes = sizeof(struct ls_collective),
     .open = nccl_open,
     .close = nccl_close,
     .run = nccl_run,

@@ -109,6 +109,24 @@ static void around(const struct shape *shape, struct ls_schedule *schedule, uint
     }
 }
 
+// How many ranks share a host; 0: unknown, or all are on one. The plan of rails needs hosts of equally many neighbours.
+static int32_t find_host(const struct ls_collective_call *call, uint64_t *out)
+{
+    uint32_t each = 0;
+    while (call->hosts && each < call->world && call->hosts[each] == 0)
+        each++;
+    for (uint32_t i = 0; each && i < call->world; i++)
+        if (call->hosts[i] != i / each)
+            return ls_host_fail(
+                call->host, LS_UNSUPPORTED,
+                "the hosts have unequally many ranks, or not neighbours: rank %u is "
+                "on host %u, where %u ranks a host would put it on host %u; give "
+                "node=N, or choose another collective",
+                i, call->hosts[i], each, i / each);
+    *out = each < call->world ? each : 0;
+    return LS_OK;
+}
+
 static int32_t shape_get(const struct ls_collective_call *call, struct shape *out)
 {
     const char *text = call->host->option(call->host, "node");
@@ -118,7 +136,10 @@ static int32_t shape_get(const struct ls_collective_call *call, struct shape *ou
                             "node=%lld does not fit %u ranks; choose 1 to %u, or 0 for "
                             "the ranks of a host",
                             asked, call->world, call->world);
-    const uint64_t host = call->ranks_per_host < call->world ? call->ranks_per_host : 0;
+    uint64_t host = 0;
+    const int32_t status = asked ? LS_OK : find_host(call, &host);
+    if (status)
+        return status;
     const uint64_t full = asked ? (uint64_t)asked : host ? host : ls_divisor_near_root(call->world);
     const uint64_t node = call->rank / full, left = call->world - node * full;
     *out = (struct shape){

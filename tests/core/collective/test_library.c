@@ -110,27 +110,29 @@ struct ls_collective {
     uint32_t rank;
     struct ls_collective_run last;
     uint32_t runs, aborts;
-    bool open;
+    uint64_t ended; // operations, as `done` says it
     int32_t poll;
 };
 
-static struct ls_collective ranks[RANKS];
+static struct ls_collective *ranks[RANKS]; // in memory of the host's
+static bool is_open[RANKS];
 static _Atomic uint32_t arrived,
     early; // ranks on their way to an operation; operations before all were
 static uint32_t needed; // 0: nobody waits
 static uint64_t world_seen;
 
 static int32_t library_open(const struct ls_host *host, const struct ls_collective_config *config,
-                            struct ls_collective **out)
+                            struct ls_collective *const *out)
 {
     uint32_t own[RANKS], all[RANKS] = {0};
     (void)host;
     world_seen = config->world;
     for (uint32_t i = 0; i < config->count; i++) {
         own[i] = 100 + config->members[i].rank;
-        ranks[i] = (struct ls_collective){.rank = i, .open = true};
-        out[i] = &ranks[i];
-        if (config->members[i].stream != stream_memory)
+        ranks[i] = out[i];
+        ranks[i]->rank = i;
+        is_open[i] = true;
+        if (config->members[i].ops && config->members[i].stream != stream_memory)
             return LS_FAILED;
     }
     if (config->exchange(config->context, own, sizeof(own[0]), all))
@@ -140,7 +142,7 @@ static int32_t library_open(const struct ls_host *host, const struct ls_collecti
 
 static void library_close(struct ls_collective *collective)
 {
-    collective->open = false;
+    is_open[collective->rank] = false;
 }
 
 static int32_t library_run(struct ls_collective *collective, const struct ls_collective_run *run)
@@ -169,6 +171,7 @@ static const struct ls_collective_interface library = {
     .stream_families = 1u << LS_STREAM_CUDA,
     .one_rank_a_device = 1,
     .capturable = 1,
+    .state_bytes = sizeof(struct ls_collective),
     .open = library_open,
     .close = library_close,
     .run = library_run,
@@ -230,7 +233,7 @@ static void teardown(void)
         ls_collective_plan_destroy(plans[i]);
     ls_communicators_close(communicators, RANKS);
     for (uint32_t i = 0; i < RANKS; i++)
-        ck_assert(!ranks[i].open);
+        ck_assert(!is_open[i]);
     ls_log_set_writer(NULL, NULL);
 }
 
@@ -240,16 +243,75 @@ static enum ls_status run_once(uint32_t rank)
     return status ? status : ls_collective_wait(plans[rank]);
 }
 
+static int32_t library_done(struct ls_collective *collective, uint64_t *ended)
+{
+    *ended = __atomic_load_n(&collective->ended, __ATOMIC_SEQ_CST);
+    return collective->poll;
+}
+
+static void *end_soon(void *argument)
+{
+    struct ls_collective *rank = argument;
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    __atomic_store_n(&rank->ended, 2, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+// A library that works in host memory beside the rank's thread, as MPI_Iallreduce does.
+START_TEST(in_host_memory_operations_go_on_beside_the_rank)
+{
+    struct ls_collective_interface beside = library;
+    const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "beside",
+                                     .version = "1", .interface = &beside};
+    const struct ls_communicator_options options = {.collective = &plugin,
+                                                    .collective_host = &host.host,
+                                                    .world = RANKS,
+                                                    .deadline_ns = DEADLINE_NS,
+                                                    .name = "test",
+                                                    .unproven = true};
+    struct ls_collective_plan *two[2];
+    pthread_t thread;
+    beside.memory_kinds = 1u << LS_MEMORY_HOST;
+    beside.one_rank_a_device = beside.capturable = 0;
+    beside.done = library_done;
+    test_host_init(&host, &plugin);
+    said[0] = '\0';
+    ls_log_set_writer(hear, NULL);
+    ck_assert_int_eq(ls_communicators_open(&options, communicators), LS_OK);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(ls_collective_plan_create(communicators[0], LS_ALL_REDUCE, data[i], COUNT,
+                                                   LS_F32, LS_SUM, 0, "part", &two[i]),
+                         LS_OK);
+    ck_assert_int_eq(ls_collective_start(two[0]), LS_OK); // returns at once
+    ck_assert_int_eq(ls_collective_start(two[1]), LS_OK);
+    ck_assert_uint_eq(ranks[0]->runs, 2);
+    ck_assert_int_eq(ls_communicator_progress(communicators[0]), LS_OK);
+    ranks[0]->ended = 1;
+    ck_assert_int_eq(ls_communicator_progress(communicators[0]), LS_OK);
+    ck_assert_int_eq(ls_collective_wait(two[0]), LS_OK);
+    ck_assert_int_eq(pthread_create(&thread, NULL, end_soon, ranks[0]), 0);
+    ck_assert_int_eq(ls_collective_wait(two[1]), LS_OK);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(ls_collective_start(two[1]), LS_OK); // and never ends
+    ck_assert_int_eq(ls_collective_wait(two[1]), LS_PEER_LOST);
+    ck_assert_ptr_nonnull(strstr(said, "rank 0 waited"));
+    for (int i = 0; i < 2; i++)
+        ls_collective_plan_destroy(two[i]);
+    ls_communicators_close(communicators, RANKS);
+    ls_log_set_writer(NULL, NULL);
+}
+END_TEST
+
 START_TEST(an_operation_is_handed_over_whole)
 {
     setup();
     ck_assert_uint_eq(world_seen, RANKS);
     for (uint32_t i = 0; i < RANKS; i++) {
         ck_assert_int_eq(run_once(i), LS_OK);
-        ck_assert_uint_eq(ranks[i].runs, 1);
-        ck_assert_uint_eq(ranks[i].last.reduction, LS_MEAN);
-        ck_assert_ptr_eq(ranks[i].last.buffer, data[i]);
-        ck_assert_uint_eq(ranks[i].last.count, COUNT);
+        ck_assert_uint_eq(ranks[i]->runs, 1);
+        ck_assert_uint_eq(ranks[i]->last.reduction, LS_MEAN);
+        ck_assert_ptr_eq(ranks[i]->last.buffer, data[i]);
+        ck_assert_uint_eq(ranks[i]->last.count, COUNT);
         ck_assert_int_eq(ls_communicator_settle(communicators[i]), LS_OK);
     }
     // Of a ring: twice 2/3 of the buffer.
@@ -271,7 +333,7 @@ START_TEST(what_it_lacks_is_made_of_the_whole_reduction_or_refused)
                      LS_OK);
     ck_assert_int_eq(ls_collective_start(reduce), LS_OK);
     ck_assert_int_eq(ls_collective_wait(reduce), LS_OK);
-    ck_assert_uint_eq(ranks[0].last.operation, LS_ALL_REDUCE);
+    ck_assert_uint_eq(ranks[0]->last.operation, LS_ALL_REDUCE);
     ls_collective_plan_destroy(reduce);
     ck_assert_int_eq(ls_collective_plan_create(communicators[0], LS_BROADCAST, data[0], COUNT,
                                                LS_F32, LS_SUM, 0, "weights", &broadcast),
@@ -294,7 +356,7 @@ START_TEST(a_device_that_hangs_is_named_after_the_deadline)
                                        "(mean) of 1000 float32, bucket 3: all ranks have made"));
     // All are ended, and nobody has more to say.
     for (uint32_t i = 0; i < RANKS; i++)
-        ck_assert_uint_ge(ranks[i].aborts, 1);
+        ck_assert_uint_ge(ranks[i]->aborts, 1);
     const size_t length = strlen(said);
     ck_assert_int_eq(run_once(0), LS_ABORTED);
     ck_assert_int_eq(ls_communicator_settle(communicators[2]), LS_ABORTED);
@@ -340,11 +402,11 @@ START_TEST(what_the_library_reports_ends_the_wait)
     setup();
     for (uint32_t i = 0; i < RANKS; i++)
         ck_assert_int_eq(run_once(i), LS_OK);
-    ranks[2].poll = LS_PEER_LOST;
+    ranks[2]->poll = LS_PEER_LOST;
     devices[2].hangs = true;
     ck_assert_int_eq(ls_communicator_settle(communicators[2]), LS_PEER_LOST);
     ck_assert_int_eq(ls_communicator_settle(communicators[0]), LS_ABORTED);
-    ck_assert_uint_ge(ranks[0].aborts, 1);
+    ck_assert_uint_ge(ranks[0]->aborts, 1);
     teardown();
 }
 END_TEST
@@ -358,10 +420,10 @@ START_TEST(replays_are_runs_and_recordings_are_not)
         ls_communicator_record(communicators[i], true);
         ck_assert_int_eq(run_once(i), LS_OK);
         ls_communicator_record(communicators[i], false);
-        ck_assert_uint_eq(ranks[i].runs, 2);
+        ck_assert_uint_eq(ranks[i]->runs, 2);
         for (uint32_t replay = 0; replay < 3; replay++) // calls 1, 2, 3
             ck_assert_int_eq(ls_communicator_replayed(communicators[i]), LS_OK);
-        ck_assert_uint_eq(ranks[i].runs, 2);
+        ck_assert_uint_eq(ranks[i]->runs, 2);
         ck_assert_int_eq(ls_communicator_settle(communicators[i]), LS_OK);
         devices[i].hangs = true;
     }
@@ -427,6 +489,7 @@ END_TEST
 static void add_tests(TCase *test_case)
 {
     tcase_add_test(test_case, an_operation_is_handed_over_whole);
+    tcase_add_test(test_case, in_host_memory_operations_go_on_beside_the_rank);
     tcase_add_test(test_case, what_it_lacks_is_made_of_the_whole_reduction_or_refused);
     tcase_add_test(test_case, a_device_that_hangs_is_named_after_the_deadline);
     tcase_add_test(test_case, a_rank_that_does_not_come_is_named);

@@ -104,7 +104,6 @@ static struct ls_collective_call call_of(const struct ls_tuner *tuner, uint32_t 
     return (struct ls_collective_call){.struct_size = sizeof(struct ls_collective_call),
                                        .operation = operation,
                                        .world = world,
-                                       .ranks_per_host = world,
                                        .count = count,
                                        .element_bytes = 4,
                                        .host = ls_tuner_host(tuner)};

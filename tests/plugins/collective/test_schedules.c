@@ -341,10 +341,12 @@ START_TEST(two_level_takes_its_nodes_from_the_hosts)
     ck_assert_ptr_nonnull(plugin);
     test_host_init(&host, plugin);
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        uint32_t *hosts;
+        ck_assert_int_eq(ls_uniform_hosts(cases[i].ranks, cases[i].per_host, &hosts), LS_OK);
         const struct ls_collective_call call = {.struct_size = sizeof(call),
                                                 .operation = LS_ALL_REDUCE,
                                                 .world = cases[i].ranks,
-                                                .ranks_per_host = cases[i].per_host,
+                                                .hosts = hosts,
                                                 .count = 10000,
                                                 .element_bytes = 4,
                                                 .host = &host.host};
@@ -352,7 +354,38 @@ START_TEST(two_level_takes_its_nodes_from_the_hosts)
         ck_assert_int_eq(ls_schedule_draw(plugin->interface, "test", &call, &drawn), LS_OK);
         ck_assert_uint_eq(drawn.round_count, cases[i].rounds);
         ls_drawn_schedule_finish(&drawn);
+        free(hosts);
     }
+}
+END_TEST
+
+static const char *node_of_two(const struct ls_host *host, const char *name)
+{
+    return strcmp(name, "node") == 0 ? "2" : test_host_option(host, name);
+}
+
+// Hosts of unequally many ranks are refused by name, unless the user says how the ranks are cut.
+START_TEST(two_level_refuses_uneven_hosts)
+{
+    static const uint32_t hosts[][6] = {{0, 0, 1, 1, 1, 2}, {0, 0, 0, 1, 1, 2}, {0, 1, 0, 1, 0, 1}};
+    struct test_host host;
+    const struct ls_plugin *plugin = test_plugin_open("collective-two-level");
+    ck_assert_ptr_nonnull(plugin);
+    test_host_init(&host, plugin);
+    const struct ls_collective_call call = {.struct_size = sizeof(call),
+                                            .operation = LS_ALL_REDUCE,
+                                            .world = 6,
+                                            .hosts = hosts[_i],
+                                            .count = 10000,
+                                            .element_bytes = 4,
+                                            .host = &host.host};
+    struct ls_drawn_schedule drawn;
+    ck_assert_int_eq(ls_schedule_draw(plugin->interface, "test", &call, &drawn), LS_UNSUPPORTED);
+    ck_assert_msg(strstr(host.message, "unequally many ranks") && strstr(host.message, "node=N"),
+                  "%s", host.message);
+    host.host.option = node_of_two;
+    ck_assert_int_eq(ls_schedule_draw(plugin->interface, "test", &call, &drawn), LS_OK);
+    ls_drawn_schedule_finish(&drawn);
 }
 END_TEST
 
@@ -369,6 +402,7 @@ int main(void)
     tcase_add_test(test_case, two_level_serves_nodes_of_any_size);
     tcase_add_test(test_case, two_level_keeps_to_its_node_what_need_not_leave_it);
     tcase_add_test(test_case, two_level_takes_its_nodes_from_the_hosts);
+    tcase_add_loop_test(test_case, two_level_refuses_uneven_hosts, 0, 3);
     tcase_add_test(test_case, the_double_tree_has_logarithmic_rounds_and_sends_two_buffers_at_most);
     tcase_add_test(test_case, the_double_tree_serves_every_root);
     tcase_add_test(test_case, the_double_tree_cuts_by_size);

@@ -91,7 +91,14 @@ int32_t job_open(struct job *job)
                                                    .ops = job_ops,
                                                    .device = job->ranks[i].device,
                                                    .stream = job->ranks[i].stream};
+    for (uint32_t i = 0; i < job->world; i++)
+        out[i] = calloc(1, job_nccl->state_bytes);
     const int32_t status = job_nccl->open(&job->host.host, &config, out);
+    for (uint32_t i = 0; i < job->world; i++)
+        if (status || i >= config.count) {
+            free(out[i]);
+            out[i] = NULL;
+        }
     for (uint32_t i = 0; i < job->world; i++)
         job->ranks[i].collective = out[i];
     return status;
@@ -122,7 +129,10 @@ void job_finish(struct job *job)
     struct nccl_double_counts counts;
     struct double_counts cuda;
     for (uint32_t i = 0; i < job->world; i++)
-        job_nccl->close(job->ranks[i].collective);
+        if (job->ranks[i].collective)
+            job_nccl->close(job->ranks[i].collective);
+    for (uint32_t i = 0; i < job->world; i++)
+        free(job->ranks[i].collective);
     for (uint32_t i = 0; i < job->world; i++) {
         job_ops->stream_close(job->ranks[i].device, job->ranks[i].stream);
         job_ops->close(job->ranks[i].device);
