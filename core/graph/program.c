@@ -23,6 +23,21 @@ static void find_ready(struct ls_program *program)
     }
 }
 
+// Steps that are tiled together run with the first of them.
+static void find_needed(struct ls_program *program)
+{
+    for (uint32_t place = 0; place < program->plan->place_count; place++)
+        program->needed[place] = program->step_count;
+    for (uint32_t s = program->step_count; s-- > 0;) {
+        const struct ls_step_plan *plan = &program->buffers->plans[s];
+        for (uint32_t i = 0; i < program->steps[s].input_count; i++) {
+            const struct ls_value *value = &program->buffers->values[plan->values[i]];
+            if (value->home == LS_HOME_PARAMETERS || value->home == LS_HOME_SHADOWS)
+                program->needed[value->place] = plan->tile ? ls_tile_first(program, s) : s;
+        }
+    }
+}
+
 static void fill_launches(struct ls_program *program)
 {
     for (uint32_t s = 0; s < program->step_count; s++)
@@ -94,13 +109,16 @@ static enum ls_status make_tables(struct ls_program *program)
     buffers->slots = calloc((size_t)buffers->slot_count + 1, sizeof(*buffers->slots));
     buffers->launches = calloc((size_t)program->step_count + 1, sizeof(*buffers->launches));
     program->ready = calloc((size_t)program->plan->place_count + 1, sizeof(*program->ready));
-    if (!buffers->given || !buffers->slots || !buffers->launches || !program->ready)
+    program->needed = calloc((size_t)program->plan->place_count + 1, sizeof(*program->needed));
+    if (!buffers->given || !buffers->slots || !buffers->launches || !program->ready ||
+        !program->needed)
         return LS_OUT_OF_MEMORY;
 
     find_slots(program);
     fill_launches(program);
     name_slices(program);
     find_ready(program);
+    find_needed(program);
     while (program->forward_count < program->step_count &&
            !program->steps[program->forward_count].backward)
         program->forward_count++;
@@ -178,6 +196,7 @@ void ls_program_destroy(struct ls_program *program)
     destroy_buffers(program->buffers);
     free(program->steps);
     free(program->ready);
+    free(program->needed);
     free(program);
 }
 

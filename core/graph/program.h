@@ -108,6 +108,8 @@ struct ls_program {
     // For each place of the plan: index of the step after which its gradient is complete. Does not
     // decrease.
     uint32_t *ready;
+    // Likewise: index of the first step that reads it, or its shadow; step_count: none.
+    uint32_t *needed;
     // The values and memory that the steps use; private to core/graph (build.h).
     struct ls_program_buffers *buffers;
 };

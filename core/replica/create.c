@@ -20,15 +20,22 @@ static enum ls_status open_device(struct ls_replica *replica,
     return (enum ls_status)options->ops->open(options->host, &config, &replica->device);
 }
 
-// Where a program is cut: the first step after which every gradient of a bucket is complete.
+// Where a program is cut: the first step that reads a parameter of a bucket, and the first after which every gradient of
+// it is complete.
 static enum ls_status find_bucket_ends(const struct ls_replica *replica,
                                        struct ls_replica_program *entry)
 {
     entry->bucket_ends = calloc(replica->buckets.count, sizeof(*entry->bucket_ends));
-    if (!entry->bucket_ends)
+    entry->bucket_needs = calloc(replica->buckets.count, sizeof(*entry->bucket_needs));
+    if (!entry->bucket_ends || !entry->bucket_needs)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < replica->buckets.count; i++) {
         const struct ls_bucket *bucket = &replica->buckets.list[i];
+        entry->bucket_needs[i] = entry->program->step_count;
+        for (uint32_t place = bucket->first_place;
+             place < bucket->first_place + bucket->place_count; place++)
+            if (entry->program->needed[place] < entry->bucket_needs[i])
+                entry->bucket_needs[i] = entry->program->needed[place];
         for (uint32_t place = bucket->first_place;
              place < bucket->first_place + bucket->place_count; place++)
             if (entry->program->ready[place] + 1 > entry->bucket_ends[i])
@@ -291,6 +298,7 @@ void ls_replica_destroy(struct ls_replica *replica)
         free(replica->programs[i].takes);
         ls_program_destroy(replica->programs[i].program);
         free(replica->programs[i].bucket_ends);
+        free(replica->programs[i].bucket_needs);
     }
     free(replica->update_takes);
     for (uint32_t i = 0; replica->updates && i < replica->buckets.count; i++)

@@ -37,17 +37,31 @@ struct pass {
     uint32_t bucket, from, to; // the stretch under way: up to where this bucket is complete
 };
 
+// Forward reads the last bucket first.
+static enum ls_status need_parameters(const struct pass *pass, uint32_t step)
+{
+    const struct ls_replica_hooks *hooks = pass->hooks;
+    enum ls_status status = LS_OK;
+    for (uint32_t i = pass->replica->buckets.count; !status && i-- > 0;)
+        if (pass->entry->bucket_needs[i] == step)
+            status = hooks->parameters_needed(hooks->context, pass->replica, i);
+    return status;
+}
+
 // Kernel by kernel once something is under way, so that communication moves on between kernels.
 static enum ls_status run_range(const struct pass *pass)
 {
     struct ls_replica *replica = pass->replica;
     const struct ls_replica_hooks *hooks = pass->hooks;
     const bool under_way = pass->slicing.last && pass->bucket > 0;
-    const uint32_t stride = under_way ? 1 : pass->to - pass->from;
+    const bool asks = hooks->parameters_needed && pass->slicing.first;
+    const uint32_t stride = under_way || asks ? 1 : pass->to - pass->from;
     for (uint32_t step = pass->from; step < pass->to; step += stride) {
+        enum ls_status status = asks ? need_parameters(pass, step) : LS_OK;
+        if (status)
+            return status;
         const uint64_t start = ls_clock_ns();
-        enum ls_status status =
-            ls_program_run(pass->entry->program, step, step + stride, replica->timing);
+        status = ls_program_run(pass->entry->program, step, step + stride, replica->timing);
         replica->times.compute_ns += ls_clock_ns() - start;
         if (!status && under_way && hooks->progress && !replica->recorder.recording)
             status = hooks->progress(hooks->context, replica);
@@ -92,7 +106,7 @@ static enum ls_status run_stretches(void *context)
         pass->to = end > pass->from ? end : pass->from;
         enum ls_status status = LS_OK;
         if (pass->to > pass->from || !(pass->slicing.first && pass->slicing.last))
-            status = run_recorded(replica, &stretch);
+            status = hooks->parameters_needed ? run_stretch(pass) : run_recorded(replica, &stretch);
         if (!status && pass->slicing.last && pass->bucket < count)
             status = hooks->bucket_ready(hooks->context, replica, pass->bucket);
         if (status)
@@ -109,8 +123,9 @@ static enum ls_status run_pass(struct pass *pass)
                                      .context = pass,
                                      .take = pass->takes,
                                      .hooks = pass->slicing.last ? pass->hooks : NULL};
-    return pass->hooks->capturable || !pass->slicing.last ? run_recorded(pass->replica, &whole)
-                                                          : run_stretches(pass);
+    const bool recorded = pass->hooks->capturable || !pass->slicing.last;
+    return recorded && !pass->hooks->parameters_needed ? run_recorded(pass->replica, &whole)
+                                                       : run_stretches(pass);
 }
 
 // ---- Shares ----
@@ -141,7 +156,10 @@ static enum ls_status run_empty(struct ls_replica *replica, const struct ls_repl
                                      .take = &replica->empty_takes[replica->recorder.kind],
                                      .hooks = hooks};
     replica->current = NULL;
-    const enum ls_status status = ls_input_write(replica, NULL, batch, tail);
+    enum ls_status status = ls_input_write(replica, NULL, batch, tail);
+    // Nothing is read, but every replica makes the same calls in every step.
+    for (uint32_t i = replica->buckets.count; !status && hooks->parameters_needed && i-- > 0;)
+        status = hooks->parameters_needed(hooks->context, replica, i);
     if (status)
         return status;
     return hooks->capturable ? run_recorded(replica, &whole) : run_zero(&pass);

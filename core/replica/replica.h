@@ -62,6 +62,7 @@ struct ls_take {
 struct ls_replica_program {
     struct ls_program *program;
     uint32_t *bucket_ends; // for each bucket: the step after which it is complete, plus one
+    uint32_t *bucket_needs; // for each bucket: the first step that reads its parameters
     bool training;
     uint64_t runs; // but for the first, whose caches are cold, and replays
     // By kind of step, by role, then by bucket (and what comes after the last).
@@ -129,6 +130,9 @@ struct ls_replica_hooks {
     void *context;
     enum ls_status (*bucket_ready)(void *context, struct ls_replica *replica, uint32_t bucket);
     enum ls_status (*progress)(void *context, struct ls_replica *replica);
+    // Optional: before the first kernel of the step that reads parameters of the bucket. With it nothing is
+    // recorded.
+    enum ls_status (*parameters_needed)(void *context, struct ls_replica *replica, uint32_t bucket);
     // Optional: the last thing that a step does.
     enum ls_status (*end)(void *context, struct ls_replica *replica);
     // The hooks only put work on the device's own stream, the same in each step: they may be recorded with it, and are not

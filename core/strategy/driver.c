@@ -93,6 +93,25 @@ static enum ls_status bucket_ready(void *context, struct ls_replica *replica, ui
     return (enum ls_status)status;
 }
 
+static const struct ls_trace_label needed_slice = {
+    .category = "strategy", .name = "parameters_needed", .value = "bucket"};
+
+static enum ls_status refresh(struct ls_driver_member *member);
+
+static enum ls_status bucket_needed(void *context, struct ls_replica *replica, uint32_t bucket)
+{
+    struct ls_driver *driver = context;
+    const uint32_t index = index_of(driver, replica);
+    struct ls_driver_member *member = &driver->members[index];
+    const uint64_t start = ls_clock_ns();
+    ls_trace_begin(&needed_slice, bucket);
+    const int32_t status =
+        note_silent(driver, driver->ops->parameters_needed(driver->strategy, index, bucket));
+    ls_trace_end();
+    member->hook_ns += ls_clock_ns() - start;
+    return status ? (enum ls_status)status : refresh(member);
+}
+
 static enum ls_status progress(void *context, struct ls_replica *replica)
 {
     const struct ls_driver *driver = context;
@@ -156,6 +175,7 @@ static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
         .context = driver,
         .bucket_ready = bucket_ready,
         .progress = progress,
+        .parameters_needed = driver->ops->parameters_needed ? bucket_needed : NULL,
         .end = end_step,
         .capturable = driver->capturable,
         .recording = recording,

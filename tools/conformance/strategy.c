@@ -71,6 +71,10 @@ static int32_t run_step(struct worker *worker, uint32_t step)
     const struct timespec late = {.tv_nsec = 30000000};
     ls_fake_begin(worker->fake, worker->replica, step);
     int32_t status = run_hook(worker, LS_FAKE_STEP, ops->begin_step);
+    ls_fake_enter(worker->fake, worker->replica, LS_FAKE_STEP);
+    for (uint32_t i = worker->fake->buckets; !status && ops->parameters_needed && i-- > 0;)
+        status = ops->parameters_needed(worker->strategy, worker->replica, i);
+    ls_fake_enter(worker->fake, worker->replica, LS_FAKE_OUTSIDE);
     ls_fake_compute(worker->fake, worker->replica);
     if (worker->late == worker->replica + 1)
         nanosleep(&late, NULL);
