@@ -466,6 +466,50 @@ static int32_t look_at_memory(const struct ls_strategy_host *host, uint32_t repl
     return host->step->check_step_on(host, replica, sums);
 }
 
+#define RANGE 32 // floats that an operation runs on, from the 16th on
+
+// An operation of the device on a range leaves what is around it alone.
+static int32_t run_on_a_range(const struct ls_strategy_host *host, uint32_t replica)
+{
+    struct ls_strategy_range_operation rectify = {.struct_size = sizeof(rectify),
+                                                  .op = LS_OP_ACTIVATION,
+                                                  .attributes = {.activation = LS_RELU},
+                                                  .memory = LS_REPLICA_GRADIENTS,
+                                                  .first = 16,
+                                                  .count = RANGE};
+    float values[RANGE + 32];
+    for (int i = 0; i < RANGE + 32; i++)
+        values[i] = i % 2 ? 1.0f : -1.0f;
+    ck_assert_int_eq(
+        host->memory->write(host, replica, LS_REPLICA_GRADIENTS, 0, RANGE + 32, values), LS_OK);
+    for (int turn = 0; turn < 2; turn++) // the second time with the same kernel
+        ck_assert_int_eq(host->memory->run(host, replica, &rectify), LS_OK);
+    ck_assert_int_eq(host->memory->read(host, replica, LS_REPLICA_GRADIENTS, 0, RANGE + 32, values),
+                     LS_OK);
+    for (int i = 0; i < RANGE + 32; i++)
+        ck_assert_float_eq(values[i], i % 2 ? 1.0f : i < 16 || i >= RANGE + 16 ? -1.0f : 0.0f);
+    rectify.op = LS_OP_CONV2D;
+    ck_assert_int_ne(host->memory->run(host, replica, &rectify), LS_OK);
+    rectify.op = LS_OP_ACTIVATION;
+    rectify.first = 3;
+    ck_assert_int_eq(host->memory->run(host, replica, &rectify), LS_FAILED);
+    ck_assert_ptr_nonnull(strstr(message, "no multiple of 16"));
+    rectify.first = host->flat_count;
+    ck_assert_int_eq(host->memory->run(host, replica, &rectify), LS_FAILED);
+    return LS_ABORTED;
+}
+
+START_TEST(an_operation_of_the_device_runs_on_a_range)
+{
+    struct job job;
+    make();
+    on_end = run_on_a_range;
+    ck_assert_int_eq(open_job(&job, 1, _i, &made_plugin, LONG_NS), LS_OK);
+    ck_assert_int_eq(run_step(&job), LS_ABORTED);
+    finish(&job);
+}
+END_TEST
+
 START_TEST(memory_is_read_and_written_within_its_bounds)
 {
     struct job job;
@@ -726,6 +770,7 @@ int main(void)
     tcase_add_loop_test(cases, stores_are_filled_and_read_as_flat_buffers, 0, 2);
     tcase_add_test(cases, variables_on_the_host_need_a_device_there);
     tcase_add_loop_test(cases, memory_is_read_and_written_within_its_bounds, 0, 2);
+    tcase_add_loop_test(cases, an_operation_of_the_device_runs_on_a_range, 0, 2);
     tcase_add_test(cases, who_does_not_come_to_a_barrier_is_named);
     tcase_add_test(cases, a_failure_ends_a_barrier);
     tcase_add_test(cases, a_thread_that_fails_ends_the_run_with_its_status);

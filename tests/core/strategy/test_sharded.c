@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sharding by the contract alone: the strategy tests/plugins/sharded, whose ranks keep the optimizer's state of their part of each
+// bucket, gives the parameters and losses of mirrored; and a device's operation runs on a range.
+#include "core/replica/group.h"
+#include "tests/core/replica/support.h"
+#include "tests/core/strategy/open.h"
+
+#include "core/base/log.h"
+#include "tests/support/suite.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MOST 4
+#define STEPS 6
+#define DEADLINE_NS UINT64_C(20000000000)
+// Reduce-scatter cuts bucket 0 without the sums of the step in front of it, so chunks, and with them the order of additions,
+// are others than in an all-reduce.
+#define ROUNDING 1e-6
+
+static const uint64_t sizes[] = {6, 3, 2, 1, 0};
+static struct test_device *device;
+static struct ls_graph *graph;
+static struct ls_optimizer adam;
+static struct test_host strategy_host, collective_host, transport_host;
+static bool late;
+
+struct job {
+    struct ls_cluster *cluster;
+    struct ls_driver *driver;
+    struct ls_group *group;
+    struct ls_replica *replicas[MOST];
+    struct ls_replica_batch batches[MOST];
+    uint32_t world;
+    uint64_t step;
+    struct ls_step_result results[MOST];
+};
+
+static const char *option(const struct ls_host *host, const char *name)
+{
+    if (strcmp(name, "late") == 0)
+        return late ? "on" : "off";
+    return test_host_option(host, name);
+}
+
+static struct ls_driver_plugin plugin_for(const char *name, struct test_host *host)
+{
+    const struct ls_plugin *plugin = test_plugin_open(name);
+    ck_assert_ptr_nonnull(plugin);
+    test_host_init(host, plugin);
+    host->host.option = option;
+    return (struct ls_driver_plugin){plugin, &host->host, plugin->interface, NULL};
+}
+
+static void wake(void *context, enum ls_status status)
+{
+    (void)status;
+    ls_driver_abort(((struct job *)context)->driver);
+}
+
+static enum ls_status initialize(void *context, uint32_t replica)
+{
+    return ls_driver_initialize_parameters(((struct job *)context)->driver, replica);
+}
+
+static enum ls_status step(void *context, uint32_t replica)
+{
+    struct job *job = context;
+    return ls_driver_step(job->driver, replica, &job->batches[replica], job->step, 0.1, false,
+                          &job->results[replica]);
+}
+
+static enum ls_status synchronise(void *context, uint32_t replica)
+{
+    return ls_driver_synchronise(((struct job *)context)->driver, replica);
+}
+
+static void start(struct job *job, uint32_t world, const char *strategy)
+{
+    memset(job, 0, sizeof(*job));
+    job->world = world;
+    for (uint32_t i = 0; i < world; i++) {
+        struct ls_replica_options options = test_options(device, graph, &adam, sizes);
+        options.rank = i;
+        options.first_bucket_bytes = 64;
+        options.bucket_bytes = 256;
+        job->replicas[i] = test_replica(&options);
+        job->batches[i] = test_batch(graph, i * (6 / world), 6 / world, 6 / world * world);
+    }
+    const struct ls_driver_options options = {
+        .strategy = plugin_for(strategy, &strategy_host),
+        .collective = plugin_for("collective-ring", &collective_host),
+        .transport = plugin_for("transport-local", &transport_host),
+        .deadline_ns = DEADLINE_NS,
+    };
+    ck_assert_int_eq(ls_group_create(world, wake, job, &job->group), LS_OK);
+    ck_assert_int_eq(test_driver_open(options, job->replicas, world, &job->cluster, &job->driver),
+                     LS_OK);
+    ck_assert_int_eq(ls_group_run(job->group, initialize, job), LS_OK);
+}
+
+static void finish(struct job *job)
+{
+    ls_group_destroy(job->group);
+    ls_driver_close(job->driver);
+    ls_cluster_close(job->cluster);
+    for (uint32_t i = 0; i < job->world; i++)
+        ls_replica_destroy(job->replicas[i]);
+}
+
+// The parts of all ranks are every float of a bucket once.
+static void expect_shards(const struct job *job)
+{
+    for (uint32_t bucket = 0; bucket < job->replicas[0]->buckets.count; bucket++) {
+        const struct ls_bucket *range = &job->replicas[0]->buckets.list[bucket];
+        uint64_t next = range->offset / sizeof(float);
+        for (uint32_t i = 0; i < job->world; i++) {
+            struct ls_strategy_placement placement;
+            ck_assert_int_eq(ls_driver_placement(job->driver, i, bucket, &placement), LS_OK);
+            ck_assert_uint_eq(placement.states.first, next);
+            ck_assert_uint_eq(placement.parameters.count, range->bytes / sizeof(float));
+            next += placement.states.count;
+        }
+        ck_assert_uint_eq(next, (range->offset + range->bytes) / sizeof(float));
+    }
+}
+
+// What no rank but the owner of a part has updated is still zero, so its memory was not needed.
+static void expect_foreign_states_unused(struct job *job, uint32_t replica)
+{
+    const struct ls_replica *own = job->replicas[replica];
+    for (uint32_t bucket = 0; bucket < own->buckets.count; bucket++) {
+        struct ls_strategy_placement placement;
+        const struct ls_bucket *range = &own->buckets.list[bucket];
+        ck_assert_int_eq(ls_driver_placement(job->driver, replica, bucket, &placement), LS_OK);
+        const uint64_t first = range->offset / sizeof(float);
+        for (uint64_t i = first; i < first + range->bytes / sizeof(float); i++)
+            if (i < placement.states.first || i >= placement.states.first + placement.states.count)
+                ck_assert(own->states[0][i] == 0 && own->states[1][i] == 0);
+    }
+}
+
+START_TEST(sharded_states_give_what_mirrored_gives)
+{
+    const uint32_t world = (uint32_t)_i / 2 + 1;
+    struct job mirrored, sharded;
+    late = _i % 2;
+    start(&mirrored, world, "strategy-mirrored");
+    start(&sharded, world, "strategy-sharded");
+    ck_assert_uint_gt(sharded.replicas[0]->buckets.count, 2);
+    expect_shards(&sharded);
+    const size_t count = mirrored.replicas[0]->plan->flat_bytes / sizeof(float);
+    for (uint64_t i = 1; i <= STEPS; i++) {
+        mirrored.step = sharded.step = i;
+        ck_assert_int_eq(ls_group_run(mirrored.group, step, &mirrored), LS_OK);
+        ck_assert_int_eq(ls_group_run(sharded.group, step, &sharded), LS_OK);
+        const double expected = (double)mirrored.results[0].sums[0];
+        const double difference = fabs((double)sharded.results[0].sums[0] - expected);
+        ck_assert_double_le(difference, world > 2 ? ROUNDING * expected : 0);
+    }
+    ck_assert_int_eq(ls_group_run(sharded.group, synchronise, &sharded), LS_OK);
+    for (uint32_t i = 0; i < world; i++) {
+        uint64_t hash, first;
+        ck_assert_int_eq(ls_replica_hash(sharded.replicas[i], &hash), LS_OK);
+        ck_assert_int_eq(ls_replica_hash(sharded.replicas[0], &first), LS_OK);
+        ck_assert_uint_eq(hash, first);
+        expect_foreign_states_unused(&sharded, i);
+        ck_assert_double_le(test_difference(mirrored.replicas[i]->parameters,
+                                            sharded.replicas[i]->parameters, count),
+                            world > 2 ? ROUNDING : 0);
+    }
+    finish(&sharded);
+    finish(&mirrored);
+}
+END_TEST
+
+static void set_up(void)
+{
+    device = test_device("reference");
+    graph = harness_cnn();
+    adam = test_optimizer("adam");
+}
+
+static void tear_down(void)
+{
+    ls_graph_destroy(graph);
+}
+
+int main(void)
+{
+    if (!test_plugin_open("device-reference") || !test_plugin_open("strategy-sharded"))
+        return TEST_SKIPPED;
+    Suite *suite = suite_create("core/strategy/sharded");
+    TCase *cases = tcase_create("sharded");
+    tcase_set_timeout(cases, 60);
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, sharded_states_give_what_mirrored_gives, 0, 2 * MOST);
+    suite_add_tcase(suite, cases);
+    return test_suite_run(suite);
+}
