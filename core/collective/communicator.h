@@ -82,6 +82,30 @@ void ls_collective_plan_destroy(struct ls_collective_plan *plan);
 uint64_t ls_collective_plan_bytes(const struct ls_collective_plan *plan);
 uint32_t ls_collective_plan_rounds(const struct ls_collective_plan *plan);
 
+// Without a plan of one's own: an operation on any buffer, for callers that have no model. Plans are made when an operation
+// on so many elements comes first, and kept for the next time, with other buffers, too. The same calls in the same order
+// on every rank. A communicator is used in this way, or with plans; [replica thread]
+struct ls_communicator_call {
+    uint32_t operation; // enum ls_collective_operation
+    uint32_t dtype;
+    uint32_t reduction;
+    uint32_t root;
+    void *buffer; // in place; where struct ls_communicator_place says
+    uint64_t count;
+};
+// Begins it. Several may be under way, LS_CACHED_PLANS at most; the buffer belongs to the communicator until
+// ls_communicator_wait has returned for `out`.
+#define LS_CACHED_PLANS 64
+LS_STATUS ls_communicator_start(struct ls_communicator *communicator,
+                                const struct ls_communicator_call *call,
+                                struct ls_collective_plan **out);
+// As ls_collective_wait.
+LS_STATUS ls_communicator_wait(struct ls_communicator *communicator,
+                               struct ls_collective_plan *plan);
+// Both; the result is there afterwards, on a device, too.
+LS_STATUS ls_communicator_run(struct ls_communicator *communicator,
+                              const struct ls_communicator_call *call);
+
 // Begins one run; the buffer belongs to the communicator until wait returns. Same order on every rank.
 LS_STATUS ls_collective_start(struct ls_collective_plan *plan);
 // Moves what can be moved without waiting; a few nanoseconds when nothing is pending.

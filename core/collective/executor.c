@@ -62,10 +62,15 @@ enum ls_status ls_executor_create(const struct ls_compiled_schedule *compiled,
         ls_executor_destroy(executor);
         return LS_OUT_OF_MEMORY;
     }
-    for (uint32_t i = 0; i < compiled->operation_count; i++)
-        prepare_transfer(executor, i, memory);
+    ls_executor_move(executor, memory);
     *out = executor;
     return LS_OK;
+}
+
+void ls_executor_move(struct ls_executor *executor, const struct ls_executor_memory *memory)
+{
+    for (uint32_t i = 0; i < executor->compiled->operation_count; i++)
+        prepare_transfer(executor, i, memory);
 }
 
 void ls_executor_destroy(struct ls_executor *executor)

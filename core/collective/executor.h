@@ -36,6 +36,8 @@ struct ls_executor; // one run
 // Borrows `compiled`.
 LS_STATUS ls_executor_create(const struct ls_compiled_schedule *compiled,
                              const struct ls_executor_memory *memory, struct ls_executor **out);
+// Other buffers for the runs that begin from now on; not while it runs.
+void ls_executor_move(struct ls_executor *executor, const struct ls_executor_memory *memory);
 void ls_executor_destroy(
     struct ls_executor *executor); // takes NULL; not while it runs, but after an abort
 

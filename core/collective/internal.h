@@ -55,6 +55,13 @@ struct ls_communicator_group {
     _Atomic uint64_t check_ns; // spent on proofs, and on known answers by rank 0
 };
 
+// A plan of calls without one (calls.c).
+struct ls_cached_plan {
+    struct ls_collective_plan *plan;
+    uint64_t turn; // of the communicator, when it was used last
+    bool used; // started and not waited for
+};
+
 struct ls_communicator {
     struct ls_communicator_group *group;
     uint32_t rank;
@@ -79,6 +86,10 @@ struct ls_communicator {
     struct ls_transfer **waiting; // room for all pending transfers of all plans
     uint32_t operation_count; // of all plans
     struct ls_communication_times times;
+    struct ls_cached_plan *cached; // LS_CACHED_PLANS; NULL: none yet
+    uint32_t cached_count, known_count;
+    uint64_t turn;
+    struct ls_call_signature *known; // calls whose known answer was right
     // Of runs under way, and of the messages sent and received; NULL: none yet, or nothing is recorded.
     struct ls_trace_track *track, *sends, *receives;
 };
@@ -96,6 +107,7 @@ struct ls_collective_plan {
     uint64_t sequence; // of the last run
     uint64_t number; // of the last run, among those that the library was given
     bool running;
+    bool has_room; // is counted in the communicator's capacities
     uint64_t met; // refreshes at the last run that was a first one
     enum ls_status result; // of the last run
     // Of a timeline; NULL: was made while nothing was recorded.
@@ -150,6 +162,15 @@ enum ls_status ls_library_done(struct ls_collective_plan *plan, bool *out);
 enum ls_status ls_library_poll(struct ls_communicator *communicator);
 // What a rank sends in a ring, which the library need not be.
 uint64_t ls_library_bytes(const struct ls_collective_plan *plan);
+
+// ---- calls.c ----
+
+void ls_communicator_forget_calls(struct ls_communicator *communicator);
+
+// ---- plan.c ----
+
+// The next run works on another buffer, of as many elements. Not while it runs.
+LS_STATUS ls_collective_plan_move(struct ls_collective_plan *plan, void *buffer);
 
 // ---- proof.c ----
 

@@ -130,6 +130,7 @@ static void communicator_close(struct ls_communicator *communicator)
     if (!communicator)
         return;
     struct ls_communicator_group *group = communicator->group;
+    ls_communicator_forget_calls(communicator);
     ls_endpoint_close(group->interface, communicator->transport);
     ls_library_close(communicator);
     free(communicator->numbers.next_send);

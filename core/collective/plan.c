@@ -120,18 +120,23 @@ static enum ls_status create_scratch(struct ls_collective_plan *plan)
     return place ? (enum ls_status)place->ops->event_open(place->device, &plan->done) : LS_OK;
 }
 
-static enum ls_status create_executor(struct ls_collective_plan *plan)
+static struct ls_executor_memory memory_of(const struct ls_collective_plan *plan)
 {
     const struct ls_call_signature *signature = &plan->signature;
-    const enum ls_status status = create_scratch(plan);
-    if (status || plan->communicator->library)
-        return status;
-    const struct ls_executor_memory memory = {
+    return (struct ls_executor_memory){
         .buffers = {plan->buffer, plan->scratch},
         .dtype = signature->dtype,
         .reduction = signature->reduction == LS_MEAN ? LS_SUM : signature->reduction,
         .divisor = plan->communicator->group->world,
     };
+}
+
+static enum ls_status create_executor(struct ls_collective_plan *plan)
+{
+    const enum ls_status status = create_scratch(plan);
+    if (status || plan->communicator->library)
+        return status;
+    const struct ls_executor_memory memory = memory_of(plan);
     return ls_executor_create(&plan->compiled, &memory, &plan->executor);
 }
 
@@ -215,11 +220,27 @@ enum ls_status ls_collective_plan_create(struct ls_communicator *communicator, u
     ls_messages_name(plan);
     if (!status)
         status = make_room(communicator, plan->compiled.operation_count);
+    plan->has_room = !status;
     if (status) {
         ls_collective_plan_destroy(plan);
         return status;
     }
     *out = plan;
+    return LS_OK;
+}
+
+enum ls_status ls_collective_plan_move(struct ls_collective_plan *plan, void *buffer)
+{
+    const struct ls_call_signature *signature = &plan->signature;
+    const enum ls_status status =
+        check_plan(plan->communicator, signature->operation, buffer, signature->count,
+                   signature->dtype, signature->reduction, signature->root);
+    if (status)
+        return status;
+    plan->buffer = buffer;
+    const struct ls_executor_memory memory = memory_of(plan);
+    if (plan->executor)
+        ls_executor_move(plan->executor, &memory);
     return LS_OK;
 }
 
@@ -230,6 +251,10 @@ void ls_collective_plan_destroy(struct ls_collective_plan *plan)
     if (plan->running) {
         ls_communicator_abort(plan->communicator);
         (void)ls_communicator_give_up(plan->communicator, LS_ABORTED);
+    }
+    if (plan->has_room) {
+        plan->communicator->running_capacity--;
+        plan->communicator->operation_count -= plan->compiled.operation_count;
     }
     const struct ls_rank_place *place = plan->communicator->place;
     ls_stream_forget(plan);
