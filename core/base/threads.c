@@ -222,3 +222,25 @@ uint64_t ls_peak_rss_bytes(void)
     struct rusage usage;
     return getrusage(RUSAGE_SELF, &usage) ? 0 : (uint64_t)usage.ru_maxrss * 1024;
 }
+
+void ls_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+void ls_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_t nanoseconds)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += (time_t)(nanoseconds / 1000000000);
+    end.tv_nsec += (long)(nanoseconds % 1000000000);
+    if (end.tv_nsec >= 1000000000) {
+        end.tv_nsec -= 1000000000;
+        end.tv_sec++;
+    }
+    pthread_cond_timedwait(condition, lock, &end);
+}

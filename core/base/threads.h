@@ -14,6 +14,12 @@
 #include <pthread.h>
 #include <stdint.h>
 
+// A condition whose timed waits go by CLOCK_MONOTONIC: setting the clock of the machine neither
+// shortens nor lengthens them. Cannot fail.
+void ls_condition_init(pthread_cond_t *condition);
+// Waits for `condition` for at most `nanoseconds`; may wake early. `lock` is held.
+void ls_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_t nanoseconds);
+
 // Starts a thread with a name of at most 15 letters. It blocks all signals except those of faults,
 // and treats denormal numbers as zero (x86-64 and AArch64), as do the threads that it starts. Join
 // it with pthread_join.

@@ -11,7 +11,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define GLANCE_NS 20000000
 
@@ -120,7 +119,7 @@ enum ls_status ls_group_create(uint32_t count, void (*failed)(void *context, enu
         return LS_OUT_OF_MEMORY;
     pthread_mutex_init(&group->lock, NULL);
     pthread_cond_init(&group->work, NULL);
-    pthread_cond_init(&group->done, NULL);
+    ls_condition_init(&group->done);
     group->failed = failed;
     group->failed_context = context;
     group->count = count;
@@ -207,16 +206,11 @@ static void wait_for_all(struct ls_group *group)
 {
     bool said = false;
     while (group->running) {
-        struct timespec glance;
         if (!group->failed_ns || !group->stuck || said) {
             pthread_cond_wait(&group->done, &group->lock);
             continue;
         }
-        clock_gettime(CLOCK_REALTIME, &glance);
-        glance.tv_nsec += GLANCE_NS;
-        glance.tv_sec += glance.tv_nsec / 1000000000;
-        glance.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&group->done, &group->lock, &glance);
+        ls_condition_wait(&group->done, &group->lock, GLANCE_NS);
         if (group->running)
             look_for_stuck(group, &said);
     }

@@ -4,6 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/threads.h"
 #include "core/base/trace.h"
 #include "core/train/fit.h"
 
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const struct ls_trace_label input_slice = {.category = "input", .name = "input"};
 
@@ -68,7 +68,7 @@ enum ls_status ls_books_create(struct ls_fit *fit, struct ls_books **out)
     books->steps_before = fit->model->steps_done;
     books->count = fit->trainer->count;
     pthread_mutex_init(&books->lock, NULL);
-    pthread_cond_init(&books->changed, NULL);
+    ls_condition_init(&books->changed);
     books->slot_count = SLOTS_AT_FIRST;
     books->shares = calloc(books->count, sizeof(*books->shares));
     books->slots = calloc(books->slot_count, sizeof(*books->slots));
@@ -176,16 +176,6 @@ static bool all_done(const struct ls_books *books, uint64_t limit)
     return true;
 }
 
-static void wait_for_change(struct ls_books *books)
-{
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_nsec += GLANCE_NS;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&books->changed, &books->lock, &end);
-}
-
 // Nobody was done with anything for as long as anybody may wait: names the first who is not.
 static enum ls_status fail_deadline(struct ls_books *books, uint32_t rank, uint64_t limit,
                                     uint64_t waited_ns)
@@ -239,7 +229,7 @@ static enum ls_status next_turn(struct ls_books *books, uint32_t rank, uint64_t 
         const uint64_t since = books->changed_ns > begin ? books->changed_ns : begin;
         if (now > since && now - since >= books->fit->run->deadline_ns)
             return fail_deadline(books, rank, last, now - since);
-        wait_for_change(books);
+        ls_condition_wait(&books->changed, &books->lock, GLANCE_NS);
     }
 }
 
