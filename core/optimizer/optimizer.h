@@ -7,7 +7,7 @@
 #include "core/base/status.h"
 #include "core/plugin/device.h"
 
-#define LS_OPTIMIZER_STATES 2
+#define LS_OPTIMIZER_STATES 4 // at most
 #define LS_OPTIMIZER_OPTIONS 3
 
 struct ls_optimizer {

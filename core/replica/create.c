@@ -271,12 +271,13 @@ fail:
 
 static void release_buffers(struct ls_replica *replica)
 {
-    void *const buffers[] = {replica->parameters, replica->reduced,         replica->shadows,
-                             replica->scratch,    replica->arena,           replica->states[0],
-                             replica->states[1],  replica->evaluation_sums, replica->accumulated,
-                             replica->failed};
+    void *const buffers[] = {replica->parameters,  replica->reduced,        replica->shadows,
+                             replica->scratch,     replica->arena,          replica->failed,
+                             replica->accumulated, replica->evaluation_sums};
     for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
         replica->ops->release(replica->device, buffers[i]);
+    for (uint32_t i = 0; i < replica->optimizer.state_count; i++)
+        replica->ops->release(replica->device, replica->states[i]);
 }
 
 void ls_replica_forget_recordings(struct ls_replica *replica)

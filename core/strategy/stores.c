@@ -251,13 +251,14 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
     if (!lane->kernel)
         return LS_OK;
     store->steps = step ? step : store->steps + 1;
-    store->record.step = store->steps;
+    store->record.step = store->record.update = store->steps;
     store->record.learning_rate = (float)learning_rate;
     const float *aligned = align(store, gradient);
     if (!aligned)
         return LS_OUT_OF_MEMORY;
-    void *arguments[LS_MAX_ARGUMENTS] = {(void *)(uintptr_t)aligned, store->values,
-                                         store->states[0], store->states[1]};
+    void *arguments[LS_MAX_ARGUMENTS] = {(void *)(uintptr_t)aligned, store->values};
+    for (uint32_t i = 0; i < store->state_count; i++)
+        arguments[2 + i] = store->states[i];
     const struct ls_launch launch = {.struct_size = sizeof(launch),
                                      .arguments = arguments,
                                      .scratch = lane->scratch,
