@@ -199,13 +199,15 @@ struct ls_op_attributes {
 
 // What changes from step to step. It lies in device memory, so that a recorded step can be replayed.
 struct ls_step_record {
-    uint64_t step; // of the optimizer, from 1
+    uint64_t step; // attempted steps, from 1: what dropout draws from
     uint64_t seed; // of the run
     uint64_t example_offset; // position in the global batch of this replica's first example
     float learning_rate;
     float gradient_scale; // 1 / examples of the global batch, times the loss scale
     uint32_t skip; // 1: updates leave everything as it is
-    uint32_t reserved[9];
+    float share_weight; // reserved: examples of this replica / examples of the global batch; 0 now
+    uint64_t update; // updates of the optimizer, from 1 (Adam's t); a skipped step does not count
+    uint32_t reserved[6];
 };
 
 // ---- Kernels ----

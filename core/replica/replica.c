@@ -245,7 +245,7 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
                               const struct ls_replica_hooks *hooks)
 {
     struct ls_step_record *record = &replica->host_record;
-    record->step = step;
+    record->step = record->update = step;
     record->example_offset = batch->example_offset;
     record->learning_rate = (float)learning_rate;
     record->gradient_scale = (float)(1.0 / (double)batch->global_count);

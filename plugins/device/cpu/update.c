@@ -72,9 +72,9 @@ static int32_t run_adam(struct ls_device *device, struct ls_kernel *kernel,
     if (record->skip)
         return LS_OK;
     const int64_t count = (int64_t)ls_tensor_elements(&kernel->arguments[0]);
-    const double step = (double)record->step;
-    const double alpha = (double)record->learning_rate * sqrt(1.0 - pow((double)a->beta2, step)) /
-                         (1.0 - pow((double)a->beta1, step));
+    const double t = (double)record->update;
+    const double alpha = (double)record->learning_rate * sqrt(1.0 - pow((double)a->beta2, t)) /
+                         (1.0 - pow((double)a->beta1, t));
     struct update u = {.loops = device->loops->elementwise,
                        .attributes = a,
                        .rate = (float)alpha,

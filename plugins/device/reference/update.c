@@ -45,7 +45,7 @@ static void adam_run(const struct reference_call *call)
     const struct ls_op_attributes *a = call->attributes;
     const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
     const double beta1 = (double)a->beta1, beta2 = (double)a->beta2;
-    const double t = (double)call->record->step;
+    const double t = (double)call->record->update;
     const double alpha =
         (double)call->record->learning_rate * sqrt(1 - pow(beta2, t)) / (1 - pow(beta1, t));
     const float *gradient = call->inputs[0];

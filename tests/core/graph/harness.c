@@ -440,8 +440,8 @@ void harness_start(struct harness_run *run, struct harness_device device,
     ck_assert_int_eq(ls_program_create(run->plan, graph, &options, &run->program), LS_OK);
 
     run->record = allocate(run, sizeof(*run->record));
-    *run->record =
-        (struct ls_step_record){.step = 3, .seed = 5, .gradient_scale = 1, .learning_rate = 1};
+    *run->record = (struct ls_step_record){
+        .step = 3, .update = 3, .seed = 5, .gradient_scale = 1, .learning_rate = 1};
     run->bindings = (struct ls_bindings){.arena = allocate(run, run->program->arena_bytes),
                                          .parameters = allocate(run, run->plan->flat_bytes),
                                          .gradients = allocate(run, run->plan->flat_bytes),

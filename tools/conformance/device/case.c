@@ -14,6 +14,7 @@ void ls_device_case_start(struct ls_device_case *c, uint32_t op, const char *for
     *c = (struct ls_device_case){
         .request = {.struct_size = sizeof(c->request), .op = op},
         .record = {.step = 3,
+                   .update = 3,
                    .seed = 11,
                    .example_offset = 5,
                    .learning_rate = 0.01f,

@@ -133,8 +133,8 @@ bool ls_device_session_allocate(struct ls_device_session *session)
             return false;
         session->pointers[i] = ls_device_buffer_pointer(&session->buffers[i]);
     }
-    return ls_device_session_record(session,
-                                    &(struct ls_step_record){.step = 1, .gradient_scale = 1});
+    return ls_device_session_record(
+        session, &(struct ls_step_record){.step = 1, .update = 1, .gradient_scale = 1});
 }
 
 bool ls_device_session_record(struct ls_device_session *session,

@@ -107,9 +107,10 @@ static bool open_tile(struct tiling *tiling)
     if (status == LS_UNSUPPORTED)
         ls_device_suite_fail(suite, "%d of %d examples in the same layouts are refused: %s", TILE,
                              BATCH, suite->tested->message);
-    bool good = !status &&
-                ls_device_session_record(&tiling->tile,
-                                         &(struct ls_step_record){.step = 1, .gradient_scale = 1});
+    bool good =
+        !status &&
+        ls_device_session_record(
+            &tiling->tile, &(struct ls_step_record){.step = 1, .update = 1, .gradient_scale = 1});
     for (uint32_t i = request.input_count; good && i < request.input_count + request.output_count;
          i++)
         good = ls_device_buffer_create(suite, suite->tested, example_bytes(tiling, i) * BATCH,

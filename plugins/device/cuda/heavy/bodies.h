@@ -505,7 +505,7 @@ CUDA_BODY(guard)
 // What all elements share, once: powers take a GPU long.
 CUDA_BODY(adam_rate)
 {
-    const double t = (double)a->record->step;
+    const double t = (double)a->record->update;
     const double rate = (double)a->record->learning_rate * sqrt(1 - pow((double)a->beta2, t)) /
                         (1 - pow((double)a->beta1, t));
     ((float *)a->store.out)[i] = (float)rate;

@@ -19,6 +19,8 @@ _Static_assert(offsetof(struct cuda_record, gradient_scale) ==
                "the record differs");
 _Static_assert(offsetof(struct cuda_record, skip) == offsetof(struct ls_step_record, skip),
                "the record differs");
+_Static_assert(offsetof(struct cuda_record, update) == offsetof(struct ls_step_record, update),
+               "the record differs");
 
 static const struct cuda_operation operations[] = {
     [LS_OP_CONV2D] = {"conv2d", {2, 3}, {1, 1}, true, true, cuda_prepare_conv2d},

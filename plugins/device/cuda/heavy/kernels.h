@@ -14,7 +14,9 @@ struct cuda_record {
     uint64_t step, seed, example_offset;
     float learning_rate, gradient_scale;
     uint32_t skip;
-    uint32_t reserved[9];
+    float share_weight;
+    uint64_t update;
+    uint32_t reserved[6];
 };
 
 // How numbers lie in memory; computed with is float32. Zero is float32, so that who says nothing has that.

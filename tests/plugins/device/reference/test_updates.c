@@ -8,7 +8,7 @@ START_TEST(plain_sgd_subtracts_rate_times_gradient)
 {
     float g[] = {1, -2}, w[] = {10, 20};
     struct operation o = {.op = LS_OP_SGD_UPDATE,
-                          .record = {.step = 1, .learning_rate = 0.25f},
+                          .record = {.step = 1, .update = 1, .learning_rate = 0.25f},
                           .inputs = 1,
                           .outputs = 1,
                           .arguments = {F32(g, 2), F32(w, 2)}};
@@ -23,7 +23,7 @@ START_TEST(momentum_keeps_a_velocity)
     float g[] = {2}, w[] = {10}, v[] = {0};
     struct operation o = {.op = LS_OP_SGD_UPDATE,
                           .attributes = {.momentum = 0.5f},
-                          .record = {.step = 1, .learning_rate = 0.5f},
+                          .record = {.step = 1, .update = 1, .learning_rate = 0.5f},
                           .inputs = 1,
                           .outputs = 2,
                           .arguments = {F32(g, 1), F32(w, 1), F32(v, 1)}};
@@ -42,7 +42,7 @@ START_TEST(nesterov_looks_ahead)
     float g[] = {2}, w[] = {10}, v[] = {0};
     struct operation o = {.op = LS_OP_SGD_UPDATE,
                           .attributes = {.momentum = 0.5f, .nesterov = 1},
-                          .record = {.step = 1, .learning_rate = 0.5f},
+                          .record = {.step = 1, .update = 1, .learning_rate = 0.5f},
                           .inputs = 1,
                           .outputs = 2,
                           .arguments = {F32(g, 1), F32(w, 1), F32(v, 1)}};
@@ -60,7 +60,7 @@ START_TEST(adam_takes_its_first_step_by_the_rate)
     float g[] = {4, -0.001f, 0}, w[] = {1, 1, 1}, m[3] = {0}, v[3] = {0};
     struct operation o = {.op = LS_OP_ADAM_UPDATE,
                           .attributes = {.beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-7f},
-                          .record = {.step = 1, .learning_rate = 0.01f},
+                          .record = {.step = 1, .update = 1, .learning_rate = 0.01f},
                           .inputs = 1,
                           .outputs = 3,
                           .arguments = {F32(g, 3), F32(w, 3), F32(m, 3), F32(v, 3)}};
@@ -84,7 +84,8 @@ START_TEST(adam_follows_keras_for_many_steps)
                           .arguments = {F32(g, 1), F32(w, 1), F32(m, 1), F32(v, 1)}};
     for (uint64_t step = 1; step <= 100; step++) {
         draw(g, 1, step);
-        o.record = (struct ls_step_record){.step = step, .learning_rate = 0.001f};
+        o.record =
+            (struct ls_step_record){.step = 100 + step, .update = step, .learning_rate = 0.001f};
         operation_run(&o);
         mm = 0.9 * mm + 0.1 * (double)g[0];
         vv = 0.999 * vv + 0.001 * (double)g[0] * (double)g[0];
@@ -100,7 +101,7 @@ START_TEST(a_skipped_step_leaves_everything)
     float g[] = {NAN, 3}, w[] = {1, 2}, v[] = {3, 4};
     struct operation o = {.op = LS_OP_SGD_UPDATE,
                           .attributes = {.momentum = 0.9f},
-                          .record = {.step = 1, .learning_rate = 1, .skip = 1},
+                          .record = {.step = 1, .update = 1, .learning_rate = 1, .skip = 1},
                           .inputs = 1,
                           .outputs = 2,
                           .arguments = {F32(g, 2), F32(w, 2), F32(v, 2)}};
