@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds a replica: device, plan, programs, buffers, optimizer kernels.
+// Opens and closes a replica: device, layouts, buckets, optimizer kernels, flat buffers.
 #include "core/replica/input.h"
+#include "core/replica/programs.h"
 #include "core/replica/record.h"
 #include "core/replica/slicing.h"
 
@@ -20,133 +21,59 @@ static enum ls_status open_device(struct ls_replica *replica,
     return (enum ls_status)options->ops->open(options->host, &config, &replica->device);
 }
 
-// Where a program is cut: the first step that reads a parameter of a bucket, and the first after which every gradient of
-// it is complete.
-static enum ls_status find_bucket_ends(const struct ls_replica *replica,
-                                       struct ls_replica_program *entry)
-{
-    entry->bucket_ends = calloc(replica->buckets.count, sizeof(*entry->bucket_ends));
-    entry->bucket_needs = calloc(replica->buckets.count, sizeof(*entry->bucket_needs));
-    if (!entry->bucket_ends || !entry->bucket_needs)
-        return LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < replica->buckets.count; i++) {
-        const struct ls_bucket *bucket = &replica->buckets.list[i];
-        entry->bucket_needs[i] = entry->program->step_count;
-        for (uint32_t place = bucket->first_place;
-             place < bucket->first_place + bucket->place_count; place++)
-            if (entry->program->needed[place] < entry->bucket_needs[i])
-                entry->bucket_needs[i] = entry->program->needed[place];
-        for (uint32_t place = bucket->first_place;
-             place < bucket->first_place + bucket->place_count; place++)
-            if (entry->program->ready[place] + 1 > entry->bucket_ends[i])
-                entry->bucket_ends[i] = entry->program->ready[place] + 1;
-    }
-    return LS_OK;
-}
-
-static bool has_program(const struct ls_replica *replica, uint64_t size, bool training)
-{
-    for (uint32_t i = 0; i < replica->program_count; i++)
-        if (replica->programs[i].training == training &&
-            (uint64_t)replica->programs[i].program->options.batch == size)
-            return true;
-    return false;
-}
-
 void ls_replica_need_scratch(struct ls_replica *replica, uint64_t bytes)
 {
     if (bytes > replica->scratch_bytes)
         replica->scratch_bytes = bytes;
 }
 
-// Of a program.
-static uint32_t take_count(const struct ls_replica *replica)
+void *ls_replica_take_memory(struct ls_replica *replica, uint64_t bytes)
 {
-    return LS_STEP_KINDS * LS_ROLE_COUNT * (replica->buckets.count + 1);
-}
-
-static enum ls_status add_programs(struct ls_replica *replica, const uint64_t *sizes, bool training)
-{
-    for (uint32_t i = 0; i < LS_REPLICA_SIZES; i++) {
-        if (sizes[i] == 0 || has_program(replica, sizes[i], training))
-            continue;
-        struct ls_replica_program *entry = &replica->programs[replica->program_count];
-        const struct ls_program_options options = {.batch = (int64_t)sizes[i],
-                                                   .purpose = training ? LS_PURPOSE_TRAIN
-                                                                       : LS_PURPOSE_EVALUATE};
-        enum ls_status status =
-            ls_program_create(replica->plan, replica->graph, &options, &entry->program);
-        if (status)
-            return status;
-        replica->program_count++;
-        entry->training = training;
-        entry->takes = calloc(take_count(replica), sizeof(*entry->takes));
-        if (!entry->takes)
-            return LS_OUT_OF_MEMORY;
-        if (training)
-            status = find_bucket_ends(replica, entry);
-        if (status)
-            return status;
-        if (entry->program->arena_bytes > replica->arena_bytes)
-            replica->arena_bytes = entry->program->arena_bytes;
-        if (sizes[i] > replica->largest_batch)
-            replica->largest_batch = sizes[i];
-    }
-    return LS_OK;
-}
-
-void *ls_replica_allocate(struct ls_replica *replica, uint64_t bytes)
-{
+    bytes = bytes ? bytes : LS_ALIGNMENT;
+    void *memory = replica->ops->allocate(replica->device, bytes);
     replica->device_bytes += bytes;
-    return replica->ops->allocate(replica->device, bytes ? bytes : LS_ALIGNMENT);
+    return memory;
 }
 
-static enum ls_status allocate_buffers(struct ls_replica *replica, const struct ls_host *host)
+void ls_replica_give_memory(struct ls_replica *replica, void *memory, uint64_t bytes)
 {
-    const uint64_t flat = replica->plan->flat_bytes;
-    const uint64_t tail = LS_TAIL_FLOATS * sizeof(float);
-    replica->parameters = ls_replica_allocate(replica, flat);
-    replica->reduced = ls_replica_allocate(replica, tail + flat);
-    replica->shadows = ls_replica_allocate(replica, replica->plan->shadow_bytes);
-    replica->scratch = ls_replica_allocate(replica, replica->scratch_bytes);
-    replica->arena = ls_replica_allocate(replica, replica->arena_bytes);
-    replica->evaluation_sums = ls_replica_allocate(replica, tail);
-    if (replica->slices > 1)
-        replica->accumulated = ls_replica_allocate(replica, tail + flat);
-    if (replica->guard)
-        replica->failed = ls_replica_allocate(replica, sizeof(*replica->failed));
-    bool complete = replica->parameters && replica->reduced && replica->shadows &&
-                    replica->scratch && replica->arena && replica->evaluation_sums &&
-                    (replica->slices == 1 || replica->accumulated) &&
-                    (!replica->guard || replica->failed);
-    for (uint32_t i = 0; i < replica->optimizer.state_count; i++) {
-        replica->states[i] = ls_replica_allocate(replica, flat);
-        complete = complete && replica->states[i];
-    }
-    const enum ls_status status = complete ? ls_input_allocate(replica) : LS_OUT_OF_MEMORY;
+    if (!memory)
+        return;
+    replica->ops->release(replica->device, memory);
+    replica->device_bytes -= bytes ? bytes : LS_ALIGNMENT;
+}
+
+enum ls_status ls_replica_say_no_memory(const struct ls_replica *replica, enum ls_status status)
+{
     if (status == LS_OUT_OF_MEMORY)
-        ls_host_fail(host, (int32_t)status,
+        ls_host_fail(replica->host, (int32_t)status,
                      "the device has no %.1f MB of memory left for this model; a smaller batch "
                      "needs less",
                      (double)replica->device_bytes * 1e-6);
-    replica->gradients = replica->reduced + LS_TAIL_FLOATS;
     return status;
 }
 
-static void bind_programs(struct ls_replica *replica)
+enum ls_status ls_replica_allocate(struct ls_replica *replica,
+                                   const struct ls_replica_placement *placement)
 {
-    for (uint32_t i = 0; i < replica->program_count; i++) {
-        const bool training = replica->programs[i].training;
-        const struct ls_bindings bindings = {
-            .arena = replica->arena,
-            .parameters = replica->parameters,
-            .gradients = training ? replica->gradients : NULL,
-            .shadows = replica->shadows,
-            .sums = training ? replica->reduced : replica->evaluation_sums,
-            .record = replica->record,
-        };
-        ls_program_bind(replica->programs[i].program, &bindings);
+    const uint64_t flat = replica->plan->flat_bytes;
+    const uint64_t tail = LS_TAIL_FLOATS * sizeof(float);
+    const uint32_t states = placement && placement->no_states ? 0 : replica->optimizer.state_count;
+    replica->parameters = ls_replica_take_memory(replica, flat);
+    replica->reduced = ls_replica_take_memory(replica, tail + flat);
+    replica->evaluation_sums = ls_replica_take_memory(replica, tail);
+    if (replica->guard)
+        replica->failed = ls_replica_take_memory(replica, sizeof(*replica->failed));
+    bool complete = replica->parameters && replica->reduced && replica->evaluation_sums &&
+                    (!replica->guard || replica->failed);
+    for (uint32_t i = 0; i < states; i++) {
+        replica->states[i] = ls_replica_take_memory(replica, flat);
+        complete = complete && replica->states[i];
     }
+    if (!complete)
+        return ls_replica_say_no_memory(replica, LS_OUT_OF_MEMORY);
+    replica->gradients = replica->reduced + LS_TAIL_FLOATS;
+    return LS_OK;
 }
 
 static enum ls_status prepare_update(struct ls_replica *replica, uint32_t index)
@@ -215,18 +142,20 @@ static enum ls_status prepare_updates(struct ls_replica *replica)
     return prepare_guard(replica);
 }
 
-enum ls_status ls_replica_create(const struct ls_replica_options *options, struct ls_replica **out)
+enum ls_status ls_replica_open(const struct ls_replica_options *options, struct ls_replica **out)
 {
     struct ls_replica *replica = calloc(1, sizeof(*replica));
     if (!replica)
         return LS_OUT_OF_MEMORY;
     replica->ops = options->ops;
+    replica->host = options->host;
+    replica->index = options->index;
     replica->rank = options->rank;
     replica->device_name = options->device_name ? options->device_name : "?";
     replica->graph = options->graph;
     replica->timing = options->timing;
     replica->deadline_ns = options->deadline_ns;
-    replica->slices = options->slices ? options->slices : 1;
+    replica->slices = 1;
     replica->host_record.seed = options->seed;
     if (options->optimizer)
         replica->optimizer = *options->optimizer;
@@ -244,50 +173,15 @@ enum ls_status ls_replica_create(const struct ls_replica_options *options, struc
         status = ls_buckets_create(replica->plan, options->first_bucket_bytes,
                                    options->bucket_bytes, &replica->buckets);
     if (!status)
-        status = add_programs(replica, options->training_sizes, true);
-    if (!status)
-        status = add_programs(replica, options->evaluation_sizes, false);
-    if (!status)
         status = prepare_updates(replica);
     if (!status)
-        status = ls_slicing_prepare(replica);
-    if (!status)
-        status = ls_input_prepare(replica, options->byte_divisor);
-    if (status)
-        goto fail;
-    for (uint32_t i = 0; i < replica->plan->shadow_count; i++)
-        ls_replica_need_scratch(replica, replica->plan->shadows[i].scratch_bytes);
-    status = allocate_buffers(replica, options->host);
-    if (status)
-        goto fail;
-    bind_programs(replica);
+        status = ls_input_open(replica, options->byte_divisor);
+    if (status) {
+        ls_replica_destroy(replica);
+        return status;
+    }
     *out = replica;
     return LS_OK;
-
-fail:
-    ls_replica_destroy(replica);
-    return status;
-}
-
-static void release_buffers(struct ls_replica *replica)
-{
-    void *const buffers[] = {replica->parameters,  replica->reduced,        replica->shadows,
-                             replica->scratch,     replica->arena,          replica->failed,
-                             replica->accumulated, replica->evaluation_sums};
-    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
-        replica->ops->release(replica->device, buffers[i]);
-    for (uint32_t i = 0; i < replica->optimizer.state_count; i++)
-        replica->ops->release(replica->device, replica->states[i]);
-}
-
-void ls_replica_forget_recordings(struct ls_replica *replica)
-{
-    for (uint32_t i = 0; i < replica->program_count; i++)
-        ls_record_release(replica, replica->programs[i].takes, take_count(replica));
-    if (replica->update_takes)
-        ls_record_release(replica, replica->update_takes, replica->buckets.count);
-    ls_record_release(replica, replica->empty_takes, LS_STEP_KINDS);
-    ls_record_release(replica, &replica->shadows_take, 1);
 }
 
 void ls_replica_destroy(struct ls_replica *replica)
@@ -295,12 +189,7 @@ void ls_replica_destroy(struct ls_replica *replica)
     if (!replica)
         return;
     ls_replica_forget_recordings(replica);
-    for (uint32_t i = 0; i < replica->program_count; i++) {
-        free(replica->programs[i].takes);
-        ls_program_destroy(replica->programs[i].program);
-        free(replica->programs[i].bucket_ends);
-        free(replica->programs[i].bucket_needs);
-    }
+    ls_programs_destroy(replica);
     free(replica->update_takes);
     for (uint32_t i = 0; replica->updates && i < replica->buckets.count; i++)
         replica->ops->release_kernel(replica->device, replica->updates[i]);
@@ -314,8 +203,17 @@ void ls_replica_destroy(struct ls_replica *replica)
     ls_buckets_finish(&replica->buckets);
     ls_plan_destroy(replica->plan);
     if (replica->device) {
-        ls_input_destroy(replica);
-        release_buffers(replica);
+        void *const buffers[] = {replica->parameters,     replica->reduced,
+                                 replica->shadows.memory, replica->arena.memory,
+                                 replica->scratch.memory, replica->evaluation_sums,
+                                 replica->failed};
+        ls_input_close(replica);
+        for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
+            replica->ops->release(replica->device, buffers[i]);
+        for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++)
+            replica->ops->release(replica->device, replica->states[i]);
+        for (uint32_t i = 0; i < replica->levels; i++)
+            replica->ops->release(replica->device, replica->accumulated[i]);
         replica->ops->close(replica->device);
     }
     free(replica);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Brings batches to the device.
 #include "core/replica/input.h"
-#include "core/replica/slicing.h"
+#include "core/replica/programs.h"
 
 #include "core/base/inside.h"
 #include "core/base/log.h"
@@ -25,8 +25,8 @@ struct set {
 
 struct ls_input {
     float divisor; // of examples that come as bytes; 0: they come as float32
-    struct ls_kernel *from_bytes[2 * LS_REPLICA_SIZES]; // one a program
     uint64_t elements; // of an example
+    uint64_t room; // examples that there is memory for
     // What programs read: step record, labels, examples as float32. NULL on a device that reads host memory.
     char *fixed;
     uint64_t labels_at, examples_at; // bytes from there
@@ -48,14 +48,13 @@ static bool reads_host_memory(const struct ls_replica *replica)
 
 // ---- Kernels ----
 
-static enum ls_status prepare_from_bytes(struct ls_replica *replica, uint32_t program)
+// For `count` values. LS_UNSUPPORTED: the device has no such operation.
+static enum ls_status prepare_from_bytes(struct ls_replica *replica, uint64_t count,
+                                         struct ls_kernel **out)
 {
-    struct ls_input *input = replica->input;
-    const uint64_t count =
-        (uint64_t)replica->programs[program].program->options.batch * input->elements;
     struct ls_kernel_request request = {.struct_size = sizeof(request),
                                         .op = LS_OP_FROM_BYTES,
-                                        .attributes = {.divisor = input->divisor},
+                                        .attributes = {.divisor = replica->input->divisor},
                                         .input_count = 1,
                                         .output_count = 1};
     for (uint32_t i = 0; i < 2; i++) {
@@ -71,26 +70,37 @@ static enum ls_status prepare_from_bytes(struct ls_replica *replica, uint32_t pr
     const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
     if (status)
         return (enum ls_status)status;
-    input->from_bytes[program] = answer.kernel;
+    *out = answer.kernel;
     ls_replica_need_scratch(replica, answer.scratch_bytes);
     return LS_OK;
 }
 
-enum ls_status ls_input_prepare(struct ls_replica *replica, float byte_divisor)
+enum ls_status ls_input_open(struct ls_replica *replica, float byte_divisor)
 {
     struct ls_input *input = calloc(1, sizeof(*input));
-    enum ls_status status = LS_OK;
     if (!input)
         return LS_OUT_OF_MEMORY;
     replica->input = input;
     input->elements = (uint64_t)ls_shape_elements(&replica->graph->inputs[0]->shape, 1);
     input->divisor = reads_host_memory(replica) ? 0 : byte_divisor;
-    for (uint32_t i = 0; !status && input->divisor != 0 && i < replica->program_count; i++)
-        status = prepare_from_bytes(replica, i);
-    if (status != LS_UNSUPPORTED)
-        return status;
-    input->divisor = 0;
-    return LS_OK;
+    if (input->divisor == 0)
+        return LS_OK;
+    struct ls_kernel *kernel = NULL; // of one example, to see whether the device has the operation
+    const enum ls_status status = prepare_from_bytes(replica, input->elements, &kernel);
+    if (!status)
+        replica->ops->release_kernel(replica->device, kernel);
+    if (status == LS_UNSUPPORTED)
+        input->divisor = 0;
+    return status == LS_UNSUPPORTED ? LS_OK : status;
+}
+
+enum ls_status ls_input_prepare(struct ls_replica *replica, struct ls_replica_program *entry)
+{
+    if (replica->input->divisor == 0)
+        return LS_OK;
+    return prepare_from_bytes(replica,
+                              (uint64_t)entry->program->options.batch * replica->input->elements,
+                              &entry->from_bytes);
 }
 
 bool ls_replica_takes_bytes(const struct ls_replica *replica)
@@ -119,7 +129,7 @@ static bool has_streams(const struct ls_device_interface *ops)
 static enum ls_status open_set(struct ls_replica *replica, struct set *set, uint64_t bytes)
 {
     const struct ls_device_interface *ops = replica->ops;
-    set->device = ls_replica_allocate(replica, bytes);
+    set->device = ls_replica_take_memory(replica, bytes);
     if (!set->device)
         return LS_OUT_OF_MEMORY;
     set->host = ops->allocate_host(replica->device, bytes);
@@ -138,11 +148,15 @@ static enum ls_status open_set(struct ls_replica *replica, struct set *set, uint
     return (enum ls_status)status;
 }
 
+static uint64_t set_bytes(const struct ls_replica *replica)
+{
+    return TAIL_BYTES + replica->input->examples_at + replica->input->room * example_bytes(replica);
+}
+
 static enum ls_status open_sets(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
-    const uint64_t bytes =
-        TAIL_BYTES + input->examples_at + replica->largest_batch * example_bytes(replica);
+    const uint64_t bytes = set_bytes(replica);
     enum ls_status status =
         (enum ls_status)replica->ops->stream_open(replica->device, &input->stream);
     for (uint32_t i = 0; !status && i < SETS; i++)
@@ -160,49 +174,69 @@ static void close_sets(struct ls_replica *replica)
     for (uint32_t i = 0; i < SETS; i++) {
         ops->event_close(replica->device, input->sets[i].arrived);
         ops->event_close(replica->device, input->sets[i].read);
-        ops->release(replica->device, input->sets[i].device);
+        ls_replica_give_memory(replica, input->sets[i].device, set_bytes(replica));
         ops->release_host(replica->device, input->sets[i].host);
+        input->sets[i] = (struct set){0};
     }
+    input->stream = NULL;
 }
 
-enum ls_status ls_input_allocate(struct ls_replica *replica)
+static uint64_t fixed_bytes(const struct ls_input *input)
+{
+    return input->examples_at + input->room * input->elements * sizeof(float);
+}
+
+static void give_room(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
-    const uint64_t most = replica->largest_batch;
+    close_sets(replica);
+    ls_replica_give_memory(replica, input->bytes, input->room * input->elements);
+    if (input->fixed)
+        ls_replica_give_memory(replica, input->fixed, fixed_bytes(input));
+    else
+        ls_replica_give_memory(replica, replica->record, sizeof(*replica->record));
+    input->bytes = input->fixed = NULL;
+    replica->record = NULL;
+}
+
+enum ls_status ls_input_make_room(struct ls_replica *replica)
+{
+    struct ls_input *input = replica->input;
+    if (replica->record && (reads_host_memory(replica) || replica->largest_batch <= input->room))
+        return LS_OK;
     if (reads_host_memory(replica)) {
-        replica->record = ls_replica_allocate(replica, sizeof(*replica->record));
+        replica->record = ls_replica_take_memory(replica, sizeof(*replica->record));
         return replica->record ? LS_OK : LS_OUT_OF_MEMORY;
     }
+    give_room(replica);
+    input->room = replica->largest_batch;
     input->labels_at = round_up(sizeof(*replica->record));
-    input->examples_at = input->labels_at + round_up(most * replica->label_bytes);
-    input->fixed =
-        ls_replica_allocate(replica, input->examples_at + most * input->elements * sizeof(float));
+    input->examples_at = input->labels_at + round_up(input->room * replica->label_bytes);
+    input->fixed = ls_replica_take_memory(replica, fixed_bytes(input));
     const bool streams = has_streams(replica->ops);
     if (ls_replica_takes_bytes(replica) && !streams)
-        input->bytes = ls_replica_allocate(replica, most * input->elements);
+        input->bytes = ls_replica_take_memory(replica, input->room * input->elements);
     if (!input->fixed || (ls_replica_takes_bytes(replica) && !streams && !input->bytes))
         return LS_OUT_OF_MEMORY;
     replica->record = (struct ls_step_record *)(void *)input->fixed;
-    const void *examples = input->fixed + input->examples_at;
-    for (uint32_t i = 0; i < replica->program_count; i++)
-        ls_program_set_batch(replica->programs[i].program, &examples,
-                             input->fixed + input->labels_at);
     return streams ? open_sets(replica) : LS_OK;
 }
 
-void ls_input_destroy(struct ls_replica *replica)
+void ls_input_bind(struct ls_replica *replica, struct ls_replica_program *entry)
 {
-    struct ls_input *input = replica->input;
-    if (!input)
+    const struct ls_input *input = replica->input;
+    if (input->fixed)
+        ls_program_set_batch(entry->program, input->fixed + input->examples_at,
+                             input->fixed + input->labels_at);
+}
+
+void ls_input_close(struct ls_replica *replica)
+{
+    if (!replica->input)
         return;
-    close_sets(replica);
-    for (uint32_t i = 0; i < replica->program_count; i++)
-        replica->ops->release_kernel(replica->device, input->from_bytes[i]);
-    replica->ops->release(replica->device, input->fixed);
-    replica->ops->release(replica->device, input->bytes);
-    if (!input->fixed)
-        replica->ops->release(replica->device, replica->record);
-    free(input);
+    give_room(replica);
+    free(replica->input);
+    replica->input = NULL;
 }
 
 // ---- A batch ----
@@ -232,11 +266,10 @@ static enum ls_status place_bytes(struct ls_replica *replica,
     void *arguments[LS_MAX_ARGUMENTS] = {from, input->fixed + input->examples_at};
     const struct ls_launch launch = {.struct_size = sizeof(launch),
                                      .arguments = arguments,
-                                     .scratch = replica->scratch,
+                                     .scratch = replica->scratch.memory,
                                      .record = replica->record};
     ls_inside_about("examples from bytes");
-    return (enum ls_status)replica->ops->launch(
-        replica->device, input->from_bytes[entry - replica->programs], &launch);
+    return (enum ls_status)replica->ops->launch(replica->device, entry->from_bytes, &launch);
 }
 
 static enum ls_status copy_all(struct ls_replica *replica, const struct ls_replica_program *entry,

@@ -9,20 +9,20 @@
 
 #include "core/replica/replica.h"
 
-// After the programs are known, before the buffers are allocated: kernels that make float32 of bytes. A device without the
-// operation gets float32 examples.
-LS_STATUS ls_input_prepare(struct ls_replica *replica, float byte_divisor);
-// Memory, and replica->record. LS_OUT_OF_MEMORY is not logged.
-LS_STATUS ls_input_allocate(struct ls_replica *replica);
-void ls_input_destroy(struct ls_replica *replica);
+// Whether examples come as bytes: a device without the operation gets float32 examples.
+LS_STATUS ls_input_open(struct ls_replica *replica, float byte_divisor);
+void ls_input_close(struct ls_replica *replica);
+// For a program that was made: its kernel that makes float32 of bytes.
+LS_STATUS ls_input_prepare(struct ls_replica *replica, struct ls_replica_program *entry);
+// Memory for batches of replica->largest_batch, and replica->record. LS_OUT_OF_MEMORY is not logged.
+LS_STATUS ls_input_make_room(struct ls_replica *replica);
+// After the memory moved: where a program reads.
+void ls_input_bind(struct ls_replica *replica, struct ls_replica_program *entry);
 
 // Brings replica->host_record and the batch to where `entry` reads them, and the tail (LS_TAIL_FLOATS; NULL: not wanted) to
 // the start of replica->reduced. All of it lies there for what is put on the device's own stream from now on; the caller's
 // memory may be changed at once. `entry` is NULL for an empty batch.
 LS_STATUS ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
                          const struct ls_replica_batch *batch, const float *tail);
-
-// Device memory that the replica frees and counts; NULL: there is none. For the files of replica/.
-void *ls_replica_allocate(struct ls_replica *replica, uint64_t bytes);
 
 #endif

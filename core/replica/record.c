@@ -31,7 +31,7 @@ void ls_record_release(struct ls_replica *replica, struct ls_take *takes, uint32
     for (uint32_t i = 0; takes && i < count; i++) {
         if (takes[i].recording)
             replica->ops->release_recording(replica->device, takes[i].recording);
-        takes[i].recording = NULL;
+        takes[i] = (struct ls_take){0};
     }
 }
 

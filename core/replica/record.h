@@ -7,12 +7,11 @@
 #include "core/replica/replica.h"
 
 // A program runs in one of these roles; what it puts on the stream depends on it.
-enum ls_record_role {
+enum {
     LS_ROLE_SHARE, // the whole share; or an evaluation
-    LS_ROLE_FIRST_PART, // with slices
-    LS_ROLE_MIDDLE_PART,
-    LS_ROLE_LAST_PART,
-    LS_ROLE_COUNT,
+    LS_ROLE_LAST, // of several blocks
+    LS_ROLE_ADDED, // plus k: an earlier block, which is added to the sums of 1, 2, ... 2^(k-1) blocks
+    LS_ROLE_COUNT = LS_ROLE_ADDED + LS_TREE_LEVELS,
 };
 
 // What is recorded as one. It makes the same calls of the device whenever it runs, on the device's own stream.

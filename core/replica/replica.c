@@ -15,49 +15,55 @@ static const struct ls_trace_label update_slice = {
     .category = "update", .name = "update", .value = "bucket"};
 static const struct ls_trace_label shadows_slice = {.category = "update", .name = "shadows"};
 
-// The program for a share of `count` examples.
-static struct ls_replica_program *find_program(struct ls_replica *replica, uint64_t count,
-                                               bool training)
-{
-    for (uint32_t i = 0; i < replica->program_count; i++) {
-        struct ls_replica_program *entry = &replica->programs[i];
-        if (entry->training == training && (uint64_t)entry->program->options.batch == count)
-            return entry;
-    }
-    return NULL;
-}
-
-// A run through a program, for a share or a part of it.
+// A run through the program of one block, or through none.
 struct pass {
     struct ls_replica *replica;
     struct ls_replica_program *entry;
     const struct ls_replica_hooks *hooks;
-    struct ls_slicing slicing;
-    struct ls_take *takes;
+    uint32_t block;
+    bool last; // of the share
+    struct ls_take *takes; // one a bucket, and one for what comes after the last
     uint32_t bucket, from, to; // the stretch under way: up to where this bucket is complete
 };
 
-// Forward reads the last bucket first.
+static enum ls_status zero_bucket(struct ls_replica *replica, const struct ls_bucket *bucket)
+{
+    const uint64_t start = ls_clock_ns();
+    const int32_t status =
+        bucket->bytes ? replica->ops->zero(replica->device,
+                                           replica->gradients + bucket->offset / sizeof(float),
+                                           bucket->bytes, NULL)
+                      : LS_OK;
+    ls_trace_slice(&zero_slice, start, ls_clock_ns(), 0);
+    return (enum ls_status)status;
+}
+
+// The hook for the buckets that `step` reads first; forward reads the last bucket first. An empty block reads nothing,
+// but every replica makes the same calls in every step.
 static enum ls_status need_parameters(const struct pass *pass, uint32_t step)
 {
     const struct ls_replica_hooks *hooks = pass->hooks;
     enum ls_status status = LS_OK;
+    if (!hooks->parameters_needed || pass->block > 0)
+        return LS_OK;
     for (uint32_t i = pass->replica->buckets.count; !status && i-- > 0;)
-        if (pass->entry->bucket_needs[i] == step)
+        if (!pass->entry->program || pass->entry->bucket_needs[i] == step)
             status = hooks->parameters_needed(hooks->context, pass->replica, i);
     return status;
 }
 
-// Kernel by kernel once something is under way, so that communication moves on between kernels.
-static enum ls_status run_range(const struct pass *pass)
+// From the end of one bucket to the end of the next: kernel by kernel once something is under way, so that
+// communication moves on between kernels. An empty block has zeros.
+static enum ls_status run_stretch(void *context)
 {
+    const struct pass *pass = context;
     struct ls_replica *replica = pass->replica;
     const struct ls_replica_hooks *hooks = pass->hooks;
-    const bool under_way = pass->slicing.last && pass->bucket > 0;
-    const bool asks = hooks->parameters_needed && pass->slicing.first;
-    const uint32_t stride = under_way || asks ? 1 : pass->to - pass->from;
-    for (uint32_t step = pass->from; step < pass->to; step += stride) {
-        enum ls_status status = asks ? need_parameters(pass, step) : LS_OK;
+    const bool under_way = pass->last && pass->bucket > 0;
+    const uint32_t stride = under_way || hooks->parameters_needed ? 1 : pass->to - pass->from;
+    enum ls_status status = LS_OK;
+    for (uint32_t step = pass->from; !status && step < pass->to; step += stride) {
+        status = need_parameters(pass, step);
         if (status)
             return status;
         const uint64_t start = ls_clock_ns();
@@ -65,24 +71,18 @@ static enum ls_status run_range(const struct pass *pass)
         replica->times.compute_ns += ls_clock_ns() - start;
         if (!status && under_way && hooks->progress && !replica->recorder.recording)
             status = hooks->progress(hooks->context, replica);
-        if (status)
-            return status;
     }
-    return LS_OK;
-}
-
-static enum ls_status run_stretch(void *context)
-{
-    const struct pass *pass = context;
-    const enum ls_status status = run_range(pass);
-    if (status || pass->bucket == pass->replica->buckets.count)
+    if (status || pass->bucket == replica->buckets.count)
         return status;
-    return ls_slicing_add(&pass->slicing, pass->replica, pass->bucket);
+    if (!pass->entry->program)
+        status = zero_bucket(replica, &replica->buckets.list[pass->bucket]);
+    return status ? status : ls_slicing_add(replica, pass->block, pass->bucket);
 }
 
-static enum ls_status run_recorded(struct ls_replica *replica, const struct ls_stretch *stretch)
+// A replay has no kernels whose times would be added.
+static enum ls_status run_timed(struct ls_replica *replica, const struct ls_stretch *stretch)
 {
-    const bool replays = stretch->take->recording;
+    const bool replays = stretch->take->recording && !replica->recorder.within;
     const uint64_t start = ls_clock_ns();
     const enum ls_status status = ls_record_run(replica, stretch);
     if (replays)
@@ -90,80 +90,33 @@ static enum ls_status run_recorded(struct ls_replica *replica, const struct ls_s
     return status;
 }
 
-// All stretches of a pass with the hooks between them.
+// All stretches of a pass with the hooks between them. A block that is not the last calls no hooks.
 static enum ls_status run_stretches(void *context)
 {
     struct pass *pass = context;
     struct ls_replica *replica = pass->replica;
     const struct ls_replica_hooks *hooks = pass->hooks;
     const uint32_t count = replica->buckets.count;
+    const struct ls_program *program = pass->entry->program;
+    enum ls_status status = program ? LS_OK : need_parameters(pass, 0);
     pass->from = 0;
-    for (pass->bucket = 0; pass->bucket <= count; pass->bucket++) {
+    for (pass->bucket = 0; !status && pass->bucket <= count; pass->bucket++) {
         const uint32_t end = pass->bucket < count ? pass->entry->bucket_ends[pass->bucket]
-                                                  : pass->entry->program->step_count;
+                             : program            ? program->step_count
+                                                  : 0;
         const struct ls_stretch stretch = {
             .work = run_stretch, .context = pass, .take = &pass->takes[pass->bucket]};
         pass->to = end > pass->from ? end : pass->from;
-        enum ls_status status = LS_OK;
-        if (pass->to > pass->from || !(pass->slicing.first && pass->slicing.last))
-            status = hooks->parameters_needed ? run_stretch(pass) : run_recorded(replica, &stretch);
-        if (!status && pass->slicing.last && pass->bucket < count)
+        if (pass->to > pass->from || (pass->bucket < count && (!program || replica->slices > 1)))
+            status = hooks->parameters_needed ? run_stretch(pass) : run_timed(replica, &stretch);
+        if (!status && pass->last && pass->bucket < count)
             status = hooks->bucket_ready(hooks->context, replica, pass->bucket);
-        if (status)
-            return status;
         pass->from = pass->to;
     }
-    return pass->slicing.last && hooks->end ? hooks->end(hooks->context, replica) : LS_OK;
-}
-
-// A part that is not the last calls no hooks.
-static enum ls_status run_pass(struct pass *pass)
-{
-    const struct ls_stretch whole = {.work = run_stretches,
-                                     .context = pass,
-                                     .take = pass->takes,
-                                     .hooks = pass->slicing.last ? pass->hooks : NULL};
-    const bool recorded = pass->hooks->capturable || !pass->slicing.last;
-    return recorded && !pass->hooks->parameters_needed ? run_recorded(pass->replica, &whole)
-                                                       : run_stretches(pass);
+    return !status && pass->last && hooks->end ? hooks->end(hooks->context, replica) : status;
 }
 
 // ---- Shares ----
-
-static enum ls_status run_zero(void *context)
-{
-    const struct pass *pass = context;
-    struct ls_replica *replica = pass->replica;
-    const struct ls_replica_hooks *hooks = pass->hooks;
-    ls_trace_begin(&zero_slice, 0);
-    int32_t status =
-        replica->ops->zero(replica->device, replica->gradients, replica->plan->flat_bytes, NULL);
-    ls_trace_end();
-    for (uint32_t bucket = 0; !status && bucket < replica->buckets.count; bucket++)
-        status = (int32_t)hooks->bucket_ready(hooks->context, replica, bucket);
-    if (!status && hooks->end)
-        status = (int32_t)hooks->end(hooks->context, replica);
-    return (enum ls_status)status;
-}
-
-static enum ls_status run_empty(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                                float stop, const struct ls_replica_hooks *hooks)
-{
-    struct pass pass = {.replica = replica, .hooks = hooks};
-    const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = stop};
-    const struct ls_stretch whole = {.work = run_zero,
-                                     .context = &pass,
-                                     .take = &replica->empty_takes[replica->recorder.kind],
-                                     .hooks = hooks};
-    replica->current = NULL;
-    enum ls_status status = ls_input_write(replica, NULL, batch, tail);
-    // Nothing is read, but every replica makes the same calls in every step.
-    for (uint32_t i = replica->buckets.count; !status && hooks->parameters_needed && i-- > 0;)
-        status = hooks->parameters_needed(hooks->context, replica, i);
-    if (status)
-        return status;
-    return hooks->capturable ? run_recorded(replica, &whole) : run_zero(&pass);
-}
 
 void ls_slice(uint64_t count, uint32_t slices, uint32_t index, uint64_t *offset, uint64_t *size)
 {
@@ -172,87 +125,69 @@ void ls_slice(uint64_t count, uint32_t slices, uint32_t index, uint64_t *offset,
     *size = each + (index < more);
 }
 
-static enum ls_record_role role_of(const struct ls_slicing *slicing)
+static enum ls_status run_block(struct ls_replica *replica, const struct ls_replica_batch *block,
+                                uint32_t index, float stop, const struct ls_replica_hooks *hooks)
 {
-    if (slicing->first)
-        return slicing->last ? LS_ROLE_SHARE : LS_ROLE_FIRST_PART;
-    return slicing->last ? LS_ROLE_LAST_PART : LS_ROLE_MIDDLE_PART;
-}
-
-static struct ls_take *find_takes(const struct ls_replica *replica,
-                                  const struct ls_replica_program *entry,
-                                  const struct ls_slicing *slicing)
-{
-    const uint32_t role = replica->recorder.kind * LS_ROLE_COUNT + role_of(slicing);
-    return entry->takes + role * (replica->buckets.count + 1);
-}
-
-static enum ls_status run_slice(struct ls_replica *replica, const struct ls_replica_batch *slice,
-                                float stop, const struct ls_replica_hooks *hooks,
-                                const struct ls_slicing *slicing)
-{
-    struct ls_replica_program *entry = find_program(replica, slice->count, true);
-    if (!entry) {
+    struct ls_replica_program *entry =
+        block->count ? ls_replica_program(replica, block->count, true) : &replica->empty;
+    if (!entry || !entry->takes) {
         ls_error("replica", "no program was prepared for a share of %llu examples",
-                 (unsigned long long)slice->count);
+                 (unsigned long long)block->count);
         return LS_FAILED;
     }
+    const uint32_t role =
+        replica->recorder.kind * LS_ROLE_COUNT + ls_slicing_role(index, replica->slices);
     struct pass pass = {.replica = replica,
                         .entry = entry,
                         .hooks = hooks,
-                        .slicing = *slicing,
-                        .takes = find_takes(replica, entry, slicing)};
+                        .block = index,
+                        .last = index + 1 == replica->slices,
+                        .takes = entry->takes + role * (replica->buckets.count + 1)};
+    const struct ls_stretch whole = {.work = run_stretches,
+                                     .context = &pass,
+                                     .take = pass.takes,
+                                     .hooks = pass.last ? hooks : NULL};
     const bool cold = replica->timing && replica->current != entry && entry->runs == 0;
-    replica->current = entry;
-    replica->host_record.example_offset = slice->example_offset;
-    const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = slicing->last ? stop : 0};
     const bool replays = pass.takes->recording;
-    enum ls_status status = ls_input_write(replica, entry, slice, tail);
+    const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = pass.last ? stop : 0};
+    replica->host_record.example_offset = block->example_offset;
+    replica->current = entry;
+    enum ls_status status = ls_input_write(replica, entry->program ? entry : NULL, block, tail);
     if (!status)
-        status = run_pass(&pass);
+        status = (hooks->capturable || !pass.last) && !hooks->parameters_needed
+                     ? run_timed(replica, &whole)
+                     : run_stretches(&pass);
     if (!cold && !replays)
         entry->runs++;
-    for (uint32_t i = 0; cold && i < entry->program->step_count; i++)
+    for (uint32_t i = 0; cold && entry->program && i < entry->program->step_count; i++)
         entry->program->steps[i].nanoseconds = 0;
     return status;
-}
-
-// Runs the parts of a share one after the other; buckets are ready in the last one, when what the others
-// left is added.
-static enum ls_status run_slices(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                                 float stop, const struct ls_replica_hooks *hooks)
-{
-    const uint64_t example = (uint64_t)ls_shape_elements(&replica->graph->inputs[0]->shape, 1) *
-                             (batch->example_dtype == LS_U8 ? 1 : sizeof(float));
-    const uint64_t parts = batch->count < replica->slices ? batch->count : replica->slices;
-    for (uint32_t i = 0; i < parts; i++) {
-        const struct ls_slicing slicing = {.first = i == 0, .last = i + 1 == parts};
-        struct ls_replica_batch slice = *batch;
-        uint64_t offset;
-        ls_slice(batch->count, replica->slices, i, &offset, &slice.count);
-        slice.example_offset += offset;
-        slice.examples = (const char *)slice.examples + offset * example;
-        slice.labels = (const char *)slice.labels + offset * replica->label_bytes;
-        const enum ls_status status = run_slice(replica, &slice, stop, hooks, &slicing);
-        if (status)
-            return status;
-    }
-    return LS_OK;
 }
 
 enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
                               uint64_t step, double learning_rate, float stop,
                               const struct ls_replica_hooks *hooks)
 {
+    const uint64_t example = (uint64_t)ls_shape_elements(&replica->graph->inputs[0]->shape, 1) *
+                             (batch->example_dtype == LS_U8 ? 1 : sizeof(float));
     struct ls_step_record *record = &replica->host_record;
+    enum ls_status status = LS_OK;
     record->step = record->update = step;
-    record->example_offset = batch->example_offset;
     record->learning_rate = (float)learning_rate;
     record->gradient_scale = (float)(1.0 / (double)batch->global_count);
     ls_record_begin_step(replica, batch->global_count, hooks->capturable);
-    const enum ls_status status = batch->count ? run_slices(replica, batch, stop, hooks)
-                                               : run_empty(replica, batch, stop, hooks);
-    ls_record_end_step(replica, hooks->capturable && replica->slices <= 1);
+    for (uint32_t i = 0; !status && i < replica->slices; i++) {
+        struct ls_replica_batch block = *batch;
+        uint64_t offset;
+        ls_slice(batch->count, replica->slices, i, &offset, &block.count);
+        block.example_offset += offset;
+        if (block.count) {
+            block.examples = (const char *)batch->examples + offset * example;
+            block.labels = (const char *)batch->labels + offset * replica->label_bytes;
+        }
+        status = run_block(replica, &block, i, stop, hooks);
+    }
+    ls_record_end_step(replica, hooks->capturable && replica->slices == 1);
     return status;
 }
 
@@ -271,7 +206,7 @@ static enum ls_status launch_update(void *context)
         arguments[2 + i] = replica->states[i] + at;
     const struct ls_launch launch = {.struct_size = sizeof(launch),
                                      .arguments = arguments,
-                                     .scratch = replica->scratch,
+                                     .scratch = replica->scratch.memory,
                                      .record = replica->record};
     ls_inside_about("update");
     return (enum ls_status)replica->ops->launch(replica->device, replica->updates[update->bucket],
@@ -296,8 +231,8 @@ enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
 static enum ls_status launch_shadows(void *context)
 {
     const struct ls_replica *replica = context;
-    return ls_plan_refresh_shadows(replica->plan, replica->parameters, replica->shadows,
-                                   replica->scratch);
+    return ls_plan_refresh_shadows(replica->plan, replica->parameters, replica->shadows.memory,
+                                   replica->scratch.memory);
 }
 
 enum ls_status ls_replica_refresh(struct ls_replica *replica)
@@ -329,7 +264,7 @@ enum ls_status ls_replica_guard(struct ls_replica *replica)
     void *arguments[LS_MAX_ARGUMENTS] = {replica->reduced, replica->failed, &replica->record->skip};
     const struct ls_launch launch = {.struct_size = sizeof(launch),
                                      .arguments = arguments,
-                                     .scratch = replica->scratch,
+                                     .scratch = replica->scratch.memory,
                                      .record = replica->record};
     ls_inside_about("guard of the loss");
     return (enum ls_status)replica->ops->launch(replica->device, replica->guard, &launch);
@@ -392,7 +327,7 @@ enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_r
 {
     if (batch->count == 0)
         return LS_OK;
-    struct ls_replica_program *entry = find_program(replica, batch->count, false);
+    struct ls_replica_program *entry = ls_replica_program(replica, batch->count, false);
     if (!entry) {
         ls_error("replica", "no evaluation program was prepared for a share of %llu examples",
                  (unsigned long long)batch->count);
@@ -409,7 +344,7 @@ enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_r
 enum ls_status ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes)
 {
     text[0] = '\0';
-    if (!replica->current)
+    if (!replica->current || !replica->current->program)
         return LS_OK;
     return ls_program_find_not_finite(replica->current->program, text, bytes);
 }

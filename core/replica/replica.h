@@ -10,14 +10,15 @@
 #include "core/replica/buckets.h"
 #include "core/replica/late.h"
 
-#define LS_REPLICA_SIZES 6 // batch sizes of one purpose
+#define LS_TREE_LEVELS 32 // 2^32 blocks
 #define LS_STEP_KINDS 2 // global batches of an epoch have two sizes: all but the last, and the last
 
 struct ls_replica_options {
     const struct ls_device_interface *ops;
     const struct ls_host *host; // of the device plugin
     const char *device_name; // for messages; NULL: not known
-    uint32_t rank;
+    uint32_t index; // of this worker's replicas
+    uint32_t rank; // of all replicas of the training
     uint32_t device_index;
     uint32_t threads;
     const struct ls_graph *graph; // differentiated; borrowed
@@ -25,16 +26,25 @@ struct ls_replica_options {
     uint64_t seed;
     int64_t plan_batch; // for the choice of master layouts: the same on all replicas
     bool plain; // plain layouts
-    // Sizes that shares take; 0 entries are ignored.
-    uint64_t training_sizes[LS_REPLICA_SIZES];
-    uint64_t evaluation_sizes[LS_REPLICA_SIZES];
     // 8-bit examples are to be divided by that, and may come as bytes where ls_replica_takes_bytes() then says so. 0: they come
     // as float32.
     float byte_divisor;
-    uint32_t slices; // a share is computed in so many parts whose gradients are added; 0, 1: whole
     uint64_t first_bucket_bytes, bucket_bytes;
     bool timing; // per kernel
     uint64_t deadline_ns; // of a wait for the device
+};
+
+// Which ranges of its flat buffers a replica holds.
+struct ls_replica_placement {
+    bool no_states; // no optimizer state
+};
+
+// What a fit or an evaluation is going to run. Sizes are those of blocks and shares; 0 is ignored.
+struct ls_replica_need {
+    const uint64_t *training, *evaluation;
+    uint32_t training_count, evaluation_count;
+    uint32_t
+        slices; // blocks of a share in training, whose gradients are added; 0, 1: the whole share
 };
 
 // What a replica computes on.
@@ -60,10 +70,11 @@ struct ls_take {
 
 // One program and where it may be cut.
 struct ls_replica_program {
-    struct ls_program *program;
+    struct ls_program *program; // NULL: of an empty block, which zeroes its gradients
     uint32_t *bucket_ends; // for each bucket: the step after which it is complete, plus one
     uint32_t *bucket_needs; // for each bucket: the first step that reads its parameters
     bool training;
+    struct ls_kernel *from_bytes; // makes float32 of examples that come as bytes; NULL: none
     uint64_t runs; // but for the first, whose caches are cold, and replays
     // By kind of step, by role, then by bucket (and what comes after the last).
     struct ls_take *takes;
@@ -81,43 +92,54 @@ struct ls_recorder {
     uint32_t replays, parts; // in this step so far; the most in one
 };
 
+// Device memory that grows with the programs.
+struct ls_replica_room {
+    void *memory;
+    uint64_t bytes;
+};
+
 struct ls_replica {
     const struct ls_device_interface *ops;
+    const struct ls_host *host;
     struct ls_device *device;
     const char *device_name;
-    uint32_t rank;
+    uint32_t index, rank;
     const struct ls_graph *graph;
     struct ls_optimizer optimizer;
     struct ls_parameter_plan *plan;
     struct ls_buckets buckets;
-    struct ls_replica_program programs[2 * LS_REPLICA_SIZES];
+    struct ls_replica_program *
+        *programs; // by {batch, purpose}, in the order in which they were needed
     uint32_t program_count;
-    struct ls_replica_program *current; // that ran last
+    struct ls_replica_program empty; // of an empty block
+    struct ls_replica_program *current; // that ran last; NULL: none, or the empty one
 
     // Device memory.
     float *parameters;
     float *reduced; // tail and gradients: what buckets are made of
     float *gradients; // reduced + LS_TAIL_FLOATS
     float *states[LS_OPTIMIZER_STATES];
-    void *shadows;
-    void *arena;
-    void *scratch; // of shadows, updates and sums of slices
+    struct ls_replica_room shadows;
+    struct ls_replica_room arena;
+    struct ls_replica_room scratch; // of shadows, updates and sums of blocks
     float *evaluation_sums;
     struct ls_step_record *record;
     struct ls_input *input; // the way of batches to the device (input.h)
 
-    uint32_t slices;
-    float *accumulated; // sums and gradients of the slices so far; NULL with one slice
-    struct ls_kernel **adds; // one a bucket: two ranges of its size into the first
+    uint32_t slices; // of this fit
+    uint32_t levels; // of the tree in which blocks are added, that there is memory for
+    float *accumulated[LS_TREE_LEVELS]; // sums and gradients of 1, 2, 4, ... blocks
+    struct ls_kernel **adds; // one a bucket: two ranges of its size into the first; NULL: not yet
     struct ls_kernel **updates; // one a bucket
     struct ls_kernel *guard; // of the loss; NULL: the device has none
     int32_t *failed; // device memory: a loss was not finite
     struct ls_late late; // sums on their way to the host
     struct ls_recorder recorder;
     struct ls_take *update_takes; // one a bucket
-    struct ls_take empty_takes[LS_STEP_KINDS], shadows_take;
+    struct ls_take shadows_take;
     uint64_t deadline_ns;
-    uint64_t scratch_bytes, arena_bytes, device_bytes;
+    uint64_t scratch_bytes, arena_bytes; // that the programs need
+    uint64_t device_bytes; // allocated
     uint64_t label_bytes; // of one example
     uint64_t largest_batch;
     struct ls_step_record host_record;
@@ -147,10 +169,21 @@ struct ls_replica_hooks {
     enum ls_status (*ready)(void *context, struct ls_replica *replica, bool fresh);
 };
 
-// Opens the device, plans, and prepares all programs. Parameters and state are zero.
-LS_STATUS ls_replica_create(const struct ls_replica_options *options, struct ls_replica **out);
+// A replica's life:
+//   ls_replica_open      opens the device, chooses layouts and buckets; nothing is allocated
+//   ls_replica_allocate  the flat buffers, as far as `placement` says (NULL: all of them), zeroed
+//   ls_replica_need      makes the programs that are not there yet; before steps, as often as needs change
+//   ls_replica_destroy   takes NULL
+LS_STATUS ls_replica_open(const struct ls_replica_options *options, struct ls_replica **out);
+LS_STATUS ls_replica_allocate(struct ls_replica *replica,
+                              const struct ls_replica_placement *placement);
+// Programs, memory and kernels that are there already stay. `changed`: some were made, so that what was
+// recorded must be forgotten on all replicas, as they record together. After a failure only destroy.
+LS_STATUS ls_replica_need(struct ls_replica *replica, const struct ls_replica_need *need,
+                          bool *changed);
 void ls_replica_destroy(struct ls_replica *replica);
-// Steps are recorded anew if there are more: what hooks have put into recordings may go away. Nothing of them runs any more.
+// Nothing is recorded any more, and nothing counts as having run: what hooks have put into recordings may
+// go away, and steps that follow are recorded anew, by all replicas at the same step.
 void ls_replica_forget_recordings(struct ls_replica *replica);
 // Somebody has waited in vain: nothing waits for what this replica has under way any more. Takes NULL. [any thread]
 void ls_replica_abandon(struct ls_replica *replica);
@@ -160,11 +193,18 @@ bool ls_replica_takes_bytes(const struct ls_replica *replica);
 // What a share of `count` examples sends to the device: bytes of examples and labels. 0: it reads host memory.
 uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count);
 
-// Part `index` of a share of `count` examples: the first parts are larger by at most one, the last may be empty.
+// The program for blocks of `count` examples; NULL: there is none.
+struct ls_replica_program *ls_replica_program(const struct ls_replica *replica, uint64_t count,
+                                              bool training);
+
+// Block `index` of a share of `count` examples: the first blocks are larger by at most one, the last may
+// be empty.
 void ls_slice(uint64_t count, uint32_t slices, uint32_t index, uint64_t *offset, uint64_t *size);
 
-// One forward and backward pass: fills the gradients (of the sum of the examples' losses divided by
-// global_count) and the sums in the tail; zeros for an empty share. `stop` is added to the tail.
+// Forward and backward passes over the share, as many as there are slices whatever its size: fills the
+// gradients (of the sum of the examples' losses divided by global_count) and the sums in the tail; an
+// empty block adds zeros. Blocks are added in a binary tree: ((0 + 1) + (2 + 3)) + ... `stop` is added to
+// the tail.
 LS_STATUS ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
                          uint64_t step, double learning_rate, float stop,
                          const struct ls_replica_hooks *hooks);

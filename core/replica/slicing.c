@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds the gradients of the parts of a share.
+// Adds the gradients of the blocks of a share.
 #include "core/replica/slicing.h"
+#include "core/replica/programs.h"
+#include "core/replica/record.h"
 
 #include "core/base/clock.h"
 #include "core/base/inside.h"
@@ -29,7 +31,7 @@ static enum ls_status add(struct ls_replica *replica, uint32_t bucket, float *to
     void *arguments[LS_MAX_ARGUMENTS] = {to + at, from + at, to + at};
     const struct ls_launch launch = {.struct_size = sizeof(launch),
                                      .arguments = arguments,
-                                     .scratch = replica->scratch,
+                                     .scratch = replica->scratch.memory,
                                      .record = replica->record};
     return (enum ls_status)replica->ops->launch(replica->device, replica->adds[bucket], &launch);
 }
@@ -42,19 +44,44 @@ static enum ls_status copy(struct ls_replica *replica, uint32_t bucket, float *t
                                               bucket_floats(replica, bucket) * sizeof(float), NULL);
 }
 
-enum ls_status ls_slicing_add(const struct ls_slicing *slicing, struct ls_replica *replica,
-                              uint32_t bucket)
+uint32_t ls_slicing_levels(uint32_t slices)
+{
+    uint32_t levels = 0;
+    while (slices > 1 && (slices - 1) >> levels)
+        levels++;
+    return levels;
+}
+
+// How many sums of 1, 2, 4, ... blocks wait for block `index` in a row.
+static uint32_t waiting(uint32_t index)
+{
+    uint32_t count = 0;
+    while (index >> count & 1)
+        count++;
+    return count;
+}
+
+uint32_t ls_slicing_role(uint32_t index, uint32_t slices)
+{
+    if (slices == 1)
+        return LS_ROLE_SHARE;
+    return index + 1 == slices ? LS_ROLE_LAST : LS_ROLE_ADDED + waiting(index);
+}
+
+enum ls_status ls_slicing_add(struct ls_replica *replica, uint32_t index, uint32_t bucket)
 {
     const uint64_t start = ls_clock_ns();
+    const bool last = index + 1 == replica->slices;
+    // What waits is a bit of `index`; the last block is added to all of it, the smallest sum first.
+    const uint32_t levels = last ? ls_slicing_levels(replica->slices) : waiting(index);
     enum ls_status status = LS_OK;
-    if (slicing->first && slicing->last)
+    if (replica->slices == 1)
         return LS_OK;
-    if (slicing->last)
-        status = add(replica, bucket, replica->reduced, replica->accumulated);
-    else if (!slicing->first)
-        status = add(replica, bucket, replica->accumulated, replica->reduced);
-    else
-        status = copy(replica, bucket, replica->accumulated, replica->reduced);
+    for (uint32_t level = 0; !status && level < levels; level++)
+        if (index >> level & 1)
+            status = add(replica, bucket, replica->reduced, replica->accumulated[level]);
+    if (!status && !last)
+        status = copy(replica, bucket, replica->accumulated[levels], replica->reduced);
     const uint64_t end = ls_clock_ns();
     replica->times.compute_ns += end - start;
     ls_trace_slice(&sum_slice, start, end, bucket);
@@ -87,7 +114,7 @@ static enum ls_status prepare_add(struct ls_replica *replica, uint32_t bucket)
 
 enum ls_status ls_slicing_prepare(struct ls_replica *replica)
 {
-    if (replica->slices <= 1)
+    if (replica->slices <= 1 || replica->adds)
         return LS_OK;
     replica->adds = calloc(replica->buckets.count, sizeof(struct ls_kernel *));
     if (!replica->adds)

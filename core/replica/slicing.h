@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// A share computed in parts: the gradients of the parts are added, bucket by bucket. Private to replica/. [replica thread]
+// A share computed in blocks whose gradients are added in a binary tree, bucket by bucket, as a binary counter
+// adds one: the sum of 2^k blocks waits at level k for that of the next 2^k. Private to replica/. [replica thread]
 #ifndef LS_REPLICA_SLICING_H
 #define LS_REPLICA_SLICING_H
 
 #include "core/replica/replica.h"
 
-struct ls_slicing {
-    bool first, last; // of the parts of a share
-};
+// Levels at which sums wait while `slices` blocks are added.
+uint32_t ls_slicing_levels(uint32_t slices);
 
-// The bucket's gradients of this part are complete: adds them to those of the parts before it, and in the last part those to
-// them.
-LS_STATUS ls_slicing_add(const struct ls_slicing *slicing, struct ls_replica *replica,
-                         uint32_t bucket);
+// The role that block `index` has in recordings (core/replica/record.h).
+uint32_t ls_slicing_role(uint32_t index, uint32_t slices);
 
-// The kernels for it; nothing with one slice. After the buckets are known.
+// The bucket's gradients of block `index` are complete. The sums that wait for it are added to them; then they
+// wait themselves, or after the last block are those of the share.
+LS_STATUS ls_slicing_add(struct ls_replica *replica, uint32_t index, uint32_t bucket);
+
+// The kernels for it; nothing with one slice, or where they are there. After the buckets are known.
 LS_STATUS ls_slicing_prepare(struct ls_replica *replica);
-
-// A kernel of the replica's own needs so much scratch. Before the buffers are allocated.
-void ls_replica_need_scratch(struct ls_replica *replica, uint64_t bytes);
 
 #endif

@@ -43,13 +43,13 @@ static inline struct ls_optimizer test_optimizer(const char *text)
     return optimizer;
 }
 
-// Sizes 1 to 16 cannot all be prepared: `sizes` (ends with 0, at most LS_REPLICA_SIZES).
+// `sizes` ends with 0.
 static inline struct ls_replica_options test_options(const struct test_device *device,
                                                      const struct ls_graph *graph,
                                                      const struct ls_optimizer *optimizer,
                                                      const uint64_t *sizes)
 {
-    struct ls_replica_options options = {
+    return (struct ls_replica_options){
         .ops = device->ops,
         .host = &device->host.host,
         .threads = 1,
@@ -60,9 +60,21 @@ static inline struct ls_replica_options test_options(const struct test_device *d
         .first_bucket_bytes = LS_FIRST_BUCKET_BYTES,
         .bucket_bytes = LS_BUCKET_BYTES,
     };
-    for (uint32_t i = 0; i < LS_REPLICA_SIZES && sizes[i]; i++)
-        options.training_sizes[i] = options.evaluation_sizes[i] = sizes[i];
-    return options;
+}
+
+// Programs for `sizes`, in training and in evaluation.
+static inline enum ls_status test_need(struct ls_replica *replica, const uint64_t *sizes,
+                                       uint32_t slices, bool *changed)
+{
+    uint32_t count = 0;
+    while (sizes[count])
+        count++;
+    const struct ls_replica_need need = {.training = sizes,
+                                         .training_count = count,
+                                         .evaluation = sizes,
+                                         .evaluation_count = count,
+                                         .slices = slices};
+    return ls_replica_need(replica, &need, changed);
 }
 
 // Every parameter gets values that depend on its name alone.
@@ -81,10 +93,29 @@ static inline void test_set_parameters(struct ls_replica *replica)
     ck_assert_int_eq(ls_replica_refresh(replica), LS_OK);
 }
 
-static inline struct ls_replica *test_replica(const struct ls_replica_options *options)
+static inline enum ls_status test_create(const struct ls_replica_options *options,
+                                         const uint64_t *sizes, uint32_t slices,
+                                         struct ls_replica **out)
 {
     struct ls_replica *replica = NULL;
-    ck_assert_int_eq(ls_replica_create(options, &replica), LS_OK);
+    bool changed;
+    enum ls_status status = ls_replica_open(options, &replica);
+    if (!status)
+        status = ls_replica_allocate(replica, NULL);
+    if (!status)
+        status = test_need(replica, sizes, slices, &changed);
+    if (!status)
+        *out = replica;
+    else
+        ls_replica_destroy(replica);
+    return status;
+}
+
+static inline struct ls_replica *test_replica(const struct ls_replica_options *options,
+                                              const uint64_t *sizes, uint32_t slices)
+{
+    struct ls_replica *replica = NULL;
+    ck_assert_int_eq(test_create(options, sizes, slices, &replica), LS_OK);
     test_set_parameters(replica);
     return replica;
 }

@@ -68,10 +68,8 @@ static struct ls_replica *new_replica(const struct test_device *device, bool byt
     struct ls_replica_options options = test_options(device, graph, &sgd, sizes);
     options.byte_divisor = bytes ? DIVISOR : 0;
     options.deadline_ns = UINT64_C(20000000000);
-    options.slices = slices;
-    if (slices > 1)
-        options.training_sizes[3] = 2;
-    struct ls_replica *replica = test_replica(&options);
+    static const uint64_t blocks[] = {6, 4, 3, 2, 1, 0};
+    struct ls_replica *replica = test_replica(&options, slices > 1 ? blocks : sizes, slices);
     ck_assert_int_eq(ls_replica_takes_bytes(replica), bytes && device->ops == cuda.ops);
     return replica;
 }

@@ -32,7 +32,7 @@ static void tear_down(void)
 static struct ls_replica *new_replica(void)
 {
     const struct ls_replica_options options = test_options(&reference, graph, &sgd, sizes);
-    return test_replica(&options);
+    return test_replica(&options, sizes, 1);
 }
 
 // As a device whose memory the host cannot read: everything must go through copy and zero.
@@ -96,21 +96,25 @@ START_TEST(shares_add_up_to_the_whole_batch)
 }
 END_TEST
 
+static const struct ls_device_interface *inner;
+static const float *added_to;
+static unsigned adds; // to that, so far
+
+static int32_t counting_launch(struct ls_device *device, const struct ls_kernel *kernel,
+                               const struct ls_launch *launch)
+{
+    adds += launch->arguments[0] == added_to && launch->arguments[2] == added_to;
+    return inner->launch(device, kernel, launch);
+}
+
 START_TEST(slices_add_up_to_the_whole_share)
 {
+    static const uint64_t blocks[] = {6, 3, 2, 1, 0};
     const uint32_t slices = (uint32_t)_i;
     struct ls_replica *whole = new_replica();
     struct ls_replica_options options = test_options(&reference, graph, &sgd, sizes);
-    options.slices = slices;
     options.first_bucket_bytes = options.bucket_bytes = 256;
-    memset(options.training_sizes, 0, sizeof(options.training_sizes));
-    for (uint32_t i = 0, at = 0; i < slices && i < 6; i++) {
-        uint64_t offset, size;
-        ls_slice(6, slices, i, &offset, &size);
-        if (!at || options.training_sizes[at - 1] != size)
-            options.training_sizes[at++] = size;
-    }
-    struct ls_replica *sliced = test_replica(&options);
+    struct ls_replica *sliced = test_replica(&options, blocks, slices);
     const struct ls_replica_batch batch = test_batch(graph, 0, 6, 6);
     for (uint64_t step = 1; step <= 2; step++) { // the second: nothing of the first is left
         size_t count;
@@ -125,6 +129,95 @@ START_TEST(slices_add_up_to_the_whole_share)
     }
     ls_replica_destroy(whole);
     ls_replica_destroy(sliced);
+}
+END_TEST
+
+START_TEST(every_share_takes_as_many_passes)
+{
+    static const uint64_t blocks[] = {6, 2, 1, 0};
+    struct ls_device_interface ops = *reference.ops;
+    struct test_device device = reference;
+    size_t count;
+    inner = reference.ops;
+    device.ops = &ops;
+    ops.launch = counting_launch;
+    const struct ls_replica_options options = test_options(&device, graph, &sgd, sizes);
+    struct ls_replica *replica = test_replica(&options, blocks, 4);
+    for (uint64_t examples = 0; examples <= 6; examples++) {
+        const struct ls_replica_batch batch = test_batch(graph, 0, examples, 6);
+        adds = 0;
+        added_to = replica->reduced;
+        ck_assert_int_eq(ls_replica_run(replica, &batch, 1, 0.1, 1, &test_no_hooks), LS_OK);
+        ck_assert_uint_eq(adds, 3); // of four blocks
+        float *values = test_read_reduced(replica, &count);
+        ck_assert_float_eq(values[2], (float)examples);
+        ck_assert_float_eq(values[LS_TAIL_STOP], 1);
+        free(values);
+    }
+    ls_replica_destroy(replica);
+}
+END_TEST
+
+// ((0 + 1) + (2 + 3)), ((0 + 1) + (2 + 3)) + 4, ...: what the blocks have by themselves, added in that order, to the bit.
+START_TEST(blocks_are_added_in_a_binary_tree)
+{
+    static const uint64_t blocks[] = {6, 1, 0};
+    const uint32_t slices = (uint32_t)_i;
+    const struct ls_replica_options options = test_options(&reference, graph, &sgd, sizes);
+    struct ls_replica *replica = test_replica(&options, blocks, 1);
+    float *sums[6];
+    size_t count;
+    for (uint32_t i = 0; i < slices; i++) {
+        const struct ls_replica_batch block = test_batch(graph, i, 1, 6);
+        test_run(replica, &block);
+        sums[i] = test_read_reduced(replica, &count);
+    }
+    for (uint32_t each = 1; each < slices; each *= 2)
+        for (uint32_t i = 0; i + each < slices; i += 2 * each)
+            for (size_t k = 0; k < count; k++)
+                sums[i][k] += sums[i + each][k];
+    bool changed = false;
+    ck_assert_int_eq(test_need(replica, blocks, slices, &changed), LS_OK);
+    ck_assert_int_eq(changed, slices > 1);
+    const struct ls_replica_batch batch = test_batch(graph, 0, slices, 6);
+    for (int again = 0; again < 2; again++) {
+        test_run(replica, &batch);
+        float *got = test_read_reduced(replica, &count);
+        ck_assert_mem_eq(got, sums[0], count * sizeof(*got));
+        free(got);
+    }
+    for (uint32_t i = 0; i < slices; i++)
+        free(sums[i]);
+    ls_replica_destroy(replica);
+}
+END_TEST
+
+// Programs that come later find room, and leave parameters, optimizer state and results as they are.
+START_TEST(programs_are_made_when_they_are_needed)
+{
+    static const uint64_t small[] = {2, 0}, all[] = {6, 4, 2, 0};
+    if (_i)
+        pretend_memory_is_elsewhere();
+    const struct ls_replica_options options = test_options(&reference, graph, &adam, sizes);
+    struct ls_replica *at_once = test_replica(&options, all, 1);
+    struct ls_replica *later = test_replica(&options, small, 1);
+    for (uint64_t step = 1; step <= 6; step++) {
+        const uint64_t examples = step < 3 ? 2 : step < 5 ? 4 : 6;
+        const uint64_t need[] = {examples, 0};
+        const struct ls_replica_batch batch = test_batch(graph, 0, examples, 6);
+        uint64_t a, b;
+        bool changed = false;
+        ck_assert_int_eq(test_need(later, need, 1, &changed), LS_OK);
+        ck_assert_int_eq(changed, step == 3 || step == 5);
+        test_step(at_once, &batch, step);
+        test_step(later, &batch, step);
+        ck_assert_int_eq(ls_replica_hash(at_once, &a), LS_OK);
+        ck_assert_int_eq(ls_replica_hash(later, &b), LS_OK);
+        ck_assert_uint_eq(a, b);
+    }
+    ck_assert_uint_eq(at_once->device_bytes, later->device_bytes);
+    ls_replica_destroy(at_once);
+    ls_replica_destroy(later);
 }
 END_TEST
 
@@ -179,7 +272,7 @@ static struct ls_replica *replica_of_many_buckets(void)
     struct ls_replica_options options = test_options(&reference, graph, &sgd, sizes);
     options.first_bucket_bytes = 64;
     options.bucket_bytes = 200;
-    struct ls_replica *replica = test_replica(&options);
+    struct ls_replica *replica = test_replica(&options, sizes, 1);
     ck_assert_uint_ge(replica->buckets.count, 4);
     return replica;
 }
@@ -346,7 +439,7 @@ static void check_round_trip(const struct test_device *device, bool plain)
 {
     struct ls_replica_options options = test_options(device, graph, &adam, sizes);
     options.plain = plain;
-    struct ls_replica *replica = test_replica(&options);
+    struct ls_replica *replica = test_replica(&options, sizes, 1);
     float wrote[512], read[512];
     for (uint32_t buffer = 0; buffer < 3; buffer++)
         for (uint32_t i = 0; i < graph->parameter_count; i++) {
@@ -408,7 +501,7 @@ static uint64_t hash_on(const struct test_device *device, bool plain, bool chang
     struct ls_replica_options options = test_options(device, graph, &sgd, sizes);
     uint64_t hash;
     options.plain = plain;
-    struct ls_replica *replica = test_replica(&options);
+    struct ls_replica *replica = test_replica(&options, sizes, 1);
     if (change) {
         float values[512];
         ck_assert_int_eq(ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, 1, values), LS_OK);
@@ -443,7 +536,7 @@ START_TEST(padding_stays_zero_on_the_cpu)
         parameters += (uint64_t)ls_shape_elements(&graph->parameters[i]->shape, 1);
     for (int k = 0; cpu && k < 2; k++) {
         const struct ls_replica_options options = test_options(cpu, graph, optimizers[k], sizes);
-        struct ls_replica *replica = test_replica(&options);
+        struct ls_replica *replica = test_replica(&options, sizes, 1);
         const struct ls_replica_batch batch = test_batch(graph, 0, 6, 6);
         const float *const buffers[] = {replica->parameters, replica->states[0],
                                         replica->gradients};
@@ -463,7 +556,6 @@ END_TEST
 
 // ---- Devices that fail ----
 
-static const struct ls_device_interface *inner;
 static int calls_left; // until one fails
 
 static void *failing_allocate(struct ls_device *device, uint64_t bytes)
@@ -489,6 +581,7 @@ static int32_t failing_open(const struct ls_host *host, const struct ls_device_c
 START_TEST(a_device_that_fails_leaves_nothing_behind)
 {
     struct ls_device_interface ops = *reference.ops;
+    static const uint64_t blocks[] = {6, 3, 2, 0};
     struct test_device device = reference;
     inner = reference.ops;
     device.ops = &ops;
@@ -498,11 +591,10 @@ START_TEST(a_device_that_fails_leaves_nothing_behind)
         ops.prepare = kind == 1 ? failing_prepare : inner->prepare;
         int failures = 0;
         for (enum ls_status status = LS_FAILED; status; failures++) {
-            struct ls_replica_options options = test_options(&device, graph, &adam, sizes);
+            const struct ls_replica_options options = test_options(&device, graph, &adam, sizes);
             struct ls_replica *replica = NULL;
-            options.slices = 2;
             calls_left = failures;
-            status = ls_replica_create(&options, &replica);
+            status = test_create(&options, blocks, 2, &replica);
             ck_assert(status == LS_OK || replica == NULL);
             ck_assert(!status || kind == 1 || status == LS_OUT_OF_MEMORY);
             ls_replica_destroy(replica);
@@ -512,7 +604,7 @@ START_TEST(a_device_that_fails_leaves_nothing_behind)
     ops.open = failing_open;
     const struct ls_replica_options options = test_options(&device, graph, &adam, sizes);
     struct ls_replica *replica = NULL;
-    ck_assert_int_eq(ls_replica_create(&options, &replica), LS_UNAVAILABLE);
+    ck_assert_int_eq(ls_replica_open(&options, &replica), LS_UNAVAILABLE);
     ls_replica_destroy(NULL);
 }
 END_TEST
@@ -529,6 +621,9 @@ int main(void)
     tcase_add_loop_test(cases, shares_add_up_to_the_whole_batch, 0, 2);
     tcase_add_loop_test(cases, slices_add_up_to_the_whole_share, 1, 8);
     tcase_add_test(cases, slices_cover_a_share_evenly);
+    tcase_add_test(cases, every_share_takes_as_many_passes);
+    tcase_add_loop_test(cases, blocks_are_added_in_a_binary_tree, 1, 7);
+    tcase_add_loop_test(cases, programs_are_made_when_they_are_needed, 0, 2);
     tcase_add_test(cases, a_bucket_is_ready_when_its_gradients_are_final);
     tcase_add_test(cases, a_hook_that_fails_ends_the_step);
     tcase_add_test(cases, a_share_of_a_size_that_was_not_prepared_is_refused);

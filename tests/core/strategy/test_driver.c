@@ -181,10 +181,10 @@ static void make_replicas(struct job *job, uint32_t world, const struct ls_graph
     for (uint32_t i = 0; i < world; i++) {
         const struct ls_graph *own = i + 1 == world && last ? last : graph;
         struct ls_replica_options options = test_options(device, own, &sgd, sizes);
-        options.rank = i;
+        options.index = options.rank = i;
         options.first_bucket_bytes = 64;
         options.bucket_bytes = 256;
-        job->replicas[i] = test_replica(&options);
+        job->replicas[i] = test_replica(&options, sizes, 1);
     }
     fake.replicas = job->replicas;
 }

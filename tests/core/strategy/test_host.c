@@ -110,10 +110,10 @@ static enum ls_status open_job(struct job *job, uint32_t world, bool own_memory,
     for (uint32_t i = 0; i < world; i++) {
         struct ls_replica_options options = test_options(device, graph, &optimizer, sizes);
         options.ops = own_memory ? &apart : device->ops;
-        options.rank = i;
+        options.index = options.rank = i;
         options.first_bucket_bytes = 64;
         options.bucket_bytes = 256;
-        job->replicas[i] = test_replica(&options);
+        job->replicas[i] = test_replica(&options, sizes, 1);
     }
     test_host_init(&strategy_host, strategy);
     job->options = (struct ls_driver_options){

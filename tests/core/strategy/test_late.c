@@ -87,11 +87,10 @@ static struct ls_replica *create(const struct setting *setting, struct test_devi
     struct ls_replica_options options = test_options(device, graph, &adam, sizes);
     if (!setting->recording)
         device->host.host.option = no_recording;
-    options.slices = setting->slices;
     options.deadline_ns = UINT64_C(20000000000);
     options.first_bucket_bytes = 64;
     options.bucket_bytes = 256;
-    return test_replica(&options);
+    return test_replica(&options, sizes, setting->slices);
 }
 
 static struct ls_driver *open_driver(const struct setting *setting, struct ls_replica **replica)
@@ -329,7 +328,7 @@ START_TEST(other_steps_are_recorded_between_the_hooks)
     ck_assert_ptr_nonnull(device);
     device->host.host.context = &device->host;
     struct ls_replica *replica = create(&setting, device);
-    const struct ls_replica_program *entry = &replica->programs[0];
+    const struct ls_replica_program *entry = replica->programs[0];
     const uint32_t buckets = replica->buckets.count;
     ck_assert_uint_ge(buckets, 3);
     uint32_t parts = buckets; // updates

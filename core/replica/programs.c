@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes programs and lets the memory grow that they share.
+#include "core/replica/programs.h"
+#include "core/replica/input.h"
+#include "core/replica/record.h"
+#include "core/replica/slicing.h"
+
+#include <stdlib.h>
+
+struct ls_replica_program *ls_replica_program(const struct ls_replica *replica, uint64_t count,
+                                              bool training)
+{
+    for (uint32_t i = 0; i < replica->program_count; i++) {
+        struct ls_replica_program *entry = replica->programs[i];
+        if (entry->training == training && (uint64_t)entry->program->options.batch == count)
+            return entry;
+    }
+    return NULL;
+}
+
+// Where a program is cut: the first step that reads a parameter of a bucket, and the first after
+// which every gradient of the bucket is complete.
+static enum ls_status find_bucket_ends(const struct ls_replica *replica,
+                                       struct ls_replica_program *entry)
+{
+    entry->bucket_ends = calloc(replica->buckets.count, sizeof(*entry->bucket_ends));
+    entry->bucket_needs = calloc(replica->buckets.count, sizeof(*entry->bucket_needs));
+    if (!entry->bucket_ends || !entry->bucket_needs)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; entry->program && i < replica->buckets.count; i++) {
+        const struct ls_bucket *bucket = &replica->buckets.list[i];
+        const uint32_t end = bucket->first_place + bucket->place_count;
+        entry->bucket_needs[i] = entry->program->step_count;
+        for (uint32_t place = bucket->first_place; place < end; place++) {
+            if (entry->program->needed[place] < entry->bucket_needs[i])
+                entry->bucket_needs[i] = entry->program->needed[place];
+            if (entry->program->ready[place] + 1 > entry->bucket_ends[i])
+                entry->bucket_ends[i] = entry->program->ready[place] + 1;
+        }
+    }
+    return LS_OK;
+}
+
+// Of a program.
+static uint32_t take_count(const struct ls_replica *replica)
+{
+    return LS_STEP_KINDS * LS_ROLE_COUNT * (replica->buckets.count + 1);
+}
+
+static enum ls_status add_program(struct ls_replica *replica, uint64_t size, bool training)
+{
+    struct ls_replica_program **grown = realloc(
+        replica->programs, (replica->program_count + 1) * sizeof(struct ls_replica_program *));
+    if (!grown)
+        return LS_OUT_OF_MEMORY;
+    replica->programs = grown;
+    struct ls_replica_program *entry = calloc(1, sizeof(*entry));
+    if (!entry)
+        return LS_OUT_OF_MEMORY;
+    const struct ls_program_options options = {
+        .batch = (int64_t)size, .purpose = training ? LS_PURPOSE_TRAIN : LS_PURPOSE_EVALUATE};
+    enum ls_status status =
+        ls_program_create(replica->plan, replica->graph, &options, &entry->program);
+    if (status) {
+        free(entry);
+        return status;
+    }
+    replica->programs[replica->program_count++] = entry;
+    entry->training = training;
+    entry->takes = calloc(take_count(replica), sizeof(*entry->takes));
+    status = entry->takes ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status && training)
+        status = find_bucket_ends(replica, entry);
+    if (!status)
+        status = ls_input_prepare(replica, entry);
+    if (entry->program->arena_bytes > replica->arena_bytes)
+        replica->arena_bytes = entry->program->arena_bytes;
+    if (size > replica->largest_batch)
+        replica->largest_batch = size;
+    return status;
+}
+
+static enum ls_status add_programs(struct ls_replica *replica, const uint64_t *sizes,
+                                   uint32_t count, bool training)
+{
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < count; i++)
+        if (sizes[i] && !ls_replica_program(replica, sizes[i], training))
+            status = add_program(replica, sizes[i], training);
+    return status;
+}
+
+static enum ls_status add_empty(struct ls_replica *replica)
+{
+    struct ls_replica_program *empty = &replica->empty;
+    empty->training = true;
+    empty->takes = calloc(take_count(replica), sizeof(*empty->takes));
+    return empty->takes ? find_bucket_ends(replica, empty) : LS_OUT_OF_MEMORY;
+}
+
+// Nothing that is under way uses the memory: steps and evaluations have ended.
+static enum ls_status grow(struct ls_replica *replica, struct ls_replica_room *room, uint64_t bytes)
+{
+    if (room->memory && bytes <= room->bytes)
+        return LS_OK;
+    ls_replica_give_memory(replica, room->memory, room->bytes);
+    room->memory = ls_replica_take_memory(replica, bytes);
+    room->bytes = bytes;
+    return room->memory ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+static enum ls_status make_room(struct ls_replica *replica)
+{
+    const uint64_t flat = LS_TAIL_FLOATS * sizeof(float) + replica->plan->flat_bytes;
+    const void *shadows = replica->shadows.memory;
+    enum ls_status status = grow(replica, &replica->shadows, replica->plan->shadow_bytes);
+    if (!status)
+        status = grow(replica, &replica->scratch, replica->scratch_bytes);
+    if (!status)
+        status = grow(replica, &replica->arena, replica->arena_bytes);
+    for (const uint32_t levels = ls_slicing_levels(replica->slices);
+         !status && replica->levels < levels; replica->levels++)
+        if (!(replica->accumulated[replica->levels] = ls_replica_take_memory(replica, flat)))
+            return LS_OUT_OF_MEMORY;
+    if (!status)
+        status = ls_input_make_room(replica);
+    for (uint32_t i = 0; !status && i < replica->program_count; i++) {
+        const bool training = replica->programs[i]->training;
+        const struct ls_bindings bindings = {
+            .arena = replica->arena.memory,
+            .parameters = replica->parameters,
+            .gradients = training ? replica->gradients : NULL,
+            .shadows = replica->shadows.memory,
+            .sums = training ? replica->reduced : replica->evaluation_sums,
+            .record = replica->record,
+        };
+        ls_program_bind(replica->programs[i]->program, &bindings);
+        ls_input_bind(replica, replica->programs[i]);
+    }
+    return status || shadows == replica->shadows.memory ? status : ls_replica_refresh(replica);
+}
+
+enum ls_status ls_replica_need(struct ls_replica *replica, const struct ls_replica_need *need,
+                               bool *changed)
+{
+    const uint32_t programs = replica->program_count, slices = replica->slices;
+    replica->slices = need->slices > 1 ? need->slices : 1;
+    enum ls_status status = replica->empty.takes ? LS_OK : add_empty(replica);
+    if (!status)
+        status = add_programs(replica, need->training, need->training_count, true);
+    if (!status)
+        status = add_programs(replica, need->evaluation, need->evaluation_count, false);
+    if (!status)
+        status = ls_slicing_prepare(replica);
+    *changed = programs != replica->program_count || slices != replica->slices || !replica->record;
+    if (status || !*changed)
+        return status;
+    ls_replica_forget_recordings(replica);
+    for (uint32_t i = 0; i < replica->plan->shadow_count; i++)
+        ls_replica_need_scratch(replica, replica->plan->shadows[i].scratch_bytes);
+    // The device may still compute what nobody waited for; a copy to the host waits for it.
+    char scrap[LS_ALIGNMENT];
+    if (!replica->ops->blocking)
+        status = (enum ls_status)replica->ops->copy(replica->device, scrap, replica->reduced,
+                                                    sizeof(scrap), NULL);
+    return status ? status : ls_replica_say_no_memory(replica, make_room(replica));
+}
+
+void ls_replica_forget_recordings(struct ls_replica *replica)
+{
+    const uint32_t count = take_count(replica);
+    for (uint32_t i = 0; i < replica->program_count; i++)
+        ls_record_release(replica, replica->programs[i]->takes, count);
+    ls_record_release(replica, replica->empty.takes, count);
+    ls_record_release(replica, replica->update_takes, replica->buckets.count);
+    ls_record_release(replica, &replica->shadows_take, 1);
+    for (uint32_t i = 0; i < LS_STEP_KINDS; i++)
+        replica->recorder.kinds[i] = 0;
+}
+
+void ls_programs_destroy(struct ls_replica *replica)
+{
+    for (uint32_t i = 0; i < replica->program_count; i++) {
+        struct ls_replica_program *entry = replica->programs[i];
+        replica->ops->release_kernel(replica->device, entry->from_bytes);
+        ls_program_destroy(entry->program);
+        free(entry->takes);
+        free(entry->bucket_ends);
+        free(entry->bucket_needs);
+        free(entry);
+    }
+    free(replica->programs);
+    free(replica->empty.takes);
+    free(replica->empty.bucket_ends);
+    free(replica->empty.bucket_needs);
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs of a replica, made when they are first needed, and the memory that they share. Private to
+// replica/. [replica thread]
+#ifndef LS_REPLICA_PROGRAMS_H
+#define LS_REPLICA_PROGRAMS_H
+
+#include "core/replica/replica.h"
+
+void ls_programs_destroy(struct ls_replica *replica);
+
+// Device memory, counted in device_bytes; NULL: there is none.
+void *ls_replica_take_memory(struct ls_replica *replica, uint64_t bytes);
+void ls_replica_give_memory(struct ls_replica *replica, void *memory, uint64_t bytes); // takes NULL
+// Passes `status` on, and logs how much was needed where it is LS_OUT_OF_MEMORY.
+enum ls_status ls_replica_say_no_memory(const struct ls_replica *replica, enum ls_status status);
+
+// A kernel of the replica's own needs so much scratch. Before ls_replica_need.
+void ls_replica_need_scratch(struct ls_replica *replica, uint64_t bytes);
+
+#endif
