@@ -5,31 +5,23 @@
 #include "core/base/log.h"
 #include "core/base/random.h"
 
+void ls_share_blocks(uint64_t count, uint32_t world, uint32_t blocks, uint32_t rank,
+                     uint64_t *offset, uint64_t *size)
+{
+    const uint64_t all = (uint64_t)world * blocks, first = (uint64_t)rank * blocks;
+    const uint64_t base = count / all, larger = count % all, end = first + blocks;
+    *offset = first * base + (first < larger ? first : larger);
+    *size = end * base + (end < larger ? end : larger) - *offset;
+}
+
 void ls_share(uint64_t count, uint32_t world, uint32_t rank, uint64_t *offset, uint64_t *size)
 {
-    const uint64_t base = count / world, larger = count % world;
-    *size = base + (rank < larger);
-    *offset = rank * base + (rank < larger ? rank : larger);
+    ls_share_blocks(count, world, 1, rank, offset, size);
 }
 
 uint64_t ls_stream_steps(uint64_t count, uint64_t global_batch)
 {
     return count / global_batch + (count % global_batch != 0);
-}
-
-uint32_t ls_share_sizes(uint64_t count, uint64_t global_batch, uint32_t world, uint32_t rank,
-                        uint64_t out[2])
-{
-    const uint64_t batches[2] = {global_batch, count % global_batch};
-    const bool present[2] = {count >= global_batch, count % global_batch != 0};
-    uint32_t found = 0;
-    for (int i = 0; i < 2; i++) {
-        uint64_t offset, size;
-        ls_share(batches[i], world, rank, &offset, &size);
-        if (present[i] && (!found || out[0] != size))
-            out[found++] = size;
-    }
-    return found;
 }
 
 static void identity(uint32_t *order, uint64_t count)

@@ -129,7 +129,8 @@ static void write_batch(struct ls_stream *stream, const struct position *positio
     const uint32_t *batch = stream->order + position->first;
     for (uint32_t i = 0; i < options->rank_count; i++) {
         uint64_t offset, size;
-        ls_share(position->count, options->world, options->first_rank + i, &offset, &size);
+        ls_share_blocks(position->count, options->world, options->blocks, options->first_rank + i,
+                        &offset, &size);
         char *memory = share_memory(stream, slot, i);
         if (stream->example_dtype == LS_U8)
             ls_gather_bytes(stream->dataset, batch + offset, size, memory);
@@ -217,8 +218,8 @@ static void describe(const struct ls_stream *stream, uint32_t local, uint32_t sl
         .examples = memory,
         .labels = memory + stream->example_bytes,
     };
-    ls_share(position->count, stream->options.world, stream->options.first_rank + local,
-             &out->example_offset, &out->count);
+    ls_share_blocks(position->count, stream->options.world, stream->options.blocks,
+                    stream->options.first_rank + local, &out->example_offset, &out->count);
 }
 
 static enum ls_status next(struct ls_stream *stream, uint32_t local, struct ls_batch *out,
@@ -293,7 +294,7 @@ static bool plan_ring(struct ls_stream *stream)
     const uint64_t batch =
         options->global_batch < dataset->count ? options->global_batch : dataset->count;
     uint64_t offset, share; // the first rank has the largest
-    ls_share(batch, options->world, options->first_rank, &offset, &share);
+    ls_share_blocks(batch, options->world, options->blocks, options->first_rank, &offset, &share);
     const uint64_t elements = ls_dataset_example_elements(dataset), most = UINT64_C(1) << 48;
     if (elements > most / 4 || dataset->label_elements > most / 4 ||
         share * options->rank_count > most / (4 * (elements + dataset->label_elements)))
@@ -342,6 +343,8 @@ enum ls_status ls_stream_open(const struct ls_dataset *dataset,
         .options = *options,
         .example_dtype = options->bytes && dataset->example_dtype == LS_U8 ? LS_U8 : LS_F32,
     };
+    if (!stream->options.blocks)
+        stream->options.blocks = 1;
     status = allocate(stream);
     if (status)
         ls_error("data", "no memory for batches of %" PRIu64 " examples", options->global_batch);

@@ -20,6 +20,7 @@ struct ls_stream_options {
     uint32_t world; // replicas of the whole job
     uint32_t first_rank; // of this worker
     uint32_t rank_count; // of this worker
+    uint32_t blocks; // that a share consists of; 0: 1
     enum ls_shuffle shuffle;
     uint64_t shuffle_buffer; // at least 1; used with LS_SHUFFLE_BUFFER only
     uint64_t seed;
@@ -46,6 +47,10 @@ struct ls_stream;
 
 // The share of `rank` in a batch of `count` examples. [any thread]
 void ls_share(uint64_t count, uint32_t world, uint32_t rank, uint64_t *offset, uint64_t *size);
+// The same where each share is `blocks` blocks: the batch is cut into world * blocks of them, which differ by at most one
+// example, the first ones larger; the share of `rank` is the blocks from rank * blocks on. [any thread]
+void ls_share_blocks(uint64_t count, uint32_t world, uint32_t blocks, uint32_t rank,
+                     uint64_t *offset, uint64_t *size);
 // Batches of one epoch: ceil(count / global_batch). [any thread]
 uint64_t ls_stream_steps(uint64_t count, uint64_t global_batch);
 // The distinct sizes of `rank`'s shares in an epoch (0 if a share is empty), largest first; returns

@@ -219,6 +219,17 @@ void ls_replica_destroy(struct ls_replica *replica)
     free(replica);
 }
 
+enum ls_status ls_replica_same_layouts(const struct ls_replica *replica, int64_t batch, bool *out)
+{
+    struct ls_parameter_plan *plan = NULL;
+    const enum ls_status status =
+        ls_plan_create(replica->graph, replica->ops, replica->device, batch, false, &plan);
+    if (!status)
+        *out = ls_plan_fingerprint(plan) == ls_plan_fingerprint(replica->plan);
+    ls_plan_destroy(plan);
+    return status;
+}
+
 void ls_replica_abandon(struct ls_replica *replica)
 {
     if (replica && replica->device && replica->ops->abandon)

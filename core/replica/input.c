@@ -225,9 +225,9 @@ enum ls_status ls_input_make_room(struct ls_replica *replica)
 void ls_input_bind(struct ls_replica *replica, struct ls_replica_program *entry)
 {
     const struct ls_input *input = replica->input;
+    const void *examples = input->fixed + input->examples_at;
     if (input->fixed)
-        ls_program_set_batch(entry->program, input->fixed + input->examples_at,
-                             input->fixed + input->labels_at);
+        ls_program_set_batch(entry->program, &examples, input->fixed + input->labels_at);
 }
 
 void ls_input_close(struct ls_replica *replica)

@@ -20,6 +20,8 @@ static uint32_t find_place(const struct ls_replica *replica, uint32_t index)
 
 static float *find_buffer(const struct ls_replica *replica, uint32_t buffer)
 {
+    if (buffer == LS_BUFFER_GRADIENTS)
+        return replica->gradients;
     return buffer == LS_BUFFER_PARAMETERS ? replica->parameters
                                           : replica->states[buffer - LS_BUFFER_STATE];
 }

@@ -182,6 +182,8 @@ LS_STATUS ls_replica_allocate(struct ls_replica *replica,
 LS_STATUS ls_replica_need(struct ls_replica *replica, const struct ls_replica_need *need,
                           bool *changed);
 void ls_replica_destroy(struct ls_replica *replica);
+// Whether layouts that are chosen for blocks of `batch` examples are those of this replica.
+LS_STATUS ls_replica_same_layouts(const struct ls_replica *replica, int64_t batch, bool *out);
 // Nothing is recorded any more, and nothing counts as having run: what hooks have put into recordings may
 // go away, and steps that follow are recorded anew, by all replicas at the same step.
 void ls_replica_forget_recordings(struct ls_replica *replica);
@@ -242,9 +244,9 @@ static inline bool ls_replica_replays(const struct ls_replica *replica)
 // Names the first operation of the last run whose output is not finite; empty text: none.
 LS_STATUS ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes);
 
-// One parameter of a flat buffer, by its index in the graph, plain layout. `buffer` is LS_BUFFER_PARAMETERS or
-// LS_BUFFER_STATE + k. After parameters were set: ls_replica_refresh.
-enum { LS_BUFFER_PARAMETERS = 0, LS_BUFFER_STATE = 1 };
+// One parameter of a flat buffer, by its index in the graph, plain layout. `buffer` is LS_BUFFER_PARAMETERS,
+// LS_BUFFER_STATE + k, or LS_BUFFER_GRADIENTS. After parameters were set: ls_replica_refresh.
+enum { LS_BUFFER_PARAMETERS = 0, LS_BUFFER_STATE = 1, LS_BUFFER_GRADIENTS = 64 };
 LS_STATUS ls_replica_set_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
                                 const float *values);
 LS_STATUS ls_replica_get_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,

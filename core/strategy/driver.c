@@ -301,7 +301,7 @@ static void say_nothing_found(const struct ls_driver *driver, unsigned long long
                  step);
 }
 
-void ls_driver_explain(struct ls_driver *driver)
+uint64_t ls_driver_explain(struct ls_driver *driver)
 {
     const int32_t silent = atomic_load(&driver->silent);
     if (silent && driver->reasons == ls_inside_all_reasons())
@@ -309,7 +309,8 @@ void ls_driver_explain(struct ls_driver *driver)
                  "a call of strategy %s answered '%s', and no reason was given",
                  ls_driver_name(driver), ls_status_text((enum ls_status)silent));
     if (!atomic_exchange(&driver->not_finite, false))
-        return;
+        return 0;
+    ls_driver_wait_for_threads(driver);
     // One replica may be steps ahead of another that has left: nothing on its device ends before that is aborted.
     ls_driver_end_communicators(driver);
     const unsigned long long step = atomic_load(&driver->not_finite_step);
@@ -320,7 +321,7 @@ void ls_driver_explain(struct ls_driver *driver)
             text[0] = '\0';
     if (!text[0]) {
         say_nothing_found(driver, step, driver->members[0].step);
-        return;
+        return step;
     }
     if (driver->count > 1)
         snprintf(whose, sizeof(whose), " of replica %u", i - 1);
@@ -328,6 +329,7 @@ void ls_driver_explain(struct ls_driver *driver)
              "step %llu: the loss is not finite; the first value that is not finite is in '%s'%s; "
              "try a smaller learning rate, or check the data",
              step, text, whose);
+    return step;
 }
 
 void ls_driver_abort(struct ls_driver *driver)

@@ -111,8 +111,9 @@ LS_STATUS ls_driver_synchronise(struct ls_driver *driver, uint32_t replica);
 LS_STATUS ls_driver_rest(struct ls_driver *driver, uint32_t replica);
 
 // After a failed step, when all replicas have left it and wait: names the first value that is not finite, if that was
-// the reason; once.
-void ls_driver_explain(struct ls_driver *driver);
+// the reason; once. Returns the number of the first step whose loss was not finite, which changed nothing; 0: there was
+// none. The strategy's threads have ended then, and what is in stores stays as it is.
+uint64_t ls_driver_explain(struct ls_driver *driver);
 
 // Wakes everybody who waits for a peer. [any thread]
 void ls_driver_abort(struct ls_driver *driver);

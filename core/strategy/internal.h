@@ -164,6 +164,8 @@ void ls_driver_end_communicators(struct ls_driver *driver);
 // What the strategy left behind when it was closed.
 void ls_driver_close_stores(struct ls_driver *driver);
 void ls_driver_close_threads(struct ls_driver *driver);
+// After an abort: until all threads of the strategy's have ended, as far as they do.
+void ls_driver_wait_for_threads(struct ls_driver *driver);
 void ls_driver_close_endpoints(struct ls_driver *driver);
 void ls_driver_close_facts(struct ls_driver *driver);
 

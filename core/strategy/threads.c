@@ -84,6 +84,12 @@ static bool wait_for_end(struct ls_strategy_thread *thread, uint64_t deadline_ns
     return true;
 }
 
+void ls_driver_wait_for_threads(struct ls_driver *driver)
+{
+    for (struct ls_strategy_thread *thread = driver->threads; thread; thread = thread->next)
+        (void)wait_for_end(thread, AFTER_ABORT_NS);
+}
+
 // A thread that not even an abort wakes is left running, so its memory and the driver's must stay.
 static int32_t join(struct ls_driver *driver, struct ls_strategy_thread *thread)
 {

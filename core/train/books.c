@@ -66,7 +66,7 @@ enum ls_status ls_books_create(struct ls_fit *fit, struct ls_books **out)
         return LS_OUT_OF_MEMORY;
     books->fit = fit;
     books->steps_before = fit->model->steps_done;
-    books->count = fit->trainer->count;
+    books->count = fit->session->count;
     pthread_mutex_init(&books->lock, NULL);
     ls_condition_init(&books->changed);
     books->slot_count = SLOTS_AT_FIRST;
@@ -163,7 +163,7 @@ static uint32_t find_orphan(const struct ls_books *books, uint64_t limit)
 {
     for (uint32_t i = 0; i < books->count; i++)
         if (!books->shares[i].busy && books->shares[i].done < limit &&
-            ls_driver_is_lost(books->fit->trainer->driver, i))
+            ls_driver_is_lost(books->fit->session->driver, i))
             return i;
     return books->count;
 }
@@ -206,7 +206,7 @@ static bool stops(struct ls_books *books)
 static enum ls_status next_turn(struct ls_books *books, uint32_t rank, uint64_t last, bool resting,
                                 struct turn *out)
 {
-    struct ls_driver *driver = books->fit->trainer->driver;
+    struct ls_driver *driver = books->fit->session->driver;
     struct share *own = &books->shares[rank];
     const uint64_t begin = ls_clock_ns();
     for (;;) {
@@ -246,12 +246,12 @@ static enum ls_status train(struct ls_books *books, uint32_t rank, const struct 
     ls_trace_begin_step(turn->number);
     ls_trace_begin(&input_slice, 0);
     if (!share->pending)
-        status = ls_trainer_next(fit->trainer, turn->rank, &share->batch, &waited);
+        status = ls_session_next(fit->session, turn->rank, &share->batch, &waited);
     ls_trace_end();
     share->pending = !status;
     if (!status) {
         ls_trace_examples(share->batch.count);
-        status = ls_driver_step(fit->trainer->driver, rank, &share->batch,
+        status = ls_driver_step(fit->session->driver, rank, &share->batch,
                                 books->steps_before + turn->number,
                                 fit->model->optimizer.learning_rate, false, &result);
     }
@@ -268,14 +268,14 @@ static enum ls_status train(struct ls_books *books, uint32_t rank, const struct 
     pthread_cond_broadcast(&books->changed);
     pthread_mutex_unlock(&books->lock);
     if (noted) // not this replica's fault alone
-        ls_driver_abort(fit->trainer->driver);
+        ls_driver_abort(fit->session->driver);
     ls_trace_end_step();
     return status ? status : noted;
 }
 
 enum ls_status ls_books_run(struct ls_books *books, uint32_t rank)
 {
-    struct ls_driver *driver = books->fit->trainer->driver;
+    struct ls_driver *driver = books->fit->session->driver;
     char doing[32];
     if (ls_driver_is_lost(driver, rank))
         return LS_OK;
@@ -294,7 +294,7 @@ enum ls_status ls_books_run(struct ls_books *books, uint32_t rank)
             return status;
         if (status) {
             snprintf(doing, sizeof(doing), "step %" PRIu64, turn.number);
-            ls_trainer_say_lost(books->fit->trainer, rank, doing);
+            ls_session_say_lost(books->fit->session, rank, doing);
             return LS_OK;
         }
     }

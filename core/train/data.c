@@ -36,6 +36,7 @@ enum ls_status ls_open_data(const char *text, const char *split, struct ls_data 
     if (!data)
         return LS_OUT_OF_MEMORY;
     pthread_mutex_init(&data->lock, NULL);
+    data->holders = 1;
     data->text = strdup(text);
     data->name = strndup(text, strcspn(text, ":"));
     enum ls_status status =
@@ -72,9 +73,14 @@ enum ls_status ls_data_wait(struct ls_data *data, const struct ls_dataset **out)
     return data->status;
 }
 
+void ls_data_hold(struct ls_data *data)
+{
+    data->holders++;
+}
+
 void ls_data_close(struct ls_data *data)
 {
-    if (!data)
+    if (!data || --data->holders)
         return;
     join(data);
     pthread_mutex_destroy(&data->lock);

@@ -7,8 +7,10 @@
 #include "lockstep.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct ls_data {
+    atomic_uint holders; // the caller of ls_data_open, and sessions that train on it
     char *text; // as the user wrote it
     char *name; // the dataset's name alone
     enum ls_split split;
@@ -23,6 +25,9 @@ struct ls_data {
 
 // By what all 8-bit examples are divided; 0: they do not all have 8 bits and that divisor. `other` may be NULL.
 float ls_data_byte_divisor(const struct ls_data *data, const struct ls_data *other);
+
+// Another one who will call ls_data_close: the last call frees it.
+void ls_data_hold(struct ls_data *data);
 
 // Waits for the files. The dataset is owned by `data`. Each caller logs why the files cannot be
 // read. [any thread]

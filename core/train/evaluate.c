@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluation by itself, and data with the labels that a loss wants.
-#include "core/train/fit.h"
+// Evaluation by itself.
+#include "core/train/session.h"
 
 #include "core/base/log.h"
 #include "core/train/calls.h"
@@ -8,68 +8,39 @@
 #include <math.h>
 #include <stdlib.h>
 
-static enum ls_status convert_labels(const struct ls_dataset *dataset, struct ls_dataset_copy *copy)
+// What it begins from is on the replicas; a session that broke takes back what the host does not have.
+static enum ls_status conclude(struct ls_model *model, enum ls_status status)
 {
-    copy->labels = malloc(((size_t)dataset->count + 1) * sizeof(float));
-    if (!copy->labels)
-        return LS_OUT_OF_MEMORY;
-    for (uint64_t i = 0; i < dataset->count; i++)
-        copy->labels[i] = dataset->label_dtype == LS_U8
-                              ? (float)((const uint8_t *)dataset->labels)[i]
-                              : (float)((const int32_t *)dataset->labels)[i];
-    copy->dataset = *dataset;
-    copy->dataset.labels = copy->labels;
-    copy->dataset.label_dtype = LS_F32;
-    copy->dataset.class_count = 0;
-    return LS_OK;
-}
-
-enum ls_status ls_fit_dataset(const struct ls_model *model, struct ls_data *data,
-                              struct ls_dataset_copy *copy, const struct ls_dataset **out)
-{
-    const struct ls_dataset *dataset = NULL;
-    enum ls_status status = ls_data_wait(data, &dataset);
-    if (status)
+    const struct ls_session *session = model->session;
+    if (!session || !session->broken)
         return status;
-    if (model->graph->label->dtype == LS_F32 && dataset->label_dtype != LS_F32) {
-        if (!copy->labels)
-            status = convert_labels(dataset, copy);
-        dataset = &copy->dataset;
-    }
-    if (!status)
-        *out = dataset;
-    return status;
-}
-
-static enum ls_status check(const struct ls_model *model, const struct ls_data *data)
-{
-    if (!model->compiled) {
-        ls_error("evaluate", "model '%s' is not compiled: call ls_compile first", model->source);
-        return LS_USAGE;
-    }
-    return ls_model_check_data(model, data);
+    if (session->hung)
+        model->refused = LS_REFUSED_HUNG;
+    const enum ls_status closed = ls_session_close(model);
+    return status ? status : closed;
 }
 
 enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, uint64_t batch,
                                  struct ls_scores *out)
 {
-    enum ls_status status = check(model, data);
+    enum ls_status status = ls_model_check_usable(model, "evaluate");
+    if (!status)
+        status = ls_model_check_data(model, data);
     if (status)
         return status;
-    const struct ls_trainer_options options = {
+    const struct ls_session_need need = {
         .global_batch = ls_run_global_batch(model->run, batch, 0),
         .evaluation_examples = ls_data_count(data),
         .byte_divisor = ls_data_byte_divisor(data, NULL),
     };
-    struct ls_trainer *trainer = NULL;
     struct ls_dataset_copy copy = {0};
     struct ls_scores scores;
     const struct ls_dataset *dataset = NULL;
-    status = ls_trainer_open(model, &options, &trainer);
+    status = ls_session_ready(model, &need);
     if (!status)
-        status = ls_fit_dataset(model, data, &copy, &dataset);
+        status = ls_session_dataset(model, data, &copy, &dataset);
     if (!status)
-        status = ls_trainer_evaluate(trainer, dataset, false, &scores);
+        status = ls_session_evaluate(model->session, dataset, false, &scores);
     if (!status && !isfinite(ls_metric_value(&scores.metrics, "loss"))) {
         ls_error("evaluate", "the loss of model '%s' on '%s' is not finite; are the weights?",
                  model->source, data->text);
@@ -77,7 +48,6 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
     }
     if (!status)
         *out = scores;
-    const enum ls_status closed = ls_trainer_close(trainer);
     free(copy.labels);
-    return ls_run_end_interruption(model->run, status ? status : closed);
+    return ls_run_end_interruption(model->run, conclude(model, status));
 }

@@ -46,7 +46,7 @@ static size_t list_plugins(const struct ls_run *run, const struct ls_report_buck
 
 uint64_t ls_fit_bucket_bytes(const struct ls_fit *fit, uint32_t bucket)
 {
-    const struct ls_buckets *buckets = &fit->trainer->replicas[0]->buckets;
+    const struct ls_buckets *buckets = &fit->session->replicas[0]->buckets;
     return buckets->list[bucket].bytes + (bucket == 0 ? LS_TAIL_FLOATS * sizeof(float) : 0);
 }
 
@@ -96,7 +96,7 @@ static bool list_dataset(const struct ls_fit *fit, struct lists *out)
 static bool make_lists(const struct ls_fit *fit, struct lists *out)
 {
     const struct ls_run *run = fit->run;
-    const struct ls_buckets *buckets = &fit->trainer->replicas[0]->buckets;
+    const struct ls_buckets *buckets = &fit->session->replicas[0]->buckets;
     out->options = calloc(run->strategy.option_count + 1, sizeof(*out->options));
     out->buckets = calloc(buckets->count, sizeof(*out->buckets));
     out->shares = calloc(run->replicas, sizeof(*out->shares));
@@ -116,7 +116,8 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
     const uint64_t batch = fit->global_batch < examples ? fit->global_batch : examples;
     for (uint32_t i = 0; i < run->replicas; i++) {
         uint64_t offset;
-        ls_share(batch, run->replicas, i, &offset, &out->shares[i]);
+        ls_share_blocks(batch, run->replicas, fit->session->need.slices, i, &offset,
+                        &out->shares[i]);
     }
     return list_dataset(fit, out);
 }
@@ -175,7 +176,7 @@ static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
 static void describe_result(const struct ls_fit *fit, struct lists *lists, struct ls_report *report)
 {
     const struct ls_history *history = &fit->history;
-    const struct ls_replica *replica = fit->trainer->replicas[0];
+    const struct ls_replica *replica = fit->session->replicas[0];
     report->status = fit->status;
     report->steps = fit->steps;
     report->startup_seconds = fit->startup_seconds;
@@ -190,17 +191,17 @@ static void describe_result(const struct ls_fit *fit, struct lists *lists, struc
     report->device_bytes = replica->ops->memory_kind == LS_MEMORY_HOST ? 0 : replica->device_bytes;
     if (strcmp(fit->status, "failed") != 0)
         report->parameter_hashes = fit->hashes;
-    if (!fit->trainer->driver)
+    if (!fit->session->driver)
         return;
-    report->bytes_per_step_per_rank = ls_driver_bytes_per_step(fit->trainer->driver);
-    report->schedule_check = ls_driver_schedule_check(fit->trainer->driver, NULL);
+    report->bytes_per_step_per_rank = ls_driver_bytes_per_step(fit->session->driver);
+    report->schedule_check = ls_driver_schedule_check(fit->session->driver, NULL);
 }
 
 // What the strategy says of itself, and which replicas it went on without.
 static enum ls_status describe_strategy(const struct ls_fit *fit, struct lists *lists,
                                         struct ls_report *report)
 {
-    struct ls_driver *driver = fit->trainer->driver;
+    struct ls_driver *driver = fit->session->driver;
     if (!driver)
         return LS_OK;
     size_t count = 0;
@@ -216,7 +217,7 @@ static enum ls_status describe_strategy(const struct ls_fit *fit, struct lists *
     report->facts = lists->facts;
     report->fact_count = count;
     report->lost_replicas = lists->lost;
-    for (uint32_t i = 0; i < fit->trainer->count; i++)
+    for (uint32_t i = 0; i < fit->session->count; i++)
         if (ls_driver_is_lost(driver, i))
             lists->lost[report->lost_count++] = i;
     return LS_OK;
@@ -229,7 +230,7 @@ static enum ls_status write_report(const struct ls_fit *fit)
     enum ls_status status = make_lists(fit, &lists) ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_history_times(&fit->history, &report.times);
-    if (fit->trainer->replicas[0]->ops->blocking)
+    if (fit->session->replicas[0]->ops->blocking)
         report.times.device = NAN; // nobody waits for it
     if (!status)
         status = describe_strategy(fit, &lists, &report);
@@ -239,14 +240,14 @@ static enum ls_status write_report(const struct ls_fit *fit)
         report.plugins = lists.plugins;
         ls_run_library(fit->run, lists.library);
         report.plugin_count = list_plugins(fit->run, lists.buckets,
-                                           fit->trainer->replicas[0]->buckets.count, lists.plugins);
+                                           fit->session->replicas[0]->buckets.count, lists.plugins);
         for (size_t i = 0; i < report.plugin_count; i++)
             if (strcmp(lists.plugins[i].kind, ls_kind_text(LS_KIND_COLLECTIVE)) == 0)
                 lists.plugins[i].library = lists.library;
         report.options = lists.options;
         report.option_count = fit->run->strategy.option_count;
         report.buckets = lists.buckets;
-        report.bucket_count = fit->trainer->replicas[0]->buckets.count;
+        report.bucket_count = fit->session->replicas[0]->buckets.count;
         report.replica_batches = lists.shares;
         report.dataset_options = lists.dataset_options;
         report.dataset_option_count = lists.dataset.option_count;
@@ -264,7 +265,7 @@ static enum ls_status write_report(const struct ls_fit *fit)
 static enum ls_status on_train_end(void *context, const struct ls_fit_state *state)
 {
     struct ls_fit *fit = context;
-    if (!fit->options->report || !fit->trainer)
+    if (!fit->options->report || !fit->hashes)
         return LS_OK;
     if (state->status == LS_OK)
         fit->run->doing = "writing the report";

@@ -11,9 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Fits of fewer steps leave the weights on the replicas.
+#define SHORT_STEPS 32
+
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
 }
 
 // ---- Before and after ----
@@ -42,17 +50,16 @@ static enum ls_status parse_shuffle(struct ls_fit *fit)
 static enum ls_status check(struct ls_fit *fit)
 {
     const uint64_t examples = ls_data_count(fit->train);
-    if (!fit->model->compiled) {
-        ls_error("fit", "model '%s' is not compiled: call ls_compile first", fit->model->source);
-        return LS_USAGE;
-    }
+    enum ls_status status = ls_model_check_usable(fit->model, "fit");
+    if (status)
+        return status;
     if (fit->run->replicas > examples) {
         ls_error("--replicas",
                  "%u replicas, but '%s' has only %llu examples; use at most that many",
                  fit->run->replicas, fit->train->text, (unsigned long long)examples);
         return LS_USAGE;
     }
-    enum ls_status status = ls_model_check_training(fit->model->source, fit->model->json, true);
+    status = ls_model_check_training(fit->model->source, fit->model->json, true);
     if (!status)
         status = ls_model_check_data(fit->model, fit->train);
     if (!status && fit->options->validation)
@@ -95,36 +102,37 @@ static void plan_steps(struct ls_fit *fit)
 
 static enum ls_status prepare(struct ls_fit *fit)
 {
+    struct ls_model *model = fit->model;
     const struct ls_dataset *dataset = NULL;
-    const struct ls_trainer_options options = {
+    const struct ls_session_need need = {
         .global_batch = fit->global_batch,
         .training_examples = ls_data_count(fit->train),
-        .order = fit->order,
+        .position = fit->order.position,
         .slices = fit->options->slices,
         .byte_divisor = ls_data_byte_divisor(fit->train, fit->options->validation),
         .evaluation_examples =
             fit->options->validation ? ls_data_count(fit->options->validation) : 0,
     };
-    fit->hashes = calloc(fit->run->replicas, sizeof(*fit->hashes));
-    enum ls_status status = fit->hashes ? LS_OK : LS_OUT_OF_MEMORY;
+    enum ls_status status = ls_history_init(&fit->history);
     if (!status)
-        status = ls_history_init(&fit->history);
-    if (!status)
-        status = ls_trainer_open(fit->model, &options, &fit->trainer);
-    if (!status)
-        status = ls_trainer_start(fit->trainer);
-    if (!status && ls_driver_asynchronous(fit->trainer->driver))
+        status = ls_session_ready(model, &need);
+    fit->session = model->session;
+    if (status)
+        return status;
+    fit->hashes = calloc(ls_cluster_world(fit->session->cluster), sizeof(*fit->hashes));
+    if (!fit->hashes)
+        return LS_OUT_OF_MEMORY;
+    if (ls_driver_asynchronous(fit->session->driver))
         status = ls_books_create(fit, &fit->books);
     if (status)
         return status;
     fit->run->doing = "reading the data";
-    status = ls_fit_dataset(fit->model, fit->train, &fit->train_copy, &dataset);
-    if (!status)
-        status = ls_trainer_set_data(fit->trainer, dataset, fit->shuffle, fit->shuffle_buffer);
+    status = ls_session_set_data(fit->session, fit->train, fit->shuffle, fit->shuffle_buffer,
+                                 &fit->order);
     // What is wrong with the other split is said before the work, not after the first epoch.
     if (!status && fit->options->validation)
         status =
-            ls_fit_dataset(fit->model, fit->options->validation, &fit->validation_copy, &dataset);
+            ls_session_dataset(model, fit->options->validation, &fit->validation_copy, &dataset);
     return status;
 }
 
@@ -142,36 +150,76 @@ static struct ls_model_order order_after(const struct ls_fit *fit)
     return order;
 }
 
+// The replicas agree. Their weights come to the host now, unless the fit was so short that a loop of such fits would
+// wait for that more than for its steps: then they come when somebody asks for them (ls_model_take_weights).
+static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
+{
+    struct ls_model *model = fit->model;
+    const bool alike = !fit->books || !status; // all replicas have taken as many batches
+    const enum ls_status different = ls_session_hashes(fit->session, fit->hashes);
+    if (different)
+        return different;
+    model->steps_done = most(model->steps_done, ls_driver_store_steps(fit->session->driver));
+    model->order = order_after(fit);
+    ls_session_note_order(fit->session, alike ? &model->order : NULL);
+    if (fit->steps < SHORT_STEPS && model->order.position && !fit->trace)
+        return LS_OK;
+    return ls_session_take_weights(fit->session);
+}
+
+// A replica failed. After a loss that is not finite no update was made, so that replicas and stores have what the steps
+// before it made of them; after anything else nobody knows, and the model is what the host has.
+static enum ls_status conclude_broken(struct ls_fit *fit)
+{
+    struct ls_model *model = fit->model;
+    struct ls_session *session = fit->session;
+    const uint64_t before = model->steps_done - fit->steps;
+    const uint64_t failed = session->driver ? ls_driver_explain(session->driver) : 0;
+    if (session->differ || session->hung)
+        model->refused = session->differ ? LS_REFUSED_DIFFER : LS_REFUSED_HUNG;
+    if (!failed || session->hung)
+        return LS_OK;
+    if (!fit->books) // the sums of the last of them may not have been seen
+        fit->steps = failed - 1 - before;
+    model->steps_done = most(before + fit->steps, ls_driver_store_steps(session->driver));
+    model->order = order_after(fit);
+    return ls_session_take_weights(session);
+}
+
 static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
 {
     const bool whole = status == LS_OK || status == LS_INTERRUPTED;
     enum ls_status after = LS_OK;
-    fit->status = whole ? (status ? "interrupted" : fit->status) : "failed";
-    if (!whole && fit->trainer && fit->trainer->driver)
-        ls_driver_explain(fit->trainer->driver);
-    if (whole)
-        after = ls_trainer_hashes(fit->trainer, fit->hashes);
-    if (whole && !after)
-        after = ls_trainer_take_weights(fit->trainer);
-    if (after)
+    if (fit->hashes && !fit->session->broken && (whole || fit->steps))
+        after = conclude_whole(fit, status);
+    if (fit->session && fit->session->broken) {
+        const enum ls_status saved = conclude_broken(fit);
+        after = after ? after : saved;
+    }
+    if (status == LS_INTERRUPTED)
+        fit->status = "interrupted";
+    if (!whole || after)
         fit->status = "failed";
-    if (after || !whole) // the model is what it was, and so is its optimizer
-        fit->model->steps_done -= fit->steps;
-    else
-        fit->model->order = order_after(fit);
     status = status && status != LS_INTERRUPTED ? status : after ? after : status;
     fit->state.status = status;
     after = ls_clients_call(&fit->clients, LS_ON_TRAIN_END, &fit->state);
     return status && status != LS_INTERRUPTED ? status : after ? after : status;
 }
 
+// The session is kept, unless it is of no use any more, or its threads were recorded.
 static enum ls_status finish(struct ls_fit *fit)
 {
+    const uint64_t steps = fit->model->steps_done;
+    enum ls_status status = LS_OK;
     ls_progress_finish(&fit->progress);
-    const enum ls_status status = ls_trainer_close(fit->trainer);
+    if (fit->session && (fit->session->broken || fit->trace))
+        status = ls_session_close(fit->model);
+    if (fit->model->steps_done < fit->steps_before)
+        ls_warn("train", "model '%s' is what it was after step %llu again, not after step %llu",
+                fit->model->source, (unsigned long long)fit->model->steps_done,
+                (unsigned long long)steps);
     ls_books_destroy(fit->books);
     ls_history_finish(&fit->history);
-    free(fit->train_copy.labels);
     free(fit->validation_copy.labels);
     free(fit->hashes);
     return status;
@@ -194,6 +242,14 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     if (status)
         return status;
     plan_steps(&fit);
+    fit.steps_before = model->steps_done;
+    if (options->timeline) {
+        // It shows how a session is opened, and is written when the session's threads have ended.
+        status = ls_model_take_weights(model);
+        const enum ls_status closed = ls_session_close(model);
+        if (status || closed)
+            return status ? status : closed;
+    }
     ls_progress_init(&fit.progress, stdout, !model->run->progress);
     ls_fit_open_clients(&fit);
     status = ls_fit_begin_timeline(&fit);
@@ -204,7 +260,7 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     if (!status)
         status = ls_fit_run_epochs(&fit);
     status = ls_run_end_interruption(model->run, status);
-    const bool prepared = fit.trainer != NULL;
+    const bool prepared = fit.hashes != NULL;
     status = conclude(&fit, status);
     const enum ls_status finished = finish(&fit);
     status = status && status != LS_INTERRUPTED ? status : finished ? finished : status;

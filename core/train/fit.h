@@ -7,14 +7,14 @@
 #include "core/train/books.h"
 #include "core/train/callbacks.h"
 #include "core/train/history.h"
-#include "core/train/trainer.h"
+#include "core/train/session.h"
 
 struct ls_fit {
     struct ls_model *model;
     struct ls_run *run;
     const struct ls_fit_options *options;
     struct ls_data *train;
-    struct ls_trainer *trainer;
+    struct ls_session *session; // the model's
     struct ls_history history;
     struct ls_progress progress;
     struct ls_clients clients; // whom the loop tells what it does
@@ -29,6 +29,7 @@ struct ls_fit {
     uint64_t first_steps; // of the first epoch: the rest of one, where an earlier fit began it
     uint64_t last_step; // stop after it; UINT64_MAX: no limit
     uint64_t steps; // done
+    uint64_t steps_before; // of the model
     uint64_t segment; // steps that replicas run before they come back
     uint64_t segment_first; // the first of them, from 1 in each fit
     bool stopped; // the last step was the last: a rank has asked for that
@@ -37,16 +38,8 @@ struct ls_fit {
     uint64_t *hashes;
     const char *status; // for the report
     struct ls_trace *trace; // for the timeline; NULL: none is wanted
-    struct ls_dataset_copy { // labels as the loss wants them, where the dataset has them otherwise
-        struct ls_dataset dataset;
-        float *labels; // NULL: as they are
-    } train_copy, validation_copy;
+    struct ls_dataset_copy validation_copy;
 };
-
-// Waits for the data and gives its labels the type that the loss wants: class numbers become float32 targets
-// for mean_squared_error (as Keras casts them). `copy` is zero at first and owns what was made.
-LS_STATUS ls_fit_dataset(const struct ls_model *model, struct ls_data *data,
-                         struct ls_dataset_copy *copy, const struct ls_dataset **out);
 
 // What travels of a bucket: its gradients, and in the first one the sums of the step.
 uint64_t ls_fit_bucket_bytes(const struct ls_fit *fit, uint32_t bucket);

@@ -71,11 +71,11 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step,
     struct ls_step_result result = {0};
     const bool stop = rank == 0 && ls_fit_wants_stop(fit);
     ls_trace_begin(&input_slice, 0);
-    enum ls_status status = ls_trainer_next(fit->trainer, rank, &batch, &waited);
+    enum ls_status status = ls_session_next(fit->session, rank, &batch, &waited);
     ls_trace_end();
     if (!status) {
         ls_trace_examples(batch.count);
-        status = ls_driver_step(fit->trainer->driver, rank, &batch, step,
+        status = ls_driver_step(fit->session->driver, rank, &batch, step,
                                 fit->model->optimizer.learning_rate, stop, &result);
     }
     if (!status && rank == 0) {
@@ -92,7 +92,7 @@ static enum ls_status settle(struct ls_fit *fit, uint32_t rank)
 {
     for (;;) {
         struct ls_step_result result = {0};
-        enum ls_status status = ls_driver_settle(fit->trainer->driver, rank, &result);
+        enum ls_status status = ls_driver_settle(fit->session->driver, rank, &result);
         if (!status && result.step && rank == 0)
             status = ls_fit_note_step(fit, &result);
         if (status || result.step == 0)
@@ -116,7 +116,7 @@ static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t rank)
     const uint64_t start = ls_clock_ns();
     if (!status)
         status = settle(fit, rank);
-    if (!status && rank == 0 && !fit->trainer->replicas[0]->ops->blocking)
+    if (!status && rank == 0 && !fit->session->replicas[0]->ops->blocking)
         ls_clients_device_wait(&fit->clients, done, ls_clock_ns() - start);
     return status;
 }
@@ -155,7 +155,8 @@ static enum ls_status run_segment(struct ls_fit *fit)
         return LS_OK;
     const bool first = isnan(fit->startup_seconds);
     fit->model->stepping = true;
-    status = ls_trainer_run(fit->trainer, "training", run_replica_segment, fit);
+    fit->model->ahead = true;
+    status = ls_session_run(fit->session, "training", run_replica_segment, fit);
     fit->model->stepping = false;
     if (first)
         fit->startup_seconds -= (double)waited * 1e-9;
@@ -181,7 +182,7 @@ static enum ls_status run_steps(struct ls_fit *fit)
         enum ls_status status = run_segment(fit);
         fit->model->steps_done += fit->steps - before;
         if (!status && check && fit->steps % check == 0)
-            status = ls_trainer_hashes(fit->trainer, fit->hashes);
+            status = ls_session_hashes(fit->session, fit->hashes);
         if (status)
             return status;
     }
@@ -198,10 +199,10 @@ static enum ls_status validate(struct ls_fit *fit)
     enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TEST_BEGIN, &fit->state);
     if (!status)
         status =
-            ls_fit_dataset(fit->model, fit->options->validation, &fit->validation_copy, &dataset);
+            ls_session_dataset(fit->model, fit->options->validation, &fit->validation_copy, &dataset);
     ls_trace_begin(&validation_slice, epoch->epoch);
     if (!status)
-        status = ls_trainer_evaluate(fit->trainer, dataset, true, &scores);
+        status = ls_session_evaluate(fit->session, dataset, true, &scores);
     ls_trace_end();
     if (status)
         return status;
@@ -285,7 +286,7 @@ enum ls_status ls_fit_begin_training(struct ls_fit *fit)
     state->epochs = fit->epochs;
     state->steps = least(ls_fit_epoch_end(fit, fit->epochs), fit->last_step);
     state->epoch_steps = fit->epoch_steps;
-    state->asynchronous = ls_driver_asynchronous(fit->trainer->driver);
+    state->asynchronous = ls_driver_asynchronous(fit->session->driver);
     return ls_clients_call(&fit->clients, LS_ON_TRAIN_BEGIN, state);
 }
 

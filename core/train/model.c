@@ -7,6 +7,7 @@
 #include "core/train/calls.h"
 #include "core/train/compiled.h"
 #include "core/train/resource_files.h"
+#include "core/train/session.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,7 @@ void ls_model_close(struct ls_model *model)
 {
     if (!model)
         return;
+    (void)!ls_session_close(model);
     const uint32_t count = model->graph ? model->graph->parameter_count : 0;
     free_buffers(model->weights, count);
     for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++)
@@ -223,16 +225,20 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
         status = ls_graph_add_loss(graph, &parsed.loss);
     if (!status)
         status = ls_graph_differentiate(graph);
-    if (status) {
+    if (!status)
+        status = ls_model_take_weights(model);
+    const enum ls_status closed = status ? LS_OK : ls_session_close(model);
+    if (status || closed) {
         ls_graph_destroy(graph);
-        return status;
+        return status ? status : closed;
     }
     // Weights stay: the parameters of the new graph are the same. A new optimizer begins anew.
     for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++) {
         free_buffers(model->states[i], model->graph->parameter_count);
         model->states[i] = NULL;
     }
-    model->steps_done = 0;
+    model->steps_done = model->on_host.steps_done = 0;
+    model->refused = NULL;
     ls_graph_destroy(model->graph);
     model->graph = graph;
     model->optimizer = parsed.optimizer;
@@ -240,6 +246,21 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     model->metrics = parsed.metrics;
     model->compiled = true;
     return LS_OK;
+}
+
+enum ls_status ls_model_check_usable(const struct ls_model *model, const char *scope)
+{
+    if (!model->compiled) {
+        ls_error(scope, "model '%s' is not compiled: call ls_compile first", model->source);
+        return LS_USAGE;
+    }
+    if (!model->refused)
+        return LS_OK;
+    ls_error(scope,
+             "%s, so model '%s' is what it was after step %llu, the last that the host has; save "
+             "it, or call ls_compile to train it on from there",
+             model->refused, model->source, (unsigned long long)model->steps_done);
+    return LS_FAILED;
 }
 
 // ---- Does the data fit? ----

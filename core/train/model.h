@@ -12,7 +12,7 @@
 
 #include <stdatomic.h>
 
-struct ls_trainer;
+struct ls_session;
 
 // How far a model has come in the order of its examples. It goes on over fits and compiles.
 struct ls_model_order {
@@ -38,14 +38,32 @@ struct ls_model {
     struct ls_model_order order;
     atomic_bool stop_training; // somebody has asked for it in this fit
     bool stepping; // replicas are in a segment, and read the learning rate
+    struct ls_session *session; // that trains and evaluates it; NULL: none is open
+    // Where weights and states were when they last came to the host; as above unless the replicas are ahead.
+    struct {
+        uint64_t steps_done;
+        struct ls_model_order order;
+    } on_host;
+    bool ahead;
+    const char
+        *refused; // why it may not be trained or evaluated before it is compiled anew; NULL: it may
     float *losses; // of the last fit
     size_t loss_count;
     struct ls_epoch *epochs; // of the last fit
     size_t epoch_count;
 };
 
+// Reasons to refuse a model.
+#define LS_REFUSED_DIFFER "replicas had different parameters"
+#define LS_REFUSED_HUNG "a replica or its device did not answer"
+
 // First values from the run's seed, unless there are weights already.
 LS_STATUS ls_model_need_weights(struct ls_model *model);
+// Brings weights and optimizer state to the host, where the replicas are ahead of it. When that fails (logged) the
+// session is closed, and the model is what the host had. Before anybody reads them.
+LS_STATUS ls_model_take_weights(struct ls_model *model);
+// LS_FAILED (logged by `scope`) when the model is refused.
+LS_STATUS ls_model_check_usable(const struct ls_model *model, const char *scope);
 uint64_t ls_model_parameters(const struct ls_model *model);
 
 // What --loss= may be; ends with NULL.

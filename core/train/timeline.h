@@ -9,7 +9,7 @@
 LS_STATUS ls_fit_check_timeline(const struct ls_fit *fit);
 // Begins to record where a timeline is wanted.
 LS_STATUS ls_fit_begin_timeline(struct ls_fit *fit);
-// Ends the recording and writes it, if `whole`; without trainer: all threads have ended. Returns `status`, or else why
+// Ends the recording and writes it, if `whole`; all threads of the session have ended by then. Returns `status`, or else why
 // it could not be written.
 LS_STATUS ls_fit_end_timeline(struct ls_fit *fit, bool whole, enum ls_status status);
 

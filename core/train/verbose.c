@@ -2,10 +2,16 @@
 // What a person reads before and after a fit: what runs; with --verbose, what was planned and where the time went.
 #include "core/train/fit.h"
 
-// The program of full shares: the first that was prepared for training.
-static const struct ls_program *main_program(const struct ls_fit *fit)
+// The program of the first block of a full batch, which is the largest.
+static const struct ls_replica_program *main_program(const struct ls_fit *fit)
 {
-    return fit->trainer->replicas[0]->programs[0].program;
+    const struct ls_session *session = fit->session;
+    const uint64_t examples = ls_data_count(fit->train);
+    uint64_t offset, share, size;
+    ls_share_blocks(examples < fit->global_batch ? examples : fit->global_batch,
+                    ls_cluster_world(session->cluster), session->need.slices, 0, &offset, &share);
+    ls_slice(share, session->need.slices, 0, &offset, &size);
+    return ls_replica_program(session->replicas[0], size, true);
 }
 
 // One line that leaves no doubt about what was chosen, also by default.
@@ -31,7 +37,7 @@ static void print_setting(const struct ls_fit *fit, FILE *out)
 
 static void print_buckets(const struct ls_fit *fit, FILE *out)
 {
-    const struct ls_replica *replica = fit->trainer->replicas[0];
+    const struct ls_replica *replica = fit->session->replicas[0];
     for (uint32_t i = 0; i < replica->buckets.count; i++) {
         const struct ls_bucket *bucket = &replica->buckets.list[i];
         const char *algorithm = ls_run_algorithm(fit->run, ls_fit_bucket_bytes(fit, i));
@@ -47,7 +53,7 @@ static void print_buckets(const struct ls_fit *fit, FILE *out)
 static void print_check(const struct ls_fit *fit, FILE *out)
 {
     double seconds;
-    const char *check = ls_driver_schedule_check(fit->trainer->driver, &seconds);
+    const char *check = ls_driver_schedule_check(fit->session->driver, &seconds);
     if (seconds > 0)
         fprintf(out, "schedules of collective %s: %s, in %.2f ms\n",
                 fit->run->strategy.collective->plugin->name, check, seconds * 1e3);
@@ -56,7 +62,7 @@ static void print_check(const struct ls_fit *fit, FILE *out)
 // Silent where the device reads host memory.
 static void print_input(const struct ls_fit *fit, uint64_t examples, FILE *out)
 {
-    const struct ls_replica *replica = fit->trainer->replicas[0];
+    const struct ls_replica *replica = fit->session->replicas[0];
     const uint64_t bytes = ls_replica_input_bytes(replica, examples);
     if (bytes)
         fprintf(out, "input of a step: %llu bytes to the device, examples as %s\n",
@@ -65,7 +71,7 @@ static void print_input(const struct ls_fit *fit, uint64_t examples, FILE *out)
 
 static void print_plan(const struct ls_fit *fit, FILE *out)
 {
-    const struct ls_program *program = main_program(fit);
+    const struct ls_program *program = main_program(fit)->program;
     const struct ls_parameter_plan *plan = program->plan;
     uint32_t conversions = 0, slow = 0;
     for (uint32_t i = 0; i < program->step_count; i++) {
@@ -102,9 +108,9 @@ static void print_line(FILE *out, const char *label, double seconds, double step
 // Kernels that are replayed together have no times of their own.
 static double print_kernels(const struct ls_fit *fit, double compute, double step, FILE *out)
 {
-    const struct ls_replica *replica = fit->trainer->replicas[0];
-    const struct ls_program *program = main_program(fit);
-    const uint64_t runs = replica->programs[0].runs;
+    const struct ls_replica *replica = fit->session->replicas[0];
+    const struct ls_program *program = main_program(fit)->program;
+    const uint64_t runs = main_program(fit)->runs;
     char recording[LS_RECORDING_TEXT];
     const char *how = ls_replica_recording(replica, recording, sizeof(recording));
     double kernels = 0;
@@ -126,11 +132,11 @@ static double print_kernels(const struct ls_fit *fit, double compute, double ste
 // Means throughout, without the first step, so that the rows add up.
 static void print_times(const struct ls_fit *fit, FILE *out)
 {
-    const struct ls_replica *replica = fit->trainer->replicas[0];
+    const struct ls_replica *replica = fit->session->replicas[0];
     double parts[LS_PART_COUNT];
     ls_history_means(&fit->history, parts);
     const double step = parts[LS_PART_STEP];
-    if (step <= 0 || (replica->programs[0].runs == 0 && !ls_replica_replays(replica)))
+    if (step <= 0 || (main_program(fit)->runs == 0 && !ls_replica_replays(replica)))
         return;
     fprintf(out, "\n%-44s %10s %7s\n", "where the time of a step goes (replica 0)", "us", "share");
     const double kernels = print_kernels(fit, parts[LS_PART_COMPUTE], step, out);
@@ -161,7 +167,7 @@ static enum ls_status on_train_begin(void *context, const struct ls_fit_state *s
 static enum ls_status on_train_end(void *context, const struct ls_fit_state *state)
 {
     const struct ls_fit *fit = context;
-    if (fit->run->verbose && fit->trainer && state->steps_done)
+    if (fit->run->verbose && fit->hashes && state->steps_done)
         print_times(fit, stdout);
     return LS_OK;
 }

@@ -4,7 +4,7 @@
 #include "core/formats/safetensors.h"
 #include "core/report/report.h"
 #include "core/train/calls.h"
-#include "core/train/model.h"
+#include "core/train/session.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -154,6 +154,10 @@ enum ls_status ls_read_weights(struct ls_model *model, const char *path)
     if (!status)
         status = match(model, path, file, saved);
     if (!status)
+        status = ls_model_take_weights(model); // the optimizer's state stays
+    if (!status)
+        status = ls_session_close(model);
+    if (!status)
         status = ls_model_need_weights(model);
     for (uint32_t i = 0; !status && i < count; i++)
         memcpy(model->weights[i], saved[i]->data,
@@ -166,6 +170,8 @@ enum ls_status ls_read_weights(struct ls_model *model, const char *path)
 enum ls_status ls_write_weights(struct ls_model *model, const char *path)
 {
     enum ls_status status = ls_report_check_path("weights", path);
+    if (!status)
+        status = ls_model_take_weights(model);
     if (!status)
         status = ls_model_need_weights(model);
     if (status)

@@ -9,7 +9,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/train/data.h"
-#include "core/train/trainer.h"
+#include "core/train/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #define WARM_UP 10
 
 struct cost {
-    struct ls_trainer *trainer;
+    struct ls_session *session;
     struct ls_replica_batch batch;
     uint32_t rounds, steps;
     double *bare, *strategy; // seconds a step, by round
@@ -35,7 +35,7 @@ static enum ls_status bare_step(struct ls_replica *replica)
 static enum ls_status strategy_step(const struct cost *cost)
 {
     struct ls_step_result result;
-    return ls_driver_step(cost->trainer->driver, 0, &cost->batch, 1, 0, false, &result);
+    return ls_driver_step(cost->session->driver, 0, &cost->batch, 1, 0, false, &result);
 }
 
 // Adds the seconds of a block of steps.
@@ -44,7 +44,7 @@ static enum ls_status run_block(const struct cost *cost, bool bare, double *seco
     const uint64_t begin = ls_clock_ns();
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; !status && i < cost->steps; i++)
-        status = bare ? bare_step(cost->trainer->replicas[0]) : strategy_step(cost);
+        status = bare ? bare_step(cost->session->replicas[0]) : strategy_step(cost);
     *seconds += (double)(ls_clock_ns() - begin) * 1e-9;
     return status;
 }
@@ -54,7 +54,7 @@ static enum ls_status measure(void *context, uint32_t rank)
 {
     static const bool bare[] = {true, false, false, true};
     struct cost *cost = context;
-    enum ls_status status = ls_trainer_next(cost->trainer, rank, &cost->batch, NULL);
+    enum ls_status status = ls_session_next(cost->session, rank, &cost->batch, NULL);
     for (uint32_t i = 0; !status && i < WARM_UP; i++)
         status = strategy_step(cost);
     for (uint32_t round = 0; !status && round < cost->rounds; round++)
@@ -79,19 +79,16 @@ static void print_list(const char *name, const double *values, uint32_t count, c
 static enum ls_status run(struct cost *cost, struct ls_model *model, struct ls_data *data,
                           uint64_t batch)
 {
-    const struct ls_trainer_options options = {.global_batch = batch,
-                                               .training_examples = ls_data_count(data)};
-    const struct ls_dataset *dataset = NULL;
-    enum ls_status status = ls_data_wait(data, &dataset);
+    const struct ls_session_need need = {.global_batch = batch,
+                                         .training_examples = ls_data_count(data)};
+    const struct ls_model_order order = {0};
+    enum ls_status status = ls_session_ready(model, &need);
+    cost->session = model->session;
     if (!status)
-        status = ls_trainer_open(model, &options, &cost->trainer);
+        status = ls_session_set_data(cost->session, data, LS_SHUFFLE_OFF, 0, &order);
     if (!status)
-        status = ls_trainer_start(cost->trainer);
-    if (!status)
-        status = ls_trainer_set_data(cost->trainer, dataset, LS_SHUFFLE_OFF, 0);
-    if (!status)
-        status = ls_group_run(cost->trainer->group, measure, cost);
-    (void)!ls_trainer_close(cost->trainer);
+        status = ls_session_run(cost->session, "measuring", measure, cost);
+    (void)!ls_session_close(model);
     if (status)
         return status;
     putchar('{');

@@ -46,28 +46,22 @@ START_TEST(steps_are_rounded_up)
 }
 END_TEST
 
-// Against the shares of every batch of an epoch, one by one.
-START_TEST(share_sizes_are_those_that_occur)
+// Blocks are cut as the shares of so many ranks are, whoever has them.
+START_TEST(a_share_is_its_blocks)
 {
-    for (uint32_t world = 1; world <= 5; world++)
-        for (uint64_t count = 1; count <= 23; count++)
-            for (uint64_t batch = 1; batch <= 25; batch++)
+    for (uint32_t world = 1; world <= 4; world++)
+        for (uint32_t blocks = 1; blocks <= 4; blocks++)
+            for (uint64_t count = 0; count <= 23; count++)
                 for (uint32_t rank = 0; rank < world; rank++) {
-                    uint64_t sizes[2];
-                    const uint32_t found = ls_share_sizes(count, batch, world, rank, sizes);
-                    uint32_t seen = 0;
-                    for (uint64_t from = 0; from < count; from += batch) {
-                        uint64_t offset, size;
-                        ls_share(count - from < batch ? count - from : batch, world, rank, &offset,
-                                 &size);
-                        ck_assert(size == sizes[0] || (found == 2 && size == sizes[1]));
-                        seen |= size == sizes[0] ? 1 : 2;
+                    uint64_t offset, size, first, each, all = 0;
+                    ls_share_blocks(count, world, blocks, rank, &offset, &size);
+                    for (uint32_t i = 0; i < blocks; i++) {
+                        ls_share(count, world * blocks, rank * blocks + i, &first, &each);
+                        ck_assert_uint_eq(first, offset + all);
+                        all += each;
                     }
-                    ck_assert_uint_eq(seen, found == 2 ? 3 : 1);
-                    ck_assert(found == 1 || sizes[0] > sizes[1]);
+                    ck_assert_uint_eq(all, size);
                 }
-    uint64_t sizes[2];
-    ck_assert_uint_eq(ls_share_sizes(0, 10, 2, 0, sizes), 0);
 }
 END_TEST
 
@@ -164,7 +158,7 @@ int main(void)
     tcase_add_test(tests, shares_are_contiguous_and_differ_by_at_most_one);
     tcase_add_test(tests, with_fewer_examples_than_replicas_the_last_get_none);
     tcase_add_test(tests, steps_are_rounded_up);
-    tcase_add_test(tests, share_sizes_are_those_that_occur);
+    tcase_add_test(tests, a_share_is_its_blocks);
     tcase_add_test(tests, every_order_is_a_permutation_keyed_by_seed_and_epoch);
     tcase_add_test(tests, without_shuffle_the_order_is_that_of_the_file);
     tcase_add_test(tests, a_shuffle_buffer_lets_nothing_out_before_it_came_in);

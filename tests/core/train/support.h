@@ -87,9 +87,11 @@ static inline size_t elements_of(const struct ls_model *model, uint32_t index)
 }
 
 // Largest difference of a weight; 0: the same bits, but for the sign of zero.
-static inline double weight_difference(const struct ls_model *a, const struct ls_model *b)
+static inline double weight_difference(struct ls_model *a, struct ls_model *b)
 {
     double largest = 0;
+    OK(ls_model_take_weights(a));
+    OK(ls_model_take_weights(b));
     ck_assert_uint_eq(a->graph->parameter_count, b->graph->parameter_count);
     for (uint32_t i = 0; i < a->graph->parameter_count; i++)
         for (size_t k = 0; k < elements_of(a, i); k++)

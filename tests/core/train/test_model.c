@@ -133,34 +133,6 @@ START_TEST(a_second_fit_may_have_another_batch_and_other_replicas_do_not_matter)
 }
 END_TEST
 
-START_TEST(a_fit_that_fails_leaves_the_model_as_it_was)
-{
-    struct ls_run *two = run_of("ring", 2);
-    struct ls_model *model = model_of(two, "adam:learning_rate=0.01");
-    struct ls_model *same = model_of(two, "adam:learning_rate=0.01");
-    struct ls_fit_options options = {.batch = 8};
-    OK(ls_fit(model, train, &options));
-    OK(ls_fit(same, train, &options));
-    const double rate = model->optimizer.learning_rate;
-    model->optimizer.learning_rate = 1e38;
-    options.epochs = 100;
-    expect_error(ls_fit(model, train, &options), LS_FAILED, "not finite");
-    size_t count;
-    (void)ls_fit_losses(model, &count); // of the steps before
-    ck_assert_uint_ge(count, 1);
-    ck_assert_uint_lt(count, 700);
-    ck_assert_double_eq(weight_difference(model, same), 0);
-    model->optimizer.learning_rate = rate;
-    options.epochs = 1;
-    OK(ls_fit(model, train, &options));
-    OK(ls_fit(same, train, &options));
-    ck_assert_double_eq(weight_difference(model, same), 0);
-    ls_model_close(model);
-    ls_model_close(same);
-    ls_run_close(two);
-}
-END_TEST
-
 START_TEST(models_of_one_run_do_not_touch_each_other)
 {
     struct ls_model *a = model_of(run, "adam"), *b = model_of(run, "adam"),
@@ -455,7 +427,6 @@ int main(void)
     tcase_add_test(cases, compile_keeps_weights_and_begins_the_optimizer_anew);
     tcase_add_test(cases, a_compile_that_is_refused_changes_nothing);
     tcase_add_test(cases, a_second_fit_may_have_another_batch_and_other_replicas_do_not_matter);
-    tcase_add_test(cases, a_fit_that_fails_leaves_the_model_as_it_was);
     tcase_add_test(cases, models_of_one_run_do_not_touch_each_other);
     tcase_add_test(cases, epochs_say_how_it_went);
     tcase_add_test(cases, without_the_metric_accuracy_is_no_number);

@@ -1,0 +1,589 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens a session, makes it ready for what comes next, and closes it.
+#include "core/train/session.h"
+
+#include "core/base/log.h"
+#include "core/base/trace.h"
+#include "core/base/watchdog.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const struct ls_trace_label prepare_slice = {.category = "start", .name = "prepare"};
+
+// A replica failed: nobody may wait for it.
+static void wake_all(void *context, enum ls_status status)
+{
+    struct ls_session *session = context;
+    if (status == LS_PEER_LOST)
+        session->hung = true;
+    // An interrupted evaluation ends its own stream alone: the communicators are needed afterwards. Who is aborted
+    // follows another, which has done this already.
+    if (session->driver && status != LS_INTERRUPTED && status != LS_ABORTED)
+        ls_driver_abort(session->driver);
+    struct ls_stream *stream = session->stream;
+    if (stream)
+        ls_stream_abort(stream);
+    for (uint32_t i = 0; session->input.own && !stream && i < session->count; i++)
+        ls_stream_abort(session->input.own[i]);
+}
+
+// After a replica has failed: a kernel takes that long at times, whatever the deadline is; and no replica is waited for
+// longer, as what it does is not needed any more.
+#define LEAST_PATIENCE_NS UINT64_C(2000000000)
+#define MOST_PATIENCE_NS UINT64_C(8000000000)
+
+static void say_stuck(void *context, uint32_t replica)
+{
+    ((struct ls_session *)context)->run->stuck(replica);
+}
+
+// Whether the device computes beside the threads of the replicas.
+static bool works_on(const struct ls_session *session)
+{
+    return !((const struct ls_device_interface *)session->run->device->interface)->blocking;
+}
+
+struct work {
+    const char *doing;
+    enum ls_status (*function)(void *context, uint32_t rank);
+    void *context;
+};
+
+// [replica thread]
+static enum ls_status work(void *context, uint32_t rank)
+{
+    const struct work *work = context;
+    const uint64_t errors = ls_log_own_errors();
+    const enum ls_status status = work->function(work->context, rank);
+    if (status == LS_OUT_OF_MEMORY && ls_log_own_errors() == errors)
+        ls_error("train", "out of memory while %s; smaller batches and fewer replicas need less",
+                 work->doing);
+    return status;
+}
+
+enum ls_status ls_session_run(struct ls_session *session, const char *doing,
+                              enum ls_status (*function)(void *context, uint32_t index),
+                              void *context)
+{
+    struct work shared = {doing, function, context};
+    session->run->doing = doing;
+    const enum ls_status status = ls_group_run(session->group, work, &shared);
+    session->broken = session->broken || (status && status != LS_INTERRUPTED);
+    return status;
+}
+
+uint32_t ls_session_rank(const struct ls_session *session, uint32_t index)
+{
+    return ls_cluster_first_rank(session->cluster) + index;
+}
+
+// ---- What is needed ----
+
+// Sizes of blocks, each once.
+struct sizes {
+    uint64_t *list;
+    uint32_t count;
+    enum ls_status status;
+};
+
+static void add_size(struct sizes *sizes, uint64_t size)
+{
+    for (uint32_t i = 0; i < sizes->count; i++)
+        if (sizes->list[i] == size)
+            return;
+    uint64_t *grown = realloc(sizes->list, (sizes->count + 1) * sizeof(*grown));
+    if (!grown) {
+        sizes->status = LS_OUT_OF_MEMORY;
+        return;
+    }
+    sizes->list = grown;
+    sizes->list[sizes->count++] = size;
+}
+
+// Of the blocks of `rank` in the batches of an epoch of `examples`: they have two sizes, all but the last and the last.
+static void add_sizes(const struct ls_session *session, uint64_t examples, uint32_t rank,
+                      uint32_t slices, struct sizes *sizes)
+{
+    const uint64_t batch = session->need.global_batch;
+    const uint64_t batches[] = {examples < batch ? examples : batch, examples % batch};
+    for (int i = 0; i < 2; i++) {
+        uint64_t offset, share, size;
+        ls_share_blocks(batches[i], ls_cluster_world(session->cluster), slices, rank, &offset,
+                        &share);
+        for (uint32_t block = 0; block < slices && block < share; block++) {
+            ls_slice(share, slices, block, &offset, &size);
+            add_size(sizes, size);
+        }
+    }
+}
+
+// Whether a replica may have to compute the shares of another.
+static bool may_stand_in(const struct ls_session *session)
+{
+    const struct ls_strategy_interface *strategy = session->run->strategy.strategy->interface;
+    return strategy->lost && session->need.slices == 1;
+}
+
+static void find_sizes(const struct ls_session *session, uint64_t examples, uint32_t index,
+                       uint32_t slices, struct sizes *sizes)
+{
+    if (examples == 0)
+        return;
+    add_sizes(session, examples, ls_session_rank(session, index), slices, sizes);
+    for (uint32_t i = 0; may_stand_in(session) && i < session->count; i++)
+        add_sizes(session, examples, ls_session_rank(session, i), slices, sizes);
+}
+
+struct preparing {
+    struct ls_session *session;
+    atomic_bool changed;
+};
+
+// [replica thread]
+static enum ls_status prepare_replica(void *context, uint32_t index)
+{
+    struct preparing *preparing = context;
+    struct ls_session *session = preparing->session;
+    const struct ls_session_need *need = &session->need;
+    struct sizes training = {0}, evaluation = {0};
+    bool changed = false;
+    find_sizes(session, need->training_examples, index, need->slices, &training);
+    if (need->position)
+        find_sizes(session, need->training_examples - need->position, index, need->slices,
+                   &training);
+    find_sizes(session, need->evaluation_examples, index, 1, &evaluation);
+    const struct ls_replica_need replica = {.training = training.list,
+                                            .training_count = training.count,
+                                            .evaluation = evaluation.list,
+                                            .evaluation_count = evaluation.count,
+                                            .slices = need->slices};
+    enum ls_status status = training.status ? training.status : evaluation.status;
+    ls_trace_begin(&prepare_slice, 0);
+    if (!status)
+        status = ls_replica_need(session->replicas[index], &replica, &changed);
+    ls_trace_end();
+    if (changed)
+        preparing->changed = true;
+    free(training.list);
+    free(evaluation.list);
+    return status;
+}
+
+// [replica thread]
+static enum ls_status forget_recordings(void *context, uint32_t index)
+{
+    ls_replica_forget_recordings(((struct ls_session *)context)->replicas[index]);
+    return LS_OK;
+}
+
+// Of the batches of an epoch that begins at `position`, the last one.
+static uint64_t last_batch(const struct ls_session_need *need)
+{
+    return (need->training_examples - need->position) % need->global_batch;
+}
+
+static bool same_training(const struct ls_session_need *a, const struct ls_session_need *b)
+{
+    return a->global_batch == b->global_batch && a->training_examples == b->training_examples &&
+           last_batch(a) == last_batch(b) && a->slices == b->slices;
+}
+
+static bool same_evaluation(const struct ls_session_need *a, const struct ls_session_need *b)
+{
+    return a->global_batch == b->global_batch && a->evaluation_examples == b->evaluation_examples;
+}
+
+// Makes the programs that are not there. What replicas record together they begin to record at the same step: all
+// forget what they have when one has something new, or when the batches have other sizes.
+static enum ls_status make_programs(struct ls_session *session)
+{
+    struct ls_session_need *need = &session->need;
+    const bool trains = need->training_examples && !same_training(need, &session->trained);
+    const bool evaluates = need->evaluation_examples && !same_evaluation(need, &session->evaluated);
+    struct preparing preparing = {.session = session};
+    if (!trains && !evaluates)
+        return LS_OK;
+    // Should memory run out, or a device fail, nothing is lost.
+    enum ls_status status = ls_model_take_weights(session->model);
+    if (!status)
+        status = ls_session_run(session, "preparing the replicas", prepare_replica, &preparing);
+    if (!status && (trains || preparing.changed))
+        status = ls_session_run(session, "preparing the replicas", forget_recordings, session);
+    if (!status && trains)
+        session->trained = *need;
+    if (!status && evaluates)
+        session->evaluated = *need;
+    return status;
+}
+
+// The size of the first block, by which layouts are chosen.
+static uint64_t layout_batch(const struct ls_session *session)
+{
+    const struct ls_session_need *need = &session->need;
+    const uint64_t examples =
+        need->training_examples ? need->training_examples : need->evaluation_examples;
+    const uint64_t batch = examples < need->global_batch ? examples : need->global_batch;
+    const uint32_t slices = need->training_examples ? need->slices : 1;
+    uint64_t offset, share, size;
+    ls_share_blocks(batch, ls_cluster_world(session->cluster), slices, 0, &offset, &share);
+    ls_slice(share, slices, 0, &offset, &size);
+    return size;
+}
+
+static enum ls_status note_layouts(struct ls_session *session, uint64_t batch)
+{
+    uint64_t *grown = realloc(session->same_layouts, (session->same_count + 1) * sizeof(*grown));
+    if (!grown)
+        return LS_OUT_OF_MEMORY;
+    session->same_layouts = grown;
+    session->same_layouts[session->same_count++] = batch;
+    return LS_OK;
+}
+
+struct layouts {
+    struct ls_session *session;
+    bool same;
+};
+
+// [replica thread]
+static enum ls_status compare_layouts(void *context, uint32_t index)
+{
+    struct layouts *layouts = context;
+    if (index)
+        return LS_OK;
+    return ls_replica_same_layouts(layouts->session->replicas[0],
+                                   (int64_t)layout_batch(layouts->session), &layouts->same);
+}
+
+// Whether a session that was opened for this need would keep parameters in the layouts that this one has. Other layouts
+// mean other kernels, and other bits than those of the same call in a new process.
+static enum ls_status has_layouts(struct ls_session *session, bool *out)
+{
+    const uint64_t batch = layout_batch(session);
+    struct layouts layouts = {session, false};
+    *out = true;
+    for (size_t i = 0; i < session->same_count; i++)
+        if (session->same_layouts[i] == batch)
+            return LS_OK;
+    enum ls_status status = ls_session_run(session, "choosing layouts", compare_layouts, &layouts);
+    if (!status && layouts.same)
+        status = note_layouts(session, batch);
+    *out = layouts.same;
+    return status;
+}
+
+// ---- Opening ----
+
+// Each rank is a process of its own in a timeline.
+static void name_rank(const struct ls_run *run, uint32_t rank)
+{
+    char name[32], remark[128];
+    snprintf(name, sizeof(name), "rank %u", rank);
+    snprintf(remark, sizeof(remark), "%s, %u thread%s", run->device->plugin->name, run->threads,
+             run->threads == 1 ? "" : "s");
+    ls_trace_move(1 + rank, name, remark);
+}
+
+// [replica thread]
+static enum ls_status open_replica(void *context, uint32_t index)
+{
+    struct ls_session *session = context;
+    const struct ls_run *run = session->run;
+    const uint32_t rank = ls_session_rank(session, index);
+    name_rank(run, rank);
+    const struct ls_replica_options replica = {
+        .ops = run->device->interface,
+        .host = run->device->host,
+        .device_name = run->device->plugin->name,
+        .index = index,
+        .rank = rank,
+        .device_index = index % run->devices,
+        .threads = run->threads,
+        .graph = session->model->graph,
+        .optimizer = session->need.training_examples ? &session->model->optimizer : NULL,
+        .seed = run->seed,
+        .plan_batch = (int64_t)layout_batch(session),
+        .byte_divisor = session->need.byte_divisor,
+        .first_bucket_bytes = LS_FIRST_BUCKET_BYTES,
+        .bucket_bytes = LS_BUCKET_BYTES,
+        .timing = run->verbose,
+        .deadline_ns = run->deadline_ns,
+    };
+    return ls_replica_open(&replica, &session->replicas[index]);
+}
+
+// A replica holds all of its optimizer state, or where the strategy places none of it there, nothing.
+static enum ls_status find_placement(struct ls_session *session, uint32_t index,
+                                     struct ls_replica_placement *out)
+{
+    *out = (struct ls_replica_placement){.no_states = session->driver != NULL};
+    for (uint32_t i = 0; session->driver && i < session->replicas[index]->buckets.count; i++) {
+        struct ls_strategy_placement bucket;
+        const enum ls_status status = ls_driver_placement(session->driver, index, i, &bucket);
+        if (status)
+            return status;
+        out->no_states = out->no_states && bucket.states.count == 0;
+    }
+    return LS_OK;
+}
+
+// [replica thread]
+static enum ls_status allocate_replica(void *context, uint32_t index)
+{
+    struct ls_session *session = context;
+    struct ls_replica_placement placement;
+    const enum ls_status status = find_placement(session, index, &placement);
+    return status ? status : ls_replica_allocate(session->replicas[index], &placement);
+}
+
+// [replica thread]
+static enum ls_status initialize_parameters(void *context, uint32_t index)
+{
+    return ls_driver_initialize_parameters(((struct ls_session *)context)->driver, index);
+}
+
+static struct ls_driver_plugin driver_plugin(const struct ls_opened_plugin *opened)
+{
+    if (!opened)
+        return (struct ls_driver_plugin){0};
+    return (struct ls_driver_plugin){.plugin = opened->plugin,
+                                     .host = opened->host,
+                                     .interface = opened->interface,
+                                     .text = opened->text};
+}
+
+static struct ls_driver_plugin collective_plugin(const struct ls_run *run)
+{
+    if (!run->tuning.tuner)
+        return driver_plugin(run->strategy.collective);
+    const struct ls_plugin *plugin = ls_tuner_plugin(run->tuning.tuner);
+    return (struct ls_driver_plugin){
+        .plugin = plugin, .host = ls_tuner_host(run->tuning.tuner), .interface = plugin->interface};
+}
+
+// Whether the collectives are measured: `auto` without a table.
+static bool measures(const struct ls_run *run)
+{
+    return run->tuning.tuner && !run->tuning.table;
+}
+
+// The run's own device where it computes in host memory, else the cpu device. [main thread]
+static enum ls_status store_device(void *context, struct ls_driver_plugin *out)
+{
+    const struct ls_run *run = ((struct ls_session *)context)->run;
+    const struct ls_device_interface *own = run->device->interface;
+    const struct ls_opened_plugin *device = run->device;
+    if (own->memory_kind != LS_MEMORY_HOST) {
+        const enum ls_status status =
+            ls_loader_open(run->loader, LS_KIND_DEVICE, "cpu", NULL, 0, &device);
+        if (status)
+            return status;
+    }
+    *out = driver_plugin(device);
+    return LS_OK;
+}
+
+static enum ls_status open_driver(struct ls_session *session)
+{
+    const struct ls_run *run = session->run;
+    struct ls_driver_part *parts = calloc(session->count, sizeof(*parts));
+    if (!parts)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < session->count; i++)
+        parts[i] = ls_driver_part_of(session->replicas[i]);
+    const struct ls_driver_options options = {
+        .strategy = driver_plugin(run->strategy.strategy),
+        .collective = collective_plugin(run),
+        .transport = driver_plugin(run->strategy.transport),
+        .tuner = measures(run) ? run->tuning.tuner : NULL,
+        .deadline_ns = run->deadline_ns,
+        .cluster = session->cluster,
+        .parts = parts,
+        .threads = run->threads,
+        .steps_before = session->model->steps_done,
+        .store_device = store_device,
+        .context = session,
+    };
+    session->run->doing = "starting the strategy";
+    const enum ls_status status = ls_driver_open(&options, &session->driver);
+    free(parts);
+    if (!status && ls_driver_survives(session->driver))
+        ls_group_set_one_voice(session->group, false);
+    return status;
+}
+
+static enum ls_status open_group(struct ls_session *session)
+{
+    const struct ls_run *run = session->run;
+    const enum ls_status status =
+        ls_group_create(session->count, wake_all, session, &session->group);
+    if (status)
+        return status;
+    ls_group_set_one_voice(session->group, works_on(session));
+    if (run->stuck)
+        ls_group_set_patience(session->group,
+                              run->deadline_ns < LEAST_PATIENCE_NS  ? LEAST_PATIENCE_NS
+                              : run->deadline_ns > MOST_PATIENCE_NS ? MOST_PATIENCE_NS
+                                                                    : run->deadline_ns,
+                              say_stuck);
+    return LS_OK;
+}
+
+// In the order that session.h says. The strategy is opened when devices and layouts are known, and says what replicas
+// hold before anything is allocated.
+static enum ls_status open_session(struct ls_session *session)
+{
+    const bool trains = session->need.training_examples;
+    enum ls_status status = ls_cluster_open_alone(session->run->replicas, &session->cluster);
+    if (status)
+        return status;
+    session->count = ls_cluster_count(session->cluster);
+    session->replicas = calloc(session->count, sizeof(struct ls_replica *));
+    if (!session->replicas)
+        return LS_OUT_OF_MEMORY;
+    status = open_group(session);
+    if (!status)
+        status = ls_session_run(session, "opening the replicas", open_replica, session);
+    if (!status)
+        status = note_layouts(session, layout_batch(session));
+    if (!status && trains)
+        status = open_driver(session);
+    if (!status)
+        status = ls_session_run(session, "preparing the replicas", allocate_replica, session);
+    if (!status)
+        status = make_programs(session);
+    if (!status && trains)
+        status = ls_driver_attach(session->driver, session->replicas);
+    if (!status)
+        status = ls_session_give_weights(session);
+    if (!status && trains)
+        status =
+            ls_session_run(session, "making the parameters equal", initialize_parameters, session);
+    return status;
+}
+
+// Whether the session may go on with another need.
+static enum ls_status suits(struct ls_session *session, const struct ls_session_need *need,
+                            bool *out)
+{
+    const struct ls_device_interface *device = session->run->device->interface;
+    const bool bytes = device->memory_kind != LS_MEMORY_HOST; // what examples come as is fixed
+    *out = false;
+    if (session->broken || (need->training_examples && !session->driver) ||
+        (bytes && need->byte_divisor != session->need.byte_divisor))
+        return LS_OK;
+    session->need = *need;
+    return has_layouts(session, out);
+}
+
+enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_need *need)
+{
+    struct ls_session_need wanted = *need;
+    wanted.slices = need->slices ? need->slices : 1;
+    if (model->session) {
+        if (!need->training_examples) // those of the last fit stay as they are
+            wanted.slices = model->session->need.slices;
+        bool fits = false;
+        enum ls_status status = suits(model->session, &wanted, &fits);
+        if (!status && fits)
+            return make_programs(model->session);
+        if (!status)
+            status = ls_model_take_weights(model);
+        const enum ls_status closed = ls_session_close(model);
+        if (status || closed)
+            return status ? status : closed;
+    }
+    struct ls_session *session = calloc(1, sizeof(*session));
+    enum ls_status status = session ? ls_model_need_weights(model) : LS_OUT_OF_MEMORY;
+    if (status) {
+        free(session);
+        return status;
+    }
+    session->model = model;
+    session->run = model->run;
+    session->need = wanted;
+    model->session = session;
+    status = open_session(session);
+    session->broken = session->broken || status;
+    return status;
+}
+
+// ---- Closing ----
+
+// [replica thread]
+static enum ls_status destroy_replica(void *context, uint32_t index)
+{
+    ls_replica_destroy(((struct ls_session *)context)->replicas[index]);
+    return LS_OK;
+}
+
+// What follows from a failure that was said is not said again.
+static enum ls_status close_driver(struct ls_session *session)
+{
+    char *error = NULL;
+    if (ls_group_has_spoken(session->group))
+        ls_log_keep(&error);
+    for (uint32_t i = 0; session->hung && session->replicas && i < session->count; i++)
+        ls_replica_abandon(session->replicas[i]);
+    const bool closed = ls_driver_close(session->driver);
+    session->driver = NULL;
+    ls_log_keep(NULL);
+    free(error);
+    if (!closed && session->run->stuck)
+        session->run->stuck(LS_NO_REPLICA);
+    return closed ? LS_OK : LS_PEER_LOST;
+}
+
+enum ls_status ls_session_close(struct ls_model *model)
+{
+    struct ls_session *session = model->session;
+    if (!session)
+        return LS_OK;
+    model->session = NULL;
+    if (model->ahead) {
+        model->steps_done = model->on_host.steps_done;
+        model->order = model->on_host.order;
+        model->ahead = false;
+    }
+    ls_session_forget_data(session);
+    const enum ls_status status = close_driver(session);
+    if (status)
+        return status;
+    if (session->group && session->replicas)
+        (void)!ls_group_run(session->group, destroy_replica, session);
+    ls_group_destroy(session->group);
+    ls_cluster_close(session->cluster);
+    free(session->same_layouts);
+    free(session->replicas);
+    free(session);
+    return LS_OK;
+}
+
+// ---- Lost replicas ----
+
+bool ls_session_is_lost(const struct ls_session *session, uint32_t index)
+{
+    return session->driver && ls_driver_is_lost(session->driver, index);
+}
+
+uint32_t ls_session_first(const struct ls_session *session)
+{
+    uint32_t index = 0;
+    while (index + 1 < session->count && ls_session_is_lost(session, index))
+        index++;
+    return index;
+}
+
+void ls_session_say_lost(const struct ls_session *session, uint32_t index, const char *doing)
+{
+    char whose[48] = "";
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < session->count; i++)
+        if (!ls_session_is_lost(session, i) && left++ == 0)
+            snprintf(whose, sizeof(whose), "replica %u trains", ls_session_rank(session, i));
+    if (left > 1)
+        snprintf(whose, sizeof(whose), "the other %u replicas train", left);
+    ls_warn("train", "replica %u failed at %s (the reason was logged above); %s its examples",
+            ls_session_rank(session, index), doing, whose);
+}

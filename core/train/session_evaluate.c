@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evaluation by all replicas; those that are left compute the shares of those that fail.
+#include "core/train/session.h"
+
+#include "core/base/clock.h"
+#include "core/base/trace.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct ls_trace_label input_slice = {.category = "input", .name = "input"};
+static const struct ls_trace_label batch_slice = {
+    .category = "validation", .name = "batch", .value = "batch"};
+static const struct ls_trace_label validation_slice = {.category = "validation",
+                                                       .name = "validation"};
+
+struct evaluation {
+    struct ls_session *session;
+    uint64_t steps;
+    double (*sums)[LS_STATISTICS]; // by index
+    uint32_t *readers; // who computes the shares of each replica
+    atomic_bool again; // a replica was lost
+};
+
+// The shares of lost replicas go round among the others.
+static void choose_readers(const struct ls_session *session, uint32_t *readers)
+{
+    uint32_t next = ls_session_first(session);
+    for (uint32_t i = 0; i < session->count; i++) {
+        readers[i] = i;
+        if (!ls_session_is_lost(session, i))
+            continue;
+        readers[i] = next;
+        do
+            next = (next + 1) % session->count;
+        while (ls_session_is_lost(session, next));
+    }
+}
+
+// All shares of a batch that are this replica's.
+static enum ls_status evaluate_batch(const struct evaluation *evaluation, uint32_t index)
+{
+    struct ls_session *session = evaluation->session;
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < session->count; i++) {
+        struct ls_replica_batch batch;
+        if (evaluation->readers[i] != index)
+            continue;
+        ls_trace_begin(&input_slice, 0);
+        status = ls_session_next(session, i, &batch, NULL);
+        ls_trace_end();
+        if (!status)
+            status = ls_replica_evaluate(session->replicas[index], &batch, evaluation->sums[index]);
+    }
+    return status;
+}
+
+// [replica thread]
+static enum ls_status evaluate_shares(void *context, uint32_t index)
+{
+    struct evaluation *evaluation = context;
+    struct ls_session *session = evaluation->session;
+    enum ls_status status = LS_OK;
+    if (ls_session_is_lost(session, index))
+        return LS_OK;
+    if (session->driver)
+        status = ls_driver_synchronise(session->driver, index);
+    if (status)
+        return status;
+    ls_trace_begin(&validation_slice, 0);
+    for (uint64_t step = 0; !status && step < evaluation->steps; step++) {
+        ls_trace_begin(&batch_slice, step + 1);
+        status = evaluate_batch(evaluation, index);
+        ls_trace_end();
+        if (!status && session->run->interrupted)
+            status = LS_INTERRUPTED;
+    }
+    const enum ls_status settled =
+        ls_replica_evaluate_end(session->replicas[index], status ? NULL : evaluation->sums[index]);
+    status = status ? status : settled;
+    ls_trace_end();
+    if (!status || !session->driver || !ls_driver_survive(session->driver, index, status))
+        return status;
+    ls_session_say_lost(session, index, "an evaluation");
+    atomic_store(&evaluation->again, true);
+    return LS_ABORTED; // ends this evaluation for all
+}
+
+static enum ls_status evaluate_once(struct evaluation *evaluation, const struct ls_dataset *dataset)
+{
+    struct ls_session *session = evaluation->session;
+    struct ls_stream *stream = NULL;
+    const struct ls_stream_options order = {.shuffle = LS_SHUFFLE_OFF};
+    enum ls_status status =
+        ls_session_open_stream(session, dataset, &order, 1, 0, session->count, &stream);
+    memset(evaluation->sums, 0, session->count * sizeof(*evaluation->sums));
+    choose_readers(session, evaluation->readers);
+    atomic_store(&evaluation->again, false);
+    if (!status) {
+        session->stream = stream;
+        status = ls_session_run(session, "evaluating", evaluate_shares, evaluation);
+        session->stream = session->input.all;
+    }
+    ls_stream_close(stream);
+    return status;
+}
+
+enum ls_status ls_session_evaluate(struct ls_session *session, const struct ls_dataset *dataset,
+                                   bool validation, struct ls_scores *out)
+{
+    const uint64_t start = ls_clock_ns();
+    const uint32_t world = ls_cluster_world(session->cluster);
+    double(*all)[LS_STATISTICS] = calloc(world, sizeof(*all)); // by rank
+    struct evaluation evaluation = {.session = session,
+                                    .steps =
+                                        ls_stream_steps(dataset->count, session->need.global_batch),
+                                    .sums = calloc(session->count, sizeof(*evaluation.sums)),
+                                    .readers = calloc(session->count, sizeof(*evaluation.readers))};
+    enum ls_status status = all && evaluation.sums && evaluation.readers ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        do
+            status = evaluate_once(&evaluation, dataset);
+        while (status == LS_ABORTED && atomic_load(&evaluation.again));
+    if (!status)
+        status = ls_cluster_gather(session->cluster, evaluation.sums, sizeof(*all), all);
+    double statistics[LS_STATISTICS] = {0};
+    for (uint32_t i = 0; !status && i < world; i++)
+        for (uint32_t k = 0; k < LS_STATISTICS; k++)
+            statistics[k] += all[i][k];
+    free(all);
+    free(evaluation.sums);
+    free(evaluation.readers);
+    if (status)
+        return status;
+    *out = (struct ls_scores){.examples = (uint64_t)statistics[LS_SUMS_EXAMPLES],
+                              .seconds = (double)(ls_clock_ns() - start) * 1e-9};
+    ls_metrics_append(&out->metrics, &session->model->metrics, statistics, validation);
+    return LS_OK;
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// The input of a session: data with the labels that the loss expects, and the streams that go through it.
+#include "core/train/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum ls_status convert_labels(const struct ls_dataset *dataset, struct ls_dataset_copy *copy)
+{
+    copy->labels = malloc(((size_t)dataset->count + 1) * sizeof(float));
+    if (!copy->labels)
+        return LS_OUT_OF_MEMORY;
+    for (uint64_t i = 0; i < dataset->count; i++)
+        copy->labels[i] = dataset->label_dtype == LS_U8
+                              ? (float)((const uint8_t *)dataset->labels)[i]
+                              : (float)((const int32_t *)dataset->labels)[i];
+    copy->dataset = *dataset;
+    copy->dataset.labels = copy->labels;
+    copy->dataset.label_dtype = LS_F32;
+    copy->dataset.class_count = 0;
+    return LS_OK;
+}
+
+enum ls_status ls_session_dataset(const struct ls_model *model, struct ls_data *data,
+                                  struct ls_dataset_copy *copy, const struct ls_dataset **out)
+{
+    const struct ls_dataset *dataset = NULL;
+    enum ls_status status = ls_data_wait(data, &dataset);
+    if (status)
+        return status;
+    if (model->graph->label->dtype == LS_F32 && dataset->label_dtype != LS_F32) {
+        if (!copy->labels)
+            status = convert_labels(dataset, copy);
+        dataset = &copy->dataset;
+    }
+    if (!status)
+        *out = dataset;
+    return status;
+}
+
+enum ls_status ls_session_open_stream(const struct ls_session *session,
+                                      const struct ls_dataset *dataset,
+                                      const struct ls_stream_options *order, uint32_t slices,
+                                      uint32_t first, uint32_t count, struct ls_stream **out)
+{
+    struct ls_stream_options options = *order;
+    options.global_batch = session->need.global_batch;
+    options.world = ls_cluster_world(session->cluster);
+    options.first_rank = ls_session_rank(session, first);
+    options.rank_count = count;
+    options.blocks = slices;
+    options.seed = session->run->seed;
+    // All replicas are on the same device and answer alike.
+    options.bytes = ls_replica_takes_bytes(session->replicas[first]) &&
+                    dataset->divisor == session->need.byte_divisor;
+    return ls_stream_open(dataset, &options, out);
+}
+
+static void close_streams(struct ls_session *session)
+{
+    struct ls_session_input *input = &session->input;
+    session->stream = NULL;
+    ls_stream_close(input->all);
+    for (uint32_t i = 0; input->own && i < session->count; i++)
+        ls_stream_close(input->own[i]);
+    free(input->own);
+    input->all = NULL;
+    input->own = NULL;
+}
+
+void ls_session_forget_data(struct ls_session *session)
+{
+    close_streams(session);
+    ls_data_close(session->input.data);
+    free(session->input.copy.labels);
+    session->input = (struct ls_session_input){0};
+}
+
+void ls_session_note_order(struct ls_session *session, const struct ls_model_order *order)
+{
+    if (order)
+        session->input.order = *order;
+    else
+        close_streams(session);
+}
+
+// Whether the next example of the streams is the one that `order` begins with.
+static bool goes_on(const struct ls_session *session, const struct ls_data *data,
+                    enum ls_shuffle shuffle, uint64_t shuffle_buffer,
+                    const struct ls_model_order *order)
+{
+    const struct ls_session_input *input = &session->input;
+    return (input->all || input->own) && input->data == data && input->shuffle == shuffle &&
+           input->shuffle_buffer == shuffle_buffer &&
+           input->global_batch == session->need.global_batch &&
+           input->slices == session->need.slices && input->order.key == order->key &&
+           input->order.epochs == order->epochs && input->order.position == order->position;
+}
+
+enum ls_status ls_session_set_data(struct ls_session *session, struct ls_data *data,
+                                   enum ls_shuffle shuffle, uint64_t shuffle_buffer,
+                                   const struct ls_model_order *order)
+{
+    struct ls_session_input *input = &session->input;
+    const struct ls_stream_options options = {
+        .shuffle = shuffle,
+        .shuffle_buffer = shuffle_buffer,
+        .epochs_before = order->epochs,
+        .first_example = order->position,
+    };
+    const struct ls_dataset *dataset = NULL;
+    if (goes_on(session, data, shuffle, shuffle_buffer, order)) {
+        session->stream = input->all;
+        return LS_OK;
+    }
+    close_streams(session);
+    if (input->data != data) {
+        ls_session_forget_data(session);
+        ls_data_hold(data);
+        input->data = data;
+    }
+    enum ls_status status = ls_session_dataset(session->model, data, &input->copy, &dataset);
+    if (status)
+        return status;
+    input->shuffle = shuffle;
+    input->shuffle_buffer = shuffle_buffer;
+    input->global_batch = session->need.global_batch;
+    input->slices = session->need.slices;
+    input->order = *order;
+    if (!ls_driver_asynchronous(session->driver)) {
+        status = ls_session_open_stream(session, dataset, &options, input->slices, 0,
+                                        session->count, &input->all);
+        session->stream = input->all;
+        return status;
+    }
+    // One stream couples its readers: none is further ahead of the slowest than the stream has room.
+    input->own = calloc(session->count, sizeof(struct ls_stream *));
+    status = input->own ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < session->count; i++)
+        status =
+            ls_session_open_stream(session, dataset, &options, input->slices, i, 1, &input->own[i]);
+    return status;
+}
+
+enum ls_status ls_session_next(struct ls_session *session, uint32_t index,
+                               struct ls_replica_batch *out, uint64_t *waited_ns)
+{
+    struct ls_batch batch;
+    struct ls_stream *stream = session->stream;
+    if (!stream)
+        stream = session->input.own[index];
+    const enum ls_status status =
+        ls_stream_next(stream, ls_session_rank(session, index), &batch, waited_ns);
+    if (status)
+        return status;
+    *out = (struct ls_replica_batch){.count = batch.count,
+                                     .global_count = batch.global_count,
+                                     .example_offset = batch.example_offset,
+                                     .example_dtype = batch.example_dtype,
+                                     .examples = batch.examples,
+                                     .labels = batch.labels};
+    return LS_OK;
+}
