@@ -93,7 +93,9 @@ struct ls_data;
 // "synthetic:...". Its files are read in the background; what is wrong with them is said by the
 // first call that needs them. Runs of several threads may use the same one at once.
 LS_CALL ls_data_open(const char *text, const char *split, struct ls_data **out);
-LS_API void ls_data_close(struct ls_data *data); // when no fit or evaluation uses it; takes NULL
+// Takes NULL. Its memory is freed when no model goes on training on it: a model lets go of it at the
+// next fit with other data, at ls_compile, ls_load_weights and ls_model_close.
+LS_API void ls_data_close(struct ls_data *data);
 LS_API uint64_t ls_data_count(const struct ls_data *data);
 
 // ---- Models ----
@@ -247,7 +249,7 @@ struct ls_fit_options {
     uint64_t steps; // end after that many steps, if that is earlier; 0: no limit
     uint64_t batch; // global; 0: replica_batch times replicas
     uint64_t replica_batch; // 0: 64
-    uint32_t slices; // each share is computed in so many parts whose gradients are added; 0: 1
+    uint32_t slices; // blocks that each share is computed in; their gradients are added; 0: 1
     const char *shuffle; // "on", "off", or the size of a buffer; NULL: on
     struct ls_data *validation; // after each epoch; NULL: none
     uint64_t check_replicas; // every so many steps; 0: at the end only
@@ -264,9 +266,21 @@ struct ls_fit_options {
 // count in this fit. Where the last fit ended within an epoch, by `steps` or an interruption, the
 // first epoch of this one is the rest of that epoch: with epochs = 1 it ends where that one ends.
 // Another batch size goes on at the same example. With other data (another text or split) or
-// another `shuffle` that rest is given up, and an epoch with an order of its own begins. LS_FAILED
-// when the loss is not finite or replicas differ, and the status of a callback that fails: then the
-// model is as it was before, its place in the order of examples included. LS_INTERRUPTED leaves what was learnt so far.
+// another `shuffle` that rest is given up, and an epoch with an order of its own begins.
+// LS_INTERRUPTED leaves what was learnt so far.
+//
+// Replicas, strategy and input are kept for the next ls_fit or ls_evaluate of the model, until
+// ls_compile, ls_load_weights, ls_model_close or a failure. A fit of fewer than 32 steps that ends
+// within an epoch leaves the weights on the replicas; ls_save_weights and whatever else needs them
+// brings them to the host.
+//
+// A callback that fails gives its own status. LS_FAILED when the loss of a step is not finite: the model is what it was before that step, its
+// optimizer and its place in the order of examples included. Where replicas do not wait for each
+// other, it has all pushes that were applied until the fit ended, but none of that step. When the
+// parameters are not finite already, and after any other failure of a replica, the model is the
+// last that the host has; a warning says so when that is older than this fit. After replicas that
+// differ or do not answer, ls_fit and ls_evaluate refuse the model until ls_compile. A validation
+// loss that is not finite is LS_FAILED, too, but takes nothing back.
 LS_CALL ls_fit(struct ls_model *model, struct ls_data *train, const struct ls_fit_options *options);
 
 struct ls_scores {

@@ -26,14 +26,11 @@ struct pass {
     uint32_t bucket, from, to; // the stretch under way: up to where this bucket is complete
 };
 
-static enum ls_status zero_bucket(struct ls_replica *replica, const struct ls_bucket *bucket)
+static enum ls_status zero_gradients(struct ls_replica *replica)
 {
     const uint64_t start = ls_clock_ns();
     const int32_t status =
-        bucket->bytes ? replica->ops->zero(replica->device,
-                                           replica->gradients + bucket->offset / sizeof(float),
-                                           bucket->bytes, NULL)
-                      : LS_OK;
+        replica->ops->zero(replica->device, replica->gradients, replica->plan->flat_bytes, NULL);
     ls_trace_slice(&zero_slice, start, ls_clock_ns(), 0);
     return (enum ls_status)status;
 }
@@ -74,8 +71,8 @@ static enum ls_status run_stretch(void *context)
     }
     if (status || pass->bucket == replica->buckets.count)
         return status;
-    if (!pass->entry->program)
-        status = zero_bucket(replica, &replica->buckets.list[pass->bucket]);
+    if (!pass->entry->program && pass->bucket == 0)
+        status = zero_gradients(replica);
     return status ? status : ls_slicing_add(replica, pass->block, pass->bucket);
 }
 
@@ -106,8 +103,9 @@ static enum ls_status run_stretches(void *context)
                                                   : 0;
         const struct ls_stretch stretch = {
             .work = run_stretch, .context = pass, .take = &pass->takes[pass->bucket]};
+        const bool zeroes = !program && pass->bucket == 0;
         pass->to = end > pass->from ? end : pass->from;
-        if (pass->to > pass->from || (pass->bucket < count && (!program || replica->slices > 1)))
+        if (pass->to > pass->from || zeroes || (pass->bucket < count && replica->slices > 1))
             status = hooks->parameters_needed ? run_stretch(pass) : run_timed(replica, &stretch);
         if (!status && pass->last && pass->bucket < count)
             status = hooks->bucket_ready(hooks->context, replica, pass->bucket);
