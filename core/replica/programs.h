@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of a replica, made when they are first needed, and the memory that they share. Private to
-// replica/. [replica thread]
+// The programs of a replica, made when they are first needed, and the memory that they share.
+// Private to replica/. [replica thread]
 #ifndef LS_REPLICA_PROGRAMS_H
 #define LS_REPLICA_PROGRAMS_H
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A share computed in blocks whose gradients are added in a binary tree, bucket by bucket, as a binary counter
-// adds one: the sum of 2^k blocks waits at level k for that of the next 2^k. Private to replica/. [replica thread]
+// A share computed in blocks whose gradients are added in a binary tree, bucket by bucket, as a
+// binary counter adds one: the sum of 2^k blocks waits at level k for that of the next 2^k.
+// Private to replica/. [replica thread]
 #ifndef LS_REPLICA_SLICING_H
 #define LS_REPLICA_SLICING_H
 
@@ -12,8 +13,8 @@ uint32_t ls_slicing_levels(uint32_t slices);
 // The role that block `index` has in recordings (core/replica/record.h).
 uint32_t ls_slicing_role(uint32_t index, uint32_t slices);
 
-// The bucket's gradients of block `index` are complete. The sums that wait for it are added to them; then they
-// wait themselves, or after the last block are those of the share.
+// The bucket's gradients of block `index` are complete. The sums that wait for it are added to
+// them; then they wait themselves, or after the last block are those of the share.
 LS_STATUS ls_slicing_add(struct ls_replica *replica, uint32_t index, uint32_t bucket);
 
 // The kernels for it; nothing with one slice, or where they are there. After the buckets are known.

@@ -17,8 +17,8 @@ static void wake_all(void *context, enum ls_status status)
     struct ls_session *session = context;
     if (status == LS_PEER_LOST)
         session->hung = true;
-    // An interrupted evaluation ends its own stream alone: the communicators are needed afterwards. Who is aborted
-    // follows another, which has done this already.
+    // An interrupted evaluation ends its own stream alone: the communicators are needed
+    // afterwards. Who is aborted follows another, which has done this already.
     if (session->driver && status != LS_INTERRUPTED && status != LS_ABORTED)
         ls_driver_abort(session->driver);
     struct ls_stream *stream = session->stream;
@@ -28,8 +28,8 @@ static void wake_all(void *context, enum ls_status status)
         ls_stream_abort(session->input.own[i]);
 }
 
-// After a replica has failed: a kernel takes that long at times, whatever the deadline is; and no replica is waited for
-// longer, as what it does is not needed any more.
+// After a replica has failed: a kernel takes that long at times, whatever the deadline is; and no
+// replica is waited for longer, as what it does is not needed any more.
 #define LEAST_PATIENCE_NS UINT64_C(2000000000)
 #define MOST_PATIENCE_NS UINT64_C(8000000000)
 
@@ -101,7 +101,8 @@ static void add_size(struct sizes *sizes, uint64_t size)
     sizes->list[sizes->count++] = size;
 }
 
-// Of the blocks of `rank` in the batches of an epoch of `examples`: they have two sizes, all but the last and the last.
+// Of the blocks of `rank` in the batches of an epoch of `examples`: they have two sizes, all but
+// the last and the last.
 static void add_sizes(const struct ls_session *session, uint64_t examples, uint32_t rank,
                       uint32_t slices, struct sizes *sizes)
 {
@@ -194,8 +195,9 @@ static bool same_evaluation(const struct ls_session_need *a, const struct ls_ses
     return a->global_batch == b->global_batch && a->evaluation_examples == b->evaluation_examples;
 }
 
-// Makes the programs that are not there. What replicas record together they begin to record at the same step: all
-// forget what they have when one has something new, or when the batches have other sizes.
+// Makes the programs that are not there. What replicas record together they begin to record at the
+// same step: all forget what they have when one has something new, or when the batches have other
+// sizes.
 static enum ls_status make_programs(struct ls_session *session)
 {
     struct ls_session_need *need = &session->need;
@@ -256,8 +258,9 @@ static enum ls_status compare_layouts(void *context, uint32_t index)
                                    (int64_t)layout_batch(layouts->session), &layouts->same);
 }
 
-// Whether a session that was opened for this need would keep parameters in the layouts that this one has. Other layouts
-// mean other kernels, and other bits than those of the same call in a new process.
+// Whether a session that was opened for this need would keep parameters in the layouts that this
+// one has. Other layouts mean other kernels, and other bits than those of the same call in a new
+// process.
 static enum ls_status has_layouts(struct ls_session *session, bool *out)
 {
     const uint64_t batch = layout_batch(session);
@@ -313,7 +316,8 @@ static enum ls_status open_replica(void *context, uint32_t index)
     return ls_replica_open(&replica, &session->replicas[index]);
 }
 
-// A replica holds all of its optimizer state, or where the strategy places none of it there, nothing.
+// A replica holds all of its optimizer state, or where the strategy places none of it there,
+// nothing.
 static enum ls_status find_placement(struct ls_session *session, uint32_t index,
                                      struct ls_replica_placement *out)
 {
@@ -430,8 +434,8 @@ static enum ls_status open_group(struct ls_session *session)
     return LS_OK;
 }
 
-// In the order that session.h says. The strategy is opened when devices and layouts are known, and says what replicas
-// hold before anything is allocated.
+// In the order that session.h says. The strategy is opened when devices and layouts are known, and
+// says what replicas hold before anything is allocated.
 static enum ls_status open_session(struct ls_session *session)
 {
     const bool trains = session->need.training_examples;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session: what trains and evaluates a model. It owns, in the order in which they are opened: the cluster, the
-// replica threads, the driver (communicators, strategy, placement), the replicas with their buffers and programs, and
-// the input streams. It belongs to a model and is kept from one fit or evaluation to the next, until ls_compile,
-// ls_load_weights, ls_model_close or a failure. Private to train/. [main thread]
+// A session: what trains and evaluates a model. It owns, in the order in which they are opened:
+// the cluster, the replica threads, the driver (communicators, strategy, placement), the replicas
+// with their buffers and programs, and the input streams. It belongs to a model and is kept from
+// one fit or evaluation to the next, until ls_compile, ls_load_weights, ls_model_close or a
+// failure. Private to train/. [main thread]
 //
-// A replica has two numbers: its local index among those of this worker, and its rank among all. Memory is found by the
-// index, work is shared by the rank, and what all ranks have is gathered in rank order.
+// A replica has two numbers: its local index among those of this worker, and its rank among all.
+// Memory is found by the index, work is shared by the rank, and what all ranks have is gathered in
+// rank order.
 #ifndef LS_TRAIN_SESSION_H
 #define LS_TRAIN_SESSION_H
 
@@ -54,8 +56,8 @@ struct ls_session {
     struct ls_replica **replicas; // of this worker, by index
     uint32_t count; // of them
     struct ls_session_need need; // of the fit or evaluation under way
-    // What programs are there for, so that nobody need look: the last needs of each purpose, and the sizes of the
-    // first share that are known to have the layouts of this session.
+    // What programs are there for, so that nobody need look: the last needs of each purpose, and
+    // the sizes of the first share that are known to have the layouts of this session.
     struct ls_session_need trained, evaluated;
     uint64_t *same_layouts;
     size_t same_count;
@@ -66,15 +68,15 @@ struct ls_session {
     bool differ; // replicas had different parameters
 };
 
-// The model's session, ready for `need`: kept, made to grow, or opened anew where there is none that fits. Errors are
-// logged, and leave the model with what the host has.
+// The model's session, ready for `need`: kept, made to grow, or opened anew where there is none
+// that fits. Errors are logged, and leave the model with what the host has.
 LS_STATUS ls_session_ready(struct ls_model *model, const struct ls_session_need *need);
-// Closes the model's session; what it had learnt and not brought to the host is lost. LS_PEER_LOST (logged): a thread of
-// the strategy's hangs, and what it may use was not freed.
+// Closes the model's session; what it had learnt and not brought to the host is lost. LS_PEER_LOST
+// (logged): a thread of the strategy's hangs, and what it may use was not freed.
 LS_STATUS ls_session_close(struct ls_model *model);
 
-// Runs `function` on all replicas' threads, and waits. `doing` ("training") is named where a replica runs out of
-// memory, or fails without a message.
+// Runs `function` on all replicas' threads, and waits. `doing` ("training") is named where a
+// replica runs out of memory, or fails without a message.
 LS_STATUS ls_session_run(struct ls_session *session, const char *doing,
                          enum ls_status (*function)(void *context, uint32_t index), void *context);
 
@@ -85,8 +87,8 @@ LS_STATUS ls_session_set_data(struct ls_session *session, struct ls_data *data,
 // Where the streams go on, once a fit has ended. NULL: nobody knows, they are closed.
 void ls_session_note_order(struct ls_session *session, const struct ls_model_order *order);
 void ls_session_forget_data(struct ls_session *session);
-// A stream of `dataset` for `count` replicas from `first` on, in batches of the session, shares in `slices` blocks.
-// `order`: shuffle, epoch and first example; the rest is filled in.
+// A stream of `dataset` for `count` replicas from `first` on, in batches of the session, shares in
+// `slices` blocks. `order`: shuffle, epoch and first example; the rest is filled in.
 LS_STATUS ls_session_open_stream(const struct ls_session *session, const struct ls_dataset *dataset,
                                  const struct ls_stream_options *order, uint32_t slices,
                                  uint32_t first, uint32_t count, struct ls_stream **out);
@@ -94,13 +96,14 @@ LS_STATUS ls_session_open_stream(const struct ls_session *session, const struct 
 LS_STATUS ls_session_next(struct ls_session *session, uint32_t index, struct ls_replica_batch *out,
                           uint64_t *waited_ns);
 
-// Waits for the data and gives its labels the type that the loss expects: class numbers become float32 targets for
-// mean_squared_error (as Keras casts them). `copy` is zero at first and owns what was made.
+// Waits for the data and gives its labels the type that the loss expects: class numbers become
+// float32 targets for mean_squared_error (as Keras casts them). `copy` is zero at first and owns
+// what was made.
 LS_STATUS ls_session_dataset(const struct ls_model *model, struct ls_data *data,
                              struct ls_dataset_copy *copy, const struct ls_dataset **out);
 
-// Mean loss and accuracy over `dataset`. LS_INTERRUPTED after ls_run_interrupt. When a replica fails whose failure the
-// strategy survives, the others evaluate again.
+// Mean loss and accuracy over `dataset`. LS_INTERRUPTED after ls_run_interrupt. When a replica
+// fails whose failure the strategy survives, the others evaluate again.
 LS_STATUS ls_session_evaluate(struct ls_session *session, const struct ls_dataset *dataset,
                               bool validation, struct ls_scores *out);
 
@@ -112,14 +115,15 @@ bool ls_session_is_lost(const struct ls_session *session, uint32_t index);
 // One line: a replica failed, and who does its work. `doing`: "step 12".
 void ls_session_say_lost(const struct ls_session *session, uint32_t index, const char *doing);
 
-// Hashes of the parameters of all ranks; LS_FAILED (logged, names ranks and hashes) when they differ. 0 for one that
-// was lost.
+// Hashes of the parameters of all ranks; LS_FAILED (logged, names ranks and hashes) when they
+// differ. 0 for one that was lost.
 LS_STATUS ls_session_hashes(struct ls_session *session, uint64_t *out);
 
 // Copies the model's parameters and, where it has it, optimizer state to the replicas and stores.
 LS_STATUS ls_session_give_weights(struct ls_session *session);
-// Copies parameters and optimizer state of the first replica, or of the stores, back to the model. LS_FAILED (logged)
-// when a parameter is not finite: then nothing was copied. Also after a step has failed.
+// Copies parameters and optimizer state of the first replica, or of the stores, back to the model.
+// LS_FAILED (logged) when a parameter is not finite: then nothing was copied. Also after a step
+// has failed.
 LS_STATUS ls_session_take_weights(struct ls_session *session);
 
 #endif

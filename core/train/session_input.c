@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The input of a session: data with the labels that the loss expects, and the streams that go through it.
+// The input of a session: data with the labels that the loss expects, and the streams that go
+// through it.
 #include "core/train/session.h"
 
 #include <stdlib.h>
@@ -133,7 +134,8 @@ enum ls_status ls_session_set_data(struct ls_session *session, struct ls_data *d
         session->stream = input->all;
         return status;
     }
-    // One stream couples its readers: none is further ahead of the slowest than the stream has room.
+    // One stream couples its readers: none is further ahead of the slowest than the stream has
+    // room.
     input->own = calloc(session->count, sizeof(struct ls_stream *));
     status = input->own ? LS_OK : LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; !status && i < session->count; i++)

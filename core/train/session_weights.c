@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters and optimizer state on their way between model and replicas, and whether replicas still agree.
+// Parameters and optimizer state on their way between model and replicas, and whether replicas
+// still agree.
 #include "core/train/session.h"
 
 #include "core/base/log.h"
@@ -29,7 +30,8 @@ static enum ls_status give_weights(void *context, uint32_t index)
     return status ? status : ls_replica_refresh(replica);
 }
 
-// What stores keep goes through the gradients of the first replica, which nobody needs between steps. [replica thread]
+// What stores keep goes through the gradients of the first replica, which nobody needs between
+// steps. [replica thread]
 static enum ls_status fill_stores(void *context, uint32_t index)
 {
     const struct ls_session *session = context;

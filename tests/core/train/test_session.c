@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session that is kept over fits and evaluations gives the same bits as one that is opened for each of them, and
-// what becomes of the model when a step fails.
+// A session that is kept over fits and evaluations gives the same bits as one that is opened for
+// each of them, and what becomes of the model when a step fails.
 #include "core/train/session.h"
 #include "tests/core/train/support.h"
 #include "tests/support/suite.h"
@@ -228,7 +228,8 @@ static struct ls_model *linear_model(void)
     return model;
 }
 
-// The data of step 6 of 7 is poisoned: weights, optimizer, steps and the place in the order are those after step 5.
+// The data of step 6 of 7 is poisoned: weights, optimizer, steps and the place in the order are
+// those after step 5.
 START_TEST(after_a_loss_that_is_not_finite_the_model_is_that_before_the_step)
 {
     open_run(_i);
@@ -263,7 +264,8 @@ START_TEST(after_a_loss_that_is_not_finite_the_model_is_that_before_the_step)
 }
 END_TEST
 
-// When what the last update made is not finite, there is no state before the step that could be told from it.
+// When what the last update made is not finite, there is no state before the step that could be
+// told from it.
 START_TEST(parameters_that_are_not_finite_do_not_come_to_the_host)
 {
     open_run(1);
@@ -347,8 +349,9 @@ END_TEST
 
 // ---- Blocks ----
 
-// A batch in 8 blocks is that of 2 ranks in 4 each: the blocks are the same, and the sum of each rank is a subtree. More
-// ranks need something that adds them in a binary tree of their order, too.
+// A batch in 8 blocks is that of 2 ranks in 4 each: the blocks are the same, and the sum of each
+// rank is a subtree. More ranks need something that adds them in a binary tree of their order,
+// too.
 START_TEST(blocks_give_the_same_bits_on_one_replica_and_on_two)
 {
     static const struct {
