@@ -84,7 +84,7 @@ static void start(struct job *job, uint32_t world, const char *strategy)
         options.rank = i;
         options.first_bucket_bytes = 64;
         options.bucket_bytes = 256;
-        job->replicas[i] = test_replica(&options);
+        job->replicas[i] = test_replica(&options, sizes, 1);
         job->batches[i] = test_batch(graph, i * (6 / world), 6 / world, 6 / world * world);
     }
     const struct ls_driver_options options = {
