@@ -196,8 +196,8 @@ struct ls_fit_state {
 //         .callbacks = &callbacks, .callback_count = 1});
 //
 // A function returns LS_OK to go on. LS_INTERRUPTED ends the fit as ls_run_interrupt does. Any other
-// status makes the fit fail with that status, and the model is as it was before the fit. To end the
-// training as planned call ls_stop_training.
+// status ends the fit with that status; the model keeps the steps that were done until then. To end
+// the training as planned call ls_stop_training.
 //
 // A function may call ls_stop_training, ls_run_interrupt, ls_learning_rate and, on the main thread,
 // ls_set_learning_rate; on_train_end may also call ls_fit_losses, ls_fit_epochs and
@@ -274,7 +274,8 @@ struct ls_fit_options {
 // within an epoch leaves the weights on the replicas; ls_save_weights and whatever else needs them
 // brings them to the host.
 //
-// A callback that fails gives its own status. LS_FAILED when the loss of a step is not finite: the model is what it was before that step, its
+// A callback that fails gives its own status. LS_FAILED when the loss of a step is not finite: the
+// model is what it was before that step, its
 // optimizer and its place in the order of examples included. Where replicas do not wait for each
 // other, it has all pushes that were applied until the fit ended, but none of that step. When the
 // parameters are not finite already, and after any other failure of a replica, the model is the

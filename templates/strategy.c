@@ -39,8 +39,8 @@ static int32_t end_step(struct ls_strategy *strategy, uint32_t replica)
         status = host->collectives->all_reduce_start(host, replica, bucket);
     for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++)
         status = host->collectives->all_reduce_wait(host, replica, bucket);
-    if (!status)
-        status = host->step->check_step(host, replica); // stops all if the loss is not finite
+    if (!status) // stops all replicas if the loss is not finite
+        status = host->step->check_step(host, replica);
     for (uint32_t bucket = 0; !status && bucket < host->bucket_count; bucket++)
         status = host->step->update(host, replica, bucket);
     return status;

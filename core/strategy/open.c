@@ -12,9 +12,9 @@
 // ---- Opening ----
 
 // Elements that one all-reduce of a bucket has: the first one carries the sums of the step, too.
-static uint64_t bucket_elements(const struct ls_bucket *bucket, uint32_t index)
+static uint64_t bucket_elements(const struct ls_driver *driver, uint32_t bucket)
 {
-    return bucket->bytes / sizeof(float) + (index == 0 ? LS_TAIL_FLOATS : 0);
+    return driver->buckets->list[bucket].bytes / sizeof(float) + (bucket == 0 ? LS_TAIL_FLOATS : 0);
 }
 
 // Times the candidates of `auto` for the sizes of the buckets.
@@ -24,7 +24,7 @@ static enum ls_status tune(const struct ls_driver *driver, struct ls_tuner *tune
     if (!counts)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < driver->bucket_count; i++)
-        counts[i] = bucket_elements(&driver->options.parts[0].buckets->list[i], i);
+        counts[i] = bucket_elements(driver, i);
     const struct ls_tuner_task task = {.operation = LS_ALL_REDUCE,
                                        .dtype = LS_F32,
                                        .reduction = LS_SUM,
@@ -44,7 +44,7 @@ static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
         const struct ls_bucket *bucket = &replica->buckets.list[i];
         float *start =
             i == 0 ? replica->reduced : replica->gradients + bucket->offset / sizeof(float);
-        const uint64_t count = bucket_elements(bucket, i);
+        const uint64_t count = bucket_elements(driver, i);
         char label[32];
         snprintf(label, sizeof(label), "bucket %u", i);
         const enum ls_status status =

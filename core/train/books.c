@@ -118,10 +118,9 @@ static enum ls_status need_slots(struct ls_books *books, uint64_t step)
     return LS_OK;
 }
 
-static enum ls_status note_complete_steps(struct ls_books *books)
+static void note_complete_steps(struct ls_books *books)
 {
-    enum ls_status status = LS_OK;
-    while (!status) {
+    for (;;) {
         struct slot *slot = slot_of(books, books->fit->steps + 1);
         if (slot->shares < books->count)
             break;
@@ -132,9 +131,8 @@ static enum ls_status note_complete_steps(struct ls_books *books)
         *slot = (struct slot){0};
         ls_clients_step_times(&books->fit->clients, &complete.result, complete.step_ns,
                               complete.input_ns);
-        status = ls_fit_note_step(books->fit, &complete.result);
+        ls_fit_note_step(books->fit, &complete.result);
     }
-    return status;
 }
 
 static enum ls_status add_share(struct ls_books *books, uint64_t step, uint32_t rank,
@@ -153,7 +151,8 @@ static enum ls_status add_share(struct ls_books *books, uint64_t step, uint32_t 
         slot->step_ns = step_ns;
         slot->input_ns = input_ns;
     }
-    return note_complete_steps(books);
+    note_complete_steps(books);
+    return LS_OK;
 }
 
 // ---- Whose turn it is ----

@@ -33,6 +33,7 @@ struct ls_fit {
     uint64_t segment; // steps that replicas run before they come back
     uint64_t segment_first; // the first of them, from 1 in each fit
     bool stopped; // the last step was the last: a rank has asked for that
+    _Atomic int32_t failed; // what on_train_batch_end returned, if not LS_OK or LS_INTERRUPTED
     double startup_seconds; // NaN until the first step is done
     struct ls_books *books; // of replicas that do not wait for each other; else NULL
     uint64_t *hashes;
@@ -56,12 +57,13 @@ void ls_fit_open_clients(struct ls_fit *fit);
 // Calls on_train_begin, and tells the clients how much there is to do.
 LS_STATUS ls_fit_begin_training(struct ls_fit *fit);
 
-// Whether the training shall end now or after the step under way: by ls_stop_training or ls_run_interrupt. [any thread]
+// Whether the training is to end now or after the step under way: by ls_stop_training, ls_run_interrupt or a failed
+// on_train_batch_end. [any thread]
 bool ls_fit_wants_stop(const struct ls_fit *fit);
 
-// Counts a step of all replicas and calls on_train_batch_end. A failure of that fails the step. [replica thread, one at a
+// Counts a step of all replicas and calls on_train_batch_end, which may end the training. [replica thread, one at a
 // time]
-LS_STATUS ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result);
+void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result);
 
 // Writes options->report at the end. The facts are complete as far as the fit came.
 struct ls_client ls_fit_report_client(struct ls_fit *fit);

@@ -23,7 +23,8 @@ uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number)
 
 bool ls_fit_wants_stop(const struct ls_fit *fit)
 {
-    return atomic_load(&fit->run->interrupted) || atomic_load(&fit->model->stop_training);
+    return atomic_load(&fit->run->interrupted) || atomic_load(&fit->model->stop_training) ||
+           atomic_load(&fit->failed);
 }
 
 // Where a rank has asked for the end and it was not for ls_stop_training, it was for an interruption.
@@ -35,7 +36,7 @@ static bool is_interrupted(const struct ls_fit *fit)
 
 // ---- Steps ----
 
-enum ls_status ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
+void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
 {
     struct ls_fit_state *state = &fit->state;
     double statistics[LS_STATISTICS];
@@ -55,11 +56,13 @@ enum ls_status ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result 
     state->epoch.examples = (uint64_t)fit->epoch_statistics[LS_SUMS_EXAMPLES];
     state->epoch.metrics.count = 0;
     ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics, false);
+    // This step is done, and stays; the next one tells the other ranks that it is the last.
     const enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TRAIN_BATCH_END, state);
-    if (status != LS_INTERRUPTED)
-        return status;
-    ls_run_interrupt(fit->run); // this step is done; the next one tells the other ranks
-    return LS_OK;
+    int32_t none = LS_OK;
+    if (status == LS_INTERRUPTED)
+        ls_run_interrupt(fit->run);
+    else if (status)
+        atomic_compare_exchange_strong(&fit->failed, &none, (int32_t)status);
 }
 
 // Replica 0 counts the steps. `step` is its number in the training of the model. [replica thread]
@@ -81,7 +84,7 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step,
     if (!status && rank == 0) {
         ls_clients_step_times(&fit->clients, &result, ls_clock_ns() - start, waited);
         if (result.step)
-            status = ls_fit_note_step(fit, &result);
+            ls_fit_note_step(fit, &result);
     }
     *stopped = result.stop;
     return status;
@@ -92,9 +95,9 @@ static enum ls_status settle(struct ls_fit *fit, uint32_t rank)
 {
     for (;;) {
         struct ls_step_result result = {0};
-        enum ls_status status = ls_driver_settle(fit->session->driver, rank, &result);
+        const enum ls_status status = ls_driver_settle(fit->session->driver, rank, &result);
         if (!status && result.step && rank == 0)
-            status = ls_fit_note_step(fit, &result);
+            ls_fit_note_step(fit, &result);
         if (status || result.step == 0)
             return status;
     }
@@ -158,6 +161,8 @@ static enum ls_status run_segment(struct ls_fit *fit)
     fit->model->ahead = true;
     status = ls_session_run(fit->session, "training", run_replica_segment, fit);
     fit->model->stepping = false;
+    if (!status)
+        status = (enum ls_status)atomic_load(&fit->failed);
     if (first)
         fit->startup_seconds -= (double)waited * 1e-9;
     const uint64_t end = ls_clock_ns();

@@ -256,23 +256,23 @@ class Promises(PluginTest):
             self.assertRegex(out, rf"FAILED +{kind} +{case}[^\n]*{message}")
 
     def test_strategies(self):
-        update = "        status = host->update(host, replica, bucket);\n"
-        decide = "        status = host->decide(host, replica);"
-        wait = "        status = host->all_reduce_wait(host, replica, bucket);\n"
-        self.broken("strategy", "steps", "updated bucket 0 2 times", (update, update.replace(";", " | host->update(host, replica, bucket);")))
+        update = "        status = host->step->update(host, replica, bucket);\n"
+        check = "        status = host->step->check_step(host, replica);"
+        wait = "        status = host->collectives->all_reduce_wait(host, replica, bucket);\n"
+        self.broken("strategy", "steps", "updated bucket 0 2 times", (update, update.replace(";", " | host->step->update(host, replica, bucket);")))
         self.broken("strategy", "steps", "updated bucket 0 0 times", (update, "        status = LS_OK;\n"))
-        self.broken("strategy", "steps", "before decide", (decide, "        status = LS_OK;"))
+        self.broken("strategy", "steps", "before check_step", (check, "        status = LS_OK;"))
         self.broken("strategy", "steps", "before its sum is there", (wait, "        if (bucket == 0)\n    " + wait))
         self.broken("strategy", "steps", "the order must be the same",
                     ("all_reduce_start(host, replica, bucket)", "all_reduce_start(host, replica, replica ? host->bucket_count - 1 - bucket : bucket)"))
         self.broken("strategy", "steps", "differs from that of replica 0",
-                    ("return strategy->host->broadcast_parameters(strategy->host, replica, 0);", "return (void)replica, (void)strategy, LS_OK;"))
+                    ("return host->collectives->broadcast_parameters(host, replica, 0);", "return (void)replica, (void)host, LS_OK;"))
         self.broken("strategy", "steps", "there are 2 and 1", ("all_reduce_wait(host, replica, bucket)", "all_reduce_wait(host, replica, bucket + 1)"))
         self.broken("strategy", "update_fails", "not with what the host answered",
-                    (update, "        host->update(host, replica, bucket);\n"))
+                    (update, "        host->step->update(host, replica, bucket);\n"))
         self.broken("strategy", "steps", "waits for other replicas",
                     ("    (void)strategy, (void)replica, (void)bucket;\n    return LS_OK;",
-                     "    return strategy->host->all_reduce_wait(strategy->host, replica, bucket);"))
+                     "    return strategy->host->collectives->all_reduce_wait(strategy->host, replica, bucket);"))
 
     def test_transports(self):
         self.broken("transport", "receive_reduce float32 sum", "is not",

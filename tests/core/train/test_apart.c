@@ -424,7 +424,7 @@ START_TEST(a_callback_that_fails_ends_the_fit_and_loses_no_replica)
         .batch = 8, .epochs = 2, .callbacks = &callbacks, .callback_count = 1};
     expect_error(ls_fit(model, train, &fit), LS_BAD_INPUT,
                  "callbacks[0].on_train_batch_end failed (bad input)");
-    ck_assert_uint_eq(model->steps_done, 0);
+    ck_assert_uint_ge(model->steps_done, 3); // the shares that were trained stay
     ls_model_close(model);
     ls_run_close(run);
 }
