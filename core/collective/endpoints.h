@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Endpoints of a transport, all in this process, with the memory of their states, which the host allocates.
+// Endpoints of a transport, all in this process, with the memory of their states, which the host
+// allocates.
 #ifndef LS_COLLECTIVE_ENDPOINTS_H
 #define LS_COLLECTIVE_ENDPOINTS_H
 
@@ -16,7 +17,8 @@ struct ls_endpoints_options {
     uint64_t deadline_ns;
 };
 
-// Opens endpoints 0 .. world - 1 into `out`. When it fails, `out` is filled with NULL. [main thread]
+// Opens endpoints 0 .. world - 1 into `out`. When it fails, `out` is filled with NULL. [main
+// thread]
 LS_STATUS ls_endpoints_open(const struct ls_endpoints_options *options, struct ls_transport **out);
 // Takes NULL. May wait, for the deadline at most. [any thread]
 void ls_endpoint_close(const struct ls_transport_interface *transport,

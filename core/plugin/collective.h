@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a collective plugin implements, in one of two ways.
 //
-// One that *describes* its algorithm has one pure function: for each rank it writes, round by round, which
-// ranges are sent, received, reduced and copied. The host runs that schedule over any transport and any
-// memory; because it is data, it can also be verified, simulated and drawn. It has no instances.
+// One that *describes* its algorithm has one pure function: for each rank it writes, round by
+// round, which ranges are sent, received, reduced and copied. The host runs that schedule over any
+// transport and any memory; because it is data, it can also be verified, simulated and drawn. It
+// has no instances.
 //
 // A *native* one (a library's) is handed whole operations instead. The life of a rank:
 //   open    [main thread] all ranks of this process at once
-//   run     [thread of the rank] begins an operation; the same calls in the same order on every rank
+//   run     [thread of the rank] begins an operation; all ranks make the same calls, in order
 //   done    [thread of the rank] host memory only: how many of them have ended
 //   poll    [thread of the rank] whether what is under way will end at all
 //   abort   [any thread] ends what is under way
-//   close   [any thread] once for each rank; the host frees the memory of all ranks of an open after the
-//           last of them is closed
+//   close   [any thread] once for each rank; the host frees the memory of all ranks of an open
+//           after the last of them is closed
 //
 // What a schedule means:
-// - A round sees memory as the round before left it: its steps run at the same time. Therefore no element
-//   may be written by one step and read or written by another of the same round, with one exception:
-//   several reductions into one range apply in the order written.
-// - The n-th message that a rank sends to a peer is the n-th that the peer receives from it; both must
-//   have the same count. A send ends only when it is received.
+// - A round sees memory as the round before left it: its steps run at the same time. Therefore no
+//   element may be written by one step and read or written by another of the same round, with one
+//   exception: several reductions into one range apply in the order written.
+// - The n-th message that a rank sends to a peer is the n-th that the peer receives from it; both
+//   must have the same count. A send ends only when it is received.
 // - Steps of count 0 are dropped, on both sides.
 // - The host runs later rounds early, and in segments, where the ranges allow it; the values do not
 //   depend on it.
@@ -43,7 +44,8 @@ enum ls_collective_operation {
     LS_REDUCE = 5, // `root`: the reduction of all
 };
 
-// What is to be described. All values but `rank` are equal on all ranks; so must be what follows from them.
+// What is to be described. All values but `rank` are equal on all ranks; so must be what follows
+// from them.
 struct ls_collective_call {
     uint32_t struct_size;
     uint32_t operation; // enum ls_collective_operation
@@ -52,8 +54,9 @@ struct ls_collective_call {
     uint32_t root; // of broadcast and reduce; else 0
     uint32_t element_bytes;
     uint64_t count; // elements, may be 0
-    // The host of each rank, `world` numbers; hosts are numbered from 0 in the order in which ranks first
-    // name them. NULL: unknown. What cannot be done with ranks spread like that is LS_UNSUPPORTED.
+    // The host of each rank, `world` numbers; hosts are numbered from 0 in the order in which ranks
+    // first name them. NULL: unknown. What cannot be done with ranks spread like that is
+    // LS_UNSUPPORTED.
     const uint32_t *hosts;
     const struct ls_host *host; // for options and messages
 };
@@ -89,8 +92,9 @@ struct ls_step {
     struct ls_range from; // of reduce and copy; as long as `range`
 };
 
-// The schedule of one rank while it is written: a table of the host. The first failure is kept: later
-// calls return it and do nothing, and the host reports it, so a plugin may ignore what they return.
+// The schedule of one rank while it is written: a table of the host. The first failure is kept:
+// later calls return it and do nothing, and the host reports it, so a plugin may ignore what they
+// return.
 struct ls_schedule {
     uint32_t struct_size;
     uint32_t reserved;
@@ -123,8 +127,9 @@ struct ls_collective_config {
     const uint32_t
         *hosts; // the host of each rank, `world` numbers, as in struct ls_collective_call
     uint64_t deadline_ns; // the longest that `open` may wait for the others
-    // Out of band: every process gives `bytes` for each of its ranks (in the order of `members`) and gets
-    // those of all ranks, in the order of the ranks. Blocks; LS_PEER_LOST after the deadline. Only in `open`.
+    // Out of band: every process gives `bytes` for each of its ranks (in the order of `members`)
+    // and gets those of all ranks, in the order of the ranks. Blocks; LS_PEER_LOST after the
+    // deadline. Only in `open`.
     void *context;
     int32_t (*exchange)(void *context, const void *own, uint64_t bytes, void *all);
 };
@@ -150,9 +155,9 @@ struct ls_collective_interface {
     uint32_t maximum_world; // 0: any
     uint32_t reserved[2];
 
-    // Writes what `call->rank` does, round by round, into `schedule`. Pure: the same call and options
-    // give the same schedule; no state, no input or output. Options that do not fit the call are LS_USAGE
-    // through call->host->fail. NULL: it is native. [any thread]
+    // Writes what `call->rank` does, round by round, into `schedule`. Pure: the same call and
+    // options give the same schedule; no state, no input or output. Options that do not fit the
+    // call are LS_USAGE through call->host->fail. NULL: it is native. [any thread]
     int32_t (*describe)(const struct ls_collective_call *call, struct ls_schedule *schedule);
 
     // All of what follows is for native collectives, else 0 and NULL.
@@ -167,16 +172,16 @@ struct ls_collective_interface {
     // collectives[i], zeroed, is to be members[i]. When it fails, nothing is left open.
     int32_t (*open)(const struct ls_host *host, const struct ls_collective_config *config,
                     struct ls_collective *const *collectives);
-    // Nothing of it is under way on a stream any more, and recordings that have operations of it are
-    // released; or it was aborted. What all ranks of a process must do together is done in the last of the
-    // closes.
+    // Nothing of it is under way on a stream any more, and recordings that have operations of it
+    // are released; or it was aborted. What all ranks of a process must do together is done in the
+    // last of the closes.
     void (*close)(struct ls_collective *collective);
-    // Puts one operation on the stream and returns. In host memory: begins it, where there is `done`; else
-    // the result is there when it returns.
+    // Puts one operation on the stream and returns. In host memory: begins it, where there is
+    // `done`; else the result is there when it returns.
     int32_t (*run)(struct ls_collective *collective, const struct ls_collective_run *run);
-    // Optional, for host memory: moves on without waiting, and writes how many of the operations that this
-    // rank was given since `open` have ended, in their order. LS_OK, or why no more will end. With it
-    // operations overlap with what the rank computes meanwhile.
+    // Optional, for host memory: moves on without waiting, and writes how many of the operations
+    // that this rank was given since `open` have ended, in their order. LS_OK, or why no more will
+    // end. With it operations overlap with what the rank computes meanwhile.
     int32_t (*done)(struct ls_collective *collective, uint64_t *ended);
     // LS_OK; or why what is under way will not end: LS_PEER_LOST, LS_FAILED (through host->fail),
     // LS_ABORTED. Cheap, because it is asked often while somebody waits.
@@ -210,7 +215,8 @@ static inline struct ls_range ls_part(struct ls_range range, uint64_t index, uin
     return range;
 }
 
-// The largest divisor of `world` that is not above its square root: the shorter side of a grid of all ranks.
+// The largest divisor of `world` that is not above its square root: the shorter side of a grid of
+// all ranks.
 static inline uint64_t ls_divisor_near_root(uint64_t world)
 {
     uint64_t divisor = 1;

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every plugin has in common: the one exported function, the descriptor it returns, its options,
-// and the services that the host offers to all kinds.
+// What every plugin has in common: the one exported function, the descriptor it returns, its
+// options, and the services that the host offers to all kinds.
 //
-// Rules of the boundary: fixed-width integers, pointers and NUL-terminated UTF-8 text only. Every table
-// begins with its own size in bytes; a reader compares sizes with >= and never reads past the size it was
-// given. A minor version only appends to tables; the major version must match. Plugins install no signal
-// handlers, print nothing, change neither environment nor floating-point mode, and never exit. One
-// exception: variables of a library that cannot be told in any other way, and that the plugin alone opens;
-// they are set in `open`, on the main thread, before the library reads them, and never over a value that
-// the user has given.
+// Rules of the boundary: fixed-width integers, pointers and NUL-terminated UTF-8 text only. Every
+// table begins with its own size in bytes; a reader compares sizes with >= and never reads past the
+// size it was given. A minor version only appends to tables; the major version must match. Plugins
+// install no signal handlers, print nothing, change neither environment nor floating-point mode,
+// and never exit. One exception: variables of a library that cannot be told in any other way, and
+// that the plugin alone opens; they are set in `open`, on the main thread, before the library reads
+// them, and never over a value that the user has given.
 //
 // This is version 1.0. It may still change until the first release of Lockstep.
 //
-// The life of a plugin: the file is loaded, lockstep_plugin() is called, the descriptor and the table of
-// its kind are checked; `probe` runs in a child process. Then instances are opened with the table's `open`
-// and closed with its `close`, each with options of its own; there may be several at a time. The plugin
-// stays loaded until the process ends.
+// The life of a plugin: the file is loaded, lockstep_plugin() is called, the descriptor and the
+// table of its kind are checked; `probe` runs in a child process. Then instances are opened with
+// the table's `open` and closed with its `close`, each with options of its own; there may be
+// several at a time. The plugin stays loaded until the process ends.
 //
-// Private state: the table of a kind says how large an instance is (`state_bytes`). The host allocates that
-// much zeroed memory, aligned to 128 bytes, hands it to `open` to be filled, and frees it after `close`. So
-// `close` gives back only what the plugin has taken beside it. When `open` fails, `close` is not called.
+// Private state: the table of a kind says how large an instance is (`state_bytes`). The host
+// allocates that much zeroed memory, aligned to 128 bytes, hands it to `open` to be filled, and
+// frees it after `close`. So `close` gives back only what the plugin has taken beside it. When
+// `open` fails, `close` is not called.
 #ifndef LS_PLUGIN_PLUGIN_H
 #define LS_PLUGIN_PLUGIN_H
 
@@ -88,14 +89,15 @@ struct ls_host {
     // plugin's name before it. The text is one line: what, where, and what to do. [any thread]
     int32_t (*fail)(const struct ls_host *host, int32_t status, const char *message);
 
-    // Memory of the host, aligned to `alignment` (a power of two); NULL when there is none. [any thread]
+    // Memory of the host, aligned to `alignment` (a power of two); NULL when there is none. [any
+    // thread]
     void *(*allocate)(const struct ls_host *host, uint64_t bytes, uint64_t alignment);
     void (*release)(const struct ls_host *host, void *memory); // takes NULL
 
     uint64_t (*clock_ns)(const struct ls_host *host); // monotonic [any thread]
 
-    // The value of a declared option as text (already checked against its type), its default when the
-    // user gave none; NULL when neither exists. Borrowed. [any thread]
+    // The value of a declared option as text (already checked against its type), its default when
+    // the user gave none; NULL when neither exists. Borrowed. [any thread]
     const char *(*option)(const struct ls_host *host, const char *name);
 };
 
@@ -111,9 +113,10 @@ struct ls_plugin {
     const char *summary; // one line
     const struct ls_plugin_option *options; // NULL: none
 
-    // Optional. LS_OK when it can run on this machine; else writes the reason ("no CUDA driver on this
-    // machine") into `reason` (`bytes` long, NUL included) and returns LS_UNAVAILABLE. Cheap; called in
-    // a child process, so nothing may rely on what it leaves behind. NULL: always available. [main thread]
+    // Optional. LS_OK when it can run on this machine; else writes the reason ("no CUDA driver on
+    // this machine") into `reason` (`bytes` long, NUL included) and returns LS_UNAVAILABLE. Cheap;
+    // called in a child process, so nothing may rely on what it leaves behind. NULL: always
+    // available. [main thread]
     int32_t (*probe)(char *reason, uint64_t bytes);
 
     const void *interface; // the table of its kind

@@ -5,15 +5,15 @@
 // Words. A *rank* is a replica of the whole job, 0 .. world - 1. A *replica* is one of this worker,
 // 0 .. replicas - 1; hooks and host calls name replicas. Replica i is rank first_rank + i.
 //
-// The parameters of a model are one flat buffer of floats on each replica, in the order in which backward
-// finishes their gradients (last layer first); gradients and optimizer states are buffers of the same
-// shape. The buffer is cut into buckets, which are contiguous ranges. The sums of the step (loss, correct
-// predictions, examples) travel with the gradients of bucket 0.
+// The parameters of a model are one flat buffer of floats on each replica, in the order in which
+// backward finishes their gradients (last layer first); gradients and optimizer states are buffers
+// of the same shape. The buffer is cut into buckets, which are contiguous ranges. The sums of the
+// step (loss, correct predictions, examples) travel with the gradients of bucket 0.
 //
 // The life of an instance:
 //   open                    [main thread] ranks and layout are known, replicas have no buffers yet
 //   find_traits             [main thread] optional
-//   placement               [main thread] optional; for each rank and bucket, before buffers are allocated
+//   placement               [main thread] optional; for each rank and bucket, before buffers exist
 //   initialize_parameters   [replica thread] once on every replica, which has its buffers now
 //   in each step, on every replica's thread:
 //     begin_step            optional
@@ -25,8 +25,9 @@
 //   close                   [main thread] then the host frees the instance's memory
 // Hooks of one replica never run at the same time; those of different replicas do.
 //
-// A hook passes on what a call of the host answered. The smallest strategy needs three of the host's
-// tables: `collectives` and `step`, and `layout` where it looks at ranges; plugins/strategy/mirrored is one.
+// A hook passes on what a call of the host answered. The smallest strategy needs three of the
+// host's tables: `collectives` and `step`, and `layout` where it looks at ranges;
+// plugins/strategy/mirrored is one.
 #ifndef LS_PLUGIN_STRATEGY_H
 #define LS_PLUGIN_STRATEGY_H
 
@@ -51,8 +52,8 @@ enum ls_replica_memory {
     LS_REPLICA_SUMS = 3, // LS_STRATEGY_SUMS floats, all of them; only for collectives->prepare
 };
 
-// The sums of a step, in floats: losses of the examples, correct predictions, examples, 0, how many ranks
-// ask to stop after this step; the rest is zero.
+// The sums of a step, in floats: losses of the examples, correct predictions, examples, 0, how many
+// ranks ask to stop after this step; the rest is zero.
 #define LS_STRATEGY_SUMS 16
 enum { LS_SUMS_LOSS = 0, LS_SUMS_RIGHT = 1, LS_SUMS_EXAMPLES = 2, LS_SUMS_STOP = 4 };
 
@@ -66,11 +67,12 @@ struct ls_placed_range {
 
 // ---- The host's tables ----
 //
-// Every call that blocks has the run's deadline, and returns LS_ABORTED after an abort. Where a call names
-// a replica, it is made on the thread of that replica, from a hook, unless its comment says otherwise.
+// Every call that blocks has the run's deadline, and returns LS_ABORTED after an abort. Where a
+// call names a replica, it is made on the thread of that replica, from a hook, unless its comment
+// says otherwise.
 
-// Where buckets and variables are in the flat buffers. Variables are numbered in the order of the buffer
-// and may have padding between them. [any thread]
+// Where buckets and variables are in the flat buffers. Variables are numbered in the order of the
+// buffer and may have padding between them. [any thread]
 struct ls_strategy_layout {
     uint32_t struct_size;
     uint32_t reserved;
@@ -89,8 +91,8 @@ struct ls_strategy_operation {
     uint64_t first, count;
 };
 
-// Sums and copies over all ranks; for plugins with needs_collective. Every rank makes the same calls in the
-// same order.
+// Sums and copies over all ranks; for plugins with needs_collective. Every rank makes the same
+// calls in the same order.
 struct ls_strategy_collectives {
     uint32_t struct_size;
     uint32_t reserved;
@@ -103,9 +105,9 @@ struct ls_strategy_collectives {
     // Copies the parameters of rank `root` to every rank. Blocks.
     int32_t (*broadcast_parameters)(const struct ls_strategy_host *host, uint32_t replica,
                                     uint32_t root);
-    // A collective on any range, in place: reduce-scatter, all-gather and all others. `prepare` makes and
-    // checks it, once, in initialize_parameters, with no other under way; the host keeps it until `close`.
-    // `start` returns at once, `wait` when the result is there.
+    // A collective on any range, in place: reduce-scatter, all-gather and all others. `prepare`
+    // makes and checks it, once, in initialize_parameters, with no other under way; the host keeps
+    // it until `close`. `start` returns at once, `wait` when the result is there.
     int32_t (*prepare)(const struct ls_strategy_host *host, uint32_t replica,
                        const struct ls_strategy_operation *operation,
                        struct ls_strategy_collective **out);
@@ -119,19 +121,19 @@ struct ls_strategy_collectives {
 struct ls_strategy_step {
     uint32_t struct_size;
     uint32_t reserved;
-    // Number (from 1) and learning rate of the step. The numbers of a replica never decrease; a replica
-    // that also trains the examples of a lost one makes several steps with one number.
+    // Number (from 1) and learning rate of the step. The numbers of a replica never decrease; a
+    // replica that also trains the examples of a lost one makes several steps with one number.
     void (*current)(const struct ls_strategy_host *host, uint32_t replica, uint64_t *number,
                     double *learning_rate);
     // This replica's own sums, LS_STRATEGY_SUMS floats; complete when bucket 0 is ready.
     int32_t (*read_sums)(const struct ls_strategy_host *host, uint32_t replica, float *out);
-    // Checks the sums of the step, which must be final: after the sum of bucket 0 (or of LS_REPLICA_SUMS).
-    // LS_FAILED (the host says why) when the loss is not finite: then nothing may be updated. For a
-    // `capturable` strategy this only puts work on the device's stream: the device then skips the updates
-    // itself, and the host looks at the sums later.
+    // Checks the sums of the step, which must be final: after the sum of bucket 0 (or of
+    // LS_REPLICA_SUMS). LS_FAILED (the host says why) when the loss is not finite: then nothing may
+    // be updated. For a `capturable` strategy this only puts work on the device's stream: the
+    // device then skips the updates itself, and the host looks at the sums later.
     int32_t (*check_step)(const struct ls_strategy_host *host, uint32_t replica);
-    // The same with sums that no collective made: of the global batch, or of the replica's own share for
-    // LS_DIVISOR_OWN.
+    // The same with sums that no collective made: of the global batch, or of the replica's own
+    // share for LS_DIVISOR_OWN.
     int32_t (*check_step_on)(const struct ls_strategy_host *host, uint32_t replica,
                              const float *sums);
     // Runs the optimizer on the bucket's range of this replica's parameters,
@@ -155,9 +157,10 @@ struct ls_strategy_range_operation {
 struct ls_strategy_memory {
     uint32_t struct_size;
     uint32_t reserved;
-    // The buffer as host memory; NULL where the device has memory of its own: then `read` and `write`.
-    // Others may read the gradients of a replica from the moment when it says that they are ready until
-    // its next begin_step has returned; parameters are the replica's own. [any thread]
+    // The buffer as host memory; NULL where the device has memory of its own: then `read` and
+    // `write`. Others may read the gradients of a replica from the moment when it says that they
+    // are ready until its next begin_step has returned; parameters are the replica's own. [any
+    // thread]
     float *(*map)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory);
     // Copies a range to and from host memory.
     int32_t (*read)(const struct ls_strategy_host *host, uint32_t replica, uint32_t memory,
@@ -166,17 +169,17 @@ struct ls_strategy_memory {
                      uint64_t first, uint64_t count, const float *in);
     // To be called after parameters were changed through `map`; all other calls say so themselves.
     void (*changed)(const struct ls_strategy_host *host, uint32_t replica);
-    // Runs an operation of the device on a range (compression, clipping). LS_UNSUPPORTED: the device does
-    // not offer it on such a range.
+    // Runs an operation of the device on a range (compression, clipping). LS_UNSUPPORTED: the
+    // device does not offer it on such a range.
     int32_t (*run)(const struct ls_strategy_host *host, uint32_t replica,
                    const struct ls_strategy_range_operation *operation);
 };
 
 // Ranges of variables that are kept on the host with their optimizer state. They begin with the
-// parameters that replica 0 begins with. `open` is called in the strategy's open only; the values are there
-// from initialize_parameters on. All must be closed before the strategy's close returns, but not earlier:
-// when the run ends, the host takes the optimizer's state from them.
-// [one thread at a time for a store, which may change]
+// parameters that replica 0 begins with. `open` is called in the strategy's open only; the values
+// are there from initialize_parameters on. All must be closed before the strategy's close returns,
+// but not earlier: when the run ends, the host takes the optimizer's state from them. [one thread
+// at a time for a store, which may change]
 struct ls_strategy_stores {
     uint32_t struct_size;
     uint32_t reserved;
@@ -184,9 +187,9 @@ struct ls_strategy_stores {
                     struct ls_store **out);
     void (*close)(const struct ls_strategy_host *host, struct ls_store *store); // takes NULL
     float *(*values)(const struct ls_strategy_host *host, struct ls_store *store);
-    // One step of the optimizer. `gradient` has `count` floats and need not be aligned to LS_ALIGNMENT.
-    // `step` is its number, as step->current says it, and larger than the last; 0: the one after the last
-    // of this store, or the first after those that the model had before.
+    // One step of the optimizer. `gradient` has `count` floats and need not be aligned to
+    // LS_ALIGNMENT. `step` is its number, as step->current says it, and larger than the last; 0:
+    // the one after the last of this store, or the first after those that the model had before.
     int32_t (*update)(const struct ls_strategy_host *host, struct ls_store *store,
                       const float *gradient, uint64_t step, double learning_rate);
 };
@@ -195,23 +198,24 @@ struct ls_strategy_stores {
 struct ls_strategy_threads {
     uint32_t struct_size;
     uint32_t reserved;
-    // Waits until all replicas of this worker have called it; what they wrote before, all see afterwards.
-    // LS_PEER_LOST after the deadline. A lost replica is not waited for.
+    // Waits until all replicas of this worker have called it; what they wrote before, all see
+    // afterwards. LS_PEER_LOST after the deadline. A lost replica is not waited for.
     int32_t (*barrier)(const struct ls_strategy_host *host, uint32_t replica);
-    // When `run` returns anything but LS_OK (which it logs) or LS_ABORTED, the run ends. All threads must
-    // be joined before the strategy's close returns. `join` returns what `run` returned, or LS_PEER_LOST for
-    // a thread that has not ended after the deadline. [main thread]
+    // When `run` returns anything but LS_OK (which it logs) or LS_ABORTED, the run ends. All
+    // threads must be joined before the strategy's close returns. `join` returns what `run`
+    // returned, or LS_PEER_LOST for a thread that has not ended after the deadline. [main thread]
     int32_t (*start)(const struct ls_strategy_host *host, const char *name,
                      int32_t (*run)(void *context), void *context, struct ls_strategy_thread **out);
     int32_t (*join)(const struct ls_strategy_host *host, struct ls_strategy_thread *thread);
 };
 
-// Point to point: endpoints of the run's transport (host->transport), for plugins with needs_transport.
+// Point to point: endpoints of the run's transport (host->transport), for plugins with
+// needs_transport.
 struct ls_strategy_endpoints {
     uint32_t struct_size;
     uint32_t reserved;
-    // endpoints[0 .. world - 1] are those of the ranks, `servers` more follow. Once, in the strategy's open.
-    // The host closes them after the strategy.
+    // endpoints[0 .. world - 1] are those of the ranks, `servers` more follow. Once, in the
+    // strategy's open. The host closes them after the strategy.
     int32_t (*open)(const struct ls_strategy_host *host, uint32_t servers,
                     struct ls_transport **endpoints);
     // Closes one that is lost, so that its peers see it.
@@ -228,8 +232,8 @@ struct ls_strategy_report {
     // ls_strategy_wait. The barrier and all waits of collectives say so themselves.
     void (*waited)(const struct ls_strategy_host *host, uint32_t replica, uint32_t whom,
                    uint64_t since_ns);
-    // A value for the report under `name` ("staleness.lead.histogram"): one number, or a list of `count`
-    // numbers (`list` 1). Only in report_metrics. [main thread]
+    // A value for the report under `name` ("staleness.lead.histogram"): one number, or a list of
+    // `count` numbers (`list` 1). Only in report_metrics. [main thread]
     void (*metric)(const struct ls_strategy_host *host, const char *name, const double *values,
                    uint64_t count, uint32_t list);
 };
@@ -272,17 +276,18 @@ struct ls_strategy_traits {
     uint32_t struct_size;
     uint32_t divisor; // enum ls_strategy_divisor
     uint32_t equality; // enum ls_replica_equality
-    // 1: `lost` may be called. Only for LS_DIVISOR_OWN: in a step of all replicas none can be missing.
+    // 1: `lost` may be called. Only for LS_DIVISOR_OWN: in a step of all replicas none can be
+    // missing.
     uint32_t survives;
-    // 1: in every step the hooks make the same calls of the host, and only those that put work on a device's
-    // stream (all_reduce_start, all_reduce_wait, check_step, update); begin_step and parameters_needed are
-    // NULL. A step may then be recorded once and replayed without calling them, where the collective is
-    // capturable, too; and the host need not wait for the sums.
+    // 1: in every step the hooks make the same calls of the host, and only those that put work on a
+    // device's stream (all_reduce_start, all_reduce_wait, check_step, update); begin_step and
+    // parameters_needed are NULL. A step may then be recorded once and replayed without calling
+    // them, where the collective is capturable, too; and the host need not wait for the sums.
     uint32_t capturable;
 };
 
-// What a rank holds of a bucket, in floats of the flat buffers. The host fills it with the whole bucket
-// before it asks.
+// What a rank holds of a bucket, in floats of the flat buffers. The host fills it with the whole
+// bucket before it asks.
 struct ls_strategy_placement {
     uint32_t struct_size;
     uint32_t reserved;
@@ -305,7 +310,8 @@ struct ls_strategy_interface {
     void (*close)(struct ls_strategy *strategy);
     // Optional: changes the traits above, where they depend on the instance's options.
     void (*find_traits)(struct ls_strategy *strategy, struct ls_strategy_traits *traits);
-    // Optional: which ranges of `bucket` rank `rank` holds, from ranks and layout alone. NULL: everything.
+    // Optional: which ranges of `bucket` rank `rank` holds, from ranks and layout alone. NULL:
+    // everything.
     void (*placement)(struct ls_strategy *strategy, uint32_t rank, uint32_t bucket,
                       struct ls_strategy_placement *out);
 
@@ -313,27 +319,29 @@ struct ls_strategy_interface {
     int32_t (*initialize_parameters)(struct ls_strategy *strategy, uint32_t replica);
     // Optional: makes parameters current before forward. NULL: they always are.
     int32_t (*begin_step)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: forward is about to read parameters of the bucket for the first time in this step; last
-    // bucket first, as a rule. It may have been called for buckets that follow when forward reads this one.
+    // Optional: forward is about to read parameters of the bucket for the first time in this step;
+    // last bucket first, as a rule. It may have been called for buckets that follow when forward
+    // reads this one.
     int32_t (*parameters_needed)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
-    // The bucket's gradients of this replica are complete; in the order of the buckets, while backward of
-    // earlier layers still runs. Must not wait for other replicas.
+    // The bucket's gradients of this replica are complete; in the order of the buckets, while
+    // backward of earlier layers still runs. Must not wait for other replicas.
     int32_t (*gradient_ready)(struct ls_strategy *strategy, uint32_t replica, uint32_t bucket);
     // All buckets were ready: ends with the parameters updated.
     int32_t (*end_step)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: before evaluation, checkpoint and the end, when all replicas have ended their steps. Called
-    // for all of them but the lost ones. NULL: nothing to do.
+    // Optional: before evaluation, checkpoint and the end, when all replicas have ended their
+    // steps. Called for all of them but the lost ones. NULL: nothing to do.
     int32_t (*synchronise)(struct ls_strategy *strategy, uint32_t replica);
 
-    // Optional: a step of `replica` failed, and it makes no more of them; the others go on and train its
-    // examples. Takes back what the replica has under way; no hook is called for it any more, and barriers
-    // do not wait for it already. Not called after LS_PEER_LOST: then another is late or lost, and the run
-    // ends. NULL: the failure of a replica ends the run. [replica thread]
+    // Optional: a step of `replica` failed, and it makes no more of them; the others go on and
+    // train its examples. Takes back what the replica has under way; no hook is called for it any
+    // more, and barriers do not wait for it already. Not called after LS_PEER_LOST: then another is
+    // late or lost, and the run ends. NULL: the failure of a replica ends the run. [replica thread]
     int32_t (*lost)(struct ls_strategy *strategy, uint32_t replica);
-    // Optional: the replica has no examples to train for now, or the user ends the run, while others may be
-    // in a step: they must not wait for its next one. The replica goes on with begin_step when one of them
-    // is lost, or with synchronise. Only for LS_DIVISOR_OWN, where replicas may have made unequally many
-    // steps. NULL: no replica ever waits for another's next step. [replica thread]
+    // Optional: the replica has no examples to train for now, or the user ends the run, while
+    // others may be in a step: they must not wait for its next one. The replica goes on with
+    // begin_step when one of them is lost, or with synchronise. Only for LS_DIVISOR_OWN, where
+    // replicas may have made unequally many steps. NULL: no replica ever waits for another's next
+    // step. [replica thread]
     int32_t (*rest)(struct ls_strategy *strategy, uint32_t replica);
     // Optional: calls report->metric.
     void (*report_metrics)(struct ls_strategy *strategy);

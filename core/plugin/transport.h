@@ -3,23 +3,25 @@
 // arrives.
 //
 // The life of an endpoint:
-//   open        [main thread] all endpoints of this process at once; the only call that may exchange data
-//               with other processes out of band
-//   post, test, wait_any   [owner of the endpoint] one thread at a time, in any order. None waits except
-//               wait_any
+//   open        [main thread] all endpoints of this process at once; the only call that may
+//               exchange data with other processes out of band
+//   post, test, wait_any   [owner of the endpoint] one thread at a time, in any order. None waits
+//               except wait_any
 //   peer_state  [any thread]
 //   abort       [any thread] ends what is under way, at all endpoints
-//   close       [any thread] once for each endpoint; may wait, for the deadline at most. Other endpoints of
-//               the same open may still be in use. The host then frees the endpoint's memory; what
-//               endpoints of one open share lives until all of them are closed
+//   close       [any thread] once for each endpoint; may wait, for the deadline at most. Other
+//               endpoints of the same open may still be in use. The host then frees the
+//               endpoint's memory; what endpoints of one open share lives until all are closed
 //
-// Messages: each ordered pair of endpoints numbers its messages 0, 1, 2, ...; both sides name the number
-// when they post, in any order, and every number is used once on each side. A window of numbers may be
-// under way at a time; one beyond it waits for older ones of its pair to be consumed.
+// Messages: each ordered pair of endpoints numbers its messages 0, 1, 2, ...; both sides name the
+// number when they post, in any order, and every number is used once on each side. A window of
+// numbers may be under way at a time; one beyond it waits for older ones of its pair to be
+// consumed.
 //
-// A transfer is complete on an endpoint when its result is there *and no peer will touch its memory any
-// more*. Once a call has returned LS_ABORTED, no peer touches any memory of this endpoint. A peer that does
-// not leave it within the deadline makes the call end with LS_PEER_LOST (through host->fail) instead.
+// A transfer is complete on an endpoint when its result is there *and no peer will touch its memory
+// any more*. Once a call has returned LS_ABORTED, no peer touches any memory of this endpoint. A
+// peer that does not leave it within the deadline makes the call end with LS_PEER_LOST (through
+// host->fail) instead.
 #ifndef LS_PLUGIN_TRANSPORT_H
 #define LS_PLUGIN_TRANSPORT_H
 
@@ -36,8 +38,8 @@ enum ls_transfer_kind {
     LS_TRANSFER_SEND = 1, // memory -> destination
     LS_TRANSFER_RECEIVE = 2, // source -> memory
     LS_TRANSFER_RECEIVE_REDUCE = 3, // memory = memory (+) what comes from source
-    // The same, and then memory -> destination, in one pass where the destination has posted where it
-    // wants the result; else as a send that follows.
+    // The same, and then memory -> destination, in one pass where the destination has posted where
+    // it wants the result; else as a send that follows.
     LS_TRANSFER_RECEIVE_REDUCE_SEND = 4,
     LS_TRANSFER_REDUCE = 5, // memory = memory (+) from, without a peer
     LS_TRANSFER_COPY = 6, // memory = from, without a peer
@@ -63,9 +65,10 @@ struct ls_transfer {
     uint64_t receive_number; // of the message source -> this endpoint
     uint64_t send_number; // of the message this endpoint -> destination
 
-    // RECEIVE only: LS_TRANSFER_AT_ONCE, or the number of a message this endpoint -> source that is sent from
-    // the same memory and may not have been read yet: memory is written only after that. A source that reads
-    // that message and writes this one in one pass, element by element, may do so.
+    // RECEIVE only: LS_TRANSFER_AT_ONCE, or the number of a message this endpoint -> source that is
+    // sent from the same memory and may not have been read yet: memory is written only after that.
+    // A source that reads that message and writes this one in one pass, element by element, may do
+    // so.
     uint64_t after;
 
     uint64_t signature; // must be equal on both sides of a message
@@ -86,10 +89,10 @@ enum ls_transport_scope {
     LS_SCOPE_NETWORK = 3, // machines
 };
 
-// Where the ranges of an endpoint are, when that is not host memory. All that a transfer does is put on
-// `stream`, or waits there for what a peer put on its own: complete then means that everything is on the
-// streams, so that the owner can put more on `stream` at once, as if the transfer were over. The host never
-// waits for the device itself.
+// Where the ranges of an endpoint are, when that is not host memory. All that a transfer does is
+// put on `stream`, or waits there for what a peer put on its own: complete then means that
+// everything is on the streams, so that the owner can put more on `stream` at once, as if the
+// transfer were over. The host never waits for the device itself.
 struct ls_transport_place {
     uint32_t struct_size;
     uint32_t reserved;
@@ -113,9 +116,9 @@ struct ls_transport_config {
     const struct ls_transport_place *places;
     // The longest that open, close and a call that ends with LS_ABORTED may wait for a peer; not 0.
     uint64_t deadline_ns;
-    // Out of band: every process gives `bytes` for each of its endpoints (in the order of `own`) and gets
-    // those of all endpoints, in the order of their numbers. Only in `open`; blocks; LS_PEER_LOST after the
-    // deadline.
+    // Out of band: every process gives `bytes` for each of its endpoints (in the order of `own`)
+    // and gets those of all endpoints, in the order of their numbers. Only in `open`; blocks;
+    // LS_PEER_LOST after the deadline.
     void *context;
     int32_t (*exchange)(void *context, const void *own, uint64_t bytes, void *all);
 };
@@ -127,30 +130,34 @@ struct ls_transport_interface {
     uint32_t reserved;
     uint64_t state_bytes; // of struct ls_transport
 
-    // endpoints[i], zeroed, is to be endpoint config->own[i]. LS_UNSUPPORTED: it cannot connect endpoints
-    // that are spread over processes and hosts like that. When it fails, no endpoint is closed.
+    // endpoints[i], zeroed, is to be endpoint config->own[i]. LS_UNSUPPORTED: it cannot connect
+    // endpoints that are spread over processes and hosts like that. When it fails, no endpoint is
+    // closed.
     int32_t (*open)(const struct ls_host *host, const struct ls_transport_config *config,
                     struct ls_transport *const *endpoints);
-    // What is under way with this endpoint ends at its peers with LS_PEER_LOST, or LS_ABORTED; a transport
-    // that answers LS_PEER_LOST lets the others go on.
+    // What is under way with this endpoint ends at its peers with LS_PEER_LOST, or LS_ABORTED; a
+    // transport that answers LS_PEER_LOST lets the others go on.
     void (*close)(struct ls_transport *transport);
 
     // Begins a transfer; it may be complete at once (state). [owner of the endpoint]
     int32_t (*post)(struct ls_transport *transport, struct ls_transfer *transfer);
 
-    // Moves the transfer on as far as that goes without waiting: LS_OK when it is complete, LS_AGAIN when not
-    // (look at state), LS_ABORTED, LS_PEER_LOST, LS_FAILED. [owner of the endpoint]
+    // Moves the transfer on as far as that goes without waiting: LS_OK when it is complete,
+    // LS_AGAIN when not (look at state), LS_ABORTED, LS_PEER_LOST, LS_FAILED. [owner of the
+    // endpoint]
     int32_t (*test)(struct ls_transport *transport, struct ls_transfer *transfer);
 
-    // Waits until `test` can move at least one of the transfers: LS_OK; LS_AGAIN after `timeout_ns`;
-    // LS_ABORTED. Spins briefly, then sleeps. [owner of the endpoint]
+    // Waits until `test` can move at least one of the transfers: LS_OK; LS_AGAIN after
+    // `timeout_ns`; LS_ABORTED. Spins briefly, then sleeps. [owner of the endpoint]
     int32_t (*wait_any)(struct ls_transport *transport, struct ls_transfer *const *transfers,
                         uint64_t count, uint64_t timeout_ns);
 
-    // Everything under way at all endpoints, and everything posted later, ends with LS_ABORTED. [any thread]
+    // Everything under way at all endpoints, and everything posted later, ends with LS_ABORTED.
+    // [any thread]
     void (*abort)(struct ls_transport *transport);
 
-    // LS_OK; LS_ABORTED; LS_PEER_LOST when the endpoint was closed or its process has died. [any thread]
+    // LS_OK; LS_ABORTED; LS_PEER_LOST when the endpoint was closed or its process has died. [any
+    // thread]
     int32_t (*peer_state)(struct ls_transport *transport, uint32_t peer);
 };
 
