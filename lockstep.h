@@ -52,7 +52,7 @@ LS_API void ls_set_log(void (*write)(void *context, uint32_t level, const char *
 // lasts until that thread asks again. [any thread]
 LS_API const char *ls_last_error(void);
 
-// ---- Who takes part, and how ----
+// ---- A run: strategy, device, replicas ----
 
 struct ls_run;
 
@@ -63,18 +63,19 @@ struct ls_run_options {
     uint32_t replicas; // 0: every GPU, or one on the CPU
     uint32_t threads; // per replica; 0: cores / replicas, at least one
     uint64_t seed;
-    // Of every wait for a peer, and of each call of a collective's describe: one that does not
-    // return ends the process with 5, for nothing else can. 0: 60.
+    // The longest wait for a peer, and the longest call of a collective's describe. A call of
+    // describe that does not return ends the process with exit code 5, because nothing else can
+    // stop it. 0: 60.
     double deadline_seconds;
     const char *plugin_path; // directories separated by ':', searched first
     uint32_t progress; // 1: what runs, and a line an epoch or on a terminal a bar, on stdout
     uint32_t verbose; // 1: bucket plan, kernels and where the time goes, on stdout
     // Called when a call into a plugin does not return, after a line of the log has named plugin
-    // and call: the run has failed and `replica` has not come back for `deadline_seconds` (2 to 8
-    // of them), or no replica has got any further for `deadline_seconds` (at least 3). Nothing that
-    // the plugin uses can be freed, so all that is left is to end the process. `replica` is
-    // UINT32_MAX where the thread that opened the run hangs. Without `stuck`, or when it returns,
-    // the call waits on without end. [any thread]
+    // and call: the run has failed and the call of `replica` has not returned for
+    // `deadline_seconds` (at least 2, at most 8), or no replica has made progress for
+    // `deadline_seconds` (at least 3). Nothing that the plugin uses can be freed, so the only way
+    // out is to end the process. `replica` is UINT32_MAX if the thread that opened the run hangs.
+    // Without `stuck`, or when it returns, the call keeps waiting forever. [any thread]
     void (*stuck)(uint32_t replica);
 };
 
@@ -90,8 +91,8 @@ LS_API void ls_run_interrupt(struct ls_run *run);
 struct ls_data;
 
 // One split ("train", "test") of a dataset by name: "fashion-mnist", "mnist:dir=/data",
-// "synthetic:...". Its files are read in the background; what is wrong with them is said by the
-// first call that needs them. Runs of several threads may use the same one at once.
+// "synthetic:...". Its files are read in the background; the first call that needs them
+// reports their errors. Runs of several threads may use the same one at once.
 LS_CALL ls_data_open(const char *text, const char *split, struct ls_data **out);
 // Takes NULL. Its memory is freed when no model goes on training on it: a model lets go of it at the
 // next fit with other data, at ls_compile, ls_load_weights and ls_model_close.
@@ -275,13 +276,13 @@ struct ls_fit_options {
 // brings them to the host.
 //
 // A callback that fails gives its own status. LS_FAILED when the loss of a step is not finite: the
-// model is what it was before that step, its
-// optimizer and its place in the order of examples included. Where replicas do not wait for each
-// other, it has all pushes that were applied until the fit ended, but none of that step. When the
-// parameters are not finite already, and after any other failure of a replica, the model is the
-// last that the host has; a warning says so when that is older than this fit. After replicas that
-// differ or do not answer, ls_fit and ls_evaluate refuse the model until ls_compile. A validation
-// loss that is not finite is LS_FAILED, too, but takes nothing back.
+// model, its optimizer and its place in the order of examples are what they were before that step.
+// With a strategy whose replicas do not wait for each other, the model has all pushes that were
+// applied until the fit ended, but none of that step. When the parameters themselves are not finite,
+// and after any other failure of a replica, the model is what the host last had; a warning says so
+// if that is older than this fit. After replicas that differ or do not answer, ls_fit and
+// ls_evaluate refuse the model until ls_compile. A validation loss that is not finite is LS_FAILED,
+// too, but takes nothing back.
 LS_CALL ls_fit(struct ls_model *model, struct ls_data *train, const struct ls_fit_options *options);
 
 struct ls_scores {

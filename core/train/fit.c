@@ -38,7 +38,7 @@ static enum ls_status parse_shuffle(struct ls_fit *fit)
         return LS_OK;
     }
     if (!ls_parse_integer(text, &buffer) || buffer < 1) {
-        ls_error("--shuffle", "'%s': wanted on, off, or the number of examples in the buffer",
+        ls_error("--shuffle", "'%s': expected on, off, or the number of examples in the buffer",
                  text);
         return LS_USAGE;
     }
