@@ -48,7 +48,7 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
     const double deadline =
         options->deadline_seconds != 0 ? options->deadline_seconds : LS_DEFAULT_DEADLINE_SECONDS;
     if (!(deadline > 0) || deadline > 1e6) {
-        ls_error("--deadline", "%g: wanted seconds, above 0 and up to 1000000", deadline);
+        ls_error("--deadline", "%g: expected seconds, above 0 and up to 1000000", deadline);
         return LS_USAGE;
     }
     run->deadline_ns = (uint64_t)(deadline * 1e9);
