@@ -46,23 +46,21 @@ FAULTY = r"""
 #include <string.h>
 #include <unistd.h>
 struct ls_strategy { const struct ls_strategy_host *host; int steps; };
-static struct ls_strategy only;
+static const struct ls_strategy_host *the_host;
 static const struct ls_plugin_option options[] = {
     {"fault", "one of: crash, exit, hang, slow, fail, early, late, later-crash, none", "none", "what happens"}, {NULL, NULL, NULL, NULL}};
 static int is(const char *fault)
 {
-    const char *given = only.host->host->option(only.host->host, "fault");
+    const char *given = the_host->host->option(the_host->host, "fault");
     return given && !strcmp(given, fault);
 }
-static int32_t faulty_open(const struct ls_strategy_host *host, struct ls_strategy **out)
+static int32_t faulty_open(const struct ls_strategy_host *host, struct ls_strategy *s)
 {
-    only.host = host;
+    s->host = the_host = host;
     if (is("early"))
         abort();
-    *out = &only;
     return LS_OK;
 }
-static void faulty_close(struct ls_strategy *s) { (void)s; }
 static int32_t place(struct ls_strategy *s, uint32_t r) { (void)s; (void)r; return LS_OK; }
 static int32_t ready(struct ls_strategy *s, uint32_t r, uint32_t b) { (void)s; (void)r; (void)b; return LS_OK; }
 static int32_t end_step(struct ls_strategy *s, uint32_t r)
@@ -89,14 +87,15 @@ static int32_t end_step(struct ls_strategy *s, uint32_t r)
             return LS_FAILED;
         }
     }
-    int32_t status = s->host->decide(s->host, r);
+    int32_t status = s->host->step->check_step(s->host, r);
     for (uint32_t b = 0; !status && b < s->host->bucket_count; b++)
-        status = s->host->update(s->host, r, b);
+        status = s->host->step->update(s->host, r, b);
     return status;
 }
 static const struct ls_strategy_interface interface = {
-    .struct_size = sizeof(interface), .divisor = LS_DIVISOR_GLOBAL, .equality = LS_EQUAL_EVERY_STEP, .maximum_replicas = 1,
-    .open = faulty_open, .close = faulty_close, .place = place, .gradient_ready = ready, .end_step = end_step};
+    .struct_size = sizeof(interface), .maximum_replicas = 1, .state_bytes = sizeof(struct ls_strategy),
+    .traits = {.struct_size = sizeof(interface.traits), .divisor = LS_DIVISOR_GLOBAL, .equality = LS_EQUAL_EVERY_STEP},
+    .open = faulty_open, .initialize_parameters = place, .gradient_ready = ready, .end_step = end_step};
 int32_t absent(char *reason, uint64_t bytes);
 int32_t absent(char *reason, uint64_t bytes) { snprintf(reason, bytes, "the reason"); return LS_UNAVAILABLE; }
 static const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_STRATEGY), .name = "faulty", .version = "1",
