@@ -13,7 +13,8 @@ struct ls_device {
 
 // A prepared operation, which `launch` runs.
 struct ls_kernel {
-    struct ls_kernel_request request;
+    struct ls_kernel_request request; // its arguments are those below
+    struct ls_tensor_desc arguments[4]; // no operation of this device has more
     void (*run)(const struct ls_kernel_request *request, const struct ls_launch *launch);
 };
 
@@ -28,52 +29,57 @@ static int32_t describe(const struct ls_host *host, struct ls_device_info *out)
 }
 
 static int32_t open_device(const struct ls_host *host, const struct ls_device_config *config,
-                           struct ls_device **out)
+                           struct ls_device *device)
 {
     if (config->index > 0)
         return ls_host_fail(host, LS_UNAVAILABLE, "my-plugin: there is no device %u",
                             config->index);
-    struct ls_device *device =
-        (struct ls_device *)host->allocate(host, sizeof(*device), sizeof(void *));
-    if (!device)
-        return LS_OUT_OF_MEMORY;
     device->host = host;
-    *out = device;
     return LS_OK;
 }
 
 static void close_device(struct ls_device *device)
 {
-    if (device)
-        device->host->release(device->host, device);
+    (void)device; // the host frees the state itself
 }
 
-static void *allocate(struct ls_device *device, uint64_t bytes)
+static struct ls_buffer *allocate(struct ls_device *device, uint64_t bytes)
 {
     void *memory = device->host->allocate(device->host, bytes, LS_ALIGNMENT);
     if (memory)
         memset(memory, 0, bytes);
-    return memory;
+    return (struct ls_buffer *)memory;
 }
 
-static void release(struct ls_device *device, void *memory)
+static void release(struct ls_device *device, struct ls_buffer *buffer)
 {
-    device->host->release(device->host, memory);
+    device->host->release(device->host, buffer);
 }
 
-static int32_t copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
-                    void *stream)
+static int32_t copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                    uint64_t bytes, void *stream)
 {
     (void)device, (void)stream;
-    memcpy(to, from, bytes);
+    memcpy(ls_address(to), ls_address(from), bytes);
     return LS_OK;
 }
 
-static int32_t zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream)
+static int32_t zero(struct ls_device *device, struct ls_memory memory, uint64_t bytes, void *stream)
 {
     (void)device, (void)stream;
-    memset(memory, 0, bytes);
+    memset(ls_address(memory), 0, bytes);
     return LS_OK;
+}
+
+// What a launch brings, by address.
+static void *at(const struct ls_launch *launch, uint32_t argument)
+{
+    return ls_address(launch->arguments[argument]);
+}
+
+static const struct ls_step_record *record_of(const struct ls_launch *launch)
+{
+    return (const struct ls_step_record *)ls_address(launch->record);
 }
 
 // ---- Operations; arguments as core/plugin/device.h lists them ----
@@ -87,9 +93,9 @@ static uint64_t elements(const struct ls_kernel_request *request, uint32_t argum
 static void run_dense(const struct ls_kernel_request *request, const struct ls_launch *launch)
 {
     const uint32_t output = request->input_count;
-    const float *x = launch->arguments[0], *w = launch->arguments[1];
-    const float *b = output > 2 ? launch->arguments[2] : NULL;
-    float *y = launch->arguments[output];
+    const float *x = at(launch, 0), *w = at(launch, 1);
+    const float *b = output > 2 ? at(launch, 2) : NULL;
+    float *y = at(launch, output);
     const uint64_t columns = (uint64_t)request->arguments[1].dims[1];
     const uint64_t inner = (uint64_t)request->arguments[1].dims[0];
     const uint64_t rows = elements(request, output) / columns;
@@ -107,8 +113,8 @@ static void run_dense(const struct ls_kernel_request *request, const struct ls_l
 static void run_dense_weights(const struct ls_kernel_request *request,
                               const struct ls_launch *launch)
 {
-    const float *x = launch->arguments[0], *dy = launch->arguments[1];
-    float *dw = launch->arguments[2], *db = request->output_count > 1 ? launch->arguments[3] : NULL;
+    const float *x = at(launch, 0), *dy = at(launch, 1);
+    float *dw = at(launch, 2), *db = request->output_count > 1 ? at(launch, 3) : NULL;
     const uint64_t columns = (uint64_t)request->arguments[2].dims[1];
     const uint64_t inner = (uint64_t)request->arguments[2].dims[0];
     const uint64_t rows = elements(request, 1) / columns;
@@ -131,8 +137,8 @@ static void run_dense_weights(const struct ls_kernel_request *request,
 // predictions (B,...), targets -> sums: the loss of an example is the mean over its elements
 static void run_loss(const struct ls_kernel_request *request, const struct ls_launch *launch)
 {
-    const float *predictions = launch->arguments[0], *targets = launch->arguments[1];
-    float *sums = launch->arguments[2];
+    const float *predictions = at(launch, 0), *targets = at(launch, 1);
+    float *sums = at(launch, 2);
     const uint64_t examples = (uint64_t)request->arguments[0].dims[0];
     const uint64_t count = elements(request, 0);
     double loss = 0;
@@ -151,12 +157,12 @@ static void run_loss(const struct ls_kernel_request *request, const struct ls_la
 static void run_loss_backward(const struct ls_kernel_request *request,
                               const struct ls_launch *launch)
 {
-    const float *predictions = launch->arguments[0], *targets = launch->arguments[1];
-    float *dx = launch->arguments[2];
+    const float *predictions = at(launch, 0), *targets = at(launch, 1);
+    float *dx = at(launch, 2);
     const uint64_t examples = (uint64_t)request->arguments[0].dims[0];
     const uint64_t count = elements(request, 0);
     const double scale =
-        2 * (double)launch->record->gradient_scale * (double)examples / (double)count;
+        2 * (double)record_of(launch)->gradient_scale * (double)examples / (double)count;
 
     for (uint64_t i = 0; i < count; i++)
         dx[i] = (float)(((double)predictions[i] - (double)targets[i]) * scale);
@@ -165,11 +171,11 @@ static void run_loss_backward(const struct ls_kernel_request *request,
 // gradient -> parameter, [velocity]
 static void run_sgd(const struct ls_kernel_request *request, const struct ls_launch *launch)
 {
-    const float *gradient = launch->arguments[0];
-    float *w = launch->arguments[1], *v = request->output_count > 1 ? launch->arguments[2] : NULL;
-    const float rate = launch->record->learning_rate, momentum = request->attributes.momentum;
+    const float *gradient = at(launch, 0);
+    float *w = at(launch, 1), *v = request->output_count > 1 ? at(launch, 2) : NULL;
+    const float rate = record_of(launch)->learning_rate, momentum = request->attributes.momentum;
 
-    for (uint64_t i = 0; !launch->record->skip && i < elements(request, 0); i++) {
+    for (uint64_t i = 0; !record_of(launch)->skip && i < elements(request, 0); i++) {
         if (v)
             v[i] = momentum * v[i] - rate * gradient[i];
         if (v && request->attributes.nesterov)
@@ -182,8 +188,8 @@ static void run_sgd(const struct ls_kernel_request *request, const struct ls_lau
 // x -> F64 x 2: sum of squares of the finite elements, number of the others
 static void run_measure(const struct ls_kernel_request *request, const struct ls_launch *launch)
 {
-    const float *x = launch->arguments[0];
-    double *out = launch->arguments[1];
+    const float *x = at(launch, 0);
+    double *out = at(launch, 1);
     out[0] = out[1] = 0;
     for (uint64_t i = 0; i < elements(request, 0); i++) {
         if (isfinite(x[i]))
@@ -197,7 +203,7 @@ static void run_measure(const struct ls_kernel_request *request, const struct ls
 static void run_copy(const struct ls_kernel_request *request, const struct ls_launch *launch)
 {
     const uint64_t bytes = elements(request, 0) * ls_dtype_bytes(request->arguments[0].dtype);
-    memmove(launch->arguments[1], launch->arguments[0], bytes);
+    memmove(at(launch, 1), at(launch, 0), bytes);
 }
 
 // ---- Preparing ----
@@ -266,6 +272,9 @@ static int32_t prepare(struct ls_device *device, const struct ls_kernel_request 
     if (!kernel)
         return ls_host_fail(host, LS_OUT_OF_MEMORY, "my-plugin: no memory for a kernel");
     kernel->request = *request;
+    kernel->request.arguments = kernel->arguments;
+    memcpy(kernel->arguments, request->arguments,
+           (request->input_count + request->output_count) * sizeof(*request->arguments));
     kernel->run = operation->run;
     out->kernel = kernel;
     out->used_inputs = operation->used_inputs & ((1u << request->input_count) - 1);
@@ -290,20 +299,31 @@ static void release_kernel(struct ls_device *device, struct ls_kernel *kernel)
     device->host->release(device->host, kernel);
 }
 
-static const struct ls_device_interface interface = {
-    .struct_size = sizeof(struct ls_device_interface),
-    .memory_kind = LS_MEMORY_HOST,
-    .blocking = 1,
-    .describe = describe,
-    .open = open_device,
-    .close = close_device,
+static const struct ls_device_memory memory_calls = {
+    .struct_size = sizeof(struct ls_device_memory),
     .allocate = allocate,
     .release = release,
     .copy = copy,
     .zero = zero,
+};
+
+static const struct ls_device_kernels kernel_calls = {
+    .struct_size = sizeof(struct ls_device_kernels),
     .prepare = prepare,
     .launch = launch_kernel,
-    .release_kernel = release_kernel,
+    .release = release_kernel,
+};
+
+static const struct ls_device_interface interface = {
+    .struct_size = sizeof(struct ls_device_interface),
+    .memory_kind = LS_MEMORY_HOST,
+    .blocking = 1,
+    .state_bytes = sizeof(struct ls_device),
+    .describe = describe,
+    .open = open_device,
+    .close = close_device,
+    .memory = &memory_calls,
+    .kernels = &kernel_calls,
 };
 
 static const struct ls_plugin plugin = {

@@ -101,7 +101,7 @@ enum ls_status ls_communicator_start(struct ls_communicator *communicator,
     enum ls_status status = LS_OK;
     if (!cached)
         status = make_plan(communicator, call, &cached);
-    else if (cached->plan->buffer != call->buffer)
+    else if (!ls_memory_is_same(cached->plan->buffer, call->buffer))
         status = ls_collective_plan_move(cached->plan, call->buffer);
     if (status)
         return status;

@@ -11,6 +11,7 @@
 #define LS_COLLECTIVE_COMMUNICATOR_H
 
 #include "core/base/status.h"
+#include "core/device/device.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/transport.h"
 
@@ -23,8 +24,8 @@ struct ls_collective_plan;
 
 // Where a rank's buffers lie.
 struct ls_communicator_place {
-    const struct ls_device_interface *ops; // in the size of our headers
-    struct ls_device *device; // stays open until all communicators of the same open are closed
+    struct ls_virtual_device
+        *device; // stays open until all communicators of the same open are closed
 };
 
 struct ls_communicator_options {
@@ -70,7 +71,7 @@ uint64_t ls_communicator_check_ns(
 // ls_collective_operation, `label` names it in messages ("bucket 0"). `root` for broadcast. The schedules of all ranks are verified
 // by the rank that is first, and what was verified is what runs: LS_FAILED, logged, names rank, round and elements of what is wrong.
 LS_STATUS ls_collective_plan_create(struct ls_communicator *communicator, uint32_t operation,
-                                    void *buffer, uint64_t count, uint32_t dtype,
+                                    struct ls_memory buffer, uint64_t count, uint32_t dtype,
                                     uint32_t reduction, uint32_t root, const char *label,
                                     struct ls_collective_plan **out);
 // After a plan was made, on all ranks, with nothing under way: where its schedule was too large to be verified, or the collective
@@ -90,7 +91,7 @@ struct ls_communicator_call {
     uint32_t dtype;
     uint32_t reduction;
     uint32_t root;
-    void *buffer; // in place; where struct ls_communicator_place says
+    struct ls_memory buffer; // in place; where struct ls_communicator_place says
     uint64_t count;
 };
 // Begins it. Several may be under way, LS_CACHED_PLANS at most; the buffer belongs to the communicator until

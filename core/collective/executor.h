@@ -17,7 +17,7 @@ struct ls_message_numbers {
 };
 
 struct ls_executor_memory {
-    char *buffers[2]; // indexed by enum ls_buffer
+    char *buffers[2]; // indexed by enum ls_range_buffer
     uint32_t dtype;
     uint32_t reduction; // sum, product, min or max
     uint64_t divisor;

@@ -15,8 +15,7 @@
 // A rank's side of a device that computes beside the caller. Lives as long as the group, because streams and events of one rank
 // are waited for by others.
 struct ls_rank_place {
-    const struct ls_device_interface *ops; // NULL: no such device
-    struct ls_device *device;
+    struct ls_virtual_device *device; // NULL: host memory
     void *stream; // the communicator's
     struct ls_event *begun; // what was on the device's own stream when a run was started
     struct ls_event *replayed; // likewise after a replay
@@ -100,8 +99,8 @@ struct ls_collective_plan {
     struct ls_compiled_schedule compiled;
     struct ls_executor *executor; // NULL: the collective runs itself
     enum ls_schedule_check check;
-    void *buffer;
-    void *scratch;
+    struct ls_memory buffer;
+    struct ls_memory scratch;
     struct ls_event *done; // the last run, on the communicator's stream; NULL in host memory
     const struct ls_event *over; // the same, or what a replay ends with
     uint64_t sequence; // of the last run
@@ -170,7 +169,7 @@ void ls_communicator_forget_calls(struct ls_communicator *communicator);
 // ---- plan.c ----
 
 // The next run works on another buffer, of as many elements. Not while it runs.
-LS_STATUS ls_collective_plan_move(struct ls_collective_plan *plan, void *buffer);
+LS_STATUS ls_collective_plan_move(struct ls_collective_plan *plan, struct ls_memory buffer);
 
 // ---- proof.c ----
 

@@ -32,17 +32,17 @@ static enum ls_status check_place(const struct ls_communicator_options *options,
 {
     const struct ls_collective_interface *algorithm = options->collective->interface;
     const struct ls_communicator_place *place = options->places ? &options->places[rank] : NULL;
-    const uint32_t kind = place ? place->ops->memory_kind : LS_MEMORY_HOST;
+    const uint32_t kind = place ? ls_device_interface(place->device)->memory_kind : LS_MEMORY_HOST;
     *out = (struct ls_native_stream){.struct_size = sizeof(*out), .family = LS_STREAM_NONE};
     if (!(algorithm->memory_kinds >> kind & 1))
         return refuse_memory(options, name, rank);
-    if (!place || place->ops->blocking)
+    if (!place || ls_device_blocking(place->device))
         return LS_OK;
-    const int32_t status = place->ops->stream_native
-                               ? place->ops->stream_native(place->device, NULL, out)
-                               : (int32_t)LS_OK;
+    const enum ls_status status = ls_device_has_streams(place->device)
+                                      ? ls_device_stream_native(place->device, NULL, out)
+                                      : LS_OK;
     if (status || algorithm->stream_families >> out->family & 1)
-        return (enum ls_status)status;
+        return status;
     ls_error(name,
              "collective %s cannot use streams as those of rank %u's device are; choose another",
              options->collective->name, rank);
@@ -92,10 +92,11 @@ static int32_t exchange(void *context, const void *own, uint64_t bytes, void *al
 static struct ls_collective_member member_of(const struct ls_communicator_group *group,
                                              uint32_t rank)
 {
+    const struct ls_communicator_place *given = group->given ? &group->given[rank] : NULL;
     return (struct ls_collective_member){.struct_size = sizeof(struct ls_collective_member),
                                          .rank = rank,
-                                         .ops = group->given ? group->given[rank].ops : NULL,
-                                         .device = group->given ? group->given[rank].device : NULL,
+                                         .ops = given ? ls_device_interface(given->device) : NULL,
+                                         .device = given ? ls_device_state(given->device) : NULL,
                                          .stream = group->places[rank].stream};
 }
 
@@ -182,7 +183,7 @@ enum ls_status ls_library_run(struct ls_collective_plan *plan)
                                           .dtype = signature->dtype,
                                           .reduction = signature->reduction,
                                           .root = signature->root,
-                                          .buffer = plan->buffer,
+                                          .buffer = ls_address(plan->buffer),
                                           .count = signature->count};
     plan->number = plan->communicator->given++;
     return (enum ls_status)plan->communicator->group->algorithm->run(plan->communicator->library,

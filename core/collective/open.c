@@ -170,7 +170,7 @@ static struct ls_communicator *communicator_create(struct ls_communicator_group 
         return NULL;
     communicator->group = group;
     communicator->rank = rank;
-    communicator->place = group->places[rank].ops ? &group->places[rank] : NULL;
+    communicator->place = group->places[rank].device ? &group->places[rank] : NULL;
     communicator->numbers.next_send = ls_calloc_apart(group->world, sizeof(uint64_t));
     communicator->numbers.next_receive = ls_calloc_apart(group->world, sizeof(uint64_t));
     if (communicator->numbers.next_send && communicator->numbers.next_receive)
@@ -187,7 +187,7 @@ static enum ls_status name_places(const struct ls_communicator_group *group,
 {
     uint32_t devices = 0;
     for (uint32_t i = 0; i < group->world; i++)
-        devices += group->places[i].ops != NULL;
+        devices += group->places[i].device != NULL;
     *out = devices ? calloc(group->world, sizeof(**out)) : NULL;
     if (!devices)
         return LS_OK;
@@ -198,8 +198,8 @@ static enum ls_status name_places(const struct ls_communicator_group *group,
     }
     for (uint32_t i = 0; *out && i < group->world; i++)
         (*out)[i] = (struct ls_transport_place){.struct_size = sizeof(**out),
-                                                .ops = group->places[i].ops,
-                                                .device = group->places[i].device,
+                                                .ops = ls_device_interface(group->places[i].device),
+                                                .device = ls_device_state(group->places[i].device),
                                                 .stream = group->places[i].stream};
     return *out ? LS_OK : LS_OUT_OF_MEMORY;
 }

@@ -19,7 +19,7 @@ static bool lacks_operation(const struct ls_collective_interface *algorithm, uin
 }
 
 static enum ls_status check_plan(const struct ls_communicator *communicator, uint32_t operation,
-                                 const void *buffer, uint64_t count, uint32_t dtype,
+                                 struct ls_memory buffer, uint64_t count, uint32_t dtype,
                                  uint32_t reduction, uint32_t root)
 {
     const struct ls_communicator_group *group = communicator->group;
@@ -37,9 +37,9 @@ static enum ls_status check_plan(const struct ls_communicator *communicator, uin
         problem = "the collective runs itself and does not do this operation";
     else if (root >= group->world)
         problem = "the root is no rank";
-    else if (count > UINT64_MAX / 16 || (count && !buffer))
+    else if (count > UINT64_MAX / 16 || (count && ls_memory_is_null(buffer)))
         problem = "there is no such buffer";
-    else if ((uintptr_t)buffer % element_bytes)
+    else if (buffer.offset % element_bytes)
         problem = "the buffer is not aligned to its elements";
     if (!problem)
         return LS_OK;
@@ -105,6 +105,11 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
 }
 
 // Scratch lies where the buffer does.
+static size_t aligned(uint64_t bytes)
+{
+    return (size_t)((bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT);
+}
+
 static enum ls_status create_scratch(struct ls_collective_plan *plan)
 {
     const uint64_t bytes = plan->compiled.scratch_count * ls_dtype_bytes(plan->signature.dtype);
@@ -112,19 +117,19 @@ static enum ls_status create_scratch(struct ls_collective_plan *plan)
     if (plan->compiled.scratch_count > (UINT64_MAX >> 4))
         return LS_OUT_OF_MEMORY;
     if (bytes && place)
-        plan->scratch = place->ops->allocate(place->device, bytes);
-    else if (bytes && posix_memalign(&plan->scratch, LS_ALIGNMENT, bytes))
-        plan->scratch = NULL;
-    if (bytes && !plan->scratch)
+        plan->scratch = ls_device_allocate(place->device, bytes);
+    else if (bytes)
+        plan->scratch = ls_host_memory(aligned_alloc(LS_ALIGNMENT, aligned(bytes)));
+    if (bytes && ls_memory_is_null(plan->scratch))
         return LS_OUT_OF_MEMORY;
-    return place ? (enum ls_status)place->ops->event_open(place->device, &plan->done) : LS_OK;
+    return place ? ls_device_event_open(place->device, &plan->done) : LS_OK;
 }
 
 static struct ls_executor_memory memory_of(const struct ls_collective_plan *plan)
 {
     const struct ls_call_signature *signature = &plan->signature;
     return (struct ls_executor_memory){
-        .buffers = {plan->buffer, plan->scratch},
+        .buffers = {ls_address(plan->buffer), ls_address(plan->scratch)},
         .dtype = signature->dtype,
         .reduction = signature->reduction == LS_MEAN ? LS_SUM : signature->reduction,
         .divisor = plan->communicator->group->world,
@@ -193,7 +198,7 @@ static enum ls_status make_room(struct ls_communicator *communicator, uint32_t o
 }
 
 enum ls_status ls_collective_plan_create(struct ls_communicator *communicator, uint32_t operation,
-                                         void *buffer, uint64_t count, uint32_t dtype,
+                                         struct ls_memory buffer, uint64_t count, uint32_t dtype,
                                          uint32_t reduction, uint32_t root, const char *label,
                                          struct ls_collective_plan **out)
 {
@@ -229,7 +234,7 @@ enum ls_status ls_collective_plan_create(struct ls_communicator *communicator, u
     return LS_OK;
 }
 
-enum ls_status ls_collective_plan_move(struct ls_collective_plan *plan, void *buffer)
+enum ls_status ls_collective_plan_move(struct ls_collective_plan *plan, struct ls_memory buffer)
 {
     const struct ls_call_signature *signature = &plan->signature;
     const enum ls_status status =
@@ -262,9 +267,9 @@ void ls_collective_plan_destroy(struct ls_collective_plan *plan)
     ls_messages_forget(plan);
     ls_compiled_schedule_finish(&plan->compiled);
     if (place)
-        place->ops->release(place->device, plan->scratch);
+        ls_device_release(place->device, plan->scratch);
     else
-        free(plan->scratch);
+        free(ls_address(plan->scratch));
     free(plan);
 }
 

@@ -23,15 +23,14 @@ static const struct ls_trace_label settle_slice = {
 
 static enum ls_status open_place(struct ls_rank_place *place)
 {
-    const struct ls_device_interface *ops = place->ops;
-    int32_t status = ops->stream_open(place->device, &place->stream);
+    enum ls_status status = ls_device_stream_open(place->device, &place->stream);
     if (!status)
-        status = ops->event_open(place->device, &place->begun);
+        status = ls_device_event_open(place->device, &place->begun);
     if (!status)
-        status = ops->event_open(place->device, &place->replayed);
+        status = ls_device_event_open(place->device, &place->replayed);
     if (!status)
-        status = ops->event_open(place->device, &place->drained);
-    return (enum ls_status)status;
+        status = ls_device_event_open(place->device, &place->drained);
+    return status;
 }
 
 enum ls_status ls_streams_open(struct ls_communicator_group *group)
@@ -39,17 +38,16 @@ enum ls_status ls_streams_open(struct ls_communicator_group *group)
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; group->given && !status && i < group->world; i++) {
         const struct ls_communicator_place *given = &group->given[i];
-        const struct ls_device_interface *ops = given->ops;
-        if (ops->blocking && ops->memory_kind == LS_MEMORY_HOST)
+        if (ls_device_blocking(given->device) && ls_device_in_host_memory(given->device))
             continue; // as host memory without a device
-        if (ops->blocking || !ops->stream_open || !ops->event_open) {
+        if (!ls_device_has_streams(given->device)) {
             ls_error(group->name,
                      "rank %u: its device has memory of its own, but no streams and events, which "
                      "collectives need there; central-storage does without",
                      i);
             return LS_UNAVAILABLE;
         }
-        group->places[i] = (struct ls_rank_place){.ops = ops, .device = given->device};
+        group->places[i] = (struct ls_rank_place){.device = given->device};
         status = open_place(&group->places[i]);
     }
     return status;
@@ -60,13 +58,13 @@ void ls_streams_close(struct ls_communicator_group *group)
 {
     for (uint32_t i = 0; group->places && i < group->world; i++) {
         const struct ls_rank_place *place = &group->places[i];
-        if (!place->ops)
+        if (!place->device)
             continue;
         if (!atomic_load(&group->stuck))
-            place->ops->stream_close(place->device, place->stream);
-        place->ops->event_close(place->device, place->begun);
-        place->ops->event_close(place->device, place->replayed);
-        place->ops->event_close(place->device, place->drained);
+            ls_device_stream_close(place->device, place->stream);
+        ls_device_event_close(place->device, place->begun);
+        ls_device_event_close(place->device, place->replayed);
+        ls_device_event_close(place->device, place->drained);
     }
 }
 
@@ -77,10 +75,10 @@ enum ls_status ls_stream_begin(struct ls_communicator *communicator)
     const struct ls_rank_place *place = communicator->place;
     if (!place)
         return LS_OK;
-    int32_t status = place->ops->event_record(place->device, place->begun, NULL);
+    enum ls_status status = ls_device_event_record(place->device, place->begun, NULL);
     if (!status)
-        status = place->ops->event_wait(place->device, place->begun, place->stream);
-    return (enum ls_status)status;
+        status = ls_device_event_wait(place->device, place->begun, place->stream);
+    return status;
 }
 
 // Each plan is in the list once.
@@ -107,10 +105,10 @@ enum ls_status ls_stream_end(struct ls_collective_plan *plan)
     const struct ls_rank_place *place = plan->communicator->place;
     if (!place)
         return LS_OK;
-    const int32_t status = place->ops->event_record(place->device, plan->done, place->stream);
+    const enum ls_status status = ls_device_event_record(place->device, plan->done, place->stream);
     if (!status && !plan->communicator->recording)
         add_unsettled(plan, plan->done);
-    return (enum ls_status)status;
+    return status;
 }
 
 enum ls_status ls_stream_follow(struct ls_collective_plan *plan)
@@ -118,8 +116,8 @@ enum ls_status ls_stream_follow(struct ls_collective_plan *plan)
     const struct ls_rank_place *place = plan->communicator->place;
     if (!place)
         return LS_OK;
-    const int32_t status = place->ops->event_wait(place->device, plan->done, NULL);
-    return status ? ls_communicator_fail(plan->communicator, plan, (enum ls_status)status) : LS_OK;
+    const enum ls_status status = ls_device_event_wait(place->device, plan->done, NULL);
+    return status ? ls_communicator_fail(plan->communicator, plan, status) : LS_OK;
 }
 
 void ls_stream_forget(struct ls_collective_plan *plan)
@@ -129,7 +127,7 @@ void ls_stream_forget(struct ls_collective_plan *plan)
         return;
     ls_stream_drain(plan->communicator);
     remove_unsettled(plan->communicator, plan);
-    place->ops->event_close(place->device, plan->done);
+    ls_device_event_close(place->device, plan->done);
 }
 
 // ---- Waiting for the device ----
@@ -148,15 +146,14 @@ void ls_stream_drain(struct ls_communicator *communicator)
     const struct ls_rank_place *place = communicator->place;
     const uint64_t patience = group->deadline_ns < PATIENCE_NS ? group->deadline_ns : PATIENCE_NS;
     if (!place || atomic_load(&group->stuck) ||
-        place->ops->event_record(place->device, place->drained, place->stream))
+        ls_device_event_record(place->device, place->drained, place->stream))
         return;
     const uint64_t begin = ls_clock_ns();
-    while (place->ops->event_query(place->device, place->drained) == LS_AGAIN) {
+    while (ls_device_event_query(place->device, place->drained) == LS_AGAIN) {
         const uint64_t waited = ls_clock_ns() - begin;
         if (waited > patience) {
             atomic_store(&group->stuck, 1);
-            if (place->ops->abandon)
-                place->ops->abandon(place->device);
+            ls_device_abandon(place->device);
             return;
         }
         pause_after(waited);
@@ -196,11 +193,11 @@ static enum ls_status wait_for_device(struct ls_communicator *communicator,
 {
     const struct ls_rank_place *place = communicator->place;
     for (;;) {
-        const int32_t over = place->ops->event_query(place->device, plan->over);
+        const enum ls_status over = ls_device_event_query(place->device, plan->over);
         if (over == LS_OK)
             return end_of_run(communicator, plan);
         if (over != LS_AGAIN)
-            return ls_communicator_fail(communicator, plan, (enum ls_status)over);
+            return ls_communicator_fail(communicator, plan, over);
         const uint64_t waited = ls_clock_ns() - begin;
         const enum ls_status status = look_around(communicator, plan, waited);
         if (status)
@@ -248,7 +245,7 @@ static struct ls_collective_plan *find_pending(const struct ls_communicator *com
     for (uint32_t i = 0; i < communicator->unsettled_count; i++) {
         struct ls_collective_plan *plan = communicator->unsettled[i];
         if ((!first || plan->sequence < first->sequence) &&
-            place->ops->event_query(place->device, plan->over) != LS_OK)
+            ls_device_event_query(place->device, plan->over) != LS_OK)
             first = plan;
     }
     return first;
@@ -362,8 +359,6 @@ enum ls_status ls_communicator_replayed(struct ls_communicator *communicator)
         return communicator->status;
     for (uint32_t i = 0; i < communicator->recorded_count; i++)
         begin_replayed(communicator->recorded[i]);
-    const int32_t status = place->ops->event_record(place->device, place->replayed, NULL);
-    return status ? ls_communicator_fail(communicator, communicator->recorded[0],
-                                         (enum ls_status)status)
-                  : LS_OK;
+    const enum ls_status status = ls_device_event_record(place->device, place->replayed, NULL);
+    return status ? ls_communicator_fail(communicator, communicator->recorded[0], status) : LS_OK;
 }

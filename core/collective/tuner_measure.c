@@ -47,9 +47,9 @@ struct rank {
     bool records; // the rows of this process
     enum ls_status status;
     pthread_t thread;
-    float *control; // reduced to tell and to hear
+    struct ls_memory control; // floats, reduced to tell and to hear
     struct ls_collective_plan *control_plan;
-    void *buffer;
+    struct ls_memory buffer;
     struct ls_collective_plan *plans[LS_TUNER_CANDIDATES]; // NULL: does not do this call
 };
 
@@ -61,32 +61,33 @@ static uint64_t now_ns(const struct measurement *measurement)
 
 // ---- Memory, where the collectives of the run work ----
 
-static void *allocate(const struct rank *rank, size_t bytes)
+static struct ls_memory allocate(const struct rank *rank, size_t bytes)
 {
     const struct ls_rank_place *place = rank->communicator->place;
     void *memory = NULL;
     if (place)
-        return place->ops->allocate(place->device, bytes); // zeroed
+        return ls_device_allocate(place->device, bytes); // zeroed
     if (posix_memalign(&memory, LS_ALIGNMENT, bytes))
-        return NULL;
-    return memset(memory, 0, bytes);
+        return ls_host_memory(NULL);
+    return ls_host_memory(memset(memory, 0, bytes));
 }
 
-static void release(const struct rank *rank, void *memory)
-{
-    const struct ls_rank_place *place = rank->communicator->place;
-    if (place && memory)
-        place->ops->release(place->device, memory);
-    else
-        free(memory);
-}
-
-static enum ls_status move(const struct rank *rank, void *to, const void *from, size_t bytes)
+static void release(const struct rank *rank, struct ls_memory memory)
 {
     const struct ls_rank_place *place = rank->communicator->place;
     if (place)
-        return (enum ls_status)place->ops->copy(place->device, to, from, bytes, NULL);
-    memcpy(to, from, bytes);
+        ls_device_release(place->device, memory);
+    else
+        free(ls_address(memory));
+}
+
+static enum ls_status move(const struct rank *rank, struct ls_memory to, struct ls_memory from,
+                           size_t bytes)
+{
+    const struct ls_rank_place *place = rank->communicator->place;
+    if (place)
+        return ls_device_copy(place->device, to, from, bytes, NULL);
+    memcpy(ls_address(to), ls_address(from), bytes);
     return LS_OK;
 }
 
@@ -108,13 +109,13 @@ static enum ls_status call(const struct rank *rank, struct ls_collective_plan *p
 static enum ls_status add_up(const struct rank *rank, float words[CONTROL_WORDS])
 {
     const size_t bytes = CONTROL_WORDS * sizeof(float);
-    enum ls_status status = move(rank, rank->control, words, bytes);
+    enum ls_status status = move(rank, rank->control, ls_host_memory(words), bytes);
     if (!status)
         status = call(rank, rank->control_plan, 1);
-    return status ? status : move(rank, words, rank->control, bytes);
+    return status ? status : move(rank, ls_host_memory(words), rank->control, bytes);
 }
 
-static enum ls_status create_plan(struct rank *rank, size_t candidate, void *buffer,
+static enum ls_status create_plan(struct rank *rank, size_t candidate, struct ls_memory buffer,
                                   const struct ls_tuner_task *what, uint64_t count,
                                   struct ls_collective_plan **out)
 {
@@ -447,7 +448,9 @@ static enum ls_status measure_rank(struct rank *rank)
     struct ls_communication_times times;
     rank->control = allocate(rank, CONTROL_WORDS * sizeof(float));
     rank->buffer = allocate(rank, measurement->rows[measurement->size_count - 1].bytes + 1);
-    enum ls_status status = rank->control && rank->buffer ? LS_OK : LS_OUT_OF_MEMORY;
+    enum ls_status status = ls_memory_is_null(rank->control) || ls_memory_is_null(rank->buffer)
+                                ? LS_OUT_OF_MEMORY
+                                : LS_OK;
     if (!status)
         status = create_plan(rank, measurement->tuner->count, rank->control, &sum, CONTROL_WORDS,
                              &rank->control_plan);

@@ -54,7 +54,7 @@ struct ls_step_plan {
 
 // A pointer of a step that changes with the batch.
 struct ls_batch_slot {
-    void **pointer;
+    struct ls_memory *memory;
     uint32_t given; // which
 };
 
@@ -66,7 +66,7 @@ struct ls_program_buffers {
     uint32_t *outputs; // values, one for each output of the model
     uint32_t output_count;
     struct ls_bindings bindings;
-    const void **given; // inputs, labels, then seeds, as they were set last
+    struct ls_memory *given; // inputs, labels, then seeds, as they were set last
     struct ls_batch_slot *slots;
     uint32_t slot_count;
 };

@@ -14,15 +14,14 @@ enum ls_status ls_prepare_fixed(const struct ls_parameter_plan *plan, uint32_t o
                                 const struct ls_tensor_desc *arguments, uint32_t input_count,
                                 uint32_t output_count, struct ls_kernel_answer *out)
 {
-    struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                        .op = op,
-                                        .input_count = input_count,
-                                        .output_count = output_count};
+    const struct ls_kernel_request request = {.struct_size = sizeof(request),
+                                              .op = op,
+                                              .input_count = input_count,
+                                              .output_count = output_count,
+                                              .arguments = arguments};
 
-    memcpy(request.arguments, arguments, (input_count + output_count) * sizeof(*arguments));
-    *out = (struct ls_kernel_answer){.struct_size = sizeof(*out)};
-    ls_inside_about(ls_op_name(op));
-    return (enum ls_status)plan->ops->prepare(plan->device, &request, out);
+    out->layouts = NULL;
+    return ls_device_prepare(plan->device, ls_op_name(op), &request, out);
 }
 
 enum ls_status ls_prepare_convert(const struct ls_parameter_plan *plan, const char *name,
@@ -52,7 +51,7 @@ static enum ls_status add_step(struct ls_build *build, const struct ls_node *nod
 {
     enum ls_status status = ls_build_step(build);
     if (status) {
-        build->plan->ops->release_kernel(build->plan->device, answer->kernel);
+        ls_device_release_kernel(build->plan->device, answer->kernel);
         return status;
     }
     const uint32_t last = build->program->step_count - 1;
@@ -239,7 +238,7 @@ enum ls_status ls_insert_add(struct ls_build *build, const struct ls_node *node,
         const struct ls_layout layout = build->buffers->values[to].layout;
         status = ls_build_value(build, to, LS_ROLE_GRADIENT, &layout, &values[2]);
         if (status) {
-            build->plan->ops->release_kernel(build->plan->device, answer.kernel);
+            ls_device_release_kernel(build->plan->device, answer.kernel);
             return status;
         }
     }

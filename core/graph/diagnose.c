@@ -7,37 +7,39 @@
 
 // Reads a result of LS_OP_MEASURE: sum of squares, number of elements that are not finite.
 static enum ls_status launch_measure(const struct ls_parameter_plan *plan,
-                                     const struct ls_kernel_answer *answer, const void *data,
-                                     const struct ls_step_record *record, double *not_finite)
+                                     const struct ls_kernel_answer *answer, struct ls_memory data,
+                                     struct ls_memory record, double *not_finite)
 {
-    const struct ls_device_interface *ops = plan->ops;
     double result[2] = {0, 0};
-    void *measured = ops->allocate(plan->device, sizeof(result));
-    void *scratch =
-        answer->scratch_bytes > 0 ? ops->allocate(plan->device, answer->scratch_bytes) : NULL;
+    struct ls_memory scratch = {NULL, 0};
+    const struct ls_memory measured = ls_device_allocate(plan->device, sizeof(result));
+    if (answer->scratch_bytes > 0)
+        scratch = ls_device_allocate(plan->device, answer->scratch_bytes);
     enum ls_status status = LS_OUT_OF_MEMORY;
 
-    if (measured && (scratch || answer->scratch_bytes == 0)) {
-        void *arguments[2] = {(void *)(uintptr_t)data, measured};
+    if (!ls_memory_is_null(measured) &&
+        (!ls_memory_is_null(scratch) || answer->scratch_bytes == 0)) {
+        const struct ls_memory arguments[2] = {data, measured};
         const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                         .argument_count = 2,
                                          .arguments = arguments,
                                          .scratch = scratch,
                                          .record = record};
-        status = (enum ls_status)ops->launch(plan->device, answer->kernel, &launch);
+        status = ls_device_launch(plan->device, answer->kernel, &launch);
         if (!status)
-            status =
-                (enum ls_status)ops->copy(plan->device, result, measured, sizeof(result), NULL);
+            status = ls_device_copy(plan->device, ls_host_memory(result), measured, sizeof(result),
+                                    NULL);
     }
-    ops->release(plan->device, measured);
-    ops->release(plan->device, scratch);
+    ls_device_release(plan->device, measured);
+    ls_device_release(plan->device, scratch);
     if (!status)
         *not_finite = result[1];
     return status;
 }
 
 // Padding is zero, so the buffer is measured as it is.
-static enum ls_status is_finite(const struct ls_program *program, const void *data, uint64_t bytes,
-                                bool *out)
+static enum ls_status is_finite(const struct ls_program *program, struct ls_memory data,
+                                uint64_t bytes, bool *out)
 {
     const struct ls_parameter_plan *plan = program->plan;
     const struct ls_tensor_desc arguments[2] = {
@@ -54,13 +56,13 @@ static enum ls_status is_finite(const struct ls_program *program, const void *da
     double not_finite = 0;
 
     *out = true;
-    if (!data || bytes < sizeof(float))
+    if (ls_memory_is_null(data) || bytes < sizeof(float))
         return LS_OK;
     enum ls_status status = ls_prepare_fixed(plan, LS_OP_MEASURE, arguments, 1, 1, &answer);
     if (status)
         return status;
     status = launch_measure(plan, &answer, data, program->buffers->bindings.record, &not_finite);
-    plan->ops->release_kernel(plan->device, answer.kernel);
+    ls_device_release_kernel(plan->device, answer.kernel);
     *out = not_finite == 0;
     return status;
 }
@@ -69,14 +71,15 @@ static enum ls_status is_finite(const struct ls_program *program, const void *da
 static enum ls_status find_parameter(const struct ls_program *program, const char **out)
 {
     const struct ls_parameter_plan *plan = program->plan;
-    const char *flat = program->buffers->bindings.parameters;
+    const struct ls_memory flat = program->buffers->bindings.parameters;
 
     *out = NULL;
     for (uint32_t i = 0; i < program->graph->parameter_count; i++) {
         const uint32_t id = program->graph->parameters[i]->id;
         const struct ls_parameter_place *place = &plan->places[program->buffers->values[id].place];
         bool finite;
-        enum ls_status status = is_finite(program, flat + place->offset, place->bytes, &finite);
+        enum ls_status status =
+            is_finite(program, ls_memory_at(flat, place->offset), place->bytes, &finite);
         if (status)
             return status;
         if (!finite) {
@@ -115,7 +118,7 @@ static enum ls_status outputs_finite(const struct ls_program *program, uint32_t 
         if (value->tensor->dtype != LS_F32 || value->tensor->role == LS_ROLE_SAVED ||
             value->tile_bytes > 0)
             continue;
-        enum ls_status status = is_finite(program, step->pointers[i], value->layout.bytes, out);
+        enum ls_status status = is_finite(program, step->memory[i], value->layout.bytes, out);
         if (status)
             return status;
     }

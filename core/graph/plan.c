@@ -91,9 +91,8 @@ static void settle_offsets(struct ls_parameter_plan *plan)
     }
 }
 
-enum ls_status ls_plan_create(const struct ls_graph *graph, const struct ls_device_interface *ops,
-                              struct ls_device *device, int64_t batch, bool plain,
-                              struct ls_parameter_plan **out)
+enum ls_status ls_plan_create(const struct ls_graph *graph, struct ls_virtual_device *device,
+                              int64_t batch, bool plain, struct ls_parameter_plan **out)
 {
     if (graph->input_count == 0 || graph->output_count == 0) {
         ls_error(graph->name, "the model has no layers");
@@ -102,7 +101,6 @@ enum ls_status ls_plan_create(const struct ls_graph *graph, const struct ls_devi
     struct ls_parameter_plan *plan = calloc(1, sizeof(*plan));
     if (!plan)
         return LS_OUT_OF_MEMORY;
-    plan->ops = ops;
     plan->device = device;
     plan->places = calloc((size_t)graph->parameter_count + 1, sizeof(*plan->places));
     if (!plan->places) {
@@ -125,7 +123,7 @@ void ls_plan_destroy(struct ls_parameter_plan *plan)
     if (!plan)
         return;
     for (uint32_t i = 0; i < plan->shadow_count; i++)
-        plan->ops->release_kernel(plan->device, plan->shadows[i].convert);
+        ls_device_release_kernel(plan->device, plan->shadows[i].convert);
     free(plan->shadows);
     free(plan->places);
     free(plan);
@@ -151,15 +149,15 @@ uint64_t ls_plan_fingerprint(const struct ls_parameter_plan *plan)
 
 struct conversion {
     struct ls_kernel_answer answer;
-    void *plain; // device memory, in the plain layout
-    void *scratch; // NULL: none needed
+    struct ls_memory plain; // in the plain layout
+    struct ls_memory scratch; // nowhere: none needed
 };
 
 static void conversion_finish(const struct ls_parameter_plan *plan, struct conversion *conversion)
 {
-    plan->ops->release_kernel(plan->device, conversion->answer.kernel);
-    plan->ops->release(plan->device, conversion->plain);
-    plan->ops->release(plan->device, conversion->scratch);
+    ls_device_release_kernel(plan->device, conversion->answer.kernel);
+    ls_device_release(plan->device, conversion->plain);
+    ls_device_release(plan->device, conversion->scratch);
 }
 
 static enum ls_status conversion_init(const struct ls_parameter_plan *plan, uint32_t place, bool in,
@@ -177,10 +175,11 @@ static enum ls_status conversion_init(const struct ls_parameter_plan *plan, uint
                                                in ? &own : &plain, &conversion.answer);
     if (status)
         return status;
-    conversion.plain = plan->ops->allocate(plan->device, plain.layout.bytes);
+    conversion.plain = ls_device_allocate(plan->device, plain.layout.bytes);
     if (conversion.answer.scratch_bytes > 0)
-        conversion.scratch = plan->ops->allocate(plan->device, conversion.answer.scratch_bytes);
-    if (!conversion.plain || (conversion.answer.scratch_bytes > 0 && !conversion.scratch)) {
+        conversion.scratch = ls_device_allocate(plan->device, conversion.answer.scratch_bytes);
+    if (ls_memory_is_null(conversion.plain) ||
+        (conversion.answer.scratch_bytes > 0 && ls_memory_is_null(conversion.scratch))) {
         ls_error("device", "no memory of the device to convert the layout of '%s'",
                  master->parameter->name);
         conversion_finish(plan, &conversion);
@@ -191,15 +190,17 @@ static enum ls_status conversion_init(const struct ls_parameter_plan *plan, uint
 }
 
 static enum ls_status launch_conversion(const struct ls_parameter_plan *plan,
-                                        const struct ls_kernel *kernel, const void *from, void *to,
-                                        void *scratch)
+                                        const struct ls_kernel *kernel, struct ls_memory from,
+                                        struct ls_memory to, struct ls_memory scratch)
 {
-    void *arguments[2] = {(void *)(uintptr_t)from, to};
-    const struct ls_launch launch = {
-        .struct_size = sizeof(launch), .arguments = arguments, .scratch = scratch};
+    const struct ls_memory arguments[2] = {from, to};
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .argument_count = 2,
+                                     .arguments = arguments,
+                                     .scratch = scratch};
 
     ls_inside_about("layout of a parameter");
-    return (enum ls_status)plan->ops->launch(plan->device, kernel, &launch);
+    return ls_device_launch(plan->device, kernel, &launch);
 }
 
 static uint64_t plain_bytes(const struct ls_parameter_place *place)
@@ -208,19 +209,19 @@ static uint64_t plain_bytes(const struct ls_parameter_place *place)
 }
 
 enum ls_status ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const float *from,
-                              void *flat)
+                              struct ls_memory flat)
 {
     const struct ls_parameter_place *master = &plan->places[place];
-    char *to = (char *)flat + master->offset;
+    const struct ls_memory to = ls_memory_at(flat, master->offset);
     struct conversion conversion;
 
     if (master->layout.kind == LS_LAYOUT_PLAIN)
-        return (enum ls_status)plan->ops->copy(plan->device, to, from, plain_bytes(master), NULL);
+        return ls_device_copy(plan->device, to, ls_host_memory(from), plain_bytes(master), NULL);
     enum ls_status status = conversion_init(plan, place, true, &conversion);
     if (status)
         return status;
-    status = (enum ls_status)plan->ops->copy(plan->device, conversion.plain, from,
-                                             plain_bytes(master), NULL);
+    status = ls_device_copy(plan->device, conversion.plain, ls_host_memory(from),
+                            plain_bytes(master), NULL);
     if (!status)
         status = launch_conversion(plan, conversion.answer.kernel, conversion.plain, to,
                                    conversion.scratch);
@@ -228,35 +229,36 @@ enum ls_status ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, co
     return status;
 }
 
-enum ls_status ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, const void *flat,
+enum ls_status ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct ls_memory flat,
                               float *to)
 {
     const struct ls_parameter_place *master = &plan->places[place];
-    const char *from = (const char *)flat + master->offset;
+    const struct ls_memory from = ls_memory_at(flat, master->offset);
     struct conversion conversion;
 
     if (master->layout.kind == LS_LAYOUT_PLAIN)
-        return (enum ls_status)plan->ops->copy(plan->device, to, from, plain_bytes(master), NULL);
+        return ls_device_copy(plan->device, ls_host_memory(to), from, plain_bytes(master), NULL);
     enum ls_status status = conversion_init(plan, place, false, &conversion);
     if (status)
         return status;
     status = launch_conversion(plan, conversion.answer.kernel, from, conversion.plain,
                                conversion.scratch);
     if (!status)
-        status = (enum ls_status)plan->ops->copy(plan->device, to, conversion.plain,
-                                                 plain_bytes(master), NULL);
+        status = ls_device_copy(plan->device, ls_host_memory(to), conversion.plain,
+                                plain_bytes(master), NULL);
     conversion_finish(plan, &conversion);
     return status;
 }
 
-enum ls_status ls_plan_refresh_shadows(struct ls_parameter_plan *plan, const void *flat,
-                                       void *shadows, void *scratch)
+enum ls_status ls_plan_refresh_shadows(struct ls_parameter_plan *plan, struct ls_memory flat,
+                                       struct ls_memory shadows, struct ls_memory scratch)
 {
+    const struct ls_memory nowhere = {NULL, 0};
     for (uint32_t i = 0; i < plan->shadow_count; i++) {
         const struct ls_shadow *shadow = &plan->shadows[i];
         enum ls_status status = launch_conversion(
-            plan, shadow->convert, (const char *)flat + plan->places[shadow->place].offset,
-            (char *)shadows + shadow->offset, shadow->scratch_bytes > 0 ? scratch : NULL);
+            plan, shadow->convert, ls_memory_at(flat, plan->places[shadow->place].offset),
+            ls_memory_at(shadows, shadow->offset), shadow->scratch_bytes > 0 ? scratch : nowhere);
         if (status)
             return status;
     }

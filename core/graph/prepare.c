@@ -18,8 +18,10 @@ enum freedom {
 };
 
 struct attempt {
-    struct ls_kernel_request request;
-    struct ls_kernel_answer answer;
+    struct ls_kernel_request request; // without its arguments
+    struct ls_tensor_desc arguments[LS_MAX_ARGUMENTS];
+    struct ls_kernel_answer answer; // without its layouts
+    struct ls_layout layouts[LS_MAX_ARGUMENTS];
     bool works;
 };
 
@@ -115,10 +117,10 @@ static uint32_t accumulate_bits(const struct ls_build *build, const struct ls_no
 }
 
 static void fill_request(const struct ls_build *build, const struct ls_node *node, uint32_t freedom,
-                         struct ls_kernel_request *out)
+                         struct attempt *attempt)
 {
-    *out = (struct ls_kernel_request){
-        .struct_size = sizeof(*out),
+    attempt->request = (struct ls_kernel_request){
+        .struct_size = sizeof(attempt->request),
         .op = node->op,
         .attributes = node->attributes,
         .input_count = node->input_count,
@@ -127,10 +129,10 @@ static void fill_request(const struct ls_build *build, const struct ls_node *nod
         .accumulate = (freedom & NO_ACCUMULATE) != 0 ? 0 : accumulate_bits(build, node),
     };
     for (uint32_t i = 0; i < node->input_count; i++)
-        describe_argument(build, node->inputs[i], false, freedom, &out->arguments[i]);
+        describe_argument(build, node->inputs[i], false, freedom, &attempt->arguments[i]);
     for (uint32_t i = 0; i < node->output_count; i++)
         describe_argument(build, node->outputs[i], true, freedom,
-                          &out->arguments[node->input_count + i]);
+                          &attempt->arguments[node->input_count + i]);
 }
 
 // ---- Asking ----
@@ -140,13 +142,13 @@ static enum ls_status check_answer(const struct ls_build *build, const struct ls
                                    struct attempt *attempt)
 {
     const struct ls_kernel_request *request = &attempt->request;
-    struct ls_kernel_answer *answer = &attempt->answer;
+    const struct ls_kernel_answer *answer = &attempt->answer;
 
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
         const bool output = i >= request->input_count;
         const uint32_t id = output ? node->outputs[i - request->input_count] : node->inputs[i];
-        const struct ls_tensor_desc *desc = &request->arguments[i];
-        struct ls_layout *layout = &answer->layouts[i];
+        const struct ls_tensor_desc *desc = &attempt->arguments[i];
+        struct ls_layout *layout = &attempt->layouts[i];
 
         if (value_of(build, id)->tensor->shape.ndims == 0)
             *layout =
@@ -170,17 +172,19 @@ static enum ls_status check_answer(const struct ls_build *build, const struct ls
 static void release(const struct ls_build *build, struct attempt *attempt)
 {
     if (attempt->works)
-        build->plan->ops->release_kernel(build->plan->device, attempt->answer.kernel);
+        ls_device_release_kernel(build->plan->device, attempt->answer.kernel);
     attempt->works = false;
 }
 
 static enum ls_status ask(const struct ls_build *build, const struct ls_node *node,
                           struct attempt *attempt)
 {
-    attempt->answer = (struct ls_kernel_answer){.struct_size = sizeof(attempt->answer)};
-    ls_inside_about(ls_op_name(node->op));
-    enum ls_status status = (enum ls_status)build->plan->ops->prepare(
-        build->plan->device, &attempt->request, &attempt->answer);
+    struct ls_kernel_request request = attempt->request;
+    request.arguments = attempt->arguments;
+    attempt->answer = (struct ls_kernel_answer){.layouts = attempt->layouts};
+    enum ls_status status =
+        ls_device_prepare(build->plan->device, ls_op_name(node->op), &request, &attempt->answer);
+    attempt->answer.layouts = NULL; // an attempt is copied
 
     attempt->works = status == LS_OK;
     if (status)
@@ -195,7 +199,9 @@ static bool asked_before(const struct attempt *attempts, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         if (memcmp(&attempts[i].request, &attempts[count].request, sizeof(attempts[i].request)) ==
-            0)
+                0 &&
+            memcmp(attempts[i].arguments, attempts[count].arguments,
+                   sizeof(attempts[i].arguments)) == 0)
             return true;
     return false;
 }
@@ -213,7 +219,8 @@ static enum ls_status search(const struct ls_build *build, const struct ls_node 
         struct attempt *attempt = &attempts[i];
         attempt->works = false;
         memset(&attempt->request, 0, sizeof(attempt->request));
-        fill_request(build, node, row[i], &attempt->request);
+        memset(attempt->arguments, 0, sizeof(attempt->arguments));
+        fill_request(build, node, row[i], attempt);
         if (asked_before(attempts, i))
             continue;
         enum ls_status status = ask(build, node, attempt);
@@ -301,7 +308,7 @@ static enum ls_status bridge_input(struct ls_build *build, const struct ls_node 
 {
     const uint32_t id = node->inputs[index];
     const struct ls_value *value = value_of(build, id);
-    const struct ls_layout *layout = &attempt->answer.layouts[index];
+    const struct ls_layout *layout = &attempt->layouts[index];
 
     *out = id;
     if (value->home == LS_HOME_PARAMETERS && value->layout.kind == LS_LAYOUT_ANY) {
@@ -320,7 +327,7 @@ static enum ls_status bridge_output(struct ls_build *build, const struct ls_node
                                     const struct attempt *attempt, uint32_t index, uint32_t *out)
 {
     const uint32_t id = node->outputs[index];
-    const struct ls_layout *layout = &attempt->answer.layouts[node->input_count + index];
+    const struct ls_layout *layout = &attempt->layouts[node->input_count + index];
     struct ls_layout wanted = wanted_layout(build, id);
     const bool accumulated = (attempt->request.accumulate >> index & 1) != 0;
 

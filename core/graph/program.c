@@ -41,8 +41,10 @@ static void find_needed(struct ls_program *program)
 static void fill_launches(struct ls_program *program)
 {
     for (uint32_t s = 0; s < program->step_count; s++)
-        program->buffers->launches[s] = (struct ls_launch){.struct_size = sizeof(struct ls_launch),
-                                                           .arguments = program->steps[s].pointers};
+        program->buffers->launches[s] = (struct ls_launch){
+            .struct_size = sizeof(struct ls_launch),
+            .arguments = program->steps[s].memory,
+            .argument_count = program->steps[s].input_count + program->steps[s].output_count};
 }
 
 static void name_slices(struct ls_program *program)
@@ -79,7 +81,7 @@ static uint32_t given_of(const struct ls_program *program, uint32_t value)
     }
 }
 
-// Lists the pointers that change with the batch; only counts them while there is no list.
+// Lists the arguments that change with the batch; only counts them while there is no list.
 static void find_slots(struct ls_program *program)
 {
     struct ls_program_buffers *buffers = program->buffers;
@@ -93,7 +95,7 @@ static void find_slots(struct ls_program *program)
                 continue;
             if (buffers->slots)
                 buffers->slots[buffers->slot_count] =
-                    (struct ls_batch_slot){&step->pointers[i], given};
+                    (struct ls_batch_slot){&step->memory[i], given};
             buffers->slot_count++;
         }
     }
@@ -190,7 +192,7 @@ void ls_program_destroy(struct ls_program *program)
     if (!program)
         return;
     for (uint32_t s = 0; s < program->step_count; s++) {
-        program->plan->ops->release_kernel(program->plan->device, program->steps[s].kernel);
+        ls_device_release_kernel(program->plan->device, program->steps[s].kernel);
         ls_tile_destroy(program, program->buffers->plans[s].tile);
     }
     destroy_buffers(program->buffers);
@@ -202,12 +204,13 @@ void ls_program_destroy(struct ls_program *program)
 
 // ---- Binding ----
 
-static void *address(const struct ls_program *program, uint32_t id)
+static struct ls_memory memory_of(const struct ls_program *program, uint32_t id)
 {
     const struct ls_program_buffers *buffers = program->buffers;
     const struct ls_value *value = &buffers->values[ls_value_memory(buffers, id)];
     const struct ls_bindings *bindings = &buffers->bindings;
-    char *base = NULL;
+    const struct ls_memory nowhere = {NULL, 0};
+    struct ls_memory base = nowhere;
 
     switch (value->home) {
     case LS_HOME_ARENA: base = bindings->arena; break;
@@ -217,32 +220,34 @@ static void *address(const struct ls_program *program, uint32_t id)
     case LS_HOME_SUMS: return bindings->sums;
     case LS_HOME_INPUT:
     case LS_HOME_LABELS:
-    case LS_HOME_SEED: return (void *)(uintptr_t)buffers->given[given_of(program, id)];
+    case LS_HOME_SEED: return buffers->given[given_of(program, id)];
     case LS_HOME_NONE: break;
     }
-    return base ? base + value->offset : NULL;
+    return ls_memory_is_null(base) ? nowhere : ls_memory_at(base, value->offset);
 }
 
 void ls_program_bind(struct ls_program *program, const struct ls_bindings *bindings)
 {
     struct ls_program_buffers *buffers = program->buffers;
+    const struct ls_memory nowhere = {NULL, 0};
 
     buffers->bindings = *bindings;
     for (uint32_t s = 0; s < program->step_count; s++) {
         struct ls_program_step *step = &program->steps[s];
         struct ls_launch *launch = &buffers->launches[s];
         for (uint32_t i = 0; i < step->input_count + step->output_count; i++)
-            step->pointers[i] =
-                argument_used(program, s, i) ? address(program, buffers->plans[s].values[i]) : NULL;
+            step->memory[i] = argument_used(program, s, i)
+                                  ? memory_of(program, buffers->plans[s].values[i])
+                                  : nowhere;
         launch->record = bindings->record;
-        launch->scratch = step->scratch_bytes > 0 && bindings->arena
-                              ? (char *)bindings->arena + buffers->plans[s].scratch_offset
-                              : NULL;
+        launch->scratch = step->scratch_bytes > 0 && !ls_memory_is_null(bindings->arena)
+                              ? ls_memory_at(bindings->arena, buffers->plans[s].scratch_offset)
+                              : nowhere;
     }
 }
 
 // Tensors [first, first + count) of those that are given anew with each batch.
-static void give(struct ls_program *program, uint32_t first, const void *const *from,
+static void give(struct ls_program *program, uint32_t first, const struct ls_memory *from,
                  uint32_t count)
 {
     const struct ls_program_buffers *buffers = program->buffers;
@@ -252,24 +257,25 @@ static void give(struct ls_program *program, uint32_t first, const void *const *
     for (uint32_t i = 0; i < buffers->slot_count; i++) {
         const struct ls_batch_slot *slot = &buffers->slots[i];
         if (slot->given >= first && slot->given - first < count)
-            *slot->pointer = (void *)(uintptr_t)buffers->given[slot->given];
+            *slot->memory = buffers->given[slot->given];
     }
 }
 
-void ls_program_set_batch(struct ls_program *program, const void *const *inputs, const void *labels)
+void ls_program_set_batch(struct ls_program *program, const struct ls_memory *inputs,
+                          struct ls_memory labels)
 {
     give(program, 0, inputs, program->graph->input_count);
     give(program, program->graph->input_count, &labels, 1);
 }
 
-void ls_program_set_seeds(struct ls_program *program, const void *const *seeds)
+void ls_program_set_seeds(struct ls_program *program, const struct ls_memory *seeds)
 {
     give(program, program->graph->input_count + 1, seeds, program->graph->seed_count);
 }
 
-const void *ls_program_output(const struct ls_program *program, uint32_t index)
+struct ls_memory ls_program_output(const struct ls_program *program, uint32_t index)
 {
-    return address(program, program->buffers->outputs[index]);
+    return memory_of(program, program->buffers->outputs[index]);
 }
 
 // ---- Running ----
@@ -288,7 +294,7 @@ enum ls_status ls_program_run(struct ls_program *program, uint32_t from, uint32_
         }
         const uint64_t before = timed ? ls_clock_ns() : 0;
         ls_inside_about(step->label);
-        status = plan->ops->launch(plan->device, step->kernel, &program->buffers->launches[s]);
+        status = ls_device_launch(plan->device, step->kernel, &program->buffers->launches[s]);
         if (status || !timed)
             continue;
         const uint64_t after = ls_clock_ns();

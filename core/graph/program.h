@@ -7,6 +7,7 @@
 #define LS_GRAPH_PROGRAM_H
 
 #include "core/base/trace.h"
+#include "core/device/device.h"
 #include "core/graph/graph.h"
 
 #include <stddef.h>
@@ -32,8 +33,7 @@ struct ls_shadow {
 
 // Of one device instance. All replicas of a job have plans of equal fingerprints.
 struct ls_parameter_plan {
-    const struct ls_device_interface *ops;
-    struct ls_device *device;
+    struct ls_virtual_device *device;
     struct ls_parameter_place *places;
     uint32_t place_count;
     uint64_t flat_bytes; // of the parameter buffer, and of the gradients without the tail
@@ -46,23 +46,22 @@ struct ls_parameter_plan {
 // they are.
 uint64_t ls_plan_fingerprint(const struct ls_parameter_plan *plan);
 
-// Makes the plan for `graph` on a device: master layouts are those that the forward kernels choose
-// at `batch` (the largest share); `plain` forces the plain layout.
-LS_STATUS ls_plan_create(const struct ls_graph *graph, const struct ls_device_interface *ops,
-                         struct ls_device *device, int64_t batch, bool plain,
-                         struct ls_parameter_plan **out);
+// Makes the plan for `graph` on a device: master layouts are those that the forward kernels choose at
+// `batch` (the largest share); `plain` forces the plain layout.
+LS_STATUS ls_plan_create(const struct ls_graph *graph, struct ls_virtual_device *device,
+                         int64_t batch, bool plain, struct ls_parameter_plan **out);
 void ls_plan_destroy(struct ls_parameter_plan *plan);
 
 // Converts between host memory in plain layout (elements(shape) floats) and a place in device
 // memory (`flat` is the start of a flat buffer).
 LS_STATUS ls_plan_import(struct ls_parameter_plan *plan, uint32_t place, const float *from,
-                         void *flat);
-LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, const void *flat,
+                         struct ls_memory flat);
+LS_STATUS ls_plan_export(struct ls_parameter_plan *plan, uint32_t place, struct ls_memory flat,
                          float *to);
 
 // Rewrites all shadows from the flat parameters. `scratch` as large as the largest scratch_bytes.
-LS_STATUS ls_plan_refresh_shadows(struct ls_parameter_plan *plan, const void *flat, void *shadows,
-                                  void *scratch);
+LS_STATUS ls_plan_refresh_shadows(struct ls_parameter_plan *plan, struct ls_memory flat,
+                                  struct ls_memory shadows, struct ls_memory scratch);
 
 enum ls_purpose {
     LS_PURPOSE_TRAIN, // forward, the loss if the graph has one, and backward
@@ -84,7 +83,7 @@ struct ls_program_step {
     struct ls_op_attributes attributes; // with epilogue
     struct ls_tensor *tensors[LS_MAX_ARGUMENTS];
     uint32_t input_count, output_count;
-    void *pointers[LS_MAX_ARGUMENTS]; // filled by ls_program_bind
+    struct ls_memory memory[LS_MAX_ARGUMENTS]; // filled by ls_program_bind
     uint64_t scratch_bytes;
     char label[64]; // "conv2d_1 backward weights", "max_pooling2d backward + relu"
     char implementation[64];
@@ -116,12 +115,12 @@ struct ls_program {
 
 // Memory that a program runs on. Programs of several batch sizes may share one arena.
 struct ls_bindings {
-    void *arena; // at least arena_bytes, LS_ALIGNMENT
-    void *parameters; // flat
-    void *gradients; // flat; NULL without training
-    void *shadows;
-    void *sums; // LS_SUMS floats; overwritten by the loss operation
-    const struct ls_step_record *record;
+    struct ls_memory arena; // at least arena_bytes, LS_ALIGNMENT
+    struct ls_memory parameters; // flat
+    struct ls_memory gradients; // flat; nowhere without training
+    struct ls_memory shadows;
+    struct ls_memory sums; // LS_SUMS floats; overwritten by the loss operation
+    struct ls_memory record; // a struct ls_step_record
 };
 
 // Fuses, chooses layouts, prepares every kernel and plans memory. Adds shadows to the plan where
@@ -132,13 +131,13 @@ void ls_program_destroy(struct ls_program *program);
 
 void ls_program_bind(struct ls_program *program, const struct ls_bindings *bindings);
 
-// The examples (batch x example, plain) of each of the graph's inputs, and the labels (NULL: the
-// graph has no loss) of the next run, in device memory.
-void ls_program_set_batch(struct ls_program *program, const void *const *inputs,
-                          const void *labels);
+// The examples (batch x example, plain) of each of the graph's inputs, and the labels (nowhere:
+// the graph has no loss) of the next run, in device memory.
+void ls_program_set_batch(struct ls_program *program, const struct ls_memory *inputs,
+                          struct ls_memory labels);
 // The gradients that backward starts from, one for each of the graph's seeds: plain, in device
 // memory.
-void ls_program_set_seeds(struct ls_program *program, const void *const *seeds);
+void ls_program_set_seeds(struct ls_program *program, const struct ls_memory *seeds);
 
 // Runs steps [from, to); steps that are tiled together run with the first of them. Nothing is
 // allocated. `timing`: adds to the steps' nanoseconds (blocking devices). The status of the device
@@ -146,7 +145,7 @@ void ls_program_set_seeds(struct ls_program *program, const void *const *seeds);
 LS_STATUS ls_program_run(struct ls_program *program, uint32_t from, uint32_t to, bool timing);
 
 // Output `index` of the model after a run whose purpose keeps it: device memory, plain layout.
-const void *ls_program_output(const struct ls_program *program, uint32_t index);
+struct ls_memory ls_program_output(const struct ls_program *program, uint32_t index);
 
 // Where a value first is not finite: the name of a parameter ("conv2d/kernel"), else "input", else,
 // after running forward step by step, the label of the first step with such an output ("conv2d_1

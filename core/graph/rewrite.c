@@ -169,7 +169,7 @@ static bool pattern_covers(const struct ls_fusion_pattern *pattern, const struct
 static bool device_fuses(const struct ls_build *build, const struct ls_node *producer,
                          const struct ls_node *consumer)
 {
-    const struct ls_device_interface *ops = build->plan->ops;
+    const struct ls_device_interface *ops = ls_device_interface(build->plan->device);
     bool any = false;
 
     for (uint32_t i = 0; i < ops->pattern_count; i++)

@@ -156,7 +156,7 @@ static int64_t tile_examples(const struct ls_program *program, uint32_t first, u
 // ---- Kernels ----
 
 static void fill_request(const struct ls_program *program, uint32_t s, int64_t examples, bool more,
-                         struct ls_kernel_request *out)
+                         struct ls_tensor_desc *arguments, struct ls_kernel_request *out)
 {
     const struct ls_program_step *step = &program->steps[s];
     const uint64_t batch = (uint64_t)program->options.batch;
@@ -166,10 +166,11 @@ static void fill_request(const struct ls_program *program, uint32_t s, int64_t e
                                       .attributes = step->attributes,
                                       .input_count = step->input_count,
                                       .output_count = step->output_count,
+                                      .arguments = arguments,
                                       .accumulate = program->buffers->plans[s].accumulate};
     for (uint32_t i = 0; i < argument_count(step); i++) {
         const struct ls_value *value = argument_of(program, s, i);
-        struct ls_tensor_desc *desc = &out->arguments[i];
+        struct ls_tensor_desc *desc = &arguments[i];
         ls_describe_tensor(value->tensor, examples, desc);
         desc->layout = value->layout;
         if (has_examples(value))
@@ -209,16 +210,18 @@ static enum ls_status prepare(const struct ls_program *program, uint32_t s, int6
                               bool more, uint64_t *scratch, struct ls_kernel **out)
 {
     const struct ls_parameter_plan *plan = program->plan;
-    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    struct ls_tensor_desc arguments[LS_MAX_ARGUMENTS];
+    struct ls_layout layouts[LS_MAX_ARGUMENTS];
+    struct ls_kernel_answer answer = {.layouts = layouts};
     struct ls_kernel_request request;
 
-    fill_request(program, s, examples, more, &request);
-    ls_inside_about(ls_op_name(request.op));
-    const int32_t status = plan->ops->prepare(plan->device, &request, &answer);
+    fill_request(program, s, examples, more, arguments, &request);
+    const enum ls_status status =
+        ls_device_prepare(plan->device, ls_op_name(request.op), &request, &answer);
     if (status)
-        return status == LS_UNSUPPORTED ? LS_OK : (enum ls_status)status;
+        return status == LS_UNSUPPORTED ? LS_OK : status;
     if (!fits(program, s, &request, &answer)) {
-        plan->ops->release_kernel(plan->device, answer.kernel);
+        ls_device_release_kernel(plan->device, answer.kernel);
         return LS_OK;
     }
     *scratch = answer.scratch_bytes > *scratch ? answer.scratch_bytes : *scratch;
@@ -229,7 +232,7 @@ static enum ls_status prepare(const struct ls_program *program, uint32_t s, int6
 void ls_tile_destroy(struct ls_program *program, struct ls_tile *tile)
 {
     for (uint32_t i = 0; tile && i < 3; i++)
-        program->plan->ops->release_kernel(program->plan->device, tile->kernels[i]);
+        ls_device_release_kernel(program->plan->device, tile->kernels[i]);
     free(tile);
 }
 
@@ -293,7 +296,7 @@ static void take_tiles(struct ls_program *program, uint32_t first, uint32_t last
     for (uint32_t s = first; s <= last; s++) {
         struct ls_program_step *step = &program->steps[s];
         const size_t length = strlen(step->implementation);
-        program->plan->ops->release_kernel(program->plan->device, step->kernel);
+        ls_device_release_kernel(program->plan->device, step->kernel);
         step->kernel = NULL;
         step->scratch_bytes = scratch[s - first];
         snprintf(step->implementation + length, sizeof(step->implementation) - length,
@@ -331,8 +334,7 @@ static enum ls_status tile_run(struct ls_program *program, uint32_t first, uint3
 
 enum ls_status ls_tile_steps(struct ls_program *program)
 {
-    const struct ls_parameter_plan *plan = program->plan;
-    const uint64_t room = plan->ops->tile_bytes ? plan->ops->tile_bytes(plan->device) : 0;
+    const uint64_t room = ls_device_tile_bytes(program->plan->device);
 
     for (uint32_t first = 0, last; room > 0 && first < program->step_count; first = last + 1) {
         last = first;
@@ -353,7 +355,7 @@ static enum ls_status launch_tile(struct ls_program *program, uint32_t s, uint32
     const struct ls_program_step *step = &program->steps[s];
     const struct ls_tile *tile = program->buffers->plans[s].tile;
     struct ls_launch launch = program->buffers->launches[s];
-    void *pointers[LS_MAX_ARGUMENTS];
+    struct ls_memory memory[LS_MAX_ARGUMENTS];
     const bool smaller = number + 1 == tile->count && tile->kernels[2];
     struct ls_kernel *kernel = tile->kernels[0];
 
@@ -362,11 +364,12 @@ static enum ls_status launch_tile(struct ls_program *program, uint32_t s, uint32
     if (smaller)
         kernel = tile->kernels[2];
     for (uint32_t i = 0; i < argument_count(step); i++)
-        pointers[i] =
-            step->pointers[i] ? (char *)step->pointers[i] + number * tile->strides[i] : NULL;
-    launch.arguments = pointers;
+        memory[i] = ls_memory_is_null(step->memory[i])
+                        ? step->memory[i]
+                        : ls_memory_at(step->memory[i], number * tile->strides[i]);
+    launch.arguments = memory;
     ls_inside_about(step->label);
-    return (enum ls_status)program->plan->ops->launch(program->plan->device, kernel, &launch);
+    return ls_device_launch(program->plan->device, kernel, &launch);
 }
 
 enum ls_status ls_tile_run(struct ls_program *program, uint32_t first, bool timing)

@@ -122,7 +122,7 @@ static const struct family {
     size_t table_bytes;
 } families[] = {
     [LS_KIND_DEVICE] = {device_slots, device_tables, LS_GUARD_DEVICES,
-                        sizeof(struct ls_device_interface)},
+                        sizeof(struct ls_device_tables)},
     [LS_KIND_TRANSPORT] = {transport_slots, transport_tables, LS_GUARD_TRANSPORTS,
                            sizeof(struct ls_transport_interface)},
     [LS_KIND_COLLECTIVE] = {collective_slots, collective_tables, LS_GUARD_COLLECTIVES,
@@ -146,6 +146,8 @@ static size_t find_slot(uint32_t kind, const char *name, const void *theirs, con
         snprintf(free_slot->label, sizeof(free_slot->label), "%s-%s", ls_kind_text(kind), name);
         free_slot->name = free_slot->label + strlen(ls_kind_text(kind)) + 1;
         memcpy(&free_slot->ops, ours, family->table_bytes);
+        if (kind == LS_KIND_DEVICE)
+            ls_device_tables_link(&free_slot->ops.device);
         free_slot->theirs = theirs;
     }
     pthread_mutex_unlock(&slots_lock);
@@ -298,6 +300,13 @@ int32_t ls_guard_kernel(const struct ls_guarded *call, int32_t status,
         ls_error(call->slot->name, "plugin %s: `%s` returned %" PRIu64 " %s", call->slot->label,
                  call->call, number, wrong);
     return LS_FAILED;
+}
+
+int32_t ls_guard_segment(const struct ls_guarded *call, int32_t status,
+                         struct ls_kernel_answer *answer)
+{
+    const struct ls_kernel_request nothing = {0};
+    return ls_guard_kernel(call, status, &nothing, answer);
 }
 
 void *ls_guard_memory(const struct ls_guarded *call, void *memory)

@@ -22,13 +22,29 @@
 #define LS_GUARD_COLLECTIVES 32
 #define LS_GUARD_STRATEGIES 16
 
+// A device's table and the small tables that it points to, in our size. The pointers are those of the
+// tables beside it, or NULL; ls_device_tables_link() sets them.
+struct ls_device_tables {
+    struct ls_device_interface interface;
+    struct ls_device_memory memory;
+    struct ls_device_kernels kernels;
+    struct ls_device_streams streams;
+    struct ls_device_staging staging;
+    struct ls_device_peers peers;
+    struct ls_device_capture capture;
+};
+
+// Copies what the plugin has; members that it does not have are NULL or 0.
+void ls_device_tables_copy(const struct ls_device_interface *theirs, struct ls_device_tables *out);
+void ls_device_tables_link(struct ls_device_tables *tables); // after it was moved
+
 // A guarded plugin. It lives as long as the process, as plugins do.
 struct ls_guard_slot {
     char label[96]; // "device-cpu"
     const char *name; // "cpu", in `label`
     const void *theirs; // its table
     union {
-        struct ls_device_interface device;
+        struct ls_device_tables device;
         struct ls_transport_interface transport;
         struct ls_collective_interface collective;
         struct ls_strategy_interface strategy;
@@ -61,6 +77,8 @@ int32_t ls_guard_opened(const struct ls_guarded *call, int32_t status);
 
 int32_t ls_guard_kernel(const struct ls_guarded *call, int32_t status,
                         const struct ls_kernel_request *request, struct ls_kernel_answer *answer);
+int32_t ls_guard_segment(const struct ls_guarded *call, int32_t status,
+                         struct ls_kernel_answer *answer);
 void *ls_guard_memory(const struct ls_guarded *call, void *memory);
 
 #endif

@@ -11,55 +11,56 @@
 static int32_t GUARD(device_describe)(const struct ls_host *host, struct ls_device_info *out)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "describe");
-    const int32_t status = OWN.ops.device.describe(host, out);
+    const int32_t status = OWN.ops.device.interface.describe(host, out);
     out->hardware[sizeof(out->hardware) - 1] = '\0';
     return ls_guard_answer(&call, status, true);
 }
 
 static int32_t GUARD(device_open)(const struct ls_host *host, const struct ls_device_config *config,
-                                  struct ls_device **out)
+                                  struct ls_device *device)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "open");
-    *out = NULL;
-    int32_t status = OWN.ops.device.open(host, config, out);
-    status = ls_guard_made(&call, status, *out != NULL, "a device");
-    if (status)
-        *out = NULL;
-    return status;
+    const int32_t status = OWN.ops.device.interface.open(host, config, device);
+    return ls_guard_opened(&call, status);
 }
 
 static void GUARD(device_close)(struct ls_device *device)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "close");
-    OWN.ops.device.close(device);
+    OWN.ops.device.interface.close(device);
     ls_guard_leave(&call);
 }
 
-static void *GUARD(device_allocate)(struct ls_device *device, uint64_t bytes)
+static struct ls_buffer *GUARD(device_allocate)(struct ls_device *device, uint64_t bytes)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "allocate");
-    return ls_guard_memory(&call, OWN.ops.device.allocate(device, bytes));
+    struct ls_buffer *buffer = OWN.ops.device.memory.allocate(device, bytes);
+    if (OWN.ops.device.interface.memory_kind != LS_MEMORY_OPAQUE)
+        return ls_guard_memory(&call, buffer);
+    ls_guard_leave(&call);
+    return buffer;
 }
 
-static void GUARD(device_release)(struct ls_device *device, void *memory)
+static void GUARD(device_release)(struct ls_device *device, struct ls_buffer *buffer)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "release");
-    OWN.ops.device.release(device, memory);
+    OWN.ops.device.memory.release(device, buffer);
     ls_guard_leave(&call);
 }
 
-static int32_t GUARD(device_copy)(struct ls_device *device, void *to, const void *from,
-                                  uint64_t bytes, void *stream)
+static int32_t GUARD(device_copy)(struct ls_device *device, struct ls_memory to,
+                                  struct ls_memory from, uint64_t bytes, void *stream)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "copy");
-    return ls_guard_answer(&call, OWN.ops.device.copy(device, to, from, bytes, stream), true);
+    return ls_guard_answer(&call, OWN.ops.device.memory.copy(device, to, from, bytes, stream),
+                           true);
 }
 
-static int32_t GUARD(device_zero)(struct ls_device *device, void *memory, uint64_t bytes,
+static int32_t GUARD(device_zero)(struct ls_device *device, struct ls_memory memory, uint64_t bytes,
                                   void *stream)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "zero");
-    return ls_guard_answer(&call, OWN.ops.device.zero(device, memory, bytes, stream), true);
+    return ls_guard_answer(&call, OWN.ops.device.memory.zero(device, memory, bytes, stream), true);
 }
 
 static int32_t GUARD(device_prepare)(struct ls_device *device,
@@ -68,11 +69,11 @@ static int32_t GUARD(device_prepare)(struct ls_device *device,
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "prepare");
     out->kernel = NULL;
-    int32_t status = OWN.ops.device.prepare(device, request, out);
+    int32_t status = OWN.ops.device.kernels.prepare(device, request, out);
     const bool made = status == LS_OK;
     status = ls_guard_kernel(&call, status, request, out);
     if (made && status && out->kernel)
-        OWN.ops.device.release_kernel(device, out->kernel);
+        OWN.ops.device.kernels.release(device, out->kernel);
     return status;
 }
 
@@ -80,13 +81,27 @@ static int32_t GUARD(device_launch)(struct ls_device *device, const struct ls_ke
                                     const struct ls_launch *launch)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "launch");
-    return ls_guard_answer(&call, OWN.ops.device.launch(device, kernel, launch), true);
+    return ls_guard_answer(&call, OWN.ops.device.kernels.launch(device, kernel, launch), true);
+}
+
+static int32_t GUARD(device_prepare_segment)(struct ls_device *device,
+                                             const struct ls_segment_request *request,
+                                             struct ls_kernel_answer *out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "prepare_segment");
+    out->kernel = NULL;
+    int32_t status = OWN.ops.device.kernels.prepare_segment(device, request, out);
+    const bool made = status == LS_OK;
+    status = ls_guard_segment(&call, status, out);
+    if (made && status && out->kernel)
+        OWN.ops.device.kernels.release(device, out->kernel);
+    return status;
 }
 
 static void GUARD(device_release_kernel)(struct ls_device *device, struct ls_kernel *kernel)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "release_kernel");
-    OWN.ops.device.release_kernel(device, kernel);
+    OWN.ops.device.kernels.release(device, kernel);
     ls_guard_leave(&call);
 }
 
@@ -94,7 +109,7 @@ static int32_t GUARD(device_stream_open)(struct ls_device *device, void **out)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "stream_open");
     *out = NULL;
-    int32_t status = OWN.ops.device.stream_open(device, out);
+    int32_t status = OWN.ops.device.streams.open(device, out);
     status = ls_guard_made(&call, status, *out != NULL, "a stream");
     if (status)
         *out = NULL;
@@ -104,7 +119,7 @@ static int32_t GUARD(device_stream_open)(struct ls_device *device, void **out)
 static void GUARD(device_stream_close)(struct ls_device *device, void *stream)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "stream_close");
-    OWN.ops.device.stream_close(device, stream);
+    OWN.ops.device.streams.close(device, stream);
     ls_guard_leave(&call);
 }
 
@@ -112,7 +127,7 @@ static int32_t GUARD(device_stream_native)(struct ls_device *device, void *strea
                                            struct ls_native_stream *out)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "stream_native");
-    const int32_t status = OWN.ops.device.stream_native(device, stream, out);
+    const int32_t status = OWN.ops.device.streams.native(device, stream, out);
     out->identity[sizeof(out->identity) - 1] = '\0';
     return ls_guard_answer(&call, status, true);
 }
@@ -121,7 +136,7 @@ static int32_t GUARD(device_event_open)(struct ls_device *device, struct ls_even
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "event_open");
     *out = NULL;
-    int32_t status = OWN.ops.device.event_open(device, out);
+    int32_t status = OWN.ops.device.streams.event_open(device, out);
     status = ls_guard_made(&call, status, *out != NULL, "an event");
     if (status)
         *out = NULL;
@@ -131,7 +146,7 @@ static int32_t GUARD(device_event_open)(struct ls_device *device, struct ls_even
 static void GUARD(device_event_close)(struct ls_device *device, struct ls_event *event)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "event_close");
-    OWN.ops.device.event_close(device, event);
+    OWN.ops.device.streams.event_close(device, event);
     ls_guard_leave(&call);
 }
 
@@ -139,66 +154,67 @@ static int32_t GUARD(device_event_record)(struct ls_device *device, struct ls_ev
                                           void *stream)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "event_record");
-    return ls_guard_answer(&call, OWN.ops.device.event_record(device, event, stream), true);
+    return ls_guard_answer(&call, OWN.ops.device.streams.event_record(device, event, stream), true);
 }
 
 static int32_t GUARD(device_event_wait)(struct ls_device *device, struct ls_event *event,
                                         void *stream)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "event_wait");
-    return ls_guard_answer(&call, OWN.ops.device.event_wait(device, event, stream), true);
+    return ls_guard_answer(&call, OWN.ops.device.streams.event_wait(device, event, stream), true);
 }
 
 static int32_t GUARD(device_event_query)(struct ls_device *device, const struct ls_event *event)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "event_query");
-    return ls_guard_answer(&call, OWN.ops.device.event_query(device, event), false);
+    return ls_guard_answer(&call, OWN.ops.device.streams.event_query(device, event), false);
 }
 
 static void *GUARD(device_allocate_host)(struct ls_device *device, uint64_t bytes)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "allocate_host");
-    return ls_guard_memory(&call, OWN.ops.device.allocate_host(device, bytes));
+    return ls_guard_memory(&call, OWN.ops.device.staging.allocate(device, bytes));
 }
 
 static void GUARD(device_release_host)(struct ls_device *device, void *memory)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "release_host");
-    OWN.ops.device.release_host(device, memory);
+    OWN.ops.device.staging.release(device, memory);
     ls_guard_leave(&call);
 }
 
-static int32_t GUARD(device_copy_later)(struct ls_device *device, void *to, const void *from,
-                                        uint64_t bytes, void *stream)
+static int32_t GUARD(device_copy_async)(struct ls_device *device, struct ls_memory to,
+                                        struct ls_memory from, uint64_t bytes, void *stream)
 {
-    const struct ls_guarded call = ls_guard_enter(&OWN, "copy_later");
-    return ls_guard_answer(&call, OWN.ops.device.copy_later(device, to, from, bytes, stream), true);
+    const struct ls_guarded call = ls_guard_enter(&OWN, "copy_async");
+    return ls_guard_answer(
+        &call, OWN.ops.device.staging.copy_async(device, to, from, bytes, stream), true);
 }
 
 static int32_t GUARD(device_reduce)(struct ls_device *device,
                                     const struct ls_device_reduction *reduction, void *stream)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "reduce");
-    return ls_guard_answer(&call, OWN.ops.device.reduce(device, reduction, stream), true);
+    return ls_guard_answer(&call, OWN.ops.device.peers.reduce(device, reduction, stream), true);
 }
 
-static int32_t GUARD(device_reaches)(struct ls_device *device, struct ls_device *other)
+static int32_t GUARD(device_can_access_peer)(struct ls_device *device, struct ls_device *other)
 {
-    const struct ls_guarded call = ls_guard_enter(&OWN, "reaches");
-    return ls_guard_answer(&call, OWN.ops.device.reaches(device, other), false);
+    const struct ls_guarded call = ls_guard_enter(&OWN, "can_access_peer");
+    return ls_guard_answer(&call, OWN.ops.device.peers.can_access_peer(device, other), false);
 }
 
 static int32_t GUARD(device_record_begin)(struct ls_device *device)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "record_begin");
-    return ls_guard_answer(&call, OWN.ops.device.record_begin(device), false);
+    return ls_guard_answer(&call, OWN.ops.device.capture.begin(device), false);
 }
 
 static int32_t GUARD(device_record_end)(struct ls_device *device, struct ls_recording **out)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "record_end");
     *out = NULL;
-    const int32_t status = OWN.ops.device.record_end(device, out);
+    const int32_t status = OWN.ops.device.capture.end(device, out);
     if (status)
         return ls_guard_answer(&call, status, false);
     return ls_guard_made(&call, status, *out != NULL, "a recording");
@@ -207,62 +223,62 @@ static int32_t GUARD(device_record_end)(struct ls_device *device, struct ls_reco
 static int32_t GUARD(device_replay)(struct ls_device *device, const struct ls_recording *recording)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "replay");
-    return ls_guard_answer(&call, OWN.ops.device.replay(device, recording), true);
+    return ls_guard_answer(&call, OWN.ops.device.capture.replay(device, recording), true);
 }
 
 static void GUARD(device_release_recording)(struct ls_device *device,
                                             struct ls_recording *recording)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "release_recording");
-    OWN.ops.device.release_recording(device, recording);
+    OWN.ops.device.capture.release(device, recording);
     ls_guard_leave(&call);
 }
 
 static void GUARD(device_abandon)(struct ls_device *device)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "abandon");
-    OWN.ops.device.abandon(device);
+    OWN.ops.device.interface.abandon(device);
     ls_guard_leave(&call);
 }
 
 static uint64_t GUARD(device_tile_bytes)(struct ls_device *device)
 {
     const struct ls_guarded call = ls_guard_enter(&OWN, "tile_bytes");
-    const uint64_t bytes = OWN.ops.device.tile_bytes(device);
+    const uint64_t bytes = OWN.ops.device.kernels.tile_bytes(device);
     ls_guard_leave(&call);
     return bytes;
 }
 
-static const struct ls_device_interface GUARD(device_guards) = {
-    .describe = GUARD(device_describe),
-    .open = GUARD(device_open),
-    .close = GUARD(device_close),
-    .allocate = GUARD(device_allocate),
-    .release = GUARD(device_release),
-    .copy = GUARD(device_copy),
-    .zero = GUARD(device_zero),
-    .prepare = GUARD(device_prepare),
-    .launch = GUARD(device_launch),
-    .release_kernel = GUARD(device_release_kernel),
-    .stream_open = GUARD(device_stream_open),
-    .stream_close = GUARD(device_stream_close),
-    .stream_native = GUARD(device_stream_native),
-    .event_open = GUARD(device_event_open),
-    .event_close = GUARD(device_event_close),
-    .event_record = GUARD(device_event_record),
-    .event_wait = GUARD(device_event_wait),
-    .event_query = GUARD(device_event_query),
-    .allocate_host = GUARD(device_allocate_host),
-    .release_host = GUARD(device_release_host),
-    .copy_later = GUARD(device_copy_later),
-    .reduce = GUARD(device_reduce),
-    .reaches = GUARD(device_reaches),
-    .record_begin = GUARD(device_record_begin),
-    .record_end = GUARD(device_record_end),
-    .replay = GUARD(device_replay),
-    .release_recording = GUARD(device_release_recording),
-    .abandon = GUARD(device_abandon),
-    .tile_bytes = GUARD(device_tile_bytes),
+static const struct ls_device_tables GUARD(device_guards) = {
+    .interface = {.describe = GUARD(device_describe),
+                  .open = GUARD(device_open),
+                  .close = GUARD(device_close),
+                  .abandon = GUARD(device_abandon)},
+    .memory = {.allocate = GUARD(device_allocate),
+               .release = GUARD(device_release),
+               .copy = GUARD(device_copy),
+               .zero = GUARD(device_zero)},
+    .kernels = {.prepare = GUARD(device_prepare),
+                .launch = GUARD(device_launch),
+                .release = GUARD(device_release_kernel),
+                .prepare_segment = GUARD(device_prepare_segment),
+                .tile_bytes = GUARD(device_tile_bytes)},
+    .streams = {.open = GUARD(device_stream_open),
+                .close = GUARD(device_stream_close),
+                .native = GUARD(device_stream_native),
+                .event_open = GUARD(device_event_open),
+                .event_close = GUARD(device_event_close),
+                .event_record = GUARD(device_event_record),
+                .event_wait = GUARD(device_event_wait),
+                .event_query = GUARD(device_event_query)},
+    .staging = {.allocate = GUARD(device_allocate_host),
+                .release = GUARD(device_release_host),
+                .copy_async = GUARD(device_copy_async)},
+    .peers = {.reduce = GUARD(device_reduce), .can_access_peer = GUARD(device_can_access_peer)},
+    .capture = {.begin = GUARD(device_record_begin),
+                .end = GUARD(device_record_end),
+                .replay = GUARD(device_replay),
+                .release = GUARD(device_release_recording)},
 };
 
 #undef OWN

@@ -55,6 +55,12 @@ static void *copy_interface(const struct ls_plugin *plugin)
 {
     const size_t ours = ls_interface_bytes(plugin->kind);
     uint32_t bytes;
+    if (plugin->kind == LS_KIND_DEVICE) {
+        struct ls_device_tables *tables = calloc(1, sizeof(*tables));
+        if (tables)
+            ls_device_tables_copy(plugin->interface, tables);
+        return tables;
+    }
     memcpy(&bytes, plugin->interface, sizeof(bytes));
     if (bytes > ours)
         bytes = (uint32_t)ours;

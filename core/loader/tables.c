@@ -2,6 +2,7 @@
 // Whether a plugin's descriptor and the table of its kind can be read and have the required calls.
 // Tables of an older minor version are shorter than ours and those of a newer one longer: both are
 // accepted, as long as they have what version 1.0 requires.
+#include "core/loader/guard.h"
 #include "core/loader/internal.h"
 
 #include "core/plugin/collective.h"
@@ -28,15 +29,137 @@ static const struct required_call device_calls[] = {
     CALL(ls_device_interface, describe),
     CALL(ls_device_interface, open),
     CALL(ls_device_interface, close),
-    CALL(ls_device_interface, allocate),
-    CALL(ls_device_interface, release),
-    CALL(ls_device_interface, copy),
-    CALL(ls_device_interface, zero),
-    CALL(ls_device_interface, prepare),
-    CALL(ls_device_interface, launch),
-    CALL(ls_device_interface, release_kernel),
     {NULL, 0},
 };
+
+static const struct required_call memory_calls[] = {
+    CALL(ls_device_memory, allocate),
+    CALL(ls_device_memory, release),
+    CALL(ls_device_memory, copy),
+    CALL(ls_device_memory, zero),
+    {NULL, 0},
+};
+
+static const struct required_call kernel_calls[] = {
+    CALL(ls_device_kernels, prepare),
+    CALL(ls_device_kernels, launch),
+    CALL(ls_device_kernels, release),
+    {NULL, 0},
+};
+
+static const struct required_call stream_calls[] = {
+    CALL(ls_device_streams, open),
+    CALL(ls_device_streams, close),
+    CALL(ls_device_streams, native),
+    CALL(ls_device_streams, event_open),
+    CALL(ls_device_streams, event_close),
+    CALL(ls_device_streams, event_record),
+    CALL(ls_device_streams, event_wait),
+    CALL(ls_device_streams, event_query),
+    {NULL, 0},
+};
+
+static const struct required_call staging_calls[] = {
+    CALL(ls_device_staging, allocate),
+    CALL(ls_device_staging, release),
+    CALL(ls_device_staging, copy_async),
+    {NULL, 0},
+};
+
+static const struct required_call peer_calls[] = {
+    CALL(ls_device_peers, reduce),
+    CALL(ls_device_peers, can_access_peer),
+    {NULL, 0},
+};
+
+static const struct required_call capture_calls[] = {
+    CALL(ls_device_capture, begin),
+    CALL(ls_device_capture, end),
+    CALL(ls_device_capture, replay),
+    CALL(ls_device_capture, release),
+    {NULL, 0},
+};
+
+// The small tables that a device's table points to, and where our copy of each is.
+static const struct small_table {
+    const char *name;
+    size_t pointer; // in struct ls_device_interface
+    size_t copy; // in struct ls_device_tables
+    size_t bytes;
+    const struct required_call *calls;
+    bool required;
+} small_tables[] = {
+#define SMALL(member, calls, required)                                                           \
+    {                                                                                            \
+#member, offsetof(struct ls_device_interface, member),                                   \
+            offsetof(struct ls_device_tables, member), sizeof(struct ls_device_##member), calls, \
+            required                                                                             \
+    }
+    SMALL(memory, memory_calls, true),   SMALL(kernels, kernel_calls, true),
+    SMALL(streams, stream_calls, false), SMALL(staging, staging_calls, false),
+    SMALL(peers, peer_calls, false),     SMALL(capture, capture_calls, false),
+};
+#define SMALL_TABLES (sizeof(small_tables) / sizeof(small_tables[0]))
+
+// The first of the calls that the table lacks; NULL: none.
+static const char *find_missing(const void *table, uint32_t bytes,
+                                const struct required_call *calls)
+{
+    for (const struct required_call *call = calls; call->name; call++) {
+        void (*function)(void) = NULL;
+        if (bytes >= call->offset + sizeof(function))
+            memcpy(&function, (const char *)table + call->offset, sizeof(function));
+        if (!function)
+            return call->name;
+    }
+    return NULL;
+}
+
+static uint32_t table_bytes(const void *table)
+{
+    uint32_t bytes;
+    memcpy(&bytes, table, sizeof(bytes));
+    return bytes;
+}
+
+// A pointer of the device's table; NULL where the plugin's is shorter.
+static const void *small_table_of(const struct ls_device_interface *device,
+                                  const struct small_table *small)
+{
+    const void *table = NULL;
+    if (device->struct_size >= small->pointer + sizeof(table))
+        memcpy(&table, (const char *)device + small->pointer, sizeof(table));
+    return table;
+}
+
+void ls_device_tables_copy(const struct ls_device_interface *theirs, struct ls_device_tables *out)
+{
+    const uint32_t bytes = theirs->struct_size;
+    memset(out, 0, sizeof(*out));
+    memcpy(&out->interface, theirs, bytes < sizeof(*theirs) ? bytes : sizeof(*theirs));
+    if (bytes > sizeof(*theirs))
+        out->interface.struct_size = sizeof(*theirs);
+    for (size_t i = 0; i < SMALL_TABLES; i++) {
+        const struct small_table *small = &small_tables[i];
+        const void *table = small_table_of(theirs, small);
+        if (!table)
+            continue;
+        const uint32_t whole = table_bytes(table),
+                       kept = whole < small->bytes ? whole : (uint32_t)small->bytes;
+        memcpy((char *)out + small->copy, table, kept);
+        memcpy((char *)out + small->copy, &kept, sizeof(kept));
+    }
+    ls_device_tables_link(out);
+}
+
+void ls_device_tables_link(struct ls_device_tables *tables)
+{
+    for (size_t i = 0; i < SMALL_TABLES; i++) {
+        char *copy = (char *)tables + small_tables[i].copy;
+        const void *pointer = table_bytes(copy) ? copy : NULL;
+        memcpy((char *)&tables->interface + small_tables[i].pointer, &pointer, sizeof(pointer));
+    }
+}
 
 static const struct required_call transport_calls[] = {
     CALL(ls_transport_interface, open),       CALL(ls_transport_interface, close),
@@ -74,11 +197,22 @@ static bool check_state(uint64_t bytes, struct ls_reason *reason)
 static bool check_device(const void *interface, struct ls_reason *reason)
 {
     const struct ls_device_interface *device = interface;
-    if (device->memory_kind != LS_MEMORY_HOST && device->memory_kind != LS_MEMORY_CUDA)
+    for (size_t i = 0; i < SMALL_TABLES; i++) {
+        const struct small_table *small = &small_tables[i];
+        const void *table = small_table_of(device, small);
+        if (!table && small->required)
+            return ls_refuse(reason, "lacks the table %s, which every device has", small->name);
+        const char *missing = table ? find_missing(table, table_bytes(table), small->calls) : NULL;
+        if (missing)
+            return ls_refuse(reason,
+                             "lacks the required call %s of its table %s (which has %u bytes)",
+                             missing, small->name, table_bytes(table));
+    }
+    if (device->memory_kind < LS_MEMORY_HOST || device->memory_kind > LS_MEMORY_OPAQUE)
         return ls_refuse(reason, "has memory of the unknown kind %u", device->memory_kind);
     if (device->pattern_count && !device->patterns)
         return ls_refuse(reason, "counts %u fusion patterns but has none", device->pattern_count);
-    return true;
+    return check_state(device->state_bytes, reason);
 }
 
 static bool check_transport(const void *interface, struct ls_reason *reason)
@@ -129,7 +263,7 @@ struct kind_rules {
 static const struct kind_rules *rules_of(uint32_t kind)
 {
     static const struct kind_rules rules[] = {
-        [LS_KIND_DEVICE] = {sizeof(struct ls_device_interface), device_calls, check_device},
+        [LS_KIND_DEVICE] = {sizeof(struct ls_device_tables), device_calls, check_device},
         [LS_KIND_TRANSPORT] = {sizeof(struct ls_transport_interface), transport_calls,
                                check_transport},
         [LS_KIND_COLLECTIVE] = {sizeof(struct ls_collective_interface), collective_calls,
@@ -149,16 +283,11 @@ static bool check_interface(const struct ls_plugin *plugin, struct ls_reason *re
     const struct kind_rules *rules = rules_of(plugin->kind);
     if (!plugin->interface)
         return ls_refuse(reason, "has no interface table");
-    uint32_t bytes;
-    memcpy(&bytes, plugin->interface, sizeof(bytes));
-    for (const struct required_call *call = rules->calls; call->name; call++) {
-        void (*function)(void) = NULL;
-        if (bytes >= call->offset + sizeof(function))
-            memcpy(&function, (const char *)plugin->interface + call->offset, sizeof(function));
-        if (!function)
-            return ls_refuse(reason, "lacks the required call %s of a %s (its table has %u bytes)",
-                             call->name, ls_kind_text(plugin->kind), bytes);
-    }
+    const uint32_t bytes = table_bytes(plugin->interface);
+    const char *missing = find_missing(plugin->interface, bytes, rules->calls);
+    if (missing)
+        return ls_refuse(reason, "lacks the required call %s of a %s (its table has %u bytes)",
+                         missing, ls_kind_text(plugin->kind), bytes);
     return rules->check(plugin->interface, reason);
 }
 

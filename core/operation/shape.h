@@ -11,6 +11,7 @@
 
 // The first dimension of everything that has one row an example, until a program binds it.
 #define LS_BATCH INT64_C(-1)
+#define LS_MAX_ARGUMENTS 16 // inputs and outputs of an operation
 
 struct ls_shape {
     uint32_t ndims;

@@ -62,7 +62,7 @@ struct ls_collective_call {
 };
 
 // Where a range is.
-enum ls_buffer {
+enum ls_range_buffer {
     LS_BUFFER_DATA = 0, // input when the call begins, output when it has ended
     LS_BUFFER_SCRATCH = 1, // what ls_scratch() asked for; undefined at first
 };

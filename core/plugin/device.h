@@ -1,11 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device plugin implements: memory, and operations in two steps. `prepare` is told an operation,
-// the shapes and the layouts, and answers a kernel with what it needs; `launch` runs it, every step.
-// All memory that a kernel uses is planned and owned by the host.
+// What a device plugin implements: memory, and operations in two steps. `prepare` is told an
+// operation, the shapes and the layouts, and answers a kernel with what it needs; `launch` runs it,
+// every step. The host plans and owns all memory that a kernel uses.
 //
-// Shapes are in the plain layout: activations B H W C (or B N), convolution kernels KH KW C F, dense
-// kernels K N, vectors N. B examples, H rows, W columns, C channels, F filters, N units.
+// Shapes are in the plain layout: activations B H W C (or B N), convolution kernels KH KW C F,
+// dense kernels K N, vectors N. B examples, H rows, W columns, C channels, F filters, N units.
 // A device may keep a tensor in a layout of its own; it says so in `prepare`.
+//
+// The calls are split into small tables, to be implemented one after the other:
+//   1. struct ls_device_interface  what the device is; describe, open, close
+//   2. struct ls_device_memory     allocate, release, copy, zero
+//   3. struct ls_device_kernels    prepare, launch, release
+// A device that computes on the calling thread (`blocking` 1) is complete with these three. One
+// that computes beside the caller adds, in this order, as much as it has:
+//   4. struct ls_device_streams    streams and events: input and collectives beside the computation
+//   5. struct ls_device_staging    pinned host memory, and copies that nobody waits for
+//   6. struct ls_device_peers      reductions and the memory of other devices, for collectives
+//   7. struct ls_device_capture    a step that is captured once and then replayed as a whole
+// The pointer to a table that a device does not have is NULL. All calls of a table that a device
+// has are required, unless a call says "Optional".
+//
+// The life of a device, as the host runs it:
+//   describe                          [main thread] before anything is opened
+//   open                              [any thread] into zeroed memory of `state_bytes` bytes
+//     prepare, ...                    every operation of every program; no launch is under way
+//     allocate, ...                   when all programs are known: flat buffers, arena, scratch
+//     copy, zero                      initial values
+//     each step:  copy or copy_async (examples, step record); launch, ...; copy (sums)
+//     release of kernels, then release of memory
+//   close                             the host frees the state afterwards
+// From `open` to `close` all calls come from one thread at a time, but for those that say
+// [any thread]. The host checks every request before the device sees it: the number of arguments,
+// their types and shapes and the attributes follow the description of the operation below. So a
+// device only refuses (LS_UNSUPPORTED) what it cannot do.
 #ifndef LS_PLUGIN_DEVICE_H
 #define LS_PLUGIN_DEVICE_H
 
@@ -16,8 +43,54 @@ extern "C" {
 #endif
 
 #define LS_MAX_DIMS 6
-#define LS_MAX_ARGUMENTS 8
 #define LS_ALIGNMENT 64 // of every tensor and flat buffer, in bytes
+
+// ---- Memory ----
+
+// What `allocate` answers: each plugin's own. Of a device whose memory_kind is LS_MEMORY_HOST or
+// LS_MEMORY_CUDA the handle is the base address itself, aligned to LS_ALIGNMENT.
+struct ls_buffer;
+
+// A place in memory: `offset` bytes from the start of `buffer`. With `buffer` NULL it is a place in
+// host memory, and `offset` is its address; both NULL and 0: nowhere.
+struct ls_memory {
+    struct ls_buffer *buffer;
+    uint64_t offset;
+};
+
+static inline struct ls_memory ls_memory_at(struct ls_memory memory, uint64_t bytes)
+{
+    memory.offset += bytes;
+    return memory;
+}
+
+static inline struct ls_memory ls_memory_of(struct ls_buffer *buffer)
+{
+    struct ls_memory memory = {buffer, 0};
+    return memory;
+}
+
+static inline struct ls_memory ls_host_memory(const void *address)
+{
+    struct ls_memory memory = {0, (uint64_t)(uintptr_t)address};
+    return memory;
+}
+
+// The address of a place in host memory, or in a buffer whose handle is its base address.
+static inline void *ls_address(struct ls_memory memory)
+{
+    return (void *)((uintptr_t)memory.buffer + (uintptr_t)memory.offset);
+}
+
+static inline int ls_memory_is_null(struct ls_memory memory)
+{
+    return !memory.buffer && !memory.offset;
+}
+
+static inline int ls_memory_is_same(struct ls_memory one, struct ls_memory other)
+{
+    return one.buffer == other.buffer && one.offset == other.offset;
+}
 
 // ---- Layouts ----
 
@@ -27,10 +100,10 @@ enum ls_layout_kind {
     LS_LAYOUT_OWN = 2, // the device's own, described by `words`
 };
 
-// How a tensor lies in memory. Two layouts are the same when they are equal byte by byte (unused words
-// are zero), also between two instances of the device and between processes. Padding of an own layout
-// is zero, and every kernel keeps it zero: it writes the padding of an output too, whose memory may hold
-// anything before.
+// How a tensor lies in memory. Two layouts are the same when they are equal byte by byte (unused
+// words are zero), also between two instances of the device and between processes. Padding of an
+// own layout is zero, and every kernel keeps it zero: it writes the padding of an output too, whose
+// memory may hold anything before.
 struct ls_layout {
     uint32_t kind;
     uint32_t reserved;
@@ -46,10 +119,10 @@ struct ls_tensor_desc {
 };
 
 // ---- Operations ----
-// Arguments are listed as inputs -> outputs; [x] is optional. "sums" is F32 x 4: sum of the losses of
-// the examples, number predicted right, number of examples, 0. `saved` is U8 of the size that `prepare`
-// answers in `saved_bytes` for the forward operation (its dims are not read; 0 bytes: nothing to keep);
-// its content is the device's own.
+// Arguments are listed as inputs -> outputs; [x] is optional. "sums" is F32 x 4: sum of the losses
+// of the examples, number predicted right, number of examples, 0. `saved` is U8 of the size that
+// `prepare` answers in `saved_bytes` for the forward operation (its dims are not read; 0 bytes:
+// nothing to keep); its content is the device's own.
 enum ls_op {
     LS_OP_NONE = 0,
     // x (B,H,W,C), w (KH,KW,C/groups,F), [b (F)] -> y (B,OH,OW,F)
@@ -67,7 +140,8 @@ enum ls_op {
     LS_OP_DENSE_BACKWARD_WEIGHTS = 6,
     // x -> y, [saved]. The largest of each window; padding never wins. Left out without backward.
     LS_OP_MAX_POOL2D = 7,
-    // dy, x, y, saved -> dx. Each gradient goes to the first largest element of its window, in row order.
+    // dy, x, y, saved -> dx. Each gradient goes to the first largest element of its window, in row
+    // order.
     LS_OP_MAX_POOL2D_BACKWARD = 8,
     // x -> y. Mean over the elements of the window that are not padding.
     LS_OP_AVERAGE_POOL2D = 9,
@@ -81,8 +155,8 @@ enum ls_op {
     LS_OP_SOFTMAX = 13,
     // dy, y -> dx
     LS_OP_SOFTMAX_BACKWARD = 14,
-    // x -> y: an element is kept with probability 1 - rate and then divided by it, else 0. Which ones
-    // is ls_dropout_keep() of the step record, so the backward operation is this one, on dy.
+    // x -> y: an element is kept with probability 1 - rate and then divided by it, else 0. Which
+    // ones is ls_dropout_keep() of the step record, so the backward operation is this one, on dy.
     LS_OP_DROPOUT = 15,
     // x -> y of as many elements, in plain order
     LS_OP_RESHAPE = 16,
@@ -92,46 +166,52 @@ enum ls_op {
     LS_OP_CONVERT = 18,
     // predictions (B,...,C), labels I32 (B,...) -> sums, saved (F32, as predictions, plain)
     // attribute from_logits: softmax first; else predictions are probabilities: clipped to
-    // [epsilon, 1 - epsilon] and normalised, as Keras does (backend TensorFlow). Loss of an example:
-    // mean over its positions. Right: the share of an example's positions whose largest prediction (the
-    // first of equals) is the label. A label outside of the classes makes loss and gradient NaN. In a
-    // program without backward `saved` is left out.
+    // [epsilon, 1 - epsilon] and normalised, as Keras does (backend TensorFlow). Loss of an
+    // example: mean over its positions. Right: the share of an example's positions whose largest
+    // prediction (the first of equals) is the label. A label outside of the classes makes loss and
+    // gradient NaN. In a program without backward `saved` is left out.
     LS_OP_SPARSE_CROSS_ENTROPY = 19,
     // predictions, labels, saved -> dpredictions, times record->gradient_scale
     LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD = 20,
-    // predictions (B,...), targets F32 of the same shape -> sums; loss of an example: mean over its elements
+    // predictions (B,...), targets F32 of the same shape -> sums; loss of an example: mean over its
+    // elements
     LS_OP_MEAN_SQUARED_ERROR = 21,
     // predictions, targets -> dpredictions, times record->gradient_scale
     LS_OP_MEAN_SQUARED_ERROR_BACKWARD = 22,
     // Flat (N) F32: gradient -> parameter, [velocity]; outputs are read and written.
-    // Keras: without momentum w -= lr g; else v = m v - lr g, w += v, or with nesterov w += m v - lr g.
+    // Keras: without momentum w -= lr g; else v = m v - lr g, w += v, or with nesterov
+    // w += m v - lr g.
     LS_OP_SGD_UPDATE = 23,
-    // Flat (N) F32: gradient -> parameter, first moment, second moment. Keras: m += (g - m)(1 - b1),
-    // v += (g^2 - v)(1 - b2), w -= m alpha / (sqrt(v) + epsilon), alpha = lr sqrt(1 - b2^t) / (1 - b1^t)
+    // Flat (N) F32: gradient -> parameter, first moment, second moment.
+    // Keras: m += (g - m)(1 - b1), v += (g^2 - v)(1 - b2), w -= m alpha / (sqrt(v) + epsilon),
+    // alpha = lr sqrt(1 - b2^t) / (1 - b1^t)
     LS_OP_ADAM_UPDATE = 24,
-    // Flat (N) F32 -> F64 x 2: sum of squares of the finite elements, number of the others. The order
-    // of additions does not depend on the number of threads.
+    // Flat (N) F32 -> F64 x 2: sum of squares of the finite elements, number of the others. The
+    // order of additions does not depend on the number of threads.
     LS_OP_MEASURE = 25,
-    // x U8 -> y F32 of the same shape, plain: x / divisor, rounded once (images that are sent as bytes). Since ABI 1.2; a device
-    // without it gets float32 examples.
+    // x U8 -> y F32 of the same shape, plain: x / divisor, rounded once (images that are sent as
+    // bytes). A device without it gets float32 examples.
     LS_OP_FROM_BYTES = 26,
-    // Flat (N) F32: x -> flag I32 (1), skip I32 (1), both read and written: 1 where an element of x is not finite or flag was
-    // 1, else left as they are. x is the loss, skip that of the record: where the host learns of a loss only some steps
-    // later, no update follows one that is not finite. Since ABI 1.2; a device without it is waited for in every step.
+    // Flat (N) F32: x -> flag I32 (1), skip I32 (1), both read and written: 1 where an element of x
+    // is not finite or flag was 1, else left as they are. x is the loss, skip that of the record:
+    // where the host learns of a loss only some steps later, no update follows one that is not
+    // finite. A device without it is waited for in every step.
     LS_OP_GUARD = 27,
-    // Batch normalization, over the last dimension C, of n = elements(x) / C values a channel (since ABI 1.2; Ioffe and Szegedy
-    // 2015, algorithm 1, with the population variance, as Keras): x, gamma (C), beta (C), [addend as x] -> y as x, mean (C),
-    // variance (C). mean = sum(x) / n, variance = sum((x - mean)^2) / n, h = (x - mean) / sqrt(variance + epsilon),
-    // y = gamma h + beta [+ addend]. The values of this replica's share only. An addend comes only to a device that declares the
-    // pattern {operation, LS_OP_ADD}. Mean and variance are never added to: a device may refuse that. It must refuse an epsilon
-    // that is negative or NaN, in each of the three operations.
+    // Batch normalization, over the last dimension C, of n = elements(x) / C values a channel
+    // (Ioffe and Szegedy 2015, algorithm 1, with the population variance, as Keras): x, gamma (C),
+    // beta (C), [addend as x] -> y as x, mean (C), variance (C). mean = sum(x) / n, variance =
+    // sum((x - mean)^2) / n, h = (x - mean) / sqrt(variance + epsilon), y = gamma h + beta [+
+    // addend]. The values of this replica's share only. An addend comes only to a device that
+    // declares the pattern {operation, LS_OP_ADD}. Mean and variance are never added to: a device
+    // may refuse that. Epsilon is at least 0.
     LS_OP_BATCH_NORMALIZATION = 28,
-    // x, gamma, mean, variance, dy -> dx, dgamma (C), dbeta (C); mean and variance as the forward operation made them.
-    // dgamma = sum(dy h), dbeta = sum(dy), dx = gamma / sqrt(variance + epsilon) (dy - dbeta / n - h dgamma / n), where dgamma and
-    // dbeta are those of this share, also if they are added to. The gradient of addend is dy. It has no epilogue: all
-    // LS_MAX_ARGUMENTS are taken.
+    // x, gamma, mean, variance, dy -> dx, dgamma (C), dbeta (C); mean and variance as the forward
+    // operation made them. dgamma = sum(dy h), dbeta = sum(dy), dx = gamma / sqrt(variance +
+    // epsilon) (dy - dbeta / n - h dgamma / n), where dgamma and dbeta are those of this share,
+    // also if they are added to. The gradient of addend is dy. It has no epilogue.
     LS_OP_BATCH_NORMALIZATION_BACKWARD = 29,
-    // x, gamma, beta, mean (C), variance (C), [addend as x] -> y: the same with mean and variance given (moving ones).
+    // x, gamma, beta, mean (C), variance (C), [addend as x] -> y: the same with mean and variance
+    // given (moving ones).
     LS_OP_BATCH_NORMALIZATION_INFERENCE = 30,
     // a, b -> y as a, element-wise: the larger one; NaN where one is NaN
     LS_OP_MAXIMUM = 31,
@@ -140,19 +220,23 @@ enum ls_op {
     LS_OP_COUNT = 33, // grows with the operations: a plugin compares numbers, not this
 };
 
-// Half types (since ABI 1.2): tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
-// LS_OP_MEAN_SQUARED_ERROR_BACKWARD, and in batch normalization, a request may have BF16 or F16 instead: one type for all tensors
-// of it, but
+// Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
+// LS_OP_MEAN_SQUARED_ERROR_BACKWARD, and in batch normalization, a request may have BF16 or F16
+// instead: one type for all tensors of it, but
 // - LS_OP_CONVERT, where x and y each have any of the three: the casts of mixed precision;
-// - dw and db, which may both be F32 beside halves: gradients that are added up over several passes;
-// - the vectors of batch normalization (gamma, beta, mean, variance and their gradients), which stay F32;
-// - sums, `saved` of the losses and the targets of the squared error, which stay F32 (and labels, I32).
-// The optimizers, their states and parameters, LS_OP_MEASURE and LS_OP_GUARD are F32 only: masters of which halves are made.
-// Products and sums (also means, softmax, losses, bias gradients) are computed in float32 or wider; a result is rounded once, to
-// nearest, ties to even, when it is stored. Before a bias, an addend, an epilogue or the addition into an output it may be
-// rounded, too, as if that were an operation of its own. What only moves or chooses elements is exact. A device without a half
-// type refuses it (LS_UNSUPPORTED) in LS_OP_CONVERT from F32 first of all: whoever asks for that need not ask further.
-// ls_argument_dtype() in core/plugin/half.h is this rule as code.
+// - dw and db, which may both be F32 beside halves: gradients that are added up over several
+// passes;
+// - the vectors of batch normalization (gamma, beta, mean, variance and their gradients), which
+// stay F32;
+// - sums, `saved` of the losses and the targets of the squared error, which stay F32 (and labels,
+// I32). The optimizers, their states and parameters, LS_OP_MEASURE and LS_OP_GUARD are F32 only:
+// masters of which halves are made. Products and sums (also means, softmax, losses, bias gradients)
+// are computed in float32 or wider; a result is rounded once, to nearest, ties to even, when it is
+// stored. Before a bias, an addend, an epilogue or the addition into an output it may be rounded,
+// too, as if that were an operation of its own. What only moves or chooses elements is exact. A
+// device without a half type refuses it (LS_UNSUPPORTED) in LS_OP_CONVERT from F32 first of all:
+// whoever asks for that need not ask further. ls_argument_dtype() in core/plugin/half.h is this
+// rule as code.
 
 // Element-wise functions; they travel as uint32_t.
 enum ls_activation {
@@ -180,8 +264,9 @@ struct ls_op_attributes {
     float activation_alpha;
 
     // A fused element-wise operation on the first output: LS_OP_ACTIVATION, or
-    // LS_OP_ACTIVATION_BACKWARD with its y as one more input after the others: the tensor that the first
-    // output is the gradient of (for LS_OP_MAX_POOL2D_BACKWARD that is its x). LS_OP_NONE: none.
+    // LS_OP_ACTIVATION_BACKWARD with its y as one more input after the others: the tensor that the
+    // first output is the gradient of (for LS_OP_MAX_POOL2D_BACKWARD that is its x). LS_OP_NONE:
+    // none.
     uint32_t epilogue;
     uint32_t epilogue_activation;
     float epilogue_alpha;
@@ -197,7 +282,8 @@ struct ls_op_attributes {
     uint32_t reserved[7];
 };
 
-// What changes from step to step. It lies in device memory, so that a recorded step can be replayed.
+// What changes from step to step. It lies in device memory, so that a recorded step can be
+// replayed.
 struct ls_step_record {
     uint64_t step; // attempted steps, from 1: what dropout draws from
     uint64_t seed; // of the run
@@ -222,7 +308,8 @@ struct ls_kernel_request {
     uint32_t input_count;
     uint32_t output_count;
     // Inputs, then outputs. A layout of kind ANY is for the device to choose; any other is fixed.
-    struct ls_tensor_desc arguments[LS_MAX_ARGUMENTS];
+    // The array is the caller's and lives until `prepare` returns.
+    const struct ls_tensor_desc *arguments;
     const struct ls_kernel *forward; // for a backward operation: the kernel of its forward; or NULL
     uint32_t accumulate; // bit i: output i is added to, not overwritten
     uint32_t reserved;
@@ -232,7 +319,7 @@ struct ls_kernel_answer {
     uint32_t struct_size;
     uint32_t used_inputs; // bit i: the kernel reads input i
     struct ls_kernel *kernel;
-    struct ls_layout layouts[LS_MAX_ARGUMENTS]; // of every argument, fixed ones repeated
+    struct ls_layout *layouts; // of every argument, fixed ones repeated; the caller's array, zeroed
     uint64_t scratch_bytes; // while it runs
     uint64_t saved_bytes; // size of the output `saved`
     uint32_t in_place; // bit i: output 0 may lie where input i lies, unless it is added to
@@ -242,17 +329,18 @@ struct ls_kernel_answer {
 
 struct ls_launch {
     uint32_t struct_size;
-    uint32_t reserved;
-    void *const *arguments; // inputs, then outputs, as in the request; NULL for inputs not used
-    void *scratch; // aligned to LS_ALIGNMENT; NULL when scratch_bytes is 0
-    const struct ls_step_record *record; // in device memory
+    uint32_t argument_count;
+    const struct ls_memory *arguments; // inputs, then outputs, as in the request; nowhere: not used
+    struct ls_memory scratch; // aligned to LS_ALIGNMENT; nowhere when scratch_bytes is 0
+    struct ls_memory record; // a struct ls_step_record, in device memory
     void *stream; // NULL: the device's only one
 };
 
-// Producer and consumer that the device can run as one kernel: the producer with the consumer as its
-// epilogue. The host fuses where the producer's first output is used by the consumer alone. LS_OP_ADD is a consumer of
-// LS_OP_BATCH_NORMALIZATION and LS_OP_BATCH_NORMALIZATION_INFERENCE only, and no epilogue: its other term becomes the addend,
-// and an activation after that may be fused, too.
+// Producer and consumer that the device can run as one kernel: the producer with the consumer as
+// its epilogue. The host fuses where the producer's first output is used by the consumer alone.
+// LS_OP_ADD is a consumer of LS_OP_BATCH_NORMALIZATION and LS_OP_BATCH_NORMALIZATION_INFERENCE
+// only, and no epilogue: its other term becomes the addend, and an activation after that may be
+// fused, too.
 struct ls_fusion_pattern {
     uint32_t producer; // enum ls_op
     uint32_t consumer; // LS_OP_ACTIVATION, LS_OP_ACTIVATION_BACKWARD or LS_OP_ADD
@@ -260,7 +348,34 @@ struct ls_fusion_pattern {
     uint32_t reserved;
 };
 
-// ---- Streams, reductions (since ABI 1.2) ----
+// ---- Segments ----
+
+// A value that flows through a segment. One that the host sees is an argument of the launch: it has
+// memory that the host owns. All others live inside of the segment only.
+struct ls_segment_value {
+    struct ls_tensor_desc desc; // with its layout, never of kind ANY
+    uint32_t argument; // index among the arguments of the launch, or LS_SEGMENT_INSIDE
+    uint32_t reserved;
+};
+#define LS_SEGMENT_INSIDE UINT32_MAX
+
+struct ls_segment_kernel {
+    const struct ls_kernel_request *request; // all layouts fixed
+    const uint32_t *values; // of each argument of the request: index of a value
+};
+
+// A list of kernels in the order in which they would be launched. Launching what is made of it has
+// to leave the same bits in the arguments as these launches, and may do so in any way.
+struct ls_segment_request {
+    uint32_t struct_size;
+    uint32_t kernel_count;
+    const struct ls_segment_kernel *kernels;
+    const struct ls_segment_value *values;
+    uint32_t value_count;
+    uint32_t argument_count; // of the launch
+};
+
+// ---- Streams, reductions ----
 
 struct ls_event; // each plugin's own
 struct ls_recording; // each plugin's own
@@ -277,32 +392,34 @@ struct ls_native_stream {
     char identity[64]; // of the physical device, the same in every process (CUDA: PCI bus id)
 };
 
-// to[i] = to[i] (+) from[i], or with `divisor` to[i] = to[i] / divisor, rounded once (integers: towards zero; from is NULL).
+// to[i] = to[i] (+) from[i], or with `divisor` to[i] = to[i] / divisor, rounded once (integers:
+// towards zero; `from` is nowhere).
 struct ls_device_reduction {
     uint32_t struct_size;
     uint32_t dtype;
     uint32_t reduction; // SUM, PRODUCT, MIN or MAX
     uint32_t reserved;
-    void *to;
-    const void *from;
-    void *also; // NULL, or gets the result, too; may be `from`
+    struct ls_memory to;
+    struct ls_memory from;
+    struct ls_memory also; // nowhere, or gets the result, too; may be `from`
     uint64_t count; // elements
     uint64_t divisor; // 0: reduce
 };
 
-// ---- The interface ----
+// ---- The tables ----
 
 #define LS_RECORDING_OPTION "recording" // an option of a device that records: "on" or "off"
 
-enum ls_memory_kind { LS_MEMORY_HOST = 1, LS_MEMORY_CUDA = 2 };
+// The memory that `allocate` answers: of the host, of a GPU that CUDA knows, or of a device that
+// gives out handles instead of addresses.
+enum ls_memory_kind { LS_MEMORY_HOST = 1, LS_MEMORY_CUDA = 2, LS_MEMORY_OPAQUE = 3 };
 
 struct ls_device_config {
     uint32_t struct_size;
     uint32_t index; // which physical device, from 0
     uint32_t threads; // for this virtual device; 0: the plugin's own choice
     uint32_t reserved;
-    uint64_t
-        deadline_ns; // of the run: the longest that a call may wait for the device; 0: the plugin's own choice. Since ABI 1.2
+    uint64_t deadline_ns; // of the run: the longest wait for the device; 0: the plugin's own choice
 };
 
 struct ls_device_info {
@@ -311,50 +428,73 @@ struct ls_device_info {
     char hardware[128]; // "Intel Xeon ... (AVX-512)"
 };
 
-struct ls_device_interface {
+// Everywhere below, `stream` is NULL for the device's own stream, else one of the table of streams.
+
+// Recipe: `allocate` when all programs are known; `copy` and `zero` before the first step and
+// between steps; `release` when no launch that reads the buffer is under way.
+struct ls_device_memory {
     uint32_t struct_size;
-    uint32_t memory_kind; // enum ls_memory_kind
-    const struct ls_fusion_pattern *patterns; // NULL: none
-    uint32_t pattern_count;
-    uint32_t blocking; // 1: launch and copy are complete when they return (no streams)
-
-    // [main thread]
-    int32_t (*describe)(const struct ls_host *host, struct ls_device_info *out);
-
-    // A virtual device; several may share a physical one. From here on all calls come from one thread at
-    // a time. [any thread]
-    int32_t (*open)(const struct ls_host *host, const struct ls_device_config *config,
-                    struct ls_device **out);
-    void (*close)(struct ls_device *device); // takes NULL
-
-    // Memory aligned to LS_ALIGNMENT, zeroed; NULL when there is none.
-    void *(*allocate)(struct ls_device *device, uint64_t bytes);
-    void (*release)(struct ls_device *device, void *memory); // takes NULL
-    // Between any two of device and host memory.
-    int32_t (*copy)(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+    uint32_t reserved;
+    // Zeroed memory; NULL when there is none. `bytes` is at least 1.
+    struct ls_buffer *(*allocate)(struct ls_device *device, uint64_t bytes);
+    void (*release)(struct ls_device *device, struct ls_buffer *buffer); // takes NULL
+    // Between any two of device and host memory. A copy from host memory has read its source, and
+    // one to host memory is complete, when the call returns.
+    int32_t (*copy)(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                    uint64_t bytes, void *stream);
+    int32_t (*zero)(struct ls_device *device, struct ls_memory memory, uint64_t bytes,
                     void *stream);
-    int32_t (*zero)(struct ls_device *device, void *memory, uint64_t bytes, void *stream);
+};
 
-    // Answers how the operation will run. LS_UNSUPPORTED (with host->fail) when it cannot be done with
-    // the fixed layouts or attributes of the request. `out->struct_size` is set by the caller.
+// Recipe: `prepare` for each operation of each program, after `open` and outside of captures;
+// `launch` of a kernel any number of times, with other memory each time if the host likes;
+// `release` once. An element-wise operation that was prepared for N elements may be launched on any
+// N elements of a larger buffer: that is how the host runs an operation on a range.
+struct ls_device_kernels {
+    uint32_t struct_size;
+    uint32_t reserved;
+    // Answers how the operation will run. LS_UNSUPPORTED (with host->fail) when it cannot be done
+    // with the fixed layouts or attributes of the request. The caller sets `out->struct_size` and
+    // `out->layouts`, and zeroes the rest.
     int32_t (*prepare)(struct ls_device *device, const struct ls_kernel_request *request,
                        struct ls_kernel_answer *out);
     int32_t (*launch)(struct ls_device *device, const struct ls_kernel *kernel,
                       const struct ls_launch *launch);
-    void (*release_kernel)(struct ls_device *device, struct ls_kernel *kernel); // takes NULL
+    void (*release)(struct ls_device *device, struct ls_kernel *kernel); // takes NULL
 
-    // ---- Since ABI 1.2: for devices that compute beside the caller (`blocking` 0) ----
-    // A device without one of these groups has NULL in all of its calls. Everywhere above and below, `stream` is NULL for the
-    // device's own stream, else one of `stream_open`.
+    // Optional. Makes one kernel of a whole segment of a program, which `launch` runs and `release`
+    // takes. The answer has the kernel, scratch_bytes and the implementation; its `layouts` are
+    // NULL. LS_UNSUPPORTED: the host launches the kernels one by one, so it prepared each of them
+    // before.
+    int32_t (*prepare_segment)(struct ls_device *device, const struct ls_segment_request *request,
+                               struct ls_kernel_answer *out);
 
-    // Streams and events. Work on one stream runs in the order in which it was put there; streams run side by side, but for
-    // events. A stream belongs to the thread that owns the device. An event may be waited for by streams of every device of
-    // this plugin in the process, and asked about by any thread; it means the work that was on the stream when it was recorded
-    // last, and may be recorded again as soon as those who wait for it have called `event_wait`. One that was never recorded is over.
-    int32_t (*stream_open)(struct ls_device *device, void **out);
-    void (*stream_close)(struct ls_device *device, void *stream); // takes NULL; waits for its work
-    // Also makes the physical device that of the calling thread, where libraries of the family go by that (CUDA).
-    int32_t (*stream_native)(struct ls_device *device, void *stream, struct ls_native_stream *out);
+    // Optional. A part of the fast memory (cache) of the device's cores, in bytes. What is larger
+    // and lies between two neighbouring operations, the host may have computed a few examples at a
+    // time. A device with this call stores the examples of every activation, its gradient, and
+    // `saved` of pooling one after the other in equal parts, in its own layouts too, whose words do
+    // not depend on the number of examples; what its kernels make and save of an example does not
+    // depend on its place in the batch; and arguments of a launch may begin at any multiple of the
+    // size of their elements, not of LS_ALIGNMENT.
+    uint64_t (*tile_bytes)(struct ls_device *device);
+};
+
+// Streams and events. Work on one stream runs in the order in which it was put there; streams run
+// side by side, but for events. A stream belongs to the thread that owns the device. An event may
+// be waited for by streams of every device of this plugin in the process, and asked about by any
+// thread; it means the work that was on the stream when it was recorded last, and may be recorded
+// again as soon as those who wait for it have called `event_wait`. One that was never recorded is
+// over. Recipe: `open` and `event_open` before the first step; each step `event_record` on one
+// stream and `event_wait` on another; `event_query` while the host waits; `event_close`, then
+// `close`.
+struct ls_device_streams {
+    uint32_t struct_size;
+    uint32_t reserved;
+    int32_t (*open)(struct ls_device *device, void **out);
+    void (*close)(struct ls_device *device, void *stream); // takes NULL; waits for its work
+    // Also makes the physical device that of the calling thread, where libraries of the family go
+    // by that (CUDA).
+    int32_t (*native)(struct ls_device *device, void *stream, struct ls_native_stream *out);
     int32_t (*event_open)(struct ls_device *device, struct ls_event **out);
     void (*event_close)(struct ls_device *device, struct ls_event *event); // takes NULL
     int32_t (*event_record)(struct ls_device *device, struct ls_event *event, void *stream);
@@ -362,44 +502,86 @@ struct ls_device_interface {
     int32_t (*event_wait)(struct ls_device *device, struct ls_event *event, void *stream);
     // LS_OK: over; LS_AGAIN: not yet; else the work failed. [any thread]
     int32_t (*event_query)(struct ls_device *device, const struct ls_event *event);
+};
 
-    // Host memory that a stream reads and writes by itself, aligned and zeroed; NULL when there is none. `copy_later` between
-    // it and memory of the device only puts the copy on the stream: the bytes must stay until it is done.
-    void *(*allocate_host)(struct ls_device *device, uint64_t bytes);
-    void (*release_host)(struct ls_device *device, void *memory); // takes NULL
-    int32_t (*copy_later)(struct ls_device *device, void *to, const void *from, uint64_t bytes,
-                          void *stream);
+// Host memory that a stream reads and writes by itself, and copies that are only put on a stream.
+// Recipe: `allocate` before the first step; each step the host fills it, `copy_async`, and an event
+// that says when it may be filled again; `release` when no copy is under way.
+struct ls_device_staging {
+    uint32_t struct_size;
+    uint32_t reserved;
+    void *(*allocate)(struct ls_device *device, uint64_t bytes); // aligned, zeroed; NULL: none left
+    void (*release)(struct ls_device *device, void *memory); // takes NULL
+    // One side is memory of `allocate` above, the other one is memory of the device. The bytes must
+    // stay as they are until the copy is done.
+    int32_t (*copy_async)(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                          uint64_t bytes, void *stream);
+};
 
-    // For collectives: puts `call` on the stream; it may name memory of other devices of this plugin in the process, where
-    // `reaches` has said LS_OK. So may `copy`, when both sides are memory of devices.
+// What collectives need of devices that exchange data with each other.
+// Recipe: `can_access_peer` for each pair of devices when communicators are opened; then `reduce`,
+// and `copy` of the memory table, with memory of the peer as `from` or `also`.
+struct ls_device_peers {
+    uint32_t struct_size;
+    uint32_t reserved;
+    // Puts the reduction on the stream.
     int32_t (*reduce)(struct ls_device *device, const struct ls_device_reduction *call,
                       void *stream);
-    // Whether this device can read and write memory of `other` (and makes it possible); LS_UNSUPPORTED through host->fail.
-    int32_t (*reaches)(struct ls_device *device, struct ls_device *other);
+    // Whether this device can read and write memory of `other` (and makes it possible);
+    // LS_UNSUPPORTED through host->fail.
+    int32_t (*can_access_peer)(struct ls_device *device, struct ls_device *other);
+};
 
-    // Recording: what is put on the device's own stream between begin and end, and on streams that wait for events of it and
-    // are waited for again before the end, is kept instead of run; `replay` puts all of it on the own stream again, with the same
-    // addresses. Copies from and to host memory (`copy`), allocation, release, waits and `prepare` cannot be recorded. An event
-    // recorded in between orders the streams of the recording and means nothing outside (asking about it fails) until it is
-    // recorded again; one recorded before cannot be waited for in it. After a failure `record_end` must be called all the same;
-    // it then returns the failure and no recording. LS_UNSUPPORTED: what was put there cannot be recorded; the host then does
-    // without. It does, too, where the device's option LS_RECORDING_OPTION is "off".
-    int32_t (*record_begin)(struct ls_device *device);
-    int32_t (*record_end)(struct ls_device *device, struct ls_recording **out);
+// A step that is captured once and replayed. What is put on the device's own stream between begin
+// and end, and on streams that wait for events of it and are waited for again before the end, is
+// kept instead of run; `replay` puts all of it on the own stream again, with the same memory.
+// Copies from and to host memory (`copy`), allocation, release, waits and `prepare` cannot be
+// captured. An event recorded in between orders the streams of the recording and means nothing
+// outside (asking about it fails) until it is recorded again; one recorded before cannot be waited
+// for in it. Recipe: a step runs once as it is; `begin`, the same calls again, `end`; then `replay`
+// each step, and `release` before the memory that it uses. After a failure `end` must be called all
+// the same; it then returns the failure and no recording. LS_UNSUPPORTED: what was put there cannot
+// be captured, and the host does without; so it does where the device's option LS_RECORDING_OPTION
+// is "off".
+struct ls_device_capture {
+    uint32_t struct_size;
+    uint32_t reserved;
+    int32_t (*begin)(struct ls_device *device);
+    int32_t (*end)(struct ls_device *device, struct ls_recording **out);
     int32_t (*replay)(struct ls_device *device, const struct ls_recording *recording);
-    void (*release_recording)(struct ls_device *device,
-                              struct ls_recording *recording); // takes NULL
+    void (*release)(struct ls_device *device, struct ls_recording *recording); // takes NULL
+};
 
-    // Optional. What is under way on the device may never end, and somebody has said so: no call waits for it from here on
-    // (LS_PEER_LOST, without a message), and what it may still touch is not freed.
+struct ls_device_interface {
+    uint32_t struct_size;
+    uint32_t memory_kind; // enum ls_memory_kind
+    const struct ls_fusion_pattern *patterns; // NULL: none
+    uint32_t pattern_count;
+    uint32_t blocking; // 1: launch and copy are complete when they return (no streams)
+    uint64_t state_bytes; // size of the plugin's struct ls_device
+
+    // [main thread]
+    int32_t (*describe)(const struct ls_host *host, struct ls_device_info *out);
+
+    // A virtual device; several may share a physical one. `device` is zeroed memory of
+    // `state_bytes` bytes, aligned to LS_ALIGNMENT, which the host frees after `close`, or after a
+    // failure of `open`, which leaves nothing behind that `close` would have to release. [any
+    // thread]
+    int32_t (*open)(const struct ls_host *host, const struct ls_device_config *config,
+                    struct ls_device *device);
+    void (*close)(struct ls_device *device);
+
+    // Optional. What is under way on the device may never end, and somebody has said so: no call
+    // waits for it from here on (LS_PEER_LOST, without a message), and memory that it may still
+    // touch is not freed. [any thread]
     void (*abandon)(struct ls_device *device);
 
-    // Optional. A part of the fast memory (cache) of the device's cores, in bytes: what lies between two neighbouring operations
-    // and is larger, the host may have computed a few examples at a time. A device that has this call lays the examples of every
-    // activation, its gradient, and `saved` of pooling one after the other in equal parts, in its own layouts too, whose words do
-    // not depend on the number of examples; what its kernels make and save of an example does not depend on its place in the
-    // batch; and arguments of a launch may lie at any multiple of the size of their elements, not of LS_ALIGNMENT.
-    uint64_t (*tile_bytes)(struct ls_device *device);
+    const struct ls_device_memory *memory;
+    const struct ls_device_kernels *kernels;
+    const struct ls_device_streams *streams; // NULL: none
+    const struct ls_device_staging *staging; // NULL: none
+    const struct ls_device_peers *peers; // NULL: none
+    const struct ls_device_capture *capture; // NULL: none
 };
 
 // ---- Shared arithmetic, so that every device draws the same numbers ----
@@ -421,8 +603,9 @@ static inline uint64_t ls_dropout_key(const struct ls_step_record *record, uint3
                     record->example_offset + example);
 }
 
-// Whether element `element` (index within the example, plain layout) is kept: 1 or 0. 32-bit arithmetic
-// (a finaliser of the xorshift-multiply family, as in MurmurHash3), so that a compiler vectorises it.
+// Whether element `element` (index within the example, plain layout) is kept: 1 or 0. 32-bit
+// arithmetic (a finaliser of the xorshift-multiply family, as in MurmurHash3), so that a compiler
+// vectorises it.
 static inline uint32_t ls_dropout_keep(uint64_t key, uint32_t element, float rate)
 {
     uint32_t z = element * UINT32_C(0x9e3779b9) + (uint32_t)key;

@@ -12,6 +12,7 @@
 // The tail, in floats: the loss operation's LS_SUMS, then how many ranks ask to stop after this step, then
 // zeros up to the alignment.
 #define LS_TAIL_FLOATS (LS_ALIGNMENT / 4)
+#define LS_TAIL_BYTES (LS_TAIL_FLOATS * sizeof(float))
 #define LS_TAIL_STOP LS_SUMS
 
 // As in PyTorch's DistributedDataParallel: 25 MiB, and a small first one so that communication starts early.

@@ -14,11 +14,12 @@
 static enum ls_status open_device(struct ls_replica *replica,
                                   const struct ls_replica_options *options)
 {
-    const struct ls_device_config config = {.struct_size = sizeof(config),
-                                            .index = options->device_index,
-                                            .threads = options->threads,
-                                            .deadline_ns = options->deadline_ns};
-    return (enum ls_status)options->ops->open(options->host, &config, &replica->device);
+    const struct ls_device_options device = {.interface = options->ops,
+                                             .host = options->host,
+                                             .index = options->device_index,
+                                             .threads = options->threads,
+                                             .deadline_ns = options->deadline_ns};
+    return ls_device_open(&device, &replica->device);
 }
 
 void ls_replica_need_scratch(struct ls_replica *replica, uint64_t bytes)
@@ -27,19 +28,18 @@ void ls_replica_need_scratch(struct ls_replica *replica, uint64_t bytes)
         replica->scratch_bytes = bytes;
 }
 
-void *ls_replica_take_memory(struct ls_replica *replica, uint64_t bytes)
+struct ls_memory ls_replica_take_memory(struct ls_replica *replica, uint64_t bytes)
 {
     bytes = bytes ? bytes : LS_ALIGNMENT;
-    void *memory = replica->ops->allocate(replica->device, bytes);
     replica->device_bytes += bytes;
-    return memory;
+    return ls_device_allocate(replica->device, bytes);
 }
 
-void ls_replica_give_memory(struct ls_replica *replica, void *memory, uint64_t bytes)
+void ls_replica_give_memory(struct ls_replica *replica, struct ls_memory memory, uint64_t bytes)
 {
-    if (!memory)
+    if (ls_memory_is_null(memory))
         return;
-    replica->ops->release(replica->device, memory);
+    ls_device_release(replica->device, memory);
     replica->device_bytes -= bytes ? bytes : LS_ALIGNMENT;
 }
 
@@ -53,26 +53,31 @@ enum ls_status ls_replica_say_no_memory(const struct ls_replica *replica, enum l
     return status;
 }
 
+static bool is_there(struct ls_memory memory)
+{
+    return !ls_memory_is_null(memory);
+}
+
 enum ls_status ls_replica_allocate(struct ls_replica *replica,
                                    const struct ls_replica_placement *placement)
 {
     const uint64_t flat = replica->plan->flat_bytes;
-    const uint64_t tail = LS_TAIL_FLOATS * sizeof(float);
     const uint32_t states = placement && placement->no_states ? 0 : replica->optimizer.state_count;
     replica->parameters = ls_replica_take_memory(replica, flat);
-    replica->reduced = ls_replica_take_memory(replica, tail + flat);
-    replica->evaluation_sums = ls_replica_take_memory(replica, tail);
+    replica->reduced = ls_replica_take_memory(replica, LS_TAIL_BYTES + flat);
+    replica->evaluation_sums = ls_replica_take_memory(replica, LS_TAIL_BYTES);
     if (replica->guard)
-        replica->failed = ls_replica_take_memory(replica, sizeof(*replica->failed));
-    bool complete = replica->parameters && replica->reduced && replica->evaluation_sums &&
-                    (!replica->guard || replica->failed);
+        replica->failed = ls_replica_take_memory(replica, sizeof(int32_t));
+    bool complete = is_there(replica->parameters) && is_there(replica->reduced) &&
+                    is_there(replica->evaluation_sums) &&
+                    (!replica->guard || is_there(replica->failed));
     for (uint32_t i = 0; i < states; i++) {
         replica->states[i] = ls_replica_take_memory(replica, flat);
-        complete = complete && replica->states[i];
+        complete = complete && is_there(replica->states[i]);
     }
     if (!complete)
         return ls_replica_say_no_memory(replica, LS_OUT_OF_MEMORY);
-    replica->gradients = replica->reduced + LS_TAIL_FLOATS;
+    replica->gradients = ls_memory_at(replica->reduced, LS_TAIL_BYTES);
     return LS_OK;
 }
 
@@ -81,23 +86,16 @@ static enum ls_status prepare_update(struct ls_replica *replica, uint32_t index)
     const uint64_t bytes = replica->buckets.list[index].bytes;
     if (bytes == 0)
         return LS_OK;
-    struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                        .op = replica->optimizer.op,
-                                        .attributes = replica->optimizer.attributes,
-                                        .input_count = 1,
-                                        .output_count = 1 + replica->optimizer.state_count};
-    for (uint32_t i = 0; i < 1 + request.output_count; i++) {
-        struct ls_tensor_desc *desc = &request.arguments[i];
-        desc->dtype = LS_F32;
-        desc->ndims = 1;
-        desc->dims[0] = (int64_t)(bytes / sizeof(float));
-        desc->layout = (struct ls_layout){.kind = LS_LAYOUT_PLAIN, .bytes = bytes};
-    }
-    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    ls_inside_about("update");
-    const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
+    const struct ls_range_operation update = {.op = replica->optimizer.op,
+                                              .attributes = &replica->optimizer.attributes,
+                                              .input_count = 1,
+                                              .output_count = 1 + replica->optimizer.state_count,
+                                              .count = bytes / sizeof(float)};
+    struct ls_kernel_answer answer;
+    const enum ls_status status =
+        ls_device_prepare_range(replica->device, "update", &update, &answer);
     if (status)
-        return (enum ls_status)status;
+        return status;
     replica->updates[index] = answer.kernel;
     ls_replica_need_scratch(replica, answer.scratch_bytes);
     return LS_OK;
@@ -106,21 +104,25 @@ static enum ls_status prepare_update(struct ls_replica *replica, uint32_t index)
 // A device without the operation is waited for in every step.
 static enum ls_status prepare_guard(struct ls_replica *replica)
 {
-    struct ls_kernel_request request = {
-        .struct_size = sizeof(request), .op = LS_OP_GUARD, .input_count = 1, .output_count = 2};
-    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
+    struct ls_tensor_desc arguments[3];
+    const struct ls_kernel_request request = {.struct_size = sizeof(request),
+                                              .op = LS_OP_GUARD,
+                                              .input_count = 1,
+                                              .output_count = 2,
+                                              .arguments = arguments};
+    struct ls_kernel_answer answer = {.layouts = NULL};
     if (!ls_late_offered(&replica->late))
         return LS_OK;
     for (uint32_t i = 0; i < 3; i++)
-        request.arguments[i] =
+        arguments[i] =
             (struct ls_tensor_desc){.dtype = i == 0 ? LS_F32 : LS_I32,
                                     .ndims = 1,
                                     .dims = {1},
                                     .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = sizeof(float)}};
-    ls_inside_about("guard of the loss");
-    const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
+    const enum ls_status status =
+        ls_device_prepare(replica->device, "guard of the loss", &request, &answer);
     if (status)
-        return status == LS_UNSUPPORTED ? LS_OK : (enum ls_status)status;
+        return status == LS_UNSUPPORTED ? LS_OK : status;
     replica->guard = answer.kernel;
     ls_replica_need_scratch(replica, answer.scratch_bytes);
     return LS_OK;
@@ -147,7 +149,6 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
     struct ls_replica *replica = calloc(1, sizeof(*replica));
     if (!replica)
         return LS_OUT_OF_MEMORY;
-    replica->ops = options->ops;
     replica->host = options->host;
     replica->index = options->index;
     replica->rank = options->rank;
@@ -162,12 +163,13 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
     if (options->graph->label)
         replica->label_bytes = 4 * (uint64_t)ls_shape_elements(&options->graph->label->shape, 1);
 
-    ls_record_init(replica, options->host);
     enum ls_status status = open_device(replica, options);
+    if (!status) {
+        ls_record_init(replica, options->host);
+        status = ls_late_init(&replica->late, replica->device);
+    }
     if (!status)
-        status = ls_late_init(&replica->late, replica->ops, replica->device);
-    if (!status)
-        status = ls_plan_create(options->graph, options->ops, replica->device, options->plan_batch,
+        status = ls_plan_create(options->graph, replica->device, options->plan_batch,
                                 options->plain, &replica->plan);
     if (!status)
         status = ls_buckets_create(replica->plan, options->first_bucket_bytes,
@@ -192,29 +194,29 @@ void ls_replica_destroy(struct ls_replica *replica)
     ls_programs_destroy(replica);
     free(replica->update_takes);
     for (uint32_t i = 0; replica->updates && i < replica->buckets.count; i++)
-        replica->ops->release_kernel(replica->device, replica->updates[i]);
+        ls_device_release_kernel(replica->device, replica->updates[i]);
     for (uint32_t i = 0; replica->adds && i < replica->buckets.count; i++)
-        replica->ops->release_kernel(replica->device, replica->adds[i]);
+        ls_device_release_kernel(replica->device, replica->adds[i]);
     free(replica->adds);
     free(replica->updates);
     if (replica->guard)
-        replica->ops->release_kernel(replica->device, replica->guard);
+        ls_device_release_kernel(replica->device, replica->guard);
     ls_late_finish(&replica->late);
     ls_buckets_finish(&replica->buckets);
     ls_plan_destroy(replica->plan);
     if (replica->device) {
-        void *const buffers[] = {replica->parameters,     replica->reduced,
-                                 replica->shadows.memory, replica->arena.memory,
-                                 replica->scratch.memory, replica->evaluation_sums,
-                                 replica->failed};
+        const struct ls_memory buffers[] = {replica->parameters,     replica->reduced,
+                                            replica->shadows.memory, replica->arena.memory,
+                                            replica->scratch.memory, replica->evaluation_sums,
+                                            replica->failed};
         ls_input_close(replica);
         for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
-            replica->ops->release(replica->device, buffers[i]);
+            ls_device_release(replica->device, buffers[i]);
         for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++)
-            replica->ops->release(replica->device, replica->states[i]);
+            ls_device_release(replica->device, replica->states[i]);
         for (uint32_t i = 0; i < replica->levels; i++)
-            replica->ops->release(replica->device, replica->accumulated[i]);
-        replica->ops->close(replica->device);
+            ls_device_release(replica->device, replica->accumulated[i]);
+        ls_device_close(replica->device);
     }
     free(replica);
 }
@@ -223,7 +225,7 @@ enum ls_status ls_replica_same_layouts(const struct ls_replica *replica, int64_t
 {
     struct ls_parameter_plan *plan = NULL;
     const enum ls_status status =
-        ls_plan_create(replica->graph, replica->ops, replica->device, batch, false, &plan);
+        ls_plan_create(replica->graph, replica->device, batch, false, &plan);
     if (!status)
         *out = ls_plan_fingerprint(plan) == ls_plan_fingerprint(replica->plan);
     ls_plan_destroy(plan);
@@ -232,6 +234,6 @@ enum ls_status ls_replica_same_layouts(const struct ls_replica *replica, int64_t
 
 void ls_replica_abandon(struct ls_replica *replica)
 {
-    if (replica && replica->device && replica->ops->abandon)
-        replica->ops->abandon(replica->device);
+    if (replica)
+        ls_device_abandon(replica->device);
 }

@@ -13,12 +13,11 @@ static const struct ls_trace_label copy_slice = {.category = "input", .name = "c
 
 // While one is read, one is under way and one is written.
 #define SETS 3
-#define TAIL_BYTES (LS_TAIL_FLOATS * sizeof(float))
 
 // Room for one batch on its way: the tail, then what lies at `fixed` below, but with examples as they come.
 struct set {
     char *host; // pinned
-    char *device;
+    struct ls_memory device;
     struct ls_event *arrived; // `host` may be written, and `device` read
     struct ls_event *read; // `device` may be written
 };
@@ -27,10 +26,10 @@ struct ls_input {
     float divisor; // of examples that come as bytes; 0: they come as float32
     uint64_t elements; // of an example
     uint64_t room; // examples that there is memory for
-    // What programs read: step record, labels, examples as float32. NULL on a device that reads host memory.
-    char *fixed;
+    // What programs read: step record, labels, examples as float32. Nowhere on a device that reads host memory.
+    struct ls_memory fixed;
     uint64_t labels_at, examples_at; // bytes from there
-    char *bytes; // examples as they come, where the device has no streams for it
+    struct ls_memory bytes; // examples as they come, where the device has no streams for it
     void *stream; // of uploads; NULL: the device has none
     struct set sets[SETS];
     uint32_t next;
@@ -43,7 +42,13 @@ static uint64_t round_up(uint64_t bytes)
 
 static bool reads_host_memory(const struct ls_replica *replica)
 {
-    return replica->ops->memory_kind == LS_MEMORY_HOST;
+    return ls_device_in_host_memory(replica->device);
+}
+
+// Where programs read the examples.
+static struct ls_memory examples_of(const struct ls_input *input)
+{
+    return ls_memory_at(input->fixed, input->examples_at);
 }
 
 // ---- Kernels ----
@@ -52,24 +57,26 @@ static bool reads_host_memory(const struct ls_replica *replica)
 static enum ls_status prepare_from_bytes(struct ls_replica *replica, uint64_t count,
                                          struct ls_kernel **out)
 {
-    struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                        .op = LS_OP_FROM_BYTES,
-                                        .attributes = {.divisor = replica->input->divisor},
-                                        .input_count = 1,
-                                        .output_count = 1};
+    struct ls_tensor_desc arguments[2];
+    const struct ls_kernel_request request = {.struct_size = sizeof(request),
+                                              .op = LS_OP_FROM_BYTES,
+                                              .attributes = {.divisor = replica->input->divisor},
+                                              .input_count = 1,
+                                              .output_count = 1,
+                                              .arguments = arguments};
     for (uint32_t i = 0; i < 2; i++) {
         const uint32_t dtype = i ? LS_F32 : LS_U8;
-        request.arguments[i] = (struct ls_tensor_desc){
+        arguments[i] = (struct ls_tensor_desc){
             .dtype = dtype,
             .ndims = 1,
             .dims = {(int64_t)count},
             .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = count * ls_dtype_bytes(dtype)}};
     }
-    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    ls_inside_about("examples from bytes");
-    const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
+    struct ls_kernel_answer answer = {.layouts = NULL};
+    const enum ls_status status =
+        ls_device_prepare(replica->device, "examples from bytes", &request, &answer);
     if (status)
-        return (enum ls_status)status;
+        return status;
     *out = answer.kernel;
     ls_replica_need_scratch(replica, answer.scratch_bytes);
     return LS_OK;
@@ -88,7 +95,7 @@ enum ls_status ls_input_open(struct ls_replica *replica, float byte_divisor)
     struct ls_kernel *kernel = NULL; // of one example, to see whether the device has the operation
     const enum ls_status status = prepare_from_bytes(replica, input->elements, &kernel);
     if (!status)
-        replica->ops->release_kernel(replica->device, kernel);
+        ls_device_release_kernel(replica->device, kernel);
     if (status == LS_UNSUPPORTED)
         input->divisor = 0;
     return status == LS_UNSUPPORTED ? LS_OK : status;
@@ -120,45 +127,38 @@ uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count
 
 // ---- Memory ----
 
-static bool has_streams(const struct ls_device_interface *ops)
-{
-    return !ops->blocking && LS_HAS(ops, copy_later) && ops->stream_open && ops->event_open &&
-           ops->allocate_host && ops->copy_later;
-}
-
 static enum ls_status open_set(struct ls_replica *replica, struct set *set, uint64_t bytes)
 {
-    const struct ls_device_interface *ops = replica->ops;
     set->device = ls_replica_take_memory(replica, bytes);
-    if (!set->device)
+    if (ls_memory_is_null(set->device))
         return LS_OUT_OF_MEMORY;
-    set->host = ops->allocate_host(replica->device, bytes);
+    set->host = ls_device_allocate_host(replica->device, bytes);
     if (!set->host) {
         ls_error("replica",
                  "no %.1f MB of pinned host memory for input; a smaller batch needs less",
                  (double)bytes * 1e-6);
         return LS_FAILED;
     }
-    int32_t status = ops->event_open(replica->device, &set->arrived);
+    enum ls_status status = ls_device_event_open(replica->device, &set->arrived);
     if (!status)
-        status = ops->event_open(replica->device, &set->read);
+        status = ls_device_event_open(replica->device, &set->read);
     // The memory is being cleared on the own stream.
     if (!status)
-        status = ops->event_record(replica->device, set->read, NULL);
-    return (enum ls_status)status;
+        status = ls_device_event_record(replica->device, set->read, NULL);
+    return status;
 }
 
 static uint64_t set_bytes(const struct ls_replica *replica)
 {
-    return TAIL_BYTES + replica->input->examples_at + replica->input->room * example_bytes(replica);
+    return LS_TAIL_BYTES + replica->input->examples_at +
+           replica->input->room * example_bytes(replica);
 }
 
 static enum ls_status open_sets(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
     const uint64_t bytes = set_bytes(replica);
-    enum ls_status status =
-        (enum ls_status)replica->ops->stream_open(replica->device, &input->stream);
+    enum ls_status status = ls_device_stream_open(replica->device, &input->stream);
     for (uint32_t i = 0; !status && i < SETS; i++)
         status = open_set(replica, &input->sets[i], bytes);
     return status;
@@ -167,15 +167,14 @@ static enum ls_status open_sets(struct ls_replica *replica)
 static void close_sets(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
-    const struct ls_device_interface *ops = replica->ops;
     if (!input->stream)
         return;
-    ops->stream_close(replica->device, input->stream);
+    ls_device_stream_close(replica->device, input->stream);
     for (uint32_t i = 0; i < SETS; i++) {
-        ops->event_close(replica->device, input->sets[i].arrived);
-        ops->event_close(replica->device, input->sets[i].read);
+        ls_device_event_close(replica->device, input->sets[i].arrived);
+        ls_device_event_close(replica->device, input->sets[i].read);
         ls_replica_give_memory(replica, input->sets[i].device, set_bytes(replica));
-        ops->release_host(replica->device, input->sets[i].host);
+        ls_device_release_host(replica->device, input->sets[i].host);
         input->sets[i] = (struct set){0};
     }
     input->stream = NULL;
@@ -191,43 +190,45 @@ static void give_room(struct ls_replica *replica)
     struct ls_input *input = replica->input;
     close_sets(replica);
     ls_replica_give_memory(replica, input->bytes, input->room * input->elements);
-    if (input->fixed)
-        ls_replica_give_memory(replica, input->fixed, fixed_bytes(input));
+    if (ls_memory_is_null(input->fixed))
+        ls_replica_give_memory(replica, replica->record, sizeof(struct ls_step_record));
     else
-        ls_replica_give_memory(replica, replica->record, sizeof(*replica->record));
-    input->bytes = input->fixed = NULL;
-    replica->record = NULL;
+        ls_replica_give_memory(replica, input->fixed, fixed_bytes(input));
+    input->bytes = input->fixed = replica->record = (struct ls_memory){NULL, 0};
 }
 
 enum ls_status ls_input_make_room(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
-    if (replica->record && (reads_host_memory(replica) || replica->largest_batch <= input->room))
+    if (!ls_memory_is_null(replica->record) &&
+        (reads_host_memory(replica) || replica->largest_batch <= input->room))
         return LS_OK;
     if (reads_host_memory(replica)) {
-        replica->record = ls_replica_take_memory(replica, sizeof(*replica->record));
-        return replica->record ? LS_OK : LS_OUT_OF_MEMORY;
+        replica->record = ls_replica_take_memory(replica, sizeof(struct ls_step_record));
+        return ls_memory_is_null(replica->record) ? LS_OUT_OF_MEMORY : LS_OK;
     }
     give_room(replica);
     input->room = replica->largest_batch;
-    input->labels_at = round_up(sizeof(*replica->record));
+    input->labels_at = round_up(sizeof(struct ls_step_record));
     input->examples_at = input->labels_at + round_up(input->room * replica->label_bytes);
     input->fixed = ls_replica_take_memory(replica, fixed_bytes(input));
-    const bool streams = has_streams(replica->ops);
+    const bool streams = ls_device_has_staging(replica->device);
     if (ls_replica_takes_bytes(replica) && !streams)
         input->bytes = ls_replica_take_memory(replica, input->room * input->elements);
-    if (!input->fixed || (ls_replica_takes_bytes(replica) && !streams && !input->bytes))
+    if (ls_memory_is_null(input->fixed) ||
+        (ls_replica_takes_bytes(replica) && !streams && ls_memory_is_null(input->bytes)))
         return LS_OUT_OF_MEMORY;
-    replica->record = (struct ls_step_record *)(void *)input->fixed;
+    replica->record = input->fixed;
     return streams ? open_sets(replica) : LS_OK;
 }
 
 void ls_input_bind(struct ls_replica *replica, struct ls_replica_program *entry)
 {
     const struct ls_input *input = replica->input;
-    const void *examples = input->fixed + input->examples_at;
-    if (input->fixed)
-        ls_program_set_batch(entry->program, &examples, input->fixed + input->labels_at);
+    const struct ls_memory examples = examples_of(input);
+    if (!ls_memory_is_null(input->fixed))
+        ls_program_set_batch(entry->program, &examples,
+                             ls_memory_at(input->fixed, input->labels_at));
 }
 
 void ls_input_close(struct ls_replica *replica)
@@ -244,32 +245,33 @@ void ls_input_close(struct ls_replica *replica)
 static void use_in_place(struct ls_replica *replica, const struct ls_replica_program *entry,
                          const struct ls_replica_batch *batch, const float *tail)
 {
-    *replica->record = replica->host_record;
+    memcpy(ls_address(replica->record), &replica->host_record, sizeof(replica->host_record));
     if (tail)
-        memcpy(replica->reduced, tail, LS_TAIL_FLOATS * sizeof(*tail));
+        memcpy(ls_address(replica->reduced), tail, LS_TAIL_BYTES);
+    const struct ls_memory examples = ls_host_memory(batch->examples);
     if (entry)
-        ls_program_set_batch(entry->program, &batch->examples, batch->labels);
+        ls_program_set_batch(entry->program, &examples, ls_host_memory(batch->labels));
 }
 
-static enum ls_status copy(struct ls_replica *replica, void *to, const void *from, uint64_t bytes)
+static enum ls_status copy(struct ls_replica *replica, struct ls_memory to, struct ls_memory from,
+                           uint64_t bytes)
 {
-    if (bytes == 0)
-        return LS_OK;
-    return (enum ls_status)replica->ops->copy(replica->device, to, from, bytes, NULL);
+    return bytes == 0 ? LS_OK : ls_device_copy(replica->device, to, from, bytes, NULL);
 }
 
 // Examples of device memory to where programs read them: `from` as they came.
 static enum ls_status place_bytes(struct ls_replica *replica,
-                                  const struct ls_replica_program *entry, void *from)
+                                  const struct ls_replica_program *entry, struct ls_memory from)
 {
     const struct ls_input *input = replica->input;
-    void *arguments[LS_MAX_ARGUMENTS] = {from, input->fixed + input->examples_at};
+    const struct ls_memory arguments[2] = {from, examples_of(input)};
     const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .argument_count = 2,
                                      .arguments = arguments,
                                      .scratch = replica->scratch.memory,
                                      .record = replica->record};
     ls_inside_about("examples from bytes");
-    return (enum ls_status)replica->ops->launch(replica->device, entry->from_bytes, &launch);
+    return ls_device_launch(replica->device, entry->from_bytes, &launch);
 }
 
 static enum ls_status copy_all(struct ls_replica *replica, const struct ls_replica_program *entry,
@@ -277,16 +279,16 @@ static enum ls_status copy_all(struct ls_replica *replica, const struct ls_repli
 {
     const struct ls_input *input = replica->input;
     const bool bytes = ls_replica_takes_bytes(replica);
-    enum ls_status status =
-        copy(replica, replica->record, &replica->host_record, sizeof(replica->host_record));
+    enum ls_status status = copy(replica, replica->record, ls_host_memory(&replica->host_record),
+                                 sizeof(replica->host_record));
     if (!status && tail)
-        status = copy(replica, replica->reduced, tail, LS_TAIL_FLOATS * sizeof(*tail));
+        status = copy(replica, replica->reduced, ls_host_memory(tail), LS_TAIL_BYTES);
     if (!status)
-        status = copy(replica, input->fixed + input->labels_at, batch->labels,
-                      batch->count * replica->label_bytes);
+        status = copy(replica, ls_memory_at(input->fixed, input->labels_at),
+                      ls_host_memory(batch->labels), batch->count * replica->label_bytes);
     if (!status)
-        status = copy(replica, bytes ? input->bytes : input->fixed + input->examples_at,
-                      batch->examples, batch->count * example_bytes(replica));
+        status = copy(replica, bytes ? input->bytes : examples_of(input),
+                      ls_host_memory(batch->examples), batch->count * example_bytes(replica));
     if (!status && bytes && entry)
         status = place_bytes(replica, entry, input->bytes);
     return status;
@@ -297,14 +299,13 @@ static enum ls_status copy_all(struct ls_replica *replica, const struct ls_repli
 // Until nothing reads the pinned memory of the set any more.
 static enum ls_status wait_for_set(struct ls_replica *replica, const struct set *set)
 {
-    const struct ls_device_interface *ops = replica->ops;
     char scrap[LS_ALIGNMENT];
-    const int32_t status = ops->event_query(replica->device, set->arrived);
+    const enum ls_status status = ls_device_event_query(replica->device, set->arrived);
     if (status != LS_AGAIN)
-        return (enum ls_status)status;
+        return status;
     // A copy to host memory waits for all uploads, with the device's own deadline and message.
-    return (enum ls_status)ops->copy(replica->device, scrap, set->device, sizeof(scrap),
-                                     replica->input->stream);
+    return ls_device_copy(replica->device, ls_host_memory(scrap), set->device, sizeof(scrap),
+                          replica->input->stream);
 }
 
 static uint64_t fill_set(const struct ls_replica *replica, const struct set *set,
@@ -312,30 +313,30 @@ static uint64_t fill_set(const struct ls_replica *replica, const struct set *set
 {
     const struct ls_input *input = replica->input;
     const uint64_t bytes = batch->count * example_bytes(replica);
-    char *place = set->host + TAIL_BYTES;
+    char *place = set->host + LS_TAIL_BYTES;
     if (tail)
-        memcpy(set->host, tail, TAIL_BYTES);
+        memcpy(set->host, tail, LS_TAIL_BYTES);
     memcpy(place, &replica->host_record, sizeof(replica->host_record));
     if (batch->count == 0)
-        return TAIL_BYTES + input->labels_at;
+        return LS_TAIL_BYTES + input->labels_at;
     memcpy(place + input->labels_at, batch->labels, batch->count * replica->label_bytes);
     memcpy(place + input->examples_at, batch->examples, bytes);
-    return TAIL_BYTES + input->examples_at + bytes;
+    return LS_TAIL_BYTES + input->examples_at + bytes;
 }
 
 static enum ls_status upload(struct ls_replica *replica, const struct set *set, uint64_t bytes)
 {
-    const struct ls_device_interface *ops = replica->ops;
-    struct ls_device *device = replica->device;
+    struct ls_virtual_device *device = replica->device;
     void *stream = replica->input->stream;
-    int32_t status = ops->event_wait(device, set->read, stream);
+    enum ls_status status = ls_device_event_wait(device, set->read, stream);
     if (!status)
-        status = ops->copy_later(device, set->device, set->host, bytes, stream);
+        status =
+            ls_device_copy_async(device, set->device, ls_host_memory(set->host), bytes, stream);
     if (!status)
-        status = ops->event_record(device, set->arrived, stream);
+        status = ls_device_event_record(device, set->arrived, stream);
     if (!status)
-        status = ops->event_wait(device, set->arrived, NULL);
-    return (enum ls_status)status;
+        status = ls_device_event_wait(device, set->arrived, NULL);
+    return status;
 }
 
 // From the set to where programs read, on the device's own stream.
@@ -347,14 +348,15 @@ static enum ls_status place_set(struct ls_replica *replica, const struct set *se
     const bool convert = entry && ls_replica_takes_bytes(replica);
     enum ls_status status = LS_OK;
     if (tail)
-        status = copy(replica, replica->reduced, set->device, TAIL_BYTES);
+        status = copy(replica, replica->reduced, set->device, LS_TAIL_BYTES);
     if (!status)
-        status = copy(replica, input->fixed, set->device + TAIL_BYTES,
-                      convert ? input->examples_at : bytes - TAIL_BYTES);
+        status = copy(replica, input->fixed, ls_memory_at(set->device, LS_TAIL_BYTES),
+                      convert ? input->examples_at : bytes - LS_TAIL_BYTES);
     if (!status && convert)
-        status = place_bytes(replica, entry, set->device + TAIL_BYTES + input->examples_at);
+        status = place_bytes(replica, entry,
+                             ls_memory_at(set->device, LS_TAIL_BYTES + input->examples_at));
     if (!status)
-        status = (enum ls_status)replica->ops->event_record(replica->device, set->read, NULL);
+        status = ls_device_event_record(replica->device, set->read, NULL);
     return status;
 }
 

@@ -8,33 +8,25 @@
 #include <time.h>
 
 #define SLOTS (LS_LATE_STEPS + 1)
-#define TAIL_BYTES (LS_TAIL_FLOATS * sizeof(float))
 #define SPIN_NS \
     UINT64_C(   \
         200000) // a step takes from tens of microseconds on: sleeping earlier would be seen in it
 #define SLEEP_NS 20000
 
-static bool is_offered(const struct ls_device_interface *ops)
+enum ls_status ls_late_init(struct ls_late *late, struct ls_virtual_device *device)
 {
-    return !ops->blocking && ops->event_open && ops->event_record && ops->event_query &&
-           ops->allocate_host && ops->copy_later;
-}
-
-enum ls_status ls_late_init(struct ls_late *late, const struct ls_device_interface *ops,
-                            struct ls_device *device)
-{
-    *late = (struct ls_late){.ops = ops, .device = device};
-    if (!is_offered(ops))
+    *late = (struct ls_late){.device = device};
+    if (!ls_device_has_staging(device))
         return LS_OK;
-    late->slots = ops->allocate_host(device, SLOTS * TAIL_BYTES);
+    late->slots = ls_device_allocate_host(device, SLOTS * LS_TAIL_BYTES);
     if (!late->slots) {
         ls_error("replica", "the device has no host memory left for the sums of a step");
         return LS_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < SLOTS; i++) {
-        const int32_t status = ops->event_open(device, &late->events[i]);
+        const enum ls_status status = ls_device_event_open(device, &late->events[i]);
         if (status)
-            return (enum ls_status)status;
+            return status;
     }
     return LS_OK;
 }
@@ -44,20 +36,21 @@ void ls_late_finish(struct ls_late *late)
     if (!late->slots)
         return;
     for (uint32_t i = 0; i < SLOTS; i++)
-        late->ops->event_close(late->device, late->events[i]);
-    late->ops->release_host(late->device, late->slots);
+        ls_device_event_close(late->device, late->events[i]);
+    ls_device_release_host(late->device, late->slots);
     late->slots = NULL;
 }
 
-enum ls_status ls_late_put(struct ls_late *late, const float *from, uint64_t step)
+enum ls_status ls_late_put(struct ls_late *late, struct ls_memory from, uint64_t step)
 {
     const uint32_t slot = (uint32_t)(late->put % SLOTS);
-    int32_t status = late->ops->copy_later(late->device, late->slots + slot * TAIL_BYTES, from,
-                                           TAIL_BYTES, NULL);
+    enum ls_status status =
+        ls_device_copy_async(late->device, ls_host_memory(late->slots + slot * LS_TAIL_BYTES), from,
+                             LS_TAIL_BYTES, NULL);
     if (!status)
-        status = late->ops->event_record(late->device, late->events[slot], NULL);
+        status = ls_device_event_record(late->device, late->events[slot], NULL);
     if (status)
-        return (enum ls_status)status;
+        return status;
     late->steps[slot] = step;
     late->put++;
     return LS_OK;
@@ -65,7 +58,7 @@ enum ls_status ls_late_put(struct ls_late *late, const float *from, uint64_t ste
 
 enum ls_status ls_late_ask(const struct ls_late *late)
 {
-    return (enum ls_status)late->ops->event_query(late->device, late->events[late->taken % SLOTS]);
+    return ls_device_event_query(late->device, late->events[late->taken % SLOTS]);
 }
 
 enum ls_status ls_late_wait(const struct ls_late *late, uint64_t deadline_ns,
@@ -80,8 +73,8 @@ enum ls_status ls_late_wait(const struct ls_late *late, uint64_t deadline_ns,
         const uint64_t waited = ls_clock_ns() - start;
         if (!status && waited > deadline_ns)
             status = LS_PEER_LOST;
-        if (status == LS_PEER_LOST && late->ops->abandon)
-            late->ops->abandon(late->device);
+        if (status == LS_PEER_LOST)
+            ls_device_abandon(late->device);
         if (status)
             return status;
         if (waited > SPIN_NS)
@@ -93,5 +86,5 @@ const float *ls_late_take(struct ls_late *late, uint64_t *step)
 {
     const uint32_t slot = (uint32_t)(late->taken++ % SLOTS);
     *step = late->steps[slot];
-    return (const float *)(const void *)(late->slots + slot * TAIL_BYTES);
+    return (const float *)(const void *)(late->slots + slot * LS_TAIL_BYTES);
 }

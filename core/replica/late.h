@@ -6,7 +6,7 @@
 #define LS_REPLICA_LATE_H
 
 #include "core/base/status.h"
-#include "core/plugin/device.h"
+#include "core/device/device.h"
 #include "core/replica/buckets.h"
 
 #include <stdbool.h>
@@ -17,8 +17,7 @@
 #define LS_LATE_STEPS 2
 
 struct ls_late {
-    const struct ls_device_interface *ops;
-    struct ls_device *device;
+    struct ls_virtual_device *device;
     char *slots; // pinned; NULL: the device has none of this
     struct ls_event *events[LS_LATE_STEPS + 1];
     uint64_t steps[LS_LATE_STEPS + 1]; // whose sums they are
@@ -26,8 +25,7 @@ struct ls_late {
 };
 
 // Does nothing on a device that computes on the calling thread, or has no events or host memory for it.
-LS_STATUS ls_late_init(struct ls_late *late, const struct ls_device_interface *ops,
-                       struct ls_device *device);
+LS_STATUS ls_late_init(struct ls_late *late, struct ls_virtual_device *device);
 // Takes a zeroed one. Nothing of it may be under way: the device is closed next, which waits for its stream.
 void ls_late_finish(struct ls_late *late);
 
@@ -42,7 +40,7 @@ static inline uint64_t ls_late_pending(const struct ls_late *late)
 }
 
 // Puts LS_TAIL_FLOATS floats of the device's memory behind what is on its stream. At most LS_LATE_STEPS + 1 are pending.
-LS_STATUS ls_late_put(struct ls_late *late, const float *from, uint64_t step);
+LS_STATUS ls_late_put(struct ls_late *late, struct ls_memory from, uint64_t step);
 
 // Whether the oldest is there: LS_OK, LS_AGAIN, or why it never will be.
 enum ls_status ls_late_ask(const struct ls_late *late);

@@ -18,7 +18,7 @@ static uint32_t find_place(const struct ls_replica *replica, uint32_t index)
     return 0;
 }
 
-static float *find_buffer(const struct ls_replica *replica, uint32_t buffer)
+static struct ls_memory find_buffer(const struct ls_replica *replica, uint32_t buffer)
 {
     if (buffer == LS_BUFFER_GRADIENTS)
         return replica->gradients;

@@ -101,27 +101,30 @@ static enum ls_status add_empty(struct ls_replica *replica)
 // Nothing that is under way uses the memory: steps and evaluations have ended.
 static enum ls_status grow(struct ls_replica *replica, struct ls_replica_room *room, uint64_t bytes)
 {
-    if (room->memory && bytes <= room->bytes)
+    if (!ls_memory_is_null(room->memory) && bytes <= room->bytes)
         return LS_OK;
     ls_replica_give_memory(replica, room->memory, room->bytes);
     room->memory = ls_replica_take_memory(replica, bytes);
     room->bytes = bytes;
-    return room->memory ? LS_OK : LS_OUT_OF_MEMORY;
+    return ls_memory_is_null(room->memory) ? LS_OUT_OF_MEMORY : LS_OK;
 }
 
 static enum ls_status make_room(struct ls_replica *replica)
 {
-    const uint64_t flat = LS_TAIL_FLOATS * sizeof(float) + replica->plan->flat_bytes;
-    const void *shadows = replica->shadows.memory;
+    const uint64_t flat = LS_TAIL_BYTES + replica->plan->flat_bytes;
+    const struct ls_memory shadows = replica->shadows.memory;
     enum ls_status status = grow(replica, &replica->shadows, replica->plan->shadow_bytes);
     if (!status)
         status = grow(replica, &replica->scratch, replica->scratch_bytes);
     if (!status)
         status = grow(replica, &replica->arena, replica->arena_bytes);
     for (const uint32_t levels = ls_slicing_levels(replica->slices);
-         !status && replica->levels < levels; replica->levels++)
-        if (!(replica->accumulated[replica->levels] = ls_replica_take_memory(replica, flat)))
+         !status && replica->levels < levels; replica->levels++) {
+        struct ls_memory *sums = &replica->accumulated[replica->levels];
+        *sums = ls_replica_take_memory(replica, flat);
+        if (ls_memory_is_null(*sums))
             return LS_OUT_OF_MEMORY;
+    }
     if (!status)
         status = ls_input_make_room(replica);
     for (uint32_t i = 0; !status && i < replica->program_count; i++) {
@@ -129,7 +132,7 @@ static enum ls_status make_room(struct ls_replica *replica)
         const struct ls_bindings bindings = {
             .arena = replica->arena.memory,
             .parameters = replica->parameters,
-            .gradients = training ? replica->gradients : NULL,
+            .gradients = training ? replica->gradients : (struct ls_memory){NULL, 0},
             .shadows = replica->shadows.memory,
             .sums = training ? replica->reduced : replica->evaluation_sums,
             .record = replica->record,
@@ -137,7 +140,9 @@ static enum ls_status make_room(struct ls_replica *replica)
         ls_program_bind(replica->programs[i]->program, &bindings);
         ls_input_bind(replica, replica->programs[i]);
     }
-    return status || shadows == replica->shadows.memory ? status : ls_replica_refresh(replica);
+    return status || ls_memory_is_same(shadows, replica->shadows.memory)
+               ? status
+               : ls_replica_refresh(replica);
 }
 
 enum ls_status ls_replica_need(struct ls_replica *replica, const struct ls_replica_need *need,
@@ -152,7 +157,8 @@ enum ls_status ls_replica_need(struct ls_replica *replica, const struct ls_repli
         status = add_programs(replica, need->evaluation, need->evaluation_count, false);
     if (!status)
         status = ls_slicing_prepare(replica);
-    *changed = programs != replica->program_count || slices != replica->slices || !replica->record;
+    *changed = programs != replica->program_count || slices != replica->slices ||
+               ls_memory_is_null(replica->record);
     if (status || !*changed)
         return status;
     ls_replica_forget_recordings(replica);
@@ -160,9 +166,9 @@ enum ls_status ls_replica_need(struct ls_replica *replica, const struct ls_repli
         ls_replica_need_scratch(replica, replica->plan->shadows[i].scratch_bytes);
     // The device may still compute what nobody waited for; a copy to the host waits for it.
     char scrap[LS_ALIGNMENT];
-    if (!replica->ops->blocking)
-        status = (enum ls_status)replica->ops->copy(replica->device, scrap, replica->reduced,
-                                                    sizeof(scrap), NULL);
+    if (!ls_device_blocking(replica->device))
+        status = ls_device_copy(replica->device, ls_host_memory(scrap), replica->reduced,
+                                sizeof(scrap), NULL);
     return status ? status : ls_replica_say_no_memory(replica, make_room(replica));
 }
 
@@ -182,7 +188,7 @@ void ls_programs_destroy(struct ls_replica *replica)
 {
     for (uint32_t i = 0; i < replica->program_count; i++) {
         struct ls_replica_program *entry = replica->programs[i];
-        replica->ops->release_kernel(replica->device, entry->from_bytes);
+        ls_device_release_kernel(replica->device, entry->from_bytes);
         ls_program_destroy(entry->program);
         free(entry->takes);
         free(entry->bucket_ends);

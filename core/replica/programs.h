@@ -8,9 +8,10 @@
 
 void ls_programs_destroy(struct ls_replica *replica);
 
-// Device memory, counted in device_bytes; NULL: there is none.
-void *ls_replica_take_memory(struct ls_replica *replica, uint64_t bytes);
-void ls_replica_give_memory(struct ls_replica *replica, void *memory, uint64_t bytes); // takes NULL
+// Device memory, counted in device_bytes; nowhere: there is none.
+struct ls_memory ls_replica_take_memory(struct ls_replica *replica, uint64_t bytes);
+// Nowhere: does nothing.
+void ls_replica_give_memory(struct ls_replica *replica, struct ls_memory memory, uint64_t bytes);
 // Passes `status` on, and logs how much was needed where it is LS_OUT_OF_MEMORY.
 enum ls_status ls_replica_say_no_memory(const struct ls_replica *replica, enum ls_status status);
 

@@ -10,17 +10,11 @@
 
 static const struct ls_trace_label replay_slice = {.category = "replay", .name = "replay"};
 
-static bool is_offered(const struct ls_device_interface *ops)
-{
-    return !ops->blocking && ops->memory_kind != LS_MEMORY_HOST && ops->record_begin &&
-           ops->record_end && ops->replay && ops->release_recording;
-}
-
 void ls_record_init(struct ls_replica *replica, const struct ls_host *host)
 {
     struct ls_recorder *recorder = &replica->recorder;
     const char *wanted = host->option(host, LS_RECORDING_OPTION);
-    if (!is_offered(replica->ops))
+    if (!ls_device_can_capture(replica->device))
         recorder->refusal = "the device has no recordings";
     else if (wanted && strcmp(wanted, "off") == 0)
         recorder->refusal = "recording=off";
@@ -30,7 +24,7 @@ void ls_record_release(struct ls_replica *replica, struct ls_take *takes, uint32
 {
     for (uint32_t i = 0; takes && i < count; i++) {
         if (takes[i].recording)
-            replica->ops->release_recording(replica->device, takes[i].recording);
+            ls_device_release_recording(replica->device, takes[i].recording);
         takes[i] = (struct ls_take){0};
     }
 }
@@ -54,25 +48,24 @@ static void say(const struct ls_stretch *stretch, struct ls_replica *replica, bo
 // Nothing of it has run yet, whatever becomes of it. LS_UNSUPPORTED: it cannot be recorded.
 static enum ls_status record(struct ls_replica *replica, const struct ls_stretch *stretch)
 {
-    const struct ls_device_interface *ops = replica->ops;
     struct ls_recording *recording = NULL;
-    int32_t begun = ops->record_begin(replica->device);
+    const enum ls_status begun = ls_device_capture_begin(replica->device);
     if (begun)
-        return (enum ls_status)begun;
+        return begun;
     say(stretch, replica, true);
     replica->recorder.recording = true;
     const enum ls_status status = run_work(replica, stretch);
     replica->recorder.recording = false;
     say(stretch, replica, false);
-    const int32_t ended = ops->record_end(replica->device, &recording);
+    const enum ls_status ended = ls_device_capture_end(replica->device, &recording);
     if (!status && !ended) {
         stretch->take->recording = recording;
         return LS_OK;
     }
     if (!ended)
-        ops->release_recording(replica->device, recording);
+        ls_device_release_recording(replica->device, recording);
     // What the work says is the reason, unless that is only that something cannot be recorded.
-    return status && (status != LS_UNSUPPORTED || !ended) ? status : (enum ls_status)ended;
+    return status && (status != LS_UNSUPPORTED || !ended) ? status : ended;
 }
 
 static enum ls_status say_ready(const struct ls_stretch *stretch, struct ls_replica *replica,
@@ -93,12 +86,12 @@ static enum ls_status run_first(struct ls_replica *replica, const struct ls_stre
 static enum ls_status replay(struct ls_replica *replica, const struct ls_stretch *stretch)
 {
     const uint64_t start = ls_clock_ns();
-    int32_t status = replica->ops->replay(replica->device, stretch->take->recording);
+    enum ls_status status = ls_device_replay(replica->device, stretch->take->recording);
     replica->recorder.replays++;
     ls_trace_slice(&replay_slice, start, ls_clock_ns(), 0);
     if (!status && stretch->hooks && stretch->hooks->replayed)
-        status = (int32_t)stretch->hooks->replayed(stretch->hooks->context, replica);
-    return (enum ls_status)status;
+        status = stretch->hooks->replayed(stretch->hooks->context, replica);
+    return status;
 }
 
 enum ls_status ls_record_run(struct ls_replica *replica, const struct ls_stretch *stretch)
@@ -152,7 +145,7 @@ void ls_record_end_step(struct ls_replica *replica, bool whole)
 const char *ls_replica_recording(const struct ls_replica *replica, char *text, size_t bytes)
 {
     const struct ls_recorder *recorder = &replica->recorder;
-    if (replica->ops->blocking)
+    if (ls_device_blocking(replica->device))
         return NULL;
     if (recorder->refusal)
         snprintf(text, bytes, "not recorded: %s", recorder->refusal);

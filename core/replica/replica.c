@@ -29,10 +29,10 @@ struct pass {
 static enum ls_status zero_gradients(struct ls_replica *replica)
 {
     const uint64_t start = ls_clock_ns();
-    const int32_t status =
-        replica->ops->zero(replica->device, replica->gradients, replica->plan->flat_bytes, NULL);
+    const enum ls_status status =
+        ls_device_zero(replica->device, replica->gradients, replica->plan->flat_bytes, NULL);
     ls_trace_slice(&zero_slice, start, ls_clock_ns(), 0);
-    return (enum ls_status)status;
+    return status;
 }
 
 // The hook for the buckets that `step` reads first; forward reads the last bucket first. An empty block reads nothing,
@@ -198,17 +198,18 @@ static enum ls_status launch_update(void *context)
 {
     const struct update *update = context;
     struct ls_replica *replica = update->replica;
-    const uint64_t at = replica->buckets.list[update->bucket].offset / sizeof(float);
-    void *arguments[LS_MAX_ARGUMENTS] = {replica->gradients + at, replica->parameters + at};
+    const uint64_t at = replica->buckets.list[update->bucket].offset;
+    struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {ls_memory_at(replica->gradients, at),
+                                                           ls_memory_at(replica->parameters, at)};
     for (uint32_t i = 0; i < replica->optimizer.state_count; i++)
-        arguments[2 + i] = replica->states[i] + at;
+        arguments[2 + i] = ls_memory_at(replica->states[i], at);
     const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .argument_count = 2 + replica->optimizer.state_count,
                                      .arguments = arguments,
                                      .scratch = replica->scratch.memory,
                                      .record = replica->record};
     ls_inside_about("update");
-    return (enum ls_status)replica->ops->launch(replica->device, replica->updates[update->bucket],
-                                                &launch);
+    return ls_device_launch(replica->device, replica->updates[update->bucket], &launch);
 }
 
 enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
@@ -249,23 +250,22 @@ enum ls_status ls_replica_refresh(struct ls_replica *replica)
 
 enum ls_status ls_replica_read_tail(struct ls_replica *replica, float *out)
 {
-    if (replica->ops->memory_kind == LS_MEMORY_HOST) {
-        memcpy(out, replica->reduced, LS_TAIL_FLOATS * sizeof(float));
-        return LS_OK;
-    }
-    return (enum ls_status)replica->ops->copy(replica->device, out, replica->reduced,
-                                              LS_TAIL_FLOATS * sizeof(float), NULL);
+    return ls_device_copy(replica->device, ls_host_memory(out), replica->reduced, LS_TAIL_BYTES,
+                          NULL);
 }
 
 enum ls_status ls_replica_guard(struct ls_replica *replica)
 {
-    void *arguments[LS_MAX_ARGUMENTS] = {replica->reduced, replica->failed, &replica->record->skip};
+    const struct ls_memory arguments[3] = {
+        replica->reduced, replica->failed,
+        ls_memory_at(replica->record, offsetof(struct ls_step_record, skip))};
     const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .argument_count = 3,
                                      .arguments = arguments,
                                      .scratch = replica->scratch.memory,
                                      .record = replica->record};
     ls_inside_about("guard of the loss");
-    return (enum ls_status)replica->ops->launch(replica->device, replica->guard, &launch);
+    return ls_device_launch(replica->device, replica->guard, &launch);
 }
 
 static void add_sums(double *sums, const float *found)
@@ -307,11 +307,12 @@ static enum ls_status read_sums(struct ls_replica *replica, double *sums)
             return status;
         return take_sums(replica, sums);
     }
-    const int32_t status = replica->ops->copy(replica->device, found, replica->evaluation_sums,
-                                              LS_SUMS * sizeof(float), NULL);
+    const enum ls_status status =
+        ls_device_copy(replica->device, ls_host_memory(found), replica->evaluation_sums,
+                       LS_SUMS * sizeof(float), NULL);
     if (!status)
         add_sums(sums, found);
-    return (enum ls_status)status;
+    return status;
 }
 
 static enum ls_status run_forward(void *context)

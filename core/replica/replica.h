@@ -94,14 +94,13 @@ struct ls_recorder {
 
 // Device memory that grows with the programs.
 struct ls_replica_room {
-    void *memory;
+    struct ls_memory memory;
     uint64_t bytes;
 };
 
 struct ls_replica {
-    const struct ls_device_interface *ops;
     const struct ls_host *host;
-    struct ls_device *device;
+    struct ls_virtual_device *device;
     const char *device_name;
     uint32_t index, rank;
     const struct ls_graph *graph;
@@ -115,24 +114,24 @@ struct ls_replica {
     struct ls_replica_program *current; // that ran last; NULL: none, or the empty one
 
     // Device memory.
-    float *parameters;
-    float *reduced; // tail and gradients: what buckets are made of
-    float *gradients; // reduced + LS_TAIL_FLOATS
-    float *states[LS_OPTIMIZER_STATES];
+    struct ls_memory parameters;
+    struct ls_memory reduced; // tail and gradients: what buckets are made of
+    struct ls_memory gradients; // LS_TAIL_BYTES behind the start of `reduced`
+    struct ls_memory states[LS_OPTIMIZER_STATES];
     struct ls_replica_room shadows;
     struct ls_replica_room arena;
     struct ls_replica_room scratch; // of shadows, updates and sums of blocks
-    float *evaluation_sums;
-    struct ls_step_record *record;
+    struct ls_memory evaluation_sums;
+    struct ls_memory record; // a struct ls_step_record
     struct ls_input *input; // the way of batches to the device (input.h)
 
     uint32_t slices; // of this fit
     uint32_t levels; // of the tree in which blocks are added, that there is memory for
-    float *accumulated[LS_TREE_LEVELS]; // sums and gradients of 1, 2, 4, ... blocks
+    struct ls_memory accumulated[LS_TREE_LEVELS]; // sums and gradients of 1, 2, 4, ... blocks
     struct ls_kernel **adds; // one a bucket: two ranges of its size into the first; NULL: not yet
     struct ls_kernel **updates; // one a bucket
     struct ls_kernel *guard; // of the loss; NULL: the device has none
-    int32_t *failed; // device memory: a loss was not finite
+    struct ls_memory failed; // an I32: a loss was not finite
     struct ls_late late; // sums on their way to the host
     struct ls_recorder recorder;
     struct ls_take *update_takes; // one a bucket

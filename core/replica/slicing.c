@@ -25,23 +25,26 @@ static uint64_t bucket_floats(const struct ls_replica *replica, uint32_t index)
 }
 
 // to += from
-static enum ls_status add(struct ls_replica *replica, uint32_t bucket, float *to, float *from)
+static enum ls_status add(struct ls_replica *replica, uint32_t bucket, struct ls_memory to,
+                          struct ls_memory from)
 {
-    const uint64_t at = bucket_start(replica, bucket);
-    void *arguments[LS_MAX_ARGUMENTS] = {to + at, from + at, to + at};
+    const uint64_t at = bucket_start(replica, bucket) * sizeof(float);
+    const struct ls_memory arguments[3] = {ls_memory_at(to, at), ls_memory_at(from, at),
+                                           ls_memory_at(to, at)};
     const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .argument_count = 3,
                                      .arguments = arguments,
                                      .scratch = replica->scratch.memory,
                                      .record = replica->record};
-    return (enum ls_status)replica->ops->launch(replica->device, replica->adds[bucket], &launch);
+    return ls_device_launch(replica->device, replica->adds[bucket], &launch);
 }
 
-static enum ls_status copy(struct ls_replica *replica, uint32_t bucket, float *to,
-                           const float *from)
+static enum ls_status copy(struct ls_replica *replica, uint32_t bucket, struct ls_memory to,
+                           struct ls_memory from)
 {
-    const uint64_t at = bucket_start(replica, bucket);
-    return (enum ls_status)replica->ops->copy(replica->device, to + at, from + at,
-                                              bucket_floats(replica, bucket) * sizeof(float), NULL);
+    const uint64_t at = bucket_start(replica, bucket) * sizeof(float);
+    return ls_device_copy(replica->device, ls_memory_at(to, at), ls_memory_at(from, at),
+                          bucket_floats(replica, bucket) * sizeof(float), NULL);
 }
 
 uint32_t ls_slicing_levels(uint32_t slices)
@@ -90,20 +93,15 @@ enum ls_status ls_slicing_add(struct ls_replica *replica, uint32_t index, uint32
 
 static enum ls_status prepare_add(struct ls_replica *replica, uint32_t bucket)
 {
-    struct ls_kernel_request request = {
-        .struct_size = sizeof(request), .op = LS_OP_ADD, .input_count = 2, .output_count = 1};
-    const uint64_t floats = bucket_floats(replica, bucket);
-    for (uint32_t i = 0; i < 3; i++)
-        request.arguments[i] = (struct ls_tensor_desc){
-            .dtype = LS_F32,
-            .ndims = 1,
-            .dims = {(int64_t)floats},
-            .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = floats * sizeof(float)}};
-    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    ls_inside_about("add slices");
-    const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
+    const struct ls_range_operation sum = {.op = LS_OP_ADD,
+                                           .input_count = 2,
+                                           .output_count = 1,
+                                           .count = bucket_floats(replica, bucket)};
+    struct ls_kernel_answer answer;
+    const enum ls_status status =
+        ls_device_prepare_range(replica->device, "add slices", &sum, &answer);
     if (status)
-        return (enum ls_status)status;
+        return status;
     replica->adds[bucket] = answer.kernel;
     ls_replica_need_scratch(replica, answer.scratch_bytes);
     if (answer.in_place & 1)

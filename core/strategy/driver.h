@@ -22,8 +22,7 @@ struct ls_driver_plugin {
 
 // What a replica is before it has buffers. All of it is borrowed.
 struct ls_driver_part {
-    const struct ls_device_interface *ops;
-    struct ls_device *device;
+    struct ls_virtual_device *device;
     const char *device_name;
     const struct ls_parameter_plan *plan; // the layout of the flat buffers
     const struct ls_buckets *buckets; // the same on all replicas
@@ -31,8 +30,7 @@ struct ls_driver_part {
 
 static inline struct ls_driver_part ls_driver_part_of(const struct ls_replica *replica)
 {
-    return (struct ls_driver_part){.ops = replica->ops,
-                                   .device = replica->device,
+    return (struct ls_driver_part){.device = replica->device,
                                    .device_name = replica->device_name,
                                    .plan = replica->plan,
                                    .buckets = &replica->buckets};
@@ -87,9 +85,9 @@ LS_STATUS ls_driver_attach(struct ls_driver *driver, struct ls_replica *const *r
 // `replica`. `buffer`: LS_BUFFER_PARAMETERS or LS_BUFFER_STATE + k. Not while steps run.
 bool ls_driver_has_stores(const struct ls_driver *driver);
 LS_STATUS ls_driver_fill_stores(struct ls_driver *driver, uint32_t replica, uint32_t buffer,
-                                const float *flat);
+                                struct ls_memory flat);
 LS_STATUS ls_driver_read_stores(struct ls_driver *driver, uint32_t replica, uint32_t buffer,
-                                float *flat);
+                                struct ls_memory flat);
 // Takes NULL; replicas must have left their steps. False (logged): a thread of the strategy's hangs, and what it may use was
 // not freed; that is, nothing that `options` had may be freed.
 bool ls_driver_close(struct ls_driver *driver);

@@ -251,12 +251,12 @@ static void host_variable_range(const struct ls_strategy_host *table, uint32_t v
     *count = place->bytes / sizeof(float);
 }
 
-static float *buffer_of(const struct ls_replica *replica, uint32_t memory)
+static struct ls_memory buffer_of(const struct ls_replica *replica, uint32_t memory)
 {
     switch (memory) {
     case LS_REPLICA_PARAMETERS: return replica->parameters;
     case LS_REPLICA_GRADIENTS: return replica->gradients;
-    default: return NULL;
+    default: return (struct ls_memory){NULL, 0};
     }
 }
 
@@ -264,24 +264,26 @@ static float *host_map(const struct ls_strategy_host *table, uint32_t replica, u
 {
     const struct ls_driver_member *member = ls_driver_need_member(table, "map", replica);
     const struct ls_replica *own = member ? member->replica : NULL;
-    return own && own->ops->memory_kind == LS_MEMORY_HOST ? buffer_of(own, memory) : NULL;
+    return own && ls_device_in_host_memory(own->device) ? ls_address(buffer_of(own, memory)) : NULL;
 }
 
-float *ls_driver_range_of(const struct ls_strategy_host *table, const char *call, uint32_t replica,
-                          uint32_t memory, uint64_t first, uint64_t count)
+struct ls_memory ls_driver_range_of(const struct ls_strategy_host *table, const char *call,
+                                    uint32_t replica, uint32_t memory, uint64_t first,
+                                    uint64_t count)
 {
+    const struct ls_memory nowhere = {NULL, 0};
     const struct ls_driver_member *member = ls_driver_find_member(table, call, replica);
     if (!member)
-        return NULL;
+        return nowhere;
     const uint64_t all = table->flat_count;
-    float *buffer = buffer_of(member->replica, memory);
-    if (buffer && first <= all && count <= all - first)
-        return buffer + first;
+    const struct ls_memory buffer = buffer_of(member->replica, memory);
+    if (!ls_memory_is_null(buffer) && first <= all && count <= all - first)
+        return ls_memory_at(buffer, first * sizeof(float));
     ls_error(ls_driver_name(ls_driver_of(table)),
              "%s: %" PRIu64 " values from %" PRIu64
              " of memory %u of replica %u: there are %" PRIu64 "; an error of the plugin",
-             call, count, first, memory, replica, buffer ? all : 0);
-    return NULL;
+             call, count, first, memory, replica, ls_memory_is_null(buffer) ? 0 : all);
+    return nowhere;
 }
 
 static const struct ls_trace_label read_slice = {
@@ -292,12 +294,13 @@ static const struct ls_trace_label write_slice = {
 static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
                          uint64_t first, uint64_t count, float *out)
 {
-    const float *range = ls_driver_range_of(table, "read", replica, memory, first, count);
-    if (!range)
+    const struct ls_memory range = ls_driver_range_of(table, "read", replica, memory, first, count);
+    if (ls_memory_is_null(range))
         return LS_FAILED;
     const struct ls_replica *own = ls_driver_of(table)->members[replica].replica;
     ls_trace_begin(&read_slice, count);
-    const int32_t status = own->ops->copy(own->device, out, range, count * sizeof(float), NULL);
+    const enum ls_status status =
+        ls_device_copy(own->device, ls_host_memory(out), range, count * sizeof(float), NULL);
     ls_trace_end();
     return status;
 }
@@ -305,14 +308,16 @@ static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica,
 static int32_t host_write(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
                           uint64_t first, uint64_t count, const float *in)
 {
-    float *range = ls_driver_range_of(table, "write", replica, memory, first, count);
-    if (!range)
+    const struct ls_memory range =
+        ls_driver_range_of(table, "write", replica, memory, first, count);
+    if (ls_memory_is_null(range))
         return LS_FAILED;
     struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
     const struct ls_replica *own = member->replica;
     member->touched = member->touched || memory == LS_REPLICA_PARAMETERS;
     ls_trace_begin(&write_slice, count);
-    const int32_t status = own->ops->copy(own->device, range, in, count * sizeof(float), NULL);
+    const enum ls_status status =
+        ls_device_copy(own->device, range, ls_host_memory(in), count * sizeof(float), NULL);
     ls_trace_end();
     return status;
 }

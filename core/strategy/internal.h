@@ -137,9 +137,10 @@ struct ls_driver_member *ls_driver_need_member(const struct ls_strategy_host *ta
 // Whether there is a collective, and `number` is less than `count`; else logged.
 bool ls_driver_may_communicate(const struct ls_driver *driver, const char *what, uint32_t number,
                                uint32_t count);
-// The start of a range of a replica's buffer; NULL, logged: there is no such range.
-float *ls_driver_range_of(const struct ls_strategy_host *table, const char *call, uint32_t replica,
-                          uint32_t memory, uint64_t first, uint64_t count);
+// The start of a range of a replica's buffer; nowhere, logged: there is no such range.
+struct ls_memory ls_driver_range_of(const struct ls_strategy_host *table, const char *call,
+                                    uint32_t replica, uint32_t memory, uint64_t first,
+                                    uint64_t count);
 
 // ranges.c: collectives, updates and operations on ranges
 int32_t ls_driver_range_prepare(const struct ls_strategy_host *table, uint32_t replica,

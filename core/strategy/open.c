@@ -42,8 +42,8 @@ static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
     const struct ls_replica *replica = member->replica;
     for (uint32_t i = 0; i < driver->bucket_count; i++) {
         const struct ls_bucket *bucket = &replica->buckets.list[i];
-        float *start =
-            i == 0 ? replica->reduced : replica->gradients + bucket->offset / sizeof(float);
+        const struct ls_memory start =
+            i == 0 ? replica->reduced : ls_memory_at(replica->gradients, bucket->offset);
         const uint64_t count = bucket_elements(driver, i);
         char label[32];
         snprintf(label, sizeof(label), "bucket %u", i);
@@ -61,8 +61,7 @@ static struct ls_communicator_place *list_places(const struct ls_driver_options 
 {
     struct ls_communicator_place *places = calloc(count, sizeof(*places));
     for (uint32_t i = 0; places && i < count; i++)
-        places[i] = (struct ls_communicator_place){.ops = options->parts[i].ops,
-                                                   .device = options->parts[i].device};
+        places[i] = (struct ls_communicator_place){.device = options->parts[i].device};
     return places;
 }
 
@@ -120,7 +119,7 @@ static enum ls_status check_memory(const struct ls_driver *driver,
                                    const struct ls_driver_options *options)
 {
     const struct ls_transport_interface *transport = options->transport.interface;
-    const uint32_t kind = options->parts[0].ops->memory_kind;
+    const uint32_t kind = ls_device_interface(options->parts[0].device)->memory_kind;
     if (!driver->ops->needs_collective || driver->world < 2 || !transport ||
         transport->memory_kinds >> kind & 1)
         return LS_OK;

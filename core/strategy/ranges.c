@@ -25,7 +25,7 @@ struct ls_range_kernel {
     struct ls_op_attributes attributes;
     uint64_t count;
     struct ls_kernel *kernel;
-    void *scratch;
+    struct ls_memory scratch;
 };
 
 struct ls_strategy_collective {
@@ -34,10 +34,10 @@ struct ls_strategy_collective {
     bool writes_parameters;
 };
 
-static float *sums_of(const struct ls_strategy_host *table, uint32_t replica)
+static struct ls_memory sums_of(const struct ls_strategy_host *table, uint32_t replica)
 {
     const struct ls_driver_member *member = ls_driver_find_member(table, "prepare", replica);
-    return member ? member->replica->reduced : NULL;
+    return member ? member->replica->reduced : (struct ls_memory){NULL, 0};
 }
 
 int32_t ls_driver_range_prepare(const struct ls_strategy_host *table, uint32_t replica,
@@ -47,10 +47,11 @@ int32_t ls_driver_range_prepare(const struct ls_strategy_host *table, uint32_t r
     struct ls_driver *driver = ls_driver_of(table);
     const bool sums = operation->memory == LS_REPLICA_SUMS && operation->first == 0 &&
                       operation->count == LS_STRATEGY_SUMS;
-    float *range = sums ? sums_of(table, replica)
-                        : ls_driver_range_of(table, "prepare", replica, operation->memory,
-                                             operation->first, operation->count);
-    if (!range ||
+    const struct ls_memory range =
+        sums ? sums_of(table, replica)
+             : ls_driver_range_of(table, "prepare", replica, operation->memory, operation->first,
+                                  operation->count);
+    if (ls_memory_is_null(range) ||
         !ls_driver_may_communicate(driver, "prepare with root", operation->root, driver->world))
         return LS_FAILED;
     struct ls_driver_member *member = &driver->members[replica];
@@ -106,8 +107,8 @@ void ls_driver_close_ranges(struct ls_driver_member *member)
         struct ls_range_kernel *kernel = member->kernels;
         const struct ls_replica *replica = member->replica;
         member->kernels = kernel->next;
-        replica->ops->release_kernel(replica->device, kernel->kernel);
-        replica->ops->release(replica->device, kernel->scratch);
+        ls_device_release_kernel(replica->device, kernel->kernel);
+        ls_device_release(replica->device, kernel->scratch);
         free(kernel);
     }
 }
@@ -117,29 +118,23 @@ void ls_driver_close_ranges(struct ls_driver_member *member)
 static enum ls_status prepare_kernel(const struct ls_replica *replica, uint32_t outputs,
                                      struct ls_range_kernel *kernel)
 {
-    struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                        .op = kernel->op,
-                                        .attributes = kernel->attributes,
-                                        .input_count = 1,
-                                        .output_count = outputs};
-    for (uint32_t i = 0; i < 1 + outputs; i++)
-        request.arguments[i] = (struct ls_tensor_desc){
-            .dtype = LS_F32,
-            .ndims = 1,
-            .dims = {(int64_t)kernel->count},
-            .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = kernel->count * sizeof(float)}};
-    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    ls_inside_about("operation on a range");
-    const int32_t status = replica->ops->prepare(replica->device, &request, &answer);
+    const struct ls_range_operation operation = {.op = kernel->op,
+                                                 .attributes = &kernel->attributes,
+                                                 .input_count = 1,
+                                                 .output_count = outputs,
+                                                 .count = kernel->count};
+    struct ls_kernel_answer answer;
+    const enum ls_status status =
+        ls_device_prepare_range(replica->device, "operation on a range", &operation, &answer);
     if (status)
-        return (enum ls_status)status;
+        return status;
     kernel->kernel = answer.kernel;
     // An operation of the plugin's choice writes where it reads; updates do so by their definition.
     if (outputs == 1 && !(answer.in_place & 1))
         return LS_UNSUPPORTED;
     if (answer.scratch_bytes)
-        kernel->scratch = replica->ops->allocate(replica->device, answer.scratch_bytes);
-    return answer.scratch_bytes && !kernel->scratch ? LS_OUT_OF_MEMORY : LS_OK;
+        kernel->scratch = ls_device_allocate(replica->device, answer.scratch_bytes);
+    return answer.scratch_bytes && ls_memory_is_null(kernel->scratch) ? LS_OUT_OF_MEMORY : LS_OK;
 }
 
 static enum ls_status need_kernel(struct ls_driver_member *member, uint32_t op,
@@ -160,7 +155,7 @@ static enum ls_status need_kernel(struct ls_driver_member *member, uint32_t op,
     const enum ls_status status = prepare_kernel(replica, outputs, kernel);
     if (status) {
         if (kernel->kernel)
-            replica->ops->release_kernel(replica->device, kernel->kernel);
+            ls_device_release_kernel(replica->device, kernel->kernel);
         free(kernel);
         return status;
     }
@@ -171,13 +166,14 @@ static enum ls_status need_kernel(struct ls_driver_member *member, uint32_t op,
 }
 
 static int32_t launch(const struct ls_replica *replica, const struct ls_range_kernel *kernel,
-                      void **arguments)
+                      const struct ls_memory *arguments, uint32_t count)
 {
     const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .argument_count = count,
                                      .arguments = arguments,
                                      .scratch = kernel->scratch,
                                      .record = replica->record};
-    return replica->ops->launch(replica->device, kernel->kernel, &launch);
+    return (int32_t)ls_device_launch(replica->device, kernel->kernel, &launch);
 }
 
 // Kernels want memory that is aligned as devices allocate it.
@@ -195,9 +191,9 @@ int32_t ls_driver_range_update(const struct ls_strategy_host *table, uint32_t re
                                uint64_t first, uint64_t count)
 {
     const struct ls_range_kernel *kernel;
-    float *gradients =
+    const struct ls_memory gradients =
         ls_driver_range_of(table, "update_range", replica, LS_REPLICA_GRADIENTS, first, count);
-    if (!gradients || !is_aligned(table, "update_range", first))
+    if (ls_memory_is_null(gradients) || !is_aligned(table, "update_range", first))
         return LS_FAILED;
     struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
     struct ls_replica *own = member->replica;
@@ -208,12 +204,14 @@ int32_t ls_driver_range_update(const struct ls_strategy_host *table, uint32_t re
                                               count, 1 + own->optimizer.state_count, &kernel);
     if (status)
         return (int32_t)status;
-    void *arguments[LS_MAX_ARGUMENTS] = {gradients, own->parameters + first};
+    const uint64_t at = first * sizeof(float);
+    struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {gradients,
+                                                           ls_memory_at(own->parameters, at)};
     for (uint32_t i = 0; i < own->optimizer.state_count; i++)
-        arguments[2 + i] = own->states[i] + first;
+        arguments[2 + i] = ls_memory_at(own->states[i], at);
     member->touched = true;
     ls_inside_about("update of a range");
-    const int32_t launched = launch(own, kernel, arguments);
+    const int32_t launched = launch(own, kernel, arguments, 2 + own->optimizer.state_count);
     const uint64_t end = ls_clock_ns();
     own->times.update_ns += end - start;
     ls_trace_slice(&update_slice, start, end, count);
@@ -224,9 +222,9 @@ int32_t ls_driver_range_run(const struct ls_strategy_host *table, uint32_t repli
                             const struct ls_strategy_range_operation *operation)
 {
     const struct ls_range_kernel *kernel;
-    float *range = ls_driver_range_of(table, "run", replica, operation->memory, operation->first,
-                                      operation->count);
-    if (!range || !is_aligned(table, "run", operation->first))
+    const struct ls_memory range = ls_driver_range_of(table, "run", replica, operation->memory,
+                                                      operation->first, operation->count);
+    if (ls_memory_is_null(range) || !is_aligned(table, "run", operation->first))
         return LS_FAILED;
     struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
     if (operation->count == 0)
@@ -235,11 +233,11 @@ int32_t ls_driver_range_run(const struct ls_strategy_host *table, uint32_t repli
         need_kernel(member, operation->op, &operation->attributes, operation->count, 1, &kernel);
     if (status)
         return (int32_t)status;
-    void *arguments[LS_MAX_ARGUMENTS] = {range, range};
+    const struct ls_memory arguments[2] = {range, range};
     member->touched = member->touched || operation->memory == LS_REPLICA_PARAMETERS;
     ls_inside_about("operation on a range");
     ls_trace_begin(&run_slice, operation->count);
-    const int32_t launched = launch(member->replica, kernel, arguments);
+    const int32_t launched = launch(member->replica, kernel, arguments, 2);
     ls_trace_end();
     return launched;
 }

@@ -17,9 +17,9 @@ static const struct ls_trace_label update_slice = {
 
 // A device instance that updates the store, by one thread or by as many as a replica has.
 struct lane {
-    struct ls_device *device;
+    struct ls_virtual_device *device;
     struct ls_kernel *kernel;
-    void *scratch;
+    struct ls_memory scratch;
 };
 
 enum { ALONE, REPLICA, LANES };
@@ -71,58 +71,49 @@ static enum ls_status prepare_kernel(struct ls_driver *driver, const struct ls_s
                                      struct lane *lane)
 {
     const struct ls_optimizer *optimizer = &driver->members[0].replica->optimizer;
-    struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                        .op = optimizer->op,
-                                        .attributes = optimizer->attributes,
-                                        .input_count = 1,
-                                        .output_count = 1 + optimizer->state_count};
-    for (uint32_t i = 0; i < 1 + request.output_count; i++) {
-        struct ls_tensor_desc *desc = &request.arguments[i];
-        desc->dtype = LS_F32;
-        desc->ndims = 1;
-        desc->dims[0] = (int64_t)store->count;
-        desc->layout =
-            (struct ls_layout){.kind = LS_LAYOUT_PLAIN, .bytes = store->count * sizeof(float)};
-    }
-    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    ls_inside_about("update on the host");
-    const int32_t status = device_ops(driver)->prepare(lane->device, &request, &answer);
+    const struct ls_range_operation update = {.op = optimizer->op,
+                                              .attributes = &optimizer->attributes,
+                                              .input_count = 1,
+                                              .output_count = 1 + optimizer->state_count,
+                                              .count = store->count};
+    struct ls_kernel_answer answer;
+    const enum ls_status status =
+        ls_device_prepare_range(lane->device, "update on the host", &update, &answer);
     if (status)
-        return (enum ls_status)status;
+        return status;
     lane->kernel = answer.kernel;
-    if (answer.scratch_bytes &&
-        !(lane->scratch = device_ops(driver)->allocate(lane->device, answer.scratch_bytes)))
-        return LS_OUT_OF_MEMORY;
-    return LS_OK;
+    if (answer.scratch_bytes)
+        lane->scratch = ls_device_allocate(lane->device, answer.scratch_bytes);
+    return answer.scratch_bytes && ls_memory_is_null(lane->scratch) ? LS_OUT_OF_MEMORY : LS_OK;
 }
 
 static enum ls_status open_lane(struct ls_driver *driver, struct ls_store *store, int index,
                                 uint32_t threads)
 {
-    const struct ls_device_config config = {.struct_size = sizeof(config), .threads = threads};
+    const struct ls_device_options options = {
+        .interface = device_ops(driver), .host = driver->store_device.host, .threads = threads};
     struct lane *lane = &store->lanes[index];
-    const int32_t status =
-        device_ops(driver)->open(driver->store_device.host, &config, &lane->device);
+    const enum ls_status status = ls_device_open(&options, &lane->device);
     if (status || !store->count || driver->members[0].replica->optimizer.op == LS_OP_NONE)
-        return (enum ls_status)status;
+        return status;
     return prepare_kernel(driver, store, lane);
 }
 
-static void close_lane(const struct ls_driver *driver, struct lane *lane)
+static void close_lane(struct lane *lane)
 {
     if (!lane->device)
         return;
-    device_ops(driver)->release(lane->device, lane->scratch);
-    device_ops(driver)->release_kernel(lane->device, lane->kernel);
-    device_ops(driver)->close(lane->device);
+    ls_device_release(lane->device, lane->scratch);
+    ls_device_release_kernel(lane->device, lane->kernel);
+    ls_device_close(lane->device);
 }
 
 // ---- Opening and closing ----
 
-static void store_destroy(const struct ls_driver *driver, struct ls_store *store)
+static void store_destroy(struct ls_store *store)
 {
     for (int i = 0; i < LANES; i++)
-        close_lane(driver, &store->lanes[i]);
+        close_lane(&store->lanes[i]);
     for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++)
         free(store->states[i]);
     free(store->values);
@@ -163,7 +154,7 @@ enum ls_status ls_driver_attach_stores(struct ls_driver *driver)
     if (!status)
         status = ls_driver_fill_stores(driver, 0, LS_BUFFER_PARAMETERS, replica->parameters);
     for (uint32_t i = 0; !status && i < replica->optimizer.state_count; i++)
-        if (replica->states[i])
+        if (!ls_memory_is_null(replica->states[i]))
             status = ls_driver_fill_stores(driver, 0, LS_BUFFER_STATE + i, replica->states[i]);
     return status;
 }
@@ -189,7 +180,7 @@ static int32_t host_store_open(const struct ls_strategy_host *table, uint64_t fi
     store->count = count;
     store->values = allocate_buffer(store);
     if (!store->values) {
-        store_destroy(driver, store);
+        store_destroy(store);
         return LS_OUT_OF_MEMORY;
     }
     pthread_mutex_lock(&driver->lock);
@@ -212,7 +203,7 @@ static void host_store_close(const struct ls_strategy_host *table, struct ls_sto
     if (*place)
         *place = store->next;
     pthread_mutex_unlock(&driver->lock);
-    store_destroy(driver, store);
+    store_destroy(store);
 }
 
 void ls_driver_close_stores(struct ls_driver *driver)
@@ -243,7 +234,7 @@ static const float *align(struct ls_store *store, const float *gradient)
 static int32_t host_store_update(const struct ls_strategy_host *table, struct ls_store *store,
                                  const float *gradient, uint64_t step, double learning_rate)
 {
-    const struct ls_driver *driver = ls_driver_of(table);
+    (void)table;
     struct ls_driver_member *member = ls_driver_current();
     const uint64_t start = ls_clock_ns();
     const struct lane *lane =
@@ -256,15 +247,17 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
     const float *aligned = align(store, gradient);
     if (!aligned)
         return LS_OUT_OF_MEMORY;
-    void *arguments[LS_MAX_ARGUMENTS] = {(void *)(uintptr_t)aligned, store->values};
+    struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {ls_host_memory(aligned),
+                                                           ls_host_memory(store->values)};
     for (uint32_t i = 0; i < store->state_count; i++)
-        arguments[2 + i] = store->states[i];
+        arguments[2 + i] = ls_host_memory(store->states[i]);
     const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .argument_count = 2 + store->state_count,
                                      .arguments = arguments,
                                      .scratch = lane->scratch,
-                                     .record = &store->record};
+                                     .record = ls_host_memory(&store->record)};
     ls_inside_about("update on the host");
-    const int32_t status = device_ops(driver)->launch(lane->device, lane->kernel, &launch);
+    const enum ls_status status = ls_device_launch(lane->device, lane->kernel, &launch);
     const uint64_t end = ls_clock_ns();
     if (member)
         member->store_ns += end - start;
@@ -299,25 +292,27 @@ static float *buffer_of(struct ls_store *store, uint32_t buffer)
 }
 
 enum ls_status ls_driver_fill_stores(struct ls_driver *driver, uint32_t index, uint32_t buffer,
-                                     const float *flat)
+                                     struct ls_memory flat)
 {
     const struct ls_replica *replica = driver->members[index].replica;
-    int32_t status = LS_OK;
+    enum ls_status status = LS_OK;
     for (struct ls_store *store = driver->stores; !status && store; store = store->next)
-        status = replica->ops->copy(replica->device, buffer_of(store, buffer), flat + store->first,
-                                    store->count * sizeof(float), NULL);
-    return (enum ls_status)status;
+        status = ls_device_copy(replica->device, ls_host_memory(buffer_of(store, buffer)),
+                                ls_memory_at(flat, store->first * sizeof(float)),
+                                store->count * sizeof(float), NULL);
+    return status;
 }
 
 enum ls_status ls_driver_read_stores(struct ls_driver *driver, uint32_t index, uint32_t buffer,
-                                     float *flat)
+                                     struct ls_memory flat)
 {
     const struct ls_replica *replica = driver->members[index].replica;
-    int32_t status = LS_OK;
+    enum ls_status status = LS_OK;
     for (struct ls_store *store = driver->stores; !status && store; store = store->next)
-        status = replica->ops->copy(replica->device, flat + store->first, buffer_of(store, buffer),
-                                    store->count * sizeof(float), NULL);
-    return (enum ls_status)status;
+        status = ls_device_copy(replica->device, ls_memory_at(flat, store->first * sizeof(float)),
+                                ls_host_memory(buffer_of(store, buffer)),
+                                store->count * sizeof(float), NULL);
+    return status;
 }
 
 enum ls_status ls_driver_gather_states(struct ls_driver *driver, uint32_t index)
@@ -325,7 +320,7 @@ enum ls_status ls_driver_gather_states(struct ls_driver *driver, uint32_t index)
     const struct ls_replica *replica = driver->members[index].replica;
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; !status && i < replica->optimizer.state_count; i++)
-        if (replica->states[i])
+        if (!ls_memory_is_null(replica->states[i]))
             status = ls_driver_read_stores(driver, index, LS_BUFFER_STATE + i, replica->states[i]);
     return status;
 }

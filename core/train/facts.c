@@ -188,7 +188,7 @@ static void describe_result(const struct ls_fit *fit, struct lists *lists, struc
     report->recording = ls_replica_recording(replica, lists->recording, sizeof(lists->recording));
     report->peak_rss_bytes = ls_peak_rss_bytes();
     report->arena_bytes = replica->arena_bytes;
-    report->device_bytes = replica->ops->memory_kind == LS_MEMORY_HOST ? 0 : replica->device_bytes;
+    report->device_bytes = ls_device_in_host_memory(replica->device) ? 0 : replica->device_bytes;
     if (strcmp(fit->status, "failed") != 0)
         report->parameter_hashes = fit->hashes;
     if (!fit->session->driver)
@@ -230,7 +230,7 @@ static enum ls_status write_report(const struct ls_fit *fit)
     enum ls_status status = make_lists(fit, &lists) ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_history_times(&fit->history, &report.times);
-    if (fit->session->replicas[0]->ops->blocking)
+    if (ls_device_blocking(fit->session->replicas[0]->device))
         report.times.device = NAN; // nobody waits for it
     if (!status)
         status = describe_strategy(fit, &lists, &report);

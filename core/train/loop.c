@@ -119,7 +119,7 @@ static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t rank)
     const uint64_t start = ls_clock_ns();
     if (!status)
         status = settle(fit, rank);
-    if (!status && rank == 0 && !fit->session->replicas[0]->ops->blocking)
+    if (!status && rank == 0 && !ls_device_blocking(fit->session->replicas[0]->device))
         ls_clients_device_wait(&fit->clients, done, ls_clock_ns() - start);
     return status;
 }

@@ -23,7 +23,7 @@ static enum ls_status give_weights(void *context, uint32_t index)
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++) {
         status = ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
         for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++)
-            if (model->states[k] && replica->states[k])
+            if (model->states[k] && !ls_memory_is_null(replica->states[k]))
                 status =
                     ls_replica_set_buffer(replica, LS_BUFFER_STATE + k, i, model->states[k][i]);
     }

@@ -143,7 +143,7 @@ static void print_times(const struct ls_fit *fit, FILE *out)
     print_line(out, "optimizer update, second layouts", parts[LS_PART_UPDATE], step, "");
     print_line(out, "waiting for the reduction", parts[LS_PART_EXPOSED], step, "");
     print_line(out, "waiting for input", parts[LS_PART_INPUT], step, "");
-    if (!replica->ops->blocking)
+    if (!ls_device_blocking(replica->device))
         print_line(out, "waiting for the device", parts[LS_PART_DEVICE], step, "");
     print_line(out, "everything else",
                step - kernels - parts[LS_PART_UPDATE] - parts[LS_PART_EXPOSED] -

@@ -34,7 +34,7 @@ EITHER = (FAILED, PEER_LOST)
 CASES = {
     "device": {
         "describe": {FAILED: "silent exit unknown", PEER_LOST: "hang", None: "crash"},
-        "open": {FAILED: "null silent exit leave quick again aborted huge memory interrupted unsupported",
+        "open": {FAILED: "silent exit leave quick again aborted huge memory interrupted unsupported",
                  PEER_LOST: "hang end lost", None: "crash"},
         "allocate": {FAILED: "null odd exit", PEER_LOST: "hang", None: "crash"},
         "prepare": {FAILED: "null scratch saved place kind layout small silent exit unknown again",

@@ -291,7 +291,7 @@ class Promises(PluginTest):
 
     def test_devices(self):
         self.broken("device", "dense B=", "expected", ("double sum = b ? (double)b[n] : 0;", "double sum = b ? (double)b[n] + 1 : 0;"), filter="dense ")
-        self.broken("device", "sgd_update", "skip = 1", ("!launch->record->skip && i", "i"), filter="sgd")
+        self.broken("device", "sgd_update", "skip = 1", ("!record_of(launch)->skip && i", "i"), filter="sgd")
 
 
 if __name__ == "__main__":

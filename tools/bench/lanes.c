@@ -41,7 +41,7 @@ struct rank {
     struct run *run;
     uint32_t number;
     pthread_t thread;
-    void *data, *input;
+    struct ls_memory data, input;
     void *image; // host memory for what lies on a device; NULL: the buffers are host memory
     struct ls_collective_plan *plans[BENCH_LANES_MOST];
 };
@@ -109,14 +109,15 @@ static enum ls_status call_afresh(const struct rank *rank, uint32_t lane, uint32
                                   uint64_t iterations, uint64_t *spent)
 {
     const struct bench_task *task = rank->run->task;
-    void *input = place == BENCH_IN_PLACE ? rank->data : rank->input;
+    const struct ls_memory input = place == BENCH_IN_PLACE ? rank->data : rank->input;
     enum ls_status status = LS_OK;
     *spent = 0;
     for (uint64_t i = 0; i < iterations; i++) {
         if (!status)
             status = bench_memory_zero(&task->memory, rank->number, input, bytes_of(&task->call));
         if (!status && rank->image) // waits for it
-            status = bench_memory_copy(&task->memory, rank->number, rank->image, input, 1);
+            status = bench_memory_copy(&task->memory, rank->number, ls_host_memory(rank->image),
+                                       input, 1);
         wait_for_all(rank->run);
         const uint64_t begin = ls_clock_ns();
         if (!status)
@@ -234,10 +235,10 @@ static bool run_rounds(const struct rank *rank)
     return true;
 }
 
-static enum ls_status move(const struct rank *rank, void *to, const void *from)
+static enum ls_status move(const struct rank *rank, struct ls_memory to, struct ls_memory from)
 {
     const struct bench_task *task = rank->run->task;
-    return to == from
+    return to.buffer == from.buffer && to.offset == from.offset
                ? LS_OK
                : bench_memory_copy(&task->memory, rank->number, to, from, bytes_of(&task->call));
 }
@@ -246,18 +247,18 @@ static bool check_one(const struct rank *rank, uint32_t lane, uint32_t place)
 {
     struct run *run = rank->run;
     const struct ls_known_call *call = &run->task->call;
-    void *input = place == BENCH_IN_PLACE ? rank->data : rank->input;
-    void *values = rank->image ? rank->image : input; // that this thread writes
-    void *results = rank->image ? rank->image : rank->data;
+    const struct ls_memory input = place == BENCH_IN_PLACE ? rank->data : rank->input;
+    void *values = rank->image ? rank->image : ls_address(input); // that this thread writes
+    void *results = rank->image ? rank->image : ls_address(rank->data);
     ls_known_values_fill(call, rank->number, values);
-    enum ls_status status = move(rank, input, values);
+    enum ls_status status = move(rank, input, ls_host_memory(values));
     wait_for_all(run);
     if (!status)
         status = call_once(rank, lane, place);
     if (!status)
         status = settle(rank, lane);
     if (!status)
-        status = move(rank, results, rank->data);
+        status = move(rank, ls_host_memory(results), rank->data);
     fail(run, status);
     if (!status)
         atomic_fetch_add(&run->wrong, ls_known_values_wrong(call, rank->number, results, NULL));
@@ -289,7 +290,8 @@ static enum ls_status prepare(struct rank *rank)
     rank->data = bench_memory_allocate(&task->memory, rank->number, bytes);
     rank->input = bench_memory_allocate(&task->memory, rank->number, bytes);
     rank->image = task->memory.ops ? malloc(bytes + 1) : NULL;
-    if (!rank->data || !rank->input || (task->memory.ops && !rank->image)) {
+    if (ls_memory_is_null(rank->data) || ls_memory_is_null(rank->input) ||
+        (task->memory.ops && !rank->image)) {
         ls_error("bench", "no memory for two buffers of %zu bytes for each of %u ranks", bytes,
                  call->world);
         return LS_OUT_OF_MEMORY;

@@ -8,18 +8,18 @@
 
 static enum ls_status open_devices(struct bench_memory *memory)
 {
-    const struct ls_device_interface *ops = memory->ops;
-    int32_t status = LS_OK;
+    enum ls_status status = LS_OK;
     memory->places = calloc(memory->count, sizeof(*memory->places));
     if (!memory->places)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; !status && i < memory->count; i++) {
-        const struct ls_device_config config = {
-            .struct_size = sizeof(config), .index = i % memory->physical, .threads = 1};
-        memory->places[i].ops = ops;
-        status = ops->open(memory->plugin->host, &config, &memory->places[i].device);
+        const struct ls_device_options options = {.interface = memory->ops,
+                                                  .host = memory->plugin->host,
+                                                  .index = i % memory->physical,
+                                                  .threads = 1};
+        status = ls_device_open(&options, &memory->places[i].device);
     }
-    return (enum ls_status)status;
+    return status;
 }
 
 enum ls_status bench_memory_open(struct ls_loader *loader, const char *device, uint32_t count,
@@ -46,8 +46,7 @@ enum ls_status bench_memory_open(struct ls_loader *loader, const char *device, u
 void bench_memory_close(struct bench_memory *memory)
 {
     for (uint32_t i = 0; memory->places && i < memory->count; i++)
-        if (memory->places[i].device)
-            memory->ops->close(memory->places[i].device);
+        ls_device_close(memory->places[i].device);
     free(memory->places);
     *memory = (struct bench_memory){0};
 }
@@ -62,40 +61,40 @@ bool bench_memory_fits(const struct bench_memory *memory, const struct ls_opened
            !(ops->one_rank_a_device && memory->count > memory->physical);
 }
 
-void *bench_memory_allocate(const struct bench_memory *memory, uint32_t rank, size_t bytes)
+struct ls_memory bench_memory_allocate(const struct bench_memory *memory, uint32_t rank,
+                                       size_t bytes)
 {
     void *buffer = NULL;
     if (memory->ops)
-        return memory->ops->allocate(memory->places[rank].device, bytes);
+        return ls_device_allocate(memory->places[rank].device, bytes);
     if (posix_memalign(&buffer, 4096, bytes))
-        return NULL;
+        return ls_host_memory(NULL);
     memset(buffer, 0, bytes);
-    return buffer;
+    return ls_host_memory(buffer);
 }
 
-void bench_memory_release(const struct bench_memory *memory, uint32_t rank, void *buffer)
+void bench_memory_release(const struct bench_memory *memory, uint32_t rank, struct ls_memory buffer)
 {
     if (memory->ops)
-        memory->ops->release(memory->places[rank].device, buffer);
+        ls_device_release(memory->places[rank].device, buffer);
     else
-        free(buffer);
+        free(ls_address(buffer));
 }
 
-enum ls_status bench_memory_zero(const struct bench_memory *memory, uint32_t rank, void *buffer,
-                                 size_t bytes)
+enum ls_status bench_memory_zero(const struct bench_memory *memory, uint32_t rank,
+                                 struct ls_memory buffer, size_t bytes)
 {
     if (memory->ops)
-        return (enum ls_status)memory->ops->zero(memory->places[rank].device, buffer, bytes, NULL);
-    memset(buffer, 0, bytes);
+        return ls_device_zero(memory->places[rank].device, buffer, bytes, NULL);
+    memset(ls_address(buffer), 0, bytes);
     return LS_OK;
 }
 
-enum ls_status bench_memory_copy(const struct bench_memory *memory, uint32_t rank, void *to,
-                                 const void *from, size_t bytes)
+enum ls_status bench_memory_copy(const struct bench_memory *memory, uint32_t rank,
+                                 struct ls_memory to, struct ls_memory from, size_t bytes)
 {
     if (memory->ops)
-        return (enum ls_status)memory->ops->copy(memory->places[rank].device, to, from, bytes,
-                                                 NULL);
-    memcpy(to, from, bytes);
+        return ls_device_copy(memory->places[rank].device, to, from, bytes, NULL);
+    memcpy(ls_address(to), ls_address(from), bytes);
     return LS_OK;
 }

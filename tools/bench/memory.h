@@ -27,12 +27,14 @@ bool bench_memory_fits(const struct bench_memory *memory,
                        const struct ls_opened_plugin *collective);
 
 // Called by the rank's own thread. Work on a device goes to the device's own stream, except for copies
-// from and to host memory.
-void *bench_memory_allocate(const struct bench_memory *memory, uint32_t rank, size_t bytes);
-void bench_memory_release(const struct bench_memory *memory, uint32_t rank, void *buffer);
-LS_STATUS bench_memory_zero(const struct bench_memory *memory, uint32_t rank, void *buffer,
-                            size_t bytes);
-LS_STATUS bench_memory_copy(const struct bench_memory *memory, uint32_t rank, void *to,
-                            const void *from, size_t bytes);
+// from and to host memory. Nowhere: there is no memory left.
+struct ls_memory bench_memory_allocate(const struct bench_memory *memory, uint32_t rank,
+                                       size_t bytes);
+void bench_memory_release(const struct bench_memory *memory, uint32_t rank,
+                          struct ls_memory buffer);
+LS_STATUS bench_memory_zero(const struct bench_memory *memory, uint32_t rank,
+                            struct ls_memory buffer, size_t bytes);
+LS_STATUS bench_memory_copy(const struct bench_memory *memory, uint32_t rank, struct ls_memory to,
+                            struct ls_memory from, size_t bytes);
 
 #endif

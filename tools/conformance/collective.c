@@ -31,8 +31,7 @@ static enum ls_status open_ranks(const struct ls_collective_suite *suite,
     struct ls_communicator_place places[MAXIMUM_WORLD];
     const struct ls_conformance_devices *devices = &suite->devices;
     for (uint32_t i = 0; i < trial->world; i++)
-        places[i] =
-            (struct ls_communicator_place){.ops = devices->ops, .device = devices->opened[i]};
+        places[i] = (struct ls_communicator_place){.device = devices->opened[i]};
     const struct ls_communicator_options options = {
         .collective = suite->options->collective,
         .collective_host = suite->options->collective_host,

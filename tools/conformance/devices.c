@@ -12,10 +12,12 @@ enum ls_status ls_conformance_devices_need(struct ls_conformance_devices *device
         devices->physical = info.physical_count ? info.physical_count : 1;
     }
     for (uint32_t i = 0; devices->ops && !status && i < count; i++) {
-        const struct ls_device_config config = {
-            .struct_size = sizeof(config), .index = i % devices->physical, .threads = 1};
+        const struct ls_device_options options = {.interface = devices->ops,
+                                                  .host = devices->host,
+                                                  .index = i % devices->physical,
+                                                  .threads = 1};
         if (!devices->opened[i])
-            status = devices->ops->open(devices->host, &config, &devices->opened[i]);
+            status = (int32_t)ls_device_open(&options, &devices->opened[i]);
     }
     return (enum ls_status)status;
 }
@@ -23,8 +25,7 @@ enum ls_status ls_conformance_devices_need(struct ls_conformance_devices *device
 void ls_conformance_devices_close(struct ls_conformance_devices *devices)
 {
     for (uint32_t i = 0; devices->ops && i < LS_CONFORMANCE_DEVICES; i++)
-        if (devices->opened[i])
-            devices->ops->close(devices->opened[i]);
+        ls_device_close(devices->opened[i]);
 }
 
 enum ls_status ls_conformance_image_init(struct ls_conformance_image *out,
@@ -34,37 +35,34 @@ enum ls_status ls_conformance_image_init(struct ls_conformance_image *out,
     *out = (struct ls_conformance_image){.image = image, .bytes = bytes};
     if (!devices->ops)
         return LS_OK;
-    out->ops = devices->ops;
     out->device = devices->opened[rank];
-    out->memory = out->ops->allocate(out->device, bytes);
-    return out->memory ? ls_conformance_image_push(out, NULL) : LS_OUT_OF_MEMORY;
+    out->memory = ls_device_allocate(out->device, bytes);
+    return ls_memory_is_null(out->memory) ? LS_OUT_OF_MEMORY : ls_conformance_image_push(out, NULL);
 }
 
 enum ls_status ls_conformance_image_push(const struct ls_conformance_image *image, void *stream)
 {
-    if (!image->ops)
-        return LS_OK;
-    return (enum ls_status)image->ops->copy(image->device, image->memory, image->image,
-                                            image->bytes, stream);
+    return image->device ? ls_device_copy(image->device, image->memory,
+                                          ls_host_memory(image->image), image->bytes, stream)
+                         : LS_OK;
 }
 
 enum ls_status ls_conformance_image_pull(const struct ls_conformance_image *image, void *stream)
 {
-    if (!image->ops)
-        return LS_OK;
-    return (enum ls_status)image->ops->copy(image->device, image->image, image->memory,
-                                            image->bytes, stream);
+    return image->device ? ls_device_copy(image->device, ls_host_memory(image->image),
+                                          image->memory, image->bytes, stream)
+                         : LS_OK;
 }
 
 void ls_conformance_image_finish(struct ls_conformance_image *image)
 {
-    if (image->ops)
-        image->ops->release(image->device, image->memory);
+    if (image->device)
+        ls_device_release(image->device, image->memory);
     *image = (struct ls_conformance_image){0};
 }
 
-void *ls_conformance_image_at(const struct ls_conformance_image *image, const void *at)
+struct ls_memory ls_conformance_image_at(const struct ls_conformance_image *image, const void *at)
 {
-    char *from = image->ops ? image->memory : image->image;
-    return from + ((const char *)at - (const char *)image->image);
+    const struct ls_memory start = image->device ? image->memory : ls_host_memory(image->image);
+    return ls_memory_at(start, (uint64_t)((const char *)at - (const char *)image->image));
 }

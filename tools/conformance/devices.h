@@ -5,7 +5,7 @@
 #define LS_TOOLS_CONFORMANCE_DEVICES_H
 
 #include "core/base/status.h"
-#include "core/plugin/device.h"
+#include "core/device/device.h"
 
 #include <stdbool.h>
 
@@ -15,7 +15,7 @@ struct ls_conformance_devices {
     const struct ls_device_interface *ops; // NULL: buffers are host memory
     const struct ls_host *host;
     uint32_t physical; // 0: not asked yet
-    struct ls_device *opened[LS_CONFORMANCE_DEVICES];
+    struct ls_virtual_device *opened[LS_CONFORMANCE_DEVICES];
 };
 
 // The first `count` are open afterwards. [main thread]
@@ -24,9 +24,9 @@ void ls_conformance_devices_close(struct ls_conformance_devices *devices);
 
 // Memory of a device beside its image in host memory. Both ways wait for the stream.
 struct ls_conformance_image {
-    const struct ls_device_interface *ops; // NULL: there is only the image
-    struct ls_device *device;
-    void *memory, *image;
+    struct ls_virtual_device *device; // NULL: there is only the image
+    struct ls_memory memory;
+    void *image;
     uint64_t bytes;
 };
 // `image` of `bytes` bytes, the caller's, is copied there. LS_OUT_OF_MEMORY.
@@ -36,7 +36,7 @@ LS_STATUS ls_conformance_image_init(struct ls_conformance_image *out,
 LS_STATUS ls_conformance_image_push(const struct ls_conformance_image *image, void *stream);
 LS_STATUS ls_conformance_image_pull(const struct ls_conformance_image *image, void *stream);
 void ls_conformance_image_finish(struct ls_conformance_image *image); // takes a zeroed one
-// The address of `at` (in the image) that the tested plugin uses.
-void *ls_conformance_image_at(const struct ls_conformance_image *image, const void *at);
+// The place of `at` (in the image) that the tested plugin uses.
+struct ls_memory ls_conformance_image_at(const struct ls_conformance_image *image, const void *at);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/device/device.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +117,7 @@ static bool open_device(struct ls_instance_trial *trial, const struct ls_host *h
 {
     const struct ls_device_interface *device = trial->opened->interface;
     const struct ls_device_config config = {.struct_size = sizeof(config), .threads = 1};
-    const int32_t status = device->open(host, &config, &trial->device);
+    const int32_t status = (int32_t)ls_device_open_state(device, host, &config, &trial->device);
     if (status)
         return ls_tally_blame(tally, "open: %s", ls_status_text((enum ls_status)status));
     return true;
@@ -134,14 +135,16 @@ static void use_device(const struct ls_instance_trial *trial, struct ls_tally *t
     else if (!info.physical_count || !memchr(info.hardware, '\0', sizeof(info.hardware)) ||
              !info.hardware[0])
         ls_tally_blame(tally, "describe does not say which hardware it is, or how many of it");
-    void *memory = device->allocate(trial->device, SMALL_BYTES);
+    struct ls_buffer *memory = device->memory->allocate(trial->device, SMALL_BYTES);
     if (!memory || (uintptr_t)memory % LS_ALIGNMENT)
         ls_tally_blame(tally, "allocate: no memory aligned to %d bytes", LS_ALIGNMENT);
-    else if (device->copy(trial->device, memory, sent, SMALL_BYTES, NULL) ||
-             device->copy(trial->device, received, memory, SMALL_BYTES, NULL) ||
+    else if (device->memory->copy(trial->device, ls_memory_of(memory), ls_host_memory(sent),
+                                  SMALL_BYTES, NULL) ||
+             device->memory->copy(trial->device, ls_host_memory(received), ls_memory_of(memory),
+                                  SMALL_BYTES, NULL) ||
              memcmp(sent, received, SMALL_BYTES) != 0)
         ls_tally_blame(tally, "copy: what came back is not what was copied there");
-    device->release(trial->device, memory);
+    device->memory->release(trial->device, memory);
 }
 
 // ---- Transports ----
@@ -305,9 +308,7 @@ void ls_instance_close(struct ls_instance_trial *trial)
         return;
     const void *interface = trial->opened->interface;
     switch (trial->opened->plugin->kind) {
-    case LS_KIND_DEVICE:
-        ((const struct ls_device_interface *)interface)->close(trial->device);
-        break;
+    case LS_KIND_DEVICE: ls_device_close_state(interface, trial->device); break;
     case LS_KIND_TRANSPORT:
         for (int i = 0; i < 2; i++)
             ls_endpoint_close(interface, trial->endpoints[i]);
@@ -324,15 +325,6 @@ static void *allocate_nothing(const struct ls_host *host, uint64_t bytes, uint64
     (void)bytes;
     (void)alignment;
     return NULL;
-}
-
-static void close_nothing(const struct ls_opened_plugin *opened)
-{
-    const void *interface = opened->interface;
-    switch (opened->plugin->kind) {
-    case LS_KIND_DEVICE: ((const struct ls_device_interface *)interface)->close(NULL); break;
-    default: break;
-    }
 }
 
 void ls_instance_starve(struct ls_loader *loader, const struct ls_opened_plugin *opened,
@@ -359,6 +351,5 @@ void ls_instance_starve(struct ls_loader *loader, const struct ls_opened_plugin 
         ls_instance_close(&trial);
     else if (trial.fake)
         close_strategy(&trial);
-    close_nothing(opened);
     ls_tally_finish(&unheard);
 }

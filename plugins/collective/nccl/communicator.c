@@ -182,14 +182,14 @@ static int32_t find_streams(const struct ls_host *host, struct nccl_family *fami
     for (uint32_t i = 0; i < family->count; i++) {
         struct ls_collective *rank = family->ranks[i];
         const struct ls_device_interface *ops = rank->member.ops;
-        if (!ops || !LS_HAS(ops, stream_native) || !ops->stream_native)
+        if (!ops || !LS_HAS(ops, streams) || !ops->streams)
             return ls_host_fail(host, LS_UNSUPPORTED,
                                 "the device of rank %u has no streams that others can use: "
                                 "--device=cuda has",
                                 rank->member.rank);
         rank->native.struct_size = sizeof(rank->native);
         const int32_t status =
-            ops->stream_native(rank->member.device, rank->member.stream, &rank->native);
+            ops->streams->native(rank->member.device, rank->member.stream, &rank->native);
         if (status)
             return status;
         if (rank->native.family != LS_STREAM_CUDA)
@@ -273,7 +273,7 @@ static unsigned begin_all(struct nccl_family *family, ncclUniqueId id, uint32_t 
         ncclConfig_t settings = {sizeof(settings), NCCL_CONFIG_MAGIC, NCCL_CONFIG_VERSION, 0};
         *culprit = i;
         // Asked again, for it also makes the rank's GPU that of this thread: NCCL takes the one that it finds.
-        if (member->ops->stream_native(member->device, member->stream, &rank->native))
+        if (member->ops->streams->native(member->device, member->stream, &rank->native))
             error = ncclUnhandledCudaError;
         else
             error = calls->ncclCommInitRankConfig(&rank->comm, (int)family->world, id,

@@ -113,16 +113,16 @@ static int32_t divide(const struct ls_collective *collective, const struct ls_co
         .struct_size = sizeof(division),
         .dtype = run->dtype,
         .reduction = LS_SUM,
-        .to = at(run, part.offset),
+        .to = ls_host_memory(at(run, part.offset)),
         .count = part.count,
         .divisor = collective->family->world,
     };
     if (run->reduction != LS_MEAN || !has_sum || division.divisor == 1 || division.count == 0)
         return LS_OK;
-    if (!LS_HAS(member->ops, reduce) || !member->ops->reduce)
+    if (!LS_HAS(member->ops, peers) || !member->ops->peers)
         return ls_host_fail(collective->family->host, LS_UNSUPPORTED,
                             "the device cannot divide a sum, so there is no mean");
-    return member->ops->reduce(member->device, &division, member->stream);
+    return member->ops->peers->reduce(member->device, &division, member->stream);
 }
 
 static int32_t nccl_run(struct ls_collective *collective, const struct ls_collective_run *run)

@@ -240,7 +240,7 @@ static void pass(const struct ls_device *device, struct run *r, double cost, cpu
     cpu_parallel(device, r->count * s->pieces, 1, elements * cost, body, r);
 }
 
-static struct run run_of(const struct ls_kernel *kernel, const struct ls_launch *launch)
+static struct run run_of(const struct ls_kernel *kernel, const struct cpu_call *launch)
 {
     const struct normalization *s = kernel->state;
     struct run r = {.state = s,
@@ -272,7 +272,7 @@ static void finish_y(struct ls_kernel *kernel, const struct run *r)
 }
 
 static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cpu_call *launch)
 {
     struct run r = run_of(kernel, launch);
     r.beta = launch->arguments[2];
@@ -286,7 +286,7 @@ static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
 }
 
 static int32_t run_inference(struct ls_device *device, struct ls_kernel *kernel,
-                             const struct ls_launch *launch)
+                             const struct cpu_call *launch)
 {
     struct run r = run_of(kernel, launch);
     r.beta = launch->arguments[2];
@@ -301,7 +301,7 @@ static int32_t run_inference(struct ls_device *device, struct ls_kernel *kernel,
 }
 
 static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
-                            const struct ls_launch *launch)
+                            const struct cpu_call *launch)
 {
     struct run r = run_of(kernel, launch);
     r.mean = launch->arguments[2];
@@ -361,45 +361,14 @@ static void plan_passes(const struct ls_device *device, struct normalization *s,
         s->together = n->blocks;
 }
 
-static bool is_vector(const struct ls_tensor_desc *desc, int64_t channels)
-{
-    return desc->ndims == 1 && desc->dims[0] == channels && desc->layout.kind != LS_LAYOUT_OWN;
-}
-
-static bool same_shape(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b)
-{
-    return a->ndims == b->ndims && memcmp(a->dims, b->dims, a->ndims * sizeof(a->dims[0])) == 0;
-}
-
-// The arguments in `tensors`, and an epilogue's, are shaped like x; all others have a value a channel, and are plain.
-static bool shapes_fit(const struct ls_kernel *kernel, uint32_t tensors)
-{
-    const struct ls_tensor_desc *x = &kernel->arguments[0];
-    if (kernel->epilogue.op == LS_OP_ACTIVATION_BACKWARD)
-        tensors |= 1U << kernel->epilogue.input;
-    for (uint32_t i = 0; i < kernel->input_count + kernel->output_count; i++) {
-        const struct ls_tensor_desc *desc = &kernel->arguments[i];
-        const bool fits =
-            tensors >> i & 1 ? same_shape(desc, x) : is_vector(desc, x->dims[x->ndims - 1]);
-        if (!fits)
-            return false;
-    }
-    return true;
-}
-
 // `tensors`: the arguments that are shaped like x, and lie as it lies
 static int32_t settle(struct ls_device *device, const struct ls_kernel_request *request,
                       struct ls_kernel *kernel, struct ls_kernel_answer *answer, uint32_t tensors,
                       int64_t readings)
 {
-    if (!(request->attributes.epsilon >= 0))
-        return cpu_unsupported(device, request, "epsilon is negative or not a number");
     const int32_t status = cpu_same_layout(device, request, kernel, tensors);
     if (status)
         return status;
-    if (!shapes_fit(kernel, tensors))
-        return cpu_unsupported(
-            device, request, "a tensor has not the shape of x, or a vector not a value a channel");
     struct normalization *s = cpu_state(device, sizeof(*s));
     if (!s)
         return LS_OUT_OF_MEMORY;

@@ -48,7 +48,7 @@ static void copy_part(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_copy(struct ls_device *device, struct ls_kernel *kernel,
-                        const struct ls_launch *launch)
+                        const struct cpu_call *launch)
 {
     const struct conversion *state = kernel->state;
     struct copy c = {launch->arguments[0], cpu_output(kernel, launch, 0)};
@@ -61,7 +61,7 @@ static int32_t run_copy(struct ls_device *device, struct ls_kernel *kernel,
 // ---- reorders ----
 
 static int32_t run_reorder(struct ls_device *device, struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cpu_call *launch)
 {
     struct conversion *state = kernel->state;
     void *from = launch->arguments[0], *to = cpu_output(kernel, launch, 0);
@@ -128,7 +128,7 @@ static void rows_part(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_rows(struct ls_device *device, struct ls_kernel *kernel,
-                        const struct ls_launch *launch)
+                        const struct cpu_call *launch)
 {
     const struct conversion *state = kernel->state;
     struct rows r = {state, launch->arguments[0], cpu_output(kernel, launch, 0)};

@@ -100,7 +100,7 @@ static int32_t execute(struct ls_device *device, struct ls_kernel *kernel, void 
 }
 
 static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cpu_call *launch)
 {
     const bool bias = kernel->input_count > 2;
     void *pointers[CPU_PART_POINTERS] = {launch->arguments[0], launch->arguments[1]};
@@ -112,7 +112,7 @@ static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
 
 // The epilogue's y, an input between w and dx, is not the primitive's.
 static int32_t run_backward_data(struct ls_device *device, struct ls_kernel *kernel,
-                                 const struct ls_launch *launch)
+                                 const struct cpu_call *launch)
 {
     void *pointers[CPU_PART_POINTERS] = {launch->arguments[0], launch->arguments[1],
                                          cpu_output(kernel, launch, 0)};
@@ -120,7 +120,7 @@ static int32_t run_backward_data(struct ls_device *device, struct ls_kernel *ker
 }
 
 static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *kernel,
-                                    const struct ls_launch *launch)
+                                    const struct cpu_call *launch)
 {
     const struct convolution *state = kernel->state;
     void *pointers[CPU_PART_POINTERS] = {launch->arguments[0], launch->arguments[1],

@@ -10,42 +10,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Inputs and outputs: the fewest and the most, without the input of an epilogue.
-static const struct operation {
-    cpu_prepare *prepare;
-    uint32_t inputs[2], outputs[2];
-} operations[] = {
-    [LS_OP_CONV2D] = {cpu_convolution_forward, {2, 3}, {1, 1}},
-    [LS_OP_CONV2D_BACKWARD_DATA] = {cpu_convolution_backward_data, {2, 2}, {1, 1}},
-    [LS_OP_CONV2D_BACKWARD_WEIGHTS] = {cpu_convolution_backward_weights, {2, 2}, {1, 2}},
-    [LS_OP_DENSE] = {cpu_dense_forward, {2, 3}, {1, 1}},
-    [LS_OP_DENSE_BACKWARD_DATA] = {cpu_dense_backward_data, {2, 2}, {1, 1}},
-    [LS_OP_DENSE_BACKWARD_WEIGHTS] = {cpu_dense_backward_weights, {2, 2}, {1, 2}},
-    [LS_OP_MAX_POOL2D] = {cpu_max_pool, {1, 1}, {1, 2}},
-    [LS_OP_MAX_POOL2D_BACKWARD] = {cpu_max_pool_backward, {4, 4}, {1, 1}},
-    [LS_OP_AVERAGE_POOL2D] = {cpu_average_pool, {1, 1}, {1, 1}},
-    [LS_OP_AVERAGE_POOL2D_BACKWARD] = {cpu_average_pool_backward, {1, 1}, {1, 1}},
-    [LS_OP_ACTIVATION] = {cpu_activation, {1, 1}, {1, 1}},
-    [LS_OP_ACTIVATION_BACKWARD] = {cpu_activation_backward, {2, 2}, {1, 1}},
-    [LS_OP_SOFTMAX] = {cpu_softmax, {1, 1}, {1, 1}},
-    [LS_OP_SOFTMAX_BACKWARD] = {cpu_softmax_backward, {2, 2}, {1, 1}},
-    [LS_OP_DROPOUT] = {cpu_dropout, {1, 1}, {1, 1}},
-    [LS_OP_RESHAPE] = {cpu_reshape, {1, 1}, {1, 1}},
-    [LS_OP_ADD] = {cpu_add, {2, 2}, {1, 1}},
-    [LS_OP_CONVERT] = {cpu_convert, {1, 1}, {1, 1}},
-    [LS_OP_SPARSE_CROSS_ENTROPY] = {cpu_cross_entropy, {2, 2}, {1, 2}},
-    [LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD] = {cpu_cross_entropy_backward, {3, 3}, {1, 1}},
-    [LS_OP_MEAN_SQUARED_ERROR] = {cpu_squared_error, {2, 2}, {1, 1}},
-    [LS_OP_MEAN_SQUARED_ERROR_BACKWARD] = {cpu_squared_error_backward, {2, 2}, {1, 1}},
-    [LS_OP_SGD_UPDATE] = {cpu_sgd_update, {1, 1}, {1, 2}},
-    [LS_OP_ADAM_UPDATE] = {cpu_adam_update, {1, 1}, {3, 3}},
-    [LS_OP_MEASURE] = {cpu_measure, {1, 1}, {1, 1}},
-    [LS_OP_FROM_BYTES] = {cpu_from_bytes, {1, 1}, {1, 1}},
-    [LS_OP_BATCH_NORMALIZATION] = {cpu_batch_normalization, {3, 4}, {3, 3}},
-    [LS_OP_BATCH_NORMALIZATION_BACKWARD] = {cpu_batch_normalization_backward, {5, 5}, {3, 3}},
-    [LS_OP_BATCH_NORMALIZATION_INFERENCE] = {cpu_batch_normalization_inference, {5, 6}, {1, 1}},
-    [LS_OP_MAXIMUM] = {cpu_maximum, {2, 2}, {1, 1}},
-    [LS_OP_MAXIMUM_BACKWARD] = {cpu_maximum_backward, {3, 3}, {2, 2}},
+static cpu_prepare *const operations[] = {
+    [LS_OP_CONV2D] = cpu_convolution_forward,
+    [LS_OP_CONV2D_BACKWARD_DATA] = cpu_convolution_backward_data,
+    [LS_OP_CONV2D_BACKWARD_WEIGHTS] = cpu_convolution_backward_weights,
+    [LS_OP_DENSE] = cpu_dense_forward,
+    [LS_OP_DENSE_BACKWARD_DATA] = cpu_dense_backward_data,
+    [LS_OP_DENSE_BACKWARD_WEIGHTS] = cpu_dense_backward_weights,
+    [LS_OP_MAX_POOL2D] = cpu_max_pool,
+    [LS_OP_MAX_POOL2D_BACKWARD] = cpu_max_pool_backward,
+    [LS_OP_AVERAGE_POOL2D] = cpu_average_pool,
+    [LS_OP_AVERAGE_POOL2D_BACKWARD] = cpu_average_pool_backward,
+    [LS_OP_ACTIVATION] = cpu_activation,
+    [LS_OP_ACTIVATION_BACKWARD] = cpu_activation_backward,
+    [LS_OP_SOFTMAX] = cpu_softmax,
+    [LS_OP_SOFTMAX_BACKWARD] = cpu_softmax_backward,
+    [LS_OP_DROPOUT] = cpu_dropout,
+    [LS_OP_RESHAPE] = cpu_reshape,
+    [LS_OP_ADD] = cpu_add,
+    [LS_OP_CONVERT] = cpu_convert,
+    [LS_OP_SPARSE_CROSS_ENTROPY] = cpu_cross_entropy,
+    [LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD] = cpu_cross_entropy_backward,
+    [LS_OP_MEAN_SQUARED_ERROR] = cpu_squared_error,
+    [LS_OP_MEAN_SQUARED_ERROR_BACKWARD] = cpu_squared_error_backward,
+    [LS_OP_SGD_UPDATE] = cpu_sgd_update,
+    [LS_OP_ADAM_UPDATE] = cpu_adam_update,
+    [LS_OP_MEASURE] = cpu_measure,
+    [LS_OP_FROM_BYTES] = cpu_from_bytes,
+    [LS_OP_BATCH_NORMALIZATION] = cpu_batch_normalization,
+    [LS_OP_BATCH_NORMALIZATION_BACKWARD] = cpu_batch_normalization_backward,
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE] = cpu_batch_normalization_inference,
+    [LS_OP_MAXIMUM] = cpu_maximum,
+    [LS_OP_MAXIMUM_BACKWARD] = cpu_maximum_backward,
 };
 
 // ---- failures ----
@@ -116,24 +112,18 @@ static int32_t cpu_describe(const struct ls_host *host, struct ls_device_info *o
 
 static void cpu_close(struct ls_device *device)
 {
-    if (!device)
-        return;
     if (device->stream)
         dnnl_stream_destroy(device->stream);
     if (device->engine)
         dnnl_engine_destroy(device->engine);
-    free(device);
 }
 
 static int32_t cpu_open(const struct ls_host *host, const struct ls_device_config *config,
-                        struct ls_device **out)
+                        struct ls_device *device)
 {
     if (config->index != 0)
         return ls_host_fail(host, LS_UNAVAILABLE, "cpu: there is no device %u, only device 0",
                             config->index);
-    struct ls_device *device = calloc(1, sizeof(*device));
-    if (!device)
-        return ls_host_fail(host, LS_OUT_OF_MEMORY, "cpu: out of memory");
     device->host = host;
     device->threads = config->threads ? config->threads : (uint32_t)omp_get_num_procs();
     // OpenMP gives a team no more than this, and kernels planned for more would wait for the rest.
@@ -150,39 +140,39 @@ static int32_t cpu_open(const struct ls_host *host, const struct ls_device_confi
         cpu_close(device);
         return failure;
     }
-    *out = device;
     return LS_OK;
 }
 
 // ---- memory ----
 
-static void *cpu_allocate(struct ls_device *device, uint64_t bytes)
+static struct ls_buffer *cpu_allocate(struct ls_device *device, uint64_t bytes)
 {
-    void *memory = device->host->allocate(device->host, bytes ? bytes : 1, LS_ALIGNMENT);
+    void *memory = device->host->allocate(device->host, bytes, LS_ALIGNMENT);
     if (memory)
         memset(memory, 0, bytes);
     return memory;
 }
 
-static void cpu_release(struct ls_device *device, void *memory)
+static void cpu_release(struct ls_device *device, struct ls_buffer *buffer)
 {
-    device->host->release(device->host, memory);
+    device->host->release(device->host, buffer);
 }
 
-static int32_t cpu_copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+static int32_t cpu_copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                        uint64_t bytes, void *stream)
+{
+    (void)device, (void)stream;
+    if (bytes)
+        memmove(ls_address(to), ls_address(from), bytes);
+    return LS_OK;
+}
+
+static int32_t cpu_zero(struct ls_device *device, struct ls_memory memory, uint64_t bytes,
                         void *stream)
 {
     (void)device, (void)stream;
     if (bytes)
-        memmove(to, from, bytes);
-    return LS_OK;
-}
-
-static int32_t cpu_zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream)
-{
-    (void)device, (void)stream;
-    if (bytes)
-        memset(memory, 0, bytes);
+        memset(ls_address(memory), 0, bytes);
     return LS_OK;
 }
 
@@ -212,7 +202,8 @@ static void fill_kernel(struct ls_kernel *kernel, const struct ls_kernel_request
     kernel->input_count = request->input_count;
     kernel->output_count = request->output_count;
     kernel->attributes = *attributes;
-    memcpy(kernel->arguments, request->arguments, sizeof(kernel->arguments));
+    memcpy(kernel->arguments, request->arguments,
+           (request->input_count + request->output_count) * sizeof(kernel->arguments[0]));
     kernel->accumulate = request->accumulate;
     kernel->epilogue = (struct cpu_epilogue){attributes->epilogue, attributes->epilogue_activation,
                                              attributes->epilogue_alpha, request->input_count - 1};
@@ -258,7 +249,7 @@ static int32_t prepare_kernel(struct ls_device *device, const struct ls_kernel_r
     out->used_inputs = (UINT32_C(1) << request->input_count) - 1;
     out->scratch_bytes = out->saved_bytes = 0;
     out->in_place = out->slow = 0;
-    int32_t status = operations[request->op].prepare(device, request, kernel, out);
+    int32_t status = operations[request->op](device, request, kernel, out);
     if (status)
         return status;
     status = fix_epilogue(device, request, kernel);
@@ -280,49 +271,15 @@ static int32_t prepare_kernel(struct ls_device *device, const struct ls_kernel_r
     return LS_OK;
 }
 
-static bool within(uint32_t count, const uint32_t range[2])
-{
-    return count >= range[0] && count <= range[1];
-}
-
-static int32_t check_argument(struct ls_device *device, const struct ls_kernel_request *request,
-                              uint32_t index)
-{
-    const struct ls_tensor_desc *desc = &request->arguments[index];
-    if (ls_dtype_is_half(desc->dtype))
-        return cpu_unsupported(device, request, "bfloat16 and float16 are not there yet");
-    if (desc->dtype != ls_argument_dtype(request, index))
-        return cpu_unsupported(device, request, "an argument is not of the type it has here");
-    if (desc->dtype == LS_U8 && request->op != LS_OP_FROM_BYTES)
-        return LS_OK; // `saved`, whose size is ours to say
-    if (desc->ndims < 1 || desc->ndims > LS_MAX_DIMS)
-        return cpu_unsupported(device, request, "a tensor has from one to six dimensions");
-    for (uint32_t d = 0; d < desc->ndims; d++)
-        if (desc->dims[d] < 1)
-            return cpu_unsupported(device, request, "a tensor is empty");
-    return LS_OK;
-}
-
-// Refuses what no kernel could read.
+// The host has checked the request; what is asked here is what this device knows.
 static int32_t check_request(struct ls_device *device, const struct ls_kernel_request *request)
 {
-    const struct ls_op_attributes *a = &request->attributes;
-    if (request->op >= sizeof(operations) / sizeof(operations[0]) ||
-        !operations[request->op].prepare)
+    if (request->op >= sizeof(operations) / sizeof(operations[0]) || !operations[request->op])
         return cpu_unsupported(device, request, "there is no such operation");
-    const struct operation *operation = &operations[request->op];
-    const uint32_t extra = a->epilogue == LS_OP_ACTIVATION_BACKWARD;
-    if (request->input_count < extra || !within(request->input_count - extra, operation->inputs) ||
-        !within(request->output_count, operation->outputs))
-        return cpu_unsupported(device, request, "wrong number of arguments");
-    if (a->activation >= LS_ACTIVATION_COUNT || a->epilogue_activation >= LS_ACTIVATION_COUNT)
-        return cpu_unsupported(device, request, "there is no such activation");
-    if (a->epilogue != LS_OP_NONE && a->epilogue != LS_OP_ACTIVATION && !extra)
-        return cpu_unsupported(device, request, "an epilogue is an activation or its backward");
-    int32_t status = LS_OK;
-    for (uint32_t i = 0; !status && i < request->input_count + request->output_count; i++)
-        status = check_argument(device, request, i);
-    return status;
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
+        if (ls_dtype_is_half(request->arguments[i].dtype))
+            return cpu_unsupported(device, request, "bfloat16 and float16 are not there yet");
+    return LS_OK;
 }
 
 static int32_t cpu_prepare_kernel(struct ls_device *device, const struct ls_kernel_request *request,
@@ -342,16 +299,16 @@ static int32_t cpu_prepare_kernel(struct ls_device *device, const struct ls_kern
 }
 
 static int32_t launch_and_add(struct ls_device *device, struct ls_kernel *kernel,
-                              const struct ls_launch *launch)
+                              const struct cpu_call *launch)
 {
-    void *arguments[LS_MAX_ARGUMENTS];
+    void *arguments[CPU_MAX_ARGUMENTS];
     memcpy(arguments, launch->arguments,
            (kernel->input_count + kernel->output_count) * sizeof(arguments[0]));
     for (uint32_t i = 0; i < kernel->output_count; i++)
         if (kernel->accumulate >> i & 1)
             arguments[kernel->input_count + i] =
                 (char *)launch->scratch + kernel->accumulate_offset[i];
-    struct ls_launch inner = *launch;
+    struct cpu_call inner = *launch;
     inner.arguments = arguments;
     const int32_t status = kernel->run(device, kernel, &inner);
     if (status)
@@ -370,12 +327,17 @@ static int32_t cpu_launch(struct ls_device *device, const struct ls_kernel *kern
                           const struct ls_launch *launch)
 {
     struct ls_kernel *mine = (struct ls_kernel *)(uintptr_t)kernel;
+    void *arguments[CPU_MAX_ARGUMENTS];
+    for (uint32_t i = 0; i < launch->argument_count; i++)
+        arguments[i] = ls_address(launch->arguments[i]);
+    const struct cpu_call call = {arguments, ls_address(launch->scratch),
+                                  ls_address(launch->record)};
     omp_set_num_threads((int)device->threads); // of the calling thread; replicas may differ
     if (mine->accumulate)
-        return launch_and_add(device, mine, launch);
-    const int32_t status = mine->run(device, mine, launch);
+        return launch_and_add(device, mine, &call);
+    const int32_t status = mine->run(device, mine, &call);
     if (status == LS_OK && mine->epilogue.op != LS_OP_NONE)
-        cpu_epilogue_run(device, mine, launch, cpu_output(mine, launch, 0));
+        cpu_epilogue_run(device, mine, &call, cpu_output(mine, &call, 0));
     return status;
 }
 
@@ -408,23 +370,34 @@ static const struct ls_fusion_pattern patterns[] = {
      .activations = ALL_ACTIVATIONS},
 };
 
+static const struct ls_device_memory memory = {
+    .struct_size = sizeof(memory),
+    .allocate = cpu_allocate,
+    .release = cpu_release,
+    .copy = cpu_copy,
+    .zero = cpu_zero,
+};
+
+static const struct ls_device_kernels kernels = {
+    .struct_size = sizeof(kernels),
+    .prepare = cpu_prepare_kernel,
+    .launch = cpu_launch,
+    .release = cpu_release_kernel,
+    .tile_bytes = cpu_tile_bytes,
+};
+
 static const struct ls_device_interface interface = {
     .struct_size = sizeof(interface),
     .memory_kind = LS_MEMORY_HOST,
     .patterns = patterns,
     .pattern_count = sizeof(patterns) / sizeof(patterns[0]),
     .blocking = 1,
+    .state_bytes = sizeof(struct ls_device),
     .describe = cpu_describe,
     .open = cpu_open,
     .close = cpu_close,
-    .allocate = cpu_allocate,
-    .release = cpu_release,
-    .copy = cpu_copy,
-    .zero = cpu_zero,
-    .prepare = cpu_prepare_kernel,
-    .launch = cpu_launch,
-    .release_kernel = cpu_release_kernel,
-    .tile_bytes = cpu_tile_bytes,
+    .memory = &memory,
+    .kernels = &kernels,
 };
 
 static const struct ls_plugin plugin = {

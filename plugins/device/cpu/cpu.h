@@ -18,6 +18,15 @@ struct ls_device {
     const struct cpu_loops *loops; // for this processor
 };
 
+#define CPU_MAX_ARGUMENTS 16 // of the operations that this device knows
+
+// A launch, by addresses.
+struct cpu_call {
+    void *const *arguments; // inputs, then outputs
+    void *scratch;
+    const struct ls_step_record *record;
+};
+
 // What follows a kernel's own work, on its first output.
 struct cpu_epilogue {
     uint32_t op; // LS_OP_NONE, LS_OP_ACTIVATION or LS_OP_ACTIVATION_BACKWARD
@@ -30,15 +39,15 @@ struct ls_kernel {
     uint32_t op;
     uint32_t input_count, output_count;
     struct ls_op_attributes attributes;
-    struct ls_tensor_desc arguments[LS_MAX_ARGUMENTS]; // with the layouts that were answered
+    struct ls_tensor_desc arguments[CPU_MAX_ARGUMENTS]; // with the layouts that were answered
     struct cpu_epilogue epilogue;
     // Outputs that are computed into scratch and then added; set to 0 by who adds by itself.
     uint32_t accumulate;
-    uint64_t accumulate_offset[LS_MAX_ARGUMENTS]; // in scratch, bytes
+    uint64_t accumulate_offset[CPU_MAX_ARGUMENTS]; // in scratch, bytes
     uint64_t scratch_bytes; // of the operation itself
 
     int32_t (*run)(struct ls_device *device, struct ls_kernel *kernel,
-                   const struct ls_launch *launch);
+                   const struct cpu_call *launch);
     void (*finish)(struct ls_kernel *kernel); // NULL: nothing to free
     void *state; // each operation's own
 };
@@ -85,7 +94,7 @@ bool cpu_worth_threads(const struct ls_device *device, double work);
 
 // The kernel's epilogue on its first output, `bytes` long as it lies in memory.
 void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
-                      const struct ls_launch *launch, void *output);
+                      const struct cpu_call *launch, void *output);
 // Gives all arguments in `mask` the first fixed layout among them; LS_UNSUPPORTED: they lie in different ones.
 int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request *request,
                         struct ls_kernel *kernel, uint32_t mask);
@@ -93,7 +102,7 @@ void cpu_add_into(struct ls_device *device, const float *from, float *into, uint
 // True when a function keeps 0 as it is, so that padding stays zero.
 bool cpu_activation_keeps_zero(uint32_t activation);
 
-static inline void *cpu_output(const struct ls_kernel *kernel, const struct ls_launch *launch,
+static inline void *cpu_output(const struct ls_kernel *kernel, const struct cpu_call *launch,
                                uint32_t i)
 {
     return launch->arguments[kernel->input_count + i];

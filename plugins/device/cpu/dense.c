@@ -14,6 +14,7 @@ struct dense {
     int64_t rows, columns; // M, N
     int64_t depth; // K as it lies in memory, padding included
     bool bias;
+    uint32_t adds; // bit i: sgemm adds into output i
     // x (or dx) lies in another layout than the kernel's rows: it is converted in scratch.
     struct ls_kernel *convert;
     uint64_t converted_bytes;
@@ -127,14 +128,13 @@ static int32_t convert(struct ls_device *device, const struct dense *s, const vo
                        void *scratch)
 {
     void *arguments[] = {(void *)(uintptr_t)from, to};
-    const struct ls_launch launch = {
-        .struct_size = sizeof(launch), .arguments = arguments, .scratch = scratch};
+    const struct cpu_call launch = {.arguments = arguments, .scratch = scratch};
     return s->convert->run(device, s->convert, &launch);
 }
 
 // x in the order of the kernel's rows.
 static int32_t take_x(struct ls_device *device, const struct dense *s,
-                      const struct ls_launch *launch, struct product *p)
+                      const struct cpu_call *launch, struct product *p)
 {
     p->x = launch->arguments[0];
     if (!s->convert)
@@ -145,7 +145,7 @@ static int32_t take_x(struct ls_device *device, const struct dense *s,
 }
 
 static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cpu_call *launch)
 {
     const struct dense *s = kernel->state;
     struct product p = product_of(device, kernel);
@@ -166,7 +166,7 @@ static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
 }
 
 static int32_t run_backward_data(struct ls_device *device, struct ls_kernel *kernel,
-                                 const struct ls_launch *launch)
+                                 const struct cpu_call *launch)
 {
     const struct dense *s = kernel->state;
     struct product p = product_of(device, kernel);
@@ -190,7 +190,7 @@ static int32_t run_backward_data(struct ls_device *device, struct ls_kernel *ker
 }
 
 static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *kernel,
-                                    const struct ls_launch *launch)
+                                    const struct cpu_call *launch)
 {
     const struct dense *s = kernel->state;
     struct product p = product_of(device, kernel);
@@ -200,8 +200,8 @@ static int32_t run_backward_weights(struct ls_device *device, struct ls_kernel *
     p.dy = launch->arguments[1];
     p.dw = cpu_output(kernel, launch, 0);
     p.db = s->bias ? cpu_output(kernel, launch, 1) : NULL;
-    p.add_dw = kernel->attributes.reserved[0] & 1 ? 1.0f : 0.0f;
-    p.add_db = kernel->attributes.reserved[0] >> 1 & 1;
+    p.add_dw = s->adds & 1 ? 1.0f : 0.0f;
+    p.add_db = s->adds >> 1 & 1;
     multiply(device, s->depth, COLUMN_GRAIN, weights_rows, &p);
     return LS_OK;
 }
@@ -224,17 +224,20 @@ static int32_t plan_conversion(struct ls_device *device, struct dense *s,
                                const struct ls_tensor_desc *from, const struct ls_tensor_desc *to,
                                uint64_t converted_bytes, struct ls_kernel_answer *answer)
 {
-    struct ls_kernel_request request = {
-        .struct_size = sizeof(request), .op = LS_OP_CONVERT, .input_count = 1, .output_count = 1};
-    struct ls_kernel_answer inner = {.struct_size = sizeof(inner)};
-    request.arguments[0] = *from;
-    request.arguments[1] = *to;
+    const struct ls_tensor_desc arguments[2] = {*from, *to};
+    const struct ls_kernel_request request = {.struct_size = sizeof(request),
+                                              .op = LS_OP_CONVERT,
+                                              .input_count = 1,
+                                              .output_count = 1,
+                                              .arguments = arguments};
+    struct ls_layout layouts[2] = {{0}};
+    struct ls_kernel_answer inner = {.struct_size = sizeof(inner), .layouts = layouts};
     s->convert = cpu_state(device, sizeof(*s->convert));
     if (!s->convert)
         return LS_OUT_OF_MEMORY;
     s->convert->op = LS_OP_CONVERT;
     s->convert->input_count = s->convert->output_count = 1;
-    memcpy(s->convert->arguments, request.arguments, sizeof(request.arguments));
+    memcpy(s->convert->arguments, arguments, sizeof(arguments));
     s->converted_bytes = cpu_aligned(converted_bytes);
     const int32_t status = cpu_convert(device, &request, s->convert, &inner);
     answer->scratch_bytes = s->converted_bytes + inner.scratch_bytes;
@@ -324,9 +327,10 @@ int32_t cpu_dense_backward_weights(struct ls_device *device,
                                          cpu_output_desc(kernel, 0), &kernel->arguments[1], false);
     if (status)
         return status;
-    ((struct dense *)kernel->state)->bias = request->output_count > 1;
+    struct dense *s = kernel->state;
+    s->bias = request->output_count > 1;
+    s->adds = kernel->accumulate; // sgemm adds by itself
     kernel->run = run_backward_weights;
-    kernel->attributes.reserved[0] = kernel->accumulate; // sgemm adds by itself
     kernel->accumulate = 0;
     snprintf(answer->implementation, sizeof(answer->implementation), "oneDNN sgemm + own %s",
              device->loops->name);

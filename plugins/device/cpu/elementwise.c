@@ -78,7 +78,7 @@ void cpu_add_into(struct ls_device *device, const float *from, float *into, uint
 }
 
 void cpu_epilogue_run(struct ls_device *device, const struct ls_kernel *kernel,
-                      const struct ls_launch *launch, void *output)
+                      const struct cpu_call *launch, void *output)
 {
     const struct cpu_epilogue *epilogue = &kernel->epilogue;
     const struct cpu_function function = {epilogue->activation, epilogue->alpha};
@@ -97,12 +97,12 @@ int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request
 {
     struct ls_layout chosen;
     memset(&chosen, 0, sizeof(chosen));
-    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS && chosen.kind == LS_LAYOUT_ANY; i++)
+    for (uint32_t i = 0; i < CPU_MAX_ARGUMENTS && chosen.kind == LS_LAYOUT_ANY; i++)
         if (mask >> i & 1)
             chosen = kernel->arguments[i].layout;
     if (chosen.kind == LS_LAYOUT_ANY)
         cpu_layout_plain(&kernel->arguments[0], &chosen);
-    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++) {
+    for (uint32_t i = 0; i < CPU_MAX_ARGUMENTS; i++) {
         struct ls_tensor_desc *desc = &kernel->arguments[i];
         if (!(mask >> i & 1))
             continue;
@@ -117,7 +117,7 @@ int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request
 }
 
 static int32_t run_activation(struct ls_device *device, struct ls_kernel *kernel,
-                              const struct ls_launch *launch)
+                              const struct cpu_call *launch)
 {
     const struct cpu_function function = {kernel->attributes.activation,
                                           kernel->attributes.activation_alpha};
@@ -136,7 +136,7 @@ int32_t cpu_activation(struct ls_device *device, const struct ls_kernel_request 
 }
 
 static int32_t run_activation_backward(struct ls_device *device, struct ls_kernel *kernel,
-                                       const struct ls_launch *launch)
+                                       const struct cpu_call *launch)
 {
     const struct cpu_function function = {kernel->attributes.activation,
                                           kernel->attributes.activation_alpha};
@@ -155,7 +155,7 @@ int32_t cpu_activation_backward(struct ls_device *device, const struct ls_kernel
 }
 
 static int32_t run_add(struct ls_device *device, struct ls_kernel *kernel,
-                       const struct ls_launch *launch)
+                       const struct cpu_call *launch)
 {
     struct flat f = {device->loops->elementwise,
                      {0},
@@ -183,7 +183,7 @@ static void maximum_part(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_maximum(struct ls_device *device, struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cpu_call *launch)
 {
     struct flat f = {device->loops->elementwise,
                      {0},
@@ -218,7 +218,7 @@ static void maximum_backward_part(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_maximum_backward(struct ls_device *device, struct ls_kernel *kernel,
-                                    const struct ls_launch *launch)
+                                    const struct cpu_call *launch)
 {
     struct choice c = {device->loops->elementwise,    launch->arguments[0],
                        launch->arguments[1],          launch->arguments[2],
@@ -253,7 +253,7 @@ static void from_bytes_part(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_from_bytes(struct ls_device *device, struct ls_kernel *kernel,
-                              const struct ls_launch *launch)
+                              const struct cpu_call *launch)
 {
     struct bytes b = {device->loops->elementwise, launch->arguments[0],
                       cpu_output(kernel, launch, 0), kernel->attributes.divisor};
@@ -318,7 +318,7 @@ static void dropout_blocked(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_dropout(struct ls_device *device, struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cpu_call *launch)
 {
     const struct ls_tensor_desc *desc = cpu_output_desc(kernel, 0);
     struct dropout d = {device->loops->elementwise,

@@ -44,7 +44,7 @@ static int64_t pieces_of(int64_t count, int64_t piece)
 }
 
 static struct loss loss_of(const struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cpu_call *launch)
 {
     const struct ls_tensor_desc *desc = &kernel->arguments[0];
     const int64_t columns = columns_of(desc);
@@ -73,7 +73,7 @@ static void softmax_part(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_softmax(struct ls_device *device, struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cpu_call *launch)
 {
     struct loss l = loss_of(device, kernel, launch);
     cpu_parallel(device, l.count, 16, row_work(&l), softmax_part, &l);
@@ -97,7 +97,7 @@ static void softmax_backward_part(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_softmax_backward(struct ls_device *device, struct ls_kernel *kernel,
-                                    const struct ls_launch *launch)
+                                    const struct cpu_call *launch)
 {
     struct loss l = loss_of(device, kernel, launch);
     cpu_parallel(device, l.count, 16, row_work(&l), softmax_backward_part, &l);
@@ -115,7 +115,7 @@ int32_t cpu_softmax_backward(struct ls_device *device, const struct ls_kernel_re
 
 // ---- cross-entropy ----
 
-static void write_sums(const struct ls_kernel *kernel, const struct ls_launch *launch,
+static void write_sums(const struct ls_kernel *kernel, const struct cpu_call *launch,
                        const double *pieces, int64_t count, double divisor)
 {
     float *sums = cpu_output(kernel, launch, 0);
@@ -148,7 +148,7 @@ static void cross_entropy_part(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_cross_entropy(struct ls_device *device, struct ls_kernel *kernel,
-                                 const struct ls_launch *launch)
+                                 const struct cpu_call *launch)
 {
     struct loss l = loss_of(device, kernel, launch);
     const int64_t pieces = pieces_of(l.count, PIECE_ROWS);
@@ -191,7 +191,7 @@ static void cross_entropy_backward_part(void *context, int64_t begin, int64_t en
 }
 
 static int32_t run_cross_entropy_backward(struct ls_device *device, struct ls_kernel *kernel,
-                                          const struct ls_launch *launch)
+                                          const struct cpu_call *launch)
 {
     struct loss l = loss_of(device, kernel, launch);
     const double positions = (double)l.count / (double)kernel->arguments[0].dims[0];
@@ -227,7 +227,7 @@ static void squared_error_part(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_squared_error(struct ls_device *device, struct ls_kernel *kernel,
-                                 const struct ls_launch *launch)
+                                 const struct cpu_call *launch)
 {
     struct loss l = loss_of(device, kernel, launch);
     l.count *= l.columns;
@@ -256,7 +256,7 @@ static void squared_error_backward_part(void *context, int64_t begin, int64_t en
 }
 
 static int32_t run_squared_error_backward(struct ls_device *device, struct ls_kernel *kernel,
-                                          const struct ls_launch *launch)
+                                          const struct cpu_call *launch)
 {
     struct loss l = loss_of(device, kernel, launch);
     l.count *= l.columns;

@@ -46,7 +46,7 @@ static double work_of(const struct cpu_pool *pool)
 }
 
 static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cpu_call *launch)
 {
     struct pooling p = *(struct pooling *)kernel->state;
     p.from = launch->arguments[0];
@@ -58,7 +58,7 @@ static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
 }
 
 static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
-                            const struct ls_launch *launch)
+                            const struct cpu_call *launch)
 {
     struct pooling p = *(struct pooling *)kernel->state;
     const bool largest = kernel->op == LS_OP_MAX_POOL2D_BACKWARD;

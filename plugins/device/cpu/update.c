@@ -32,7 +32,7 @@ static void sgd_part(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_sgd(struct ls_device *device, struct ls_kernel *kernel,
-                       const struct ls_launch *launch)
+                       const struct cpu_call *launch)
 {
     if (launch->record->skip)
         return LS_OK;
@@ -65,7 +65,7 @@ static void adam_part(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_adam(struct ls_device *device, struct ls_kernel *kernel,
-                        const struct ls_launch *launch)
+                        const struct cpu_call *launch)
 {
     const struct ls_step_record *record = launch->record;
     const struct ls_op_attributes *a = &kernel->attributes;
@@ -116,7 +116,7 @@ static void measure_part(void *context, int64_t begin, int64_t end)
 }
 
 static int32_t run_measure(struct ls_device *device, struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cpu_call *launch)
 {
     const int64_t count = (int64_t)ls_tensor_elements(&kernel->arguments[0]);
     const int64_t pieces = (count + PIECE - 1) / PIECE;

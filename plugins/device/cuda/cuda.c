@@ -100,147 +100,147 @@ static int32_t load_engine(const struct ls_host *host)
 }
 
 static int32_t cuda_open(const struct ls_host *host, const struct ls_device_config *config,
-                         struct ls_device **out)
+                         struct ls_device *device)
 {
     pthread_mutex_lock(&engine_lock);
     const int32_t status = engine ? LS_OK : load_engine(host);
     pthread_mutex_unlock(&engine_lock);
-    return status ? status : engine->calls->open(host, config, out);
+    return status ? status : engine->calls->open(host, config, device);
 }
 
 // Who has a device came through cuda_open().
 static void cuda_close(struct ls_device *device)
 {
-    if (device)
-        engine->calls->close(device);
+    engine->calls->close(device);
 }
 
-static void *cuda_allocate(struct ls_device *device, uint64_t bytes)
+static struct ls_buffer *cuda_allocate(struct ls_device *device, uint64_t bytes)
 {
-    return engine->calls->allocate(device, bytes);
+    return engine->calls->memory->allocate(device, bytes);
 }
 
-static void cuda_release(struct ls_device *device, void *memory)
+static void cuda_release(struct ls_device *device, struct ls_buffer *buffer)
 {
-    engine->calls->release(device, memory);
+    engine->calls->memory->release(device, buffer);
 }
 
-static int32_t cuda_copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+static int32_t cuda_copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                         uint64_t bytes, void *stream)
+{
+    return engine->calls->memory->copy(device, to, from, bytes, stream);
+}
+
+static int32_t cuda_zero(struct ls_device *device, struct ls_memory memory, uint64_t bytes,
                          void *stream)
 {
-    return engine->calls->copy(device, to, from, bytes, stream);
-}
-
-static int32_t cuda_zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream)
-{
-    return engine->calls->zero(device, memory, bytes, stream);
+    return engine->calls->memory->zero(device, memory, bytes, stream);
 }
 
 static int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *request,
                             struct ls_kernel_answer *out)
 {
-    return engine->calls->prepare(device, request, out);
+    return engine->calls->kernels->prepare(device, request, out);
 }
 
 static int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
                            const struct ls_launch *launch)
 {
-    return engine->calls->launch(device, kernel, launch);
+    return engine->calls->kernels->launch(device, kernel, launch);
 }
 
 static void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
 {
-    engine->calls->release_kernel(device, kernel);
+    engine->calls->kernels->release(device, kernel);
 }
 
-// Streams, events and recordings (ABI 1.2).
+// Streams, events, staging, peers and captures.
 
 static int32_t cuda_stream_open(struct ls_device *device, void **out)
 {
-    return engine->calls->stream_open(device, out);
+    return engine->calls->streams->open(device, out);
 }
 
 static void cuda_stream_close(struct ls_device *device, void *stream)
 {
-    engine->calls->stream_close(device, stream);
+    engine->calls->streams->close(device, stream);
 }
 
 static int32_t cuda_stream_native(struct ls_device *device, void *stream,
                                   struct ls_native_stream *out)
 {
-    return engine->calls->stream_native(device, stream, out);
+    return engine->calls->streams->native(device, stream, out);
 }
 
 static int32_t cuda_event_open(struct ls_device *device, struct ls_event **out)
 {
-    return engine->calls->event_open(device, out);
+    return engine->calls->streams->event_open(device, out);
 }
 
 static void cuda_event_close(struct ls_device *device, struct ls_event *event)
 {
-    engine->calls->event_close(device, event);
+    engine->calls->streams->event_close(device, event);
 }
 
 static int32_t cuda_event_record(struct ls_device *device, struct ls_event *event, void *stream)
 {
-    return engine->calls->event_record(device, event, stream);
+    return engine->calls->streams->event_record(device, event, stream);
 }
 
 static int32_t cuda_event_wait(struct ls_device *device, struct ls_event *event, void *stream)
 {
-    return engine->calls->event_wait(device, event, stream);
+    return engine->calls->streams->event_wait(device, event, stream);
 }
 
 static int32_t cuda_event_query(struct ls_device *device, const struct ls_event *event)
 {
-    return engine->calls->event_query(device, event);
+    return engine->calls->streams->event_query(device, event);
 }
 
 static void *cuda_allocate_host(struct ls_device *device, uint64_t bytes)
 {
-    return engine->calls->allocate_host(device, bytes);
+    return engine->calls->staging->allocate(device, bytes);
 }
 
 static void cuda_release_host(struct ls_device *device, void *memory)
 {
-    engine->calls->release_host(device, memory);
+    engine->calls->staging->release(device, memory);
 }
 
-static int32_t cuda_copy_later(struct ls_device *device, void *to, const void *from, uint64_t bytes,
-                               void *stream)
+static int32_t cuda_copy_async(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                               uint64_t bytes, void *stream)
 {
-    return engine->calls->copy_later(device, to, from, bytes, stream);
+    return engine->calls->staging->copy_async(device, to, from, bytes, stream);
 }
 
 static int32_t cuda_reduce(struct ls_device *device, const struct ls_device_reduction *call,
                            void *stream)
 {
-    return engine->calls->reduce(device, call, stream);
+    return engine->calls->peers->reduce(device, call, stream);
 }
 
-static int32_t cuda_reaches(struct ls_device *device, struct ls_device *other)
+static int32_t cuda_can_access_peer(struct ls_device *device, struct ls_device *other)
 {
-    return engine->calls->reaches(device, other);
+    return engine->calls->peers->can_access_peer(device, other);
 }
 
 static int32_t cuda_record_begin(struct ls_device *device)
 {
-    return engine->calls->record_begin(device);
+    return engine->calls->capture->begin(device);
 }
 
 static int32_t cuda_record_end(struct ls_device *device, struct ls_recording **out)
 {
-    return engine->calls->record_end(device, out);
+    return engine->calls->capture->end(device, out);
 }
 
 static int32_t cuda_replay(struct ls_device *device, const struct ls_recording *recording)
 {
-    return engine->calls->replay(device, recording);
+    return engine->calls->capture->replay(device, recording);
 }
 
 static void cuda_release_recording(struct ls_device *device, struct ls_recording *recording)
 {
-    engine->calls->release_recording(device, recording);
+    engine->calls->capture->release(device, recording);
 }
 
 static void cuda_abandon(struct ls_device *device)
@@ -288,40 +288,71 @@ static const struct ls_plugin_option options[] = {
     {NULL, NULL, NULL, NULL},
 };
 
+static const struct ls_device_memory memory_calls = {
+    .struct_size = sizeof(memory_calls),
+    .allocate = cuda_allocate,
+    .release = cuda_release,
+    .copy = cuda_copy,
+    .zero = cuda_zero,
+};
+
+static const struct ls_device_kernels kernel_calls = {
+    .struct_size = sizeof(kernel_calls),
+    .prepare = cuda_prepare,
+    .launch = cuda_launch,
+    .release = cuda_release_kernel,
+};
+
+static const struct ls_device_streams stream_calls = {
+    .struct_size = sizeof(stream_calls),
+    .open = cuda_stream_open,
+    .close = cuda_stream_close,
+    .native = cuda_stream_native,
+    .event_open = cuda_event_open,
+    .event_close = cuda_event_close,
+    .event_record = cuda_event_record,
+    .event_wait = cuda_event_wait,
+    .event_query = cuda_event_query,
+};
+
+static const struct ls_device_staging staging_calls = {
+    .struct_size = sizeof(staging_calls),
+    .allocate = cuda_allocate_host,
+    .release = cuda_release_host,
+    .copy_async = cuda_copy_async,
+};
+
+static const struct ls_device_peers peer_calls = {
+    .struct_size = sizeof(peer_calls),
+    .reduce = cuda_reduce,
+    .can_access_peer = cuda_can_access_peer,
+};
+
+static const struct ls_device_capture capture_calls = {
+    .struct_size = sizeof(capture_calls),
+    .begin = cuda_record_begin,
+    .end = cuda_record_end,
+    .replay = cuda_replay,
+    .release = cuda_release_recording,
+};
+
 static const struct ls_device_interface device_interface = {
     .struct_size = sizeof(device_interface),
     .memory_kind = LS_MEMORY_CUDA,
     .patterns = patterns,
     .pattern_count = sizeof(patterns) / sizeof(patterns[0]),
     .blocking = 0,
+    .state_bytes = CUDA_DEVICE_BYTES,
     .describe = cuda_describe,
     .open = cuda_open,
     .close = cuda_close,
-    .allocate = cuda_allocate,
-    .release = cuda_release,
-    .copy = cuda_copy,
-    .zero = cuda_zero,
-    .prepare = cuda_prepare,
-    .launch = cuda_launch,
-    .release_kernel = cuda_release_kernel,
-    .stream_open = cuda_stream_open,
-    .stream_close = cuda_stream_close,
-    .stream_native = cuda_stream_native,
-    .event_open = cuda_event_open,
-    .event_close = cuda_event_close,
-    .event_record = cuda_event_record,
-    .event_wait = cuda_event_wait,
-    .event_query = cuda_event_query,
-    .allocate_host = cuda_allocate_host,
-    .release_host = cuda_release_host,
-    .copy_later = cuda_copy_later,
-    .reduce = cuda_reduce,
-    .reaches = cuda_reaches,
-    .record_begin = cuda_record_begin,
-    .record_end = cuda_record_end,
-    .replay = cuda_replay,
-    .release_recording = cuda_release_recording,
     .abandon = cuda_abandon,
+    .memory = &memory_calls,
+    .kernels = &kernel_calls,
+    .streams = &stream_calls,
+    .staging = &staging_calls,
+    .peers = &peer_calls,
+    .capture = &capture_calls,
 };
 
 static const struct ls_plugin plugin = {

@@ -7,6 +7,7 @@
 #include "core/plugin/device.h"
 
 #define CUDA_ENGINE_ENTRY "cuda_engine_get"
+#define CUDA_DEVICE_BYTES 2048 // the state of a device, of which only the heavy part knows more
 #define CUDA_ENGINE_EXPORT __attribute__((visibility("default")))
 
 struct cuda_engine {

@@ -22,27 +22,6 @@ static struct norm norm_of(const struct reference_call *call)
     };
 }
 
-static bool is_vector(const struct ls_tensor_desc *desc, const struct ls_tensor_desc *x)
-{
-    return desc->ndims == 1 && desc->dims[0] == x->dims[x->ndims - 1];
-}
-
-// Whether inputs from 1 to `end`, excluded, and all outputs but the first are as long as there are channels, the first output is
-// shaped like x, and so is the input `end`, if there is one.
-static bool norm_fits(const struct reference_call *call, uint32_t end)
-{
-    const struct ls_tensor_desc *x = &call->input_descs[0];
-    if (!(call->attributes->epsilon >= 0) || !reference_same_shape(x, &call->output_descs[0]))
-        return false;
-    for (uint32_t i = 1; i < end; i++)
-        if (!is_vector(&call->input_descs[i], x))
-            return false;
-    for (uint32_t i = 1; i < call->output_count; i++)
-        if (!is_vector(&call->output_descs[i], x))
-            return false;
-    return call->input_count <= end || reference_same_shape(x, &call->input_descs[end]);
-}
-
 // y = gamma (x - mean) / sqrt(variance + epsilon) + beta [+ addend] in channel c
 static void normalize(const struct reference_call *call, const struct norm *d, int64_t c,
                       double mean, double variance, const float *addend)
@@ -56,11 +35,6 @@ static void normalize(const struct reference_call *call, const struct norm *d, i
 }
 
 // ---- Forward: x, gamma, beta, [addend] -> y, mean, variance ----
-
-static bool forward_fits(const struct reference_call *call)
-{
-    return norm_fits(call, 3);
-}
 
 static void forward_run(const struct reference_call *call)
 {
@@ -83,11 +57,6 @@ static void forward_run(const struct reference_call *call)
 }
 
 // ---- Backward: x, gamma, mean, variance, dy -> dx, dgamma, dbeta ----
-
-static bool backward_fits(const struct reference_call *call)
-{
-    return norm_fits(call, 4);
-}
 
 static void backward_run(const struct reference_call *call)
 {
@@ -112,11 +81,6 @@ static void backward_run(const struct reference_call *call)
 
 // ---- Inference: x, gamma, beta, mean, variance, [addend] -> y ----
 
-static bool inference_fits(const struct reference_call *call)
-{
-    return norm_fits(call, 5);
-}
-
 static void inference_run(const struct reference_call *call)
 {
     const struct norm d = norm_of(call);
@@ -133,7 +97,6 @@ const struct reference_operation reference_batch_normalization = {
     .outputs = {3, 3},
     .used_inputs = 0xf,
     .only_written = 6, // mean and variance
-    .fits = forward_fits,
     .run = forward_run,
 };
 
@@ -142,7 +105,6 @@ const struct reference_operation reference_batch_normalization_backward = {
     .inputs = {5, 5},
     .outputs = {3, 3},
     .used_inputs = 0x1f,
-    .fits = backward_fits,
     .run = backward_run,
 };
 
@@ -151,6 +113,5 @@ const struct reference_operation reference_batch_normalization_inference = {
     .inputs = {5, 6},
     .outputs = {1, 1},
     .used_inputs = 0x3f,
-    .fits = inference_fits,
     .run = inference_run,
 };

@@ -36,17 +36,6 @@ static struct convolution convolution_of(const struct reference_call *call,
     };
 }
 
-static bool convolution_fits(const struct reference_call *call, const struct ls_tensor_desc *x,
-                             const struct ls_tensor_desc *w, const struct ls_tensor_desc *y)
-{
-    if (x->ndims != 4 || w->ndims != 4 || y->ndims != 4)
-        return false;
-    const struct convolution c = convolution_of(call, x, w, y);
-    return c.channels % c.groups == 0 && c.filters % c.groups == 0 &&
-           w->dims[2] == c.channels / c.groups && w->dims[3] == c.filters &&
-           reference_window_fits(&c.window, x, y);
-}
-
 // Places of one kernel element: calls `terms` for each group and channel of x under it.
 static void convolution_point(const struct reference_call *call, const struct convolution *c,
                               int64_t x, int64_t w, int64_t y, convolution_terms terms)
@@ -86,13 +75,6 @@ static void convolution_visit(const struct reference_call *call, const struct co
 
 // ---- Forward: x, w, [b] -> y ----
 
-static bool forward_fits(const struct reference_call *call)
-{
-    const struct ls_tensor_desc *in = call->input_descs, *y = call->output_descs;
-    return convolution_fits(call, &in[0], &in[1], y) &&
-           (call->input_count < 3 || (int64_t)ls_tensor_elements(&in[2]) == y->dims[3]);
-}
-
 static void forward_terms(const struct reference_call *call, int64_t x, int64_t w, int64_t y,
                           int64_t count)
 {
@@ -121,11 +103,6 @@ static void forward_run(const struct reference_call *call)
 
 // ---- Backward to the data: dy, w -> dx ----
 
-static bool backward_data_fits(const struct reference_call *call)
-{
-    return convolution_fits(call, call->output_descs, &call->input_descs[1], &call->input_descs[0]);
-}
-
 static void backward_data_terms(const struct reference_call *call, int64_t x, int64_t w, int64_t y,
                                 int64_t count)
 {
@@ -146,13 +123,6 @@ static void backward_data_run(const struct reference_call *call)
 }
 
 // ---- Backward to the weights: x, dy -> dw, [db] ----
-
-static bool backward_weights_fits(const struct reference_call *call)
-{
-    const struct ls_tensor_desc *in = call->input_descs, *out = call->output_descs;
-    return convolution_fits(call, &in[0], &out[0], &in[1]) &&
-           (call->output_count < 2 || (int64_t)ls_tensor_elements(&out[1]) == in[1].dims[3]);
-}
 
 static void backward_weights_terms(const struct reference_call *call, int64_t x, int64_t w,
                                    int64_t y, int64_t count)
@@ -184,7 +154,6 @@ const struct reference_operation reference_conv2d = {
     .inputs = {2, 3},
     .outputs = {1, 1},
     .used_inputs = 7,
-    .fits = forward_fits,
     .run = forward_run,
 };
 
@@ -193,7 +162,6 @@ const struct reference_operation reference_conv2d_backward_data = {
     .inputs = {2, 2},
     .outputs = {1, 1},
     .used_inputs = 3,
-    .fits = backward_data_fits,
     .run = backward_data_run,
 };
 
@@ -202,6 +170,5 @@ const struct reference_operation reference_conv2d_backward_weights = {
     .inputs = {2, 2},
     .outputs = {1, 2},
     .used_inputs = 3,
-    .fits = backward_weights_fits,
     .run = backward_weights_run,
 };

@@ -17,24 +17,7 @@ static struct dense dense_of(const struct ls_tensor_desc *w, const struct ls_ten
     };
 }
 
-static bool dense_fits(const struct ls_tensor_desc *x, const struct ls_tensor_desc *w,
-                       const struct ls_tensor_desc *y)
-{
-    if (w->ndims != 2)
-        return false;
-    const struct dense d = dense_of(w, y);
-    return (int64_t)ls_tensor_elements(y) == d.m * d.n &&
-           (int64_t)ls_tensor_elements(x) == d.m * d.k;
-}
-
 // ---- Forward: x, w, [b] -> y ----
-
-static bool forward_fits(const struct reference_call *call)
-{
-    const struct ls_tensor_desc *in = call->input_descs;
-    return dense_fits(&in[0], &in[1], call->output_descs) &&
-           (call->input_count < 3 || (int64_t)ls_tensor_elements(&in[2]) == in[1].dims[1]);
-}
 
 static void forward_run(const struct reference_call *call)
 {
@@ -54,11 +37,6 @@ static void forward_run(const struct reference_call *call)
 
 // ---- Backward to the data: dy, w -> dx ----
 
-static bool backward_data_fits(const struct reference_call *call)
-{
-    return dense_fits(call->output_descs, &call->input_descs[1], &call->input_descs[0]);
-}
-
 static void backward_data_run(const struct reference_call *call)
 {
     const struct dense d = dense_of(&call->input_descs[1], &call->input_descs[0]);
@@ -71,13 +49,6 @@ static void backward_data_run(const struct reference_call *call)
 }
 
 // ---- Backward to the weights: x, dy -> dw, [db] ----
-
-static bool backward_weights_fits(const struct reference_call *call)
-{
-    const struct ls_tensor_desc *in = call->input_descs, *out = call->output_descs;
-    return dense_fits(&in[0], &out[0], &in[1]) &&
-           (call->output_count < 2 || (int64_t)ls_tensor_elements(&out[1]) == out[0].dims[1]);
-}
 
 static void backward_weights_run(const struct reference_call *call)
 {
@@ -100,7 +71,6 @@ const struct reference_operation reference_dense = {
     .inputs = {2, 3},
     .outputs = {1, 1},
     .used_inputs = 7,
-    .fits = forward_fits,
     .run = forward_run,
 };
 
@@ -109,7 +79,6 @@ const struct reference_operation reference_dense_backward_data = {
     .inputs = {2, 2},
     .outputs = {1, 1},
     .used_inputs = 3,
-    .fits = backward_data_fits,
     .run = backward_data_run,
 };
 
@@ -118,6 +87,5 @@ const struct reference_operation reference_dense_backward_weights = {
     .inputs = {2, 2},
     .outputs = {1, 2},
     .used_inputs = 3,
-    .fits = backward_weights_fits,
     .run = backward_weights_run,
 };

@@ -40,12 +40,6 @@ double reference_activation_slope(uint32_t activation, double alpha, double y)
     }
 }
 
-static bool activation_fits(const struct reference_call *call)
-{
-    return call->attributes->activation < LS_ACTIVATION_COUNT &&
-           reference_same_count(&call->input_descs[0], &call->output_descs[0]);
-}
-
 // x -> y
 static void activation_run(const struct reference_call *call)
 {
@@ -55,12 +49,6 @@ static void activation_run(const struct reference_call *call)
     for (uint64_t i = 0; i < count; i++)
         call->results[0][i] = reference_activate(
             call->attributes->activation, (double)call->attributes->activation_alpha, (double)x[i]);
-}
-
-static bool activation_backward_fits(const struct reference_call *call)
-{
-    return activation_fits(call) &&
-           reference_same_count(&call->input_descs[1], &call->output_descs[0]);
 }
 
 // dy, y -> dx
@@ -77,14 +65,6 @@ static void activation_backward_run(const struct reference_call *call)
 }
 
 // ---- Softmax over the last dimension ----
-
-static bool same_shape_fits(const struct reference_call *call)
-{
-    for (uint32_t i = 0; i < call->input_count; i++)
-        if (!reference_same_shape(&call->input_descs[i], &call->output_descs[0]))
-            return false;
-    return true;
-}
 
 // x -> y: y_i = exp(x_i) / sum of exp(x_j), with the largest x subtracted first so that none overflows
 static void softmax_run(const struct reference_call *call)
@@ -146,11 +126,6 @@ static void dropout_run(const struct reference_call *call)
 
 // ---- Copies and sums ----
 
-static bool same_count_fits(const struct reference_call *call)
-{
-    return reference_same_count(&call->input_descs[0], &call->output_descs[0]);
-}
-
 // x -> y, in plain order; there is only one layout, so reshape and convert are the same
 static void copy_run(const struct reference_call *call)
 {
@@ -201,7 +176,6 @@ const struct reference_operation reference_activation = {
     .outputs = {1, 1},
     .used_inputs = 1,
     .element_wise = true,
-    .fits = activation_fits,
     .run = activation_run,
 };
 
@@ -211,7 +185,6 @@ const struct reference_operation reference_activation_backward = {
     .outputs = {1, 1},
     .used_inputs = 3,
     .element_wise = true,
-    .fits = activation_backward_fits,
     .run = activation_backward_run,
 };
 
@@ -220,7 +193,6 @@ const struct reference_operation reference_softmax = {
     .inputs = {1, 1},
     .outputs = {1, 1},
     .used_inputs = 1,
-    .fits = same_shape_fits,
     .run = softmax_run,
 };
 
@@ -229,7 +201,6 @@ const struct reference_operation reference_softmax_backward = {
     .inputs = {2, 2},
     .outputs = {1, 1},
     .used_inputs = 3,
-    .fits = same_shape_fits,
     .run = softmax_backward_run,
 };
 
@@ -239,7 +210,6 @@ const struct reference_operation reference_dropout = {
     .outputs = {1, 1},
     .used_inputs = 1,
     .element_wise = true,
-    .fits = same_shape_fits,
     .run = dropout_run,
 };
 
@@ -249,7 +219,6 @@ const struct reference_operation reference_copy = {
     .outputs = {1, 1},
     .used_inputs = 1,
     .element_wise = true,
-    .fits = same_count_fits,
     .run = copy_run,
 };
 
@@ -259,7 +228,6 @@ const struct reference_operation reference_add = {
     .outputs = {1, 1},
     .used_inputs = 3,
     .element_wise = true,
-    .fits = same_shape_fits,
     .run = add_run,
 };
 
@@ -269,7 +237,6 @@ const struct reference_operation reference_maximum = {
     .outputs = {1, 1},
     .used_inputs = 3,
     .element_wise = true,
-    .fits = same_shape_fits,
     .run = maximum_run,
 };
 
@@ -279,7 +246,6 @@ const struct reference_operation reference_maximum_backward = {
     .outputs = {2, 2},
     .used_inputs = 7,
     .element_wise = true,
-    .fits = same_shape_fits,
     .run = maximum_backward_run,
 };
 
@@ -288,6 +254,5 @@ const struct reference_operation reference_from_bytes = {
     .inputs = {1, 1},
     .outputs = {1, 1},
     .used_inputs = 1,
-    .fits = same_shape_fits,
     .run = from_bytes_run,
 };

@@ -28,16 +28,6 @@ static struct cross_entropy cross_entropy_of(const struct ls_tensor_desc *predic
     };
 }
 
-static bool cross_entropy_inputs_fit(const struct reference_call *call)
-{
-    const struct ls_tensor_desc *predictions = &call->input_descs[0],
-                                *labels = &call->input_descs[1];
-    if (predictions->ndims < 2 || labels->dtype != LS_I32)
-        return false;
-    const struct cross_entropy e = cross_entropy_of(predictions);
-    return (int64_t)ls_tensor_elements(labels) == e.examples * e.positions;
-}
-
 static double clipped(const struct ls_op_attributes *attributes, double p)
 {
     const double low = (double)attributes->epsilon, high = 1 - (double)attributes->epsilon;
@@ -83,13 +73,6 @@ static bool position_is_right(const float *p, int64_t classes, int32_t label)
     return best == label;
 }
 
-static bool cross_entropy_fits(const struct reference_call *call)
-{
-    return cross_entropy_inputs_fit(call) && ls_tensor_elements(&call->output_descs[0]) == 4 &&
-           (call->output_count < 2 ||
-            reference_same_count(&call->input_descs[0], &call->output_descs[1]));
-}
-
 // predictions, labels -> sums, saved
 static void cross_entropy_run(const struct reference_call *call)
 {
@@ -105,13 +88,6 @@ static void cross_entropy_run(const struct reference_call *call)
             distribution(call->attributes, p, e.classes, call->results[1] + i * e.classes);
     }
     sums[2] = (double)e.examples;
-}
-
-static bool cross_entropy_backward_fits(const struct reference_call *call)
-{
-    return cross_entropy_inputs_fit(call) &&
-           reference_same_shape(&call->input_descs[0], &call->output_descs[0]) &&
-           reference_same_count(&call->input_descs[0], &call->input_descs[2]);
 }
 
 // predictions, labels, saved -> dpredictions
@@ -136,16 +112,6 @@ static void cross_entropy_backward_run(const struct reference_call *call)
 
 // ---- Mean squared error ----
 
-static bool squared_error_inputs_fit(const struct reference_call *call)
-{
-    return reference_same_count(&call->input_descs[0], &call->input_descs[1]);
-}
-
-static bool squared_error_fits(const struct reference_call *call)
-{
-    return squared_error_inputs_fit(call) && ls_tensor_elements(&call->output_descs[0]) == 4;
-}
-
 // predictions, targets -> sums; nothing counts as right
 static void squared_error_run(const struct reference_call *call)
 {
@@ -159,12 +125,6 @@ static void squared_error_run(const struct reference_call *call)
         sums[0] += difference * difference / (double)elements;
     }
     sums[2] = (double)examples;
-}
-
-static bool squared_error_backward_fits(const struct reference_call *call)
-{
-    return squared_error_inputs_fit(call) &&
-           reference_same_count(&call->input_descs[0], &call->output_descs[0]);
 }
 
 // predictions, targets -> dpredictions = 2 (p - t) / elements
@@ -184,7 +144,6 @@ const struct reference_operation reference_sparse_cross_entropy = {
     .inputs = {2, 2},
     .outputs = {1, 2},
     .used_inputs = 3,
-    .fits = cross_entropy_fits,
     .run = cross_entropy_run,
 };
 
@@ -193,7 +152,6 @@ const struct reference_operation reference_sparse_cross_entropy_backward = {
     .inputs = {3, 3},
     .outputs = {1, 1},
     .used_inputs = 7,
-    .fits = cross_entropy_backward_fits,
     .run = cross_entropy_backward_run,
 };
 
@@ -202,7 +160,6 @@ const struct reference_operation reference_mean_squared_error = {
     .inputs = {2, 2},
     .outputs = {1, 1},
     .used_inputs = 3,
-    .fits = squared_error_fits,
     .run = squared_error_run,
 };
 
@@ -212,6 +169,5 @@ const struct reference_operation reference_mean_squared_error_backward = {
     .outputs = {1, 1},
     .used_inputs = 3,
     .element_wise = true,
-    .fits = squared_error_backward_fits,
     .run = squared_error_backward_run,
 };

@@ -40,29 +40,6 @@ static struct pool_window pool_window_at(const struct reference_call *call,
     return out;
 }
 
-// Every window must hold an element: padding smaller than the window sees to that.
-static bool pool_fits(const struct reference_call *call, const struct ls_tensor_desc *x,
-                      const struct ls_tensor_desc *y)
-{
-    const struct ls_op_attributes *a = call->attributes;
-    if (x->ndims != 4 || y->ndims != 4 || x->dims[3] != y->dims[3] || a->kernel[0] < 1 ||
-        a->kernel[1] < 1)
-        return false;
-    if (a->dilation[0] > 1 || a->dilation[1] > 1)
-        return false;
-
-    const struct reference_window window = reference_window_of(a, a->kernel[0], a->kernel[1]);
-    for (int i = 0; i < 2; i++)
-        if (window.before[i] >= window.size[i] || window.after[i] >= window.size[i])
-            return false;
-    return reference_window_fits(&window, x, y);
-}
-
-static bool forward_fits(const struct reference_call *call)
-{
-    return pool_fits(call, &call->input_descs[0], &call->output_descs[0]);
-}
-
 // ---- Largest ----
 
 // Index of the first largest element, in row order.
@@ -91,12 +68,6 @@ static void max_run(const struct reference_call *call)
             pool_window_at(call, &call->input_descs[0], &call->output_descs[0], i);
         call->results[0][i] = (double)x[first_largest(x, &window)];
     }
-}
-
-static bool max_backward_fits(const struct reference_call *call)
-{
-    return pool_fits(call, &call->output_descs[0], &call->input_descs[0]) &&
-           reference_same_shape(&call->output_descs[0], &call->input_descs[1]);
 }
 
 // dy, x, y, saved -> dx
@@ -137,11 +108,6 @@ static void average_run(const struct reference_call *call)
     }
 }
 
-static bool average_backward_fits(const struct reference_call *call)
-{
-    return pool_fits(call, &call->output_descs[0], &call->input_descs[0]);
-}
-
 // dy -> dx
 static void average_backward_run(const struct reference_call *call)
 {
@@ -163,7 +129,6 @@ const struct reference_operation reference_max_pool2d = {
     .inputs = {1, 1},
     .outputs = {1, 2},
     .used_inputs = 1,
-    .fits = forward_fits,
     .run = max_run,
 };
 
@@ -172,7 +137,6 @@ const struct reference_operation reference_max_pool2d_backward = {
     .inputs = {4, 4},
     .outputs = {1, 1},
     .used_inputs = 1 | 2,
-    .fits = max_backward_fits,
     .run = max_backward_run,
 };
 
@@ -181,7 +145,6 @@ const struct reference_operation reference_average_pool2d = {
     .inputs = {1, 1},
     .outputs = {1, 1},
     .used_inputs = 1,
-    .fits = forward_fits,
     .run = average_run,
 };
 
@@ -190,6 +153,5 @@ const struct reference_operation reference_average_pool2d_backward = {
     .inputs = {1, 1},
     .outputs = {1, 1},
     .used_inputs = 1,
-    .fits = average_backward_fits,
     .run = average_backward_run,
 };

@@ -12,9 +12,12 @@ struct ls_device {
     const struct ls_host *host;
 };
 
+#define REFERENCE_MAX_ARGUMENTS 16 // of the operations that it knows
+
 struct ls_kernel {
     const struct reference_operation *operation;
     struct ls_kernel_request request;
+    struct ls_tensor_desc arguments[REFERENCE_MAX_ARGUMENTS]; // of the request
 };
 
 static const struct reference_operation *const operations[] = {
@@ -63,26 +66,21 @@ static int32_t device_describe(const struct ls_host *host, struct ls_device_info
 }
 
 static int32_t device_open(const struct ls_host *host, const struct ls_device_config *config,
-                           struct ls_device **out)
+                           struct ls_device *device)
 {
     if (config->index != 0)
         return ls_host_fail(host, LS_UNAVAILABLE, "reference: there is no device %u, only device 0",
                             config->index);
-    struct ls_device *device = host->allocate(host, sizeof(*device), _Alignof(struct ls_device));
-    if (!device)
-        return ls_host_fail(host, LS_OUT_OF_MEMORY, "reference: no memory for a device");
     device->host = host;
-    *out = device;
     return LS_OK;
 }
 
 static void device_close(struct ls_device *device)
 {
-    if (device)
-        device->host->release(device->host, device);
+    (void)device; // it has nothing of its own
 }
 
-static void *device_allocate(struct ls_device *device, uint64_t bytes)
+static struct ls_buffer *device_allocate(struct ls_device *device, uint64_t bytes)
 {
     void *memory = device->host->allocate(device->host, bytes, LS_ALIGNMENT);
     if (memory)
@@ -90,25 +88,26 @@ static void *device_allocate(struct ls_device *device, uint64_t bytes)
     return memory;
 }
 
-static void device_release(struct ls_device *device, void *memory)
+static void device_release(struct ls_device *device, struct ls_buffer *buffer)
 {
-    device->host->release(device->host, memory);
+    device->host->release(device->host, buffer);
 }
 
-static int32_t device_copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+static int32_t device_copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                           uint64_t bytes, void *stream)
+{
+    (void)device, (void)stream;
+    if (bytes)
+        memmove(ls_address(to), ls_address(from), bytes);
+    return LS_OK;
+}
+
+static int32_t device_zero(struct ls_device *device, struct ls_memory memory, uint64_t bytes,
                            void *stream)
 {
     (void)device, (void)stream;
     if (bytes)
-        memmove(to, from, bytes);
-    return LS_OK;
-}
-
-static int32_t device_zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream)
-{
-    (void)device, (void)stream;
-    if (bytes)
-        memset(memory, 0, bytes);
+        memset(ls_address(memory), 0, bytes);
     return LS_OK;
 }
 
@@ -147,91 +146,6 @@ static struct ls_layout plain_layout(const struct ls_kernel_request *request,
                      ? 0
                      : ls_tensor_elements(desc) * ls_dtype_bytes(desc->dtype),
     };
-}
-
-static bool epilogue_fits(const struct ls_kernel_request *request,
-                          const struct reference_operation *operation)
-{
-    const struct ls_op_attributes *attributes = &request->attributes;
-    switch (attributes->epilogue) {
-    case LS_OP_NONE: return true;
-    case LS_OP_ACTIVATION:
-        return !operation->direct && attributes->epilogue_activation < LS_ACTIVATION_COUNT;
-    case LS_OP_ACTIVATION_BACKWARD:
-        return !operation->direct && attributes->epilogue_activation < LS_ACTIVATION_COUNT &&
-               reference_same_count(&request->arguments[request->input_count - 1],
-                                    &request->arguments[request->input_count]);
-    default: return false;
-    }
-}
-
-static bool counts_fit(const struct ls_kernel_request *request,
-                       const struct reference_operation *operation)
-{
-    const uint32_t extra = request->attributes.epilogue == LS_OP_ACTIVATION_BACKWARD;
-    return request->input_count >= operation->inputs[0] + extra &&
-           request->input_count <= operation->inputs[1] + extra &&
-           request->output_count >= operation->outputs[0] &&
-           request->output_count <= operation->outputs[1];
-}
-
-// Every dimension is at least one. The size of `saved` is this device's to say: its dims are not read.
-static int32_t check_argument(const struct ls_host *host, const struct ls_kernel_request *request,
-                              const char *name, uint32_t index)
-{
-    const struct ls_tensor_desc *desc = &request->arguments[index];
-    if (desc->layout.kind == LS_LAYOUT_OWN)
-        return ls_host_fail(host, LS_UNSUPPORTED,
-                            "reference: %s, argument %u: only the plain layout is known", name,
-                            index);
-    if (is_saved_bytes(request, desc))
-        return LS_OK;
-    if (desc->ndims < 1 || desc->ndims > LS_MAX_DIMS || ls_dtype_bytes(desc->dtype) == 0)
-        return ls_host_fail(host, LS_UNSUPPORTED,
-                            "reference: %s, argument %u: %u dimensions of type %u", name, index,
-                            desc->ndims, desc->dtype);
-    for (uint32_t i = 0; i < desc->ndims; i++)
-        if (desc->dims[i] < 1)
-            return ls_host_fail(host, LS_UNSUPPORTED,
-                                "reference: %s, argument %u: dimension %u is %lld", name, index, i,
-                                (long long)desc->dims[i]);
-    return LS_OK;
-}
-
-static bool dtypes_fit(const struct ls_kernel_request *request)
-{
-    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
-        const uint32_t wanted = ls_argument_dtype(request, i);
-        if (!wanted || request->arguments[i].dtype != wanted)
-            return false;
-    }
-    return true;
-}
-
-static int32_t check_request(const struct ls_host *host, const struct ls_kernel_request *request,
-                             const struct reference_operation *operation)
-{
-    if (!counts_fit(request, operation))
-        return ls_host_fail(host, LS_UNSUPPORTED, "reference: %s of %u inputs and %u outputs",
-                            operation->name, request->input_count, request->output_count);
-    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
-        const int32_t status = check_argument(host, request, operation->name, i);
-        if (status)
-            return status;
-    }
-    if (!dtypes_fit(request))
-        return ls_host_fail(host, LS_UNSUPPORTED,
-                            "reference: %s: its arguments have not these types", operation->name);
-
-    const struct reference_call call = call_of(request);
-    if (!epilogue_fits(request, operation) || (operation->fits && !operation->fits(&call)))
-        return ls_host_fail(host, LS_UNSUPPORTED,
-                            "reference: %s: shapes and attributes do not belong together",
-                            operation->name);
-    if (request->accumulate & (operation->direct ? UINT32_MAX : operation->only_written))
-        return ls_host_fail(host, LS_UNSUPPORTED, "reference: %s cannot accumulate",
-                            operation->name);
-    return LS_OK;
 }
 
 // Results in double precision, then inputs that are halves as float32.
@@ -294,9 +208,11 @@ static int32_t device_prepare(struct ls_device *device, const struct ls_kernel_r
     if (request->op >= known || !operations[request->op])
         return ls_host_fail(host, LS_UNSUPPORTED, "reference: there is no operation %u",
                             request->op);
-    const int32_t status = check_request(host, request, operations[request->op]);
-    if (status)
-        return status;
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
+        if (request->arguments[i].layout.kind == LS_LAYOUT_OWN)
+            return ls_host_fail(host, LS_UNSUPPORTED,
+                                "reference: %s, argument %u: only the plain layout is known",
+                                operations[request->op]->name, i);
 
     struct ls_kernel *kernel = host->allocate(host, sizeof(*kernel), _Alignof(struct ls_kernel));
     if (!kernel)
@@ -304,6 +220,9 @@ static int32_t device_prepare(struct ls_device *device, const struct ls_kernel_r
     kernel->operation = operations[request->op];
     kernel->request = *request;
     kernel->request.forward = NULL;
+    kernel->request.arguments = kernel->arguments;
+    memcpy(kernel->arguments, request->arguments,
+           (request->input_count + request->output_count) * sizeof(*request->arguments));
     fill_answer(request, kernel->operation, out);
     out->kernel = kernel;
     return LS_OK;
@@ -365,13 +284,13 @@ static void write_outputs(const struct ls_kernel_request *request,
 }
 
 // Inputs as the operations read them, float32; halves are converted into `room`.
-static void read_inputs(const struct ls_kernel_request *request, const struct ls_launch *launch,
-                        float *room, void **out)
+static void read_inputs(const struct ls_kernel_request *request, void *const *inputs, float *room,
+                        void **out)
 {
     for (uint32_t i = 0; i < request->input_count; i++) {
         const struct ls_tensor_desc *desc = &request->arguments[i];
         const uint64_t count = ls_tensor_elements(desc);
-        out[i] = launch->arguments[i];
+        out[i] = inputs[i];
         if (!ls_dtype_is_half(desc->dtype) || !out[i])
             continue;
         for (uint64_t k = 0; k < count; k++)
@@ -387,16 +306,19 @@ static int32_t device_launch(struct ls_device *device, const struct ls_kernel *k
     (void)device;
     const struct ls_kernel_request *request = &kernel->request;
     struct reference_call call = call_of(request);
-    void *inputs[LS_MAX_ARGUMENTS];
-    call.inputs = launch->arguments;
-    call.outputs = launch->arguments + request->input_count;
-    call.record = launch->record;
+    void *addresses[REFERENCE_MAX_ARGUMENTS], *inputs[REFERENCE_MAX_ARGUMENTS];
+    for (uint32_t i = 0; i < launch->argument_count; i++)
+        addresses[i] = ls_address(launch->arguments[i]);
+    call.inputs = addresses;
+    call.outputs = addresses + request->input_count;
+    call.record = ls_address(launch->record);
     if (kernel->operation->direct) {
         kernel->operation->run(&call);
         return LS_OK;
     }
 
-    double *results = launch->scratch;
+    char *scratch = ls_address(launch->scratch);
+    double *results = (double *)(void *)scratch;
     const uint64_t bytes = results_bytes(request, kernel->operation);
     memset(results, 0, bytes);
     for (uint32_t i = 0; i < call.output_count; i++)
@@ -404,27 +326,38 @@ static int32_t device_launch(struct ls_device *device, const struct ls_kernel *k
             call.results[i] = results;
             results += ls_tensor_elements(&call.output_descs[i]);
         }
-    read_inputs(request, launch, (float *)(void *)((char *)launch->scratch + bytes), inputs);
+    read_inputs(request, addresses, (float *)(void *)(scratch + bytes), inputs);
     call.inputs = inputs;
     kernel->operation->run(&call);
     write_outputs(request, &call);
     return LS_OK;
 }
 
-static const struct ls_device_interface device_interface = {
-    .struct_size = sizeof(device_interface),
-    .memory_kind = LS_MEMORY_HOST,
-    .blocking = 1,
-    .describe = device_describe,
-    .open = device_open,
-    .close = device_close,
+static const struct ls_device_memory memory = {
+    .struct_size = sizeof(memory),
     .allocate = device_allocate,
     .release = device_release,
     .copy = device_copy,
     .zero = device_zero,
+};
+
+static const struct ls_device_kernels kernels = {
+    .struct_size = sizeof(kernels),
     .prepare = device_prepare,
     .launch = device_launch,
-    .release_kernel = device_release_kernel,
+    .release = device_release_kernel,
+};
+
+static const struct ls_device_interface device_interface = {
+    .struct_size = sizeof(device_interface),
+    .memory_kind = LS_MEMORY_HOST,
+    .blocking = 1,
+    .state_bytes = sizeof(struct ls_device),
+    .describe = device_describe,
+    .open = device_open,
+    .close = device_close,
+    .memory = &memory,
+    .kernels = &kernels,
 };
 
 static const struct ls_plugin plugin = {

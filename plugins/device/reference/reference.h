@@ -31,8 +31,6 @@ struct reference_operation {
     uint32_t only_written; // bit i: nothing is added to output i
     bool element_wise; // result i depends on element i of the inputs alone
     bool direct; // reads and writes its outputs itself; the results are not used
-    // Whether the shapes and attributes of the request belong together; NULL: nothing to ask.
-    bool (*fits)(const struct reference_call *call);
     void (*run)(const struct reference_call *call);
 };
 
@@ -65,13 +63,5 @@ struct reference_window {
 
 struct reference_window reference_window_of(const struct ls_op_attributes *attributes, int64_t rows,
                                             int64_t columns);
-
-// Whether `out` (B,OH,OW,.) is as large as the window makes it from `in` (B,H,W,.).
-bool reference_window_fits(const struct reference_window *window, const struct ls_tensor_desc *in,
-                           const struct ls_tensor_desc *out);
-
-// Whether two tensors have the same shape; whether they have as many elements.
-bool reference_same_shape(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b);
-bool reference_same_count(const struct ls_tensor_desc *a, const struct ls_tensor_desc *b);
 
 #endif

@@ -4,15 +4,6 @@
 
 #include <math.h>
 
-// All arguments have as many elements as the gradient.
-static bool update_fits(const struct reference_call *call)
-{
-    for (uint32_t i = 0; i < call->output_count; i++)
-        if (!reference_same_count(&call->input_descs[0], &call->output_descs[i]))
-            return false;
-    return true;
-}
-
 // gradient -> parameter, [velocity]. As keras.optimizers.SGD: v = m v - lr g; w += v, or with Nesterov
 // w += m v - lr g; without momentum w -= lr g.
 static void sgd_run(const struct reference_call *call)
@@ -63,11 +54,6 @@ static void adam_run(const struct reference_call *call)
     }
 }
 
-static bool measure_fits(const struct reference_call *call)
-{
-    return call->output_descs[0].dtype == LS_F64 && ls_tensor_elements(&call->output_descs[0]) == 2;
-}
-
 // values -> F64 x 2: sum of squares of the finite elements, number of the others
 static void measure_run(const struct reference_call *call)
 {
@@ -84,12 +70,6 @@ static void measure_run(const struct reference_call *call)
     double *out = call->outputs[0];
     out[0] = sum;
     out[1] = others;
-}
-
-static bool guard_fits(const struct reference_call *call)
-{
-    return ls_tensor_elements(&call->output_descs[0]) == 1 &&
-           ls_tensor_elements(&call->output_descs[1]) == 1;
 }
 
 // values -> flag, skip: 1 where a value is not finite or flag was 1, else as they were
@@ -110,7 +90,6 @@ const struct reference_operation reference_sgd_update = {
     .outputs = {1, 2},
     .used_inputs = 1,
     .direct = true,
-    .fits = update_fits,
     .run = sgd_run,
 };
 
@@ -120,7 +99,6 @@ const struct reference_operation reference_adam_update = {
     .outputs = {3, 3},
     .used_inputs = 1,
     .direct = true,
-    .fits = update_fits,
     .run = adam_run,
 };
 
@@ -130,7 +108,6 @@ const struct reference_operation reference_measure = {
     .outputs = {1, 1},
     .used_inputs = 1,
     .direct = true,
-    .fits = measure_fits,
     .run = measure_run,
 };
 
@@ -140,6 +117,5 @@ const struct reference_operation reference_guard = {
     .outputs = {2, 2},
     .used_inputs = 1,
     .direct = true,
-    .fits = guard_fits,
     .run = guard_run,
 };

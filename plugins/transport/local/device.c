@@ -17,8 +17,7 @@ static const struct ls_transport_place *place_of(const struct ls_transport *tran
 
 static bool has_streams(const struct ls_device_interface *ops)
 {
-    return LS_HAS(ops, reaches) && !ops->blocking && ops->event_open && ops->event_record &&
-           ops->event_wait && ops->event_query && ops->reduce && ops->reaches;
+    return LS_HAS(ops, peers) && !ops->blocking && ops->streams && ops->peers;
 }
 
 static int32_t check_reach(const struct ls_host *host, const struct ls_transport_config *config)
@@ -26,7 +25,8 @@ static int32_t check_reach(const struct ls_host *host, const struct ls_transport
     for (uint32_t i = 0; i < config->count; i++)
         for (uint32_t k = 0; k < config->count; k++) {
             const struct ls_transport_place *own = &config->places[i], *other = &config->places[k];
-            if (own->device == other->device || own->ops->reaches(own->device, other->device) == 0)
+            if (own->device == other->device ||
+                own->ops->peers->can_access_peer(own->device, other->device) == 0)
                 continue;
             return ls_host_fail(host, LS_UNAVAILABLE,
                                 "the device of rank %u cannot read the memory of rank %u's; nccl, "
@@ -67,7 +67,7 @@ int32_t local_device_open_events(struct ls_transport *transport, struct local_pa
     for (uint32_t i = 0; !*opened && !status && i < transport->shared->window; i++) {
         struct local_slot *slot = &pair->slots[i];
         struct ls_event **event = sends ? &slot->ready : &slot->done;
-        status = *event ? LS_OK : place->ops->event_open(place->device, event);
+        status = *event ? LS_OK : place->ops->streams->event_open(place->device, event);
     }
     *opened = status == LS_OK;
     return status;
@@ -80,9 +80,9 @@ void local_device_close_events(const struct local_shared *shared, uint32_t sourc
     const struct ls_transport_place *to = &shared->places[destination];
     for (uint32_t i = 0; i < shared->window; i++) {
         if (pair->slots[i].ready)
-            from->ops->event_close(from->device, pair->slots[i].ready);
+            from->ops->streams->event_close(from->device, pair->slots[i].ready);
         if (pair->slots[i].done)
-            to->ops->event_close(to->device, pair->slots[i].done);
+            to->ops->streams->event_close(to->device, pair->slots[i].done);
     }
 }
 
@@ -95,7 +95,7 @@ int32_t local_device_follow(struct ls_transport *transport, struct local_slot *s
     if (slot->followed > number)
         return LS_OK;
     slot->followed = number + 1;
-    return place->ops->event_wait(place->device, slot->done, place->stream);
+    return place->ops->streams->event_wait(place->device, slot->done, place->stream);
 }
 
 int32_t local_device_offer(struct ls_transport *transport, struct local_slot *slot)
@@ -105,7 +105,8 @@ int32_t local_device_offer(struct ls_transport *transport, struct local_slot *sl
     // The receiver records its event anew once it has this message.
     const int32_t status =
         consumed ? local_device_follow(transport, slot, consumed - 1) : (int32_t)LS_OK;
-    return status ? status : place->ops->event_record(place->device, slot->ready, place->stream);
+    return status ? status
+                  : place->ops->streams->event_record(place->device, slot->ready, place->stream);
 }
 
 static int32_t reduce(const struct ls_transport_place *place, const struct ls_transfer *transfer,
@@ -114,13 +115,13 @@ static int32_t reduce(const struct ls_transport_place *place, const struct ls_tr
     const struct ls_device_reduction call = {.struct_size = sizeof(call),
                                              .dtype = transfer->dtype,
                                              .reduction = divisor ? LS_SUM : transfer->reduction,
-                                             .to = transfer->memory,
-                                             .from = from,
+                                             .to = ls_host_memory(transfer->memory),
+                                             .from = ls_host_memory(from),
                                              .count = transfer->count,
                                              .divisor = divisor};
     if (transfer->count == 0)
         return LS_OK;
-    return place->ops->reduce(place->device, &call, place->stream);
+    return place->ops->peers->reduce(place->device, &call, place->stream);
 }
 
 static int32_t copy(const struct ls_transport_place *place, const struct ls_transfer *transfer,
@@ -128,8 +129,8 @@ static int32_t copy(const struct ls_transport_place *place, const struct ls_tran
 {
     if (transfer->count == 0)
         return LS_OK;
-    return place->ops->copy(place->device, transfer->memory, from, local_bytes_of(transfer),
-                            place->stream);
+    return place->ops->memory->copy(place->device, ls_host_memory(transfer->memory),
+                                    ls_host_memory(from), local_bytes_of(transfer), place->stream);
 }
 
 int32_t local_device_take(struct ls_transport *transport, const struct ls_transfer *transfer)
@@ -139,12 +140,13 @@ int32_t local_device_take(struct ls_transport *transport, const struct ls_transf
     struct local_slot *slot = RECEIVE_SLOT(transfer);
     struct local_pair *pair =
         atomic_load(&shared->pairs[(uint64_t)transfer->source * shared->world + transport->index]);
-    int32_t status = place->ops->event_wait(place->device, slot->ready, place->stream);
+    int32_t status = place->ops->streams->event_wait(place->device, slot->ready, place->stream);
     if (!status)
         status = transfer->kind == LS_TRANSFER_RECEIVE ? copy(place, transfer, slot->source)
                                                        : reduce(place, transfer, slot->source, 0);
     // Also after a failure: what was put on the stream before it reads the peer's memory.
-    const int32_t recorded = place->ops->event_record(place->device, slot->done, place->stream);
+    const int32_t recorded =
+        place->ops->streams->event_record(place->device, slot->done, place->stream);
     atomic_store(&pair->last_done, 1 + (uint32_t)(slot - pair->slots));
     return status ? status : recorded;
 }
@@ -174,7 +176,7 @@ void local_device_leave(struct ls_transport *transport, uint32_t peer)
     const struct ls_event *done = pair->slots[last - 1].done;
     const uint64_t begin = shared->host->clock_ns(shared->host);
     while (!atomic_load(&shared->stuck) &&
-           place->ops->event_query(place->device, done) == LS_AGAIN) {
+           place->ops->streams->event_query(place->device, done) == LS_AGAIN) {
         if (shared->host->clock_ns(shared->host) - begin > shared->patience_ns)
             atomic_store(&shared->stuck, 1);
         nanosleep(&(struct timespec){.tv_nsec = GLANCE_NS}, NULL);

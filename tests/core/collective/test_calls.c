@@ -79,7 +79,7 @@ static void *sum_of_many_sizes(void *argument)
         const struct ls_communicator_call call = {.operation = LS_ALL_REDUCE,
                                                   .dtype = LS_F32,
                                                   .reduction = LS_SUM,
-                                                  .buffer = buffer,
+                                                  .buffer = ls_host_memory(buffer),
                                                   .count = count};
         status = ls_communicator_run(communicators[rank], &call);
         wrong[rank] += count_wrong(buffer, count, turn);
@@ -112,8 +112,8 @@ static void *many_at_once(void *argument)
         struct ls_communicator_call call = {
             .operation = LS_ALL_REDUCE, .dtype = LS_F32, .reduction = LS_SUM, .count = 100};
         for (uint64_t i = 0; !status && i < LS_CACHED_PLANS; i++) {
-            call.buffer = buffers[rank][i];
-            fill(call.buffer, 100, rank, i + round);
+            call.buffer = ls_host_memory(buffers[rank][i]);
+            fill(buffers[rank][i], 100, rank, i + round);
             status = ls_communicator_start(communicators[rank], &call, &plans[i]);
         }
         wrong[rank] +=
@@ -148,12 +148,12 @@ static void *other_operations(void *argument)
                                                    .dtype = LS_I64,
                                                    .reduction = LS_SUM,
                                                    .root = 1,
-                                                   .buffer = numbers,
+                                                   .buffer = ls_host_memory(numbers),
                                                    .count = 10};
     const struct ls_communicator_call mean = {.operation = LS_ALL_REDUCE,
                                               .dtype = LS_F64,
                                               .reduction = LS_MEAN,
-                                              .buffer = halves,
+                                              .buffer = ls_host_memory(halves),
                                               .count = 300};
     int32_t status = ls_communicator_run(communicators[rank], &broadcast);
     if (!status)

@@ -58,8 +58,9 @@ static void run_once(struct test_rank *rank)
         return;
     for (uint32_t i = 0; i < COUNT; i++)
         mine->data[i] = (float)(rank->number + i % 5);
-    mine->status[0] = ls_collective_plan_create(communicator, LS_ALL_REDUCE, mine->data, COUNT,
-                                                LS_F32, LS_SUM, 0, "bucket 3", &plan);
+    mine->status[0] =
+        ls_collective_plan_create(communicator, LS_ALL_REDUCE, ls_host_memory(mine->data), COUNT,
+                                  LS_F32, LS_SUM, 0, "bucket 3", &plan);
     if (mine->status[0])
         return;
     mine->bytes = ls_collective_plan_bytes(plan);
@@ -104,8 +105,9 @@ START_TEST(a_world_of_one_needs_nothing)
     float data[3] = {1, 2, 3};
     ck_assert_int_eq(ls_communicators_open(&options, &communicator), LS_OK);
     for (uint32_t reduction = LS_SUM; reduction <= LS_MEAN; reduction++) {
-        ck_assert_int_eq(ls_collective_plan_create(communicator, LS_ALL_REDUCE, data, 3, LS_F32,
-                                                   reduction, 0, NULL, &plan),
+        ck_assert_int_eq(ls_collective_plan_create(communicator, LS_ALL_REDUCE,
+                                                   ls_host_memory(data), 3, LS_F32, reduction, 0,
+                                                   NULL, &plan),
                          LS_OK);
         ck_assert_int_eq(ls_collective_start(plan), LS_OK);
         ck_assert_int_eq(ls_communicator_progress(communicator), LS_OK);
@@ -224,8 +226,9 @@ START_TEST(requests_that_do_not_fit_are_refused)
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
         ck_assert_int_eq(ls_collective_plan_create(communicator, wrong[i].operation,
-                                                   wrong[i].buffer, wrong[i].count, wrong[i].dtype,
-                                                   wrong[i].reduction, wrong[i].root, "x", &plan),
+                                                   ls_host_memory(wrong[i].buffer), wrong[i].count,
+                                                   wrong[i].dtype, wrong[i].reduction,
+                                                   wrong[i].root, "x", &plan),
                          LS_USAGE);
     ck_assert_ptr_null(plan);
     test.interface.maximum_world = 1;
@@ -245,8 +248,9 @@ START_TEST(a_plan_is_not_started_twice)
     struct ls_collective_plan *plan = NULL;
     float data[8] = {0};
     test_collective_open(&test, star, 2, 0, 0);
-    ck_assert_int_eq(ls_collective_plan_create(test.communicators[1], LS_ALL_REDUCE, data, 8,
-                                               LS_F32, LS_SUM, 0, "x", &plan),
+    ck_assert_int_eq(ls_collective_plan_create(test.communicators[1], LS_ALL_REDUCE,
+                                               ls_host_memory(data), 8, LS_F32, LS_SUM, 0, "x",
+                                               &plan),
                      LS_OK);
     ck_assert_int_eq(ls_collective_start(plan), LS_OK);
     test_log_begin();
@@ -255,8 +259,9 @@ START_TEST(a_plan_is_not_started_twice)
     ck_assert_msg(strstr(test_log.text, "before it waited") != NULL, "%s", test_log.text);
     ls_collective_plan_destroy(plan); // under way: the communicator is given up
     struct ls_collective_plan *other = NULL;
-    ck_assert_int_eq(ls_collective_plan_create(test.communicators[1], LS_ALL_REDUCE, data, 8,
-                                               LS_F32, LS_SUM, 0, "y", &other),
+    ck_assert_int_eq(ls_collective_plan_create(test.communicators[1], LS_ALL_REDUCE,
+                                               ls_host_memory(data), 8, LS_F32, LS_SUM, 0, "y",
+                                               &other),
                      LS_OK);
     ck_assert_int_eq(ls_collective_start(other), LS_ABORTED);
     ck_assert_int_eq(ls_communicator_progress(test.communicators[1]), LS_ABORTED);

@@ -151,9 +151,9 @@ static void run_rank(struct test_rank *rank)
     const struct timespec time = {.tv_nsec = run->sleep_ms * 1000000l};
     if (run->sleep_ms)
         nanosleep(&time, NULL);
-    run->status =
-        ls_collective_plan_create(rank->collective->communicators[rank->number], LS_ALL_REDUCE,
-                                  run->data, COUNT, LS_F32, LS_SUM, 0, "hand-written", &plan);
+    run->status = ls_collective_plan_create(rank->collective->communicators[rank->number],
+                                            LS_ALL_REDUCE, ls_host_memory(run->data), COUNT, LS_F32,
+                                            LS_SUM, 0, "hand-written", &plan);
     for (uint32_t turn = 0; !run->status && turn < 2; turn++) {
         for (uint32_t i = 0; i < COUNT; i++)
             run->data[i] = input(turn, rank->number, i);

@@ -2,6 +2,7 @@
 // Communicators of a collective that runs itself, on devices that compute beside the caller: both are fakes, which do nothing
 // and say what they were asked. The host thread of the test is that of every rank, for nothing waits but settle; unless the
 // devices were refreshed.
+#include "core/device/internal.h"
 #include "core/base/log.h"
 #include "tests/core/collective/support.h"
 
@@ -86,23 +87,26 @@ static int32_t event_query(struct ls_device *device, const struct ls_event *even
     return device->hangs ? LS_AGAIN : LS_OK;
 }
 
-static void release(struct ls_device *device, void *memory)
+static void release(struct ls_device *device, struct ls_buffer *buffer)
 {
     (void)device;
-    free(memory);
+    free(buffer);
 }
 
-static const struct ls_device_interface device_ops = {.struct_size = sizeof(device_ops),
-                                                      .memory_kind = LS_MEMORY_CUDA,
-                                                      .release = release,
-                                                      .stream_open = stream_open,
-                                                      .stream_close = stream_close,
-                                                      .stream_native = stream_native,
+static const struct ls_device_memory memory = {.struct_size = sizeof(memory), .release = release};
+static const struct ls_device_streams stream_calls = {.struct_size = sizeof(stream_calls),
+                                                      .open = stream_open,
+                                                      .close = stream_close,
+                                                      .native = stream_native,
                                                       .event_open = event_open,
                                                       .event_close = event_close,
                                                       .event_record = event_record,
                                                       .event_wait = event_wait,
                                                       .event_query = event_query};
+static const struct ls_device_interface device_ops = {.struct_size = sizeof(device_ops),
+                                                      .memory_kind = LS_MEMORY_CUDA,
+                                                      .memory = &memory,
+                                                      .streams = &stream_calls};
 
 // ---- The library ----
 
@@ -200,10 +204,13 @@ static enum ls_status open_job(const struct ls_device_interface *ops)
 {
     static const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "fake",
                                             .version = "1", .interface = &library};
+    static struct ls_virtual_device faces[RANKS];
     struct ls_communicator_place places[RANKS];
+    for (uint32_t i = 0; i < RANKS; i++)
+        faces[i] = (struct ls_virtual_device){.interface = ops, .state = &devices[i]};
     test_host_init(&host, &plugin);
     for (uint32_t i = 0; i < RANKS; i++)
-        places[i] = (struct ls_communicator_place){.ops = ops, .device = &devices[i]};
+        places[i] = (struct ls_communicator_place){.device = &faces[i]};
     said[0] = '\0';
     ls_log_set_writer(hear, NULL);
     return ls_communicators_open(&(struct ls_communicator_options){.collective = &plugin,
@@ -222,8 +229,9 @@ static void setup(void)
         devices[i] = (struct ls_device){.index = i};
     ck_assert_int_eq(open_job(&device_ops), LS_OK);
     for (uint32_t i = 0; i < RANKS; i++)
-        ck_assert_int_eq(ls_collective_plan_create(communicators[i], LS_ALL_REDUCE, data[i], COUNT,
-                                                   LS_F32, LS_MEAN, 0, "bucket 3", &plans[i]),
+        ck_assert_int_eq(ls_collective_plan_create(communicators[i], LS_ALL_REDUCE,
+                                                   ls_host_memory(data[i]), COUNT, LS_F32, LS_MEAN,
+                                                   0, "bucket 3", &plans[i]),
                          LS_OK);
 }
 
@@ -279,8 +287,9 @@ START_TEST(in_host_memory_operations_go_on_beside_the_rank)
     ls_log_set_writer(hear, NULL);
     ck_assert_int_eq(ls_communicators_open(&options, communicators), LS_OK);
     for (int i = 0; i < 2; i++)
-        ck_assert_int_eq(ls_collective_plan_create(communicators[0], LS_ALL_REDUCE, data[i], COUNT,
-                                                   LS_F32, LS_SUM, 0, "part", &two[i]),
+        ck_assert_int_eq(ls_collective_plan_create(communicators[0], LS_ALL_REDUCE,
+                                                   ls_host_memory(data[i]), COUNT, LS_F32, LS_SUM,
+                                                   0, "part", &two[i]),
                          LS_OK);
     ck_assert_int_eq(ls_collective_start(two[0]), LS_OK); // returns at once
     ck_assert_int_eq(ls_collective_start(two[1]), LS_OK);
@@ -328,15 +337,16 @@ START_TEST(what_it_lacks_is_made_of_the_whole_reduction_or_refused)
 {
     struct ls_collective_plan *reduce = NULL, *broadcast = NULL;
     setup();
-    ck_assert_int_eq(ls_collective_plan_create(communicators[0], LS_REDUCE, data[0], COUNT, LS_F32,
-                                               LS_SUM, 1, "sums", &reduce),
+    ck_assert_int_eq(ls_collective_plan_create(communicators[0], LS_REDUCE, ls_host_memory(data[0]),
+                                               COUNT, LS_F32, LS_SUM, 1, "sums", &reduce),
                      LS_OK);
     ck_assert_int_eq(ls_collective_start(reduce), LS_OK);
     ck_assert_int_eq(ls_collective_wait(reduce), LS_OK);
     ck_assert_uint_eq(ranks[0]->last.operation, LS_ALL_REDUCE);
     ls_collective_plan_destroy(reduce);
-    ck_assert_int_eq(ls_collective_plan_create(communicators[0], LS_BROADCAST, data[0], COUNT,
-                                               LS_F32, LS_SUM, 0, "weights", &broadcast),
+    ck_assert_int_eq(ls_collective_plan_create(communicators[0], LS_BROADCAST,
+                                               ls_host_memory(data[0]), COUNT, LS_F32, LS_SUM, 0,
+                                               "weights", &broadcast),
                      LS_USAGE);
     ck_assert_ptr_nonnull(strstr(said, "runs itself and does not do this operation"));
     teardown();
@@ -384,8 +394,9 @@ START_TEST(a_call_that_differs_is_named_with_both_sides)
 {
     struct ls_collective_plan *other = NULL;
     setup();
-    ck_assert_int_eq(ls_collective_plan_create(communicators[2], LS_ALL_REDUCE, data[2], COUNT - 1,
-                                               LS_F32, LS_MEAN, 0, "bucket 4", &other),
+    ck_assert_int_eq(ls_collective_plan_create(communicators[2], LS_ALL_REDUCE,
+                                               ls_host_memory(data[2]), COUNT - 1, LS_F32, LS_MEAN,
+                                               0, "bucket 4", &other),
                      LS_OK);
     ck_assert_int_eq(run_once(0), LS_OK);
     ck_assert_int_eq(ls_collective_start(other), LS_OK);

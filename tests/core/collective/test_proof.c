@@ -111,8 +111,8 @@ static void body(struct test_rank *rank)
                                        .count = COUNT};
     struct ls_collective_plan *plan = NULL;
     ls_known_values_fill(&call, rank->number, seen->data);
-    seen->made = ls_collective_plan_create(communicator, LS_ALL_REDUCE, seen->data, COUNT, LS_F32,
-                                           LS_SUM, 0, "bucket 7", &plan);
+    seen->made = ls_collective_plan_create(communicator, LS_ALL_REDUCE, ls_host_memory(seen->data),
+                                           COUNT, LS_F32, LS_SUM, 0, "bucket 7", &plan);
     if (seen->made)
         return;
     seen->answered = ls_collective_known_answer(plan);
@@ -221,9 +221,9 @@ static void start_at_once(struct test_rank *rank)
 {
     struct seen *mine = rank->context;
     struct ls_collective_plan *plan = NULL;
-    mine->made =
-        ls_collective_plan_create(rank->collective->communicators[rank->number], LS_ALL_REDUCE,
-                                  mine->data, COUNT, LS_F32, LS_SUM, 0, "bucket 7", &plan);
+    mine->made = ls_collective_plan_create(rank->collective->communicators[rank->number],
+                                           LS_ALL_REDUCE, ls_host_memory(mine->data), COUNT, LS_F32,
+                                           LS_SUM, 0, "bucket 7", &plan);
     if (!mine->made)
         mine->started = ls_collective_start(plan);
     ls_collective_plan_destroy(plan);

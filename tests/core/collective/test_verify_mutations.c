@@ -405,9 +405,9 @@ static void run_mutant_rank(struct test_rank *rank)
         struct ls_collective_plan *plan = NULL;
         for (uint64_t i = 0; i < mutant.verified.count; i++)
             run->data[turn][i] = turn ? normal_of(rank->number, i) : integer_of(rank->number, i);
-        run->status = ls_collective_plan_create(communicator, mutant.verified.operation,
-                                                run->data[turn], mutant.verified.count, LS_F32,
-                                                LS_SUM, mutant.verified.root, "mutant", &plan);
+        run->status = ls_collective_plan_create(
+            communicator, mutant.verified.operation, ls_host_memory(run->data[turn]),
+            mutant.verified.count, LS_F32, LS_SUM, mutant.verified.root, "mutant", &plan);
         if (!run->status)
             run->status = ls_collective_start(plan);
         if (!run->status)

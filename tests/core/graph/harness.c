@@ -2,6 +2,8 @@
 // Small graphs, and programs with their memory, for the tests of core/graph.
 #include "tests/core/graph/harness.h"
 
+#include "core/device/internal.h"
+
 #include "core/base/log.h"
 #include "core/base/random.h"
 #include "tests/support/plugin.h"
@@ -31,13 +33,26 @@ bool harness_open_threads(const char *name, uint32_t threads, struct harness_dev
     test_host_init(host, plugin);
     const struct ls_device_config config = {.struct_size = sizeof(config), .threads = threads};
     out->ops = (const struct ls_device_interface *)plugin->interface;
-    ck_assert_int_eq(out->ops->open(&host->host, &config, &out->device), LS_OK);
+    ck_assert_int_eq(ls_device_open_state(out->ops, &host->host, &config, &out->device), LS_OK);
     return true;
 }
 
 void harness_close(struct harness_device *device)
 {
-    device->ops->close(device->device);
+    ls_device_close_state(device->ops, device->device);
+}
+
+struct ls_virtual_device *harness_face(struct harness_device device)
+{
+    static struct ls_virtual_device faces[4096]; // of one test
+    for (size_t i = 0; i < sizeof(faces) / sizeof(faces[0]); i++) {
+        if (!faces[i].interface)
+            faces[i] = (struct ls_virtual_device){.interface = device.ops, .state = device.device};
+        if (faces[i].interface == device.ops && faces[i].state == device.device)
+            return &faces[i];
+    }
+    ck_abort_msg("a test has too many devices");
+    return NULL;
 }
 
 static uint64_t tile_room;
@@ -51,8 +66,11 @@ static uint64_t tile_bytes(struct ls_device *device)
 struct harness_device harness_with_tiles(struct harness_device device, uint64_t bytes)
 {
     static struct ls_device_interface ops;
+    static struct ls_device_kernels kernels;
     ops = *device.ops;
-    ops.tile_bytes = tile_bytes;
+    kernels = *device.ops->kernels;
+    kernels.tile_bytes = tile_bytes;
+    ops.kernels = &kernels;
     tile_room = bytes;
     return (struct harness_device){.ops = &ops, .device = device.device};
 }
@@ -365,7 +383,7 @@ struct ls_graph *harness_random(uint64_t seed)
 
 static void *allocate(const struct harness_run *run, uint64_t bytes)
 {
-    void *memory = run->device.ops->allocate(run->device.device, bytes > 0 ? bytes : 1);
+    void *memory = run->device.ops->memory->allocate(run->device.device, bytes > 0 ? bytes : 1);
     ck_assert_ptr_nonnull(memory);
     return memory;
 }
@@ -435,37 +453,39 @@ void harness_start(struct harness_run *run, struct harness_device device,
     *run = (struct harness_run){.device = device, .graph = graph, .plan = plan};
     if (!plan)
         ck_assert_int_eq(
-            ls_plan_create(graph, device.ops, device.device, options.batch, false, &run->plan),
-            LS_OK);
+            ls_plan_create(graph, harness_face(device), options.batch, false, &run->plan), LS_OK);
     ck_assert_int_eq(ls_program_create(run->plan, graph, &options, &run->program), LS_OK);
 
     run->record = allocate(run, sizeof(*run->record));
     *run->record = (struct ls_step_record){
         .step = 3, .update = 3, .seed = 5, .gradient_scale = 1, .learning_rate = 1};
-    run->bindings = (struct ls_bindings){.arena = allocate(run, run->program->arena_bytes),
-                                         .parameters = allocate(run, run->plan->flat_bytes),
-                                         .gradients = allocate(run, run->plan->flat_bytes),
-                                         .shadows = allocate(run, run->plan->shadow_bytes),
-                                         .sums = allocate(run, LS_SUMS * sizeof(float)),
-                                         .record = run->record};
+    run->bindings =
+        (struct ls_bindings){.arena = ls_memory_of(allocate(run, run->program->arena_bytes)),
+                             .parameters = ls_memory_of(allocate(run, run->plan->flat_bytes)),
+                             .gradients = ls_memory_of(allocate(run, run->plan->flat_bytes)),
+                             .shadows = ls_memory_of(allocate(run, run->plan->shadow_bytes)),
+                             .sums = ls_memory_of(allocate(run, LS_SUMS * sizeof(float))),
+                             .record = ls_host_memory(run->record)};
     run->shadow_scratch = allocate(run, largest_shadow_scratch(run->plan));
     fill_parameters(run);
     fill_batch(run);
     ls_program_bind(run->program, &run->bindings);
-    const void *inputs[] = {run->input, run->more_inputs[0], run->more_inputs[1]};
-    const void *seeds[] = {run->seeds[0], run->seeds[1]};
-    ls_program_set_batch(run->program, inputs, run->labels);
+    const struct ls_memory inputs[] = {ls_host_memory(run->input),
+                                       ls_host_memory(run->more_inputs[0]),
+                                       ls_host_memory(run->more_inputs[1])};
+    const struct ls_memory seeds[] = {ls_host_memory(run->seeds[0]), ls_host_memory(run->seeds[1])};
+    ls_program_set_batch(run->program, inputs, ls_host_memory(run->labels));
     ls_program_set_seeds(run->program, seeds);
 }
 
 void harness_stop(struct harness_run *run, bool destroy_plan)
 {
     void *const memory[] = {run->record,
-                            run->bindings.arena,
-                            run->bindings.parameters,
-                            run->bindings.gradients,
-                            run->bindings.shadows,
-                            run->bindings.sums,
+                            run->bindings.arena.buffer,
+                            run->bindings.parameters.buffer,
+                            run->bindings.gradients.buffer,
+                            run->bindings.shadows.buffer,
+                            run->bindings.sums.buffer,
                             run->shadow_scratch,
                             run->input,
                             run->more_inputs[0],
@@ -474,7 +494,7 @@ void harness_stop(struct harness_run *run, bool destroy_plan)
                             run->seeds[1],
                             run->labels};
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++)
-        run->device.ops->release(run->device.device, memory[i]);
+        run->device.ops->memory->release(run->device.device, memory[i]);
     ls_program_destroy(run->program);
     if (destroy_plan)
         ls_plan_destroy(run->plan);
@@ -482,11 +502,12 @@ void harness_stop(struct harness_run *run, bool destroy_plan)
 
 void harness_step(struct harness_run *run)
 {
-    memset(run->bindings.arena, 0xff, run->program->arena_bytes);
+    memset(ls_address(run->bindings.arena), 0xff, run->program->arena_bytes);
     if (run->program->options.purpose == LS_PURPOSE_TRAIN)
-        memset(run->bindings.gradients, 0xff, run->plan->flat_bytes);
+        memset(ls_address(run->bindings.gradients), 0xff, run->plan->flat_bytes);
     ck_assert_int_eq(ls_plan_refresh_shadows(run->plan, run->bindings.parameters,
-                                             run->bindings.shadows, run->shadow_scratch),
+                                             run->bindings.shadows,
+                                             ls_memory_of(run->shadow_scratch)),
                      LS_OK);
     ck_assert_int_eq(ls_program_run(run->program, 0, run->program->step_count, false), LS_OK);
 }
@@ -498,7 +519,7 @@ const struct ls_layout *harness_output_layout(const struct harness_run *run)
 
 float harness_loss(const struct harness_run *run)
 {
-    return ((const float *)run->bindings.sums)[0];
+    return ((const float *)ls_address(run->bindings.sums))[0];
 }
 
 static uint32_t place_of(const struct harness_run *run, const struct ls_tensor *parameter_tensor)
@@ -513,7 +534,7 @@ static uint32_t place_of(const struct harness_run *run, const struct ls_tensor *
 float *harness_read(const struct harness_run *run, const struct ls_tensor *tensor, bool gradient)
 {
     float *out = malloc((size_t)harness_elements(run, tensor) * sizeof(float));
-    const void *flat = gradient ? run->bindings.gradients : run->bindings.parameters;
+    const struct ls_memory flat = gradient ? run->bindings.gradients : run->bindings.parameters;
     ck_assert_int_eq(ls_plan_export(run->plan, place_of(run, tensor), flat, out), LS_OK);
     return out;
 }

@@ -154,21 +154,25 @@ static int32_t mock_prepare_inner(struct ls_device *device, const struct ls_kern
                                   struct ls_kernel_answer *out)
 {
     struct ls_kernel_request plain = *request;
+    struct ls_tensor_desc arguments[LS_MAX_ARGUMENTS];
+    plain.arguments = arguments;
+    memcpy(arguments, request->arguments,
+           (request->input_count + request->output_count) * sizeof(arguments[0]));
     plain.forward = request->forward ? request->forward->inner : NULL;
     for (uint32_t i = 0; i < plain.input_count + plain.output_count; i++) {
-        if (plain.arguments[i].dtype == LS_U8)
+        if (arguments[i].dtype == LS_U8)
             continue;
-        plain.arguments[i].layout = ls_plain_layout(&plain.arguments[i]);
+        arguments[i].layout = ls_plain_layout(&arguments[i]);
     }
-    *out = (struct ls_kernel_answer){.struct_size = sizeof(*out)};
-    return device->inner.ops->prepare(device->inner.device, &plain, out);
+    return device->inner.ops->kernels->prepare(device->inner.device, &plain, out);
 }
 
 static int32_t mock_prepare(struct ls_device *device, const struct ls_kernel_request *request,
                             struct ls_kernel_answer *out)
 {
     const struct mock_policy *policy = &device->policy;
-    struct ls_kernel_answer answer;
+    struct ls_layout layouts[LS_MAX_ARGUMENTS] = {0};
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer), .layouts = layouts};
 
     if ((policy->refuse_fused && request->attributes.epilogue) ||
         (policy->no_accumulate && request->accumulate) || is_among(policy->refused_norms, request))
@@ -178,7 +182,7 @@ static int32_t mock_prepare(struct ls_device *device, const struct ls_kernel_req
         return status;
     const bool fits = choose(policy, request, &answer);
     if (!fits) {
-        device->inner.ops->release_kernel(device->inner.device, answer.kernel);
+        device->inner.ops->kernels->release(device->inner.device, answer.kernel);
         return LS_UNSUPPORTED;
     }
     struct ls_kernel *kernel = calloc(1, sizeof(*kernel));
@@ -188,7 +192,7 @@ static int32_t mock_prepare(struct ls_device *device, const struct ls_kernel_req
     kernel->argument_count = request->input_count + request->output_count;
     kernel->accumulate = request->accumulate;
     kernel->shares_x = request->op == LS_OP_MAX_POOL2D_BACKWARD && request->attributes.epilogue;
-    memcpy(kernel->layouts, answer.layouts, sizeof(kernel->layouts));
+    memcpy(kernel->layouts, layouts, sizeof(kernel->layouts));
     for (uint32_t i = 0; i < kernel->argument_count; i++)
         if (kernel->layouts[i].kind == LS_LAYOUT_OWN)
             kernel->plain[i] = malloc(kernel->layouts[i].words[1] * sizeof(float));
@@ -197,6 +201,8 @@ static int32_t mock_prepare(struct ls_device *device, const struct ls_kernel_req
     if ((policy->always_slow && request->op == LS_OP_CONV2D_BACKWARD_DATA) ||
         is_among(policy->slow_norms, request))
         answer.slow = 1;
+    memcpy(out->layouts, layouts, kernel->argument_count * sizeof(layouts[0]));
+    answer.layouts = out->layouts;
     *out = answer;
     return LS_OK;
 }
@@ -204,24 +210,26 @@ static int32_t mock_prepare(struct ls_device *device, const struct ls_kernel_req
 static int32_t mock_launch(struct ls_device *device, const struct ls_kernel *kernel,
                            const struct ls_launch *launch)
 {
-    void *arguments[LS_MAX_ARGUMENTS];
+    struct ls_memory arguments[LS_MAX_ARGUMENTS];
     struct ls_launch inner = *launch;
     inner.arguments = arguments;
-    if (kernel->shares_x && launch->arguments[1] != launch->arguments[4])
+    if (kernel->shares_x && ls_address(launch->arguments[1]) != ls_address(launch->arguments[4]))
         return LS_FAILED;
 
     for (uint32_t i = 0; i < kernel->argument_count; i++) {
-        void *given = launch->arguments[i];
+        void *given = ls_address(launch->arguments[i]);
         const bool read =
             i < kernel->input_count || (kernel->accumulate >> (i - kernel->input_count) & 1);
-        arguments[i] = given && kernel->plain[i] ? kernel->plain[i] : given;
-        if (arguments[i] != given && read && to_plain(&kernel->layouts[i], given, kernel->plain[i]))
+        const bool turned = given && kernel->plain[i];
+        arguments[i] = turned ? ls_host_memory(kernel->plain[i]) : launch->arguments[i];
+        if (turned && read && to_plain(&kernel->layouts[i], given, kernel->plain[i]))
             return LS_FAILED;
     }
-    int32_t status = device->inner.ops->launch(device->inner.device, kernel->inner, &inner);
+    int32_t status =
+        device->inner.ops->kernels->launch(device->inner.device, kernel->inner, &inner);
     for (uint32_t i = kernel->input_count; i < kernel->argument_count && !status; i++)
         if (kernel->plain[i])
-            from_plain(&kernel->layouts[i], kernel->plain[i], launch->arguments[i]);
+            from_plain(&kernel->layouts[i], kernel->plain[i], ls_address(launch->arguments[i]));
     return status;
 }
 
@@ -229,32 +237,48 @@ static void mock_release_kernel(struct ls_device *device, struct ls_kernel *kern
 {
     if (!kernel)
         return;
-    device->inner.ops->release_kernel(device->inner.device, kernel->inner);
+    device->inner.ops->kernels->release(device->inner.device, kernel->inner);
     for (uint32_t i = 0; i < kernel->argument_count; i++)
         free(kernel->plain[i]);
     free(kernel);
 }
 
-static void *mock_allocate(struct ls_device *device, uint64_t bytes)
+static struct ls_buffer *mock_allocate(struct ls_device *device, uint64_t bytes)
 {
-    return device->inner.ops->allocate(device->inner.device, bytes);
+    return device->inner.ops->memory->allocate(device->inner.device, bytes);
 }
 
-static void mock_release(struct ls_device *device, void *memory)
+static void mock_release(struct ls_device *device, struct ls_buffer *buffer)
 {
-    device->inner.ops->release(device->inner.device, memory);
+    device->inner.ops->memory->release(device->inner.device, buffer);
 }
 
-static int32_t mock_copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
+static int32_t mock_copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                         uint64_t bytes, void *stream)
+{
+    return device->inner.ops->memory->copy(device->inner.device, to, from, bytes, stream);
+}
+
+static int32_t mock_zero(struct ls_device *device, struct ls_memory memory, uint64_t bytes,
                          void *stream)
 {
-    return device->inner.ops->copy(device->inner.device, to, from, bytes, stream);
+    return device->inner.ops->memory->zero(device->inner.device, memory, bytes, stream);
 }
 
-static int32_t mock_zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream)
-{
-    return device->inner.ops->zero(device->inner.device, memory, bytes, stream);
-}
+static const struct ls_device_memory memory = {
+    .struct_size = sizeof(memory),
+    .allocate = mock_allocate,
+    .release = mock_release,
+    .copy = mock_copy,
+    .zero = mock_zero,
+};
+
+static const struct ls_device_kernels kernels = {
+    .struct_size = sizeof(kernels),
+    .prepare = mock_prepare,
+    .launch = mock_launch,
+    .release = mock_release_kernel,
+};
 
 struct harness_device mock_open(struct harness_device inner, const struct mock_policy *policy)
 {
@@ -266,13 +290,8 @@ struct harness_device mock_open(struct harness_device inner, const struct mock_p
                 .patterns = policy->patterns,
                 .pattern_count = policy->pattern_count,
                 .blocking = inner.ops->blocking,
-                .allocate = mock_allocate,
-                .release = mock_release,
-                .copy = mock_copy,
-                .zero = mock_zero,
-                .prepare = mock_prepare,
-                .launch = mock_launch,
-                .release_kernel = mock_release_kernel},
+                .memory = &memory,
+                .kernels = &kernels},
         .inner = inner,
         .policy = *policy,
     };

@@ -212,7 +212,8 @@ START_TEST(predictions_are_plain_and_the_same)
     harness_step(&expected);
     harness_step(&run);
     ck_assert_uint_eq(harness_output_layout(&run)->kind, LS_LAYOUT_PLAIN);
-    const float *a = ls_program_output(expected.program, 0), *b = ls_program_output(run.program, 0);
+    const float *a = ls_address(ls_program_output(expected.program, 0)),
+                *b = ls_address(ls_program_output(run.program, 0));
     for (int i = 0; i < 12; i++)
         ck_assert_double_eq_tol((double)a[i], (double)b[i], TOLERANCE);
     harness_stop(&expected, true);

@@ -216,7 +216,7 @@ static double seeded(struct harness_run *run, const struct ls_tensor *parameter,
     harness_write(run, parameter, values);
     harness_step(run);
     for (uint32_t o = 0; o < run->graph->output_count; o++) {
-        const float *y = ls_program_output(run->program, o);
+        const float *y = ls_address(ls_program_output(run->program, o));
         for (int64_t k = 0; k < harness_elements(run, run->graph->outputs[o]); k++)
             sum += (double)y[k] * (double)run->seeds[o][k];
     }

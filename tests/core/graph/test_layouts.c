@@ -246,9 +246,9 @@ START_TEST(plain_and_own_masters_have_different_fingerprints)
     struct ls_graph *graph = harness_cnn();
     struct ls_parameter_plan *own, *again, *plain;
 
-    ck_assert_int_eq(ls_plan_create(graph, mock.ops, mock.device, 4, false, &own), LS_OK);
-    ck_assert_int_eq(ls_plan_create(graph, mock.ops, mock.device, 4, false, &again), LS_OK);
-    ck_assert_int_eq(ls_plan_create(graph, mock.ops, mock.device, 4, true, &plain), LS_OK);
+    ck_assert_int_eq(ls_plan_create(graph, harness_face(mock), 4, false, &own), LS_OK);
+    ck_assert_int_eq(ls_plan_create(graph, harness_face(mock), 4, false, &again), LS_OK);
+    ck_assert_int_eq(ls_plan_create(graph, harness_face(mock), 4, true, &plain), LS_OK);
     ck_assert_uint_eq(ls_plan_fingerprint(own), ls_plan_fingerprint(again));
     ck_assert_uint_ne(ls_plan_fingerprint(own), ls_plan_fingerprint(plain));
     ls_plan_destroy(own);

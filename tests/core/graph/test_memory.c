@@ -68,8 +68,8 @@ static void check_inputs(const struct replay *replay, uint32_t s)
     const struct ls_program_step *step = &replay->program->steps[s];
     const struct ls_step_plan *plan = &replay->buffers->plans[s];
     for (uint32_t i = 0; i < step->input_count; i++) {
-        if (step->pointers[i] && in_arena(replay, step->pointers[i]))
-            check_owner(replay, step->pointers[i], bytes_of(replay, plan->values[i]),
+        if (ls_address(step->memory[i]) && in_arena(replay, ls_address(step->memory[i])))
+            check_owner(replay, ls_address(step->memory[i]), bytes_of(replay, plan->values[i]),
                         source_of(replay, plan->values[i]), step->label);
     }
 }
@@ -79,7 +79,7 @@ static bool may_overlap(const struct replay *replay, uint32_t s, uint32_t input,
 {
     const struct ls_program_step *step = &replay->program->steps[s];
     return output == step->input_count && (replay->buffers->plans[s].in_place >> input & 1) != 0 &&
-           step->pointers[input] == step->pointers[output];
+           ls_address(step->memory[input]) == ls_address(step->memory[output]);
 }
 
 static void write_outputs(struct replay *replay, uint32_t s)
@@ -88,22 +88,23 @@ static void write_outputs(struct replay *replay, uint32_t s)
     const struct ls_step_plan *plan = &replay->buffers->plans[s];
 
     if (step->scratch_bytes > 0)
-        own(replay, replay->buffers->launches[s].scratch, step->scratch_bytes, SCRATCH);
+        own(replay, ls_address(replay->buffers->launches[s].scratch), step->scratch_bytes, SCRATCH);
     for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++)
-        if (step->pointers[i] && in_arena(replay, step->pointers[i]))
-            own(replay, step->pointers[i], bytes_of(replay, plan->values[i]), plan->values[i]);
+        if (ls_address(step->memory[i]) && in_arena(replay, ls_address(step->memory[i])))
+            own(replay, ls_address(step->memory[i]), bytes_of(replay, plan->values[i]),
+                plan->values[i]);
     // Scratch and outputs have not hit each other, nor an input that is still being read.
     if (step->scratch_bytes > 0)
-        check_owner(replay, replay->buffers->launches[s].scratch, step->scratch_bytes, SCRATCH,
-                    step->label);
+        check_owner(replay, ls_address(replay->buffers->launches[s].scratch), step->scratch_bytes,
+                    SCRATCH, step->label);
     for (uint32_t i = 0; i < step->input_count + step->output_count; i++) {
         const uint64_t bytes = bytes_of(replay, plan->values[i]);
         bool shared = false;
         for (uint32_t k = step->input_count; k < step->input_count + step->output_count; k++)
             shared |= i < step->input_count && may_overlap(replay, s, i, k);
-        if (step->pointers[i] && in_arena(replay, step->pointers[i]) && !shared)
-            check_owner(replay, step->pointers[i], bytes, source_of(replay, plan->values[i]),
-                        step->label);
+        if (ls_address(step->memory[i]) && in_arena(replay, ls_address(step->memory[i])) && !shared)
+            check_owner(replay, ls_address(step->memory[i]), bytes,
+                        source_of(replay, plan->values[i]), step->label);
     }
 }
 
@@ -121,7 +122,7 @@ static void check_program(const struct harness_run *run)
 {
     struct replay replay = {.program = run->program,
                             .buffers = run->program->buffers,
-                            .arena = run->bindings.arena,
+                            .arena = ls_address(run->bindings.arena),
                             .owners = malloc((run->program->arena_bytes / LS_ALIGNMENT + 1) * 4),
                             .made = calloc(run->program->buffers->value_count, sizeof(bool))};
     memset(replay.owners, 0xff, (run->program->arena_bytes / LS_ALIGNMENT + 1) * 4);
@@ -132,7 +133,7 @@ static void check_program(const struct harness_run *run)
     }
     for (uint32_t s = 0; s < run->program->step_count; s = ls_tile_last(run->program, s) + 1)
         replay_steps(&replay, s, ls_tile_last(run->program, s));
-    const void *output = ls_program_output(run->program, 0);
+    const void *output = ls_address(ls_program_output(run->program, 0));
     if (ls_keeps_outputs(run->program) && in_arena(&replay, output))
         check_owner(&replay, output, harness_output_layout(run)->bytes,
                     source_of(&replay, replay.buffers->outputs[0]), "the end");

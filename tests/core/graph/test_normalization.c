@@ -264,7 +264,8 @@ START_TEST(the_inference_form_takes_an_addend_too)
     harness_step(&fused);
     ck_assert(has_step(apart.program, "norm forward"));
     ck_assert(has_step(fused.program, "norm forward + add + relu"));
-    const float *a = ls_program_output(apart.program, 0), *b = ls_program_output(fused.program, 0);
+    const float *a = ls_address(ls_program_output(apart.program, 0)),
+                *b = ls_address(ls_program_output(fused.program, 0));
     float largest = 0;
     for (int i = 0; i < 12; i++) {
         ck_assert_float_eq_tol(a[i], b[i], 1e-6f); // one rounding less

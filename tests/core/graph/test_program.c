@@ -50,7 +50,7 @@ START_TEST(training_runs_no_softmax_that_nobody_reads_and_prediction_does)
     harness_step(&evaluate);
     ck_assert_int_lt(harness_find_step(predict.program, "sparse_cross_entropy"), 0);
     ck_assert_int_ge(harness_find_step(evaluate.program, "sparse_cross_entropy"), 0);
-    const float *predictions = ls_program_output(predict.program, 0);
+    const float *predictions = ls_address(ls_program_output(predict.program, 0));
     ck_assert_uint_eq(harness_output_layout(&predict)->kind, LS_LAYOUT_PLAIN);
     double loss = 0;
     for (int i = 0; i < 4; i++) {
@@ -77,15 +77,15 @@ static void check_parts(struct harness_device target, struct ls_graph *graph)
     harness_start(&last, target, graph, whole.plan, TRAINING(2));
     const int64_t example = ls_shape_elements(&graph->inputs[0]->shape, 1);
     const int64_t label = ls_shape_elements(&graph->label->shape, 1);
-    const void *rest = whole.input + 3 * example;
-    ls_program_set_batch(last.program, &rest, (char *)whole.labels + 3 * label * 4);
+    const struct ls_memory rest = ls_host_memory(whole.input + 3 * example);
+    ls_program_set_batch(last.program, &rest, ls_host_memory((char *)whole.labels + 3 * label * 4));
     last.record->example_offset = 3;
     // The plan's shadows are complete only now.
     struct harness_run *runs[3] = {&whole, &first, &last};
     for (int i = 0; i < 3; i++) {
-        target.ops->release(target.device, runs[i]->bindings.shadows);
+        target.ops->memory->release(target.device, runs[i]->bindings.shadows.buffer);
         runs[i]->bindings.shadows =
-            target.ops->allocate(target.device, whole.plan->shadow_bytes + 1);
+            ls_memory_of(target.ops->memory->allocate(target.device, whole.plan->shadow_bytes + 1));
         ls_program_bind(runs[i]->program, &runs[i]->bindings);
     }
     harness_step(&whole);
@@ -138,7 +138,8 @@ static void check_order(struct ls_graph *graph)
         const struct ls_program_step *step = &run.program->steps[run.program->ready[i]];
         bool writes = false;
         for (uint32_t k = step->input_count; k < step->input_count + step->output_count; k++)
-            writes |= step->pointers[k] == (char *)run.bindings.gradients + place->offset;
+            writes |= ls_address(step->memory[k]) ==
+                      ls_address(ls_memory_at(run.bindings.gradients, place->offset));
         ck_assert(writes);
     }
     ck_assert_uint_ge(run.plan->flat_bytes, end);
@@ -160,11 +161,11 @@ START_TEST(a_plan_without_backward_operations_is_the_same_plan)
 {
     struct ls_graph *graph = harness_tied();
     struct ls_parameter_plan *with, *without;
-    ck_assert_int_eq(ls_plan_create(graph, device.ops, device.device, 2, false, &with), LS_OK);
+    ck_assert_int_eq(ls_plan_create(graph, harness_face(device), 2, false, &with), LS_OK);
     const uint32_t count = graph->operation_count;
     while (graph->operations[graph->operation_count - 1].backward)
         graph->operation_count--;
-    ck_assert_int_eq(ls_plan_create(graph, device.ops, device.device, 2, false, &without), LS_OK);
+    ck_assert_int_eq(ls_plan_create(graph, harness_face(device), 2, false, &without), LS_OK);
     graph->operation_count = count;
     ck_assert_uint_eq(ls_plan_fingerprint(with), ls_plan_fingerprint(without));
     ls_plan_destroy(with);
@@ -277,7 +278,7 @@ START_TEST(a_model_without_kernels_predicts_its_input)
                   (struct ls_program_options){.batch = 2, .purpose = LS_PURPOSE_EVALUATE});
     ck_assert_uint_eq(run.program->step_count, 0);
     harness_step(&run);
-    ck_assert_ptr_eq(ls_program_output(run.program, 0), run.input);
+    ck_assert_ptr_eq(ls_address(ls_program_output(run.program, 0)), run.input);
     harness_stop(&run, true);
     ls_graph_destroy(graph);
 }
@@ -305,7 +306,7 @@ START_TEST(programs_that_cannot_be_are_refused)
     struct ls_graph *graph = harness_cnn(), *other = harness_tied();
     struct ls_parameter_plan *plan;
     struct ls_program *program;
-    ck_assert_int_eq(ls_plan_create(graph, device.ops, device.device, 2, false, &plan), LS_OK);
+    ck_assert_int_eq(ls_plan_create(graph, harness_face(device), 2, false, &plan), LS_OK);
 
     struct ls_program_options options = {.batch = 0, .purpose = LS_PURPOSE_EVALUATE};
     ck_assert_int_eq(ls_program_create(plan, graph, &options, &program), LS_BAD_INPUT);
@@ -319,16 +320,14 @@ START_TEST(programs_that_cannot_be_are_refused)
     struct ls_graph *plain = harness_graph((const int64_t[]){3}, 1);
     struct ls_parameter_plan *plain_plan;
     harness_dense(plain, "dense", plain->inputs[0], 2);
-    ck_assert_int_eq(ls_plan_create(plain, device.ops, device.device, 2, false, &plain_plan),
-                     LS_OK);
+    ck_assert_int_eq(ls_plan_create(plain, harness_face(device), 2, false, &plain_plan), LS_OK);
     options.purpose = LS_PURPOSE_TRAIN;
     ck_assert_int_eq(ls_program_create(plain_plan, plain, &options, &program), LS_BAD_INPUT);
     ck_assert_ptr_nonnull(strstr(harness_message(), "not differentiated"));
 
     struct ls_graph *empty;
     ck_assert_int_eq(ls_graph_create("empty", &empty), LS_OK);
-    ck_assert_int_eq(ls_plan_create(empty, device.ops, device.device, 2, false, &plan),
-                     LS_BAD_INPUT);
+    ck_assert_int_eq(ls_plan_create(empty, harness_face(device), 2, false, &plan), LS_BAD_INPUT);
     ls_plan_destroy(plan);
     ls_plan_destroy(plain_plan);
     ls_graph_destroy(plain);
@@ -343,8 +342,9 @@ static const struct ls_device_interface *lacking_ops;
 static int32_t lacking_prepare(struct ls_device *opened, const struct ls_kernel_request *request,
                                struct ls_kernel_answer *out)
 {
-    return request->op == LS_OP_MAX_POOL2D_BACKWARD ? LS_UNSUPPORTED
-                                                    : lacking_ops->prepare(opened, request, out);
+    return request->op == LS_OP_MAX_POOL2D_BACKWARD
+               ? LS_UNSUPPORTED
+               : lacking_ops->kernels->prepare(opened, request, out);
 }
 
 START_TEST(an_operation_that_the_device_lacks_is_named)
@@ -355,8 +355,11 @@ START_TEST(an_operation_that_the_device_lacks_is_named)
     struct ls_program *program;
     const struct ls_program_options options = TRAINING(2);
     lacking_ops = device.ops;
-    ops.prepare = lacking_prepare;
-    ck_assert_int_eq(ls_plan_create(graph, &ops, device.device, 2, false, &plan), LS_OK);
+    struct ls_device_kernels kernels = *device.ops->kernels;
+    kernels.prepare = lacking_prepare;
+    ops.kernels = &kernels;
+    const struct harness_device lacking = {.ops = &ops, .device = device.device};
+    ck_assert_int_eq(ls_plan_create(graph, harness_face(lacking), 2, false, &plan), LS_OK);
     ck_assert_int_eq(ls_program_create(plan, graph, &options, &program), LS_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(harness_message(), "max_pooling2d_1 backward"));
     ck_assert_ptr_nonnull(strstr(harness_message(), "max_pool2d_backward"));

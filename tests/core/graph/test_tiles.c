@@ -22,8 +22,8 @@ static uint32_t count_tiled(const struct ls_program *program)
 
 static void check_predictions(const struct harness_run *whole, const struct harness_run *tiled)
 {
-    const float *p = ls_program_output(whole->program, 0),
-                *q = ls_program_output(tiled->program, 0);
+    const float *p = ls_address(ls_program_output(whole->program, 0)),
+                *q = ls_address(ls_program_output(tiled->program, 0));
     for (size_t i = 0; i < harness_output_layout(whole)->bytes / sizeof(float); i++)
         ck_assert_double_le(fabs((double)p[i] - (double)q[i]), 1e-6);
 }
@@ -36,7 +36,9 @@ static uint32_t compare(struct harness_device device, struct ls_graph *graph,
     struct harness_run whole, tiled;
     struct harness_device plain = device;
     struct ls_device_interface without = *device.ops;
-    without.tile_bytes = NULL;
+    struct ls_device_kernels kernels = *device.ops->kernels;
+    kernels.tile_bytes = NULL;
+    without.kernels = &kernels;
     plain.ops = &without;
     harness_start(&whole, plain, graph, NULL, options);
     harness_start(&tiled, harness_with_tiles(device, bytes), graph, NULL, options);
@@ -174,7 +176,7 @@ static const struct ls_device_interface *inner_ops;
 static int32_t refuse_to_add(struct ls_device *device, const struct ls_kernel_request *request,
                              struct ls_kernel_answer *out)
 {
-    return request->accumulate ? LS_UNSUPPORTED : inner_ops->prepare(device, request, out);
+    return request->accumulate ? LS_UNSUPPORTED : inner_ops->kernels->prepare(device, request, out);
 }
 
 START_TEST(a_device_without_kernels_for_tiles_runs_the_whole_batch)
@@ -184,7 +186,9 @@ START_TEST(a_device_without_kernels_for_tiles_runs_the_whole_batch)
     ck_assert(harness_open("reference", &device));
     struct ls_device_interface ops = *device.ops;
     inner_ops = device.ops;
-    ops.prepare = refuse_to_add;
+    struct ls_device_kernels kernels = *device.ops->kernels;
+    kernels.prepare = refuse_to_add;
+    ops.kernels = &kernels;
     const struct harness_device refusing = {.ops = &ops, .device = device.device};
     struct harness_run run;
     harness_start(&run, harness_with_tiles(refusing, 900), graph, NULL,

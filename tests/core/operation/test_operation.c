@@ -3,6 +3,7 @@
 #include "core/operation/operation.h"
 
 #include "core/plugin/half.h"
+#include "tests/support/device_calls.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -89,24 +90,35 @@ END_TEST
         }                                                                                   \
     }
 
-static void check_fits(const struct ls_kernel_request *request)
+static enum ls_status check_request(const struct test_request *request, char *why, size_t bytes)
+{
+    const struct ls_kernel_request asked = test_kernel_request(request);
+    return ls_operation_check(&asked, why, bytes);
+}
+
+static uint32_t dtype_of(const struct test_request *request, uint32_t index)
+{
+    const struct ls_kernel_request asked = test_kernel_request(request);
+    return ls_argument_dtype(&asked, index);
+}
+
+static void check_fits(const struct test_request *request)
 {
     char why[256] = "";
-    const enum ls_status status = ls_operation_check(request, why, sizeof(why));
+    const enum ls_status status = check_request(request, why, sizeof(why));
     ck_assert_msg(status == LS_OK, "%s", why);
 }
 
-static void check_refused(const struct ls_kernel_request *request, const char *text)
+static void check_refused(const struct test_request *request, const char *text)
 {
     char why[256] = "";
-    ck_assert_int_eq(ls_operation_check(request, why, sizeof(why)), LS_UNSUPPORTED);
+    ck_assert_int_eq(check_request(request, why, sizeof(why)), LS_UNSUPPORTED);
     ck_assert_msg(strstr(why, text) != NULL, "'%s' does not say '%s'", why, text);
 }
 
-static struct ls_kernel_request convolution(void)
+static struct test_request convolution(void)
 {
-    return (struct ls_kernel_request){
-        .struct_size = sizeof(struct ls_kernel_request),
+    return (struct test_request){
         .op = LS_OP_CONV2D,
         .attributes = {.strides = {1, 2}, .dilation = {1, 1}, .groups = 1},
         .input_count = 3,
@@ -118,7 +130,7 @@ static struct ls_kernel_request convolution(void)
 
 START_TEST(a_convolution_is_checked_forward)
 {
-    struct ls_kernel_request r = convolution();
+    struct test_request r = convolution();
     check_fits(&r);
     r.arguments[3].dims[1] = 8;
     check_refused(&r, "conv2d: y is (5, 8, 4, 4), expected (5, 7, 4, 4)");
@@ -160,7 +172,7 @@ END_TEST
 
 START_TEST(a_backward_operation_fits_where_its_forward_operation_would)
 {
-    struct ls_kernel_request r = convolution();
+    struct test_request r = convolution();
     r.op = LS_OP_CONV2D_BACKWARD_WEIGHTS;
     r.input_count = r.output_count = 2;
     r.arguments[1] = DESC(LS_F32, 5, 7, 4, 4);
@@ -182,7 +194,7 @@ START_TEST(a_backward_operation_fits_where_its_forward_operation_would)
     check_refused(&r, "conv2d_backward_data: y is (5, 7, 4, 4), expected (5, 8, 4, 4)");
 
     // The gradient of y and y itself are shaped alike.
-    r = (struct ls_kernel_request){
+    r = (struct test_request){
         .op = LS_OP_SOFTMAX_BACKWARD,
         .input_count = 2,
         .output_count = 1,
@@ -193,7 +205,7 @@ END_TEST
 
 START_TEST(an_epilogue_is_checked)
 {
-    struct ls_kernel_request r = convolution();
+    struct test_request r = convolution();
     r.attributes.epilogue = LS_OP_ACTIVATION;
     r.attributes.epilogue_activation = LS_TANH;
     check_fits(&r);
@@ -202,7 +214,7 @@ START_TEST(an_epilogue_is_checked)
     r.attributes.epilogue = LS_OP_ADD;
     check_refused(&r, "an epilogue is an activation");
 
-    r = (struct ls_kernel_request){
+    r = (struct test_request){
         .op = LS_OP_AVERAGE_POOL2D_BACKWARD,
         .attributes = {.kernel = {2, 2}, .strides = {2, 2}, .epilogue = LS_OP_ACTIVATION_BACKWARD},
         .input_count = 2,
@@ -215,7 +227,7 @@ START_TEST(an_epilogue_is_checked)
     r.input_count = 1;
     check_refused(&r, "wrong number of inputs");
 
-    r = (struct ls_kernel_request){
+    r = (struct test_request){
         .op = LS_OP_SGD_UPDATE,
         .attributes = {.epilogue = LS_OP_ACTIVATION},
         .input_count = 1,
@@ -232,7 +244,7 @@ END_TEST
 
 START_TEST(saved_bytes_have_any_dimensions)
 {
-    struct ls_kernel_request r = {
+    struct test_request r = {
         .op = LS_OP_MAX_POOL2D,
         .attributes = {.kernel = {2, 2}, .strides = {2, 2}},
         .input_count = 1,
@@ -248,7 +260,7 @@ END_TEST
 // ---- Types ----
 
 // The type that the check accepts for an argument, 0: none or several.
-static uint32_t accepted(struct ls_kernel_request request, uint32_t index)
+static uint32_t accepted(struct test_request request, uint32_t index)
 {
     static const uint32_t types[] = {LS_F32, LS_F64, LS_I32, LS_U8, LS_BF16, LS_F16};
     uint32_t found = 0, count = 0;
@@ -256,7 +268,7 @@ static uint32_t accepted(struct ls_kernel_request request, uint32_t index)
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         request.arguments[index].dtype = types[i];
-        if (!ls_operation_check(&request, why, sizeof(why)) ||
+        if (!check_request(&request, why, sizeof(why)) ||
             !strstr(why, "is not of the type that it has here")) {
             found = types[i];
             count++;
@@ -274,19 +286,18 @@ START_TEST(types_are_those_that_the_contract_gives_plugins)
     for (uint32_t op = 1; op < row_count(); op++)
         for (uint32_t t = 0; t < 3; t++) {
             const struct ls_operation_row *row = ls_operation_row(op);
-            struct ls_kernel_request r = {
+            struct test_request r = {
                 .op = op, .input_count = most(row, false), .output_count = most(row, true)};
             const uint32_t count = r.input_count + r.output_count;
             for (uint32_t i = 0; i < count; i++)
                 r.arguments[i] = DESC(types[t], 1);
             for (uint32_t i = 0; i < count; i++)
-                r.arguments[i].dtype = ls_argument_dtype(&r, i);
+                r.arguments[i].dtype = dtype_of(&r, i);
             for (uint32_t i = 1; i < count && op != LS_OP_CONVERT; i++) {
                 if (i == r.input_count && row->outputs[0].source_index > 0)
                     continue; // a gradient of weights, which decides for the others
-                ck_assert_msg(accepted(r, i) == ls_argument_dtype(&r, i),
-                              "%s, argument %u: %u and not %u", row->name, i, accepted(r, i),
-                              ls_argument_dtype(&r, i));
+                ck_assert_msg(accepted(r, i) == dtype_of(&r, i), "%s, argument %u: %u and not %u",
+                              row->name, i, accepted(r, i), dtype_of(&r, i));
                 compared++;
             }
         }

@@ -148,8 +148,8 @@ static inline float *test_read_reduced(struct ls_replica *replica, size_t *count
 {
     *count = LS_TAIL_FLOATS + replica->plan->flat_bytes / sizeof(float);
     float *values = malloc(*count * sizeof(*values));
-    ck_assert_int_eq(replica->ops->copy(replica->device, values, replica->reduced,
-                                        *count * sizeof(*values), NULL),
+    ck_assert_int_eq(ls_device_copy(replica->device, ls_host_memory(values), replica->reduced,
+                                    *count * sizeof(*values), NULL),
                      LS_OK);
     return values;
 }

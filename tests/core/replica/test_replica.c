@@ -97,14 +97,15 @@ START_TEST(shares_add_up_to_the_whole_batch)
 END_TEST
 
 static const struct ls_device_interface *inner;
-static const float *added_to;
+static struct ls_memory added_to;
 static unsigned adds; // to that, so far
 
 static int32_t counting_launch(struct ls_device *device, const struct ls_kernel *kernel,
                                const struct ls_launch *launch)
 {
-    adds += launch->arguments[0] == added_to && launch->arguments[2] == added_to;
-    return inner->launch(device, kernel, launch);
+    adds += launch->argument_count == 3 && ls_memory_is_same(launch->arguments[0], added_to) &&
+            ls_memory_is_same(launch->arguments[2], added_to);
+    return inner->kernels->launch(device, kernel, launch);
 }
 
 START_TEST(slices_add_up_to_the_whole_share)
@@ -136,11 +137,13 @@ START_TEST(every_share_takes_as_many_passes)
 {
     static const uint64_t blocks[] = {6, 2, 1, 0};
     struct ls_device_interface ops = *reference.ops;
+    struct ls_device_kernels kernels = *reference.ops->kernels;
     struct test_device device = reference;
     size_t count;
     inner = reference.ops;
     device.ops = &ops;
-    ops.launch = counting_launch;
+    ops.kernels = &kernels;
+    kernels.launch = counting_launch;
     const struct ls_replica_options options = test_options(&device, graph, &sgd, sizes);
     struct ls_replica *replica = test_replica(&options, blocks, 4);
     for (uint64_t examples = 0; examples <= 6; examples++) {
@@ -253,8 +256,8 @@ static enum ls_status note_bucket(void *context, struct ls_replica *replica, uin
     const struct ls_bucket *bucket = &replica->buckets.list[index];
     ck_assert_uint_eq(index, noted->next);
     noted->next++;
-    memcpy((char *)noted->gradients + bucket->offset, (char *)replica->gradients + bucket->offset,
-           bucket->bytes);
+    memcpy((char *)noted->gradients + bucket->offset,
+           (char *)ls_address(replica->gradients) + bucket->offset, bucket->bytes);
     return index == noted->fail_at ? LS_PEER_LOST : LS_OK;
 }
 
@@ -286,7 +289,7 @@ START_TEST(a_bucket_is_ready_when_its_gradients_are_final)
     ck_assert_int_eq(ls_replica_run(replica, &batch, 1, 0.1, 0, &hooks), LS_OK);
     ck_assert_uint_eq(noted.next, replica->buckets.count);
     ck_assert_uint_gt(noted.progress_calls, 0);
-    ck_assert_mem_eq(noted.gradients, replica->gradients, replica->plan->flat_bytes);
+    ck_assert_mem_eq(noted.gradients, ls_address(replica->gradients), replica->plan->flat_bytes);
     free(noted.gradients);
     ls_replica_destroy(replica);
 }
@@ -538,8 +541,9 @@ START_TEST(padding_stays_zero_on_the_cpu)
         const struct ls_replica_options options = test_options(cpu, graph, optimizers[k], sizes);
         struct ls_replica *replica = test_replica(&options, sizes, 1);
         const struct ls_replica_batch batch = test_batch(graph, 0, 6, 6);
-        const float *const buffers[] = {replica->parameters, replica->states[0],
-                                        replica->gradients};
+        const float *const buffers[] = {ls_address(replica->parameters),
+                                        ls_address(replica->states[0]),
+                                        ls_address(replica->gradients)};
         for (uint64_t step = 1; step <= 3; step++)
             test_step(replica, &batch, step);
         for (int i = 0; i < 3; i++) {
@@ -558,21 +562,21 @@ END_TEST
 
 static int calls_left; // until one fails
 
-static void *failing_allocate(struct ls_device *device, uint64_t bytes)
+static struct ls_buffer *failing_allocate(struct ls_device *device, uint64_t bytes)
 {
-    return calls_left-- > 0 ? inner->allocate(device, bytes) : NULL;
+    return calls_left-- > 0 ? inner->memory->allocate(device, bytes) : NULL;
 }
 
 static int32_t failing_prepare(struct ls_device *device, const struct ls_kernel_request *request,
                                struct ls_kernel_answer *out)
 {
-    return calls_left-- > 0 ? inner->prepare(device, request, out) : LS_FAILED;
+    return calls_left-- > 0 ? inner->kernels->prepare(device, request, out) : LS_FAILED;
 }
 
 static int32_t failing_open(const struct ls_host *host, const struct ls_device_config *config,
-                            struct ls_device **out)
+                            struct ls_device *device)
 {
-    (void)host, (void)config, (void)out;
+    (void)host, (void)config, (void)device;
     return LS_UNAVAILABLE;
 }
 
@@ -586,9 +590,13 @@ START_TEST(a_device_that_fails_leaves_nothing_behind)
     inner = reference.ops;
     device.ops = &ops;
     ops.memory_kind = LS_MEMORY_CUDA;
+    struct ls_device_memory memory = *inner->memory;
+    struct ls_device_kernels kernels = *inner->kernels;
+    ops.memory = &memory;
+    ops.kernels = &kernels;
     for (int kind = 0; kind < 2; kind++) {
-        ops.allocate = kind == 0 ? failing_allocate : inner->allocate;
-        ops.prepare = kind == 1 ? failing_prepare : inner->prepare;
+        memory.allocate = kind == 0 ? failing_allocate : inner->memory->allocate;
+        kernels.prepare = kind == 1 ? failing_prepare : inner->kernels->prepare;
         int failures = 0;
         for (enum ls_status status = LS_FAILED; status; failures++) {
             const struct ls_replica_options options = test_options(&device, graph, &adam, sizes);

@@ -88,7 +88,7 @@ static int32_t fake_end(struct ls_strategy *strategy, uint32_t replica)
         if (host->world > 1)
             status = host->collectives->all_reduce_wait(host, replica, bucket);
         if (!status && bucket == 0 && fake.sum != 0)
-            fake.replicas[replica]->reduced[0] = fake.sum;
+            *(float *)ls_address(fake.replicas[replica]->reduced) = fake.sum;
         if (!status && bucket == 0)
             status = host->step->check_step(host, replica);
         if (!status)
@@ -364,9 +364,9 @@ START_TEST(replicas_make_the_update_of_one)
     }
     const size_t count = one.replicas[0]->plan->flat_bytes / sizeof(float);
     for (uint32_t rank = 0; rank < many.world; rank++) {
-        ck_assert_double_le(
-            test_difference(one.replicas[0]->parameters, many.replicas[rank]->parameters, count),
-            ROUNDING);
+        ck_assert_double_le(test_difference(ls_address(one.replicas[0]->parameters),
+                                            ls_address(many.replicas[rank]->parameters), count),
+                            ROUNDING);
         ck_assert_uint_eq(hash_of(many.replicas[rank]), hash_of(many.replicas[0]));
     }
     finish(&many);
@@ -493,8 +493,9 @@ START_TEST(gradients_are_divided_as_the_strategy_says)
     const size_t count = own.replicas[0]->plan->flat_bytes / sizeof(float);
     float *thrice = malloc(count * sizeof(*thrice));
     for (size_t i = 0; i < count; i++)
-        thrice[i] = 3 * global.replicas[0]->gradients[i];
-    ck_assert_double_le(test_difference(own.replicas[0]->gradients, thrice, count), ROUNDING);
+        thrice[i] = 3 * ((const float *)ls_address(global.replicas[0]->gradients))[i];
+    ck_assert_double_le(test_difference(ls_address(own.replicas[0]->gradients), thrice, count),
+                        ROUNDING);
     free(thrice);
     finish(&own);
     finish(&global);

@@ -206,9 +206,13 @@ START_TEST(central_storage_makes_the_update_of_one_device)
     ck_assert_int_eq(ls_driver_gather_states(many.driver, world - 1), LS_OK);
     const struct ls_replica *truth = one.replicas[0], *last = many.replicas[world - 1];
     const size_t count = truth->plan->flat_bytes / sizeof(float);
-    ck_assert_double_le(test_difference(truth->parameters, last->parameters, count), ROUNDING);
+    ck_assert_double_le(
+        test_difference(ls_address(truth->parameters), ls_address(last->parameters), count),
+        ROUNDING);
     for (uint32_t k = 0; k < 2; k++)
-        ck_assert_double_le(test_difference(truth->states[k], last->states[k], count), ROUNDING);
+        ck_assert_double_le(
+            test_difference(ls_address(truth->states[k]), ls_address(last->states[k]), count),
+            ROUNDING);
     if (world == 1) // to the bit
         ck_assert_uint_eq(hash_of(many.replicas[0]), hash_of(one.replicas[0]));
     ck_assert_uint_eq(ls_driver_bytes_per_step(many.driver), count * sizeof(float) + 64);
@@ -310,12 +314,17 @@ START_TEST(stores_are_filled_and_read_as_flat_buffers)
     for (size_t i = 0; i < count; i++)
         values[i] = (float)i;
     for (uint32_t buffer = LS_BUFFER_PARAMETERS; buffer <= LS_BUFFER_STATE + 1; buffer++) {
-        replica->ops->copy(replica->device, replica->gradients, values, count * sizeof(float),
-                           NULL);
+        ck_assert_int_eq(ls_device_copy(replica->device, replica->gradients, ls_host_memory(values),
+                                        count * sizeof(float), NULL),
+                         LS_OK);
         ck_assert_int_eq(ls_driver_fill_stores(job.driver, 1, buffer, replica->gradients), LS_OK);
-        replica->ops->zero(replica->device, replica->gradients, count * sizeof(float), NULL);
+        ck_assert_int_eq(
+            ls_device_zero(replica->device, replica->gradients, count * sizeof(float), NULL),
+            LS_OK);
         ck_assert_int_eq(ls_driver_read_stores(job.driver, 1, buffer, replica->gradients), LS_OK);
-        replica->ops->copy(replica->device, back, replica->gradients, count * sizeof(float), NULL);
+        ck_assert_int_eq(ls_device_copy(replica->device, ls_host_memory(back), replica->gradients,
+                                        count * sizeof(float), NULL),
+                         LS_OK);
         ck_assert_double_le(test_difference(values, back, count), 0);
         for (size_t i = 0; i < count; i++)
             values[i] += 1000;
@@ -518,7 +527,7 @@ START_TEST(memory_is_read_and_written_within_its_bounds)
     ck_assert_int_eq(open_job(&job, 1, _i, &made_plugin, LONG_NS), LS_OK);
     ck_assert_int_eq(run_step(&job), LS_OK);
     ck_assert_float_eq(job.results[0].sums[2], 6);
-    ck_assert_int_eq(job.replicas[0]->ops->memory_kind == LS_MEMORY_HOST, !_i);
+    ck_assert_int_eq(ls_device_in_host_memory(job.replicas[0]->device), !_i);
     finish(&job);
 }
 END_TEST

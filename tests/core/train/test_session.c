@@ -203,7 +203,7 @@ START_TEST(variables_on_the_host_leave_no_optimizer_state_on_replicas)
     OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .steps = 2}));
     for (uint32_t i = 0; i < model->session->count; i++)
         for (uint32_t k = 0; k < 2; k++)
-            ck_assert_int_eq(model->session->replicas[i]->states[k] == NULL, host);
+            ck_assert_int_eq(ls_memory_is_null(model->session->replicas[i]->states[k]), host);
     ls_model_close(model);
 }
 END_TEST
@@ -298,7 +298,8 @@ START_TEST(replicas_that_differ_end_the_session)
     OK(ls_save_weights(model, WEIGHTS)); // the last state that the host has
     OK(ls_fit(same, train, &(struct ls_fit_options){.batch = 8, .steps = 2}));
     OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .steps = 1}));
-    model->session->replicas[1]->parameters[0] += value;
+    float *parameters = ls_address(model->session->replicas[1]->parameters);
+    parameters[0] += value;
     expect_error(ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .steps = 1}), LS_FAILED,
                  "replicas 0 and 1 have different parameters");
     ck_assert_ptr_null(model->session);

@@ -36,8 +36,9 @@ static void *run(void *argument)
     struct ls_collective_plan *plan = NULL;
     for (uint32_t i = 0; i < COUNT; i++)
         job->data[i] = (int64_t)(job->rank + 1) * i;
-    job->status = ls_collective_plan_create(job->communicator, LS_ALL_REDUCE, job->data, COUNT,
-                                            LS_I64, LS_SUM, 0, "sum", &plan);
+    job->status =
+        ls_collective_plan_create(job->communicator, LS_ALL_REDUCE, ls_host_memory(job->data),
+                                  COUNT, LS_I64, LS_SUM, 0, "sum", &plan);
     if (!job->status)
         job->status = ls_collective_start(plan);
     if (!job->status)

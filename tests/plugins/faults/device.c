@@ -23,9 +23,9 @@ static _Atomic int64_t after;
 static struct ls_device *_Atomic faulty;
 
 static int32_t faulty_open(const struct ls_host *host, const struct ls_device_config *config,
-                           struct ls_device **out)
+                           struct ls_device *device)
 {
-    const int32_t status = real->open(host, config, out);
+    const int32_t status = real->open(host, config, device);
     if (status)
         return status;
     if (!atomic_load(&after)) {
@@ -34,7 +34,7 @@ static int32_t faulty_open(const struct ls_host *host, const struct ls_device_co
     }
     for (int i = 0; i < MOST_INSTANCES; i++) {
         struct ls_device *none = NULL;
-        if (atomic_compare_exchange_strong(&instances[i].device, &none, *out))
+        if (atomic_compare_exchange_strong(&instances[i].device, &none, device))
             break;
     }
     return LS_OK;
@@ -56,7 +56,7 @@ static int fails(struct ls_device *device)
 
 static void faulty_close(struct ls_device *device)
 {
-    for (int i = 0; device && i < MOST_INSTANCES; i++)
+    for (int i = 0; i < MOST_INSTANCES; i++)
         if (atomic_load(&instances[i].device) == device) {
             atomic_store(&instances[i].launches, 0);
             atomic_store(&instances[i].device, NULL);
@@ -68,7 +68,7 @@ static int32_t faulty_launch(struct ls_device *device, const struct ls_kernel *k
                              const struct ls_launch *launch)
 {
     if (!fails(device))
-        return real->launch(device, kernel, launch);
+        return real->kernels->launch(device, kernel, launch);
     const struct ls_host *host = atomic_load(&own_host);
     while (strcmp(host->option(host, "hang"), "on") == 0)
         pause();
@@ -84,13 +84,16 @@ static const struct ls_plugin_option options[] = {
 LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
 {
     static struct ls_device_interface interface;
+    static struct ls_device_kernels kernels;
     static struct ls_plugin plugin;
     plugin = *reference_plugin();
     real = plugin.interface;
     interface = *real;
     interface.open = faulty_open;
     interface.close = faulty_close;
-    interface.launch = faulty_launch;
+    kernels = *real->kernels;
+    kernels.launch = faulty_launch;
+    interface.kernels = &kernels;
     plugin.name = "faulty";
     plugin.summary = "for tests: reference, with one instance that fails";
     plugin.options = options;

@@ -19,16 +19,10 @@ static int32_t describe(const struct ls_host *host, struct ls_device_info *out)
 }
 
 static int32_t open_device(const struct ls_host *host, const struct ls_device_config *config,
-                           struct ls_device **out)
+                           struct ls_device *device)
 {
     const int32_t wrong = hostile_call("open");
-    if (hostile_is("open-null")) {
-        *out = NULL;
-        return LS_OK;
-    }
-    if (wrong)
-        *out = (struct ls_device *)(uintptr_t)8; // nobody may look at it
-    return wrong ? wrong : real->open(host, config, out);
+    return wrong ? wrong : real->open(host, config, device);
 }
 
 static void close_device(struct ls_device *device)
@@ -37,41 +31,42 @@ static void close_device(struct ls_device *device)
     real->close(device);
 }
 
-static void *allocate(struct ls_device *device, uint64_t bytes)
+static struct ls_buffer *allocate(struct ls_device *device, uint64_t bytes)
 {
     (void)hostile_call("allocate");
-    char *memory = hostile_is("allocate-null") ? NULL : real->allocate(device, bytes);
+    struct ls_buffer *memory =
+        hostile_is("allocate-null") ? NULL : real->memory->allocate(device, bytes);
     if (hostile_is("allocate-anywhere"))
-        return (void *)(uintptr_t)4096;
+        return (struct ls_buffer *)(uintptr_t)4096;
     if (!hostile_is("allocate-odd") || !memory)
         return memory;
-    real->release(device, memory);
-    return memory + 4;
+    real->memory->release(device, memory);
+    return (struct ls_buffer *)((uintptr_t)memory + 4);
 }
 
-static void release(struct ls_device *device, void *memory)
+static void release(struct ls_device *device, struct ls_buffer *memory)
 {
     (void)hostile_call("release");
     if (!hostile_is("allocate-odd") && !hostile_is("allocate-anywhere"))
-        real->release(device, memory);
+        real->memory->release(device, memory);
 }
 
-static int32_t copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
-                    void *stream)
+static int32_t copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                    uint64_t bytes, void *stream)
 {
     const int32_t wrong = hostile_call("copy");
-    return wrong ? wrong : real->copy(device, to, from, bytes, stream);
+    return wrong ? wrong : real->memory->copy(device, to, from, bytes, stream);
 }
 
 static int32_t prepare(struct ls_device *device, const struct ls_kernel_request *request,
                        struct ls_kernel_answer *out)
 {
     const int32_t wrong = hostile_call("prepare");
-    const int32_t status = wrong ? wrong : real->prepare(device, request, out);
+    const int32_t status = wrong ? wrong : real->kernels->prepare(device, request, out);
     if (status)
         return status;
     if (hostile_is("prepare-null")) {
-        real->release_kernel(device, out->kernel);
+        real->kernels->release(device, out->kernel);
         out->kernel = NULL;
     }
     if (hostile_is("prepare-scratch"))
@@ -97,13 +92,13 @@ static int32_t launch(struct ls_device *device, const struct ls_kernel *kernel,
                       const struct ls_launch *call)
 {
     const int32_t wrong = hostile_call("launch");
-    return wrong ? wrong : real->launch(device, kernel, call);
+    return wrong ? wrong : real->kernels->launch(device, kernel, call);
 }
 
 static void release_kernel(struct ls_device *device, struct ls_kernel *kernel)
 {
     (void)hostile_call("release_kernel");
-    real->release_kernel(device, kernel);
+    real->kernels->release(device, kernel);
 }
 
 static uint64_t tile_bytes(struct ls_device *device)
@@ -126,6 +121,8 @@ static const struct ls_plugin_option options[] = HOSTILE_OPTIONS;
 LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
 {
     static struct ls_device_interface interface;
+    static struct ls_device_memory memory;
+    static struct ls_device_kernels kernels;
     static struct ls_plugin plugin;
     hostile_early("entry");
     plugin = *reference_plugin();
@@ -134,13 +131,17 @@ LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
     interface.describe = describe;
     interface.open = open_device;
     interface.close = close_device;
-    interface.allocate = allocate;
-    interface.release = release;
-    interface.copy = copy;
-    interface.prepare = prepare;
-    interface.launch = launch;
-    interface.release_kernel = release_kernel;
-    interface.tile_bytes = tile_bytes;
+    memory = *real->memory;
+    memory.allocate = allocate;
+    memory.release = release;
+    memory.copy = copy;
+    kernels = *real->kernels;
+    kernels.prepare = prepare;
+    kernels.launch = launch;
+    kernels.release = release_kernel;
+    kernels.tile_bytes = tile_bytes;
+    interface.memory = &memory;
+    interface.kernels = &kernels;
     plugin.name = "hostile-device";
     plugin.version = "1\033[31m";
     plugin.summary = "for tests:\033]0;title\007 reference, with one call that does harm";

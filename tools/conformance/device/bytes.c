@@ -28,7 +28,7 @@ static bool fill(struct ls_device_session *session, uint8_t *bytes, float *wante
 
 // Of one side; LS_UNSUPPORTED with a text in side->message.
 static int32_t run(struct ls_device_suite *suite, struct ls_device_side *side,
-                   const struct ls_kernel_request *request)
+                   const struct ls_device_request *request)
 {
     const uint64_t count = ls_tensor_elements(&request->arguments[0]);
     struct ls_device_session session;
@@ -50,8 +50,7 @@ static int32_t run(struct ls_device_suite *suite, struct ls_device_side *side,
 
 static void bytes_case(struct ls_device_suite *suite, struct ls_tensor_desc shape, float divisor)
 {
-    struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                        .op = LS_OP_FROM_BYTES,
+    struct ls_device_request request = {.op = LS_OP_FROM_BYTES,
                                         .attributes = {.divisor = divisor},
                                         .input_count = 1,
                                         .output_count = 1,

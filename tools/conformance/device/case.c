@@ -12,7 +12,7 @@
 void ls_device_case_start(struct ls_device_case *c, uint32_t op, const char *format, ...)
 {
     *c = (struct ls_device_case){
-        .request = {.struct_size = sizeof(c->request), .op = op},
+        .request = {.op = op},
         .record = {.step = 3,
                    .update = 3,
                    .seed = 11,
@@ -191,7 +191,7 @@ void ls_device_case_epilogue(struct ls_device_case *c, const struct ls_device_ep
 
 void ls_device_case_finish(struct ls_device_case *c)
 {
-    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++) {
+    for (uint32_t i = 0; i < LS_DEVICE_ARGUMENTS; i++) {
         free(c->values[i]);
         c->values[i] = NULL;
     }

@@ -127,8 +127,7 @@ static struct tensors tensors_of(const struct shape *s)
 static void add_forward(struct ls_device_case *c, const struct tensors *t)
 {
     c->has_forward = true;
-    c->forward = (struct ls_kernel_request){
-        .struct_size = sizeof(c->forward),
+    c->forward = (struct ls_device_request){
         .op = LS_OP_CONV2D,
         .attributes = c->request.attributes,
         .input_count = 2,

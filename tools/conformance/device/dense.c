@@ -72,8 +72,7 @@ static void start(struct ls_device_case *c, const struct shape *s, uint32_t op, 
 static void add_forward(struct ls_device_case *c, const struct tensors *t)
 {
     c->has_forward = true;
-    c->forward = (struct ls_kernel_request){
-        .struct_size = sizeof(c->forward),
+    c->forward = (struct ls_device_request){
         .op = LS_OP_DENSE,
         .input_count = 2,
         .output_count = 1,

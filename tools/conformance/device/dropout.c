@@ -42,7 +42,7 @@ static bool keep(struct ls_device_suite *suite, int64_t first, int64_t examples,
 {
     struct ls_device_case c;
     struct ls_device_trial trial;
-    void *outputs[LS_MAX_ARGUMENTS] = {out};
+    void *outputs[LS_DEVICE_ARGUMENTS] = {out};
 
     ls_device_case_start(&c, LS_OP_DROPOUT, "part of a dropout case");
     c.request.attributes = (struct ls_op_attributes){.rate = 0.4f, .key = key};

@@ -160,10 +160,8 @@ void ls_device_elementwise_cases(struct ls_device_suite *suite, uint32_t op,
 static bool offers_maximum(struct ls_device_suite *suite, uint32_t op)
 {
     const uint32_t inputs = op == LS_OP_MAXIMUM ? 2 : 3;
-    struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                        .op = op,
-                                        .input_count = inputs,
-                                        .output_count = inputs - 1};
+    struct ls_device_request request = {
+        .op = op, .input_count = inputs, .output_count = inputs - 1};
     struct ls_device_session session;
     for (uint32_t i = 0; i < 2 * inputs - 1; i++) {
         request.arguments[i] = LS_DEVICE_DESC(LS_F32, 4, 3);

@@ -25,13 +25,13 @@ static const char *const variant_colons[LS_DEVICE_VARIANT_COUNT] = {
 // What is wanted, and how far from it a result may be; one for each output.
 struct expectation {
     const struct ls_device_case *c; // in float32
-    void *wanted[LS_MAX_ARGUMENTS];
-    void *slack[LS_MAX_ARGUMENTS]; // doubles
+    void *wanted[LS_DEVICE_ARGUMENTS];
+    void *slack[LS_DEVICE_ARGUMENTS]; // doubles
 };
 
 static void free_all(void **list)
 {
-    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++) {
+    for (uint32_t i = 0; i < LS_DEVICE_ARGUMENTS; i++) {
         free(list[i]);
         list[i] = NULL;
     }
@@ -71,7 +71,7 @@ static bool run_reference(struct ls_device_suite *suite, const struct ls_device_
 // The case without what follows the operation: no epilogue, no accumulation.
 static void strip(struct ls_device_case *c)
 {
-    struct ls_kernel_request *request = &c->request;
+    struct ls_device_request *request = &c->request;
     const bool extra = request->attributes.epilogue == LS_OP_ACTIVATION_BACKWARD;
     const uint32_t y = request->input_count - 1;
 
@@ -94,7 +94,7 @@ static bool run_magnitudes(struct ls_device_suite *suite, const struct ls_device
                            void **outputs)
 {
     struct ls_device_case copy = *c;
-    float *magnitudes[LS_MAX_ARGUMENTS] = {NULL};
+    float *magnitudes[LS_DEVICE_ARGUMENTS] = {NULL};
     bool good = true;
 
     strip(&copy);
@@ -110,7 +110,7 @@ static bool run_magnitudes(struct ls_device_suite *suite, const struct ls_device
         copy.values[i] = magnitudes[i];
     }
     good = good && run_reference(suite, &copy, outputs);
-    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++)
+    for (uint32_t i = 0; i < LS_DEVICE_ARGUMENTS; i++)
         free(magnitudes[i]);
     return good;
 }
@@ -143,7 +143,7 @@ static bool is_exact(const struct ls_device_tolerance *t)
 }
 
 // Whether a bias, or what is like one, is added to the first output.
-static bool has_bias(const struct ls_kernel_request *request)
+static bool has_bias(const struct ls_device_request *request)
 {
     switch (request->op) {
     case LS_OP_CONV2D:
@@ -213,7 +213,7 @@ static bool run_alone(struct ls_device_suite *suite, const struct ls_device_case
 static bool expect(struct ls_device_suite *suite, const struct ls_device_case *c,
                    const struct ls_device_case *tested, struct expectation *e)
 {
-    void *magnitudes[LS_MAX_ARGUMENTS] = {NULL}, *alone[LS_MAX_ARGUMENTS] = {NULL};
+    void *magnitudes[LS_DEVICE_ARGUMENTS] = {NULL}, *alone[LS_DEVICE_ARGUMENTS] = {NULL};
     bool good = allocate_outputs(suite, c, e->wanted) && run_reference(suite, c, e->wanted);
 
     e->c = c;
@@ -308,8 +308,8 @@ static bool same_bits(struct ls_device_suite *suite, const struct ls_device_tria
 static bool run_in_place(struct ls_device_suite *suite, struct ls_device_trial *trial,
                          void *const *first)
 {
-    const struct ls_kernel_request *request = &trial->session.request;
-    void *again[LS_MAX_ARGUMENTS] = {NULL};
+    const struct ls_device_request *request = &trial->session.request;
+    void *again[LS_DEVICE_ARGUMENTS] = {NULL};
     bool good = allocate_outputs(suite, trial->c, again);
 
     for (uint32_t i = 0; good && i < request->input_count; i++) {
@@ -330,7 +330,7 @@ static bool run_in_place(struct ls_device_suite *suite, struct ls_device_trial *
 static bool run_twice(struct ls_device_suite *suite, struct ls_device_trial *trial,
                       const struct expectation *e)
 {
-    void *first[LS_MAX_ARGUMENTS] = {NULL}, *second[LS_MAX_ARGUMENTS] = {NULL};
+    void *first[LS_DEVICE_ARGUMENTS] = {NULL}, *second[LS_DEVICE_ARGUMENTS] = {NULL};
     const bool good =
         allocate_outputs(suite, trial->c, first) && allocate_outputs(suite, trial->c, second) &&
         ls_device_trial_run(trial, false, -1, first) && compare(suite, trial, e, first) &&
@@ -345,15 +345,15 @@ static bool run_twice(struct ls_device_suite *suite, struct ls_device_trial *tri
 // The layouts of the variants that ran, so that none runs twice.
 struct done {
     uint32_t count;
-    struct ls_layout layouts[LS_DEVICE_VARIANT_COUNT][LS_MAX_ARGUMENTS];
+    struct ls_layout layouts[LS_DEVICE_VARIANT_COUNT][LS_DEVICE_ARGUMENTS];
 };
 
 static bool is_new(struct done *done, const struct ls_kernel_answer *answer)
 {
     for (uint32_t i = 0; i < done->count; i++)
-        if (memcmp(done->layouts[i], answer->layouts, sizeof(answer->layouts)) == 0)
+        if (memcmp(done->layouts[i], answer->layouts, sizeof(done->layouts[i])) == 0)
             return false;
-    memcpy(done->layouts[done->count++], answer->layouts, sizeof(answer->layouts));
+    memcpy(done->layouts[done->count++], answer->layouts, sizeof(done->layouts[0]));
     return true;
 }
 
@@ -361,7 +361,7 @@ static bool is_new(struct done *done, const struct ls_kernel_answer *answer)
 // mixture: the host then converts, adds and runs the epilogue by itself.
 static bool may_refuse(const struct ls_device_trial *trial)
 {
-    const struct ls_kernel_request *request = &trial->c->request;
+    const struct ls_device_request *request = &trial->c->request;
     const bool mixed =
         trial->variant == LS_DEVICE_PLAIN_INPUTS || trial->variant == LS_DEVICE_UPSTREAM;
     return trial->own_fixed || request->accumulate ||

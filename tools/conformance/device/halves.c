@@ -57,15 +57,16 @@ static void *narrow_values(float *values, uint64_t count, uint32_t dtype)
 }
 
 // An argument becomes a half, but for those that are float32 beside halves. In order: the first one decides.
-static void narrow_argument(struct ls_kernel_request *request, uint32_t index, uint32_t dtype)
+static void narrow_argument(struct ls_device_request *request, uint32_t index, uint32_t dtype)
 {
     request->arguments[index].dtype = dtype;
-    request->arguments[index].dtype = ls_argument_dtype(request, index);
+    const struct ls_kernel_request asked = ls_device_kernel_request(request);
+    request->arguments[index].dtype = ls_argument_dtype(&asked, index);
 }
 
 static void narrow_forward(struct ls_device_case *out, uint32_t dtype)
 {
-    struct ls_kernel_request *forward = &out->forward;
+    struct ls_device_request *forward = &out->forward;
     for (uint32_t i = 0; i < forward->input_count + forward->output_count; i++)
         if (forward->arguments[i].dtype == LS_F32 &&
             (out->forward_roles[i] == LS_DEVICE_ACTIVATION ||
@@ -129,10 +130,9 @@ struct cast {
     void *values, *wanted, *got;
 };
 
-static void cast_request(const struct cast *cast, struct ls_kernel_request *out)
+static void cast_request(const struct cast *cast, struct ls_device_request *out)
 {
-    *out = (struct ls_kernel_request){
-        .struct_size = sizeof(*out), .op = LS_OP_CONVERT, .input_count = 1, .output_count = 1};
+    *out = (struct ls_device_request){.op = LS_OP_CONVERT, .input_count = 1, .output_count = 1};
     for (int i = 0; i < 2; i++) {
         struct ls_tensor_desc *desc = &out->arguments[i];
         *desc = LS_DEVICE_DESC(i ? cast->to : cast->from, (int64_t)cast->count);
@@ -164,7 +164,7 @@ static void check_cast(struct ls_device_suite *suite, const struct cast *cast)
 
 static void run_cast(struct ls_device_suite *suite, const struct cast *cast)
 {
-    struct ls_kernel_request request;
+    struct ls_device_request request;
     struct ls_device_session session;
     cast_request(cast, &request);
     const int32_t status = ls_device_session_prepare(&session, suite, suite->tested, &request);
@@ -261,7 +261,7 @@ static void fill_between_halves(struct cast *cast)
 static bool offers(struct ls_device_suite *suite, uint32_t dtype)
 {
     const struct cast cast = {.from = LS_F32, .to = dtype, .count = 4};
-    struct ls_kernel_request request;
+    struct ls_device_request request;
     struct ls_device_session session;
     cast_request(&cast, &request);
     const int32_t status = ls_device_session_prepare(&session, suite, suite->tested, &request);

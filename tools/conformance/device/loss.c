@@ -73,8 +73,7 @@ static void cross_entropy_backward(struct ls_device_suite *suite, size_t shape, 
           from_logits, values);
     ls_device_case_input(&c, LS_DEVICE_SAVED, predictions_of(shape));
     c.has_forward = c.saved_from_forward = true;
-    c.forward = (struct ls_kernel_request){
-        .struct_size = sizeof(c.forward),
+    c.forward = (struct ls_device_request){
         .op = LS_OP_SPARSE_CROSS_ENTROPY,
         .attributes = c.request.attributes,
         .input_count = 2,

@@ -94,8 +94,7 @@ static void max_backward(struct ls_device_suite *suite, const struct shape *s, s
     ls_device_case_input(&c, LS_DEVICE_SAVED, saved_desc());
     c.magnitude_inputs = 1;
     c.has_forward = c.saved_from_forward = true;
-    c.forward = (struct ls_kernel_request){
-        .struct_size = sizeof(c.forward),
+    c.forward = (struct ls_device_request){
         .op = LS_OP_MAX_POOL2D,
         .attributes = c.request.attributes,
         .input_count = 1,

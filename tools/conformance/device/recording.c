@@ -19,10 +19,10 @@ static bool record_and_replay(struct ls_device_adder *a)
     struct ls_device *device = a->side->device;
     struct ls_recording *recording = NULL;
     bool good = ls_device_adder_set(a, 100);
-    if (!good || d->record_begin(device))
+    if (!good || d->capture->begin(device))
         return ls_device_suite_fail(a->suite, "cannot begin: %s", a->side->message);
     good = put_three(a);
-    const int32_t status = d->record_end(device, &recording);
+    const int32_t status = d->capture->end(device, &recording);
     if (!good || status)
         return ls_device_suite_fail(a->suite, "cannot record: status %d, %s", status,
                                     a->side->message);
@@ -30,12 +30,12 @@ static bool record_and_replay(struct ls_device_adder *a)
     for (int i = 0; good && i < REPLAYS; i++) {
         if (i == 3)
             good = ls_device_adder_set(a, 1000);
-        if (d->replay(device, recording))
+        if (d->capture->replay(device, recording))
             good = ls_device_suite_fail(a->suite, "replay: %s", a->side->message);
         good = good && ls_device_adder_step(a, NULL); // what is launched goes on beside it
     }
     good = good && ls_device_adder_is(a, NULL, 1000 + 4 * (REPLAYS - 3));
-    d->release_recording(device, recording);
+    d->capture->release(device, recording);
     return good;
 }
 
@@ -45,7 +45,7 @@ static void replay_case(struct ls_device_suite *suite)
     struct ls_device_adder adder;
     if (!ls_device_suite_begin(suite, name))
         return;
-    suite->tested->interface->release_recording(suite->tested->device, NULL);
+    suite->tested->interface->capture->release(suite->tested->device, NULL);
     if (ls_device_adder_open(suite, suite->tested, &adder))
         record_and_replay(&adder);
     ls_device_adder_close(&adder);
@@ -63,15 +63,16 @@ static bool fail_and_go_on(struct ls_device_adder *a)
         return false;
     for (int i = 0; i < 2; i++) {
         a->side->message[0] = '\0';
-        if (d->record_begin(device) || !ls_device_adder_step(a, NULL))
+        if (d->capture->begin(device) || !ls_device_adder_step(a, NULL))
             return ls_device_suite_fail(a->suite, "cannot begin: %s", a->side->message);
-        if (i == 0 && !d->copy(device, &value, a->session.pointers[0], sizeof(value), NULL))
+        if (i == 0 && !d->memory->copy(device, ls_host_memory(&value), a->session.memory[0],
+                                       sizeof(value), NULL))
             return ls_device_suite_fail(a->suite, "a copy to the host is recorded");
-        if (i == 1 && d->allocate(device, 1000))
+        if (i == 1 && d->memory->allocate(device, 1000))
             return ls_device_suite_fail(a->suite, "an allocation is recorded");
         if (!a->side->message[0])
             return ls_device_suite_fail(a->suite, "refused without a reason through host->fail");
-        if (!d->record_end(device, &none) || none)
+        if (!d->capture->end(device, &none) || none)
             return ls_device_suite_fail(a->suite, "there is a recording after a failure");
         if (!ls_device_adder_is(a, NULL, 1 + i) || !ls_device_adder_step(a, NULL))
             return false;

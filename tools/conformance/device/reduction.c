@@ -166,9 +166,10 @@ static bool reduce_on_device(struct ls_device_suite *suite, struct reduction_mem
 {
     const struct ls_device_side *side = suite->tested;
     const uint64_t size = ls_dtype_bytes(c->dtype);
-    char *at[3];
+    struct ls_memory at[3];
+    const struct ls_memory nowhere = {NULL, 0};
     for (int i = 0; i < 3; i++) {
-        at[i] = (char *)ls_device_buffer_pointer(&m->buffers[i]) + c->shift[i] * size;
+        at[i] = ls_memory_at(ls_device_buffer_memory(&m->buffers[i]), c->shift[i] * size);
         draw(c->dtype, c->count * 10 + (uint64_t)i * 1000, m->values[i], m->bytes);
         if (!ls_device_buffer_write(suite, suite->tested, &m->buffers[i], m->values[i]))
             return false;
@@ -178,14 +179,14 @@ static bool reduce_on_device(struct ls_device_suite *suite, struct reduction_mem
         .dtype = c->dtype,
         .reduction = c->reduction,
         .to = at[0],
-        .from = c->divisor ? NULL : at[1],
-        .also = c->also == NOT_ALSO    ? NULL
+        .from = c->divisor ? nowhere : at[1],
+        .also = c->also == NOT_ALSO    ? nowhere
                 : c->also == ALSO_FROM ? at[1]
                                        : at[2],
         .count = c->count,
         .divisor = c->divisor,
     };
-    if (side->interface->reduce(side->device, &call, NULL))
+    if (side->interface->peers->reduce(side->device, &call, NULL))
         return ls_device_suite_fail(suite, "count %llu: %s", (unsigned long long)c->count,
                                     side->message);
     for (int i = 0; i < 3; i++)

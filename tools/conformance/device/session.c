@@ -3,6 +3,8 @@
 // contract in core/plugin/device.h.
 #include "tools/conformance/device/suite.h"
 
+#include "core/operation/operation.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,13 +49,13 @@ static bool layout_is_good(struct ls_device_suite *suite, const struct ls_tensor
 }
 
 // Whether the second output is what the operation keeps for its backward one.
-static bool saves(const struct ls_kernel_request *request)
+static bool saves(const struct ls_device_request *request)
 {
     return request->output_count == 2 &&
            (request->op == LS_OP_MAX_POOL2D || request->op == LS_OP_SPARSE_CROSS_ENTROPY);
 }
 
-static bool answer_is_good(struct ls_device_suite *suite, const struct ls_kernel_request *request,
+static bool answer_is_good(struct ls_device_suite *suite, const struct ls_device_request *request,
                            const struct ls_kernel_answer *answer)
 {
     const uint32_t inputs = (1u << request->input_count) - 1;
@@ -83,16 +85,18 @@ static bool answer_is_good(struct ls_device_suite *suite, const struct ls_kernel
 
 int32_t ls_device_session_prepare(struct ls_device_session *session, struct ls_device_suite *suite,
                                   struct ls_device_side *side,
-                                  const struct ls_kernel_request *request)
+                                  const struct ls_device_request *request)
 {
     *session = (struct ls_device_session){
         .suite = suite,
         .side = side,
         .request = *request,
-        .answer = {.struct_size = sizeof(session->answer)},
+        .answer = {.struct_size = sizeof(session->answer), .layouts = session->layouts},
     };
+    const struct ls_kernel_request asked = ls_device_kernel_request(request);
     side->message[0] = '\0';
-    const int32_t status = side->interface->prepare(side->device, request, &session->answer);
+    const int32_t status =
+        side->interface->kernels->prepare(side->device, &asked, &session->answer);
     if (status == LS_UNSUPPORTED && side->message[0])
         return status;
     if (status) {
@@ -113,8 +117,8 @@ void ls_device_session_close(struct ls_device_session *session)
     struct ls_device_side *side = session->side;
     if (!side)
         return;
-    side->interface->release_kernel(side->device, session->answer.kernel);
-    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++)
+    side->interface->kernels->release(side->device, session->answer.kernel);
+    for (uint32_t i = 0; i < LS_DEVICE_ARGUMENTS; i++)
         ls_device_buffer_destroy(side, &session->buffers[i]);
     ls_device_buffer_destroy(side, &session->scratch);
     ls_device_buffer_destroy(side, &session->record);
@@ -131,7 +135,7 @@ bool ls_device_session_allocate(struct ls_device_session *session)
         if (!ls_device_buffer_create(session->suite, session->side,
                                      session->answer.layouts[i].bytes, &session->buffers[i]))
             return false;
-        session->pointers[i] = ls_device_buffer_pointer(&session->buffers[i]);
+        session->memory[i] = ls_device_buffer_memory(&session->buffers[i]);
     }
     return ls_device_session_record(
         session, &(struct ls_step_record){.step = 1, .update = 1, .gradient_scale = 1});
@@ -176,13 +180,15 @@ bool ls_device_session_launch(struct ls_device_session *session)
 
     const struct ls_launch launch = {
         .struct_size = sizeof(launch),
-        .arguments = session->pointers,
-        .scratch = ls_device_buffer_pointer(&session->scratch),
-        .record = ls_device_buffer_pointer(&session->record),
+        .argument_count = session->request.input_count + session->request.output_count,
+        .arguments = session->memory,
+        .scratch = ls_device_buffer_memory(&session->scratch),
+        .record = ls_device_buffer_memory(&session->record),
     };
     const uint64_t allocations = side->allocations;
     side->message[0] = '\0';
-    const int32_t status = side->interface->launch(side->device, session->answer.kernel, &launch);
+    const int32_t status =
+        side->interface->kernels->launch(side->device, session->answer.kernel, &launch);
     if (status)
         return ls_device_suite_fail(suite, "launch: status %d, %s", status, side->message);
     if (side->allocations != allocations)
@@ -193,11 +199,10 @@ bool ls_device_session_launch(struct ls_device_session *session)
 // ---- Layouts ----
 
 static bool convert(struct ls_device_session *of, const struct ls_tensor_desc *desc,
-                    const struct ls_layout *from, void *source, const struct ls_layout *to,
-                    void *destination)
+                    const struct ls_layout *from, struct ls_memory source,
+                    const struct ls_layout *to, struct ls_memory destination)
 {
-    struct ls_kernel_request request = {
-        .struct_size = sizeof(request),
+    struct ls_device_request request = {
         .op = LS_OP_CONVERT,
         .input_count = 1,
         .output_count = 1,
@@ -213,8 +218,8 @@ static bool convert(struct ls_device_session *of, const struct ls_tensor_desc *d
         ls_device_suite_fail(of->suite, "cannot convert between its own layout and plain: %s",
                              of->side->message);
     if (good) {
-        session.pointers[0] = source;
-        session.pointers[1] = destination;
+        session.memory[0] = source;
+        session.memory[1] = destination;
         good = ls_device_session_launch(&session);
     }
     ls_device_session_close(&session);
@@ -235,8 +240,8 @@ bool ls_device_session_write(struct ls_device_session *session, uint32_t argumen
         return false;
     const bool good = ls_device_buffer_write(session->suite, session->side, &staging, values) &&
                       ls_device_buffer_write(session->suite, session->side, buffer, NULL) &&
-                      convert(session, desc, &plain, ls_device_buffer_pointer(&staging),
-                              &desc->layout, ls_device_buffer_pointer(buffer));
+                      convert(session, desc, &plain, ls_device_buffer_memory(&staging),
+                              &desc->layout, ls_device_buffer_memory(buffer));
     ls_device_buffer_destroy(session->side, &staging);
     return good;
 }
@@ -296,8 +301,8 @@ bool ls_device_session_read(struct ls_device_session *session, uint32_t argument
     if (!ls_device_buffer_create(session->suite, session->side, plain.bytes, &staging))
         return false;
     const bool good =
-        convert(session, desc, &desc->layout, ls_device_buffer_pointer(buffer), &plain,
-                ls_device_buffer_pointer(&staging)) &&
+        convert(session, desc, &desc->layout, ls_device_buffer_memory(buffer), &plain,
+                ls_device_buffer_memory(&staging)) &&
         ls_device_buffer_read(session->suite, session->side, &staging, "a plain output", values) &&
         padding_is_zero(session, argument, buffer, values);
     ls_device_buffer_destroy(session->side, &staging);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One of the two devices of the suite: its host, and device memory between guards.
 #include "tools/conformance/device/suite.h"
+#include "core/device/device.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -76,13 +77,13 @@ int32_t ls_device_side_open_at(struct ls_device_side *side,
     };
     const struct ls_device_config config = {
         .struct_size = sizeof(config), .index = index, .threads = threads};
-    return interface->open(&side->host, &config, &side->device);
+    return (int32_t)ls_device_open_state(interface, &side->host, &config, &side->device);
 }
 
 void ls_device_side_close(struct ls_device_side *side)
 {
     if (side->interface)
-        side->interface->close(side->device);
+        ls_device_close_state(side->interface, side->device);
     side->device = NULL;
 }
 
@@ -143,7 +144,7 @@ bool ls_device_buffer_create(struct ls_device_suite *suite, struct ls_device_sid
                              uint64_t bytes, struct ls_device_buffer *out)
 {
     out->bytes = bytes;
-    out->base = side->interface->allocate(side->device, bytes + (uint64_t)2 * GUARD_BYTES);
+    out->base = side->interface->memory->allocate(side->device, bytes + (uint64_t)2 * GUARD_BYTES);
     if (!out->base)
         return ls_device_suite_fail(suite, "no device memory for %llu bytes",
                                     (unsigned long long)bytes);
@@ -153,13 +154,14 @@ bool ls_device_buffer_create(struct ls_device_suite *suite, struct ls_device_sid
 void ls_device_buffer_destroy(struct ls_device_side *side, struct ls_device_buffer *buffer)
 {
     if (buffer->base)
-        side->interface->release(side->device, buffer->base);
+        side->interface->memory->release(side->device, buffer->base);
     buffer->base = NULL;
 }
 
-void *ls_device_buffer_pointer(const struct ls_device_buffer *buffer)
+struct ls_memory ls_device_buffer_memory(const struct ls_device_buffer *buffer)
 {
-    return buffer->base ? (char *)buffer->base + GUARD_BYTES : NULL;
+    const struct ls_memory nowhere = {NULL, 0};
+    return buffer->base ? ls_memory_at(ls_memory_of(buffer->base), GUARD_BYTES) : nowhere;
 }
 
 bool ls_device_buffer_write(struct ls_device_suite *suite, struct ls_device_side *side,
@@ -175,8 +177,9 @@ bool ls_device_buffer_write(struct ls_device_suite *suite, struct ls_device_side
         memcpy(image + GUARD_BYTES, values, bytes);
     else
         memset(image + GUARD_BYTES, POISON_BYTE, bytes);
-    const int32_t status = side->interface->copy(side->device, buffer->base, image,
-                                                 bytes + (uint64_t)2 * GUARD_BYTES, NULL);
+    const int32_t status = side->interface->memory->copy(side->device, ls_memory_of(buffer->base),
+                                                         ls_host_memory(image),
+                                                         bytes + (uint64_t)2 * GUARD_BYTES, NULL);
     free(image);
     return status ? ls_device_suite_fail(suite, "copy to the device: %s", side->message) : true;
 }
@@ -198,8 +201,9 @@ bool ls_device_buffer_read(struct ls_device_suite *suite, struct ls_device_side 
         return ls_device_suite_fail(suite, "no host memory");
 
     bool good = true;
-    if (side->interface->copy(side->device, image, buffer->base, bytes + (uint64_t)2 * GUARD_BYTES,
-                              NULL))
+    if (side->interface->memory->copy(side->device, ls_host_memory(image),
+                                      ls_memory_of(buffer->base), bytes + (uint64_t)2 * GUARD_BYTES,
+                                      NULL))
         good = ls_device_suite_fail(suite, "copy from the device: %s", side->message);
     else if (!guard_is_whole(image))
         good = ls_device_suite_fail(suite, "wrote before the start of %s", what);

@@ -13,46 +13,26 @@
 
 // ---- Which groups of calls there are ----
 
-static bool is_known(const struct ls_device_interface *d, size_t end)
+bool ls_device_group(const struct ls_device_interface *d, enum ls_device_calls calls)
 {
-    return d->struct_size >= end;
-}
-#define KNOWN(d, call) (is_known(d, offsetof(struct ls_device_interface, call) + sizeof((d)->call)))
-#define OFFERED(d, call) (KNOWN(d, call) && (d)->call)
-
-enum ls_device_offer ls_device_group(const struct ls_device_interface *d,
-                                     enum ls_device_calls calls)
-{
-    int has = 0, of = 0;
-#define COUNT(call) (has += OFFERED(d, call), of++)
     switch (calls) {
-    case LS_DEVICE_STREAMS:
-        COUNT(stream_open), COUNT(stream_close), COUNT(stream_native), COUNT(event_open);
-        COUNT(event_close), COUNT(event_record), COUNT(event_wait), COUNT(event_query);
-        break;
-    case LS_DEVICE_HOST_MEMORY: COUNT(allocate_host), COUNT(release_host), COUNT(copy_later); break;
-    case LS_DEVICE_COLLECTIVES: COUNT(reduce), COUNT(reaches); break;
-    default: COUNT(record_begin), COUNT(record_end), COUNT(replay), COUNT(release_recording); break;
+    case LS_DEVICE_STREAMS: return LS_HAS(d, streams) && d->streams;
+    case LS_DEVICE_HOST_MEMORY: return LS_HAS(d, staging) && d->staging;
+    case LS_DEVICE_COLLECTIVES: return LS_HAS(d, peers) && d->peers;
+    default: return LS_HAS(d, capture) && d->capture;
     }
-#undef COUNT
-    return has == of  ? LS_DEVICE_OFFERED
-           : has == 0 ? LS_DEVICE_NOT_OFFERED
-                      : LS_DEVICE_HALF_OFFERED;
 }
 
 bool ls_device_group_offered(struct ls_device_suite *suite, const char *name,
                              enum ls_device_calls calls)
 {
     const struct ls_device_interface *d = suite->tested->interface;
-    const enum ls_device_offer offer = ls_device_group(d, calls);
-    const bool streams = ls_device_group(d, LS_DEVICE_STREAMS) == LS_DEVICE_OFFERED;
-    if (offer == LS_DEVICE_OFFERED && streams)
+    const bool offered = ls_device_group(d, calls);
+    if (offered && ls_device_group(d, LS_DEVICE_STREAMS))
         return true;
     if (!ls_device_suite_begin(suite, name))
         return false;
-    if (offer == LS_DEVICE_HALF_OFFERED)
-        ls_device_suite_fail(suite, "some calls of the group are NULL, others are not");
-    else if (offer == LS_DEVICE_OFFERED)
+    if (offered)
         ls_device_suite_fail(suite, "offered without streams and events");
     ls_device_suite_end(suite, name, "not offered");
     return false;
@@ -69,11 +49,8 @@ bool ls_device_adder_open(struct ls_device_suite *suite, struct ls_device_side *
     *out = (struct ls_device_adder){.suite = suite, .side = side};
     for (int i = 0; ones && i < FLOATS; i++)
         ones[i] = 1;
-    struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                        .op = LS_OP_ADD,
-                                        .input_count = 2,
-                                        .output_count = 1,
-                                        .arguments = {desc, desc, desc}};
+    struct ls_device_request request = {
+        .op = LS_OP_ADD, .input_count = 2, .output_count = 1, .arguments = {desc, desc, desc}};
     for (int i = 0; i < 3; i++)
         request.arguments[i].layout = ls_device_plain_layout(&desc);
     const bool good = ones && !ls_device_session_prepare(&out->session, suite, side, &request) &&
@@ -81,9 +58,9 @@ bool ls_device_adder_open(struct ls_device_suite *suite, struct ls_device_side *
                       ls_device_buffer_write(suite, side, &out->session.buffers[1], ones) &&
                       ls_device_buffer_create(suite, side, out->session.answer.scratch_bytes,
                                               &out->session.scratch) &&
-                      !d->event_open(side->device, &out->event) &&
-                      !d->event_open(side->device, &out->back) &&
-                      !d->stream_open(side->device, &out->stream);
+                      !d->streams->event_open(side->device, &out->event) &&
+                      !d->streams->event_open(side->device, &out->back) &&
+                      !d->streams->open(side->device, &out->stream);
     free(ones);
     return good || ls_device_suite_fail(suite, "an addition, an event or a stream is refused: %s",
                                         side->message);
@@ -92,9 +69,9 @@ bool ls_device_adder_open(struct ls_device_suite *suite, struct ls_device_side *
 void ls_device_adder_close(struct ls_device_adder *adder)
 {
     struct ls_device_side *side = adder->side;
-    side->interface->stream_close(side->device, adder->stream);
-    side->interface->event_close(side->device, adder->event);
-    side->interface->event_close(side->device, adder->back);
+    side->interface->streams->close(side->device, adder->stream);
+    side->interface->streams->event_close(side->device, adder->event);
+    side->interface->streams->event_close(side->device, adder->back);
     ls_device_session_close(&adder->session);
 }
 
@@ -111,13 +88,14 @@ bool ls_device_adder_step(struct ls_device_adder *adder, void *stream)
     struct ls_device_session *s = &adder->session;
     const struct ls_device_interface *d = adder->side->interface;
     const struct ls_launch launch = {.struct_size = sizeof(launch),
-                                     .arguments = s->pointers,
-                                     .scratch = ls_device_buffer_pointer(&s->scratch),
-                                     .record = ls_device_buffer_pointer(&s->record),
+                                     .argument_count = 3,
+                                     .arguments = s->memory,
+                                     .scratch = ls_device_buffer_memory(&s->scratch),
+                                     .record = ls_device_buffer_memory(&s->record),
                                      .stream = stream};
-    if (d->launch(adder->side->device, s->answer.kernel, &launch) ||
-        d->copy(adder->side->device, s->pointers[0], s->pointers[2], FLOATS * sizeof(float),
-                stream))
+    if (d->kernels->launch(adder->side->device, s->answer.kernel, &launch) ||
+        d->memory->copy(adder->side->device, s->memory[0], s->memory[2], FLOATS * sizeof(float),
+                        stream))
         return ls_device_suite_fail(adder->suite, "an addition or a copy on %s stream: %s",
                                     stream ? "another" : "the own", adder->side->message);
     return true;
@@ -127,8 +105,8 @@ bool ls_device_adder_join(struct ls_device_adder *adder, struct ls_event *event,
                           void *to)
 {
     const struct ls_device_interface *d = adder->side->interface;
-    if (d->event_record(adder->side->device, event, from) ||
-        d->event_wait(adder->side->device, event, to))
+    if (d->streams->event_record(adder->side->device, event, from) ||
+        d->streams->event_wait(adder->side->device, event, to))
         return ls_device_suite_fail(adder->suite, "an event is refused: %s", adder->side->message);
     return true;
 }
@@ -137,7 +115,8 @@ bool ls_device_adder_is(struct ls_device_adder *adder, void *stream, double want
 {
     float values[FLOATS] = {0};
     const struct ls_device_interface *d = adder->side->interface;
-    if (d->copy(adder->side->device, values, adder->session.pointers[0], sizeof(values), stream))
+    if (d->memory->copy(adder->side->device, ls_host_memory(values), adder->session.memory[0],
+                        sizeof(values), stream))
         return ls_device_suite_fail(adder->suite, "copy from the device: %s", adder->side->message);
     for (int i = 0; i < FLOATS; i++)
         if ((double)values[i] < wanted || (double)values[i] > wanted)
@@ -184,8 +163,8 @@ static void own_order_case(struct ls_device_suite *suite)
     bool good = ls_device_adder_open(suite, suite->tested, &a) && ls_device_adder_set(&a, 7) &&
                 ls_device_adder_join(&a, a.event, NULL, a.stream) &&
                 ls_device_adder_step(&a, a.stream);
-    if (good && suite->tested->interface->zero(suite->tested->device, a.session.pointers[0],
-                                               FLOATS * sizeof(float), a.stream))
+    if (good && suite->tested->interface->memory->zero(suite->tested->device, a.session.memory[0],
+                                                       FLOATS * sizeof(float), a.stream))
         good = ls_device_suite_fail(suite, "zero on a stream: %s", suite->tested->message);
     if (good && ls_device_adder_step(&a, a.stream) && ls_device_adder_step(&a, a.stream))
         ls_device_adder_is(&a, a.stream, 2);
@@ -198,7 +177,8 @@ static bool until_over(struct ls_device_adder *a, const struct ls_event *event)
     const struct ls_host *host = &a->side->host;
     const uint64_t start = host->clock_ns(host);
     int32_t status;
-    while ((status = a->side->interface->event_query(a->side->device, event)) == LS_AGAIN &&
+    while ((status = a->side->interface->streams->event_query(a->side->device, event)) ==
+               LS_AGAIN &&
            host->clock_ns(host) - start < DEADLINE_NS)
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     return status == LS_OK || ls_device_suite_fail(a->suite, "an event is not over: status %d, %s",
@@ -209,18 +189,20 @@ static bool until_over(struct ls_device_adder *a, const struct ls_event *event)
 static bool record_again(struct ls_device_adder *a)
 {
     const struct ls_device_interface *d = a->side->interface;
-    if (d->event_query(a->side->device, a->event) ||
-        d->event_wait(a->side->device, a->event, a->stream))
+    if (d->streams->event_query(a->side->device, a->event) ||
+        d->streams->event_wait(a->side->device, a->event, a->stream))
         return ls_device_suite_fail(a->suite, "an event that was never recorded is not over");
     bool good = ls_device_adder_set(a, 0) && ls_device_adder_step(a, NULL) &&
                 ls_device_adder_join(a, a->event, NULL, a->stream) &&
                 ls_device_adder_step(a, a->stream);
     // The own stream goes on after the other one, whose wait must not follow the event to its new place.
     good = good && ls_device_adder_join(a, a->back, a->stream, NULL) &&
-           ls_device_adder_step(a, NULL) && !d->event_record(a->side->device, a->event, NULL) &&
-           until_over(a, a->event) && ls_device_adder_is(a, a->stream, 3);
+           ls_device_adder_step(a, NULL) &&
+           !d->streams->event_record(a->side->device, a->event, NULL) && until_over(a, a->event) &&
+           ls_device_adder_is(a, a->stream, 3);
     for (int i = 0; good && i < 3; i++)
-        good = ls_device_adder_step(a, NULL) && !d->event_record(a->side->device, a->event, NULL);
+        good = ls_device_adder_step(a, NULL) &&
+               !d->streams->event_record(a->side->device, a->event, NULL);
     return good && until_over(a, a->event) && ls_device_adder_is(a, a->stream, 6);
 }
 
@@ -244,11 +226,11 @@ static void native_case(struct ls_device_suite *suite)
     void *stream = NULL;
     if (!ls_device_suite_begin(suite, name))
         return;
-    side->interface->stream_close(side->device, NULL);
-    side->interface->event_close(side->device, NULL);
-    if (side->interface->stream_open(side->device, &stream) ||
-        side->interface->stream_native(side->device, NULL, &own) ||
-        side->interface->stream_native(side->device, stream, &other))
+    side->interface->streams->close(side->device, NULL);
+    side->interface->streams->event_close(side->device, NULL);
+    if (side->interface->streams->open(side->device, &stream) ||
+        side->interface->streams->native(side->device, NULL, &own) ||
+        side->interface->streams->native(side->device, stream, &other))
         ls_device_suite_fail(suite, "refused: %s", side->message);
     else if (own.family == LS_STREAM_NONE || !own.identity[0] ||
              !memchr(own.identity, '\0', sizeof(own.identity)))
@@ -256,14 +238,14 @@ static void native_case(struct ls_device_suite *suite)
     else if (own.family != other.family || strcmp(own.identity, other.identity) != 0 ||
              own.native == other.native)
         ls_device_suite_fail(suite, "two streams of a device are of two, or one and the same");
-    side->interface->stream_close(side->device, stream);
+    side->interface->streams->close(side->device, stream);
     ls_device_suite_end(suite, name, NULL);
 }
 
 // ---- Copies that are done later ----
 
-static bool copy_there_and_back(struct ls_device_suite *suite, unsigned char *host, void *memory,
-                                void *stream, uint64_t bytes)
+static bool copy_there_and_back(struct ls_device_suite *suite, unsigned char *host,
+                                struct ls_memory memory, void *stream, uint64_t bytes)
 {
     const struct ls_device_side *side = suite->tested;
     const struct ls_device_interface *d = side->interface;
@@ -274,11 +256,12 @@ static bool copy_there_and_back(struct ls_device_suite *suite, unsigned char *ho
             return ls_device_suite_fail(suite, "host memory is not zero");
         host[i] = i < bytes ? (unsigned char)(i * 7 + 1) : 0xee;
     }
-    if (d->copy_later(side->device, memory, host, bytes, stream) ||
-        d->copy_later(side->device, host + bytes, memory, bytes, stream))
+    if (d->staging->copy_async(side->device, memory, ls_host_memory(host), bytes, stream) ||
+        d->staging->copy_async(side->device, ls_host_memory(host + bytes), memory, bytes, stream))
         return ls_device_suite_fail(suite, "refused: %s", side->message);
     unsigned char last; // a copy on the same stream: what comes before it is done when it returns
-    if (d->copy(side->device, &last, (char *)memory + bytes - 1, 1, stream))
+    if (d->memory->copy(side->device, ls_host_memory(&last), ls_memory_at(memory, bytes - 1), 1,
+                        stream))
         return ls_device_suite_fail(suite, "copy from the device: %s", side->message);
     for (uint64_t i = 0; i < bytes; i++)
         if (host[i] != (unsigned char)(i * 7 + 1) || host[bytes + i] != host[i])
@@ -296,19 +279,19 @@ static void later_case(struct ls_device_suite *suite)
     void *stream = NULL;
     if (!ls_device_suite_begin(suite, name))
         return;
-    d->release_host(device, NULL);
-    bool good = !d->stream_open(device, &stream) ||
+    d->staging->release(device, NULL);
+    bool good = !d->streams->open(device, &stream) ||
                 ls_device_suite_fail(suite, "no stream: %s", suite->tested->message);
     for (int i = 0; good && i < 3; i++) {
-        void *memory = d->allocate(device, sizes[i]);
-        unsigned char *host = d->allocate_host(device, 2 * sizes[i]);
-        good = memory && host
-                   ? copy_there_and_back(suite, host, memory, i == 1 ? NULL : stream, sizes[i])
-                   : ls_device_suite_fail(suite, "no memory");
-        d->release(device, memory);
-        d->release_host(device, host);
+        struct ls_buffer *memory = d->memory->allocate(device, sizes[i]);
+        unsigned char *host = d->staging->allocate(device, 2 * sizes[i]);
+        good = memory && host ? copy_there_and_back(suite, host, ls_memory_of(memory),
+                                                    i == 1 ? NULL : stream, sizes[i])
+                              : ls_device_suite_fail(suite, "no memory");
+        d->memory->release(device, memory);
+        d->staging->release(device, host);
     }
-    d->stream_close(device, stream);
+    d->streams->close(device, stream);
     ls_device_suite_end(suite, name, NULL);
 }
 
@@ -321,16 +304,16 @@ static bool hand_over(struct ls_device_suite *suite, struct ls_device_adder *fir
     const uint64_t bytes = FLOATS * sizeof(float);
     const struct ls_device_interface *d = first->side->interface;
     struct ls_device *one = first->side->device, *two = second->side->device;
-    void *x = first->session.pointers[0], *y = second->session.pointers[0];
+    const struct ls_memory x = first->session.memory[0], y = second->session.memory[0];
     bool good = ls_device_adder_set(first, 5) && ls_device_adder_set(second, 0) &&
                 ls_device_adder_join(second, second->back, NULL, second->stream);
     for (int i = 0; good && i < STEPS; i++)
         good = ls_device_adder_step(first, NULL);
     if (!good)
         return false;
-    if (d->event_record(one, first->event, NULL) ||
-        d->event_wait(two, first->event, second->stream) ||
-        d->copy(two, y, x, bytes, second->stream))
+    if (d->streams->event_record(one, first->event, NULL) ||
+        d->streams->event_wait(two, first->event, second->stream) ||
+        d->memory->copy(two, y, x, bytes, second->stream))
         return ls_device_suite_fail(suite, "from the first: %s", second->side->message);
     for (int i = 0; good && i < STEPS; i++)
         good = ls_device_adder_step(second, second->stream);
@@ -343,10 +326,11 @@ static bool hand_over(struct ls_device_suite *suite, struct ls_device_adder *fir
                                       .count = FLOATS};
     if (!good)
         return false;
-    if (d->event_record(two, second->event, second->stream) ||
-        d->event_wait(one, second->event, NULL) || d->reduce(one, &sum, NULL))
+    if (d->streams->event_record(two, second->event, second->stream) ||
+        d->streams->event_wait(one, second->event, NULL) || d->peers->reduce(one, &sum, NULL))
         return ls_device_suite_fail(suite, "from the second: %s", first->side->message);
-    if (d->event_record(one, first->back, NULL) || d->event_wait(two, first->back, NULL))
+    if (d->streams->event_record(one, first->back, NULL) ||
+        d->streams->event_wait(two, first->back, NULL))
         return ls_device_suite_fail(suite, "the last event: %s", second->side->message);
     return ls_device_adder_is(first, NULL, 10 + 3 * STEPS) &&
            ls_device_adder_is(second, NULL, 10 + 3 * STEPS);
@@ -356,14 +340,15 @@ static bool reach(struct ls_device_suite *suite, struct ls_device_side *from,
                   struct ls_device_side *to)
 {
     from->message[0] = '\0';
-    const int32_t status = from->interface->reaches(from->device, to->device);
+    const int32_t status = from->interface->peers->can_access_peer(from->device, to->device);
     if (status == LS_UNSUPPORTED && from->message[0]) {
         snprintf(suite->note, sizeof(suite->note), "%.*s", (int)sizeof(suite->note) - 1,
                  from->message);
         suite->excused = true; // as the hardware is
         return false;
     }
-    return !status || ls_device_suite_fail(suite, "reaches: status %d, %s", status, from->message);
+    return !status ||
+           ls_device_suite_fail(suite, "can_access_peer: status %d, %s", status, from->message);
 }
 
 static void together_case(struct ls_device_suite *suite, const char *name, uint32_t index)

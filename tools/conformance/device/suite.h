@@ -10,6 +10,31 @@
 
 #include <stdbool.h>
 
+#define LS_DEVICE_ARGUMENTS 16 // of the operations of the suite
+
+// As struct ls_kernel_request, with room for the arguments, so that cases can be copied and changed.
+struct ls_device_request {
+    uint32_t op;
+    struct ls_op_attributes attributes;
+    uint32_t input_count, output_count;
+    struct ls_tensor_desc arguments[LS_DEVICE_ARGUMENTS];
+    const struct ls_kernel *forward;
+    uint32_t accumulate;
+};
+
+static inline struct ls_kernel_request ls_device_kernel_request(
+    const struct ls_device_request *request)
+{
+    return (struct ls_kernel_request){.struct_size = sizeof(struct ls_kernel_request),
+                                      .op = request->op,
+                                      .attributes = request->attributes,
+                                      .input_count = request->input_count,
+                                      .output_count = request->output_count,
+                                      .arguments = request->arguments,
+                                      .forward = request->forward,
+                                      .accumulate = request->accumulate};
+}
+
 // ---- Sides: side.c ----
 
 struct ls_device_side {
@@ -57,14 +82,14 @@ void ls_device_suite_end(struct ls_device_suite *suite, const char *name, const 
 
 // Device memory between two guards, which nobody may write to.
 struct ls_device_buffer {
-    void *base; // NULL: none
+    struct ls_buffer *base; // NULL: none
     uint64_t bytes;
 };
 
 bool ls_device_buffer_create(struct ls_device_suite *suite, struct ls_device_side *side,
                              uint64_t bytes, struct ls_device_buffer *out);
 void ls_device_buffer_destroy(struct ls_device_side *side, struct ls_device_buffer *buffer);
-void *ls_device_buffer_pointer(const struct ls_device_buffer *buffer);
+struct ls_memory ls_device_buffer_memory(const struct ls_device_buffer *buffer);
 // NULL: poison, every byte 0xff, which reads as NaN.
 bool ls_device_buffer_write(struct ls_device_suite *suite, struct ls_device_side *side,
                             const struct ls_device_buffer *buffer, const void *values);
@@ -77,18 +102,19 @@ bool ls_device_buffer_read(struct ls_device_suite *suite, struct ls_device_side 
 struct ls_device_session {
     struct ls_device_suite *suite;
     struct ls_device_side *side;
-    struct ls_kernel_request request; // with the layouts that were answered
+    struct ls_device_request request; // with the layouts that were answered
     struct ls_kernel_answer answer; // kernel NULL: not prepared
-    struct ls_device_buffer buffers[LS_MAX_ARGUMENTS];
+    struct ls_layout layouts[LS_DEVICE_ARGUMENTS]; // of the answer
+    struct ls_device_buffer buffers[LS_DEVICE_ARGUMENTS];
     struct ls_device_buffer scratch, record;
-    void *pointers[LS_MAX_ARGUMENTS]; // what is launched; the buffers unless changed
+    struct ls_memory memory[LS_DEVICE_ARGUMENTS]; // what is launched; the buffers unless changed
 };
 
 // LS_OK; LS_UNSUPPORTED with a text in side->message; anything else has failed the case. The answer is
 // checked against the contract.
 int32_t ls_device_session_prepare(struct ls_device_session *session, struct ls_device_suite *suite,
                                   struct ls_device_side *side,
-                                  const struct ls_kernel_request *request);
+                                  const struct ls_device_request *request);
 bool ls_device_session_allocate(struct ls_device_session *session);
 bool ls_device_session_record(struct ls_device_session *session,
                               const struct ls_step_record *record);
@@ -154,19 +180,20 @@ struct ls_device_draw {
 struct ls_device_case {
     char name[192];
     uint64_t random; // state of the values drawn
-    struct ls_kernel_request request; // layouts are set by the trial
-    enum ls_device_role roles[LS_MAX_ARGUMENTS];
-    struct ls_device_draw draws[LS_MAX_ARGUMENTS]; // made by ls_device_case_values()
+    struct ls_device_request request; // layouts are set by the trial
+    enum ls_device_role roles[LS_DEVICE_ARGUMENTS];
+    struct ls_device_draw draws[LS_DEVICE_ARGUMENTS]; // made by ls_device_case_values()
     uint32_t draw_count;
-    void *values[LS_MAX_ARGUMENTS]; // owned, plain order; NULL: an output that is only written
-    struct ls_device_tolerance tolerances[LS_MAX_ARGUMENTS]; // of outputs
+    void *values[LS_DEVICE_ARGUMENTS]; // owned, plain order; NULL: an output that is only written
+    struct ls_device_tolerance tolerances[LS_DEVICE_ARGUMENTS]; // of outputs
     uint32_t magnitude_inputs; // bit i: the result is linear in input i
     struct ls_step_record record;
 
     bool has_forward; // the kernel of `forward` is given as a hint
-    struct ls_kernel_request forward; // its roles are those of the arguments below
-    enum ls_device_role forward_roles[LS_MAX_ARGUMENTS];
-    uint8_t from_forward[LS_MAX_ARGUMENTS]; // 1 + the argument of forward that has the same layout
+    struct ls_device_request forward; // its roles are those of the arguments below
+    enum ls_device_role forward_roles[LS_DEVICE_ARGUMENTS];
+    uint8_t
+        from_forward[LS_DEVICE_ARGUMENTS]; // 1 + the argument of forward that has the same layout
     bool
         saved_from_forward; // forward runs first, on the values of the same arguments; saved is taken over
 };
@@ -237,11 +264,8 @@ enum ls_device_calls {
     LS_DEVICE_RECORDING,
 };
 
-enum ls_device_offer { LS_DEVICE_NOT_OFFERED, LS_DEVICE_HALF_OFFERED, LS_DEVICE_OFFERED };
-
-// Whether the device has the calls of the group, which all others need to have streams for.
-enum ls_device_offer ls_device_group(const struct ls_device_interface *d,
-                                     enum ls_device_calls calls);
+// Whether the device has the table.
+bool ls_device_group(const struct ls_device_interface *d, enum ls_device_calls calls);
 // Where it is not offered, that is reported as the one case `name`.
 bool ls_device_group_offered(struct ls_device_suite *suite, const char *name,
                              enum ls_device_calls calls);

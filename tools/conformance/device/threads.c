@@ -59,7 +59,7 @@ static bool run_one(struct runner *runner, void (*make)(struct ls_device_case *c
 {
     struct ls_device_case c;
     struct ls_device_trial trial;
-    void *outputs[LS_MAX_ARGUMENTS] = {out};
+    void *outputs[LS_DEVICE_ARGUMENTS] = {out};
 
     make(&c);
     ls_device_case_values(&c);
@@ -155,7 +155,7 @@ static bool measure_with(struct ls_device_suite *suite, uint32_t threads, int64_
     static struct runner runner;
     struct ls_device_case c;
     struct ls_device_trial trial;
-    void *outputs[LS_MAX_ARGUMENTS] = {out};
+    void *outputs[LS_DEVICE_ARGUMENTS] = {out};
 
     if (!runner_open(suite, &runner, threads))
         return false;

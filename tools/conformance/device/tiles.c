@@ -14,7 +14,7 @@ struct tiling {
     uint32_t batched; // bit i: argument i has examples
     struct ls_device_session forward; // of a backward operation that reads `saved`
     struct ls_device_session whole, tile;
-    struct ls_device_buffer results[LS_MAX_ARGUMENTS]; // outputs of all tiles
+    struct ls_device_buffer results[LS_DEVICE_ARGUMENTS]; // outputs of all tiles
 };
 
 static bool draw(struct ls_device_session *session, uint32_t argument)
@@ -31,7 +31,7 @@ static bool draw(struct ls_device_session *session, uint32_t argument)
 
 // Prepares, and gives all inputs that are floats values.
 static bool open_session(struct tiling *tiling, struct ls_device_session *session,
-                         const struct ls_kernel_request *request)
+                         const struct ls_device_request *request)
 {
     struct ls_device_suite *suite = tiling->suite;
     const int32_t status = ls_device_session_prepare(session, suite, suite->tested, request);
@@ -44,10 +44,9 @@ static bool open_session(struct tiling *tiling, struct ls_device_session *sessio
 }
 
 // Max pooling's backward operation: x, y and saved are those of forward.
-static bool run_forward(struct tiling *tiling, struct ls_kernel_request *request)
+static bool run_forward(struct tiling *tiling, struct ls_device_request *request)
 {
-    const struct ls_kernel_request forward = {
-        .struct_size = sizeof(forward),
+    const struct ls_device_request forward = {
         .op = LS_OP_MAX_POOL2D,
         .attributes = request->attributes,
         .input_count = 1,
@@ -61,14 +60,14 @@ static bool run_forward(struct tiling *tiling, struct ls_kernel_request *request
     return true;
 }
 
-static bool run_whole(struct tiling *tiling, struct ls_kernel_request request)
+static bool run_whole(struct tiling *tiling, struct ls_device_request request)
 {
     const bool saved = request.op == LS_OP_MAX_POOL2D_BACKWARD;
     if ((saved && !run_forward(tiling, &request)) ||
         !open_session(tiling, &tiling->whole, &request))
         return false;
     for (uint32_t i = 0; saved && i < 3; i++)
-        tiling->whole.pointers[1 + i] = tiling->forward.pointers[i];
+        tiling->whole.memory[1 + i] = tiling->forward.memory[i];
     return ls_device_session_launch(&tiling->whole);
 }
 
@@ -78,7 +77,7 @@ static uint64_t example_bytes(const struct tiling *tiling, uint32_t argument)
 }
 
 // The request of a tile: the layouts of the whole batch, for fewer examples.
-static bool shorten(const struct tiling *tiling, struct ls_kernel_request *out)
+static bool shorten(const struct tiling *tiling, struct ls_device_request *out)
 {
     *out = tiling->whole.request;
     for (uint32_t i = 0; i < out->input_count + out->output_count; i++) {
@@ -100,7 +99,7 @@ static bool shorten(const struct tiling *tiling, struct ls_kernel_request *out)
 static bool open_tile(struct tiling *tiling)
 {
     struct ls_device_suite *suite = tiling->suite;
-    struct ls_kernel_request request;
+    struct ls_device_request request;
     if (!shorten(tiling, &request))
         return false;
     const int32_t status = ls_device_session_prepare(&tiling->tile, suite, suite->tested, &request);
@@ -120,13 +119,15 @@ static bool open_tile(struct tiling *tiling)
 
 static bool run_tiles(struct tiling *tiling)
 {
-    const struct ls_kernel_request *request = &tiling->tile.request;
+    const struct ls_device_request *request = &tiling->tile.request;
     for (uint32_t t = 0; t < BATCH / TILE; t++) {
         for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
-            char *start = i < request->input_count ? tiling->whole.pointers[i]
-                                                   : ls_device_buffer_pointer(&tiling->results[i]);
+            const struct ls_memory start = i < request->input_count
+                                               ? tiling->whole.memory[i]
+                                               : ls_device_buffer_memory(&tiling->results[i]);
             const bool batched = (tiling->batched >> i & 1) != 0;
-            tiling->tile.pointers[i] = start + (batched ? t * TILE * example_bytes(tiling, i) : 0);
+            tiling->tile.memory[i] =
+                ls_memory_at(start, batched ? t * TILE * example_bytes(tiling, i) : 0);
         }
         if (!ls_device_session_launch(&tiling->tile))
             return false;
@@ -171,7 +172,7 @@ static bool check_output(struct tiling *tiling, uint32_t argument)
 }
 
 static void tile_case(struct ls_device_suite *suite, const char *name, uint32_t batched,
-                      const struct ls_kernel_request *request)
+                      const struct ls_device_request *request)
 {
     struct tiling tiling = {.suite = suite, .batched = batched};
     if (!ls_device_suite_begin(suite, name))
@@ -180,7 +181,7 @@ static void tile_case(struct ls_device_suite *suite, const char *name, uint32_t 
     for (uint32_t i = 0; good && i < request->output_count; i++)
         good = check_output(&tiling, request->input_count + i);
     snprintf(suite->note, sizeof(suite->note), "%s", tiling.whole.answer.implementation);
-    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++)
+    for (uint32_t i = 0; i < LS_DEVICE_ARGUMENTS; i++)
         ls_device_buffer_destroy(suite->tested, &tiling.results[i]);
     ls_device_session_close(&tiling.tile);
     ls_device_session_close(&tiling.whole);
@@ -195,8 +196,7 @@ static void convolution_cases(struct ls_device_suite *suite, int64_t channels, i
                                 w = LS_DEVICE_DESC(LS_F32, 3, 3, channels, filters),
                                 b = LS_DEVICE_DESC(LS_F32, filters),
                                 y = LS_DEVICE_DESC(LS_F32, BATCH, 7, 6, filters);
-    struct ls_kernel_request request = {
-        .struct_size = sizeof(request),
+    struct ls_device_request request = {
         .op = LS_OP_CONV2D,
         .attributes = {.strides = {1, 1}, .dilation = {1, 1}, .groups = 1},
         .input_count = 3,
@@ -231,8 +231,7 @@ static void pooling_cases(struct ls_device_suite *suite, int64_t channels)
         {"average_pool2d_backward", LS_OP_AVERAGE_POOL2D_BACKWARD, 1, 1, 3, {y, x}},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                            .op = cases[i].op,
+        struct ls_device_request request = {.op = cases[i].op,
                                             .attributes = {.kernel = {2, 2}, .strides = {2, 2}},
                                             .input_count = cases[i].inputs,
                                             .output_count = cases[i].outputs};
@@ -247,8 +246,7 @@ static void pooling_cases(struct ls_device_suite *suite, int64_t channels)
 static void activation_cases(struct ls_device_suite *suite)
 {
     const struct ls_tensor_desc x = LS_DEVICE_DESC(LS_F32, BATCH, 5, 7, 3);
-    struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                        .op = LS_OP_ACTIVATION,
+    struct ls_device_request request = {.op = LS_OP_ACTIVATION,
                                         .attributes = {.activation = LS_TANH},
                                         .input_count = 1,
                                         .output_count = 1,
@@ -262,7 +260,7 @@ static void activation_cases(struct ls_device_suite *suite)
 void ls_device_tile_cases(struct ls_device_suite *suite)
 {
     const struct ls_device_interface *d = suite->tested->interface;
-    if (!d->tile_bytes || d->tile_bytes(suite->tested->device) == 0)
+    if (!d->kernels->tile_bytes || d->kernels->tile_bytes(suite->tested->device) == 0)
         return;
     convolution_cases(suite, 1, 32);
     convolution_cases(suite, 32, 48);

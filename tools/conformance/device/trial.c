@@ -13,10 +13,8 @@ static struct ls_layout upstream_layout(struct ls_device_suite *suite, struct ls
                                         const struct ls_tensor_desc *desc)
 {
     const int64_t *d = desc->dims;
-    struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                        .input_count = 2,
-                                        .output_count = 1,
-                                        .arguments = {[2] = *desc}};
+    struct ls_device_request request = {
+        .input_count = 2, .output_count = 1, .arguments = {[2] = *desc}};
     struct ls_device_session session;
 
     if (desc->ndims == 4) {
@@ -59,7 +57,7 @@ static struct ls_layout layout_for(struct ls_device_trial *trial, struct ls_devi
 }
 
 static void set_layouts(struct ls_device_trial *trial, struct ls_device_suite *suite,
-                        struct ls_device_side *side, struct ls_kernel_request *request,
+                        struct ls_device_side *side, struct ls_device_request *request,
                         const enum ls_device_role *roles)
 {
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
@@ -68,7 +66,7 @@ static void set_layouts(struct ls_device_trial *trial, struct ls_device_suite *s
     }
 }
 
-static void note_own_layouts(struct ls_device_trial *trial, const struct ls_kernel_request *request)
+static void note_own_layouts(struct ls_device_trial *trial, const struct ls_device_request *request)
 {
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
         trial->own_fixed |= request->arguments[i].layout.kind == LS_LAYOUT_OWN;
@@ -76,7 +74,7 @@ static void note_own_layouts(struct ls_device_trial *trial, const struct ls_kern
 
 // Arguments that the forward operation has laid out lie as it said. Where it only is a hint, that is
 // tried in the upstream variant, as a training does it.
-static void take_forward_layouts(struct ls_device_trial *trial, struct ls_kernel_request *request)
+static void take_forward_layouts(struct ls_device_trial *trial, struct ls_device_request *request)
 {
     const struct ls_device_case *c = trial->c;
     request->forward = trial->forward.answer.kernel;
@@ -107,7 +105,7 @@ static int32_t open_forward(struct ls_device_trial *trial, struct ls_device_suit
                             struct ls_device_side *side)
 {
     const struct ls_device_case *c = trial->c;
-    struct ls_kernel_request request = c->forward;
+    struct ls_device_request request = c->forward;
     set_layouts(trial, suite, side, &request, c->forward_roles);
     note_own_layouts(trial, &request);
 
@@ -129,7 +127,7 @@ int32_t ls_device_trial_open(struct ls_device_trial *trial, struct ls_device_sui
 {
     assert(c->draw_count == 0); // ls_device_case_values() was called
     *trial = (struct ls_device_trial){.c = c, .variant = variant};
-    struct ls_kernel_request request = c->request;
+    struct ls_device_request request = c->request;
 
     set_layouts(trial, suite, side, &request, c->roles);
     if (c->has_forward && (c->saved_from_forward || variant != LS_DEVICE_ALL_PLAIN)) {
@@ -164,8 +162,8 @@ static bool take_over(struct ls_device_trial *trial, uint32_t argument)
         return ls_device_suite_fail(
             session->suite, "argument %u: forward leaves %llu bytes, backward takes %llu", argument,
             (unsigned long long)from->bytes, (unsigned long long)to->bytes);
-    if (to->bytes && side->interface->copy(side->device, ls_device_buffer_pointer(to),
-                                           ls_device_buffer_pointer(from), to->bytes, NULL))
+    if (to->bytes && side->interface->memory->copy(side->device, ls_device_buffer_memory(to),
+                                                   ls_device_buffer_memory(from), to->bytes, NULL))
         return ls_device_suite_fail(session->suite, "copy on the device: %s", side->message);
     return true;
 }
@@ -179,12 +177,12 @@ static bool made_by_forward(const struct ls_device_trial *trial, uint32_t argume
 static bool write_arguments(struct ls_device_trial *trial, bool null_unused)
 {
     struct ls_device_session *session = &trial->session;
-    const struct ls_kernel_request *request = &session->request;
+    const struct ls_device_request *request = &session->request;
 
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
         const bool used = i >= request->input_count || session->answer.used_inputs >> i & 1;
-        session->pointers[i] =
-            used || !null_unused ? ls_device_buffer_pointer(&session->buffers[i]) : NULL;
+        session->memory[i] = used || !null_unused ? ls_device_buffer_memory(&session->buffers[i])
+                                                  : (struct ls_memory){NULL, 0};
         const bool good =
             used && made_by_forward(trial, i)
                 ? take_over(trial, i)
@@ -204,7 +202,7 @@ bool ls_device_trial_run(struct ls_device_trial *trial, bool null_unused, int32_
     if (!write_arguments(trial, null_unused))
         return false;
     if (in_place >= 0)
-        session->pointers[first] = ls_device_buffer_pointer(&session->buffers[in_place]);
+        session->memory[first] = ls_device_buffer_memory(&session->buffers[in_place]);
     if (!ls_device_session_launch(session))
         return false;
     for (uint32_t i = 0; i < session->request.output_count; i++) {

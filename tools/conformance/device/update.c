@@ -68,7 +68,7 @@ static bool race_open(struct ls_device_suite *suite, struct race *race, int64_t 
         return ls_device_suite_fail(suite, "no host memory");
 
     for (int side = 0; side < 2; side++) {
-        struct ls_kernel_request request = race->c.request;
+        struct ls_device_request request = race->c.request;
         for (uint32_t i = 0; i < request.input_count + request.output_count; i++)
             request.arguments[i].layout = ls_device_plain_layout(&request.arguments[i]);
         const int32_t status =

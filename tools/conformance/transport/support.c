@@ -77,7 +77,7 @@ bool ls_transport_buffer_init(struct ls_transport_side *side, struct ls_transpor
         return ls_tally_blame(&side->trial->suite->tally,
                               "no memory of a device for %" PRIu64 " elements", count);
     }
-    buffer->data = ls_conformance_image_at(&buffer->image, buffer->values);
+    buffer->data = ls_address(ls_conformance_image_at(&buffer->image, buffer->values));
     return true;
 }
 
@@ -269,9 +269,10 @@ static bool open_sides(struct ls_transport_trial *trial)
                                            .deadline_ns = DEADLINE_NS};
     int32_t status = (int32_t)ls_conformance_devices_need(&suite->devices, trial->world);
     for (uint32_t i = 0; suite->devices.ops && i < trial->world; i++)
-        places[i] = (struct ls_transport_place){.struct_size = sizeof(places[i]),
-                                                .ops = suite->devices.ops,
-                                                .device = suite->devices.opened[i]};
+        places[i] = (struct ls_transport_place){
+            .struct_size = sizeof(places[i]),
+            .ops = suite->devices.ops,
+            .device = suite->devices.opened[i] ? ls_device_state(suite->devices.opened[i]) : NULL};
     options.places = suite->devices.ops ? places : NULL;
     if (!status)
         status = (int32_t)ls_endpoints_open(&options, endpoints);

@@ -81,7 +81,7 @@ static int32_t start(struct ls_device *device, enum cuda_normalization_kernel wh
 }
 
 // Without parts and totals, as with given statistics.
-static void fill(const struct ls_kernel *kernel, const struct ls_launch *launch,
+static void fill(const struct ls_kernel *kernel, const struct cuda_call *launch,
                  struct cuda_normalization *out)
 {
     const struct normalization *state = kernel->state;
@@ -94,7 +94,7 @@ static void fill(const struct ls_kernel *kernel, const struct ls_launch *launch,
 }
 
 // Of a training: both lie in the scratch memory.
-static void fill_training(const struct ls_kernel *kernel, const struct ls_launch *launch,
+static void fill_training(const struct ls_kernel *kernel, const struct cuda_call *launch,
                           struct cuda_normalization *out)
 {
     const struct normalization *state = kernel->state;
@@ -105,7 +105,7 @@ static void fill_training(const struct ls_kernel *kernel, const struct ls_launch
 }
 
 static int32_t run_forward(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cuda_call *launch)
 {
     struct cuda_normalization n;
     fill_training(kernel, launch, &n);
@@ -119,7 +119,7 @@ static int32_t run_forward(struct ls_device *device, const struct ls_kernel *ker
 }
 
 static int32_t run_backward(struct ls_device *device, const struct ls_kernel *kernel,
-                            const struct ls_launch *launch)
+                            const struct cuda_call *launch)
 {
     struct cuda_normalization n;
     fill_training(kernel, launch, &n);
@@ -135,7 +135,7 @@ static int32_t run_backward(struct ls_device *device, const struct ls_kernel *ke
 }
 
 static int32_t run_inference(struct ls_device *device, const struct ls_kernel *kernel,
-                             const struct ls_launch *launch)
+                             const struct cuda_call *launch)
 {
     struct cuda_normalization n;
     fill(kernel, launch, &n);
@@ -160,7 +160,7 @@ static bool shapes_fit(struct ls_kernel *kernel, uint32_t vectors)
     const uint32_t inputs = cuda_inputs(kernel), first = kernel->request.input_count;
     const uint32_t end = first + kernel->request.output_count;
     for (uint32_t i = 0; i < end; i++) {
-        const struct ls_tensor_desc *desc = &kernel->request.arguments[i];
+        const struct ls_tensor_desc *desc = &kernel->descs[i];
         const bool vector = (i >= 1 && i <= vectors) || i > first;
         const bool fits = vector ? desc->ndims == 1 && desc->dims[0] == x->dims[x->ndims - 1]
                                  : same_shape(desc, x);

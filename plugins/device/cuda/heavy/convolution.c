@@ -69,7 +69,7 @@ static struct ls_tensor_desc *weights_of(struct ls_kernel *kernel)
 static bool find_shape(struct ls_kernel *kernel, struct convolution *c)
 {
     const struct ls_op_attributes *a = &kernel->request.attributes;
-    const struct ls_tensor_desc *in = kernel->request.arguments, *out = cuda_output_desc(kernel, 0);
+    const struct ls_tensor_desc *in = kernel->descs, *out = cuda_output_desc(kernel, 0);
     const struct ls_tensor_desc *w = weights_of(kernel);
     const bool data = !is_forward(kernel) && !is_weights(kernel);
     const struct ls_tensor_desc *x = data ? out : &in[0];
@@ -93,7 +93,7 @@ static bool find_layout(struct ls_kernel *kernel, struct convolution *c,
     struct ls_tensor_desc *w = weights_of(kernel);
     c->turned = cuda_layout_weights(w);
     if (c->turned)
-        answer->layouts[w - kernel->request.arguments] = w->layout;
+        answer->layouts[w - kernel->descs] = w->layout;
     return c->turned || w->layout.kind == LS_LAYOUT_PLAIN;
 }
 
@@ -291,14 +291,14 @@ static bool library_knows(struct ls_device *device, struct ls_kernel *kernel)
 
 // ---- Running ----
 
-static void *at(const struct ls_launch *launch, uint64_t offset)
+static void *at(const struct cuda_call *launch, uint64_t offset)
 {
     return (char *)launch->scratch + offset;
 }
 
 // Weights, turned; x, with its padding: into scratch memory where they do not lie so.
 static int32_t ready_weights(struct ls_device *device, const struct ls_kernel *kernel,
-                             const struct ls_launch *launch, const void **out)
+                             const struct cuda_call *launch, const void **out)
 {
     const struct convolution *c = kernel->state;
     *out = launch->arguments[1];
@@ -317,7 +317,7 @@ static int32_t ready_weights(struct ls_device *device, const struct ls_kernel *k
 }
 
 static int32_t ready_image(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct ls_launch *launch, const void **out)
+                           const struct cuda_call *launch, const void **out)
 {
     const struct convolution *c = kernel->state;
     *out = launch->arguments[0];
@@ -325,7 +325,7 @@ static int32_t ready_image(struct ls_device *device, const struct ls_kernel *ker
         return LS_OK;
     const struct cuda_arguments a = {
         .a = launch->arguments[0],
-        .a_type = cuda_type_of(&kernel->request.arguments[0]),
+        .a_type = cuda_type_of(&kernel->descs[0]),
         .window = c->window,
         .store = {.out = at(launch, c->image), .type = inner_type(c)},
     };
@@ -335,7 +335,7 @@ static int32_t ready_image(struct ls_device *device, const struct ls_kernel *ker
 }
 
 static int32_t ready_gradient(struct ls_device *device, const struct ls_kernel *kernel,
-                              const struct ls_launch *launch, const void **out)
+                              const struct cuda_call *launch, const void **out)
 {
     const struct convolution *c = kernel->state;
     *out = launch->arguments[1];
@@ -343,7 +343,7 @@ static int32_t ready_gradient(struct ls_device *device, const struct ls_kernel *
         return LS_OK;
     const struct cuda_arguments a = {
         .a = launch->arguments[1],
-        .a_type = cuda_type_of(&kernel->request.arguments[1]),
+        .a_type = cuda_type_of(&kernel->descs[1]),
         .store = {.out = at(launch, c->gradient)},
     };
     *out = a.store.out;
@@ -352,7 +352,7 @@ static int32_t ready_gradient(struct ls_device *device, const struct ls_kernel *
 
 // What cuDNN's result lacks to be the output.
 static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel,
-                        const struct ls_launch *launch, const void *result)
+                        const struct cuda_call *launch, const void *result)
 {
     const struct convolution *c = kernel->state;
     const struct cuda_window *w = &c->window;
@@ -378,7 +378,7 @@ static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel
 static const float one = 1, zero = 0;
 
 static int32_t run_forward(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct ls_launch *launch, void *result)
+                           const struct cuda_call *launch, void *result)
 {
     const struct cuda_calls *calls = device->calls;
     struct convolution *c = kernel->state;
@@ -409,7 +409,7 @@ static int32_t run_forward(struct ls_device *device, const struct ls_kernel *ker
 }
 
 static int32_t run_data(struct ls_device *device, const struct ls_kernel *kernel,
-                        const struct ls_launch *launch, void *result)
+                        const struct cuda_call *launch, void *result)
 {
     const struct convolution *c = kernel->state;
     const void *w = NULL;
@@ -425,7 +425,7 @@ static int32_t run_data(struct ls_device *device, const struct ls_kernel *kernel
 }
 
 static int32_t run_weights(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct ls_launch *launch, void *result)
+                           const struct cuda_call *launch, void *result)
 {
     const struct convolution *c = kernel->state;
     const void *x = NULL, *dy = NULL;
@@ -442,7 +442,7 @@ static int32_t run_weights(struct ls_device *device, const struct ls_kernel *ker
 }
 
 static int32_t run_library(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cuda_call *launch)
 {
     const struct convolution *c = kernel->state;
     void *result = c->redirect ? at(launch, c->result) : cuda_output(kernel, launch, 0);

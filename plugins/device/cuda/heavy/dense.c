@@ -209,7 +209,7 @@ static void plan_rest(struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 // ---- Running ----
 
 static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel,
-                        const struct ls_launch *launch, const void *result)
+                        const struct cuda_call *launch, const void *result)
 {
     const struct dense *d = kernel->state;
     const bool bias = cuda_has_bias(kernel) && !(d->epilogue & CUBLASLT_EPILOGUE_BIAS);
@@ -224,7 +224,7 @@ static int32_t run_post(struct ls_device *device, const struct ls_kernel *kernel
 }
 
 static int32_t multiply(struct ls_device *device, const struct ls_kernel *kernel,
-                        const struct ls_launch *launch, void *result)
+                        const struct cuda_call *launch, void *result)
 {
     static const float one = 1, zero = 0;
     const struct dense *d = kernel->state;
@@ -247,7 +247,7 @@ static int32_t multiply(struct ls_device *device, const struct ls_kernel *kernel
 }
 
 static int32_t run_library(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cuda_call *launch)
 {
     const struct dense *d = kernel->state;
     void *result = cuda_accumulates(kernel, 0) ? (char *)launch->scratch + d->result
@@ -284,7 +284,7 @@ static bool find_shape(struct ls_kernel *kernel, struct dense *d)
 {
     const bool weights = kernel->request.op == LS_OP_DENSE_BACKWARD_WEIGHTS;
     const bool data = kernel->request.op == LS_OP_DENSE_BACKWARD_DATA;
-    const struct ls_tensor_desc *in = kernel->request.arguments, *out = cuda_output_desc(kernel, 0);
+    const struct ls_tensor_desc *in = kernel->descs, *out = cuda_output_desc(kernel, 0);
     const struct ls_tensor_desc *w = weights ? out : &in[1], *x = data ? out : &in[0];
     const struct ls_tensor_desc *y = weights ? &in[1] : data ? &in[0] : out;
     if (w->ndims != 2)

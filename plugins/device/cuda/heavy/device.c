@@ -199,17 +199,25 @@ static void device_abandon(struct ls_device *device)
 // Devices whose work never ended: what they hold may still be written to.
 static struct ls_device *_Atomic abandoned;
 
+// The host frees the state of the device, so what still names its memory is kept in a copy.
+static void keep_abandoned(const struct ls_device *device)
+{
+    struct ls_device *kept = malloc(sizeof(*kept));
+    if (!kept)
+        return;
+    *kept = *device;
+    kept->next = atomic_exchange(&abandoned, kept);
+}
+
 static void device_close(struct ls_device *device)
 {
-    if (!device)
-        return;
     const struct cuda_calls *calls = device->calls;
     struct ls_recording *unfinished = NULL;
     if (device->recording && !cuda_record_end(device, &unfinished))
         cuda_release_recording(device, unfinished);
     calls->cudaSetDevice((int)device->index);
     if (cuda_wait_all(device, "closing the device") == LS_PEER_LOST) {
-        device->next = atomic_exchange(&abandoned, device);
+        keep_abandoned(device);
         return;
     }
     if (device->dnn)
@@ -221,7 +229,6 @@ static void device_close(struct ls_device *device)
     cuda_arena_finish(device);
     if (device->own)
         calls->cudaStreamDestroy(device->own);
-    free(device);
 }
 
 static int32_t open_handles(struct ls_device *device)
@@ -287,7 +294,7 @@ static int32_t read_options(const struct ls_host *host, const struct ls_device_c
 }
 
 static int32_t device_open(const struct ls_host *host, const struct ls_device_config *config,
-                           struct ls_device **out)
+                           struct ls_device *device)
 {
     char reason[400];
     const struct cuda_calls *calls = cuda_calls_get(reason, sizeof(reason));
@@ -296,52 +303,78 @@ static int32_t device_open(const struct ls_host *host, const struct ls_device_co
     int32_t status = check_runtime(host, calls, config->index);
     if (status)
         return status;
-    struct ls_device *device = calloc(1, sizeof(*device));
-    if (!device)
-        return ls_host_fail(host, LS_OUT_OF_MEMORY, "no memory for a device");
     device->host = host;
     device->calls = calls;
     device->index = config->index;
     status = read_options(host, config, device);
     if (!status)
         status = open_handles(device);
-    if (status) {
+    if (status)
         device_close(device);
-        return status;
-    }
-    *out = device;
-    return LS_OK;
+    return status;
 }
 
-static const struct ls_device_interface device_calls = {
-    .struct_size = sizeof(device_calls),
-    .open = device_open,
-    .close = device_close,
+_Static_assert(sizeof(struct ls_device) <= CUDA_DEVICE_BYTES, "engine.h says too little");
+
+static const struct ls_device_memory memory_calls = {
+    .struct_size = sizeof(memory_calls),
     .allocate = cuda_allocate,
     .release = cuda_release,
     .copy = cuda_copy,
     .zero = cuda_zero,
+};
+
+static const struct ls_device_kernels kernel_calls = {
+    .struct_size = sizeof(kernel_calls),
     .prepare = cuda_prepare,
     .launch = cuda_launch,
-    .release_kernel = cuda_release_kernel,
-    .stream_open = cuda_stream_open,
-    .stream_close = cuda_stream_close,
-    .stream_native = cuda_stream_native,
+    .release = cuda_release_kernel,
+};
+
+static const struct ls_device_streams stream_calls = {
+    .struct_size = sizeof(stream_calls),
+    .open = cuda_stream_open,
+    .close = cuda_stream_close,
+    .native = cuda_stream_native,
     .event_open = cuda_event_open,
     .event_close = cuda_event_close,
     .event_record = cuda_event_record,
     .event_wait = cuda_event_wait,
     .event_query = cuda_event_query,
-    .allocate_host = cuda_allocate_host,
-    .release_host = cuda_release_host,
-    .copy_later = cuda_copy_later,
+};
+
+static const struct ls_device_staging staging_calls = {
+    .struct_size = sizeof(staging_calls),
+    .allocate = cuda_allocate_host,
+    .release = cuda_release_host,
+    .copy_async = cuda_copy_async,
+};
+
+static const struct ls_device_peers peer_calls = {
+    .struct_size = sizeof(peer_calls),
     .reduce = cuda_reduce,
-    .reaches = cuda_reaches,
-    .record_begin = cuda_record_begin,
-    .record_end = cuda_record_end,
+    .can_access_peer = cuda_can_access_peer,
+};
+
+static const struct ls_device_capture capture_calls = {
+    .struct_size = sizeof(capture_calls),
+    .begin = cuda_record_begin,
+    .end = cuda_record_end,
     .replay = cuda_replay,
-    .release_recording = cuda_release_recording,
+    .release = cuda_release_recording,
+};
+
+static const struct ls_device_interface device_calls = {
+    .struct_size = sizeof(device_calls),
+    .open = device_open,
+    .close = device_close,
     .abandon = device_abandon,
+    .memory = &memory_calls,
+    .kernels = &kernel_calls,
+    .streams = &stream_calls,
+    .staging = &staging_calls,
+    .peers = &peer_calls,
+    .capture = &capture_calls,
 };
 
 CUDA_ENGINE_EXPORT const struct cuda_engine *cuda_engine_get(void)

@@ -19,29 +19,29 @@ bool cuda_has_bias_gradient(const struct ls_kernel *kernel)
 // The sums over dy, each row of which has the columns of the bias.
 static struct cuda_columns columns_of(const struct ls_kernel *kernel)
 {
-    const struct ls_tensor_desc *dy = &kernel->request.arguments[1];
+    const struct ls_tensor_desc *dy = &kernel->descs[1];
     const int64_t columns =
-        (int64_t)ls_tensor_elements(&kernel->request.arguments[kernel->request.input_count + 1]);
+        (int64_t)ls_tensor_elements(&kernel->descs[kernel->request.input_count + 1]);
     return (struct cuda_columns){.type = cuda_type_of(dy),
                                  .rows = (int64_t)ls_tensor_elements(dy) / columns,
                                  .columns = columns};
 }
 
 int32_t cuda_run_bias_gradient(struct ls_device *device, const struct ls_kernel *kernel,
-                               const struct ls_launch *launch)
+                               const struct cuda_call *launch)
 {
     struct cuda_columns columns = columns_of(kernel);
     columns.values = launch->arguments[1];
     columns.scratch = (char *)launch->scratch + kernel->sums;
     const struct cuda_store store = {
         .out = cuda_output(kernel, launch, 1),
-        .type = cuda_type_of(&kernel->request.arguments[kernel->request.input_count + 1]),
+        .type = cuda_type_of(&kernel->descs[kernel->request.input_count + 1]),
         .add = cuda_accumulates(kernel, 1)};
     return cuda_column_sums(device, &columns, &store);
 }
 
 static int32_t run_direct(struct ls_device *device, const struct ls_kernel *kernel,
-                          const struct ls_launch *launch)
+                          const struct cuda_call *launch)
 {
     struct cuda_arguments a = kernel->arguments;
     cuda_fill(kernel, launch, &a);

@@ -54,9 +54,17 @@ struct ls_device {
         last; // name of the operation launched last; NULL: none. For cuda_last() and cuda_launched()
 };
 
+#define CUDA_MAX_ARGUMENTS 16 // of the operations that this device knows
+
+// A launch, by addresses.
+struct cuda_call {
+    void *const *arguments; // inputs, then outputs
+    void *scratch;
+    const struct ls_step_record *record;
+};
+
 struct cuda_operation {
     const char *name;
-    uint32_t inputs[2], outputs[2]; // the fewest and the most, without the input of an epilogue
     bool epilogue; // may have one
     bool accumulate; // may add into its outputs
     int32_t (*prepare)(struct ls_device *device, struct ls_kernel *kernel,
@@ -65,7 +73,8 @@ struct cuda_operation {
 
 struct ls_kernel {
     const struct cuda_operation *operation;
-    struct ls_kernel_request request; // with the layouts answered
+    struct ls_kernel_request request; // its arguments are `descs`
+    struct ls_tensor_desc descs[CUDA_MAX_ARGUMENTS]; // with the layouts answered
     struct cuda_arguments arguments; // of an own kernel, without what a launch brings
     uint32_t own; // enum cuda_kernel that `cuda_run_own` launches
     int64_t items;
@@ -73,10 +82,10 @@ struct ls_kernel {
     void *state; // of an operation that a library runs
     void (*finish)(struct ls_device *device, struct ls_kernel *kernel); // NULL: only free(state)
     int32_t (*run)(struct ls_device *device, const struct ls_kernel *kernel,
-                   const struct ls_launch *launch);
+                   const struct cuda_call *launch);
     // By own kernels, where a library said that it knows the operation, and refuses it when it runs; NULL: there is no such.
     int32_t (*otherwise)(struct ls_device *device, const struct ls_kernel *kernel,
-                         const struct ls_launch *launch);
+                         const struct cuda_call *launch);
     struct cuda_turn *turn; // what changes in it later
 };
 
@@ -143,20 +152,20 @@ void cuda_memory_use(const struct ls_device *device, uint64_t *reserved, uint64_
 
 int32_t cuda_staging_open(struct ls_device *device);
 void cuda_staging_close(struct ls_device *device);
-void *cuda_allocate(struct ls_device *device, uint64_t bytes);
-void cuda_release(struct ls_device *device, void *memory);
-int32_t cuda_copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
-                  void *stream);
-int32_t cuda_zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream);
+struct ls_buffer *cuda_allocate(struct ls_device *device, uint64_t bytes);
+void cuda_release(struct ls_device *device, struct ls_buffer *buffer);
+int32_t cuda_copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                  uint64_t bytes, void *stream);
+int32_t cuda_zero(struct ls_device *device, struct ls_memory memory, uint64_t bytes, void *stream);
 void *cuda_allocate_host(struct ls_device *device, uint64_t bytes);
 void cuda_release_host(struct ls_device *device, void *memory);
-int32_t cuda_copy_later(struct ls_device *device, void *to, const void *from, uint64_t bytes,
-                        void *stream);
+int32_t cuda_copy_async(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                        uint64_t bytes, void *stream);
 
 // ---- reduce.c ----
 
 int32_t cuda_reduce(struct ls_device *device, const struct ls_device_reduction *call, void *stream);
-int32_t cuda_reaches(struct ls_device *device, struct ls_device *other);
+int32_t cuda_can_access_peer(struct ls_device *device, struct ls_device *other);
 
 // ---- kernel.c ----
 
@@ -170,15 +179,15 @@ void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel);
 uint32_t cuda_inputs(const struct ls_kernel *kernel);
 struct ls_tensor_desc *cuda_input_desc(struct ls_kernel *kernel, uint32_t index);
 struct ls_tensor_desc *cuda_output_desc(struct ls_kernel *kernel, uint32_t index);
-void *cuda_output(const struct ls_kernel *kernel, const struct ls_launch *launch, uint32_t index);
+void *cuda_output(const struct ls_kernel *kernel, const struct cuda_call *launch, uint32_t index);
 bool cuda_accumulates(const struct ls_kernel *kernel, uint32_t output);
 // Where output 0 goes, with the epilogue and the addition of the request.
-struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct ls_launch *launch);
+struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct cuda_call *launch);
 bool cuda_store_is_plain(const struct cuda_store *store);
 uint32_t cuda_type_of(
     const struct ls_tensor_desc *desc); // enum cuda_type; float32 for all that is no half
 // The first two inputs, with their types, and where output 0 goes: what most own kernels are told.
-void cuda_fill(const struct ls_kernel *kernel, const struct ls_launch *launch,
+void cuda_fill(const struct ls_kernel *kernel, const struct cuda_call *launch,
                struct cuda_arguments *out);
 // Memory of the state of a kernel, zeroed; NULL after a failure was said.
 void *cuda_state(struct ls_device *device, struct ls_kernel *kernel, size_t bytes);
@@ -187,7 +196,7 @@ uint64_t cuda_scratch(struct ls_kernel_answer *answer, uint64_t bytes);
 // The same for the workspace of a library, which wants it aligned to more than the host aligns scratch memory to; and where that
 // lies at a launch.
 uint64_t cuda_workspace(struct ls_kernel_answer *answer, uint64_t bytes);
-void *cuda_workspace_at(const struct ls_launch *launch, uint64_t offset);
+void *cuda_workspace_at(const struct cuda_call *launch, uint64_t offset);
 void cuda_implementation(struct ls_kernel_answer *answer, const char *text);
 int32_t cuda_start(struct ls_device *device, enum cuda_kernel which,
                    const struct cuda_arguments *arguments, int64_t items);
@@ -231,7 +240,7 @@ unsigned cuda_dnn_tensor(const struct cuda_calls *calls, unsigned type, const in
 bool cuda_has_bias(const struct ls_kernel *kernel);
 bool cuda_has_bias_gradient(const struct ls_kernel *kernel);
 int32_t cuda_run_bias_gradient(struct ls_device *device, const struct ls_kernel *kernel,
-                               const struct ls_launch *launch);
+                               const struct cuda_call *launch);
 
 // A convolution or a dense layer by own kernels, at each launch or where the library refuses one. A dense layer is a
 // convolution of one point.

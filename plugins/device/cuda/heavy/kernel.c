@@ -23,58 +23,39 @@ _Static_assert(offsetof(struct cuda_record, update) == offsetof(struct ls_step_r
                "the record differs");
 
 static const struct cuda_operation operations[] = {
-    [LS_OP_CONV2D] = {"conv2d", {2, 3}, {1, 1}, true, true, cuda_prepare_conv2d},
-    [LS_OP_CONV2D_BACKWARD_DATA] =
-        {"conv2d_backward_data", {2, 2}, {1, 1}, true, true, cuda_prepare_conv2d},
-    [LS_OP_CONV2D_BACKWARD_WEIGHTS] =
-        {"conv2d_backward_weights", {2, 2}, {1, 2}, false, true, cuda_prepare_conv2d},
-    [LS_OP_DENSE] = {"dense", {2, 3}, {1, 1}, true, true, cuda_prepare_dense},
-    [LS_OP_DENSE_BACKWARD_DATA] =
-        {"dense_backward_data", {2, 2}, {1, 1}, true, true, cuda_prepare_dense},
-    [LS_OP_DENSE_BACKWARD_WEIGHTS] =
-        {"dense_backward_weights", {2, 2}, {1, 2}, false, true, cuda_prepare_dense},
-    [LS_OP_MAX_POOL2D] = {"max_pool2d", {1, 1}, {1, 2}, true, true, cuda_prepare_pooling},
-    [LS_OP_MAX_POOL2D_BACKWARD] =
-        {"max_pool2d_backward", {4, 4}, {1, 1}, true, true, cuda_prepare_pooling},
-    [LS_OP_AVERAGE_POOL2D] = {"average_pool2d", {1, 1}, {1, 1}, true, true, cuda_prepare_pooling},
-    [LS_OP_AVERAGE_POOL2D_BACKWARD] =
-        {"average_pool2d_backward", {1, 1}, {1, 1}, true, true, cuda_prepare_pooling},
-    [LS_OP_ACTIVATION] = {"activation", {1, 1}, {1, 1}, true, true, cuda_prepare_elementwise},
-    [LS_OP_ACTIVATION_BACKWARD] =
-        {"activation_backward", {2, 2}, {1, 1}, true, true, cuda_prepare_elementwise},
-    [LS_OP_SOFTMAX] = {"softmax", {1, 1}, {1, 1}, true, true, cuda_prepare_elementwise},
-    [LS_OP_SOFTMAX_BACKWARD] =
-        {"softmax_backward", {2, 2}, {1, 1}, true, true, cuda_prepare_elementwise},
-    [LS_OP_DROPOUT] = {"dropout", {1, 1}, {1, 1}, true, true, cuda_prepare_elementwise},
-    [LS_OP_RESHAPE] = {"reshape", {1, 1}, {1, 1}, true, true, cuda_prepare_elementwise},
-    [LS_OP_ADD] = {"add", {2, 2}, {1, 1}, true, true, cuda_prepare_elementwise},
-    [LS_OP_CONVERT] = {"convert", {1, 1}, {1, 1}, false, false, cuda_prepare_convert},
-    [LS_OP_SPARSE_CROSS_ENTROPY] =
-        {"sparse_cross_entropy", {2, 2}, {1, 2}, false, false, cuda_prepare_loss},
-    [LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD] =
-        {"sparse_cross_entropy_backward", {3, 3}, {1, 1}, true, true, cuda_prepare_loss},
-    [LS_OP_MEAN_SQUARED_ERROR] =
-        {"mean_squared_error", {2, 2}, {1, 1}, false, false, cuda_prepare_loss},
-    [LS_OP_MEAN_SQUARED_ERROR_BACKWARD] =
-        {"mean_squared_error_backward", {2, 2}, {1, 1}, true, true, cuda_prepare_loss},
-    [LS_OP_SGD_UPDATE] = {"sgd_update", {1, 1}, {1, 2}, false, false, cuda_prepare_update},
-    [LS_OP_ADAM_UPDATE] = {"adam_update", {1, 1}, {3, 3}, false, false, cuda_prepare_update},
-    [LS_OP_MEASURE] = {"measure", {1, 1}, {1, 1}, false, false, cuda_prepare_update},
-    [LS_OP_FROM_BYTES] = {"from_bytes", {1, 1}, {1, 1}, false, false, cuda_prepare_elementwise},
-    [LS_OP_GUARD] = {"guard", {1, 1}, {2, 2}, false, false, cuda_prepare_guard},
-    [LS_OP_BATCH_NORMALIZATION] =
-        {"batch_normalization", {3, 4}, {3, 3}, true, true, cuda_prepare_normalization},
-    [LS_OP_BATCH_NORMALIZATION_BACKWARD] = {"batch_normalization_backward",
-                                            {5, 5},
-                                            {3, 3},
-                                            false,
-                                            true,
+    [LS_OP_CONV2D] = {"conv2d", true, true, cuda_prepare_conv2d},
+    [LS_OP_CONV2D_BACKWARD_DATA] = {"conv2d_backward_data", true, true, cuda_prepare_conv2d},
+    [LS_OP_CONV2D_BACKWARD_WEIGHTS] = {"conv2d_backward_weights", false, true, cuda_prepare_conv2d},
+    [LS_OP_DENSE] = {"dense", true, true, cuda_prepare_dense},
+    [LS_OP_DENSE_BACKWARD_DATA] = {"dense_backward_data", true, true, cuda_prepare_dense},
+    [LS_OP_DENSE_BACKWARD_WEIGHTS] = {"dense_backward_weights", false, true, cuda_prepare_dense},
+    [LS_OP_MAX_POOL2D] = {"max_pool2d", true, true, cuda_prepare_pooling},
+    [LS_OP_MAX_POOL2D_BACKWARD] = {"max_pool2d_backward", true, true, cuda_prepare_pooling},
+    [LS_OP_AVERAGE_POOL2D] = {"average_pool2d", true, true, cuda_prepare_pooling},
+    [LS_OP_AVERAGE_POOL2D_BACKWARD] = {"average_pool2d_backward", true, true, cuda_prepare_pooling},
+    [LS_OP_ACTIVATION] = {"activation", true, true, cuda_prepare_elementwise},
+    [LS_OP_ACTIVATION_BACKWARD] = {"activation_backward", true, true, cuda_prepare_elementwise},
+    [LS_OP_SOFTMAX] = {"softmax", true, true, cuda_prepare_elementwise},
+    [LS_OP_SOFTMAX_BACKWARD] = {"softmax_backward", true, true, cuda_prepare_elementwise},
+    [LS_OP_DROPOUT] = {"dropout", true, true, cuda_prepare_elementwise},
+    [LS_OP_RESHAPE] = {"reshape", true, true, cuda_prepare_elementwise},
+    [LS_OP_ADD] = {"add", true, true, cuda_prepare_elementwise},
+    [LS_OP_CONVERT] = {"convert", false, false, cuda_prepare_convert},
+    [LS_OP_SPARSE_CROSS_ENTROPY] = {"sparse_cross_entropy", false, false, cuda_prepare_loss},
+    [LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD] = {"sparse_cross_entropy_backward", true, true,
+                                             cuda_prepare_loss},
+    [LS_OP_MEAN_SQUARED_ERROR] = {"mean_squared_error", false, false, cuda_prepare_loss},
+    [LS_OP_MEAN_SQUARED_ERROR_BACKWARD] = {"mean_squared_error_backward", true, true,
+                                           cuda_prepare_loss},
+    [LS_OP_SGD_UPDATE] = {"sgd_update", false, false, cuda_prepare_update},
+    [LS_OP_ADAM_UPDATE] = {"adam_update", false, false, cuda_prepare_update},
+    [LS_OP_MEASURE] = {"measure", false, false, cuda_prepare_update},
+    [LS_OP_FROM_BYTES] = {"from_bytes", false, false, cuda_prepare_elementwise},
+    [LS_OP_GUARD] = {"guard", false, false, cuda_prepare_guard},
+    [LS_OP_BATCH_NORMALIZATION] = {"batch_normalization", true, true, cuda_prepare_normalization},
+    [LS_OP_BATCH_NORMALIZATION_BACKWARD] = {"batch_normalization_backward", false, true,
                                             cuda_prepare_normalization_backward},
-    [LS_OP_BATCH_NORMALIZATION_INFERENCE] = {"batch_normalization_inference",
-                                             {5, 6},
-                                             {1, 1},
-                                             true,
-                                             true,
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE] = {"batch_normalization_inference", true, true,
                                              cuda_prepare_normalization_inference},
 };
 
@@ -88,15 +69,15 @@ uint32_t cuda_inputs(const struct ls_kernel *kernel)
 
 struct ls_tensor_desc *cuda_input_desc(struct ls_kernel *kernel, uint32_t index)
 {
-    return &kernel->request.arguments[index];
+    return &kernel->descs[index];
 }
 
 struct ls_tensor_desc *cuda_output_desc(struct ls_kernel *kernel, uint32_t index)
 {
-    return &kernel->request.arguments[kernel->request.input_count + index];
+    return &kernel->descs[kernel->request.input_count + index];
 }
 
-void *cuda_output(const struct ls_kernel *kernel, const struct ls_launch *launch, uint32_t index)
+void *cuda_output(const struct ls_kernel *kernel, const struct cuda_call *launch, uint32_t index)
 {
     return launch->arguments[kernel->request.input_count + index];
 }
@@ -111,12 +92,12 @@ uint32_t cuda_type_of(const struct ls_tensor_desc *desc)
     return desc->dtype == LS_F16 ? CUDA_F16 : desc->dtype == LS_BF16 ? CUDA_BF16 : CUDA_FLOAT;
 }
 
-struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct ls_launch *launch)
+struct cuda_store cuda_store_of(const struct ls_kernel *kernel, const struct cuda_call *launch)
 {
     const struct ls_op_attributes *a = &kernel->request.attributes;
     return (struct cuda_store){
         .out = cuda_output(kernel, launch, 0),
-        .type = cuda_type_of(&kernel->request.arguments[kernel->request.input_count]),
+        .type = cuda_type_of(&kernel->descs[kernel->request.input_count]),
         .y = a->epilogue == LS_OP_ACTIVATION_BACKWARD
                  ? launch->arguments[kernel->request.input_count - 1]
                  : NULL,
@@ -157,7 +138,7 @@ uint64_t cuda_workspace(struct ls_kernel_answer *answer, uint64_t bytes)
     return cuda_scratch(answer, bytes ? bytes + WORKSPACE_ALIGNMENT - LS_ALIGNMENT : 0);
 }
 
-void *cuda_workspace_at(const struct ls_launch *launch, uint64_t offset)
+void *cuda_workspace_at(const struct cuda_call *launch, uint64_t offset)
 {
     const uintptr_t at = (uintptr_t)launch->scratch + offset + WORKSPACE_ALIGNMENT - 1;
     return (void *)(at - at % WORKSPACE_ALIGNMENT);
@@ -175,18 +156,18 @@ int32_t cuda_start(struct ls_device *device, enum cuda_kernel which,
                       "launching a kernel");
 }
 
-void cuda_fill(const struct ls_kernel *kernel, const struct ls_launch *launch,
+void cuda_fill(const struct ls_kernel *kernel, const struct cuda_call *launch,
                struct cuda_arguments *out)
 {
     out->store = cuda_store_of(kernel, launch);
     out->a = launch->arguments[0];
-    out->a_type = cuda_type_of(&kernel->request.arguments[0]);
+    out->a_type = cuda_type_of(&kernel->descs[0]);
     out->b = cuda_inputs(kernel) > 1 ? launch->arguments[1] : NULL;
-    out->b_type = cuda_type_of(&kernel->request.arguments[1]);
+    out->b_type = cuda_type_of(&kernel->descs[1]);
 }
 
 static int32_t run_own(struct ls_device *device, const struct ls_kernel *kernel,
-                       const struct ls_launch *launch)
+                       const struct cuda_call *launch)
 {
     struct cuda_arguments a = kernel->arguments;
     cuda_fill(kernel, launch, &a);
@@ -240,70 +221,17 @@ static bool is_saved(const struct ls_kernel_request *request, uint32_t argument)
            (request->op == LS_OP_MAX_POOL2D_BACKWARD && argument == 3);
 }
 
-static const char *check_argument(const struct ls_kernel_request *request, uint32_t index)
-{
-    const struct ls_tensor_desc *desc = &request->arguments[index];
-    const uint32_t dtype = ls_argument_dtype(request, index);
-    if (!dtype || desc->dtype != dtype)
-        return "an argument is not of the type it has here";
-    if (is_saved(request, index))
-        return NULL;
-    if (desc->ndims < 1 || desc->ndims > LS_MAX_DIMS)
-        return "a tensor has from one to six dimensions";
-    uint64_t elements = 1;
-    for (uint32_t d = 0; d < desc->ndims; d++) {
-        if (desc->dims[d] < 1)
-            return "a tensor is empty";
-        if ((uint64_t)desc->dims[d] > (UINT64_C(1) << 48) / elements)
-            return "a tensor is larger than any memory";
-        elements *= (uint64_t)desc->dims[d];
-    }
-    return NULL;
-}
-
-static const char *check_epilogue(const struct ls_kernel_request *request,
-                                  const struct cuda_operation *operation)
-{
-    const struct ls_op_attributes *a = &request->attributes;
-    if (a->epilogue == LS_OP_NONE)
-        return NULL;
-    if (!operation->epilogue ||
-        (a->epilogue != LS_OP_ACTIVATION && a->epilogue != LS_OP_ACTIVATION_BACKWARD))
-        return "it has no such epilogue";
-    if (a->epilogue_activation >= LS_ACTIVATION_COUNT)
-        return "there is no such activation";
-    if (a->epilogue == LS_OP_ACTIVATION_BACKWARD &&
-        ls_tensor_elements(&request->arguments[request->input_count - 1]) !=
-            ls_tensor_elements(&request->arguments[request->input_count]))
-        return "the input of the epilogue has not as many elements as the output";
-    return NULL;
-}
-
-static bool within(uint32_t count, const uint32_t range[2])
-{
-    return count >= range[0] && count <= range[1];
-}
-
+// The host has checked the request; what is asked here is what this device knows.
 static const char *check_request(const struct ls_kernel_request *request,
                                  const struct cuda_operation *operation)
 {
-    const uint32_t extra = request->attributes.epilogue == LS_OP_ACTIVATION_BACKWARD;
-    if (request->input_count < extra || !within(request->input_count - extra, operation->inputs) ||
-        !within(request->output_count, operation->outputs))
-        return "wrong number of arguments";
     if (request->accumulate && !operation->accumulate)
         return "it cannot add into its outputs";
-    if (request->accumulate >> request->output_count ||
-        (request->op == LS_OP_MAX_POOL2D && request->accumulate & 2))
+    if (request->op == LS_OP_MAX_POOL2D && request->accumulate & 2)
         return "it cannot add into this output";
-    if (request->attributes.activation >= LS_ACTIVATION_COUNT)
-        return "there is no such activation";
-    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
-        const char *why = check_argument(request, i);
-        if (why)
-            return why;
-    }
-    return check_epilogue(request, operation);
+    return request->attributes.epilogue == LS_OP_NONE || operation->epilogue
+               ? NULL
+               : "it has no such epilogue";
 }
 
 // ---- Preparing and launching ----
@@ -311,9 +239,9 @@ static const char *check_request(const struct ls_kernel_request *request,
 // What the operation has not laid out lies plain.
 static const char *fix_layouts(struct ls_kernel *kernel, struct ls_kernel_answer *out)
 {
-    struct ls_kernel_request *request = &kernel->request;
+    const struct ls_kernel_request *request = &kernel->request;
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
-        struct ls_tensor_desc *desc = &request->arguments[i];
+        struct ls_tensor_desc *desc = &kernel->descs[i];
         const bool weights = desc->layout.kind == LS_LAYOUT_OWN && cuda_layout_weights(desc) &&
                              out->layouts[i].kind == LS_LAYOUT_OWN;
         if (!is_saved(request, i) && !weights && !cuda_layout_plain(desc))
@@ -330,8 +258,7 @@ static int32_t prepare_kernel(struct ls_device *device, struct ls_kernel *kernel
     out->used_inputs = (UINT32_C(1) << request->input_count) - 1;
     out->scratch_bytes = out->saved_bytes = 0;
     out->in_place = out->slow = 0;
-    // An operation that lays out weights by itself says so here, for fix_layouts().
-    memset(out->layouts, 0, sizeof(out->layouts));
+    // An operation that lays out weights by itself says so in the layouts, which are zero at first.
     const int32_t status = kernel->operation->prepare(device, kernel, out);
     if (status)
         return status;
@@ -368,6 +295,9 @@ int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *r
     kernel->operation = operation;
     kernel->request = *request;
     kernel->request.forward = NULL;
+    kernel->request.arguments = kernel->descs;
+    memcpy(kernel->descs, request->arguments,
+           (request->input_count + request->output_count) * sizeof(*request->arguments));
     kernel->turn = calloc(1, sizeof(*kernel->turn));
     status = kernel->turn ? prepare_kernel(device, kernel, out)
                           : ls_host_fail(device->host, LS_OUT_OF_MEMORY, "no memory for a kernel");
@@ -378,7 +308,7 @@ int32_t cuda_prepare(struct ls_device *device, const struct ls_kernel_request *r
 
 // What a library answers when it is asked is no promise that it does the same when it is called. Nothing has run then.
 static int32_t run(struct ls_device *device, const struct ls_kernel *kernel,
-                   const struct ls_launch *launch)
+                   const struct cuda_call *launch)
 {
     device->refused = false;
     const int32_t status = kernel->run(device, kernel, launch);
@@ -396,6 +326,7 @@ static int32_t run(struct ls_device *device, const struct ls_kernel *kernel,
 int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
                     const struct ls_launch *launch)
 {
+    void *addresses[CUDA_MAX_ARGUMENTS];
     int32_t status = cuda_enter(device, launch->stream);
     if (!status && device->dnn_stream != device->stream)
         status = cuda_check_dnn(device, device->calls->cudnnSetStream(device->dnn, device->stream),
@@ -403,9 +334,13 @@ int32_t cuda_launch(struct ls_device *device, const struct ls_kernel *kernel,
     if (status)
         return status;
     device->dnn_stream = device->stream;
+    for (uint32_t i = 0; i < launch->argument_count; i++)
+        addresses[i] = ls_address(launch->arguments[i]);
+    const struct cuda_call call = {addresses, ls_address(launch->scratch),
+                                   ls_address(launch->record)};
     cuda_launched(device, kernel->operation->name);
-    return kernel->turn && kernel->turn->refused ? kernel->otherwise(device, kernel, launch)
-                                                 : run(device, kernel, launch);
+    return kernel->turn && kernel->turn->refused ? kernel->otherwise(device, kernel, &call)
+                                                 : run(device, kernel, &call);
 }
 
 void cuda_release_kernel(struct ls_device *device, struct ls_kernel *kernel)

@@ -13,14 +13,14 @@ struct loss {
 };
 
 static int32_t run_loss(struct ls_device *device, const struct ls_kernel *kernel,
-                        const struct ls_launch *launch)
+                        const struct cuda_call *launch)
 {
     const struct loss *loss = kernel->state;
     const bool entropy = kernel->request.op == LS_OP_SPARSE_CROSS_ENTROPY;
     char *scratch = launch->scratch;
     struct cuda_arguments a = kernel->arguments;
     a.a = launch->arguments[0];
-    a.a_type = cuda_type_of(&kernel->request.arguments[0]);
+    a.a_type = cuda_type_of(&kernel->descs[0]);
     a.b = entropy ? NULL : launch->arguments[1];
     a.labels = entropy ? launch->arguments[1] : NULL;
     a.first = kernel->request.output_count == 2 ? cuda_output(kernel, launch, 1) : NULL;
@@ -34,7 +34,7 @@ static int32_t run_loss(struct ls_device *device, const struct ls_kernel *kernel
 }
 
 static int32_t run_gradient(struct ls_device *device, const struct ls_kernel *kernel,
-                            const struct ls_launch *launch)
+                            const struct cuda_call *launch)
 {
     const bool entropy = kernel->request.op == LS_OP_SPARSE_CROSS_ENTROPY_BACKWARD;
     struct cuda_arguments a = kernel->arguments;
@@ -53,7 +53,7 @@ static bool has_elements(const struct ls_tensor_desc *desc, int64_t count)
 
 static bool shapes_fit(struct ls_kernel *kernel, int64_t count, int64_t rows)
 {
-    const struct ls_tensor_desc *in = kernel->request.arguments;
+    const struct ls_tensor_desc *in = kernel->descs;
     const struct ls_tensor_desc *out = cuda_output_desc(kernel, 0);
     switch (kernel->request.op) {
     case LS_OP_SPARSE_CROSS_ENTROPY:
@@ -78,7 +78,7 @@ static int32_t prepare_sums(struct ls_device *device, struct ls_kernel *kernel,
     loss->sums = cuda_scratch(answer, cuda_pair_bytes());
     kernel->run = run_loss;
     if (kernel->request.op == LS_OP_SPARSE_CROSS_ENTROPY)
-        answer->saved_bytes = ls_tensor_elements(kernel->request.arguments) * sizeof(float);
+        answer->saved_bytes = ls_tensor_elements(kernel->descs) * sizeof(float);
     return LS_OK;
 }
 

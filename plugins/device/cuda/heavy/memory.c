@@ -115,12 +115,12 @@ static int32_t copy_out(struct ls_device *device, char *to, const char *from, ui
 // ---- Memory ----
 
 // Zeroed for every stream: the clearing is waited for where others could use the memory beside the own one.
-void *cuda_allocate(struct ls_device *device, uint64_t bytes)
+struct ls_buffer *cuda_allocate(struct ls_device *device, uint64_t bytes)
 {
     if (cuda_check_recording(device, "allocation") || cuda_enter(device, NULL))
         return NULL;
-    void *memory = cuda_arena_take(device, bytes);
-    if (memory && (cuda_zero(device, memory, bytes, NULL) ||
+    struct ls_buffer *memory = cuda_arena_take(device, bytes);
+    if (memory && (cuda_zero(device, ls_memory_of(memory), bytes, NULL) ||
                    ((device->streams || device->reached) &&
                     cuda_wait(device, device->own, "clearing new memory")))) {
         cuda_release(device, memory);
@@ -130,11 +130,11 @@ void *cuda_allocate(struct ls_device *device, uint64_t bytes)
 }
 
 // Memory that a stream may still use stays.
-void cuda_release(struct ls_device *device, void *memory)
+void cuda_release(struct ls_device *device, struct ls_buffer *buffer)
 {
-    if (memory && !cuda_enter(device, NULL) && !device->recording &&
+    if (buffer && !cuda_enter(device, NULL) && !device->recording &&
         cuda_wait_all(device, "releasing memory") != LS_PEER_LOST)
-        cuda_arena_give(device, memory);
+        cuda_arena_give(device, buffer);
 }
 
 void *cuda_allocate_host(struct ls_device *device, uint64_t bytes)
@@ -181,7 +181,7 @@ static int32_t find_place(struct ls_device *device, const void *memory, struct p
         return cuda_spoil(device,
                           ls_host_fail(device->host, LS_UNSUPPORTED,
                                        "GPU %u: nobody has asked whether memory of GPU %d is "
-                                       "reached (`reaches`)",
+                                       "reached (`can_access_peer`)",
                                        device->index, out->index));
     return LS_OK;
 }
@@ -208,9 +208,11 @@ static int32_t copy_between(struct ls_device *device, void *to, int to_gpu, cons
         "copying");
 }
 
-int32_t cuda_copy(struct ls_device *device, void *to, const void *from, uint64_t bytes,
-                  void *stream)
+int32_t cuda_copy(struct ls_device *device, struct ls_memory target, struct ls_memory source,
+                  uint64_t bytes, void *stream)
 {
+    void *to = ls_address(target);
+    const void *from = ls_address(source);
     struct place places[2];
     if (bytes == 0)
         return LS_OK;
@@ -230,9 +232,11 @@ int32_t cuda_copy(struct ls_device *device, void *to, const void *from, uint64_t
     return LS_OK;
 }
 
-int32_t cuda_copy_later(struct ls_device *device, void *to, const void *from, uint64_t bytes,
-                        void *stream)
+int32_t cuda_copy_async(struct ls_device *device, struct ls_memory target, struct ls_memory source,
+                        uint64_t bytes, void *stream)
 {
+    void *to = ls_address(target);
+    const void *from = ls_address(source);
     struct place places[2];
     if (bytes == 0)
         return LS_OK;
@@ -243,8 +247,8 @@ int32_t cuda_copy_later(struct ls_device *device, void *to, const void *from, ui
         return copy_between(device, to, places[0].index, from, places[1].index, bytes);
     if (!(places[0].gpu && places[1].pinned) && !(places[0].pinned && places[1].gpu))
         return cuda_spoil(device, ls_host_fail(device->host, LS_UNSUPPORTED,
-                                               "GPU %u: a copy that is done later is between "
-                                               "memory of a GPU and of `allocate_host`",
+                                               "GPU %u: `copy_async` copies between memory "
+                                               "of a GPU and of the table of staging",
                                                device->index));
     return cuda_check(device,
                       device->calls->cudaMemcpyAsync(to, from, bytes,
@@ -254,13 +258,14 @@ int32_t cuda_copy_later(struct ls_device *device, void *to, const void *from, ui
                       "copying");
 }
 
-int32_t cuda_zero(struct ls_device *device, void *memory, uint64_t bytes, void *stream)
+int32_t cuda_zero(struct ls_device *device, struct ls_memory memory, uint64_t bytes, void *stream)
 {
     if (bytes == 0)
         return LS_OK;
     const int32_t status = cuda_enter(device, stream);
     return status ? status
                   : cuda_check(device,
-                               device->calls->cudaMemsetAsync(memory, 0, bytes, device->stream),
+                               device->calls->cudaMemsetAsync(ls_address(memory), 0, bytes,
+                                                              device->stream),
                                "clearing memory");
 }

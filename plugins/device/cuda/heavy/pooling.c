@@ -139,7 +139,7 @@ static bool library_knows(const struct cuda_calls *calls, struct ls_kernel *kern
 }
 
 static int32_t run_library(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cuda_call *launch)
 {
     static const float one = 1, zero = 0;
     const struct cuda_calls *calls = device->calls;
@@ -177,7 +177,7 @@ static int32_t plan_library(struct ls_device *device, struct ls_kernel *kernel,
 // ---- By own kernels ----
 
 static int32_t run_max(struct ls_device *device, const struct ls_kernel *kernel,
-                       const struct ls_launch *launch)
+                       const struct cuda_call *launch)
 {
     struct cuda_arguments a = kernel->arguments;
     cuda_fill(kernel, launch, &a);

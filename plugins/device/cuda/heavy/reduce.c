@@ -19,12 +19,11 @@ SAME(LS_U8, cuda_reduce_number_u8);
 enum { PACK_BYTES = 16 }; // as CUDA_PACK_BYTES of reduce_body.h
 
 // Packs where all lie alike between two of them; else every element by itself.
-static void split(struct cuda_reduction *r, const struct ls_device_reduction *call, int64_t size)
+static void split(struct cuda_reduction *r, int64_t count, int64_t size)
 {
-    const uintptr_t to = (uintptr_t)call->to % PACK_BYTES;
-    const bool alike = (!call->from || (uintptr_t)call->from % PACK_BYTES == to) &&
-                       (!call->also || (uintptr_t)call->also % PACK_BYTES == to);
-    const int64_t count = (int64_t)call->count;
+    const uintptr_t to = (uintptr_t)r->to % PACK_BYTES;
+    const bool alike = (!r->from || (uintptr_t)r->from % PACK_BYTES == to) &&
+                       (!r->also || (uintptr_t)r->also % PACK_BYTES == to);
     r->head = to ? (PACK_BYTES - (int64_t)to) / size : 0;
     if (!alike || r->head > count)
         r->head = count;
@@ -37,9 +36,15 @@ int32_t cuda_reduce(struct ls_device *device, const struct ls_device_reduction *
     const bool known = call->dtype >= LS_F32 && call->dtype <= LS_U8;
     const uintptr_t size = known ? ls_dtype_bytes(call->dtype) : 1;
     const bool divides = call->divisor > 0;
-    const uintptr_t all = (uintptr_t)call->to | (uintptr_t)call->from | (uintptr_t)call->also;
+    struct cuda_reduction r = {.to = ls_address(call->to),
+                               .from = ls_address(call->from),
+                               .also = ls_address(call->also),
+                               .divisor = call->divisor,
+                               .dtype = call->dtype,
+                               .operation = divides ? cuda_reduce_divide : call->reduction};
+    const uintptr_t all = (uintptr_t)r.to | (uintptr_t)r.from | (uintptr_t)r.also;
     if (!known || (!divides && (call->reduction < LS_SUM || call->reduction > LS_MAX)) ||
-        divides == (call->from != NULL) || all % size)
+        divides == (r.from != NULL) || all % size)
         return cuda_spoil(device, ls_host_fail(device->host, LS_UNSUPPORTED,
                                                "GPU %u: there is no such reduction (type %u, "
                                                "operation %u)",
@@ -47,18 +52,12 @@ int32_t cuda_reduce(struct ls_device *device, const struct ls_device_reduction *
     const int32_t status = cuda_enter(device, stream);
     if (status || call->count == 0)
         return status;
-    struct cuda_reduction r = {.to = call->to,
-                               .from = call->from,
-                               .also = call->also,
-                               .divisor = call->divisor,
-                               .dtype = call->dtype,
-                               .operation = divides ? cuda_reduce_divide : call->reduction};
-    split(&r, call, (int64_t)size);
+    split(&r, (int64_t)call->count, (int64_t)size);
     cuda_launched(device, "reduce");
     return cuda_check(device, cuda_reduce_launch(&r, device->stream), "launching a reduction");
 }
 
-int32_t cuda_reaches(struct ls_device *device, struct ls_device *other)
+int32_t cuda_can_access_peer(struct ls_device *device, struct ls_device *other)
 {
     const struct cuda_calls *calls = device->calls;
     int able = device->index == other->index;

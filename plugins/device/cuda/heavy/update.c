@@ -6,7 +6,7 @@
 #define MEASURE_WIDTH 16384 // items that add side by side
 
 static int32_t run_update(struct ls_device *device, const struct ls_kernel *kernel,
-                          const struct ls_launch *launch)
+                          const struct cuda_call *launch)
 {
     const bool adam = kernel->request.op == LS_OP_ADAM_UPDATE;
     const uint32_t outputs = kernel->request.output_count;
@@ -27,7 +27,7 @@ static int32_t run_update(struct ls_device *device, const struct ls_kernel *kern
 }
 
 static int32_t run_measure(struct ls_device *device, const struct ls_kernel *kernel,
-                           const struct ls_launch *launch)
+                           const struct cuda_call *launch)
 {
     struct cuda_arguments a = kernel->arguments;
     double *scratch = launch->scratch;
@@ -73,7 +73,7 @@ int32_t cuda_prepare_update(struct ls_device *device, struct ls_kernel *kernel,
 }
 
 static int32_t run_guard(struct ls_device *device, const struct ls_kernel *kernel,
-                         const struct ls_launch *launch)
+                         const struct cuda_call *launch)
 {
     struct cuda_arguments a = kernel->arguments;
     a.a = launch->arguments[0];

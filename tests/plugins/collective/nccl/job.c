@@ -2,6 +2,8 @@
 // Opens, runs and closes the ranks of a test.
 #include "tests/plugins/collective/nccl/job.h"
 
+#include "core/device/device.h"
+
 #include <check.h>
 
 const struct ls_plugin *job_device_plugin, *job_plugin;
@@ -59,9 +61,9 @@ void job_init(struct job *job, uint32_t world, const uint32_t *gpus)
                                                 .index = gpus ? gpus[i] : i};
         rank->job = job;
         rank->number = i;
-        ck_assert_msg(!job_ops->open(&device_host.host, &config, &rank->device), "%s",
-                      device_host.message);
-        ck_assert_int_eq(job_ops->stream_open(rank->device, &rank->stream), LS_OK);
+        ck_assert_msg(!ls_device_open_state(job_ops, &device_host.host, &config, &rank->device),
+                      "%s", device_host.message);
+        ck_assert_int_eq(job_ops->streams->open(rank->device, &rank->stream), LS_OK);
     }
 }
 
@@ -134,8 +136,8 @@ void job_finish(struct job *job)
     for (uint32_t i = 0; i < job->world; i++)
         free(job->ranks[i].collective);
     for (uint32_t i = 0; i < job->world; i++) {
-        job_ops->stream_close(job->ranks[i].device, job->ranks[i].stream);
-        job_ops->close(job->ranks[i].device);
+        job_ops->streams->close(job->ranks[i].device, job->ranks[i].stream);
+        ls_device_close_state(job_ops, job->ranks[i].device);
     }
     nccl_double_count(&counts);
     double_count(&cuda);
@@ -170,15 +172,15 @@ int32_t rank_run(struct rank *rank, uint32_t operation, void *buffer, uint64_t c
 int32_t rank_wait(struct rank *rank)
 {
     struct ls_event *event = NULL;
-    int32_t status = job_ops->event_open(rank->device, &event);
+    int32_t status = job_ops->streams->event_open(rank->device, &event);
     if (!status)
-        status = job_ops->event_record(rank->device, event, rank->stream);
+        status = job_ops->streams->event_record(rank->device, event, rank->stream);
     while (!status) {
-        status = job_ops->event_query(rank->device, event);
+        status = job_ops->streams->event_query(rank->device, event);
         if (status != LS_AGAIN)
             break;
         status = job_nccl->poll(rank->collective);
     }
-    job_ops->event_close(rank->device, event);
+    job_ops->streams->event_close(rank->device, event);
     return status;
 }

@@ -166,7 +166,7 @@ enum { COUNT = 300, MANY = 1000 };
 static int32_t many_body(struct rank *rank)
 {
     int32_t status = LS_OK;
-    void *buffer = job_ops->allocate(rank->device, COUNT * sizeof(float));
+    void *buffer = (void *)job_ops->memory->allocate(rank->device, COUNT * sizeof(float));
     for (int i = 0; !status && i < MANY; i++) {
         status = rank_run(rank, LS_ALL_REDUCE, buffer, COUNT);
         if (!status)
@@ -177,7 +177,7 @@ static int32_t many_body(struct rank *rank)
     if (rank_run(rank, LS_ALL_REDUCE, buffer, COUNT) != LS_ABORTED ||
         job_nccl->poll(rank->collective) != LS_ABORTED)
         rank_blame(rank, "it goes on after it has ended with %d", status);
-    job_ops->release(rank->device, buffer); // waits for the stream
+    job_ops->memory->release(rank->device, buffer); // waits for the stream
     return status;
 }
 
@@ -227,7 +227,7 @@ END_TEST
 static int32_t lonely_body(struct rank *rank)
 {
     int32_t status = LS_OK;
-    void *buffer = job_ops->allocate(rank->device, COUNT * sizeof(float));
+    void *buffer = (void *)job_ops->memory->allocate(rank->device, COUNT * sizeof(float));
     if (rank->number == 0) {
         status = rank_run(rank, LS_ALL_REDUCE, buffer, COUNT);
         if (!status)
@@ -237,7 +237,7 @@ static int32_t lonely_body(struct rank *rank)
         job_nccl->abort(rank->collective);
         status = job_nccl->poll(rank->collective);
     }
-    job_ops->release(rank->device, buffer);
+    job_ops->memory->release(rank->device, buffer);
     return status;
 }
 

@@ -111,21 +111,24 @@ static int32_t compare(struct rank *rank, const struct values *values, const voi
 static int32_t try_values(struct rank *rank, const struct values *values)
 {
     const uint64_t bytes = (values->count + 1) * ls_dtype_bytes(values->dtype);
-    const struct ls_collective_run run = {.struct_size = sizeof(run),
-                                          .operation = values->operation,
-                                          .dtype = values->dtype,
-                                          .reduction = values->reduction,
-                                          .root = values->root,
-                                          .buffer = job_ops->allocate(rank->device, bytes),
-                                          .count = values->count};
+    const struct ls_collective_run run = {
+        .struct_size = sizeof(run),
+        .operation = values->operation,
+        .dtype = values->dtype,
+        .reduction = values->reduction,
+        .root = values->root,
+        .buffer = (void *)job_ops->memory->allocate(rank->device, bytes),
+        .count = values->count};
     void *host = malloc(bytes);
     for (uint64_t i = 0; i <= values->count; i++)
         set(host, i, values->dtype, input(rank->number, i, values->dtype));
-    int32_t status = job_ops->copy(rank->device, run.buffer, host, bytes, rank->stream);
+    int32_t status = job_ops->memory->copy(rank->device, ls_host_memory(run.buffer),
+                                           ls_host_memory(host), bytes, rank->stream);
     if (!status)
         status = job_nccl->run(rank->collective, &run);
     if (!status)
-        status = job_ops->copy(rank->device, host, run.buffer, bytes, rank->stream);
+        status = job_ops->memory->copy(rank->device, ls_host_memory(host),
+                                       ls_host_memory(run.buffer), bytes, rank->stream);
     if (status)
         rank_blame(rank, "operation %u of type %u ends with %d: %s", values->operation,
                    values->dtype, status, rank->job->said);
@@ -134,7 +137,7 @@ static int32_t try_values(struct rank *rank, const struct values *values)
     if (!status && get(host, values->count, values->dtype) !=
                        input(rank->number, values->count, values->dtype))
         status = rank_blame(rank, "what lies behind the buffer was changed");
-    job_ops->release(rank->device, run.buffer);
+    job_ops->memory->release(rank->device, run.buffer);
     free(host);
     return status;
 }
@@ -195,25 +198,26 @@ static int32_t in_flight_body(struct rank *rank)
     void *buffers[BUFFERS];
     int32_t status = LS_OK;
     for (int b = 0; b < BUFFERS; b++) {
-        buffers[b] = job_ops->allocate(rank->device, sizeof(host[b]));
+        buffers[b] = (void *)job_ops->memory->allocate(rank->device, sizeof(host[b]));
         for (int i = 0; i < COUNT; i++)
             host[b][i] = (float)(i % 100 + b + (int)rank->number);
         if (!status)
-            status =
-                job_ops->copy(rank->device, buffers[b], host[b], sizeof(host[b]), rank->stream);
+            status = job_ops->memory->copy(rank->device, ls_host_memory(buffers[b]),
+                                           ls_host_memory(host[b]), sizeof(host[b]), rank->stream);
     }
     for (int b = 0; !status && b < BUFFERS; b++)
         status = rank_run(rank, LS_ALL_REDUCE, buffers[b], COUNT);
     if (!status)
         status = rank_wait(rank);
     for (int b = 0; !status && b < BUFFERS; b++) {
-        status = job_ops->copy(rank->device, host[b], buffers[b], sizeof(host[b]), rank->stream);
+        status = job_ops->memory->copy(rank->device, ls_host_memory(host[b]),
+                                       ls_host_memory(buffers[b]), sizeof(host[b]), rank->stream);
         for (int i = 0; !status && i < COUNT; i++)
             if (host[b][i] != (float)(3 * (i % 100 + b) + 3))
                 status = rank_blame(rank, "buffer %d, element %d is %g", b, i, (double)host[b][i]);
     }
     for (int b = 0; b < BUFFERS; b++)
-        job_ops->release(rank->device, buffers[b]);
+        job_ops->memory->release(rank->device, buffers[b]);
     return status ? rank_blame(rank, "ends with %d", status) : LS_OK;
 }
 
@@ -232,11 +236,11 @@ static int32_t record(struct rank *rank, float *buffer, struct ls_event *const *
                       struct ls_recording **out)
 {
     struct ls_device *device = rank->device;
-    int32_t status = job_ops->record_begin(device);
+    int32_t status = job_ops->capture->begin(device);
     if (!status)
-        status = job_ops->event_record(device, events[0], NULL);
+        status = job_ops->streams->event_record(device, events[0], NULL);
     if (!status)
-        status = job_ops->event_wait(device, events[0], rank->stream);
+        status = job_ops->streams->event_wait(device, events[0], rank->stream);
     if (!status)
         status = rank_run(rank, LS_ALL_REDUCE, buffer, COUNT);
     if (!status)
@@ -244,10 +248,10 @@ static int32_t record(struct rank *rank, float *buffer, struct ls_event *const *
     if (!status)
         status = rank_run(rank, LS_ALL_GATHER, buffer, COUNT);
     if (!status)
-        status = job_ops->event_record(device, events[1], rank->stream);
+        status = job_ops->streams->event_record(device, events[1], rank->stream);
     if (!status)
-        status = job_ops->event_wait(device, events[1], NULL);
-    const int32_t ended = job_ops->record_end(device, out);
+        status = job_ops->streams->event_wait(device, events[1], NULL);
+    const int32_t ended = job_ops->capture->end(device, out);
     return status ? status : ended;
 }
 
@@ -257,27 +261,29 @@ static int32_t recorded_body(struct rank *rank)
     float host[COUNT], wanted = 1;
     struct ls_event *events[2] = {NULL, NULL};
     struct ls_recording *recording = NULL;
-    float *buffer = job_ops->allocate(rank->device, sizeof(host));
+    float *buffer = (void *)job_ops->memory->allocate(rank->device, sizeof(host));
     for (int i = 0; i < COUNT; i++)
         host[i] = 1;
-    int32_t status = job_ops->event_open(rank->device, &events[0]);
+    int32_t status = job_ops->streams->event_open(rank->device, &events[0]);
     if (!status)
-        status = job_ops->event_open(rank->device, &events[1]);
+        status = job_ops->streams->event_open(rank->device, &events[1]);
     if (!status)
-        status = job_ops->copy(rank->device, buffer, host, sizeof(host), NULL);
+        status = job_ops->memory->copy(rank->device, ls_host_memory(buffer), ls_host_memory(host),
+                                       sizeof(host), NULL);
     if (!status)
         status = record(rank, buffer, events, &recording);
     for (int i = 0; !status && i < REPLAYS; i++, wanted *= 4)
-        status = job_ops->replay(rank->device, recording);
+        status = job_ops->capture->replay(rank->device, recording);
     if (!status)
-        status = job_ops->copy(rank->device, host, buffer, sizeof(host), NULL);
+        status = job_ops->memory->copy(rank->device, ls_host_memory(host), ls_host_memory(buffer),
+                                       sizeof(host), NULL);
     for (int i = 0; !status && i < COUNT; i++)
         if (host[i] != wanted)
             rank_blame(rank, "element %d is %g, not %g", i, (double)host[i], (double)wanted);
-    job_ops->release_recording(rank->device, recording);
-    job_ops->event_close(rank->device, events[0]);
-    job_ops->event_close(rank->device, events[1]);
-    job_ops->release(rank->device, buffer);
+    job_ops->capture->release(rank->device, recording);
+    job_ops->streams->event_close(rank->device, events[0]);
+    job_ops->streams->event_close(rank->device, events[1]);
+    job_ops->memory->release(rank->device, (void *)buffer);
     return status ? rank_blame(rank, "ends with %d: %s", status, rank->job->said) : LS_OK;
 }
 

@@ -2,6 +2,7 @@
 // Batch normalization on device `cpu` with tensors of many pieces, in each of its layouts, against float64. The device suite has
 // the small shapes, and all that an operation must do.
 #include "core/plugin/device.h"
+#include "tests/support/device_calls.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
 
@@ -111,8 +112,8 @@ static float *draw_tensor(const struct shape *s, uint64_t seed, double middle)
 // ---- Running ----
 
 struct operation {
-    struct ls_kernel_request request;
-    void *values[LS_MAX_ARGUMENTS]; // owned
+    struct test_request request;
+    void *values[TEST_ARGUMENTS]; // owned
 };
 
 static void add(struct operation *o, struct ls_tensor_desc desc, float *values)
@@ -147,7 +148,7 @@ static struct ls_device *open_device(uint32_t threads)
     const struct ls_device_config config = {.struct_size = sizeof(config), .threads = threads};
     const struct ls_device_interface *d = plugin->interface;
     struct ls_device *device = NULL;
-    ck_assert_int_eq(d->open(&host.host, &config, &device), LS_OK);
+    ck_assert_int_eq(ls_device_open_state(d, &host.host, &config, &device), LS_OK);
     return device;
 }
 
@@ -157,21 +158,21 @@ static void run_at(struct operation *o, uint32_t threads, int place)
     const struct ls_device_interface *d = plugin->interface;
     struct ls_device *device = open_device(threads);
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    void *arguments[LS_MAX_ARGUMENTS];
-    ck_assert_msg(d->prepare(device, &o->request, &answer) == LS_OK, "%s", host.message);
+    void *arguments[TEST_ARGUMENTS];
+    ck_assert_msg(test_prepare(d, device, &o->request, &answer) == LS_OK, "%s", host.message);
     memcpy(arguments, o->values, sizeof(arguments));
     if (place >= 0) {
         ck_assert_uint_ne(answer.in_place >> place & 1, 0);
         arguments[o->request.input_count] = arguments[place];
     }
-    void *scratch = d->allocate(device, answer.scratch_bytes);
+    void *scratch = (void *)d->memory->allocate(device, answer.scratch_bytes);
     memset(scratch, 0xff, answer.scratch_bytes);
-    const struct ls_launch launch = {
-        .struct_size = sizeof(launch), .arguments = arguments, .scratch = scratch};
-    ck_assert_int_eq(d->launch(device, answer.kernel, &launch), LS_OK);
-    d->release(device, scratch);
-    d->release_kernel(device, answer.kernel);
-    d->close(device);
+    ck_assert_int_eq(test_launch(d, device, answer.kernel, arguments,
+                                 o->request.input_count + o->request.output_count, scratch),
+                     LS_OK);
+    d->memory->release(device, scratch);
+    d->kernels->release(device, answer.kernel);
+    ls_device_close_state(d, device);
 }
 
 static void run(struct operation *o, uint32_t threads)
@@ -181,15 +182,13 @@ static void run(struct operation *o, uint32_t threads)
 
 static void finish(struct operation *o)
 {
-    for (uint32_t i = 0; i < LS_MAX_ARGUMENTS; i++)
+    for (uint32_t i = 0; i < TEST_ARGUMENTS; i++)
         free(o->values[i]);
 }
 
 static struct operation operation_of(uint32_t op)
 {
-    return (struct operation){.request = {.struct_size = sizeof(struct ls_kernel_request),
-                                          .op = op,
-                                          .attributes = {.epsilon = 1e-3f}}};
+    return (struct operation){.request = {.op = op, .attributes = {.epsilon = 1e-3f}}};
 }
 
 // x, gamma, beta, addend -> y, mean, variance
@@ -247,7 +246,8 @@ static void means_of(const struct shape *s, const float *a, const float *b, cons
 static void assert_close(const char *what, int64_t i, float got, double wanted, double slack)
 {
     if (!(fabs((double)got - wanted) <= slack))
-        ck_abort_msg("%s at %lld: got %.9g, expected %.9g", what, (long long)i, (double)got, wanted);
+        ck_abort_msg("%s at %lld: got %.9g, expected %.9g", what, (long long)i, (double)got,
+                     wanted);
 }
 
 // y before an activation.
@@ -430,9 +430,9 @@ static void check_refused(struct operation *o, const char *why)
     const struct ls_device_interface *d = plugin->interface;
     struct ls_device *device = open_device(1);
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    ck_assert_int_eq(d->prepare(device, &o->request, &answer), LS_UNSUPPORTED);
-    ck_assert_msg(strstr(host.message, why) != NULL, "the message is: %s", host.message);
-    d->close(device);
+    ck_assert_int_eq(test_prepare(d, device, &o->request, &answer), LS_UNSUPPORTED);
+    ck_assert_msg(strstr(test_refusal, why) != NULL, "the message is: %s", test_refusal);
+    ls_device_close_state(d, device);
     finish(o);
 }
 
@@ -447,18 +447,18 @@ START_TEST(what_does_not_fit_together_is_refused)
         for (size_t i = 0; i < sizeof(epsilons) / sizeof(epsilons[0]); i++) {
             o = makers[k](&s);
             o.request.attributes.epsilon = epsilons[i];
-            check_refused(&o, "epsilon is negative");
+            check_refused(&o, "epsilon");
         }
         for (uint32_t i = inputs[k] - 1; i <= inputs[k]; i++) { // addend or dy, y or dx
             o = makers[k](&s); // as many bytes, and as many channels
             o.request.arguments[i].dims[0] *= 2;
             o.request.arguments[i].dims[1] /= 2;
-            check_refused(&o, "has not the shape of x");
+            check_refused(&o, "batch_normalization");
         }
         o = makers[k](&s);
         o.request.arguments[1].ndims = 2;
         o.request.arguments[1].dims[1] = 1;
-        check_refused(&o, "not a value a channel");
+        check_refused(&o, "batch_normalization");
     }
     for (uint32_t i = 1; i <= 2; i++) {
         o = forward_of(&s);

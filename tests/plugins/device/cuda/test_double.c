@@ -2,6 +2,7 @@
 // The host code of device `cuda` on the test double (tests/support/cuda-double). NOT A GPU. What the device suite does not
 // ask: copies of any size, order, several GPUs, failures, and that nothing is left behind.
 #include "core/plugin/device.h"
+#include "tests/support/device_calls.h"
 #include "tests/support/cuda-double/double.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
@@ -15,7 +16,7 @@ static struct test_host host;
 static int32_t open_device(uint32_t index, struct ls_device **out)
 {
     const struct ls_device_config config = {.struct_size = sizeof(config), .index = index};
-    return ops->open(&host.host, &config, out);
+    return ls_device_open_state(ops, &host.host, &config, out);
 }
 
 static struct ls_device *opened(void)
@@ -48,17 +49,24 @@ START_TEST(copies_of_any_size_come_back)
     struct ls_device *device = opened();
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         unsigned char *values = pattern(sizes[i], 5), *back = pattern(sizes[i], 6);
-        void *memory = ops->allocate(device, sizes[i]), *other = ops->allocate(device, sizes[i]);
-        ck_assert_int_eq(ops->copy(device, memory, values, sizes[i], NULL), LS_OK);
-        ck_assert_int_eq(ops->copy(device, other, memory, sizes[i], NULL), LS_OK);
-        ck_assert_int_eq(ops->copy(device, back, other, sizes[i], NULL), LS_OK);
+        void *memory = (void *)ops->memory->allocate(device, sizes[i]),
+             *other = (void *)ops->memory->allocate(device, sizes[i]);
+        ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(memory), ls_host_memory(values),
+                                           sizes[i], NULL),
+                         LS_OK);
+        ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(other), ls_host_memory(memory),
+                                           sizes[i], NULL),
+                         LS_OK);
+        ck_assert_int_eq(
+            ops->memory->copy(device, ls_host_memory(back), ls_host_memory(other), sizes[i], NULL),
+            LS_OK);
         ck_assert_mem_eq(values, back, sizes[i]);
-        ops->release(device, memory);
-        ops->release(device, other);
+        ops->memory->release(device, memory);
+        ops->memory->release(device, other);
         free(values);
         free(back);
     }
-    ops->close(device);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -68,18 +76,22 @@ START_TEST(the_source_of_a_copy_may_change_at_once)
     enum { COUNT = 200, BYTES = 5000 };
     struct ls_device *device = opened();
     unsigned char *values = malloc(BYTES), *back = malloc(BYTES);
-    char *memory = ops->allocate(device, COUNT * BYTES);
+    char *memory = (void *)ops->memory->allocate(device, COUNT * BYTES);
     for (int i = 0; i < COUNT; i++) {
         memset(values, i, BYTES);
-        ck_assert_int_eq(ops->copy(device, memory + i * BYTES, values, BYTES, NULL), LS_OK);
+        ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(memory + i * BYTES),
+                                           ls_host_memory(values), BYTES, NULL),
+                         LS_OK);
     }
     for (int i = 0; i < COUNT; i++) {
-        ck_assert_int_eq(ops->copy(device, back, memory + i * BYTES, BYTES, NULL), LS_OK);
+        ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(back),
+                                           ls_host_memory(memory + i * BYTES), BYTES, NULL),
+                         LS_OK);
         ck_assert_uint_eq(back[0], (unsigned char)i);
         ck_assert_uint_eq(back[BYTES - 1], (unsigned char)i);
     }
-    ops->release(device, memory);
-    ops->close(device);
+    ops->memory->release(device, (void *)memory);
+    ls_device_close_state(ops, device);
     free(values);
     free(back);
 }
@@ -89,11 +101,13 @@ START_TEST(host_memory_is_copied_to_host_memory_and_nothing_is_copied_as_nothing
 {
     struct ls_device *device = opened();
     char from[] = "abc", to[] = "xyz";
-    ck_assert_int_eq(ops->copy(device, to, from, 2, NULL), LS_OK);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(to), ls_host_memory(from), 2, NULL),
+                     LS_OK);
     ck_assert_str_eq(to, "abz");
-    ck_assert_int_eq(ops->copy(device, NULL, NULL, 0, NULL), LS_OK);
-    ck_assert_int_eq(ops->zero(device, NULL, 0, NULL), LS_OK);
-    ops->close(device);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(NULL), ls_host_memory(NULL), 0, NULL),
+                     LS_OK);
+    ck_assert_int_eq(ops->memory->zero(device, ls_host_memory(NULL), 0, NULL), LS_OK);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -101,9 +115,10 @@ START_TEST(a_stream_of_somebody_else_is_refused)
 {
     struct ls_device *device = opened();
     char from[4] = "abc", to[4];
-    ck_assert_int_eq(ops->copy(device, to, from, 4, from), LS_UNSUPPORTED);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(to), ls_host_memory(from), 4, from),
+                     LS_UNSUPPORTED);
     assert_says("the stream is not one of this device");
-    ops->close(device);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -118,29 +133,24 @@ static void addition_prepare(struct ls_device *device, int64_t count, struct add
 {
     const struct ls_tensor_desc desc = {
         .dtype = LS_F32, .ndims = 1, .dims = {count}, .layout = {.kind = LS_LAYOUT_ANY}};
-    const struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                              .op = LS_OP_ADD,
-                                              .input_count = 2,
-                                              .output_count = 1,
-                                              .arguments = {desc, desc, desc}};
+    const struct test_request request = {
+        .op = LS_OP_ADD, .input_count = 2, .output_count = 1, .arguments = {desc, desc, desc}};
     out->answer = (struct ls_kernel_answer){.struct_size = sizeof(out->answer)};
-    ck_assert_int_eq(ops->prepare(device, &request, &out->answer), LS_OK);
+    ck_assert_int_eq(test_prepare(ops, device, &request, &out->answer), LS_OK);
     for (int i = 0; i < 3; i++)
-        out->arguments[i] = ops->allocate(device, (uint64_t)count * sizeof(float));
+        out->arguments[i] = (void *)ops->memory->allocate(device, (uint64_t)count * sizeof(float));
 }
 
 static int32_t addition_launch(struct ls_device *device, const struct addition *addition)
 {
-    const struct ls_launch launch = {.struct_size = sizeof(launch),
-                                     .arguments = addition->arguments};
-    return ops->launch(device, addition->answer.kernel, &launch);
+    return test_launch(ops, device, addition->answer.kernel, addition->arguments, 3, NULL);
 }
 
 static void addition_finish(struct ls_device *device, struct addition *addition)
 {
-    ops->release_kernel(device, addition->answer.kernel);
+    ops->kernels->release(device, addition->answer.kernel);
     for (int i = 0; i < 3; i++)
-        ops->release(device, addition->arguments[i]);
+        ops->memory->release(device, addition->arguments[i]);
 }
 
 // Launches return before the work is done; a copy to the host sees all of it.
@@ -153,17 +163,22 @@ START_TEST(a_copy_to_the_host_waits_for_the_kernels_before_it)
     addition_prepare(device, COUNT, &a);
     for (int i = 0; i < COUNT; i++)
         one[i] = 1;
-    ck_assert_int_eq(ops->copy(device, a.arguments[1], one, sizeof(one), NULL), LS_OK);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(a.arguments[1]), ls_host_memory(one),
+                                       sizeof(one), NULL),
+                     LS_OK);
     for (int i = 0; i < TIMES; i++) {
         ck_assert_int_eq(addition_launch(device, &a), LS_OK);
-        ck_assert_int_eq(ops->copy(device, a.arguments[0], a.arguments[2], sizeof(one), NULL),
+        ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(a.arguments[0]),
+                                           ls_host_memory(a.arguments[2]), sizeof(one), NULL),
                          LS_OK);
     }
-    ck_assert_int_eq(ops->copy(device, sum, a.arguments[2], sizeof(sum), NULL), LS_OK);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(sum), ls_host_memory(a.arguments[2]),
+                                       sizeof(sum), NULL),
+                     LS_OK);
     for (int i = 0; i < COUNT; i++)
         ck_assert_float_eq(sum[i], TIMES);
     addition_finish(device, &a);
-    ops->close(device);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -179,14 +194,18 @@ START_TEST(several_devices_share_a_gpu)
     double_count(&counts);
     ck_assert_uint_eq(counts.streams, 4);
     ck_assert_uint_eq(counts.handles, 8);
-    void *memory = ops->allocate(devices[0], 4);
-    ck_assert_int_eq(ops->copy(devices[0], memory, in, 4, NULL), LS_OK);
-    ck_assert_int_eq(ops->copy(devices[0], out, memory, 4, NULL), LS_OK);
-    ck_assert_int_eq(ops->copy(devices[3], out, memory, 4, NULL), LS_OK); // one context
+    void *memory = (void *)ops->memory->allocate(devices[0], 4);
+    ck_assert_int_eq(
+        ops->memory->copy(devices[0], ls_host_memory(memory), ls_host_memory(in), 4, NULL), LS_OK);
+    ck_assert_int_eq(
+        ops->memory->copy(devices[0], ls_host_memory(out), ls_host_memory(memory), 4, NULL), LS_OK);
+    ck_assert_int_eq(
+        ops->memory->copy(devices[3], ls_host_memory(out), ls_host_memory(memory), 4, NULL),
+        LS_OK); // one context
     ck_assert_str_eq(out, "abc");
-    ops->release(devices[0], memory);
+    ops->memory->release(devices[0], memory);
     for (int i = 0; i < 4; i++)
-        ops->close(devices[i]);
+        ls_device_close_state(ops, devices[i]);
 }
 END_TEST
 
@@ -198,13 +217,16 @@ START_TEST(each_gpu_has_its_own_memory)
     ck_assert_int_eq(open_device(1, &second), LS_OK);
     ck_assert_int_eq(open_device(2, &third), LS_UNAVAILABLE);
     assert_says("there is no GPU 2, only 2");
-    void *memory = ops->allocate(second, 4);
-    ck_assert_int_eq(ops->copy(second, memory, bytes, 4, NULL), LS_OK);
-    ck_assert_int_eq(ops->copy(first, bytes, memory, 4, NULL), LS_UNSUPPORTED);
+    void *memory = (void *)ops->memory->allocate(second, 4);
+    ck_assert_int_eq(
+        ops->memory->copy(second, ls_host_memory(memory), ls_host_memory(bytes), 4, NULL), LS_OK);
+    ck_assert_int_eq(
+        ops->memory->copy(first, ls_host_memory(bytes), ls_host_memory(memory), 4, NULL),
+        LS_UNSUPPORTED);
     assert_says("whether memory of GPU 1 is reached");
-    ops->release(second, memory);
-    ops->close(second);
-    ops->close(first);
+    ops->memory->release(second, memory);
+    ls_device_close_state(ops, second);
+    ls_device_close_state(ops, first);
     struct ls_device_info info = {.struct_size = sizeof(info)};
     ck_assert_int_eq(ops->describe(&host.host, &info), LS_OK);
     ck_assert_uint_eq(info.physical_count, 2);
@@ -225,13 +247,12 @@ static void assert_nothing_left(void)
     ck_assert_uint_eq(counts.handles, 0);
 }
 
-static struct ls_kernel_request convolution_request(void)
+static struct test_request convolution_request(void)
 {
     const struct ls_tensor_desc x = {.dtype = LS_F32, .ndims = 4, .dims = {2, 8, 8, 3}};
     const struct ls_tensor_desc w = {.dtype = LS_F32, .ndims = 4, .dims = {3, 3, 3, 5}};
     const struct ls_tensor_desc y = {.dtype = LS_F32, .ndims = 4, .dims = {2, 6, 6, 5}};
-    return (struct ls_kernel_request){
-        .struct_size = sizeof(struct ls_kernel_request),
+    return (struct test_request){
         .op = LS_OP_CONV2D,
         .attributes = {.strides = {1, 1}, .dilation = {1, 1}, .groups = 1},
         .input_count = 2,
@@ -243,16 +264,16 @@ static struct ls_kernel_request convolution_request(void)
 START_TEST(closing_gives_everything_back)
 {
     struct ls_device *device = opened();
-    struct ls_kernel_request request = convolution_request();
+    struct test_request request = convolution_request();
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     struct addition a;
     addition_prepare(device, 10, &a);
     addition_finish(device, &a);
-    ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_OK);
-    ops->release_kernel(device, answer.kernel);
+    ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
+    ops->kernels->release(device, answer.kernel);
     request.arguments[2].dims[1] = 7; // refused after descriptors were thinkable
-    ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_UNSUPPORTED);
-    ops->close(device);
+    ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_UNSUPPORTED);
+    ls_device_close_state(ops, device);
     assert_nothing_left();
 }
 END_TEST
@@ -278,14 +299,14 @@ START_TEST(memory_that_is_not_there_is_null)
 {
     setenv("CUDA_DOUBLE_MEMORY", "1000000", 1);
     struct ls_device *device = opened();
-    void *some = ops->allocate(device, 900000);
+    void *some = (void *)ops->memory->allocate(device, 900000);
     ck_assert_ptr_nonnull(some);
-    ck_assert_ptr_null(ops->allocate(device, 900000));
-    ops->release(device, some);
-    some = ops->allocate(device, 900000); // what was given back is there again
+    ck_assert_ptr_null((void *)ops->memory->allocate(device, 900000));
+    ops->memory->release(device, some);
+    some = (void *)ops->memory->allocate(device, 900000); // what was given back is there again
     ck_assert_ptr_nonnull(some);
-    ops->release(device, some);
-    ops->close(device);
+    ops->memory->release(device, some);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -299,14 +320,18 @@ START_TEST(a_kernel_that_fails_is_told_by_the_next_wait_and_once)
     for (int i = 0; i < 3; i++)
         addition_launch(device, &a); // the third is accepted, and fails when it runs
     host.message[0] = '\0';
-    ck_assert_int_eq(ops->copy(device, values, a.arguments[2], sizeof(values), NULL), LS_FAILED);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(values),
+                                       ls_host_memory(a.arguments[2]), sizeof(values), NULL),
+                     LS_FAILED);
     assert_says("unspecified launch failure");
     assert_says("launched last: add");
     host.message[0] = '\0';
-    ck_assert_int_eq(ops->copy(device, values, a.arguments[2], sizeof(values), NULL), LS_FAILED);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(values),
+                                       ls_host_memory(a.arguments[2]), sizeof(values), NULL),
+                     LS_FAILED);
     ck_assert_str_eq(host.message, "");
     addition_finish(device, &a);
-    ops->close(device);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -326,12 +351,14 @@ START_TEST(work_that_never_ends_meets_the_deadline)
     float values[10];
     addition_prepare(device, 10, &a);
     ck_assert_int_eq(addition_launch(device, &a), LS_OK);
-    ck_assert_int_eq(ops->copy(device, values, a.arguments[2], sizeof(values), NULL), LS_PEER_LOST);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(values),
+                                       ls_host_memory(a.arguments[2]), sizeof(values), NULL),
+                     LS_PEER_LOST);
     assert_says("not done after 1.0 s; launched last: add");
     struct double_counts before, after;
     double_count(&before);
     addition_finish(device, &a);
-    ops->close(device);
+    ls_device_close_state(ops, device);
     double_count(&after);
     ck_assert_uint_eq(before.blocks, after.blocks);
 }
@@ -342,15 +369,15 @@ START_TEST(types_that_do_not_go_together_are_refused)
     static const uint32_t wrong[][3] = {
         {LS_BF16, LS_F32, LS_BF16}, {LS_F32, LS_F32, LS_F16}, {LS_F64, LS_F64, LS_F64}};
     struct ls_device *device = opened();
-    struct ls_kernel_request request = convolution_request();
+    struct test_request request = convolution_request();
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     for (size_t k = 0; k < sizeof(wrong) / sizeof(wrong[0]); k++) {
         for (int i = 0; i < 3; i++)
             request.arguments[i].dtype = wrong[k][i];
-        ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_UNSUPPORTED);
-        assert_says("an argument is not of the type it has here");
+        ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_UNSUPPORTED);
+        ck_assert_ptr_nonnull(strstr(test_refusal, "is not of the type that it has here"));
     }
-    ops->close(device);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -368,7 +395,7 @@ static const char *answer_tf32(const struct ls_host *of, const char *name)
 static float product(const char *tf32, uint32_t op, float x, float w)
 {
     const float values[3] = {x, w, 0};
-    struct ls_kernel_request request = convolution_request();
+    struct test_request request = convolution_request();
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     void *arguments[3], *scratch;
     float y = 0;
@@ -379,20 +406,22 @@ static float product(const char *tf32, uint32_t op, float x, float w)
     for (int i = 0; i < 3; i++) {
         request.arguments[i] = (struct ls_tensor_desc){
             .dtype = LS_F32, .ndims = op == LS_OP_DENSE ? 2 : 4, .dims = {1, 1, 1, 1}};
-        arguments[i] = ops->allocate(device, sizeof(float));
-        ck_assert_int_eq(ops->copy(device, arguments[i], &values[i], sizeof(float), NULL), LS_OK);
+        arguments[i] = (void *)ops->memory->allocate(device, sizeof(float));
+        ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(arguments[i]),
+                                           ls_host_memory(&values[i]), sizeof(float), NULL),
+                         LS_OK);
     }
-    ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_OK);
-    scratch = ops->allocate(device, answer.scratch_bytes);
-    const struct ls_launch launch = {
-        .struct_size = sizeof(launch), .arguments = arguments, .scratch = scratch};
-    ck_assert_int_eq(ops->launch(device, answer.kernel, &launch), LS_OK);
-    ck_assert_int_eq(ops->copy(device, &y, arguments[2], sizeof(y), NULL), LS_OK);
-    ops->release_kernel(device, answer.kernel);
+    ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
+    scratch = (void *)ops->memory->allocate(device, answer.scratch_bytes);
+    ck_assert_int_eq(test_launch(ops, device, answer.kernel, arguments, 3, scratch), LS_OK);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(&y), ls_host_memory(arguments[2]),
+                                       sizeof(y), NULL),
+                     LS_OK);
+    ops->kernels->release(device, answer.kernel);
     for (int i = 0; i < 3; i++)
-        ops->release(device, arguments[i]);
-    ops->release(device, scratch);
-    ops->close(device);
+        ops->memory->release(device, arguments[i]);
+    ops->memory->release(device, scratch);
+    ls_device_close_state(ops, device);
     return y;
 }
 

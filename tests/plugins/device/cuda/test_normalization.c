@@ -2,6 +2,7 @@
 // Batch normalization of device `cuda` on the test double. NOT A GPU. What the device suite does not ask: how its kernels divide
 // rows and channels of every kind between blocks, how many they are, and that they can be recorded.
 #include "core/plugin/half.h"
+#include "tests/support/device_calls.h"
 #include "tests/support/cuda-double/double.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
@@ -23,22 +24,20 @@ static struct ls_device *device;
 // ---- One operation with its memory ----
 
 struct operation {
-    struct ls_kernel_request request;
+    struct test_request request;
     struct ls_kernel_answer answer;
-    void *arguments[LS_MAX_ARGUMENTS];
+    void *arguments[TEST_ARGUMENTS];
     void *scratch;
 };
 
 // x and what is shaped like it are (rows, channels); `shaped` has a bit for each of those.
-static struct ls_kernel_request request_of(uint32_t op, uint32_t dtype, int64_t rows,
-                                           int64_t channels, uint32_t inputs, uint32_t outputs,
-                                           uint32_t shaped)
+static struct test_request request_of(uint32_t op, uint32_t dtype, int64_t rows, int64_t channels,
+                                      uint32_t inputs, uint32_t outputs, uint32_t shaped)
 {
-    struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                        .op = op,
-                                        .attributes = {.epsilon = EPSILON},
-                                        .input_count = inputs,
-                                        .output_count = outputs};
+    struct test_request request = {.op = op,
+                                   .attributes = {.epsilon = EPSILON},
+                                   .input_count = inputs,
+                                   .output_count = outputs};
     for (uint32_t i = 0; i < inputs + outputs; i++)
         request.arguments[i] =
             shaped >> i & 1
@@ -52,14 +51,14 @@ static uint64_t bytes_of(const struct ls_tensor_desc *desc)
     return ls_tensor_elements(desc) * ls_dtype_bytes(desc->dtype);
 }
 
-static void operation_init(struct operation *o, const struct ls_kernel_request *request)
+static void operation_init(struct operation *o, const struct test_request *request)
 {
     *o = (struct operation){.request = *request, .answer = {.struct_size = sizeof(o->answer)}};
-    ck_assert_msg(ops->prepare(device, request, &o->answer) == LS_OK, "%s", host.message);
+    ck_assert_msg(test_prepare(ops, device, request, &o->answer) == LS_OK, "%s", host.message);
     for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
-        o->arguments[i] = ops->allocate(device, bytes_of(&request->arguments[i]));
+        o->arguments[i] = (void *)ops->memory->allocate(device, bytes_of(&request->arguments[i]));
     if (o->answer.scratch_bytes)
-        o->scratch = ops->allocate(device, o->answer.scratch_bytes);
+        o->scratch = (void *)ops->memory->allocate(device, o->answer.scratch_bytes);
 }
 
 static void operation_write(struct operation *o, uint32_t argument, const float *values)
@@ -70,10 +69,11 @@ static void operation_write(struct operation *o, uint32_t argument, const float 
     ck_assert_ptr_nonnull(halves);
     for (uint64_t i = 0; i < count && desc->dtype != LS_F32; i++)
         halves[i] = ls_half_of(desc->dtype, values[i]);
-    ck_assert_int_eq(ops->copy(device, o->arguments[argument],
-                               desc->dtype == LS_F32 ? (const void *)values : halves,
-                               bytes_of(desc), NULL),
-                     LS_OK);
+    ck_assert_int_eq(
+        ops->memory->copy(device, ls_host_memory(o->arguments[argument]),
+                          ls_host_memory(desc->dtype == LS_F32 ? (const void *)values : halves),
+                          bytes_of(desc), NULL),
+        LS_OK);
     free(halves);
 }
 
@@ -84,9 +84,10 @@ static float *operation_read(struct operation *o, uint32_t argument)
     float *values = malloc(count * sizeof(*values));
     uint16_t *halves = malloc(count * sizeof(*halves));
     ck_assert(values && halves);
-    ck_assert_int_eq(ops->copy(device, desc->dtype == LS_F32 ? (void *)values : halves,
-                               o->arguments[argument], bytes_of(desc), NULL),
-                     LS_OK);
+    ck_assert_int_eq(
+        ops->memory->copy(device, ls_host_memory(desc->dtype == LS_F32 ? (void *)values : halves),
+                          ls_host_memory(o->arguments[argument]), bytes_of(desc), NULL),
+        LS_OK);
     for (uint64_t i = 0; i < count && desc->dtype != LS_F32; i++)
         values[i] = ls_half_get(desc->dtype, halves[i]);
     free(halves);
@@ -95,17 +96,17 @@ static float *operation_read(struct operation *o, uint32_t argument)
 
 static void operation_launch(struct operation *o)
 {
-    const struct ls_launch launch = {
-        .struct_size = sizeof(launch), .arguments = o->arguments, .scratch = o->scratch};
-    ck_assert_int_eq(ops->launch(device, o->answer.kernel, &launch), LS_OK);
+    ck_assert_int_eq(test_launch(ops, device, o->answer.kernel, o->arguments,
+                                 o->request.input_count + o->request.output_count, o->scratch),
+                     LS_OK);
 }
 
 static void operation_finish(struct operation *o)
 {
-    ops->release_kernel(device, o->answer.kernel);
+    ops->kernels->release(device, o->answer.kernel);
     for (uint32_t i = 0; i < o->request.input_count + o->request.output_count; i++)
-        ops->release(device, o->arguments[i]);
-    ops->release(device, o->scratch);
+        ops->memory->release(device, o->arguments[i]);
+    ops->memory->release(device, o->scratch);
 }
 
 // ---- Values, and what plain loops make of them ----
@@ -212,12 +213,12 @@ static double rounding(uint32_t dtype, double value)
 // Arguments shaped like x, as bits: y of a training, and of an inference.
 enum { X = 1 << 0, Y = 1 << 3, DY = 1 << 4, DX = 1 << 5, GIVEN_Y = 1 << 5 };
 
-static struct ls_kernel_request forward_request(uint32_t dtype, int64_t rows, int64_t channels)
+static struct test_request forward_request(uint32_t dtype, int64_t rows, int64_t channels)
 {
     return request_of(LS_OP_BATCH_NORMALIZATION, dtype, rows, channels, 3, 3, X | Y);
 }
 
-static struct ls_kernel_request backward_request(uint32_t dtype, int64_t rows, int64_t channels)
+static struct test_request backward_request(uint32_t dtype, int64_t rows, int64_t channels)
 {
     return request_of(LS_OP_BATCH_NORMALIZATION_BACKWARD, dtype, rows, channels, 5, 3, X | DY | DX);
 }
@@ -287,8 +288,8 @@ static void check_backward(struct operation *o, const struct sample *s, uint32_t
 static void check_both(const struct sample *s, uint32_t dtype)
 {
     struct operation forward, backward;
-    const struct ls_kernel_request there = forward_request(dtype, s->rows, s->channels);
-    const struct ls_kernel_request back = backward_request(dtype, s->rows, s->channels);
+    const struct test_request there = forward_request(dtype, s->rows, s->channels);
+    const struct test_request back = backward_request(dtype, s->rows, s->channels);
     operation_init(&forward, &there);
     forward_write(&forward, s);
     operation_launch(&forward);
@@ -359,7 +360,7 @@ static uint64_t kernels_so_far(void)
     return counts.kernels;
 }
 
-static uint64_t kernels_of(const struct ls_kernel_request *request)
+static uint64_t kernels_of(const struct test_request *request)
 {
     struct operation o;
     operation_init(&o, request);
@@ -375,10 +376,10 @@ START_TEST(a_training_launches_three_kernels_each_way_and_an_inference_one)
     static const int64_t some[][2] = {{1, 1}, {50000, 3}, {50001, 3}, {4, 5000}};
     for (int i = 0; i < 4; i++) {
         const int64_t rows = some[i][0], channels = some[i][1];
-        const struct ls_kernel_request forward = forward_request(LS_F32, rows, channels);
-        const struct ls_kernel_request backward = backward_request(LS_F32, rows, channels);
-        const struct ls_kernel_request given = request_of(
-            LS_OP_BATCH_NORMALIZATION_INFERENCE, LS_F32, rows, channels, 5, 1, X | GIVEN_Y);
+        const struct test_request forward = forward_request(LS_F32, rows, channels);
+        const struct test_request backward = backward_request(LS_F32, rows, channels);
+        const struct test_request given = request_of(LS_OP_BATCH_NORMALIZATION_INFERENCE, LS_F32,
+                                                     rows, channels, 5, 1, X | GIVEN_Y);
         ck_assert_uint_eq(kernels_of(&forward), 3);
         ck_assert_uint_eq(kernels_of(&backward), 3);
         ck_assert_uint_eq(kernels_of(&given), 1);
@@ -391,11 +392,11 @@ START_TEST(one_channel_with_many_rows_is_work_for_a_whole_gpu)
 {
     static const int64_t channels[] = {1, 3, 64};
     for (int i = 0; i < 3; i++) {
-        const struct ls_kernel_request request = forward_request(LS_F32, 1000001, channels[i]);
+        const struct test_request request = forward_request(LS_F32, 1000001, channels[i]);
         struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-        ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_OK);
+        ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
         ck_assert_uint_ge(answer.scratch_bytes, 132 * (uint64_t)channels[i] * 2 * sizeof(double));
-        ops->release_kernel(device, answer.kernel);
+        ops->kernels->release(device, answer.kernel);
     }
 }
 END_TEST
@@ -405,17 +406,17 @@ START_TEST(it_can_be_recorded_and_replayed)
     struct operation o;
     struct ls_recording *recording = NULL;
     struct sample s;
-    const struct ls_kernel_request request = forward_request(LS_F32, 5000, 12);
+    const struct test_request request = forward_request(LS_F32, 5000, 12);
     operation_init(&o, &request);
     sample_init(&s, LS_F32, 5000, 12, 3, 1);
     sample_compute(&s);
-    ck_assert_int_eq(ops->record_begin(device), LS_OK);
+    ck_assert_int_eq(ops->capture->begin(device), LS_OK);
     operation_launch(&o);
-    ck_assert_int_eq(ops->record_end(device, &recording), LS_OK);
+    ck_assert_int_eq(ops->capture->end(device, &recording), LS_OK);
     forward_write(&o, &s);
-    ck_assert_int_eq(ops->replay(device, recording), LS_OK);
+    ck_assert_int_eq(ops->capture->replay(device, recording), LS_OK);
     check_forward(&o, &s, LS_F32);
-    ops->release_recording(device, recording);
+    ops->capture->release(device, recording);
     operation_finish(&o);
     sample_finish(&s);
 }
@@ -423,31 +424,31 @@ END_TEST
 
 // ---- Refusals ----
 
-static void assert_refused(const struct ls_kernel_request *request, const char *says)
+static void assert_refused(const struct test_request *request, const char *says)
 {
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    ck_assert_int_eq(ops->prepare(device, request, &answer), LS_UNSUPPORTED);
-    ck_assert_msg(strstr(host.message, says), "\"%s\" does not say \"%s\"", host.message, says);
+    ck_assert_int_eq(test_prepare(ops, device, request, &answer), LS_UNSUPPORTED);
+    ck_assert_msg(strstr(test_refusal, says), "\"%s\" does not say \"%s\"", test_refusal, says);
 }
 
 START_TEST(what_does_not_belong_together_is_refused)
 {
-    struct ls_kernel_request request = forward_request(LS_F32, 6, 4);
+    struct test_request request = forward_request(LS_F32, 6, 4);
     request.arguments[1].dims[0] = 6;
-    assert_refused(&request, "the shapes do not belong together");
+    assert_refused(&request, "batch_normalization");
     request = forward_request(LS_F32, 6, 4);
     request.arguments[3].dims[0] = 4; // y
     request.arguments[3].dims[1] = 6;
-    assert_refused(&request, "the shapes do not belong together");
+    assert_refused(&request, "batch_normalization");
     request = backward_request(LS_F32, 6, 4);
     request.arguments[4].dims[0] = 5; // dy
-    assert_refused(&request, "the shapes do not belong together");
+    assert_refused(&request, "batch_normalization");
     request = forward_request(LS_F32, 6, 4);
     request.attributes.epsilon = -1;
-    assert_refused(&request, "epsilon is negative");
+    assert_refused(&request, "epsilon");
     request = forward_request(LS_F32, 6, 4);
     request.accumulate = 2;
-    assert_refused(&request, "mean and variance cannot be added to");
+    assert_refused(&request, "cannot be added to");
 }
 END_TEST
 
@@ -455,12 +456,13 @@ static void open_device(void)
 {
     const struct ls_device_config config = {.struct_size = sizeof(config)};
     test_host_init(&host, plugin);
-    ck_assert_msg(ops->open(&host.host, &config, &device) == LS_OK, "%s", host.message);
+    ck_assert_msg(ls_device_open_state(ops, &host.host, &config, &device) == LS_OK, "%s",
+                  host.message);
 }
 
 static void close_device(void)
 {
-    ops->close(device);
+    ls_device_close_state(ops, device);
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who does which pooling of device `cuda`, on the test double. NOT A GPU. That the results are right is the device suite's.
 #include "core/plugin/device.h"
+#include "tests/support/device_calls.h"
 #include "tests/support/cuda-double/double.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
@@ -16,7 +17,8 @@ static struct ls_device *opened(void)
 {
     struct ls_device *device = NULL;
     const struct ls_device_config config = {.struct_size = sizeof(config)};
-    ck_assert_msg(ops->open(&host.host, &config, &device) == LS_OK, "%s", host.message);
+    ck_assert_msg(ls_device_open_state(ops, &host.host, &config, &device) == LS_OK, "%s",
+                  host.message);
     return device;
 }
 
@@ -52,7 +54,7 @@ static const struct pooling poolings[] = {
 
 #define POOLINGS (sizeof(poolings) / sizeof(poolings[0]))
 
-static struct ls_kernel_request request_of(const struct pooling *p)
+static struct test_request request_of(const struct pooling *p)
 {
     const uint32_t dtype = p->dtype ? p->dtype : LS_F32;
     const int32_t before = !p->one_side;
@@ -60,8 +62,7 @@ static struct ls_kernel_request request_of(const struct pooling *p)
     const struct ls_tensor_desc x = {.dtype = dtype, .ndims = 4, .dims = {2, in, in, 3}};
     const struct ls_tensor_desc y = {.dtype = dtype, .ndims = 4, .dims = {2, side, side, 3}};
     const struct ls_tensor_desc saved = {.dtype = LS_U8, .ndims = 1};
-    struct ls_kernel_request out = {
-        .struct_size = sizeof(out),
+    struct test_request out = {
         .op = p->op,
         .attributes = {.kernel = {3, 3},
                        .strides = {2, 2},
@@ -85,14 +86,14 @@ static struct ls_kernel_request request_of(const struct pooling *p)
 // All are released again, with what they made of cuDNN.
 static void assert_done_by(struct ls_device *device, const struct pooling *p, const char *by)
 {
-    const struct ls_kernel_request request = request_of(p);
+    const struct test_request request = request_of(p);
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     struct double_counts counts;
-    ck_assert_msg(ops->prepare(device, &request, &answer) == LS_OK, "%s", host.message);
+    ck_assert_msg(test_prepare(ops, device, &request, &answer) == LS_OK, "%s", host.message);
     ck_assert_msg(strcmp(answer.implementation, by) == 0, "case %d: by %s, not by %s",
                   (int)(p - poolings), answer.implementation, by);
     ck_assert_uint_eq(answer.slow, 0);
-    ops->release_kernel(device, answer.kernel);
+    ops->kernels->release(device, answer.kernel);
     double_count(&counts);
     ck_assert_uint_eq(counts.descriptors, 0);
 }
@@ -102,7 +103,7 @@ START_TEST(cudnn_pools_what_it_can_and_own_kernels_the_rest)
     struct ls_device *device = opened();
     for (size_t i = 0; i < POOLINGS; i++)
         assert_done_by(device, &poolings[i], poolings[i].by);
-    ops->close(device);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -112,7 +113,7 @@ START_TEST(own_kernels_pool_types_that_cudnn_does_not_know)
     struct ls_device *device = opened();
     for (size_t i = 0; i < POOLINGS; i++)
         assert_done_by(device, &poolings[i], poolings[i].dtype ? "own" : poolings[i].by);
-    ops->close(device);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -132,8 +133,7 @@ static void run_twice(uint32_t op, const float *in, float *out)
     const bool backward = op == LS_OP_AVERAGE_POOL2D_BACKWARD;
     const struct ls_tensor_desc x = {.dtype = LS_F32, .ndims = 4, .dims = {1, 2, 2, 1}};
     const struct ls_tensor_desc y = {.dtype = LS_F32, .ndims = 4, .dims = {1, 1, 1, 1}};
-    const struct ls_kernel_request request = {
-        .struct_size = sizeof(request),
+    const struct test_request request = {
         .op = op,
         .attributes = {.kernel = {2, 2}, .strides = {1, 1}},
         .input_count = 1,
@@ -145,19 +145,25 @@ static void run_twice(uint32_t op, const float *in, float *out)
                                (backward ? 4 : 1) * sizeof(float)};
     struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
     struct ls_device *device = opened();
-    void *arguments[2] = {ops->allocate(device, bytes[0]), ops->allocate(device, bytes[1])};
-    const struct ls_launch launch = {.struct_size = sizeof(launch), .arguments = arguments};
-    ck_assert_int_eq(ops->prepare(device, &request, &answer), LS_OK);
+    void *arguments[2] = {(void *)ops->memory->allocate(device, bytes[0]),
+                          (void *)ops->memory->allocate(device, bytes[1])};
+    ck_assert_int_eq(test_prepare(ops, device, &request, &answer), LS_OK);
     ck_assert_str_eq(answer.implementation, "cuDNN");
-    ck_assert_int_eq(ops->copy(device, arguments[0], in, bytes[0], NULL), LS_OK);
-    ck_assert_int_eq(ops->copy(device, arguments[1], out, bytes[1], NULL), LS_OK);
+    ck_assert_int_eq(
+        ops->memory->copy(device, ls_host_memory(arguments[0]), ls_host_memory(in), bytes[0], NULL),
+        LS_OK);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(arguments[1]), ls_host_memory(out),
+                                       bytes[1], NULL),
+                     LS_OK);
     for (int i = 0; i < 2; i++)
-        ck_assert_int_eq(ops->launch(device, answer.kernel, &launch), LS_OK);
-    ck_assert_int_eq(ops->copy(device, out, arguments[1], bytes[1], NULL), LS_OK);
-    ops->release_kernel(device, answer.kernel);
+        ck_assert_int_eq(test_launch(ops, device, answer.kernel, arguments, 2, NULL), LS_OK);
+    ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(out), ls_host_memory(arguments[1]),
+                                       bytes[1], NULL),
+                     LS_OK);
+    ops->kernels->release(device, answer.kernel);
     for (int i = 0; i < 2; i++)
-        ops->release(device, arguments[i]);
-    ops->close(device);
+        ops->memory->release(device, arguments[i]);
+    ls_device_close_state(ops, device);
 }
 
 static void assert_means(void)

@@ -3,6 +3,7 @@
 // those that are meant: a device, or a reason. Whether a GPU computes is not asked here: that is the device suite's.
 #include "core/plugin/device.h"
 #include "plugins/device/cuda/engine.h"
+#include "tests/support/device_calls.h"
 #include "tests/support/plugin.h"
 
 int main(void)
@@ -24,9 +25,9 @@ int main(void)
     printf("probe: %d %s\n", probed, reason);
 
     test_host_init(&host, plugin);
-    const int32_t status = ops->open(&host.host, &config, &device);
+    const int32_t status = ls_device_open_state(ops, &host.host, &config, &device);
     printf("open: %d %s\n", status, status ? host.message : "");
-    ops->close(device);
+    ls_device_close_state(ops, device);
     if (strstr(host.message, "missing library") || strstr(host.message, "another version"))
         return 1; // they were here when this was built
     if (probed == LS_UNAVAILABLE)

@@ -2,6 +2,7 @@
 // Streams, recordings and memory of device `cuda` on the test double. NOT A GPU. What the device suite does not ask: GPUs that
 // do not reach each other, work that fails or never ends, what spoils a recording, and how much of a GPU is held.
 #include "plugins/device/cuda/engine.h"
+#include "tests/support/device_calls.h"
 #include "tests/support/cuda-double/double.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
@@ -23,7 +24,8 @@ static struct ls_device *opened(uint32_t index)
 {
     struct ls_device *device = NULL;
     const struct ls_device_config config = {.struct_size = sizeof(config), .index = index};
-    ck_assert_msg(ops->open(&host.host, &config, &device) == LS_OK, "%s", host.message);
+    ck_assert_msg(ls_device_open_state(ops, &host.host, &config, &device) == LS_OK, "%s",
+                  host.message);
     return device;
 }
 
@@ -35,14 +37,14 @@ static void assert_says(const char *text)
 static void *stream_of(struct ls_device *device)
 {
     void *stream = NULL;
-    ck_assert_int_eq(ops->stream_open(device, &stream), LS_OK);
+    ck_assert_int_eq(ops->streams->open(device, &stream), LS_OK);
     return stream;
 }
 
 static struct ls_event *event_of(struct ls_device *device)
 {
     struct ls_event *event = NULL;
-    ck_assert_int_eq(ops->event_open(device, &event), LS_OK);
+    ck_assert_int_eq(ops->streams->event_open(device, &event), LS_OK);
     return event;
 }
 
@@ -52,10 +54,10 @@ static int32_t run_kernel(struct ls_device *device, void *to, const void *from, 
     const struct ls_device_reduction sum = {.struct_size = sizeof(sum),
                                             .dtype = LS_U8,
                                             .reduction = LS_SUM,
-                                            .to = to,
-                                            .from = from,
+                                            .to = ls_host_memory(to),
+                                            .from = ls_host_memory(from),
                                             .count = 64};
-    return ops->reduce(device, &sum, stream);
+    return ops->peers->reduce(device, &sum, stream);
 }
 
 // ---- Several GPUs ----
@@ -65,12 +67,12 @@ START_TEST(a_gpu_that_cannot_be_reached_is_named)
     setenv("CUDA_DOUBLE_DEVICES", "2", 1);
     setenv("CUDA_DOUBLE_NO_PEERS", "1", 1);
     struct ls_device *first = opened(0), *second = opened(1), *third = opened(0);
-    ck_assert_int_eq(ops->reaches(first, second), LS_UNSUPPORTED);
+    ck_assert_int_eq(ops->peers->can_access_peer(first, second), LS_UNSUPPORTED);
     assert_says("GPU 0 cannot read memory of GPU 1");
-    ck_assert_int_eq(ops->reaches(first, third), LS_OK); // the same GPU
-    ops->close(first);
-    ops->close(second);
-    ops->close(third);
+    ck_assert_int_eq(ops->peers->can_access_peer(first, third), LS_OK); // the same GPU
+    ls_device_close_state(ops, first);
+    ls_device_close_state(ops, second);
+    ls_device_close_state(ops, third);
 }
 END_TEST
 
@@ -78,12 +80,12 @@ START_TEST(peer_access_is_opened_once_for_all)
 {
     setenv("CUDA_DOUBLE_DEVICES", "2", 1);
     struct ls_device *first = opened(0), *second = opened(1), *third = opened(0);
-    ck_assert_int_eq(ops->reaches(first, second), LS_OK);
-    ck_assert_int_eq(ops->reaches(first, second), LS_OK);
-    ck_assert_int_eq(ops->reaches(third, second), LS_OK);
-    ops->close(first);
-    ops->close(second);
-    ops->close(third);
+    ck_assert_int_eq(ops->peers->can_access_peer(first, second), LS_OK);
+    ck_assert_int_eq(ops->peers->can_access_peer(first, second), LS_OK);
+    ck_assert_int_eq(ops->peers->can_access_peer(third, second), LS_OK);
+    ls_device_close_state(ops, first);
+    ls_device_close_state(ops, second);
+    ls_device_close_state(ops, third);
 }
 END_TEST
 
@@ -92,7 +94,8 @@ START_TEST(memory_of_a_gpu_that_was_not_opened_to_is_never_touched)
 {
     setenv("CUDA_DOUBLE_DEVICES", "2", 1);
     struct ls_device *first = opened(0), *second = opened(1);
-    void *here = ops->allocate(first, 64), *there = ops->allocate(second, 64);
+    void *here = (void *)ops->memory->allocate(first, 64),
+         *there = (void *)ops->memory->allocate(second, 64);
     run_kernel(first, here, there, NULL);
 }
 END_TEST
@@ -101,10 +104,12 @@ START_TEST(a_later_copy_wants_memory_of_the_device)
 {
     struct ls_device *device = opened(0);
     char bytes[64] = "";
-    void *memory = ops->allocate(device, 64);
-    ck_assert_int_eq(ops->copy_later(device, memory, bytes, 64, NULL), LS_UNSUPPORTED);
-    assert_says("`allocate_host`");
-    ops->close(device);
+    void *memory = (void *)ops->memory->allocate(device, 64);
+    ck_assert_int_eq(
+        ops->staging->copy_async(device, ls_host_memory(memory), ls_host_memory(bytes), 64, NULL),
+        LS_UNSUPPORTED);
+    assert_says("of the table of staging");
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -127,22 +132,24 @@ static void *add_the_other(void *argument)
     const struct ls_device_reduction sum = {.struct_size = sizeof(sum),
                                             .dtype = LS_F64,
                                             .reduction = LS_SUM,
-                                            .to = p->memory,
-                                            .from = p->memory + NUMBERS,
+                                            .to = ls_host_memory(p->memory),
+                                            .from = ls_host_memory(p->memory + NUMBERS),
                                             .count = NUMBERS};
     for (int i = 0; i < ROUNDS; i++) {
-        p->failed |= ops->event_record(p->device, p->ready, NULL);
+        p->failed |= ops->streams->event_record(p->device, p->ready, NULL);
         pthread_barrier_wait(&both);
-        p->failed |= ops->event_wait(p->device, p->other->ready, NULL);
-        p->failed |= ops->copy(p->device, p->memory + NUMBERS, p->other->memory,
-                               NUMBERS * sizeof(double), NULL);
-        p->failed |= ops->event_record(p->device, p->taken, NULL);
+        p->failed |= ops->streams->event_wait(p->device, p->other->ready, NULL);
+        p->failed |=
+            ops->memory->copy(p->device, ls_host_memory(p->memory + NUMBERS),
+                              ls_host_memory(p->other->memory), NUMBERS * sizeof(double), NULL);
+        p->failed |= ops->streams->event_record(p->device, p->taken, NULL);
         pthread_barrier_wait(&both);
-        p->failed |= ops->event_wait(p->device, p->other->taken, NULL);
-        p->failed |= ops->reduce(p->device, &sum, NULL);
+        p->failed |= ops->streams->event_wait(p->device, p->other->taken, NULL);
+        p->failed |= ops->peers->reduce(p->device, &sum, NULL);
     }
     double values[NUMBERS];
-    p->failed |= ops->copy(p->device, values, p->memory, sizeof(values), NULL);
+    p->failed |= ops->memory->copy(p->device, ls_host_memory(values), ls_host_memory(p->memory),
+                                   sizeof(values), NULL);
     const double wanted = 3 * (double)(UINT64_C(1) << (ROUNDS - 1));
     for (int i = 0; i < NUMBERS; i++)
         p->failed |= values[i] < wanted || values[i] > wanted;
@@ -158,28 +165,30 @@ START_TEST(events_keep_the_order_of_two_threads_with_a_gpu_each)
     pthread_barrier_init(&both, NULL, 2);
     for (uint32_t i = 0; i < 2; i++) {
         struct ls_device *device = opened(i);
-        partners[i] =
-            (struct partner){.device = device,
-                             .ready = event_of(device),
-                             .taken = event_of(device),
-                             .memory = ops->allocate(device, 2 * NUMBERS * sizeof(double)),
-                             .other = &partners[1 - i]};
+        partners[i] = (struct partner){
+            .device = device,
+            .ready = event_of(device),
+            .taken = event_of(device),
+            .memory = (void *)ops->memory->allocate(device, 2 * NUMBERS * sizeof(double)),
+            .other = &partners[1 - i]};
         for (int k = 0; k < NUMBERS; k++)
             values[k] = i + 1;
-        ck_assert_int_eq(ops->copy(device, partners[i].memory, values, sizeof(values), NULL),
+        ck_assert_int_eq(ops->memory->copy(device, ls_host_memory(partners[i].memory),
+                                           ls_host_memory(values), sizeof(values), NULL),
                          LS_OK);
     }
     for (int i = 0; i < 2; i++)
-        ck_assert_int_eq(ops->reaches(partners[i].device, partners[1 - i].device), LS_OK);
+        ck_assert_int_eq(ops->peers->can_access_peer(partners[i].device, partners[1 - i].device),
+                         LS_OK);
     ck_assert_int_eq(pthread_create(&thread, NULL, add_the_other, &partners[0]), 0);
     add_the_other(&partners[1]);
     pthread_join(thread, NULL);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(partners[i].failed, 0);
     for (int i = 0; i < 2; i++) {
-        ops->event_close(partners[i].device, partners[i].ready);
-        ops->event_close(partners[i].device, partners[i].taken);
-        ops->close(partners[i].device);
+        ops->streams->event_close(partners[i].device, partners[i].ready);
+        ops->streams->event_close(partners[i].device, partners[i].taken);
+        ls_device_close_state(ops, partners[i].device);
     }
     pthread_barrier_destroy(&both);
 }
@@ -192,17 +201,18 @@ START_TEST(an_event_tells_that_work_has_failed)
     setenv("CUDA_DOUBLE_FAIL", "0", 1);
     struct ls_device *device = opened(0);
     struct ls_event *event = event_of(device);
-    void *memory = ops->allocate(device, 64), *stream = stream_of(device);
+    void *memory = (void *)ops->memory->allocate(device, 64), *stream = stream_of(device);
     ck_assert_int_eq(run_kernel(device, memory, memory, stream), LS_OK);
-    int32_t status = ops->event_record(device, event, stream); // the kernel may have failed by now
+    int32_t status =
+        ops->streams->event_record(device, event, stream); // the kernel may have failed by now
     while (status == LS_OK || status == LS_AGAIN)
-        if ((status = ops->event_query(device, event)) == LS_OK)
+        if ((status = ops->streams->event_query(device, event)) == LS_OK)
             break;
     ck_assert_int_eq(status, LS_FAILED);
     assert_says("unspecified launch failure");
-    ops->event_close(device, event);
-    ops->stream_close(device, stream);
-    ops->close(device);
+    ops->streams->event_close(device, event);
+    ops->streams->close(device, stream);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -219,20 +229,22 @@ START_TEST(who_waits_for_work_that_never_ends_meets_the_deadline)
     host.host.option = short_deadline;
     struct ls_device *device = opened(0);
     struct ls_event *event = event_of(device);
-    void *memory = ops->allocate(device, 64), *stream = stream_of(device);
+    void *memory = (void *)ops->memory->allocate(device, 64), *stream = stream_of(device);
     char bytes[64];
     ck_assert_int_eq(run_kernel(device, memory, memory, stream), LS_OK);
-    ck_assert_int_eq(ops->event_record(device, event, stream), LS_OK);
-    ck_assert_int_eq(ops->event_wait(device, event, NULL), LS_OK);
-    ck_assert_int_eq(ops->event_query(device, event), LS_AGAIN);
-    ck_assert_int_eq(ops->copy(device, bytes, memory, 64, NULL), LS_PEER_LOST);
+    ck_assert_int_eq(ops->streams->event_record(device, event, stream), LS_OK);
+    ck_assert_int_eq(ops->streams->event_wait(device, event, NULL), LS_OK);
+    ck_assert_int_eq(ops->streams->event_query(device, event), LS_AGAIN);
+    ck_assert_int_eq(
+        ops->memory->copy(device, ls_host_memory(bytes), ls_host_memory(memory), 64, NULL),
+        LS_PEER_LOST);
     assert_says("not done after 1.0 s; launched last: reduce");
     struct double_counts before, after;
-    ops->event_close(device, event);
+    ops->streams->event_close(device, event);
     double_count(&before);
-    ops->stream_close(device, stream);
-    ops->release(device, memory);
-    ops->close(device);
+    ops->streams->close(device, stream);
+    ops->memory->release(device, memory);
+    ls_device_close_state(ops, device);
     double_count(&after);
     ck_assert_uint_eq(before.blocks, after.blocks);
     ck_assert_uint_eq(before.streams, after.streams);
@@ -243,20 +255,20 @@ END_TEST
 START_TEST(events_and_streams_are_closed_while_others_wait_for_them)
 {
     struct ls_device *device = opened(0);
-    void *memory = ops->allocate(device, 64);
+    void *memory = (void *)ops->memory->allocate(device, 64);
     for (int i = 0; i < 50; i++) {
         struct ls_event *event = event_of(device);
         void *first = stream_of(device), *second = stream_of(device);
         ck_assert_int_eq(run_kernel(device, memory, memory, first), LS_OK);
-        ck_assert_int_eq(ops->event_record(device, event, first), LS_OK);
-        ck_assert_int_eq(ops->event_wait(device, event, second), LS_OK);
-        ck_assert_int_eq(ops->event_record(device, event, second), LS_OK);
-        ops->event_close(device, event);
-        ops->stream_close(device, first);
-        ops->stream_close(device, second);
+        ck_assert_int_eq(ops->streams->event_record(device, event, first), LS_OK);
+        ck_assert_int_eq(ops->streams->event_wait(device, event, second), LS_OK);
+        ck_assert_int_eq(ops->streams->event_record(device, event, second), LS_OK);
+        ops->streams->event_close(device, event);
+        ops->streams->close(device, first);
+        ops->streams->close(device, second);
     }
-    ops->release(device, memory);
-    ops->close(device);
+    ops->memory->release(device, memory);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -265,9 +277,9 @@ END_TEST
 static int32_t end_of(struct ls_device *device)
 {
     struct ls_recording *recording = NULL;
-    const int32_t status = ops->record_end(device, &recording);
+    const int32_t status = ops->capture->end(device, &recording);
     ck_assert((status == LS_OK) == (recording != NULL));
-    ops->release_recording(device, recording);
+    ops->capture->release(device, recording);
     return status;
 }
 
@@ -275,18 +287,18 @@ START_TEST(a_stream_that_does_not_come_back_spoils_a_recording)
 {
     struct ls_device *device = opened(0);
     struct ls_event *event = event_of(device);
-    void *memory = ops->allocate(device, 64), *stream = stream_of(device);
-    ck_assert_int_eq(ops->record_begin(device), LS_OK);
-    ck_assert_int_eq(ops->event_record(device, event, NULL), LS_OK);
-    ck_assert_int_eq(ops->event_wait(device, event, stream), LS_OK);
+    void *memory = (void *)ops->memory->allocate(device, 64), *stream = stream_of(device);
+    ck_assert_int_eq(ops->capture->begin(device), LS_OK);
+    ck_assert_int_eq(ops->streams->event_record(device, event, NULL), LS_OK);
+    ck_assert_int_eq(ops->streams->event_wait(device, event, stream), LS_OK);
     ck_assert_int_eq(run_kernel(device, memory, memory, stream), LS_OK);
     ck_assert_int_eq(end_of(device), LS_UNSUPPORTED);
     assert_says("capturing stream has unjoined work");
     ck_assert_int_eq(run_kernel(device, memory, memory, stream), LS_OK); // it runs again
-    ck_assert_int_eq(ops->record_end(device, NULL), LS_FAILED);
+    ck_assert_int_eq(ops->capture->end(device, NULL), LS_FAILED);
     assert_says("nothing is recorded");
-    ops->event_close(device, event);
-    ops->close(device);
+    ops->streams->event_close(device, event);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -295,29 +307,29 @@ START_TEST(an_event_of_outside_spoils_a_recording)
     struct ls_device *device = opened(0);
     struct ls_event *event = event_of(device);
     void *stream = stream_of(device);
-    ck_assert_int_eq(ops->event_record(device, event, stream), LS_OK);
-    ck_assert_int_eq(ops->record_begin(device), LS_OK);
-    ck_assert_int_eq(ops->event_wait(device, event, NULL), LS_UNSUPPORTED);
+    ck_assert_int_eq(ops->streams->event_record(device, event, stream), LS_OK);
+    ck_assert_int_eq(ops->capture->begin(device), LS_OK);
+    ck_assert_int_eq(ops->streams->event_wait(device, event, NULL), LS_UNSUPPORTED);
     assert_says("uncaptured work");
     ck_assert_int_eq(end_of(device), LS_UNSUPPORTED);
     // One that was recorded inside tells nothing outside.
-    ck_assert_int_eq(ops->record_begin(device), LS_OK);
-    ck_assert_int_eq(ops->event_record(device, event, NULL), LS_OK);
+    ck_assert_int_eq(ops->capture->begin(device), LS_OK);
+    ck_assert_int_eq(ops->streams->event_record(device, event, NULL), LS_OK);
     ck_assert_int_eq(end_of(device), LS_OK);
-    ck_assert_int_eq(ops->event_query(device, event), LS_FAILED);
+    ck_assert_int_eq(ops->streams->event_query(device, event), LS_FAILED);
     assert_says("last recorded in a capturing stream");
-    ops->event_close(device, event);
-    ops->close(device);
+    ops->streams->event_close(device, event);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
 START_TEST(a_device_is_closed_while_it_records)
 {
     struct ls_device *device = opened(0);
-    void *memory = ops->allocate(device, 64);
-    ck_assert_int_eq(ops->record_begin(device), LS_OK);
+    void *memory = (void *)ops->memory->allocate(device, 64);
+    ck_assert_int_eq(ops->capture->begin(device), LS_OK);
     ck_assert_int_eq(run_kernel(device, memory, memory, NULL), LS_OK);
-    ops->close(device);
+    ls_device_close_state(ops, device);
     struct double_counts counts;
     double_count(&counts);
     ck_assert_uint_eq(counts.graphs + counts.streams + counts.blocks + counts.pinned, 0);
@@ -347,34 +359,36 @@ START_TEST(a_run_holds_as_much_of_a_gpu_after_a_hundred_rounds_as_after_one)
     for (unsigned round = 0; round < 100; round++) {
         void *memory[COUNT];
         for (unsigned i = 0; i < COUNT; i++)
-            memory[i] = ops->allocate(device, 1000 + (i + round) % COUNT * 30000);
+            memory[i] = (void *)ops->memory->allocate(device, 1000 + (i + round) % COUNT * 30000);
         ask_use(device);
         ck_assert_uint_ge(used, COUNT * 1000);
         first = round ? first : reserved;
         ck_assert_uint_le(reserved, first);
         for (unsigned i = 0; i < COUNT; i++)
-            ops->release(device, memory[(i * 7 + round) % COUNT]);
+            ops->memory->release(device, memory[(i * 7 + round) % COUNT]);
         ask_use(device);
         ck_assert_uint_eq(used, 0);
     }
-    void *all = ops->allocate(device, reserved / 2); // the larger of two chunks, whole
+    void *all =
+        (void *)ops->memory->allocate(device, reserved / 2); // the larger of two chunks, whole
     ask_use(device);
     ck_assert_uint_le(reserved, first);
-    ops->release(device, all);
-    ops->close(device);
+    ops->memory->release(device, all);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
 START_TEST(what_is_larger_than_a_chunk_gets_one_of_its_own)
 {
     struct ls_device *device = opened(0);
-    void *small = ops->allocate(device, 100), *large = ops->allocate(device, 50000001);
+    void *small = (void *)ops->memory->allocate(device, 100),
+         *large = (void *)ops->memory->allocate(device, 50000001);
     ask_use(device);
     ck_assert_uint_eq(used, 256 + 50000128);
     ck_assert_uint_eq(reserved, (2 << 20) + 50000128);
-    ops->release(device, small);
-    ops->release(device, large);
-    ops->close(device);
+    ops->memory->release(device, small);
+    ops->memory->release(device, large);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -383,15 +397,15 @@ START_TEST(empty_chunks_are_used_before_memory_is_said_to_be_out)
 {
     setenv("CUDA_DOUBLE_MEMORY", "20000000", 1);
     struct ls_device *device = opened(0);
-    void *memory = ops->allocate(device, 9000000);
-    ops->release(device, memory);
-    memory = ops->allocate(device, 15000000);
+    void *memory = (void *)ops->memory->allocate(device, 9000000);
+    ops->memory->release(device, memory);
+    memory = (void *)ops->memory->allocate(device, 15000000);
     ck_assert_ptr_nonnull(memory);
     ask_use(device);
     ck_assert_uint_eq(reserved, 15000064);
-    ck_assert_ptr_null(ops->allocate(device, 9000000));
-    ops->release(device, memory);
-    ops->close(device);
+    ck_assert_ptr_null((void *)ops->memory->allocate(device, 9000000));
+    ops->memory->release(device, memory);
+    ls_device_close_state(ops, device);
 }
 END_TEST
 
@@ -400,17 +414,18 @@ START_TEST(closing_gives_everything_back)
     struct ls_device *device = opened(0);
     struct ls_event *event = event_of(device);
     struct ls_recording *recording = NULL;
-    void *memory = ops->allocate(device, 64), *pinned = ops->allocate_host(device, 1000);
+    void *memory = (void *)ops->memory->allocate(device, 64),
+         *pinned = ops->staging->allocate(device, 1000);
     stream_of(device); // closed with the device
-    ck_assert_int_eq(ops->record_begin(device), LS_OK);
+    ck_assert_int_eq(ops->capture->begin(device), LS_OK);
     ck_assert_int_eq(run_kernel(device, memory, memory, NULL), LS_OK);
-    ck_assert_int_eq(ops->record_end(device, &recording), LS_OK);
-    ck_assert_int_eq(ops->replay(device, recording), LS_OK);
-    ops->release_recording(device, recording);
-    ops->event_close(device, event);
-    ops->release_host(device, pinned);
-    ops->release(device, memory);
-    ops->close(device);
+    ck_assert_int_eq(ops->capture->end(device, &recording), LS_OK);
+    ck_assert_int_eq(ops->capture->replay(device, recording), LS_OK);
+    ops->capture->release(device, recording);
+    ops->streams->event_close(device, event);
+    ops->staging->release(device, pinned);
+    ops->memory->release(device, memory);
+    ls_device_close_state(ops, device);
     struct double_counts counts;
     double_count(&counts);
     ck_assert_uint_eq(counts.blocks + counts.pinned + counts.streams + counts.events, 0);

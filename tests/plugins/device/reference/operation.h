@@ -3,12 +3,15 @@
 #ifndef LS_TESTS_DEVICE_REFERENCE_OPERATION_H
 #define LS_TESTS_DEVICE_REFERENCE_OPERATION_H
 
-#include "core/plugin/device.h"
+#include "core/device/device.h"
+#include "core/operation/operation.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
 #include <math.h>
+
+#define OPERATION_ARGUMENTS 16
 
 struct argument {
     struct ls_tensor_desc desc;
@@ -21,7 +24,7 @@ struct operation {
     struct ls_op_attributes attributes;
     struct ls_step_record record;
     uint32_t inputs, outputs;
-    struct argument arguments[LS_MAX_ARGUMENTS];
+    struct argument arguments[OPERATION_ARGUMENTS];
     uint32_t accumulate;
 };
 
@@ -65,32 +68,39 @@ static inline int32_t operation_try(struct operation *operation)
     const struct ls_device_config config = {.struct_size = sizeof(config)};
     struct ls_device *device = NULL;
     ck_assert_ptr_nonnull(d);
-    ck_assert_int_eq(d->open(&operation_host.host, &config, &device), LS_OK);
+    ck_assert_int_eq(ls_device_open_state(d, &operation_host.host, &config, &device), LS_OK);
 
-    struct ls_kernel_request request = {.struct_size = sizeof(request),
-                                        .op = operation->op,
-                                        .attributes = operation->attributes,
-                                        .input_count = operation->inputs,
-                                        .output_count = operation->outputs,
-                                        .accumulate = operation->accumulate};
-    void *pointers[LS_MAX_ARGUMENTS] = {NULL};
+    struct ls_tensor_desc descs[OPERATION_ARGUMENTS];
+    struct ls_layout layouts[OPERATION_ARGUMENTS] = {0};
+    const struct ls_kernel_request request = {.struct_size = sizeof(request),
+                                              .op = operation->op,
+                                              .attributes = operation->attributes,
+                                              .input_count = operation->inputs,
+                                              .output_count = operation->outputs,
+                                              .arguments = descs,
+                                              .accumulate = operation->accumulate};
+    struct ls_memory memory[OPERATION_ARGUMENTS] = {{NULL, 0}};
     for (uint32_t i = 0; i < operation->inputs + operation->outputs; i++) {
-        request.arguments[i] = operation->arguments[i].desc;
-        pointers[i] = operation->arguments[i].values;
+        descs[i] = operation->arguments[i].desc;
+        memory[i] = ls_host_memory(operation->arguments[i].values);
     }
-    struct ls_kernel_answer answer = {.struct_size = sizeof(answer)};
-    const int32_t status = d->prepare(device, &request, &answer);
+    struct ls_kernel_answer answer = {.struct_size = sizeof(answer), .layouts = layouts};
+    char why[256];
+    int32_t status = (int32_t)ls_operation_check(&request, why, sizeof(why)); // as core/device does
+    if (!status)
+        status = d->kernels->prepare(device, &request, &answer);
     if (status == LS_OK) {
-        void *scratch = d->allocate(device, answer.scratch_bytes + 1);
+        struct ls_buffer *scratch = d->memory->allocate(device, answer.scratch_bytes + 1);
         const struct ls_launch launch = {.struct_size = sizeof(launch),
-                                         .arguments = pointers,
-                                         .scratch = scratch,
-                                         .record = &operation->record};
-        ck_assert_int_eq(d->launch(device, answer.kernel, &launch), LS_OK);
-        d->release(device, scratch);
-        d->release_kernel(device, answer.kernel);
+                                         .argument_count = operation->inputs + operation->outputs,
+                                         .arguments = memory,
+                                         .scratch = ls_memory_of(scratch),
+                                         .record = ls_host_memory(&operation->record)};
+        ck_assert_int_eq(d->kernels->launch(device, answer.kernel, &launch), LS_OK);
+        d->memory->release(device, scratch);
+        d->kernels->release(device, answer.kernel);
     }
-    d->close(device);
+    ls_device_close_state(d, device);
     return status;
 }
 

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one face over devices. It owns an opened device: the plugin's table, its state, and what the
+// plugin need not do itself. Everything in core calls a device through it; a plugin sees requests
+// that were checked, and callers see answers that were.
+//
+// All calls come from the thread that owns the device, one at a time, but for those that say
+// [any thread]. What a device does not offer is asked with the questions below before it is called.
+#ifndef LS_DEVICE_DEVICE_H
+#define LS_DEVICE_DEVICE_H
+
+#include "core/base/status.h"
+#include "core/plugin/device.h"
+
+#include <stdbool.h>
+
+struct ls_virtual_device;
+
+// ---- Life ----
+
+struct ls_device_options {
+    const struct ls_device_interface *interface; // in the size of our headers
+    const struct ls_host *host; // of the plugin
+    uint32_t index; // which physical device
+    uint32_t threads; // 0: the plugin's own choice
+    uint64_t deadline_ns; // of a wait for the device; 0: the plugin's own choice
+};
+
+LS_STATUS ls_device_open(const struct ls_device_options *options, struct ls_virtual_device **out);
+void ls_device_close(struct ls_virtual_device *device); // takes NULL
+// Somebody has waited in vain: nothing waits for what is under way there any more. Takes NULL.
+// [any thread]
+void ls_device_abandon(struct ls_virtual_device *device);
+
+// For the two sides of a plugin's table without a face: opens into memory that it allocates.
+LS_STATUS ls_device_open_state(const struct ls_device_interface *interface,
+                               const struct ls_host *host, const struct ls_device_config *config,
+                               struct ls_device **out);
+void ls_device_close_state(const struct ls_device_interface *interface,
+                           struct ls_device *state); // takes NULL
+
+// ---- Questions [any thread] ----
+
+// What another plugin (a transport, a collective library) is handed.
+const struct ls_device_interface *ls_device_interface(const struct ls_virtual_device *device);
+struct ls_device *ls_device_state(const struct ls_virtual_device *device);
+
+bool ls_device_in_host_memory(const struct ls_virtual_device *device);
+bool ls_device_blocking(const struct ls_virtual_device *device); // computes on the calling thread
+bool ls_device_has_streams(const struct ls_virtual_device *device); // and events
+bool ls_device_has_staging(const struct ls_virtual_device *device); // besides streams
+bool ls_device_can_capture(const struct ls_virtual_device *device);
+uint64_t ls_device_tile_bytes(
+    const struct ls_virtual_device *device); // 0: it does not ask for tiles
+
+// ---- Memory ----
+
+// Zeroed. Nowhere: there is none left.
+struct ls_memory ls_device_allocate(struct ls_virtual_device *device, uint64_t bytes);
+// What `allocate` answered; nowhere: does nothing.
+void ls_device_release(struct ls_virtual_device *device, struct ls_memory memory);
+LS_STATUS ls_device_copy(struct ls_virtual_device *device, struct ls_memory to,
+                         struct ls_memory from, uint64_t bytes, void *stream);
+LS_STATUS ls_device_zero(struct ls_virtual_device *device, struct ls_memory memory, uint64_t bytes,
+                         void *stream);
+
+// ---- Kernels ----
+
+// Asks for a kernel; `about` names it in messages. `out->layouts` is set by the caller, one for
+// each argument, or NULL where it does not want them; all else of `out` is overwritten.
+// LS_UNSUPPORTED is not logged: the device has no such kernel. LS_FAILED, logged: the request or
+// the answer breaks the contract.
+LS_STATUS ls_device_prepare(struct ls_virtual_device *device, const char *about,
+                            const struct ls_kernel_request *request, struct ls_kernel_answer *out);
+
+// An operation on `count` floats in each argument, wherever they begin: an update of a bucket, a
+// sum of two buffers, and whatever else works element by element on a range.
+struct ls_range_operation {
+    uint32_t op;
+    const struct ls_op_attributes *attributes; // NULL: zeros
+    uint32_t input_count, output_count;
+    uint64_t count;
+};
+LS_STATUS ls_device_prepare_range(struct ls_virtual_device *device, const char *about,
+                                  const struct ls_range_operation *operation,
+                                  struct ls_kernel_answer *out);
+
+LS_STATUS ls_device_launch(struct ls_virtual_device *device, const struct ls_kernel *kernel,
+                           const struct ls_launch *launch);
+void ls_device_release_kernel(struct ls_virtual_device *device, struct ls_kernel *kernel);
+
+// ---- Streams and events: where ls_device_has_streams() ----
+
+LS_STATUS ls_device_stream_open(struct ls_virtual_device *device, void **out);
+void ls_device_stream_close(struct ls_virtual_device *device, void *stream);
+LS_STATUS ls_device_stream_native(struct ls_virtual_device *device, void *stream,
+                                  struct ls_native_stream *out);
+LS_STATUS ls_device_event_open(struct ls_virtual_device *device, struct ls_event **out);
+void ls_device_event_close(struct ls_virtual_device *device, struct ls_event *event);
+LS_STATUS ls_device_event_record(struct ls_virtual_device *device, struct ls_event *event,
+                                 void *stream);
+LS_STATUS ls_device_event_wait(struct ls_virtual_device *device, struct ls_event *event,
+                               void *stream);
+// [any thread]
+LS_STATUS ls_device_event_query(const struct ls_virtual_device *device,
+                                const struct ls_event *event);
+
+// ---- Staging: where ls_device_has_staging() ----
+
+void *ls_device_allocate_host(struct ls_virtual_device *device, uint64_t bytes);
+void ls_device_release_host(struct ls_virtual_device *device, void *memory);
+LS_STATUS ls_device_copy_async(struct ls_virtual_device *device, struct ls_memory to,
+                               struct ls_memory from, uint64_t bytes, void *stream);
+
+// ---- Capture: where ls_device_can_capture() ----
+
+LS_STATUS ls_device_capture_begin(struct ls_virtual_device *device);
+LS_STATUS ls_device_capture_end(struct ls_virtual_device *device, struct ls_recording **out);
+LS_STATUS ls_device_replay(struct ls_virtual_device *device, const struct ls_recording *recording);
+void ls_device_release_recording(struct ls_virtual_device *device, struct ls_recording *recording);
+
+#endif
