@@ -88,6 +88,18 @@ LS_STATUS ls_device_launch(struct ls_virtual_device *device, const struct ls_ker
                            const struct ls_launch *launch);
 void ls_device_release_kernel(struct ls_virtual_device *device, struct ls_kernel *kernel);
 
+// ---- Segments ----
+
+bool ls_device_takes_segments(const struct ls_virtual_device *device);
+// Asks for one kernel that does what a list of prepared kernels does, one after the other. Which
+// value is which is said by the caller: `values` of each kernel name the same value where one
+// kernel reads what another wrote. LS_UNSUPPORTED is not logged: the kernels are launched one by
+// one then. LS_FAILED, logged: the request does not hang together (an index out of range, a layout
+// that is not fixed, a value inside of the segment that is read before a kernel of it wrote it).
+LS_STATUS ls_device_prepare_segment(struct ls_virtual_device *device, const char *about,
+                                    const struct ls_segment_request *request,
+                                    struct ls_kernel_answer *out);
+
 // ---- Streams and events: where ls_device_has_streams() ----
 
 LS_STATUS ls_device_stream_open(struct ls_virtual_device *device, void **out);

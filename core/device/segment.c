@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asks devices for kernels of whole segments, once the request hangs together.
+#include "core/base/inside.h"
+#include "core/base/log.h"
+#include "core/device/device.h"
+#include "core/device/internal.h"
+#include "core/operation/operation.h"
+
+#include <stdlib.h>
+
+bool ls_device_takes_segments(const struct ls_virtual_device *device)
+{
+    const struct ls_device_kernels *kernels = device->interface->kernels;
+    return LS_HAS(kernels, prepare_segment) && kernels->prepare_segment;
+}
+
+// The arguments of one kernel. `written` says of each value whether a kernel before it wrote it.
+static const char *check_kernel(const struct ls_segment_request *request,
+                                const struct ls_segment_kernel *kernel, bool *written)
+{
+    const uint32_t inputs = kernel->request->input_count;
+    const uint32_t count = inputs + kernel->request->output_count;
+    for (uint32_t i = 0; i < count; i++)
+        if (kernel->values[i] >= request->value_count)
+            return "a kernel names a value that there is not";
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ls_segment_value *value = &request->values[kernel->values[i]];
+        const bool added = i >= inputs && kernel->request->accumulate >> (i - inputs) & 1;
+        if (kernel->request->arguments[i].layout.kind == LS_LAYOUT_ANY)
+            return "a layout is not fixed";
+        if (value->argument == LS_SEGMENT_INSIDE && (i < inputs || added) &&
+            !written[kernel->values[i]])
+            return "a value inside of the segment is read before it is written";
+    }
+    for (uint32_t i = inputs; i < count; i++)
+        written[kernel->values[i]] = true;
+    return NULL;
+}
+
+static const char *check_values(const struct ls_segment_request *request, bool *taken)
+{
+    for (uint32_t i = 0; i < request->value_count; i++) {
+        const uint32_t argument = request->values[i].argument;
+        if (argument == LS_SEGMENT_INSIDE)
+            continue;
+        if (argument >= request->argument_count)
+            return "a value is an argument that there is not";
+        if (taken[argument])
+            return "two values are the same argument";
+        taken[argument] = true;
+    }
+    for (uint32_t i = 0; i < request->argument_count; i++)
+        if (!taken[i])
+            return "an argument is no value";
+    return NULL;
+}
+
+static enum ls_status check_segment(const char *about, const struct ls_segment_request *request)
+{
+    bool *written = calloc((size_t)request->value_count + 1, sizeof(*written));
+    bool *taken = calloc((size_t)request->argument_count + 1, sizeof(*taken));
+    const char *wrong = NULL;
+    char why[256];
+    enum ls_status status = written && taken ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status)
+        wrong = check_values(request, taken);
+    for (uint32_t i = 0; !status && !wrong && i < request->kernel_count; i++) {
+        status = ls_operation_check(request->kernels[i].request, why, sizeof(why));
+        wrong = status ? why : check_kernel(request, &request->kernels[i], written);
+    }
+    if (wrong) {
+        ls_error("device", "%s: %s; an error of Lockstep", about, wrong);
+        status = LS_FAILED;
+    }
+    free(written);
+    free(taken);
+    return status;
+}
+
+enum ls_status ls_device_prepare_segment(struct ls_virtual_device *device, const char *about,
+                                         const struct ls_segment_request *request,
+                                         struct ls_kernel_answer *out)
+{
+    if (!ls_device_takes_segments(device))
+        return LS_UNSUPPORTED;
+    const enum ls_status status = check_segment(about, request);
+    if (status)
+        return status;
+    *out = (struct ls_kernel_answer){.struct_size = sizeof(*out)};
+    ls_inside_about(about);
+    return (enum ls_status)device->interface->kernels->prepare_segment(device->state, request, out);
+}
