@@ -202,7 +202,8 @@ struct ls_fit_state {
 //
 // A function may call ls_stop_training, ls_run_interrupt, ls_learning_rate and, on the main thread,
 // ls_set_learning_rate; on_train_end may also call ls_fit_losses, ls_fit_epochs and
-// ls_save_weights. The main thread is the one that called ls_fit.
+// ls_save_weights. Other calls on the model of the fit are LS_USAGE: evaluate or save between fits
+// of one epoch each. The main thread is the one that called ls_fit.
 struct ls_callbacks {
     void *context; // the first argument of each function
 

@@ -65,6 +65,9 @@ enum ls_status ls_model_open(struct ls_run *run, const char *name, const struct 
 
 enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_options *options)
 {
+    const enum ls_status idle = ls_model_check_idle(model, "ls_compile");
+    if (idle)
+        return idle;
     const struct call call = begin("compile", model->run);
     return end(&call, ls_compile_model(model, options));
 }
@@ -72,6 +75,9 @@ enum ls_status ls_compile(struct ls_model *model, const struct ls_compile_option
 enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
                       const struct ls_fit_options *options)
 {
+    const enum ls_status idle = ls_model_check_idle(model, "ls_fit");
+    if (idle)
+        return idle;
     const struct call call = begin("fit", model->run);
     return end(&call, ls_fit_model(model, train, options));
 }
@@ -79,18 +85,29 @@ enum ls_status ls_fit(struct ls_model *model, struct ls_data *train,
 enum ls_status ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch,
                            struct ls_scores *out)
 {
+    const enum ls_status idle = ls_model_check_idle(model, "ls_evaluate");
+    if (idle)
+        return idle;
     const struct call call = begin("evaluate", model->run);
     return end(&call, ls_evaluate_model(model, data, batch, out));
 }
 
 enum ls_status ls_load_weights(struct ls_model *model, const char *path)
 {
+    const enum ls_status idle = ls_model_check_idle(model, "ls_load_weights");
+    if (idle)
+        return idle;
     const struct call call = begin("reading weights", model->run);
     return end(&call, ls_read_weights(model, path));
 }
 
 enum ls_status ls_save_weights(struct ls_model *model, const char *path)
 {
+    // What a fit leaves behind is there in on_train_end.
+    const enum ls_status idle =
+        model->fitting == LS_FIT_ENDS ? LS_OK : ls_model_check_idle(model, "ls_save_weights");
+    if (idle)
+        return idle;
     const struct call call = begin("writing weights", model->run);
     return end(&call, ls_write_weights(model, path));
 }

@@ -155,7 +155,8 @@ static struct ls_model_order order_after(const struct ls_fit *fit)
 static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
 {
     struct ls_model *model = fit->model;
-    const bool alike = !fit->books || !status; // all replicas have taken as many batches
+    // Replicas that do not wait for each other have taken as many batches unless they were stopped.
+    const bool alike = !fit->books || (!status && !fit->stopped);
     const enum ls_status different = ls_session_hashes(fit->session, fit->hashes);
     if (different)
         return different;
@@ -188,6 +189,7 @@ static enum ls_status conclude_broken(struct ls_fit *fit)
 
 static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
 {
+    struct ls_model *model = fit->model;
     const bool whole = status == LS_OK || status == LS_INTERRUPTED;
     enum ls_status after = LS_OK;
     if (fit->hashes && !fit->session->broken && (whole || fit->steps))
@@ -195,6 +197,8 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
     if (fit->session && fit->session->broken) {
         const enum ls_status saved = conclude_broken(fit);
         after = after ? after : saved;
+        fit->steps_reached = model->steps_done;
+        ls_model_give_up(model);
     }
     if (status == LS_INTERRUPTED)
         fit->status = "interrupted";
@@ -202,6 +206,7 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
         fit->status = "failed";
     status = status && status != LS_INTERRUPTED ? status : after ? after : status;
     fit->state.status = status;
+    model->fitting = LS_FIT_ENDS;
     after = ls_clients_call(&fit->clients, LS_ON_TRAIN_END, &fit->state);
     return status && status != LS_INTERRUPTED ? status : after ? after : status;
 }
@@ -209,15 +214,15 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
 // The session is kept, unless it is of no use any more, or its threads were recorded.
 static enum ls_status finish(struct ls_fit *fit)
 {
-    const uint64_t steps = fit->model->steps_done;
     enum ls_status status = LS_OK;
+    fit->model->fitting = LS_FIT_NONE;
     ls_progress_finish(&fit->progress);
     if (fit->session && (fit->session->broken || fit->trace))
         status = ls_session_close(fit->model);
     if (fit->model->steps_done < fit->steps_before)
         ls_warn("train", "model '%s' is what it was after step %llu again, not after step %llu",
                 fit->model->source, (unsigned long long)fit->model->steps_done,
-                (unsigned long long)steps);
+                (unsigned long long)fit->steps_reached);
     ls_books_destroy(fit->books);
     ls_history_finish(&fit->history);
     free(fit->validation_copy.labels);
@@ -242,7 +247,7 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     if (status)
         return status;
     plan_steps(&fit);
-    fit.steps_before = model->steps_done;
+    fit.steps_before = fit.steps_reached = model->steps_done;
     if (options->timeline) {
         // It shows how a session is opened, and is written when the session's threads have ended.
         status = ls_model_take_weights(model);
@@ -250,6 +255,7 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
         if (status || closed)
             return status ? status : closed;
     }
+    model->fitting = LS_FIT_TRAINS;
     ls_progress_init(&fit.progress, stdout, !model->run->progress);
     ls_fit_open_clients(&fit);
     status = ls_fit_begin_timeline(&fit);

@@ -30,6 +30,7 @@ struct ls_fit {
     uint64_t last_step; // stop after it; UINT64_MAX: no limit
     uint64_t steps; // done
     uint64_t steps_before; // of the model
+    uint64_t steps_reached; // of the model, by the steps that a failure may take back
     uint64_t segment; // steps that replicas run before they come back
     uint64_t segment_first; // the first of them, from 1 in each fit
     bool stopped; // the last step was the last: a rank has asked for that

@@ -161,6 +161,7 @@ static enum ls_status run_segment(struct ls_fit *fit)
     fit->model->ahead = true;
     status = ls_session_run(fit->session, "training", run_replica_segment, fit);
     fit->model->stepping = false;
+    fit->state.epoch.learning_rate = fit->model->optimizer.learning_rate;
     if (!status)
         status = (enum ls_status)atomic_load(&fit->failed);
     if (first)
@@ -244,7 +245,6 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
     if (status || epoch->steps == 0)
         return status;
     epoch->seconds = (double)(ls_clock_ns() - start - fit->waited_ns) * 1e-9;
-    epoch->learning_rate = fit->model->optimizer.learning_rate;
     if (fit->options->validation && !is_interrupted(fit))
         status = validate(fit);
     const enum ls_status ended = ls_clients_call(&fit->clients, LS_ON_EPOCH_END, &fit->state);

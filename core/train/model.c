@@ -248,6 +248,17 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     return LS_OK;
 }
 
+enum ls_status ls_model_check_idle(const struct ls_model *model, const char *call)
+{
+    if (model->fitting == LS_FIT_NONE)
+        return LS_OK;
+    ls_error(call,
+             "a callback of model '%s' called it during ls_fit; call it after ls_fit, which may do "
+             "one epoch at a time with the same results",
+             model->source);
+    return LS_USAGE;
+}
+
 enum ls_status ls_model_check_usable(const struct ls_model *model, const char *scope)
 {
     if (!model->compiled) {

@@ -21,6 +21,13 @@ struct ls_model_order {
     uint64_t position; // examples of the next epoch that were trained; fewer than it has
 };
 
+// Whether the model is in ls_fit.
+enum ls_fit_phase {
+    LS_FIT_NONE,
+    LS_FIT_TRAINS,
+    LS_FIT_ENDS, // in on_train_end: what the fit leaves behind is there
+};
+
 struct ls_model {
     struct ls_run *run;
     char *source; // built-in name or file, in messages and reports
@@ -37,6 +44,7 @@ struct ls_model {
         steps_done; // of the optimizer: where replicas do not wait for each other, each push is one
     struct ls_model_order order;
     atomic_bool stop_training; // somebody has asked for it in this fit
+    enum ls_fit_phase fitting; // what a callback may call
     bool stepping; // replicas are in a segment, and read the learning rate
     struct ls_session *session; // that trains and evaluates it; NULL: none is open
     // Where weights and states were when they last came to the host; as above unless the replicas are ahead.
@@ -62,6 +70,10 @@ LS_STATUS ls_model_need_weights(struct ls_model *model);
 // Brings weights and optimizer state to the host, where the replicas are ahead of it. When that fails (logged) the
 // session is closed, and the model is what the host had. Before anybody reads them.
 LS_STATUS ls_model_take_weights(struct ls_model *model);
+// The model is what the host has; what the replicas are ahead of it is lost.
+void ls_model_give_up(struct ls_model *model);
+// LS_USAGE (logged) where a callback of the model's own fit calls what it may not call.
+LS_STATUS ls_model_check_idle(const struct ls_model *model, const char *call);
 // LS_FAILED (logged by `scope`) when the model is refused.
 LS_STATUS ls_model_check_usable(const struct ls_model *model, const char *scope);
 uint64_t ls_model_parameters(const struct ls_model *model);

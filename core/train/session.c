@@ -545,11 +545,7 @@ enum ls_status ls_session_close(struct ls_model *model)
     if (!session)
         return LS_OK;
     model->session = NULL;
-    if (model->ahead) {
-        model->steps_done = model->on_host.steps_done;
-        model->order = model->on_host.order;
-        model->ahead = false;
-    }
+    ls_model_give_up(model);
     ls_session_forget_data(session);
     const enum ls_status status = close_driver(session);
     if (status)

@@ -203,6 +203,15 @@ enum ls_status ls_session_take_weights(struct ls_session *session)
     return LS_OK;
 }
 
+void ls_model_give_up(struct ls_model *model)
+{
+    if (!model->ahead)
+        return;
+    model->steps_done = model->on_host.steps_done;
+    model->order = model->on_host.order;
+    model->ahead = false;
+}
+
 enum ls_status ls_model_take_weights(struct ls_model *model)
 {
     if (!model->ahead)

@@ -399,15 +399,15 @@ END_TEST
 START_TEST(the_learning_rate_changes_between_steps_and_not_in_them)
 {
     struct ls_model *model = model_of(run, "sgd:learning_rate=1");
-    struct client client = {.letter = "ESeb"[_i], .at_step = 2, .rate = 0.125};
+    struct client client = {.letter = "ESesb"[_i], .at_step = 2, .rate = 0.125};
     size_t count;
     OK(fit(model, &client, NULL, (struct ls_fit_options){.epochs = 2, .batch = 25}));
-    ck_assert_int_eq(client.rate_answer, _i < 3 ? LS_OK : LS_USAGE);
+    ck_assert_int_eq(client.rate_answer, _i < 4 ? LS_OK : LS_USAGE);
     const struct ls_epoch *epochs = ls_fit_epochs(model, &count);
     ck_assert_uint_eq(count, 2);
     ck_assert_double_eq(epochs[0].learning_rate, 1);
-    ck_assert_double_eq(epochs[1].learning_rate, _i < 3 ? 0.125 : 1);
-    ck_assert_uint_eq(errors, _i == 3);
+    ck_assert_double_eq(epochs[1].learning_rate, _i < 4 ? 0.125 : 1);
+    ck_assert_uint_eq(errors, _i == 4);
     ls_model_close(model);
 }
 END_TEST
@@ -441,6 +441,67 @@ START_TEST(at_the_end_the_results_are_there)
     unlink(saving.path);
     ls_model_close(model);
     ls_model_close(loaded);
+}
+END_TEST
+
+START_TEST(after_a_failure_the_end_may_save_what_the_host_has)
+{
+    struct saving saving = {.path = "/tmp/lockstep-callbacks-XXXXXX"};
+    const struct ls_layer layers[] = {LS_INPUT(4, 4, 1), LS_FLATTEN(), LS_DENSE(1), LS_END};
+    const struct ls_callbacks table = {.context = &saving, .on_train_end = save};
+    struct ls_model *model = NULL, *loaded = NULL;
+    close(mkstemp(saving.path));
+    OK(ls_sequential_create(run, "one", layers, &model));
+    OK(ls_sequential_create(run, "one", layers, &loaded));
+    // The first loss is finite, and the update that follows is not.
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd:learning_rate=3e38",
+                                                      .loss = "mean_squared_error"}));
+    const enum ls_status status =
+        ls_fit(model, train,
+               &(struct ls_fit_options){
+                   .batch = 50, .epochs = 1, .callbacks = &table, .callback_count = 1});
+    expect_error(status, LS_FAILED, "after the last step");
+    ck_assert_uint_eq(saving.losses, 1);
+    OK(ls_load_weights(loaded, saving.path));
+    ck_assert_double_eq(weight_difference(model, loaded), 0);
+    unlink(saving.path);
+    ls_model_close(model);
+    ls_model_close(loaded);
+}
+END_TEST
+
+// Calls of the model's own that no callback may make.
+static enum ls_status call_it(void *context, const struct ls_fit_state *state)
+{
+    const int *which = context;
+    struct ls_scores scores;
+    if (state->steps_done == 2) // the step that follows the first failure, and is the last
+        return LS_OK;
+    switch (*which) {
+    case 0: return ls_fit(state->model, train, NULL);
+    case 1: return ls_evaluate(state->model, train, 8, &scores);
+    case 2: return ls_compile(state->model, NULL);
+    case 3: return ls_load_weights(state->model, "none.safetensors");
+    default: return ls_save_weights(state->model, "none.safetensors");
+    }
+}
+
+START_TEST(a_callback_may_not_use_the_model_of_its_fit)
+{
+    struct ls_model *model = model_of(run, "sgd");
+    int which = _i / 3;
+    const struct ls_callbacks tables[] = {
+        {.context = &which, .on_epoch_end = call_it},
+        {.context = &which, .on_train_batch_end = call_it},
+        {.context = &which, .on_train_begin = call_it},
+    };
+    const enum ls_status status = ls_fit(
+        model, train,
+        &(struct ls_fit_options){.batch = 8, .callbacks = &tables[_i % 3], .callback_count = 1});
+    ck_assert_int_eq(status, LS_USAGE);
+    ck_assert_uint_eq(errors, 2); // the call's and that of the callback
+    OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8}));
+    ls_model_close(model);
 }
 END_TEST
 
@@ -487,8 +548,10 @@ int main(void)
     tcase_add_test(cases, a_fit_that_cannot_begin_calls_nobody);
     tcase_add_test(cases, segments_may_be_shorter_and_change_no_bit);
     tcase_add_test(cases, a_segment_of_no_steps_is_the_end);
-    tcase_add_loop_test(cases, the_learning_rate_changes_between_steps_and_not_in_them, 0, 4);
+    tcase_add_loop_test(cases, the_learning_rate_changes_between_steps_and_not_in_them, 0, 5);
     tcase_add_test(cases, at_the_end_the_results_are_there);
+    tcase_add_test(cases, after_a_failure_the_end_may_save_what_the_host_has);
+    tcase_add_loop_test(cases, a_callback_may_not_use_the_model_of_its_fit, 0, 15);
     tcase_add_test(cases, steps_take_no_memory);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);

@@ -349,6 +349,30 @@ START_TEST(data_that_cannot_be_read_leaves_the_session_alone)
 }
 END_TEST
 
+static enum ls_status stop_after_two(void *context, const struct ls_fit_state *state)
+{
+    (void)context;
+    if (state->steps_done == 2)
+        ls_stop_training(state->model);
+    return LS_OK;
+}
+
+// Replicas that do not wait for each other have read more than the steps that were counted.
+START_TEST(after_a_stop_an_asynchronous_strategy_reads_on_at_the_next_example)
+{
+    run = run_of("parameter-server:mode=async,delay_replica=1,delay_ms=40", 2);
+    struct ls_model *model = model_of(run, "sgd");
+    const struct ls_callbacks table = {.on_train_batch_end = stop_after_two};
+    size_t count;
+    OK(ls_fit(model, train,
+              &(struct ls_fit_options){.batch = 8, .callbacks = &table, .callback_count = 1}));
+    ck_assert_uint_eq(ls_fit_epochs(model, &count)->examples, 2 * 8);
+    OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8}));
+    ck_assert_uint_eq(ls_fit_epochs(model, &count)->examples, 50 - 2 * 8);
+    ls_model_close(model);
+}
+END_TEST
+
 // ---- Blocks ----
 
 // A batch in 8 blocks is that of 2 ranks in 4 each: the blocks are the same, and the sum of each
@@ -399,6 +423,7 @@ int main(void)
     tcase_add_test(cases, parameters_that_are_not_finite_do_not_come_to_the_host);
     tcase_add_test(cases, replicas_that_differ_end_the_session);
     tcase_add_test(cases, data_that_cannot_be_read_leaves_the_session_alone);
+    tcase_add_test(cases, after_a_stop_an_asynchronous_strategy_reads_on_at_the_next_example);
     tcase_add_loop_test(cases, blocks_give_the_same_bits_on_one_replica_and_on_two, 12, 15);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);
