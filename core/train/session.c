@@ -316,8 +316,13 @@ static enum ls_status open_replica(void *context, uint32_t index)
     return ls_replica_open(&replica, &session->replicas[index]);
 }
 
+struct allocating {
+    struct ls_session *session;
+    struct ls_replica_placement *placements; // one a replica of this worker
+};
+
 // A replica holds all of its optimizer state, or where the strategy places none of it there,
-// nothing.
+// nothing. [main thread]
 static enum ls_status find_placement(struct ls_session *session, uint32_t index,
                                      struct ls_replica_placement *out)
 {
@@ -335,10 +340,22 @@ static enum ls_status find_placement(struct ls_session *session, uint32_t index,
 // [replica thread]
 static enum ls_status allocate_replica(void *context, uint32_t index)
 {
-    struct ls_session *session = context;
-    struct ls_replica_placement placement;
-    const enum ls_status status = find_placement(session, index, &placement);
-    return status ? status : ls_replica_allocate(session->replicas[index], &placement);
+    const struct allocating *allocating = context;
+    return ls_replica_allocate(allocating->session->replicas[index],
+                               &allocating->placements[index]);
+}
+
+static enum ls_status allocate_replicas(struct ls_session *session)
+{
+    struct allocating allocating = {.session = session};
+    allocating.placements = calloc(session->count, sizeof(*allocating.placements));
+    enum ls_status status = allocating.placements ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; !status && i < session->count; i++)
+        status = find_placement(session, i, &allocating.placements[i]);
+    if (!status)
+        status = ls_session_run(session, "preparing the replicas", allocate_replica, &allocating);
+    free(allocating.placements);
+    return status;
 }
 
 // [replica thread]
@@ -454,7 +471,7 @@ static enum ls_status open_session(struct ls_session *session)
     if (!status && trains)
         status = open_driver(session);
     if (!status)
-        status = ls_session_run(session, "preparing the replicas", allocate_replica, session);
+        status = allocate_replicas(session);
     if (!status)
         status = make_programs(session);
     if (!status && trains)

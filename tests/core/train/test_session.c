@@ -208,6 +208,22 @@ START_TEST(variables_on_the_host_leave_no_optimizer_state_on_replicas)
 }
 END_TEST
 
+// The strategy refuses when it is asked for a placement on another thread than it was opened on.
+START_TEST(placement_is_asked_on_the_main_thread)
+{
+    const struct ls_run_options options = {.strategy = "sharded",
+                                           .device = "reference",
+                                           .replicas = 3,
+                                           .threads = 1,
+                                           .plugin_path = SHARDED};
+    OK(ls_run_open(&options, &run));
+    struct ls_model *model = model_of(run, "adam");
+    OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 9, .steps = 2}));
+    ck_assert_uint_eq(errors, 0);
+    ls_model_close(model);
+}
+END_TEST
+
 // ---- Failures ----
 
 static float *example_of(struct ls_data *data, uint64_t index)
@@ -418,6 +434,7 @@ int main(void)
     tcase_add_loop_test(cases, data_may_be_closed_between_fits, 0, SETTINGS);
     tcase_add_loop_test(cases, variables_on_the_host_leave_no_optimizer_state_on_replicas, 0,
                         SETTINGS);
+    tcase_add_test(cases, placement_is_asked_on_the_main_thread);
     tcase_add_loop_test(cases, after_a_loss_that_is_not_finite_the_model_is_that_before_the_step, 0,
                         SETTINGS);
     tcase_add_test(cases, parameters_that_are_not_finite_do_not_come_to_the_host);

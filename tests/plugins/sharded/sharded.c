@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // strategy-sharded, for tests: mirrored, but each rank keeps the optimizer's state of its part of every bucket only (ZeRO,
 // stage 1). Gradients are reduced to their parts, each rank updates its own, and the new parameters are gathered; with late=on
-// only when forward of the next step reads them. It proves that the contract is enough for sharding.
+// only when forward of the next step reads them. It proves that the contract is enough for sharding. A placement that is asked
+// on another thread than open fails.
 #include "core/plugin/strategy.h"
+
+#include <pthread.h>
 
 // Of one replica and bucket.
 struct shard {
@@ -15,6 +18,7 @@ struct ls_strategy {
     const struct ls_strategy_host *host;
     struct ls_strategy_collective **sums; // one a replica
     struct shard *shards; // replica * buckets + bucket
+    pthread_t main; // that called open
     uint32_t late;
 };
 
@@ -35,6 +39,7 @@ static int32_t sharded_open(const struct ls_strategy_host *host, struct ls_strat
 {
     const uint64_t count = (uint64_t)host->replicas * host->bucket_count;
     strategy->host = host;
+    strategy->main = pthread_self();
     strategy->late = host->host->option(host->host, "late")[1] == 'n';
     strategy->shards =
         (struct shard *)host->host->allocate(host->host, count * sizeof(struct shard), 8);
@@ -60,6 +65,8 @@ static void sharded_placement(struct ls_strategy *strategy, uint32_t rank, uint3
 {
     const struct ls_range part = part_of(strategy->host, rank, bucket);
     out->states = (struct ls_placed_range){part.offset, part.count};
+    if (!pthread_equal(strategy->main, pthread_self())) // which the host refuses
+        out->states = (struct ls_placed_range){UINT64_MAX, 1};
 }
 
 static int32_t prepare(struct ls_strategy *strategy, uint32_t replica, uint32_t operation,
