@@ -177,9 +177,9 @@ void ls_inside_about(const char *text)
     mine.next_about = text;
 }
 
-void ls_inside_set_replica(uint32_t replica)
+void ls_inside_set_replica(uint32_t rank)
 {
-    atomic_store(&ls_inside_mine()->replica, (int64_t)replica);
+    atomic_store(&ls_inside_mine()->replica, (int64_t)rank);
 }
 
 void ls_inside_note_reason(void)
@@ -240,15 +240,15 @@ size_t ls_inside_look_at_others(struct ls_inside_view *out, size_t most)
     return found;
 }
 
-bool ls_inside_of_replica(uint32_t replica, struct ls_inside_call *out)
+bool ls_inside_of_replica(uint32_t rank, struct ls_inside_call *out)
 {
     struct ls_inside_view seen;
     bool found = false;
     pthread_mutex_lock(&ls_inside_lock);
     for (struct ls_inside *record = atomic_load(&ls_inside_list); record && !found;
          record = record->next) {
-        found = atomic_load(&record->replica) == (int64_t)replica && view(record, &seen) &&
-                seen.under_way;
+        found =
+            atomic_load(&record->replica) == (int64_t)rank && view(record, &seen) && seen.under_way;
         if (found)
             *out = seen.call;
     }

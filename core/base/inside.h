@@ -31,8 +31,9 @@ void ls_inside_return(struct ls_inside_call before);
 // Describes the next call of this thread: "conv2d + relu".
 void ls_inside_about(const char *text);
 
-// Assigns the calling thread to this replica, which the watchdog (core/base/watchdog.h) monitors.
-void ls_inside_set_replica(uint32_t replica);
+// Assigns the calling thread to the replica of this rank, which the watchdog (core/base/watchdog.h)
+// monitors.
+void ls_inside_set_replica(uint32_t rank);
 
 // Counts a reason, logged or about to be logged, why a call on this thread fails; ls_error does
 // this. A plugin that fails without increasing the count has given no reason.
@@ -45,7 +46,7 @@ struct ls_inside_view {
     struct ls_inside_call call; // the current call, else the last one that returned
     bool under_way;
     bool own; // the record belongs to the calling thread
-    int64_t replica; // -1: none
+    int64_t replica; // its rank; -1: none
 };
 
 // Reads the record of the calling thread; false: the thread never called a plugin. This function
@@ -54,8 +55,9 @@ bool ls_inside_look(struct ls_inside_view *out);
 // Reads the records of all other threads that are in a plugin, at most `most`; returns their number.
 size_t ls_inside_look_at_others(struct ls_inside_view *out, size_t most);
 
-// Reads the call that this replica's thread is in; false: it is in none.
-bool ls_inside_of_replica(uint32_t replica, struct ls_inside_call *out);
+// Reads the call that the thread of the replica of this rank is in; false: it is in none, or the
+// rank belongs to another process.
+bool ls_inside_of_replica(uint32_t rank, struct ls_inside_call *out);
 
 // The plugin whose call returned last on this thread ("device-cpu"), for messages about a wrong
 // answer. Never NULL.

@@ -36,6 +36,7 @@ struct ls_communicator_options {
         *transport; // kind transport; NULL: the collective runs itself, or one rank
     const struct ls_host *transport_host;
     uint32_t world;
+    uint32_t first_rank, count; // ranks of this process; count 0: all. Others are not supported yet
     uint64_t deadline_ns; // for every wait
     const char *name; // "gradients"; in messages
     uint64_t

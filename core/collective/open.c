@@ -149,6 +149,13 @@ static enum ls_status check_options(const struct ls_communicator_options *option
     const char *name = options->name ? options->name : "collective";
     const struct ls_collective_interface *algorithm = options->collective->interface;
     const bool library = ls_collective_runs_itself(algorithm);
+    if (options->count && options->count != options->world) {
+        ls_error(name,
+                 "communicators of several workers are not supported yet: this process has ranks "
+                 "%u-%u of %u; use one worker",
+                 options->first_rank, options->first_rank + options->count - 1, options->world);
+        return LS_UNSUPPORTED;
+    }
     if (options->world == 0 || (options->world > 1 && !options->transport && !library)) {
         ls_error(name, "%u ranks and %s transport do not make a communicator", options->world,
                  options->transport ? "a" : "no");

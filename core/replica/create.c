@@ -150,7 +150,6 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
     if (!replica)
         return LS_OUT_OF_MEMORY;
     replica->host = options->host;
-    replica->index = options->index;
     replica->rank = options->rank;
     replica->device_name = options->device_name ? options->device_name : "?";
     replica->graph = options->graph;

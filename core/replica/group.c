@@ -31,14 +31,14 @@ struct ls_group {
     bool leave;
     bool one_voice, spoken; // whether somebody has said why a round failed
     enum ls_status status;
-    enum ls_status (*function)(void *context, uint32_t replica);
+    enum ls_status (*function)(void *context, uint32_t index);
     void *function_context;
     void (*failed)(void *context, enum ls_status status);
     void *failed_context;
-    void (*stuck)(void *context, uint32_t replica); // NULL: none
+    void (*stuck)(void *context, uint32_t rank); // NULL: none
     uint64_t patience_ns;
     uint64_t failed_ns; // when the first of this round failed; 0: none
-    uint32_t count;
+    uint32_t first_rank, count;
     struct member members[];
 };
 
@@ -100,8 +100,9 @@ static void *member_main(void *argument)
     struct member *member = argument;
     struct ls_group *group = member->group;
     uint64_t seen = 0;
-    ls_log_set_rank(group->count > 1 ? (int32_t)member->index : -1);
-    ls_inside_set_replica(member->index);
+    const uint32_t rank = group->first_rank + member->index;
+    ls_log_set_rank(rank || group->count > 1 ? (int32_t)rank : -1);
+    ls_inside_set_replica(rank);
     while (next_round(group, &seen)) {
         const enum ls_status status = run_member(member);
         if (status && group->failed)
@@ -111,8 +112,9 @@ static void *member_main(void *argument)
     return NULL;
 }
 
-enum ls_status ls_group_create(uint32_t count, void (*failed)(void *context, enum ls_status status),
-                               void *context, struct ls_group **out)
+enum ls_status ls_group_create(uint32_t first_rank, uint32_t count,
+                               void (*failed)(void *context, enum ls_status status), void *context,
+                               struct ls_group **out)
 {
     struct ls_group *group = calloc(1, sizeof(*group) + count * sizeof(group->members[0]));
     if (!group)
@@ -122,13 +124,14 @@ enum ls_status ls_group_create(uint32_t count, void (*failed)(void *context, enu
     ls_condition_init(&group->done);
     group->failed = failed;
     group->failed_context = context;
+    group->first_rank = first_rank;
     group->count = count;
     for (uint32_t i = 0; i < count; i++) {
         struct member *member = &group->members[i];
         member->group = group;
         member->index = i;
         char name[16];
-        snprintf(name, sizeof(name), "replica %u", i % 1000000);
+        snprintf(name, sizeof(name), "replica %u", (first_rank + i) % 1000000);
         const enum ls_status status = ls_thread_start(&member->thread, name, member_main, member);
         if (status) {
             ls_group_destroy(group);
@@ -158,7 +161,7 @@ void ls_group_destroy(struct ls_group *group)
 }
 
 void ls_group_set_patience(struct ls_group *group, uint64_t nanoseconds,
-                           void (*stuck)(void *context, uint32_t replica))
+                           void (*stuck)(void *context, uint32_t rank))
 {
     group->patience_ns = nanoseconds;
     group->stuck = stuck;
@@ -174,16 +177,16 @@ bool ls_group_has_spoken(const struct ls_group *group)
     return group && group->spoken;
 }
 
-static void say_stuck(uint32_t replica)
+static void say_stuck(uint32_t rank)
 {
     struct ls_inside_call call;
     char text[256];
-    if (ls_inside_of_replica(replica, &call))
-        ls_error(NULL, "replica %u does not come back: it hangs in %s", replica,
+    if (ls_inside_of_replica(rank, &call))
+        ls_error(NULL, "replica %u does not come back: it hangs in %s", rank,
                  ls_inside_text(&call, text, sizeof(text)));
     else
         ls_error(NULL, "replica %u does not come back: it hangs in a library or in Lockstep itself",
-                 replica);
+                 rank);
 }
 
 // Says who is stuck, once it is time. The lock is held, but not while it is said.
@@ -196,8 +199,8 @@ static void look_for_stuck(struct ls_group *group, bool *said)
         first++;
     *said = true;
     pthread_mutex_unlock(&group->lock);
-    say_stuck(first);
-    group->stuck(group->failed_context, first);
+    say_stuck(group->first_rank + first);
+    group->stuck(group->failed_context, group->first_rank + first);
     pthread_mutex_lock(&group->lock);
 }
 
@@ -217,7 +220,7 @@ static void wait_for_all(struct ls_group *group)
 }
 
 enum ls_status ls_group_run(struct ls_group *group,
-                            enum ls_status (*function)(void *context, uint32_t replica),
+                            enum ls_status (*function)(void *context, uint32_t index),
                             void *context)
 {
     pthread_mutex_lock(&group->lock);

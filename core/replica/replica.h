@@ -17,7 +17,6 @@ struct ls_replica_options {
     const struct ls_device_interface *ops;
     const struct ls_host *host; // of the device plugin
     const char *device_name; // for messages; NULL: not known
-    uint32_t index; // of this worker's replicas
     uint32_t rank; // of all replicas of the training
     uint32_t device_index;
     uint32_t threads;
@@ -102,7 +101,7 @@ struct ls_replica {
     const struct ls_host *host;
     struct ls_virtual_device *device;
     const char *device_name;
-    uint32_t index, rank;
+    uint32_t rank;
     const struct ls_graph *graph;
     struct ls_optimizer optimizer;
     struct ls_parameter_plan *plan;

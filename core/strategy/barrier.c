@@ -18,9 +18,11 @@
 #define YIELDS 100
 #define SLEEP_NS UINT64_C(100000000)
 
-enum ls_status ls_barrier_init(struct ls_barrier *barrier, const char *name, uint32_t count)
+enum ls_status ls_barrier_init(struct ls_barrier *barrier, const char *name, uint32_t first_rank,
+                               uint32_t count)
 {
     barrier->name = name;
+    barrier->first_rank = first_rank;
     pthread_mutex_init(&barrier->lock, NULL);
     barrier->count = count;
     barrier->spins = count <= ls_core_count() ? SPINS_OWN_CORE : SPINS_SHARED_CORE;
@@ -83,7 +85,7 @@ static enum ls_status say_who_is_missing(struct ls_barrier *barrier, uint32_t re
             missing = i;
             count++;
             length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%u",
-                                       length ? ", " : "", i);
+                                       length ? ", " : "", barrier->first_rank + i);
         }
     pthread_mutex_unlock(&barrier->lock);
     if (ended)
@@ -92,11 +94,12 @@ static enum ls_status say_who_is_missing(struct ls_barrier *barrier, uint32_t re
         return LS_ABORTED;
     struct ls_inside_call call;
     char where[256];
-    const bool inside = count == 1 && ls_inside_of_replica(missing, &call);
+    const bool inside = count == 1 && ls_inside_of_replica(barrier->first_rank + missing, &call);
     ls_error(name,
              "replica %u waited %.1f s in a barrier of strategy %s for replica %s, which did not "
              "come%s%s; look there, or raise --deadline",
-             replica, (double)waited_ns * 1e-9, name, names, inside ? " and is in " : "",
+             barrier->first_rank + replica, (double)waited_ns * 1e-9, name, names,
+             inside ? " and is in " : "",
              inside ? ls_inside_text(&call, where, sizeof(where)) : "");
     return LS_PEER_LOST;
 }

@@ -323,8 +323,8 @@ uint64_t ls_driver_explain(struct ls_driver *driver)
         say_nothing_found(driver, step, driver->members[0].step);
         return step;
     }
-    if (driver->count > 1)
-        snprintf(whose, sizeof(whose), " of replica %u", i - 1);
+    if (driver->world > 1)
+        snprintf(whose, sizeof(whose), " of replica %u", driver->first_rank + i - 1);
     ls_error("train",
              "step %llu: the loss is not finite; the first value that is not finite is in '%s'%s; "
              "try a smaller learning rate, or check the data",

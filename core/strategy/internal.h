@@ -34,6 +34,7 @@ struct ls_driver_member {
 // A place where the replicas wait for each other.
 struct ls_barrier {
     const char *name; // of the strategy
+    uint32_t first_rank; // of this worker, for messages
     pthread_mutex_t lock;
     _Atomic uint32_t generation; // rounds of it that have ended; waited on
     atomic_bool aborted;
@@ -44,7 +45,8 @@ struct ls_barrier {
 };
 
 // `name`: the strategy's, borrowed.
-LS_STATUS ls_barrier_init(struct ls_barrier *barrier, const char *name, uint32_t count);
+LS_STATUS ls_barrier_init(struct ls_barrier *barrier, const char *name, uint32_t first_rank,
+                          uint32_t count);
 void ls_barrier_finish(struct ls_barrier *barrier);
 // LS_ABORTED; LS_PEER_LOST after the deadline, which the first to see it logs.
 LS_STATUS ls_barrier_wait(struct ls_barrier *barrier, uint32_t replica, uint64_t deadline_ns);

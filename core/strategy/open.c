@@ -76,6 +76,8 @@ static enum ls_status open_communicators(struct ls_driver *driver,
         .transport = options->transport.plugin,
         .transport_host = options->transport.host,
         .world = driver->world,
+        .first_rank = driver->first_rank,
+        .count = driver->count,
         .deadline_ns = options->deadline_ns,
         .name = "gradients",
         .hosts = ls_cluster_hosts(options->cluster),
@@ -247,7 +249,8 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
     if (!status)
         status = create_members(driver);
     if (!status)
-        status = ls_barrier_init(&driver->barrier, ls_driver_name(driver), driver->count);
+        status = ls_barrier_init(&driver->barrier, ls_driver_name(driver), driver->first_rank,
+                                 driver->count);
     if (!status && options->collective.plugin)
         status = open_communicators(driver, options);
     if (!status) {

@@ -19,7 +19,7 @@ static const struct ls_trace_label input_slice = {.category = "input", .name = "
 #define SLOTS_AT_FIRST 64
 #define GLANCE_NS 20000000 // a wait looks this often whether the run was aborted
 
-// The data of one rank, share after share, and how far it was trained. Its own replica does that, or when that is
+// The data of one replica, share after share, and how far it was trained. Its own replica does that, or when that is
 // lost, one of the others at a time.
 struct share {
     uint64_t done; // shares
@@ -32,8 +32,8 @@ struct share {
 struct slot {
     double sums[LS_SUMS];
     uint32_t shares;
-    struct ls_step_result result; // of the replica of the lowest rank
-    uint32_t rank; // that is
+    struct ls_step_result result; // of the replica of the lowest index
+    uint32_t index; // that is
     uint64_t step_ns, input_ns;
 };
 
@@ -43,7 +43,7 @@ struct ls_books {
     uint32_t count;
     pthread_mutex_t lock; // of all below, and of what a fit notes of its steps
     pthread_cond_t changed;
-    struct share *shares; // one a rank
+    struct share *shares; // one a replica
     struct slot *slots; // a ring: of step `fit->steps + 1` and those after it
     uint64_t slot_count;
     bool stopping; // the user has asked for it: nobody begins another share
@@ -53,7 +53,7 @@ struct ls_books {
 
 // What a replica does next.
 struct turn {
-    uint32_t rank; // whose share
+    uint32_t index; // whose share
     uint64_t number; // of the replica's step
     bool rests; // nothing yet
     bool over; // nothing
@@ -135,7 +135,7 @@ static void note_complete_steps(struct ls_books *books)
     }
 }
 
-static enum ls_status add_share(struct ls_books *books, uint64_t step, uint32_t rank,
+static enum ls_status add_share(struct ls_books *books, uint64_t step, uint32_t index,
                                 const struct ls_step_result *result, uint64_t step_ns,
                                 uint64_t input_ns)
 {
@@ -145,8 +145,8 @@ static enum ls_status add_share(struct ls_books *books, uint64_t step, uint32_t 
     struct slot *slot = slot_of(books, step);
     for (int i = 0; i < LS_SUMS; i++)
         slot->sums[i] += (double)result->sums[i];
-    if (slot->shares++ == 0 || rank < slot->rank) {
-        slot->rank = rank;
+    if (slot->shares++ == 0 || index < slot->index) {
+        slot->index = index;
         slot->result = *result;
         slot->step_ns = step_ns;
         slot->input_ns = input_ns;
@@ -157,7 +157,7 @@ static enum ls_status add_share(struct ls_books *books, uint64_t step, uint32_t 
 
 // ---- Whose turn it is ----
 
-// A lost rank's share before `limit` that nobody trains now; books->count: none.
+// A lost replica's share before `limit` that nobody trains now; books->count: none.
 static uint32_t find_orphan(const struct ls_books *books, uint64_t limit)
 {
     for (uint32_t i = 0; i < books->count; i++)
@@ -176,7 +176,7 @@ static bool all_done(const struct ls_books *books, uint64_t limit)
 }
 
 // Nobody was done with anything for as long as anybody may wait: names the first who is not.
-static enum ls_status fail_deadline(struct ls_books *books, uint32_t rank, uint64_t limit,
+static enum ls_status fail_deadline(struct ls_books *books, uint32_t index, uint64_t limit,
                                     uint64_t waited_ns)
 {
     uint32_t late = 0;
@@ -186,7 +186,8 @@ static enum ls_status fail_deadline(struct ls_books *books, uint32_t rank, uint6
         ls_error("train",
                  "replica %u waited %.1f s for replica %u, which is still in step %" PRIu64
                  "; it hangs, or --deadline is too short for it",
-                 rank, (double)waited_ns * 1e-9, late, books->shares[late].done + 1);
+                 ls_session_rank(books->fit->session, index), (double)waited_ns * 1e-9,
+                 ls_session_rank(books->fit->session, late), books->shares[late].done + 1);
     books->late_said = true;
     return LS_PEER_LOST;
 }
@@ -202,11 +203,11 @@ static bool stops(struct ls_books *books)
 
 // A lost replica's shares are trained up to where this one is; then come its own. Who has done all waits for the others,
 // because one of them may be lost yet; unless it is `resting`, that is a turn too.
-static enum ls_status next_turn(struct ls_books *books, uint32_t rank, uint64_t last, bool resting,
+static enum ls_status next_turn(struct ls_books *books, uint32_t index, uint64_t last, bool resting,
                                 struct turn *out)
 {
     struct ls_driver *driver = books->fit->session->driver;
-    struct share *own = &books->shares[rank];
+    struct share *own = &books->shares[index];
     const uint64_t begin = ls_clock_ns();
     for (;;) {
         const uint32_t orphan = find_orphan(books, own->done < last ? own->done : last);
@@ -214,30 +215,30 @@ static enum ls_status next_turn(struct ls_books *books, uint32_t rank, uint64_t 
         if (ls_driver_aborted(driver))
             return LS_ABORTED;
         if (!stopped && (helps || own->done < last)) {
-            *out = (struct turn){.rank = helps ? orphan : rank,
+            *out = (struct turn){.index = helps ? orphan : index,
                                  .number = helps ? own->done : own->done + 1};
-            books->shares[out->rank].busy = true;
+            books->shares[out->index].busy = true;
             return LS_OK;
         }
         const bool over = stopped ? resting : all_done(books, last) || !ls_driver_survives(driver);
         if (over || !resting) {
-            *out = (struct turn){.rank = rank, .number = own->done, .rests = !over, .over = over};
+            *out = (struct turn){.index = index, .number = own->done, .rests = !over, .over = over};
             return LS_OK;
         }
         const uint64_t now = ls_clock_ns();
         const uint64_t since = books->changed_ns > begin ? books->changed_ns : begin;
         if (now > since && now - since >= books->fit->run->deadline_ns)
-            return fail_deadline(books, rank, last, now - since);
+            return fail_deadline(books, index, last, now - since);
         ls_condition_wait(&books->changed, &books->lock, GLANCE_NS);
     }
 }
 
 // ---- Running ----
 
-static enum ls_status train(struct ls_books *books, uint32_t rank, const struct turn *turn)
+static enum ls_status train(struct ls_books *books, uint32_t index, const struct turn *turn)
 {
     struct ls_fit *fit = books->fit;
-    struct share *share = &books->shares[turn->rank];
+    struct share *share = &books->shares[turn->index];
     struct ls_step_result result = {0};
     const uint64_t start = ls_clock_ns();
     uint64_t waited = 0;
@@ -245,12 +246,12 @@ static enum ls_status train(struct ls_books *books, uint32_t rank, const struct 
     ls_trace_begin_step(turn->number);
     ls_trace_begin(&input_slice, 0);
     if (!share->pending)
-        status = ls_session_next(fit->session, turn->rank, &share->batch, &waited);
+        status = ls_session_next(fit->session, turn->index, &share->batch, &waited);
     ls_trace_end();
     share->pending = !status;
     if (!status) {
         ls_trace_examples(share->batch.count);
-        status = ls_driver_step(fit->session->driver, rank, &share->batch,
+        status = ls_driver_step(fit->session->driver, index, &share->batch,
                                 books->steps_before + turn->number,
                                 fit->model->optimizer.learning_rate, false, &result);
     }
@@ -262,7 +263,7 @@ static enum ls_status train(struct ls_books *books, uint32_t rank, const struct 
     if (!status) {
         share->pending = false;
         share->done++;
-        noted = add_share(books, share->done, rank, &result, step_ns, waited);
+        noted = add_share(books, share->done, index, &result, step_ns, waited);
     }
     pthread_cond_broadcast(&books->changed);
     pthread_mutex_unlock(&books->lock);
@@ -272,28 +273,28 @@ static enum ls_status train(struct ls_books *books, uint32_t rank, const struct 
     return status ? status : noted;
 }
 
-enum ls_status ls_books_run(struct ls_books *books, uint32_t rank)
+enum ls_status ls_books_run(struct ls_books *books, uint32_t index)
 {
     struct ls_driver *driver = books->fit->session->driver;
     char doing[32];
-    if (ls_driver_is_lost(driver, rank))
+    if (ls_driver_is_lost(driver, index))
         return LS_OK;
     // Its own share is its own alone as long as it is not lost.
-    const uint64_t last = books->shares[rank].done + books->fit->segment;
+    const uint64_t last = books->shares[index].done + books->fit->segment;
     for (bool resting = false;;) {
         struct turn turn;
         pthread_mutex_lock(&books->lock);
-        enum ls_status status = next_turn(books, rank, last, resting, &turn);
+        enum ls_status status = next_turn(books, index, last, resting, &turn);
         pthread_mutex_unlock(&books->lock);
         if (status || turn.over)
             return status;
         resting = turn.rests;
-        status = resting ? ls_driver_rest(driver, rank) : train(books, rank, &turn);
-        if (status && !ls_driver_survive(driver, rank, status))
+        status = resting ? ls_driver_rest(driver, index) : train(books, index, &turn);
+        if (status && !ls_driver_survive(driver, index, status))
             return status;
         if (status) {
             snprintf(doing, sizeof(doing), "step %" PRIu64, turn.number);
-            ls_session_say_lost(books->fit->session, rank, doing);
+            ls_session_say_lost(books->fit->session, index, doing);
             return LS_OK;
         }
     }

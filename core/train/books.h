@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The books of replicas that do not wait for each other. Each goes through its own shares; a step is counted when the
-// shares of all ranks were trained. The shares of a replica that is lost are trained by the others, beside their own.
+// shares of all replicas were trained. The shares of a replica that is lost are trained by the others, beside their own.
 // Private to train/.
 #ifndef LS_TRAIN_BOOKS_H
 #define LS_TRAIN_BOOKS_H
@@ -18,6 +18,6 @@ void ls_books_destroy(struct ls_books *books); // takes NULL
 
 // The steps of fit->segment, as far as they are this replica's. LS_OK for a replica that was lost, while there are
 // others. [replica thread]
-LS_STATUS ls_books_run(struct ls_books *books, uint32_t rank);
+LS_STATUS ls_books_run(struct ls_books *books, uint32_t index);
 
 #endif

@@ -219,7 +219,7 @@ static enum ls_status describe_strategy(const struct ls_fit *fit, struct lists *
     report->lost_replicas = lists->lost;
     for (uint32_t i = 0; i < fit->session->count; i++)
         if (ls_driver_is_lost(driver, i))
-            lists->lost[report->lost_count++] = i;
+            lists->lost[report->lost_count++] = ls_session_rank(fit->session, i);
     return LS_OK;
 }
 

@@ -66,22 +66,22 @@ void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
 }
 
 // Replica 0 counts the steps. `step` is its number in the training of the model. [replica thread]
-static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step, bool *stopped)
+static enum ls_status run_step(struct ls_fit *fit, uint32_t index, uint64_t step, bool *stopped)
 {
     const uint64_t start = ls_clock_ns();
     uint64_t waited = 0;
     struct ls_replica_batch batch;
     struct ls_step_result result = {0};
-    const bool stop = rank == 0 && ls_fit_wants_stop(fit);
+    const bool stop = index == 0 && ls_fit_wants_stop(fit);
     ls_trace_begin(&input_slice, 0);
-    enum ls_status status = ls_session_next(fit->session, rank, &batch, &waited);
+    enum ls_status status = ls_session_next(fit->session, index, &batch, &waited);
     ls_trace_end();
     if (!status) {
         ls_trace_examples(batch.count);
-        status = ls_driver_step(fit->session->driver, rank, &batch, step,
+        status = ls_driver_step(fit->session->driver, index, &batch, step,
                                 fit->model->optimizer.learning_rate, stop, &result);
     }
-    if (!status && rank == 0) {
+    if (!status && index == 0) {
         ls_clients_step_times(&fit->clients, &result, ls_clock_ns() - start, waited);
         if (result.step)
             ls_fit_note_step(fit, &result);
@@ -91,12 +91,12 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t rank, uint64_t step,
 }
 
 // The steps whose sums are still on their way. [replica thread]
-static enum ls_status settle(struct ls_fit *fit, uint32_t rank)
+static enum ls_status settle(struct ls_fit *fit, uint32_t index)
 {
     for (;;) {
         struct ls_step_result result = {0};
-        const enum ls_status status = ls_driver_settle(fit->session->driver, rank, &result);
-        if (!status && result.step && rank == 0)
+        const enum ls_status status = ls_driver_settle(fit->session->driver, index, &result);
+        if (!status && result.step && index == 0)
             ls_fit_note_step(fit, &result);
         if (status || result.step == 0)
             return status;
@@ -104,7 +104,7 @@ static enum ls_status settle(struct ls_fit *fit, uint32_t rank)
 }
 
 // [replica thread]
-static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t rank)
+static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t index)
 {
     const uint64_t count = fit->segment, first = fit->model->steps_done + 1;
     const uint64_t first_of_fit = fit->segment_first;
@@ -113,24 +113,24 @@ static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t rank)
     uint64_t done = 0;
     for (; !status && !stopped && done < count; done++) {
         ls_trace_begin_step(first_of_fit + done);
-        status = run_step(fit, rank, first + done, &stopped);
+        status = run_step(fit, index, first + done, &stopped);
         ls_trace_end_step();
     }
     const uint64_t start = ls_clock_ns();
     if (!status)
-        status = settle(fit, rank);
-    if (!status && rank == 0 && !ls_device_blocking(fit->session->replicas[0]->device))
+        status = settle(fit, index);
+    if (!status && index == 0 && !ls_device_blocking(fit->session->replicas[0]->device))
         ls_clients_device_wait(&fit->clients, done, ls_clock_ns() - start);
     return status;
 }
 
 // [replica thread]
-static enum ls_status run_replica_segment(void *context, uint32_t rank)
+static enum ls_status run_replica_segment(void *context, uint32_t index)
 {
     struct ls_fit *fit = context;
     ls_trace_begin(&epoch_slice, fit->state.epoch.epoch);
     const enum ls_status status =
-        fit->books ? ls_books_run(fit->books, rank) : run_segment_steps(fit, rank);
+        fit->books ? ls_books_run(fit->books, index) : run_segment_steps(fit, index);
     ls_trace_end();
     return status;
 }

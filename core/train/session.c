@@ -33,9 +33,9 @@ static void wake_all(void *context, enum ls_status status)
 #define LEAST_PATIENCE_NS UINT64_C(2000000000)
 #define MOST_PATIENCE_NS UINT64_C(8000000000)
 
-static void say_stuck(void *context, uint32_t replica)
+static void say_stuck(void *context, uint32_t rank)
 {
-    ((struct ls_session *)context)->run->stuck(replica);
+    ((struct ls_session *)context)->run->stuck(rank);
 }
 
 // Whether the device computes beside the threads of the replicas.
@@ -46,16 +46,16 @@ static bool works_on(const struct ls_session *session)
 
 struct work {
     const char *doing;
-    enum ls_status (*function)(void *context, uint32_t rank);
+    enum ls_status (*function)(void *context, uint32_t index);
     void *context;
 };
 
 // [replica thread]
-static enum ls_status work(void *context, uint32_t rank)
+static enum ls_status work(void *context, uint32_t index)
 {
     const struct work *work = context;
     const uint64_t errors = ls_log_own_errors();
-    const enum ls_status status = work->function(work->context, rank);
+    const enum ls_status status = work->function(work->context, index);
     if (status == LS_OUT_OF_MEMORY && ls_log_own_errors() == errors)
         ls_error("train", "out of memory while %s; smaller batches and fewer replicas need less",
                  work->doing);
@@ -299,7 +299,6 @@ static enum ls_status open_replica(void *context, uint32_t index)
         .ops = run->device->interface,
         .host = run->device->host,
         .device_name = run->device->plugin->name,
-        .index = index,
         .rank = rank,
         .device_index = index % run->devices,
         .threads = run->threads,
@@ -438,7 +437,8 @@ static enum ls_status open_group(struct ls_session *session)
 {
     const struct ls_run *run = session->run;
     const enum ls_status status =
-        ls_group_create(session->count, wake_all, session, &session->group);
+        ls_group_create(ls_cluster_first_rank(session->cluster), session->count, wake_all, session,
+                        &session->group);
     if (status)
         return status;
     ls_group_set_one_voice(session->group, works_on(session));

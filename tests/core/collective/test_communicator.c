@@ -92,6 +92,34 @@ START_TEST(bytes_rounds_and_times_are_told)
 }
 END_TEST
 
+START_TEST(ranks_of_other_processes_are_refused)
+{
+    static const struct ls_collective_interface interface = {
+        .struct_size = sizeof(interface), .operations = 1u << LS_ALL_REDUCE, .describe = star};
+    const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "test",
+                                     .interface = &interface};
+    const struct ls_communicator_place places[2] = {{0}};
+    const struct ls_communicator_options options = {.collective = &plugin,
+                                                    .transport = &plugin,
+                                                    .world = 4,
+                                                    .first_rank = 2,
+                                                    .count = 2,
+                                                    .deadline_ns = 1,
+                                                    .name = "test",
+                                                    .places = places};
+    struct ls_communicator *communicators[4] = {NULL};
+    char *error = NULL;
+    ls_log_keep(&error);
+    ck_assert_int_eq(ls_communicators_open(&options, communicators), LS_UNSUPPORTED);
+    ls_log_keep(NULL);
+    ck_assert_ptr_nonnull(error);
+    ck_assert_ptr_nonnull(strstr(error, "communicators of several workers"));
+    ck_assert_ptr_nonnull(strstr(error, "ranks 2-3 of 4"));
+    ck_assert_ptr_null(communicators[0]);
+    free(error);
+}
+END_TEST
+
 START_TEST(a_world_of_one_needs_nothing)
 {
     static struct ls_collective_interface interface = {
@@ -325,6 +353,7 @@ END_TEST
 static void add_tests(TCase *test_case)
 {
     tcase_add_test(test_case, bytes_rounds_and_times_are_told);
+    tcase_add_test(test_case, ranks_of_other_processes_are_refused);
     tcase_add_test(test_case, a_world_of_one_needs_nothing);
     tcase_add_test(test_case, an_absent_rank_is_named_with_the_call_and_the_time);
     tcase_add_test(test_case, a_peer_that_is_there_but_does_not_send_is_named);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replica threads: every one runs each round once, and the failure of one wakes the others.
+#include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
 #include "core/plugin/plugin.h"
@@ -39,12 +40,17 @@ static enum ls_status answer(void *context, uint32_t replica)
     return asked->answers[replica];
 }
 
-static struct ls_group *group_of(uint32_t count)
+static struct ls_group *group_from(uint32_t first_rank, uint32_t count)
 {
     struct ls_group *group = NULL;
     memset(&job, 0, sizeof(job));
-    ck_assert_int_eq(ls_group_create(count, note_failure, &job, &group), LS_OK);
+    ck_assert_int_eq(ls_group_create(first_rank, count, note_failure, &job, &group), LS_OK);
     return group;
+}
+
+static struct ls_group *group_of(uint32_t count)
+{
+    return group_from(0, count);
 }
 
 START_TEST(every_replica_runs_every_round_once)
@@ -139,27 +145,6 @@ START_TEST(who_does_not_come_back_after_a_failure_is_named)
 }
 END_TEST
 
-START_TEST(a_group_may_be_destroyed_before_it_ever_ran)
-{
-    for (uint32_t count = 1; count <= MOST; count++)
-        ls_group_destroy(group_of(count));
-    ls_group_destroy(NULL);
-}
-END_TEST
-
-START_TEST(nobody_need_be_told_of_failures)
-{
-    struct ls_group *group = NULL;
-    memset(&job, 0, sizeof(job));
-    job.answers[0] = LS_FAILED;
-    ck_assert_int_eq(ls_group_create(2, NULL, NULL, &group), LS_OK);
-    ck_assert_int_eq(ls_group_run(group, answer, &job), LS_FAILED);
-    ls_group_destroy(group);
-}
-END_TEST
-
-// ---- One voice ----
-
 static char lines[4096];
 
 static void keep_line(void *context, uint32_t level, const char *line)
@@ -175,6 +160,58 @@ static enum ls_status say_and_answer(void *context, uint32_t replica)
     ls_error("test", "said by %u", replica);
     return asked->answers[replica];
 }
+
+static enum ls_status look_at_own_call(void *context, uint32_t replica)
+{
+    struct job *asked = context;
+    struct ls_inside_call call = {0};
+    const struct ls_inside_call before = ls_inside_enter("test", "call");
+    asked->calls[replica] = ls_inside_of_replica(5 + replica, &call) && call.plugin;
+    ls_inside_leave(before);
+    return LS_OK;
+}
+
+START_TEST(messages_name_a_replica_by_its_rank)
+{
+    struct ls_group *group = group_from(5, 3);
+    ls_group_set_patience(group, 1000000, note_stuck);
+    ck_assert_int_eq(ls_group_run(group, hang_until_told, &job), LS_PEER_LOST);
+    ck_assert_uint_eq(job.stuck_replica, 5 + 1);
+    ck_assert_int_eq(ls_group_run(group, look_at_own_call, &job), LS_OK);
+    for (uint32_t i = 0; i < 3; i++)
+        ck_assert_uint_eq(job.calls[i], 1);
+    job.answers[2] = LS_FAILED;
+    lines[0] = '\0';
+    ls_log_set_writer(keep_line, NULL);
+    ls_group_set_one_voice(group, true);
+    job.answers[0] = job.answers[1] = LS_ABORTED;
+    ck_assert_int_eq(ls_group_run(group, say_and_answer, &job), LS_FAILED);
+    ck_assert_str_eq(lines, "lockstep: error: [rank 7] test: said by 2|");
+    ls_group_destroy(group);
+    ls_log_set_writer(NULL, NULL);
+}
+END_TEST
+
+START_TEST(a_group_may_be_destroyed_before_it_ever_ran)
+{
+    for (uint32_t count = 1; count <= MOST; count++)
+        ls_group_destroy(group_of(count));
+    ls_group_destroy(NULL);
+}
+END_TEST
+
+START_TEST(nobody_need_be_told_of_failures)
+{
+    struct ls_group *group = NULL;
+    memset(&job, 0, sizeof(job));
+    job.answers[0] = LS_FAILED;
+    ck_assert_int_eq(ls_group_create(0, 2, NULL, NULL, &group), LS_OK);
+    ck_assert_int_eq(ls_group_run(group, answer, &job), LS_FAILED);
+    ls_group_destroy(group);
+}
+END_TEST
+
+// ---- One voice ----
 
 START_TEST(with_one_voice_nothing_is_said_after_the_first_failure)
 {
@@ -210,6 +247,7 @@ int main(void)
     tcase_add_test(cases, a_failure_of_one_round_is_forgotten_in_the_next);
     tcase_add_test(cases, a_failure_wakes_those_who_wait);
     tcase_add_test(cases, who_does_not_come_back_after_a_failure_is_named);
+    tcase_add_test(cases, messages_name_a_replica_by_its_rank);
     tcase_add_test(cases, a_group_may_be_destroyed_before_it_ever_ran);
     tcase_add_test(cases, nobody_need_be_told_of_failures);
     suite_add_tcase(suite, cases);

@@ -181,7 +181,7 @@ static void make_replicas(struct job *job, uint32_t world, const struct ls_graph
     for (uint32_t i = 0; i < world; i++) {
         const struct ls_graph *own = i + 1 == world && last ? last : graph;
         struct ls_replica_options options = test_options(device, own, &sgd, sizes);
-        options.index = options.rank = i;
+        options.rank = i;
         options.first_bucket_bytes = 64;
         options.bucket_bytes = 256;
         job->replicas[i] = test_replica(&options, sizes, 1);
@@ -216,7 +216,7 @@ static void start(struct job *job, uint32_t world)
     const struct ls_driver_options options = driver_options(job);
     ck_assert_int_eq(
         test_driver_open(options, job->replicas, job->world, &job->cluster, &job->driver), LS_OK);
-    ck_assert_int_eq(ls_group_create(world, wake, job, &job->group), LS_OK);
+    ck_assert_int_eq(ls_group_create(0, world, wake, job, &job->group), LS_OK);
     const uint64_t each = 6 / world; // 6, 3, 2
     for (uint32_t i = 0; i < world; i++)
         job->batches[i] = test_batch(graph, i * each, each, each * world);

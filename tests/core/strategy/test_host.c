@@ -110,7 +110,7 @@ static enum ls_status open_job(struct job *job, uint32_t world, bool own_memory,
     for (uint32_t i = 0; i < world; i++) {
         struct ls_replica_options options = test_options(device, graph, &optimizer, sizes);
         options.ops = own_memory ? &apart : device->ops;
-        options.index = options.rank = i;
+        options.rank = i;
         options.first_bucket_bytes = 64;
         options.bucket_bytes = 256;
         job->replicas[i] = test_replica(&options, sizes, 1);
@@ -126,7 +126,7 @@ static enum ls_status open_job(struct job *job, uint32_t world, bool own_memory,
     if (ops->needs_transport) {
         job->options.transport = plugin_for("transport-local", &transport_host);
     }
-    ck_assert_int_eq(ls_group_create(world, wake, job, &job->group), LS_OK);
+    ck_assert_int_eq(ls_group_create(0, world, wake, job, &job->group), LS_OK);
     make_batches(job, false);
     return test_driver_open(job->options, job->replicas, job->world, &job->cluster, &job->driver);
 }

@@ -93,7 +93,7 @@ static void start(struct job *job, uint32_t world, const char *strategy)
         .transport = plugin_for("transport-local", &transport_host),
         .deadline_ns = DEADLINE_NS,
     };
-    ck_assert_int_eq(ls_group_create(world, wake, job, &job->group), LS_OK);
+    ck_assert_int_eq(ls_group_create(0, world, wake, job, &job->group), LS_OK);
     ck_assert_int_eq(test_driver_open(options, job->replicas, world, &job->cluster, &job->driver),
                      LS_OK);
     ck_assert_int_eq(ls_group_run(job->group, initialize, job), LS_OK);
