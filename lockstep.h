@@ -81,7 +81,7 @@ struct ls_run_options {
 
 LS_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out);
 LS_API void ls_run_close(struct ls_run *run); // after its models; takes NULL
-LS_API uint32_t ls_run_replicas(const struct ls_run *run); // how many there are
+LS_API uint32_t ls_run_replicas(const struct ls_run *run); // how many there are, in all workers
 // Asks ls_fit or ls_evaluate, the one that runs or else the next one, to end after the current step
 // with LS_INTERRUPTED; calls after that one run as usual. Safe in a signal handler. [any thread]
 LS_API void ls_run_interrupt(struct ls_run *run);

@@ -97,11 +97,12 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
 {
     const struct ls_run *run = fit->run;
     const struct ls_buckets *buckets = &fit->session->replicas[0]->buckets;
+    const uint32_t world = ls_cluster_world(run->cluster);
     out->options = calloc(run->strategy.option_count + 1, sizeof(*out->options));
     out->buckets = calloc(buckets->count, sizeof(*out->buckets));
-    out->shares = calloc(run->replicas, sizeof(*out->shares));
+    out->shares = calloc(world, sizeof(*out->shares));
     out->plugins = calloc(PLUGINS + run->tuning.count, sizeof(*out->plugins));
-    out->lost = calloc(run->replicas, sizeof(*out->lost));
+    out->lost = calloc(world, sizeof(*out->lost));
     if (!out->options || !out->buckets || !out->shares || !out->plugins || !out->lost)
         return false;
     for (size_t i = 0; i < run->strategy.option_count; i++)
@@ -114,10 +115,9 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
     list_optimizer(&fit->model->optimizer, out);
     const uint64_t examples = ls_data_count(fit->train);
     const uint64_t batch = fit->global_batch < examples ? fit->global_batch : examples;
-    for (uint32_t i = 0; i < run->replicas; i++) {
+    for (uint32_t i = 0; i < world; i++) {
         uint64_t offset;
-        ls_share_blocks(batch, run->replicas, fit->session->need.slices, i, &offset,
-                        &out->shares[i]);
+        ls_share_blocks(batch, world, fit->session->need.slices, i, &offset, &out->shares[i]);
     }
     return list_dataset(fit, out);
 }
@@ -158,8 +158,8 @@ static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
     report->device = plugin_name(run->device);
     report->hardware = run->hardware;
     report->precision = "float32";
-    report->workers = 1;
-    report->replicas = run->replicas;
+    report->workers = ls_cluster_workers(run->cluster);
+    report->replicas = ls_cluster_world(run->cluster);
     report->threads_per_replica = run->threads;
     report->seed = run->seed;
     report->optimizer = model->optimizer.name;

@@ -53,10 +53,11 @@ static enum ls_status check(struct ls_fit *fit)
     enum ls_status status = ls_model_check_usable(fit->model, "fit");
     if (status)
         return status;
-    if (fit->run->replicas > examples) {
+    const uint32_t world = ls_cluster_world(fit->run->cluster);
+    if (world > examples) {
         ls_error("--replicas",
-                 "%u replicas, but '%s' has only %llu examples; use at most that many",
-                 fit->run->replicas, fit->train->text, (unsigned long long)examples);
+                 "%u replicas, but '%s' has only %llu examples; use at most that many", world,
+                 fit->train->text, (unsigned long long)examples);
         return LS_USAGE;
     }
     status = ls_model_check_training(fit->model->source, fit->model->json, true);

@@ -193,7 +193,8 @@ static enum ls_status parse_options(const struct ls_model *model,
     enum ls_status status =
         ls_optimizer_parse(options->optimizer ? options->optimizer : "adam", &out->optimizer);
     if (!status && options->lr_scaling)
-        status = ls_learning_rate_scale(options->lr_scaling, model->run->replicas, &scale);
+        status = ls_learning_rate_scale(options->lr_scaling, ls_cluster_world(model->run->cluster),
+                                        &scale);
     if (!status)
         status = parse_loss(options->loss, model->graph, &out->loss);
     if (!status && metrics_of_file && out->loss.kind != LS_LOSS_SPARSE_CROSS_ENTROPY) {

@@ -43,7 +43,6 @@ static enum ls_status open_device(struct ls_run *run, const char *text)
 
 static enum ls_status read_options(struct ls_run *run, const struct ls_run_options *options)
 {
-    run->replicas = options->replicas;
     run->threads = options->threads;
     const double deadline =
         options->deadline_seconds != 0 ? options->deadline_seconds : LS_DEFAULT_DEADLINE_SECONDS;
@@ -60,21 +59,22 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
 }
 
 // Without a number: every GPU, as far as the strategy takes so many; one on the CPU, which it has for itself.
-static void set_replicas(struct ls_run *run)
+static enum ls_status open_cluster(struct ls_run *run, uint32_t replicas)
 {
     const struct ls_device_interface *device = run->device->interface;
     const struct ls_opened_plugin *named = run->strategy.strategy;
     const uint32_t most =
         named ? ((const struct ls_strategy_interface *)named->interface)->maximum_replicas : 0;
-    if (run->replicas == 0) {
-        run->replicas = device->memory_kind == LS_MEMORY_HOST ? 1 : run->devices;
-        if (most && run->replicas > most)
-            run->replicas = most;
+    if (replicas == 0) {
+        replicas = device->memory_kind == LS_MEMORY_HOST ? 1 : run->devices;
+        if (most && replicas > most)
+            replicas = most;
     }
     if (run->threads == 0)
-        run->threads = ls_core_count() / run->replicas;
+        run->threads = ls_core_count() / replicas;
     if (run->threads == 0)
         run->threads = 1;
+    return ls_cluster_open_alone(replicas, &run->cluster);
 }
 
 static enum ls_status open_tuning(struct ls_run *run)
@@ -83,7 +83,7 @@ static enum ls_status open_tuning(struct ls_run *run)
     return ls_tuning_open(
         run->loader, run->strategy.collective, run->strategy.transport->plugin->name,
         device->memory_kind == LS_MEMORY_HOST ? LS_TUNING_HOST : run->device->plugin->name,
-        run->replicas, &run->tuning);
+        ls_cluster_world(run->cluster), &run->tuning);
 }
 
 // A strategy that was named is known before the device, which may make more replicas than it takes.
@@ -94,12 +94,12 @@ static enum ls_status open_plugins(struct ls_run *run, const struct ls_run_optio
         status = ls_loader_resolve_strategy(run->loader, options->strategy, &run->strategy);
     if (!status)
         status = open_device(run, options->device);
-    if (status)
-        return status;
-    set_replicas(run);
-    if (!options->strategy)
+    if (!status)
+        status = open_cluster(run, options->replicas);
+    if (!status && !options->strategy)
         status = ls_loader_resolve_strategy(
-            run->loader, run->replicas == 1 ? "one-device" : "mirrored", &run->strategy);
+            run->loader, ls_cluster_world(run->cluster) == 1 ? "one-device" : "mirrored",
+            &run->strategy);
     if (!status && ls_is_auto(run->strategy.collective))
         status = open_tuning(run);
     return status;
@@ -138,6 +138,7 @@ void ls_run_close(struct ls_run *run)
     ls_tuning_close(&run->tuning);
     ls_resolved_strategy_finish(&run->strategy);
     ls_loader_destroy(run->loader);
+    ls_cluster_close(run->cluster);
     if (run->watched)
         ls_watchdog_stop();
     free(run);
@@ -145,7 +146,7 @@ void ls_run_close(struct ls_run *run)
 
 uint32_t ls_run_replicas(const struct ls_run *run)
 {
-    return run->replicas;
+    return ls_cluster_world(run->cluster);
 }
 
 void ls_run_interrupt(struct ls_run *run)
@@ -173,8 +174,8 @@ void ls_run_library(const struct ls_run *run, char text[static 64])
 const char *ls_run_algorithm(const struct ls_run *run, uint64_t bytes)
 {
     if (run->tuning.tuner)
-        return ls_tuning_name(&run->tuning, LS_ALL_REDUCE, run->replicas, bytes / sizeof(float),
-                              sizeof(float));
+        return ls_tuning_name(&run->tuning, LS_ALL_REDUCE, ls_cluster_world(run->cluster),
+                              bytes / sizeof(float), sizeof(float));
     return run->strategy.collective ? run->strategy.collective->plugin->name : NULL;
 }
 
@@ -182,5 +183,6 @@ uint64_t ls_run_global_batch(const struct ls_run *run, uint64_t batch, uint64_t 
 {
     if (batch)
         return batch;
-    return (replica_batch ? replica_batch : LS_DEFAULT_REPLICA_BATCH) * run->replicas;
+    return (replica_batch ? replica_batch : LS_DEFAULT_REPLICA_BATCH) *
+           ls_cluster_world(run->cluster);
 }

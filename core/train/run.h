@@ -3,6 +3,7 @@
 #ifndef LS_TRAIN_RUN_H
 #define LS_TRAIN_RUN_H
 
+#include "core/cluster/cluster.h"
 #include "core/train/tuning.h"
 #include "lockstep.h"
 
@@ -19,7 +20,7 @@ struct ls_run {
     const struct ls_opened_plugin *device;
     char hardware[128];
     uint32_t devices; // physical ones, which the replicas take in turn
-    uint32_t replicas;
+    struct ls_cluster *cluster; // who takes part; sessions borrow it
     uint32_t threads;
     uint64_t seed;
     uint64_t deadline_ns;

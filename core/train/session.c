@@ -456,14 +456,11 @@ static enum ls_status open_group(struct ls_session *session)
 static enum ls_status open_session(struct ls_session *session)
 {
     const bool trains = session->need.training_examples;
-    enum ls_status status = ls_cluster_open_alone(session->run->replicas, &session->cluster);
-    if (status)
-        return status;
     session->count = ls_cluster_count(session->cluster);
     session->replicas = calloc(session->count, sizeof(struct ls_replica *));
     if (!session->replicas)
         return LS_OUT_OF_MEMORY;
-    status = open_group(session);
+    enum ls_status status = open_group(session);
     if (!status)
         status = ls_session_run(session, "opening the replicas", open_replica, session);
     if (!status)
@@ -523,6 +520,7 @@ enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_
     }
     session->model = model;
     session->run = model->run;
+    session->cluster = model->run->cluster;
     session->need = wanted;
     model->session = session;
     status = open_session(session);
@@ -570,7 +568,6 @@ enum ls_status ls_session_close(struct ls_model *model)
     if (session->group && session->replicas)
         (void)!ls_group_run(session->group, destroy_replica, session);
     ls_group_destroy(session->group);
-    ls_cluster_close(session->cluster);
     free(session->same_layouts);
     free(session->replicas);
     free(session);

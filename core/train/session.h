@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session: what trains and evaluates a model. It owns, in the order in which they are opened:
-// the cluster, the replica threads, the driver (communicators, strategy, placement), the replicas
-// with their buffers and programs, and the input streams. It belongs to a model and is kept from
-// one fit or evaluation to the next, until ls_compile, ls_load_weights, ls_model_close or a
-// failure. Private to train/. [main thread]
+// the replica threads, the driver (communicators, strategy, placement), the replicas with their
+// buffers and programs, and the input streams. It belongs to a model and is kept from one fit or
+// evaluation to the next, until ls_compile, ls_load_weights, ls_model_close or a failure. Private to train/. [main thread]
 //
 // A replica has two numbers: its local index among those of this worker, and its rank among all.
 // Memory is found by the index, work is shared by the rank, and what all ranks have is gathered in
@@ -50,7 +49,7 @@ struct ls_session_input {
 struct ls_session {
     struct ls_model *model;
     struct ls_run *run;
-    struct ls_cluster *cluster;
+    struct ls_cluster *cluster; // the run's
     struct ls_group *group;
     struct ls_driver *driver; // NULL: opened for evaluation only
     struct ls_replica **replicas; // of this worker, by index

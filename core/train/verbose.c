@@ -19,12 +19,13 @@ static void print_setting(const struct ls_fit *fit, FILE *out)
 {
     const struct ls_run *run = fit->run;
     const struct ls_resolved_strategy *strategy = &run->strategy;
+    const uint32_t world = ls_cluster_world(run->cluster), own = ls_cluster_count(run->cluster);
     fprintf(out, "%s on %s: %u replica%s of %u thread%s on %s (%s)", fit->model->source,
-            fit->train->name, run->replicas, run->replicas == 1 ? "" : "s", run->threads,
+            fit->train->name, world, world == 1 ? "" : "s", run->threads,
             run->threads == 1 ? "" : "s", run->device->plugin->name, run->hardware);
     if (run->devices > 1)
-        fprintf(out, ", on %u of its %u devices",
-                run->replicas < run->devices ? run->replicas : run->devices, run->devices);
+        fprintf(out, ", on %u of its %u devices", own < run->devices ? own : run->devices,
+                run->devices);
     fprintf(out, ", strategy %s", strategy->strategy->plugin->name);
     if (strategy->collective && strategy->transport)
         fprintf(out, " (%s over %s)", strategy->collective->plugin->name,
