@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of lockstep.h that can fail: none fails without a message. Hundreds of functions below may run out of memory
 // and return LS_OUT_OF_MEMORY without logging; every call passes through here, so it is logged here.
-#include "core/train/calls.h"
-
 #include "core/base/log.h"
-#include "core/train/model.h"
+#include "core/train/evaluate.h"
+#include "core/train/fit.h"
+#include "core/train/weights.h"
 
 #include <inttypes.h>
 

@@ -4,7 +4,6 @@
 
 #include "core/base/log.h"
 #include "core/base/threads.h"
-#include "core/train/calls.h"
 
 #include <stdlib.h>
 #include <string.h>

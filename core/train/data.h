@@ -23,6 +23,9 @@ struct ls_data {
     struct ls_dataset *dataset; // NULL until joined
 };
 
+// As ls_data_open, but may fail without a message (calls.c).
+LS_STATUS ls_open_data(const char *text, const char *split, struct ls_data **out);
+
 // By what all 8-bit examples are divided; 0: they do not all have 8 bits and that divisor. `other` may be NULL.
 float ls_data_byte_divisor(const struct ls_data *data, const struct ls_data *other);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Evaluation by itself.
-#include "core/train/session.h"
+#include "core/train/evaluate.h"
 
 #include "core/base/log.h"
-#include "core/train/calls.h"
+#include "core/train/session.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/random.h"
-#include "core/train/calls.h"
+#include "core/train/books.h"
 #include "core/train/timeline.h"
 
 #include <math.h>

@@ -4,10 +4,11 @@
 #define LS_TRAIN_FIT_H
 
 #include "core/report/progress.h"
-#include "core/train/books.h"
 #include "core/train/callbacks.h"
 #include "core/train/history.h"
 #include "core/train/session.h"
+
+struct ls_books;
 
 struct ls_fit {
     struct ls_model *model;
@@ -42,6 +43,10 @@ struct ls_fit {
     struct ls_trace *trace; // for the timeline; NULL: none is wanted
     struct ls_dataset_copy validation_copy;
 };
+
+// As ls_fit, but may fail without a message (calls.c).
+LS_STATUS ls_fit_model(struct ls_model *model, struct ls_data *train,
+                       const struct ls_fit_options *options);
 
 // What travels of a bucket: its gradients, and in the first one the sums of the step.
 uint64_t ls_fit_bucket_bytes(const struct ls_fit *fit, uint32_t bucket);

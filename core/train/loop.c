@@ -5,6 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
+#include "core/train/books.h"
 
 #include <math.h>
 #include <stdatomic.h>

@@ -4,7 +4,6 @@
 
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
-#include "core/train/calls.h"
 #include "core/train/compiled.h"
 #include "core/train/resource_files.h"
 #include "core/train/session.h"

@@ -65,11 +65,15 @@ struct ls_model {
 #define LS_REFUSED_DIFFER "replicas had different parameters"
 #define LS_REFUSED_HUNG "a replica or its device did not answer"
 
+// As ls_sequential_create, ls_model_open and ls_compile, but may fail without a message (calls.c).
+LS_STATUS ls_create_sequential(struct ls_run *run, const char *name, const struct ls_layer *layers,
+                               struct ls_model **out);
+LS_STATUS ls_open_model(struct ls_run *run, const char *name, const struct ls_data *data,
+                        struct ls_model **out);
+LS_STATUS ls_compile_model(struct ls_model *model, const struct ls_compile_options *options);
+
 // First values from the run's seed, unless there are weights already.
 LS_STATUS ls_model_need_weights(struct ls_model *model);
-// Brings weights and optimizer state to the host, where the replicas are ahead of it. When that fails (logged) the
-// session is closed, and the model is what the host had. Before anybody reads them.
-LS_STATUS ls_model_take_weights(struct ls_model *model);
 // The model is what the host has; what the replicas are ahead of it is lost.
 void ls_model_give_up(struct ls_model *model);
 // LS_USAGE (logged) where a callback of the model's own fit calls what it may not call.

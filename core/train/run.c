@@ -8,7 +8,6 @@
 #include "core/plugin/collective.h"
 #include "core/plugin/device.h"
 #include "core/plugin/strategy.h"
-#include "core/train/calls.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -32,6 +32,9 @@ struct ls_run {
         *doing; // what the call under way does, for failures without a message; NULL: its name
 };
 
+// As ls_run_open, but may fail without a message (calls.c).
+LS_STATUS ls_open_run(const struct ls_run_options *options, struct ls_run **out);
+
 // Passes `status` on. An interruption that ended a call is over: the next call runs.
 LS_STATUS ls_run_end_interruption(struct ls_run *run, enum ls_status status);
 

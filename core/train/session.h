@@ -124,5 +124,9 @@ LS_STATUS ls_session_give_weights(struct ls_session *session);
 // LS_FAILED (logged) when a parameter is not finite: then nothing was copied. Also after a step
 // has failed.
 LS_STATUS ls_session_take_weights(struct ls_session *session);
+// The same where the replicas are ahead of the host: before anybody reads the model's weights or
+// optimizer state. When that fails (logged), the session is closed and the model is what the host
+// had.
+LS_STATUS ls_model_take_weights(struct ls_model *model);
 
 #endif

@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/report/report.h"
 #include "core/report/timeline.h"
+#include "core/train/fit.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,11 @@
 #ifndef LS_TRAIN_TIMELINE_H
 #define LS_TRAIN_TIMELINE_H
 
-#include "core/train/fit.h"
+#include "core/base/status.h"
+
+#include <stdbool.h>
+
+struct ls_fit;
 
 // Whether options->timeline can be written and its steps make sense. LS_BAD_INPUT, LS_USAGE; logged.
 LS_STATUS ls_fit_check_timeline(const struct ls_fit *fit);

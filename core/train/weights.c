@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights in and out of files.
+#include "core/train/weights.h"
+
 #include "core/base/log.h"
 #include "core/formats/safetensors.h"
 #include "core/report/report.h"
-#include "core/train/calls.h"
 #include "core/train/session.h"
 
 #include <stdlib.h>

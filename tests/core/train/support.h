@@ -6,7 +6,7 @@
 #include "core/base/log.h"
 #include "core/graph/graph.h"
 #include "core/plugin/plugin.h"
-#include "core/train/model.h"
+#include "core/train/session.h"
 #include "lockstep.h"
 
 #include <check.h>

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evaluation by itself. Private to train/. [main thread]
+#ifndef LS_TRAIN_EVALUATE_H
+#define LS_TRAIN_EVALUATE_H
+
+#include "core/base/status.h"
+#include "lockstep.h"
+
+// As ls_evaluate, but may fail without a message (calls.c).
+LS_STATUS ls_evaluate_model(struct ls_model *model, struct ls_data *data, uint64_t batch,
+                            struct ls_scores *out);
+
+#endif
