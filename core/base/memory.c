@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void *ls_calloc_apart(size_t count, size_t size)
+void *ls_calloc_cacheline(size_t count, size_t size)
 {
     void *memory = NULL;
     if (size && count > (SIZE_MAX - LS_APART) / size)

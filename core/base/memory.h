@@ -11,6 +11,6 @@
 
 // Like calloc(), but the memory shares no pair of cache lines with anything else. NULL: no memory.
 // Freed by free(). [any thread]
-void *ls_calloc_apart(size_t count, size_t size);
+void *ls_calloc_cacheline(size_t count, size_t size);
 
 #endif

@@ -21,7 +21,7 @@ enum ls_status ls_endpoints_open(const struct ls_endpoints_options *options,
     uint32_t *own = calloc(world, sizeof(*own)), *hosts = calloc(world, sizeof(*hosts));
     int32_t status = own && hosts ? LS_OK : LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < world; i++) {
-        out[i] = ls_calloc_apart(1, options->transport->state_bytes);
+        out[i] = ls_calloc_cacheline(1, options->transport->state_bytes);
         if (!out[i])
             status = LS_OUT_OF_MEMORY;
         if (own)

@@ -48,15 +48,15 @@ enum ls_status ls_executor_create(const struct ls_compiled_schedule *compiled,
                                   const struct ls_executor_memory *memory, struct ls_executor **out)
 {
     const size_t count = (size_t)compiled->operation_count + 1;
-    struct ls_executor *executor = ls_calloc_apart(1, sizeof(*executor));
+    struct ls_executor *executor = ls_calloc_cacheline(1, sizeof(*executor));
     if (!executor)
         return LS_OUT_OF_MEMORY;
     executor->compiled = compiled;
-    executor->transfers = ls_calloc_apart(count, sizeof(*executor->transfers));
-    executor->waits_for = ls_calloc_apart(count, sizeof(*executor->waits_for));
-    executor->released = ls_calloc_apart(count, sizeof(*executor->released));
-    executor->ready = ls_calloc_apart(count, sizeof(*executor->ready));
-    executor->pending = ls_calloc_apart(count, sizeof(struct ls_transfer *));
+    executor->transfers = ls_calloc_cacheline(count, sizeof(*executor->transfers));
+    executor->waits_for = ls_calloc_cacheline(count, sizeof(*executor->waits_for));
+    executor->released = ls_calloc_cacheline(count, sizeof(*executor->released));
+    executor->ready = ls_calloc_cacheline(count, sizeof(*executor->ready));
+    executor->pending = ls_calloc_cacheline(count, sizeof(struct ls_transfer *));
     if (!executor->transfers || !executor->waits_for || !executor->released || !executor->ready ||
         !executor->pending) {
         ls_executor_destroy(executor);

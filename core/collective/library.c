@@ -109,7 +109,7 @@ enum ls_status ls_library_open(const struct ls_communicator_options *options,
     bool complete = members && libraries;
     group->states = calloc(group->world, sizeof(struct ls_collective *));
     for (uint32_t i = 0; group->states && i < group->world; i++) {
-        group->states[i] = ls_calloc_apart(1, group->algorithm->state_bytes);
+        group->states[i] = ls_calloc_cacheline(1, group->algorithm->state_bytes);
         complete = complete && group->states[i];
     }
     const struct ls_collective_config config = {.struct_size = sizeof(config),

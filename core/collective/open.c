@@ -172,14 +172,14 @@ static enum ls_status check_options(const struct ls_communicator_options *option
 static struct ls_communicator *communicator_create(struct ls_communicator_group *group,
                                                    uint32_t rank)
 {
-    struct ls_communicator *communicator = ls_calloc_apart(1, sizeof(*communicator));
+    struct ls_communicator *communicator = ls_calloc_cacheline(1, sizeof(*communicator));
     if (!communicator)
         return NULL;
     communicator->group = group;
     communicator->rank = rank;
     communicator->place = group->places[rank].device ? &group->places[rank] : NULL;
-    communicator->numbers.next_send = ls_calloc_apart(group->world, sizeof(uint64_t));
-    communicator->numbers.next_receive = ls_calloc_apart(group->world, sizeof(uint64_t));
+    communicator->numbers.next_send = ls_calloc_cacheline(group->world, sizeof(uint64_t));
+    communicator->numbers.next_receive = ls_calloc_cacheline(group->world, sizeof(uint64_t));
     if (communicator->numbers.next_send && communicator->numbers.next_receive)
         return communicator;
     free(communicator->numbers.next_send);

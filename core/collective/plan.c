@@ -206,7 +206,7 @@ enum ls_status ls_collective_plan_create(struct ls_communicator *communicator, u
         check_plan(communicator, operation, buffer, count, dtype, reduction, root);
     if (status)
         return status;
-    struct ls_collective_plan *plan = ls_calloc_apart(1, sizeof(*plan));
+    struct ls_collective_plan *plan = ls_calloc_cacheline(1, sizeof(*plan));
     if (!plan)
         return LS_OUT_OF_MEMORY;
     plan->communicator = communicator;

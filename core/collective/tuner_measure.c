@@ -575,7 +575,7 @@ enum ls_status ls_tuner_measure(struct ls_tuner *tuner, const struct ls_tuner_ta
     measurement.deadline_ns = begin + (tuner->spent_ns < budget ? budget - tuner->spent_ns : 0);
     measurement.rows = calloc(measurement.size_count, sizeof(*measurement.rows));
     measurement.samples = calloc(tuner->count, sizeof(*measurement.samples));
-    measurement.ranks = ls_calloc_apart(count, sizeof(*measurement.ranks));
+    measurement.ranks = ls_calloc_cacheline(count, sizeof(*measurement.ranks));
     enum ls_status status = LS_OUT_OF_MEMORY;
     ls_trace_begin(&slice, 0);
     if (counts && measurement.rows && measurement.samples && measurement.ranks)

@@ -14,7 +14,7 @@ enum ls_status ls_device_open_state(const struct ls_device_interface *interface,
                                     const struct ls_host *host,
                                     const struct ls_device_config *config, struct ls_device **out)
 {
-    struct ls_device *state = ls_calloc_apart(1, (size_t)interface->state_bytes);
+    struct ls_device *state = ls_calloc_cacheline(1, (size_t)interface->state_bytes);
     if (!state)
         return LS_OUT_OF_MEMORY;
     const int32_t status = interface->open(host, config, state);

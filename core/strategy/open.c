@@ -216,7 +216,7 @@ static enum ls_status read_traits(struct ls_driver *driver)
 // The strategy's memory is the driver's; a strategy that did not open has none.
 static enum ls_status open_strategy(struct ls_driver *driver)
 {
-    struct ls_strategy *strategy = ls_calloc_apart(1, driver->ops->state_bytes);
+    struct ls_strategy *strategy = ls_calloc_cacheline(1, driver->ops->state_bytes);
     driver->state = strategy;
     if (!strategy)
         return LS_OUT_OF_MEMORY;

@@ -4,7 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/random.h"
-#include "core/train/books.h"
+#include "core/train/async_steps.h"
 #include "core/train/timeline.h"
 
 #include <math.h>
@@ -124,7 +124,7 @@ static enum ls_status prepare(struct ls_fit *fit)
     if (!fit->hashes)
         return LS_OUT_OF_MEMORY;
     if (ls_driver_asynchronous(fit->session->driver))
-        status = ls_books_create(fit, &fit->books);
+        status = ls_async_steps_create(fit, &fit->async_steps);
     if (status)
         return status;
     fit->run->doing = "reading the data";
@@ -157,7 +157,7 @@ static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
 {
     struct ls_model *model = fit->model;
     // Replicas that do not wait for each other have taken as many batches unless they were stopped.
-    const bool alike = !fit->books || (!status && !fit->stopped);
+    const bool alike = !fit->async_steps || (!status && !fit->stopped);
     const enum ls_status different = ls_session_hashes(fit->session, fit->hashes);
     if (different)
         return different;
@@ -181,7 +181,7 @@ static enum ls_status conclude_broken(struct ls_fit *fit)
         model->refused = session->differ ? LS_REFUSED_DIFFER : LS_REFUSED_HUNG;
     if (!failed || session->hung)
         return LS_OK;
-    if (!fit->books) // the sums of the last of them may not have been seen
+    if (!fit->async_steps) // the sums of the last of them may not have been seen
         fit->steps = failed - 1 - before;
     model->steps_done = most(before + fit->steps, ls_driver_store_steps(session->driver));
     model->order = order_after(fit);
@@ -224,7 +224,7 @@ static enum ls_status finish(struct ls_fit *fit)
         ls_warn("train", "model '%s' is what it was after step %llu again, not after step %llu",
                 fit->model->source, (unsigned long long)fit->model->steps_done,
                 (unsigned long long)fit->steps_reached);
-    ls_books_destroy(fit->books);
+    ls_async_steps_destroy(fit->async_steps);
     ls_history_finish(&fit->history);
     free(fit->validation_copy.labels);
     free(fit->hashes);

@@ -8,7 +8,7 @@
 #include "core/train/history.h"
 #include "core/train/session.h"
 
-struct ls_books;
+struct ls_async_steps;
 
 struct ls_fit {
     struct ls_model *model;
@@ -37,7 +37,7 @@ struct ls_fit {
     bool stopped; // the last step was the last: a rank has asked for that
     _Atomic int32_t failed; // what on_train_batch_end returned, if not LS_OK or LS_INTERRUPTED
     double startup_seconds; // NaN until the first step is done
-    struct ls_books *books; // of replicas that do not wait for each other; else NULL
+    struct ls_async_steps *async_steps; // of replicas that do not wait for each other; else NULL
     uint64_t *hashes;
     const char *status; // for the report
     struct ls_trace *trace; // for the timeline; NULL: none is wanted

@@ -5,7 +5,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
-#include "core/train/books.h"
+#include "core/train/async_steps.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -130,8 +130,8 @@ static enum ls_status run_replica_segment(void *context, uint32_t index)
 {
     struct ls_fit *fit = context;
     ls_trace_begin(&epoch_slice, fit->state.epoch.epoch);
-    const enum ls_status status =
-        fit->books ? ls_books_run(fit->books, index) : run_segment_steps(fit, index);
+    const enum ls_status status = fit->async_steps ? ls_async_steps_run(fit->async_steps, index)
+                                                   : run_segment_steps(fit, index);
     ls_trace_end();
     return status;
 }

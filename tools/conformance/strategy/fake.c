@@ -303,7 +303,7 @@ static const struct ls_strategy_step step_table = {
 
 int32_t ls_fake_open(struct ls_fake_host *fake, struct ls_strategy **out)
 {
-    struct ls_strategy *strategy = ls_calloc_apart(1, fake->strategy->state_bytes);
+    struct ls_strategy *strategy = ls_calloc_cacheline(1, fake->strategy->state_bytes);
     if (!strategy)
         return LS_OUT_OF_MEMORY;
     const int32_t status = fake->strategy->open(&fake->table, strategy);
