@@ -111,7 +111,7 @@ static enum ls_status prepare_guard(struct ls_replica *replica)
                                               .output_count = 2,
                                               .arguments = arguments};
     struct ls_kernel_answer answer = {.layouts = NULL};
-    if (!ls_late_offered(&replica->late))
+    if (!ls_deferred_offered(&replica->deferred))
         return LS_OK;
     for (uint32_t i = 0; i < 3; i++)
         arguments[i] =
@@ -165,7 +165,7 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
     enum ls_status status = open_device(replica, options);
     if (!status) {
         ls_record_init(replica, options->host);
-        status = ls_late_init(&replica->late, replica->device);
+        status = ls_deferred_init(&replica->deferred, replica->device);
     }
     if (!status)
         status = ls_plan_create(options->graph, replica->device, options->plan_batch,
@@ -200,7 +200,7 @@ void ls_replica_destroy(struct ls_replica *replica)
     free(replica->updates);
     if (replica->guard)
         ls_device_release_kernel(replica->device, replica->guard);
-    ls_late_finish(&replica->late);
+    ls_deferred_finish(&replica->deferred);
     ls_buckets_finish(&replica->buckets);
     ls_plan_destroy(replica->plan);
     if (replica->device) {

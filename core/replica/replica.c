@@ -277,23 +277,24 @@ static void add_sums(double *sums, const float *found)
 static enum ls_status take_sums(struct ls_replica *replica, double *sums)
 {
     uint64_t batch;
-    const enum ls_status status = ls_late_wait(&replica->late, replica->deadline_ns, NULL, NULL);
+    const enum ls_status status =
+        ls_deferred_wait(&replica->deferred, replica->deadline_ns, NULL, NULL);
     if (status == LS_PEER_LOST)
         ls_error("replica",
                  "the device has not done a batch of an evaluation after %.1f s; it hangs, or "
                  "--deadline is too short for it",
                  (double)replica->deadline_ns * 1e-9);
     if (!status)
-        add_sums(sums, ls_late_take(&replica->late, &batch));
+        add_sums(sums, ls_deferred_take(&replica->deferred, &batch));
     return status;
 }
 
 enum ls_status ls_replica_evaluate_end(struct ls_replica *replica, double *sums)
 {
     enum ls_status status = LS_OK;
-    while (!status && sums && ls_late_pending(&replica->late))
+    while (!status && sums && ls_deferred_pending(&replica->deferred))
         status = take_sums(replica, sums);
-    replica->late.taken = replica->late.put;
+    replica->deferred.taken = replica->deferred.put;
     return status;
 }
 
@@ -301,9 +302,10 @@ enum ls_status ls_replica_evaluate_end(struct ls_replica *replica, double *sums)
 static enum ls_status read_sums(struct ls_replica *replica, double *sums)
 {
     float found[LS_TAIL_FLOATS];
-    if (ls_late_offered(&replica->late)) {
-        const enum ls_status status = ls_late_put(&replica->late, replica->evaluation_sums, 0);
-        if (status || ls_late_pending(&replica->late) <= LS_LATE_STEPS)
+    if (ls_deferred_offered(&replica->deferred)) {
+        const enum ls_status status =
+            ls_deferred_put(&replica->deferred, replica->evaluation_sums, 0);
+        if (status || ls_deferred_pending(&replica->deferred) <= LS_DEFERRED_STEPS)
             return status;
         return take_sums(replica, sums);
     }

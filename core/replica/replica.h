@@ -8,7 +8,7 @@
 #include "core/graph/program.h"
 #include "core/optimizer/optimizer.h"
 #include "core/replica/buckets.h"
-#include "core/replica/late.h"
+#include "core/replica/deferred_results.h"
 
 #define LS_TREE_LEVELS 32 // 2^32 blocks
 #define LS_STEP_KINDS 2 // global batches of an epoch have two sizes: all but the last, and the last
@@ -131,7 +131,7 @@ struct ls_replica {
     struct ls_kernel **updates; // one a bucket
     struct ls_kernel *guard; // of the loss; NULL: the device has none
     struct ls_memory failed; // an I32: a loss was not finite
-    struct ls_late late; // sums on their way to the host
+    struct ls_deferred_results deferred; // sums on their way to the host
     struct ls_recorder recorder;
     struct ls_take *update_takes; // one a bucket
     struct ls_take shadows_take;
@@ -216,9 +216,9 @@ LS_STATUS ls_replica_refresh(struct ls_replica *replica);
 LS_STATUS ls_replica_read_tail(struct ls_replica *replica, float *out);
 
 // Whether the host may learn of a step's sums later: the device then guards the updates itself.
-static inline bool ls_replica_may_be_late(const struct ls_replica *replica)
+static inline bool ls_replica_may_defer(const struct ls_replica *replica)
 {
-    return replica->guard && ls_late_offered(&replica->late);
+    return replica->guard && ls_deferred_offered(&replica->deferred);
 }
 // Puts on the stream: when the loss in the tail is not finite, no update changes anything from here on, in no step.
 LS_STATUS ls_replica_guard(struct ls_replica *replica);

@@ -288,7 +288,7 @@ enum ls_status ls_driver_rest(struct ls_driver *driver, uint32_t replica)
 static void say_nothing_found(const struct ls_driver *driver, unsigned long long step,
                               unsigned long long looked)
 {
-    if (driver->late && looked != step)
+    if (driver->defers && looked != step)
         ls_error("train",
                  "step %llu: the loss is not finite; the parameters are, and with the examples of "
                  "step %llu all values are: check the data of step %llu, or try a smaller learning "

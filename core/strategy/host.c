@@ -159,7 +159,7 @@ static int32_t host_check_step(const struct ls_strategy_host *table, uint32_t re
     struct ls_driver_member *member = ls_driver_find_member(table, "check_step", replica);
     if (!member)
         return LS_FAILED;
-    if (driver->late) {
+    if (driver->defers) {
         member->checked_late = true;
         return (int32_t)ls_replica_guard(member->replica);
     }

@@ -87,7 +87,7 @@ struct ls_driver {
     struct ls_driver_fact *facts;
     size_t fact_count;
     bool reporting;
-    bool late; // devices work on while the host does
+    bool defers; // devices work on while the host does
     bool capturable; // a step may be recorded whole
 };
 
@@ -110,9 +110,9 @@ void ls_driver_fail(struct ls_driver *driver, enum ls_status status);
 // The member whose step this thread runs; NULL: none.
 struct ls_driver_member *ls_driver_current(void);
 
-// ---- late.c ----
+// ---- deferred_results.c ----
 // Whether sums may be looked at later. After the traits are known.
-bool ls_driver_may_be_late(const struct ls_driver *driver);
+bool ls_driver_may_defer(const struct ls_driver *driver);
 // The step's work is on the stream: puts its sums behind it, and fills `out` with those of an earlier step, if one is due.
 LS_STATUS ls_driver_look_back(struct ls_driver *driver, struct ls_driver_member *member,
                               struct ls_step_result *out);

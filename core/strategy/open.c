@@ -308,9 +308,9 @@ enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *con
         status = create_plans(driver, i);
     if (!status)
         status = ls_driver_attach_stores(driver);
-    driver->late = !status && ls_driver_may_be_late(driver);
+    driver->defers = !status && ls_driver_may_defer(driver);
     driver->capturable =
-        driver->late && !driver->ops->begin_step && !driver->ops->parameters_needed;
+        driver->defers && !driver->ops->begin_step && !driver->ops->parameters_needed;
     for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
         driver->capturable =
             driver->capturable && ls_communicator_capturable(driver->communicators[i]);

@@ -2,8 +2,8 @@
 // Sums of a step that the host looks at some steps later, so that it never waits for a number: the device's stream
 // writes them into a ring of host memory, each followed by an event. Only for devices that compute beside the caller.
 // [replica thread]
-#ifndef LS_REPLICA_LATE_H
-#define LS_REPLICA_LATE_H
+#ifndef LS_REPLICA_DEFERRED_RESULTS_H
+#define LS_REPLICA_DEFERRED_RESULTS_H
 
 #include "core/base/status.h"
 #include "core/device/device.h"
@@ -14,43 +14,43 @@
 // How many steps later. With 1 the device would have nothing left to do whenever the host is late by more than the rest of
 // one step; with 2 it has a whole step in hand, however short its steps are. More would only add to what is done in vain
 // before the host hears of a stop or of a loss that is not finite.
-#define LS_LATE_STEPS 2
+#define LS_DEFERRED_STEPS 2
 
-struct ls_late {
+struct ls_deferred_results {
     struct ls_virtual_device *device;
     char *slots; // pinned; NULL: the device has none of this
-    struct ls_event *events[LS_LATE_STEPS + 1];
-    uint64_t steps[LS_LATE_STEPS + 1]; // whose sums they are
+    struct ls_event *events[LS_DEFERRED_STEPS + 1];
+    uint64_t steps[LS_DEFERRED_STEPS + 1]; // whose sums they are
     uint64_t put, taken; // slots, so far
 };
 
 // Does nothing on a device that computes on the calling thread, or has no events or host memory for it.
-LS_STATUS ls_late_init(struct ls_late *late, struct ls_virtual_device *device);
+LS_STATUS ls_deferred_init(struct ls_deferred_results *late, struct ls_virtual_device *device);
 // Takes a zeroed one. Nothing of it may be under way: the device is closed next, which waits for its stream.
-void ls_late_finish(struct ls_late *late);
+void ls_deferred_finish(struct ls_deferred_results *late);
 
-static inline bool ls_late_offered(const struct ls_late *late)
+static inline bool ls_deferred_offered(const struct ls_deferred_results *late)
 {
     return late->slots != NULL;
 }
 
-static inline uint64_t ls_late_pending(const struct ls_late *late)
+static inline uint64_t ls_deferred_pending(const struct ls_deferred_results *late)
 {
     return late->put - late->taken;
 }
 
-// Puts LS_TAIL_FLOATS floats of the device's memory behind what is on its stream. At most LS_LATE_STEPS + 1 are pending.
-LS_STATUS ls_late_put(struct ls_late *late, struct ls_memory from, uint64_t step);
+// Puts LS_TAIL_FLOATS floats of the device's memory behind what is on its stream. At most LS_DEFERRED_STEPS + 1 are pending.
+LS_STATUS ls_deferred_put(struct ls_deferred_results *late, struct ls_memory from, uint64_t step);
 
 // Whether the oldest is there: LS_OK, LS_AGAIN, or why it never will be.
-enum ls_status ls_late_ask(const struct ls_late *late);
+enum ls_status ls_deferred_ask(const struct ls_deferred_results *late);
 
 // Waits for the oldest. `glance` is called while nothing comes, and ends it with any status but LS_OK; NULL: none.
 // LS_PEER_LOST after the deadline; the caller says so. Then nobody waits for the device any more.
-LS_STATUS ls_late_wait(const struct ls_late *late, uint64_t deadline_ns,
-                       enum ls_status (*glance)(void *context), void *context);
+LS_STATUS ls_deferred_wait(const struct ls_deferred_results *late, uint64_t deadline_ns,
+                           enum ls_status (*glance)(void *context), void *context);
 
 // The oldest, when it is there. Valid until so many more were put.
-const float *ls_late_take(struct ls_late *late, uint64_t *step);
+const float *ls_deferred_take(struct ls_deferred_results *late, uint64_t *step);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of a step that the host looks at some steps later (core/replica/late.h says how many, and why).
+// Sums of a step that the host looks at some steps later (core/replica/deferred_results.h says how many, and why).
 #include "core/strategy/internal.h"
 
 #include "core/base/clock.h"
@@ -13,10 +13,10 @@ static const struct ls_trace_label wait_slice = {
     .category = "device", .name = "wait for the device", .value = "step"};
 
 // The strategy must not look at what it decides on, nor do anything on the host that depends on it.
-bool ls_driver_may_be_late(const struct ls_driver *driver)
+bool ls_driver_may_defer(const struct ls_driver *driver)
 {
     for (uint32_t i = 0; i < driver->count; i++)
-        if (!ls_replica_may_be_late(driver->members[i].replica))
+        if (!ls_replica_may_defer(driver->members[i].replica))
             return false;
     return driver->traits.capturable;
 }
@@ -43,14 +43,14 @@ static enum ls_status glance(void *context)
 
 static enum ls_status wait(struct ls_driver *driver, struct ls_driver_member *member)
 {
-    const struct ls_late *late = &member->replica->late;
+    const struct ls_deferred_results *late = &member->replica->deferred;
     const uint64_t deadline_ns = driver->options.deadline_ns, start = ls_clock_ns();
     struct waiting waiting = {driver, member, start, false};
-    const uint64_t step = late->steps[late->taken % (LS_LATE_STEPS + 1)];
-    enum ls_status status = ls_late_ask(late);
+    const uint64_t step = late->steps[late->taken % (LS_DEFERRED_STEPS + 1)];
+    enum ls_status status = ls_deferred_ask(late);
     if (status != LS_AGAIN)
         return status;
-    status = ls_late_wait(late, deadline_ns, glance, &waiting);
+    status = ls_deferred_wait(late, deadline_ns, glance, &waiting);
     if (status == LS_PEER_LOST && !waiting.explained)
         ls_error("train",
                  "replica %u: the device is not done with step %" PRIu64
@@ -76,7 +76,7 @@ static enum ls_status take(struct ls_driver *driver, struct ls_driver_member *me
     out->waited_ns = ls_clock_ns() - start;
     if (status)
         return status;
-    memcpy(member->tail, ls_late_take(&member->replica->late, &step), sizeof(member->tail));
+    memcpy(member->tail, ls_deferred_take(&member->replica->deferred, &step), sizeof(member->tail));
     status = ls_driver_judge(driver, member, step);
     if (!status)
         fill(member, step, out);
@@ -86,7 +86,7 @@ static enum ls_status take(struct ls_driver *driver, struct ls_driver_member *me
 enum ls_status ls_driver_look_back(struct ls_driver *driver, struct ls_driver_member *member,
                                    struct ls_step_result *out)
 {
-    struct ls_late *late = &member->replica->late;
+    struct ls_deferred_results *late = &member->replica->deferred;
     out->step = 0;
     out->stop = false;
     out->waited_ns = 0;
@@ -95,8 +95,8 @@ enum ls_status ls_driver_look_back(struct ls_driver *driver, struct ls_driver_me
         return LS_OK;
     }
     const bool first = late->put == 0; // waited for: it is when the run has started
-    const enum ls_status status = ls_late_put(late, member->replica->reduced, member->step);
-    if (status || (!first && ls_late_pending(late) <= LS_LATE_STEPS))
+    const enum ls_status status = ls_deferred_put(late, member->replica->reduced, member->step);
+    if (status || (!first && ls_deferred_pending(late) <= LS_DEFERRED_STEPS))
         return status;
     return take(driver, member, out);
 }
@@ -107,7 +107,7 @@ enum ls_status ls_driver_settle(struct ls_driver *driver, uint32_t replica,
     struct ls_driver_member *member = &driver->members[replica];
     out->step = 0;
     out->stop = false;
-    if (!member->checked_late || ls_late_pending(&member->replica->late) == 0)
+    if (!member->checked_late || ls_deferred_pending(&member->replica->deferred) == 0)
         return LS_OK;
     return take(driver, member, out);
 }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // A ring of pinned host memory with an event a slot.
-#include "core/replica/late.h"
+#include "core/replica/deferred_results.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
 
 #include <time.h>
 
-#define SLOTS (LS_LATE_STEPS + 1)
+#define SLOTS (LS_DEFERRED_STEPS + 1)
 #define SPIN_NS \
     UINT64_C(   \
         200000) // a step takes from tens of microseconds on: sleeping earlier would be seen in it
 #define SLEEP_NS 20000
 
-enum ls_status ls_late_init(struct ls_late *late, struct ls_virtual_device *device)
+enum ls_status ls_deferred_init(struct ls_deferred_results *late, struct ls_virtual_device *device)
 {
-    *late = (struct ls_late){.device = device};
+    *late = (struct ls_deferred_results){.device = device};
     if (!ls_device_has_staging(device))
         return LS_OK;
     late->slots = ls_device_allocate_host(device, SLOTS * LS_TAIL_BYTES);
@@ -31,7 +31,7 @@ enum ls_status ls_late_init(struct ls_late *late, struct ls_virtual_device *devi
     return LS_OK;
 }
 
-void ls_late_finish(struct ls_late *late)
+void ls_deferred_finish(struct ls_deferred_results *late)
 {
     if (!late->slots)
         return;
@@ -41,7 +41,8 @@ void ls_late_finish(struct ls_late *late)
     late->slots = NULL;
 }
 
-enum ls_status ls_late_put(struct ls_late *late, struct ls_memory from, uint64_t step)
+enum ls_status ls_deferred_put(struct ls_deferred_results *late, struct ls_memory from,
+                               uint64_t step)
 {
     const uint32_t slot = (uint32_t)(late->put % SLOTS);
     enum ls_status status =
@@ -56,17 +57,17 @@ enum ls_status ls_late_put(struct ls_late *late, struct ls_memory from, uint64_t
     return LS_OK;
 }
 
-enum ls_status ls_late_ask(const struct ls_late *late)
+enum ls_status ls_deferred_ask(const struct ls_deferred_results *late)
 {
     return ls_device_event_query(late->device, late->events[late->taken % SLOTS]);
 }
 
-enum ls_status ls_late_wait(const struct ls_late *late, uint64_t deadline_ns,
-                            enum ls_status (*glance)(void *context), void *context)
+enum ls_status ls_deferred_wait(const struct ls_deferred_results *late, uint64_t deadline_ns,
+                                enum ls_status (*glance)(void *context), void *context)
 {
     const uint64_t start = ls_clock_ns();
     for (;;) {
-        enum ls_status status = ls_late_ask(late);
+        enum ls_status status = ls_deferred_ask(late);
         if (status != LS_AGAIN)
             return status;
         status = glance ? glance(context) : LS_OK;
@@ -82,7 +83,7 @@ enum ls_status ls_late_wait(const struct ls_late *late, uint64_t deadline_ns,
     }
 }
 
-const float *ls_late_take(struct ls_late *late, uint64_t *step)
+const float *ls_deferred_take(struct ls_deferred_results *late, uint64_t *step)
 {
     const uint32_t slot = (uint32_t)(late->taken++ % SLOTS);
     *step = late->steps[slot];
