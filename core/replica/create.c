@@ -131,8 +131,8 @@ static enum ls_status prepare_guard(struct ls_replica *replica)
 static enum ls_status prepare_updates(struct ls_replica *replica)
 {
     replica->updates = calloc(replica->buckets.count, sizeof(struct ls_kernel *));
-    replica->update_takes = calloc(replica->buckets.count, sizeof(*replica->update_takes));
-    if (!replica->updates || !replica->update_takes)
+    replica->update_captures = calloc(replica->buckets.count, sizeof(*replica->update_captures));
+    if (!replica->updates || !replica->update_captures)
         return LS_OUT_OF_MEMORY;
     if (replica->optimizer.op == LS_OP_NONE)
         return LS_OK;
@@ -191,7 +191,7 @@ void ls_replica_destroy(struct ls_replica *replica)
         return;
     ls_replica_forget_recordings(replica);
     ls_programs_destroy(replica);
-    free(replica->update_takes);
+    free(replica->update_captures);
     for (uint32_t i = 0; replica->updates && i < replica->buckets.count; i++)
         ls_device_release_kernel(replica->device, replica->updates[i]);
     for (uint32_t i = 0; replica->adds && i < replica->buckets.count; i++)

@@ -42,7 +42,7 @@ static enum ls_status find_bucket_ends(const struct ls_replica *replica,
 }
 
 // Of a program.
-static uint32_t take_count(const struct ls_replica *replica)
+static uint32_t capture_count(const struct ls_replica *replica)
 {
     return LS_STEP_KINDS * LS_ROLE_COUNT * (replica->buckets.count + 1);
 }
@@ -67,8 +67,8 @@ static enum ls_status add_program(struct ls_replica *replica, uint64_t size, boo
     }
     replica->programs[replica->program_count++] = entry;
     entry->training = training;
-    entry->takes = calloc(take_count(replica), sizeof(*entry->takes));
-    status = entry->takes ? LS_OK : LS_OUT_OF_MEMORY;
+    entry->captures = calloc(capture_count(replica), sizeof(*entry->captures));
+    status = entry->captures ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status && training)
         status = find_bucket_ends(replica, entry);
     if (!status)
@@ -94,8 +94,8 @@ static enum ls_status add_empty(struct ls_replica *replica)
 {
     struct ls_replica_program *empty = &replica->empty;
     empty->training = true;
-    empty->takes = calloc(take_count(replica), sizeof(*empty->takes));
-    return empty->takes ? find_bucket_ends(replica, empty) : LS_OUT_OF_MEMORY;
+    empty->captures = calloc(capture_count(replica), sizeof(*empty->captures));
+    return empty->captures ? find_bucket_ends(replica, empty) : LS_OUT_OF_MEMORY;
 }
 
 // Nothing that is under way uses the memory: steps and evaluations have ended.
@@ -150,7 +150,7 @@ enum ls_status ls_replica_need(struct ls_replica *replica, const struct ls_repli
 {
     const uint32_t programs = replica->program_count, slices = replica->slices;
     replica->slices = need->slices > 1 ? need->slices : 1;
-    enum ls_status status = replica->empty.takes ? LS_OK : add_empty(replica);
+    enum ls_status status = replica->empty.captures ? LS_OK : add_empty(replica);
     if (!status)
         status = add_programs(replica, need->training, need->training_count, true);
     if (!status)
@@ -174,12 +174,12 @@ enum ls_status ls_replica_need(struct ls_replica *replica, const struct ls_repli
 
 void ls_replica_forget_recordings(struct ls_replica *replica)
 {
-    const uint32_t count = take_count(replica);
+    const uint32_t count = capture_count(replica);
     for (uint32_t i = 0; i < replica->program_count; i++)
-        ls_record_release(replica, replica->programs[i]->takes, count);
-    ls_record_release(replica, replica->empty.takes, count);
-    ls_record_release(replica, replica->update_takes, replica->buckets.count);
-    ls_record_release(replica, &replica->shadows_take, 1);
+        ls_record_release(replica, replica->programs[i]->captures, count);
+    ls_record_release(replica, replica->empty.captures, count);
+    ls_record_release(replica, replica->update_captures, replica->buckets.count);
+    ls_record_release(replica, &replica->shadows_capture, 1);
     for (uint32_t i = 0; i < LS_STEP_KINDS; i++)
         replica->recorder.kinds[i] = 0;
 }
@@ -190,13 +190,13 @@ void ls_programs_destroy(struct ls_replica *replica)
         struct ls_replica_program *entry = replica->programs[i];
         ls_device_release_kernel(replica->device, entry->from_bytes);
         ls_program_destroy(entry->program);
-        free(entry->takes);
+        free(entry->captures);
         free(entry->bucket_ends);
         free(entry->bucket_needs);
         free(entry);
     }
     free(replica->programs);
-    free(replica->empty.takes);
+    free(replica->empty.captures);
     free(replica->empty.bucket_ends);
     free(replica->empty.bucket_needs);
 }

@@ -20,46 +20,46 @@ void ls_record_init(struct ls_replica *replica, const struct ls_host *host)
         recorder->refusal = "recording=off";
 }
 
-void ls_record_release(struct ls_replica *replica, struct ls_take *takes, uint32_t count)
+void ls_record_release(struct ls_replica *replica, struct ls_capture *captures, uint32_t count)
 {
-    for (uint32_t i = 0; takes && i < count; i++) {
-        if (takes[i].recording)
-            ls_device_release_recording(replica->device, takes[i].recording);
-        takes[i] = (struct ls_take){0};
+    for (uint32_t i = 0; captures && i < count; i++) {
+        if (captures[i].recording)
+            ls_device_release_recording(replica->device, captures[i].recording);
+        captures[i] = (struct ls_capture){0};
     }
 }
 
 // ---- Running ----
 
-static enum ls_status run_work(struct ls_replica *replica, const struct ls_stretch *stretch)
+static enum ls_status run_work(struct ls_replica *replica, const struct ls_section *section)
 {
     replica->recorder.within = true;
-    const enum ls_status status = stretch->work(stretch->context);
+    const enum ls_status status = section->work(section->context);
     replica->recorder.within = false;
     return status;
 }
 
-static void say(const struct ls_stretch *stretch, struct ls_replica *replica, bool on)
+static void say(const struct ls_section *section, struct ls_replica *replica, bool on)
 {
-    if (stretch->hooks && stretch->hooks->recording)
-        stretch->hooks->recording(stretch->hooks->context, replica, on);
+    if (section->hooks && section->hooks->recording)
+        section->hooks->recording(section->hooks->context, replica, on);
 }
 
 // Nothing of it has run yet, whatever becomes of it. LS_UNSUPPORTED: it cannot be recorded.
-static enum ls_status record(struct ls_replica *replica, const struct ls_stretch *stretch)
+static enum ls_status record(struct ls_replica *replica, const struct ls_section *section)
 {
     struct ls_recording *recording = NULL;
     const enum ls_status begun = ls_device_capture_begin(replica->device);
     if (begun)
         return begun;
-    say(stretch, replica, true);
+    say(section, replica, true);
     replica->recorder.recording = true;
-    const enum ls_status status = run_work(replica, stretch);
+    const enum ls_status status = run_work(replica, section);
     replica->recorder.recording = false;
-    say(stretch, replica, false);
+    say(section, replica, false);
     const enum ls_status ended = ls_device_capture_end(replica->device, &recording);
     if (!status && !ended) {
-        stretch->take->recording = recording;
+        section->capture->recording = recording;
         return LS_OK;
     }
     if (!ended)
@@ -68,53 +68,53 @@ static enum ls_status record(struct ls_replica *replica, const struct ls_stretch
     return status && (status != LS_UNSUPPORTED || !ended) ? status : ended;
 }
 
-static enum ls_status say_ready(const struct ls_stretch *stretch, struct ls_replica *replica,
+static enum ls_status say_ready(const struct ls_section *section, struct ls_replica *replica,
                                 bool fresh)
 {
-    return stretch->hooks && stretch->hooks->ready
-               ? stretch->hooks->ready(stretch->hooks->context, replica, fresh)
+    return section->hooks && section->hooks->ready
+               ? section->hooks->ready(section->hooks->context, replica, fresh)
                : LS_OK;
 }
 
 // Libraries make things ready at their first call, which cannot be recorded.
-static enum ls_status run_first(struct ls_replica *replica, const struct ls_stretch *stretch)
+static enum ls_status run_first(struct ls_replica *replica, const struct ls_section *section)
 {
-    const enum ls_status status = say_ready(stretch, replica, true);
-    return status ? status : run_work(replica, stretch);
+    const enum ls_status status = say_ready(section, replica, true);
+    return status ? status : run_work(replica, section);
 }
 
-static enum ls_status replay(struct ls_replica *replica, const struct ls_stretch *stretch)
+static enum ls_status replay(struct ls_replica *replica, const struct ls_section *section)
 {
     const uint64_t start = ls_clock_ns();
-    enum ls_status status = ls_device_replay(replica->device, stretch->take->recording);
+    enum ls_status status = ls_device_replay(replica->device, section->capture->recording);
     replica->recorder.replays++;
     ls_trace_slice(&replay_slice, start, ls_clock_ns(), 0);
-    if (!status && stretch->hooks && stretch->hooks->replayed)
-        status = stretch->hooks->replayed(stretch->hooks->context, replica);
+    if (!status && section->hooks && section->hooks->replayed)
+        status = section->hooks->replayed(section->hooks->context, replica);
     return status;
 }
 
-enum ls_status ls_record_run(struct ls_replica *replica, const struct ls_stretch *stretch)
+enum ls_status ls_record_run(struct ls_replica *replica, const struct ls_section *section)
 {
     struct ls_recorder *recorder = &replica->recorder;
     if (recorder->within)
-        return stretch->work(stretch->context);
+        return section->work(section->context);
     if (recorder->refusal)
-        return stretch->take->runs++ == 0 ? run_first(replica, stretch)
-                                          : run_work(replica, stretch);
-    if (stretch->take->recording)
-        return replay(replica, stretch);
-    if (stretch->take->runs++ == 0)
-        return run_first(replica, stretch);
-    const enum ls_status recorded = record(replica, stretch);
+        return section->capture->runs++ == 0 ? run_first(replica, section)
+                                             : run_work(replica, section);
+    if (section->capture->recording)
+        return replay(replica, section);
+    if (section->capture->runs++ == 0)
+        return run_first(replica, section);
+    const enum ls_status recorded = record(replica, section);
     const enum ls_status status =
-        !recorded || recorded == LS_UNSUPPORTED ? say_ready(stretch, replica, false) : recorded;
+        !recorded || recorded == LS_UNSUPPORTED ? say_ready(section, replica, false) : recorded;
     if (status)
         return status;
     if (!recorded)
-        return replay(replica, stretch);
+        return replay(replica, section);
     recorder->refusal = "the device cannot record this step";
-    return run_work(replica, stretch);
+    return run_work(replica, section);
 }
 
 // ---- Steps ----

@@ -15,17 +15,17 @@ enum {
 };
 
 // What is recorded as one. It makes the same calls of the device whenever it runs, on the device's own stream.
-struct ls_stretch {
+struct ls_section {
     enum ls_status (*work)(void *context);
     void *context;
-    struct ls_take *take;
+    struct ls_capture *capture;
     // Around a recording of it, where the work calls others than the device; after each replay. NULL: nothing.
     const struct ls_replica_hooks *hooks;
 };
 
 // Whether the device records, and nobody said that it should not. After the device was opened.
 void ls_record_init(struct ls_replica *replica, const struct ls_host *host);
-void ls_record_release(struct ls_replica *replica, struct ls_take *takes, uint32_t count);
+void ls_record_release(struct ls_replica *replica, struct ls_capture *captures, uint32_t count);
 
 // A step of training begins. `together`: it is recorded with what replicas do with each other.
 void ls_record_begin_step(struct ls_replica *replica, uint64_t global_count, bool together);
@@ -33,6 +33,6 @@ void ls_record_begin_step(struct ls_replica *replica, uint64_t global_count, boo
 void ls_record_end_step(struct ls_replica *replica, bool whole);
 
 // Runs it: as it is, recording, or a replay. Work within work is run as it is.
-LS_STATUS ls_record_run(struct ls_replica *replica, const struct ls_stretch *stretch);
+LS_STATUS ls_record_run(struct ls_replica *replica, const struct ls_section *section);
 
 #endif

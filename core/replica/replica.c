@@ -22,8 +22,8 @@ struct pass {
     const struct ls_replica_hooks *hooks;
     uint32_t block;
     bool last; // of the share
-    struct ls_take *takes; // one a bucket, and one for what comes after the last
-    uint32_t bucket, from, to; // the stretch under way: up to where this bucket is complete
+    struct ls_capture *captures; // one a bucket, and one for what comes after the last
+    uint32_t bucket, from, to; // the section under way: up to where this bucket is complete
 };
 
 static enum ls_status zero_gradients(struct ls_replica *replica)
@@ -51,7 +51,7 @@ static enum ls_status need_parameters(const struct pass *pass, uint32_t step)
 
 // From the end of one bucket to the end of the next: kernel by kernel once something is under way, so that
 // communication moves on between kernels. An empty block has zeros.
-static enum ls_status run_stretch(void *context)
+static enum ls_status run_section(void *context)
 {
     const struct pass *pass = context;
     struct ls_replica *replica = pass->replica;
@@ -77,18 +77,18 @@ static enum ls_status run_stretch(void *context)
 }
 
 // A replay has no kernels whose times would be added.
-static enum ls_status run_timed(struct ls_replica *replica, const struct ls_stretch *stretch)
+static enum ls_status run_timed(struct ls_replica *replica, const struct ls_section *section)
 {
-    const bool replays = stretch->take->recording && !replica->recorder.within;
+    const bool replays = section->capture->recording && !replica->recorder.within;
     const uint64_t start = ls_clock_ns();
-    const enum ls_status status = ls_record_run(replica, stretch);
+    const enum ls_status status = ls_record_run(replica, section);
     if (replays)
         replica->times.compute_ns += ls_clock_ns() - start;
     return status;
 }
 
-// All stretches of a pass with the hooks between them. A block that is not the last calls no hooks.
-static enum ls_status run_stretches(void *context)
+// All sections of a pass with the hooks between them. A block that is not the last calls no hooks.
+static enum ls_status run_sections(void *context)
 {
     struct pass *pass = context;
     struct ls_replica *replica = pass->replica;
@@ -101,12 +101,12 @@ static enum ls_status run_stretches(void *context)
         const uint32_t end = pass->bucket < count ? pass->entry->bucket_ends[pass->bucket]
                              : program            ? program->step_count
                                                   : 0;
-        const struct ls_stretch stretch = {
-            .work = run_stretch, .context = pass, .take = &pass->takes[pass->bucket]};
+        const struct ls_section section = {
+            .work = run_section, .context = pass, .capture = &pass->captures[pass->bucket]};
         const bool zeroes = !program && pass->bucket == 0;
         pass->to = end > pass->from ? end : pass->from;
         if (pass->to > pass->from || zeroes || (pass->bucket < count && replica->slices > 1))
-            status = hooks->parameters_needed ? run_stretch(pass) : run_timed(replica, &stretch);
+            status = hooks->parameters_needed ? run_section(pass) : run_timed(replica, &section);
         if (!status && pass->last && pass->bucket < count)
             status = hooks->bucket_ready(hooks->context, replica, pass->bucket);
         pass->from = pass->to;
@@ -128,7 +128,7 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
 {
     struct ls_replica_program *entry =
         block->count ? ls_replica_program(replica, block->count, true) : &replica->empty;
-    if (!entry || !entry->takes) {
+    if (!entry || !entry->captures) {
         ls_error("replica", "no program was prepared for a share of %llu examples",
                  (unsigned long long)block->count);
         return LS_FAILED;
@@ -140,13 +140,13 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
                         .hooks = hooks,
                         .block = index,
                         .last = index + 1 == replica->slices,
-                        .takes = entry->takes + role * (replica->buckets.count + 1)};
-    const struct ls_stretch whole = {.work = run_stretches,
+                        .captures = entry->captures + role * (replica->buckets.count + 1)};
+    const struct ls_section whole = {.work = run_sections,
                                      .context = &pass,
-                                     .take = pass.takes,
+                                     .capture = pass.captures,
                                      .hooks = pass.last ? hooks : NULL};
     const bool cold = replica->timing && replica->current != entry && entry->runs == 0;
-    const bool replays = pass.takes->recording;
+    const bool replays = pass.captures->recording;
     const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = pass.last ? stop : 0};
     replica->host_record.example_offset = block->example_offset;
     replica->current = entry;
@@ -154,7 +154,7 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
     if (!status)
         status = (hooks->capturable || !pass.last) && !hooks->parameters_needed
                      ? run_timed(replica, &whole)
-                     : run_stretches(&pass);
+                     : run_sections(&pass);
     if (!cold && !replays)
         entry->runs++;
     for (uint32_t i = 0; cold && entry->program && i < entry->program->step_count; i++)
@@ -218,9 +218,9 @@ enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
     if (replica->buckets.list[index].bytes == 0)
         return LS_OK;
     struct update update = {replica, index};
-    const struct ls_stretch stretch = {
-        .work = launch_update, .context = &update, .take = &replica->update_takes[index]};
-    const enum ls_status status = ls_record_run(replica, &stretch);
+    const struct ls_section section = {
+        .work = launch_update, .context = &update, .capture = &replica->update_captures[index]};
+    const enum ls_status status = ls_record_run(replica, &section);
     const uint64_t end = ls_clock_ns();
     replica->times.update_ns += end - start;
     ls_trace_slice(&update_slice, start, end, index);
@@ -239,9 +239,9 @@ enum ls_status ls_replica_refresh(struct ls_replica *replica)
     if (replica->plan->shadow_count == 0)
         return LS_OK;
     const uint64_t start = ls_clock_ns();
-    const struct ls_stretch stretch = {
-        .work = launch_shadows, .context = replica, .take = &replica->shadows_take};
-    const enum ls_status status = ls_record_run(replica, &stretch);
+    const struct ls_section section = {
+        .work = launch_shadows, .context = replica, .capture = &replica->shadows_capture};
+    const enum ls_status status = ls_record_run(replica, &section);
     const uint64_t end = ls_clock_ns();
     replica->times.update_ns += end - start;
     ls_trace_slice(&shadows_slice, start, end, 0);
@@ -335,10 +335,10 @@ enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_r
         return LS_FAILED;
     }
     enum ls_status status = ls_input_write(replica, entry, batch, NULL);
-    const struct ls_stretch stretch = {
-        .work = run_forward, .context = entry->program, .take = entry->takes};
+    const struct ls_section section = {
+        .work = run_forward, .context = entry->program, .capture = entry->captures};
     if (!status)
-        status = ls_record_run(replica, &stretch);
+        status = ls_record_run(replica, &section);
     return status ? status : read_sums(replica, sums);
 }
 

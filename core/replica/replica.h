@@ -62,7 +62,7 @@ struct ls_replica_times {
 };
 
 // A recording, or what comes before it.
-struct ls_take {
+struct ls_capture {
     struct ls_recording *recording; // NULL: not yet
     uint32_t runs; // without it
 };
@@ -76,13 +76,13 @@ struct ls_replica_program {
     struct ls_kernel *from_bytes; // makes float32 of examples that come as bytes; NULL: none
     uint64_t runs; // but for the first, whose caches are cold, and replays
     // By kind of step, by role, then by bucket (and what comes after the last).
-    struct ls_take *takes;
+    struct ls_capture *captures;
 };
 
 struct ls_recorder {
     const char *refusal; // why nothing is recorded; NULL: nothing is against it
     bool within, recording; // what may be recorded runs, and is being recorded
-    bool whole; // the last step was one stretch
+    bool whole; // the last step was one section
     // Steps that are recorded with their hooks: the size of the global batch, of each kind, and the kind of this step. All
     // replicas see the same sizes, while their own shares may fall together: a share of 2 is the usual one of this replica in
     // a batch of 5, and that of another in the last batch only. What they do together they must record together.
@@ -133,8 +133,8 @@ struct ls_replica {
     struct ls_memory failed; // an I32: a loss was not finite
     struct ls_deferred_results deferred; // sums on their way to the host
     struct ls_recorder recorder;
-    struct ls_take *update_takes; // one a bucket
-    struct ls_take shadows_take;
+    struct ls_capture *update_captures; // one a bucket
+    struct ls_capture shadows_capture;
     uint64_t deadline_ns;
     uint64_t scratch_bytes, arena_bytes; // that the programs need
     uint64_t device_bytes; // allocated
