@@ -47,7 +47,7 @@ static void exit_at_once(void)
 
 // The child prints nothing, leaves no core, ends with its parent, and exit() does not flush the parent's files a
 // second time.
-static void settle_in_child(void)
+static void prepare_child(void)
 {
     const struct rlimit no_core = {0, 0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -91,7 +91,7 @@ enum ls_status child_run(const struct child_work *work, enum child_end *end, int
         return LS_FAILED;
     }
     if (!child) {
-        settle_in_child();
+        prepare_child();
         work->run(work->argument, work->shared);
         child_leave();
     }

@@ -130,7 +130,7 @@ enum ls_status ls_communicator_run(struct ls_communicator *communicator,
     enum ls_status status = ls_communicator_start(communicator, call, &plan);
     if (!status)
         status = ls_communicator_wait(communicator, plan);
-    return status ? status : ls_communicator_settle(communicator);
+    return status ? status : ls_communicator_synchronize(communicator);
 }
 
 void ls_communicator_forget_calls(struct ls_communicator *communicator)

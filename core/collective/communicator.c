@@ -9,7 +9,7 @@
 #include <time.h>
 
 // While a rank waits it looks this often whether the others have called the same.
-#define GLANCE_NS UINT64_C(20000000)
+#define POLL_NS UINT64_C(20000000)
 
 // Between two questions whether a native collective is done.
 #define LIBRARY_PAUSE_NS 20000
@@ -114,7 +114,7 @@ enum ls_status ls_collective_start(struct ls_collective_plan *plan)
     }
     if (ls_trace_on())
         begin_recording(plan);
-    enum ls_status status = ls_stream_meet(plan);
+    enum ls_status status = ls_stream_barrier(plan);
     if (status)
         return status;
     plan->running = true;
@@ -144,7 +144,7 @@ enum ls_status ls_communicator_progress(struct ls_communicator *communicator)
     return status;
 }
 
-// Waits until something can move, at most until the next glance at the others.
+// Waits until something can move, at most until the next poll at the others.
 static enum ls_status wait_for_peers(struct ls_communicator *communicator, uint64_t timeout_ns)
 {
     uint32_t count = 0, total = 0;
@@ -176,7 +176,7 @@ static enum ls_status wait_step(struct ls_communicator *communicator,
     if (waited >= deadline)
         return ls_communicator_fail_deadline(communicator, plan, waited);
     const uint64_t left = deadline - waited;
-    const enum ls_status status = wait_for_peers(communicator, left < GLANCE_NS ? left : GLANCE_NS);
+    const enum ls_status status = wait_for_peers(communicator, left < POLL_NS ? left : POLL_NS);
     if (status == LS_AGAIN)
         return ls_communicator_find_mismatch(communicator, plan, &peer, &theirs)
                    ? ls_communicator_fail_mismatch(communicator, plan, peer)

@@ -6,7 +6,7 @@
 //
 // On a device that computes beside the caller a communicator has a stream of its own. A run is put there, after all that the
 // device's own stream had when it was started; what is put on the device's own stream after `wait` comes after the run. Nobody
-// waits for the device but ls_communicator_settle().
+// waits for the device but ls_communicator_synchronize().
 #ifndef LS_COLLECTIVE_COMMUNICATOR_H
 #define LS_COLLECTIVE_COMMUNICATOR_H
 
@@ -120,10 +120,10 @@ LS_STATUS ls_collective_wait(struct ls_collective_plan *plan);
 // On a device: waits until the last runs of all plans are over there, for at most the deadline; asks the collective meanwhile
 // whether it has failed, and looks whether others have. Fails as ls_collective_wait does. To be called before the host waits
 // for what a run has made, as a step's sums: the device's own wait would name nobody. In host memory it has nothing to do.
-LS_STATUS ls_communicator_settle(struct ls_communicator *communicator);
+LS_STATUS ls_communicator_synchronize(struct ls_communicator *communicator);
 // One look of such a wait, for who waits for the device in another way and has done so for `waited_ns` (for sums of an earlier
 // step, say): fails in the same cases, the deadline's only when a run is not over. Never waits.
-LS_STATUS ls_communicator_glance(struct ls_communicator *communicator, uint64_t waited_ns);
+LS_STATUS ls_communicator_poll(struct ls_communicator *communicator, uint64_t waited_ns);
 
 // Before what it works on goes away, recordings too: nothing of it is under way on the device afterwards (but on one that hangs).
 // Waits where all is well; after an abort ends what is left. [replica thread, or who closes when that is gone]
@@ -139,7 +139,7 @@ void ls_communicator_record(struct ls_communicator *communicator, bool on);
 LS_STATUS ls_communicator_refresh(struct ls_communicator *communicator);
 // A recording is ready: waits, not for long, until those of all ranks are. CUDA takes memory for it, and waits for other GPUs on
 // which the replay of another rank may already wait for this one.
-LS_STATUS ls_communicator_meet(struct ls_communicator *communicator);
+LS_STATUS ls_communicator_barrier(struct ls_communicator *communicator);
 // After each replay (all recordings have the same starts): every plan in it has begun one more run, in the order of the starts,
 // which is over when all is that now lies on the device's own stream. Sequence numbers, flight recorder and settle know it.
 LS_STATUS ls_communicator_replayed(struct ls_communicator *communicator);

@@ -27,7 +27,7 @@ enum ls_status ls_communicator_give_up(struct ls_communicator *communicator, enu
         communicator->running[i]->running = false;
         communicator->running[i]->result = status;
     }
-    communicator->running_count = communicator->unsettled_count = 0;
+    communicator->running_count = communicator->unsynchronized_count = 0;
     communicator->status = LS_ABORTED;
     ls_recorder_dump(&communicator->group->recorders[communicator->rank], communicator->group->name,
                      communicator->rank);

@@ -20,7 +20,7 @@ struct ls_rank_place {
     struct ls_event *begun; // what was on the device's own stream when a run was started
     struct ls_event *replayed; // likewise after a replay
     struct ls_event *drained;
-    _Atomic uint64_t meetings; // ls_communicator_meet(), so far
+    _Atomic uint64_t meetings; // ls_communicator_barrier(), so far
 };
 
 // What the ranks of one process have in common.
@@ -74,8 +74,8 @@ struct ls_communicator {
     struct ls_collective_plan **recorded; // that a replay runs
     uint32_t recorded_count;
     struct ls_collective_plan *
-        *unsettled; // whose last run may not be over, in the order in which they ended
-    uint32_t unsettled_count;
+        *unsynchronized; // whose last run may not be over, in the order in which they ended
+    uint32_t unsynchronized_count;
     uint64_t settled; // runs below this number are over
     struct ls_message_numbers numbers;
     uint64_t sequence; // of the next call
@@ -134,7 +134,7 @@ enum ls_status ls_stream_end(struct ls_collective_plan *plan);
 // The first run, after a refresh, of a plan whose collective runs itself, before and after: the host puts nothing else on any device of this
 // process meanwhile. What runs for the first time is loaded by CUDA's driver, which then waits for a device under locks that
 // others need; a kernel of a library, which waits for its peers on other devices, must not be among what it waits for.
-enum ls_status ls_stream_meet(struct ls_collective_plan *plan);
+enum ls_status ls_stream_barrier(struct ls_collective_plan *plan);
 enum ls_status ls_stream_part(struct ls_collective_plan *plan);
 // What is put on the device's own stream from now on comes after the last run.
 enum ls_status ls_stream_follow(struct ls_collective_plan *plan);

@@ -24,7 +24,7 @@ static enum ls_status run(struct ls_collective_plan *plan)
     enum ls_status status = ls_collective_start(plan);
     if (!status)
         status = ls_collective_wait(plan);
-    return status ? status : ls_communicator_settle(plan->communicator);
+    return status ? status : ls_communicator_synchronize(plan->communicator);
 }
 
 static enum ls_status answer(struct ls_collective_plan *plan, void *image, size_t bytes)

@@ -137,7 +137,7 @@ static void communicator_close(struct ls_communicator *communicator)
     free(communicator->numbers.next_receive);
     free(communicator->running);
     free(communicator->waiting);
-    free(communicator->unsettled);
+    free(communicator->unsynchronized);
     free(communicator->recorded);
     free(communicator);
     if (atomic_fetch_sub(&group->open, 1) == 1)

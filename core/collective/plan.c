@@ -182,11 +182,11 @@ static enum ls_status make_room(struct ls_communicator *communicator, uint32_t o
     if (!waiting)
         return LS_OUT_OF_MEMORY;
     communicator->waiting = waiting;
-    struct ls_collective_plan **unsettled =
-        realloc(communicator->unsettled, plans * sizeof(struct ls_collective_plan *));
-    if (!unsettled)
+    struct ls_collective_plan **unsynchronized =
+        realloc(communicator->unsynchronized, plans * sizeof(struct ls_collective_plan *));
+    if (!unsynchronized)
         return LS_OUT_OF_MEMORY;
-    communicator->unsettled = unsettled;
+    communicator->unsynchronized = unsynchronized;
     struct ls_collective_plan **recorded =
         realloc(communicator->recorded, plans * sizeof(struct ls_collective_plan *));
     if (!recorded)

@@ -82,22 +82,22 @@ enum ls_status ls_stream_begin(struct ls_communicator *communicator)
 }
 
 // Each plan is in the list once.
-static void remove_unsettled(struct ls_communicator *communicator,
-                             const struct ls_collective_plan *plan)
+static void remove_unsynchronized(struct ls_communicator *communicator,
+                                  const struct ls_collective_plan *plan)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < communicator->unsettled_count; i++)
-        if (communicator->unsettled[i] != plan)
-            communicator->unsettled[kept++] = communicator->unsettled[i];
-    communicator->unsettled_count = kept;
+    for (uint32_t i = 0; i < communicator->unsynchronized_count; i++)
+        if (communicator->unsynchronized[i] != plan)
+            communicator->unsynchronized[kept++] = communicator->unsynchronized[i];
+    communicator->unsynchronized_count = kept;
 }
 
-static void add_unsettled(struct ls_collective_plan *plan, const struct ls_event *over)
+static void add_unsynchronized(struct ls_collective_plan *plan, const struct ls_event *over)
 {
     struct ls_communicator *communicator = plan->communicator;
-    remove_unsettled(communicator, plan);
+    remove_unsynchronized(communicator, plan);
     plan->over = over;
-    communicator->unsettled[communicator->unsettled_count++] = plan;
+    communicator->unsynchronized[communicator->unsynchronized_count++] = plan;
 }
 
 enum ls_status ls_stream_end(struct ls_collective_plan *plan)
@@ -107,7 +107,7 @@ enum ls_status ls_stream_end(struct ls_collective_plan *plan)
         return LS_OK;
     const enum ls_status status = ls_device_event_record(place->device, plan->done, place->stream);
     if (!status && !plan->communicator->recording)
-        add_unsettled(plan, plan->done);
+        add_unsynchronized(plan, plan->done);
     return status;
 }
 
@@ -126,7 +126,7 @@ void ls_stream_forget(struct ls_collective_plan *plan)
     if (!place)
         return;
     ls_stream_drain(plan->communicator);
-    remove_unsettled(plan->communicator, plan);
+    remove_unsynchronized(plan->communicator, plan);
     ls_device_event_close(place->device, plan->done);
 }
 
@@ -213,7 +213,7 @@ static bool is_first_of_library(const struct ls_collective_plan *plan)
            plan->met < communicator->refreshes;
 }
 
-enum ls_status ls_stream_meet(struct ls_collective_plan *plan)
+enum ls_status ls_stream_barrier(struct ls_collective_plan *plan)
 {
     struct ls_communicator *communicator = plan->communicator;
     struct ls_communicator_group *group = communicator->group;
@@ -242,8 +242,8 @@ static struct ls_collective_plan *find_pending(const struct ls_communicator *com
 {
     const struct ls_rank_place *place = communicator->place;
     struct ls_collective_plan *first = NULL;
-    for (uint32_t i = 0; i < communicator->unsettled_count; i++) {
-        struct ls_collective_plan *plan = communicator->unsettled[i];
+    for (uint32_t i = 0; i < communicator->unsynchronized_count; i++) {
+        struct ls_collective_plan *plan = communicator->unsynchronized[i];
         if ((!first || plan->sequence < first->sequence) &&
             ls_device_event_query(place->device, plan->over) != LS_OK)
             first = plan;
@@ -268,27 +268,27 @@ void ls_stream_note_over(struct ls_communicator *communicator)
     communicator->settled = next;
 }
 
-enum ls_status ls_communicator_glance(struct ls_communicator *communicator, uint64_t waited_ns)
+enum ls_status ls_communicator_poll(struct ls_communicator *communicator, uint64_t waited_ns)
 {
     if (communicator->status || !communicator->place)
         return communicator->status;
     return look_around(communicator, find_pending(communicator), waited_ns);
 }
 
-enum ls_status ls_communicator_settle(struct ls_communicator *communicator)
+enum ls_status ls_communicator_synchronize(struct ls_communicator *communicator)
 {
     const uint64_t begin = ls_clock_ns();
     if (communicator->status || !communicator->place)
         return communicator->status;
-    const uint32_t count = communicator->unsettled_count;
+    const uint32_t count = communicator->unsynchronized_count;
     for (uint32_t i = 0; i < count; i++) {
         const enum ls_status status =
-            wait_for_device(communicator, communicator->unsettled[i], begin);
+            wait_for_device(communicator, communicator->unsynchronized[i], begin);
         if (status)
             return status;
     }
     ls_stream_note_over(communicator);
-    communicator->unsettled_count = 0;
+    communicator->unsynchronized_count = 0;
     ls_trace_slice(&settle_slice, begin, ls_clock_ns(), count);
     return LS_OK;
 }
@@ -321,11 +321,11 @@ void ls_communicator_record(struct ls_communicator *communicator, bool on)
 enum ls_status ls_communicator_refresh(struct ls_communicator *communicator)
 {
     communicator->refreshes++;
-    return communicator->library ? ls_communicator_settle(communicator) : communicator->status;
+    return communicator->library ? ls_communicator_synchronize(communicator) : communicator->status;
 }
 
 // Who does not come has recorded nothing: that is no failure, and what could go wrong has a deadline of its own.
-enum ls_status ls_communicator_meet(struct ls_communicator *communicator)
+enum ls_status ls_communicator_barrier(struct ls_communicator *communicator)
 {
     const struct ls_communicator_group *group = communicator->group;
     const uint64_t begin = ls_clock_ns();
@@ -349,7 +349,7 @@ static void begin_replayed(struct ls_collective_plan *plan)
     plan->sequence = communicator->sequence++;
     ls_recorder_begin(&communicator->group->recorders[communicator->rank], plan->sequence,
                       &plan->signature);
-    add_unsettled(plan, communicator->place->replayed);
+    add_unsynchronized(plan, communicator->place->replayed);
 }
 
 enum ls_status ls_communicator_replayed(struct ls_communicator *communicator)

@@ -102,7 +102,7 @@ static enum ls_status call(const struct rank *rank, struct ls_collective_plan *p
         if (!status)
             status = ls_collective_wait(plan);
     }
-    return status ? status : ls_communicator_settle(rank->communicator);
+    return status ? status : ls_communicator_synchronize(rank->communicator);
 }
 
 // Adds up the words of all ranks, on all of them.

@@ -103,7 +103,7 @@ static void leave(void)
 // Makes the child harmless: signals do what they do by default (the program's handlers are not for it),
 // it prints nothing, leaves no core, ends with its parent, and exit() does not flush the parent's files
 // a second time: what was registered last runs first.
-static void settle_in_child(void)
+static void prepare_child(void)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -138,7 +138,7 @@ static void call_probe(const struct ls_plugin *plugin, struct report *report)
 
 static void run_child(const char *path, struct report *report)
 {
-    settle_in_child();
+    prepare_child();
     const struct ls_plugin *plugin = NULL;
     if (ls_module_load(path, &report->stage, &plugin, &report->result.reason)) {
         copy_text(report->result.version, sizeof(report->result.version), plugin->version);

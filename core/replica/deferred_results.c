@@ -63,14 +63,14 @@ enum ls_status ls_deferred_ask(const struct ls_deferred_results *late)
 }
 
 enum ls_status ls_deferred_wait(const struct ls_deferred_results *late, uint64_t deadline_ns,
-                                enum ls_status (*glance)(void *context), void *context)
+                                enum ls_status (*poll)(void *context), void *context)
 {
     const uint64_t start = ls_clock_ns();
     for (;;) {
         enum ls_status status = ls_deferred_ask(late);
         if (status != LS_AGAIN)
             return status;
-        status = glance ? glance(context) : LS_OK;
+        status = poll ? poll(context) : LS_OK;
         const uint64_t waited = ls_clock_ns() - start;
         if (!status && waited > deadline_ns)
             status = LS_PEER_LOST;

@@ -45,10 +45,10 @@ LS_STATUS ls_deferred_put(struct ls_deferred_results *late, struct ls_memory fro
 // Whether the oldest is there: LS_OK, LS_AGAIN, or why it never will be.
 enum ls_status ls_deferred_ask(const struct ls_deferred_results *late);
 
-// Waits for the oldest. `glance` is called while nothing comes, and ends it with any status but LS_OK; NULL: none.
+// Waits for the oldest. `poll` is called while nothing comes, and ends it with any status but LS_OK; NULL: none.
 // LS_PEER_LOST after the deadline; the caller says so. Then nobody waits for the device any more.
 LS_STATUS ls_deferred_wait(const struct ls_deferred_results *late, uint64_t deadline_ns,
-                           enum ls_status (*glance)(void *context), void *context);
+                           enum ls_status (*poll)(void *context), void *context);
 
 // The oldest, when it is there. Valid until so many more were put.
 const float *ls_deferred_take(struct ls_deferred_results *late, uint64_t *step);

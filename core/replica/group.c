@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define GLANCE_NS 20000000
+#define POLL_NS 20000000
 
 struct member {
     struct ls_group *group;
@@ -29,7 +29,7 @@ struct ls_group {
     uint64_t round; // of work handed out
     uint32_t running; // members still in this round
     bool leave;
-    bool one_voice, spoken; // whether somebody has said why a round failed
+    bool first_error_only, logged; // whether somebody has said why a round failed
     enum ls_status status;
     enum ls_status (*function)(void *context, uint32_t index);
     void *function_context;
@@ -70,12 +70,12 @@ static bool next_round(struct ls_group *group, uint64_t *seen)
     return stay;
 }
 
-static void speak(struct member *member, enum ls_status status)
+static void log_error(struct member *member, enum ls_status status)
 {
     struct ls_group *group = member->group;
     pthread_mutex_lock(&group->lock);
-    const bool drop = status == LS_ABORTED || group->spoken;
-    group->spoken = group->spoken || (!drop && status && member->error);
+    const bool drop = status == LS_ABORTED || group->logged;
+    group->logged = group->logged || (!drop && status && member->error);
     pthread_mutex_unlock(&group->lock);
     if (!drop)
         ls_log_write_kept(&member->error);
@@ -86,12 +86,12 @@ static void speak(struct member *member, enum ls_status status)
 static enum ls_status run_member(struct member *member)
 {
     struct ls_group *group = member->group;
-    if (!group->one_voice)
+    if (!group->first_error_only)
         return group->function(group->function_context, member->index);
     ls_log_keep(&member->error);
     const enum ls_status status = group->function(group->function_context, member->index);
     ls_log_keep(NULL);
-    speak(member, status);
+    log_error(member, status);
     return status;
 }
 
@@ -167,14 +167,14 @@ void ls_group_set_patience(struct ls_group *group, uint64_t nanoseconds,
     group->stuck = stuck;
 }
 
-void ls_group_set_one_voice(struct ls_group *group, bool on)
+void ls_group_set_first_error_only(struct ls_group *group, bool on)
 {
-    group->one_voice = on;
+    group->first_error_only = on;
 }
 
-bool ls_group_has_spoken(const struct ls_group *group)
+bool ls_group_has_logged(const struct ls_group *group)
 {
-    return group && group->spoken;
+    return group && group->logged;
 }
 
 static void say_stuck(uint32_t rank)
@@ -213,7 +213,7 @@ static void wait_for_all(struct ls_group *group)
             pthread_cond_wait(&group->done, &group->lock);
             continue;
         }
-        ls_condition_wait(&group->done, &group->lock, GLANCE_NS);
+        ls_condition_wait(&group->done, &group->lock, POLL_NS);
         if (group->running)
             look_for_stuck(group, &said);
     }

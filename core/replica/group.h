@@ -27,8 +27,8 @@ void ls_group_set_patience(struct ls_group *group, uint64_t nanoseconds,
 
 // When a replica fails, its error is the last that is written: where devices work together, what goes wrong on one goes wrong
 // on all, and once more when they are closed. Not where the others go on without it.
-void ls_group_set_one_voice(struct ls_group *group, bool on);
-bool ls_group_has_spoken(const struct ls_group *group); // takes NULL; between rounds
+void ls_group_set_first_error_only(struct ls_group *group, bool on);
+bool ls_group_has_logged(const struct ls_group *group); // takes NULL; between rounds
 
 // Runs `function(context, index)` on every replica thread, from index 0. The worst of their answers: what another replica's
 // failure caused (LS_ABORTED) counts less than its cause.

@@ -28,7 +28,7 @@ struct waiting {
     bool explained; // by the communicator
 };
 
-static enum ls_status glance(void *context)
+static enum ls_status poll(void *context)
 {
     struct waiting *waiting = context;
     if (atomic_load(&waiting->driver->aborted))
@@ -36,7 +36,7 @@ static enum ls_status glance(void *context)
     struct ls_communicator *communicator = waiting->member->communicator;
     enum ls_status status = communicator ? ls_communicator_progress(communicator) : LS_OK;
     if (!status && communicator)
-        status = ls_communicator_glance(communicator, ls_clock_ns() - waiting->start);
+        status = ls_communicator_poll(communicator, ls_clock_ns() - waiting->start);
     waiting->explained = status != LS_OK;
     return status;
 }
@@ -50,7 +50,7 @@ static enum ls_status wait(struct ls_driver *driver, struct ls_driver_member *me
     enum ls_status status = ls_deferred_ask(late);
     if (status != LS_AGAIN)
         return status;
-    status = ls_deferred_wait(late, deadline_ns, glance, &waiting);
+    status = ls_deferred_wait(late, deadline_ns, poll, &waiting);
     if (status == LS_PEER_LOST && !waiting.explained)
         ls_error("train",
                  "replica %u: the device is not done with step %" PRIu64
@@ -101,8 +101,8 @@ enum ls_status ls_driver_look_back(struct ls_driver *driver, struct ls_driver_me
     return take(driver, member, out);
 }
 
-enum ls_status ls_driver_settle(struct ls_driver *driver, uint32_t replica,
-                                struct ls_step_result *out)
+enum ls_status ls_driver_collect(struct ls_driver *driver, uint32_t replica,
+                                 struct ls_step_result *out)
 {
     struct ls_driver_member *member = &driver->members[replica];
     out->step = 0;

@@ -164,7 +164,7 @@ static enum ls_status ready(void *context, struct ls_replica *replica, bool fres
         driver->communicators ? driver->communicators[index_of(driver, replica)] : NULL;
     if (!communicator)
         return LS_OK;
-    return fresh ? ls_communicator_refresh(communicator) : ls_communicator_meet(communicator);
+    return fresh ? ls_communicator_refresh(communicator) : ls_communicator_barrier(communicator);
 }
 
 static enum ls_status run_step(struct ls_driver *driver, uint32_t index,

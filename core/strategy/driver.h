@@ -103,7 +103,7 @@ LS_STATUS ls_driver_step(struct ls_driver *driver, uint32_t replica,
                          bool stop, struct ls_step_result *out);
 // The sums of the next step that are still on their way; `out->step` is 0 when there are none. As long as it is not,
 // after the last of a row of steps, before anything else is done. [replica thread]
-LS_STATUS ls_driver_settle(struct ls_driver *driver, uint32_t replica, struct ls_step_result *out);
+LS_STATUS ls_driver_collect(struct ls_driver *driver, uint32_t replica, struct ls_step_result *out);
 // Before evaluation, weights are read or the run ends. [replica thread]
 LS_STATUS ls_driver_synchronise(struct ls_driver *driver, uint32_t replica);
 // It has nothing to train for now, while others have. [replica thread]

@@ -82,9 +82,9 @@ static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32
 }
 
 // Before the host waits for what a collective has made.
-static enum ls_status settle(struct ls_driver_member *member)
+static enum ls_status synchronize(struct ls_driver_member *member)
 {
-    return member->communicator ? ls_communicator_settle(member->communicator) : LS_OK;
+    return member->communicator ? ls_communicator_synchronize(member->communicator) : LS_OK;
 }
 
 static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t replica, uint32_t root)
@@ -107,7 +107,7 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
     if (!status)
         status = ls_collective_wait(member->broadcast[root]);
     member->touched = true;
-    return (int32_t)(status ? status : settle(member));
+    return (int32_t)(status ? status : synchronize(member));
 }
 
 // ---- Decision and update ----
@@ -163,7 +163,7 @@ static int32_t host_check_step(const struct ls_strategy_host *table, uint32_t re
         member->checked_late = true;
         return (int32_t)ls_replica_guard(member->replica);
     }
-    enum ls_status status = settle(member);
+    enum ls_status status = synchronize(member);
     if (!status)
         status = ls_replica_read_tail(member->replica, member->tail);
     return (int32_t)(status ? status : ls_driver_judge(driver, member, member->step));
@@ -186,7 +186,7 @@ static int32_t host_read_sums(const struct ls_strategy_host *table, uint32_t rep
     struct ls_driver_member *member = ls_driver_find_member(table, "read_sums", replica);
     if (!member)
         return LS_FAILED;
-    const enum ls_status status = settle(member);
+    const enum ls_status status = synchronize(member);
     return (int32_t)(status ? status : ls_replica_read_tail(member->replica, out));
 }
 

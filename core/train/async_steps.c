@@ -17,7 +17,7 @@
 static const struct ls_trace_label input_slice = {.category = "input", .name = "input"};
 
 #define SLOTS_AT_FIRST 64
-#define GLANCE_NS 20000000 // a wait looks this often whether the run was aborted
+#define POLL_NS 20000000 // a wait looks this often whether the run was aborted
 
 // The data of one replica, share after share, and how far it was trained. Its own replica does that, or when that is
 // lost, one of the others at a time.
@@ -229,7 +229,7 @@ static enum ls_status next_turn(struct ls_async_steps *steps, uint32_t index, ui
         const uint64_t since = steps->changed_ns > begin ? steps->changed_ns : begin;
         if (now > since && now - since >= steps->fit->run->deadline_ns)
             return fail_deadline(steps, index, last, now - since);
-        ls_condition_wait(&steps->changed, &steps->lock, GLANCE_NS);
+        ls_condition_wait(&steps->changed, &steps->lock, POLL_NS);
     }
 }
 

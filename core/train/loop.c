@@ -92,11 +92,11 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t index, uint64_t step
 }
 
 // The steps whose sums are still on their way. [replica thread]
-static enum ls_status settle(struct ls_fit *fit, uint32_t index)
+static enum ls_status collect_deferred(struct ls_fit *fit, uint32_t index)
 {
     for (;;) {
         struct ls_step_result result = {0};
-        const enum ls_status status = ls_driver_settle(fit->session->driver, index, &result);
+        const enum ls_status status = ls_driver_collect(fit->session->driver, index, &result);
         if (!status && result.step && index == 0)
             ls_fit_note_step(fit, &result);
         if (status || result.step == 0)
@@ -119,7 +119,7 @@ static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t index)
     }
     const uint64_t start = ls_clock_ns();
     if (!status)
-        status = settle(fit, index);
+        status = collect_deferred(fit, index);
     if (!status && index == 0 && !ls_device_blocking(fit->session->replicas[0]->device))
         ls_clients_device_wait(&fit->clients, done, ls_clock_ns() - start);
     return status;

@@ -429,7 +429,7 @@ static enum ls_status open_driver(struct ls_session *session)
     const enum ls_status status = ls_driver_open(&options, &session->driver);
     free(parts);
     if (!status && ls_driver_survives(session->driver))
-        ls_group_set_one_voice(session->group, false);
+        ls_group_set_first_error_only(session->group, false);
     return status;
 }
 
@@ -441,7 +441,7 @@ static enum ls_status open_group(struct ls_session *session)
                         &session->group);
     if (status)
         return status;
-    ls_group_set_one_voice(session->group, works_on(session));
+    ls_group_set_first_error_only(session->group, works_on(session));
     if (run->stuck)
         ls_group_set_patience(session->group,
                               run->deadline_ns < LEAST_PATIENCE_NS  ? LEAST_PATIENCE_NS
@@ -541,7 +541,7 @@ static enum ls_status destroy_replica(void *context, uint32_t index)
 static enum ls_status close_driver(struct ls_session *session)
 {
     char *error = NULL;
-    if (ls_group_has_spoken(session->group))
+    if (ls_group_has_logged(session->group))
         ls_log_keep(&error);
     for (uint32_t i = 0; session->hung && session->replicas && i < session->count; i++)
         ls_replica_abandon(session->replicas[i]);

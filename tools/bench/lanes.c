@@ -101,7 +101,7 @@ static enum ls_status call_once(const struct rank *rank, uint32_t lane, uint32_t
 // What was called is over on a device, too.
 static enum ls_status settle(const struct rank *rank, uint32_t lane)
 {
-    return ls_communicator_settle(rank->run->task->lanes[lane].communicators[rank->number]);
+    return ls_communicator_synchronize(rank->run->task->lanes[lane].communicators[rank->number]);
 }
 
 // Each call by itself, after all ranks have written their buffers anew. Who has failed still comes to the barriers.

@@ -55,7 +55,7 @@ static void pause_after(uint64_t waited_ns)
         nanosleep(&(struct timespec){.tv_nsec = waited_ns < 10000000 ? 20000 : 500000}, NULL);
 }
 
-int32_t nccl_settle(struct ls_collective *collective, unsigned error, const char *what)
+int32_t nccl_synchronize(struct ls_collective *collective, unsigned error, const char *what)
 {
     struct nccl_family *family = collective->family;
     const struct ls_host *host = family->host;
@@ -85,7 +85,7 @@ int32_t nccl_settle(struct ls_collective *collective, unsigned error, const char
 }
 
 // All ranks of the process, until none is in progress. 0; else the first error; ncclInProgress: the deadline has passed.
-static unsigned settle_all(struct nccl_family *family, uint32_t *culprit)
+static unsigned synchronize_all(struct nccl_family *family, uint32_t *culprit)
 {
     const struct ls_host *host = family->host;
     const uint64_t start = host->clock_ns(host);
@@ -131,7 +131,7 @@ static bool finalize_all(struct nccl_family *family)
     for (uint32_t i = 0; i < family->count; i++)
         calls->ncclCommFinalize(family->ranks[i]->comm);
     const unsigned error = calls->ncclGroupEnd();
-    return (!error || error == ncclInProgress) && !settle_all(family, &culprit);
+    return (!error || error == ncclInProgress) && !synchronize_all(family, &culprit);
 }
 
 static void close_all(struct nccl_family *family)
@@ -300,7 +300,7 @@ static int32_t connect(const struct ls_host *host, struct nccl_family *family, n
     uint32_t culprit = 0;
     unsigned error = begin_all(family, id, &culprit);
     if (error == ncclSuccess || error == ncclInProgress)
-        error = settle_all(family, &culprit);
+        error = synchronize_all(family, &culprit);
     if (error == ncclSuccess)
         return LS_OK;
     if (error != ncclInProgress)

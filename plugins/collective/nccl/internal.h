@@ -39,7 +39,7 @@ int32_t nccl_poll(struct ls_collective *collective);
 void nccl_abort(struct ls_collective *collective);
 
 // Waits until NCCL has put on the stream what it was given: no other call may come before. `error` is what it answered.
-int32_t nccl_settle(struct ls_collective *collective, unsigned error, const char *what);
+int32_t nccl_synchronize(struct ls_collective *collective, unsigned error, const char *what);
 
 // ---- pin.c ----
 

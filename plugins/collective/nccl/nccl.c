@@ -130,7 +130,7 @@ static int32_t nccl_run(struct ls_collective *collective, const struct ls_collec
     int32_t status = nccl_poll(collective);
     if (status || run->count == 0)
         return status;
-    status = nccl_settle(collective, put(collective, run), names[run->operation]);
+    status = nccl_synchronize(collective, put(collective, run), names[run->operation]);
     return status ? status : divide(collective, run);
 }
 

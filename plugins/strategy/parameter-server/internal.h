@@ -19,12 +19,12 @@ struct settings {
 };
 
 // How often those who wait look whether the other side is still there.
-#define GLANCE_NS UINT64_C(50000000)
+#define POLL_NS UINT64_C(50000000)
 
 // A server answers whom it has let wait for the deadline; the worker itself waits a little longer, so that it hears why.
 static inline uint64_t worker_patience_ns(const struct ls_strategy_host *host)
 {
-    return host->deadline_ns + host->deadline_ns / 8 + 2 * GLANCE_NS;
+    return host->deadline_ns + host->deadline_ns / 8 + 2 * POLL_NS;
 }
 
 // ---- Workers ----
@@ -71,7 +71,7 @@ int32_t worker_initialize(struct worker *worker);
 int32_t worker_begin(struct worker *worker);
 int32_t worker_push(struct worker *worker, uint32_t bucket);
 int32_t worker_end(struct worker *worker);
-int32_t worker_meet(struct worker *worker);
+int32_t worker_barrier(struct worker *worker);
 int32_t worker_rest(struct worker *worker);
 int32_t worker_statistics(struct worker *worker, struct statistics *out); // one a server
 // After this a server waits for nothing of this worker.

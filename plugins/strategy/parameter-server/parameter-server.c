@@ -287,7 +287,7 @@ static int32_t parameter_server_end_step(struct ls_strategy *strategy, uint32_t 
 
 static int32_t parameter_server_synchronise(struct ls_strategy *strategy, uint32_t replica)
 {
-    return worker_meet(&strategy->workers[replica]);
+    return worker_barrier(&strategy->workers[replica]);
 }
 
 static int32_t parameter_server_rest(struct ls_strategy *strategy, uint32_t replica)

@@ -390,10 +390,10 @@ static int32_t wait_for_workers(struct server *server)
             server->waiting[count++] = &peer->sends[peer->sends_done];
     }
     const struct ls_transport_interface *ops = host_of(server)->transport;
-    const int32_t status = ops->wait_any(server->endpoint, server->waiting, count, GLANCE_NS);
+    const int32_t status = ops->wait_any(server->endpoint, server->waiting, count, POLL_NS);
     if (status && status != LS_AGAIN)
         return status;
-    return now_ns(server) - server->glanced_ns >= GLANCE_NS ? glance(server) : LS_OK;
+    return now_ns(server) - server->glanced_ns >= POLL_NS ? glance(server) : LS_OK;
 }
 
 int32_t server_run(void *context)

@@ -186,8 +186,8 @@ static int32_t wait_for_links(struct worker *worker, uint64_t *since_ns)
         if (!count)
             return LS_OK;
         *since_ns = begin;
-        int32_t status = host_of(worker)->transport->wait_any(worker->endpoint, worker->waiting,
-                                                              count, GLANCE_NS);
+        int32_t status =
+            host_of(worker)->transport->wait_any(worker->endpoint, worker->waiting, count, POLL_NS);
         if (status == LS_AGAIN)
             status = look_after_servers(worker);
         if (status)
@@ -406,7 +406,7 @@ int32_t worker_rest(struct worker *worker)
     return status;
 }
 
-int32_t worker_meet(struct worker *worker)
+int32_t worker_barrier(struct worker *worker)
 {
     if (mode_of(worker) == MODE_SYNC || worker->lost)
         return LS_OK;

@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <time.h>
 
-#define GLANCE_NS 50000 // between two looks at a stream that is not done yet
+#define POLL_NS 50000 // between two looks at a stream that is not done yet
 
 static const struct ls_transport_place *place_of(const struct ls_transport *transport)
 {
@@ -179,6 +179,6 @@ void local_device_leave(struct ls_transport *transport, uint32_t peer)
            place->ops->streams->event_query(place->device, done) == LS_AGAIN) {
         if (shared->host->clock_ns(shared->host) - begin > shared->patience_ns)
             atomic_store(&shared->stuck, 1);
-        nanosleep(&(struct timespec){.tv_nsec = GLANCE_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
     }
 }

@@ -321,7 +321,7 @@ START_TEST(an_operation_is_handed_over_whole)
         ck_assert_uint_eq(ranks[i]->last.reduction, LS_MEAN);
         ck_assert_ptr_eq(ranks[i]->last.buffer, data[i]);
         ck_assert_uint_eq(ranks[i]->last.count, COUNT);
-        ck_assert_int_eq(ls_communicator_settle(communicators[i]), LS_OK);
+        ck_assert_int_eq(ls_communicator_synchronize(communicators[i]), LS_OK);
     }
     // Of a ring: twice 2/3 of the buffer.
     ck_assert_uint_eq(ls_collective_plan_bytes(plans[0]), 2 * (COUNT * 4 * 2 / 3));
@@ -358,10 +358,10 @@ START_TEST(a_device_that_hangs_is_named_after_the_deadline)
     setup();
     for (uint32_t i = 0; i < RANKS; i++)
         ck_assert_int_eq(run_once(i), LS_OK);
-    ck_assert_int_eq(ls_communicator_settle(communicators[0]), LS_OK);
+    ck_assert_int_eq(ls_communicator_synchronize(communicators[0]), LS_OK);
     devices[1].hangs = true;
-    ck_assert_int_eq(ls_communicator_glance(communicators[1], DEADLINE_NS / 2), LS_OK);
-    ck_assert_int_eq(ls_communicator_settle(communicators[1]), LS_PEER_LOST);
+    ck_assert_int_eq(ls_communicator_poll(communicators[1], DEADLINE_NS / 2), LS_OK);
+    ck_assert_int_eq(ls_communicator_synchronize(communicators[1]), LS_PEER_LOST);
     ck_assert_ptr_nonnull(strstr(said, "rank 1 waited 0.0 s for its device in call 0, all-reduce "
                                        "(mean) of 1000 float32, bucket 3: all ranks have made"));
     // All are ended, and nobody has more to say.
@@ -369,7 +369,7 @@ START_TEST(a_device_that_hangs_is_named_after_the_deadline)
         ck_assert_uint_ge(ranks[i]->aborts, 1);
     const size_t length = strlen(said);
     ck_assert_int_eq(run_once(0), LS_ABORTED);
-    ck_assert_int_eq(ls_communicator_settle(communicators[2]), LS_ABORTED);
+    ck_assert_int_eq(ls_communicator_synchronize(communicators[2]), LS_ABORTED);
     ck_assert_uint_eq(strlen(said), length);
     teardown();
 }
@@ -382,10 +382,10 @@ START_TEST(a_rank_that_does_not_come_is_named)
         ck_assert_int_eq(run_once(i), LS_OK);
         devices[i].hangs = true; // as it does until the last one comes
     }
-    ck_assert_int_eq(ls_communicator_glance(communicators[0], DEADLINE_NS), LS_PEER_LOST);
+    ck_assert_int_eq(ls_communicator_poll(communicators[0], DEADLINE_NS), LS_PEER_LOST);
     ck_assert_ptr_nonnull(strstr(said, "rank 0 waited 0.0 s for rank 2 in call 0"));
     ck_assert_ptr_nonnull(strstr(said, "bucket 3: it has not made this call"));
-    ck_assert_int_eq(ls_communicator_settle(communicators[1]), LS_ABORTED);
+    ck_assert_int_eq(ls_communicator_synchronize(communicators[1]), LS_ABORTED);
     teardown();
 }
 END_TEST
@@ -401,7 +401,7 @@ START_TEST(a_call_that_differs_is_named_with_both_sides)
     ck_assert_int_eq(run_once(0), LS_OK);
     ck_assert_int_eq(ls_collective_start(other), LS_OK);
     devices[0].hangs = true;
-    ck_assert_int_eq(ls_communicator_glance(communicators[0], DEADLINE_NS / 2), LS_FAILED);
+    ck_assert_int_eq(ls_communicator_poll(communicators[0], DEADLINE_NS / 2), LS_FAILED);
     ck_assert_ptr_nonnull(strstr(said, "bucket 3, rank 2 calls all-reduce (mean) of 999"));
     ls_collective_plan_destroy(other);
     teardown();
@@ -415,8 +415,8 @@ START_TEST(what_the_library_reports_ends_the_wait)
         ck_assert_int_eq(run_once(i), LS_OK);
     ranks[2]->poll = LS_PEER_LOST;
     devices[2].hangs = true;
-    ck_assert_int_eq(ls_communicator_settle(communicators[2]), LS_PEER_LOST);
-    ck_assert_int_eq(ls_communicator_settle(communicators[0]), LS_ABORTED);
+    ck_assert_int_eq(ls_communicator_synchronize(communicators[2]), LS_PEER_LOST);
+    ck_assert_int_eq(ls_communicator_synchronize(communicators[0]), LS_ABORTED);
     ck_assert_uint_ge(ranks[0]->aborts, 1);
     teardown();
 }
@@ -435,11 +435,11 @@ START_TEST(replays_are_runs_and_recordings_are_not)
         for (uint32_t replay = 0; replay < 3; replay++) // calls 1, 2, 3
             ck_assert_int_eq(ls_communicator_replayed(communicators[i]), LS_OK);
         ck_assert_uint_eq(ranks[i]->runs, 2);
-        ck_assert_int_eq(ls_communicator_settle(communicators[i]), LS_OK);
+        ck_assert_int_eq(ls_communicator_synchronize(communicators[i]), LS_OK);
         devices[i].hangs = true;
     }
     ck_assert_int_eq(ls_communicator_replayed(communicators[0]), LS_OK);
-    ck_assert_int_eq(ls_communicator_glance(communicators[0], DEADLINE_NS), LS_PEER_LOST);
+    ck_assert_int_eq(ls_communicator_poll(communicators[0], DEADLINE_NS), LS_PEER_LOST);
     ck_assert_ptr_nonnull(strstr(said, "for rank 1 in call 4, all-reduce"));
     teardown();
 }
@@ -468,11 +468,11 @@ static void *run_rank(void *context)
     ck_assert_int_eq(ls_communicator_refresh(communicators[rank]), LS_OK);
     nanosleep(&(struct timespec){.tv_nsec = rank * 3000000L}, NULL);
     atomic_fetch_add(&arrived, 1);
-    if (run_once(rank) || ls_communicator_meet(communicators[rank]))
+    if (run_once(rank) || ls_communicator_barrier(communicators[rank]))
         atomic_fetch_add(&early, 1);
     nanosleep(&(struct timespec){.tv_nsec = rank * 3000000L}, NULL);
     atomic_fetch_add(&arrived, 1);
-    if (ls_communicator_meet(communicators[rank]) || atomic_load(&arrived) < 2 * RANKS)
+    if (ls_communicator_barrier(communicators[rank]) || atomic_load(&arrived) < 2 * RANKS)
         atomic_fetch_add(&early, 1);
     return NULL;
 }

@@ -183,7 +183,7 @@ START_TEST(messages_name_a_replica_by_its_rank)
     job.answers[2] = LS_FAILED;
     lines[0] = '\0';
     ls_log_set_writer(keep_line, NULL);
-    ls_group_set_one_voice(group, true);
+    ls_group_set_first_error_only(group, true);
     job.answers[0] = job.answers[1] = LS_ABORTED;
     ck_assert_int_eq(ls_group_run(group, say_and_answer, &job), LS_FAILED);
     ck_assert_str_eq(lines, "lockstep: error: [rank 7] test: said by 2|");
@@ -218,16 +218,16 @@ START_TEST(with_one_voice_nothing_is_said_after_the_first_failure)
     struct ls_group *group = group_of(4);
     lines[0] = '\0';
     ls_log_set_writer(keep_line, NULL);
-    ls_group_set_one_voice(group, true);
+    ls_group_set_first_error_only(group, true);
     ck_assert_int_eq(ls_group_run(group, say_and_answer, &job), LS_OK);
     ck_assert_uint_eq(strlen(lines), 4 * strlen("lockstep: error: [rank 0] test: said by 0|"));
-    ck_assert(!ls_group_has_spoken(group));
+    ck_assert(!ls_group_has_logged(group));
     lines[0] = '\0';
     for (uint32_t i = 0; i < 4; i++)
         job.answers[i] = i == 2 ? LS_FAILED : LS_ABORTED;
     ck_assert_int_eq(ls_group_run(group, say_and_answer, &job), LS_FAILED);
     ck_assert_str_eq(lines, "lockstep: error: [rank 2] test: said by 2|");
-    ck_assert(ls_group_has_spoken(group));
+    ck_assert(ls_group_has_logged(group));
     job.answers[1] = LS_FAILED;
     ck_assert_int_eq(ls_group_run(group, say_and_answer, &job), LS_FAILED);
     ck_assert_str_eq(lines, "lockstep: error: [rank 2] test: said by 2|");

@@ -144,7 +144,7 @@ static enum ls_status settle(struct ls_driver *driver, struct outcome *outcome)
 {
     for (;;) {
         struct ls_step_result result = {0};
-        const enum ls_status status = ls_driver_settle(driver, 0, &result);
+        const enum ls_status status = ls_driver_collect(driver, 0, &result);
         if (status || result.step == 0)
             return status;
         note(outcome, &result, 0);

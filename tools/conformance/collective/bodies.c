@@ -33,7 +33,7 @@ static enum ls_status end(const struct ls_collective_rank *rank,
 {
     enum ls_status status = ls_collective_wait(plan);
     if (!status)
-        status = ls_communicator_settle(rank->communicator);
+        status = ls_communicator_synchronize(rank->communicator);
     return status ? status : ls_conformance_image_pull(&buffer->image, NULL);
 }
 
