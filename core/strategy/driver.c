@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hooks of a strategy around a replica's step. The host table behind them is in host.c, stores.c, threads.c,
-// endpoints.c, facts.c.
+// endpoints.c, metrics.c.
 #include "core/strategy/internal.h"
 
 #include "core/base/clock.h"

@@ -145,12 +145,12 @@ const char *ls_driver_schedule_check(const struct ls_driver *driver, double *sec
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver);
 
 // What the strategy says of itself: "staleness.lead.max". Borrowed until the driver is closed. After the last step.
-struct ls_driver_fact {
+struct ls_driver_metric {
     char *name;
     double *values;
     uint64_t count;
     bool list; // else one number
 };
-const struct ls_driver_fact *ls_driver_describe(struct ls_driver *driver, size_t *count);
+const struct ls_driver_metric *ls_driver_describe(struct ls_driver *driver, size_t *count);
 
 #endif

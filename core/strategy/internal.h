@@ -84,8 +84,8 @@ struct ls_driver {
     struct ls_strategy_thread *threads; // a list
     struct ls_transport **endpoints; // NULL: none were opened
     uint32_t endpoint_count;
-    struct ls_driver_fact *facts;
-    size_t fact_count;
+    struct ls_driver_metric *metrics;
+    size_t metric_count;
     bool reporting;
     bool defers; // devices work on while the host does
     bool capturable; // a step may be recorded whole
@@ -128,7 +128,7 @@ extern const struct ls_strategy_memory ls_driver_memory;
 extern const struct ls_strategy_stores ls_driver_stores; // stores.c
 extern const struct ls_strategy_threads ls_driver_threads; // threads.c
 extern const struct ls_strategy_endpoints ls_driver_endpoints; // endpoints.c
-extern const struct ls_strategy_report ls_driver_report; // facts.c
+extern const struct ls_strategy_report ls_driver_report; // metrics.c
 
 // A plugin may name a replica that does not exist, or not yet. NULL, logged.
 struct ls_driver_member *ls_driver_find_member(const struct ls_strategy_host *table,
@@ -170,7 +170,7 @@ void ls_driver_close_threads(struct ls_driver *driver);
 // After an abort: until all threads of the strategy's have ended, as far as they do.
 void ls_driver_wait_for_threads(struct ls_driver *driver);
 void ls_driver_close_endpoints(struct ls_driver *driver);
-void ls_driver_close_facts(struct ls_driver *driver);
+void ls_driver_close_metrics(struct ls_driver *driver);
 
 void ls_driver_abort_endpoints(struct ls_driver *driver);
 

@@ -354,7 +354,7 @@ bool ls_driver_close(struct ls_driver *driver)
     free(driver->state);
     ls_driver_close_stores(driver);
     ls_driver_close_endpoints(driver);
-    ls_driver_close_facts(driver);
+    ls_driver_close_metrics(driver);
     // A collective may only be closed when no recording has operations of it.
     ls_driver_end_communicators(driver);
     for (uint32_t i = 0; driver->capturable && driver->communicators && i < driver->count; i++)

@@ -729,7 +729,7 @@ START_TEST(facts_are_taken_when_asked_for)
     for (int i = 0; i < 2; i++) { // not twice as many the second time
         size_t count;
         errors = 0;
-        const struct ls_driver_fact *facts = ls_driver_describe(job.driver, &count);
+        const struct ls_driver_metric *facts = ls_driver_describe(job.driver, &count);
         ck_assert_uint_eq(count, 2);
         ck_assert_str_eq(facts[0].name, "made.list");
         ck_assert(facts[0].list && !facts[1].list);

@@ -205,7 +205,7 @@ static enum ls_status describe_strategy(const struct ls_fit *fit, struct lists *
     if (!driver)
         return LS_OK;
     size_t count = 0;
-    const struct ls_driver_fact *facts = ls_driver_describe(driver, &count);
+    const struct ls_driver_metric *facts = ls_driver_describe(driver, &count);
     lists->facts = calloc(count + 1, sizeof(*lists->facts));
     if (!lists->facts)
         return LS_OUT_OF_MEMORY;

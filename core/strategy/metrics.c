@@ -9,21 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void fact_finish(struct ls_driver_fact *fact)
+static void metric_finish(struct ls_driver_metric *metric)
 {
-    free(fact->name);
-    free(fact->values);
+    free(metric->name);
+    free(metric->values);
 }
 
-static bool fact_init(struct ls_driver_fact *fact, const char *name, const double *values,
-                      uint64_t count)
+static bool metric_init(struct ls_driver_metric *metric, const char *name, const double *values,
+                        uint64_t count)
 {
-    *fact = (struct ls_driver_fact){.name = strdup(name), .count = count};
-    fact->values = malloc((count + 1) * sizeof(*values));
-    if (!fact->name || !fact->values)
+    *metric = (struct ls_driver_metric){.name = strdup(name), .count = count};
+    metric->values = malloc((count + 1) * sizeof(*values));
+    if (!metric->name || !metric->values)
         return false;
     if (count)
-        memcpy(fact->values, values, count * sizeof(*values));
+        memcpy(metric->values, values, count * sizeof(*values));
     return true;
 }
 
@@ -36,19 +36,19 @@ static void host_metric(const struct ls_strategy_host *table, const char *name,
                  driver->reporting ? ": a number that is no list" : " outside of report_metrics");
         return;
     }
-    struct ls_driver_fact fact;
-    struct ls_driver_fact *grown =
-        realloc(driver->facts, (driver->fact_count + 1) * sizeof(*grown));
+    struct ls_driver_metric metric;
+    struct ls_driver_metric *grown =
+        realloc(driver->metrics, (driver->metric_count + 1) * sizeof(*grown));
     if (grown)
-        driver->facts = grown;
-    if (!grown || !fact_init(&fact, name, values, count)) {
+        driver->metrics = grown;
+    if (!grown || !metric_init(&metric, name, values, count)) {
         if (grown)
-            fact_finish(&fact);
+            metric_finish(&metric);
         ls_error("strategy", "no memory for '%s' of the report", name);
         return;
     }
-    fact.list = list != 0;
-    driver->facts[driver->fact_count++] = fact;
+    metric.list = list != 0;
+    driver->metrics[driver->metric_count++] = metric;
 }
 
 static const struct ls_trace_label replicas_slice = {.category = "strategy",
@@ -79,22 +79,22 @@ const struct ls_strategy_report ls_driver_report = {
     .metric = host_metric,
 };
 
-void ls_driver_close_facts(struct ls_driver *driver)
+void ls_driver_close_metrics(struct ls_driver *driver)
 {
-    for (size_t i = 0; i < driver->fact_count; i++)
-        fact_finish(&driver->facts[i]);
-    free(driver->facts);
-    driver->facts = NULL;
-    driver->fact_count = 0;
+    for (size_t i = 0; i < driver->metric_count; i++)
+        metric_finish(&driver->metrics[i]);
+    free(driver->metrics);
+    driver->metrics = NULL;
+    driver->metric_count = 0;
 }
 
-const struct ls_driver_fact *ls_driver_describe(struct ls_driver *driver, size_t *count)
+const struct ls_driver_metric *ls_driver_describe(struct ls_driver *driver, size_t *count)
 {
-    ls_driver_close_facts(driver);
+    ls_driver_close_metrics(driver);
     driver->reporting = true;
     if (driver->ops->report_metrics)
         driver->ops->report_metrics(driver->strategy);
     driver->reporting = false;
-    *count = driver->fact_count;
-    return driver->facts;
+    *count = driver->metric_count;
+    return driver->metrics;
 }
