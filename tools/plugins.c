@@ -110,7 +110,7 @@ static const char *scope_name(uint32_t scope)
     return scopes[scope < 4 ? scope : 0];
 }
 
-// One that runs itself: what, where and between whom.
+// A native collective: what, where and between whom.
 static void print_library(const struct ls_collective_interface *ops)
 {
     char text[128] = "";
@@ -151,10 +151,10 @@ static void print_strategy(const struct ls_opened_plugin *opened)
     const struct ls_strategy_interface *ops = opened->interface;
     printf("%-13s %s\n", "divisor:",
            ops->traits.divisor == LS_DIVISOR_GLOBAL ? "examples of the global batch"
-                                             : "the replica's own examples");
+                                                    : "the replica's own examples");
     printf("%-13s %s\n", "replicas:",
            ops->traits.equality == LS_EQUAL_EVERY_STEP ? "equal after every step"
-                                                : "equal when synchronised");
+                                                       : "equal when synchronised");
     printf("%-13s %s\n", "collective:", ops->needs_collective ? "needed" : "none");
     if (ops->maximum_replicas)
         printf("%-13s %u\n", "most ranks:", ops->maximum_replicas);

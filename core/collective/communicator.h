@@ -33,7 +33,7 @@ struct ls_communicator_options {
     const struct ls_host *collective_host;
     const char *collective_text; // as a command line names it; NULL: by its name
     const struct ls_plugin
-        *transport; // kind transport; NULL: the collective runs itself, or one rank
+        *transport; // kind transport; NULL: the collective is native, or one rank
     const struct ls_host *transport_host;
     uint32_t world;
     uint32_t first_rank, count; // ranks of this process; count 0: all. Others are not supported yet
@@ -79,7 +79,7 @@ LS_STATUS ls_collective_plan_create(struct ls_communicator *communicator, uint32
 // runs itself, runs it once on known values, compares all elements, and puts back what the buffer had. LS_FAILED, logged.
 LS_STATUS ls_collective_known_answer(struct ls_collective_plan *plan);
 void ls_collective_plan_destroy(struct ls_collective_plan *plan);
-// Bytes that this rank sends in one run, and how many rounds its schedule has. A collective that runs itself does not say: the
+// Bytes that this rank sends in one run, and how many rounds its schedule has. A native collective does not say: the
 // bytes are those of a ring then, and the rounds 0.
 uint64_t ls_collective_plan_bytes(const struct ls_collective_plan *plan);
 uint32_t ls_collective_plan_rounds(const struct ls_collective_plan *plan);

@@ -66,7 +66,7 @@ struct ls_communicator {
     uint32_t rank;
     const struct ls_host *tried; // with which plans are made while the tuner measures; else NULL
     enum ls_status status; // LS_OK, or LS_ABORTED once anything failed
-    struct ls_transport *transport; // NULL in a world of one, and where the collective runs itself
+    struct ls_transport *transport; // NULL in a world of one, and where the collective is native
     struct ls_collective *library; // NULL: the collective describes itself
     struct ls_rank_place *place; // NULL: the caller's thread does all work
     bool recording;
@@ -97,7 +97,7 @@ struct ls_collective_plan {
     struct ls_communicator *communicator;
     struct ls_call_signature signature;
     struct ls_compiled_schedule compiled;
-    struct ls_executor *executor; // NULL: the collective runs itself
+    struct ls_executor *executor; // NULL: the collective is native
     enum ls_schedule_check check;
     struct ls_memory buffer;
     struct ls_memory scratch;
@@ -131,7 +131,7 @@ void ls_streams_close(struct ls_communicator_group *group);
 enum ls_status ls_stream_begin(struct ls_communicator *communicator);
 // All of the run lies on the communicator's stream.
 enum ls_status ls_stream_end(struct ls_collective_plan *plan);
-// The first run, after a refresh, of a plan whose collective runs itself, before and after: the host puts nothing else on any device of this
+// The first run, after a refresh, of a plan whose collective is native, before and after: the host puts nothing else on any device of this
 // process meanwhile. What runs for the first time is loaded by CUDA's driver, which then waits for a device under locks that
 // others need; a kernel of a library, which waits for its peers on other devices, must not be among what it waits for.
 enum ls_status ls_stream_barrier(struct ls_collective_plan *plan);
@@ -146,7 +146,7 @@ void ls_stream_forget(struct ls_collective_plan *plan); // it is destroyed
 
 // ---- library.c: collectives that run themselves ----
 
-bool ls_collective_runs_itself(const struct ls_collective_interface *algorithm);
+bool ls_collective_is_native(const struct ls_collective_interface *algorithm);
 // Whether it can work on these ranks' devices; opens nothing.
 LS_STATUS ls_library_check(const struct ls_communicator_options *options, const char *name);
 LS_STATUS ls_library_open(const struct ls_communicator_options *options,

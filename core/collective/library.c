@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool ls_collective_runs_itself(const struct ls_collective_interface *algorithm)
+bool ls_collective_is_native(const struct ls_collective_interface *algorithm)
 {
     return !algorithm->describe;
 }

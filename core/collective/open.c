@@ -69,7 +69,7 @@ static enum ls_status try_collective(struct ls_communicator_group *group)
     };
     struct ls_schedule_size size;
     enum ls_status status = LS_OK;
-    if (ls_collective_runs_itself(group->algorithm))
+    if (ls_collective_is_native(group->algorithm))
         return LS_OK;
     if (!group->unproven)
         status = ls_describe_watch_start(&group->watch);
@@ -148,7 +148,7 @@ static enum ls_status check_options(const struct ls_communicator_options *option
 {
     const char *name = options->name ? options->name : "collective";
     const struct ls_collective_interface *algorithm = options->collective->interface;
-    const bool library = ls_collective_runs_itself(algorithm);
+    const bool library = ls_collective_is_native(algorithm);
     if (options->count && options->count != options->world) {
         ls_error(name,
                  "communicators of several workers are not supported yet: this process has ranks "
@@ -245,7 +245,7 @@ static enum ls_status open_way(const struct ls_communicator_options *options,
                                struct ls_communicator_group *group,
                                struct ls_communicator **communicators)
 {
-    if (ls_collective_runs_itself(group->algorithm))
+    if (ls_collective_is_native(group->algorithm))
         return ls_library_open(options, group, communicators);
     return options->world > 1 ? open_transport(options, group, communicators) : LS_OK;
 }

@@ -14,7 +14,7 @@
 // What the host cannot make of an all-reduce that it does not see into.
 static bool lacks_operation(const struct ls_collective_interface *algorithm, uint32_t operation)
 {
-    return ls_collective_runs_itself(algorithm) && !(algorithm->operations >> operation & 1) &&
+    return ls_collective_is_native(algorithm) && !(algorithm->operations >> operation & 1) &&
            (operation == LS_BROADCAST || operation == LS_ALL_GATHER);
 }
 
@@ -34,7 +34,7 @@ static enum ls_status check_plan(const struct ls_communicator *communicator, uin
              (algorithm->reductions && !(algorithm->reductions & 1u << reduction)))
         problem = "the collective does not do this reduction";
     else if (lacks_operation(algorithm, operation))
-        problem = "the collective runs itself and does not do this operation";
+        problem = "the collective is native and does not do this operation";
     else if (root >= group->world)
         problem = "the root is no rank";
     else if (count > UINT64_MAX / 16 || (count && ls_memory_is_null(buffer)))

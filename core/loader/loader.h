@@ -52,7 +52,7 @@ LS_STATUS ls_loader_open_text(struct ls_loader *loader, const char *scope, uint3
 // candidates. They are opened with their default options; the array is the caller's to free, what is
 // in it the loader's.
 bool ls_is_auto(const struct ls_opened_plugin *opened); // NULL: false
-// One that has a schedule: `auto` is LS_USAGE, a collective that runs itself LS_UNAVAILABLE.
+// One that has a schedule: `auto` is LS_USAGE, a native collective LS_UNAVAILABLE.
 LS_STATUS ls_loader_open_described(struct ls_loader *loader, const char *scope, const char *text,
                                    const struct ls_opened_plugin **out);
 LS_STATUS ls_loader_candidates(struct ls_loader *loader, const struct ls_opened_plugin *opened,

@@ -101,7 +101,7 @@ static enum ls_status open_part(struct ls_loader *loader, struct resolution *res
     return ls_module_open_named(loader, SCOPE, part_kinds[part], opened->name, &opened->module);
 }
 
-// A collective that runs itself brings its own way between ranks.
+// A native collective brings its own way between ranks.
 static bool needs_transport(const struct resolution *resolution)
 {
     const struct ls_strategy_interface *strategy = resolution->parts[STRATEGY].module->interface;

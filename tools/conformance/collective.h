@@ -14,7 +14,7 @@
 struct ls_collective_conformance_options {
     const struct ls_plugin *collective;
     const struct ls_host *collective_host;
-    const struct ls_plugin *transport; // NULL: the collective runs itself
+    const struct ls_plugin *transport; // NULL: the collective is native
     const struct ls_host *transport_host;
     // Buffers lie in memory of devices of this plugin; fewer worlds then. NULL: in host memory.
     const struct ls_device_interface *device;

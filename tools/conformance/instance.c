@@ -89,7 +89,7 @@ static uint32_t small_world(const struct ls_opened_plugin *opened)
                                                                       : 4;
 }
 
-// One that runs itself needs the streams of its own devices, which are not here.
+// A native one needs the streams of its own devices, which are not here.
 static bool describes(const struct ls_opened_plugin *opened)
 {
     return ((const struct ls_collective_interface *)opened->interface)->describe;

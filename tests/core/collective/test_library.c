@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators of a collective that runs itself, on devices that compute beside the caller: both are fakes, which do nothing
+// Communicators of a native collective, on devices that compute beside the caller: both are fakes, which do nothing
 // and say what they were asked. The host thread of the test is that of every rank, for nothing waits but settle; unless the
 // devices were refreshed.
 #include "core/device/internal.h"
@@ -348,7 +348,7 @@ START_TEST(what_it_lacks_is_made_of_the_whole_reduction_or_refused)
                                                ls_host_memory(data[0]), COUNT, LS_F32, LS_SUM, 0,
                                                "weights", &broadcast),
                      LS_USAGE);
-    ck_assert_ptr_nonnull(strstr(said, "runs itself and does not do this operation"));
+    ck_assert_ptr_nonnull(strstr(said, "is native and does not do this operation"));
     teardown();
 }
 END_TEST
