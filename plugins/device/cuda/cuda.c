@@ -63,7 +63,7 @@ static int32_t cuda_describe(const struct ls_host *host, struct ls_device_info *
     return LS_OK;
 }
 
-// ---- The heavy part ----
+// ---- The engine part ----
 
 static const struct cuda_engine *engine; // set once, by the first who opens a device
 static pthread_mutex_t engine_lock = PTHREAD_MUTEX_INITIALIZER;

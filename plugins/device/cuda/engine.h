@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the two parts of device `cuda`: the thin one is the plugin, the heavy one a shared object beside it that is
+// Between the two parts of device `cuda`: the thin one is the plugin, the engine one a shared object beside it that is
 // opened when a device is. It is no plugin of its own and exports one function.
 #ifndef LS_DEVICE_CUDA_ENGINE_H
 #define LS_DEVICE_CUDA_ENGINE_H
@@ -7,7 +7,7 @@
 #include "core/plugin/device.h"
 
 #define CUDA_ENGINE_ENTRY "cuda_engine_get"
-#define CUDA_DEVICE_BYTES 2048 // the state of a device, of which only the heavy part knows more
+#define CUDA_DEVICE_BYTES 2048 // the state of a device, of which only the engine part knows more
 #define CUDA_ENGINE_EXPORT __attribute__((visibility("default")))
 
 struct cuda_engine {

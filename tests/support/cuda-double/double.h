@@ -19,8 +19,8 @@
 #ifndef LS_TESTS_CUDA_DOUBLE_H
 #define LS_TESTS_CUDA_DOUBLE_H
 
-#include "plugins/device/cuda/heavy/calls.h"
-#include "plugins/device/cuda/heavy/kernels.h"
+#include "plugins/device/cuda/engine/calls.h"
+#include "plugins/device/cuda/engine/kernels.h"
 
 #define DOUBLE_EXPORT __attribute__((visibility("default")))
 
@@ -77,6 +77,6 @@ static inline void double_add(uint64_t *count, int more)
 
 // All calls, so that each definition is compared with the declarations of the plugin.
 #define CUDA_CALL(library, result, name, arguments) DOUBLE_EXPORT result name arguments;
-#include "plugins/device/cuda/heavy/calls_list.h"
+#include "plugins/device/cuda/engine/calls_list.h"
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own kernels in the double: the bodies that kernels.cu runs with a thread an item, in a loop. Items go backwards, for
 // none may need another's result.
-#include "plugins/device/cuda/heavy/bodies.h"
-#include "plugins/device/cuda/heavy/norm_body.h"
-#include "plugins/device/cuda/heavy/reduce_body.h"
+#include "plugins/device/cuda/engine/bodies.h"
+#include "plugins/device/cuda/engine/norm_body.h"
+#include "plugins/device/cuda/engine/reduce_body.h"
 #include "tests/support/cuda-double/double.h"
 
 #include <stdbool.h>

@@ -3,8 +3,8 @@
 #ifndef LS_TESTS_CUDA_NUMBERS_H
 #define LS_TESTS_CUDA_NUMBERS_H
 
-#include "plugins/device/cuda/heavy/half.h"
-#include "plugins/device/cuda/heavy/kernels.h"
+#include "plugins/device/cuda/engine/half.h"
+#include "plugins/device/cuda/engine/kernels.h"
 
 static inline float double_get(const void *values, uint32_t type, uint64_t i)
 {

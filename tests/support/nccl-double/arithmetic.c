@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums, products, minima and maxima of the double, for the types that the plugin uses. Halves are added as floats, and rounded.
-#include "plugins/device/cuda/heavy/half.h"
+#include "plugins/device/cuda/engine/half.h"
 #include "tests/support/nccl-double/double.h"
 
 size_t nccl_double_bytes(unsigned type)

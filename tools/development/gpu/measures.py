@@ -11,7 +11,7 @@ from place import ROOT, said
 from runner import NotRun, TimeOver, Wrong
 
 SANITIZER_CODE = 86  # ends with that when it has found something
-OWN_KERNELS = "kernels_cu"  # part of the mangled names of our kernels, all of plugins/device/cuda/heavy/kernels.cu
+OWN_KERNELS = "kernels_cu"  # part of the mangled names of our kernels, all of plugins/device/cuda/engine/kernels.cu
 SHARING_CASES = "batch_normalization"  # of the device suite: own kernels in which threads of a block share memory
 REFUSALS = ("Device not supported", "not supported on this", "Unable to", "Failed to initialize", "No attachable process",
             "Error: Target application terminated before first instrumented API call")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collective `nccl` on the test doubles (NEITHER NCCL NOR A GPU): every operation, type and reduction gives exactly what it
 // should, with parts that are even, uneven and empty, also when it is recorded and replayed.
-#include "plugins/device/cuda/heavy/half.h"
+#include "plugins/device/cuda/engine/half.h"
 #include "tests/plugins/collective/nccl/job.h"
 #include "tests/support/suite.h"
 

@@ -10,11 +10,11 @@
 #define CUDA_CALL(library, result, name, arguments)                                              \
     _Static_assert(__builtin_types_compatible_p(__typeof__(name), __typeof__(result arguments)), \
                    #name " is declared otherwise");
-#include "plugins/device/cuda/heavy/calls_list.h"
+#include "plugins/device/cuda/engine/calls_list.h"
 
 #define CUDA_CONSTANT(name, value) \
     _Static_assert((long long)(name) == (value), #name " has another value");
-#include "plugins/device/cuda/heavy/calls_list.h"
+#include "plugins/device/cuda/engine/calls_list.h"
 
 // The structs that calls.h declares anew; it cannot be included beside NVIDIA's.
 struct choice {

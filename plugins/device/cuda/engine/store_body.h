@@ -4,8 +4,8 @@
 #ifndef LS_DEVICE_CUDA_STORE_BODY_H
 #define LS_DEVICE_CUDA_STORE_BODY_H
 
-#include "plugins/device/cuda/heavy/half.h"
-#include "plugins/device/cuda/heavy/kernels.h"
+#include "plugins/device/cuda/engine/half.h"
+#include "plugins/device/cuda/engine/kernels.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams beside the device's own, and events between streams, also of several GPUs. Nothing here waits but the closing of a
 // stream.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #include <stdlib.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the heavy part share: one virtual device, its kernels, and how they reach the libraries.
-#ifndef LS_DEVICE_CUDA_HEAVY_H
-#define LS_DEVICE_CUDA_HEAVY_H
+// What the files of the engine part share: one virtual device, its kernels, and how they reach the libraries.
+#ifndef LS_DEVICE_CUDA_ENGINE_INTERNAL_H
+#define LS_DEVICE_CUDA_ENGINE_INTERNAL_H
 
 #include "core/plugin/device.h"
-#include "plugins/device/cuda/heavy/calls.h"
-#include "plugins/device/cuda/heavy/kernels.h"
+#include "plugins/device/cuda/engine/calls.h"
+#include "plugins/device/cuda/engine/kernels.h"
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the libraries of NVIDIA: by the names they had when this was built, where the dynamic linker looks
 // (the folders of the build are in this object's run path).
-#include "plugins/device/cuda/heavy/calls.h"
+#include "plugins/device/cuda/engine/calls.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -51,7 +51,7 @@ static int find_all(void *const *handles, char *reason, size_t bytes)
 #define CUDA_CALL(library, result, name, arguments)                                  \
     if (!find(handles[library], library, #name, (void *)&calls.name, reason, bytes)) \
         return 0;
-#include "plugins/device/cuda/heavy/calls_list.h"
+#include "plugins/device/cuda/engine/calls_list.h"
     return 1;
 }
 

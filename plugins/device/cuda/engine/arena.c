@@ -2,7 +2,7 @@
 // Memory of a GPU in large pieces (chunks), which are the device's until it is closed, and are given out in blocks: first fit,
 // free neighbours joined. So a run that frees and allocates again takes no more of the GPU, and no call of it waits for other
 // devices on the GPU, as cudaFree() would. The chunks grow; what is larger than the next one gets one of its own.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
 //   backward reads dy and that byte instead of x, y and dy, about a third less traffic for both passes together, and each
 //   gradient goes to the first largest element, as the contract says. cuDNN promises neither that nor, for this backward pass,
 //   the same bits each time: of its pooling, NVIDIA names CUDNN_POOLING_MAX backward alone as one that adds by atomics.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 // What cuDNN is told.
 struct pooling {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What convolutions and dense layers share: bias and its gradient, and own kernels for both where a library has nothing or
 // refuses at a launch. Those are slow, and know any shape.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 bool cuda_has_bias(const struct ls_kernel *kernel)
 {

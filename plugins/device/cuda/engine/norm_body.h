@@ -10,7 +10,7 @@
 #ifndef LS_DEVICE_CUDA_NORM_BODY_H
 #define LS_DEVICE_CUDA_NORM_BODY_H
 
-#include "plugins/device/cuda/heavy/store_body.h"
+#include "plugins/device/cuda/engine/store_body.h"
 
 // Rows whose numbers a thread asks for before it waits for the first, and adds in float32: where it reads one tensor, and where
 // it reads two.

@@ -2,7 +2,7 @@
 // Batch normalization by own kernels (norm_body.h). A training's forward pass is three of them: what parts of the rows find out
 // about each column, statistics of the channels of that, y; so x is read twice. Backward: sums of parts, sums of channels, dx.
 // With given statistics it is one.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #include <string.h>
 

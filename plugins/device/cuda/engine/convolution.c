@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions by cuDNN's calls of version 7 (the graph interface may replace what is inside later): NHWC, sums in float32,
-// TF32 only where it was asked for, and only algorithms that give the same bits each time. Weights lie turned (heavy.h); plain ones are turned in
+// TF32 only where it was asked for, and only algorithms that give the same bits each time. Weights lie turned (engine.h); plain ones are turned in
 // scratch memory first. cuDNN pads both sides alike: what is not padded alike is padded by a kernel of our own. Where cuDNN has
 // nothing, own kernels run, which are slow.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations over flat ranges: the optimizers' updates, the measure of a gradient, the guard of a loss. What changes from step to step is
 // read from the record on the GPU.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #define MEASURE_WIDTH 16384 // items that add side by side
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of a GPU, pinned memory of the host, and copies, which are put on a stream in the order of the calls. A copy from
 // host memory returns when the caller's bytes lie in pinned memory; one to host memory when they have arrived.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How cuDNN is told of tensors and windows; for convolutions and pooling.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #include <limits.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The heavy part of device `cuda`: opens a virtual device (a stream and the libraries' handles for it), and says what
+// The engine part of device `cuda`: opens a virtual device (a stream and the libraries' handles for it), and says what
 // failed. cuda.c opens this object when a device is wanted, and calls its one function.
 #include "plugins/device/cuda/engine.h"
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>

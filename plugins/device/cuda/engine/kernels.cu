@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own kernels on a GPU: a thread takes items one grid apart from each other, or a block of threads works together on what is
 // one grid apart. What a launch answers is its own error, not one that an earlier call of somebody else left behind.
-#include "plugins/device/cuda/heavy/bodies.h"
-#include "plugins/device/cuda/heavy/norm_body.h"
-#include "plugins/device/cuda/heavy/reduce_body.h"
+#include "plugins/device/cuda/engine/bodies.h"
+#include "plugins/device/cuda/engine/norm_body.h"
+#include "plugins/device/cuda/engine/reduce_body.h"
 
 #include <cuda_runtime.h>
 

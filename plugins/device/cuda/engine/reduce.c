@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions for collectives, and which GPUs reach each other's memory.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #define SAME(ours, theirs) \
     _Static_assert((int)(ours) == (int)(theirs), "kernels.h has other numbers")

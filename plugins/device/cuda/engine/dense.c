@@ -2,7 +2,7 @@
 // The dense layer by cuBLASLt: y (M,N) = x (M,K) w (K,N) + b, and its two backward operations. cuBLASLt stores columns, so
 // it sees every matrix turned: y as (N,M), x as (K,M), w as (N,K), and nothing is copied. Sums are float32 whatever the
 // tensors are; TF32 only where it was asked for.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #include <string.h>
 

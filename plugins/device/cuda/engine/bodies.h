@@ -5,9 +5,9 @@
 #ifndef LS_DEVICE_CUDA_BODIES_H
 #define LS_DEVICE_CUDA_BODIES_H
 
-#include "plugins/device/cuda/heavy/half.h"
-#include "plugins/device/cuda/heavy/kernels.h"
-#include "plugins/device/cuda/heavy/store_body.h"
+#include "plugins/device/cuda/engine/half.h"
+#include "plugins/device/cuda/engine/kernels.h"
+#include "plugins/device/cuda/engine/store_body.h"
 
 #include <math.h>
 
@@ -523,6 +523,6 @@ CUDA_BODY(adam) // b: the rate
     ((float *)a->store.out)[i] -= m * cuda_b(a, 0) / (sqrtf(v) + a->epsilon);
 }
 
-#include "plugins/device/cuda/heavy/sums_body.h"
+#include "plugins/device/cuda/engine/sums_body.h"
 
 #endif

@@ -2,7 +2,7 @@
 // Prepares and launches operations: checks a request, fixes its layouts, hands it to the file of the operation; and what
 // those files share.
 #include "core/plugin/half.h"
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

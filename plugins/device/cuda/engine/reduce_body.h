@@ -5,8 +5,8 @@
 #ifndef LS_DEVICE_CUDA_REDUCE_BODY_H
 #define LS_DEVICE_CUDA_REDUCE_BODY_H
 
-#include "plugins/device/cuda/heavy/half.h"
-#include "plugins/device/cuda/heavy/kernels.h"
+#include "plugins/device/cuda/engine/half.h"
+#include "plugins/device/cuda/engine/kernels.h"
 
 // An item is a pack of 16 bytes, so that a thread reads and writes them at once, or an element before or behind the packs.
 #define CUDA_PACK_BYTES 16

@@ -60,12 +60,12 @@ struct cudaPointerAttributes {
 
 enum {
 #define CUDA_CONSTANT(name, value) name = (value),
-#include "plugins/device/cuda/heavy/calls_list.h"
+#include "plugins/device/cuda/engine/calls_list.h"
 };
 
 struct cuda_calls {
 #define CUDA_CALL(library, result, name, arguments) result(*name) arguments;
-#include "plugins/device/cuda/heavy/calls_list.h"
+#include "plugins/device/cuda/engine/calls_list.h"
 };
 
 // Opens the libraries once in the process. NULL: `reason` says which one or what is missing. [any thread]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Losses and their gradients. A loss is summed in three steps, each in an order that only the shape decides: a pair
 // (loss, right) for each position, few pairs of many, the four sums.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of columns and of pairs, in several steps: enough threads side by side to read memory at its speed, each with few
 // numbers to add one after the other. The order depends on nothing but the shape.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 // ---- Columns ----
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations whose output looks like their input: activations, softmax, dropout, reshape, add, convert, floats from bytes.
-#include "plugins/device/cuda/heavy/heavy.h"
+#include "plugins/device/cuda/engine/internal.h"
 
 #include <string.h>
 
