@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--device=cuda with the real command: on this machine as it is, and on the test double of CUDA, which is NOT A GPU.
+"""--device=cuda with the real command: on this machine as it is, and on the fake of CUDA, which is NOT A GPU.
 
-The double (tests/support/cuda-double) computes on host memory that the program itself cannot touch; training on it shows
+The double (tests/support/cuda-fake) computes on host memory that the program itself cannot touch; training on it shows
 that the host code of the device and the core keep to streams and copies. It shows nothing about a GPU.
 """
 import ctypes
@@ -14,7 +14,7 @@ import unittest
 
 from support import DONE, FAILED, INTERRUPTED, LOCKSTEP, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
 
-DOUBLE = os.environ["LOCKSTEP_CUDA_DOUBLE"]
+DOUBLE = os.environ["LOCKSTEP_CUDA_FAKE"]
 BUILT = os.environ["LOCKSTEP_CUDA_BUILT"] == "true"
 # float32 in another order: a few roundings a step, of losses near 2.3.
 LOSS_TOLERANCE = 5e-6
@@ -58,18 +58,18 @@ class Here(ProgramTest):
 
 
 class Double(ProgramTest):
-    """On the test double: NOT A GPU."""
+    """On the fake: NOT A GPU."""
 
     def setUp(self):
         super().setUp()
-        print("on the test double of CUDA, which is NOT A GPU:", self.id().split(".")[-1], flush=True)
+        print("on the fake of CUDA, which is NOT A GPU:", self.id().split(".")[-1], flush=True)
 
     def on_double(self, arguments, settings):
-        """Options and environment; `settings` are those of tests/support/cuda-double/double.h, and the device."""
+        """Options and environment; `settings` are those of tests/support/cuda-fake/fake.h, and the device."""
         options = ["--plugin-path=" + DOUBLE, "--device=" + settings.pop("device", "cuda"), *arguments]
         if not any(option.startswith("--dataset") for option in arguments):
             options.append("--dataset=synthetic")
-        return options, {"CUDA_DOUBLE_" + name.upper(): str(value) for name, value in settings.items()}
+        return options, {"CUDA_FAKE_" + name.upper(): str(value) for name, value in settings.items()}
 
     def run_double(self, *arguments, **settings):
         options, environment = self.on_double(arguments, settings)
@@ -193,7 +193,7 @@ class Double(ProgramTest):
         rows = self.path("rows.json")
         outcome = self.lockstep("bench", "ring", "direct", "--json=" + rows, *options[:-1], environment=environment)
         self.assertEqual(outcome.code, DONE, outcome.err)
-        self.assertIn("# in memory of device cuda: test double, NOT A GPU", outcome.out)
+        self.assertIn("# in memory of device cuda: fake, NOT A GPU", outcome.out)
         with open(rows, encoding="utf-8") as file:
             rows = json.load(file)["rows"]
         self.assertEqual([(row["device"], row["wrong"]) for row in rows], [("cuda", 0)] * 8)

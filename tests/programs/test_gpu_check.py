@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/gpu-check as a program, on the test double of CUDA, which is NOT A GPU; and what it makes of figures and of other
+"""tools/gpu-check as a program, on the fake of CUDA, which is NOT A GPU; and what it makes of figures and of other
 programs' words. Its checks themselves are those of other tests; here it is about how they are run and reported."""
 import json
 import os
@@ -13,7 +13,7 @@ from support import ProgramTest, main
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
-DOUBLE = os.environ["LOCKSTEP_CUDA_DOUBLE"] + ":" + os.environ["LOCKSTEP_NCCL_DOUBLE"]
+DOUBLE = os.environ["LOCKSTEP_CUDA_FAKE"] + ":" + os.environ["LOCKSTEP_NCCL_FAKE"]
 SCRIPT = os.path.join(SOURCE, "tools", "gpu-check")
 PKG_CONFIG = os.path.join(SOURCE, "tools", "development", "gpu", "pkg-config")
 sys.path[:0] = [os.path.join(SOURCE, "tools", "development", "gpu"), os.path.join(SOURCE, "tools", "development")]
@@ -54,7 +54,7 @@ class Script(ProgramTest):
 
     def test_ranks_on_two_gpus_and_a_failure_that_stops_nothing(self):
         code, checks, said = self.check("--part=nccl-all-gpus,recording", environment={
-            "CUDA_DOUBLE_DEVICES": "2", "CUDA_DOUBLE_PINNED": "1000"})
+            "CUDA_FAKE_DEVICES": "2", "CUDA_FAKE_PINNED": "1000"})
         self.assertEqual(code, 1, said)
         self.assertEqual([checks[name]["status"] for name in ("nccl-all-gpus", "recording")], ["failed", "failed"])
         self.assertIn("pinned", checks["recording"]["detail"])

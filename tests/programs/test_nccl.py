@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--strategy=nccl with the real command: on this machine as it is, and on the test doubles of CUDA and NCCL, which are
-NEITHER A GPU NOR NCCL (tests/support/nccl-double).
+"""--strategy=nccl with the real command: on this machine as it is, and on the fakes of CUDA and NCCL, which are
+NEITHER A GPU NOR NCCL (tests/support/nccl-fake).
 """
 import ctypes
 import os
@@ -8,7 +8,7 @@ import unittest
 
 from support import DONE, FAILED, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main
 
-DOUBLES = os.environ["LOCKSTEP_NCCL_DOUBLE"] + ":" + os.environ["LOCKSTEP_CUDA_DOUBLE"]
+DOUBLES = os.environ["LOCKSTEP_NCCL_FAKE"] + ":" + os.environ["LOCKSTEP_CUDA_FAKE"]
 MLP = ("--model=mlp", "--dataset=synthetic", "--validation=off")
 LOSS_TOLERANCE = 5e-6  # float32, added in another order
 
@@ -37,15 +37,15 @@ class Here(ProgramTest):
         self.assertIn("no driver", listed[at + 1])
 
 
-class Doubles(ProgramTest):
-    """On the test doubles: NEITHER A GPU NOR NCCL."""
+class Fakes(ProgramTest):
+    """On the fakes: NEITHER A GPU NOR NCCL."""
 
     def setUp(self):
         super().setUp()
-        print("on the test doubles, which are NEITHER A GPU NOR NCCL:", self.id().split(".")[-1], flush=True)
+        print("on the fakes, which are NEITHER A GPU NOR NCCL:", self.id().split(".")[-1], flush=True)
 
     def environment(self, settings):
-        settings = {"CUDA_DOUBLE_DEVICES": 2, **settings}
+        settings = {"CUDA_FAKE_DEVICES": 2, **settings}
         return {name: str(value) for name, value in settings.items()}
 
     def on_doubles(self, *arguments, strategy="nccl", **settings):
@@ -62,7 +62,7 @@ class Doubles(ProgramTest):
             options = ("--model=" + model, "--dataset=" + dataset, "--validation=off", "--epochs=4", "--steps=10", f"--batch={batch}",
                        "--optimizer=sgd:learning_rate=0.01")
             wanted = self.train("--device=reference", *options)["losses"]
-            got = self.on_doubles("--replicas=2", *options, CUDA_DOUBLE_STREAMS=streams)
+            got = self.on_doubles("--replicas=2", *options, CUDA_FAKE_STREAMS=streams)
             self.assertEqual((got["strategy"], got["collective"]), ("mirrored", "nccl"))
             self.assertEqual(got["recording"], "recorded whole")
             self.assertIsNone(got["transport"])
@@ -74,7 +74,7 @@ class Doubles(ProgramTest):
                 self.assertAlmostEqual(a, b, delta=LOSS_TOLERANCE, msg=f"step {step + 1}")
 
     def test_two_replicas_on_one_gpu_are_refused_by_name(self):
-        self.refused_on_doubles(UNAVAILABLE, "train", "--strategy=nccl", "--device=cuda", "--replicas=2", *MLP, CUDA_DOUBLE_DEVICES=1,
+        self.refused_on_doubles(UNAVAILABLE, "train", "--strategy=nccl", "--device=cuda", "--replicas=2", *MLP, CUDA_FAKE_DEVICES=1,
                                 says=("rank 0 and rank 1 are both on GPU 0; use hierarchical-copy, or one replica a GPU",))
 
     def test_memory_of_the_host_is_refused_by_name(self):
@@ -86,24 +86,24 @@ class Doubles(ProgramTest):
 
     def test_a_lost_connection_ends_the_run_with_one_line(self):
         self.refused_on_doubles(PEER_LOST, "train", "--quiet", "--strategy=nccl", "--device=cuda", "--replicas=2", "--steps=30", *MLP,
-                                NCCL_DOUBLE_ERROR=11, says=("remote process exited",))
+                                NCCL_FAKE_ERROR=11, says=("remote process exited",))
 
     def test_a_loss_that_is_not_finite_is_explained_though_a_rank_is_ahead(self):
         for streams in ("deferred", "thread"):
             self.refused_on_doubles(FAILED, "train", "--quiet", "--strategy=nccl", "--device=cuda", "--replicas=2", "--steps=20", "--batch=6",
-                                    *MLP, "--optimizer=sgd:learning_rate=1e30", CUDA_DOUBLE_STREAMS=streams,
+                                    *MLP, "--optimizer=sgd:learning_rate=1e30", CUDA_FAKE_STREAMS=streams,
                                     says=("step 2: the loss is not finite; the first value that is not finite is in",))
 
     def test_a_library_that_adds_wrongly_does_not_train_and_is_not_timed(self):
         said = ("collective nccl is wrong: all-reduce (sum) of", "on known values: rank ", "the first is element ")
         for streams in ("deferred", "thread"):
             self.refused_on_doubles(FAILED, "train", "--quiet", "--strategy=nccl", "--device=cuda", "--replicas=2", "--steps=3",
-                                    *MLP, NCCL_DOUBLE_TWICE=1, CUDA_DOUBLE_STREAMS=streams, says=said)
-        self.refused_on_doubles(FAILED, "bench", "nccl", "--device=cuda", "--bytes=4K", NCCL_DOUBLE_TWICE=1, says=said)
+                                    *MLP, NCCL_FAKE_TWICE=1, CUDA_FAKE_STREAMS=streams, says=said)
+        self.refused_on_doubles(FAILED, "bench", "nccl", "--device=cuda", "--bytes=4K", NCCL_FAKE_TWICE=1, says=said)
 
     def test_a_rank_that_never_joins_ends_it_at_the_deadline(self):
         self.refused_on_doubles(PEER_LOST, "train", "--quiet", "--strategy=nccl", "--device=cuda", "--replicas=2", "--deadline=1", *MLP,
-                                NCCL_DOUBLE_MISSING=1, says=("not connected after 1.0 s",))
+                                NCCL_FAKE_MISSING=1, says=("not connected after 1.0 s",))
 
     def test_its_traits_are_listed_and_it_has_no_schedule(self):
         shown = self.lockstep("plugins", "nccl", "--plugin-path=" + DOUBLES, environment=self.environment({}))

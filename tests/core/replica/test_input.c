@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of batches to a device, on device cuda over its test double, which is NOT A GPU: as float32 and as bytes, large
+// The way of batches to a device, on device cuda over its fake, which is NOT A GPU: as float32 and as bytes, large
 // and small ones in turn, with nothing read back between the steps.
 #include "tests/core/replica/support.h"
-#include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-fake/fake.h"
 #include "tests/support/suite.h"
 
 #define DIVISOR 255
@@ -188,7 +188,7 @@ END_TEST
 
 int main(void)
 {
-    puts("on the test double of CUDA, which is NOT A GPU");
+    puts("on the fake of CUDA, which is NOT A GPU");
     fflush(stdout);
     Suite *suite = suite_create("replica input");
     TCase *tests = tcase_create("double");

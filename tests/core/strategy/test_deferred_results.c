@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps on a device that works on while the host does: device cuda on its test double, which is NOT A GPU. Sums come late,
+// Steps on a device that works on while the host does: device cuda on its fake, which is NOT A GPU. Sums come late,
 // steps are recorded and replayed, and none of it changes a bit; a loss that is not finite is followed by no update.
 #include "core/strategy/driver.h"
 #include "tests/core/replica/support.h"
 #include "tests/core/strategy/open.h"
-#include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-fake/fake.h"
 
 #include "core/base/log.h"
 #include "tests/support/suite.h"

@@ -14,7 +14,7 @@ EVERY_STEP = (*REDUCING, "central-storage")
 
 
 class Sizes:
-    """Of the work; small ones for a dry run on the double, which is some thousand times slower than a GPU."""
+    """Of the work; small ones for a dry run on the fake, which is some thousand times slower than a GPU."""
 
     def __init__(self, dry):
         self.reference_steps = 3 if dry else 100

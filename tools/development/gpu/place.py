@@ -27,7 +27,7 @@ def said(*command):
 
 
 class Place:
-    """`double`: folders of the test double's plugins, for a dry run; empty on a GPU."""
+    """`double`: folders of the fake's plugins, for a dry run; empty on a GPU."""
 
     def __init__(self, runner, options):
         self.runner, self.carry, self.double = runner, options.carry, options.double
@@ -128,7 +128,7 @@ class Place:
         return ["--plugin-path=" + self.double] if self.double else []
 
     def lockstep(self, *arguments, **more):
-        """The outcome of the command; on the double where this is a dry run."""
+        """The outcome of the command; on the fake where this is a dry run."""
         return self.runner.run([self.program(), *arguments, *self.plugin_path()], self.environment, **more)
 
     def train(self, *arguments, steps=None, device="cuda"):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own kernels for what the libraries do not have, as one call. Plain C without other headers of ours, so that
 // kernels.cu can include it. What each kernel does with one item is in bodies.h, which kernels.cu runs on a GPU, and the
-// double of the tests in a loop.
+// fake of the tests in a loop.
 #ifndef LS_DEVICE_CUDA_KERNELS_H
 #define LS_DEVICE_CUDA_KERNELS_H
 

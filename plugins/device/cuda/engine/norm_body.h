@@ -2,7 +2,7 @@
 // Batch normalization, as C that is also CUDA C++. What is found out about a channel is found by blocks of threads: a body of a
 // block is called in steps, and between two of them all threads wait for each other. In step 0 each thread goes over its rows;
 // in each later one half of those that are left take over what the other half has. In a step a thread writes what no other
-// thread reads or writes in it, so that their order does not matter: kernels.cu runs them on a GPU, the double of the tests in
+// thread reads or writes in it, so that their order does not matter: kernels.cu runs them on a GPU, the fake of the tests in
 // loops. All orders of adding follow from the shape.
 //
 // Statistics without E(x^2) - E(x)^2, which leaves nothing where the mean is large: a thread adds differences to its first value,

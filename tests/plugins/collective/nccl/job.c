@@ -47,7 +47,7 @@ static const char *host_option(const struct ls_host *host, const char *name)
 void job_init(struct job *job, uint32_t world, const uint32_t *gpus)
 {
     static struct test_host device_host;
-    setenv("CUDA_DOUBLE_DEVICES", "4", 1);
+    setenv("CUDA_FAKE_DEVICES", "4", 1);
     memset(job, 0, sizeof(*job));
     test_host_init(&device_host, job_device_plugin);
     test_host_init(&job->host, job_plugin);
@@ -128,7 +128,7 @@ void job_run(struct job *job, int32_t (*body)(struct rank *rank))
 
 void job_finish(struct job *job)
 {
-    struct nccl_double_counts counts;
+    struct nccl_fake_counts counts;
     struct double_counts cuda;
     for (uint32_t i = 0; i < job->world; i++)
         if (job->ranks[i].collective)
@@ -139,7 +139,7 @@ void job_finish(struct job *job)
         job_ops->streams->close(job->ranks[i].device, job->ranks[i].stream);
         ls_device_close_state(job_ops, job->ranks[i].device);
     }
-    nccl_double_count(&counts);
+    nccl_fake_count(&counts);
     double_count(&cuda);
     ck_assert_uint_eq(counts.communicators, 0);
     ck_assert_uint_eq(cuda.streams, 0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of collective `nccl` on the test doubles: NEITHER NCCL NOR A GPU. One thread, one device and one stream a rank.
+// Ranks of collective `nccl` on the fakes: NEITHER NCCL NOR A GPU. One thread, one device and one stream a rank.
 #ifndef LS_TESTS_NCCL_JOB_H
 #define LS_TESTS_NCCL_JOB_H
 
 #include "core/plugin/collective.h"
 #include "core/plugin/device.h"
-#include "tests/support/nccl-double/double.h"
+#include "tests/support/nccl-fake/fake.h"
 #include "tests/support/plugin.h"
 
 #include <pthread.h>
@@ -52,7 +52,7 @@ void job_init(struct job *job, uint32_t world, const uint32_t *gpus);
 int32_t job_open(struct job *job);
 // Runs `body` on a thread for each rank; asserts that none found anything wrong.
 void job_run(struct job *job, int32_t (*body)(struct rank *rank));
-// Closes everything; asserts that nothing is left in the doubles.
+// Closes everything; asserts that nothing is left in the fakes.
 void job_finish(struct job *job);
 
 // An operation in place on memory of the GPU.

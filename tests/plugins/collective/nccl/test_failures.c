@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collective `nccl` on the test doubles (NEITHER NCCL NOR A GPU): what it refuses, and that all ranks end when one cannot go on,
+// Collective `nccl` on the fakes (NEITHER NCCL NOR A GPU): what it refuses, and that all ranks end when one cannot go on,
 // with one line that says why.
 #include "plugins/collective/nccl/internal.h"
 #include "tests/plugins/collective/nccl/job.h"
@@ -46,14 +46,14 @@ END_TEST
 
 START_TEST(an_old_nccl_is_refused_by_name)
 {
-    setenv("NCCL_DOUBLE_VERSION", "21701", 1);
+    setenv("NCCL_FAKE_VERSION", "21701", 1);
     refuse(2, LS_UNAVAILABLE, "this is NCCL 2.17.1; 2.18 or newer is needed");
 }
 END_TEST
 
 START_TEST(a_rank_that_never_joins_ends_the_opening_at_the_deadline)
 {
-    setenv("NCCL_DOUBLE_MISSING", "1", 1);
+    setenv("NCCL_FAKE_MISSING", "1", 1);
     refuse(3, LS_PEER_LOST,
            "of 3 ranks, those of this process that are not connected after 0.2 s are: 0, 1, 2");
 }
@@ -61,7 +61,7 @@ END_TEST
 
 START_TEST(an_error_of_nccl_in_the_opening_is_passed_on)
 {
-    setenv("NCCL_DOUBLE_ID_ERROR", "1", 1);
+    setenv("NCCL_FAKE_ID_ERROR", "1", 1);
     refuse(2, LS_FAILED, "rank 0 cannot begin: NCCL answers");
 }
 END_TEST
@@ -105,7 +105,7 @@ END_TEST
 START_TEST(a_gpu_that_two_processes_share_is_refused)
 {
     struct ls_native_stream native = {.struct_size = sizeof(native), .index = 5};
-    snprintf(native.identity, sizeof(native.identity), "0000:10:00.0"); // GPU 0 of the double
+    snprintf(native.identity, sizeof(native.identity), "0000:10:00.0"); // GPU 0 of the fake
     nccl_peer_fill(&other, LS_OK, 22809, &native);
     refuse_other(LS_UNAVAILABLE, "rank 0 and rank 1 are both on GPU 0");
 }
@@ -151,7 +151,7 @@ END_TEST
 START_TEST(an_algorithm_for_one_operation_needs_an_nccl_that_knows_it)
 {
     struct job job;
-    setenv("NCCL_DOUBLE_VERSION", "22005", 1);
+    setenv("NCCL_FAKE_VERSION", "22005", 1);
     job_init(&job, 2, NULL);
     job.algorithm = "tree";
     assert_refused(&job, LS_UNAVAILABLE, "algorithm=tree needs NCCL 2.24 or newer, this is 2.20.5");
@@ -195,7 +195,7 @@ static void assert_one_and_others(const struct job *job, int32_t one)
 START_TEST(an_asynchronous_error_ends_all_ranks_with_one_line)
 {
     struct job job;
-    setenv("NCCL_DOUBLE_ERROR", "31", 1);
+    setenv("NCCL_FAKE_ERROR", "31", 1);
     job_init(&job, 4, NULL);
     ck_assert_int_eq(job_open(&job), LS_OK);
     job_run(&job, many_body);
@@ -203,8 +203,8 @@ START_TEST(an_asynchronous_error_ends_all_ranks_with_one_line)
     assert_says(&job, "NCCL answers \"remote process exited or there was a network error\": the "
                       "double was told to lose a peer");
     job_finish(&job);
-    struct nccl_double_counts counts;
-    nccl_double_count(&counts);
+    struct nccl_fake_counts counts;
+    nccl_fake_count(&counts);
     ck_assert_uint_eq(counts.aborts, 4);
 }
 END_TEST
@@ -212,7 +212,7 @@ END_TEST
 START_TEST(an_operation_that_is_never_put_on_the_stream_ends_at_the_deadline)
 {
     struct job job;
-    setenv("NCCL_DOUBLE_STUCK", "7", 1);
+    setenv("NCCL_FAKE_STUCK", "7", 1);
     job_init(&job, 2, NULL);
     job.deadline_ns = SHORT_NS;
     ck_assert_int_eq(job_open(&job), LS_OK);
@@ -256,27 +256,27 @@ END_TEST
 
 START_TEST(a_rank_that_is_never_asked_again_is_aborted_when_all_are_closed)
 {
-    struct nccl_double_counts counts;
+    struct nccl_fake_counts counts;
     struct job job;
     job_init(&job, 3, NULL);
     ck_assert_int_eq(job_open(&job), LS_OK);
     job_nccl->abort(job.ranks[1].collective);
     job_finish(&job);
-    nccl_double_count(&counts);
+    nccl_fake_count(&counts);
     ck_assert_uint_eq(counts.aborts, 3);
 }
 END_TEST
 
 START_TEST(closing_has_a_deadline)
 {
-    struct nccl_double_counts counts;
+    struct nccl_fake_counts counts;
     struct job job;
-    setenv("NCCL_DOUBLE_STAY", "1", 1);
+    setenv("NCCL_FAKE_STAY", "1", 1);
     job_init(&job, 2, NULL);
     job.deadline_ns = SHORT_NS;
     ck_assert_int_eq(job_open(&job), LS_OK);
     job_finish(&job);
-    nccl_double_count(&counts);
+    nccl_fake_count(&counts);
     ck_assert_uint_eq(counts.aborts, 2);
 }
 END_TEST
@@ -295,13 +295,13 @@ START_TEST(no_device_and_no_driver_are_told)
 {
     char reason[400] = "";
     ck_assert_int_eq(job_plugin->probe(reason, sizeof(reason)), LS_OK);
-    setenv("CUDA_DOUBLE_DEVICES", "0", 1);
+    setenv("CUDA_FAKE_DEVICES", "0", 1);
     ck_assert_int_eq(job_plugin->probe(reason, sizeof(reason)), LS_UNAVAILABLE);
     ck_assert_str_eq(reason, "no device: the driver finds no GPU (CUDA_VISIBLE_DEVICES?)");
-    setenv("CUDA_DOUBLE_INIT", "34", 1);
+    setenv("CUDA_FAKE_INIT", "34", 1);
     ck_assert_int_eq(job_plugin->probe(reason, sizeof(reason)), LS_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(reason, "is the toolkit's stub"));
-    setenv("CUDA_DOUBLE_INIT", "999", 1);
+    setenv("CUDA_FAKE_INIT", "999", 1);
     ck_assert_int_eq(job_plugin->probe(reason, sizeof(reason)), LS_UNAVAILABLE);
     ck_assert_str_eq(reason, "the driver does not start (error 999)");
 }
@@ -330,9 +330,9 @@ static void add_tests(TCase *tests)
 int main(void)
 {
     Suite *suite = suite_create("plugins/collective/nccl/failures");
-    TCase *tests = tcase_create("on the doubles: neither NCCL nor a GPU");
+    TCase *tests = tcase_create("on the fakes: neither NCCL nor a GPU");
     if (!job_load())
-        return EXIT_FAILURE; // it says why; the doubles are built wherever the tests are
+        return EXIT_FAILURE; // it says why; the fakes are built wherever the tests are
     tcase_set_timeout(tests, 60);
     add_tests(tests);
     suite_add_tcase(suite, tests);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collective `nccl` on the test doubles (NEITHER NCCL NOR A GPU): every operation, type and reduction gives exactly what it
+// Collective `nccl` on the fakes (NEITHER NCCL NOR A GPU): every operation, type and reduction gives exactly what it
 // should, with parts that are even, uneven and empty, also when it is recorded and replayed.
 #include "plugins/device/cuda/engine/half.h"
 #include "tests/plugins/collective/nccl/job.h"
@@ -178,8 +178,8 @@ START_TEST(every_operation_type_and_reduction_is_exact)
     ck_assert_msg(job_open(&job) == LS_OK, "%s", job.said);
     job_run(&job, all_types_body);
     job_run(&job, all_counts_body);
-    struct nccl_double_counts counts;
-    nccl_double_count(&counts);
+    struct nccl_fake_counts counts;
+    nccl_fake_count(&counts);
     ck_assert_uint_eq(counts.slots, 0);
     ck_assert_uint_eq(counts.aborts, 0);
     ck_assert_int_eq(job.failures, 0);
@@ -300,9 +300,9 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("plugins/collective/nccl/values");
-    TCase *tests = tcase_create("on the doubles: neither NCCL nor a GPU");
+    TCase *tests = tcase_create("on the fakes: neither NCCL nor a GPU");
     if (!job_load())
-        return EXIT_FAILURE; // it says why; the doubles are built wherever the tests are
+        return EXIT_FAILURE; // it says why; the fakes are built wherever the tests are
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, every_operation_type_and_reduction_is_exact, 1, MOST_RANKS + 1);
     tcase_add_test(tests, several_operations_are_under_way_at_once);

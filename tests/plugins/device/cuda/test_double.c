@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host code of device `cuda` on the test double (tests/support/cuda-double). NOT A GPU. What the device suite does not
+// The host code of device `cuda` on the fake (tests/support/cuda-fake). NOT A GPU. What the device suite does not
 // ask: copies of any size, order, several GPUs, failures, and that nothing is left behind.
 #include "core/plugin/device.h"
 #include "tests/support/device_calls.h"
-#include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-fake/fake.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
 
@@ -211,7 +211,7 @@ END_TEST
 
 START_TEST(each_gpu_has_its_own_memory)
 {
-    setenv("CUDA_DOUBLE_DEVICES", "2", 1);
+    setenv("CUDA_FAKE_DEVICES", "2", 1);
     struct ls_device *first = opened(), *second = NULL, *third = NULL;
     char bytes[4] = "abc";
     ck_assert_int_eq(open_device(1, &second), LS_OK);
@@ -281,12 +281,12 @@ END_TEST
 START_TEST(a_device_that_does_not_open_leaves_nothing)
 {
     struct ls_device *device = NULL;
-    setenv("CUDA_DOUBLE_PINNED", "1000", 1);
+    setenv("CUDA_FAKE_PINNED", "1000", 1);
     ck_assert_int_eq(open_device(0, &device), LS_OUT_OF_MEMORY);
     assert_says("pinned");
     ck_assert_ptr_null(device);
     assert_nothing_left();
-    setenv("CUDA_DOUBLE_VERSION", "12040", 1);
+    setenv("CUDA_FAKE_VERSION", "12040", 1);
     ck_assert_int_eq(open_device(0, &device), LS_UNAVAILABLE);
     assert_says("the driver knows CUDA 12.4, the runtime needs 13.0");
     assert_nothing_left();
@@ -297,7 +297,7 @@ END_TEST
 
 START_TEST(memory_that_is_not_there_is_null)
 {
-    setenv("CUDA_DOUBLE_MEMORY", "1000000", 1);
+    setenv("CUDA_FAKE_MEMORY", "1000000", 1);
     struct ls_device *device = opened();
     void *some = (void *)ops->memory->allocate(device, 900000);
     ck_assert_ptr_nonnull(some);
@@ -312,7 +312,7 @@ END_TEST
 
 START_TEST(a_kernel_that_fails_is_told_by_the_next_wait_and_once)
 {
-    setenv("CUDA_DOUBLE_FAIL", "2", 1);
+    setenv("CUDA_FAKE_FAIL", "2", 1);
     struct ls_device *device = opened();
     struct addition a;
     float values[10];
@@ -344,7 +344,7 @@ static const char *short_deadline(const struct ls_host *of, const char *name)
 // Nothing is waited for a second time, and nothing freed that the GPU may still write to.
 START_TEST(work_that_never_ends_meets_the_deadline)
 {
-    setenv("CUDA_DOUBLE_HANG", "0", 1);
+    setenv("CUDA_FAKE_HANG", "0", 1);
     host.host.option = short_deadline;
     struct ls_device *device = opened();
     struct addition a;
@@ -458,12 +458,12 @@ START_TEST(the_probe_says_which_it_is)
 {
     char reason[400] = "";
     ck_assert_int_eq(plugin->probe(reason, sizeof(reason)), LS_OK);
-    assert_probe("CUDA_DOUBLE_INIT", "100", "no device: ");
-    assert_probe("CUDA_DOUBLE_DEVICES", "0", "no device: ");
-    assert_probe("CUDA_DOUBLE_INIT", "34", "no driver: ");
-    assert_probe("CUDA_DOUBLE_INIT", "999", "the driver does not start: ");
-    assert_probe("CUDA_DOUBLE_VERSION", "12040", "driver too old: it knows CUDA 12.4");
-    assert_probe("CUDA_DOUBLE_CAPABILITY", "75", "GPU too old: ");
+    assert_probe("CUDA_FAKE_INIT", "100", "no device: ");
+    assert_probe("CUDA_FAKE_DEVICES", "0", "no device: ");
+    assert_probe("CUDA_FAKE_INIT", "34", "no driver: ");
+    assert_probe("CUDA_FAKE_INIT", "999", "the driver does not start: ");
+    assert_probe("CUDA_FAKE_VERSION", "12040", "driver too old: it knows CUDA 12.4");
+    assert_probe("CUDA_FAKE_CAPABILITY", "75", "GPU too old: ");
 }
 END_TEST
 
@@ -472,7 +472,7 @@ static void reset(void)
     static const char *const names[] = {"DEVICES", "VERSION", "MEMORY", "PINNED", "FAIL", "HANG"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char name[64];
-        snprintf(name, sizeof(name), "CUDA_DOUBLE_%s", names[i]);
+        snprintf(name, sizeof(name), "CUDA_FAKE_%s", names[i]);
         unsetenv(name);
     }
     test_host_init(&host, plugin);
@@ -480,12 +480,12 @@ static void reset(void)
 
 int main(void)
 {
-    printf("on the test double of CUDA: NOT A GPU\n");
+    printf("on the fake of CUDA: NOT A GPU\n");
     plugin = test_plugin_open("device-cuda");
     if (!plugin)
-        return 1; // it says why; the double is built wherever the tests are
+        return 1; // it says why; the fake is built wherever the tests are
     ops = plugin->interface;
-    Suite *suite = suite_create("device cuda on the double");
+    Suite *suite = suite_create("device cuda on the fake");
     TCase *tests = tcase_create("double");
     tcase_add_checked_fixture(tests, reset, NULL);
     tcase_set_timeout(tests, 60);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization of device `cuda` on the test double. NOT A GPU. What the device suite does not ask: how its kernels divide
+// Batch normalization of device `cuda` on the fake. NOT A GPU. What the device suite does not ask: how its kernels divide
 // rows and channels of every kind between blocks, how many they are, and that they can be recorded.
 #include "core/plugin/half.h"
 #include "tests/support/device_calls.h"
-#include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-fake/fake.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
 
@@ -467,12 +467,12 @@ static void close_device(void)
 
 int main(void)
 {
-    printf("on the test double of CUDA: NOT A GPU\n");
+    printf("on the fake of CUDA: NOT A GPU\n");
     plugin = test_plugin_open("device-cuda");
     if (!plugin)
-        return 1; // it says why; the double is built wherever the tests are
+        return 1; // it says why; the fake is built wherever the tests are
     ops = plugin->interface;
-    Suite *suite = suite_create("batch normalization on the double of CUDA");
+    Suite *suite = suite_create("batch normalization on the fake of CUDA");
     TCase *tests = tcase_create("normalization");
     tcase_add_checked_fixture(tests, open_device, close_device);
     tcase_set_timeout(tests, 60);

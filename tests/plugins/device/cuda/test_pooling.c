@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who does which pooling of device `cuda`, on the test double. NOT A GPU. That the results are right is the device suite's.
+// Who does which pooling of device `cuda`, on the fake. NOT A GPU. That the results are right is the device suite's.
 #include "core/plugin/device.h"
 #include "tests/support/device_calls.h"
-#include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-fake/fake.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
 
@@ -109,7 +109,7 @@ END_TEST
 
 START_TEST(own_kernels_pool_types_that_cudnn_does_not_know)
 {
-    setenv("CUDA_DOUBLE_NO_HALVES", "1", 1);
+    setenv("CUDA_FAKE_NO_HALVES", "1", 1);
     struct ls_device *device = opened();
     for (size_t i = 0; i < POOLINGS; i++)
         assert_done_by(device, &poolings[i], poolings[i].dtype ? "own" : poolings[i].by);
@@ -187,7 +187,7 @@ END_TEST
 // Each kernel says it once, and does not ask a second time.
 START_TEST(what_cudnn_refuses_at_a_launch_own_kernels_do)
 {
-    setenv("CUDA_DOUBLE_REFUSE", "1", 1);
+    setenv("CUDA_FAKE_REFUSE", "1", 1);
     assert_means();
     ck_assert_int_eq(warnings, 2);
 }
@@ -202,12 +202,12 @@ static void reset(void)
 
 int main(void)
 {
-    printf("on the test double of CUDA: NOT A GPU\n");
+    printf("on the fake of CUDA: NOT A GPU\n");
     plugin = test_plugin_open("device-cuda");
     if (!plugin)
-        return 1; // it says why; the double is built wherever the tests are
+        return 1; // it says why; the fake is built wherever the tests are
     ops = plugin->interface;
-    Suite *suite = suite_create("pooling of device cuda on the double");
+    Suite *suite = suite_create("pooling of device cuda on the fake");
     TCase *tests = tcase_create("pooling");
     tcase_add_checked_fixture(tests, reset, NULL);
     tcase_set_timeout(tests, 60);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, recordings and memory of device `cuda` on the test double. NOT A GPU. What the device suite does not ask: GPUs that
+// Streams, recordings and memory of device `cuda` on the fake. NOT A GPU. What the device suite does not ask: GPUs that
 // do not reach each other, work that fails or never ends, what spoils a recording, and how much of a GPU is held.
 #include "plugins/device/cuda/engine.h"
 #include "tests/support/device_calls.h"
-#include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-fake/fake.h"
 #include "tests/support/plugin.h"
 #include "tests/support/suite.h"
 
@@ -13,7 +13,7 @@
 #include <signal.h>
 
 #ifndef CUDA_ENGINE_FILE
-#error "the build names the engine on the double: CUDA_ENGINE_FILE"
+#error "the build names the engine on the fake: CUDA_ENGINE_FILE"
 #endif
 
 static const struct ls_plugin *plugin;
@@ -64,8 +64,8 @@ static int32_t run_kernel(struct ls_device *device, void *to, const void *from, 
 
 START_TEST(a_gpu_that_cannot_be_reached_is_named)
 {
-    setenv("CUDA_DOUBLE_DEVICES", "2", 1);
-    setenv("CUDA_DOUBLE_NO_PEERS", "1", 1);
+    setenv("CUDA_FAKE_DEVICES", "2", 1);
+    setenv("CUDA_FAKE_NO_PEERS", "1", 1);
     struct ls_device *first = opened(0), *second = opened(1), *third = opened(0);
     ck_assert_int_eq(ops->peers->can_access_peer(first, second), LS_UNSUPPORTED);
     assert_says("GPU 0 cannot read memory of GPU 1");
@@ -78,7 +78,7 @@ END_TEST
 
 START_TEST(peer_access_is_opened_once_for_all)
 {
-    setenv("CUDA_DOUBLE_DEVICES", "2", 1);
+    setenv("CUDA_FAKE_DEVICES", "2", 1);
     struct ls_device *first = opened(0), *second = opened(1), *third = opened(0);
     ck_assert_int_eq(ops->peers->can_access_peer(first, second), LS_OK);
     ck_assert_int_eq(ops->peers->can_access_peer(first, second), LS_OK);
@@ -89,10 +89,10 @@ START_TEST(peer_access_is_opened_once_for_all)
 }
 END_TEST
 
-// Ends the process (double.h).
+// Ends the process (fake.h).
 START_TEST(memory_of_a_gpu_that_was_not_opened_to_is_never_touched)
 {
-    setenv("CUDA_DOUBLE_DEVICES", "2", 1);
+    setenv("CUDA_FAKE_DEVICES", "2", 1);
     struct ls_device *first = opened(0), *second = opened(1);
     void *here = (void *)ops->memory->allocate(first, 64),
          *there = (void *)ops->memory->allocate(second, 64);
@@ -161,7 +161,7 @@ START_TEST(events_keep_the_order_of_two_threads_with_a_gpu_each)
     struct partner partners[2];
     double values[NUMBERS];
     pthread_t thread;
-    setenv("CUDA_DOUBLE_DEVICES", "2", 1);
+    setenv("CUDA_FAKE_DEVICES", "2", 1);
     pthread_barrier_init(&both, NULL, 2);
     for (uint32_t i = 0; i < 2; i++) {
         struct ls_device *device = opened(i);
@@ -198,7 +198,7 @@ END_TEST
 
 START_TEST(an_event_tells_that_work_has_failed)
 {
-    setenv("CUDA_DOUBLE_FAIL", "0", 1);
+    setenv("CUDA_FAKE_FAIL", "0", 1);
     struct ls_device *device = opened(0);
     struct ls_event *event = event_of(device);
     void *memory = (void *)ops->memory->allocate(device, 64), *stream = stream_of(device);
@@ -225,7 +225,7 @@ static const char *short_deadline(const struct ls_host *of, const char *name)
 // The own stream waits for a stream whose work never ends: nothing of both is freed.
 START_TEST(who_waits_for_work_that_never_ends_meets_the_deadline)
 {
-    setenv("CUDA_DOUBLE_HANG", "0", 1);
+    setenv("CUDA_FAKE_HANG", "0", 1);
     host.host.option = short_deadline;
     struct ls_device *device = opened(0);
     struct ls_event *event = event_of(device);
@@ -395,7 +395,7 @@ END_TEST
 // Where the GPU is full, what lies empty is given back to it.
 START_TEST(empty_chunks_are_used_before_memory_is_said_to_be_out)
 {
-    setenv("CUDA_DOUBLE_MEMORY", "20000000", 1);
+    setenv("CUDA_FAKE_MEMORY", "20000000", 1);
     struct ls_device *device = opened(0);
     void *memory = (void *)ops->memory->allocate(device, 9000000);
     ops->memory->release(device, memory);
@@ -438,7 +438,7 @@ static void reset(void)
     static const char *const names[] = {"DEVICES", "MEMORY", "NO_PEERS", "FAIL", "HANG"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char name[64];
-        snprintf(name, sizeof(name), "CUDA_DOUBLE_%s", names[i]);
+        snprintf(name, sizeof(name), "CUDA_FAKE_%s", names[i]);
         unsetenv(name);
     }
     test_host_init(&host, plugin);
@@ -446,12 +446,12 @@ static void reset(void)
 
 int main(void)
 {
-    printf("on the test double of CUDA: NOT A GPU\n");
+    printf("on the fake of CUDA: NOT A GPU\n");
     plugin = test_plugin_open("device-cuda");
     if (!plugin)
-        return 1; // it says why; the double is built wherever the tests are
+        return 1; // it says why; the fake is built wherever the tests are
     ops = plugin->interface;
-    Suite *suite = suite_create("streams of device cuda on the double");
+    Suite *suite = suite_create("streams of device cuda on the fake");
     TCase *tests = tcase_create("streams");
     tcase_add_checked_fixture(tests, reset, NULL);
     tcase_set_timeout(tests, 60);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of the double: work is queued and done later, in the order of each stream and of the events between them.
-#include "tests/support/cuda-double/stream.h"
+// Streams of the fake: work is queued and done later, in the order of each stream and of the events between them.
+#include "tests/support/cuda-fake/stream.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -165,7 +165,7 @@ static void *serve(void *argument)
 
 static struct CUstream_st *make_stream(void)
 {
-    const char *mode = getenv("CUDA_DOUBLE_STREAMS");
+    const char *mode = getenv("CUDA_FAKE_STREAMS");
     struct CUstream_st *stream = calloc(1, sizeof(*stream));
     struct double_line *line = calloc(1, sizeof(*line));
     if (!stream || !line) {
@@ -212,7 +212,7 @@ unsigned cudaStreamDestroy(struct CUstream_st *stream)
 {
     pthread_mutex_lock(&double_lock);
     if (stream->capture) {
-        fprintf(stderr, "cuda-double: a stream is closed while it is recorded\n");
+        fprintf(stderr, "cuda-fake: a stream is closed while it is recorded\n");
         abort();
     }
     stream->ending = 1;
@@ -283,8 +283,8 @@ unsigned double_post(struct CUstream_st *stream, const struct double_item *item)
         return cudaErrorMemoryAllocation;
     *work = (struct work){.run = item->run,
                           .ready = item->ready,
-                          .hangs = item->kernel && is_the("CUDA_DOUBLE_HANG", number)};
-    if (item->kernel && is_the("CUDA_DOUBLE_FAIL", number))
+                          .hangs = item->kernel && is_the("CUDA_FAKE_HANG", number)};
+    if (item->kernel && is_the("CUDA_FAKE_FAIL", number))
         work->run = NULL;
     memcpy(work->data, item->data, item->bytes);
     append(stream, work);

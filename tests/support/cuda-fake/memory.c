@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the double: one range, mapped twice. The addresses handed out cannot be read; the others are the double's own.
+// Memory of the fake: one range, mapped twice. The addresses handed out cannot be read; the others are the fake's own.
 #define _GNU_SOURCE
-#include "tests/support/cuda-double/stream.h"
+#include "tests/support/cuda-fake/stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ void double_count_work(struct double_work_counts *out)
 
 static int map_range(void)
 {
-    const int file = memfd_create("cuda-double", MFD_CLOEXEC);
+    const int file = memfd_create("cuda-fake", MFD_CLOEXEC);
     if (shown)
         return 1;
     if (file < 0 || ftruncate(file, (off_t)RANGE_BYTES))
@@ -88,7 +88,7 @@ void *double_reach(const void *memory)
 {
     if (!memory || double_owner(memory) >= 0)
         return memory ? own + ((const char *)memory - shown) : NULL;
-    fprintf(stderr, "cuda-double: %p is given to the GPU, but is no memory of it\n", memory);
+    fprintf(stderr, "cuda-fake: %p is given to the GPU, but is no memory of it\n", memory);
     abort();
 }
 
@@ -98,8 +98,8 @@ void *double_reach_on(const struct CUstream_st *stream, const void *memory)
     const int device = double_device_of(stream);
     if (!memory || double_sees(device, double_owner(memory)))
         return out;
-    fprintf(stderr, "cuda-double: GPU %d is given %p of GPU %d without peer access\n", device,
-            memory, double_owner(memory));
+    fprintf(stderr, "cuda-fake: GPU %d is given %p of GPU %d without peer access\n", device, memory,
+            double_owner(memory));
     abort();
 }
 
@@ -135,7 +135,7 @@ unsigned cudaMalloc(void **memory, size_t bytes)
     const int device = double_current();
     const unsigned spoils = double_capture_spoils();
     const uint64_t size = (bytes + UNIT - 1) / UNIT * UNIT;
-    const uint64_t most = (uint64_t)double_setting("CUDA_DOUBLE_MEMORY", 8LL << 30);
+    const uint64_t most = (uint64_t)double_setting("CUDA_FAKE_MEMORY", 8LL << 30);
     if (spoils)
         return spoils;
     pthread_mutex_lock(&lock);
@@ -195,7 +195,7 @@ void *double_pinned(const void *memory)
 {
     if (is_pinned(memory))
         return (void *)(uintptr_t)memory;
-    fprintf(stderr, "cuda-double: %p is given to the GPU, but is no pinned memory\n", memory);
+    fprintf(stderr, "cuda-fake: %p is given to the GPU, but is no pinned memory\n", memory);
     abort();
 }
 
@@ -204,7 +204,7 @@ unsigned cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
     const unsigned spoils = double_capture_spoils();
     struct pinned *part = calloc(1, sizeof(*part));
     (void)flags;
-    if (spoils || !part || (long long)bytes > double_setting("CUDA_DOUBLE_PINNED", 1LL << 40) ||
+    if (spoils || !part || (long long)bytes > double_setting("CUDA_FAKE_PINNED", 1LL << 40) ||
         posix_memalign(memory, 4096, bytes)) {
         free(part);
         return spoils ? spoils : cudaErrorMemoryAllocation;
@@ -244,7 +244,7 @@ unsigned cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void 
     const int device = double_owner(memory), host = is_pinned(memory);
     memset(out, 0, sizeof(*out));
     if (device < 0 && is_ours(memory)) {
-        fprintf(stderr, "cuda-double: %p lies in no block of the GPU\n", memory);
+        fprintf(stderr, "cuda-fake: %p lies in no block of the GPU\n", memory);
         abort();
     }
     out->type = device >= 0 ? cudaMemoryTypeDevice : host ? cudaMemoryTypeHost : 0;

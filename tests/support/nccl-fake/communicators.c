@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators of the double: their life, their state, and groups of calls.
-#include "tests/support/nccl-double/double.h"
+// Communicators of the fake: their life, their state, and groups of calls.
+#include "tests/support/nccl-fake/fake.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-pthread_mutex_t nccl_double_lock = PTHREAD_MUTEX_INITIALIZER;
-struct nccl_double_counts nccl_double_live;
-static struct nccl_double_clique *cliques;
+pthread_mutex_t nccl_fake_lock = PTHREAD_MUTEX_INITIALIZER;
+struct nccl_fake_counts nccl_fake_live;
+static struct nccl_fake_clique *cliques;
 static char last_error[160];
 
-void nccl_double_stop(const char *format, ...)
+void nccl_fake_stop(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    fprintf(stderr, "nccl-double: ");
+    fprintf(stderr, "nccl-fake: ");
     vfprintf(stderr, format, list);
     fprintf(stderr, "\n");
     va_end(list);
     abort();
 }
 
-void nccl_double_count(struct nccl_double_counts *out)
+void nccl_fake_count(struct nccl_fake_counts *out)
 {
-    pthread_mutex_lock(&nccl_double_lock);
-    *out = nccl_double_live;
-    pthread_mutex_unlock(&nccl_double_lock);
+    pthread_mutex_lock(&nccl_fake_lock);
+    *out = nccl_fake_live;
+    pthread_mutex_unlock(&nccl_fake_lock);
 }
 
 unsigned ncclGetVersion(int *version)
 {
-    *version = (int)double_setting("NCCL_DOUBLE_VERSION", 22809);
+    *version = (int)double_setting("NCCL_FAKE_VERSION", 22809);
     return ncclSuccess;
 }
 
@@ -42,7 +42,7 @@ const char *ncclGetErrorString(unsigned error)
            : error == ncclInvalidUsage    ? "invalid usage"
            : error == ncclInProgress      ? "NCCL operation in progress"
            : error == ncclInvalidArgument ? "invalid argument"
-                                          : "an error of the double";
+                                          : "an error of the fake";
 }
 
 const char *ncclGetLastError(struct ncclComm *comm)
@@ -53,7 +53,7 @@ const char *ncclGetLastError(struct ncclComm *comm)
 unsigned ncclGetUniqueId(ncclUniqueId *id)
 {
     static uint64_t made;
-    const unsigned error = (unsigned)double_setting("NCCL_DOUBLE_ID_ERROR", 0);
+    const unsigned error = (unsigned)double_setting("NCCL_FAKE_ID_ERROR", 0);
     memset(id, 0, sizeof(*id));
     snprintf(id->internal, sizeof(id->internal), "double %llu",
              (unsigned long long)__atomic_add_fetch(&made, 1, __ATOMIC_RELAXED));
@@ -64,28 +64,28 @@ unsigned ncclGetUniqueId(ncclUniqueId *id)
 
 struct beginning {
     struct ncclComm *comm;
-    enum nccl_double_phase phase;
+    enum nccl_fake_phase phase;
 };
 
 static _Thread_local struct {
     int depth;
     unsigned error;
     uint32_t count;
-    struct beginning list[4 * NCCL_DOUBLE_RANKS];
+    struct beginning list[4 * NCCL_FAKE_RANKS];
 } group;
 
-static unsigned begin_now(struct ncclComm *comm, enum nccl_double_phase phase)
+static unsigned begin_now(struct ncclComm *comm, enum nccl_fake_phase phase)
 {
-    pthread_mutex_lock(&nccl_double_lock);
+    pthread_mutex_lock(&nccl_fake_lock);
     comm->phase = phase;
     comm->questions = 0;
-    if (phase == NCCL_DOUBLE_FINALIZING)
+    if (phase == NCCL_FAKE_FINALIZING)
         comm->clique->finalized++;
-    pthread_mutex_unlock(&nccl_double_lock);
+    pthread_mutex_unlock(&nccl_fake_lock);
     return ncclInProgress;
 }
 
-static unsigned begin(struct ncclComm *comm, enum nccl_double_phase phase)
+static unsigned begin(struct ncclComm *comm, enum nccl_fake_phase phase)
 {
     if (group.depth == 0)
         return begin_now(comm, phase);
@@ -93,7 +93,7 @@ static unsigned begin(struct ncclComm *comm, enum nccl_double_phase phase)
         if (group.list[i].comm == comm && group.list[i].phase == phase)
             return ncclSuccess;
     if (group.count == sizeof(group.list) / sizeof(group.list[0]))
-        nccl_double_stop("more in a group than it holds");
+        nccl_fake_stop("more in a group than it holds");
     group.list[group.count++] = (struct beginning){comm, phase};
     return ncclSuccess;
 }
@@ -124,10 +124,10 @@ unsigned ncclGroupEnd(void)
 static unsigned check(struct ncclComm *comm)
 {
     if (!comm || comm->aborted || comm->closed)
-        nccl_double_stop("a communicator is used that is %s", comm ? "gone" : "NULL");
-    const unsigned error = comm->clique->failure             ? comm->clique->failure
-                           : comm->phase != NCCL_DOUBLE_IDLE ? ncclInvalidArgument
-                                                             : ncclSuccess;
+        nccl_fake_stop("a communicator is used that is %s", comm ? "gone" : "NULL");
+    const unsigned error = comm->clique->failure           ? comm->clique->failure
+                           : comm->phase != NCCL_FAKE_IDLE ? ncclInvalidArgument
+                                                           : ncclSuccess;
     if (error && group.depth)
         group.error = error;
     return error;
@@ -136,34 +136,34 @@ static unsigned check(struct ncclComm *comm)
 // Whether what has begun is over, but for having been asked twice.
 static int is_over(const struct ncclComm *comm)
 {
-    const struct nccl_double_clique *clique = comm->clique;
+    const struct nccl_fake_clique *clique = comm->clique;
     switch (comm->phase) {
-    case NCCL_DOUBLE_JOINING: return clique->joined == clique->world;
-    case NCCL_DOUBLE_PUTTING: return !comm->stuck;
-    case NCCL_DOUBLE_FINALIZING:
-        return clique->finalized == clique->world && !double_setting("NCCL_DOUBLE_STAY", 0);
+    case NCCL_FAKE_JOINING: return clique->joined == clique->world;
+    case NCCL_FAKE_PUTTING: return !comm->stuck;
+    case NCCL_FAKE_FINALIZING:
+        return clique->finalized == clique->world && !double_setting("NCCL_FAKE_STAY", 0);
     default: return 1;
     }
 }
 
 unsigned ncclCommGetAsyncError(struct ncclComm *comm, unsigned *state)
 {
-    struct nccl_double_order *orders = NULL;
+    struct nccl_fake_order *orders = NULL;
     uint32_t count = 0;
     if (!comm || comm->aborted || comm->closed)
         check(comm); // ends the process
-    pthread_mutex_lock(&nccl_double_lock);
-    const int waits = comm->phase != NCCL_DOUBLE_IDLE && (++comm->questions < 2 || !is_over(comm));
+    pthread_mutex_lock(&nccl_fake_lock);
+    const int waits = comm->phase != NCCL_FAKE_IDLE && (++comm->questions < 2 || !is_over(comm));
     *state = comm->clique->failure ? comm->clique->failure : waits ? ncclInProgress : ncclSuccess;
     if (*state == ncclSuccess) {
-        comm->phase = NCCL_DOUBLE_IDLE;
+        comm->phase = NCCL_FAKE_IDLE;
         orders = comm->orders;
         count = comm->order_count;
         comm->orders = NULL;
         comm->order_count = comm->order_room = 0;
     }
-    pthread_mutex_unlock(&nccl_double_lock);
-    if (count && nccl_double_flush(orders, count))
+    pthread_mutex_unlock(&nccl_fake_lock);
+    if (count && nccl_fake_flush(orders, count))
         *state = ncclUnhandledCudaError;
     free(orders);
     return ncclSuccess;
@@ -171,29 +171,29 @@ unsigned ncclCommGetAsyncError(struct ncclComm *comm, unsigned *state)
 
 // ---- Life ----
 
-void nccl_double_break(struct nccl_double_clique *clique, unsigned error, const char *text)
+void nccl_fake_break(struct nccl_fake_clique *clique, unsigned error, const char *text)
 {
     clique->failure = error;
     snprintf(clique->text, sizeof(clique->text), "%s", text);
 }
 
-static struct nccl_double_clique *find_clique(const ncclUniqueId *id, int world)
+static struct nccl_fake_clique *find_clique(const ncclUniqueId *id, int world)
 {
-    struct nccl_double_clique *clique = cliques;
+    struct nccl_fake_clique *clique = cliques;
     while (clique && memcmp(&clique->id, id, sizeof(*id)))
         clique = clique->next;
     if (clique)
         return clique;
     clique = calloc(1, sizeof(*clique));
     if (!clique)
-        nccl_double_stop("no memory");
-    *clique = (struct nccl_double_clique){.id = *id, .world = world, .next = cliques};
+        nccl_fake_stop("no memory");
+    *clique = (struct nccl_fake_clique){.id = *id, .world = world, .next = cliques};
     cliques = clique;
     return clique;
 }
 
 // As NCCL does when all have come.
-static void look_for_duplicates(struct nccl_double_clique *clique)
+static void look_for_duplicates(struct nccl_fake_clique *clique)
 {
     char text[160];
     for (int i = 0; i < clique->world; i++)
@@ -202,24 +202,24 @@ static void look_for_duplicates(struct nccl_double_clique *clique)
                 snprintf(text, sizeof(text),
                          "Duplicate GPU detected : rank %d and rank %d both on CUDA device %x", k,
                          i, (unsigned)clique->ranks[i]->device);
-                nccl_double_break(clique, ncclInvalidUsage, text);
+                nccl_fake_break(clique, ncclInvalidUsage, text);
             }
 }
 
 static void join(struct ncclComm *comm, const ncclUniqueId *id, int ranks)
 {
-    pthread_mutex_lock(&nccl_double_lock);
-    struct nccl_double_clique *clique = find_clique(id, ranks);
+    pthread_mutex_lock(&nccl_fake_lock);
+    struct nccl_fake_clique *clique = find_clique(id, ranks);
     if (clique->world != ranks || clique->ranks[comm->rank])
-        nccl_double_stop("rank %d of %d does not fit into a world of %d", comm->rank, ranks,
-                         clique->world);
+        nccl_fake_stop("rank %d of %d does not fit into a world of %d", comm->rank, ranks,
+                       clique->world);
     comm->clique = clique;
     clique->ranks[comm->rank] = comm;
-    clique->joined += comm->rank != double_setting("NCCL_DOUBLE_MISSING", -1);
+    clique->joined += comm->rank != double_setting("NCCL_FAKE_MISSING", -1);
     if (clique->joined == clique->world)
         look_for_duplicates(clique);
-    nccl_double_live.communicators++;
-    pthread_mutex_unlock(&nccl_double_lock);
+    nccl_fake_live.communicators++;
+    pthread_mutex_unlock(&nccl_fake_lock);
 }
 
 unsigned ncclCommInitRankConfig(struct ncclComm **out, int ranks, ncclUniqueId id, int rank,
@@ -227,35 +227,35 @@ unsigned ncclCommInitRankConfig(struct ncclComm **out, int ranks, ncclUniqueId i
 {
     if (config->magic != NCCL_CONFIG_MAGIC || config->version < 21400 ||
         config->size < offsetof(ncclConfig_t, blocking) + sizeof(int) || ranks < 1 ||
-        ranks > NCCL_DOUBLE_RANKS || rank < 0 || rank >= ranks)
+        ranks > NCCL_FAKE_RANKS || rank < 0 || rank >= ranks)
         return group.error = ncclInvalidArgument;
     if (config->blocking)
-        nccl_double_stop("only non-blocking communicators are there");
+        nccl_fake_stop("only non-blocking communicators are there");
     struct ncclComm *comm = calloc(1, sizeof(*comm));
     if (!comm)
-        nccl_double_stop("no memory");
+        nccl_fake_stop("no memory");
     comm->rank = rank;
     comm->device = double_current();
     join(comm, &id, ranks);
     *out = comm;
-    return begin(comm, NCCL_DOUBLE_JOINING);
+    return begin(comm, NCCL_FAKE_JOINING);
 }
 
 unsigned ncclCommFinalize(struct ncclComm *comm)
 {
     const unsigned error = check(comm);
-    return error ? error : begin(comm, NCCL_DOUBLE_FINALIZING);
+    return error ? error : begin(comm, NCCL_FAKE_FINALIZING);
 }
 
 // Its memory stays: streams may still have orders of it, which then do nothing.
 static void leave(struct ncclComm *comm)
 {
-    pthread_mutex_lock(&nccl_double_lock);
+    pthread_mutex_lock(&nccl_fake_lock);
     free(comm->orders);
     comm->orders = NULL;
     comm->order_count = 0;
-    nccl_double_live.communicators--;
-    pthread_mutex_unlock(&nccl_double_lock);
+    nccl_fake_live.communicators--;
+    pthread_mutex_unlock(&nccl_fake_lock);
     double_wake();
 }
 
@@ -265,7 +265,7 @@ unsigned ncclCommDestroy(struct ncclComm *comm)
     if (error)
         return error;
     if (comm->arrived != comm->done)
-        nccl_double_stop("rank %d is destroyed while it works", comm->rank);
+        nccl_fake_stop("rank %d is destroyed while it works", comm->rank);
     comm->closed = 1;
     leave(comm);
     return ncclSuccess;
@@ -275,82 +275,82 @@ unsigned ncclCommAbort(struct ncclComm *comm)
 {
     if (!comm || comm->aborted || comm->closed)
         check(comm); // ends the process
-    pthread_mutex_lock(&nccl_double_lock);
+    pthread_mutex_lock(&nccl_fake_lock);
     comm->aborted = 1;
-    nccl_double_live.aborts++;
-    pthread_mutex_unlock(&nccl_double_lock);
+    nccl_fake_live.aborts++;
+    pthread_mutex_unlock(&nccl_fake_lock);
     leave(comm);
     return ncclSuccess;
 }
 
 // ---- Operations: kept until they are asked for ----
 
-static void keep(struct ncclComm *comm, const struct nccl_double_order *order)
+static void keep(struct ncclComm *comm, const struct nccl_fake_order *order)
 {
     if (comm->order_count == comm->order_room) {
         comm->order_room = comm->order_room ? 2 * comm->order_room : 8;
         comm->orders = realloc(comm->orders, comm->order_room * sizeof(*comm->orders));
         if (!comm->orders)
-            nccl_double_stop("no memory");
+            nccl_fake_stop("no memory");
     }
     comm->orders[comm->order_count++] = *order;
 }
 
-static unsigned give(struct nccl_double_order order)
+static unsigned give(struct nccl_fake_order order)
 {
     static uint64_t given;
     struct ncclComm *comm = order.comm;
     const unsigned error = check(comm);
     if (error)
         return error;
-    if (!order.from || !order.to || !nccl_double_bytes(order.type) || order.root < 0 ||
+    if (!order.from || !order.to || !nccl_fake_bytes(order.type) || order.root < 0 ||
         order.root >= comm->clique->world)
         return ncclInvalidArgument;
     if (double_device_of(order.stream) != comm->device)
-        nccl_double_stop("rank %d of GPU %d is given a stream of GPU %d", comm->rank, comm->device,
-                         double_device_of(order.stream));
+        nccl_fake_stop("rank %d of GPU %d is given a stream of GPU %d", comm->rank, comm->device,
+                       double_device_of(order.stream));
     order.from = double_reach(order.from);
     order.to = double_reach(order.to);
-    pthread_mutex_lock(&nccl_double_lock);
+    pthread_mutex_lock(&nccl_fake_lock);
     const long long number = (long long)given++;
-    comm->stuck = number == double_setting("NCCL_DOUBLE_STUCK", -1);
+    comm->stuck = number == double_setting("NCCL_FAKE_STUCK", -1);
     comm->stream = order.stream;
     keep(comm, &order);
-    pthread_mutex_unlock(&nccl_double_lock);
-    return begin(comm, NCCL_DOUBLE_PUTTING);
+    pthread_mutex_unlock(&nccl_fake_lock);
+    return begin(comm, NCCL_FAKE_PUTTING);
 }
 
 unsigned ncclAllReduce(const void *from, void *to, size_t count, unsigned type, unsigned reduction,
                        struct ncclComm *comm, struct CUstream_st *stream)
 {
-    return give((struct nccl_double_order){comm, stream, from, to, count, NCCL_DOUBLE_ALL_REDUCE,
-                                           type, reduction, 0, 0});
+    return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_ALL_REDUCE, type,
+                                         reduction, 0, 0});
 }
 
 unsigned ncclReduceScatter(const void *from, void *to, size_t count, unsigned type,
                            unsigned reduction, struct ncclComm *comm, struct CUstream_st *stream)
 {
-    return give((struct nccl_double_order){comm, stream, from, to, count,
-                                           NCCL_DOUBLE_REDUCE_SCATTER, type, reduction, 0, 0});
+    return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_REDUCE_SCATTER,
+                                         type, reduction, 0, 0});
 }
 
 unsigned ncclAllGather(const void *from, void *to, size_t count, unsigned type,
                        struct ncclComm *comm, struct CUstream_st *stream)
 {
-    return give((struct nccl_double_order){comm, stream, from, to, count, NCCL_DOUBLE_ALL_GATHER,
-                                           type, ncclSum, 0, 0});
+    return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_ALL_GATHER, type,
+                                         ncclSum, 0, 0});
 }
 
 unsigned ncclBroadcast(const void *from, void *to, size_t count, unsigned type, int root,
                        struct ncclComm *comm, struct CUstream_st *stream)
 {
-    return give((struct nccl_double_order){comm, stream, from, to, count, NCCL_DOUBLE_BROADCAST,
-                                           type, ncclSum, root, 0});
+    return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_BROADCAST, type,
+                                         ncclSum, root, 0});
 }
 
 unsigned ncclReduce(const void *from, void *to, size_t count, unsigned type, unsigned reduction,
                     int root, struct ncclComm *comm, struct CUstream_st *stream)
 {
-    return give((struct nccl_double_order){comm, stream, from, to, count, NCCL_DOUBLE_REDUCE, type,
-                                           reduction, root, 0});
+    return give((struct nccl_fake_order){comm, stream, from, to, count, NCCL_FAKE_REDUCE, type,
+                                         reduction, root, 0});
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums, products, minima and maxima of the double, for the types that the plugin uses. Halves are added as floats, and rounded.
+// Sums, products, minima and maxima of the fake, for the types that the plugin uses. Halves are added as floats, and rounded.
 #include "plugins/device/cuda/engine/half.h"
-#include "tests/support/nccl-double/double.h"
+#include "tests/support/nccl-fake/fake.h"
 
-size_t nccl_double_bytes(unsigned type)
+size_t nccl_fake_bytes(unsigned type)
 {
     switch (type) {
     case ncclUint8: return 1;
@@ -17,16 +17,16 @@ size_t nccl_double_bytes(unsigned type)
     }
 }
 
-#define COMBINE(name, type, word)                                             \
-    static type name(type a, type b, unsigned reduction)                      \
-    {                                                                         \
-        switch (reduction) {                                                  \
-        case ncclSum: return (type)((word)a + (word)b);                       \
-        case ncclProd: return (type)((word)a * (word)b);                      \
-        case ncclMax: return a > b ? a : b;                                   \
-        case ncclMin: return a < b ? a : b;                                   \
-        default: nccl_double_stop("a reduction of the number %u", reduction); \
-        }                                                                     \
+#define COMBINE(name, type, word)                                           \
+    static type name(type a, type b, unsigned reduction)                    \
+    {                                                                       \
+        switch (reduction) {                                                \
+        case ncclSum: return (type)((word)a + (word)b);                     \
+        case ncclProd: return (type)((word)a * (word)b);                    \
+        case ncclMax: return a > b ? a : b;                                 \
+        case ncclMin: return a < b ? a : b;                                 \
+        default: nccl_fake_stop("a reduction of the number %u", reduction); \
+        }                                                                   \
     }
 
 COMBINE(combine_u8, uint8_t, uint32_t)
@@ -49,8 +49,7 @@ static uint16_t combine_bf16(uint16_t a, uint16_t b, unsigned reduction)
     for (size_t i = 0; i < count; i++) \
     ((type *)to)[i] = call(((type *)to)[i], ((const type *)from)[i], reduction)
 
-void nccl_double_combine(void *to, const void *from, size_t count, unsigned type,
-                         unsigned reduction)
+void nccl_fake_combine(void *to, const void *from, size_t count, unsigned type, unsigned reduction)
 {
     switch (type) {
     case ncclUint8: LOOP(uint8_t, combine_u8); break;
@@ -60,6 +59,6 @@ void nccl_double_combine(void *to, const void *from, size_t count, unsigned type
     case ncclBfloat16: LOOP(uint16_t, combine_bf16); break;
     case ncclFloat32: LOOP(float, combine_f32); break;
     case ncclFloat64: LOOP(double, combine_f64); break;
-    default: nccl_double_stop("a type of the number %u", type);
+    default: nccl_fake_stop("a type of the number %u", type);
     }
 }

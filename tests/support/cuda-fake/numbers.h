@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of the types of kernels.h in memory, for the libraries of the double: plain float arithmetic over them.
+// Numbers of the types of kernels.h in memory, for the libraries of the fake: plain float arithmetic over them.
 #ifndef LS_TESTS_CUDA_NUMBERS_H
 #define LS_TESTS_CUDA_NUMBERS_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDNN in the double: pooling over NHWC, as plain loops in double precision: the largest forward, means both ways. Nothing else
+// cuDNN in the fake: pooling over NHWC, as plain loops in double precision: the largest forward, means both ways. Nothing else
 // is asked of it, and what else comes is an error.
-#include "tests/support/cuda-double/dnn.h"
-#include "tests/support/cuda-double/numbers.h"
+#include "tests/support/cuda-fake/dnn.h"
+#include "tests/support/cuda-fake/numbers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,8 +51,8 @@ unsigned cudnnGetPooling2dForwardOutputDim(struct cudnnPoolingStruct *desc,
 {
     if (desc->stride[0] < 1 || x->n < 1)
         return DNN_BAD_PARAM; // not set
-    if (double_setting("CUDA_DOUBLE_NO_CUDNN", 0) ||
-        (x->type != CUDNN_DATA_FLOAT && double_setting("CUDA_DOUBLE_NO_HALVES", 0)))
+    if (double_setting("CUDA_FAKE_NO_CUDNN", 0) ||
+        (x->type != CUDNN_DATA_FLOAT && double_setting("CUDA_FAKE_NO_HALVES", 0)))
         return CUDNN_STATUS_NOT_SUPPORTED;
     *n = (int)x->n;
     *c = (int)x->c;
@@ -160,7 +160,7 @@ static unsigned enqueue(const struct cudnnContext *handle, struct job *job, cons
     if (x->type != y->type || x->n != y->n || x->c != y->c ||
         y->h != outputs(&job->pooling, 0, x->h) || y->w != outputs(&job->pooling, 1, x->w))
         return DNN_BAD_PARAM;
-    if (double_setting("CUDA_DOUBLE_REFUSE", 0))
+    if (double_setting("CUDA_FAKE_REFUSE", 0))
         return CUDNN_STATUS_NOT_SUPPORTED + 1; // one of its reasons
     return double_enqueue(handle->stream, run_job, job, sizeof(*job), 1) ? DNN_EXECUTION_FAILED : 0;
 }

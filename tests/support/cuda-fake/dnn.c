@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDNN in the double: convolutions over NHWC, filters (K, R, S, C), as plain loops in double precision. Its tables of types for
+// cuDNN in the fake: convolutions over NHWC, filters (K, R, S, C), as plain loops in double precision. Its tables of types for
 // these calls have all tensors of one type, and sums in float32, for float32 and for both halves (PSEUDO_HALF_CONFIG,
 // PSEUDO_BFLOAT16_CONFIG); float32 gradients of halves are in none.
-#include "tests/support/cuda-double/dnn.h"
-#include "tests/support/cuda-double/numbers.h"
+#include "tests/support/cuda-fake/dnn.h"
+#include "tests/support/cuda-fake/numbers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ unsigned cudnnSetStream(struct cudnnContext *handle, struct CUstream_st *stream)
 const char *cudnnGetErrorString(unsigned status)
 {
     return status == CUDNN_STATUS_NOT_SUPPORTED ? "CUDNN_STATUS_NOT_SUPPORTED"
-                                                : "an error of the double";
+                                                : "an error of the fake";
 }
 
 size_t cudnnGetVersion(void)
@@ -203,8 +203,8 @@ static unsigned list_choices(const struct cudnnTensorStruct *x, const struct cud
     if (!fits(x, w, c, y) || c->math == ALLOW_CONVERSION ||
         (x->type != CUDNN_DATA_FLOAT && c->math != CUDNN_TENSOR_OP_MATH))
         return DNN_BAD_PARAM;
-    if (double_setting("CUDA_DOUBLE_NO_CUDNN", 0) ||
-        (x->type != CUDNN_DATA_FLOAT && double_setting("CUDA_DOUBLE_NO_HALVES", 0)) ||
+    if (double_setting("CUDA_FAKE_NO_CUDNN", 0) ||
+        (x->type != CUDNN_DATA_FLOAT && double_setting("CUDA_FAKE_NO_HALVES", 0)) ||
         (c->groups > 1 && c->dilation[0] > 1))
         return CUDNN_STATUS_NOT_SUPPORTED;
     for (; *found < wanted && *found < (int)(sizeof(list) / sizeof(list[0])); ++*found)
@@ -371,7 +371,7 @@ static unsigned enqueue(struct cudnnContext *handle, struct job *job, const void
         (uintptr_t)workspace % 256 ||
         !fits(&job->x_desc, &job->w_desc, &job->convolution, &job->y_desc))
         return DNN_BAD_PARAM;
-    if (double_setting("CUDA_DOUBLE_REFUSE", 0))
+    if (double_setting("CUDA_FAKE_REFUSE", 0))
         return CUDNN_STATUS_NOT_SUPPORTED + 1; // one of its reasons
     job->x = double_reach_on(handle->stream, job->x);
     job->w = double_reach_on(handle->stream, job->w);
@@ -419,7 +419,7 @@ unsigned cudnnConvolutionBiasActivationForward(
     struct cudnnTensorStruct *y_desc, void *y)
 {
     struct job job = job_of(FORWARD, x_desc, x, w_desc, w, convolution, y_desc, y);
-    if (double_setting("CUDA_DOUBLE_NO_FUSED", 0))
+    if (double_setting("CUDA_FAKE_NO_FUSED", 0))
         return CUDNN_STATUS_NOT_SUPPORTED;
     if (z_desc != y_desc || z != y || b_desc->c != y_desc->c || b_desc->type != y_desc->type ||
         !b || activation->mode != CUDNN_ACTIVATION_RELU)

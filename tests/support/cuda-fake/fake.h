@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// A test double of what device `cuda` calls of NVIDIA's libraries: on host memory, with plain loops. THIS IS NOT A GPU: it
+// A fake of what device `cuda` calls of NVIDIA's libraries: on host memory, with plain loops. THIS IS NOT A GPU: it
 // shows what the host code does, and nothing about kernels on a GPU, cuBLASLt, cuDNN or speed. Never installed.
 //
 // What makes mistakes show:
-// - Memory of the "GPU" has no access rights under the addresses that are handed out; only the double itself reads it, at
+// - Memory of the "GPU" has no access rights under the addresses that are handed out; only the fake itself reads it, at
 //   another address. Host code that touches it dies. A host address given to the GPU ends the process with a line.
-// - Work is done later: by a thread of the stream, with pauses (CUDA_DOUBLE_STREAMS=thread, the default), or not at all until
+// - Work is done later: by a thread of the stream, with pauses (CUDA_FAKE_STREAMS=thread, the default), or not at all until
 //   somebody asks whether it is done, and then only at the second question (deferred), with what it waits for on other streams.
 // - A recording is replayed in an order of its own, which keeps only what events and streams have fixed.
 // - Work that touches memory of another GPU without peer access, and copies from host memory that is not pinned, end the process.
 // - Fresh memory is full of 0xab. Items of a kernel go backwards; what threads of a block do to each other is done in two orders.
-// Other variables make it fail: CUDA_DOUBLE_DEVICES (1; 0: none), CUDA_DOUBLE_VERSION (of the driver, 13000),
-// CUDA_DOUBLE_CAPABILITY (90), CUDA_DOUBLE_INIT (what cuInit answers), CUDA_DOUBLE_MEMORY (bytes of a GPU),
-// CUDA_DOUBLE_PINNED (bytes of pinned memory), CUDA_DOUBLE_FAIL (the so-many-th kernel fails), CUDA_DOUBLE_HANG (it never ends),
-// CUDA_DOUBLE_NO_BLAS, CUDA_DOUBLE_NO_EPILOGUE, CUDA_DOUBLE_NO_CUDNN, CUDA_DOUBLE_NO_FUSED (1: the library knows none),
-// CUDA_DOUBLE_REFUSE (1: the libraries say that they can, and refuse when they are called),
-// CUDA_DOUBLE_NO_PEERS (1: no GPU reaches another), CUDA_DOUBLE_NO_HALVES (1: both libraries know float32 only).
-#ifndef LS_TESTS_CUDA_DOUBLE_H
-#define LS_TESTS_CUDA_DOUBLE_H
+// Other variables make it fail: CUDA_FAKE_DEVICES (1; 0: none), CUDA_FAKE_VERSION (of the driver, 13000),
+// CUDA_FAKE_CAPABILITY (90), CUDA_FAKE_INIT (what cuInit answers), CUDA_FAKE_MEMORY (bytes of a GPU),
+// CUDA_FAKE_PINNED (bytes of pinned memory), CUDA_FAKE_FAIL (the so-many-th kernel fails), CUDA_FAKE_HANG (it never ends),
+// CUDA_FAKE_NO_BLAS, CUDA_FAKE_NO_EPILOGUE, CUDA_FAKE_NO_CUDNN, CUDA_FAKE_NO_FUSED (1: the library knows none),
+// CUDA_FAKE_REFUSE (1: the libraries say that they can, and refuse when they are called),
+// CUDA_FAKE_NO_PEERS (1: no GPU reaches another), CUDA_FAKE_NO_HALVES (1: both libraries know float32 only).
+#ifndef LS_TESTS_CUDA_FAKE_H
+#define LS_TESTS_CUDA_FAKE_H
 
 #include "plugins/device/cuda/engine/calls.h"
 #include "plugins/device/cuda/engine/kernels.h"
@@ -40,7 +40,7 @@ DOUBLE_EXPORT unsigned double_enqueue_when(struct CUstream_st *stream, double_re
                                            double_work work, const void *data, size_t bytes);
 DOUBLE_EXPORT void double_wake(void);
 
-// Where the double itself finds memory of a GPU; NULL stays NULL. Ends the process for an address that is none, and (_on) for
+// Where the fake itself finds memory of a GPU; NULL stays NULL. Ends the process for an address that is none, and (_on) for
 // memory of a GPU that the stream's does not reach: peer access was not enabled.
 DOUBLE_EXPORT void *double_reach(const void *memory);
 DOUBLE_EXPORT void *double_reach_on(const struct CUstream_st *stream, const void *memory);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors, versions and GPUs of the double.
-#include "tests/support/cuda-double/stream.h"
+// Errors, versions and GPUs of the fake.
+#include "tests/support/cuda-fake/stream.h"
 
 #include <stdio.h>
 
@@ -21,8 +21,7 @@ int double_sees(int device, int other)
 
 static int is_device(int device)
 {
-    return device >= 0 && device < MOST_DEVICES &&
-           device < double_setting("CUDA_DOUBLE_DEVICES", 1);
+    return device >= 0 && device < MOST_DEVICES && device < double_setting("CUDA_FAKE_DEVICES", 1);
 }
 
 unsigned cudaSetDevice(int device)
@@ -37,7 +36,7 @@ unsigned cudaDeviceCanAccessPeer(int *out, int device, int peer)
 {
     if (!is_device(device) || !is_device(peer))
         return INVALID_DEVICE;
-    *out = device != peer && !double_setting("CUDA_DOUBLE_NO_PEERS", 0);
+    *out = device != peer && !double_setting("CUDA_FAKE_NO_PEERS", 0);
     return cudaSuccess;
 }
 
@@ -92,7 +91,7 @@ const char *cudaGetErrorName(unsigned error)
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
         if (errors[i].error == error)
             return errors[i].name;
-    return "an error of the double";
+    return "an error of the fake";
 }
 
 const char *cudaGetErrorString(unsigned error)
@@ -100,14 +99,14 @@ const char *cudaGetErrorString(unsigned error)
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
         if (errors[i].error == error)
             return errors[i].text;
-    return "an error of the double";
+    return "an error of the fake";
 }
 
 // ---- Versions ----
 
 unsigned cudaDriverGetVersion(int *version)
 {
-    *version = (int)double_setting("CUDA_DOUBLE_VERSION", 13000);
+    *version = (int)double_setting("CUDA_FAKE_VERSION", 13000);
     return cudaSuccess;
 }
 
@@ -119,8 +118,8 @@ unsigned cudaRuntimeGetVersion(int *version)
 
 unsigned cudaGetDeviceCount(int *count)
 {
-    const int found = (int)double_setting("CUDA_DOUBLE_DEVICES", 1);
-    if (double_setting("CUDA_DOUBLE_VERSION", 13000) < 13000)
+    const int found = (int)double_setting("CUDA_FAKE_DEVICES", 1);
+    if (double_setting("CUDA_FAKE_VERSION", 13000) < 13000)
         return cudaErrorInsufficientDriver;
     if (found < 1)
         return cudaErrorNoDevice;

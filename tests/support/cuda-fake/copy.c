@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of the double. Host memory must be pinned, as a GPU reads and writes no other by itself.
-#include "tests/support/cuda-double/double.h"
+// Copies of the fake. Host memory must be pinned, as a GPU reads and writes no other by itself.
+#include "tests/support/cuda-fake/fake.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recordings of the double (stream capture and graphs of CUDA): what is put on a stream is kept with what it runs after. A
+// Recordings of the fake (stream capture and graphs of CUDA): what is put on a stream is kept with what it runs after. A
 // replay runs it in the order that is furthest from the recorded one, so that an order nobody asked for is not kept.
-#include "tests/support/cuda-double/stream.h"
+#include "tests/support/cuda-fake/stream.h"
 
 #include <stdlib.h>
 #include <string.h>

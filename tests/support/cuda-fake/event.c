@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events of the double: how far a stream was when it was marked. Who waits for one waits for the mark of that moment.
-#include "tests/support/cuda-double/stream.h"
+// Events of the fake: how far a stream was when it was marked. Who waits for one waits for the mark of that moment.
+#include "tests/support/cuda-fake/stream.h"
 
 #include <stdlib.h>
 

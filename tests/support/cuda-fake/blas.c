@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt in the double: D = epilogue(alpha op(A) op(B) + beta C), columns first, as NVIDIA's documentation has it. Which types
+// cuBLASLt in the fake: D = epilogue(alpha op(A) op(B) + beta C), columns first, as NVIDIA's documentation has it. Which types
 // go together is its table of cublasLtMatmul(): with sums in float32, A and B of one type; C, D and the bias of that type or
 // float32; TF32 for float32 alone.
-#include "tests/support/cuda-double/double.h"
-#include "tests/support/cuda-double/numbers.h"
+#include "tests/support/cuda-fake/fake.h"
+#include "tests/support/cuda-fake/numbers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ unsigned cublasLtDestroy(struct cublasLtContext *handle)
 
 const char *cublasLtGetStatusString(unsigned status)
 {
-    return status == NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED" : "an error of the double";
+    return status == NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED" : "an error of the fake";
 }
 
 size_t cublasLtGetVersion(void)
@@ -192,10 +192,9 @@ unsigned cublasLtMatmulAlgoGetHeuristic(struct cublasLtContext *handle,
     // Halves whose partial sums would be rounded to halves are a mistake, not a wish.
     if (a->type != CUDA_R_32F && preference->schemes != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
         return INVALID_VALUE;
-    if (double_setting("CUDA_DOUBLE_NO_BLAS", 0) ||
-        (a->type != CUDA_R_32F && double_setting("CUDA_DOUBLE_NO_HALVES", 0)) ||
-        (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
-         double_setting("CUDA_DOUBLE_NO_EPILOGUE", 0)))
+    if (double_setting("CUDA_FAKE_NO_BLAS", 0) ||
+        (a->type != CUDA_R_32F && double_setting("CUDA_FAKE_NO_HALVES", 0)) ||
+        (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && double_setting("CUDA_FAKE_NO_EPILOGUE", 0)))
         return NOT_SUPPORTED;
     memset(results, 0, sizeof(*results));
     results->workspaceSize = preference->workspace < WORKSPACE ? preference->workspace : WORKSPACE;
@@ -301,7 +300,7 @@ unsigned cublasLtMatmul(struct cublasLtContext *handle, cublasLtMatmulDescOpaque
         algorithm->data[0] != 4711 || bytes < WORKSPACE || all % 64 || (uintptr_t)workspace % 256 ||
         (biased && !desc->bias))
         return INVALID_VALUE;
-    if (double_setting("CUDA_DOUBLE_REFUSE", 0))
+    if (double_setting("CUDA_FAKE_REFUSE", 0))
         return NOT_SUPPORTED;
     return double_enqueue(stream, run_product, &product, sizeof(product), 1) ? 13 : 0;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our own kernels in the double: the bodies that kernels.cu runs with a thread an item, in a loop. Items go backwards, for
+// Our own kernels in the fake: the bodies that kernels.cu runs with a thread an item, in a loop. Items go backwards, for
 // none may need another's result.
 #include "plugins/device/cuda/engine/bodies.h"
 #include "plugins/device/cuda/engine/norm_body.h"
 #include "plugins/device/cuda/engine/reduce_body.h"
-#include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-fake/fake.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -148,7 +148,7 @@ static void run_together(const void *data)
             if (checked)
                 run_step(launch, &again, block, step, false);
             if (checked && memcmp(&together, &again, sizeof(again)) != 0) {
-                fprintf(stderr, "cuda-double: threads of a block depend on their order\n");
+                fprintf(stderr, "cuda-fake: threads of a block depend on their order\n");
                 abort();
             }
         }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDNN in the double: what convolutions (dnn.c) and pooling (pool.c) share.
+// cuDNN in the fake: what convolutions (dnn.c) and pooling (pool.c) share.
 #ifndef LS_TESTS_CUDA_DNN_H
 #define LS_TESTS_CUDA_DNN_H
 
-#include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-fake/fake.h"
 
 enum { DNN_BAD_PARAM = 2000, DNN_EXECUTION_FAILED = 5000 };
 

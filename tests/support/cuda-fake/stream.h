@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What streams, events and recordings of the double share. All of it is under one lock, which is open while work runs.
-#ifndef LS_TESTS_CUDA_DOUBLE_STREAM_H
-#define LS_TESTS_CUDA_DOUBLE_STREAM_H
+// What streams, events and recordings of the fake share. All of it is under one lock, which is open while work runs.
+#ifndef LS_TESTS_CUDA_FAKE_STREAM_H
+#define LS_TESTS_CUDA_FAKE_STREAM_H
 
-#include "tests/support/cuda-double/double.h"
+#include "tests/support/cuda-fake/fake.h"
 
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's calls of the double (driver.c of the plugin has the declarations).
-#include "tests/support/cuda-double/double.h"
+// The driver's calls of the fake (driver.c of the plugin has the declarations).
+#include "tests/support/cuda-fake/fake.h"
 
 #include <stdio.h>
 
@@ -16,25 +16,25 @@ DOUBLE_EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device);
 int cuInit(unsigned flags)
 {
     (void)flags;
-    return (int)double_setting("CUDA_DOUBLE_INIT", 0);
+    return (int)double_setting("CUDA_FAKE_INIT", 0);
 }
 
 int cuDriverGetVersion(int *version)
 {
-    *version = (int)double_setting("CUDA_DOUBLE_VERSION", 13000);
+    *version = (int)double_setting("CUDA_FAKE_VERSION", 13000);
     return 0;
 }
 
 int cuGetErrorString(int error, const char **text)
 {
     (void)error;
-    *text = "an error of the double";
+    *text = "an error of the fake";
     return 0;
 }
 
 int cuDeviceGetCount(int *count)
 {
-    *count = (int)double_setting("CUDA_DOUBLE_DEVICES", 1);
+    *count = (int)double_setting("CUDA_FAKE_DEVICES", 1);
     return 0;
 }
 
@@ -47,13 +47,13 @@ int cuDeviceGet(int *device, int ordinal)
 int cuDeviceGetName(char *name, int bytes, int device)
 {
     (void)device;
-    snprintf(name, (size_t)bytes, "test double, NOT A GPU");
+    snprintf(name, (size_t)bytes, "fake, NOT A GPU");
     return 0;
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
-    const int capability = (int)double_setting("CUDA_DOUBLE_CAPABILITY", 90);
+    const int capability = (int)double_setting("CUDA_FAKE_CAPABILITY", 90);
     (void)device;
     *value = attribute == 75 ? capability / 10 : capability % 10;
     return 0;
@@ -62,6 +62,6 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 int cuDeviceTotalMem_v2(size_t *bytes, int device)
 {
     (void)device;
-    *bytes = (size_t)double_setting("CUDA_DOUBLE_MEMORY", 8LL << 30);
+    *bytes = (size_t)double_setting("CUDA_FAKE_MEMORY", 8LL << 30);
     return 0;
 }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fake of what collective `nccl` calls of NCCL: ranks are threads of one process, data are moved and added in plain
+// loops, on the streams of the fake of CUDA. THIS IS NEITHER NCCL NOR A GPU: it shows what the host code does, and nothing of
+// NCCL's algorithms, links or speed. Never installed.
+//
+// What makes mistakes show:
+// - Communicators are non-blocking: a call answers "in progress" until it was asked for twice, and only then is anything put on
+//   the stream. A call before that is refused.
+// - An operation begins when those of all ranks have come to the front of their streams; it reads its input then.
+// - Ranks that call different operations, on which NCCL would hang, end the process with a line; so do a communicator that is
+//   used after its end, a stream of another GPU, and an operation that is recorded on some ranks only, or that ranks replay from
+//   recordings which they did not make together.
+// Variables make it fail: NCCL_FAKE_VERSION (22809), NCCL_FAKE_ID_ERROR (what ncclGetUniqueId answers), NCCL_FAKE_MISSING
+// (a rank that never joins), NCCL_FAKE_ERROR (the so-many-th rank to begin an operation breaks the connection: all get
+// ncclRemoteError, and it never ends), NCCL_FAKE_STUCK (the so-many-th call stays in progress), NCCL_FAKE_STAY (1: finalizing never ends),
+// NCCL_FAKE_TWICE (1: reductions have rank 0's input twice).
+#ifndef LS_TESTS_NCCL_FAKE_H
+#define LS_TESTS_NCCL_FAKE_H
+
+#include "plugins/collective/nccl/calls.h"
+#include "tests/support/cuda-fake/fake.h"
+
+#include <pthread.h>
+
+enum { NCCL_FAKE_RANKS = 16 };
+
+enum nccl_fake_operation {
+    NCCL_FAKE_ALL_REDUCE,
+    NCCL_FAKE_REDUCE_SCATTER,
+    NCCL_FAKE_ALL_GATHER,
+    NCCL_FAKE_BROADCAST,
+    NCCL_FAKE_REDUCE,
+};
+
+// One operation of one rank; `from` and `to` are where the fake finds the memory.
+struct nccl_fake_order {
+    struct ncclComm *comm;
+    struct CUstream_st *stream;
+    const void *from;
+    void *to;
+    size_t count; // as NCCL's call has it
+    unsigned operation, type, reduction;
+    int root;
+    uint64_t
+        recording; // the so-many-th with operations of this rank; 0: given outside of recordings
+};
+
+// Orders of all ranks that belong together.
+struct nccl_fake_slot {
+    uint64_t number;
+    struct nccl_fake_order orders[NCCL_FAKE_RANKS];
+    void *inputs[NCCL_FAKE_RANKS]; // copies
+    uint32_t arrived, done;
+    struct nccl_fake_slot *next;
+};
+
+struct nccl_fake_clique {
+    ncclUniqueId id;
+    int world, joined, finalized;
+    struct ncclComm *ranks[NCCL_FAKE_RANKS];
+    unsigned failure; // of all its ranks, for good
+    char text[160]; // of the failure
+    struct nccl_fake_slot *slots;
+    struct nccl_fake_clique *next;
+};
+
+enum nccl_fake_phase { NCCL_FAKE_IDLE, NCCL_FAKE_JOINING, NCCL_FAKE_PUTTING, NCCL_FAKE_FINALIZING };
+
+struct ncclComm {
+    struct nccl_fake_clique *clique;
+    int rank, device;
+    enum nccl_fake_phase phase;
+    int questions; // since the phase has begun
+    int stuck, aborted, closed;
+    struct nccl_fake_order *orders; // given, but not yet on the stream
+    uint32_t order_count, order_room;
+    uint64_t recording,
+        recordings; // the last that had operations (double_recording_of), and how many
+    uint64_t arrived, done; // orders that came to the front, and that are over
+    struct CUstream_st *stream; // of the last order
+};
+
+// Over everything here; taken after the lock of the streams, never before it.
+extern pthread_mutex_t nccl_fake_lock;
+
+// Puts what was given on the stream; under no lock. 0, or an error of NCCL.
+unsigned nccl_fake_flush(struct nccl_fake_order *orders, uint32_t count);
+
+// For good, on all ranks; under the lock.
+void nccl_fake_break(struct nccl_fake_clique *clique, unsigned error, const char *text);
+
+size_t nccl_fake_bytes(unsigned type);
+// to[i] = to[i] (+) from[i]
+void nccl_fake_combine(void *to, const void *from, size_t count, unsigned type, unsigned reduction);
+
+__attribute__((noreturn, format(printf, 1, 2))) void nccl_fake_stop(const char *format, ...);
+
+// What is in use; for tests.
+struct nccl_fake_counts {
+    uint64_t communicators, aborts, slots;
+};
+DOUBLE_EXPORT void nccl_fake_count(struct nccl_fake_counts *out);
+extern struct nccl_fake_counts nccl_fake_live; // under the lock
+
+#define NCCL_CALL(result, name, arguments) DOUBLE_EXPORT result name arguments;
+#include "plugins/collective/nccl/calls_list.h"
+
+#endif
