@@ -251,7 +251,7 @@ struct ls_fit_options {
     uint64_t steps; // end after that many steps, if that is earlier; 0: no limit
     uint64_t batch; // global; 0: replica_batch times replicas
     uint64_t replica_batch; // 0: 64
-    uint32_t slices; // blocks that each share is computed in; their gradients are added; 0: 1
+    uint32_t microbatches; // blocks that each share is computed in; their gradients are added; 0: 1
     const char *shuffle; // "on", "off", or the size of a buffer; NULL: on
     struct ls_data *validation; // after each epoch; NULL: none
     uint64_t check_replicas; // every so many steps; 0: at the end only

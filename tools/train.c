@@ -42,7 +42,7 @@ static const struct argument table[] = {
      "default: the optimizer in the model's file, else adam:learning_rate=0.001"},
     {"lr-scaling", "none|sqrt|linear", "none",
      "multiply the learning rate by 1, sqrt(N) or N for N replicas"},
-    {"slices", "N", "1",
+    {"microbatches", "N", "1",
      "compute each replica's share in N parts and add their gradients: less memory, the same "
      "result up to rounding"},
     {"seed", "N", "0", "seed of the initial weights, the order of examples and dropout"},
@@ -118,10 +118,10 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
         status = arguments_count(arguments, "steps", 1, UINT64_C(1) << 48, &out->steps);
     if (!status)
         status = arguments_count(arguments, "check-replicas", 1, UINT32_MAX, &out->check_replicas);
-    uint64_t slices = 1;
+    uint64_t microbatches = 1;
     if (!status)
-        status = arguments_count(arguments, "slices", 1, UINT32_MAX, &slices);
-    out->slices = (uint32_t)slices;
+        status = arguments_count(arguments, "microbatches", 1, UINT32_MAX, &microbatches);
+    out->microbatches = (uint32_t)microbatches;
     if (!status)
         status = run_options_batch(arguments, &out->batch, &out->replica_batch);
     const char *precision = arguments_text(arguments, "precision");

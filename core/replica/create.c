@@ -3,7 +3,7 @@
 #include "core/replica/input.h"
 #include "core/replica/programs.h"
 #include "core/replica/record.h"
-#include "core/replica/slicing.h"
+#include "core/replica/microbatches.h"
 
 #include "core/base/inside.h"
 #include "core/base/log.h"
@@ -155,7 +155,7 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
     replica->graph = options->graph;
     replica->timing = options->timing;
     replica->deadline_ns = options->deadline_ns;
-    replica->slices = 1;
+    replica->microbatches = 1;
     replica->host_record.seed = options->seed;
     if (options->optimizer)
         replica->optimizer = *options->optimizer;

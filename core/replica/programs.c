@@ -3,7 +3,7 @@
 #include "core/replica/programs.h"
 #include "core/replica/input.h"
 #include "core/replica/record.h"
-#include "core/replica/slicing.h"
+#include "core/replica/microbatches.h"
 
 #include <stdlib.h>
 
@@ -118,7 +118,7 @@ static enum ls_status make_room(struct ls_replica *replica)
         status = grow(replica, &replica->scratch, replica->scratch_bytes);
     if (!status)
         status = grow(replica, &replica->arena, replica->arena_bytes);
-    for (const uint32_t levels = ls_slicing_levels(replica->slices);
+    for (const uint32_t levels = ls_microbatches_levels(replica->microbatches);
          !status && replica->levels < levels; replica->levels++) {
         struct ls_memory *sums = &replica->accumulated[replica->levels];
         *sums = ls_replica_take_memory(replica, flat);
@@ -148,16 +148,16 @@ static enum ls_status make_room(struct ls_replica *replica)
 enum ls_status ls_replica_need(struct ls_replica *replica, const struct ls_replica_need *need,
                                bool *changed)
 {
-    const uint32_t programs = replica->program_count, slices = replica->slices;
-    replica->slices = need->slices > 1 ? need->slices : 1;
+    const uint32_t programs = replica->program_count, microbatches = replica->microbatches;
+    replica->microbatches = need->microbatches > 1 ? need->microbatches : 1;
     enum ls_status status = replica->empty.captures ? LS_OK : add_empty(replica);
     if (!status)
         status = add_programs(replica, need->training, need->training_count, true);
     if (!status)
         status = add_programs(replica, need->evaluation, need->evaluation_count, false);
     if (!status)
-        status = ls_slicing_prepare(replica);
-    *changed = programs != replica->program_count || slices != replica->slices ||
+        status = ls_microbatches_prepare(replica);
+    *changed = programs != replica->program_count || microbatches != replica->microbatches ||
                ls_memory_is_null(replica->record);
     if (status || !*changed)
         return status;

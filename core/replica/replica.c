@@ -2,7 +2,7 @@
 // Runs steps on one device.
 #include "core/replica/input.h"
 #include "core/replica/record.h"
-#include "core/replica/slicing.h"
+#include "core/replica/microbatches.h"
 
 #include "core/base/clock.h"
 #include "core/base/inside.h"
@@ -73,7 +73,7 @@ static enum ls_status run_section(void *context)
         return status;
     if (!pass->entry->program && pass->bucket == 0)
         status = zero_gradients(replica);
-    return status ? status : ls_slicing_add(replica, pass->block, pass->bucket);
+    return status ? status : ls_microbatches_add(replica, pass->block, pass->bucket);
 }
 
 // A replay has no kernels whose times would be added.
@@ -105,7 +105,7 @@ static enum ls_status run_sections(void *context)
             .work = run_section, .context = pass, .capture = &pass->captures[pass->bucket]};
         const bool zeroes = !program && pass->bucket == 0;
         pass->to = end > pass->from ? end : pass->from;
-        if (pass->to > pass->from || zeroes || (pass->bucket < count && replica->slices > 1))
+        if (pass->to > pass->from || zeroes || (pass->bucket < count && replica->microbatches > 1))
             status = hooks->parameters_needed ? run_section(pass) : run_timed(replica, &section);
         if (!status && pass->last && pass->bucket < count)
             status = hooks->bucket_ready(hooks->context, replica, pass->bucket);
@@ -116,9 +116,10 @@ static enum ls_status run_sections(void *context)
 
 // ---- Shares ----
 
-void ls_slice(uint64_t count, uint32_t slices, uint32_t index, uint64_t *offset, uint64_t *size)
+void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64_t *offset,
+                   uint64_t *size)
 {
-    const uint64_t each = count / slices, more = count % slices;
+    const uint64_t each = count / microbatches, more = count % microbatches;
     *offset = each * index + (index < more ? index : more);
     *size = each + (index < more);
 }
@@ -134,12 +135,12 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
         return LS_FAILED;
     }
     const uint32_t role =
-        replica->recorder.kind * LS_ROLE_COUNT + ls_slicing_role(index, replica->slices);
+        replica->recorder.kind * LS_ROLE_COUNT + ls_microbatches_role(index, replica->microbatches);
     struct pass pass = {.replica = replica,
                         .entry = entry,
                         .hooks = hooks,
                         .block = index,
-                        .last = index + 1 == replica->slices,
+                        .last = index + 1 == replica->microbatches,
                         .captures = entry->captures + role * (replica->buckets.count + 1)};
     const struct ls_section whole = {.work = run_sections,
                                      .context = &pass,
@@ -174,10 +175,10 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
     record->learning_rate = (float)learning_rate;
     record->gradient_scale = (float)(1.0 / (double)batch->global_count);
     ls_record_begin_step(replica, batch->global_count, hooks->capturable);
-    for (uint32_t i = 0; !status && i < replica->slices; i++) {
+    for (uint32_t i = 0; !status && i < replica->microbatches; i++) {
         struct ls_replica_batch block = *batch;
         uint64_t offset;
-        ls_slice(batch->count, replica->slices, i, &offset, &block.count);
+        ls_microbatch(batch->count, replica->microbatches, i, &offset, &block.count);
         block.example_offset += offset;
         if (block.count) {
             block.examples = (const char *)batch->examples + offset * example;
@@ -185,7 +186,7 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
         }
         status = run_block(replica, &block, i, stop, hooks);
     }
-    ls_record_end_step(replica, hooks->capturable && replica->slices == 1);
+    ls_record_end_step(replica, hooks->capturable && replica->microbatches == 1);
     return status;
 }
 

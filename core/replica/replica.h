@@ -43,7 +43,7 @@ struct ls_replica_need {
     const uint64_t *training, *evaluation;
     uint32_t training_count, evaluation_count;
     uint32_t
-        slices; // blocks of a share in training, whose gradients are added; 0, 1: the whole share
+        microbatches; // blocks of a share in training, whose gradients are added; 0, 1: the whole share
 };
 
 // What a replica computes on.
@@ -124,7 +124,7 @@ struct ls_replica {
     struct ls_memory record; // a struct ls_step_record
     struct ls_input *input; // the way of batches to the device (input.h)
 
-    uint32_t slices; // of this fit
+    uint32_t microbatches; // of this fit
     uint32_t levels; // of the tree in which blocks are added, that there is memory for
     struct ls_memory accumulated[LS_TREE_LEVELS]; // sums and gradients of 1, 2, 4, ... blocks
     struct ls_kernel **adds; // one a bucket: two ranges of its size into the first; NULL: not yet
@@ -199,9 +199,10 @@ struct ls_replica_program *ls_replica_program(const struct ls_replica *replica, 
 
 // Block `index` of a share of `count` examples: the first blocks are larger by at most one, the last may
 // be empty.
-void ls_slice(uint64_t count, uint32_t slices, uint32_t index, uint64_t *offset, uint64_t *size);
+void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64_t *offset,
+                   uint64_t *size);
 
-// Forward and backward passes over the share, as many as there are slices whatever its size: fills the
+// Forward and backward passes over the share, as many as there are microbatches whatever its size: fills the
 // gradients (of the sum of the examples' losses divided by global_count) and the sums in the tail; an
 // empty block adds zeros. Blocks are added in a binary tree: ((0 + 1) + (2 + 3)) + ... `stop` is added to
 // the tail.

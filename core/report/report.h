@@ -86,7 +86,7 @@ struct ls_report {
     size_t optimizer_option_count;
     const char *loss; // with its options: "sparse_categorical_crossentropy:from_logits=true"
     const char *shuffle; // as the user wrote it
-    uint32_t slices;
+    uint32_t microbatches;
     const struct ls_report_pair *dataset_options; // as the user wrote them
     size_t dataset_option_count;
     double learning_rate; // after scaling

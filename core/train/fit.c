@@ -109,7 +109,7 @@ static enum ls_status prepare(struct ls_fit *fit)
         .global_batch = fit->global_batch,
         .training_examples = ls_data_count(fit->train),
         .position = fit->order.position,
-        .slices = fit->options->slices,
+        .microbatches = fit->options->microbatches,
         .byte_divisor = ls_data_byte_divisor(fit->train, fit->options->validation),
         .evaluation_examples =
             fit->options->validation ? ls_data_count(fit->options->validation) : 0,

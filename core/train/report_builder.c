@@ -117,7 +117,7 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
     const uint64_t batch = fit->global_batch < examples ? fit->global_batch : examples;
     for (uint32_t i = 0; i < world; i++) {
         uint64_t offset;
-        ls_share_blocks(batch, world, fit->session->need.slices, i, &offset, &out->shares[i]);
+        ls_share_blocks(batch, world, fit->session->need.microbatches, i, &offset, &out->shares[i]);
     }
     return list_dataset(fit, out);
 }
@@ -166,7 +166,7 @@ static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
     report->learning_rate = model->optimizer.learning_rate;
     report->loss = loss_text(&model->loss);
     report->shuffle = fit->options->shuffle ? fit->options->shuffle : "on";
-    report->slices = fit->options->slices ? fit->options->slices : 1;
+    report->microbatches = fit->options->microbatches ? fit->options->microbatches : 1;
     report->model = model->source;
     report->dataset = fit->train->name;
     report->parameters = ls_model_parameters(model);

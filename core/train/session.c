@@ -104,16 +104,16 @@ static void add_size(struct sizes *sizes, uint64_t size)
 // Of the blocks of `rank` in the batches of an epoch of `examples`: they have two sizes, all but
 // the last and the last.
 static void add_sizes(const struct ls_session *session, uint64_t examples, uint32_t rank,
-                      uint32_t slices, struct sizes *sizes)
+                      uint32_t microbatches, struct sizes *sizes)
 {
     const uint64_t batch = session->need.global_batch;
     const uint64_t batches[] = {examples < batch ? examples : batch, examples % batch};
     for (int i = 0; i < 2; i++) {
         uint64_t offset, share, size;
-        ls_share_blocks(batches[i], ls_cluster_world(session->cluster), slices, rank, &offset,
+        ls_share_blocks(batches[i], ls_cluster_world(session->cluster), microbatches, rank, &offset,
                         &share);
-        for (uint32_t block = 0; block < slices && block < share; block++) {
-            ls_slice(share, slices, block, &offset, &size);
+        for (uint32_t block = 0; block < microbatches && block < share; block++) {
+            ls_microbatch(share, microbatches, block, &offset, &size);
             add_size(sizes, size);
         }
     }
@@ -123,17 +123,17 @@ static void add_sizes(const struct ls_session *session, uint64_t examples, uint3
 static bool may_stand_in(const struct ls_session *session)
 {
     const struct ls_strategy_interface *strategy = session->run->strategy.strategy->interface;
-    return strategy->lost && session->need.slices == 1;
+    return strategy->lost && session->need.microbatches == 1;
 }
 
 static void find_sizes(const struct ls_session *session, uint64_t examples, uint32_t index,
-                       uint32_t slices, struct sizes *sizes)
+                       uint32_t microbatches, struct sizes *sizes)
 {
     if (examples == 0)
         return;
-    add_sizes(session, examples, ls_session_rank(session, index), slices, sizes);
+    add_sizes(session, examples, ls_session_rank(session, index), microbatches, sizes);
     for (uint32_t i = 0; may_stand_in(session) && i < session->count; i++)
-        add_sizes(session, examples, ls_session_rank(session, i), slices, sizes);
+        add_sizes(session, examples, ls_session_rank(session, i), microbatches, sizes);
 }
 
 struct preparing {
@@ -149,16 +149,16 @@ static enum ls_status prepare_replica(void *context, uint32_t index)
     const struct ls_session_need *need = &session->need;
     struct sizes training = {0}, evaluation = {0};
     bool changed = false;
-    find_sizes(session, need->training_examples, index, need->slices, &training);
+    find_sizes(session, need->training_examples, index, need->microbatches, &training);
     if (need->position)
-        find_sizes(session, need->training_examples - need->position, index, need->slices,
+        find_sizes(session, need->training_examples - need->position, index, need->microbatches,
                    &training);
     find_sizes(session, need->evaluation_examples, index, 1, &evaluation);
     const struct ls_replica_need replica = {.training = training.list,
                                             .training_count = training.count,
                                             .evaluation = evaluation.list,
                                             .evaluation_count = evaluation.count,
-                                            .slices = need->slices};
+                                            .microbatches = need->microbatches};
     enum ls_status status = training.status ? training.status : evaluation.status;
     ls_trace_begin(&prepare_slice, 0);
     if (!status)
@@ -187,7 +187,7 @@ static uint64_t last_batch(const struct ls_session_need *need)
 static bool same_training(const struct ls_session_need *a, const struct ls_session_need *b)
 {
     return a->global_batch == b->global_batch && a->training_examples == b->training_examples &&
-           last_batch(a) == last_batch(b) && a->slices == b->slices;
+           last_batch(a) == last_batch(b) && a->microbatches == b->microbatches;
 }
 
 static bool same_evaluation(const struct ls_session_need *a, const struct ls_session_need *b)
@@ -226,10 +226,10 @@ static uint64_t layout_batch(const struct ls_session *session)
     const uint64_t examples =
         need->training_examples ? need->training_examples : need->evaluation_examples;
     const uint64_t batch = examples < need->global_batch ? examples : need->global_batch;
-    const uint32_t slices = need->training_examples ? need->slices : 1;
+    const uint32_t microbatches = need->training_examples ? need->microbatches : 1;
     uint64_t offset, share, size;
-    ls_share_blocks(batch, ls_cluster_world(session->cluster), slices, 0, &offset, &share);
-    ls_slice(share, slices, 0, &offset, &size);
+    ls_share_blocks(batch, ls_cluster_world(session->cluster), microbatches, 0, &offset, &share);
+    ls_microbatch(share, microbatches, 0, &offset, &size);
     return size;
 }
 
@@ -498,10 +498,10 @@ static enum ls_status suits(struct ls_session *session, const struct ls_session_
 enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_need *need)
 {
     struct ls_session_need wanted = *need;
-    wanted.slices = need->slices ? need->slices : 1;
+    wanted.microbatches = need->microbatches ? need->microbatches : 1;
     if (model->session) {
         if (!need->training_examples) // those of the last fit stay as they are
-            wanted.slices = model->session->need.slices;
+            wanted.microbatches = model->session->need.microbatches;
         bool fits = false;
         enum ls_status status = suits(model->session, &wanted, &fits);
         if (!status && fits)

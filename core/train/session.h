@@ -24,7 +24,7 @@ struct ls_session_need {
     uint64_t training_examples; // of an epoch; 0: evaluation only
     uint64_t position; // of the first example in the epoch that begins
     uint64_t evaluation_examples; // 0: training only
-    uint32_t slices; // blocks of a share in training; 0: 1
+    uint32_t microbatches; // blocks of a share in training; 0: 1
     float byte_divisor; // of all data, where it has 8 bits (ls_data_byte_divisor); else 0
 };
 
@@ -40,7 +40,7 @@ struct ls_session_input {
     struct ls_dataset_copy copy;
     enum ls_shuffle shuffle;
     uint64_t shuffle_buffer, global_batch;
-    uint32_t slices;
+    uint32_t microbatches;
     struct ls_model_order order; // where the streams go on
     struct ls_stream *all; // NULL: not open
     struct ls_stream **own; // the same, one a replica, where replicas do not wait for each other
@@ -87,9 +87,9 @@ LS_STATUS ls_session_set_data(struct ls_session *session, struct ls_data *data,
 void ls_session_note_order(struct ls_session *session, const struct ls_model_order *order);
 void ls_session_forget_data(struct ls_session *session);
 // A stream of `dataset` for `count` replicas from `first` on, in batches of the session, shares in
-// `slices` blocks. `order`: shuffle, epoch and first example; the rest is filled in.
+// `microbatches` blocks. `order`: shuffle, epoch and first example; the rest is filled in.
 LS_STATUS ls_session_open_stream(const struct ls_session *session, const struct ls_dataset *dataset,
-                                 const struct ls_stream_options *order, uint32_t slices,
+                                 const struct ls_stream_options *order, uint32_t microbatches,
                                  uint32_t first, uint32_t count, struct ls_stream **out);
 // The next share of the replica `index`, as a replica takes it. [replica thread]
 LS_STATUS ls_session_next(struct ls_session *session, uint32_t index, struct ls_replica_batch *out,

@@ -41,7 +41,7 @@ enum ls_status ls_session_dataset(const struct ls_model *model, struct ls_data *
 
 enum ls_status ls_session_open_stream(const struct ls_session *session,
                                       const struct ls_dataset *dataset,
-                                      const struct ls_stream_options *order, uint32_t slices,
+                                      const struct ls_stream_options *order, uint32_t microbatches,
                                       uint32_t first, uint32_t count, struct ls_stream **out)
 {
     struct ls_stream_options options = *order;
@@ -49,7 +49,7 @@ enum ls_status ls_session_open_stream(const struct ls_session *session,
     options.world = ls_cluster_world(session->cluster);
     options.first_rank = ls_session_rank(session, first);
     options.rank_count = count;
-    options.blocks = slices;
+    options.blocks = microbatches;
     options.seed = session->run->seed;
     // All replicas are on the same device and answer alike.
     options.bytes = ls_replica_takes_bytes(session->replicas[first]) &&
@@ -94,7 +94,7 @@ static bool goes_on(const struct ls_session *session, const struct ls_data *data
     return (input->all || input->own) && input->data == data && input->shuffle == shuffle &&
            input->shuffle_buffer == shuffle_buffer &&
            input->global_batch == session->need.global_batch &&
-           input->slices == session->need.slices && input->order.key == order->key &&
+           input->microbatches == session->need.microbatches && input->order.key == order->key &&
            input->order.epochs == order->epochs && input->order.position == order->position;
 }
 
@@ -126,10 +126,10 @@ enum ls_status ls_session_set_data(struct ls_session *session, struct ls_data *d
     input->shuffle = shuffle;
     input->shuffle_buffer = shuffle_buffer;
     input->global_batch = session->need.global_batch;
-    input->slices = session->need.slices;
+    input->microbatches = session->need.microbatches;
     input->order = *order;
     if (!ls_driver_asynchronous(session->driver)) {
-        status = ls_session_open_stream(session, dataset, &options, input->slices, 0,
+        status = ls_session_open_stream(session, dataset, &options, input->microbatches, 0,
                                         session->count, &input->all);
         session->stream = input->all;
         return status;
@@ -139,8 +139,8 @@ enum ls_status ls_session_set_data(struct ls_session *session, struct ls_data *d
     input->own = calloc(session->count, sizeof(struct ls_stream *));
     status = input->own ? LS_OK : LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; !status && i < session->count; i++)
-        status =
-            ls_session_open_stream(session, dataset, &options, input->slices, i, 1, &input->own[i]);
+        status = ls_session_open_stream(session, dataset, &options, input->microbatches, i, 1,
+                                        &input->own[i]);
     return status;
 }
 

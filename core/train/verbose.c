@@ -9,8 +9,9 @@ static const struct ls_replica_program *main_program(const struct ls_fit *fit)
     const uint64_t examples = ls_data_count(fit->train);
     uint64_t offset, share, size;
     ls_share_blocks(examples < fit->global_batch ? examples : fit->global_batch,
-                    ls_cluster_world(session->cluster), session->need.slices, 0, &offset, &share);
-    ls_slice(share, session->need.slices, 0, &offset, &size);
+                    ls_cluster_world(session->cluster), session->need.microbatches, 0, &offset,
+                    &share);
+    ls_microbatch(share, session->need.microbatches, 0, &offset, &size);
     return ls_replica_program(session->replicas[0], size, true);
 }
 

@@ -107,7 +107,7 @@ class Double(ProgramTest):
 
     def test_evaluation_and_an_uneven_last_batch_run(self):
         for dtype in ("uint8", "float32"):  # as bytes, converted there, and as they are
-            options = ("--model=mlp", f"--dataset=synthetic:examples=100,dtype={dtype}", "--epochs=1", "--batch=32", "--slices=2")
+            options = ("--model=mlp", f"--dataset=synthetic:examples=100,dtype={dtype}", "--epochs=1", "--batch=32", "--microbatches=2")
             got = self.run_double(*options)
             wanted = self.train("--device=reference", *options)
             self.assert_close(got["losses"], wanted["losses"])
@@ -123,7 +123,7 @@ class Double(ProgramTest):
             self.assertIn("input of a step: " + says, outcome.out)
 
     def test_recorded_steps_change_no_bit(self):
-        for streams, how, replicas in (("thread", "recorded whole", ()), ("deferred", "recorded whole", ("--slices=1",)),
+        for streams, how, replicas in (("thread", "recorded whole", ()), ("deferred", "recorded whole", ("--microbatches=1",)),
                                        ("thread", "recorded in 4 parts", ("--replicas=3", "--strategy=ring")),
                                        ("deferred", "recorded in 2 parts", ("--replicas=3", "--strategy=central-storage"))):
             options = ("--model=mlp", "--dataset=synthetic:examples=100", "--epochs=3", "--batch=32", "--check-replicas=5", *replicas)

@@ -28,7 +28,7 @@ COMMANDS = [
     (*TRAIN, "--replicas=2", "--strategy=ring", "--report=r.json", "--timeline=t.json", "--check-replicas=1"),
     (*TRAIN, "--replicas=2", "--strategy=central-storage", "--quiet"),
     (*TRAIN, "--replicas=2", "--strategy=parameter-server", "--report=r.json"),
-    (*TRAIN, "--replicas=2", "--strategy=auto", "--device=reference", "--slices=2", "--verbose"),
+    (*TRAIN, "--replicas=2", "--strategy=auto", "--device=reference", "--microbatches=2", "--verbose"),
     ("evaluate", "--model=small.json", DATA, "--threads=1", "--replicas=2"),
     ("summary", "--model=small.json"),
     ("simulate", "ring", "--world=4", "--bytes=1M"),

@@ -24,7 +24,7 @@ class Report(ProgramTest):
                     "threads_per_replica": 1, "seed": 7, "model": "cnn", "parameters": 225034, "dataset": "synthetic",
                     "global_batch": 32, "replica_batches": [16, 16], "steps": 26, "layout": "master",
                     "optimizer": {"name": "adam", "learning_rate": 0.001, "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7},
-                    "loss": "sparse_categorical_crossentropy:from_logits=true", "shuffle": "on", "slices": 1}
+                    "loss": "sparse_categorical_crossentropy:from_logits=true", "shuffle": "on", "microbatches": 1}
         for name, value in expected.items():
             self.assertEqual(report[name], value, name)
         self.assertEqual({plugin["kind"] for plugin in report["plugins"]}, {"strategy", "collective", "transport", "device"})

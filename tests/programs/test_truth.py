@@ -14,7 +14,7 @@ SETUPS = [(1, "ring"), (2, "ring"), (3, "ring"), (4, "ring"), (8, "ring"),
           (1, "central-storage"), (2, "central-storage"), (3, "central-storage"), (4, "central-storage"),
           (8, "central-storage")]
 
-# N replicas compute what one device computes in N slices, and add up the same N gradients, in another order: that is at most
+# N replicas compute what one device computes in N microbatches, and add up the same N gradients, in another order: that is at most
 # N - 1 roundings of 6e-8 a step, for eight replicas and ten steps 4.2e-6. Against the whole batch there is no such limit:
 # where two values of a max-pooling window tie but for rounding, a gradient goes another way, and in a batch of two that is
 # half of the update (one device in slices shows the same).
@@ -64,7 +64,7 @@ class TruthTest(ProgramTest):
         for replicas, strategy in setups:
             with self.subTest(replicas=replicas, strategy=strategy):
                 if replicas not in parts:
-                    parts[replicas] = self.run_once("one-device", 1, f"--slices={replicas}", *arguments)["losses"]
+                    parts[replicas] = self.run_once("one-device", 1, f"--microbatches={replicas}", *arguments)["losses"]
                 report = self.run_once(strategy, replicas, *arguments)
                 self.assertEqual(len(report["losses"]), len(truth))
                 self.assertLessEqual(deviations(report["losses"], truth)[0], 1e-6)
@@ -155,7 +155,7 @@ class Truth(TruthTest):
         arguments = ("--model=mlp-dropout", self.images(103), SGD, "--batch=25", "--validation=off",
                      "--threads=1", "--epochs=2")
         truth = self.train(*arguments)["losses"]
-        for extra in (("--slices=2",), ("--slices=100",), ("--slices=3", "--replicas=4", "--strategy=ring")):
+        for extra in (("--microbatches=2",), ("--microbatches=100",), ("--microbatches=3", "--replicas=4", "--strategy=ring")):
             self.assertLessEqual(max(deviations(self.train(*arguments, *extra)["losses"], truth)), 5e-6)
 
     def test_a_second_thread_changes_no_more_than_rounding(self):

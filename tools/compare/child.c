@@ -319,7 +319,7 @@ static enum ls_status fit_timed(struct life *life, const struct inputs *inputs)
     struct ls_fit_options options = life->setting->fit;
     options.batch = life->entry->batch;
     options.replica_batch = 0;
-    options.slices = life->entry->slices;
+    options.microbatches = life->entry->microbatches;
     options.epochs = UINT32_MAX;
     options.steps = 0;
     options.callbacks = &callbacks;
@@ -341,7 +341,7 @@ static enum ls_status fit(struct life *life, const struct inputs *inputs)
     struct ls_fit_options options = life->setting->fit;
     options.batch = life->entry->batch;
     options.replica_batch = 0;
-    options.slices = life->entry->slices;
+    options.microbatches = life->entry->microbatches;
     options.validation = inputs->test;
     options.report = report;
     options.command = "compare";

@@ -15,7 +15,7 @@
 // The settings of all runs; texts are borrowed.
 struct compare_setting {
     struct ls_run_options run; // strategy, replicas, threads and progress are the entry's
-    struct ls_fit_options fit; // batches, slices, report and callbacks are the entry's
+    struct ls_fit_options fit; // batches, microbatches, report and callbacks are the entry's
     struct ls_compile_options compile;
     const char *model, *dataset, *initial_weights;
     bool validation;
@@ -26,7 +26,7 @@ struct compare_entry {
     const char *strategy;
     uint32_t replicas, threads;
     uint64_t batch; // global
-    uint32_t slices;
+    uint32_t microbatches;
     bool timed; // measures speed only: it trains until it is told to stop, and keeps no results
     struct ls_data *train; // its data, read by its parent; NULL: it reads them itself
 };

@@ -260,7 +260,7 @@ static uint32_t threads_of(const struct comparing *comparing, uint32_t replicas)
 }
 
 static enum ls_status add(struct comparing *comparing, const char *strategy, uint32_t replicas,
-                          uint64_t batch, uint32_t slices, size_t item)
+                          uint64_t batch, uint32_t microbatches, size_t item)
 {
     if (comparing->race.count == RUNS_MOST) {
         ls_error("usage", "more than %d runs; compare fewer strategies or counts of replicas",
@@ -271,8 +271,8 @@ static enum ls_status add(struct comparing *comparing, const char *strategy, uin
                                         .replicas = replicas,
                                         .threads = threads_of(comparing, replicas),
                                         .batch = batch,
-                                        .slices = slices};
-    const enum ls_status status = compare_race_add(&comparing->race, &entry, slices > 1);
+                                        .microbatches = microbatches};
+    const enum ls_status status = compare_race_add(&comparing->race, &entry, microbatches > 1);
     if (!status)
         comparing->item_of[comparing->race.count - 1] = item;
     return status;

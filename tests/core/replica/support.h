@@ -64,7 +64,7 @@ static inline struct ls_replica_options test_options(const struct test_device *d
 
 // Programs for `sizes`, in training and in evaluation.
 static inline enum ls_status test_need(struct ls_replica *replica, const uint64_t *sizes,
-                                       uint32_t slices, bool *changed)
+                                       uint32_t microbatches, bool *changed)
 {
     uint32_t count = 0;
     while (sizes[count])
@@ -73,7 +73,7 @@ static inline enum ls_status test_need(struct ls_replica *replica, const uint64_
                                          .training_count = count,
                                          .evaluation = sizes,
                                          .evaluation_count = count,
-                                         .slices = slices};
+                                         .microbatches = microbatches};
     return ls_replica_need(replica, &need, changed);
 }
 
@@ -94,7 +94,7 @@ static inline void test_set_parameters(struct ls_replica *replica)
 }
 
 static inline enum ls_status test_create(const struct ls_replica_options *options,
-                                         const uint64_t *sizes, uint32_t slices,
+                                         const uint64_t *sizes, uint32_t microbatches,
                                          struct ls_replica **out)
 {
     struct ls_replica *replica = NULL;
@@ -103,7 +103,7 @@ static inline enum ls_status test_create(const struct ls_replica_options *option
     if (!status)
         status = ls_replica_allocate(replica, NULL);
     if (!status)
-        status = test_need(replica, sizes, slices, &changed);
+        status = test_need(replica, sizes, microbatches, &changed);
     if (!status)
         *out = replica;
     else
@@ -112,10 +112,10 @@ static inline enum ls_status test_create(const struct ls_replica_options *option
 }
 
 static inline struct ls_replica *test_replica(const struct ls_replica_options *options,
-                                              const uint64_t *sizes, uint32_t slices)
+                                              const uint64_t *sizes, uint32_t microbatches)
 {
     struct ls_replica *replica = NULL;
-    ck_assert_int_eq(test_create(options, sizes, slices, &replica), LS_OK);
+    ck_assert_int_eq(test_create(options, sizes, microbatches, &replica), LS_OK);
     test_set_parameters(replica);
     return replica;
 }

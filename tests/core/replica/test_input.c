@@ -63,13 +63,15 @@ static struct ls_replica_batch draw(struct source *source, uint64_t step, uint64
                                      .labels = source->labels};
 }
 
-static struct ls_replica *new_replica(const struct test_device *device, bool bytes, uint32_t slices)
+static struct ls_replica *new_replica(const struct test_device *device, bool bytes,
+                                      uint32_t microbatches)
 {
     struct ls_replica_options options = test_options(device, graph, &sgd, sizes);
     options.byte_divisor = bytes ? DIVISOR : 0;
     options.deadline_ns = UINT64_C(20000000000);
     static const uint64_t blocks[] = {6, 4, 3, 2, 1, 0};
-    struct ls_replica *replica = test_replica(&options, slices > 1 ? blocks : sizes, slices);
+    struct ls_replica *replica =
+        test_replica(&options, microbatches > 1 ? blocks : sizes, microbatches);
     ck_assert_int_eq(ls_replica_takes_bytes(replica), bytes && device->ops == cuda.ops);
     return replica;
 }

@@ -111,11 +111,11 @@ static int32_t counting_launch(struct ls_device *device, const struct ls_kernel 
 START_TEST(slices_add_up_to_the_whole_share)
 {
     static const uint64_t blocks[] = {6, 3, 2, 1, 0};
-    const uint32_t slices = (uint32_t)_i;
+    const uint32_t microbatches = (uint32_t)_i;
     struct ls_replica *whole = new_replica();
     struct ls_replica_options options = test_options(&reference, graph, &sgd, sizes);
     options.first_bucket_bytes = options.bucket_bytes = 256;
-    struct ls_replica *sliced = test_replica(&options, blocks, slices);
+    struct ls_replica *sliced = test_replica(&options, blocks, microbatches);
     const struct ls_replica_batch batch = test_batch(graph, 0, 6, 6);
     for (uint64_t step = 1; step <= 2; step++) { // the second: nothing of the first is left
         size_t count;
@@ -165,31 +165,31 @@ END_TEST
 START_TEST(blocks_are_added_in_a_binary_tree)
 {
     static const uint64_t blocks[] = {6, 1, 0};
-    const uint32_t slices = (uint32_t)_i;
+    const uint32_t microbatches = (uint32_t)_i;
     const struct ls_replica_options options = test_options(&reference, graph, &sgd, sizes);
     struct ls_replica *replica = test_replica(&options, blocks, 1);
     float *sums[6];
     size_t count;
-    for (uint32_t i = 0; i < slices; i++) {
+    for (uint32_t i = 0; i < microbatches; i++) {
         const struct ls_replica_batch block = test_batch(graph, i, 1, 6);
         test_run(replica, &block);
         sums[i] = test_read_reduced(replica, &count);
     }
-    for (uint32_t each = 1; each < slices; each *= 2)
-        for (uint32_t i = 0; i + each < slices; i += 2 * each)
+    for (uint32_t each = 1; each < microbatches; each *= 2)
+        for (uint32_t i = 0; i + each < microbatches; i += 2 * each)
             for (size_t k = 0; k < count; k++)
                 sums[i][k] += sums[i + each][k];
     bool changed = false;
-    ck_assert_int_eq(test_need(replica, blocks, slices, &changed), LS_OK);
-    ck_assert_int_eq(changed, slices > 1);
-    const struct ls_replica_batch batch = test_batch(graph, 0, slices, 6);
+    ck_assert_int_eq(test_need(replica, blocks, microbatches, &changed), LS_OK);
+    ck_assert_int_eq(changed, microbatches > 1);
+    const struct ls_replica_batch batch = test_batch(graph, 0, microbatches, 6);
     for (int again = 0; again < 2; again++) {
         test_run(replica, &batch);
         float *got = test_read_reduced(replica, &count);
         ck_assert_mem_eq(got, sums[0], count * sizeof(*got));
         free(got);
     }
-    for (uint32_t i = 0; i < slices; i++)
+    for (uint32_t i = 0; i < microbatches; i++)
         free(sums[i]);
     ls_replica_destroy(replica);
 }
@@ -227,11 +227,11 @@ END_TEST
 START_TEST(slices_cover_a_share_evenly)
 {
     for (uint64_t count = 0; count < 20; count++)
-        for (uint32_t slices = 1; slices < 9; slices++) {
+        for (uint32_t microbatches = 1; microbatches < 9; microbatches++) {
             uint64_t end = 0, largest = 0, smallest = UINT64_MAX;
-            for (uint32_t i = 0; i < slices; i++) {
+            for (uint32_t i = 0; i < microbatches; i++) {
                 uint64_t offset, size;
-                ls_slice(count, slices, i, &offset, &size);
+                ls_microbatch(count, microbatches, i, &offset, &size);
                 ck_assert_uint_eq(offset, end);
                 end += size;
                 largest = size > largest ? size : largest;

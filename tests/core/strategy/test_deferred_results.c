@@ -50,7 +50,7 @@ struct setting {
     const char *device;
     bool recording;
     bool capturable; // what the strategy says of itself
-    uint32_t slices;
+    uint32_t microbatches;
     uint64_t poisoned; // step whose examples are not finite; NEVER
     uint64_t last; // step
     uint64_t stop; // step that asks to stop; NEVER
@@ -60,7 +60,7 @@ struct setting {
 static const struct setting ordinary = {.device = "cuda",
                                         .recording = true,
                                         .capturable = true,
-                                        .slices = 1,
+                                        .microbatches = 1,
                                         .poisoned = NEVER,
                                         .stop = NEVER,
                                         .last = STEPS};
@@ -90,7 +90,7 @@ static struct ls_replica *create(const struct setting *setting, struct test_devi
     options.deadline_ns = UINT64_C(20000000000);
     options.first_bucket_bytes = 64;
     options.bucket_bytes = 256;
-    return test_replica(&options, sizes, setting->slices);
+    return test_replica(&options, sizes, setting->microbatches);
 }
 
 static struct ls_driver *open_driver(const struct setting *setting, struct ls_replica **replica)
@@ -114,7 +114,8 @@ static struct ls_driver *open_driver(const struct setting *setting, struct ls_re
 static struct ls_replica_batch batch_of(const struct setting *setting, uint64_t step)
 {
     static float poison[MOST_EXAMPLES * MOST_ELEMENTS];
-    const uint64_t different = setting->slices > 1 ? 2 : 3; // that can be cut into slices
+    const uint64_t different =
+        setting->microbatches > 1 ? 2 : 3; // that can be cut into microbatches
     const uint64_t count = setting->several_sizes ? sizes[step % different] : 6;
     struct ls_replica_batch batch = test_batch(graph, step % 4, count, count);
     if (setting->several_sizes && step % 5 == 4)
@@ -276,13 +277,13 @@ START_TEST(recorded_steps_have_the_same_bits)
 {
     static const struct {
         bool several_sizes, evaluation;
-        uint32_t slices;
+        uint32_t microbatches;
     } cases[] = {{false, false, 1}, {true, true, 1}, {false, true, 3}, {true, false, 2}};
     struct setting setting = ordinary;
     struct outcome wanted, got;
     setting.several_sizes = cases[_i].several_sizes;
     setting.evaluation = cases[_i].evaluation;
-    setting.slices = cases[_i].slices;
+    setting.microbatches = cases[_i].microbatches;
     setting.recording = false;
     ck_assert_int_eq(run(&setting, &wanted), LS_OK);
     ck_assert_str_eq(wanted.recording, "not recorded: recording=off");

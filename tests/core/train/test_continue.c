@@ -129,9 +129,9 @@ START_TEST(another_batch_size_goes_on_at_the_same_example)
                                             {"ring", 3, NULL, NULL},
                                             {"parameter-server", 3, NULL, NULL}};
     struct ls_run *many = run_of(others[_i].strategy, others[_i].replicas);
-    for (uint32_t slices = 1; slices <= 2; slices++) {
+    for (uint32_t microbatches = 1; microbatches <= 2; microbatches++) {
         struct ls_model *model = model_of(many, "sgd");
-        struct ls_fit_options options = {.batch = 25, .steps = 1, .slices = slices};
+        struct ls_fit_options options = {.batch = 25, .steps = 1, .microbatches = microbatches};
         OK(ls_fit(model, train, &options));
         options.batch = 20;
         options.steps = 0;

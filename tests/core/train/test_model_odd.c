@@ -78,10 +78,10 @@ START_TEST(slices_change_nothing_but_rounding)
     struct ls_run *two = run_of("ring", 2);
     struct ls_model *whole = model_of(two, "sgd"), *sliced = model_of(two, "sgd");
     OK(ls_fit(whole, train, &(struct ls_fit_options){.batch = 10}));
-    OK(ls_fit(sliced, train, &(struct ls_fit_options){.batch = 10, .slices = 3}));
+    OK(ls_fit(sliced, train, &(struct ls_fit_options){.batch = 10, .microbatches = 3}));
     ck_assert_double_le(weight_difference(whole, sliced), 1e-6);
     OK(ls_fit(sliced, train,
-              &(struct ls_fit_options){.batch = 3, .slices = 9})); // more than a share
+              &(struct ls_fit_options){.batch = 3, .microbatches = 9})); // more than a share
     ls_model_close(whole);
     ls_model_close(sliced);
     ls_run_close(two);

@@ -98,9 +98,11 @@ static struct ls_model *run_sequence(bool anew, struct seen *seen)
     OK(ls_set_learning_rate(model, 0.003));
     for (uint64_t batch = 3; batch < 10; batch++) // many sizes
         fit(model, train, (struct ls_fit_options){.batch = batch, .steps = 2}, anew, seen);
-    fit(model, train, (struct ls_fit_options){.batch = 12, .steps = 2, .slices = 2}, anew, seen);
+    fit(model, train, (struct ls_fit_options){.batch = 12, .steps = 2, .microbatches = 2}, anew,
+        seen);
     evaluate(model, test, 4, anew, seen);
-    fit(model, train, (struct ls_fit_options){.batch = 12, .steps = 2, .slices = 2}, anew, seen);
+    fit(model, train, (struct ls_fit_options){.batch = 12, .steps = 2, .microbatches = 2}, anew,
+        seen);
     fit(model, train, (struct ls_fit_options){.batch = 8, .steps = 2}, anew, seen);
     fit(model, other, (struct ls_fit_options){.batch = 8, .validation = test}, anew, seen);
     fit(model, other, (struct ls_fit_options){.batch = 8, .steps = 2, .shuffle = "off"}, anew,
@@ -398,7 +400,7 @@ START_TEST(blocks_give_the_same_bits_on_one_replica_and_on_two)
 {
     static const struct {
         const char *strategy;
-        uint32_t replicas, slices;
+        uint32_t replicas, microbatches;
     } ways[] = {{"one-device", 1, 8}, {"ring", 2, 4}, {"central-storage", 2, 4}};
     float first[8] = {0};
     open_run(0);
@@ -406,15 +408,15 @@ START_TEST(blocks_give_the_same_bits_on_one_replica_and_on_two)
         struct ls_run *own = run_of(ways[i].strategy, ways[i].replicas);
         struct ls_model *model = model_of(own, "adam");
         size_t count;
-        OK(ls_fit(
-            model, train,
-            &(struct ls_fit_options){.batch = (uint64_t)_i, .steps = 8, .slices = ways[i].slices}));
+        OK(ls_fit(model, train,
+                  &(struct ls_fit_options){
+                      .batch = (uint64_t)_i, .steps = 8, .microbatches = ways[i].microbatches}));
         const float *losses = ls_fit_losses(model, &count);
         ck_assert_uint_eq(count, 8);
         if (i == 0)
             memcpy(first, losses, sizeof(first));
         ck_assert_msg(memcmp(first, losses, sizeof(first)) == 0, "%u replicas, %u blocks each",
-                      ways[i].replicas, ways[i].slices);
+                      ways[i].replicas, ways[i].microbatches);
         ls_model_close(model);
         ls_run_close(own);
     }

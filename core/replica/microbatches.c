@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adds the gradients of the blocks of a share.
-#include "core/replica/slicing.h"
+#include "core/replica/microbatches.h"
 #include "core/replica/programs.h"
 #include "core/replica/record.h"
 
@@ -47,10 +47,10 @@ static enum ls_status copy(struct ls_replica *replica, uint32_t bucket, struct l
                           bucket_floats(replica, bucket) * sizeof(float), NULL);
 }
 
-uint32_t ls_slicing_levels(uint32_t slices)
+uint32_t ls_microbatches_levels(uint32_t microbatches)
 {
     uint32_t levels = 0;
-    while (slices > 1 && (slices - 1) >> levels)
+    while (microbatches > 1 && (microbatches - 1) >> levels)
         levels++;
     return levels;
 }
@@ -64,21 +64,21 @@ static uint32_t waiting(uint32_t index)
     return count;
 }
 
-uint32_t ls_slicing_role(uint32_t index, uint32_t slices)
+uint32_t ls_microbatches_role(uint32_t index, uint32_t microbatches)
 {
-    if (slices == 1)
+    if (microbatches == 1)
         return LS_ROLE_SHARE;
-    return index + 1 == slices ? LS_ROLE_LAST : LS_ROLE_ADDED + waiting(index);
+    return index + 1 == microbatches ? LS_ROLE_LAST : LS_ROLE_ADDED + waiting(index);
 }
 
-enum ls_status ls_slicing_add(struct ls_replica *replica, uint32_t index, uint32_t bucket)
+enum ls_status ls_microbatches_add(struct ls_replica *replica, uint32_t index, uint32_t bucket)
 {
     const uint64_t start = ls_clock_ns();
-    const bool last = index + 1 == replica->slices;
+    const bool last = index + 1 == replica->microbatches;
     // What waits is a bit of `index`; the last block is added to all of it, the smallest sum first.
-    const uint32_t levels = last ? ls_slicing_levels(replica->slices) : waiting(index);
+    const uint32_t levels = last ? ls_microbatches_levels(replica->microbatches) : waiting(index);
     enum ls_status status = LS_OK;
-    if (replica->slices == 1)
+    if (replica->microbatches == 1)
         return LS_OK;
     for (uint32_t level = 0; !status && level < levels; level++)
         if (index >> level & 1)
@@ -99,20 +99,21 @@ static enum ls_status prepare_add(struct ls_replica *replica, uint32_t bucket)
                                            .count = bucket_floats(replica, bucket)};
     struct ls_kernel_answer answer;
     const enum ls_status status =
-        ls_device_prepare_range(replica->device, "add slices", &sum, &answer);
+        ls_device_prepare_range(replica->device, "add microbatches", &sum, &answer);
     if (status)
         return status;
     replica->adds[bucket] = answer.kernel;
     ls_replica_need_scratch(replica, answer.scratch_bytes);
     if (answer.in_place & 1)
         return LS_OK;
-    ls_error("--slices", "this device cannot add one buffer to another in place; use --slices=1");
+    ls_error("--microbatches",
+             "this device cannot add one buffer to another in place; use --microbatches=1");
     return LS_UNSUPPORTED;
 }
 
-enum ls_status ls_slicing_prepare(struct ls_replica *replica)
+enum ls_status ls_microbatches_prepare(struct ls_replica *replica)
 {
-    if (replica->slices <= 1 || replica->adds)
+    if (replica->microbatches <= 1 || replica->adds)
         return LS_OK;
     replica->adds = calloc(replica->buckets.count, sizeof(struct ls_kernel *));
     if (!replica->adds)

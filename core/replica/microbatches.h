@@ -2,22 +2,22 @@
 // A share computed in blocks whose gradients are added in a binary tree, bucket by bucket, as a
 // binary counter adds one: the sum of 2^k blocks waits at level k for that of the next 2^k.
 // Private to replica/. [replica thread]
-#ifndef LS_REPLICA_SLICING_H
-#define LS_REPLICA_SLICING_H
+#ifndef LS_REPLICA_MICROBATCHES_H
+#define LS_REPLICA_MICROBATCHES_H
 
 #include "core/replica/replica.h"
 
-// Levels at which sums wait while `slices` blocks are added.
-uint32_t ls_slicing_levels(uint32_t slices);
+// Levels at which sums wait while `microbatches` blocks are added.
+uint32_t ls_microbatches_levels(uint32_t microbatches);
 
 // The role that block `index` has in recordings (core/replica/record.h).
-uint32_t ls_slicing_role(uint32_t index, uint32_t slices);
+uint32_t ls_microbatches_role(uint32_t index, uint32_t microbatches);
 
 // The bucket's gradients of block `index` are complete. The sums that wait for it are added to
 // them; then they wait themselves, or after the last block are those of the share.
-LS_STATUS ls_slicing_add(struct ls_replica *replica, uint32_t index, uint32_t bucket);
+LS_STATUS ls_microbatches_add(struct ls_replica *replica, uint32_t index, uint32_t bucket);
 
 // The kernels for it; nothing with one slice, or where they are there. After the buckets are known.
-LS_STATUS ls_slicing_prepare(struct ls_replica *replica);
+LS_STATUS ls_microbatches_prepare(struct ls_replica *replica);
 
 #endif
