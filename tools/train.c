@@ -58,7 +58,7 @@ static const struct argument table[] = {
      "record what each rank did and when, as a Chrome trace for ui.perfetto.dev or "
      "chrome://tracing"},
     {"timeline-steps", "FIRST:LAST", NULL,
-     "record only these steps; default: all, up to a million slices"},
+     "record only these steps; default: all, up to a million spans"},
     OUTPUT_ARGUMENTS,
     {NULL, NULL, NULL, NULL},
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recording: each thread writes slices to chunks of its own; a lock is taken only where tracks and labels are made.
+// Recording: each thread writes spans to chunks of its own; a lock is taken only where tracks and labels are made.
 #include "core/base/trace_internal.h"
 
 #include "core/base/clock.h"
@@ -13,7 +13,7 @@ const struct ls_trace_label ls_trace_step_label = {
     .category = "step", .name = "step", .value = "step", .numbered = true};
 const struct ls_trace_label ls_trace_examples_label = {.category = "step", .name = "examples"};
 
-// ---- Slices ----
+// ---- Spans ----
 
 // Keeps the steps up to `step` and no later ones.
 static void hold_up_to(struct ls_trace *trace, uint64_t step)
@@ -106,8 +106,8 @@ void ls_trace_write_end(void)
         event->end_ns = ls_clock_ns();
 }
 
-void ls_trace_write_slice(const struct ls_trace_label *label, uint64_t begin_ns, uint64_t end_ns,
-                          uint64_t number)
+void ls_trace_write_span(const struct ls_trace_label *label, uint64_t begin_ns, uint64_t end_ns,
+                         uint64_t number)
 {
     struct ls_trace_track *track = ls_trace_mine;
     struct ls_trace_event *event = NULL;
@@ -120,7 +120,7 @@ void ls_trace_write_slice(const struct ls_trace_label *label, uint64_t begin_ns,
 void ls_trace_write_examples(uint64_t count)
 {
     const uint64_t now = ls_clock_ns();
-    ls_trace_write_slice(&ls_trace_examples_label, now, now, count);
+    ls_trace_write_span(&ls_trace_examples_label, now, now, count);
 }
 
 // ---- Steps ----
@@ -323,7 +323,7 @@ struct ls_trace_track *ls_trace_open_track(const char *name)
     return ls_trace_mine ? open_track(ls_trace_mine, name) : NULL;
 }
 
-// Slices come in the order of their ends: where the last one ended before this begins, they all did.
+// Spans come in the order of their ends: where the last one ended before this begins, they all did.
 void ls_trace_slice_on(struct ls_trace_track *track, const struct ls_trace_label *label,
                        uint64_t begin_ns, uint64_t end_ns, uint64_t number)
 {
@@ -433,8 +433,8 @@ enum ls_status ls_trace_create(const struct ls_trace_options *options, struct ls
     struct ls_trace *trace = calloc(1, sizeof(*trace));
     if (!trace)
         return LS_OUT_OF_MEMORY;
-    const uint64_t slices = options->most_slices ? options->most_slices : LS_TRACE_SLICES;
-    const uint64_t chunks = slices / LS_TRACE_CHUNK + (slices % LS_TRACE_CHUNK != 0);
+    const uint64_t spans = options->most_spans ? options->most_spans : LS_TRACE_SPANS;
+    const uint64_t chunks = spans / LS_TRACE_CHUNK + (spans % LS_TRACE_CHUNK != 0);
     trace->options = *options;
     trace->created_ns = ls_clock_ns();
     trace->before = ls_trace_mine;

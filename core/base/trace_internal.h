@@ -8,8 +8,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define LS_TRACE_DEPTH 16 // slices within slices; deeper ones are not recorded
-#define LS_TRACE_CHUNK 1023 // slices, so that a chunk has about 32 KiB
+#define LS_TRACE_DEPTH 16 // spans within spans; deeper ones are not recorded
+#define LS_TRACE_CHUNK 1023 // spans, so that a chunk has about 32 KiB
 
 struct ls_trace_event {
     const struct ls_trace_label *label;
@@ -25,7 +25,7 @@ struct ls_trace_chunk {
 
 // When a track records.
 enum ls_trace_when {
-    LS_TRACE_ALWAYS, // who created the recording: few and large slices, cut when they are read
+    LS_TRACE_ALWAYS, // who created the recording: few and large spans, cut when they are read
     LS_TRACE_MEANWHILE, // while some stepper is within the steps that are held
     LS_TRACE_WITHIN, // a stepper: within those steps
     LS_TRACE_AS_OWNER, // when the thread does that opened it
@@ -46,7 +46,7 @@ struct ls_trace_process {
 struct ls_trace_track {
     struct ls_trace *trace;
     struct ls_trace_track *next; // of the recording
-    struct ls_trace_track *overlap; // where slices go that overlap those here
+    struct ls_trace_track *overlap; // where spans go that overlap those here
     struct ls_trace_track *owner; // with LS_TRACE_AS_OWNER
     struct ls_trace_process *process;
     uint32_t number;
@@ -87,6 +87,6 @@ struct ls_trace {
 };
 
 extern const struct ls_trace_label ls_trace_step_label;
-extern const struct ls_trace_label ls_trace_examples_label; // its number; a reader sees no slice
+extern const struct ls_trace_label ls_trace_examples_label; // its number; a reader sees no span
 
 #endif

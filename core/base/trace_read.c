@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a recording: which steps it holds, and the slices within them.
+// Reading a recording: which steps it holds, and the spans within them.
 #include "core/base/trace_internal.h"
 
-// From when to when slices are shown, as ls_clock_ns says it.
-struct span {
+// From when to when spans are shown, as ls_clock_ns says it.
+struct extent {
     uint64_t begin_ns, end_ns;
     bool cut; // there was more
 };
@@ -27,42 +27,42 @@ static bool readable(const struct ls_trace_track *track)
     return !atomic_load(&writer->used);
 }
 
-// All slices of a stepper, or those up to the begin of its first step that is not held.
-static struct span stepper_span(const struct ls_trace_track *track)
+// All spans of a stepper, or those up to the begin of its first step that is not held.
+static struct extent stepper_span(const struct ls_trace_track *track)
 {
     const uint64_t held = atomic_load(&track->trace->last_step);
-    struct span span = {.begin_ns = UINT64_MAX, .end_ns = 0};
+    struct extent extent = {.begin_ns = UINT64_MAX, .end_ns = 0};
     for (const struct ls_trace_chunk *chunk = track->first; chunk; chunk = chunk->next)
         for (uint32_t i = 0; i < chunk->count; i++) {
             const struct ls_trace_event *event = &chunk->events[i];
             if (event->label == &ls_trace_step_label && event->number > held) {
-                span.end_ns = event->begin_ns;
-                span.cut = true;
-                return span;
+                extent.end_ns = event->begin_ns;
+                extent.cut = true;
+                return extent;
             }
-            if (event->begin_ns < span.begin_ns)
-                span.begin_ns = event->begin_ns;
-            if (event->begin_ns > span.end_ns)
-                span.end_ns = event->begin_ns;
-            if (event->end_ns > span.end_ns)
-                span.end_ns = event->end_ns;
+            if (event->begin_ns < extent.begin_ns)
+                extent.begin_ns = event->begin_ns;
+            if (event->begin_ns > extent.end_ns)
+                extent.end_ns = event->begin_ns;
+            if (event->end_ns > extent.end_ns)
+                extent.end_ns = event->end_ns;
         }
-    return span;
+    return extent;
 }
 
 // Of what the steppers show, where they show less than there was; else everything.
-static struct span whole_span(const struct ls_trace *trace)
+static struct extent whole_span(const struct ls_trace *trace)
 {
     const uint64_t held = atomic_load(&trace->last_step), begun = atomic_load(&trace->begun_step);
-    struct span steps = {.begin_ns = UINT64_MAX, .end_ns = 0}, whole = {.end_ns = UINT64_MAX};
+    struct extent steps = {.begin_ns = UINT64_MAX, .end_ns = 0}, whole = {.end_ns = UINT64_MAX};
     for (const struct ls_trace_track *track = trace->tracks; track; track = track->next) {
         if (!readable(track) || track->when != LS_TRACE_WITHIN)
             continue;
-        const struct span span = stepper_span(track);
-        if (span.begin_ns < steps.begin_ns)
-            steps.begin_ns = span.begin_ns;
-        if (span.end_ns > steps.end_ns)
-            steps.end_ns = span.end_ns;
+        const struct extent extent = stepper_span(track);
+        if (extent.begin_ns < steps.begin_ns)
+            steps.begin_ns = extent.begin_ns;
+        if (extent.end_ns > steps.end_ns)
+            steps.end_ns = extent.end_ns;
     }
     if (trace->options.first_step > 1)
         whole.begin_ns = steps.begin_ns;
@@ -73,15 +73,15 @@ static struct span whole_span(const struct ls_trace *trace)
     return whole;
 }
 
-static struct span span_of(const struct ls_trace_track *track, const struct span *whole)
+static struct extent span_of(const struct ls_trace_track *track, const struct extent *whole)
 {
     const struct ls_trace_track *writer = track->owner ? track->owner : track;
     if (writer->when != LS_TRACE_WITHIN)
         return *whole;
-    struct span span = stepper_span(writer);
-    if (!span.cut)
-        span.end_ns = UINT64_MAX;
-    return span;
+    struct extent extent = stepper_span(writer);
+    if (!extent.cut)
+        extent.end_ns = UINT64_MAX;
+    return extent;
 }
 
 static uint64_t last_time(const struct ls_trace_track *track)
@@ -97,39 +97,39 @@ static uint64_t last_time(const struct ls_trace_track *track)
 }
 
 static void visit_event(const struct ls_trace_track *track, const struct ls_trace_event *event,
-                        const struct span *span, uint64_t last_ns,
+                        const struct extent *extent, uint64_t last_ns,
                         const struct ls_trace_visitor *visitor)
 {
-    struct ls_trace_slice slice = {.label = event->label,
-                                   .number = event->number,
-                                   .begin_ns = event->begin_ns,
-                                   .end_ns = event->end_ns ? event->end_ns : last_ns};
-    if (slice.begin_ns >= span->end_ns || slice.end_ns < span->begin_ns)
+    struct ls_trace_span span = {.label = event->label,
+                                 .number = event->number,
+                                 .begin_ns = event->begin_ns,
+                                 .end_ns = event->end_ns ? event->end_ns : last_ns};
+    if (span.begin_ns >= extent->end_ns || span.end_ns < extent->begin_ns)
         return;
-    slice.unfinished = !event->end_ns && !span->cut;
-    if (slice.begin_ns < span->begin_ns)
-        slice.begin_ns = span->begin_ns;
-    if (slice.end_ns > span->end_ns)
-        slice.end_ns = span->end_ns;
-    slice.begin_ns -= track->trace->created_ns;
-    slice.end_ns -= track->trace->created_ns;
-    visitor->slice(visitor->context, &slice);
+    span.unfinished = !event->end_ns && !extent->cut;
+    if (span.begin_ns < extent->begin_ns)
+        span.begin_ns = extent->begin_ns;
+    if (span.end_ns > extent->end_ns)
+        span.end_ns = extent->end_ns;
+    span.begin_ns -= track->trace->created_ns;
+    span.end_ns -= track->trace->created_ns;
+    visitor->span(visitor->context, &span);
 }
 
 static void visit_examples(const struct ls_trace_track *track, const struct ls_trace_event *step,
-                           uint64_t examples, const struct span *span,
+                           uint64_t examples, const struct extent *extent,
                            const struct ls_trace_visitor *visitor)
 {
     const uint64_t created = track->trace->created_ns;
-    if (visitor->step && step && step->begin_ns >= span->begin_ns && step->end_ns &&
-        step->end_ns <= span->end_ns)
+    if (visitor->step && step && step->begin_ns >= extent->begin_ns && step->end_ns &&
+        step->end_ns <= extent->end_ns)
         visitor->step(visitor->context, examples, step->begin_ns - created, step->end_ns - created);
 }
 
-static void visit_track(const struct ls_trace_track *track, const struct span *whole,
+static void visit_track(const struct ls_trace_track *track, const struct extent *whole,
                         const struct ls_trace_visitor *visitor)
 {
-    const struct span span = span_of(track, whole);
+    const struct extent extent = span_of(track, whole);
     const uint64_t last = last_time(track);
     visitor->track(visitor->context, track->process->order, track->number, track->name);
     const struct ls_trace_event *step = NULL; // the last one that began
@@ -137,18 +137,18 @@ static void visit_track(const struct ls_trace_track *track, const struct span *w
         for (uint32_t i = 0; i < chunk->count; i++) {
             const struct ls_trace_event *event = &chunk->events[i];
             if (event->label == &ls_trace_examples_label) {
-                visit_examples(track, step, event->number, &span, visitor);
+                visit_examples(track, step, event->number, &extent, visitor);
                 continue;
             }
             if (event->label == &ls_trace_step_label)
                 step = event;
-            visit_event(track, event, &span, last, visitor);
+            visit_event(track, event, &extent, last, visitor);
         }
 }
 
 void ls_trace_visit(const struct ls_trace *trace, const struct ls_trace_visitor *visitor)
 {
-    const struct span whole = whole_span(trace);
+    const struct extent whole = whole_span(trace);
     for (const struct ls_trace_process *process = trace->processes; process;
          process = process->next) {
         visitor->process(visitor->context, process->order, process->name, process->remark);

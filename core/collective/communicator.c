@@ -18,7 +18,7 @@
 // core answers.
 #define EAGER_TURNS 32
 
-static const struct ls_trace_label progress_slice = {
+static const struct ls_trace_label progress_span = {
     .category = "communication", .name = "move buckets", .value = "under way"};
 
 // ---- Running ----
@@ -36,7 +36,7 @@ static void begin_recording(struct ls_collective_plan *plan)
 static enum ls_status end_run(struct ls_collective_plan *plan)
 {
     if (ls_trace_on())
-        ls_trace_slice_on(plan->communicator->track, plan->run_slice, plan->started_ns,
+        ls_trace_slice_on(plan->communicator->track, plan->run_span, plan->started_ns,
                           ls_clock_ns(), plan->sequence);
     plan->running = false;
     plan->result = ls_stream_end(plan);
@@ -140,7 +140,7 @@ enum ls_status ls_communicator_progress(struct ls_communicator *communicator)
     const uint64_t end = ls_clock_ns();
     communicator->times.busy_ns += end - begin;
     if (moved)
-        ls_trace_slice(&progress_slice, begin, end, under_way);
+        ls_trace_span(&progress_span, begin, end, under_way);
     return status;
 }
 
@@ -223,7 +223,7 @@ enum ls_status ls_collective_wait(struct ls_collective_plan *plan)
     const uint64_t end = ls_clock_ns();
     communicator->times.exposed_ns += end - begin;
     communicator->times.busy_ns += end - begin;
-    ls_trace_slice(plan->wait_slice, begin, end, plan->sequence);
+    ls_trace_span(plan->wait_span, begin, end, plan->sequence);
     if (!status && !plan->result && !communicator->place)
         ls_recorder_end(&communicator->group->recorders[communicator->rank], plan->sequence,
                         end - begin);

@@ -110,7 +110,7 @@ struct ls_collective_plan {
     uint64_t met; // refreshes at the last run that was a first one
     enum ls_status result; // of the last run
     // Of a timeline; NULL: was made while nothing was recorded.
-    const struct ls_trace_label *run_slice, *wait_slice;
+    const struct ls_trace_label *run_span, *wait_span;
     const char *algorithm; // that draws its schedule
     struct ls_executor_slices messages; // no labels: likewise
     uint64_t started_ns; // while the run is recorded

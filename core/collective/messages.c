@@ -36,7 +36,7 @@ static const struct ls_trace_label *make_label(const struct ls_collective_plan *
         .category = "message",
         .name = name,
         .value = "sequence",
-        .details = {{.name = "of", .text = plan->run_slice ? plan->run_slice->name : ""},
+        .details = {{.name = "of", .text = plan->run_span ? plan->run_span->name : ""},
                     {.name = "bytes", .number = bytes}}};
     if (operation->kind != LS_TRANSFER_SEND)
         label.receives = (struct ls_trace_message){.group = communicator->group,

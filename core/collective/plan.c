@@ -161,10 +161,10 @@ static void name_slices(struct ls_collective_plan *plan, const char *label)
             {.name = "algorithm", .text = plan->algorithm}}};
     if (!ls_trace_on())
         return;
-    plan->run_slice = ls_trace_keep(&slice);
+    plan->run_span = ls_trace_keep(&slice);
     snprintf(name, sizeof(name), "wait for %s", slice.name);
     slice.name = name;
-    plan->wait_slice = ls_trace_keep(&slice);
+    plan->wait_span = ls_trace_keep(&slice);
 }
 
 // One more plan may run, and its transfers be waited for.

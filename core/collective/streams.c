@@ -16,7 +16,7 @@
 
 #define MEETING_NS UINT64_C(1000000000) // with a rank that may have nothing to make ready
 
-static const struct ls_trace_label settle_slice = {
+static const struct ls_trace_label settle_span = {
     .category = "communication", .name = "wait for the device", .value = "plans"};
 
 // ---- Opening ----
@@ -289,7 +289,7 @@ enum ls_status ls_communicator_synchronize(struct ls_communicator *communicator)
     }
     ls_stream_note_over(communicator);
     communicator->unsynchronized_count = 0;
-    ls_trace_slice(&settle_slice, begin, ls_clock_ns(), count);
+    ls_trace_span(&settle_span, begin, ls_clock_ns(), count);
     return LS_OK;
 }
 

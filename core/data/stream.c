@@ -26,11 +26,11 @@
 #define SPINS 2000 // some 20 microseconds
 #define SLEEP_NS UINT64_C(1000000000)
 
-static const struct ls_trace_label gather_slice = {
+static const struct ls_trace_label gather_span = {
     .category = "input", .name = "gather batch", .value = "batch"};
-static const struct ls_trace_label order_slice = {
+static const struct ls_trace_label order_span = {
     .category = "input", .name = "shuffle", .value = "epoch"};
-static const struct ls_trace_label wait_slice = {.category = "input", .name = "wait for batch"};
+static const struct ls_trace_label wait_span = {.category = "input", .name = "wait for batch"};
 
 // A word of a sleeper and his counter, on a cache line of their own.
 struct reader {
@@ -151,7 +151,7 @@ static void *input_thread(void *argument)
     const uint64_t count = stream->dataset->count, batch = stream->options.global_batch;
     uint64_t first = stream->options.first_example;
     for (uint64_t epoch = stream->options.epochs_before + 1;; epoch++) {
-        ls_trace_begin(&order_slice, epoch);
+        ls_trace_begin(&order_span, epoch);
         const enum ls_status status =
             ls_stream_order(&stream->options, count, epoch, stream->order);
         ls_trace_end();
@@ -161,7 +161,7 @@ static void *input_thread(void *argument)
             const uint64_t size = count - first < batch ? count - first : batch;
             if (!wait_for_room(stream))
                 return NULL;
-            ls_trace_begin(&gather_slice, step + 1);
+            ls_trace_begin(&gather_span, step + 1);
             write_batch(stream, &(struct position){epoch, step, first, size});
             ls_trace_end();
             first += size;
@@ -235,7 +235,7 @@ static enum ls_status next(struct ls_stream *stream, uint32_t local, struct ls_b
         const uint64_t end = ls_clock_ns();
         if (waited_ns)
             *waited_ns += end - start;
-        ls_trace_slice(&wait_slice, start, end, 0);
+        ls_trace_span(&wait_span, start, end, 0);
         if (!there)
             return LS_ABORTED;
     }

@@ -299,7 +299,7 @@ enum ls_status ls_program_run(struct ls_program *program, uint32_t from, uint32_
             continue;
         const uint64_t after = ls_clock_ns();
         step->nanoseconds += after - before;
-        ls_trace_slice(step->trace, before, after, 0);
+        ls_trace_span(step->trace, before, after, 0);
     }
     return (enum ls_status)status;
 }

@@ -386,7 +386,7 @@ enum ls_status ls_tile_run(struct ls_program *program, uint32_t first, bool timi
                 continue;
             const uint64_t after = ls_clock_ns();
             program->steps[s].nanoseconds += after - before;
-            ls_trace_slice(program->steps[s].trace, before, after, 0);
+            ls_trace_span(program->steps[s].trace, before, after, 0);
             before = after;
         }
     return LS_OK;

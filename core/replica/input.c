@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ls_trace_label copy_slice = {.category = "input", .name = "copy to the device"};
+static const struct ls_trace_label copy_span = {.category = "input", .name = "copy to the device"};
 
 // While one is read, one is under way and one is written.
 #define SETS 3
@@ -389,7 +389,7 @@ enum ls_status ls_input_write(struct ls_replica *replica, const struct ls_replic
         use_in_place(replica, entry, batch, tail);
         return LS_OK;
     }
-    ls_trace_begin(&copy_slice, batch->count);
+    ls_trace_begin(&copy_span, batch->count);
     const enum ls_status status = replica->input->stream ? send(replica, entry, batch, tail)
                                                          : copy_all(replica, entry, batch, tail);
     ls_trace_end();

@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-static const struct ls_trace_label sum_slice = {
+static const struct ls_trace_label sum_span = {
     .category = "backward", .name = "add parts", .value = "bucket"};
 
 // A bucket with its tail, as it is reduced: floats from the start of `reduced`.
@@ -87,7 +87,7 @@ enum ls_status ls_microbatches_add(struct ls_replica *replica, uint32_t index, u
         status = copy(replica, bucket, replica->accumulated[levels], replica->reduced);
     const uint64_t end = ls_clock_ns();
     replica->times.compute_ns += end - start;
-    ls_trace_slice(&sum_slice, start, end, bucket);
+    ls_trace_span(&sum_span, start, end, bucket);
     return status;
 }
 

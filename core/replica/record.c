@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct ls_trace_label replay_slice = {.category = "replay", .name = "replay"};
+static const struct ls_trace_label replay_span = {.category = "replay", .name = "replay"};
 
 void ls_record_init(struct ls_replica *replica, const struct ls_host *host)
 {
@@ -88,7 +88,7 @@ static enum ls_status replay(struct ls_replica *replica, const struct ls_section
     const uint64_t start = ls_clock_ns();
     enum ls_status status = ls_device_replay(replica->device, section->capture->recording);
     replica->recorder.replays++;
-    ls_trace_slice(&replay_slice, start, ls_clock_ns(), 0);
+    ls_trace_span(&replay_span, start, ls_clock_ns(), 0);
     if (!status && section->hooks && section->hooks->replayed)
         status = section->hooks->replayed(section->hooks->context, replica);
     return status;

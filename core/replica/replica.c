@@ -10,10 +10,10 @@
 
 #include <string.h>
 
-static const struct ls_trace_label zero_slice = {.category = "backward", .name = "zero gradients"};
-static const struct ls_trace_label update_slice = {
+static const struct ls_trace_label zero_span = {.category = "backward", .name = "zero gradients"};
+static const struct ls_trace_label update_span = {
     .category = "update", .name = "update", .value = "bucket"};
-static const struct ls_trace_label shadows_slice = {.category = "update", .name = "shadows"};
+static const struct ls_trace_label shadows_span = {.category = "update", .name = "shadows"};
 
 // A run through the program of one block, or through none.
 struct pass {
@@ -31,7 +31,7 @@ static enum ls_status zero_gradients(struct ls_replica *replica)
     const uint64_t start = ls_clock_ns();
     const enum ls_status status =
         ls_device_zero(replica->device, replica->gradients, replica->plan->flat_bytes, NULL);
-    ls_trace_slice(&zero_slice, start, ls_clock_ns(), 0);
+    ls_trace_span(&zero_span, start, ls_clock_ns(), 0);
     return status;
 }
 
@@ -224,7 +224,7 @@ enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
     const enum ls_status status = ls_record_run(replica, &section);
     const uint64_t end = ls_clock_ns();
     replica->times.update_ns += end - start;
-    ls_trace_slice(&update_slice, start, end, index);
+    ls_trace_span(&update_span, start, end, index);
     return status;
 }
 
@@ -245,7 +245,7 @@ enum ls_status ls_replica_refresh(struct ls_replica *replica)
     const enum ls_status status = ls_record_run(replica, &section);
     const uint64_t end = ls_clock_ns();
     replica->times.update_ns += end - start;
-    ls_trace_slice(&shadows_slice, start, end, 0);
+    ls_trace_span(&shadows_span, start, end, 0);
     return status;
 }
 

@@ -15,7 +15,7 @@
 struct writer {
     FILE *stream;
     bool any; // event so far
-    uint32_t process, track; // of the slices that follow
+    uint32_t process, track; // of the spans that follow
     struct ls_timeline_flows flows;
 };
 
@@ -118,9 +118,9 @@ static void write_track(void *context, uint32_t process, uint32_t track, const c
             track, track);
 }
 
-static void write_arguments(FILE *stream, const struct ls_trace_slice *slice)
+static void write_arguments(FILE *stream, const struct ls_trace_span *span)
 {
-    const struct ls_trace_label *label = slice->label;
+    const struct ls_trace_label *label = span->label;
     const char *separator = ",\"args\":{";
     for (uint32_t i = 0; i < LS_TRACE_DETAILS && label->details[i].name; i++) {
         const struct ls_trace_detail *detail = &label->details[i];
@@ -137,9 +137,9 @@ static void write_arguments(FILE *stream, const struct ls_trace_slice *slice)
         fputs(separator, stream);
         separator = ",";
         write_text(stream, label->value);
-        fprintf(stream, ":%" PRIu64, slice->number);
+        fprintf(stream, ":%" PRIu64, span->number);
     }
-    if (slice->unfinished) {
+    if (span->unfinished) {
         fprintf(stream, "%s\"unfinished\":true", separator);
         separator = ",";
     }
@@ -153,24 +153,24 @@ static void write_time(FILE *stream, const char *name, uint64_t nanoseconds)
             (unsigned)(nanoseconds % 1000));
 }
 
-static void write_slice(void *context, const struct ls_trace_slice *slice)
+static void write_span(void *context, const struct ls_trace_span *span)
 {
     struct writer *writer = context;
     FILE *stream = writer->stream;
-    const struct ls_trace_label *label = slice->label;
+    const struct ls_trace_label *label = span->label;
     begin_event(writer, "X");
     fprintf(stream, ",\"tid\":%" PRIu32, writer->track);
-    write_time(stream, "ts", slice->begin_ns);
-    write_time(stream, "dur", slice->end_ns - slice->begin_ns);
+    write_time(stream, "ts", span->begin_ns);
+    write_time(stream, "dur", span->end_ns - span->begin_ns);
     write_member(stream, "cat", label->category);
     fputs(",\"name\":\"", stream);
     write_characters(stream, label->name);
     if (label->numbered)
-        fprintf(stream, " %" PRIu64, slice->number);
+        fprintf(stream, " %" PRIu64, span->number);
     fputc('"', stream);
-    write_arguments(stream, slice);
+    write_arguments(stream, span);
     fputc('}', stream);
-    ls_timeline_flows_add(&writer->flows, slice, writer->process, writer->track);
+    ls_timeline_flows_add(&writer->flows, span, writer->process, writer->track);
 }
 
 static void note_step(void *context, uint64_t examples, uint64_t begin_ns, uint64_t end_ns)
@@ -179,7 +179,7 @@ static void note_step(void *context, uint64_t examples, uint64_t begin_ns, uint6
     ls_timeline_flows_add_step(&writer->flows, writer->track, examples, begin_ns, end_ns);
 }
 
-// ---- Arrows and counters: behind all slices, to which viewers tie them by their times ----
+// ---- Arrows and counters: behind all spans, to which viewers tie them by their times ----
 
 static void write_arrow_end(struct writer *writer, const char *phase, size_t id,
                             const struct ls_timeline_end *end, uint64_t time_ns)
@@ -190,7 +190,7 @@ static void write_arrow_end(struct writer *writer, const char *phase, size_t id,
     fprintf(stream, ",\"tid\":%" PRIu32 ",\"id\":%zu", end->track, id);
     write_time(stream, "ts", time_ns);
     fputs(",\"cat\":\"message\",\"name\":\"message\"", stream);
-    // The end belongs to the slice around it; a start always does.
+    // The end belongs to the span around it; a start always does.
     fputs(*phase == 'f' ? ",\"bp\":\"e\"}" : "}", stream);
 }
 
@@ -266,7 +266,7 @@ enum ls_status ls_timeline_write(const char *path, const struct ls_timeline *tim
     const struct ls_trace_visitor visitor = {.context = &writer,
                                              .process = write_process,
                                              .track = write_track,
-                                             .slice = write_slice,
+                                             .span = write_span,
                                              .step = note_step};
     fputs("{\"traceEvents\":[", file.stream);
     ls_trace_visit(trace, &visitor);

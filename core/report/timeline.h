@@ -14,7 +14,7 @@ struct ls_timeline {
     uint64_t global_batch;
 };
 
-// Writes beside `path` and renames, so the file is whole or untouched. Slice by slice; only messages and steps are held
+// Writes beside `path` and renames, so the file is whole or untouched. Span by span; only messages and steps are held
 // in memory, about 250 bytes a message. LS_FAILED, LS_OUT_OF_MEMORY; logged.
 LS_STATUS ls_timeline_write(const char *path, const struct ls_timeline *timeline,
                             const struct ls_trace *trace);

@@ -44,16 +44,16 @@ static void add_change(struct ls_timeline_flows *flows, struct ls_timeline_count
     counter->list[counter->count++] = (struct ls_timeline_change){.time_ns = time_ns, .by = by};
 }
 
-void ls_timeline_flows_add(struct ls_timeline_flows *flows, const struct ls_trace_slice *slice,
+void ls_timeline_flows_add(struct ls_timeline_flows *flows, const struct ls_trace_span *span,
                            uint32_t process, uint32_t track)
 {
-    const struct ls_trace_label *label = slice->label;
-    struct ls_timeline_end end = {.run = slice->number,
-                                  .begin_ns = slice->begin_ns,
-                                  .end_ns = slice->end_ns,
+    const struct ls_trace_label *label = span->label;
+    struct ls_timeline_end end = {.run = span->number,
+                                  .begin_ns = span->begin_ns,
+                                  .end_ns = span->end_ns,
                                   .process = process,
                                   .track = track};
-    if (slice->unfinished)
+    if (span->unfinished)
         return;
     if (label->sends.group) {
         end.message = label->sends;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a timeline shows beside its slices: an arrow from each slice that sends a message to the one that receives it, and
+// What a timeline shows beside its spans: an arrow from each span that sends a message to the one that receives it, and
 // two counters, the bytes under way and the examples trained in a second. Private to report/. [main thread]
 #ifndef LS_REPORT_TIMELINE_FLOWS_H
 #define LS_REPORT_TIMELINE_FLOWS_H
@@ -10,8 +10,8 @@
 // One side of a message.
 struct ls_timeline_end {
     struct ls_trace_message message;
-    uint64_t run; // the number of the slice
-    uint64_t begin_ns, end_ns; // of the slice
+    uint64_t run; // the number of the span
+    uint64_t begin_ns, end_ns; // of the span
     uint32_t process, track;
 };
 
@@ -40,7 +40,7 @@ struct ls_timeline_flows {
     bool failed; // no memory
 };
 
-void ls_timeline_flows_add(struct ls_timeline_flows *flows, const struct ls_trace_slice *slice,
+void ls_timeline_flows_add(struct ls_timeline_flows *flows, const struct ls_trace_span *span,
                            uint32_t process, uint32_t track);
 // The steps of a track come one after the other.
 void ls_timeline_flows_add_step(struct ls_timeline_flows *flows, uint32_t track, uint64_t examples,

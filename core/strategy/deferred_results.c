@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const struct ls_trace_label wait_slice = {
+static const struct ls_trace_label wait_span = {
     .category = "device", .name = "wait for the device", .value = "step"};
 
 // The strategy must not look at what it decides on, nor do anything on the host that depends on it.
@@ -56,7 +56,7 @@ static enum ls_status wait(struct ls_driver *driver, struct ls_driver_member *me
                  "replica %u: the device is not done with step %" PRIu64
                  " after %.1f s; it hangs, or --deadline is too short for it",
                  member->replica->rank, step, (double)deadline_ns * 1e-9);
-    ls_trace_slice(&wait_slice, start, ls_clock_ns(), step);
+    ls_trace_span(&wait_span, start, ls_clock_ns(), step);
     return status;
 }
 

@@ -45,15 +45,15 @@ static uint64_t update_ns(const struct ls_driver_member *member)
     return member->replica->times.update_ns + member->store_ns;
 }
 
-static const struct ls_trace_label initialize_slice = {.category = "strategy",
-                                                       .name = "initialize_parameters"};
-static const struct ls_trace_label begin_slice = {.category = "strategy", .name = "begin_step"};
-static const struct ls_trace_label end_slice = {.category = "strategy", .name = "end_step"};
-static const struct ls_trace_label ready_slice = {
+static const struct ls_trace_label initialize_span = {.category = "strategy",
+                                                      .name = "initialize_parameters"};
+static const struct ls_trace_label begin_span = {.category = "strategy", .name = "begin_step"};
+static const struct ls_trace_label end_span = {.category = "strategy", .name = "end_step"};
+static const struct ls_trace_label ready_span = {
     .category = "strategy", .name = "gradient_ready", .value = "bucket"};
-static const struct ls_trace_label rest_slice = {.category = "strategy", .name = "rest"};
-static const struct ls_trace_label synchronise_slice = {.category = "strategy",
-                                                        .name = "synchronise"};
+static const struct ls_trace_label rest_span = {.category = "strategy", .name = "rest"};
+static const struct ls_trace_label synchronise_span = {.category = "strategy",
+                                                       .name = "synchronise"};
 
 // 'aborted' and 'not supported' are explained elsewhere: by the rank that failed, or by whoever cannot record the step.
 // Whether one of them did is known when all have left the step.
@@ -85,7 +85,7 @@ static enum ls_status bucket_ready(void *context, struct ls_replica *replica, ui
     struct ls_driver *driver = context;
     struct ls_driver_member *member = &driver->members[index_of(driver, replica)];
     const uint64_t start = ls_clock_ns(), updates = update_ns(member);
-    ls_trace_begin(&ready_slice, bucket);
+    ls_trace_begin(&ready_span, bucket);
     const int32_t status = note_silent(
         driver, driver->ops->gradient_ready(driver->strategy, index_of(driver, replica), bucket));
     ls_trace_end();
@@ -93,7 +93,7 @@ static enum ls_status bucket_ready(void *context, struct ls_replica *replica, ui
     return (enum ls_status)status;
 }
 
-static const struct ls_trace_label needed_slice = {
+static const struct ls_trace_label needed_span = {
     .category = "strategy", .name = "parameters_needed", .value = "bucket"};
 
 static enum ls_status refresh(struct ls_driver_member *member);
@@ -104,7 +104,7 @@ static enum ls_status bucket_needed(void *context, struct ls_replica *replica, u
     const uint32_t index = index_of(driver, replica);
     struct ls_driver_member *member = &driver->members[index];
     const uint64_t start = ls_clock_ns();
-    ls_trace_begin(&needed_slice, bucket);
+    ls_trace_begin(&needed_span, bucket);
     const int32_t status =
         note_silent(driver, driver->ops->parameters_needed(driver->strategy, index, bucket));
     ls_trace_end();
@@ -130,7 +130,7 @@ static enum ls_status refresh(struct ls_driver_member *member)
 
 static enum ls_status begin_step(struct ls_driver *driver, uint32_t index)
 {
-    const int32_t status = run_hook(driver, index, &begin_slice, driver->ops->begin_step);
+    const int32_t status = run_hook(driver, index, &begin_span, driver->ops->begin_step);
     return status ? (enum ls_status)status : refresh(&driver->members[index]);
 }
 
@@ -138,7 +138,7 @@ static enum ls_status end_step(void *context, struct ls_replica *replica)
 {
     struct ls_driver *driver = context;
     const int32_t status =
-        run_hook(driver, index_of(driver, replica), &end_slice, driver->ops->end_step);
+        run_hook(driver, index_of(driver, replica), &end_span, driver->ops->end_step);
     return status ? (enum ls_status)status : refresh(&driver->members[index_of(driver, replica)]);
 }
 
@@ -267,19 +267,19 @@ static enum ls_status try_collective(struct ls_driver *driver, uint32_t replica)
 enum ls_status ls_driver_initialize_parameters(struct ls_driver *driver, uint32_t replica)
 {
     const enum ls_status status = try_collective(driver, replica);
-    return status ? status
-                  : run_outside(driver, replica, &initialize_slice,
-                                driver->ops->initialize_parameters);
+    return status
+               ? status
+               : run_outside(driver, replica, &initialize_span, driver->ops->initialize_parameters);
 }
 
 enum ls_status ls_driver_synchronise(struct ls_driver *driver, uint32_t replica)
 {
-    return run_outside(driver, replica, &synchronise_slice, driver->ops->synchronise);
+    return run_outside(driver, replica, &synchronise_span, driver->ops->synchronise);
 }
 
 enum ls_status ls_driver_rest(struct ls_driver *driver, uint32_t replica)
 {
-    return run_outside(driver, replica, &rest_slice, driver->ops->rest);
+    return run_outside(driver, replica, &rest_span, driver->ops->rest);
 }
 
 // ---- Ends ----

@@ -286,9 +286,9 @@ struct ls_memory ls_driver_range_of(const struct ls_strategy_host *table, const 
     return nowhere;
 }
 
-static const struct ls_trace_label read_slice = {
+static const struct ls_trace_label read_span = {
     .category = "strategy", .name = "read from the replica", .value = "elements"};
-static const struct ls_trace_label write_slice = {
+static const struct ls_trace_label write_span = {
     .category = "strategy", .name = "write to the replica", .value = "elements"};
 
 static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica, uint32_t memory,
@@ -298,7 +298,7 @@ static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica,
     if (ls_memory_is_null(range))
         return LS_FAILED;
     const struct ls_replica *own = ls_driver_of(table)->members[replica].replica;
-    ls_trace_begin(&read_slice, count);
+    ls_trace_begin(&read_span, count);
     const enum ls_status status =
         ls_device_copy(own->device, ls_host_memory(out), range, count * sizeof(float), NULL);
     ls_trace_end();
@@ -315,7 +315,7 @@ static int32_t host_write(const struct ls_strategy_host *table, uint32_t replica
     struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
     const struct ls_replica *own = member->replica;
     member->touched = member->touched || memory == LS_REPLICA_PARAMETERS;
-    ls_trace_begin(&write_slice, count);
+    ls_trace_begin(&write_span, count);
     const enum ls_status status =
         ls_device_copy(own->device, range, ls_host_memory(in), count * sizeof(float), NULL);
     ls_trace_end();

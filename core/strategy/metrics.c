@@ -51,18 +51,18 @@ static void host_metric(const struct ls_strategy_host *table, const char *name,
     driver->metrics[driver->metric_count++] = metric;
 }
 
-static const struct ls_trace_label replicas_slice = {.category = "strategy",
-                                                     .name = "wait for the others"};
-static const struct ls_trace_label servers_slice = {.category = "strategy",
-                                                    .name = "wait for the servers"};
+static const struct ls_trace_label replicas_span = {.category = "strategy",
+                                                    .name = "wait for the others"};
+static const struct ls_trace_label servers_span = {.category = "strategy",
+                                                   .name = "wait for the servers"};
 
 static void host_waited(const struct ls_strategy_host *table, uint32_t replica, uint32_t whom,
                         uint64_t since_ns)
 {
     (void)table;
     (void)replica;
-    ls_trace_slice(whom == LS_WAITED_FOR_SERVERS ? &servers_slice : &replicas_slice, since_ns,
-                   ls_clock_ns(), 0);
+    ls_trace_span(whom == LS_WAITED_FOR_SERVERS ? &servers_span : &replicas_span, since_ns,
+                  ls_clock_ns(), 0);
 }
 
 static void host_count_bytes(const struct ls_strategy_host *table, uint32_t replica, uint64_t bytes)

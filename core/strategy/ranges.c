@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ls_trace_label update_slice = {
+static const struct ls_trace_label update_span = {
     .category = "update", .name = "update of a range", .value = "elements"};
-static const struct ls_trace_label run_slice = {
+static const struct ls_trace_label run_span = {
     .category = "strategy", .name = "operation on a range", .value = "elements"};
 
 // ---- Collectives ----
@@ -214,7 +214,7 @@ int32_t ls_driver_range_update(const struct ls_strategy_host *table, uint32_t re
     const int32_t launched = launch(own, kernel, arguments, 2 + own->optimizer.state_count);
     const uint64_t end = ls_clock_ns();
     own->times.update_ns += end - start;
-    ls_trace_slice(&update_slice, start, end, count);
+    ls_trace_span(&update_span, start, end, count);
     return launched;
 }
 
@@ -236,7 +236,7 @@ int32_t ls_driver_range_run(const struct ls_strategy_host *table, uint32_t repli
     const struct ls_memory arguments[2] = {range, range};
     member->touched = member->touched || operation->memory == LS_REPLICA_PARAMETERS;
     ls_inside_about("operation on a range");
-    ls_trace_begin(&run_slice, operation->count);
+    ls_trace_begin(&run_span, operation->count);
     const int32_t launched = launch(member->replica, kernel, arguments, 2);
     ls_trace_end();
     return launched;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ls_trace_label update_slice = {
+static const struct ls_trace_label update_span = {
     .category = "update", .name = "update on the host", .value = "elements"};
 
 // A device instance that updates the store, by one thread or by as many as a replica has.
@@ -261,7 +261,7 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
     const uint64_t end = ls_clock_ns();
     if (member)
         member->store_ns += end - start;
-    ls_trace_slice(&update_slice, start, end, store->count);
+    ls_trace_span(&update_span, start, end, store->count);
     return status;
 }
 

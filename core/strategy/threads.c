@@ -129,15 +129,15 @@ static int32_t host_thread_join(const struct ls_strategy_host *table,
     return join(driver, thread);
 }
 
-static const struct ls_trace_label barrier_slice = {.category = "strategy",
-                                                    .name = "wait for the others"};
+static const struct ls_trace_label barrier_span = {.category = "strategy",
+                                                   .name = "wait for the others"};
 
 static int32_t host_barrier(const struct ls_strategy_host *table, uint32_t replica)
 {
     struct ls_driver *driver = ls_driver_of(table);
     if (!ls_driver_find_member(table, "barrier", replica))
         return LS_FAILED;
-    ls_trace_begin(&barrier_slice, 0);
+    ls_trace_begin(&barrier_span, 0);
     const enum ls_status status =
         ls_barrier_wait(&driver->barrier, replica, driver->options.deadline_ns);
     ls_trace_end();

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ls_trace_label input_slice = {.category = "input", .name = "input"};
+static const struct ls_trace_label input_span = {.category = "input", .name = "input"};
 
 #define SLOTS_AT_FIRST 64
 #define POLL_NS 20000000 // a wait looks this often whether the run was aborted
@@ -244,7 +244,7 @@ static enum ls_status train(struct ls_async_steps *steps, uint32_t index, const 
     uint64_t waited = 0;
     enum ls_status status = LS_OK;
     ls_trace_begin_step(turn->number);
-    ls_trace_begin(&input_slice, 0);
+    ls_trace_begin(&input_span, 0);
     if (!share->pending)
         status = ls_session_next(fit->session, turn->index, &share->batch, &waited);
     ls_trace_end();

@@ -11,10 +11,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static const struct ls_trace_label epoch_slice = {
+static const struct ls_trace_label epoch_span = {
     .category = "epoch", .name = "epoch", .value = "epoch", .numbered = true};
-static const struct ls_trace_label input_slice = {.category = "input", .name = "input"};
-static const struct ls_trace_label validation_slice = {
+static const struct ls_trace_label input_span = {.category = "input", .name = "input"};
+static const struct ls_trace_label validation_span = {
     .category = "validation", .name = "validation", .value = "epoch"};
 
 uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number)
@@ -74,7 +74,7 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t index, uint64_t step
     struct ls_replica_batch batch;
     struct ls_step_result result = {0};
     const bool stop = index == 0 && ls_fit_wants_stop(fit);
-    ls_trace_begin(&input_slice, 0);
+    ls_trace_begin(&input_span, 0);
     enum ls_status status = ls_session_next(fit->session, index, &batch, &waited);
     ls_trace_end();
     if (!status) {
@@ -129,7 +129,7 @@ static enum ls_status run_segment_steps(struct ls_fit *fit, uint32_t index)
 static enum ls_status run_replica_segment(void *context, uint32_t index)
 {
     struct ls_fit *fit = context;
-    ls_trace_begin(&epoch_slice, fit->state.epoch.epoch);
+    ls_trace_begin(&epoch_span, fit->state.epoch.epoch);
     const enum ls_status status = fit->async_steps ? ls_async_steps_run(fit->async_steps, index)
                                                    : run_segment_steps(fit, index);
     ls_trace_end();
@@ -207,7 +207,7 @@ static enum ls_status validate(struct ls_fit *fit)
     if (!status)
         status = ls_session_dataset(fit->model, fit->options->validation, &fit->validation_copy,
                                     &dataset);
-    ls_trace_begin(&validation_slice, epoch->epoch);
+    ls_trace_begin(&validation_span, epoch->epoch);
     if (!status)
         status = ls_session_evaluate(fit->session, dataset, true, &scores);
     ls_trace_end();
@@ -257,7 +257,7 @@ enum ls_status ls_fit_run_epochs(struct ls_fit *fit)
     for (uint64_t epoch = 1; epoch <= fit->epochs && fit->steps != fit->last_step &&
                              !atomic_load(&fit->model->stop_training);
          epoch++) {
-        ls_trace_begin(&epoch_slice, epoch);
+        ls_trace_begin(&epoch_span, epoch);
         const enum ls_status status = run_epoch(fit, epoch);
         ls_trace_end();
         if (status)

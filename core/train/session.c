@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const struct ls_trace_label prepare_slice = {.category = "start", .name = "prepare"};
+static const struct ls_trace_label prepare_span = {.category = "start", .name = "prepare"};
 
 // A replica failed: nobody may wait for it.
 static void wake_all(void *context, enum ls_status status)
@@ -160,7 +160,7 @@ static enum ls_status prepare_replica(void *context, uint32_t index)
                                             .evaluation_count = evaluation.count,
                                             .microbatches = need->microbatches};
     enum ls_status status = training.status ? training.status : evaluation.status;
-    ls_trace_begin(&prepare_slice, 0);
+    ls_trace_begin(&prepare_span, 0);
     if (!status)
         status = ls_replica_need(session->replicas[index], &replica, &changed);
     ls_trace_end();

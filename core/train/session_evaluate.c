@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ls_trace_label input_slice = {.category = "input", .name = "input"};
-static const struct ls_trace_label batch_slice = {
+static const struct ls_trace_label input_span = {.category = "input", .name = "input"};
+static const struct ls_trace_label batch_span = {
     .category = "validation", .name = "batch", .value = "batch"};
-static const struct ls_trace_label validation_slice = {.category = "validation",
-                                                       .name = "validation"};
+static const struct ls_trace_label validation_span = {.category = "validation",
+                                                      .name = "validation"};
 
 struct evaluation {
     struct ls_session *session;
@@ -47,7 +47,7 @@ static enum ls_status evaluate_batch(const struct evaluation *evaluation, uint32
         struct ls_replica_batch batch;
         if (evaluation->readers[i] != index)
             continue;
-        ls_trace_begin(&input_slice, 0);
+        ls_trace_begin(&input_span, 0);
         status = ls_session_next(session, i, &batch, NULL);
         ls_trace_end();
         if (!status)
@@ -68,9 +68,9 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
         status = ls_driver_synchronise(session->driver, index);
     if (status)
         return status;
-    ls_trace_begin(&validation_slice, 0);
+    ls_trace_begin(&validation_span, 0);
     for (uint64_t step = 0; !status && step < evaluation->steps; step++) {
-        ls_trace_begin(&batch_slice, step + 1);
+        ls_trace_begin(&batch_span, step + 1);
         status = evaluate_batch(evaluation, index);
         ls_trace_end();
         if (!status && session->run->interrupted)

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const struct ls_trace_label hash_slice = {.category = "check", .name = "hash parameters"};
+static const struct ls_trace_label hash_span = {.category = "check", .name = "hash parameters"};
 
 // ---- To the replicas ----
 
@@ -81,7 +81,7 @@ static enum ls_status hash_replica(void *context, uint32_t index)
         return LS_OK;
     if (session->driver)
         status = ls_driver_synchronise(session->driver, index);
-    ls_trace_begin(&hash_slice, 0);
+    ls_trace_begin(&hash_span, 0);
     if (!status)
         status = ls_replica_hash(session->replicas[index], &hashing->own[index]);
     ls_trace_end();

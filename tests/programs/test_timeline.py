@@ -18,7 +18,7 @@ SYNTHETIC = "--dataset=synthetic:examples=400"
 THREADS_ARE_WATCHED = "thread" in os.environ.get("LOCKSTEP_SANITIZE", "")
 
 
-class Slice:
+class Span:
     def __init__(self, event):
         self.name, self.category = event["name"], event["cat"]
         self.begin, self.end = event["ts"], event["ts"] + event["dur"]
@@ -29,7 +29,7 @@ class Slice:
 
 
 class Arrow:
-    """A message: the slices that send and receive it, and the times of the arrow."""
+    """A message: the spans that send and receive it, and the times of the arrow."""
 
     def __init__(self, identity, send, receive, begin, end):
         self.send, self.receive, self.begin, self.end = send, receive, begin, end
@@ -48,7 +48,7 @@ class Track:
         return [one for one in self.microbatches if one is not outer and outer.holds(one)]
 
     def nest(self):
-        """Raises when two slices overlap without one holding the other."""
+        """Raises when two spans overlap without one holding the other."""
         stack = []
         for one in sorted(self.microbatches, key=lambda one: (one.begin, -one.end)):
             while stack and stack[-1].end <= one.begin:
@@ -82,12 +82,12 @@ class Timeline:
                 raise AssertionError(f"counter {name}: {values[-3:]}")
 
     def bound(self, event):
-        """The slice around an end of an arrow, which viewers tie it to. Slices of messages hold no others."""
+        """The span around an end of an arrow, which viewers tie it to. Spans of messages hold no others."""
         track = self.tracks[event["tid"]]
         microbatches, at = track.microbatches, bisect.bisect_right(track.begins, event["ts"]) - 1
-        if at < 0 or not slices[at].begin <= event["ts"] < slices[at].end:
-            raise AssertionError(f"no slice around {event}")
-        return slices[at]
+        if at < 0 or not spans[at].begin <= event["ts"] < spans[at].end:
+            raise AssertionError(f"no span around {event}")
+        return spans[at]
 
     def arrow(self, identity):
         start, end = self.starts[identity], self.ends[identity]
@@ -133,7 +133,7 @@ class Timeline:
             raise AssertionError(f"an event {event['ph']}")
         if event["ts"] < 0 or event["dur"] < 0 or self.tracks[event["tid"]].pid != event["pid"]:
             raise AssertionError(f"{event}")
-        self.tracks[event["tid"]].microbatches.append(Slice(event))
+        self.tracks[event["tid"]].microbatches.append(Span(event))
 
     def of(self, process, name=None):
         return [track for track in self.tracks.values()
@@ -252,7 +252,7 @@ class TwoRanks(TimelineTest):
                     self.assertEqual(wait.arguments["sequence"], run.arguments["sequence"])
                     update, = [one for one in inside if one.name == "update" and one.arguments["bucket"] == index]
                     ready, = [one for one in inside if one.name == "gradient_ready" and one.arguments["bucket"] == index]
-                    self.assertTrue(ready.holds(Slice({"name": "", "cat": "", "ts": run.begin, "dur": 0})))
+                    self.assertTrue(ready.holds(Span({"name": "", "cat": "", "ts": run.begin, "dur": 0})))
                     self.assertLessEqual(run.end, wait.end)
                     self.assertLessEqual(wait.end, update.begin)
             sequences = [one.arguments["sequence"] for one in sorted(runs, key=lambda one: one.begin)]
@@ -483,7 +483,7 @@ class Window(TimelineTest):
             for line in file:
                 if line.startswith('{"ph":"X"'):
                     event = json.loads(line.rstrip(",]\n"))
-                    slices += 1
+                    spans += 1
                     if event["cat"] == "step":
                         seen += 1
                         self.assertEqual(event["name"], f"step {seen}")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What threads do is recorded, slice by slice, within the steps that are held, and costs nothing where it is not.
+// What threads do is recorded, span by span, within the steps that are held, and costs nothing where it is not.
 #include "core/base/trace.h"
 
 #include "core/base/clock.h"
@@ -19,11 +19,11 @@ static const struct ls_trace_label inner = {.category = "test", .name = "inner",
 #define SEEN 4096
 
 struct seen {
-    struct seen_slice {
+    struct seen_span {
         uint32_t process, track;
         char name[32];
-        struct ls_trace_slice slice;
-    } slices[SEEN];
+        struct ls_trace_span span;
+    } spans[SEEN];
     uint32_t count;
     uint32_t process, track;
     char processes[256], tracks[256];
@@ -47,14 +47,14 @@ static void see_track(void *context, uint32_t process, uint32_t track, const cha
     snprintf(seen->tracks + length, sizeof(seen->tracks) - length, "%s;", name);
 }
 
-static void see_slice(void *context, const struct ls_trace_slice *slice)
+static void see_span(void *context, const struct ls_trace_span *span)
 {
     struct seen *seen = context;
     ck_assert_uint_lt(seen->count, SEEN);
-    ck_assert_uint_le(slice->begin_ns, slice->end_ns);
-    struct seen_slice *kept = &seen->slices[seen->count++];
-    *kept = (struct seen_slice){.process = seen->process, .track = seen->track, .slice = *slice};
-    snprintf(kept->name, sizeof(kept->name), "%s", slice->label->name);
+    ck_assert_uint_le(span->begin_ns, span->end_ns);
+    struct seen_span *kept = &seen->spans[seen->count++];
+    *kept = (struct seen_span){.process = seen->process, .track = seen->track, .span = *span};
+    snprintf(kept->name, sizeof(kept->name), "%s", span->label->name);
 }
 
 static struct seen *read_trace(const struct ls_trace *trace)
@@ -62,7 +62,7 @@ static struct seen *read_trace(const struct ls_trace *trace)
     struct seen *seen = calloc(1, sizeof(*seen));
     ck_assert_ptr_nonnull(seen);
     const struct ls_trace_visitor visitor = {
-        .context = seen, .process = see_process, .track = see_track, .slice = see_slice};
+        .context = seen, .process = see_process, .track = see_track, .span = see_span};
     ls_trace_visit(trace, &visitor);
     return seen;
 }
@@ -71,7 +71,7 @@ static uint32_t count_of(const struct seen *seen, const char *name)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < seen->count; i++)
-        count += strcmp(seen->slices[i].name, name) == 0;
+        count += strcmp(seen->spans[i].name, name) == 0;
     return count;
 }
 
@@ -85,7 +85,7 @@ static struct ls_trace *create(const struct ls_trace_options *options)
 static void note(const struct ls_trace_label *label)
 {
     const uint64_t now = ls_clock_ns();
-    ls_trace_slice(label, now, now + 1, 0);
+    ls_trace_span(label, now, now + 1, 0);
 }
 
 // ---- Threads that do something ----
@@ -93,7 +93,7 @@ static void note(const struct ls_trace_label *label)
 struct worker {
     uint32_t rank;
     uint64_t first, last; // steps
-    uint32_t slices; // in each
+    uint32_t spans; // in each
 };
 
 static void *work(void *argument)
@@ -105,7 +105,7 @@ static void *work(void *argument)
     ls_trace_begin(&outer, 0);
     for (uint64_t step = worker->first; step <= worker->last; step++) {
         ls_trace_begin_step(step);
-        for (uint32_t i = 0; i < worker->slices; i++) {
+        for (uint32_t i = 0; i < worker->spans; i++) {
             ls_trace_begin(&inner, i);
             ls_trace_end();
         }
@@ -132,7 +132,7 @@ START_TEST(without_a_recording_every_call_is_without_effect)
     ls_trace_begin(&outer, 1);
     ls_trace_end();
     ls_trace_end();
-    ls_trace_slice(&outer, 1, 2, 3);
+    ls_trace_span(&outer, 1, 2, 3);
     ls_trace_begin_step(1);
     ls_trace_end_step();
     ls_trace_move(1, "rank 0", NULL);
@@ -153,8 +153,8 @@ START_TEST(slices_keep_label_number_and_times)
     ck_assert(ls_trace_on());
     ls_trace_begin(&outer, 0);
     const uint64_t begin = ls_clock_ns();
-    ls_trace_slice(&inner, begin, begin + 5, 7);
-    ls_trace_slice(NULL, begin, begin + 5, 7);
+    ls_trace_span(&inner, begin, begin + 5, 7);
+    ls_trace_span(NULL, begin, begin + 5, 7);
     ls_trace_begin(NULL, 0);
     ls_trace_end();
     ls_trace_end();
@@ -162,12 +162,12 @@ START_TEST(slices_keep_label_number_and_times)
     ck_assert_str_eq(seen->processes, "0 worker ();");
     ck_assert_str_eq(seen->tracks, "main;");
     ck_assert_uint_eq(seen->count, 2);
-    ck_assert_ptr_eq(seen->slices[0].slice.label, &outer);
-    ck_assert_ptr_eq(seen->slices[1].slice.label, &inner);
-    ck_assert_uint_eq(seen->slices[1].slice.number, 7);
-    ck_assert_uint_eq(seen->slices[1].slice.end_ns - seen->slices[1].slice.begin_ns, 5);
-    ck_assert_uint_ge(seen->slices[1].slice.begin_ns, seen->slices[0].slice.begin_ns);
-    ck_assert(!seen->slices[0].slice.unfinished);
+    ck_assert_ptr_eq(seen->spans[0].span.label, &outer);
+    ck_assert_ptr_eq(seen->spans[1].span.label, &inner);
+    ck_assert_uint_eq(seen->spans[1].span.number, 7);
+    ck_assert_uint_eq(seen->spans[1].span.end_ns - seen->spans[1].span.begin_ns, 5);
+    ck_assert_uint_ge(seen->spans[1].span.begin_ns, seen->spans[0].span.begin_ns);
+    ck_assert(!seen->spans[0].span.unfinished);
     free(seen);
     ls_trace_destroy(trace);
     ck_assert(!ls_trace_on());
@@ -179,12 +179,12 @@ START_TEST(a_slice_without_its_end_is_shown_up_to_the_last_time_and_marked)
     struct ls_trace *trace = create(&(struct ls_trace_options){0});
     ls_trace_begin(&outer, 0);
     const uint64_t end = ls_clock_ns() + 1000;
-    ls_trace_slice(&inner, end - 10, end, 0);
+    ls_trace_span(&inner, end - 10, end, 0);
     struct seen *seen = read_trace(trace);
     ck_assert_uint_eq(seen->count, 2);
-    ck_assert(seen->slices[0].slice.unfinished);
-    ck_assert_uint_eq(seen->slices[0].slice.end_ns, seen->slices[1].slice.end_ns);
-    ck_assert(!seen->slices[1].slice.unfinished);
+    ck_assert(seen->spans[0].span.unfinished);
+    ck_assert_uint_eq(seen->spans[0].span.end_ns, seen->spans[1].span.end_ns);
+    ck_assert(!seen->spans[1].span.unfinished);
     free(seen);
     ls_trace_destroy(trace);
 }
@@ -206,7 +206,7 @@ START_TEST(ends_without_a_begin_and_slices_too_deep_do_no_harm)
     ck_assert_uint_ge(count_of(seen, "inner"), 8);
     ck_assert_uint_lt(count_of(seen, "inner"), 100);
     for (uint32_t i = 0; i < seen->count; i++)
-        ck_assert(!seen->slices[i].slice.unfinished);
+        ck_assert(!seen->spans[i].span.unfinished);
     free(seen);
     ls_trace_destroy(trace);
 }
@@ -223,8 +223,8 @@ START_TEST(each_thread_has_a_track_in_the_process_it_moved_to)
     ck_assert_uint_eq(count_of(seen, "inner"), 30);
     ck_assert_uint_eq(count_of(seen, "outer"), 3);
     for (uint32_t i = 1; i < seen->count; i++)
-        ck_assert((seen->slices[i].process == seen->slices[i - 1].process) ==
-                  (seen->slices[i].track == seen->slices[i - 1].track));
+        ck_assert((seen->spans[i].process == seen->spans[i - 1].process) ==
+                  (seen->spans[i].track == seen->spans[i - 1].track));
     struct ls_trace_steps steps;
     ls_trace_find_steps(trace, &steps);
     ck_assert_uint_eq(steps.first, 1);
@@ -263,19 +263,19 @@ static void check_window(const struct seen *seen, uint64_t first, uint64_t last)
 {
     uint64_t begin = UINT64_MAX, end = 0;
     for (uint32_t i = 0; i < seen->count; i++) {
-        const struct ls_trace_slice *slice = &seen->slices[i].slice;
-        if (strcmp(seen->slices[i].name, "step") == 0) {
-            ck_assert_uint_ge(slice->number, first);
-            ck_assert_uint_le(slice->number, last);
+        const struct ls_trace_span *span = &seen->spans[i].span;
+        if (strcmp(seen->spans[i].name, "step") == 0) {
+            ck_assert_uint_ge(span->number, first);
+            ck_assert_uint_le(span->number, last);
         }
-        if (seen->slices[i].process == 0)
+        if (seen->spans[i].process == 0)
             continue;
-        begin = slice->begin_ns < begin ? slice->begin_ns : begin;
-        end = slice->end_ns > end ? slice->end_ns : end;
+        begin = span->begin_ns < begin ? span->begin_ns : begin;
+        end = span->end_ns > end ? span->end_ns : end;
     }
     for (uint32_t i = 0; i < seen->count; i++) {
-        ck_assert_uint_ge(seen->slices[i].slice.begin_ns, begin);
-        ck_assert_uint_le(seen->slices[i].slice.end_ns, end);
+        ck_assert_uint_ge(seen->spans[i].span.begin_ns, begin);
+        ck_assert_uint_le(seen->spans[i].span.end_ns, end);
     }
 }
 
@@ -321,7 +321,7 @@ END_TEST
 
 START_TEST(when_the_slices_are_used_up_the_first_steps_are_kept_whole)
 {
-    const struct ls_trace_options options = {.most_slices = 4000, .steppers = 2};
+    const struct ls_trace_options options = {.most_spans = 4000, .steppers = 2};
     struct ls_trace *trace = create(&options);
     struct worker workers[2] = {{0, 1, 1000, 9}, {1, 1, 1000, 9}};
     run_workers(workers, 2);
@@ -336,7 +336,7 @@ START_TEST(when_the_slices_are_used_up_the_first_steps_are_kept_whole)
     ck_assert_uint_eq(count_of(seen, "inner"), 18 * steps.last);
     ck_assert_uint_eq(count_of(seen, "outer"), 2);
     for (uint32_t i = 0; i < seen->count; i++)
-        ck_assert(!seen->slices[i].slice.unfinished);
+        ck_assert(!seen->spans[i].span.unfinished);
     free(seen);
     ls_trace_destroy(trace);
 }
@@ -344,7 +344,7 @@ END_TEST
 
 START_TEST(without_room_for_a_step_there_is_none)
 {
-    const struct ls_trace_options options = {.most_slices = 1, .steppers = 1};
+    const struct ls_trace_options options = {.most_spans = 1, .steppers = 1};
     struct ls_trace *trace = create(&options);
     struct worker worker = {0, 1, 3, 2000};
     run_workers(&worker, 1);
@@ -382,9 +382,9 @@ START_TEST(slices_that_overlap_are_drawn_on_tracks_of_their_own)
     ck_assert_uint_eq(count_of(seen, "inner"), 4);
     for (uint32_t i = 0; i < seen->count; i++)
         for (uint32_t j = i + 1; j < seen->count; j++)
-            if (seen->slices[i].track == seen->slices[j].track)
-                ck_assert(seen->slices[i].slice.end_ns <= seen->slices[j].slice.begin_ns ||
-                          seen->slices[j].slice.end_ns <= seen->slices[i].slice.begin_ns);
+            if (seen->spans[i].track == seen->spans[j].track)
+                ck_assert(seen->spans[i].span.end_ns <= seen->spans[j].span.begin_ns ||
+                          seen->spans[j].span.end_ns <= seen->spans[i].span.begin_ns);
     free(seen);
     ls_trace_destroy(trace);
 }
@@ -425,7 +425,7 @@ START_TEST(a_recording_within_a_recording_has_the_thread_for_its_time)
     note(&outer);
     seen = read_trace(first);
     ck_assert_uint_eq(seen->count, 1);
-    ck_assert_str_eq(seen->slices[0].name, "outer");
+    ck_assert_str_eq(seen->spans[0].name, "outer");
     free(seen);
     ls_trace_destroy(first);
 }

@@ -45,8 +45,8 @@ static json_t *write_and_read(const struct ls_trace *trace)
     return content;
 }
 
-// The only slice.
-static json_t *find_slice(json_t *content)
+// The only span.
+static json_t *find_span(json_t *content)
 {
     json_t *found = NULL, *event;
     size_t i;
@@ -87,11 +87,11 @@ START_TEST(a_name_may_hold_anything)
         .details = {{.name = "text", .text = names[_i].name}, {.name = "bytes", .number = 7}}};
     struct ls_trace *trace = create();
     const uint64_t now = ls_clock_ns();
-    ls_trace_slice(&label, now, now + 1, UINT64_C(1) << 40);
+    ls_trace_span(&label, now, now + 1, UINT64_C(1) << 40);
     json_t *content = write_and_read(trace);
-    json_t *slice = find_slice(content), *arguments = json_object_get(slice, "args");
-    ck_assert_str_eq(json_string_value(json_object_get(slice, "name")), names[_i].shown);
-    ck_assert_str_eq(json_string_value(json_object_get(slice, "cat")), names[_i].shown);
+    json_t *span = find_span(content), *arguments = json_object_get(span, "args");
+    ck_assert_str_eq(json_string_value(json_object_get(span, "name")), names[_i].shown);
+    ck_assert_str_eq(json_string_value(json_object_get(span, "cat")), names[_i].shown);
     ck_assert_str_eq(json_string_value(json_object_get(arguments, "text")), names[_i].shown);
     ck_assert_int_eq(json_integer_value(json_object_get(arguments, "bytes")), 7);
     ck_assert_int_eq(json_integer_value(json_object_get(arguments, "number")), INT64_C(1) << 40);
@@ -102,15 +102,15 @@ END_TEST
 
 START_TEST(times_are_exact_and_a_slice_needs_no_arguments)
 {
-    static const struct ls_trace_label label = {.category = "test", .name = "slice"};
+    static const struct ls_trace_label label = {.category = "test", .name = "span"};
     struct ls_trace *trace = create();
     const uint64_t now = ls_clock_ns();
-    ls_trace_slice(&label, now, now + UINT64_C(3600000000001), 0);
+    ls_trace_span(&label, now, now + UINT64_C(3600000000001), 0);
     json_t *content = write_and_read(trace);
-    json_t *slice = find_slice(content);
-    ck_assert_double_eq_tol(json_real_value(json_object_get(slice, "dur")), 3600000000.001, 1e-6);
-    ck_assert_ptr_null(json_object_get(slice, "args"));
-    ck_assert_int_eq(json_integer_value(json_object_get(slice, "pid")), 1);
+    json_t *span = find_span(content);
+    ck_assert_double_eq_tol(json_real_value(json_object_get(span, "dur")), 3600000000.001, 1e-6);
+    ck_assert_ptr_null(json_object_get(span, "args"));
+    ck_assert_int_eq(json_integer_value(json_object_get(span, "pid")), 1);
     json_t *facts = json_object_get(content, "otherData");
     ck_assert_str_eq(json_string_value(json_object_get(facts, "model")), "mlp");
     ck_assert_ptr_null(json_object_get(facts, "collective"));
@@ -126,7 +126,7 @@ END_TEST
 
 struct rank {
     uint32_t rank;
-    uint64_t slices; // in each step, beside the messages
+    uint64_t spans; // in each step, beside the messages
     pthread_barrier_t *both;
 };
 
@@ -158,18 +158,18 @@ static void *exchange(void *argument)
         ls_trace_slice_on(receiving, labels[1], begin, end, step);
         if (me == 0)
             ls_trace_slice_on(sending, labels[2], end, end + 1, step);
-        for (uint64_t i = 0; i < rank->slices; i++)
-            ls_trace_slice(&kernel, end, end + 1, 0);
+        for (uint64_t i = 0; i < rank->spans; i++)
+            ls_trace_span(&kernel, end, end + 1, 0);
         ls_trace_end_step();
     }
     return NULL;
 }
 
-static void exchange_messages(uint64_t slices)
+static void exchange_messages(uint64_t spans)
 {
     pthread_barrier_t both;
     pthread_barrier_init(&both, NULL, 2);
-    struct rank ranks[] = {{0, 0, &both}, {1, slices, &both}};
+    struct rank ranks[] = {{0, 0, &both}, {1, spans, &both}};
     pthread_t threads[2];
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(
@@ -234,7 +234,7 @@ END_TEST
 START_TEST(where_slices_are_dropped_no_arrow_is_left_without_an_end)
 {
     struct ls_trace *trace = NULL;
-    const struct ls_trace_options options = {.steppers = 2, .most_slices = 30000};
+    const struct ls_trace_options options = {.steppers = 2, .most_spans = 30000};
     ck_assert_int_eq(ls_trace_create(&options, &trace), LS_OK);
     exchange_messages(10);
     json_t *content = write_and_read(trace);
