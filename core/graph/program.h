@@ -36,7 +36,8 @@ struct ls_parameter_plan {
     struct ls_virtual_device *device;
     struct ls_parameter_place *places;
     uint32_t place_count;
-    uint64_t flat_bytes; // of the parameter buffer, and of the gradients without the tail
+    uint64_t
+        flat_bytes; // of the parameter buffer, and of the gradients without the step's statistics
     struct ls_shadow *shadows;
     uint32_t shadow_count;
     uint64_t shadow_bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bucket plan: the flat gradient buffer cut into contiguous ranges, each reduced as one, in the order in
-// which backward finishes them. Bucket 0 begins with the tail: the step's sums. [main thread]
+// which backward finishes them. Bucket 0 begins with the step's statistics: the step's sums. [main thread]
 #ifndef LS_REPLICA_BUCKETS_H
 #define LS_REPLICA_BUCKETS_H
 
@@ -9,11 +9,11 @@
 
 #include <stdint.h>
 
-// The tail, in floats: the loss operation's LS_SUMS, then how many ranks ask to stop after this step, then
+// The step_stats, in floats: the loss operation's LS_SUMS, then how many ranks ask to stop after this step, then
 // zeros up to the alignment.
-#define LS_TAIL_FLOATS (LS_ALIGNMENT / 4)
-#define LS_TAIL_BYTES (LS_TAIL_FLOATS * sizeof(float))
-#define LS_TAIL_STOP LS_SUMS
+#define LS_STEP_STATS (LS_ALIGNMENT / 4)
+#define LS_STEP_STATS_BYTES (LS_STEP_STATS * sizeof(float))
+#define LS_STEP_STATS_STOP LS_SUMS
 
 // As in PyTorch's DistributedDataParallel: 25 MiB, and a small first one so that communication starts early.
 #define LS_BUCKET_BYTES (UINT64_C(25) << 20)

@@ -64,8 +64,8 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
     const uint64_t flat = replica->plan->flat_bytes;
     const uint32_t states = placement && placement->no_states ? 0 : replica->optimizer.state_count;
     replica->parameters = ls_replica_take_memory(replica, flat);
-    replica->reduced = ls_replica_take_memory(replica, LS_TAIL_BYTES + flat);
-    replica->evaluation_sums = ls_replica_take_memory(replica, LS_TAIL_BYTES);
+    replica->reduced = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + flat);
+    replica->evaluation_sums = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES);
     if (replica->guard)
         replica->failed = ls_replica_take_memory(replica, sizeof(int32_t));
     bool complete = is_there(replica->parameters) && is_there(replica->reduced) &&
@@ -77,7 +77,7 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
     }
     if (!complete)
         return ls_replica_say_no_memory(replica, LS_OUT_OF_MEMORY);
-    replica->gradients = ls_memory_at(replica->reduced, LS_TAIL_BYTES);
+    replica->gradients = ls_memory_at(replica->reduced, LS_STEP_STATS_BYTES);
     return LS_OK;
 }
 

@@ -18,7 +18,7 @@ enum ls_status ls_deferred_init(struct ls_deferred_results *late, struct ls_virt
     *late = (struct ls_deferred_results){.device = device};
     if (!ls_device_has_staging(device))
         return LS_OK;
-    late->slots = ls_device_allocate_host(device, SLOTS * LS_TAIL_BYTES);
+    late->slots = ls_device_allocate_host(device, SLOTS * LS_STEP_STATS_BYTES);
     if (!late->slots) {
         ls_error("replica", "the device has no host memory left for the sums of a step");
         return LS_OUT_OF_MEMORY;
@@ -46,8 +46,8 @@ enum ls_status ls_deferred_put(struct ls_deferred_results *late, struct ls_memor
 {
     const uint32_t slot = (uint32_t)(late->put % SLOTS);
     enum ls_status status =
-        ls_device_copy_async(late->device, ls_host_memory(late->slots + slot * LS_TAIL_BYTES), from,
-                             LS_TAIL_BYTES, NULL);
+        ls_device_copy_async(late->device, ls_host_memory(late->slots + slot * LS_STEP_STATS_BYTES),
+                             from, LS_STEP_STATS_BYTES, NULL);
     if (!status)
         status = ls_device_event_record(late->device, late->events[slot], NULL);
     if (status)
@@ -87,5 +87,5 @@ const float *ls_deferred_take(struct ls_deferred_results *late, uint64_t *step)
 {
     const uint32_t slot = (uint32_t)(late->taken++ % SLOTS);
     *step = late->steps[slot];
-    return (const float *)(const void *)(late->slots + slot * LS_TAIL_BYTES);
+    return (const float *)(const void *)(late->slots + slot * LS_STEP_STATS_BYTES);
 }

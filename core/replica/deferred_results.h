@@ -39,7 +39,7 @@ static inline uint64_t ls_deferred_pending(const struct ls_deferred_results *lat
     return late->put - late->taken;
 }
 
-// Puts LS_TAIL_FLOATS floats of the device's memory behind what is on its stream. At most LS_DEFERRED_STEPS + 1 are pending.
+// Puts LS_STEP_STATS floats of the device's memory behind what is on its stream. At most LS_DEFERRED_STEPS + 1 are pending.
 LS_STATUS ls_deferred_put(struct ls_deferred_results *late, struct ls_memory from, uint64_t step);
 
 // Whether the oldest is there: LS_OK, LS_AGAIN, or why it never will be.

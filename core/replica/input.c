@@ -14,7 +14,7 @@ static const struct ls_trace_label copy_span = {.category = "input", .name = "co
 // While one is read, one is under way and one is written.
 #define SETS 3
 
-// Room for one batch on its way: the tail, then what lies at `fixed` below, but with examples as they come.
+// Room for one batch on its way: the step_stats, then what lies at `fixed` below, but with examples as they come.
 struct set {
     char *host; // pinned
     struct ls_memory device;
@@ -150,7 +150,7 @@ static enum ls_status open_set(struct ls_replica *replica, struct set *set, uint
 
 static uint64_t set_bytes(const struct ls_replica *replica)
 {
-    return LS_TAIL_BYTES + replica->input->examples_at +
+    return LS_STEP_STATS_BYTES + replica->input->examples_at +
            replica->input->room * example_bytes(replica);
 }
 
@@ -243,11 +243,11 @@ void ls_input_close(struct ls_replica *replica)
 // ---- A batch ----
 
 static void use_in_place(struct ls_replica *replica, const struct ls_replica_program *entry,
-                         const struct ls_replica_batch *batch, const float *tail)
+                         const struct ls_replica_batch *batch, const float *step_stats)
 {
     memcpy(ls_address(replica->record), &replica->host_record, sizeof(replica->host_record));
-    if (tail)
-        memcpy(ls_address(replica->reduced), tail, LS_TAIL_BYTES);
+    if (step_stats)
+        memcpy(ls_address(replica->reduced), step_stats, LS_STEP_STATS_BYTES);
     const struct ls_memory examples = ls_host_memory(batch->examples);
     if (entry)
         ls_program_set_batch(entry->program, &examples, ls_host_memory(batch->labels));
@@ -275,14 +275,14 @@ static enum ls_status place_bytes(struct ls_replica *replica,
 }
 
 static enum ls_status copy_all(struct ls_replica *replica, const struct ls_replica_program *entry,
-                               const struct ls_replica_batch *batch, const float *tail)
+                               const struct ls_replica_batch *batch, const float *step_stats)
 {
     const struct ls_input *input = replica->input;
     const bool bytes = ls_replica_takes_bytes(replica);
     enum ls_status status = copy(replica, replica->record, ls_host_memory(&replica->host_record),
                                  sizeof(replica->host_record));
-    if (!status && tail)
-        status = copy(replica, replica->reduced, ls_host_memory(tail), LS_TAIL_BYTES);
+    if (!status && step_stats)
+        status = copy(replica, replica->reduced, ls_host_memory(step_stats), LS_STEP_STATS_BYTES);
     if (!status)
         status = copy(replica, ls_memory_at(input->fixed, input->labels_at),
                       ls_host_memory(batch->labels), batch->count * replica->label_bytes);
@@ -309,19 +309,19 @@ static enum ls_status wait_for_set(struct ls_replica *replica, const struct set 
 }
 
 static uint64_t fill_set(const struct ls_replica *replica, const struct set *set,
-                         const struct ls_replica_batch *batch, const float *tail)
+                         const struct ls_replica_batch *batch, const float *step_stats)
 {
     const struct ls_input *input = replica->input;
     const uint64_t bytes = batch->count * example_bytes(replica);
-    char *place = set->host + LS_TAIL_BYTES;
-    if (tail)
-        memcpy(set->host, tail, LS_TAIL_BYTES);
+    char *place = set->host + LS_STEP_STATS_BYTES;
+    if (step_stats)
+        memcpy(set->host, step_stats, LS_STEP_STATS_BYTES);
     memcpy(place, &replica->host_record, sizeof(replica->host_record));
     if (batch->count == 0)
-        return LS_TAIL_BYTES + input->labels_at;
+        return LS_STEP_STATS_BYTES + input->labels_at;
     memcpy(place + input->labels_at, batch->labels, batch->count * replica->label_bytes);
     memcpy(place + input->examples_at, batch->examples, bytes);
-    return LS_TAIL_BYTES + input->examples_at + bytes;
+    return LS_STEP_STATS_BYTES + input->examples_at + bytes;
 }
 
 static enum ls_status upload(struct ls_replica *replica, const struct set *set, uint64_t bytes)
@@ -342,42 +342,42 @@ static enum ls_status upload(struct ls_replica *replica, const struct set *set, 
 // From the set to where programs read, on the device's own stream.
 static enum ls_status place_set(struct ls_replica *replica, const struct set *set,
                                 const struct ls_replica_program *entry, uint64_t bytes,
-                                const float *tail)
+                                const float *step_stats)
 {
     const struct ls_input *input = replica->input;
     const bool convert = entry && ls_replica_takes_bytes(replica);
     enum ls_status status = LS_OK;
-    if (tail)
-        status = copy(replica, replica->reduced, set->device, LS_TAIL_BYTES);
+    if (step_stats)
+        status = copy(replica, replica->reduced, set->device, LS_STEP_STATS_BYTES);
     if (!status)
-        status = copy(replica, input->fixed, ls_memory_at(set->device, LS_TAIL_BYTES),
-                      convert ? input->examples_at : bytes - LS_TAIL_BYTES);
+        status = copy(replica, input->fixed, ls_memory_at(set->device, LS_STEP_STATS_BYTES),
+                      convert ? input->examples_at : bytes - LS_STEP_STATS_BYTES);
     if (!status && convert)
         status = place_bytes(replica, entry,
-                             ls_memory_at(set->device, LS_TAIL_BYTES + input->examples_at));
+                             ls_memory_at(set->device, LS_STEP_STATS_BYTES + input->examples_at));
     if (!status)
         status = ls_device_event_record(replica->device, set->read, NULL);
     return status;
 }
 
 static enum ls_status send(struct ls_replica *replica, const struct ls_replica_program *entry,
-                           const struct ls_replica_batch *batch, const float *tail)
+                           const struct ls_replica_batch *batch, const float *step_stats)
 {
     struct ls_input *input = replica->input;
     const struct set *set = &input->sets[input->next];
     enum ls_status status = wait_for_set(replica, set);
     if (status)
         return status;
-    const uint64_t bytes = fill_set(replica, set, batch, tail);
+    const uint64_t bytes = fill_set(replica, set, batch, step_stats);
     status = upload(replica, set, bytes);
     if (!status)
-        status = place_set(replica, set, entry, bytes, tail);
+        status = place_set(replica, set, entry, bytes, step_stats);
     input->next = (input->next + 1) % SETS;
     return status;
 }
 
 enum ls_status ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
-                              const struct ls_replica_batch *batch, const float *tail)
+                              const struct ls_replica_batch *batch, const float *step_stats)
 {
     if (batch->count && (batch->example_dtype == LS_U8) != ls_replica_takes_bytes(replica)) {
         ls_error("replica", "examples come as %s, but were to come as %s",
@@ -386,12 +386,13 @@ enum ls_status ls_input_write(struct ls_replica *replica, const struct ls_replic
         return LS_FAILED;
     }
     if (reads_host_memory(replica)) {
-        use_in_place(replica, entry, batch, tail);
+        use_in_place(replica, entry, batch, step_stats);
         return LS_OK;
     }
     ls_trace_begin(&copy_span, batch->count);
-    const enum ls_status status = replica->input->stream ? send(replica, entry, batch, tail)
-                                                         : copy_all(replica, entry, batch, tail);
+    const enum ls_status status = replica->input->stream
+                                      ? send(replica, entry, batch, step_stats)
+                                      : copy_all(replica, entry, batch, step_stats);
     ls_trace_end();
     return status;
 }

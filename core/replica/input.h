@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a step's input to a device: examples, labels, the step record and the first values of the tail. Programs read
+// The way of a step's input to a device: examples, labels, the step record and the first values of the step's statistics. Programs read
 // all of it at the same addresses in each step, so that a recorded step finds them. Private to replica/. [replica thread]
 //
 // Three ways: a device that computes in host memory reads batches as they lie; others get copies on their own stream; a
@@ -19,10 +19,10 @@ LS_STATUS ls_input_make_room(struct ls_replica *replica);
 // After the memory moved: where a program reads.
 void ls_input_bind(struct ls_replica *replica, struct ls_replica_program *entry);
 
-// Brings replica->host_record and the batch to where `entry` reads them, and the tail (LS_TAIL_FLOATS; NULL: not wanted) to
+// Brings replica->host_record and the batch to where `entry` reads them, and the step's statistics (LS_STEP_STATS; NULL: not wanted) to
 // the start of replica->reduced. All of it lies there for what is put on the device's own stream from now on; the caller's
 // memory may be changed at once. `entry` is NULL for an empty batch.
 LS_STATUS ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
-                         const struct ls_replica_batch *batch, const float *tail);
+                         const struct ls_replica_batch *batch, const float *step_stats);
 
 #endif

@@ -13,15 +13,15 @@
 static const struct ls_trace_label sum_span = {
     .category = "backward", .name = "add parts", .value = "bucket"};
 
-// A bucket with its tail, as it is reduced: floats from the start of `reduced`.
+// A bucket with its step_stats, as it is reduced: floats from the start of `reduced`.
 static uint64_t bucket_start(const struct ls_replica *replica, uint32_t index)
 {
-    return index == 0 ? 0 : LS_TAIL_FLOATS + replica->buckets.list[index].offset / sizeof(float);
+    return index == 0 ? 0 : LS_STEP_STATS + replica->buckets.list[index].offset / sizeof(float);
 }
 
 static uint64_t bucket_floats(const struct ls_replica *replica, uint32_t index)
 {
-    return replica->buckets.list[index].bytes / sizeof(float) + (index == 0 ? LS_TAIL_FLOATS : 0);
+    return replica->buckets.list[index].bytes / sizeof(float) + (index == 0 ? LS_STEP_STATS : 0);
 }
 
 // to += from

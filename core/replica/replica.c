@@ -148,10 +148,11 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
                                      .hooks = pass.last ? hooks : NULL};
     const bool cold = replica->timing && replica->current != entry && entry->runs == 0;
     const bool replays = pass.captures->recording;
-    const float tail[LS_TAIL_FLOATS] = {[LS_TAIL_STOP] = pass.last ? stop : 0};
+    const float step_stats[LS_STEP_STATS] = {[LS_STEP_STATS_STOP] = pass.last ? stop : 0};
     replica->host_record.example_offset = block->example_offset;
     replica->current = entry;
-    enum ls_status status = ls_input_write(replica, entry->program ? entry : NULL, block, tail);
+    enum ls_status status =
+        ls_input_write(replica, entry->program ? entry : NULL, block, step_stats);
     if (!status)
         status = (hooks->capturable || !pass.last) && !hooks->parameters_needed
                      ? run_timed(replica, &whole)
@@ -249,10 +250,10 @@ enum ls_status ls_replica_refresh(struct ls_replica *replica)
     return status;
 }
 
-enum ls_status ls_replica_read_tail(struct ls_replica *replica, float *out)
+enum ls_status ls_replica_read_step_stats(struct ls_replica *replica, float *out)
 {
-    return ls_device_copy(replica->device, ls_host_memory(out), replica->reduced, LS_TAIL_BYTES,
-                          NULL);
+    return ls_device_copy(replica->device, ls_host_memory(out), replica->reduced,
+                          LS_STEP_STATS_BYTES, NULL);
 }
 
 enum ls_status ls_replica_guard(struct ls_replica *replica)
@@ -302,7 +303,7 @@ enum ls_status ls_replica_evaluate_end(struct ls_replica *replica, double *sums)
 // The sums of a batch, or where the device works on: of an earlier one.
 static enum ls_status read_sums(struct ls_replica *replica, double *sums)
 {
-    float found[LS_TAIL_FLOATS];
+    float found[LS_STEP_STATS];
     if (ls_deferred_offered(&replica->deferred)) {
         const enum ls_status status =
             ls_deferred_put(&replica->deferred, replica->evaluation_sums, 0);

@@ -114,8 +114,8 @@ struct ls_replica {
 
     // Device memory.
     struct ls_memory parameters;
-    struct ls_memory reduced; // tail and gradients: what buckets are made of
-    struct ls_memory gradients; // LS_TAIL_BYTES behind the start of `reduced`
+    struct ls_memory reduced; // the step's statistics and gradients: what buckets are made of
+    struct ls_memory gradients; // LS_STEP_STATS_BYTES behind the start of `reduced`
     struct ls_memory states[LS_OPTIMIZER_STATES];
     struct ls_replica_room shadows;
     struct ls_replica_room arena;
@@ -203,9 +203,9 @@ void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64
                    uint64_t *size);
 
 // Forward and backward passes over the share, as many as there are microbatches whatever its size: fills the
-// gradients (of the sum of the examples' losses divided by global_count) and the sums in the tail; an
+// gradients (of the sum of the examples' losses divided by global_count) and the sums in the step_stats; an
 // empty block adds zeros. Blocks are added in a binary tree: ((0 + 1) + (2 + 3)) + ... `stop` is added to
-// the tail.
+// the step's statistics.
 LS_STATUS ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
                          uint64_t step, double learning_rate, float stop,
                          const struct ls_replica_hooks *hooks);
@@ -213,15 +213,15 @@ LS_STATUS ls_replica_run(struct ls_replica *replica, const struct ls_replica_bat
 LS_STATUS ls_replica_update(struct ls_replica *replica, uint32_t bucket);
 // After the parameters changed: what depends on them.
 LS_STATUS ls_replica_refresh(struct ls_replica *replica);
-// The tail, in host memory: LS_TAIL_FLOATS floats.
-LS_STATUS ls_replica_read_tail(struct ls_replica *replica, float *out);
+// The step_stats, in host memory: LS_STEP_STATS floats.
+LS_STATUS ls_replica_read_step_stats(struct ls_replica *replica, float *out);
 
 // Whether the host may learn of a step's sums later: the device then guards the updates itself.
 static inline bool ls_replica_may_defer(const struct ls_replica *replica)
 {
     return replica->guard && ls_deferred_offered(&replica->deferred);
 }
-// Puts on the stream: when the loss in the tail is not finite, no update changes anything from here on, in no step.
+// Puts on the stream: when the loss in the step's statistics is not finite, no update changes anything from here on, in no step.
 LS_STATUS ls_replica_guard(struct ls_replica *replica);
 
 // Forward pass for evaluation; the sums of this share are added to `sums` (LS_SUMS), at the latest by

@@ -63,8 +63,8 @@ static enum ls_status wait(struct ls_driver *driver, struct ls_driver_member *me
 static void fill(const struct ls_driver_member *member, uint64_t step, struct ls_step_result *out)
 {
     out->step = step;
-    memcpy(out->sums, member->tail, sizeof(out->sums));
-    out->stop = member->tail[LS_TAIL_STOP] > 0;
+    memcpy(out->sums, member->step_stats, sizeof(out->sums));
+    out->stop = member->step_stats[LS_STEP_STATS_STOP] > 0;
 }
 
 static enum ls_status take(struct ls_driver *driver, struct ls_driver_member *member,
@@ -76,7 +76,8 @@ static enum ls_status take(struct ls_driver *driver, struct ls_driver_member *me
     out->waited_ns = ls_clock_ns() - start;
     if (status)
         return status;
-    memcpy(member->tail, ls_deferred_take(&member->replica->deferred, &step), sizeof(member->tail));
+    memcpy(member->step_stats, ls_deferred_take(&member->replica->deferred, &step),
+           sizeof(member->step_stats));
     status = ls_driver_judge(driver, member, step);
     if (!status)
         fill(member, step, out);

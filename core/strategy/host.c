@@ -11,8 +11,10 @@
 #include <math.h>
 #include <string.h>
 
-_Static_assert(LS_STRATEGY_SUMS == LS_TAIL_FLOATS, "the tail is what strategies are shown");
-_Static_assert(LS_SUMS_STOP == LS_TAIL_STOP, "the tail is what strategies are shown");
+_Static_assert(LS_STRATEGY_SUMS == LS_STEP_STATS,
+               "the step's statistics is what strategies are shown");
+_Static_assert(LS_SUMS_STOP == LS_STEP_STATS_STOP,
+               "the step's statistics is what strategies are shown");
 
 // What a plugin passes to a call may not exist. NULL, logged: there is no such replica, or not yet.
 struct ls_driver_member *ls_driver_find_member(const struct ls_strategy_host *table,
@@ -138,9 +140,9 @@ static enum ls_status refuse_sums(struct ls_driver *driver, uint64_t step, doubl
 enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member *member,
                                uint64_t step)
 {
-    const double examples = (double)member->tail[LS_SUMS_EXAMPLES];
-    const double right = (double)member->tail[LS_SUMS_RIGHT];
-    if (isfinite(member->tail[LS_SUMS_LOSS])) {
+    const double examples = (double)member->step_stats[LS_SUMS_EXAMPLES];
+    const double right = (double)member->step_stats[LS_SUMS_RIGHT];
+    if (isfinite(member->step_stats[LS_SUMS_LOSS])) {
         const bool possible = examples >= (double)member->least_examples &&
                               examples <= (double)member->most_examples && right >= 0 &&
                               right <= examples * ROUNDING;
@@ -165,7 +167,7 @@ static int32_t host_check_step(const struct ls_strategy_host *table, uint32_t re
     }
     enum ls_status status = synchronize(member);
     if (!status)
-        status = ls_replica_read_tail(member->replica, member->tail);
+        status = ls_replica_read_step_stats(member->replica, member->step_stats);
     return (int32_t)(status ? status : ls_driver_judge(driver, member, member->step));
 }
 
@@ -176,7 +178,7 @@ static int32_t host_check_step_on(const struct ls_strategy_host *table, uint32_t
     struct ls_driver_member *member = ls_driver_find_member(table, "check_step_on", replica);
     if (!member)
         return LS_FAILED;
-    memcpy(member->tail, sums, sizeof(member->tail));
+    memcpy(member->step_stats, sums, sizeof(member->step_stats));
     member->checked_late = false;
     return (int32_t)ls_driver_judge(driver, member, member->step);
 }
@@ -187,7 +189,7 @@ static int32_t host_read_sums(const struct ls_strategy_host *table, uint32_t rep
     if (!member)
         return LS_FAILED;
     const enum ls_status status = synchronize(member);
-    return (int32_t)(status ? status : ls_replica_read_tail(member->replica, out));
+    return (int32_t)(status ? status : ls_replica_read_step_stats(member->replica, out));
 }
 
 static int32_t host_update(const struct ls_strategy_host *table, uint32_t replica, uint32_t bucket)

@@ -13,7 +13,7 @@ struct ls_driver_member {
     struct ls_communicator *communicator;
     struct ls_collective_plan **reduce; // one a bucket
     struct ls_collective_plan **broadcast; // one a root that was asked for
-    float tail[LS_TAIL_FLOATS]; // the sums that were checked
+    float step_stats[LS_STEP_STATS]; // the sums that were checked
     bool touched; // parameters changed after the shadows were made
     bool not_finite; // the sums of its last step were not
     uint64_t most_examples, least_examples; // so far, of a global batch and of a share of its own
@@ -116,7 +116,7 @@ bool ls_driver_may_defer(const struct ls_driver *driver);
 // The step's work is on the stream: puts its sums behind it, and fills `out` with those of an earlier step, if one is due.
 LS_STATUS ls_driver_look_back(struct ls_driver *driver, struct ls_driver_member *member,
                               struct ls_step_result *out);
-// LS_FAILED when the loss of `step` in member->tail is not finite.
+// LS_FAILED when the loss of `step` in member->step_stats is not finite.
 LS_STATUS ls_driver_judge(struct ls_driver *driver, struct ls_driver_member *member, uint64_t step);
 
 // ---- The host's tables ----

@@ -14,7 +14,7 @@
 // Elements that one all-reduce of a bucket has: the first one carries the sums of the step, too.
 static uint64_t bucket_elements(const struct ls_driver *driver, uint32_t bucket)
 {
-    return driver->buckets->list[bucket].bytes / sizeof(float) + (bucket == 0 ? LS_TAIL_FLOATS : 0);
+    return driver->buckets->list[bucket].bytes / sizeof(float) + (bucket == 0 ? LS_STEP_STATS : 0);
 }
 
 // Times the candidates of `auto` for the sizes of the buckets.

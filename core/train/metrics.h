@@ -8,8 +8,8 @@
 #include "lockstep.h"
 
 // The statistics of a step: sums over its examples. The first LS_SUMS are those of the loss operation, which travel in
-// the tail of bucket 0 (LS_TAIL_FLOATS); plugins know these places, so they stay. A metric that the loss operation does
-// not count gets places behind them, which will travel in a range of their own after the tail.
+// the step's statistics of bucket 0 (LS_STEP_STATS); plugins know these places, so they stay. A metric that the loss operation does
+// not count gets places behind them, which will travel in a range of their own after the step's statistics.
 #define LS_STATISTICS LS_SUMS
 
 // A metric is the mean over the examples of one of the statistics. Half of the places of an ls_metrics are for

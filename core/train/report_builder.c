@@ -47,7 +47,7 @@ static size_t list_plugins(const struct ls_run *run, const struct ls_report_buck
 uint64_t ls_fit_bucket_bytes(const struct ls_fit *fit, uint32_t bucket)
 {
     const struct ls_buckets *buckets = &fit->session->replicas[0]->buckets;
-    return buckets->list[bucket].bytes + (bucket == 0 ? LS_TAIL_FLOATS * sizeof(float) : 0);
+    return buckets->list[bucket].bytes + (bucket == 0 ? LS_STEP_STATS * sizeof(float) : 0);
 }
 
 // Lists that the report borrows while it is written.

@@ -146,7 +146,7 @@ static inline struct ls_replica_batch test_batch(const struct ls_graph *graph, u
 // The whole buffer that is reduced: tail and gradients, in host memory; freed by the caller.
 static inline float *test_read_reduced(struct ls_replica *replica, size_t *count)
 {
-    *count = LS_TAIL_FLOATS + replica->plan->flat_bytes / sizeof(float);
+    *count = LS_STEP_STATS + replica->plan->flat_bytes / sizeof(float);
     float *values = malloc(*count * sizeof(*values));
     ck_assert_int_eq(ls_device_copy(replica->device, ls_host_memory(values), replica->reduced,
                                     *count * sizeof(*values), NULL),

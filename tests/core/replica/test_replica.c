@@ -62,7 +62,7 @@ START_TEST(an_empty_share_zeroes_gradients_and_sums)
     ck_assert_int_eq(ls_replica_run(replica, &none, 2, 0.1, 1, &test_no_hooks), LS_OK);
     values = test_read_reduced(replica, &count);
     for (size_t i = 0; i < count; i++)
-        ck_assert_float_eq(values[i], i == LS_TAIL_STOP ? 1 : 0);
+        ck_assert_float_eq(values[i], i == LS_STEP_STATS_STOP ? 1 : 0);
     free(values);
     ls_replica_destroy(replica);
 }
@@ -86,10 +86,10 @@ START_TEST(shares_add_up_to_the_whole_batch)
     }
     for (size_t i = 0; i < count; i++)
         found[1][i] += found[2][i];
-    ck_assert_double_le(test_difference(found[0], found[1], LS_TAIL_FLOATS), ROUNDING);
-    ck_assert_double_le(test_difference(found[0] + LS_TAIL_FLOATS, found[1] + LS_TAIL_FLOATS,
-                                        count - LS_TAIL_FLOATS),
-                        ROUNDING);
+    ck_assert_double_le(test_difference(found[0], found[1], LS_STEP_STATS), ROUNDING);
+    ck_assert_double_le(
+        test_difference(found[0] + LS_STEP_STATS, found[1] + LS_STEP_STATS, count - LS_STEP_STATS),
+        ROUNDING);
     for (int i = 0; i < 3; i++)
         free(found[i]);
     ls_replica_destroy(replica);
@@ -122,7 +122,7 @@ START_TEST(slices_add_up_to_the_whole_share)
         ck_assert_int_eq(ls_replica_run(whole, &batch, step, 0.1, 1, &test_no_hooks), LS_OK);
         ck_assert_int_eq(ls_replica_run(sliced, &batch, step, 0.1, 1, &test_no_hooks), LS_OK);
         float *a = test_read_reduced(whole, &count), *b = test_read_reduced(sliced, &count);
-        ck_assert_float_eq(b[LS_TAIL_STOP], 1);
+        ck_assert_float_eq(b[LS_STEP_STATS_STOP], 1);
         ck_assert_float_eq(b[2], 6);
         ck_assert_double_le(test_difference(a, b, count), ROUNDING);
         free(a);
@@ -154,7 +154,7 @@ START_TEST(every_share_takes_as_many_passes)
         ck_assert_uint_eq(adds, 3); // of four blocks
         float *values = test_read_reduced(replica, &count);
         ck_assert_float_eq(values[2], (float)examples);
-        ck_assert_float_eq(values[LS_TAIL_STOP], 1);
+        ck_assert_float_eq(values[LS_STEP_STATS_STOP], 1);
         free(values);
     }
     ls_replica_destroy(replica);
@@ -351,9 +351,9 @@ START_TEST(memory_elsewhere_gives_the_same_bits)
         test_step(here, &batch, step);
         test_step(there, &batch, step);
     }
-    float tails[2][LS_TAIL_FLOATS];
-    ck_assert_int_eq(ls_replica_read_tail(here, tails[0]), LS_OK);
-    ck_assert_int_eq(ls_replica_read_tail(there, tails[1]), LS_OK);
+    float tails[2][LS_STEP_STATS];
+    ck_assert_int_eq(ls_replica_read_step_stats(here, tails[0]), LS_OK);
+    ck_assert_int_eq(ls_replica_read_step_stats(there, tails[1]), LS_OK);
     ck_assert_mem_eq(tails[0], tails[1], sizeof(tails[0]));
     ck_assert_int_eq(ls_replica_hash(here, &hashes[0]), LS_OK);
     ck_assert_int_eq(ls_replica_hash(there, &hashes[1]), LS_OK);

@@ -529,7 +529,7 @@ START_TEST(bytes_of_a_step_are_those_of_all_buckets)
 {
     struct job job;
     start(&job, 2);
-    const uint64_t all = LS_TAIL_FLOATS * sizeof(float) + job.replicas[0]->plan->flat_bytes;
+    const uint64_t all = LS_STEP_STATS * sizeof(float) + job.replicas[0]->plan->flat_bytes;
     // A ring of two sends each half of every bucket twice, in whole elements.
     ck_assert_uint_ge(ls_driver_bytes_per_step(job.driver), all - 64);
     ck_assert_uint_le(ls_driver_bytes_per_step(job.driver), all + 64);
