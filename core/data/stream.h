@@ -53,10 +53,6 @@ void ls_share_blocks(uint64_t count, uint32_t world, uint32_t blocks, uint32_t r
                      uint64_t *offset, uint64_t *size);
 // Batches of one epoch: ceil(count / global_batch). [any thread]
 uint64_t ls_stream_steps(uint64_t count, uint64_t global_batch);
-// The distinct sizes of `rank`'s shares in an epoch (0 if a share is empty), largest first; returns
-// their number (at most 2; 0 without examples). [any thread]
-uint32_t ls_share_sizes(uint64_t count, uint64_t global_batch, uint32_t world, uint32_t rank,
-                        uint64_t out[2]);
 // Writes the dataset index of each example of an epoch, in order. `order` has `count` entries.
 // [any thread]
 LS_STATUS ls_stream_order(const struct ls_stream_options *options, uint64_t count, uint64_t epoch,

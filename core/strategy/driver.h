@@ -131,8 +131,6 @@ bool ls_driver_survives(const struct ls_driver *driver);
 bool ls_driver_survive(struct ls_driver *driver, uint32_t replica, enum ls_status status);
 bool ls_driver_is_lost(const struct ls_driver *driver, uint32_t replica); // [any thread]
 
-// The optimizer's state, where it is kept in stores, into the buffers of this replica. [replica thread]
-LS_STATUS ls_driver_gather_states(struct ls_driver *driver, uint32_t replica);
 // How many steps of the optimizer that state has had, where most; 0 without stores. Before the first step and after the
 // last.
 uint64_t ls_driver_store_steps(const struct ls_driver *driver);

@@ -314,13 +314,3 @@ enum ls_status ls_driver_read_stores(struct ls_driver *driver, uint32_t index, u
                                 store->count * sizeof(float), NULL);
     return status;
 }
-
-enum ls_status ls_driver_gather_states(struct ls_driver *driver, uint32_t index)
-{
-    const struct ls_replica *replica = driver->members[index].replica;
-    enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && i < replica->optimizer.state_count; i++)
-        if (!ls_memory_is_null(replica->states[i]))
-            status = ls_driver_read_stores(driver, index, LS_BUFFER_STATE + i, replica->states[i]);
-    return status;
-}

@@ -220,9 +220,8 @@ static enum ls_status make_programs(struct ls_session *session)
 }
 
 // The size of the first block, by which layouts are chosen.
-static uint64_t layout_batch(const struct ls_session *session)
+static uint64_t layout_batch(const struct ls_session *session, const struct ls_session_need *need)
 {
-    const struct ls_session_need *need = &session->need;
     const uint64_t examples =
         need->training_examples ? need->training_examples : need->evaluation_examples;
     const uint64_t batch = examples < need->global_batch ? examples : need->global_batch;
@@ -244,7 +243,8 @@ static enum ls_status note_layouts(struct ls_session *session, uint64_t batch)
 }
 
 struct layouts {
-    struct ls_session *session;
+    struct ls_replica *first;
+    uint64_t batch;
     bool same;
 };
 
@@ -254,17 +254,17 @@ static enum ls_status compare_layouts(void *context, uint32_t index)
     struct layouts *layouts = context;
     if (index)
         return LS_OK;
-    return ls_replica_same_layouts(layouts->session->replicas[0],
-                                   (int64_t)layout_batch(layouts->session), &layouts->same);
+    return ls_replica_same_layouts(layouts->first, (int64_t)layouts->batch, &layouts->same);
 }
 
 // Whether a session that was opened for this need would keep parameters in the layouts that this
 // one has. Other layouts mean other kernels, and other bits than those of the same call in a new
 // process.
-static enum ls_status has_layouts(struct ls_session *session, bool *out)
+static enum ls_status has_layouts(struct ls_session *session, const struct ls_session_need *need,
+                                  bool *out)
 {
-    const uint64_t batch = layout_batch(session);
-    struct layouts layouts = {session, false};
+    const uint64_t batch = layout_batch(session, need);
+    struct layouts layouts = {session->replicas[0], batch, false};
     *out = true;
     for (size_t i = 0; i < session->same_count; i++)
         if (session->same_layouts[i] == batch)
@@ -305,7 +305,7 @@ static enum ls_status open_replica(void *context, uint32_t index)
         .graph = session->model->graph,
         .optimizer = session->need.training_examples ? &session->model->optimizer : NULL,
         .seed = run->seed,
-        .plan_batch = (int64_t)layout_batch(session),
+        .plan_batch = (int64_t)layout_batch(session, &session->need),
         .byte_divisor = session->need.byte_divisor,
         .first_bucket_bytes = LS_FIRST_BUCKET_BYTES,
         .bucket_bytes = LS_BUCKET_BYTES,
@@ -464,7 +464,7 @@ static enum ls_status open_session(struct ls_session *session)
     if (!status)
         status = ls_session_run(session, "opening the replicas", open_replica, session);
     if (!status)
-        status = note_layouts(session, layout_batch(session));
+        status = note_layouts(session, layout_batch(session, &session->need));
     if (!status && trains)
         status = open_driver(session);
     if (!status)
@@ -491,8 +491,7 @@ static enum ls_status suits(struct ls_session *session, const struct ls_session_
     if (session->broken || (need->training_examples && !session->driver) ||
         (bytes && need->byte_divisor != session->need.byte_divisor))
         return LS_OK;
-    session->need = *need;
-    return has_layouts(session, out);
+    return has_layouts(session, need, out);
 }
 
 enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_need *need)
@@ -504,8 +503,10 @@ enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_
             wanted.microbatches = model->session->need.microbatches;
         bool fits = false;
         enum ls_status status = suits(model->session, &wanted, &fits);
-        if (!status && fits)
+        if (!status && fits) {
+            model->session->need = wanted;
             return make_programs(model->session);
+        }
         if (!status)
             status = ls_model_take_weights(model);
         const enum ls_status closed = ls_session_close(model);
