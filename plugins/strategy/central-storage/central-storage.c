@@ -78,6 +78,11 @@ static int32_t seat_init(const struct ls_strategy_host *host, uint32_t replica, 
 
 static int32_t central_open(const struct ls_strategy_host *host, struct ls_strategy *strategy)
 {
+    if (host->replicas != host->world)
+        return ls_host_fail(host->host, LS_UNAVAILABLE,
+                            "variables live in the memory of one worker, which has %u of the %u "
+                            "replicas; use one worker, or choose mirrored",
+                            host->replicas, host->world);
     strategy->host = host;
     strategy->seats = (struct seat *)allocate(host, host->replicas * sizeof(struct seat));
     int32_t status = strategy->seats ? LS_OK : LS_OUT_OF_MEMORY;

@@ -224,6 +224,28 @@ START_TEST(central_storage_makes_the_update_of_one_device)
 }
 END_TEST
 
+// It would cut the variables among the replicas of each worker, and leave the others' gradients out.
+START_TEST(central_storage_refuses_replicas_of_other_workers)
+{
+    const struct ls_plugin *plugin = test_plugin_open("strategy-central-storage");
+    ck_assert_ptr_nonnull(plugin);
+    const struct ls_strategy_interface *ops = plugin->interface;
+    struct ls_strategy *state = calloc(1, ops->state_bytes);
+    struct test_host host;
+    test_host_init(&host, plugin);
+    const struct ls_strategy_host table = {.struct_size = sizeof(table),
+                                           .replicas = 2,
+                                           .first_rank = 2,
+                                           .world = 4,
+                                           .flat_count = 64,
+                                           .host = &host.host};
+    ck_assert_ptr_nonnull(state);
+    ck_assert_int_eq(ops->open(&table, state), LS_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(host.message, "has 2 of the 4 replicas"));
+    free(state);
+}
+END_TEST
+
 // The order of additions is that of the ranks, whoever comes first.
 START_TEST(central_storage_gives_the_same_bits_each_time)
 {
@@ -776,6 +798,7 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, central_storage_makes_the_update_of_one_device, 0,
                         sizeof(settings) / sizeof(settings[0]));
+    tcase_add_test(cases, central_storage_refuses_replicas_of_other_workers);
     tcase_add_test(cases, central_storage_gives_the_same_bits_each_time);
     tcase_add_loop_test(cases, central_storage_updates_nothing_when_the_loss_is_not_finite, 0, 2);
     tcase_add_loop_test(cases, a_strategy_says_what_replicas_hold_before_they_have_buffers, 0, 3);
