@@ -63,8 +63,7 @@ struct ls_run_options {
     uint32_t replicas; // 0: every GPU, or one on the CPU
     uint32_t threads; // per replica; 0: cores / replicas, at least one
     uint64_t seed;
-    // The longest wait for a peer, and the longest call of a collective's describe. A call of
-    // describe that does not return ends the process with exit code 5, because nothing else can
+    // The longest wait for a peer, and the longest call of a collective's build_schedule. A call of build_schedule that does not return ends the process with exit code 5, because nothing else can
     // stop it. 0: 60.
     double deadline_seconds;
     const char *plugin_path; // directories separated by ':', searched first

@@ -5,7 +5,7 @@
 // Describes the steps of one rank, round by round. The host calls it for every rank; the schedules of
 // all ranks must match. Begin here: change which ranks communicate, and let `lockstep plugin check`
 // tell you whether all ranks still end with the sum.
-static int32_t describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+static int32_t build_schedule(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     const uint32_t world = call->world, rank = call->rank;
     const uint32_t next = (rank + 1) % world;
@@ -30,7 +30,7 @@ static const struct ls_collective_interface interface = {
     .struct_size = sizeof(struct ls_collective_interface),
     .operations = 1u << LS_ALL_REDUCE, // the host builds the others from it
     .deterministic = 1, // each chunk is added in one order, so all ranks get the same bits
-    .describe = describe,
+    .build_schedule = build_schedule,
 };
 
 static const struct ls_plugin plugin = {

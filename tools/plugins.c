@@ -135,7 +135,7 @@ static void print_collective(const struct ls_opened_plugin *opened)
                               : "may differ between ranks or runs");
     if (ops->maximum_world)
         printf("%-13s %u\n", "most ranks:", ops->maximum_world);
-    if (!ops->describe)
+    if (!ops->build_schedule)
         print_library(ops);
 }
 

@@ -239,7 +239,7 @@ static void explain_end(const struct request *request, enum child_end end, int s
     char where[64] = "verifying it";
     const double seconds = (double)request->deadline_ns * 1e-9;
     if (row->describing != UINT32_MAX)
-        snprintf(where, sizeof(where), "describe for rank %u", row->describing);
+        snprintf(where, sizeof(where), "build_schedule for rank %u", row->describing);
     row->refused = true;
     row->found = (struct ls_verification){.verdict = LS_VERDICT_DESCRIBE};
     char *text = row->found.reason;
@@ -315,7 +315,7 @@ static enum ls_status draw(const struct task *task, const struct row *row)
         .opened = task->subject->opened,
         .drawn = drawn,
         .found = row->refused ? found : NULL,
-        .describe_ended_it = row->describing != UINT32_MAX,
+        .build_ended_it = row->describing != UINT32_MAX,
         .deadline_ns = task->request->deadline_ns,
     };
     char text[512];
@@ -540,7 +540,7 @@ static enum ls_status open_all(struct ls_loader *loader, const struct arguments 
     for (size_t i = 0; !status && i < arguments->operand_count; i++) {
         subjects[i].name = arguments_short_name(arguments->operands[i]);
         status =
-            ls_loader_open_described(loader, "verify", arguments->operands[i], &subjects[i].opened);
+            ls_loader_open_scheduled(loader, "verify", arguments->operands[i], &subjects[i].opened);
     }
     return status;
 }

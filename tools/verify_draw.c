@@ -37,7 +37,7 @@ struct recorder {
     bool open; // the running round has steps
 };
 
-// A describe that ignores what its calls return could go on for ever.
+// a build_schedule that ignores what its calls return could go on for ever.
 _Noreturn static void leave(struct recorder *recorder)
 {
     recorder->sheet->cut = true;
@@ -101,7 +101,7 @@ static void describe_all(void *argument, void *shared)
                                        .end_round = end_round,
                                        .scratch = scratch};
         // What it returns has been judged by the verifier.
-        (void)ls_schedule_describe(drawing->opened->interface, &call, &schedule);
+        (void)ls_schedule_build(drawing->opened->interface, &call, &schedule);
         sheet->rounds[rank] += recorder.open;
         sheet->beat++;
     }
@@ -306,7 +306,7 @@ static void print_sheet(const struct verify_drawing *drawing, const struct sheet
         while (cursor.next[rank] < sheet->step_count && sheet->steps[cursor.next[rank]].rank < rank)
             cursor.next[rank]++;
     }
-    if (!whole && found && (drawing->describe_ended_it || found->round >= rounds)) {
+    if (!whole && found && (drawing->build_ended_it || found->round >= rounds)) {
         cursor.mark_rank = (uint32_t)sheet->beat;
         cursor.mark_round = sheet->rounds[sheet->beat];
         rounds = cursor.mark_round >= rounds ? cursor.mark_round + 1 : rounds;

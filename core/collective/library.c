@@ -10,7 +10,7 @@
 
 bool ls_collective_is_native(const struct ls_collective_interface *algorithm)
 {
-    return !algorithm->describe;
+    return !algorithm->build_schedule;
 }
 
 // ---- Where it can work ----

@@ -14,7 +14,7 @@
 
 // A longer schedule of a rank never ends, or could not be run.
 #define CALLS_MOST (UINT32_C(1) << 21)
-// A describe that goes on after so many calls have failed never ends, either.
+// a build_schedule that goes on after so many calls have failed never ends, either.
 #define FAILED_CALLS_MOST (UINT32_C(1) << 20)
 #define SCRATCH_MOST (UINT64_C(1) << 43) // elements
 
@@ -27,8 +27,8 @@ struct drawing {
     uint32_t calls; // steps, also those without elements, and rounds
     uint32_t failed_calls;
     enum ls_status status; // first failure
-    int32_t answer; // of describe
-    jmp_buf out_of_describe;
+    int32_t answer; // of build_schedule
+    jmp_buf out_of_build;
 };
 
 const char *ls_collective_operation_text(uint32_t operation)
@@ -119,7 +119,7 @@ static bool goes_on(struct drawing *drawing)
 {
     if (drawing->status) {
         if (++drawing->failed_calls == FAILED_CALLS_MOST)
-            longjmp(drawing->out_of_describe, 1);
+            longjmp(drawing->out_of_build, 1);
         return false;
     }
     if (++drawing->calls <= CALLS_MOST)
@@ -210,11 +210,11 @@ static void describe_all_gather(const struct ls_collective_call *call, struct ls
     ls_end_round(schedule);
 }
 
-int32_t ls_schedule_describe(const struct ls_collective_interface *collective,
-                             const struct ls_collective_call *call, struct ls_schedule *schedule)
+int32_t ls_schedule_build(const struct ls_collective_interface *collective,
+                          const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     if (collective->operations & 1u << call->operation)
-        return collective->describe(call, schedule);
+        return collective->build_schedule(call, schedule);
     if (call->operation == LS_BROADCAST)
         describe_broadcast(call, schedule);
     else if (call->operation == LS_ALL_GATHER)
@@ -223,7 +223,7 @@ int32_t ls_schedule_describe(const struct ls_collective_interface *collective,
         struct ls_collective_call all_reduce = *call;
         all_reduce.operation = LS_ALL_REDUCE;
         all_reduce.root = 0;
-        return collective->describe(&all_reduce, schedule);
+        return collective->build_schedule(&all_reduce, schedule);
     }
     return LS_OK;
 }
@@ -242,8 +242,8 @@ enum ls_status ls_schedule_draw(const struct ls_collective_interface *collective
         .scratch = scratch,
     };
     const struct ls_describe_note note = ls_describe_note_begin(call->rank);
-    if (!setjmp(drawing.out_of_describe))
-        drawing.answer = ls_schedule_describe(collective, call, &schedule);
+    if (!setjmp(drawing.out_of_build))
+        drawing.answer = ls_schedule_build(collective, call, &schedule);
     ls_describe_note_end(&note);
     const enum ls_status status = drawing.status ? drawing.status : (enum ls_status)drawing.answer;
     if (status) {
@@ -270,13 +270,13 @@ struct measuring {
     struct ls_schedule_size size;
     uint64_t calls, most;
     int32_t answer;
-    jmp_buf out_of_describe;
+    jmp_buf out_of_build;
 };
 
 static void hear(struct measuring *measuring)
 {
     if (++measuring->calls > measuring->most)
-        longjmp(measuring->out_of_describe, 1);
+        longjmp(measuring->out_of_build, 1);
 }
 
 static int32_t measure_step(struct ls_schedule *schedule, const struct ls_step *step)
@@ -333,8 +333,8 @@ enum ls_status ls_schedule_measure(const struct ls_collective_interface *collect
         asked.host = &measuring.host;
     }
     const struct ls_describe_note note = ls_describe_note_begin(call->rank);
-    if (!setjmp(measuring.out_of_describe))
-        measuring.answer = ls_schedule_describe(collective, &asked, &schedule);
+    if (!setjmp(measuring.out_of_build))
+        measuring.answer = ls_schedule_build(collective, &asked, &schedule);
     ls_describe_note_end(&note);
     *out = measuring.size;
     return (enum ls_status)measuring.answer;

@@ -31,10 +31,10 @@ LS_STATUS ls_schedule_draw(const struct ls_collective_interface *collective, con
 void ls_drawn_schedule_finish(struct ls_drawn_schedule *schedule); // takes a zeroed one
 
 // The same into a table of the caller's own, which then checks what is written.
-int32_t ls_schedule_describe(const struct ls_collective_interface *collective,
-                             const struct ls_collective_call *call, struct ls_schedule *schedule);
+int32_t ls_schedule_build(const struct ls_collective_interface *collective,
+                          const struct ls_collective_call *call, struct ls_schedule *schedule);
 
-// How long the schedule of a rank is: nothing is checked or kept, and no more than `most` calls are heard. Returns what describe
+// How long the schedule of a rank is: nothing is checked or kept, and no more than `most` calls are heard. Returns what build_schedule
 // does; `silent`: what it says through its host is not logged.
 struct ls_schedule_size {
     uint64_t steps; // that have elements

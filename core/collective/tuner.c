@@ -14,7 +14,7 @@
 #define BASELINE "ring"
 #define BY_TABLE SIZE_MAX
 
-// ---- The hosts that describe() is called with: the loader's, each with a candidate behind it ----
+// ---- The hosts that build_schedule() is called with: the loader's, each with a candidate behind it ----
 
 static const struct ls_tuner_host *host_of(const struct ls_host *host)
 {
@@ -149,7 +149,7 @@ const char *ls_tuner_choose(const struct ls_tuner *tuner, const struct ls_collec
 }
 
 // The table does not change while schedules are drawn, so this is as pure as the candidates are.
-static int32_t describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+static int32_t build_schedule(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     const struct ls_candidate *chosen = choose(host_of(call->host), call);
     if (!chosen) {
@@ -158,14 +158,14 @@ static int32_t describe(const struct ls_collective_call *call, struct ls_schedul
     }
     struct ls_collective_call passed = *call;
     passed.host = chosen->host;
-    return ls_schedule_describe(chosen->plugin->interface, &passed, schedule);
+    return ls_schedule_build(chosen->plugin->interface, &passed, schedule);
 }
 
 static const struct ls_candidate *behind(const struct ls_plugin *collective,
                                          const struct ls_collective_call *call)
 {
     const struct ls_collective_interface *interface = collective->interface;
-    return interface->describe == describe ? choose(host_of(call->host), call) : NULL;
+    return interface->build_schedule == build_schedule ? choose(host_of(call->host), call) : NULL;
 }
 
 const char *ls_tuner_name(const struct ls_plugin *collective, const struct ls_collective_call *call)
@@ -240,7 +240,7 @@ double ls_tuner_seconds(const struct ls_tuner *tuner)
 static bool may_be_chosen(const struct ls_candidate *candidate)
 {
     const struct ls_collective_interface *interface = candidate->plugin->interface;
-    return interface->describe && !interface->dtypes && !interface->reductions &&
+    return interface->build_schedule && !interface->dtypes && !interface->reductions &&
            interface->deterministic;
 }
 
@@ -286,7 +286,7 @@ enum ls_status ls_tuner_create(const struct ls_plugin *plugin, const struct ls_h
         .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER |
                       1u << LS_BROADCAST | 1u << LS_REDUCE,
         .deterministic = 1,
-        .describe = describe};
+        .build_schedule = build_schedule};
     tuner->plugin = *plugin;
     tuner->plugin.interface = &tuner->interface;
     const enum ls_status status = take_candidates(tuner, candidates, count);

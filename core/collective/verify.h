@@ -25,7 +25,8 @@
 enum ls_verdict {
     LS_VERDICT_HOLDS = 0,
     LS_VERDICT_DECLINED = 1, // the collective does not do this call, and says so on every rank
-    LS_VERDICT_DESCRIBE = 2, // describe fails, or writes steps that mean nothing, or is not pure
+    LS_VERDICT_DESCRIBE =
+        2, // build_schedule fails, or writes steps that mean nothing, or is not pure
     LS_VERDICT_LIMIT = 3, // more steps than can be verified; does it end?
     LS_VERDICT_MATCH =
         4, // a message that only one side knows, or of which they expect different lengths
@@ -49,7 +50,7 @@ struct ls_verify_case {
     uint32_t element_bytes;
     uint64_t most_steps; // and 512 times as much work on intervals; 0: LS_VERIFY_STEPS
 
-    // Optional: the rank whose describe is running, UINT32_MAX while none is; for who watches from outside.
+    // Optional: the rank whose build_schedule is running, UINT32_MAX while none is; for who watches from outside.
     volatile uint32_t *describing;
 };
 

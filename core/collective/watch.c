@@ -17,11 +17,12 @@ static void look(const struct ls_describe_watch *watch)
 {
     const uint64_t began_ns = atomic_load(&watch->began_ns), now_ns = ls_clock_ns();
     if (began_ns && now_ns > began_ns && now_ns - began_ns >= watch->deadline_ns) {
-        ls_error(watch->scope,
-                 "collective %s: describe for rank %u of %u has not returned after %.3g s; the "
-                 "plugin hangs, and the program ends",
-                 watch->name, atomic_load(&watch->rank), watch->world,
-                 (double)watch->deadline_ns * 1e-9);
+        ls_error(
+            watch->scope,
+            "collective %s: build_schedule for rank %u of %u has not returned after %.3g s; the "
+            "plugin hangs, and the program ends",
+            watch->name, atomic_load(&watch->rank), watch->world,
+            (double)watch->deadline_ns * 1e-9);
         _exit(ls_status_exit_code(watch->status));
     }
     if (watch->tick)

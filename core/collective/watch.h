@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds the time that one call of a plugin's describe may take. A thread watches from beside: nothing else can end a
-// describe that neither returns nor calls the host, and nothing that it uses can be freed, so the process ends.
+// Bounds the time that one call of a plugin's build_schedule may take. A thread watches from beside: nothing else can end a
+// call that neither returns nor calls the host, and nothing that it uses can be freed, so the process ends.
 #ifndef LS_COLLECTIVE_WATCH_H
 #define LS_COLLECTIVE_WATCH_H
 
@@ -41,10 +41,10 @@ void ls_describe_watch_stop(struct ls_describe_watch *watch);
 void ls_describe_watch_enter(struct ls_describe_watch *watch);
 void ls_describe_watch_leave(struct ls_describe_watch *watch);
 
-// Around one call of a describe, on the thread that entered the watch; a call may be inside another
+// Around one call of build_schedule, on the thread that entered the watch; a call may be inside another
 // (auto's). What note_begin returns is given to note_end. [any thread]
 struct ls_describe_note {
-    struct ls_inside_call inside; // where the thread was: a describe may be left by longjmp
+    struct ls_inside_call inside; // where the thread was: the call may be left by longjmp
     struct ls_describe_watch *watch; // NULL: nobody watches
     uint64_t began_ns;
     uint32_t rank;

@@ -55,13 +55,13 @@ enum ls_status ls_auto_check_option(const char *scope, const struct ls_module *o
 static enum ls_status need_schedule(const char *scope, const struct ls_plugin *plugin,
                                     const struct ls_collective_interface *interface)
 {
-    if (interface->describe)
+    if (interface->build_schedule)
         return LS_OK;
     ls_error(scope, "%s is native: it has no schedule", plugin->name);
     return LS_UNAVAILABLE;
 }
 
-enum ls_status ls_loader_open_described(struct ls_loader *loader, const char *scope,
+enum ls_status ls_loader_open_scheduled(struct ls_loader *loader, const char *scope,
                                         const char *text, const struct ls_opened_plugin **out)
 {
     const enum ls_status status = ls_loader_open_text(loader, scope, LS_KIND_COLLECTIVE, text, out);
@@ -126,7 +126,7 @@ static enum ls_status add_named(struct ls_loader *loader, const char *names, str
 
 static bool describes(const struct ls_module *candidate)
 {
-    return ((const struct ls_collective_interface *)candidate->interface)->describe != NULL;
+    return ((const struct ls_collective_interface *)candidate->interface)->build_schedule != NULL;
 }
 
 // What cannot run here is no candidate; lockstep plugins says why. Nor is what has no schedule of

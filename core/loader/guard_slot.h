@@ -358,12 +358,12 @@ static const struct ls_transport_interface GUARD(transport_guards) = {
 #if SLOT < LS_GUARD_COLLECTIVES
 #define OWN collective_slots[SLOT]
 
-// Whoever only tries whether a collective can describe a call does so with a silent host: no reason is expected then.
-static int32_t GUARD(collective_describe)(const struct ls_collective_call *what,
-                                          struct ls_schedule *schedule)
+// Whoever only tries whether a collective can build a schedule for a call does so with a silent host: no reason is expected then.
+static int32_t GUARD(collective_build_schedule)(const struct ls_collective_call *what,
+                                                struct ls_schedule *schedule)
 {
-    const struct ls_guarded call = ls_guard_enter(&OWN, "describe");
-    const int32_t status = OWN.ops.collective.describe(what, schedule);
+    const struct ls_guarded call = ls_guard_enter(&OWN, "build_schedule");
+    const int32_t status = OWN.ops.collective.build_schedule(what, schedule);
     return ls_guard_answer(&call, status, what && ls_host_is_loaders(what->host));
 }
 
@@ -417,7 +417,7 @@ static void GUARD(collective_about)(char *text, uint64_t bytes)
 }
 
 static const struct ls_collective_interface GUARD(collective_guards) = {
-    .describe = GUARD(collective_describe),
+    .build_schedule = GUARD(collective_build_schedule),
     .open = GUARD(collective_open),
     .close = GUARD(collective_close),
     .run = GUARD(collective_run),

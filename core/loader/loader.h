@@ -53,7 +53,7 @@ LS_STATUS ls_loader_open_text(struct ls_loader *loader, const char *scope, uint3
 // in it the loader's.
 bool ls_is_auto(const struct ls_opened_plugin *opened); // NULL: false
 // One that has a schedule: `auto` is LS_USAGE, a native collective LS_UNAVAILABLE.
-LS_STATUS ls_loader_open_described(struct ls_loader *loader, const char *scope, const char *text,
+LS_STATUS ls_loader_open_scheduled(struct ls_loader *loader, const char *scope, const char *text,
                                    const struct ls_opened_plugin **out);
 LS_STATUS ls_loader_candidates(struct ls_loader *loader, const struct ls_opened_plugin *opened,
                                const struct ls_opened_plugin ***out, size_t *count);

@@ -107,7 +107,8 @@ static bool needs_transport(const struct resolution *resolution)
     const struct ls_strategy_interface *strategy = resolution->parts[STRATEGY].module->interface;
     const struct ls_module *collective = resolution->parts[COLLECTIVE].module;
     const struct ls_collective_interface *ops = collective ? collective->interface : NULL;
-    return strategy->needs_transport || (strategy->needs_collective && !(ops && !ops->describe));
+    return strategy->needs_transport ||
+           (strategy->needs_collective && !(ops && !ops->build_schedule));
 }
 
 static enum ls_status refuse_unused(const struct resolution *resolution, int part)

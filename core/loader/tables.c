@@ -228,12 +228,12 @@ static bool check_transport(const void *interface, struct ls_reason *reason)
 static bool check_collective(const void *interface, struct ls_reason *reason)
 {
     const struct ls_collective_interface *collective = interface;
-    const bool describes = LS_HAS(collective, describe) && collective->describe;
+    const bool describes = LS_HAS(collective, build_schedule) && collective->build_schedule;
     const bool runs = LS_HAS(collective, abort) && collective->open && collective->close &&
                       collective->run && collective->poll && collective->abort;
     if (!describes && !runs)
         return ls_refuse(reason,
-                         "neither describes a schedule (describe) nor is native (open, close, "
+                         "neither builds a schedule (build_schedule) nor is native (open, close, "
                          "run, poll, abort); its table has %u bytes",
                          collective->struct_size);
     if (!(collective->operations & 1u << LS_ALL_REDUCE))

@@ -158,7 +158,7 @@ struct ls_collective_interface {
     // Writes what `call->rank` does, round by round, into `schedule`. Pure: the same call and
     // options give the same schedule; no state, no input or output. Options that do not fit the
     // call are LS_USAGE through call->host->fail. NULL: it is native. [any thread]
-    int32_t (*describe)(const struct ls_collective_call *call, struct ls_schedule *schedule);
+    int32_t (*build_schedule)(const struct ls_collective_call *call, struct ls_schedule *schedule);
 
     // All of what follows is for native collectives, else 0 and NULL.
     uint32_t memory_kinds; // bit i: enum ls_memory_kind i, that buffers may be in

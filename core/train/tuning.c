@@ -28,7 +28,7 @@ static enum ls_status open_table(struct ls_loader *loader, const char *transport
     if (!tuning->candidates)
         return LS_OUT_OF_MEMORY;
     for (size_t i = 0; !status && i < tuning->rows.count; i++)
-        status = ls_loader_open_described(loader, "auto", tuning->rows.entries[i].collective,
+        status = ls_loader_open_scheduled(loader, "auto", tuning->rows.entries[i].collective,
                                           &tuning->candidates[tuning->count++]);
     return status;
 }

@@ -99,13 +99,13 @@ class Bench(ProgramTest):
 # Sends nothing: every rank keeps what it had.
 LAZY = """
 #include "core/plugin/collective.h"
-static int32_t describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+static int32_t build_schedule(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     (void)call;
     return ls_end_round(schedule);
 }
 static const struct ls_collective_interface interface = {
-    .struct_size = sizeof(interface), .operations = 1u << LS_ALL_REDUCE, .deterministic = 1, .describe = describe};
+    .struct_size = sizeof(interface), .operations = 1u << LS_ALL_REDUCE, .deterministic = 1, .build_schedule = build_schedule};
 static const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "lazy", .version = "1",
                                         .licence = "Apache-2.0", .summary = "does nothing", .interface = &interface};
 LS_EXPORT const struct ls_plugin *lockstep_plugin(void) { return &plugin; }

@@ -34,7 +34,7 @@ WRONG = {
     "no-such-step": "there is no such step",
     "impure": "describes another schedule when it is asked a second time",
     "one-declines": "declines what rank 0 describes",
-    "fails-silently": "describe fails: it gives no reason",
+    "fails-silently": "build_schedule fails: it gives no reason",
     "endless-steps": "steps and rounds",
     "endless-rounds": "steps and rounds",
     "endless-memory": "scratch",
@@ -81,7 +81,7 @@ class Broken(ProgramTest):
                         self.refused_quickly(FAILED, "simulate", name, f"--world={world}", "--bytes=4000", says=(name, says))
 
     def test_a_describe_that_hangs_is_ended(self):
-        says = ("collective hangs: describe for rank 0 of 2 has not returned after 1 s",)
+        says = ("collective hangs: build_schedule for rank 0 of 2 has not returned after 1 s",)
         self.refused_quickly(PEER_LOST, "train", "--quiet", "--strategy=mirrored:collective=hangs", "--replicas=2", "--deadline=1", *MLP,
                              says=says)
         self.refused_quickly(PEER_LOST, "bench", "hangs", "--bytes=4K", "--deadline=1", says=says)
@@ -114,7 +114,7 @@ class Broken(ProgramTest):
 
     def test_the_command_that_a_refusal_names_shows_it(self):
         """As it stands: with the file of a collective from --plugin-path, and with its options."""
-        hostile = ("hostile-collective:fault=describe-twice", "--plugin-path=" + os.environ["LOCKSTEP_HOSTILE_FOLDER"])
+        hostile = ("hostile-collective:fault=build_schedule-twice", "--plugin-path=" + os.environ["LOCKSTEP_HOSTILE_FOLDER"])
         for name, path in (("twice", FAULTS), hostile):
             for refused in (("train", "--quiet", "--strategy=" + name, "--replicas=2", *MLP),
                             ("simulate", name, "--world=4", "--bytes=4K"), ("bench", name, "--replicas=2", "--bytes=4K")):

@@ -55,7 +55,7 @@ CASES = {
     },
     "collective": {
         # Schedules are refused before they run, or end by the deadline.
-        "describe": {FAILED: "silent unknown exit leave nothing peer outside scratch wrap twice",
+        "build_schedule": {FAILED: "silent unknown exit leave nothing peer outside scratch wrap twice",
                      EITHER: "endless rounds deadlock hang spin", None: "crash overflow"},
     },
     "strategy": {
@@ -207,7 +207,7 @@ class OtherCommands(ProgramTest):
     def test_a_collective(self):
         path = os.path.join(HOSTILE, "collective-hostile-collective.so")
         for deed in ("exit", "leave"):
-            name = f"hostile-collective:fault=describe-{deed}"
+            name = f"hostile-collective:fault=build_schedule-{deed}"
             for command in (("simulate", name, "--network=flat", "--world=4", "--bytes=1K"),
                             ("bench", name, "--replicas=2", "--bytes=1K"),
                             ("verify", name, "--world=2")):

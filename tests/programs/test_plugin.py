@@ -236,11 +236,11 @@ class Hostile(PluginTest):
 
     def test_is_not_pure(self):
         out = self.hostile("    static uint32_t calls;\n    if (calls++ % 2) return ls_end_round(schedule);\n").out
-        self.assertRegex(out, r"FAILED +loading +instances: describe is not pure")
+        self.assertRegex(out, r"FAILED +loading +instances: build_schedule is not pure")
 
     def test_exports_or_wants_too_much(self):
-        plugin = self.changed("collective", ("static int32_t describe", "LS_EXPORT int32_t describe"))
-        self.assertRegex(self.check(plugin, expect=FAILED).out, r"FAILED +loading +exported_symbols: exports describe")
+        plugin = self.changed("collective", ("static int32_t build_schedule", "LS_EXPORT int32_t build_schedule"))
+        self.assertRegex(self.check(plugin, expect=FAILED).out, r"FAILED +loading +exported_symbols: exports build_schedule")
         plugin = self.changed("collective", (DESCRIBE, DESCRIBE + "    if (ls_core) ls_core();\n"),
                               (INCLUDE, INCLUDE + "extern void ls_core(void) __attribute__((weak));\n"))
         self.assertRegex(self.check(plugin, expect=FAILED).out, r"FAILED +loading +undefined_symbols: wants ls_core")

@@ -21,7 +21,7 @@ PLUGIN = """
 #include "core/plugin/collective.h"
 #include <stdlib.h>
 
-static int32_t describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+static int32_t build_schedule(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     const uint64_t world = call->world, rank = call->rank;
     const uint32_t next = (uint32_t)((rank + 1) % world), previous = (uint32_t)((rank + world - 1) % world);
@@ -34,7 +34,7 @@ static const struct ls_collective_interface table = {
     .struct_size = sizeof(struct ls_collective_interface),
     .operations = 1u << LS_ALL_REDUCE,
     .deterministic = DETERMINISTIC,
-    .describe = describe,
+    .build_schedule = build_schedule,
 };
 
 static const struct ls_plugin plugin = {
@@ -185,7 +185,7 @@ class Broken(VerifyTest):
     def test_a_describe_that_never_returns(self):
         begin = time.monotonic()
         self.verify(FAILED, self.plugin("volatile int go = 1; while (go && rank == 2) {}"), "--world=3", "--count=0",
-                    "--deadline=1", says=["3 ranks, 0 elements: describe for rank 2 did not end within 1 s"])
+                    "--deadline=1", says=["3 ranks, 0 elements: build_schedule for rank 2 did not end within 1 s"])
         self.assertLess(time.monotonic() - begin, 60)
 
     def test_a_describe_that_never_stops_describing(self):
@@ -196,9 +196,9 @@ class Broken(VerifyTest):
 
     def test_a_describe_that_crashes_or_ends_the_process(self):
         self.verify(FAILED, self.plugin("if (rank == 1) abort();"), "--world=2", "--count=1",
-                    says=["describe for rank 1 crashed (signal 6)"])
+                    says=["build_schedule for rank 1 crashed (signal 6)"])
         self.verify(FAILED, self.plugin("if (rank == 1) exit(0);"), "--world=2", "--count=1",
-                    says=["describe for rank 1 ended the process; a plugin must never do that"])
+                    says=["build_schedule for rank 1 ended the process; a plugin must never do that"])
 
     def test_memory_that_no_machine_has(self):
         self.verify(FAILED, self.plugin("ls_scratch(schedule, UINT64_MAX / 8);"), "--world=2", "--count=1",
@@ -310,9 +310,9 @@ class Drawn(VerifyTest):
 
     def test_a_schedule_is_drawn_as_far_as_describe_goes(self):
         begin = "ls_send(schedule, next, ls_data_range(0, 1)); ls_end_round(schedule); "
-        ends = {"volatile int go = 1; while (go && rank == 1) {}": "describe for rank 1 did not end within 1 s",
-                "if (rank == 1) abort();": "describe for rank 1 crashed (signal 6)",
-                "if (rank == 1) exit(0);": "describe for rank 1 ended the process"}
+        ends = {"volatile int go = 1; while (go && rank == 1) {}": "build_schedule for rank 1 did not end within 1 s",
+                "if (rank == 1) abort();": "build_schedule for rank 1 crashed (signal 6)",
+                "if (rank == 1) exit(0);": "build_schedule for rank 1 ended the process"}
         for end, says in ends.items():
             outcome = self.verify(FAILED, self.plugin(begin + end), "--draw", "--world=3", "--deadline=1", says=[says])
             self.assertIn("round 0\n  0 -> 1   0 -> 2   -\nround 1\n  -        -        -\n           ^ here\n"

@@ -55,7 +55,7 @@ bool bench_memory_fits(const struct bench_memory *memory, const struct ls_opened
 {
     const struct ls_collective_interface *ops = collective->interface;
     const uint32_t kind = memory->ops ? memory->ops->memory_kind : LS_MEMORY_HOST;
-    if (ls_is_auto(collective) || ops->describe)
+    if (ls_is_auto(collective) || ops->build_schedule)
         return true;
     return ops->memory_kinds >> kind & 1 &&
            !(ops->one_rank_a_device && memory->count > memory->physical);

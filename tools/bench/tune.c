@@ -29,7 +29,7 @@ enum ls_status bench_tune_check(const struct bench_task *task)
 static bool may_be_chosen(const struct bench_lane *lane)
 {
     const struct ls_collective_interface *interface = lane->collective->interface;
-    return !lane->tuning.tuner && interface->describe && interface->deterministic &&
+    return !lane->tuning.tuner && interface->build_schedule && interface->deterministic &&
            !interface->dtypes && !interface->reductions && !strchr(lane->name, '/') &&
            !strstr(lane->name, ".so");
 }

@@ -59,8 +59,8 @@ static int32_t digest_scratch(struct ls_schedule *schedule, uint64_t count)
     return digest->status;
 }
 
-static int32_t describe(const struct ls_opened_plugin *opened, const struct ls_host *host,
-                        uint32_t rank, uint32_t world, struct digest *digest)
+static int32_t build_schedule(const struct ls_opened_plugin *opened, const struct ls_host *host,
+                              uint32_t rank, uint32_t world, struct digest *digest)
 {
     const struct ls_collective_interface *collective = opened->interface;
     const struct ls_collective_call call = {
@@ -79,7 +79,7 @@ static int32_t describe(const struct ls_opened_plugin *opened, const struct ls_h
         .end_round = digest_end_round,
         .scratch = digest_scratch,
     };
-    return collective->describe(&call, &digest->table);
+    return collective->build_schedule(&call, &digest->table);
 }
 
 static uint32_t small_world(const struct ls_opened_plugin *opened)
@@ -90,23 +90,26 @@ static uint32_t small_world(const struct ls_opened_plugin *opened)
 }
 
 // A native one needs the streams of its own devices, which are not here.
-static bool describes(const struct ls_opened_plugin *opened)
+static bool has_schedule(const struct ls_opened_plugin *opened)
 {
-    return ((const struct ls_collective_interface *)opened->interface)->describe;
+    return ((const struct ls_collective_interface *)opened->interface)->build_schedule;
 }
 
 static void use_collective(const struct ls_instance_trial *trial, struct ls_tally *tally)
 {
-    const uint32_t world = describes(trial->opened) ? small_world(trial->opened) : 0;
+    const uint32_t world = has_schedule(trial->opened) ? small_world(trial->opened) : 0;
     for (uint32_t rank = 0; rank < world; rank++) {
         struct digest first = {0}, again = {0};
-        const int32_t status = describe(trial->opened, trial->opened->host, rank, world, &first);
-        const int32_t repeated = describe(trial->opened, trial->opened->host, rank, world, &again);
+        const int32_t status =
+            build_schedule(trial->opened, trial->opened->host, rank, world, &first);
+        const int32_t repeated =
+            build_schedule(trial->opened, trial->opened->host, rank, world, &again);
         if (status != repeated || first.hash != again.hash)
-            ls_tally_blame(tally,
-                           "describe is not pure: the same call (all-reduce, rank %u of %u) gave "
-                           "two schedules",
-                           rank, world);
+            ls_tally_blame(
+                tally,
+                "build_schedule is not pure: the same call (all-reduce, rank %u of %u) gave "
+                "two schedules",
+                rank, world);
     }
 }
 
@@ -336,10 +339,11 @@ void ls_instance_starve(struct ls_loader *loader, const struct ls_opened_plugin 
     poor.allocate = allocate_nothing;
     if (opened->plugin->kind == LS_KIND_COLLECTIVE) {
         struct digest digest = {.status = LS_OUT_OF_MEMORY};
-        if (describes(opened))
-            describe(opened, &poor, 0, small_world(opened), &digest);
+        if (has_schedule(opened))
+            build_schedule(opened, &poor, 0, small_world(opened), &digest);
         if (digest.steps == MOST_STEPS)
-            ls_tally_blame(tally, "describe goes on after the host has said that it has no memory");
+            ls_tally_blame(tally,
+                           "build_schedule goes on after the host has said that it has no memory");
         return;
     }
     ls_tally_init(&unheard, NULL, NULL, NULL, NULL);

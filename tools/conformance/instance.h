@@ -23,7 +23,7 @@ struct ls_instance_trial {
     uint32_t uses;
 };
 
-// False: the tally has the reason. A collective has no instances: its describe is pure. The loader opens the transport
+// False: the tally has the reason. A collective has no instances: its build_schedule is pure. The loader opens the transport
 // that a strategy needs.
 bool ls_instance_open(struct ls_instance_trial *trial, struct ls_loader *loader,
                       const struct ls_opened_plugin *opened, struct ls_tally *tally);

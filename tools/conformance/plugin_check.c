@@ -236,12 +236,12 @@ static enum ls_status try_to_open(struct check *check)
 static enum ls_status check_collective(struct check *check)
 {
     const struct ls_collective_interface *collective = check->tested->interface;
-    if (!collective->describe && !check->device) {
+    if (!collective->build_schedule && !check->device) {
         check->left_out = "; it is native, on devices of its own: it was loaded, but moved "
                           "nothing; --device=NAME says where";
         return LS_OK;
     }
-    if (!collective->describe)
+    if (!collective->build_schedule)
         return run_suite(check, "collective", run_collective, false);
     enum ls_status status = run_suite(check, "schedule", run_schedule, false);
     if (status || check->counts.failed) {

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Plugins may ignore what the calls return, and then never end: so a failure leaves describe at once.
+// Plugins may ignore what the calls return, and then never end: so a failure leaves build_schedule at once.
 static void leave(struct ls_drawing *drawing, enum ls_status status)
 {
     drawing->status = status;
-    longjmp(drawing->out_of_describe, 1);
+    longjmp(drawing->out_of_build, 1);
 }
 
 static void refuse(struct ls_drawing *drawing, const struct ls_step *step, const char *reason)
@@ -256,9 +256,9 @@ enum ls_status ls_drawing_draw(struct ls_drawing *drawing, uint32_t rank)
     };
     begin(drawing, rank);
     const struct ls_describe_note note = ls_describe_note_begin(rank);
-    if (!setjmp(drawing->out_of_describe)) {
+    if (!setjmp(drawing->out_of_build)) {
         const int32_t answer =
-            ls_schedule_describe(drawing->options->collective, &drawing->call, &schedule);
+            ls_schedule_build(drawing->options->collective, &drawing->call, &schedule);
         drawing->status = (enum ls_status)answer;
     }
     ls_describe_note_end(&note);

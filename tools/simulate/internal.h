@@ -40,7 +40,7 @@ struct ls_drawing {
     uint64_t plain_sum; // ranges_sum of the last set that had no overlap
     uint32_t plain_count;
     enum ls_status status;
-    jmp_buf out_of_describe;
+    jmp_buf out_of_build;
 };
 
 enum ls_status ls_drawing_init(struct ls_drawing *drawing,

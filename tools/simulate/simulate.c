@@ -240,7 +240,7 @@ static enum ls_status open_collective(struct settings *settings, const char *tex
                                       struct collective *out)
 {
     const enum ls_status status =
-        ls_loader_open_described(settings->loader, "simulate", text, &out->opened);
+        ls_loader_open_scheduled(settings->loader, "simulate", text, &out->opened);
     const char *options = strchr(text, ':');
     if (!status)
         snprintf(out->label, sizeof(out->label), "%s%s", out->opened->plugin->name,

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// So many calls may fail before a describe that goes on counts as one that never ends.
+// So many calls may fail before a build_schedule that goes on counts as one that never ends.
 #define FAILED_CALLS_MOST (UINT32_C(1) << 20)
 // In larger worlds only one rank is asked twice.
 #define ALL_ASKED_TWICE_WORLD 8
@@ -28,10 +28,10 @@ struct drawing {
     bool again; // nothing is recorded any more
     bool round_has_steps;
     enum ls_status status; // first failure
-    int32_t answer; // of describe
+    int32_t answer; // of build_schedule
     int32_t fail_status; // what the plugin said through its host
     char fail_text[256];
-    jmp_buf out_of_describe;
+    jmp_buf out_of_build;
 };
 
 static void mix(uint64_t *hash, uint64_t value)
@@ -53,7 +53,7 @@ static void mix_range(uint64_t *hash, const struct ls_range *range)
 static int32_t failing(struct drawing *drawing)
 {
     if (++drawing->failed_calls == FAILED_CALLS_MOST)
-        longjmp(drawing->out_of_describe, 1);
+        longjmp(drawing->out_of_build, 1);
     return drawing->status;
 }
 
@@ -223,8 +223,8 @@ static void say_nothing(const struct ls_host *host, uint32_t level, const char *
 
 // ---- Rank by rank ----
 
-static int32_t describe(struct drawing *drawing, const struct ls_collective_interface *collective,
-                        uint32_t rank)
+static int32_t build_schedule(struct drawing *drawing,
+                              const struct ls_collective_interface *collective, uint32_t rank)
 {
     const struct ls_verify_case *verified = drawing->verifier->verified;
     const struct ls_collective_call call = {
@@ -257,15 +257,15 @@ static int32_t describe(struct drawing *drawing, const struct ls_collective_inte
         *verified->describing = rank;
     drawing->failed_calls = 0;
     const struct ls_describe_note note = ls_describe_note_begin(rank);
-    if (!setjmp(drawing->out_of_describe))
-        drawing->answer = ls_schedule_describe(collective, &call, &schedule);
+    if (!setjmp(drawing->out_of_build))
+        drawing->answer = ls_schedule_build(collective, &call, &schedule);
     ls_describe_note_end(&note);
     if (verified->describing)
         *verified->describing = UINT32_MAX;
     return drawing->answer;
 }
 
-// What a describe that returned `status` has said of the call.
+// What a build_schedule that returned `status` has said of the call.
 static enum ls_status judge(struct drawing *drawing, int32_t status)
 {
     struct ls_verifier *verifier = drawing->verifier;
@@ -284,7 +284,7 @@ static enum ls_status judge(struct drawing *drawing, int32_t status)
                                                  : "declines without a reason");
     else if (status && !declines)
         return ls_verifier_refuse(verifier, LS_VERDICT_DESCRIBE, drawing->rank, drawing->round,
-                                  NULL, "describe fails: %s",
+                                  NULL, "build_schedule fails: %s",
                                   drawing->fail_text[0] ? drawing->fail_text
                                                         : "it gives no reason");
     return LS_OK;
@@ -296,7 +296,7 @@ static enum ls_status ask_again(struct drawing *drawing,
 {
     drawing->again = true;
     drawing->calls = 0;
-    const int32_t status = describe(drawing, collective, rank);
+    const int32_t status = build_schedule(drawing, collective, rank);
     if (drawing->status)
         return drawing->status;
     if (status || drawing->hash != hash)
@@ -313,7 +313,7 @@ static enum ls_status draw_all(struct drawing *drawing,
     struct ls_verification *out = verifier->out;
     for (uint32_t rank = 0; rank < world; rank++) {
         verifier->first[rank] = verifier->step_count;
-        const int32_t described = describe(drawing, collective, rank);
+        const int32_t described = build_schedule(drawing, collective, rank);
         const enum ls_status status = judge(drawing, described);
         if (status)
             return status;

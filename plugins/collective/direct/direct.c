@@ -105,7 +105,8 @@ static void all_reduce(const struct ls_collective_call *call, struct ls_schedule
     share(call, schedule);
 }
 
-static int32_t direct_describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+static int32_t direct_build_schedule(const struct ls_collective_call *call,
+                                     struct ls_schedule *schedule)
 {
     const char *text = call->host->option(call->host, "whole_below");
     const long long whole_below = text ? strtoll(text, NULL, 10) : 0;
@@ -136,7 +137,7 @@ static const struct ls_collective_interface direct = {
     .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER |
                   1u << LS_BROADCAST | 1u << LS_REDUCE,
     .deterministic = 1,
-    .describe = direct_describe,
+    .build_schedule = direct_build_schedule,
 };
 
 static const struct ls_plugin plugin = {

@@ -133,8 +133,8 @@ static void double_circle(const struct circle *circle, struct ls_schedule *sched
     ls_end_round(schedule);
 }
 
-static int32_t halving_doubling_describe(const struct ls_collective_call *call,
-                                         struct ls_schedule *schedule)
+static int32_t halving_doubling_build_schedule(const struct ls_collective_call *call,
+                                               struct ls_schedule *schedule)
 {
     uint64_t left = call->world;
     for (uint64_t factor; left > 1 && (factor = factor_of(left)) != 0;)
@@ -156,7 +156,7 @@ static const struct ls_collective_interface halving_doubling = {
     .struct_size = sizeof(struct ls_collective_interface),
     .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER,
     .deterministic = 1,
-    .describe = halving_doubling_describe,
+    .build_schedule = halving_doubling_build_schedule,
 };
 
 static const struct ls_plugin plugin = {

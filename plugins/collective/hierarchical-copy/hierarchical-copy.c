@@ -111,8 +111,8 @@ static int32_t shape_get(const struct ls_collective_call *call, struct shape *ou
     return LS_OK;
 }
 
-static int32_t hierarchical_copy_describe(const struct ls_collective_call *call,
-                                          struct ls_schedule *schedule)
+static int32_t hierarchical_copy_build_schedule(const struct ls_collective_call *call,
+                                                struct ls_schedule *schedule)
 {
     static void (*const phases[])(const struct shape *, uint32_t, uint32_t, struct ls_range,
                                   struct ls_schedule *) = {reduce_in_group, reduce_between_groups,
@@ -140,7 +140,7 @@ static const struct ls_collective_interface hierarchical_copy = {
     .struct_size = sizeof(struct ls_collective_interface),
     .operations = 1u << LS_ALL_REDUCE,
     .deterministic = 1,
-    .describe = hierarchical_copy_describe,
+    .build_schedule = hierarchical_copy_build_schedule,
 };
 
 static const struct ls_plugin plugin = {

@@ -32,7 +32,8 @@ static void share(const struct ls_collective_call *call, struct ls_schedule *sch
     }
 }
 
-static int32_t ring_describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+static int32_t ring_build_schedule(const struct ls_collective_call *call,
+                                   struct ls_schedule *schedule)
 {
     if (call->operation != LS_ALL_GATHER)
         add(call, schedule);
@@ -45,7 +46,7 @@ static const struct ls_collective_interface ring = {
     .struct_size = sizeof(struct ls_collective_interface),
     .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER,
     .deterministic = 1,
-    .describe = ring_describe,
+    .build_schedule = ring_build_schedule,
 };
 
 static const struct ls_plugin plugin = {

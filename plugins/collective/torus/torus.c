@@ -61,7 +61,8 @@ static void around(const struct ls_collective_call *call, const struct ring *rin
     }
 }
 
-static int32_t torus_describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+static int32_t torus_build_schedule(const struct ls_collective_call *call,
+                                    struct ls_schedule *schedule)
 {
     const char *text = call->host->option(call->host, "rows");
     const long long asked = text ? strtoll(text, NULL, 10) : 0;
@@ -101,7 +102,7 @@ static const struct ls_collective_interface torus = {
     .struct_size = sizeof(struct ls_collective_interface),
     .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER,
     .deterministic = 1,
-    .describe = torus_describe,
+    .build_schedule = torus_build_schedule,
 };
 
 static const struct ls_plugin plugin = {

@@ -184,7 +184,8 @@ static int32_t plan_get(const struct ls_collective_call *call, struct plan *out)
     return LS_OK;
 }
 
-static int32_t tree_describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+static int32_t tree_build_schedule(const struct ls_collective_call *call,
+                                   struct ls_schedule *schedule)
 {
     struct plan plan = {.segments = 1};
     const int32_t status = plan_get(call, &plan);
@@ -213,7 +214,7 @@ static const struct ls_collective_interface tree = {
     .struct_size = sizeof(struct ls_collective_interface),
     .operations = 1u << LS_ALL_REDUCE | 1u << LS_BROADCAST | 1u << LS_REDUCE,
     .deterministic = 1,
-    .describe = tree_describe,
+    .build_schedule = tree_build_schedule,
 };
 
 static const struct ls_plugin plugin = {

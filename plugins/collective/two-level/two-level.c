@@ -153,8 +153,8 @@ static int32_t shape_get(const struct ls_collective_call *call, struct shape *ou
     return LS_OK;
 }
 
-static int32_t two_level_describe(const struct ls_collective_call *call,
-                                  struct ls_schedule *schedule)
+static int32_t two_level_build_schedule(const struct ls_collective_call *call,
+                                        struct ls_schedule *schedule)
 {
     struct shape shape;
     const int32_t status = shape_get(call, &shape);
@@ -181,7 +181,7 @@ static const struct ls_collective_interface two_level = {
     .struct_size = sizeof(struct ls_collective_interface),
     .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER,
     .deterministic = 1,
-    .describe = two_level_describe,
+    .build_schedule = two_level_build_schedule,
 };
 
 static const struct ls_plugin plugin = {

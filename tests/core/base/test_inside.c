@@ -77,7 +77,7 @@ START_TEST(calls_nest_and_say_within_what)
 
     // Left by a jump: nobody says so.
     const struct ls_inside_call before = ls_inside_now();
-    (void)ls_inside_enter("collective-c", "describe");
+    (void)ls_inside_enter("collective-c", "build_schedule");
     ls_inside_return(before);
     ck_assert(ls_inside_look(&seen) && !seen.under_way);
     ck_assert_str_eq(ls_inside_last_plugin(), "collective-c");

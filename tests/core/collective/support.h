@@ -31,8 +31,8 @@ struct test_rank {
     pthread_t thread;
 };
 
-typedef int32_t (*test_describe)(const struct ls_collective_call *call,
-                                 struct ls_schedule *schedule);
+typedef int32_t (*test_build_schedule)(const struct ls_collective_call *call,
+                                       struct ls_schedule *schedule);
 
 // Log lines at error level since the last clear; for tests that provoke errors.
 static struct {
@@ -56,9 +56,10 @@ static inline void test_log_begin(void)
     ls_log_set_writer(test_log_keep, NULL);
 }
 
-static inline void test_collective_open_as(struct test_collective *test, test_describe describe,
-                                           uint32_t world, uint64_t segment_bytes,
-                                           uint64_t deadline_ns, bool unproven)
+static inline void test_collective_open_as(struct test_collective *test,
+                                           test_build_schedule build_schedule, uint32_t world,
+                                           uint64_t segment_bytes, uint64_t deadline_ns,
+                                           bool unproven)
 {
     const struct ls_plugin *transport = test_plugin_open("transport-local");
     ck_assert_ptr_nonnull(transport);
@@ -66,7 +67,7 @@ static inline void test_collective_open_as(struct test_collective *test, test_de
         .interface = {.struct_size = sizeof(test->interface),
                       .operations = 1u << LS_ALL_REDUCE,
                       .deterministic = 1,
-                      .describe = describe},
+                      .build_schedule = build_schedule},
         .plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "test", .version = "1"},
         .world = world,
     };
@@ -88,11 +89,11 @@ static inline void test_collective_open_as(struct test_collective *test, test_de
 }
 
 // Schedules are run as they are, also those that are not whole collectives.
-static inline void test_collective_open(struct test_collective *test, test_describe describe,
-                                        uint32_t world, uint64_t segment_bytes,
-                                        uint64_t deadline_ns)
+static inline void test_collective_open(struct test_collective *test,
+                                        test_build_schedule build_schedule, uint32_t world,
+                                        uint64_t segment_bytes, uint64_t deadline_ns)
 {
-    test_collective_open_as(test, describe, world, segment_bytes, deadline_ns, true);
+    test_collective_open_as(test, build_schedule, world, segment_bytes, deadline_ns, true);
 }
 
 static inline void test_collective_close(struct test_collective *test)

@@ -94,8 +94,9 @@ END_TEST
 
 START_TEST(ranks_of_other_processes_are_refused)
 {
-    static const struct ls_collective_interface interface = {
-        .struct_size = sizeof(interface), .operations = 1u << LS_ALL_REDUCE, .describe = star};
+    static const struct ls_collective_interface interface = {.struct_size = sizeof(interface),
+                                                             .operations = 1u << LS_ALL_REDUCE,
+                                                             .build_schedule = star};
     const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "test",
                                      .interface = &interface};
     const struct ls_communicator_place places[2] = {{0}};
@@ -122,8 +123,9 @@ END_TEST
 
 START_TEST(a_world_of_one_needs_nothing)
 {
-    static struct ls_collective_interface interface = {
-        .struct_size = sizeof(interface), .operations = 1u << LS_ALL_REDUCE, .describe = star};
+    static struct ls_collective_interface interface = {.struct_size = sizeof(interface),
+                                                       .operations = 1u << LS_ALL_REDUCE,
+                                                       .build_schedule = star};
     const struct ls_plugin plugin = {LS_PLUGIN_HEADER(LS_KIND_COLLECTIVE), .name = "test",
                                      .interface = &interface};
     const struct ls_communicator_options options = {

@@ -5,11 +5,12 @@
 
 #define COUNT 4096
 
-static enum ls_status compile(test_describe describe, uint32_t rank, uint64_t segment_bytes,
-                              struct ls_compiled_schedule *out)
+static enum ls_status compile(test_build_schedule build_schedule, uint32_t rank,
+                              uint64_t segment_bytes, struct ls_compiled_schedule *out)
 {
-    const struct ls_collective_interface interface = {
-        .struct_size = sizeof(interface), .operations = 1u << LS_ALL_REDUCE, .describe = describe};
+    const struct ls_collective_interface interface = {.struct_size = sizeof(interface),
+                                                      .operations = 1u << LS_ALL_REDUCE,
+                                                      .build_schedule = build_schedule};
     const struct ls_collective_call call = {.struct_size = sizeof(call),
                                             .operation = LS_ALL_REDUCE,
                                             .rank = rank,

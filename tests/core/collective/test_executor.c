@@ -25,7 +25,7 @@ static struct ls_range scratch_cells(uint32_t first, uint32_t count)
 // ---- What a schedule means, executed plainly ----
 
 struct model {
-    test_describe describe;
+    test_build_schedule build_schedule;
     uint32_t world;
     struct ls_step steps[TEST_RANKS][512];
     uint32_t rounds[TEST_RANKS][512];
@@ -107,8 +107,8 @@ static void model_run(struct model *model)
     }
 }
 
-static void model_init(struct model *model, const struct ls_host *host, test_describe describe,
-                       uint32_t world)
+static void model_init(struct model *model, const struct ls_host *host,
+                       test_build_schedule build_schedule, uint32_t world)
 {
     memset(model, 0, sizeof(*model));
     model->world = world;
@@ -126,7 +126,7 @@ static void model_init(struct model *model, const struct ls_host *host, test_des
                                                 .count = COUNT,
                                                 .element_bytes = 4,
                                                 .host = host};
-        ck_assert_int_eq(describe(&call, &schedule), LS_OK);
+        ck_assert_int_eq(build_schedule(&call, &schedule), LS_OK);
     }
 }
 
@@ -167,15 +167,15 @@ static void run_rank(struct test_rank *rank)
 }
 
 // Runs the schedule on threads and compares every bit with the model; `late` sleeps first.
-static void check_schedule(test_describe describe, uint32_t world, uint64_t segment_bytes,
-                           uint32_t late)
+static void check_schedule(test_build_schedule build_schedule, uint32_t world,
+                           uint64_t segment_bytes, uint32_t late)
 {
     static struct model model;
     static struct run runs[TEST_RANKS];
     struct test_collective test;
     void *contexts[TEST_RANKS];
-    test_collective_open(&test, describe, world, segment_bytes, 0);
-    model_init(&model, &test.host.host, describe, world);
+    test_collective_open(&test, build_schedule, world, segment_bytes, 0);
+    model_init(&model, &test.host.host, build_schedule, world);
     for (uint32_t rank = 0; rank < world; rank++) {
         contexts[rank] = &runs[rank];
         runs[rank].sleep_ms = rank == late ? 20 : 0;
@@ -195,11 +195,11 @@ static void check_schedule(test_describe describe, uint32_t world, uint64_t segm
     }
 }
 
-static void check_with_every_rank_late(test_describe describe, uint32_t world)
+static void check_with_every_rank_late(test_build_schedule build_schedule, uint32_t world)
 {
     for (uint32_t late = 0; late <= world; late++) {
-        check_schedule(describe, world, 0, late);
-        check_schedule(describe, world, 256, late);
+        check_schedule(build_schedule, world, 0, late);
+        check_schedule(build_schedule, world, 256, late);
     }
 }
 

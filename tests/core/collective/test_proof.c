@@ -128,7 +128,7 @@ static void body(struct test_rank *rank)
 static struct seen seen[WORLD];
 static enum ls_schedule_check checked;
 
-static void run(test_describe describe)
+static void run(test_build_schedule build_schedule)
 {
     struct test_collective test;
     void *contexts[WORLD];
@@ -137,7 +137,7 @@ static void run(test_describe describe)
         contexts[i] = &seen[i];
     describes = 0;
     test_log_begin();
-    test_collective_open_as(&test, describe, WORLD, 0, DEADLINE_NS, false);
+    test_collective_open_as(&test, build_schedule, WORLD, 0, DEADLINE_NS, false);
     test_run_ranks(&test, body, contexts);
     checked = ls_communicator_check(test.communicators[0]);
     test_collective_close(&test);
@@ -145,9 +145,9 @@ static void run(test_describe describe)
 }
 
 // All is well, and checked in this way.
-static void holds(test_describe describe, enum ls_schedule_check check)
+static void holds(test_build_schedule build_schedule, enum ls_schedule_check check)
 {
-    run(describe);
+    run(build_schedule);
     for (uint32_t i = 0; i < WORLD; i++) {
         ck_assert_msg(!seen[i].made && !seen[i].status, "%s", test_log.text);
         ck_assert_uint_eq(seen[i].wrong, 0);
@@ -196,10 +196,10 @@ START_TEST(what_is_too_large_is_held_to_a_known_answer)
 }
 END_TEST
 
-static void answers_wrongly(test_describe describe)
+static void answers_wrongly(test_build_schedule build_schedule)
 {
     bool failed = false;
-    run(describe);
+    run(build_schedule);
     for (uint32_t i = 0; i < WORLD; i++) {
         ck_assert(!seen[i].made && seen[i].answered);
         failed = failed || seen[i].answered == LS_FAILED;

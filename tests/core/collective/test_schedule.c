@@ -3,11 +3,11 @@
 #include "core/collective/schedule.h"
 #include "tests/core/collective/support.h"
 
-static struct ls_collective_interface offering(test_describe describe)
+static struct ls_collective_interface offering(test_build_schedule build_schedule)
 {
     return (struct ls_collective_interface){.struct_size = sizeof(struct ls_collective_interface),
                                             .operations = 1u << LS_ALL_REDUCE,
-                                            .describe = describe};
+                                            .build_schedule = build_schedule};
 }
 
 static struct ls_collective_call call_of(uint32_t operation, uint32_t rank, uint32_t world,
@@ -21,9 +21,9 @@ static struct ls_collective_call call_of(uint32_t operation, uint32_t rank, uint
                                        .element_bytes = 4};
 }
 
-static enum ls_status draw(test_describe describe, struct ls_drawn_schedule *out)
+static enum ls_status draw(test_build_schedule build_schedule, struct ls_drawn_schedule *out)
 {
-    const struct ls_collective_interface interface = offering(describe);
+    const struct ls_collective_interface interface = offering(build_schedule);
     const struct ls_collective_call call = call_of(LS_ALL_REDUCE, 1, 3, 100);
     return ls_schedule_draw(&interface, "test", &call, out);
 }
@@ -116,11 +116,11 @@ static int32_t unknown_buffer(const struct ls_collective_call *call, struct ls_s
     return LS_OK;
 }
 
-static void check_refused(test_describe describe, const char *words)
+static void check_refused(test_build_schedule build_schedule, const char *words)
 {
     struct ls_drawn_schedule drawn = {.round_count = 42};
     test_log_begin();
-    ck_assert_int_eq(draw(describe, &drawn), LS_FAILED);
+    ck_assert_int_eq(draw(build_schedule, &drawn), LS_FAILED);
     ls_log_set_writer(NULL, NULL);
     ck_assert_msg(strstr(test_log.text, words) != NULL, "%s: %s", words, test_log.text);
     ck_assert_msg(strstr(test_log.text, "rank 1 of 3") != NULL, "%s", test_log.text);

@@ -263,13 +263,13 @@ static int32_t slow(const struct ls_collective_call *call, struct ls_schedule *s
     }
     struct ls_collective_call passed = *call;
     passed.host = candidates[2].host;
-    return ls_schedule_describe(candidates[2].plugin->interface, &passed, schedule);
+    return ls_schedule_build(candidates[2].plugin->interface, &passed, schedule);
 }
 
 static const struct ls_collective_interface slow_interface = {.struct_size = sizeof(slow_interface),
                                                               .operations = 1u << LS_ALL_REDUCE,
                                                               .deterministic = 1,
-                                                              .describe = slow};
+                                                              .build_schedule = slow};
 static const struct ls_plugin slow_plugin = {.name = "slow", .interface = &slow_interface};
 
 START_TEST(a_slow_candidate_is_never_chosen)
@@ -372,7 +372,7 @@ START_TEST(a_wrong_candidate_is_named_before_it_runs)
     static const struct ls_collective_interface interface = {.struct_size = sizeof(interface),
                                                              .operations = 1u << LS_ALL_REDUCE,
                                                              .deterministic = 1,
-                                                             .describe = wrong};
+                                                             .build_schedule = wrong};
     static const struct ls_plugin plugin = {.name = "wrong", .interface = &interface};
     static const uint64_t counts[] = {100};
     struct ls_communicator *communicators[WORLD];
@@ -463,7 +463,7 @@ START_TEST(who_does_not_do_a_call_is_not_chosen)
     static const struct ls_collective_interface refusing = {.struct_size = sizeof(refusing),
                                                             .operations = 1u << LS_ALL_REDUCE,
                                                             .deterministic = 1,
-                                                            .describe = refuse};
+                                                            .build_schedule = refuse};
     static const uint64_t counts[] = {100};
     const struct ls_plugin plugin = {.name = "refusing", .interface = &refusing};
     const struct ls_candidate two[] = {{&plugin, &auto_host.host, "refusing"}, candidates[3]};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the verifier makes of a describe that does not end, fails or changes its mind, of each operation, and of cases
+// What the verifier makes of a build_schedule that does not end, fails or changes its mind, of each operation, and of cases
 // that are none.
 #include "tests/core/collective/verifying.h"
 
@@ -142,9 +142,10 @@ START_TEST(what_describe_says_of_a_call_is_judged)
     ck_assert_str_eq(found.reason, "world 3 is no power of two");
     refused(some_decline, 3, LS_VERDICT_DESCRIBE, 2, 0, 0, 0,
             "rank 2, round 0: declines what rank 0 describes");
-    refused(fails, 3, LS_VERDICT_DESCRIBE, 1, 0, 0, 0, "rank 1, round 0: describe fails: it rains");
+    refused(fails, 3, LS_VERDICT_DESCRIBE, 1, 0, 0, 0,
+            "rank 1, round 0: build_schedule fails: it rains");
     refused(fails_with_nothing, 3, LS_VERDICT_DESCRIBE, 0, 0, 0, 0,
-            "rank 0, round 0: describe fails: it gives no reason");
+            "rank 0, round 0: build_schedule fails: it gives no reason");
     refused(changes_its_mind, 3, LS_VERDICT_DESCRIBE, 0, 0, 0, 0,
             "rank 0, round 0: describes another schedule when it is asked a second time");
 }
@@ -301,8 +302,9 @@ END_TEST
 
 START_TEST(a_case_that_is_none_is_refused)
 {
-    const struct ls_collective_interface interface = {
-        .struct_size = sizeof(interface), .operations = 1u << LS_ALL_REDUCE, .describe = star};
+    const struct ls_collective_interface interface = {.struct_size = sizeof(interface),
+                                                      .operations = 1u << LS_ALL_REDUCE,
+                                                      .build_schedule = star};
     const struct ls_verify_case good = {
         .operation = LS_ALL_REDUCE, .world = 2, .count = 1, .element_bytes = 4};
     struct ls_verification found;

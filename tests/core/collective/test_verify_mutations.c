@@ -107,7 +107,7 @@ static struct ls_collective_interface replaying(uint32_t deterministic)
     return (struct ls_collective_interface){.struct_size = sizeof(struct ls_collective_interface),
                                             .operations = 0x3e,
                                             .deterministic = deterministic,
-                                            .describe = replay};
+                                            .build_schedule = replay};
 }
 
 // The unchanged schedule of all ranks.

@@ -8,7 +8,7 @@
 
 #define COUNT 256
 
-static inline struct ls_verification verify_case(test_describe describe,
+static inline struct ls_verification verify_case(test_build_schedule build_schedule,
                                                  const struct ls_verify_case *verified,
                                                  uint32_t deterministic)
 {
@@ -17,7 +17,7 @@ static inline struct ls_verification verify_case(test_describe describe,
         .operations = 1u << LS_ALL_REDUCE | 1u << LS_REDUCE_SCATTER | 1u << LS_ALL_GATHER |
                       1u << LS_BROADCAST | 1u << LS_REDUCE,
         .deterministic = deterministic,
-        .describe = describe,
+        .build_schedule = build_schedule,
     };
     struct test_host host;
     struct ls_verification found;
@@ -26,17 +26,18 @@ static inline struct ls_verification verify_case(test_describe describe,
     return found;
 }
 
-static inline struct ls_verification verify(test_describe describe, uint32_t world)
+static inline struct ls_verification verify(test_build_schedule build_schedule, uint32_t world)
 {
     const struct ls_verify_case verified = {
         .operation = LS_ALL_REDUCE, .world = world, .count = COUNT, .element_bytes = 4};
-    return verify_case(describe, &verified, 1);
+    return verify_case(build_schedule, &verified, 1);
 }
 
-static inline void refused(test_describe describe, uint32_t world, uint32_t verdict, uint32_t rank,
-                           uint32_t round, uint64_t offset, uint64_t count, const char *reason)
+static inline void refused(test_build_schedule build_schedule, uint32_t world, uint32_t verdict,
+                           uint32_t rank, uint32_t round, uint64_t offset, uint64_t count,
+                           const char *reason)
 {
-    const struct ls_verification found = verify(describe, world);
+    const struct ls_verification found = verify(build_schedule, world);
     ck_assert_msg(found.verdict == verdict, "verdict %u: %s", found.verdict, found.reason);
     ck_assert_msg(found.rank == rank && found.round == round, "%s", found.reason);
     ck_assert_msg(found.range.offset == offset && found.range.count == count, "%s", found.reason);

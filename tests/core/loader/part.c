@@ -57,7 +57,7 @@ static const struct ls_transport_interface table = {
     .peer_state = peer_state,
 };
 #elif TEST_KIND == 3
-static int32_t describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+static int32_t build_schedule(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     (void)call;
     (void)schedule;
@@ -67,7 +67,7 @@ static int32_t describe(const struct ls_collective_call *call, struct ls_schedul
 static const struct ls_collective_interface table = {
     .struct_size = sizeof(table),
     .operations = 1u << LS_ALL_REDUCE,
-    .describe = describe,
+    .build_schedule = build_schedule,
 };
 #else
 static int32_t open_strategy(const struct ls_strategy_host *host, struct ls_strategy *strategy)

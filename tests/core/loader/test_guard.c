@@ -5,7 +5,7 @@
 #include "tests/core/loader/support.h"
 #include "tests/support/suite.h"
 
-static int32_t describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+static int32_t build_schedule(const struct ls_collective_call *call, struct ls_schedule *schedule)
 {
     (void)call;
     (void)schedule;
@@ -18,7 +18,7 @@ static struct ls_collective_interface theirs[LS_GUARD_COLLECTIVES + 1];
 static void setup(void)
 {
     for (size_t i = 0; i <= LS_GUARD_COLLECTIVES; i++)
-        theirs[i].describe = describe;
+        theirs[i].build_schedule = build_schedule;
     make_folder(); // keeps messages
 }
 
@@ -34,27 +34,27 @@ static struct ls_collective_interface guarded(size_t plugin)
 START_TEST(a_plugin_without_a_function_has_no_guard_for_it)
 {
     const struct ls_collective_interface ours = guarded(0);
-    ck_assert(ours.describe && ours.describe != describe);
+    ck_assert(ours.build_schedule && ours.build_schedule != build_schedule);
     ck_assert(!ours.open && !ours.run && !ours.poll && !ours.about);
-    ck_assert_int_eq(ours.describe(NULL, NULL), LS_OK);
+    ck_assert_int_eq(ours.build_schedule(NULL, NULL), LS_OK);
 }
 END_TEST
 
 START_TEST(a_plugin_that_is_opened_again_has_the_guards_that_it_had)
 {
     const struct ls_collective_interface first = guarded(0), other = guarded(1);
-    ck_assert(first.describe != other.describe);
-    ck_assert(guarded(0).describe == first.describe);
-    ck_assert(guarded(1).describe == other.describe);
+    ck_assert(first.build_schedule != other.build_schedule);
+    ck_assert(guarded(0).build_schedule == first.build_schedule);
+    ck_assert(guarded(1).build_schedule == other.build_schedule);
 }
 END_TEST
 
 START_TEST(a_plugin_beyond_the_guards_is_called_as_it_is_with_a_warning)
 {
     for (size_t i = 0; i < LS_GUARD_COLLECTIVES; i++)
-        ck_assert(guarded(i).describe != describe);
+        ck_assert(guarded(i).build_schedule != build_schedule);
     ck_assert_str_eq(last_message, "");
-    ck_assert(guarded(LS_GUARD_COLLECTIVES).describe == describe);
+    ck_assert(guarded(LS_GUARD_COLLECTIVES).build_schedule == build_schedule);
     ck_assert_message("warning: plugins: collective-test-32 is not guarded");
 }
 END_TEST

@@ -46,7 +46,7 @@ START_TEST(a_good_plugin_is_opened_with_its_descriptor_and_table)
     ck_assert_ptr_nonnull(strstr(opened->file, "/collective-good.so"));
     const struct ls_collective_interface *table = opened->interface;
     ck_assert_uint_eq(table->struct_size, sizeof(*table));
-    ck_assert_int_eq(table->describe(NULL, NULL), LS_OK);
+    ck_assert_int_eq(table->build_schedule(NULL, NULL), LS_OK);
     ck_assert_str_eq(last_message, "");
     ls_loader_destroy(loader);
 }
@@ -88,7 +88,7 @@ START_TEST(a_newer_plugin_with_longer_tables_loads)
     const struct ls_collective_interface *table = opened->interface;
     ck_assert_uint_eq(opened->plugin->abi_minor, 7);
     ck_assert_uint_eq(table->struct_size, sizeof(*table));
-    ck_assert_int_eq(table->describe(NULL, NULL), LS_OK);
+    ck_assert_int_eq(table->build_schedule(NULL, NULL), LS_OK);
     ls_loader_destroy(loader);
 }
 END_TEST
@@ -104,8 +104,8 @@ START_TEST(what_a_descriptor_lacks_is_named)
     assert_refused("magic", "wrong magic number");
     assert_refused("no-symbol", "does not export lockstep_plugin()");
     assert_refused("null", "returned NULL");
-    assert_refused("no-call", "neither describes a schedule (describe) nor is native");
-    assert_refused("too-short", "neither describes a schedule (describe) nor is native (open, "
+    assert_refused("no-call", "neither builds a schedule (build_schedule) nor is native");
+    assert_refused("too-short", "neither builds a schedule (build_schedule) nor is native (open, "
                                 "close, run, poll, abort); its table has 16 bytes");
     assert_refused("no-all-reduce", "does not offer all-reduce");
     assert_refused("no-summary", "has no summary");

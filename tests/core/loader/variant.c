@@ -56,7 +56,8 @@ __attribute__((constructor)) static void construct(void)
 int32_t ls_nobody_defines_this(void);
 #endif
 
-static inline int32_t describe(const struct ls_collective_call *call, struct ls_schedule *schedule)
+static inline int32_t build_schedule(const struct ls_collective_call *call,
+                                     struct ls_schedule *schedule)
 {
     (void)call;
     (void)schedule;
@@ -73,7 +74,9 @@ static const struct {
     struct ls_collective_interface ours;
     void (*more[5])(void);
 } table = {
-    .ours = {.struct_size = sizeof(table), .operations = TEST_OPERATIONS, .describe = describe},
+    .ours = {.struct_size = sizeof(table),
+             .operations = TEST_OPERATIONS,
+             .build_schedule = build_schedule},
 };
 #else
 static const struct ls_collective_interface table = {
@@ -84,7 +87,7 @@ static const struct ls_collective_interface table = {
 #endif
     .operations = TEST_OPERATIONS,
 #ifndef TEST_NO_DESCRIBE
-    .describe = describe,
+    .build_schedule = build_schedule,
 #endif
 };
 #endif

@@ -361,7 +361,7 @@ static int32_t hangs(call *of, schedule *out)
 
 static const struct variant {
     const char *name;
-    int32_t (*describe)(call *of, schedule *out);
+    int32_t (*build_schedule)(call *of, schedule *out);
 } variants[] = {
     {"twice", twice},
     {"added-again", added_again},
@@ -418,8 +418,8 @@ LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
 {
     for (uint32_t i = 0; i < sizeof(variants) / sizeof(*variants); i++)
         if (strcmp(variants[i].name, VARIANT) == 0)
-            interface.describe = variants[i].describe;
-    if (interface.describe == wrong_root)
+            interface.build_schedule = variants[i].build_schedule;
+    if (interface.build_schedule == wrong_root)
         interface.operations |= 1u << LS_BROADCAST;
     return &plugin;
 }

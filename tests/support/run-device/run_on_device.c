@@ -39,7 +39,7 @@ static enum ls_status run_collective(const struct ls_plugin *collective,
     const struct ls_collective_conformance_options options = {
         .collective = collective,
         .collective_host = &host.host,
-        .transport = ops->describe ? transport : NULL,
+        .transport = ops->build_schedule ? transport : NULL,
         .transport_host = &transport_host.host,
         .device = device->interface,
         .device_host = &device_host.host,

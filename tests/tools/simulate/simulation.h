@@ -65,17 +65,17 @@ static inline struct ls_simulation_result test_simulate(const struct ls_simulati
 }
 
 // All-reduce of a described schedule, whatever it computes.
-static inline struct ls_collective_interface test_interface(test_describe describe)
+static inline struct ls_collective_interface test_interface(test_build_schedule build_schedule)
 {
     return (struct ls_collective_interface){.struct_size = sizeof(struct ls_collective_interface),
                                             .operations = 1u << LS_ALL_REDUCE,
-                                            .describe = describe};
+                                            .build_schedule = build_schedule};
 }
 
-static inline double test_seconds(test_describe describe, const struct ls_network *network,
-                                  uint32_t world, uint64_t count)
+static inline double test_seconds(test_build_schedule build_schedule,
+                                  const struct ls_network *network, uint32_t world, uint64_t count)
 {
-    const struct ls_collective_interface interface = test_interface(describe);
+    const struct ls_collective_interface interface = test_interface(build_schedule);
     const struct ls_simulation simulation =
         test_simulation(&interface, NULL, network, world, count);
     return test_simulate(&simulation).seconds;

@@ -375,10 +375,10 @@ END_TEST
 
 // ---- Broken schedules ----
 
-static void check_broken(test_describe describe, const char *words)
+static void check_broken(test_build_schedule build_schedule, const char *words)
 {
     const struct ls_network network = test_flat_network();
-    const struct ls_collective_interface interface = test_interface(describe);
+    const struct ls_collective_interface interface = test_interface(build_schedule);
     const struct ls_simulation simulation = test_simulation(&interface, NULL, &network, 3, 600);
     struct ls_simulation_result result = {.seconds = 42};
     test_log_begin();
