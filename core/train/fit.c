@@ -221,9 +221,7 @@ static enum ls_status finish(struct ls_fit *fit)
     if (fit->session && (fit->session->broken || fit->trace))
         status = ls_session_close(fit->model);
     if (fit->model->steps_done < fit->steps_before)
-        ls_warn("train", "model '%s' is what it was after step %llu again, not after step %llu",
-                fit->model->source, (unsigned long long)fit->model->steps_done,
-                (unsigned long long)fit->steps_reached);
+        ls_model_say_back(fit->model, fit->steps_reached);
     ls_async_steps_destroy(fit->async_steps);
     ls_history_finish(&fit->history);
     free(fit->validation_copy.labels);
@@ -248,7 +246,6 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     if (status)
         return status;
     plan_steps(&fit);
-    fit.steps_before = fit.steps_reached = model->steps_done;
     if (options->timeline) {
         // It shows how a session is opened, and is written when the session's threads have ended.
         status = ls_model_take_weights(model);
@@ -262,6 +259,7 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     status = ls_fit_begin_timeline(&fit);
     if (!status)
         status = prepare(&fit);
+    fit.steps_before = fit.steps_reached = model->steps_done; // preparing may have taken some back
     if (!status)
         status = ls_fit_begin_training(&fit);
     if (!status)

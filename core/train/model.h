@@ -76,6 +76,8 @@ LS_STATUS ls_compile_model(struct ls_model *model, const struct ls_compile_optio
 LS_STATUS ls_model_need_weights(struct ls_model *model);
 // The model is what the host has; what the replicas are ahead of it is lost.
 void ls_model_give_up(struct ls_model *model);
+// Warns where the model has gone back from step `steps` to an earlier one.
+void ls_model_say_back(const struct ls_model *model, uint64_t steps);
 // LS_USAGE (logged) where a callback of the model's own fit calls what it may not call.
 LS_STATUS ls_model_check_idle(const struct ls_model *model, const char *call);
 // LS_FAILED (logged by `scope`) when the model is refused.

@@ -203,6 +203,13 @@ enum ls_status ls_session_take_weights(struct ls_session *session)
     return LS_OK;
 }
 
+void ls_model_say_back(const struct ls_model *model, uint64_t steps)
+{
+    if (model->steps_done < steps)
+        ls_warn("train", "model '%s' is what it was after step %llu again, not after step %llu",
+                model->source, (unsigned long long)model->steps_done, (unsigned long long)steps);
+}
+
 void ls_model_give_up(struct ls_model *model)
 {
     if (!model->ahead)
@@ -216,7 +223,9 @@ enum ls_status ls_model_take_weights(struct ls_model *model)
 {
     if (!model->ahead)
         return LS_OK;
+    const uint64_t steps = model->steps_done;
     const enum ls_status status = ls_session_take_weights(model->session);
     const enum ls_status closed = status ? ls_session_close(model) : LS_OK;
+    ls_model_say_back(model, steps);
     return closed ? closed : status;
 }

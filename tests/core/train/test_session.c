@@ -306,6 +306,40 @@ START_TEST(parameters_that_are_not_finite_do_not_come_to_the_host)
 }
 END_TEST
 
+static char warning[1024]; // the last one
+
+static void keep_warning(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    if (level == LS_LOG_WARN)
+        snprintf(warning, sizeof(warning), "%s", line);
+}
+
+// Short fits leave the weights on the replicas; what cannot come to the host is lost, and said.
+START_TEST(steps_that_do_not_come_to_the_host_are_not_lost_in_silence)
+{
+    open_run(1);
+    struct ls_model *model = linear_model();
+    const struct ls_fit_options step = {.batch = 8, .steps = 1};
+    struct ls_scores scores;
+    OK(ls_fit(model, train, &step));
+    OK(ls_fit(model, train, &step));
+    ((float *)ls_address(model->session->replicas[0]->parameters))[0] = INFINITY;
+    ls_log_set_writer(keep_warning, NULL);
+    warning[0] = '\0';
+    if (_i == 0)
+        ck_assert_int_eq(ls_save_weights(model, WEIGHTS), LS_FAILED);
+    else if (_i == 1) // batches of another size: the weights are brought to safety first
+        ck_assert_int_eq(ls_evaluate(model, test, 3, &scores), LS_FAILED);
+    else
+        ck_assert_int_eq(ls_fit(model, train, &(struct ls_fit_options){.batch = 9, .steps = 1}),
+                         LS_FAILED);
+    ck_assert_msg(strstr(warning, "after step 0 again, not after step 2") != NULL, "%s", warning);
+    ck_assert_uint_eq(model->steps_done, 0);
+    ls_model_close(model);
+}
+END_TEST
+
 START_TEST(replicas_that_differ_end_the_session)
 {
     float value = 1000;
@@ -440,6 +474,7 @@ int main(void)
     tcase_add_loop_test(cases, after_a_loss_that_is_not_finite_the_model_is_that_before_the_step, 0,
                         SETTINGS);
     tcase_add_test(cases, parameters_that_are_not_finite_do_not_come_to_the_host);
+    tcase_add_loop_test(cases, steps_that_do_not_come_to_the_host_are_not_lost_in_silence, 0, 3);
     tcase_add_test(cases, replicas_that_differ_end_the_session);
     tcase_add_test(cases, data_that_cannot_be_read_leaves_the_session_alone);
     tcase_add_test(cases, after_a_stop_an_asynchronous_strategy_reads_on_at_the_next_example);
