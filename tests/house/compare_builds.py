@@ -22,7 +22,7 @@ echo run >>"{folder}/runs"
 for argument; do
     case $argument in
     --help) echo "  --microbatches=N"; exit 0 ;;
-    --microbatches=*) echo "lockstep: error: --microbatches: unknown" >&2; exit 2 ;;
+    --slices=*) echo "lockstep: error: --slices: unknown" >&2; exit 2 ;;
     --report=*) cp "{folder}/canned.json" "${{argument#--report=}}" ;;
     esac
 done
