@@ -39,18 +39,18 @@ class Arrow:
 
 class Track:
     def __init__(self, process, name):
-        self.process, self.name, self.microbatches = process, name, []
+        self.process, self.name, self.spans = process, name, []
 
     def named(self, pattern):
-        return [one for one in self.microbatches if re.fullmatch(pattern, one.name)]
+        return [one for one in self.spans if re.fullmatch(pattern, one.name)]
 
     def within(self, outer):
-        return [one for one in self.microbatches if one is not outer and outer.holds(one)]
+        return [one for one in self.spans if one is not outer and outer.holds(one)]
 
     def nest(self):
         """Raises when two spans overlap without one holding the other."""
         stack = []
-        for one in sorted(self.microbatches, key=lambda one: (one.begin, -one.end)):
+        for one in sorted(self.spans, key=lambda one: (one.begin, -one.end)):
             while stack and stack[-1].end <= one.begin:
                 stack.pop()
             if stack and not stack[-1].holds(one):
@@ -71,8 +71,8 @@ class Timeline:
             self.take(event)
         for track in self.tracks.values():
             track.nest()
-            track.microbatches.sort(key=lambda one: one.begin)
-            track.begins = [one.begin for one in track.microbatches]
+            track.spans.sort(key=lambda one: one.begin)
+            track.begins = [one.begin for one in track.spans]
         if set(self.starts) != set(self.ends):
             raise AssertionError(f"arrows without an end or a begin: {set(self.starts) ^ set(self.ends)}")
         self.arrows = [self.arrow(identity) for identity in self.starts]
@@ -84,7 +84,7 @@ class Timeline:
     def bound(self, event):
         """The span around an end of an arrow, which viewers tie it to. Spans of messages hold no others."""
         track = self.tracks[event["tid"]]
-        microbatches, at = track.microbatches, bisect.bisect_right(track.begins, event["ts"]) - 1
+        spans, at = track.spans, bisect.bisect_right(track.begins, event["ts"]) - 1
         if at < 0 or not spans[at].begin <= event["ts"] < spans[at].end:
             raise AssertionError(f"no span around {event}")
         return spans[at]
@@ -133,7 +133,7 @@ class Timeline:
             raise AssertionError(f"an event {event['ph']}")
         if event["ts"] < 0 or event["dur"] < 0 or self.tracks[event["tid"]].pid != event["pid"]:
             raise AssertionError(f"{event}")
-        self.tracks[event["tid"]].microbatches.append(Span(event))
+        self.tracks[event["tid"]].spans.append(Span(event))
 
     def of(self, process, name=None):
         return [track for track in self.tracks.values()
@@ -215,7 +215,7 @@ class TwoRanks(TimelineTest):
             for epoch, on_main in zip(epochs, main_track.named("epoch [0-9]+")):
                 self.assertTrue(on_main.holds(epoch))
             # Nothing of a step lies outside of one.
-            for one in timeline.rank(rank).microbatches:
+            for one in timeline.rank(rank).spans:
                 if one.category in ("update", "communication") or one.name == "gradient_ready":
                     inside = any(step.holds(one) for step in steps.values())
                     self.assertTrue(inside or one.begin < steps[1].begin, one.name)
@@ -277,7 +277,7 @@ class TwoRanks(TimelineTest):
 
 
 class Messages(TimelineTest):
-    """Arrows and counters. That each arrow has two ends, within microbatches, and that counters end at 0, is checked of every file."""
+    """Arrows and counters. That each arrow has two ends, within spans, and that counters end at 0, is checked of every file."""
 
     COLLECTIVES = ("ring", "hierarchical-copy", "tree", "halving-doubling", "torus", "direct", "two-level")
     ARGUMENTS = (SYNTHETIC, "--threads=1", "--batch=24", "--validation=off")
@@ -329,10 +329,10 @@ class Messages(TimelineTest):
     def test_a_message_lies_within_its_reduction(self):
         timeline, _ = self.timeline(*self.ARGUMENTS, "--model=mlp", "--strategy=ring", "--replicas=3", "--steps=4")
         runs = {(run.name, run.arguments["sequence"], track.process): run
-                for track in timeline.tracks.values() if track.name == "communication" for run in track.microbatches}
+                for track in timeline.tracks.values() if track.name == "communication" for run in track.spans}
         messages = 0
         for track in timeline.tracks.values():
-            for one in track.microbatches if track.name in ("send", "receive") else ():
+            for one in track.spans if track.name in ("send", "receive") else ():
                 run = runs[one.arguments["of"], one.arguments["sequence"], track.process]
                 self.assertTrue(run.holds(one), one.name)
                 messages += 1
@@ -394,7 +394,7 @@ class Shares(TimelineTest):
         servers = timeline.of("parameter-server")
         self.assertEqual(len({track.name for track in servers}), 2)
         for track in servers:
-            self.assertGreater(len([one for one in track.microbatches if one.category == "update"]), report["steps"])
+            self.assertGreater(len([one for one in track.spans if one.category == "update"]), report["steps"])
 
     def waits(self, strategy, whom, hook):
         """Waits of rank 0 for `whom`, all of them within a hook, from the second step on; rank 1 is slow."""
@@ -450,7 +450,7 @@ class Window(TimelineTest):
             steps = timeline.steps(rank)
             self.assertEqual(sorted(steps), [3, 4, 5])
             self.assertEqual(len(timeline.rank(rank).named("epoch 1")), 1)
-            runs = [one for track in timeline.of(f"rank {rank}", "communication") for one in track.microbatches]
+            runs = [one for track in timeline.of(f"rank {rank}", "communication") for one in track.spans]
             self.assertEqual(len(runs), 3 * len(plain["communication"]["buckets"]))
         begin = min(timeline.steps(rank)[3].begin for rank in range(2))
         end = max(timeline.steps(rank)[5].end for rank in range(2))
@@ -467,7 +467,7 @@ class Window(TimelineTest):
         outcome = self.lockstep("train", "--quiet", *self.ARGUMENTS, "--timeline=" + path, "--timeline-steps=100:200")
         self.assertEqual(outcome.code, DONE, outcome.err)
         self.assertIn("holds no step: the run ended at step 20", outcome.err)
-        self.assertEqual([track.microbatches for track in Timeline(path).tracks.values() if track.microbatches], [])
+        self.assertEqual([track.spans for track in Timeline(path).tracks.values() if track.spans], [])
 
     @unittest.skipIf(THREADS_ARE_WATCHED, "slow under threadsanitizer")
     def test_a_long_run_keeps_its_first_steps(self):
@@ -478,7 +478,7 @@ class Window(TimelineTest):
         held, steps = map(int, re.search(r"holds steps 1-(\d+) of (\d+)$", outcome.out, re.M).groups())
         self.assertEqual(steps, 80000)
         self.assertLess(held, steps)
-        microbatches, seen = 0, 0
+        spans, seen = 0, 0
         with open(path) as file:  # an event a line: no need to hold them all
             for line in file:
                 if line.startswith('{"ph":"X"'):
@@ -488,8 +488,8 @@ class Window(TimelineTest):
                         seen += 1
                         self.assertEqual(event["name"], f"step {seen}")
         self.assertEqual(seen, held)
-        self.assertGreater(microbatches, 200000)
-        self.assertLessEqual(microbatches, 1000000)
+        self.assertGreater(spans, 200000)
+        self.assertLessEqual(spans, 1000000)
 
 
 class Ends(TimelineTest):
@@ -509,7 +509,7 @@ class Ends(TimelineTest):
         timeline = Timeline(path)
         self.assertGreater(len(timeline.steps(0)), 10)
         self.assertEqual(sorted(timeline.steps(0)), sorted(timeline.steps(1)))
-        self.assertEqual([one for track in timeline.tracks.values() for one in track.microbatches if "unfinished" in one.arguments], [])
+        self.assertEqual([one for track in timeline.tracks.values() for one in track.spans if "unfinished" in one.arguments], [])
 
     def test_a_failed_run_writes_what_it_has(self):
         path = self.path("t.json")

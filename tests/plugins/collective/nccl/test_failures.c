@@ -201,7 +201,7 @@ START_TEST(an_asynchronous_error_ends_all_ranks_with_one_line)
     job_run(&job, many_body);
     assert_one_and_others(&job, LS_PEER_LOST);
     assert_says(&job, "NCCL answers \"remote process exited or there was a network error\": the "
-                      "double was told to lose a peer");
+                      "fake was told to lose a peer");
     job_finish(&job);
     struct nccl_fake_counts counts;
     nccl_fake_count(&counts);
