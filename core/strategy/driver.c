@@ -42,7 +42,7 @@ static uint32_t index_of(const struct ls_driver *driver, const struct ls_replica
 
 static uint64_t update_ns(const struct ls_driver_member *member)
 {
-    return member->replica->times.update_ns + member->store_ns;
+    return member->replica->times.update_ns + member->own_update_ns;
 }
 
 static const struct ls_trace_label initialize_span = {.category = "strategy",
@@ -221,7 +221,7 @@ enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
     if (atomic_load(&driver->aborted))
         return cause_of(driver, LS_ABORTED);
     member->replica->times = (struct ls_replica_times){0};
-    member->hook_ns = member->store_ns = member->bytes = 0;
+    member->hook_ns = member->own_update_ns = member->bytes = 0;
     member->step = step;
     member->learning_rate = learning_rate;
     if (batch->count < member->least_examples || !member->most_examples)

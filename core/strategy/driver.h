@@ -43,6 +43,8 @@ struct ls_driver_options {
     struct ls_cluster *cluster; // borrowed
     const struct ls_driver_part *parts; // one a replica of this worker; read while opening only
     uint32_t threads; // of a replica
+    const struct ls_optimizer *optimizer; // of all replicas; read while opening only. NULL: none
+    uint64_t seed; // of the training, for optimizers that draw random numbers
     uint64_t steps_before; // of the optimizer, that the states have had at ls_driver_attach
     // A device whose memory is the host's, for variables that live there; NULL: none. [main thread]
     enum ls_status (*store_device)(void *context, struct ls_driver_plugin *out);

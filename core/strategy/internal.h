@@ -23,7 +23,7 @@ struct ls_driver_member {
     uint64_t step;
     double learning_rate;
     uint64_t hook_ns; // in hooks, but for updates
-    uint64_t store_ns; // in updates of stores
+    uint64_t own_update_ns; // in updates of stores and ranges, which the replica knows nothing of
     uint64_t bytes; // that the strategy counted
     // Of all steps.
     uint64_t all_bytes, all_steps;
@@ -57,6 +57,7 @@ void ls_barrier_abort(struct ls_barrier *barrier);
 struct ls_driver {
     struct ls_strategy_host table;
     struct ls_driver_options options;
+    struct ls_optimizer optimizer; // zeroed: nothing is updated
     const struct ls_strategy_interface *ops;
     struct ls_strategy_traits traits;
     struct ls_strategy *state; // the strategy's memory

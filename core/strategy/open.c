@@ -234,6 +234,8 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
     if (!driver)
         return LS_OUT_OF_MEMORY;
     driver->options = *options;
+    if (options->optimizer)
+        driver->optimizer = *options->optimizer;
     driver->reasons = ls_inside_all_reasons();
     driver->ops = options->strategy.interface;
     driver->first_rank = ls_cluster_first_rank(options->cluster);
@@ -262,6 +264,7 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
         return status;
     }
     driver->options.parts = NULL; // the caller's
+    driver->options.optimizer = NULL;
     *out = driver;
     return LS_OK;
 }

@@ -195,25 +195,27 @@ int32_t ls_driver_range_update(const struct ls_strategy_host *table, uint32_t re
         ls_driver_range_of(table, "update_range", replica, LS_REPLICA_GRADIENTS, first, count);
     if (ls_memory_is_null(gradients) || !is_aligned(table, "update_range", first))
         return LS_FAILED;
-    struct ls_driver_member *member = &ls_driver_of(table)->members[replica];
-    struct ls_replica *own = member->replica;
-    if (own->optimizer.op == LS_OP_NONE || count == 0)
+    const struct ls_driver *driver = ls_driver_of(table);
+    const struct ls_optimizer *optimizer = &driver->optimizer;
+    struct ls_driver_member *member = &driver->members[replica];
+    const struct ls_replica *own = member->replica;
+    if (optimizer->op == LS_OP_NONE || count == 0)
         return LS_OK;
     const uint64_t start = ls_clock_ns();
-    const enum ls_status status = need_kernel(member, own->optimizer.op, &own->optimizer.attributes,
-                                              count, 1 + own->optimizer.state_count, &kernel);
+    const enum ls_status status = need_kernel(member, optimizer->op, &optimizer->attributes, count,
+                                              1 + optimizer->state_count, &kernel);
     if (status)
         return (int32_t)status;
     const uint64_t at = first * sizeof(float);
     struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {gradients,
                                                            ls_memory_at(own->parameters, at)};
-    for (uint32_t i = 0; i < own->optimizer.state_count; i++)
+    for (uint32_t i = 0; i < optimizer->state_count; i++)
         arguments[2 + i] = ls_memory_at(own->states[i], at);
     member->touched = true;
     ls_inside_about("update of a range");
-    const int32_t launched = launch(own, kernel, arguments, 2 + own->optimizer.state_count);
+    const int32_t launched = launch(own, kernel, arguments, 2 + optimizer->state_count);
     const uint64_t end = ls_clock_ns();
-    own->times.update_ns += end - start;
+    member->own_update_ns += end - start;
     ls_trace_span(&update_span, start, end, count);
     return launched;
 }

@@ -70,7 +70,7 @@ static enum ls_status need_device(struct ls_driver *driver)
 static enum ls_status prepare_kernel(struct ls_driver *driver, const struct ls_store *store,
                                      struct lane *lane)
 {
-    const struct ls_optimizer *optimizer = &driver->members[0].replica->optimizer;
+    const struct ls_optimizer *optimizer = &driver->optimizer;
     const struct ls_range_operation update = {.op = optimizer->op,
                                               .attributes = &optimizer->attributes,
                                               .input_count = 1,
@@ -94,7 +94,7 @@ static enum ls_status open_lane(struct ls_driver *driver, struct ls_store *store
         .interface = device_ops(driver), .host = driver->store_device.host, .threads = threads};
     struct lane *lane = &store->lanes[index];
     const enum ls_status status = ls_device_open(&options, &lane->device);
-    if (status || !store->count || driver->members[0].replica->optimizer.op == LS_OP_NONE)
+    if (status || !store->count || driver->optimizer.op == LS_OP_NONE)
         return status;
     return prepare_kernel(driver, store, lane);
 }
@@ -131,10 +131,9 @@ static float *allocate_buffer(const struct ls_store *store)
 
 static enum ls_status attach_store(struct ls_driver *driver, struct ls_store *store)
 {
-    const struct ls_replica *replica = driver->members[0].replica;
     const uint32_t threads = driver->options.threads;
-    store->state_count = replica->optimizer.state_count;
-    store->record.seed = replica->host_record.seed;
+    store->state_count = driver->optimizer.state_count;
+    store->record.seed = driver->options.seed;
     store->steps = driver->options.steps_before;
     for (uint32_t i = 0; i < store->state_count; i++)
         if (!store->states[i] && !(store->states[i] = allocate_buffer(store)))
@@ -153,7 +152,7 @@ enum ls_status ls_driver_attach_stores(struct ls_driver *driver)
         status = attach_store(driver, store);
     if (!status)
         status = ls_driver_fill_stores(driver, 0, LS_BUFFER_PARAMETERS, replica->parameters);
-    for (uint32_t i = 0; !status && i < replica->optimizer.state_count; i++)
+    for (uint32_t i = 0; !status && i < driver->optimizer.state_count; i++)
         if (!ls_memory_is_null(replica->states[i]))
             status = ls_driver_fill_stores(driver, 0, LS_BUFFER_STATE + i, replica->states[i]);
     return status;
@@ -260,7 +259,7 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
     const enum ls_status status = ls_device_launch(lane->device, lane->kernel, &launch);
     const uint64_t end = ls_clock_ns();
     if (member)
-        member->store_ns += end - start;
+        member->own_update_ns += end - start;
     ls_trace_span(&update_span, start, end, store->count);
     return status;
 }

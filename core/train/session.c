@@ -288,6 +288,12 @@ static void name_rank(const struct ls_run *run, uint32_t rank)
     ls_trace_move(1 + rank, name, remark);
 }
 
+// NULL: the session only evaluates.
+static const struct ls_optimizer *optimizer_of(const struct ls_session *session)
+{
+    return session->need.training_examples ? &session->model->optimizer : NULL;
+}
+
 // [replica thread]
 static enum ls_status open_replica(void *context, uint32_t index)
 {
@@ -303,7 +309,7 @@ static enum ls_status open_replica(void *context, uint32_t index)
         .device_index = index % run->devices,
         .threads = run->threads,
         .graph = session->model->graph,
-        .optimizer = session->need.training_examples ? &session->model->optimizer : NULL,
+        .optimizer = optimizer_of(session),
         .seed = run->seed,
         .plan_batch = (int64_t)layout_batch(session, &session->need),
         .byte_divisor = session->need.byte_divisor,
@@ -421,6 +427,8 @@ static enum ls_status open_driver(struct ls_session *session)
         .cluster = session->cluster,
         .parts = parts,
         .threads = run->threads,
+        .optimizer = optimizer_of(session),
+        .seed = run->seed,
         .steps_before = session->model->steps_done,
         .store_device = store_device,
         .context = session,

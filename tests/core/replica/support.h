@@ -13,6 +13,7 @@
 
 #define MOST_EXAMPLES 16
 #define MOST_ELEMENTS 256 // of an example
+#define TEST_SEED 3
 #define CLASSES 5 // of harness_cnn
 
 struct test_device {
@@ -55,7 +56,7 @@ static inline struct ls_replica_options test_options(const struct test_device *d
         .threads = 1,
         .graph = graph,
         .optimizer = optimizer,
-        .seed = 3,
+        .seed = TEST_SEED,
         .plan_batch = (int64_t)sizes[0],
         .first_bucket_bytes = LS_FIRST_BUCKET_BYTES,
         .bucket_bytes = LS_BUCKET_BYTES,

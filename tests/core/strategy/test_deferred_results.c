@@ -105,6 +105,7 @@ static struct ls_driver *open_driver(const struct setting *setting, struct ls_re
         interface.traits.capturable = 0;
     const struct ls_driver_options options = {
         .strategy = {plugin, &strategy_host.host, &interface},
+        .optimizer = &adam,
         .deadline_ns = UINT64_C(20000000000),
     };
     ck_assert_int_eq(test_driver_open(options, replica, 1, &cluster, &driver), LS_OK);

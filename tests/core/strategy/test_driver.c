@@ -194,6 +194,7 @@ static struct ls_driver_options driver_options(struct job *job)
     test_host_init(&strategy_host, &fake_plugin);
     struct ls_driver_options options = {
         .strategy = {&fake_plugin, &strategy_host.host, &interface},
+        .optimizer = &sgd,
         .deadline_ns = DEADLINE_NS,
     };
     if (job->world > 1) {

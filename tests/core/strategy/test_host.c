@@ -120,6 +120,8 @@ static enum ls_status open_job(struct job *job, uint32_t world, bool own_memory,
         .strategy = {strategy, &strategy_host.host, strategy->interface},
         .deadline_ns = deadline_ns,
         .threads = 1,
+        .optimizer = &optimizer,
+        .seed = TEST_SEED,
         .store_device = host_device,
     };
     const struct ls_strategy_interface *ops = strategy->interface;

@@ -91,6 +91,7 @@ static void start(struct job *job, uint32_t world, const char *strategy)
         .strategy = plugin_for(strategy, &strategy_host),
         .collective = plugin_for("collective-ring", &collective_host),
         .transport = plugin_for("transport-local", &transport_host),
+        .optimizer = &adam,
         .deadline_ns = DEADLINE_NS,
     };
     ck_assert_int_eq(ls_group_create(0, world, wake, job, &job->group), LS_OK);
