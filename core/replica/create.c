@@ -236,3 +236,44 @@ void ls_replica_abandon(struct ls_replica *replica)
     if (replica)
         ls_device_abandon(replica->device);
 }
+
+struct ls_virtual_device *ls_replica_device(const struct ls_replica *replica)
+{
+    return replica->device;
+}
+
+const char *ls_replica_device_name(const struct ls_replica *replica)
+{
+    return replica->device_name;
+}
+
+const struct ls_parameter_plan *ls_replica_plan(const struct ls_replica *replica)
+{
+    return replica->plan;
+}
+
+const struct ls_buckets *ls_replica_buckets(const struct ls_replica *replica)
+{
+    return &replica->buckets;
+}
+
+uint32_t ls_replica_rank(const struct ls_replica *replica)
+{
+    return replica->rank;
+}
+
+struct ls_memory ls_replica_step_record(const struct ls_replica *replica)
+{
+    return replica->record;
+}
+
+struct ls_replica_times ls_replica_times(const struct ls_replica *replica)
+{
+    return replica->times;
+}
+
+void ls_replica_bytes(const struct ls_replica *replica, uint64_t *all, uint64_t *activations)
+{
+    *all = replica->device_bytes;
+    *activations = replica->arena_bytes;
+}

@@ -57,7 +57,8 @@ enum ls_status ls_deferred_put(struct ls_deferred_results *late, struct ls_memor
     return LS_OK;
 }
 
-enum ls_status ls_deferred_ask(const struct ls_deferred_results *late)
+// Whether the oldest is there: LS_OK, LS_AGAIN, or why it never will be.
+static enum ls_status ask(const struct ls_deferred_results *late)
 {
     return ls_device_event_query(late->device, late->events[late->taken % SLOTS]);
 }
@@ -67,7 +68,7 @@ enum ls_status ls_deferred_wait(const struct ls_deferred_results *late, uint64_t
 {
     const uint64_t start = ls_clock_ns();
     for (;;) {
-        enum ls_status status = ls_deferred_ask(late);
+        enum ls_status status = ask(late);
         if (status != LS_AGAIN)
             return status;
         status = poll ? poll(context) : LS_OK;
@@ -83,9 +84,8 @@ enum ls_status ls_deferred_wait(const struct ls_deferred_results *late, uint64_t
     }
 }
 
-const float *ls_deferred_take(struct ls_deferred_results *late, uint64_t *step)
+const float *ls_deferred_take(struct ls_deferred_results *late)
 {
     const uint32_t slot = (uint32_t)(late->taken++ % SLOTS);
-    *step = late->steps[slot];
     return (const float *)(const void *)(late->slots + slot * LS_STEP_STATS_BYTES);
 }

@@ -42,8 +42,11 @@ static inline uint64_t ls_deferred_pending(const struct ls_deferred_results *lat
 // Puts LS_STEP_STATS floats of the device's memory behind what is on its stream. At most LS_DEFERRED_STEPS + 1 are pending.
 LS_STATUS ls_deferred_put(struct ls_deferred_results *late, struct ls_memory from, uint64_t step);
 
-// Whether the oldest is there: LS_OK, LS_AGAIN, or why it never will be.
-enum ls_status ls_deferred_ask(const struct ls_deferred_results *late);
+// The step of the oldest.
+static inline uint64_t ls_deferred_next(const struct ls_deferred_results *late)
+{
+    return late->steps[late->taken % (LS_DEFERRED_STEPS + 1)];
+}
 
 // Waits for the oldest. `poll` is called while nothing comes, and ends it with any status but LS_OK; NULL: none.
 // LS_PEER_LOST after the deadline; the caller says so. Then nobody waits for the device any more.
@@ -51,6 +54,6 @@ LS_STATUS ls_deferred_wait(const struct ls_deferred_results *late, uint64_t dead
                            enum ls_status (*poll)(void *context), void *context);
 
 // The oldest, when it is there. Valid until so many more were put.
-const float *ls_deferred_take(struct ls_deferred_results *late, uint64_t *step);
+const float *ls_deferred_take(struct ls_deferred_results *late);
 
 #endif

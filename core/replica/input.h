@@ -7,7 +7,7 @@
 #ifndef LS_REPLICA_INPUT_H
 #define LS_REPLICA_INPUT_H
 
-#include "core/replica/replica.h"
+#include "core/replica/internal.h"
 
 // Whether examples come as bytes: a device without the operation gets float32 examples.
 LS_STATUS ls_input_open(struct ls_replica *replica, float byte_divisor);

@@ -5,7 +5,7 @@
 #ifndef LS_REPLICA_MICROBATCHES_H
 #define LS_REPLICA_MICROBATCHES_H
 
-#include "core/replica/replica.h"
+#include "core/replica/internal.h"
 
 // Levels at which sums wait while `microbatches` blocks are added.
 uint32_t ls_microbatches_levels(uint32_t microbatches);

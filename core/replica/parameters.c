@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters of a replica as the world outside sees them: by name, float32, plain layout.
-#include "core/replica/replica.h"
+#include "core/replica/internal.h"
 
 #include "core/base/hash.h"
 
@@ -18,26 +18,28 @@ static uint32_t find_place(const struct ls_replica *replica, uint32_t index)
     return 0;
 }
 
-static struct ls_memory find_buffer(const struct ls_replica *replica, uint32_t buffer)
+struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t buffer)
 {
-    if (buffer == LS_BUFFER_GRADIENTS)
-        return replica->gradients;
-    return buffer == LS_BUFFER_PARAMETERS ? replica->parameters
-                                          : replica->states[buffer - LS_BUFFER_STATE];
+    switch (buffer) {
+    case LS_BUFFER_PARAMETERS: return replica->parameters;
+    case LS_BUFFER_GRADIENTS: return replica->gradients;
+    case LS_BUFFER_REDUCED: return replica->reduced;
+    default: return replica->states[buffer - LS_BUFFER_STATE];
+    }
 }
 
 enum ls_status ls_replica_set_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
                                      const float *values)
 {
     return ls_plan_import(replica->plan, find_place(replica, index), values,
-                          find_buffer(replica, buffer));
+                          ls_replica_memory(replica, buffer));
 }
 
 enum ls_status ls_replica_get_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
                                      float *out)
 {
-    return ls_plan_export(replica->plan, find_place(replica, index), find_buffer(replica, buffer),
-                          out);
+    return ls_plan_export(replica->plan, find_place(replica, index),
+                          ls_replica_memory(replica, buffer), out);
 }
 
 struct named {

@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-struct ls_replica_program *ls_replica_program(const struct ls_replica *replica, uint64_t count,
-                                              bool training)
+struct ls_replica_program *ls_programs_find(const struct ls_replica *replica, uint64_t count,
+                                            bool training)
 {
     for (uint32_t i = 0; i < replica->program_count; i++) {
         struct ls_replica_program *entry = replica->programs[i];
@@ -16,6 +16,15 @@ struct ls_replica_program *ls_replica_program(const struct ls_replica *replica, 
             return entry;
     }
     return NULL;
+}
+
+struct ls_program *ls_replica_training_program(const struct ls_replica *replica, uint64_t count,
+                                               uint64_t *runs)
+{
+    const struct ls_replica_program *entry = ls_programs_find(replica, count, true);
+    if (runs)
+        *runs = entry ? entry->runs : 0;
+    return entry ? entry->program : NULL;
 }
 
 // Where a program is cut: the first step that reads a parameter of a bucket, and the first after
@@ -85,7 +94,7 @@ static enum ls_status add_programs(struct ls_replica *replica, const uint64_t *s
 {
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; !status && i < count; i++)
-        if (sizes[i] && !ls_replica_program(replica, sizes[i], training))
+        if (sizes[i] && !ls_programs_find(replica, sizes[i], training))
             status = add_program(replica, sizes[i], training);
     return status;
 }

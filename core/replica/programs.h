@@ -4,9 +4,13 @@
 #ifndef LS_REPLICA_PROGRAMS_H
 #define LS_REPLICA_PROGRAMS_H
 
-#include "core/replica/replica.h"
+#include "core/replica/internal.h"
 
 void ls_programs_destroy(struct ls_replica *replica);
+
+// The program for blocks of `count` examples; NULL: there is none.
+struct ls_replica_program *ls_programs_find(const struct ls_replica *replica, uint64_t count,
+                                            bool training);
 
 // Device memory, counted in device_bytes; nowhere: there is none.
 struct ls_memory ls_replica_take_memory(struct ls_replica *replica, uint64_t bytes);

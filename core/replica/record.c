@@ -142,6 +142,11 @@ void ls_record_end_step(struct ls_replica *replica, bool whole)
     recorder->whole = whole;
 }
 
+bool ls_replica_replays(const struct ls_replica *replica)
+{
+    return replica->recorder.parts > 0;
+}
+
 const char *ls_replica_recording(const struct ls_replica *replica, char *text, size_t bytes)
 {
     const struct ls_recorder *recorder = &replica->recorder;

@@ -4,7 +4,7 @@
 #ifndef LS_REPLICA_RECORD_H
 #define LS_REPLICA_RECORD_H
 
-#include "core/replica/replica.h"
+#include "core/replica/internal.h"
 
 // A program runs in one of these roles; what it puts on the stream depends on it.
 enum {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs steps on one device.
 #include "core/replica/input.h"
+#include "core/replica/programs.h"
 #include "core/replica/record.h"
 #include "core/replica/microbatches.h"
 
@@ -128,7 +129,7 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
                                 uint32_t index, float stop, const struct ls_replica_hooks *hooks)
 {
     struct ls_replica_program *entry =
-        block->count ? ls_replica_program(replica, block->count, true) : &replica->empty;
+        block->count ? ls_programs_find(replica, block->count, true) : &replica->empty;
     if (!entry || !entry->captures) {
         ls_error("replica", "no program was prepared for a share of %llu examples",
                  (unsigned long long)block->count);
@@ -256,6 +257,34 @@ enum ls_status ls_replica_read_step_stats(struct ls_replica *replica, float *out
                           LS_STEP_STATS_BYTES, NULL);
 }
 
+bool ls_replica_may_defer(const struct ls_replica *replica)
+{
+    return replica->guard && ls_deferred_offered(&replica->deferred);
+}
+
+enum ls_status ls_replica_put_step_stats(struct ls_replica *replica, uint64_t step)
+{
+    return ls_deferred_put(&replica->deferred, replica->reduced, step);
+}
+
+uint64_t ls_replica_pending_step_stats(const struct ls_replica *replica, uint64_t *step)
+{
+    const uint64_t pending = ls_deferred_pending(&replica->deferred);
+    if (step && pending)
+        *step = ls_deferred_next(&replica->deferred);
+    return pending;
+}
+
+enum ls_status ls_replica_take_step_stats(struct ls_replica *replica, uint64_t deadline_ns,
+                                          enum ls_status (*poll)(void *context), void *context,
+                                          float *out)
+{
+    const enum ls_status status = ls_deferred_wait(&replica->deferred, deadline_ns, poll, context);
+    if (!status)
+        memcpy(out, ls_deferred_take(&replica->deferred), LS_STEP_STATS_BYTES);
+    return status;
+}
+
 enum ls_status ls_replica_guard(struct ls_replica *replica)
 {
     const struct ls_memory arguments[3] = {
@@ -278,7 +307,6 @@ static void add_sums(double *sums, const float *found)
 
 static enum ls_status take_sums(struct ls_replica *replica, double *sums)
 {
-    uint64_t batch;
     const enum ls_status status =
         ls_deferred_wait(&replica->deferred, replica->deadline_ns, NULL, NULL);
     if (status == LS_PEER_LOST)
@@ -287,7 +315,7 @@ static enum ls_status take_sums(struct ls_replica *replica, double *sums)
                  "--deadline is too short for it",
                  (double)replica->deadline_ns * 1e-9);
     if (!status)
-        add_sums(sums, ls_deferred_take(&replica->deferred, &batch));
+        add_sums(sums, ls_deferred_take(&replica->deferred));
     return status;
 }
 
@@ -330,7 +358,7 @@ enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_r
 {
     if (batch->count == 0)
         return LS_OK;
-    struct ls_replica_program *entry = ls_replica_program(replica, batch->count, false);
+    struct ls_replica_program *entry = ls_programs_find(replica, batch->count, false);
     if (!entry) {
         ls_error("replica", "no evaluation program was prepared for a share of %llu examples",
                  (unsigned long long)batch->count);

@@ -8,10 +8,6 @@
 #include "core/graph/program.h"
 #include "core/optimizer/optimizer.h"
 #include "core/replica/buckets.h"
-#include "core/replica/deferred_results.h"
-
-#define LS_TREE_LEVELS 32 // 2^32 blocks
-#define LS_STEP_KINDS 2 // global batches of an epoch have two sizes: all but the last, and the last
 
 struct ls_replica_options {
     const struct ls_device_interface *ops;
@@ -56,94 +52,13 @@ struct ls_replica_batch {
     const void *labels; // host memory
 };
 
+// On the replica's thread, in all steps so far.
 struct ls_replica_times {
     uint64_t compute_ns; // forward and backward kernels
     uint64_t update_ns; // optimizer and shadows
 };
 
-// A recording, or what comes before it.
-struct ls_capture {
-    struct ls_recording *recording; // NULL: not yet
-    uint32_t runs; // without it
-};
-
-// One program and where it may be cut.
-struct ls_replica_program {
-    struct ls_program *program; // NULL: of an empty block, which zeroes its gradients
-    uint32_t *bucket_ends; // for each bucket: the step after which it is complete, plus one
-    uint32_t *bucket_needs; // for each bucket: the first step that reads its parameters
-    bool training;
-    struct ls_kernel *from_bytes; // makes float32 of examples that come as bytes; NULL: none
-    uint64_t runs; // but for the first, whose caches are cold, and replays
-    // By kind of step, by role, then by bucket (and what comes after the last).
-    struct ls_capture *captures;
-};
-
-struct ls_recorder {
-    const char *refusal; // why nothing is recorded; NULL: nothing is against it
-    bool within, recording; // what may be recorded runs, and is being recorded
-    bool whole; // the last step was one section
-    // Steps that are recorded with their hooks: the size of the global batch, of each kind, and the kind of this step. All
-    // replicas see the same sizes, while their own shares may fall together: a share of 2 is the usual one of this replica in
-    // a batch of 5, and that of another in the last batch only. What they do together they must record together.
-    uint64_t kinds[LS_STEP_KINDS];
-    uint32_t kind;
-    uint32_t replays, parts; // in this step so far; the most in one
-};
-
-// Device memory that grows with the programs.
-struct ls_replica_room {
-    struct ls_memory memory;
-    uint64_t bytes;
-};
-
-struct ls_replica {
-    const struct ls_host *host;
-    struct ls_virtual_device *device;
-    const char *device_name;
-    uint32_t rank;
-    const struct ls_graph *graph;
-    struct ls_optimizer optimizer;
-    struct ls_parameter_plan *plan;
-    struct ls_buckets buckets;
-    struct ls_replica_program *
-        *programs; // by {batch, purpose}, in the order in which they were needed
-    uint32_t program_count;
-    struct ls_replica_program empty; // of an empty block
-    struct ls_replica_program *current; // that ran last; NULL: none, or the empty one
-
-    // Device memory.
-    struct ls_memory parameters;
-    struct ls_memory reduced; // the step's statistics and gradients: what buckets are made of
-    struct ls_memory gradients; // LS_STEP_STATS_BYTES behind the start of `reduced`
-    struct ls_memory states[LS_OPTIMIZER_STATES];
-    struct ls_replica_room shadows;
-    struct ls_replica_room arena;
-    struct ls_replica_room scratch; // of shadows, updates and sums of blocks
-    struct ls_memory evaluation_sums;
-    struct ls_memory record; // a struct ls_step_record
-    struct ls_input *input; // the way of batches to the device (input.h)
-
-    uint32_t microbatches; // of this fit
-    uint32_t levels; // of the tree in which blocks are added, that there is memory for
-    struct ls_memory accumulated[LS_TREE_LEVELS]; // sums and gradients of 1, 2, 4, ... blocks
-    struct ls_kernel **adds; // one a bucket: two ranges of its size into the first; NULL: not yet
-    struct ls_kernel **updates; // one a bucket
-    struct ls_kernel *guard; // of the loss; NULL: the device has none
-    struct ls_memory failed; // an I32: a loss was not finite
-    struct ls_deferred_results deferred; // sums on their way to the host
-    struct ls_recorder recorder;
-    struct ls_capture *update_captures; // one a bucket
-    struct ls_capture shadows_capture;
-    uint64_t deadline_ns;
-    uint64_t scratch_bytes, arena_bytes; // that the programs need
-    uint64_t device_bytes; // allocated
-    uint64_t label_bytes; // of one example
-    uint64_t largest_batch;
-    struct ls_step_record host_record;
-    struct ls_replica_times times;
-    bool timing;
-};
+struct ls_replica;
 
 // Called by ls_replica_run when a bucket's gradients are complete, and between kernels afterwards.
 struct ls_replica_hooks {
@@ -193,9 +108,11 @@ bool ls_replica_takes_bytes(const struct ls_replica *replica);
 // What a share of `count` examples sends to the device: bytes of examples and labels. 0: it reads host memory.
 uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count);
 
-// The program for blocks of `count` examples; NULL: there is none.
-struct ls_replica_program *ls_replica_program(const struct ls_replica *replica, uint64_t count,
-                                              bool training);
+// The program that trains blocks of `count` examples; NULL: none was made. `runs` (may be NULL): how
+// often its kernels ran one by one, so without replays, and without the first run, whose caches are
+// cold. [main thread, while the replica rests]
+struct ls_program *ls_replica_training_program(const struct ls_replica *replica, uint64_t count,
+                                               uint64_t *runs);
 
 // Block `index` of a share of `count` examples: the first blocks are larger by at most one, the last may
 // be empty.
@@ -217,12 +134,20 @@ LS_STATUS ls_replica_refresh(struct ls_replica *replica);
 LS_STATUS ls_replica_read_step_stats(struct ls_replica *replica, float *out);
 
 // Whether the host may learn of a step's sums later: the device then guards the updates itself.
-static inline bool ls_replica_may_defer(const struct ls_replica *replica)
-{
-    return replica->guard && ls_deferred_offered(&replica->deferred);
-}
+bool ls_replica_may_defer(const struct ls_replica *replica);
 // Puts on the stream: when the loss in the step's statistics is not finite, no update changes anything from here on, in no step.
 LS_STATUS ls_replica_guard(struct ls_replica *replica);
+// A replica that may defer keeps the step's statistics for the host, LS_DEFERRED_STEPS + 1 of them at
+// most (core/replica/deferred_results.h): puts them behind what is on the stream.
+LS_STATUS ls_replica_put_step_stats(struct ls_replica *replica, uint64_t step);
+// How many were put and not taken yet. `step` (may be NULL): that of the oldest, where there is one.
+uint64_t ls_replica_pending_step_stats(const struct ls_replica *replica, uint64_t *step);
+// Waits for the oldest and takes them: LS_STEP_STATS floats. `poll` is called while nothing comes, and
+// ends the wait with any status but LS_OK. LS_PEER_LOST after the deadline, not logged; then nothing
+// waits for the device any more.
+LS_STATUS ls_replica_take_step_stats(struct ls_replica *replica, uint64_t deadline_ns,
+                                     enum ls_status (*poll)(void *context), void *context,
+                                     float *out);
 
 // Forward pass for evaluation; the sums of this share are added to `sums` (LS_SUMS), at the latest by
 // ls_replica_evaluate_end, which waits for those that are on their way, and forgets them where `sums` is NULL.
@@ -235,17 +160,41 @@ LS_STATUS ls_replica_evaluate_end(struct ls_replica *replica, double *sums);
 #define LS_RECORDING_TEXT 80 // bytes
 const char *ls_replica_recording(const struct ls_replica *replica, char *text, size_t bytes);
 
-static inline bool ls_replica_replays(const struct ls_replica *replica)
-{
-    return replica->recorder.parts > 0;
-}
+bool ls_replica_replays(const struct ls_replica *replica);
 
 // Names the first operation of the last run whose output is not finite; empty text: none.
 LS_STATUS ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes);
 
-// One parameter of a flat buffer, by its index in the graph, plain layout. `buffer` is LS_BUFFER_PARAMETERS,
-// LS_BUFFER_STATE + k, or LS_BUFFER_GRADIENTS. After parameters were set: ls_replica_refresh.
-enum { LS_BUFFER_PARAMETERS = 0, LS_BUFFER_STATE = 1, LS_BUFFER_GRADIENTS = 64 };
+// ---- What it is made of ----
+
+// Borrowed until the replica is destroyed; the same from ls_replica_open on. [any thread]
+struct ls_virtual_device *ls_replica_device(const struct ls_replica *replica);
+const char *ls_replica_device_name(const struct ls_replica *replica); // "?": not known
+const struct ls_parameter_plan *ls_replica_plan(const struct ls_replica *replica);
+const struct ls_buckets *ls_replica_buckets(const struct ls_replica *replica);
+uint32_t ls_replica_rank(const struct ls_replica *replica); // of all replicas
+
+// The flat buffers. LS_BUFFER_REDUCED is the step's statistics (LS_STEP_STATS floats) and behind them
+// LS_BUFFER_GRADIENTS. LS_BUFFER_STATE + k is state k of the optimizer, k < LS_OPTIMIZER_STATES.
+enum {
+    LS_BUFFER_PARAMETERS = 0,
+    LS_BUFFER_STATE = 1,
+    LS_BUFFER_GRADIENTS = 64,
+    LS_BUFFER_REDUCED = 65,
+};
+// A flat buffer in the device's memory; nowhere: the replica does not hold it. It does not move after
+// ls_replica_allocate. Who writes parameters calls ls_replica_refresh before the next step. [any thread]
+struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t buffer);
+// The struct ls_step_record of the step under way in the device's memory: for kernels of the caller's.
+// It may move in ls_replica_need.
+struct ls_memory ls_replica_step_record(const struct ls_replica *replica);
+
+struct ls_replica_times ls_replica_times(const struct ls_replica *replica);
+// Bytes of the device's memory: all that the replica has, and what activations take of it.
+void ls_replica_bytes(const struct ls_replica *replica, uint64_t *all, uint64_t *activations);
+
+// One parameter of a flat buffer, but of LS_BUFFER_REDUCED, by its index in the graph, plain layout.
+// After parameters were set: ls_replica_refresh.
 LS_STATUS ls_replica_set_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
                                 const float *values);
 LS_STATUS ls_replica_get_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of a step that the host looks at some steps later (core/replica/deferred_results.h says how many, and why).
+#include "core/replica/deferred_results.h"
 #include "core/strategy/internal.h"
 
 #include "core/base/clock.h"
@@ -25,12 +26,14 @@ struct waiting {
     struct ls_driver *driver;
     struct ls_driver_member *member;
     uint64_t start;
+    bool polled; // the sums were not there at once
     bool explained; // by the communicator
 };
 
 static enum ls_status poll(void *context)
 {
     struct waiting *waiting = context;
+    waiting->polled = true;
     if (atomic_load(&waiting->driver->aborted))
         return LS_ABORTED;
     struct ls_communicator *communicator = waiting->member->communicator;
@@ -38,25 +41,6 @@ static enum ls_status poll(void *context)
     if (!status && communicator)
         status = ls_communicator_poll(communicator, ls_clock_ns() - waiting->start);
     waiting->explained = status != LS_OK;
-    return status;
-}
-
-static enum ls_status wait(struct ls_driver *driver, struct ls_driver_member *member)
-{
-    const struct ls_deferred_results *late = &member->replica->deferred;
-    const uint64_t deadline_ns = driver->options.deadline_ns, start = ls_clock_ns();
-    struct waiting waiting = {driver, member, start, false};
-    const uint64_t step = late->steps[late->taken % (LS_DEFERRED_STEPS + 1)];
-    enum ls_status status = ls_deferred_ask(late);
-    if (status != LS_AGAIN)
-        return status;
-    status = ls_deferred_wait(late, deadline_ns, poll, &waiting);
-    if (status == LS_PEER_LOST && !waiting.explained)
-        ls_error("train",
-                 "replica %u: the device is not done with step %" PRIu64
-                 " after %.1f s; it hangs, or --deadline is too short for it",
-                 member->replica->rank, step, (double)deadline_ns * 1e-9);
-    ls_trace_span(&wait_span, start, ls_clock_ns(), step);
     return status;
 }
 
@@ -70,15 +54,23 @@ static void fill(const struct ls_driver_member *member, uint64_t step, struct ls
 static enum ls_status take(struct ls_driver *driver, struct ls_driver_member *member,
                            struct ls_step_result *out)
 {
-    uint64_t step;
-    const uint64_t start = ls_clock_ns();
-    enum ls_status status = wait(driver, member);
-    out->waited_ns = ls_clock_ns() - start;
-    if (status)
-        return status;
-    memcpy(member->step_stats, ls_deferred_take(&member->replica->deferred, &step),
-           sizeof(member->step_stats));
-    status = ls_driver_judge(driver, member, step);
+    const uint64_t deadline_ns = driver->options.deadline_ns, start = ls_clock_ns();
+    struct waiting waiting = {.driver = driver, .member = member, .start = start};
+    uint64_t step = 0;
+    ls_replica_pending_step_stats(member->replica, &step);
+    enum ls_status status = ls_replica_take_step_stats(member->replica, deadline_ns, poll, &waiting,
+                                                       member->step_stats);
+    if (status == LS_PEER_LOST && waiting.polled && !waiting.explained)
+        ls_error("train",
+                 "replica %u: the device is not done with step %" PRIu64
+                 " after %.1f s; it hangs, or --deadline is too short for it",
+                 ls_replica_rank(member->replica), step, (double)deadline_ns * 1e-9);
+    const uint64_t end = ls_clock_ns();
+    if (waiting.polled)
+        ls_trace_span(&wait_span, start, end, step);
+    out->waited_ns = end - start;
+    if (!status)
+        status = ls_driver_judge(driver, member, step);
     if (!status)
         fill(member, step, out);
     return status;
@@ -87,7 +79,6 @@ static enum ls_status take(struct ls_driver *driver, struct ls_driver_member *me
 enum ls_status ls_driver_look_back(struct ls_driver *driver, struct ls_driver_member *member,
                                    struct ls_step_result *out)
 {
-    struct ls_deferred_results *late = &member->replica->deferred;
     out->step = 0;
     out->stop = false;
     out->waited_ns = 0;
@@ -95,9 +86,10 @@ enum ls_status ls_driver_look_back(struct ls_driver *driver, struct ls_driver_me
         fill(member, member->step, out);
         return LS_OK;
     }
-    const bool first = late->put == 0; // waited for: it is when the run has started
-    const enum ls_status status = ls_deferred_put(late, member->replica->reduced, member->step);
-    if (status || (!first && ls_deferred_pending(late) <= LS_DEFERRED_STEPS))
+    const bool first = member->all_steps == 0; // waited for: it is when the run has started
+    const enum ls_status status = ls_replica_put_step_stats(member->replica, member->step);
+    if (status ||
+        (!first && ls_replica_pending_step_stats(member->replica, NULL) <= LS_DEFERRED_STEPS))
         return status;
     return take(driver, member, out);
 }
@@ -108,7 +100,7 @@ enum ls_status ls_driver_collect(struct ls_driver *driver, uint32_t replica,
     struct ls_driver_member *member = &driver->members[replica];
     out->step = 0;
     out->stop = false;
-    if (!member->checked_late || ls_deferred_pending(&member->replica->deferred) == 0)
+    if (!member->checked_late || ls_replica_pending_step_stats(member->replica, NULL) == 0)
         return LS_OK;
     return take(driver, member, out);
 }

@@ -37,12 +37,12 @@ void ls_driver_fail(struct ls_driver *driver, enum ls_status status)
 // The local index of a replica, which hooks are given.
 static uint32_t index_of(const struct ls_driver *driver, const struct ls_replica *replica)
 {
-    return replica->rank - driver->first_rank;
+    return ls_replica_rank(replica) - driver->first_rank;
 }
 
 static uint64_t update_ns(const struct ls_driver_member *member)
 {
-    return member->replica->times.update_ns + member->own_update_ns;
+    return ls_replica_times(member->replica).update_ns + member->own_update_ns;
 }
 
 static const struct ls_trace_label initialize_span = {.category = "strategy",
@@ -207,8 +207,9 @@ static void note_times(const struct ls_driver *driver, struct ls_driver_member *
         ls_communicator_times(member->communicator, 1, &communication);
     else if (driver->world > 1 || member->bytes)
         communication.busy_ns = communication.exposed_ns = member->hook_ns;
-    out->compute_ns = member->replica->times.compute_ns;
-    out->update_ns = update_ns(member);
+    out->compute_ns =
+        ls_replica_times(member->replica).compute_ns - member->times_before.compute_ns;
+    out->update_ns = update_ns(member) - member->times_before.update_ns;
     out->communication_ns = communication.busy_ns;
     out->exposed_ns = communication.exposed_ns;
 }
@@ -220,7 +221,7 @@ enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
     struct ls_driver_member *member = &driver->members[index];
     if (atomic_load(&driver->aborted))
         return cause_of(driver, LS_ABORTED);
-    member->replica->times = (struct ls_replica_times){0};
+    member->times_before = ls_replica_times(member->replica);
     member->hook_ns = member->own_update_ns = member->bytes = 0;
     member->step = step;
     member->learning_rate = learning_rate;

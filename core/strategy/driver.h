@@ -30,10 +30,10 @@ struct ls_driver_part {
 
 static inline struct ls_driver_part ls_driver_part_of(const struct ls_replica *replica)
 {
-    return (struct ls_driver_part){.device = replica->device,
-                                   .device_name = replica->device_name,
-                                   .plan = replica->plan,
-                                   .buckets = &replica->buckets};
+    return (struct ls_driver_part){.device = ls_replica_device(replica),
+                                   .device_name = ls_replica_device_name(replica),
+                                   .plan = ls_replica_plan(replica),
+                                   .buckets = ls_replica_buckets(replica)};
 }
 
 struct ls_driver_options {
@@ -84,13 +84,14 @@ LS_STATUS ls_driver_placement(struct ls_driver *driver, uint32_t replica, uint32
 LS_STATUS ls_driver_attach(struct ls_driver *driver, struct ls_replica *const *replicas);
 
 // Stores: variables that live on the host with their optimizer state, instead of on the replicas. Both
-// calls copy the ranges that stores hold, between them and a flat buffer in memory of the device of
-// `replica`. `buffer`: LS_BUFFER_PARAMETERS or LS_BUFFER_STATE + k. Not while steps run.
+// calls copy the ranges that stores hold, between `buffer` of the stores (LS_BUFFER_PARAMETERS or
+// LS_BUFFER_STATE + k) and `flat`, any flat buffer of `replica` (ls_replica_memory). Not while steps
+// run. [replica thread; fill_stores also in ls_driver_attach]
 bool ls_driver_has_stores(const struct ls_driver *driver);
 LS_STATUS ls_driver_fill_stores(struct ls_driver *driver, uint32_t replica, uint32_t buffer,
-                                struct ls_memory flat);
+                                uint32_t flat);
 LS_STATUS ls_driver_read_stores(struct ls_driver *driver, uint32_t replica, uint32_t buffer,
-                                struct ls_memory flat);
+                                uint32_t flat);
 // Takes NULL; replicas must have left their steps. False (logged): a thread of the strategy's hangs, and what it may use was
 // not freed; that is, nothing that `options` had may be freed.
 bool ls_driver_close(struct ls_driver *driver);

@@ -98,8 +98,9 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
         return LS_FAILED;
     if (!member->broadcast[root]) {
         const enum ls_status status = ls_collective_plan_create(
-            member->communicator, LS_BROADCAST, member->replica->parameters, table->flat_count,
-            LS_F32, LS_SUM, root, "parameters", &member->broadcast[root]);
+            member->communicator, LS_BROADCAST,
+            ls_replica_memory(member->replica, LS_BUFFER_PARAMETERS), table->flat_count, LS_F32,
+            LS_SUM, root, "parameters", &member->broadcast[root]);
         if (status)
             return (int32_t)status;
     }
@@ -127,8 +128,8 @@ static enum ls_status refuse_sums(struct ls_driver *driver, uint64_t step, doubl
     ls_error(ls_driver_name(driver),
              "step %" PRIu64 ": the sums of the step say %g examples, %g of them right, which no "
              "batch of this run has: an error of device %s, strategy %s%s%s%s%s",
-             step, examples, right, driver->members[0].replica->device_name, ls_driver_name(driver),
-             options->collective.plugin ? ", collective " : "",
+             step, examples, right, ls_replica_device_name(driver->members[0].replica),
+             ls_driver_name(driver), options->collective.plugin ? ", collective " : "",
              options->collective.plugin ? options->collective.plugin->name : "",
              options->transport.plugin ? " or transport " : "",
              options->transport.plugin ? options->transport.plugin->name : "");
@@ -256,8 +257,8 @@ static void host_variable_range(const struct ls_strategy_host *table, uint32_t v
 static struct ls_memory buffer_of(const struct ls_replica *replica, uint32_t memory)
 {
     switch (memory) {
-    case LS_REPLICA_PARAMETERS: return replica->parameters;
-    case LS_REPLICA_GRADIENTS: return replica->gradients;
+    case LS_REPLICA_PARAMETERS: return ls_replica_memory(replica, LS_BUFFER_PARAMETERS);
+    case LS_REPLICA_GRADIENTS: return ls_replica_memory(replica, LS_BUFFER_GRADIENTS);
     default: return (struct ls_memory){NULL, 0};
     }
 }
@@ -266,7 +267,9 @@ static float *host_map(const struct ls_strategy_host *table, uint32_t replica, u
 {
     const struct ls_driver_member *member = ls_driver_need_member(table, "map", replica);
     const struct ls_replica *own = member ? member->replica : NULL;
-    return own && ls_device_in_host_memory(own->device) ? ls_address(buffer_of(own, memory)) : NULL;
+    return own && ls_device_in_host_memory(ls_replica_device(own))
+               ? ls_address(buffer_of(own, memory))
+               : NULL;
 }
 
 struct ls_memory ls_driver_range_of(const struct ls_strategy_host *table, const char *call,
@@ -301,8 +304,8 @@ static int32_t host_read(const struct ls_strategy_host *table, uint32_t replica,
         return LS_FAILED;
     const struct ls_replica *own = ls_driver_of(table)->members[replica].replica;
     ls_trace_begin(&read_span, count);
-    const enum ls_status status =
-        ls_device_copy(own->device, ls_host_memory(out), range, count * sizeof(float), NULL);
+    const enum ls_status status = ls_device_copy(ls_replica_device(own), ls_host_memory(out), range,
+                                                 count * sizeof(float), NULL);
     ls_trace_end();
     return status;
 }
@@ -318,8 +321,8 @@ static int32_t host_write(const struct ls_strategy_host *table, uint32_t replica
     const struct ls_replica *own = member->replica;
     member->touched = member->touched || memory == LS_REPLICA_PARAMETERS;
     ls_trace_begin(&write_span, count);
-    const enum ls_status status =
-        ls_device_copy(own->device, range, ls_host_memory(in), count * sizeof(float), NULL);
+    const enum ls_status status = ls_device_copy(ls_replica_device(own), range, ls_host_memory(in),
+                                                 count * sizeof(float), NULL);
     ls_trace_end();
     return status;
 }

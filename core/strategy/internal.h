@@ -22,6 +22,7 @@ struct ls_driver_member {
     // Of the step under way.
     uint64_t step;
     double learning_rate;
+    struct ls_replica_times times_before; // of the replica, in earlier steps
     uint64_t hook_ns; // in hooks, but for updates
     uint64_t own_update_ns; // in updates of stores and ranges, which the replica knows nothing of
     uint64_t bytes; // that the strategy counted

@@ -41,9 +41,10 @@ static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
     struct ls_driver_member *member = &driver->members[index];
     const struct ls_replica *replica = member->replica;
     for (uint32_t i = 0; i < driver->bucket_count; i++) {
-        const struct ls_bucket *bucket = &replica->buckets.list[i];
+        const struct ls_bucket *bucket = &ls_replica_buckets(replica)->list[i];
         const struct ls_memory start =
-            i == 0 ? replica->reduced : ls_memory_at(replica->gradients, bucket->offset);
+            i == 0 ? ls_replica_memory(replica, LS_BUFFER_REDUCED)
+                   : ls_memory_at(ls_replica_memory(replica, LS_BUFFER_GRADIENTS), bucket->offset);
         const uint64_t count = bucket_elements(driver, i);
         char label[32];
         snprintf(label, sizeof(label), "bucket %u", i);

@@ -37,7 +37,8 @@ struct ls_strategy_collective {
 static struct ls_memory sums_of(const struct ls_strategy_host *table, uint32_t replica)
 {
     const struct ls_driver_member *member = ls_driver_find_member(table, "prepare", replica);
-    return member ? member->replica->reduced : (struct ls_memory){NULL, 0};
+    return member ? ls_replica_memory(member->replica, LS_BUFFER_REDUCED)
+                  : (struct ls_memory){NULL, 0};
 }
 
 int32_t ls_driver_range_prepare(const struct ls_strategy_host *table, uint32_t replica,
@@ -107,8 +108,8 @@ void ls_driver_close_ranges(struct ls_driver_member *member)
         struct ls_range_kernel *kernel = member->kernels;
         const struct ls_replica *replica = member->replica;
         member->kernels = kernel->next;
-        ls_device_release_kernel(replica->device, kernel->kernel);
-        ls_device_release(replica->device, kernel->scratch);
+        ls_device_release_kernel(ls_replica_device(replica), kernel->kernel);
+        ls_device_release(ls_replica_device(replica), kernel->scratch);
         free(kernel);
     }
 }
@@ -124,8 +125,8 @@ static enum ls_status prepare_kernel(const struct ls_replica *replica, uint32_t 
                                                  .output_count = outputs,
                                                  .count = kernel->count};
     struct ls_kernel_answer answer;
-    const enum ls_status status =
-        ls_device_prepare_range(replica->device, "operation on a range", &operation, &answer);
+    const enum ls_status status = ls_device_prepare_range(
+        ls_replica_device(replica), "operation on a range", &operation, &answer);
     if (status)
         return status;
     kernel->kernel = answer.kernel;
@@ -133,7 +134,7 @@ static enum ls_status prepare_kernel(const struct ls_replica *replica, uint32_t 
     if (outputs == 1 && !(answer.in_place & 1))
         return LS_UNSUPPORTED;
     if (answer.scratch_bytes)
-        kernel->scratch = ls_device_allocate(replica->device, answer.scratch_bytes);
+        kernel->scratch = ls_device_allocate(ls_replica_device(replica), answer.scratch_bytes);
     return answer.scratch_bytes && ls_memory_is_null(kernel->scratch) ? LS_OUT_OF_MEMORY : LS_OK;
 }
 
@@ -155,7 +156,7 @@ static enum ls_status need_kernel(struct ls_driver_member *member, uint32_t op,
     const enum ls_status status = prepare_kernel(replica, outputs, kernel);
     if (status) {
         if (kernel->kernel)
-            ls_device_release_kernel(replica->device, kernel->kernel);
+            ls_device_release_kernel(ls_replica_device(replica), kernel->kernel);
         free(kernel);
         return status;
     }
@@ -172,8 +173,8 @@ static int32_t launch(const struct ls_replica *replica, const struct ls_range_ke
                                      .argument_count = count,
                                      .arguments = arguments,
                                      .scratch = kernel->scratch,
-                                     .record = replica->record};
-    return (int32_t)ls_device_launch(replica->device, kernel->kernel, &launch);
+                                     .record = ls_replica_step_record(replica)};
+    return (int32_t)ls_device_launch(ls_replica_device(replica), kernel->kernel, &launch);
 }
 
 // Kernels want memory that is aligned as devices allocate it.
@@ -207,10 +208,10 @@ int32_t ls_driver_range_update(const struct ls_strategy_host *table, uint32_t re
     if (status)
         return (int32_t)status;
     const uint64_t at = first * sizeof(float);
-    struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {gradients,
-                                                           ls_memory_at(own->parameters, at)};
+    struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {
+        gradients, ls_memory_at(ls_replica_memory(own, LS_BUFFER_PARAMETERS), at)};
     for (uint32_t i = 0; i < optimizer->state_count; i++)
-        arguments[2 + i] = ls_memory_at(own->states[i], at);
+        arguments[2 + i] = ls_memory_at(ls_replica_memory(own, LS_BUFFER_STATE + i), at);
     member->touched = true;
     ls_inside_about("update of a range");
     const int32_t launched = launch(own, kernel, arguments, 2 + optimizer->state_count);

@@ -151,10 +151,10 @@ enum ls_status ls_driver_attach_stores(struct ls_driver *driver)
     for (struct ls_store *store = driver->stores; !status && store; store = store->next)
         status = attach_store(driver, store);
     if (!status)
-        status = ls_driver_fill_stores(driver, 0, LS_BUFFER_PARAMETERS, replica->parameters);
+        status = ls_driver_fill_stores(driver, 0, LS_BUFFER_PARAMETERS, LS_BUFFER_PARAMETERS);
     for (uint32_t i = 0; !status && i < driver->optimizer.state_count; i++)
-        if (!ls_memory_is_null(replica->states[i]))
-            status = ls_driver_fill_stores(driver, 0, LS_BUFFER_STATE + i, replica->states[i]);
+        if (!ls_memory_is_null(ls_replica_memory(replica, LS_BUFFER_STATE + i)))
+            status = ls_driver_fill_stores(driver, 0, LS_BUFFER_STATE + i, LS_BUFFER_STATE + i);
     return status;
 }
 
@@ -291,25 +291,27 @@ static float *buffer_of(struct ls_store *store, uint32_t buffer)
 }
 
 enum ls_status ls_driver_fill_stores(struct ls_driver *driver, uint32_t index, uint32_t buffer,
-                                     struct ls_memory flat)
+                                     uint32_t flat)
 {
     const struct ls_replica *replica = driver->members[index].replica;
+    const struct ls_memory memory = ls_replica_memory(replica, flat);
     enum ls_status status = LS_OK;
     for (struct ls_store *store = driver->stores; !status && store; store = store->next)
-        status = ls_device_copy(replica->device, ls_host_memory(buffer_of(store, buffer)),
-                                ls_memory_at(flat, store->first * sizeof(float)),
-                                store->count * sizeof(float), NULL);
+        status = ls_device_copy(
+            ls_replica_device(replica), ls_host_memory(buffer_of(store, buffer)),
+            ls_memory_at(memory, store->first * sizeof(float)), store->count * sizeof(float), NULL);
     return status;
 }
 
 enum ls_status ls_driver_read_stores(struct ls_driver *driver, uint32_t index, uint32_t buffer,
-                                     struct ls_memory flat)
+                                     uint32_t flat)
 {
     const struct ls_replica *replica = driver->members[index].replica;
+    const struct ls_memory memory = ls_replica_memory(replica, flat);
     enum ls_status status = LS_OK;
     for (struct ls_store *store = driver->stores; !status && store; store = store->next)
-        status = ls_device_copy(replica->device, ls_memory_at(flat, store->first * sizeof(float)),
-                                ls_host_memory(buffer_of(store, buffer)),
-                                store->count * sizeof(float), NULL);
+        status = ls_device_copy(
+            ls_replica_device(replica), ls_memory_at(memory, store->first * sizeof(float)),
+            ls_host_memory(buffer_of(store, buffer)), store->count * sizeof(float), NULL);
     return status;
 }

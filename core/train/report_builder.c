@@ -46,7 +46,7 @@ static size_t list_plugins(const struct ls_run *run, const struct ls_report_buck
 
 uint64_t ls_fit_bucket_bytes(const struct ls_fit *fit, uint32_t bucket)
 {
-    const struct ls_buckets *buckets = &fit->session->replicas[0]->buckets;
+    const struct ls_buckets *buckets = ls_replica_buckets(fit->session->replicas[0]);
     return buckets->list[bucket].bytes + (bucket == 0 ? LS_STEP_STATS * sizeof(float) : 0);
 }
 
@@ -96,7 +96,7 @@ static bool list_dataset(const struct ls_fit *fit, struct lists *out)
 static bool make_lists(const struct ls_fit *fit, struct lists *out)
 {
     const struct ls_run *run = fit->run;
-    const struct ls_buckets *buckets = &fit->session->replicas[0]->buckets;
+    const struct ls_buckets *buckets = ls_replica_buckets(fit->session->replicas[0]);
     const uint32_t world = ls_cluster_world(run->cluster);
     out->options = calloc(run->strategy.option_count + 1, sizeof(*out->options));
     out->buckets = calloc(buckets->count, sizeof(*out->buckets));
@@ -187,8 +187,9 @@ static void describe_result(const struct ls_fit *fit, struct lists *lists, struc
     report->layout = "master";
     report->recording = ls_replica_recording(replica, lists->recording, sizeof(lists->recording));
     report->peak_rss_bytes = ls_peak_rss_bytes();
-    report->arena_bytes = replica->arena_bytes;
-    report->device_bytes = ls_device_in_host_memory(replica->device) ? 0 : replica->device_bytes;
+    ls_replica_bytes(replica, &report->device_bytes, &report->arena_bytes);
+    if (ls_device_in_host_memory(ls_replica_device(replica)))
+        report->device_bytes = 0;
     if (strcmp(fit->status, "failed") != 0)
         report->parameter_hashes = fit->hashes;
     if (!fit->session->driver)
@@ -230,7 +231,7 @@ static enum ls_status write_report(const struct ls_fit *fit)
     enum ls_status status = make_lists(fit, &lists) ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_history_times(&fit->history, &report.times);
-    if (ls_device_blocking(fit->session->replicas[0]->device))
+    if (ls_device_blocking(ls_replica_device(fit->session->replicas[0])))
         report.times.device = NAN; // nobody waits for it
     if (!status)
         status = describe_strategy(fit, &lists, &report);
@@ -239,15 +240,16 @@ static enum ls_status write_report(const struct ls_fit *fit)
     if (!status) {
         report.plugins = lists.plugins;
         ls_run_library(fit->run, lists.library);
-        report.plugin_count = list_plugins(fit->run, lists.buckets,
-                                           fit->session->replicas[0]->buckets.count, lists.plugins);
+        report.plugin_count =
+            list_plugins(fit->run, lists.buckets,
+                         ls_replica_buckets(fit->session->replicas[0])->count, lists.plugins);
         for (size_t i = 0; i < report.plugin_count; i++)
             if (strcmp(lists.plugins[i].kind, ls_kind_text(LS_KIND_COLLECTIVE)) == 0)
                 lists.plugins[i].library = lists.library;
         report.options = lists.options;
         report.option_count = fit->run->strategy.option_count;
         report.buckets = lists.buckets;
-        report.bucket_count = fit->session->replicas[0]->buckets.count;
+        report.bucket_count = ls_replica_buckets(fit->session->replicas[0])->count;
         report.replica_batches = lists.shares;
         report.dataset_options = lists.dataset_options;
         report.dataset_option_count = lists.dataset.option_count;

@@ -332,7 +332,8 @@ static enum ls_status find_placement(struct ls_session *session, uint32_t index,
                                      struct ls_replica_placement *out)
 {
     *out = (struct ls_replica_placement){.no_states = session->driver != NULL};
-    for (uint32_t i = 0; session->driver && i < session->replicas[index]->buckets.count; i++) {
+    for (uint32_t i = 0; session->driver && i < ls_replica_buckets(session->replicas[index])->count;
+         i++) {
         struct ls_strategy_placement bucket;
         const enum ls_status status = ls_driver_placement(session->driver, index, i, &bucket);
         if (status)

@@ -22,8 +22,9 @@ static enum ls_status give_weights(void *context, uint32_t index)
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++) {
         status = ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
-        for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++)
-            if (model->states[k] && !ls_memory_is_null(replica->states[k]))
+        for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++)
+            if (model->states[k] &&
+                !ls_memory_is_null(ls_replica_memory(replica, LS_BUFFER_STATE + k)))
                 status =
                     ls_replica_set_buffer(replica, LS_BUFFER_STATE + k, i, model->states[k][i]);
     }
@@ -41,15 +42,15 @@ static enum ls_status fill_stores(void *context, uint32_t index)
     if (index)
         return LS_OK;
     status =
-        ls_driver_fill_stores(session->driver, index, LS_BUFFER_PARAMETERS, replica->parameters);
-    for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++) {
+        ls_driver_fill_stores(session->driver, index, LS_BUFFER_PARAMETERS, LS_BUFFER_PARAMETERS);
+    for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++) {
         if (!model->states[k])
             continue;
         for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
             status = ls_replica_set_buffer(replica, LS_BUFFER_GRADIENTS, i, model->states[k][i]);
         if (!status)
             status = ls_driver_fill_stores(session->driver, index, LS_BUFFER_STATE + k,
-                                           replica->gradients);
+                                           LS_BUFFER_GRADIENTS);
     }
     return status;
 }
@@ -140,9 +141,10 @@ static enum ls_status need_states(struct ls_model *model, uint32_t index)
 }
 
 // The last update is followed by no loss that would show what it ruined.
-static enum ls_status check_parameter(struct ls_replica *replica, uint32_t index)
+static enum ls_status check_parameter(struct ls_replica *replica, const struct ls_graph *graph,
+                                      uint32_t index)
 {
-    const struct ls_tensor *parameter = replica->graph->parameters[index];
+    const struct ls_tensor *parameter = graph->parameters[index];
     const size_t count = (size_t)ls_shape_elements(&parameter->shape, 1);
     float *values = malloc((count + 1) * sizeof(*values));
     if (!values)
@@ -171,17 +173,17 @@ static enum ls_status take_weights(void *context, uint32_t index)
         return LS_OK;
     if (stores)
         status = ls_driver_read_stores(session->driver, index, LS_BUFFER_PARAMETERS,
-                                       replica->parameters);
+                                       LS_BUFFER_PARAMETERS);
     for (uint32_t i = 0; !status && i < parameters; i++)
-        status = check_parameter(replica, i);
-    for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++)
+        status = check_parameter(replica, model->graph, i);
+    for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++)
         status = need_states(model, k);
     for (uint32_t i = 0; !status && i < parameters; i++)
         status = ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
-    for (uint32_t k = 0; !status && k < replica->optimizer.state_count; k++) {
+    for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++) {
         if (stores)
             status = ls_driver_read_stores(session->driver, index, LS_BUFFER_STATE + k,
-                                           replica->gradients);
+                                           LS_BUFFER_GRADIENTS);
         for (uint32_t i = 0; !status && i < parameters; i++)
             status =
                 ls_replica_get_buffer(replica, stores ? LS_BUFFER_GRADIENTS : LS_BUFFER_STATE + k,

@@ -3,7 +3,7 @@
 #include "core/train/fit.h"
 
 // The program of the first block of a full batch, which is the largest.
-static const struct ls_replica_program *main_program(const struct ls_fit *fit)
+static const struct ls_program *main_program(const struct ls_fit *fit, uint64_t *runs)
 {
     const struct ls_session *session = fit->session;
     const uint64_t examples = ls_data_count(fit->train);
@@ -12,7 +12,7 @@ static const struct ls_replica_program *main_program(const struct ls_fit *fit)
                     ls_cluster_world(session->cluster), session->need.microbatches, 0, &offset,
                     &share);
     ls_microbatch(share, session->need.microbatches, 0, &offset, &size);
-    return ls_replica_program(session->replicas[0], size, true);
+    return ls_replica_training_program(session->replicas[0], size, runs);
 }
 
 // One line that leaves no doubt about what was chosen, also by default.
@@ -40,14 +40,15 @@ static void print_setting(const struct ls_fit *fit, FILE *out)
 static void print_buckets(const struct ls_fit *fit, FILE *out)
 {
     const struct ls_replica *replica = fit->session->replicas[0];
-    for (uint32_t i = 0; i < replica->buckets.count; i++) {
-        const struct ls_bucket *bucket = &replica->buckets.list[i];
+    const struct ls_buckets *buckets = ls_replica_buckets(replica);
+    const struct ls_parameter_place *places = ls_replica_plan(replica)->places;
+    for (uint32_t i = 0; i < buckets->count; i++) {
+        const struct ls_bucket *bucket = &buckets->list[i];
         const char *algorithm = ls_run_algorithm(fit->run, ls_fit_bucket_bytes(fit, i));
-        fprintf(
-            out, "bucket %u: %llu bytes, %s to %s%s%s\n", i, (unsigned long long)bucket->bytes,
-            replica->plan->places[bucket->first_place].parameter->name,
-            replica->plan->places[bucket->first_place + bucket->place_count - 1].parameter->name,
-            algorithm ? ", reduced by " : "", algorithm ? algorithm : "");
+        fprintf(out, "bucket %u: %llu bytes, %s to %s%s%s\n", i, (unsigned long long)bucket->bytes,
+                places[bucket->first_place].parameter->name,
+                places[bucket->first_place + bucket->place_count - 1].parameter->name,
+                algorithm ? ", reduced by " : "", algorithm ? algorithm : "");
     }
 }
 
@@ -73,7 +74,7 @@ static void print_input(const struct ls_fit *fit, uint64_t examples, FILE *out)
 
 static void print_plan(const struct ls_fit *fit, FILE *out)
 {
-    const struct ls_program *program = main_program(fit)->program;
+    const struct ls_program *program = main_program(fit, NULL);
     const struct ls_parameter_plan *plan = program->plan;
     uint32_t conversions = 0, slow = 0;
     for (uint32_t i = 0; i < program->step_count; i++) {
@@ -111,8 +112,8 @@ static void print_line(FILE *out, const char *label, double seconds, double step
 static double print_kernels(const struct ls_fit *fit, double compute, double step, FILE *out)
 {
     const struct ls_replica *replica = fit->session->replicas[0];
-    const struct ls_program *program = main_program(fit)->program;
-    const uint64_t runs = main_program(fit)->runs;
+    uint64_t runs;
+    const struct ls_program *program = main_program(fit, &runs);
     char recording[LS_RECORDING_TEXT];
     const char *how = ls_replica_recording(replica, recording, sizeof(recording));
     double kernels = 0;
@@ -136,16 +137,18 @@ static void print_times(const struct ls_fit *fit, FILE *out)
 {
     const struct ls_replica *replica = fit->session->replicas[0];
     double parts[LS_PART_COUNT];
+    uint64_t runs;
     ls_history_means(&fit->history, parts);
     const double step = parts[LS_PART_STEP];
-    if (step <= 0 || (main_program(fit)->runs == 0 && !ls_replica_replays(replica)))
+    main_program(fit, &runs);
+    if (step <= 0 || (runs == 0 && !ls_replica_replays(replica)))
         return;
     fprintf(out, "\n%-44s %10s %7s\n", "where the time of a step goes (replica 0)", "us", "share");
     const double kernels = print_kernels(fit, parts[LS_PART_COMPUTE], step, out);
     print_line(out, "optimizer update, second layouts", parts[LS_PART_UPDATE], step, "");
     print_line(out, "waiting for the reduction", parts[LS_PART_EXPOSED], step, "");
     print_line(out, "waiting for input", parts[LS_PART_INPUT], step, "");
-    if (!ls_device_blocking(replica->device))
+    if (!ls_device_blocking(ls_replica_device(replica)))
         print_line(out, "waiting for the device", parts[LS_PART_DEVICE], step, "");
     print_line(out, "everything else",
                step - kernels - parts[LS_PART_UPDATE] - parts[LS_PART_EXPOSED] -

@@ -23,11 +23,11 @@ struct cost {
     double *bare, *strategy; // seconds a step, by round
 };
 
-static enum ls_status bare_step(struct ls_replica *replica)
+static enum ls_status bare_step(struct ls_replica *replica, uint64_t examples)
 {
-    struct ls_program *program = replica->current->program;
+    struct ls_program *program = ls_replica_training_program(replica, examples, NULL);
     enum ls_status status = ls_program_run(program, 0, program->step_count, false);
-    for (uint32_t i = 0; !status && i < replica->buckets.count; i++)
+    for (uint32_t i = 0; !status && i < ls_replica_buckets(replica)->count; i++)
         status = ls_replica_update(replica, i);
     return status ? status : ls_replica_refresh(replica);
 }
@@ -44,7 +44,8 @@ static enum ls_status run_block(const struct cost *cost, bool bare, double *seco
     const uint64_t begin = ls_clock_ns();
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; !status && i < cost->steps; i++)
-        status = bare ? bare_step(cost->session->replicas[0]) : strategy_step(cost);
+        status =
+            bare ? bare_step(cost->session->replicas[0], cost->batch.count) : strategy_step(cost);
     *seconds += (double)(ls_clock_ns() - begin) * 1e-9;
     return status;
 }

@@ -79,10 +79,10 @@ static inline enum ls_status test_need(struct ls_replica *replica, const uint64_
 }
 
 // Every parameter gets values that depend on its name alone.
-static inline void test_set_parameters(struct ls_replica *replica)
+static inline void test_set_parameters(struct ls_replica *replica, const struct ls_graph *graph)
 {
-    for (uint32_t i = 0; i < replica->graph->parameter_count; i++) {
-        const struct ls_tensor *parameter = replica->graph->parameters[i];
+    for (uint32_t i = 0; i < graph->parameter_count; i++) {
+        const struct ls_tensor *parameter = graph->parameters[i];
         const size_t count = (size_t)ls_shape_elements(&parameter->shape, 1);
         const uint64_t key = ls_random_key_text(11, parameter->name);
         float *values = malloc(count * sizeof(*values));
@@ -117,7 +117,7 @@ static inline struct ls_replica *test_replica(const struct ls_replica_options *o
 {
     struct ls_replica *replica = NULL;
     ck_assert_int_eq(test_create(options, sizes, microbatches, &replica), LS_OK);
-    test_set_parameters(replica);
+    test_set_parameters(replica, options->graph);
     return replica;
 }
 
@@ -144,12 +144,13 @@ static inline struct ls_replica_batch test_batch(const struct ls_graph *graph, u
                                      .labels = labels + first};
 }
 
-// The whole buffer that is reduced: tail and gradients, in host memory; freed by the caller.
+// The whole buffer that is reduced: the step's statistics and gradients, in host memory; freed by the caller.
 static inline float *test_read_reduced(struct ls_replica *replica, size_t *count)
 {
-    *count = LS_STEP_STATS + replica->plan->flat_bytes / sizeof(float);
+    *count = LS_STEP_STATS + ls_replica_plan(replica)->flat_bytes / sizeof(float);
     float *values = malloc(*count * sizeof(*values));
-    ck_assert_int_eq(ls_device_copy(replica->device, ls_host_memory(values), replica->reduced,
+    ck_assert_int_eq(ls_device_copy(ls_replica_device(replica), ls_host_memory(values),
+                                    ls_replica_memory(replica, LS_BUFFER_REDUCED),
                                     *count * sizeof(*values), NULL),
                      LS_OK);
     return values;
@@ -174,7 +175,7 @@ static inline void test_step(struct ls_replica *replica, const struct ls_replica
                              uint64_t step)
 {
     ck_assert_int_eq(ls_replica_run(replica, batch, step, 0.1, 0, &test_no_hooks), LS_OK);
-    for (uint32_t i = 0; i < replica->buckets.count; i++)
+    for (uint32_t i = 0; i < ls_replica_buckets(replica)->count; i++)
         ck_assert_int_eq(ls_replica_update(replica, i), LS_OK);
     ck_assert_int_eq(ls_replica_refresh(replica), LS_OK);
 }

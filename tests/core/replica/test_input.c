@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way of batches to a device, on device cuda over its fake, which is NOT A GPU: as float32 and as bytes, large
 // and small ones in turn, with nothing read back between the steps.
+#include "core/replica/internal.h" // its buffers, programs and recorder are what is tested
 #include "tests/core/replica/support.h"
 #include "tests/support/cuda-fake/fake.h"
 #include "tests/support/suite.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A replica on the reference device, on the same device as if its memory were elsewhere, and on the cpu.
 #include "core/base/hash.h"
+#include "core/replica/internal.h" // its buffers, programs and recorder are what is tested
 #include "tests/core/replica/support.h"
 #include "tests/support/suite.h"
 

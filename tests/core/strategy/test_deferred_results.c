@@ -2,6 +2,7 @@
 // Steps on a device that works on while the host does: device cuda on its fake, which is NOT A GPU. Sums come late,
 // steps are recorded and replayed, and none of it changes a bit; a loss that is not finite is followed by no update.
 #include "core/strategy/driver.h"
+#include "core/replica/internal.h" // how many parts a recorded step has follows from its program
 #include "tests/core/replica/support.h"
 #include "tests/core/strategy/open.h"
 #include "tests/support/cuda-fake/fake.h"
@@ -331,7 +332,7 @@ START_TEST(other_steps_are_recorded_between_the_hooks)
     device->host.host.context = &device->host;
     struct ls_replica *replica = create(&setting, device);
     const struct ls_replica_program *entry = replica->programs[0];
-    const uint32_t buckets = replica->buckets.count;
+    const uint32_t buckets = ls_replica_buckets(replica)->count;
     ck_assert_uint_ge(buckets, 3);
     uint32_t parts = buckets; // updates
     for (uint32_t i = 0, from = 0; i <= buckets; i++) {

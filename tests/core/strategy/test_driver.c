@@ -88,7 +88,8 @@ static int32_t fake_end(struct ls_strategy *strategy, uint32_t replica)
         if (host->world > 1)
             status = host->collectives->all_reduce_wait(host, replica, bucket);
         if (!status && bucket == 0 && fake.sum != 0)
-            *(float *)ls_address(fake.replicas[replica]->reduced) = fake.sum;
+            *(float *)ls_address(ls_replica_memory(fake.replicas[replica], LS_BUFFER_REDUCED)) =
+                fake.sum;
         if (!status && bucket == 0)
             status = host->step->check_step(host, replica);
         if (!status)
@@ -273,7 +274,7 @@ START_TEST(hooks_come_in_the_order_of_the_plan)
     ck_assert_int_eq(run_step(&job), LS_OK);
     ck_assert_int_eq(run_step(&job), LS_OK);
     ck_assert_int_eq(ls_group_run(job.group, synchronise, &job), LS_OK);
-    const int32_t buckets = (int32_t)job.replicas[0]->buckets.count;
+    const int32_t buckets = (int32_t)ls_replica_buckets(job.replicas[0])->count;
     ck_assert_int_ge(buckets, 3);
     for (uint32_t rank = 0; rank < job.world; rank++) {
         const int32_t *event = fake.events[rank];
@@ -363,11 +364,13 @@ START_TEST(replicas_make_the_update_of_one)
             ck_assert(!many.results[rank].stop);
         }
     }
-    const size_t count = one.replicas[0]->plan->flat_bytes / sizeof(float);
+    const size_t count = ls_replica_plan(one.replicas[0])->flat_bytes / sizeof(float);
     for (uint32_t rank = 0; rank < many.world; rank++) {
-        ck_assert_double_le(test_difference(ls_address(one.replicas[0]->parameters),
-                                            ls_address(many.replicas[rank]->parameters), count),
-                            ROUNDING);
+        ck_assert_double_le(
+            test_difference(
+                ls_address(ls_replica_memory(one.replicas[0], LS_BUFFER_PARAMETERS)),
+                ls_address(ls_replica_memory(many.replicas[rank], LS_BUFFER_PARAMETERS)), count),
+            ROUNDING);
         ck_assert_uint_eq(hash_of(many.replicas[rank]), hash_of(many.replicas[0]));
     }
     finish(&many);
@@ -491,12 +494,15 @@ START_TEST(gradients_are_divided_as_the_strategy_says)
     start(&own, 1);
     own.batches[0] = test_batch(graph, 0, 2, 6);
     ck_assert_int_eq(run_step(&own), LS_OK);
-    const size_t count = own.replicas[0]->plan->flat_bytes / sizeof(float);
+    const size_t count = ls_replica_plan(own.replicas[0])->flat_bytes / sizeof(float);
     float *thrice = malloc(count * sizeof(*thrice));
     for (size_t i = 0; i < count; i++)
-        thrice[i] = 3 * ((const float *)ls_address(global.replicas[0]->gradients))[i];
-    ck_assert_double_le(test_difference(ls_address(own.replicas[0]->gradients), thrice, count),
-                        ROUNDING);
+        thrice[i] = 3 * ((const float *)ls_address(
+                            ls_replica_memory(global.replicas[0], LS_BUFFER_GRADIENTS)))[i];
+    ck_assert_double_le(
+        test_difference(ls_address(ls_replica_memory(own.replicas[0], LS_BUFFER_GRADIENTS)), thrice,
+                        count),
+        ROUNDING);
     free(thrice);
     finish(&own);
     finish(&global);
@@ -510,7 +516,7 @@ START_TEST(what_does_not_exist_is_refused)
     const struct ls_strategy_host *host = fake.strategy->host;
     ck_assert_uint_eq(host->replicas, 2);
     ck_assert_uint_eq(host->world, 2);
-    ck_assert_uint_eq(host->bucket_count, job.replicas[0]->buckets.count);
+    ck_assert_uint_eq(host->bucket_count, ls_replica_buckets(job.replicas[0])->count);
     ck_assert_int_eq(host->collectives->all_reduce_start(host, 0, host->bucket_count), LS_FAILED);
     ck_assert_int_eq(host->collectives->all_reduce_wait(host, 1, UINT32_MAX), LS_FAILED);
     ck_assert_int_eq(host->collectives->broadcast_parameters(host, 0, 2), LS_FAILED);
@@ -530,7 +536,8 @@ START_TEST(bytes_of_a_step_are_those_of_all_buckets)
 {
     struct job job;
     start(&job, 2);
-    const uint64_t all = LS_STEP_STATS * sizeof(float) + job.replicas[0]->plan->flat_bytes;
+    const uint64_t all =
+        LS_STEP_STATS * sizeof(float) + ls_replica_plan(job.replicas[0])->flat_bytes;
     // A ring of two sends each half of every bucket twice, in whole elements.
     ck_assert_uint_ge(ls_driver_bytes_per_step(job.driver), all - 64);
     ck_assert_uint_le(ls_driver_bytes_per_step(job.driver), all + 64);

@@ -208,15 +208,17 @@ START_TEST(central_storage_makes_the_update_of_one_device)
     const struct ls_replica *truth = one.replicas[0], *last = many.replicas[world - 1];
     for (uint32_t k = 0; k < 2; k++)
         ck_assert_int_eq(
-            ls_driver_read_stores(many.driver, world - 1, LS_BUFFER_STATE + k, last->states[k]),
+            ls_driver_read_stores(many.driver, world - 1, LS_BUFFER_STATE + k, LS_BUFFER_STATE + k),
             LS_OK);
-    const size_t count = truth->plan->flat_bytes / sizeof(float);
-    ck_assert_double_le(
-        test_difference(ls_address(truth->parameters), ls_address(last->parameters), count),
-        ROUNDING);
+    const size_t count = ls_replica_plan(truth)->flat_bytes / sizeof(float);
+    ck_assert_double_le(test_difference(ls_address(ls_replica_memory(truth, LS_BUFFER_PARAMETERS)),
+                                        ls_address(ls_replica_memory(last, LS_BUFFER_PARAMETERS)),
+                                        count),
+                        ROUNDING);
     for (uint32_t k = 0; k < 2; k++)
         ck_assert_double_le(
-            test_difference(ls_address(truth->states[k]), ls_address(last->states[k]), count),
+            test_difference(ls_address(ls_replica_memory(truth, LS_BUFFER_STATE + k)),
+                            ls_address(ls_replica_memory(last, LS_BUFFER_STATE + k)), count),
             ROUNDING);
     if (world == 1) // to the bit
         ck_assert_uint_eq(hash_of(many.replicas[0]), hash_of(one.replicas[0]));
@@ -336,20 +338,23 @@ START_TEST(stores_are_filled_and_read_as_flat_buffers)
     struct job job;
     ck_assert_int_eq(open_job(&job, 2, _i, opened("strategy-central-storage"), LONG_NS), LS_OK);
     const struct ls_replica *replica = job.replicas[1];
-    const size_t count = replica->plan->flat_bytes / sizeof(float);
+    const size_t count = ls_replica_plan(replica)->flat_bytes / sizeof(float);
     float *values = malloc(count * sizeof(float)), *back = malloc(count * sizeof(float));
     for (size_t i = 0; i < count; i++)
         values[i] = (float)i;
     for (uint32_t buffer = LS_BUFFER_PARAMETERS; buffer <= LS_BUFFER_STATE + 1; buffer++) {
-        ck_assert_int_eq(ls_device_copy(replica->device, replica->gradients, ls_host_memory(values),
+        ck_assert_int_eq(ls_device_copy(ls_replica_device(replica),
+                                        ls_replica_memory(replica, LS_BUFFER_GRADIENTS),
+                                        ls_host_memory(values), count * sizeof(float), NULL),
+                         LS_OK);
+        ck_assert_int_eq(ls_driver_fill_stores(job.driver, 1, buffer, LS_BUFFER_GRADIENTS), LS_OK);
+        ck_assert_int_eq(ls_device_zero(ls_replica_device(replica),
+                                        ls_replica_memory(replica, LS_BUFFER_GRADIENTS),
                                         count * sizeof(float), NULL),
                          LS_OK);
-        ck_assert_int_eq(ls_driver_fill_stores(job.driver, 1, buffer, replica->gradients), LS_OK);
-        ck_assert_int_eq(
-            ls_device_zero(replica->device, replica->gradients, count * sizeof(float), NULL),
-            LS_OK);
-        ck_assert_int_eq(ls_driver_read_stores(job.driver, 1, buffer, replica->gradients), LS_OK);
-        ck_assert_int_eq(ls_device_copy(replica->device, ls_host_memory(back), replica->gradients,
+        ck_assert_int_eq(ls_driver_read_stores(job.driver, 1, buffer, LS_BUFFER_GRADIENTS), LS_OK);
+        ck_assert_int_eq(ls_device_copy(ls_replica_device(replica), ls_host_memory(back),
+                                        ls_replica_memory(replica, LS_BUFFER_GRADIENTS),
                                         count * sizeof(float), NULL),
                          LS_OK);
         ck_assert_double_le(test_difference(values, back, count), 0);
@@ -554,7 +559,7 @@ START_TEST(memory_is_read_and_written_within_its_bounds)
     ck_assert_int_eq(open_job(&job, 1, _i, &made_plugin, LONG_NS), LS_OK);
     ck_assert_int_eq(run_step(&job), LS_OK);
     ck_assert_float_eq(job.results[0].sums[2], 6);
-    ck_assert_int_eq(ls_device_in_host_memory(job.replicas[0]->device), !_i);
+    ck_assert_int_eq(ls_device_in_host_memory(ls_replica_device(job.replicas[0])), !_i);
     finish(&job);
 }
 END_TEST

@@ -112,8 +112,8 @@ static void finish(struct job *job)
 // The parts of all ranks are every float of a bucket once.
 static void expect_shards(const struct job *job)
 {
-    for (uint32_t bucket = 0; bucket < job->replicas[0]->buckets.count; bucket++) {
-        const struct ls_bucket *range = &job->replicas[0]->buckets.list[bucket];
+    for (uint32_t bucket = 0; bucket < ls_replica_buckets(job->replicas[0])->count; bucket++) {
+        const struct ls_bucket *range = &ls_replica_buckets(job->replicas[0])->list[bucket];
         uint64_t next = range->offset / sizeof(float);
         for (uint32_t i = 0; i < job->world; i++) {
             struct ls_strategy_placement placement;
@@ -130,10 +130,11 @@ static void expect_shards(const struct job *job)
 static void expect_foreign_states_unused(struct job *job, uint32_t replica)
 {
     const struct ls_replica *own = job->replicas[replica];
-    const float *const states[2] = {ls_address(own->states[0]), ls_address(own->states[1])};
-    for (uint32_t bucket = 0; bucket < own->buckets.count; bucket++) {
+    const float *const states[2] = {ls_address(ls_replica_memory(own, LS_BUFFER_STATE)),
+                                    ls_address(ls_replica_memory(own, LS_BUFFER_STATE + 1))};
+    for (uint32_t bucket = 0; bucket < ls_replica_buckets(own)->count; bucket++) {
         struct ls_strategy_placement placement;
-        const struct ls_bucket *range = &own->buckets.list[bucket];
+        const struct ls_bucket *range = &ls_replica_buckets(own)->list[bucket];
         ck_assert_int_eq(ls_driver_placement(job->driver, replica, bucket, &placement), LS_OK);
         const uint64_t first = range->offset / sizeof(float);
         for (uint64_t i = first; i < first + range->bytes / sizeof(float); i++)
@@ -149,9 +150,9 @@ START_TEST(sharded_states_give_what_mirrored_gives)
     late = _i % 2;
     start(&mirrored, world, "strategy-mirrored");
     start(&sharded, world, "strategy-sharded");
-    ck_assert_uint_gt(sharded.replicas[0]->buckets.count, 2);
+    ck_assert_uint_gt(ls_replica_buckets(sharded.replicas[0])->count, 2);
     expect_shards(&sharded);
-    const size_t count = mirrored.replicas[0]->plan->flat_bytes / sizeof(float);
+    const size_t count = ls_replica_plan(mirrored.replicas[0])->flat_bytes / sizeof(float);
     for (uint64_t i = 1; i <= STEPS; i++) {
         mirrored.step = sharded.step = i;
         ck_assert_int_eq(ls_group_run(mirrored.group, step, &mirrored), LS_OK);
@@ -167,9 +168,11 @@ START_TEST(sharded_states_give_what_mirrored_gives)
         ck_assert_int_eq(ls_replica_hash(sharded.replicas[0], &first), LS_OK);
         ck_assert_uint_eq(hash, first);
         expect_foreign_states_unused(&sharded, i);
-        ck_assert_double_le(test_difference(ls_address(mirrored.replicas[i]->parameters),
-                                            ls_address(sharded.replicas[i]->parameters), count),
-                            world > 2 ? ROUNDING : 0);
+        ck_assert_double_le(
+            test_difference(
+                ls_address(ls_replica_memory(mirrored.replicas[i], LS_BUFFER_PARAMETERS)),
+                ls_address(ls_replica_memory(sharded.replicas[i], LS_BUFFER_PARAMETERS)), count),
+            world > 2 ? ROUNDING : 0);
     }
     finish(&sharded);
     finish(&mirrored);

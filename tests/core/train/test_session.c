@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A session that is kept over fits and evaluations gives the same bits as one that is opened for
 // each of them, and what becomes of the model when a step fails.
+#include "core/replica/internal.h" // how many programs a replica has
 #include "core/train/session.h"
 #include "tests/core/train/support.h"
 #include "tests/support/suite.h"
@@ -205,7 +206,9 @@ START_TEST(variables_on_the_host_leave_no_optimizer_state_on_replicas)
     OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .steps = 2}));
     for (uint32_t i = 0; i < model->session->count; i++)
         for (uint32_t k = 0; k < 2; k++)
-            ck_assert_int_eq(ls_memory_is_null(model->session->replicas[i]->states[k]), host);
+            ck_assert_int_eq(ls_memory_is_null(ls_replica_memory(model->session->replicas[i],
+                                                                 LS_BUFFER_STATE + k)),
+                             host);
     ls_model_close(model);
 }
 END_TEST
@@ -324,7 +327,8 @@ START_TEST(steps_that_do_not_come_to_the_host_are_not_lost_in_silence)
     struct ls_scores scores;
     OK(ls_fit(model, train, &step));
     OK(ls_fit(model, train, &step));
-    ((float *)ls_address(model->session->replicas[0]->parameters))[0] = INFINITY;
+    ((float *)ls_address(ls_replica_memory(model->session->replicas[0], LS_BUFFER_PARAMETERS)))[0] =
+        INFINITY;
     ls_log_set_writer(keep_warning, NULL);
     warning[0] = '\0';
     if (_i == 0)
@@ -350,7 +354,8 @@ START_TEST(replicas_that_differ_end_the_session)
     OK(ls_save_weights(model, WEIGHTS)); // the last state that the host has
     OK(ls_fit(same, train, &(struct ls_fit_options){.batch = 8, .steps = 2}));
     OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .steps = 1}));
-    float *parameters = ls_address(model->session->replicas[1]->parameters);
+    float *parameters =
+        ls_address(ls_replica_memory(model->session->replicas[1], LS_BUFFER_PARAMETERS));
     parameters[0] += value;
     expect_error(ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .steps = 1}), LS_FAILED,
                  "replicas 0 and 1 have different parameters");

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a replica is inside. Private to core/replica and the tests of its insides; all others have
+// the accessors of replica.h.
+#ifndef LS_REPLICA_INTERNAL_H
+#define LS_REPLICA_INTERNAL_H
+
+#include "core/replica/deferred_results.h"
+#include "core/replica/replica.h"
+
+#define LS_TREE_LEVELS 32 // 2^32 blocks
+#define LS_STEP_KINDS 2 // global batches of an epoch have two sizes: all but the last, and the last
+
+// A recording, or what comes before it.
+struct ls_capture {
+    struct ls_recording *recording; // NULL: not yet
+    uint32_t runs; // without it
+};
+
+// One program and where it may be cut.
+struct ls_replica_program {
+    struct ls_program *program; // NULL: of an empty block, which zeroes its gradients
+    uint32_t *bucket_ends; // for each bucket: the step after which it is complete, plus one
+    uint32_t *bucket_needs; // for each bucket: the first step that reads its parameters
+    bool training;
+    struct ls_kernel *from_bytes; // makes float32 of examples that come as bytes; NULL: none
+    uint64_t runs; // but for the first, whose caches are cold, and replays
+    // By kind of step, by role, then by bucket (and what comes after the last).
+    struct ls_capture *captures;
+};
+
+struct ls_recorder {
+    const char *refusal; // why nothing is recorded; NULL: nothing is against it
+    bool within, recording; // what may be recorded runs, and is being recorded
+    bool whole; // the last step was one section
+    // Steps that are recorded with their hooks: the size of the global batch, of each kind, and the kind of this step. All
+    // replicas see the same sizes, while their own shares may fall together: a share of 2 is the usual one of this replica in
+    // a batch of 5, and that of another in the last batch only. What they do together they must record together.
+    uint64_t kinds[LS_STEP_KINDS];
+    uint32_t kind;
+    uint32_t replays, parts; // in this step so far; the most in one
+};
+
+// Device memory that grows with the programs.
+struct ls_replica_room {
+    struct ls_memory memory;
+    uint64_t bytes;
+};
+
+struct ls_replica {
+    const struct ls_host *host;
+    struct ls_virtual_device *device;
+    const char *device_name;
+    uint32_t rank;
+    const struct ls_graph *graph;
+    struct ls_optimizer optimizer;
+    struct ls_parameter_plan *plan;
+    struct ls_buckets buckets;
+    struct ls_replica_program *
+        *programs; // by {batch, purpose}, in the order in which they were needed
+    uint32_t program_count;
+    struct ls_replica_program empty; // of an empty block
+    struct ls_replica_program *current; // that ran last; NULL: none, or the empty one
+
+    // Device memory.
+    struct ls_memory parameters;
+    struct ls_memory reduced; // the step's statistics and gradients: what buckets are made of
+    struct ls_memory gradients; // LS_STEP_STATS_BYTES behind the start of `reduced`
+    struct ls_memory states[LS_OPTIMIZER_STATES];
+    struct ls_replica_room shadows;
+    struct ls_replica_room arena;
+    struct ls_replica_room scratch; // of shadows, updates and sums of blocks
+    struct ls_memory evaluation_sums;
+    struct ls_memory record; // a struct ls_step_record
+    struct ls_input *input; // the way of batches to the device (input.h)
+
+    uint32_t microbatches; // of this fit
+    uint32_t levels; // of the tree in which blocks are added, that there is memory for
+    struct ls_memory accumulated[LS_TREE_LEVELS]; // sums and gradients of 1, 2, 4, ... blocks
+    struct ls_kernel **adds; // one a bucket: two ranges of its size into the first; NULL: not yet
+    struct ls_kernel **updates; // one a bucket
+    struct ls_kernel *guard; // of the loss; NULL: the device has none
+    struct ls_memory failed; // an I32: a loss was not finite
+    struct ls_deferred_results deferred; // sums on their way to the host
+    struct ls_recorder recorder;
+    struct ls_capture *update_captures; // one a bucket
+    struct ls_capture shadows_capture;
+    uint64_t deadline_ns;
+    uint64_t scratch_bytes, arena_bytes; // that the programs need
+    uint64_t device_bytes; // allocated
+    uint64_t label_bytes; // of one example
+    uint64_t largest_batch;
+    struct ls_step_record host_record;
+    struct ls_replica_times times; // in all steps so far
+    bool timing;
+};
+
+#endif
