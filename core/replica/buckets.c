@@ -31,6 +31,14 @@ enum ls_status ls_buckets_create(const struct ls_parameter_plan *plan, uint64_t 
     return LS_OK;
 }
 
+void ls_buckets_reduced(const struct ls_buckets *buckets, uint32_t bucket, uint64_t *first,
+                        uint64_t *count)
+{
+    const struct ls_bucket *own = &buckets->list[bucket];
+    *first = bucket == 0 ? 0 : LS_STEP_STATS + own->offset / sizeof(float);
+    *count = own->bytes / sizeof(float) + (bucket == 0 ? LS_STEP_STATS : 0);
+}
+
 void ls_buckets_finish(struct ls_buckets *buckets)
 {
     free(buckets->list);

@@ -37,6 +37,10 @@ struct ls_buckets {
 // `bytes`, unless a single parameter is larger.
 LS_STATUS ls_buckets_create(const struct ls_parameter_plan *plan, uint64_t first_bytes,
                             uint64_t bytes, struct ls_buckets *out);
+// What a bucket is reduced as, in floats of the buffer of statistics and gradients (LS_BUFFER_REDUCED):
+// bucket 0 carries the step's statistics. [any thread]
+void ls_buckets_reduced(const struct ls_buckets *buckets, uint32_t bucket, uint64_t *first,
+                        uint64_t *count);
 void ls_buckets_finish(struct ls_buckets *buckets);
 
 #endif

@@ -13,22 +13,13 @@
 static const struct ls_trace_label sum_span = {
     .category = "backward", .name = "add parts", .value = "bucket"};
 
-// A bucket with its step_stats, as it is reduced: floats from the start of `reduced`.
-static uint64_t bucket_start(const struct ls_replica *replica, uint32_t index)
-{
-    return index == 0 ? 0 : LS_STEP_STATS + replica->buckets.list[index].offset / sizeof(float);
-}
-
-static uint64_t bucket_floats(const struct ls_replica *replica, uint32_t index)
-{
-    return replica->buckets.list[index].bytes / sizeof(float) + (index == 0 ? LS_STEP_STATS : 0);
-}
-
 // to += from
 static enum ls_status add(struct ls_replica *replica, uint32_t bucket, struct ls_memory to,
                           struct ls_memory from)
 {
-    const uint64_t at = bucket_start(replica, bucket) * sizeof(float);
+    uint64_t first, count;
+    ls_buckets_reduced(&replica->buckets, bucket, &first, &count);
+    const uint64_t at = first * sizeof(float);
     const struct ls_memory arguments[3] = {ls_memory_at(to, at), ls_memory_at(from, at),
                                            ls_memory_at(to, at)};
     const struct ls_launch launch = {.struct_size = sizeof(launch),
@@ -42,9 +33,11 @@ static enum ls_status add(struct ls_replica *replica, uint32_t bucket, struct ls
 static enum ls_status copy(struct ls_replica *replica, uint32_t bucket, struct ls_memory to,
                            struct ls_memory from)
 {
-    const uint64_t at = bucket_start(replica, bucket) * sizeof(float);
+    uint64_t first, count;
+    ls_buckets_reduced(&replica->buckets, bucket, &first, &count);
+    const uint64_t at = first * sizeof(float);
     return ls_device_copy(replica->device, ls_memory_at(to, at), ls_memory_at(from, at),
-                          bucket_floats(replica, bucket) * sizeof(float), NULL);
+                          count * sizeof(float), NULL);
 }
 
 uint32_t ls_microbatches_levels(uint32_t microbatches)
@@ -93,10 +86,10 @@ enum ls_status ls_microbatches_add(struct ls_replica *replica, uint32_t index, u
 
 static enum ls_status prepare_add(struct ls_replica *replica, uint32_t bucket)
 {
-    const struct ls_range_operation sum = {.op = LS_OP_ADD,
-                                           .input_count = 2,
-                                           .output_count = 1,
-                                           .count = bucket_floats(replica, bucket)};
+    uint64_t first, count;
+    ls_buckets_reduced(&replica->buckets, bucket, &first, &count);
+    const struct ls_range_operation sum = {
+        .op = LS_OP_ADD, .input_count = 2, .output_count = 1, .count = count};
     struct ls_kernel_answer answer;
     const enum ls_status status =
         ls_device_prepare_range(replica->device, "add microbatches", &sum, &answer);

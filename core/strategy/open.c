@@ -11,20 +11,16 @@
 
 // ---- Opening ----
 
-// Elements that one all-reduce of a bucket has: the first one carries the sums of the step, too.
-static uint64_t bucket_elements(const struct ls_driver *driver, uint32_t bucket)
-{
-    return driver->buckets->list[bucket].bytes / sizeof(float) + (bucket == 0 ? LS_STEP_STATS : 0);
-}
-
 // Times the candidates of `auto` for the sizes of the buckets.
 static enum ls_status tune(const struct ls_driver *driver, struct ls_tuner *tuner)
 {
     uint64_t *counts = calloc(driver->bucket_count + 1, sizeof(*counts));
     if (!counts)
         return LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < driver->bucket_count; i++)
-        counts[i] = bucket_elements(driver, i);
+    for (uint32_t i = 0; i < driver->bucket_count; i++) {
+        uint64_t first;
+        ls_buckets_reduced(driver->buckets, i, &first, &counts[i]);
+    }
     const struct ls_tuner_task task = {.operation = LS_ALL_REDUCE,
                                        .dtype = LS_F32,
                                        .reduction = LS_SUM,
@@ -39,13 +35,11 @@ static enum ls_status tune(const struct ls_driver *driver, struct ls_tuner *tune
 static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
 {
     struct ls_driver_member *member = &driver->members[index];
-    const struct ls_replica *replica = member->replica;
+    const struct ls_memory reduced = ls_replica_memory(member->replica, LS_BUFFER_REDUCED);
     for (uint32_t i = 0; i < driver->bucket_count; i++) {
-        const struct ls_bucket *bucket = &ls_replica_buckets(replica)->list[i];
-        const struct ls_memory start =
-            i == 0 ? ls_replica_memory(replica, LS_BUFFER_REDUCED)
-                   : ls_memory_at(ls_replica_memory(replica, LS_BUFFER_GRADIENTS), bucket->offset);
-        const uint64_t count = bucket_elements(driver, i);
+        uint64_t first, count;
+        ls_buckets_reduced(driver->buckets, i, &first, &count);
+        const struct ls_memory start = ls_memory_at(reduced, first * sizeof(float));
         char label[32];
         snprintf(label, sizeof(label), "bucket %u", i);
         const enum ls_status status =

@@ -48,9 +48,6 @@ struct ls_fit {
 LS_STATUS ls_fit_model(struct ls_model *model, struct ls_data *train,
                        const struct ls_fit_options *options);
 
-// What travels of a bucket: its gradients, and in the first one the sums of the step.
-uint64_t ls_fit_bucket_bytes(const struct ls_fit *fit, uint32_t bucket);
-
 // The number of steps of this fit up to the end of epoch `number`; 0 for epoch 0.
 uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number);
 

@@ -44,12 +44,6 @@ static size_t list_plugins(const struct ls_run *run, const struct ls_report_buck
     return count + add_plugin(run->device, out + count);
 }
 
-uint64_t ls_fit_bucket_bytes(const struct ls_fit *fit, uint32_t bucket)
-{
-    const struct ls_buckets *buckets = ls_replica_buckets(fit->session->replicas[0]);
-    return buckets->list[bucket].bytes + (bucket == 0 ? LS_STEP_STATS * sizeof(float) : 0);
-}
-
 // Lists that the report borrows while it is written.
 struct lists {
     struct ls_report_pair *options;
@@ -109,7 +103,9 @@ static bool make_lists(const struct ls_fit *fit, struct lists *out)
         out->options[i] =
             (struct ls_report_pair){run->strategy.options[i].name, run->strategy.options[i].value};
     for (uint32_t i = 0; i < buckets->count; i++) {
-        out->buckets[i].bytes = ls_fit_bucket_bytes(fit, i);
+        uint64_t first, count;
+        ls_buckets_reduced(buckets, i, &first, &count);
+        out->buckets[i].bytes = count * sizeof(float);
         out->buckets[i].algorithm = ls_run_algorithm(run, out->buckets[i].bytes);
     }
     list_optimizer(&fit->model->optimizer, out);

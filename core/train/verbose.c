@@ -44,8 +44,11 @@ static void print_buckets(const struct ls_fit *fit, FILE *out)
     const struct ls_parameter_place *places = ls_replica_plan(replica)->places;
     for (uint32_t i = 0; i < buckets->count; i++) {
         const struct ls_bucket *bucket = &buckets->list[i];
-        const char *algorithm = ls_run_algorithm(fit->run, ls_fit_bucket_bytes(fit, i));
-        fprintf(out, "bucket %u: %llu bytes, %s to %s%s%s\n", i, (unsigned long long)bucket->bytes,
+        uint64_t first, count;
+        ls_buckets_reduced(buckets, i, &first, &count);
+        const uint64_t bytes = count * sizeof(float);
+        const char *algorithm = ls_run_algorithm(fit->run, bytes);
+        fprintf(out, "bucket %u: %llu bytes, %s to %s%s%s\n", i, (unsigned long long)bytes,
                 places[bucket->first_place].parameter->name,
                 places[bucket->first_place + bucket->place_count - 1].parameter->name,
                 algorithm ? ", reduced by " : "", algorithm ? algorithm : "");

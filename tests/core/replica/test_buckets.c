@@ -23,19 +23,25 @@ static struct ls_parameter_plan plan_of(const uint64_t *sizes)
     return plan;
 }
 
-// Whatever the sizes: buckets follow each other without a hole and every parameter lies in exactly one.
+// Whatever the sizes: buckets follow each other without a hole and every parameter lies in exactly one;
+// so do the ranges that are reduced, behind the statistics of the step in the first.
 static struct ls_buckets cut(const struct ls_parameter_plan *plan, uint64_t first, uint64_t others)
 {
     struct ls_buckets buckets;
     ck_assert_int_eq(ls_buckets_create(plan, first, others, &buckets), LS_OK);
     ck_assert_uint_ge(buckets.count, 1);
-    uint64_t end = 0;
+    uint64_t end = 0, reduced = 0;
     uint32_t place = 0;
     for (uint32_t i = 0; i < buckets.count; i++) {
         const struct ls_bucket *bucket = &buckets.list[i];
         ck_assert_uint_eq(bucket->offset, end);
         ck_assert_uint_eq(bucket->first_place, place);
         ck_assert_uint_eq(bucket->bytes % sizeof(float), 0);
+        uint64_t from, count;
+        ls_buckets_reduced(&buckets, i, &from, &count);
+        ck_assert_uint_eq(from, reduced);
+        ck_assert_uint_ge(count, bucket->bytes / sizeof(float));
+        reduced += count;
         end += bucket->bytes;
         place += bucket->place_count;
         if (bucket->place_count) {
@@ -46,6 +52,7 @@ static struct ls_buckets cut(const struct ls_parameter_plan *plan, uint64_t firs
         }
     }
     ck_assert_uint_eq(end, plan->flat_bytes);
+    ck_assert_uint_eq(reduced, LS_STEP_STATS + plan->flat_bytes / sizeof(float));
     ck_assert_uint_eq(place, plan->place_count);
     return buckets;
 }
