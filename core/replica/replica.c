@@ -96,6 +96,8 @@ static enum ls_status run_sections(void *context)
     const struct ls_replica_hooks *hooks = pass->hooks;
     const uint32_t count = replica->buckets.count;
     const struct ls_program *program = pass->entry->program;
+    // What cannot be recorded runs without the detour; a section has no hooks of its own.
+    const bool records = !hooks->parameters_needed && !replica->recorder.refusal;
     enum ls_status status = program ? LS_OK : need_parameters(pass, 0);
     pass->from = 0;
     for (pass->bucket = 0; !status && pass->bucket <= count; pass->bucket++) {
@@ -107,7 +109,7 @@ static enum ls_status run_sections(void *context)
         const bool zeroes = !program && pass->bucket == 0;
         pass->to = end > pass->from ? end : pass->from;
         if (pass->to > pass->from || zeroes || (pass->bucket < count && replica->microbatches > 1))
-            status = hooks->parameters_needed ? run_section(pass) : run_timed(replica, &section);
+            status = records ? run_timed(replica, &section) : run_section(pass);
         if (!status && pass->last && pass->bucket < count)
             status = hooks->bucket_ready(hooks->context, replica, pass->bucket);
         pass->from = pass->to;
