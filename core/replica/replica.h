@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A replica: one copy of the model on one virtual device, with its programs, its flat buffers and its
-// optimizer. It knows nothing of other replicas. All calls of one replica come from its thread, also
-// create (a device chooses kernels by what that thread may use).
+// optimizer. It knows nothing of other replicas.
+//
+// Calls come from the replica's own thread, ls_replica_open and ls_replica_destroy included: a device
+// chooses kernels by what that thread may use. While that thread rests (no ls_group_run is under way),
+// the main thread may make the calls that take a const replica, ls_replica_find_not_finite and
+// ls_replica_forget_recordings, and may copy between host memory and the buffers of ls_replica_memory.
 #ifndef LS_REPLICA_REPLICA_H
 #define LS_REPLICA_REPLICA_H
 
@@ -95,10 +99,12 @@ LS_STATUS ls_replica_allocate(struct ls_replica *replica,
 LS_STATUS ls_replica_need(struct ls_replica *replica, const struct ls_replica_need *need,
                           bool *changed);
 void ls_replica_destroy(struct ls_replica *replica);
-// Whether layouts that are chosen for blocks of `batch` examples are those of this replica.
+// Whether layouts that are chosen for blocks of `batch` examples are those of this replica. Prepares
+// kernels. [replica thread]
 LS_STATUS ls_replica_same_layouts(const struct ls_replica *replica, int64_t batch, bool *out);
 // Nothing is recorded any more, and nothing counts as having run: what hooks have put into recordings may
 // go away, and steps that follow are recorded anew, by all replicas at the same step.
+// [replica thread, or main thread while the replica rests]
 void ls_replica_forget_recordings(struct ls_replica *replica);
 // Somebody has waited in vain: nothing waits for what this replica has under way any more. Takes NULL. [any thread]
 void ls_replica_abandon(struct ls_replica *replica);
@@ -110,7 +116,7 @@ uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count
 
 // The program that trains blocks of `count` examples; NULL: none was made. `runs` (may be NULL): how
 // often its kernels ran one by one, so without replays, and without the first run, whose caches are
-// cold. [main thread, while the replica rests]
+// cold.
 struct ls_program *ls_replica_training_program(const struct ls_replica *replica, uint64_t count,
                                                uint64_t *runs);
 
@@ -163,6 +169,7 @@ const char *ls_replica_recording(const struct ls_replica *replica, char *text, s
 bool ls_replica_replays(const struct ls_replica *replica);
 
 // Names the first operation of the last run whose output is not finite; empty text: none.
+// [replica thread, or main thread while the replica rests]
 LS_STATUS ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes);
 
 // ---- What it is made of ----

@@ -75,18 +75,20 @@ LS_STATUS ls_driver_open(const struct ls_driver_options *options, struct ls_driv
 // The ranges of a bucket that a replica of this worker holds, in floats of the flat buffers. A session
 // uses little of the answer today: only states.count == 0 in every bucket saves memory; all other
 // buffers are allocated whole. LS_FAILED (logged): the strategy answers what is not in the bucket.
+// [main thread]
 LS_STATUS ls_driver_placement(struct ls_driver *driver, uint32_t replica, uint32_t bucket,
                               struct ls_strategy_placement *out);
 
 // Makes the plans of the collectives on the replicas' buffers, and fills stores with the parameters of
 // replica 0 and with its optimizer state; where it has none, with zeros until ls_driver_fill_stores.
 // `replicas`: one a replica of this worker; borrowed until the driver is closed.
+// [main thread, while all replicas rest]
 LS_STATUS ls_driver_attach(struct ls_driver *driver, struct ls_replica *const *replicas);
 
 // Stores: variables that live on the host with their optimizer state, instead of on the replicas. Both
 // calls copy the ranges that stores hold, between `buffer` of the stores (LS_BUFFER_PARAMETERS or
 // LS_BUFFER_STATE + k) and `flat`, any flat buffer of `replica` (ls_replica_memory). Not while steps
-// run. [replica thread; fill_stores also in ls_driver_attach]
+// run. [thread of that replica; ls_driver_attach fills them on the main thread while it rests]
 bool ls_driver_has_stores(const struct ls_driver *driver);
 LS_STATUS ls_driver_fill_stores(struct ls_driver *driver, uint32_t replica, uint32_t buffer,
                                 uint32_t flat);
