@@ -55,6 +55,8 @@ const struct ls_hint arguments_elsewhere[] = {
      "training on several machines is not available yet; --replicas=N trains on this one", 1},
     {"backend dist-backend distribution-strategy collective algorithm algo all-reduce",
      "--strategy=NAME takes the name of a strategy or of a collective, such as ring", 1},
+    {"collective algorithm algo",
+     "collectives are named without an option, such as lockstep bench ring tree", 1},
     {"num-workers dataloader-workers",
      "one thread prepares the data; --threads=N are those that compute", 1},
     {"fp16 bf16 amp half mixed-precision",

@@ -4,27 +4,27 @@
 
 #include "core/base/log.h"
 
-static const char *const names[] = {
-    [LS_ON_TRAIN_BEGIN] = "on_train_begin", [LS_ON_TRAIN_END] = "on_train_end",
-    [LS_ON_EPOCH_BEGIN] = "on_epoch_begin", [LS_ON_EPOCH_END] = "on_epoch_end",
-    [LS_ON_SEGMENT_END] = "on_segment_end", [LS_ON_TRAIN_BATCH_END] = "on_train_batch_end",
-    [LS_ON_TEST_BEGIN] = "on_test_begin",   [LS_ON_TEST_END] = "on_test_end",
-};
-
+// Calls one function of a table; `name` is what messages call the function.
 static enum ls_status call(const struct ls_callbacks *table, enum ls_moment moment,
-                           const struct ls_fit_state *state)
+                           const struct ls_fit_state *state, const char **name)
 {
     enum ls_status (*function)(void *context, const struct ls_fit_state *state) = NULL;
+#define MOMENT(number, member)    \
+    case number:                  \
+        function = table->member; \
+        *name = #member;          \
+        break
     switch (moment) {
-    case LS_ON_TRAIN_BEGIN: function = table->on_train_begin; break;
-    case LS_ON_TRAIN_END: function = table->on_train_end; break;
-    case LS_ON_EPOCH_BEGIN: function = table->on_epoch_begin; break;
-    case LS_ON_EPOCH_END: function = table->on_epoch_end; break;
-    case LS_ON_SEGMENT_END: function = table->on_segment_end; break;
-    case LS_ON_TRAIN_BATCH_END: function = table->on_train_batch_end; break;
-    case LS_ON_TEST_BEGIN: function = table->on_test_begin; break;
-    case LS_ON_TEST_END: function = table->on_test_end; break;
+        MOMENT(LS_ON_TRAIN_BEGIN, on_train_begin);
+        MOMENT(LS_ON_TRAIN_END, on_train_end);
+        MOMENT(LS_ON_EPOCH_BEGIN, on_epoch_begin);
+        MOMENT(LS_ON_EPOCH_END, on_epoch_end);
+        MOMENT(LS_ON_SEGMENT_END, on_segment_end);
+        MOMENT(LS_ON_TRAIN_BATCH_END, on_train_batch_end);
+        MOMENT(LS_ON_TEST_BEGIN, on_test_begin);
+        MOMENT(LS_ON_TEST_END, on_test_end);
     }
+#undef MOMENT
     return function ? function(table->context, state) : LS_OK;
 }
 
@@ -57,14 +57,16 @@ enum ls_status ls_clients_call(struct ls_clients *clients, enum ls_moment moment
                                const struct ls_fit_state *state)
 {
     enum ls_status status = LS_OK;
+    const char *name = "";
     for (uint32_t i = 0; i < clients->count; i++)
-        status = worse(status, call(&clients->list[i].callbacks, moment, state));
+        status = worse(status, call(&clients->list[i].callbacks, moment, state, &name));
     if (moment == LS_ON_TRAIN_END && !clients->begun)
         return status;
     clients->begun = true;
-    for (uint32_t i = 0; i < clients->table_count; i++)
-        status =
-            worse(status, check_answer(i, names[moment], call(&clients->tables[i], moment, state)));
+    for (uint32_t i = 0; i < clients->table_count; i++) {
+        const enum ls_status answer = call(&clients->tables[i], moment, state, &name);
+        status = worse(status, check_answer(i, name, answer));
+    }
     return status;
 }
 

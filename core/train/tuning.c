@@ -27,8 +27,10 @@ static enum ls_status open_table(struct ls_loader *loader, const char *transport
     tuning->candidates = calloc(tuning->rows.count, sizeof(struct ls_opened_plugin *));
     if (!tuning->candidates)
         return LS_OUT_OF_MEMORY;
+    char scope[256];
+    snprintf(scope, sizeof(scope), "auto:table=%.200s", tuning->table);
     for (size_t i = 0; !status && i < tuning->rows.count; i++)
-        status = ls_loader_open_scheduled(loader, "auto", tuning->rows.entries[i].collective,
+        status = ls_loader_open_scheduled(loader, scope, tuning->rows.entries[i].collective,
                                           &tuning->candidates[tuning->count++]);
     return status;
 }

@@ -137,7 +137,6 @@ static void change_run(struct ls_model *model, struct ls_run *to)
     model->run = to;
 }
 
-
 START_TEST(a_step_is_counted_when_all_shares_came_in)
 {
     static const char *const paces[] = {"", "slow_rank=0,slow_ms=15", "slow_rank=2,slow_ms=15"};

@@ -57,7 +57,8 @@ struct ls_device_suite {
     char note[128]; // of a case that passes
     uint32_t dtype; // of the floating tensors of the cases that follow; 0: float32
     bool missing; // the device has not offered that type: it must refuse each case
-    uint32_t met[2][LS_OP_COUNT]; // cases in that type of each operation, without and with an epilogue
+    uint32_t met[2]
+                [LS_OP_COUNT]; // cases in that type of each operation, without and with an epilogue
     bool excused; // the running case is one that the device does not know
 };
 
