@@ -10,6 +10,10 @@
 #define LS_INITIAL_EXEC __attribute__((tls_model("initial-exec")))
 // Another name of a function of the same file.
 #define LS_ALIAS(name) __attribute__((alias(name)))
+// Part of its caller, for what is called several times in a microsecond.
+#define LS_ALWAYS_INLINE static inline __attribute__((always_inline))
+// Never part of its caller, so that the caller saves no registers for what happens rarely.
+#define LS_COLD __attribute__((cold, noinline))
 #define LS_API __attribute__((visibility("default")))
 
 #endif

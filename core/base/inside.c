@@ -18,30 +18,13 @@ pthread_mutex_t ls_inside_lock = PTHREAD_MUTEX_INITIALIZER;
 struct ls_inside *_Atomic ls_inside_list;
 _Atomic(void (*)(int64_t replica)) ls_inside_lost_thread;
 
-// Initial-exec: a signal handler reads it, which must not allocate.
-static _Thread_local LS_INITIAL_EXEC struct ls_inside mine = {.replica = -1};
+_Thread_local LS_INITIAL_EXEC struct ls_inside ls_inside_own = {.replica = -1};
 
 static _Atomic uint32_t all_reasons;
 
 static pthread_key_t end_key;
 static pthread_once_t end_once = PTHREAD_ONCE_INIT;
 static atomic_bool has_end_key, wants_signal_stacks;
-
-static void set(_Atomic(const char *) *place, const char *text)
-{
-    atomic_store_explicit(place, text, memory_order_relaxed);
-}
-
-static const char *get(_Atomic(const char *) *place)
-{
-    return atomic_load_explicit(place, memory_order_relaxed);
-}
-
-static void count(_Atomic uint32_t *number)
-{
-    atomic_store_explicit(number, atomic_load_explicit(number, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
-}
 
 // ---- The list ----
 
@@ -102,22 +85,22 @@ static void take_signal_stack(struct ls_inside *record)
 static void list_mine(void)
 {
     pthread_once(&end_once, make_end_key);
-    mine.listed = true;
-    if (!atomic_load(&has_end_key) || pthread_setspecific(end_key, &mine))
+    ls_inside_own.listed = true;
+    if (!atomic_load(&has_end_key) || pthread_setspecific(end_key, &ls_inside_own))
         return;
     if (atomic_load(&wants_signal_stacks))
-        take_signal_stack(&mine);
+        take_signal_stack(&ls_inside_own);
     pthread_mutex_lock(&ls_inside_lock);
-    mine.next = atomic_load(&ls_inside_list);
-    atomic_store(&ls_inside_list, &mine);
+    ls_inside_own.next = atomic_load(&ls_inside_list);
+    atomic_store(&ls_inside_list, &ls_inside_own);
     pthread_mutex_unlock(&ls_inside_lock);
 }
 
 struct ls_inside *ls_inside_mine(void)
 {
-    if (!mine.listed)
+    if (!ls_inside_own.listed)
         list_mine();
-    return &mine;
+    return &ls_inside_own;
 }
 
 void ls_inside_use_signal_stacks(void)
@@ -130,51 +113,57 @@ void ls_inside_use_signal_stacks(void)
 
 struct ls_inside_call ls_inside_enter(const char *plugin, const char *name)
 {
-    struct ls_inside *record = &mine;
-    if (!record->listed)
-        list_mine();
+    struct ls_inside *record = ls_inside_mine();
     const struct ls_inside_call before = ls_inside_now();
-    set(&record->name, name);
-    set(&record->about, record->next_about);
-    set(&record->plugin, plugin);
+    const bool outermost = !before.plugin;
+    ls_inside_set(&record->name, name);
+    ls_inside_set(&record->about, record->next_about);
+    ls_inside_set(&record->plugin, plugin);
+    atomic_store_explicit(&record->site, NULL, memory_order_relaxed);
     record->next_about = NULL;
-    count(&record->moves);
-    if (!before.plugin) {
-        set(&record->outer_plugin, plugin);
-        set(&record->outer_name, name);
-        count(&record->outer_moves);
+    ls_inside_count(&record->moves);
+    if (outermost) {
+        ls_inside_set(&record->outer_plugin, before.site ? before.site->plugin : plugin);
+        ls_inside_set(&record->outer_name, before.site ? before.site->name : name);
+        ls_inside_count(&record->outer_moves);
     }
     return before;
 }
 
 void ls_inside_leave(struct ls_inside_call before)
 {
-    struct ls_inside *record = &mine;
-    set(&record->last_plugin, get(&record->plugin));
-    set(&record->last_name, get(&record->name));
-    set(&record->plugin, before.plugin);
-    set(&record->name, before.name);
-    set(&record->about, before.about);
-    count(&record->moves);
+    struct ls_inside *record = &ls_inside_own;
+    ls_inside_set(&record->last_plugin, ls_inside_get(&record->plugin));
+    ls_inside_set(&record->last_name, ls_inside_get(&record->name));
+    ls_inside_set(&record->plugin, before.plugin);
+    ls_inside_set(&record->name, before.name);
+    ls_inside_set(&record->about, before.about);
+    atomic_store_explicit(&record->site, before.site, memory_order_relaxed);
+    ls_inside_count(&record->moves);
     if (!before.plugin)
-        count(&record->outer_moves);
+        ls_inside_count(&record->outer_moves);
 }
 
 struct ls_inside_call ls_inside_now(void)
 {
     return (struct ls_inside_call){
-        .plugin = get(&mine.plugin), .name = get(&mine.name), .about = get(&mine.about)};
+        .plugin = ls_inside_get(&ls_inside_own.plugin),
+        .name = ls_inside_get(&ls_inside_own.name),
+        .about = ls_inside_get(&ls_inside_own.about),
+        .site = atomic_load_explicit(&ls_inside_own.site, memory_order_relaxed),
+    };
 }
 
 void ls_inside_return(struct ls_inside_call before)
 {
-    if (get(&mine.plugin) != before.plugin || get(&mine.name) != before.name)
+    const struct ls_inside_call now = ls_inside_now();
+    if (now.plugin != before.plugin || now.name != before.name || now.site != before.site)
         ls_inside_leave(before);
 }
 
 void ls_inside_about(const char *text)
 {
-    mine.next_about = text;
+    ls_inside_own.next_about = text;
 }
 
 void ls_inside_set_replica(uint32_t rank)
@@ -184,13 +173,13 @@ void ls_inside_set_replica(uint32_t rank)
 
 void ls_inside_note_reason(void)
 {
-    mine.reasons++;
+    ls_inside_own.reasons++;
     atomic_fetch_add_explicit(&all_reasons, 1, memory_order_relaxed);
 }
 
 uint32_t ls_inside_reasons(void)
 {
-    return mine.reasons;
+    return ls_inside_own.reasons;
 }
 
 uint32_t ls_inside_all_reasons(void)
@@ -202,11 +191,19 @@ uint32_t ls_inside_all_reasons(void)
 
 struct ls_inside_call ls_inside_read(struct ls_inside *record)
 {
-    struct ls_inside_call call = {.plugin = get(&record->plugin),
-                                  .name = get(&record->name),
-                                  .about = get(&record->about),
-                                  .outer_plugin = get(&record->outer_plugin),
-                                  .outer_name = get(&record->outer_name)};
+    const struct ls_inside_site *site = atomic_load_explicit(&record->site, memory_order_relaxed);
+    struct ls_inside_call call = {.plugin = ls_inside_get(&record->plugin),
+                                  .name = ls_inside_get(&record->name),
+                                  .about = ls_inside_get(&record->about),
+                                  .outer_plugin = ls_inside_get(&record->outer_plugin),
+                                  .outer_name = ls_inside_get(&record->outer_name)};
+    if (site) {
+        if (!call.plugin)
+            call.outer_plugin = NULL;
+        call.plugin = site->plugin;
+        call.name = site->name;
+        call.about = NULL;
+    }
     if (call.plugin == call.outer_plugin)
         call.outer_plugin = NULL;
     return call;
@@ -216,19 +213,19 @@ static bool view(struct ls_inside *record, struct ls_inside_view *out)
 {
     *out = (struct ls_inside_view){
         .call = ls_inside_read(record),
-        .own = record == &mine,
+        .own = record == &ls_inside_own,
         .replica = atomic_load_explicit(&record->replica, memory_order_relaxed),
     };
     out->under_way = out->call.plugin != NULL;
     if (!out->under_way)
-        out->call = (struct ls_inside_call){.plugin = get(&record->last_plugin),
-                                            .name = get(&record->last_name)};
+        out->call = (struct ls_inside_call){.plugin = ls_inside_get(&record->last_plugin),
+                                            .name = ls_inside_get(&record->last_name)};
     return out->call.plugin != NULL;
 }
 
 bool ls_inside_look(struct ls_inside_view *out)
 {
-    return view(&mine, out);
+    return view(&ls_inside_own, out);
 }
 
 size_t ls_inside_look_at_others(struct ls_inside_view *out, size_t most)
@@ -236,7 +233,7 @@ size_t ls_inside_look_at_others(struct ls_inside_view *out, size_t most)
     size_t found = 0;
     for (struct ls_inside *record = atomic_load(&ls_inside_list); record && found < most;
          record = record->next)
-        found += record != &mine && view(record, &out[found]) && out[found].under_way;
+        found += record != &ls_inside_own && view(record, &out[found]) && out[found].under_way;
     return found;
 }
 
@@ -258,7 +255,7 @@ bool ls_inside_of_replica(uint32_t rank, struct ls_inside_call *out)
 
 const char *ls_inside_last_plugin(void)
 {
-    const char *plugin = get(&mine.last_plugin);
+    const char *plugin = ls_inside_get(&ls_inside_own.last_plugin);
     return plugin ? plugin : "device";
 }
 

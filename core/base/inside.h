@@ -17,6 +17,7 @@ struct ls_inside_call {
     const char *about; // "conv2d + relu"; NULL: nothing is known
     const char *outer_plugin,
         *outer_name; // the call that it was made from, through the host; NULL: none
+    const struct ls_inside_site *site; // for ls_inside_leave (inside_internal.h)
 };
 
 // Returns the thread's previous record for ls_inside_leave, because a plugin may call the host,

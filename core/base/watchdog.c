@@ -44,7 +44,10 @@ static bool is_watched(const struct ls_inside *record)
 static void refresh(struct ls_inside *record, uint64_t now)
 {
     const uint32_t moves = atomic_load_explicit(&record->moves, memory_order_relaxed);
-    const uint32_t outer = atomic_load_explicit(&record->outer_moves, memory_order_relaxed);
+    // Calls of sites are the outermost ones where no other call is under way.
+    const bool within = atomic_load_explicit(&record->plugin, memory_order_relaxed) != NULL;
+    const uint32_t outer =
+        atomic_load_explicit(&record->outer_moves, memory_order_relaxed) + (within ? 0 : moves);
     if (!record->watched || moves != record->seen)
         record->since_ns = now;
     if (!record->watched || outer != record->outer_seen)

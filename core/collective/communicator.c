@@ -205,7 +205,7 @@ enum ls_status ls_collective_wait(struct ls_collective_plan *plan)
 {
     struct ls_communicator *communicator = plan->communicator;
     const uint64_t begin = ls_clock_ns();
-    uint64_t idle = 0, blocked_since = 0;
+    uint64_t blocked_since = 0;
     enum ls_status status = LS_OK;
     while (!status && plan->running) {
         bool moved;
@@ -216,7 +216,6 @@ enum ls_status ls_collective_wait(struct ls_collective_plan *plan)
         if (moved || !blocked_since)
             blocked_since = now;
         status = wait_step(communicator, plan, blocked_since, now);
-        idle += ls_clock_ns() - now;
     }
     if (!status && !plan->result)
         status = ls_stream_follow(plan);

@@ -2,6 +2,8 @@
 // Slots for guarded plugins, and the looks at their answers.
 #include "core/loader/guard.h"
 
+#include "core/attributes.h"
+#include "core/base/inside_internal.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/loader/internal.h"
@@ -25,6 +27,58 @@ static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_said_elsewhere(int32_t status, const struct ls_transfer *transfer)
 {
     return status != LS_FAILED || (transfer && transfer->state == LS_TRANSFER_MISMATCH);
+}
+
+static bool is_status(int32_t status)
+{
+    return (status >= LS_OK && status <= LS_AGAIN) || status == LS_INTERRUPTED;
+}
+
+// What the caller is told instead of `status`, which is not LS_OK. `reasons`: how many were given before the call.
+LS_COLD static int32_t judge(const struct ls_guard_slot *slot, const char *call, uint32_t reasons,
+                             int32_t status, bool must_explain)
+{
+    if (!is_status(status)) {
+        ls_error(slot->name, "plugin %s: `%s` returned %" PRId32 ", which is not a status",
+                 slot->label, call, status);
+        return LS_FAILED;
+    }
+    if (!must_explain || status == LS_UNSUPPORTED || reasons != ls_inside_reasons())
+        return status;
+    // A strategy's hook passes on that another rank failed; a device has no peers.
+    const bool may_abort = strncmp(slot->label, "device-", 7) != 0;
+    if (status == LS_ABORTED && may_abort)
+        return status;
+    if (status == LS_AGAIN || status == LS_INTERRUPTED || status == LS_ABORTED) {
+        ls_error(slot->name, "plugin %s: `%s` returned '%s', which it must not return", slot->label,
+                 call, ls_status_text((enum ls_status)status));
+        return LS_FAILED;
+    }
+    ls_error(slot->name, "plugin %s: `%s` returned '%s' without giving a reason", slot->label, call,
+             ls_status_text((enum ls_status)status));
+    return status;
+}
+
+// Calls that a collective makes several times in a microsecond: entered and left inline.
+struct often {
+    const struct ls_inside_site *site, *before;
+    uint32_t reasons;
+};
+
+LS_ALWAYS_INLINE struct often enter_often(const struct ls_inside_site *site)
+{
+    const uint32_t reasons = ls_inside_own.reasons;
+    return (struct often){site, ls_inside_begin(site), reasons};
+}
+
+LS_ALWAYS_INLINE int32_t answer_often(const struct often often, const struct ls_guard_slot *slot,
+                                      int32_t status, const struct ls_transfer *transfer)
+{
+    ls_inside_end(often.site, often.before);
+    if (status == LS_OK || status == LS_AGAIN)
+        return status;
+    return judge(slot, often.site->name, often.reasons, status,
+                 !is_said_elsewhere(status, transfer));
 }
 
 #define JOIN_AGAIN(name, slot) name##_##slot
@@ -199,35 +253,11 @@ void ls_guard_leave(const struct ls_guarded *call)
     ls_inside_leave(call->before);
 }
 
-static bool is_status(int32_t status)
-{
-    return (status >= LS_OK && status <= LS_AGAIN) || status == LS_INTERRUPTED;
-}
-
 int32_t ls_guard_answer(const struct ls_guarded *call, int32_t status, bool must_explain)
 {
     ls_inside_leave(call->before);
-    if (status == LS_OK)
-        return LS_OK;
-    if (!is_status(status)) {
-        ls_error(call->slot->name, "plugin %s: `%s` returned %" PRId32 ", which is not a status",
-                 call->slot->label, call->call, status);
-        return LS_FAILED;
-    }
-    if (!must_explain || status == LS_UNSUPPORTED || call->reasons != ls_inside_reasons())
-        return status;
-    // A strategy's hook passes on that another rank failed; a device has no peers.
-    const bool may_abort = strncmp(call->slot->label, "device-", 7) != 0;
-    if (status == LS_ABORTED && may_abort)
-        return status;
-    if (status == LS_AGAIN || status == LS_INTERRUPTED || status == LS_ABORTED) {
-        ls_error(call->slot->name, "plugin %s: `%s` returned '%s', which it must not return",
-                 call->slot->label, call->call, ls_status_text((enum ls_status)status));
-        return LS_FAILED;
-    }
-    ls_error(call->slot->name, "plugin %s: `%s` returned '%s' without giving a reason",
-             call->slot->label, call->call, ls_status_text((enum ls_status)status));
-    return status;
+    return status == LS_OK ? LS_OK
+                           : judge(call->slot, call->call, call->reasons, status, must_explain);
 }
 
 // There is no other way to ask for what cannot be opened, so this is a failure, and needs a line.

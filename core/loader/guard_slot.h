@@ -306,25 +306,26 @@ static void GUARD(transport_close)(struct ls_transport *transport)
 
 static int32_t GUARD(transport_post)(struct ls_transport *transport, struct ls_transfer *transfer)
 {
-    const struct ls_guarded call = ls_guard_enter(&OWN, "post");
-    const int32_t status = OWN.ops.transport.post(transport, transfer);
-    return ls_guard_answer(&call, status, !is_said_elsewhere(status, transfer));
+    static const struct ls_inside_site site = {OWN.label, "post"};
+    const struct often call = enter_often(&site);
+    return answer_often(call, &OWN, OWN.ops.transport.post(transport, transfer), transfer);
 }
 
 static int32_t GUARD(transport_test)(struct ls_transport *transport, struct ls_transfer *transfer)
 {
-    const struct ls_guarded call = ls_guard_enter(&OWN, "test");
-    const int32_t status = OWN.ops.transport.test(transport, transfer);
-    return ls_guard_answer(&call, status, !is_said_elsewhere(status, transfer));
+    static const struct ls_inside_site site = {OWN.label, "test"};
+    const struct often call = enter_often(&site);
+    return answer_often(call, &OWN, OWN.ops.transport.test(transport, transfer), transfer);
 }
 
 static int32_t GUARD(transport_wait_any)(struct ls_transport *transport,
                                          struct ls_transfer *const *transfers, uint64_t count,
                                          uint64_t timeout_ns)
 {
-    const struct ls_guarded call = ls_guard_enter(&OWN, "wait_any");
-    const int32_t status = OWN.ops.transport.wait_any(transport, transfers, count, timeout_ns);
-    return ls_guard_answer(&call, status, !is_said_elsewhere(status, NULL));
+    static const struct ls_inside_site site = {OWN.label, "wait_any"};
+    const struct often call = enter_often(&site);
+    return answer_often(call, &OWN,
+                        OWN.ops.transport.wait_any(transport, transfers, count, timeout_ns), NULL);
 }
 
 static void GUARD(transport_abort)(struct ls_transport *transport)

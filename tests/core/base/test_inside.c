@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which call of which plugin a thread is in is known to itself and to others, and a call that does not return is found.
-#include "core/base/inside.h"
+#include "core/base/inside_internal.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -19,6 +19,7 @@
 
 #define DEADLINE_NS UINT64_C(50000000)
 #define LONG_NS UINT64_C(1500000000) // more than deadline and slack
+#define OUTER_NS UINT64_C(7500000000) // more than that of a call from which others are made
 #define MOST_NS UINT64_C(20000000000)
 
 static _Atomic uint32_t stuck_replica;
@@ -86,6 +87,50 @@ START_TEST(calls_nest_and_say_within_what)
 }
 END_TEST
 
+// The quick form, alone, within another call, and with another call within.
+START_TEST(calls_of_sites_nest_like_others)
+{
+    static const struct ls_inside_site post = {"transport-t", "post"};
+    struct ls_inside_view seen;
+    char text[256];
+
+    const struct ls_inside_site *alone = ls_inside_begin(&post);
+    ck_assert(ls_inside_look(&seen) && seen.under_way);
+    ck_assert_str_eq(ls_inside_text(&seen.call, text, sizeof(text)),
+                     "`post` of plugin transport-t");
+    const struct ls_inside_call within_post = ls_inside_enter("device-b", "copy");
+    ck_assert(ls_inside_look(&seen) && seen.under_way);
+    ck_assert_str_eq(ls_inside_text(&seen.call, text, sizeof(text)),
+                     "`copy` of plugin device-b, within `post` of plugin transport-t");
+    ls_inside_leave(within_post);
+    ck_assert(ls_inside_look(&seen) && seen.under_way);
+    ck_assert_str_eq(seen.call.plugin, "transport-t");
+    ls_inside_end(&post, alone);
+    ck_assert(ls_inside_look(&seen) && !seen.under_way);
+    ck_assert_str_eq(ls_inside_last_plugin(), "transport-t");
+
+    const struct ls_inside_call none = ls_inside_enter("strategy-a", "end_step");
+    const struct ls_inside_call within_hook = ls_inside_now();
+    const struct ls_inside_site *within = ls_inside_begin(&post);
+    ck_assert(ls_inside_look(&seen) && seen.under_way);
+    ck_assert_str_eq(ls_inside_text(&seen.call, text, sizeof(text)),
+                     "`post` of plugin transport-t, within `end_step` of plugin strategy-a");
+    ls_inside_end(&post, within);
+    ck_assert(ls_inside_look(&seen) && seen.under_way);
+    ck_assert_str_eq(ls_inside_text(&seen.call, text, sizeof(text)),
+                     "`end_step` of plugin strategy-a");
+
+    // Left by a jump, here out of the site's call.
+    (void)ls_inside_begin(&post);
+    ls_inside_return(within_hook);
+    ck_assert(ls_inside_look(&seen) && seen.under_way);
+    ck_assert_str_eq(ls_inside_text(&seen.call, text, sizeof(text)),
+                     "`end_step` of plugin strategy-a");
+    ls_inside_leave(none);
+    ck_assert(ls_inside_look(&seen) && !seen.under_way);
+}
+END_TEST
+
 START_TEST(an_error_that_is_logged_is_a_reason)
 {
     const uint32_t own = ls_inside_reasons(), all = ls_inside_all_reasons();
@@ -144,6 +189,33 @@ START_TEST(a_replica_that_hangs_alone_is_named_with_call_and_operation)
     ck_assert_uint_eq(atomic_load(&stuck_replica), 3);
     ck_assert_ptr_nonnull(
         strstr(message, "replica 3 hangs: `launch` of plugin device-b (dense) has not returned"));
+    atomic_store(&leave, true);
+    pthread_join(thread, NULL);
+    ls_watchdog_stop();
+}
+END_TEST
+
+// Short calls one after the other are progress, though no other call is under way that could end.
+static void *post_again_and_again(void *argument)
+{
+    static const struct ls_inside_site post = {"transport-t", "post"};
+    (void)argument;
+    ls_inside_set_replica(3);
+    while (!atomic_load(&leave)) {
+        const struct ls_inside_site *before = ls_inside_begin(&post);
+        sleep_ns(5000000);
+        ls_inside_end(&post, before);
+    }
+    return NULL;
+}
+
+START_TEST(a_replica_that_calls_a_site_again_and_again_does_not_hang)
+{
+    pthread_t thread;
+    ck_assert_int_eq(ls_watchdog_start(DEADLINE_NS, note_stuck), LS_OK);
+    ck_assert_int_eq(ls_thread_start(&thread, "posts", post_again_and_again, NULL), LS_OK);
+    sleep_ns(OUTER_NS);
+    ck_assert_uint_eq(atomic_load(&stuck_calls), 0);
     atomic_store(&leave, true);
     pthread_join(thread, NULL);
     ls_watchdog_stop();
@@ -253,8 +325,10 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, calls_nest_and_say_within_what);
+    tcase_add_test(tests, calls_of_sites_nest_like_others);
     tcase_add_test(tests, an_error_that_is_logged_is_a_reason);
     tcase_add_test(tests, a_replica_that_hangs_alone_is_named_with_call_and_operation);
+    tcase_add_test(tests, a_replica_that_calls_a_site_again_and_again_does_not_hang);
     tcase_add_test(tests, the_thread_that_opened_the_run_is_watched_too);
     tcase_add_test(tests, nobody_hangs_while_another_replica_gets_on);
     tcase_add_test(tests, who_waits_for_data_is_in_no_plugin);
