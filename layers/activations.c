@@ -113,13 +113,14 @@ enum ls_status ls_activation_add(struct ls_graph *graph,
     return LS_OK;
 }
 
-enum ls_status ls_build_activation(struct ls_graph *graph, const json_t *config,
+enum ls_status ls_build_activation(struct ls_graph *graph, const struct ls_layer_call *call,
                                    struct ls_layer_activation (*read)(struct ls_config *config),
-                                   struct ls_tensor *input, struct ls_tensor **out)
+                                   struct ls_tensor **outputs)
 {
-    struct ls_config c = {.graph = graph, .object = config};
+    struct ls_config c = {.graph = graph, .object = call->config};
+    struct ls_tensor *input = ls_call_input(call);
     const struct ls_layer_activation activation = read(&c);
     if (c.status || !input)
         return c.status;
-    return ls_activation_add(graph, &activation, input, out);
+    return ls_activation_add(graph, &activation, input, outputs);
 }

@@ -127,6 +127,19 @@ void ls_config_check(struct ls_config *config, const char *const *keys)
                        ls_json_text(value, text, sizeof(text)));
 }
 
+const json_t *ls_call_argument(const struct ls_layer_call *call, size_t position, const char *name)
+{
+    const json_t *value = json_array_get(call->args, position);
+    return value ? value : json_object_get(call->kwargs, name);
+}
+
+struct ls_tensor *ls_call_tensor(const struct ls_layer_call *call, const json_t *argument)
+{
+    const json_t *index = json_object_get(argument, "tensor");
+    const json_int_t i = json_is_integer(index) ? json_integer_value(index) : -1;
+    return i >= 0 && i < call->input_count && call->inputs ? call->inputs[i] : NULL;
+}
+
 int64_t ls_config_integer(struct ls_config *config, const char *key, int64_t minimum,
                           int64_t maximum, int64_t missing)
 {

@@ -70,6 +70,17 @@ struct ls_initializer ls_config_initializer(struct ls_config *config, const char
                                             const char *missing);
 extern const char *const ls_initializer_names[]; // ends with NULL
 
+// The only input of a layer that takes one; NULL: only the options are checked.
+static inline struct ls_tensor *ls_call_input(const struct ls_layer_call *call)
+{
+    return call->inputs ? call->inputs[0] : NULL;
+}
+// An argument of the call, by its position (LS_BY_NAME: it has none) or its name; NULL: not given.
+const json_t *ls_call_argument(const struct ls_layer_call *call, size_t position, const char *name);
+#define LS_BY_NAME SIZE_MAX
+// The tensor that an argument is; NULL: it is none.
+struct ls_tensor *ls_call_tensor(const struct ls_layer_call *call, const json_t *argument);
+
 // Adds the operation; linear adds none and answers its input.
 LS_STATUS ls_activation_add(struct ls_graph *graph, const struct ls_layer_activation *activation,
                             struct ls_tensor *input, struct ls_tensor **out);

@@ -89,11 +89,12 @@ static enum ls_status add_variables(struct ls_graph *graph, const struct options
 }
 
 // x: (B, H, W, C) -> (B, OH, OW, filters)
-static enum ls_status build(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
-                            struct ls_tensor **out)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
 {
+    struct ls_tensor *input = ls_call_input(call);
     struct options o = {0};
-    enum ls_status status = read_options(graph, config, &o);
+    enum ls_status status = read_options(graph, call->config, &o);
     if (status)
         return status;
     if (!input)
@@ -114,7 +115,7 @@ static enum ls_status build(struct ls_graph *graph, const json_t *config, struct
                           &convolution);
     if (status)
         return status;
-    return ls_activation_add(graph, &o.activation, convolution, out);
+    return ls_activation_add(graph, &o.activation, convolution, outputs);
 }
 
 const struct ls_layer_kind ls_layer_conv2d = {

@@ -21,10 +21,11 @@ static const char *const keys[] = {
 static const char *const unsupported[] = {"lora_rank", "lora_alpha", "quantization_config", NULL};
 
 // x: (B, ..., K) -> (B, ..., units)
-static enum ls_status build(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
-                            struct ls_tensor **out)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
 {
-    struct ls_config c = {.graph = graph, .object = config};
+    struct ls_config c = {.graph = graph, .object = call->config};
+    struct ls_tensor *input = ls_call_input(call);
     const int64_t units = ls_config_integer(&c, "units", 1, LS_CONFIG_LARGEST, LS_CONFIG_NONE);
     const bool use_bias = ls_config_boolean(&c, "use_bias", true);
     const struct ls_layer_activation activation = ls_config_activation(&c, "activation");
@@ -54,7 +55,7 @@ static enum ls_status build(struct ls_graph *graph, const json_t *config, struct
     status = ls_graph_add(graph, LS_OP_DENSE, NULL, arguments, use_bias ? 3 : 2, NULL, &dense);
     if (status)
         return status;
-    return ls_activation_add(graph, &activation, dense, out);
+    return ls_activation_add(graph, &activation, dense, outputs);
 }
 
 const struct ls_layer_kind ls_layer_dense = {

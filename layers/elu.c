@@ -16,10 +16,10 @@ struct ls_layer_activation ls_read_elu(struct ls_config *config)
     return (struct ls_layer_activation){.function = LS_RELU};
 }
 
-static enum ls_status build(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
-                            struct ls_tensor **out)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
 {
-    return ls_build_activation(graph, config, ls_read_elu, input, out);
+    return ls_build_activation(graph, call, ls_read_elu, outputs);
 }
 
 const struct ls_layer_kind ls_layer_elu = {

@@ -5,10 +5,11 @@
 static const char *const keys[] = {"data_format", NULL};
 
 // x: (B, ...) -> (B, N)
-static enum ls_status build(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
-                            struct ls_tensor **out)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
 {
-    struct ls_config c = {.graph = graph, .object = config};
+    struct ls_config c = {.graph = graph, .object = call->config};
+    struct ls_tensor *input = ls_call_input(call);
     ls_config_data_format(&c);
     if (c.status || !input)
         return c.status;
@@ -16,10 +17,10 @@ static enum ls_status build(struct ls_graph *graph, const json_t *config, struct
     const struct ls_shape flat = {.ndims = 2,
                                   .dims = {LS_BATCH, ls_shape_elements(&input->shape, 1)}};
     if (input->shape.ndims == 2) {
-        *out = input;
+        *outputs = input;
         return LS_OK;
     }
-    return ls_graph_add(graph, LS_OP_RESHAPE, NULL, &input, 1, &flat, out);
+    return ls_graph_add(graph, LS_OP_RESHAPE, NULL, &input, 1, &flat, outputs);
 }
 
 const struct ls_layer_kind ls_layer_flatten = {

@@ -10,14 +10,13 @@ static void refuse(struct ls_config *config, const char *key)
         ls_config_fail(config, key, "not supported; set it to false");
 }
 
-static enum ls_status build(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
-                            struct ls_tensor **out)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
 {
-    struct ls_config c = {.graph = graph, .object = config};
+    struct ls_config c = {.graph = graph, .object = call->config};
     struct ls_shape example;
-    const bool keras2 =
-        !json_object_get(config, "batch_shape") && json_object_get(config, "batch_input_shape");
-    (void)input;
+    const bool keras2 = !json_object_get(call->config, "batch_shape") &&
+                        json_object_get(call->config, "batch_input_shape");
 
     ls_config_shape(&c, keras2 ? "batch_input_shape" : "batch_shape", &example);
     refuse(&c, "sparse");
@@ -27,7 +26,7 @@ static enum ls_status build(struct ls_graph *graph, const json_t *config, struct
         return c.status;
     if (graph->input_count > 0)
         return ls_graph_fail(graph, graph->inputs[0], "the model has an input already; remove one");
-    return ls_graph_input(graph, &example, out);
+    return ls_graph_input(graph, &example, outputs);
 }
 
 const struct ls_layer_kind ls_layer_input = {

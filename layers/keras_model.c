@@ -386,7 +386,11 @@ static enum ls_status build_layer(struct ls_graph *graph, const struct entry *en
         goto out;
     ls_config_check(&c, entry->kind->keys);
     const enum ls_status checked = c.status ? c.status : check_input_shape(&c, *tensor);
-    status = entry->kind->build(graph, c.object, checked ? NULL : *tensor, &output);
+    const struct ls_layer_call call = {
+        .config = c.object, .inputs = checked || !*tensor ? NULL : tensor, .input_count = 1};
+    struct ls_tensor *outputs[LS_LAYER_OUTPUTS] = {NULL};
+    status = entry->kind->build(graph, &call, outputs);
+    output = outputs[0];
     status = status ? status : checked;
     if (!status && output)
         ls_graph_end_layer(graph, output);

@@ -18,13 +18,13 @@ struct ls_layer_activation ls_read_leaky_relu(struct ls_config *config);
 struct ls_layer_activation ls_read_elu(struct ls_config *config);
 
 // Reads with `read` and adds the operation.
-LS_STATUS ls_build_activation(struct ls_graph *graph, const json_t *config,
+LS_STATUS ls_build_activation(struct ls_graph *graph, const struct ls_layer_call *call,
                               struct ls_layer_activation (*read)(struct ls_config *config),
-                              struct ls_tensor *input, struct ls_tensor **out);
+                              struct ls_tensor **outputs);
 
 // Keys and operation of the two pooling layers.
 extern const char *const ls_pooling_keys[];
-LS_STATUS ls_build_pooling(struct ls_graph *graph, uint32_t op, const json_t *config,
-                           struct ls_tensor *input, struct ls_tensor **out);
+LS_STATUS ls_build_pooling(struct ls_graph *graph, uint32_t op, const struct ls_layer_call *call,
+                           struct ls_tensor **outputs);
 
 #endif

@@ -2,10 +2,10 @@
 // MaxPooling2D: the largest element of each window.
 #include "layers/kinds.h"
 
-static enum ls_status build(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
-                            struct ls_tensor **out)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
 {
-    return ls_build_pooling(graph, LS_OP_MAX_POOL2D, config, input, out);
+    return ls_build_pooling(graph, LS_OP_MAX_POOL2D, call, outputs);
 }
 
 const struct ls_layer_kind ls_layer_max_pooling2d = {

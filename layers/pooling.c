@@ -5,15 +5,17 @@
 const char *const ls_pooling_keys[] = {"pool_size", "strides", "padding", "data_format", NULL};
 
 // x: (B, H, W, C) -> (B, OH, OW, C)
-enum ls_status ls_build_pooling(struct ls_graph *graph, uint32_t op, const json_t *config,
-                                struct ls_tensor *input, struct ls_tensor **out)
+enum ls_status ls_build_pooling(struct ls_graph *graph, uint32_t op,
+                                const struct ls_layer_call *call, struct ls_tensor **outputs)
 {
-    struct ls_config c = {.graph = graph, .object = config};
+    struct ls_config c = {.graph = graph, .object = call->config};
+    struct ls_tensor *input = ls_call_input(call);
     struct ls_op_attributes attributes = {0};
     int32_t *window = attributes.kernel, *strides = attributes.strides;
 
     ls_config_pair(&c, "pool_size", 2, window);
-    if (!json_object_get(config, "strides") || json_is_null(json_object_get(config, "strides")))
+    if (!json_object_get(call->config, "strides") ||
+        json_is_null(json_object_get(call->config, "strides")))
         strides[0] = window[0], strides[1] = window[1];
     else
         ls_config_pair(&c, "strides", 1, strides);
@@ -34,5 +36,5 @@ enum ls_status ls_build_pooling(struct ls_graph *graph, uint32_t op, const json_
                                  "pool_size: expected at least %d %s with padding \"valid\"",
                                  window[axis], axis == 0 ? "rows" : "columns");
     }
-    return ls_graph_add(graph, op, &attributes, &input, 1, NULL, out);
+    return ls_graph_add(graph, op, &attributes, &input, 1, NULL, outputs);
 }

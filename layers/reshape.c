@@ -32,11 +32,11 @@ static void read_target(struct ls_config *config, struct ls_shape *shape, int *o
 }
 
 // x: (B, ...) -> (B, target_shape...)
-static enum ls_status build(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
-                            struct ls_tensor **out)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
 {
-    struct ls_config c = {.graph = graph, .object = config};
-    const int64_t elements = ls_shape_elements(&input->shape, 1);
+    struct ls_config c = {.graph = graph, .object = call->config};
+    struct ls_tensor *input = ls_call_input(call);
     struct ls_shape shape;
     int open;
     int64_t known = 1;
@@ -45,15 +45,16 @@ static enum ls_status build(struct ls_graph *graph, const json_t *config, struct
     read_target(&c, &shape, &open);
     if (c.status || !input)
         return c.status;
+    const int64_t elements = ls_shape_elements(&input->shape, 1);
     for (uint32_t i = 1; i < shape.ndims && known <= elements; i++)
         known *= (int)i == open ? 1 : shape.dims[i];
     if (open < 0 ? known != elements : known > elements || elements % known != 0)
         return ls_graph_fail(
             graph, input, "target_shape: %lld elements do not make %s", (long long)elements,
-            ls_json_text(json_object_get(config, "target_shape"), text, sizeof(text)));
+            ls_json_text(json_object_get(call->config, "target_shape"), text, sizeof(text)));
     if (open > 0)
         shape.dims[open] = elements / known;
-    return ls_graph_add(graph, LS_OP_RESHAPE, NULL, &input, 1, &shape, out);
+    return ls_graph_add(graph, LS_OP_RESHAPE, NULL, &input, 1, &shape, outputs);
 }
 
 const struct ls_layer_kind ls_layer_reshape = {

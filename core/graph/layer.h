@@ -9,17 +9,38 @@
 
 #include <jansson.h>
 
+#define LS_LAYER_INPUTS 256 // most tensors that one call takes
+#define LS_LAYER_OUTPUTS 64 // most that it makes
+
+// One use of a layer on tensors. A shared layer is used several times.
+struct ls_layer_call {
+    const json_t *config; // Keras's "config" object, never NULL; missing keys mean Keras's defaults
+    // The tensors among the arguments, in order. NULL: a layer before this one was refused, and
+    // `build` only checks the options.
+    struct ls_tensor *const *inputs;
+    uint32_t input_count;
+    // What the model passes to this call: a list and an object; NULL: nothing besides `inputs`.
+    // A tensor among them is {"tensor": its index in `inputs`}; see ls_call_argument.
+    const json_t *args, *kwargs;
+    bool inference; // as in predict, also when the model is trained: training=False
+};
+
 struct ls_layer_kind {
     const char *class_name; // as in Keras: "Conv2D"
     const char *summary; // one line
+    uint32_t least_inputs, most_inputs; // tensors of one call; both 0: exactly one
     // Names of all configuration keys that `build` looks at, ends with NULL. Keys outside it and
     // outside those of every layer (name, trainable, dtype, ...) are refused by name.
     const char *const *keys;
-    // Adds the layer's operations. `config` is the Keras "config" object (never NULL); missing keys
-    // mean Keras's defaults. Errors through ls_graph_fail. `input` NULL, after a layer that was
-    // refused: only checks the options.
-    enum ls_status (*build)(struct ls_graph *graph, const json_t *config, struct ls_tensor *input,
-                            struct ls_tensor **out);
+    // Names of the keyword arguments of a call that `build` looks at, ends with NULL; NULL: none.
+    // Others are refused by name, unless their value is null. `training` is never among them: see
+    // `inference`.
+    const char *const *arguments;
+    // Adds the operations of one call. The reader has checked the number of inputs. `outputs` has
+    // LS_LAYER_OUTPUTS elements, all NULL; a layer with one output writes the first. Errors through
+    // ls_graph_fail.
+    enum ls_status (*build)(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs);
 };
 
 // All layers, ends with NULL. Defined in layers/.
@@ -27,7 +48,7 @@ extern const struct ls_layer_kind *const ls_layer_kinds[];
 
 // Builds a graph from a Keras model (Sequential; the JSON of Keras 2 or 3, parsed). `source` names
 // it in errors: file or built-in name. Errors are logged and name layer, input shape and what was
-// wanted. `input_shape`: used when the model has no InputLayer and no batch shape (NULL: then that
+// expected. `input_shape`: used when the model has no InputLayer and no batch shape (NULL: then that
 // is LS_BAD_INPUT). Defined in layers/.
 LS_STATUS ls_model_build(const char *source, const json_t *model,
                          const struct ls_shape *input_shape, struct ls_graph **out);

@@ -267,6 +267,19 @@ START_TEST(all_problems_of_a_model_are_said_at_once)
 }
 END_TEST
 
+START_TEST(options_of_a_reshape_after_a_refused_layer_are_checked)
+{
+    struct ls_graph *graph = NULL;
+    ck_assert_int_eq(build_layers(&graph, IMAGE
+                                  "{'class_name': 'LSTM'}, "
+                                  "{'class_name': 'Reshape', 'config': {'target_shape': [2]}}, "
+                                  "{'class_name': 'Reshape', 'config': {'target_shape': 5}}"),
+                     LS_BAD_INPUT);
+    ck_assert_int_eq(logged_lines, 2);
+    ck_assert_ptr_nonnull(strstr(logged, "'reshape_1' (Reshape): target_shape: expected a list"));
+}
+END_TEST
+
 START_TEST(of_very_many_problems_the_first_twenty_are_said)
 {
     json_t *list = json_array(), *layer = json_pack("{s:s}", "class_name", "LSTM");
@@ -498,6 +511,7 @@ int main(void)
     tcase_add_loop_test(cases, layers_that_do_not_fit_are_refused, 0,
                         sizeof(layers) / sizeof(layers[0]));
     tcase_add_test(cases, all_problems_of_a_model_are_said_at_once);
+    tcase_add_test(cases, options_of_a_reshape_after_a_refused_layer_are_checked);
     tcase_add_test(cases, of_very_many_problems_the_first_twenty_are_said);
     tcase_add_test(cases, a_class_with_a_very_long_name_is_refused);
     tcase_add_loop_test(cases, what_only_training_minds_is_refused_for_training, 0,
