@@ -29,8 +29,8 @@ enum ls_status ls_communicator_give_up(struct ls_communicator *communicator, enu
     }
     communicator->running_count = communicator->unsynchronized_count = 0;
     communicator->status = LS_ABORTED;
-    ls_recorder_dump(&communicator->group->recorders[communicator->rank], communicator->group->name,
-                     communicator->rank);
+    ls_flight_recorder_dump(&communicator->group->recorders[communicator->rank],
+                            communicator->group->name, communicator->rank);
     return status;
 }
 
@@ -46,7 +46,7 @@ bool ls_communicator_find_mismatch(struct ls_communicator *communicator,
 {
     for (uint32_t i = 0; i < communicator->group->world; i++) {
         if (i != communicator->rank &&
-            ls_recorder_get(&communicator->group->recorders[i], plan->sequence, theirs) &&
+            ls_flight_recorder_get(&communicator->group->recorders[i], plan->sequence, theirs) &&
             !ls_call_signature_equal(theirs, &plan->signature)) {
             *rank = i;
             return true;

@@ -44,7 +44,7 @@ struct ls_communicator_group {
     _Atomic uint32_t failed; // the first rank that fails says why
     _Atomic uint32_t open;
     _Atomic uint32_t stuck; // a device does not end what lies on a stream, also after an abort
-    struct ls_recorder *recorders; // of each rank
+    struct ls_flight_recorder *recorders; // of each rank
     bool unproven; // as struct ls_communicator_options says
     _Atomic uint32_t checks; // bit i: enum ls_schedule_check i, of some plan
     struct ls_describe_watch watch; // not started where nothing is described or checked

@@ -58,8 +58,8 @@ const char *ls_call_signature_text(const struct ls_call_signature *signature, ch
     return text;
 }
 
-void ls_recorder_begin(struct ls_recorder *recorder, uint64_t sequence,
-                       const struct ls_call_signature *signature)
+void ls_flight_recorder_begin(struct ls_flight_recorder *recorder, uint64_t sequence,
+                              const struct ls_call_signature *signature)
 {
     struct ls_recorded_call *call = &recorder->calls[sequence % LS_RECORDED_CALLS];
     const uint64_t kinds = (uint64_t)signature->operation << 32 | signature->dtype;
@@ -75,7 +75,8 @@ void ls_recorder_begin(struct ls_recorder *recorder, uint64_t sequence,
     atomic_store_explicit(&recorder->begun, sequence + 1, memory_order_release);
 }
 
-void ls_recorder_end(struct ls_recorder *recorder, uint64_t sequence, uint64_t waited_ns)
+void ls_flight_recorder_end(struct ls_flight_recorder *recorder, uint64_t sequence,
+                            uint64_t waited_ns)
 {
     struct ls_recorded_call *call = &recorder->calls[sequence % LS_RECORDED_CALLS];
     if (atomic_load_explicit(&call->sequence, memory_order_relaxed) != sequence + 1)
@@ -84,7 +85,8 @@ void ls_recorder_end(struct ls_recorder *recorder, uint64_t sequence, uint64_t w
     call->ended = true;
 }
 
-bool ls_recorder_get(struct ls_recorder *recorder, uint64_t sequence, struct ls_call_signature *out)
+bool ls_flight_recorder_get(struct ls_flight_recorder *recorder, uint64_t sequence,
+                            struct ls_call_signature *out)
 {
     struct ls_recorded_call *call = &recorder->calls[sequence % LS_RECORDED_CALLS];
     if (atomic_load_explicit(&call->sequence, memory_order_acquire) != sequence + 1)
@@ -103,7 +105,7 @@ bool ls_recorder_get(struct ls_recorder *recorder, uint64_t sequence, struct ls_
     return atomic_load_explicit(&call->sequence, memory_order_acquire) == sequence + 1;
 }
 
-void ls_recorder_dump(struct ls_recorder *recorder, const char *name, uint32_t rank)
+void ls_flight_recorder_dump(struct ls_flight_recorder *recorder, const char *name, uint32_t rank)
 {
     if (ls_log_level() < LS_LOG_DEBUG)
         return;
@@ -111,7 +113,7 @@ void ls_recorder_dump(struct ls_recorder *recorder, const char *name, uint32_t r
     for (uint64_t i = begun > LS_RECORDED_CALLS ? begun - LS_RECORDED_CALLS : 0; i < begun; i++) {
         struct ls_call_signature signature;
         char text[160];
-        if (!ls_recorder_get(recorder, i, &signature))
+        if (!ls_flight_recorder_get(recorder, i, &signature))
             continue;
         const struct ls_recorded_call *call = &recorder->calls[i % LS_RECORDED_CALLS];
         ls_call_signature_text(&signature, text, sizeof(text));

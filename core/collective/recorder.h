@@ -33,7 +33,7 @@ struct ls_recorded_call {
     bool ended; // likewise: it was waited for
 };
 
-struct ls_recorder {
+struct ls_flight_recorder {
     _Alignas(64) _Atomic uint64_t begun; // calls that the rank has begun
     struct ls_recorded_call calls[LS_RECORDED_CALLS];
 };
@@ -46,15 +46,16 @@ const char *ls_call_signature_text(const struct ls_call_signature *signature, ch
                                    size_t bytes);
 
 // The owner's two calls.
-void ls_recorder_begin(struct ls_recorder *recorder, uint64_t sequence,
-                       const struct ls_call_signature *signature);
-void ls_recorder_end(struct ls_recorder *recorder, uint64_t sequence, uint64_t waited_ns);
+void ls_flight_recorder_begin(struct ls_flight_recorder *recorder, uint64_t sequence,
+                              const struct ls_call_signature *signature);
+void ls_flight_recorder_end(struct ls_flight_recorder *recorder, uint64_t sequence,
+                            uint64_t waited_ns);
 
 // Copies call `sequence`; false when it is not, or no longer, recorded.
-bool ls_recorder_get(struct ls_recorder *recorder, uint64_t sequence,
-                     struct ls_call_signature *out);
+bool ls_flight_recorder_get(struct ls_flight_recorder *recorder, uint64_t sequence,
+                            struct ls_call_signature *out);
 
 // Writes all recorded calls to the log, at debug level. Called by the owner.
-void ls_recorder_dump(struct ls_recorder *recorder, const char *name, uint32_t rank);
+void ls_flight_recorder_dump(struct ls_flight_recorder *recorder, const char *name, uint32_t rank);
 
 #endif

@@ -264,7 +264,7 @@ void ls_stream_note_over(struct ls_communicator *communicator)
     if (end > next + LS_RECORDED_CALLS)
         next = end - LS_RECORDED_CALLS;
     for (; next < end; next++)
-        ls_recorder_end(&communicator->group->recorders[communicator->rank], next, 0);
+        ls_flight_recorder_end(&communicator->group->recorders[communicator->rank], next, 0);
     communicator->settled = next;
 }
 
@@ -347,8 +347,8 @@ static void begin_replayed(struct ls_collective_plan *plan)
 {
     struct ls_communicator *communicator = plan->communicator;
     plan->sequence = communicator->sequence++;
-    ls_recorder_begin(&communicator->group->recorders[communicator->rank], plan->sequence,
-                      &plan->signature);
+    ls_flight_recorder_begin(&communicator->group->recorders[communicator->rank], plan->sequence,
+                             &plan->signature);
     add_unsynchronized(plan, communicator->place->replayed);
 }
 

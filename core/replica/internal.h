@@ -24,7 +24,7 @@ struct ls_replica_program {
     bool training;
     struct ls_kernel *from_bytes; // makes float32 of examples that come as bytes; NULL: none
     uint64_t runs; // but for the first, whose caches are cold, and replays
-    // By kind of step, by role, then by bucket (and what comes after the last).
+    // By kind of step, by pass, then by bucket (and what comes after the last).
     struct ls_capture *captures;
 };
 

@@ -57,11 +57,11 @@ static uint32_t waiting(uint32_t index)
     return count;
 }
 
-uint32_t ls_microbatches_role(uint32_t index, uint32_t microbatches)
+uint32_t ls_microbatches_pass(uint32_t index, uint32_t microbatches)
 {
     if (microbatches == 1)
-        return LS_ROLE_SHARE;
-    return index + 1 == microbatches ? LS_ROLE_LAST : LS_ROLE_ADDED + waiting(index);
+        return LS_PASS_WHOLE;
+    return index + 1 == microbatches ? LS_PASS_LAST : LS_PASS_ADDED + waiting(index);
 }
 
 enum ls_status ls_microbatches_add(struct ls_replica *replica, uint32_t index, uint32_t bucket)

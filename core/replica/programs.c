@@ -53,7 +53,7 @@ static enum ls_status find_bucket_ends(const struct ls_replica *replica,
 // Of a program.
 static uint32_t capture_count(const struct ls_replica *replica)
 {
-    return LS_STEP_KINDS * LS_ROLE_COUNT * (replica->buckets.count + 1);
+    return LS_STEP_KINDS * LS_PASS_COUNT * (replica->buckets.count + 1);
 }
 
 static enum ls_status add_program(struct ls_replica *replica, uint64_t size, bool training)

@@ -6,12 +6,12 @@
 
 #include "core/replica/internal.h"
 
-// A program runs in one of these roles; what it puts on the stream depends on it.
+// Which pass over the share a program makes; what it puts on the stream depends on it.
 enum {
-    LS_ROLE_SHARE, // the whole share; or an evaluation
-    LS_ROLE_LAST, // of several blocks
-    LS_ROLE_ADDED, // plus k: an earlier block, which is added to the sums of 1, 2, ... 2^(k-1) blocks
-    LS_ROLE_COUNT = LS_ROLE_ADDED + LS_TREE_LEVELS,
+    LS_PASS_WHOLE, // the whole share at once; or an evaluation
+    LS_PASS_LAST, // of several blocks
+    LS_PASS_ADDED, // plus k: an earlier block, which is added to the sums of 1, 2, ... 2^(k-1) blocks
+    LS_PASS_COUNT = LS_PASS_ADDED + LS_TREE_LEVELS,
 };
 
 // What is recorded as one. It makes the same calls of the device whenever it runs, on the device's own stream.

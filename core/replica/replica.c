@@ -137,14 +137,14 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
                  (unsigned long long)block->count);
         return LS_FAILED;
     }
-    const uint32_t role =
-        replica->recorder.kind * LS_ROLE_COUNT + ls_microbatches_role(index, replica->microbatches);
+    const uint32_t which =
+        replica->recorder.kind * LS_PASS_COUNT + ls_microbatches_pass(index, replica->microbatches);
     struct pass pass = {.replica = replica,
                         .entry = entry,
                         .hooks = hooks,
                         .block = index,
                         .last = index + 1 == replica->microbatches,
-                        .captures = entry->captures + role * (replica->buckets.count + 1)};
+                        .captures = entry->captures + which * (replica->buckets.count + 1)};
     const struct ls_section whole = {.work = run_sections,
                                      .context = &pass,
                                      .capture = pass.captures,

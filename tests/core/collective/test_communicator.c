@@ -302,7 +302,7 @@ END_TEST
 
 START_TEST(the_recorder_keeps_the_last_calls)
 {
-    static struct ls_recorder recorder;
+    static struct ls_flight_recorder recorder;
     struct ls_call_signature signature = {.operation = LS_BROADCAST,
                                           .dtype = LS_BF16,
                                           .reduction = LS_SUM,
@@ -313,18 +313,18 @@ START_TEST(the_recorder_keeps_the_last_calls)
     ls_call_signature_label(&signature, "a label that is longer than there is room for");
     for (uint64_t i = 0; i < LS_RECORDED_CALLS + 10; i++) {
         signature.count = i;
-        ls_recorder_begin(&recorder, i, &signature);
-        ls_recorder_end(&recorder, i, 1500);
+        ls_flight_recorder_begin(&recorder, i, &signature);
+        ls_flight_recorder_end(&recorder, i, 1500);
     }
-    ck_assert(!ls_recorder_get(&recorder, 9, &found));
-    ck_assert(!ls_recorder_get(&recorder, LS_RECORDED_CALLS + 10, &found));
-    ck_assert(ls_recorder_get(&recorder, 10, &found));
+    ck_assert(!ls_flight_recorder_get(&recorder, 9, &found));
+    ck_assert(!ls_flight_recorder_get(&recorder, LS_RECORDED_CALLS + 10, &found));
+    ck_assert(ls_flight_recorder_get(&recorder, 10, &found));
     ck_assert_uint_eq(found.count, 10);
     ck_assert_str_eq(ls_call_signature_text(&found, text, sizeof(text)),
                      "broadcast (root 3) of 10 bfloat16, a label that is longer than the");
     ls_log_set_level(LS_LOG_DEBUG);
     test_log_begin();
-    ls_recorder_dump(&recorder, "test", 1);
+    ls_flight_recorder_dump(&recorder, "test", 1);
     ls_log_set_writer(NULL, NULL);
     ls_log_set_level(LS_LOG_INFO);
     ck_assert_msg(strstr(test_log.text, "call 73: broadcast (root 3) of 73 bfloat16, a label that "
