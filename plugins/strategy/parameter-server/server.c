@@ -97,7 +97,12 @@ static int32_t hear(struct server *server, uint32_t rank)
     case REQUEST_STATISTICS: return send_statistics(server, peer);
     case REQUEST_LEAVE: take_out(server, rank); return LS_OK;
     case REQUEST_MEET: server->pace.states[rank] = PACE_MEETING; break;
-    default: break;
+    case REQUEST_FETCH: break;
+    default:
+        return ls_host_fail(host_of(server)->host, LS_FAILED,
+                            "server %u: worker %u sends request %u, which no server knows; all "
+                            "workers and servers must run the same build",
+                            server->index, rank, peer->request.kind);
     }
     peer->state = PEER_WAITS;
     peer->held_back = 0;

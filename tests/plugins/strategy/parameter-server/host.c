@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host behind host.h.
 #include "tests/plugins/strategy/parameter-server/host.h"
+#include "plugins/strategy/parameter-server/wire.h"
 #include "tests/support/endpoints.h"
 
 #include <math.h>
@@ -268,28 +269,36 @@ static void metric(const struct ls_strategy_host *host, const char *name, const 
     fact->list = list;
 }
 
-// ---- A transport whose calls fail for one replica ----
+// ---- A transport that fails, or sends something else, for one replica ----
 
 static struct fake_host *failing; // whose replicas; one test at a time
 
-static bool is_broken(const struct ls_transport *endpoint)
+// NULL: a server's endpoint.
+static struct fake_replica *owner_of(const struct ls_transport *endpoint)
 {
     for (uint32_t i = 0; failing && i < failing->table.world; i++)
         if (failing->endpoints[i] == endpoint)
-            return atomic_load(&failing->replicas[i].fails) != 0;
-    return false;
+            return &failing->replicas[i];
+    return NULL;
 }
 
 static int32_t broken_post(struct ls_transport *endpoint, struct ls_transfer *transfer)
 {
     const struct ls_transport_interface *real = transport_plugin->interface;
-    return is_broken(endpoint) ? LS_FAILED : real->post(endpoint, transfer);
+    struct fake_replica *owner = owner_of(endpoint);
+    if (owner && atomic_load(&owner->fails))
+        return LS_FAILED;
+    if (owner && atomic_load(&owner->asks) && transfer->kind == LS_TRANSFER_SEND &&
+        transfer->signature == SIGNATURE_REQUEST)
+        ((struct request *)transfer->memory)->kind = atomic_load(&owner->asks);
+    return real->post(endpoint, transfer);
 }
 
 static int32_t broken_test(struct ls_transport *endpoint, struct ls_transfer *transfer)
 {
     const struct ls_transport_interface *real = transport_plugin->interface;
-    return is_broken(endpoint) ? LS_FAILED : real->test(endpoint, transfer);
+    const struct fake_replica *owner = owner_of(endpoint);
+    return owner && atomic_load(&owner->fails) ? LS_FAILED : real->test(endpoint, transfer);
 }
 
 // ---- The life of a test's host ----

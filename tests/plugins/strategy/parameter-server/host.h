@@ -33,6 +33,7 @@ struct fake_replica {
     uint64_t bytes;
     uint32_t waits[LS_WAITED_FOR_SERVERS + 1]; // by whom it waited for
     _Atomic uint32_t fails; // its calls of the transport fail from now on
+    _Atomic uint32_t asks; // the kind that its requests have from now on; 0: their own
 };
 
 struct fake_host {

@@ -394,6 +394,24 @@ START_TEST(a_worker_whose_transport_fails_is_not_waited_for)
 }
 END_TEST
 
+START_TEST(a_request_that_a_server_does_not_know_ends_the_run)
+{
+    static const uint32_t kinds[] = {9, 77};
+    start(2, 4, 20, 2);
+    fake_option(&fake, "mode", modes[_i / 2]);
+    open_and_place();
+    atomic_store(&fake.replicas[1].asks, kinds[_i % 2]);
+    int32_t status = fake_begin(&fake, 1);
+    if (!status) // sync: its first request is a push
+        status = fake_compute(&fake, 1, 1.0f, 1.0f, 4.0f);
+    ck_assert_int_eq(status, LS_ABORTED);
+    char expected[64];
+    snprintf(expected, sizeof(expected), "server 0: worker 1 sends request %u,", kinds[_i % 2]);
+    ck_assert_msg(strstr(fake.host.message, expected) != NULL, "%s", fake.host.message);
+    fake_finish(&fake);
+}
+END_TEST
+
 START_TEST(sync_does_not_survive_a_loss)
 {
     struct ls_strategy_traits traits;
@@ -573,6 +591,7 @@ int main(void)
     tcase_add_loop_test(cases, the_late_one_is_named_after_the_deadline, 0, 3);
     tcase_add_loop_test(cases, a_worker_that_is_lost_is_not_waited_for, 0, 2);
     tcase_add_loop_test(cases, a_worker_whose_transport_fails_is_not_waited_for, 0, 4);
+    tcase_add_loop_test(cases, a_request_that_a_server_does_not_know_ends_the_run, 0, 6);
     tcase_add_test(cases, sync_does_not_survive_a_loss);
     tcase_add_loop_test(cases, an_abort_ends_all_waits_quietly, 0, 3);
     tcase_add_test(cases, the_report_says_what_each_server_has);
