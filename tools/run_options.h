@@ -16,7 +16,7 @@
      "plugins` lists them. Default: one-device for one replica, else mirrored"},                   \
         {"device", "cpu|cuda|reference|...", NULL,                                                 \
          "device that computes; `lockstep plugins` lists them. Default: cuda where it is "         \
-         "available and not marked untried, else cpu"},                                            \
+         "available and released, else cpu"},                                                      \
         {"replicas", "N", NULL,                                                                    \
          "copies of the model; on GPUs, replica i uses GPU i modulo their number. Default: every " \
          "GPU that the strategy can use; one on the CPU"},                                         \

@@ -84,14 +84,26 @@ enum ls_status ls_loader_list(struct ls_loader *loader, struct ls_plugin_entry *
     return LS_OK;
 }
 
+// Semantic Versioning: a '-' begins the name of a pre-release, unless it belongs to what the build says after a '+'.
+static bool is_released(const char *version)
+{
+    return version[strcspn(version, "-+")] != '-';
+}
+
 const char *ls_loader_default_device(struct ls_loader *loader)
 {
     struct ls_probe_result result;
     char *file = ls_search_find(loader, LS_KIND_DEVICE, "cuda");
     const bool available =
         file && !examine(loader, file, &result) && result.outcome == LS_PROBE_AVAILABLE;
-    // A version with a '-' is one before the release (Semantic Versioning): nobody gets that unasked.
-    const bool released = available && !strchr(result.version, '-');
     free(file);
-    return released ? "cuda" : "cpu";
+    if (!available)
+        return "cpu";
+    if (is_released(result.version))
+        return "cuda";
+    ls_info("--device",
+            "cpu; cuda can run here, but its version %s is a pre-release, which is never the "
+            "default: name it, --device=cuda, or name cpu",
+            result.version);
+    return "cpu";
 }

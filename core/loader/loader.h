@@ -76,8 +76,9 @@ LS_STATUS ls_loader_report_unknown(const struct ls_loader *loader, const char *s
 LS_STATUS ls_loader_check_device_text(const char *text);
 void ls_plugin_entries_destroy(struct ls_plugin_entry *entries, size_t count);
 
-// The default device: "cuda" if that is available, else "cpu". A plugin with a pre-release version
-// ("0.1.0-untried") is never the default.
+// The default device: "cuda" if that is available and released, else "cpu". A plugin with a
+// pre-release version of Semantic Versioning ("0.1.0-untried") is never the default; a line of the
+// log says so where it would have been.
 const char *ls_loader_default_device(struct ls_loader *loader);
 
 // Finds a folder of the installed tree (which may have been moved) by its path relative to the

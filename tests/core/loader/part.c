@@ -1,11 +1,115 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strategies, collectives and transports that do nothing, to be put together by the resolver. TEST_NAME,
-// TEST_KIND, TEST_NEEDS (whether the strategy needs a collective), TEST_OPTIONS.
+// Devices, strategies, collectives and transports that do nothing, to be put together by the resolver. TEST_NAME,
+// TEST_KIND, TEST_NEEDS (whether the strategy needs a collective), TEST_OPTIONS, TEST_VERSION.
 #include "core/plugin/collective.h"
+#include "core/plugin/device.h"
 #include "core/plugin/strategy.h"
 #include "core/plugin/transport.h"
 
-#if TEST_KIND == 2
+#if TEST_KIND == 1
+static int32_t describe(const struct ls_host *host, struct ls_device_info *out)
+{
+    (void)out;
+    return host->fail(host, LS_UNSUPPORTED, "for tests only");
+}
+
+static int32_t open_device(const struct ls_host *host, const struct ls_device_config *config,
+                           struct ls_device *device)
+{
+    (void)config;
+    (void)device;
+    return host->fail(host, LS_UNSUPPORTED, "for tests only");
+}
+
+static void close_device(struct ls_device *device)
+{
+    (void)device;
+}
+
+static struct ls_buffer *allocate(struct ls_device *device, uint64_t bytes)
+{
+    (void)device;
+    (void)bytes;
+    return NULL;
+}
+
+static void release(struct ls_device *device, struct ls_buffer *buffer)
+{
+    (void)device;
+    (void)buffer;
+}
+
+static int32_t copy(struct ls_device *device, struct ls_memory to, struct ls_memory from,
+                    uint64_t bytes, void *stream)
+{
+    (void)device;
+    (void)to;
+    (void)from;
+    (void)bytes;
+    (void)stream;
+    return LS_UNSUPPORTED;
+}
+
+static int32_t zero(struct ls_device *device, struct ls_memory memory, uint64_t bytes, void *stream)
+{
+    (void)device;
+    (void)memory;
+    (void)bytes;
+    (void)stream;
+    return LS_UNSUPPORTED;
+}
+
+static int32_t prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                       struct ls_kernel_answer *answer)
+{
+    (void)device;
+    (void)request;
+    (void)answer;
+    return LS_UNSUPPORTED;
+}
+
+static int32_t launch(struct ls_device *device, const struct ls_kernel *kernel,
+                      const struct ls_launch *given)
+{
+    (void)device;
+    (void)kernel;
+    (void)given;
+    return LS_UNSUPPORTED;
+}
+
+static void release_kernel(struct ls_device *device, struct ls_kernel *kernel)
+{
+    (void)device;
+    (void)kernel;
+}
+
+static const struct ls_device_memory memory_calls = {
+    .struct_size = sizeof(memory_calls),
+    .allocate = allocate,
+    .release = release,
+    .copy = copy,
+    .zero = zero,
+};
+
+static const struct ls_device_kernels kernel_calls = {
+    .struct_size = sizeof(kernel_calls),
+    .prepare = prepare,
+    .launch = launch,
+    .release = release_kernel,
+};
+
+static const struct ls_device_interface table = {
+    .struct_size = sizeof(table),
+    .memory_kind = LS_MEMORY_HOST,
+    .blocking = 1,
+    .state_bytes = 1,
+    .describe = describe,
+    .open = open_device,
+    .close = close_device,
+    .memory = &memory_calls,
+    .kernels = &kernel_calls,
+};
+#elif TEST_KIND == 2
 static int32_t open_endpoint(const struct ls_host *host, const struct ls_transport_config *config,
                              struct ls_transport *const *endpoints)
 {
@@ -133,6 +237,10 @@ static const struct {
 static const struct ls_plugin_option options[] = {TEST_OPTIONS, {NULL, NULL, NULL, NULL}};
 #endif
 
+#ifndef TEST_VERSION
+#define TEST_VERSION "1.2.3"
+#endif
+
 #ifdef TEST_BEFORE // as the interface began before 1.0
 #undef LS_PLUGIN_MAGIC
 #define LS_PLUGIN_MAGIC UINT64_C(0x504554534b434f4c)
@@ -141,7 +249,7 @@ static const struct ls_plugin_option options[] = {TEST_OPTIONS, {NULL, NULL, NUL
 static const struct ls_plugin plugin = {
     LS_PLUGIN_HEADER(TEST_KIND),
     .name = TEST_NAME,
-    .version = "1.2.3",
+    .version = TEST_VERSION,
     .licence = "Apache-2.0",
     .summary = "a part for tests",
 #ifdef TEST_OPTIONS

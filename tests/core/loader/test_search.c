@@ -154,7 +154,44 @@ START_TEST(the_default_device_is_cuda_only_where_it_is_available)
     ck_assert_str_eq(ls_loader_default_device(loader), "cpu");
     put_as("collective-good", "device-cuda.so"); // is no device
     ck_assert_str_eq(ls_loader_default_device(loader), "cpu");
+    put_as("device-cuda-released", "device-cuda.so");
+    ck_assert_str_eq(ls_loader_default_device(loader), "cuda");
     ls_loader_destroy(loader);
+}
+END_TEST
+
+static void remember_any(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    (void)level;
+    snprintf(last_message, sizeof(last_message), "%s", line);
+}
+
+// The same device, available, in versions of Semantic Versioning: what follows a '+' is of the build.
+START_TEST(the_default_device_is_a_released_one)
+{
+    static const struct {
+        const char *file, *expected;
+    } cases[] = {{"device-cuda-untried", "cpu"},
+                 {"device-cuda-released", "cuda"},
+                 {"device-cuda-built", "cuda"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ls_loader *loader = make_loader();
+        struct ls_plugin_entry *entries = NULL;
+        size_t count = 0;
+        put_as(cases[i].file, "device-cuda.so");
+        ck_assert_int_eq(ls_loader_list(loader, &entries, &count), LS_OK);
+        for (size_t j = 0; j < count; j++)
+            ck_assert(entries[j].kind != LS_KIND_DEVICE || entries[j].available);
+        ls_plugin_entries_destroy(entries, count);
+        last_message[0] = '\0';
+        ls_log_set_writer(remember_any, NULL);
+        ck_assert_str_eq(ls_loader_default_device(loader), cases[i].expected);
+        ls_log_set_writer(remember_message, NULL);
+        ck_assert_msg(message_has("version 1.2.3-untried is a pre-release") == (i == 0), "%s: %s",
+                      cases[i].file, last_message);
+        ls_loader_destroy(loader);
+    }
 }
 END_TEST
 
@@ -259,6 +296,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, a_path_that_does_not_exist_is_bad_input_when_named);
     tcase_add_test(tests, an_unknown_name_lists_what_there_is_and_the_nearest);
     tcase_add_test(tests, the_default_device_is_cuda_only_where_it_is_available);
+    tcase_add_test(tests, the_default_device_is_a_released_one);
     tcase_add_test(tests, an_installed_tree_finds_its_plugins_wherever_it_is_moved);
     tcase_add_test(tests, a_build_tree_finds_its_plugins_and_no_others);
     suite_add_tcase(suite, tests);
