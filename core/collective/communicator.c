@@ -109,8 +109,7 @@ enum ls_status ls_collective_start(struct ls_collective_plan *plan)
         communicator->recorded[communicator->recorded_count++] = plan;
     } else {
         plan->sequence = communicator->sequence++;
-        ls_flight_recorder_begin(&communicator->group->recorders[communicator->rank],
-                                 plan->sequence, &plan->signature);
+        ls_flight_recorder_begin(communicator->recorder, plan->sequence, &plan->signature);
     }
     if (ls_trace_on())
         begin_recording(plan);
@@ -224,8 +223,7 @@ enum ls_status ls_collective_wait(struct ls_collective_plan *plan)
     communicator->times.busy_ns += end - begin;
     ls_trace_span(plan->wait_span, begin, end, plan->sequence);
     if (!status && !plan->result && !communicator->place)
-        ls_flight_recorder_end(&communicator->group->recorders[communicator->rank], plan->sequence,
-                               end - begin);
+        ls_flight_recorder_end(communicator->recorder, plan->sequence, end - begin);
     return status ? status : plan->result;
 }
 

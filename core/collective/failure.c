@@ -29,8 +29,7 @@ enum ls_status ls_communicator_give_up(struct ls_communicator *communicator, enu
     }
     communicator->running_count = communicator->unsynchronized_count = 0;
     communicator->status = LS_ABORTED;
-    ls_flight_recorder_dump(&communicator->group->recorders[communicator->rank],
-                            communicator->group->name, communicator->rank);
+    ls_flight_recorder_dump(communicator->recorder, communicator->group->name, communicator->rank);
     return status;
 }
 
@@ -46,7 +45,7 @@ bool ls_communicator_find_mismatch(struct ls_communicator *communicator,
 {
     for (uint32_t i = 0; i < communicator->group->world; i++) {
         if (i != communicator->rank &&
-            ls_flight_recorder_get(&communicator->group->recorders[i], plan->sequence, theirs) &&
+            ls_ask_call(communicator->group, i, plan->sequence, theirs) &&
             !ls_call_signature_equal(theirs, &plan->signature)) {
             *rank = i;
             return true;
@@ -93,10 +92,11 @@ enum ls_status ls_communicator_fail_answer(struct ls_communicator *communicator,
     return ls_communicator_give_up(communicator, LS_FAILED);
 }
 
-// Who keeps the plan from ending: a rank that has not come, else a peer of a pending transfer.
+// The rank that keeps the plan from ending: one that has not made the call, else a peer of a pending transfer.
 static uint32_t find_culprit(struct ls_communicator *communicator,
-                             const struct ls_collective_plan *plan, bool *absent)
+                             const struct ls_collective_plan *plan, enum ls_rank_state *state)
 {
+    const struct ls_communicator_group *group = communicator->group;
     uint32_t count = 0, culprit = communicator->rank;
     struct ls_transfer *const *pending =
         plan->running && plan->executor ? ls_executor_pending(plan->executor, &count) : NULL;
@@ -107,12 +107,12 @@ static uint32_t find_culprit(struct ls_communicator *communicator,
         if (!sends)
             break;
     }
-    *absent = false;
-    for (uint32_t i = 0; !*absent && i < communicator->group->world; i++) {
-        *absent = atomic_load(&communicator->group->recorders[i].begun) <= plan->sequence;
-        if (*absent)
-            culprit = i;
-    }
+    for (uint32_t i = 0; i < group->world; i++)
+        if (ls_ask_state(group, i, plan->sequence) == LS_RANK_ABSENT) {
+            *state = LS_RANK_ABSENT;
+            return i;
+        }
+    *state = ls_ask_state(group, culprit, plan->sequence);
     return culprit;
 }
 
@@ -121,11 +121,15 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
                                              uint64_t waited_ns)
 {
     char text[160], where[256];
-    bool absent;
+    static const char *const states[] = {
+        [LS_RANK_UNKNOWN] = "it belongs to another process and its part has not come",
+        [LS_RANK_ABSENT] = "it has not made this call",
+        [LS_RANK_CALLED] = "it has not finished its part"};
+    enum ls_rank_state state;
     struct ls_inside_call call;
     if (!is_first_to_fail(communicator))
         return ls_communicator_give_up(communicator, LS_ABORTED);
-    const uint32_t culprit = find_culprit(communicator, plan, &absent);
+    const uint32_t culprit = find_culprit(communicator, plan, &state);
     const bool inside = ls_inside_of_replica(culprit, &call);
     if (culprit == communicator->rank) // all have come, and hosts have nothing to do any more
         ls_error(communicator->group->name,
@@ -139,9 +143,7 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
                  "rank %u waited %.1f s for rank %u in call %" PRIu64
                  ", %s: %s%s%s (collective %s, transport %s); look there, or raise --deadline",
                  communicator->rank, (double)waited_ns * 1e-9, culprit, plan->sequence,
-                 ls_call_text(&plan->signature, text),
-                 absent ? "it has not made this call" : "it has not finished its part",
-                 inside ? ", and is in " : "",
+                 ls_call_text(&plan->signature, text), states[state], inside ? ", and is in " : "",
                  inside ? ls_inside_text(&call, where, sizeof(where)) : "",
                  communicator->group->collective->name,
                  communicator->group->transport ? communicator->group->transport->name : "none");

@@ -38,13 +38,14 @@ struct ls_communicator_group {
     struct ls_collective **libraries; // one a rank, where the collective is native; NULL: closed
     struct ls_collective **states; // their memory, until all are closed
     uint32_t world;
+    uint32_t first_rank, count; // ranks of this process
     uint64_t deadline_ns;
     uint64_t segment_bytes;
     char *name;
     _Atomic uint32_t failed; // the first rank that fails says why
     _Atomic uint32_t open;
     _Atomic uint32_t stuck; // a device does not end what lies on a stream, also after an abort
-    struct ls_flight_recorder *recorders; // of each rank
+    struct ls_flight_recorder *recorders; // of each rank of this process; others ask (ask.c)
     bool unproven; // as struct ls_communicator_options says
     _Atomic uint32_t checks; // bit i: enum ls_schedule_check i, of some plan
     struct ls_describe_watch watch; // not started where nothing is described or checked
@@ -64,6 +65,7 @@ struct ls_cached_plan {
 struct ls_communicator {
     struct ls_communicator_group *group;
     uint32_t rank;
+    struct ls_flight_recorder *recorder; // of this rank
     const struct ls_host *tried; // with which plans are made while the tuner measures; else NULL
     enum ls_status status; // LS_OK, or LS_ABORTED once anything failed
     struct ls_transport *transport; // NULL in a world of one, and where the collective is native
@@ -115,6 +117,20 @@ struct ls_collective_plan {
     struct ls_executor_slices messages; // no labels: likewise
     uint64_t started_ns; // while the run is recorded
 };
+
+// ---- ask.c: what is known of the calls of any rank ----
+
+enum ls_rank_state {
+    LS_RANK_UNKNOWN, // it belongs to another process, which cannot be asked yet
+    LS_RANK_ABSENT, // it has not made the call
+    LS_RANK_CALLED,
+};
+
+enum ls_rank_state ls_ask_state(const struct ls_communicator_group *group, uint32_t rank,
+                                uint64_t sequence);
+// Copies the rank's call `sequence`; false: it is not known, or no longer.
+bool ls_ask_call(const struct ls_communicator_group *group, uint32_t rank, uint64_t sequence,
+                 struct ls_call_signature *out);
 
 // ---- messages.c: messages in a timeline ----
 

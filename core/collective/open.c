@@ -36,7 +36,7 @@ static void group_destroy(struct ls_communicator_group *group)
 static enum ls_status allocate_ranks(struct ls_communicator_group *group,
                                      const struct ls_communicator_options *options)
 {
-    const size_t bytes = options->world * sizeof(*group->recorders);
+    const size_t bytes = group->count * sizeof(*group->recorders);
     const size_t given = options->world * sizeof(*group->given);
     void *recorders = NULL;
     if (posix_memalign(&recorders, 64, bytes))
@@ -98,6 +98,8 @@ static enum ls_status group_create(const struct ls_communicator_options *options
     group->algorithm = options->collective->interface;
     group->interface = options->transport ? options->transport->interface : NULL;
     group->world = options->world;
+    group->first_rank = options->count ? options->first_rank : 0;
+    group->count = options->count ? options->count : options->world;
     group->deadline_ns = options->deadline_ns;
     group->segment_bytes = options->segment_bytes;
     group->name = strdup(options->name ? options->name : "collective");
@@ -149,7 +151,7 @@ static enum ls_status check_options(const struct ls_communicator_options *option
     const char *name = options->name ? options->name : "collective";
     const struct ls_collective_interface *algorithm = options->collective->interface;
     const bool library = ls_collective_is_native(algorithm);
-    if (options->count && options->count != options->world) {
+    if (options->count && (options->count != options->world || options->first_rank)) {
         ls_error(name,
                  "communicators of several workers are not supported yet: this process has ranks "
                  "%u-%u of %u; use one worker",
@@ -177,6 +179,7 @@ static struct ls_communicator *communicator_create(struct ls_communicator_group 
         return NULL;
     communicator->group = group;
     communicator->rank = rank;
+    communicator->recorder = &group->recorders[rank - group->first_rank];
     communicator->place = group->places[rank].device ? &group->places[rank] : NULL;
     communicator->numbers.next_send = ls_calloc_cacheline(group->world, sizeof(uint64_t));
     communicator->numbers.next_receive = ls_calloc_cacheline(group->world, sizeof(uint64_t));

@@ -218,8 +218,8 @@ enum ls_status ls_stream_barrier(struct ls_collective_plan *plan)
     struct ls_communicator *communicator = plan->communicator;
     struct ls_communicator_group *group = communicator->group;
     const uint64_t begin = ls_clock_ns();
-    for (uint32_t i = 0; i < group->world && is_first_of_library(plan); i++)
-        while (atomic_load(&group->recorders[i].begun) <= plan->sequence) {
+    for (uint32_t i = 0; i < group->count && is_first_of_library(plan); i++)
+        while (ls_ask_state(group, group->first_rank + i, plan->sequence) == LS_RANK_ABSENT) {
             const uint64_t waited = ls_clock_ns() - begin;
             const enum ls_status status = look_around(communicator, plan, waited);
             if (status)
@@ -264,7 +264,7 @@ void ls_stream_note_over(struct ls_communicator *communicator)
     if (end > next + LS_RECORDED_CALLS)
         next = end - LS_RECORDED_CALLS;
     for (; next < end; next++)
-        ls_flight_recorder_end(&communicator->group->recorders[communicator->rank], next, 0);
+        ls_flight_recorder_end(communicator->recorder, next, 0);
     communicator->settled = next;
 }
 
@@ -347,8 +347,7 @@ static void begin_replayed(struct ls_collective_plan *plan)
 {
     struct ls_communicator *communicator = plan->communicator;
     plan->sequence = communicator->sequence++;
-    ls_flight_recorder_begin(&communicator->group->recorders[communicator->rank], plan->sequence,
-                             &plan->signature);
+    ls_flight_recorder_begin(communicator->recorder, plan->sequence, &plan->signature);
     add_unsynchronized(plan, communicator->place->replayed);
 }
 

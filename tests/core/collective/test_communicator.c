@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a communicator says and does beside moving data: refusals, failures with their words, counts, times,
 // the flight recorder.
+#include "core/collective/internal.h" // what it knows of other ranks is tested
 #include "core/collective/recorder.h"
 #include "tests/core/collective/support.h"
 
@@ -333,6 +334,27 @@ START_TEST(the_recorder_keeps_the_last_calls)
 }
 END_TEST
 
+START_TEST(only_ranks_of_this_process_can_be_asked)
+{
+    static struct ls_flight_recorder recorders[2]; // of ranks 4 and 5 of 8
+    const struct ls_communicator_group group = {
+        .world = 8, .first_rank = 4, .count = 2, .recorders = recorders};
+    const struct ls_call_signature called = {
+        .operation = LS_ALL_REDUCE, .dtype = LS_F32, .count = 7};
+    struct ls_call_signature found;
+    ls_flight_recorder_begin(&recorders[1], 0, &called);
+    for (uint32_t rank = 0; rank < 8; rank++) {
+        const enum ls_rank_state expected = rank == 5   ? LS_RANK_CALLED
+                                            : rank == 4 ? LS_RANK_ABSENT
+                                                        : LS_RANK_UNKNOWN;
+        ck_assert_int_eq(ls_ask_state(&group, rank, 0), expected);
+        ck_assert_int_eq(ls_ask_call(&group, rank, 0, &found), rank == 5);
+    }
+    ck_assert(ls_call_signature_equal(&found, &called));
+    ck_assert_int_eq(ls_ask_state(&group, 5, 1), LS_RANK_ABSENT);
+}
+END_TEST
+
 START_TEST(signatures_differ_in_whatever_must_be_equal)
 {
     const struct ls_call_signature one = {
@@ -363,6 +385,7 @@ static void add_tests(TCase *test_case)
     tcase_add_test(test_case, requests_that_do_not_fit_are_refused);
     tcase_add_test(test_case, a_plan_is_not_started_twice);
     tcase_add_test(test_case, the_recorder_keeps_the_last_calls);
+    tcase_add_test(test_case, only_ranks_of_this_process_can_be_asked);
     tcase_add_test(test_case, signatures_differ_in_whatever_must_be_equal);
 }
 
