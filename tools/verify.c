@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // lockstep verify: proves the schedules of collectives, world by world, and sets their rounds and bytes beside the
 // least possible. The plugin's code runs in a child process, so that nothing hangs and nothing is torn down.
-#include "tools/child.h"
 #include "tools/command.h"
 #include "tools/number_list.h"
 #include "tools/verify_draw.h"
 
+#include "core/base/child.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
 #include "core/collective/schedule.h"
@@ -233,7 +233,7 @@ static void log_refusal(const struct subject *subject, const struct row *row, co
 }
 
 // A child that did not return: the row says why.
-static void explain_end(const struct request *request, enum child_end end, int signal,
+static void explain_end(const struct request *request, const struct ls_child_end *end,
                         struct row *row)
 {
     char where[64] = "verifying it";
@@ -244,12 +244,12 @@ static void explain_end(const struct request *request, enum child_end end, int s
     row->found = (struct ls_verification){.verdict = LS_VERDICT_DESCRIBE};
     char *text = row->found.reason;
     const size_t bytes = sizeof(row->found.reason);
-    if (end == CHILD_HUNG)
+    if (end->result == LS_CHILD_HUNG)
         snprintf(text, bytes, "%s did not end within %.3g s%s", where, seconds,
                  row->describing != UINT32_MAX ? "; does it end at all?"
                                                : "; --deadline gives it more time");
-    else if (end == CHILD_CRASHED)
-        snprintf(text, bytes, "%s crashed (signal %d)", where, signal);
+    else if (end->result == LS_CHILD_CRASHED)
+        snprintf(text, bytes, "%s crashed (signal %d)", where, end->signal);
     else
         snprintf(text, bytes, "%s ended the process; a plugin must never do that", where);
 }
@@ -383,22 +383,22 @@ static void add_json(const struct task *task, const struct row *row, struct ls_r
 static enum ls_status verify_row(const struct task *task, struct ls_rows *rows)
 {
     const size_t bytes = row_bytes(task->request);
-    struct row *row = child_memory_create(bytes);
+    struct row *row = ls_child_memory_create(bytes);
     if (!row)
         return LS_OUT_OF_MEMORY;
-    const struct child_work work = {
+    const struct ls_child_work work = {
+        .scope = "verify",
         .run = verify_operation,
         .argument = (void *)(uintptr_t)task,
         .shared = row,
         .beat = &row->beat,
         .deadline_ns = task->request->deadline_ns,
     };
-    enum child_end end;
-    int signal;
+    struct ls_child_end end;
     row->describing = UINT32_MAX;
-    enum ls_status status = child_run(&work, &end, &signal);
-    if (!status && end != CHILD_DONE)
-        explain_end(task->request, end, signal, row);
+    enum ls_status status = ls_child_run(&work, &end);
+    if (!status && end.result != LS_CHILD_DONE)
+        explain_end(task->request, &end, row);
     if (!status)
         status = (enum ls_status)row->status;
     if (!status) {
@@ -420,7 +420,7 @@ static enum ls_status verify_row(const struct task *task, struct ls_rows *rows)
     if (status == LS_OUT_OF_MEMORY)
         ls_error("verify", "%s: not enough memory for %u ranks; choose fewer with --world",
                  task->subject->name, row->running.world);
-    child_memory_destroy(row, bytes);
+    ls_child_memory_destroy(row, bytes);
     return status;
 }
 

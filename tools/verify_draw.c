@@ -2,8 +2,7 @@
 // Draws a schedule: a child process records what each rank describes, unchecked, in shared memory; the parent prints it.
 #include "tools/verify_draw.h"
 
-#include "tools/child.h"
-
+#include "core/base/child.h"
 #include "core/collective/schedule.h"
 
 #include <inttypes.h>
@@ -41,7 +40,7 @@ struct recorder {
 _Noreturn static void leave(struct recorder *recorder)
 {
     recorder->sheet->cut = true;
-    child_leave();
+    ls_child_leave();
 }
 
 static int32_t add(struct ls_schedule *schedule, const struct ls_step *step)
@@ -327,22 +326,22 @@ static void print_sheet(const struct verify_drawing *drawing, const struct sheet
 
 enum ls_status verify_draw(const struct verify_drawing *drawing)
 {
-    struct sheet *sheet = child_memory_create(sizeof(*sheet));
+    struct sheet *sheet = ls_child_memory_create(sizeof(*sheet));
     if (!sheet)
         return LS_OUT_OF_MEMORY;
-    const struct child_work work = {
+    const struct ls_child_work work = {
+        .scope = "verify",
         .run = describe_all,
         .argument = (void *)(uintptr_t)drawing,
         .shared = sheet,
         .beat = &sheet->beat,
         .deadline_ns = drawing->deadline_ns,
     };
-    enum child_end end;
-    int signal;
+    struct ls_child_end end;
     // How it ended was said by the verifier, which ran the same.
-    const enum ls_status status = child_run(&work, &end, &signal);
+    const enum ls_status status = ls_child_run(&work, &end);
     if (!status)
         print_sheet(drawing, sheet, sheet->beat == drawing->drawn->world);
-    child_memory_destroy(sheet, sizeof(*sheet));
+    ls_child_memory_destroy(sheet, sizeof(*sheet));
     return status;
 }

@@ -2,30 +2,20 @@
 // First contact with a plugin, in a child process: its constructors, its entry, the reading of its
 // tables, its probe. A plugin that crashes, exits or hangs in one of these harms nobody else.
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE // dladdr1, MAP_ANONYMOUS
+#define _GNU_SOURCE // dladdr1
 #endif
 #include "core/loader/internal.h"
 
-#include "core/base/clock.h"
+#include "core/base/child.h"
 #include "core/base/inside.h"
 #include "core/base/log.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #define SCOPE "plugins"
 
@@ -95,29 +85,14 @@ bool ls_module_load(const char *path, volatile uint32_t *stage, const struct ls_
 
 // ---- The child ----
 
-static void leave(void)
+// Signals do what they do by default: the program's handlers are not for this process.
+static void reset_signals(void)
 {
-    _exit(EXIT_FAILURE);
-}
-
-// Makes the child harmless: signals do what they do by default (the program's handlers are not for it),
-// it prints nothing, leaves no core, ends with its parent, and exit() does not flush the parent's files
-// a second time: what was registered last runs first.
-static void prepare_child(void)
-{
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (int number = 1; number < 32; number++)
         signal(number, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    const struct rlimit no_core = {0, 0};
-    setrlimit(RLIMIT_CORE, &no_core);
-    const int nowhere = open("/dev/null", O_RDWR);
-    for (int fd = 0; nowhere >= 0 && fd <= 2; fd++)
-        dup2(nowhere, fd);
-    atexit(leave);
 }
 
 static void copy_text(char *to, size_t bytes, const char *from)
@@ -136,17 +111,17 @@ static void call_probe(const struct ls_plugin *plugin, struct report *report)
         copy_text(report->result.reason.text, sizeof(text), *text ? text : "it does not say why");
 }
 
-static void run_child(const char *path, struct report *report)
+static void run_child(void *path, void *shared)
 {
-    prepare_child();
+    struct report *report = shared;
     const struct ls_plugin *plugin = NULL;
+    reset_signals();
     if (ls_module_load(path, &report->stage, &plugin, &report->result.reason)) {
         copy_text(report->result.version, sizeof(report->result.version), plugin->version);
         copy_text(report->result.summary, sizeof(report->result.summary), plugin->summary);
         call_probe(plugin, report);
     }
     report->stage = STAGE_DONE;
-    _exit(EXIT_SUCCESS);
 }
 
 // ---- The parent ----
@@ -162,44 +137,7 @@ static const char *stage_text(uint32_t stage)
     }
 }
 
-// Waits until the child has ended: then nobody holds the other end of the pipe. A child of the child may
-// still hold it, so that is not the only sign. False: the deadline passed, and it was killed. It is not
-// reaped here, so that its number means it, and its process group, until both are ended.
-static bool wait_for_child(pid_t child, int pipe_end, uint64_t deadline_ns)
-{
-    const uint64_t end = ls_clock_ns() + deadline_ns;
-    for (;;) {
-        struct pollfd closed = {.fd = pipe_end, .events = POLLIN};
-        const uint64_t now = ls_clock_ns();
-        const uint64_t left_ms = now < end ? (end - now) / 1000000 + 1 : 0;
-        const int ready = poll(&closed, 1, left_ms < 50 ? (int)left_ms : 50);
-        siginfo_t info = {.si_pid = 0};
-        if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT)) {
-            if (errno != EINTR)
-                return true; // the program reaps its children elsewhere
-        } else if (info.si_pid == child || !left_ms) {
-            kill(-child, SIGKILL); // also what it started
-            kill(child, SIGKILL);
-            return info.si_pid == child;
-        }
-        if (ready > 0) { // its files are closed: it is about to end
-            const struct timespec moment = {.tv_nsec = 50000};
-            nanosleep(&moment, NULL);
-        }
-    }
-}
-
-// How the child ended; -1: that was told to somebody else.
-static int reap_child(pid_t child)
-{
-    int status = -1;
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
-            return -1;
-    return status;
-}
-
-static void judge(const struct report *report, bool ended, int status, uint64_t deadline_ns,
+static void judge(const struct report *report, const struct ls_child_end *end, uint64_t deadline_ns,
                   struct ls_probe_result *out)
 {
     *out = report->result;
@@ -210,56 +148,32 @@ static void judge(const struct report *report, bool ended, int status, uint64_t 
         return;
     const char *where = stage_text(report->stage);
     out->outcome = LS_PROBE_REFUSED;
-    if (!ended)
+    if (end->result == LS_CHILD_HUNG)
         ls_refuse(&out->reason, "hung %s (no answer within %.3g s)", where,
                   (double)deadline_ns * 1e-9);
-    else if (status >= 0 && WIFSIGNALED(status))
-        ls_refuse(&out->reason, "crashed %s (signal %d)", where, WTERMSIG(status));
+    else if (end->result == LS_CHILD_CRASHED)
+        ls_refuse(&out->reason, "crashed %s (signal %d)", where, end->signal);
     else
         ls_refuse(&out->reason, "exited %s; a plugin must never end the program", where);
 }
 
-static enum ls_status no_child(const char *path)
-{
-    ls_error(SCOPE, "%s: cannot be probed in a child process: %s", path, strerror(errno));
-    return LS_FAILED;
-}
-
-// `report` is in shared memory and zero, `ends` an open pipe.
-static enum ls_status probe_in_child(const char *path, uint64_t deadline_ns, struct report *report,
-                                     int ends[2], struct ls_probe_result *out)
-{
-    const pid_t child = fork();
-    if (child < 0)
-        return no_child(path);
-    if (!child) {
-        close(ends[0]);
-        run_child(path, report);
-    }
-    close(ends[1]);
-    ends[1] = -1;
-    const bool ended = wait_for_child(child, ends[0], deadline_ns);
-    const int status = reap_child(child);
-    judge(report, ended, status, deadline_ns, out);
-    return LS_OK;
-}
-
 enum ls_status ls_probe_file(const char *path, uint64_t deadline_ns, struct ls_probe_result *out)
 {
-    struct report *report =
-        mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (report == MAP_FAILED)
-        return no_child(path);
+    struct report *report = ls_child_memory_create(sizeof(*report));
+    if (!report) {
+        ls_error(SCOPE, "%s: out of memory", path);
+        return LS_OUT_OF_MEMORY;
+    }
+    const struct ls_child_work work = {.scope = SCOPE,
+                                       .run = run_child,
+                                       .argument = (void *)(uintptr_t)path,
+                                       .shared = report,
+                                       .deadline_ns = deadline_ns};
+    struct ls_child_end end;
     report->result.outcome = LS_PROBE_REFUSED;
-    int ends[2] = {-1, -1};
-    enum ls_status status;
-    if (pipe2(ends, O_CLOEXEC))
-        status = no_child(path);
-    else
-        status = probe_in_child(path, deadline_ns, report, ends, out);
-    for (int i = 0; i < 2; i++)
-        if (ends[i] >= 0)
-            close(ends[i]);
-    munmap(report, sizeof(*report));
+    const enum ls_status status = ls_child_run(&work, &end);
+    if (!status)
+        judge(report, &end, deadline_ns, out);
+    ls_child_memory_destroy(report, sizeof(*report));
     return status;
 }

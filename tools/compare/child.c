@@ -5,6 +5,7 @@
 #endif
 #include "tools/compare/child.h"
 
+#include "core/base/child.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/loader/loader.h"
@@ -58,11 +59,6 @@ static void on_interrupt(int number)
     ls_run_interrupt(run);
 }
 
-static void exit_at_once(void)
-{
-    _exit(EXIT_FAILURE);
-}
-
 static char *path_of(const struct compare_place *place, const char *name)
 {
     const size_t bytes = strlen(place->folder) + strlen(name) + 2;
@@ -72,26 +68,18 @@ static char *path_of(const struct compare_place *place, const char *name)
     return path;
 }
 
-// The child says nothing on the terminal, leaves no core, and ends with its parent. Signals that its parent ignores stay
-// ignored.
+// Signals that the parent ignores stay ignored.
 static void settle(const struct compare_place *place)
 {
-    const struct rlimit no_core = {0, 0};
     struct sigaction action = {.sa_handler = on_interrupt}, before;
     last_words_take();
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setrlimit(RLIMIT_CORE, &no_core);
+    ls_child_settle(0, place->messages >= 0 ? place->messages : 0);
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
     signal(SIGPIPE, SIG_DFL);
-    const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
-    dup2(nowhere, STDIN_FILENO);
-    dup2(nowhere, STDOUT_FILENO);
-    dup2(place->messages >= 0 ? place->messages : nowhere, STDERR_FILENO);
-    atexit(exit_at_once); // a plugin that calls exit() must not flush the files of the parent
 }
 
 // Where data lie in memory changes speed by chance, and children of one parent have the same places: a timed one moves its

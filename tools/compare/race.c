@@ -5,9 +5,9 @@
 #endif
 #include "tools/compare/race.h"
 
+#include "core/base/child.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
-#include "tools/child.h"
 #include "tools/interrupt.h"
 
 #include <dirent.h>
@@ -146,7 +146,7 @@ static void forget(struct compare_runner *runner)
     }
     close_ends(runner);
     close_end(&runner->messages);
-    child_memory_destroy(runner->shared, sizeof(*runner->shared));
+    ls_child_memory_destroy(runner->shared, sizeof(*runner->shared));
     if (runner->folder)
         remove_folder(runner->folder);
     free(runner->folder);
@@ -312,7 +312,7 @@ enum ls_status compare_race_look(struct compare_race *race, const char *strategy
                                  uint32_t *maximum_replicas, char **message)
 {
     struct compare_runner looker = {.words = -1, .answers = -1, .messages = -1};
-    looker.shared = child_memory_create(sizeof(*looker.shared));
+    looker.shared = ls_child_memory_create(sizeof(*looker.shared));
     enum ls_status status = looker.shared ? make_folder(race, &looker) : LS_OUT_OF_MEMORY;
     if (!status)
         status = start(race, &looker, strategy);
@@ -342,7 +342,7 @@ enum ls_status compare_race_add(struct compare_race *race, const struct compare_
     if (!grown)
         return LS_OUT_OF_MEMORY;
     race->runners = grown;
-    runner.shared = child_memory_create(sizeof(*runner.shared));
+    runner.shared = ls_child_memory_create(sizeof(*runner.shared));
     enum ls_status status = runner.shared ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status && !entry->timed)
         status = make_folder(race, &runner);

@@ -2,6 +2,7 @@
 // lockstep plugin check: the conformance suites on one plugin, each case in a process of its own.
 #include "tools/command.h"
 
+#include "core/base/child.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "tools/conformance/collective.h"
@@ -15,11 +16,8 @@
 #include "core/report/report.h"
 #include "tools/report/rows.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define SCOPE "plugin check"
@@ -197,38 +195,44 @@ static enum ls_status run_strategy(void *argument, ls_conformance_wanted wanted,
 
 // ---- Opening ----
 
+static void open_in_child(void *argument, void *shared)
+{
+    const struct check *check = argument;
+    const struct ls_opened_plugin *opened = NULL;
+    const enum ls_status status =
+        ls_loader_open_file(check->loader, check->file, 0, NULL, 0, &opened);
+    (void)shared;
+    if (status && !ls_log_errors())
+        ls_error(SCOPE, "%s: opening it failed: %s", check->file, ls_status_text(status));
+    if (status)
+        _exit((int)status);
+}
+
 // Opens the file in a child, so that a plugin that does harm when it is loaded does it there. Says why it cannot be
 // opened.
 static enum ls_status try_to_open(struct check *check)
 {
-    fflush(NULL);
-    const pid_t child = fork();
-    if (child < 0) {
-        ls_error(SCOPE, "cannot start a child process: %s", strerror(errno));
-        return LS_FAILED;
+    const struct ls_child_work work = {.scope = SCOPE,
+                                       .run = open_in_child,
+                                       .argument = check,
+                                       .deadline_ns = OPEN_SECONDS * UINT64_C(1000000000),
+                                       .errors = STDERR_FILENO};
+    struct ls_child_end end;
+    fflush(NULL); // or the child would write it again
+    const enum ls_status status = ls_child_run(&work, &end);
+    if (status)
+        return status;
+    switch (end.result) {
+    case LS_CHILD_DONE: return LS_OK;
+    case LS_CHILD_EXITED: ls_log_note_error(); return (enum ls_status)end.code;
+    case LS_CHILD_HUNG:
+        ls_error(SCOPE, "%s: opening it did not end within %d s", check->file, OPEN_SECONDS);
+        break;
+    case LS_CHILD_CRASHED:
+        ls_error(SCOPE, "%s: opening it ended with signal %d (%s)", check->file, end.signal,
+                 strsignal(end.signal));
+        break;
     }
-    if (!child) {
-        const struct ls_opened_plugin *opened = NULL;
-        const int nowhere = open("/dev/null", O_RDWR);
-        dup2(nowhere, STDIN_FILENO);
-        dup2(nowhere, STDOUT_FILENO);
-        alarm(OPEN_SECONDS);
-        const enum ls_status status =
-            ls_loader_open_file(check->loader, check->file, 0, NULL, 0, &opened);
-        if (status && !ls_log_errors())
-            ls_error(SCOPE, "%s: opening it failed: %s", check->file, ls_status_text(status));
-        _exit((int)status);
-    }
-    int end = 0;
-    while (waitpid(child, &end, 0) < 0 && errno == EINTR)
-        ;
-    if (WIFEXITED(end)) {
-        if (WEXITSTATUS(end))
-            ls_log_note_error();
-        return (enum ls_status)WEXITSTATUS(end);
-    }
-    ls_error(SCOPE, "%s: opening it ended with signal %d (%s)", check->file, WTERMSIG(end),
-             strsignal(WTERMSIG(end)));
     return LS_UNAVAILABLE;
 }
 
