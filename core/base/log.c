@@ -17,7 +17,6 @@
 static _Atomic uint32_t log_level = LS_LOG_INFO;
 static _Thread_local int32_t log_rank = -1;
 static _Thread_local char **log_kept;
-static _Thread_local uint64_t log_own_errors;
 static _Atomic uint64_t log_errors;
 
 // Guards the three below and keeps lines whole.
@@ -86,11 +85,6 @@ uint64_t ls_log_errors(void)
     return atomic_load(&log_errors);
 }
 
-uint64_t ls_log_own_errors(void)
-{
-    return log_own_errors;
-}
-
 void ls_log_note_error(void)
 {
     atomic_fetch_add(&log_errors, 1);
@@ -121,8 +115,6 @@ static bool keep_line(const char *line)
 
 static void write_line(uint32_t level, char *line)
 {
-    if (level == LS_LOG_ERROR)
-        ls_inside_note_reason();
     if (level == LS_LOG_ERROR && log_kept && keep_line(line))
         return;
     ls_log_replace_control_characters(line);
@@ -142,9 +134,11 @@ static void write_line(uint32_t level, char *line)
     pthread_mutex_unlock(&log_lock);
 }
 
-void ls_log_keep(char **line)
+char **ls_log_keep(char **line)
 {
+    char **before = log_kept;
     log_kept = line;
+    return before;
 }
 
 void ls_log_write_kept(char **line)
@@ -170,7 +164,8 @@ static void log_list(uint32_t level, const char *scope, const char *format, va_l
 {
     if (level > ls_log_level())
         return;
-    log_own_errors += level == LS_LOG_ERROR;
+    if (level == LS_LOG_ERROR)
+        ls_inside_note_reason();
     char small[1024];
     va_list again;
     va_copy(again, list);

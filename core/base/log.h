@@ -23,14 +23,14 @@ void ls_log_set_writer(void (*write)(void *context, uint32_t level, const char *
 
 // From now on this thread stores its first error in `*line` (which starts as NULL; later errors are
 // dropped) instead of writing it. The thread that waits for this one decides whether the error
-// still matters; ls_log_write_kept then writes and frees it. NULL: errors are written again.
-void ls_log_keep(char **line);
+// still matters; ls_log_write_kept then writes and frees it. NULL: errors are written again. Returns
+// where errors were stored before, or NULL.
+char **ls_log_keep(char **line);
 void ls_log_write_kept(char **line); // takes a NULL line
 
-// The number of errors logged by all threads, and by this thread, including stored ones. A caller
-// that passes on a failure compares the numbers to find out whether the cause was logged.
+// The number of errors written by all threads. A caller that passes on a failure compares the numbers
+// to find out whether the cause was logged; for those of this thread see ls_inside_reasons().
 uint64_t ls_log_errors(void);
-uint64_t ls_log_own_errors(void);
 void ls_log_note_error(void); // counts one that a child process wrote
 
 // Copies the last error that was written, cut to `bytes` with its NUL; "" before the first.

@@ -2,6 +2,7 @@
 // Opens a session, makes it ready for what comes next, and closes it.
 #include "core/train/session.h"
 
+#include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
 #include "core/base/watchdog.h"
@@ -54,9 +55,9 @@ struct work {
 static enum ls_status work(void *context, uint32_t index)
 {
     const struct work *work = context;
-    const uint64_t errors = ls_log_own_errors();
+    const uint32_t reasons = ls_inside_reasons();
     const enum ls_status status = work->function(work->context, index);
-    if (status == LS_OUT_OF_MEMORY && ls_log_own_errors() == errors)
+    if (status == LS_OUT_OF_MEMORY && ls_inside_reasons() == reasons)
         ls_error("train", "out of memory while %s; smaller batches and fewer replicas need less",
                  work->doing);
     return status;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages are one line each, name rank and scope, and obey the level.
+#include "core/base/inside.h"
 #include "core/base/log.h"
 
 #include "core/plugin/plugin.h"
@@ -69,7 +70,7 @@ static void *fail_twice(void *argument)
     (void)argument;
     ls_error("there", "one");
     ls_error("there", "two");
-    return (void *)(uintptr_t)ls_log_own_errors();
+    return (void *)(uintptr_t)ls_inside_reasons();
 }
 
 START_TEST(errors_are_counted_and_the_last_one_is_known)
@@ -87,14 +88,14 @@ START_TEST(errors_are_counted_and_the_last_one_is_known)
     ls_error("x", "kept");
     ls_log_keep(NULL);
     ck_assert_uint_eq(ls_log_errors(), 0); // not written yet
-    ck_assert_uint_eq(ls_log_own_errors(), 1);
+    ck_assert_uint_eq(ls_inside_reasons(), 1);
     ck_assert_int_eq(pthread_create(&thread, NULL, fail_twice, NULL), 0);
     pthread_join(thread, &others);
     ck_assert_uint_eq((uintptr_t)others, 2);
     ck_assert_uint_eq(ls_log_errors(), 2);
     ls_log_write_kept(&kept);
     ck_assert_uint_eq(ls_log_errors(), 3);
-    ck_assert_uint_eq(ls_log_own_errors(), 1);
+    ck_assert_uint_eq(ls_inside_reasons(), 1);
     ls_log_last_error(text, sizeof(text));
     ck_assert_str_eq(text, "lockstep: error: x: kept");
     ls_log_last_error(text, 9);
