@@ -70,12 +70,13 @@ struct ls_run_options {
     uint32_t progress; // 1: what runs, and a line an epoch or on a terminal a bar, on stdout
     uint32_t verbose; // 1: bucket plan, kernels and where the time goes, on stdout
     // Called when a call into a plugin does not return, after a line of the log has named plugin
-    // and call: the run has failed and the call of `replica` has not returned for
+    // and call: the run has failed and the call of `rank` has not returned for
     // `deadline_seconds` (at least 2, at most 8), or no replica has made progress for
     // `deadline_seconds` (at least 3). Nothing that the plugin uses can be freed, so the only way
-    // out is to end the process. `replica` is UINT32_MAX if the thread that opened the run hangs.
+    // out is to end the process. `rank` is that of a replica of this process, or UINT32_MAX if the
+    // thread that opened the run hangs.
     // Without `stuck`, or when it returns, the call keeps waiting forever. [any thread]
-    void (*stuck)(uint32_t replica);
+    void (*stuck)(uint32_t rank);
 };
 
 LS_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out);
@@ -109,7 +110,8 @@ LS_CALL ls_sequential_create(struct ls_run *run, const char *name, const struct 
 // models that do not say it; may be NULL.
 LS_CALL ls_model_open(struct ls_run *run, const char *name, const struct ls_data *data,
                       struct ls_model **out);
-LS_API void ls_model_close(struct ls_model *model); // takes NULL
+// Takes NULL. In a callback of a fit of this model it logs an error and does nothing.
+LS_API void ls_model_close(struct ls_model *model);
 
 struct ls_compile_options {
     // NULL in the first three: that of the model's file (compile_config), which is logged; else as

@@ -72,6 +72,24 @@ static enum ls_status check_kind(const char *kind)
     return LS_USAGE;
 }
 
+// A plugin of a name that is taken would hide another one, or be hidden by it. Strategies, collectives and transports share
+// the names of --strategy.
+static enum ls_status check_free(const char *name, const char *kind)
+{
+    struct ls_loader *loader = NULL;
+    const bool is_device = strcmp(kind, "device") == 0;
+    enum ls_status status = ls_loader_create(NULL, &loader);
+    for (uint32_t i = LS_KIND_DEVICE; !status && i <= LS_KIND_STRATEGY; i++) {
+        if ((i == LS_KIND_DEVICE) != is_device || !ls_loader_has(loader, i, name))
+            continue;
+        ls_error(SCOPE, "there is a %s called %s already; choose another name, such as my-%s",
+                 ls_kind_text(i), name, name);
+        status = LS_USAGE;
+    }
+    ls_loader_destroy(loader);
+    return status;
+}
+
 // ---- Files ----
 
 // The whole template, with a NUL; the caller frees it.
@@ -178,6 +196,8 @@ static enum ls_status run(const struct arguments *arguments)
     enum ls_status status = check_name(name);
     if (!status)
         status = check_kind(kind);
+    if (!status)
+        status = check_free(name, kind);
     if (status)
         return status;
     if (!ls_find_installed(LS_TEMPLATES_FROM_PROGRAM, LS_TEMPLATES_FROM_PROGRAM, "templates",

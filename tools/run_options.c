@@ -19,9 +19,9 @@ static void shorten_openmp_waits(void)
 }
 
 // Threads cannot be ended from outside, and nothing can be freed under them. What hangs, and where, was logged.
-static void end_stuck(uint32_t replica)
+static void end_stuck(uint32_t rank)
 {
-    (void)replica;
+    (void)rank;
     _exit(LS_PEER_LOST);
 }
 

@@ -145,7 +145,7 @@ static void wait_until_running(void)
         ls_wait_word((const uint32_t *)&running, 0, LONGEST_PAUSE_NS);
 }
 
-enum ls_status ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t replica))
+enum ls_status ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t rank))
 {
     enum ls_status status = LS_OK;
     pthread_mutex_lock(&lock);

@@ -13,10 +13,10 @@
 
 // Starts a thread that periodically checks the replicas and the calling thread. If one of them is
 // in a plugin, and none has entered or left a plugin for `deadline_ns`, it logs plugin, call and
-// operation, and calls `stuck` with the replica, once. A long call does not count as a hang while
+// operation, and calls `stuck` with the rank of the replica, once. A long call does not count as a hang while
 // another replica makes progress, and neither does waiting for data. Starts and stops are counted;
 // the longest deadline applies.
-LS_STATUS ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t replica));
+LS_STATUS ls_watchdog_start(uint64_t deadline_ns, void (*stuck)(uint32_t rank));
 void ls_watchdog_stop(void);
 
 #endif

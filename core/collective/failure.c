@@ -6,10 +6,25 @@
 #include "core/base/log.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 const char *ls_call_text(const struct ls_call_signature *signature, char text[static 160])
 {
     return ls_call_signature_text(signature, text, 160);
+}
+
+// Waits until no peer touches memory of this rank any more. Only a peer that stays is worth an error: why the
+// communicator ends has been said.
+static void leave_transport(const struct ls_communicator *communicator)
+{
+    char *error = NULL;
+    char **before = ls_log_keep(&error);
+    const int32_t left =
+        communicator->group->interface->wait_any(communicator->transport, NULL, 0, 0);
+    ls_log_keep(before);
+    if (left == LS_PEER_LOST)
+        ls_log_write_kept(&error);
+    free(error);
 }
 
 enum ls_status ls_communicator_give_up(struct ls_communicator *communicator, enum ls_status status)
@@ -18,7 +33,7 @@ enum ls_status ls_communicator_give_up(struct ls_communicator *communicator, enu
     ls_stream_note_over(communicator);
     if (communicator->transport) {
         interface->abort(communicator->transport);
-        (void)interface->wait_any(communicator->transport, NULL, 0, 0);
+        leave_transport(communicator);
     }
     ls_library_abort(communicator->group);
     (void)ls_library_poll(communicator); // a library may end it only now

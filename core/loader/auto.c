@@ -111,6 +111,11 @@ static enum ls_status add_named(struct ls_loader *loader, const char *names, str
             ls_error(LS_AUTO, "candidates=%s: auto cannot choose itself", names);
             status = LS_USAGE;
         }
+        for (size_t i = 0; !status && i < list->count; i++)
+            if (list->items[i]->plugin == candidate->plugin) {
+                ls_error(LS_AUTO, "candidates=%s names %s twice; name each once", names, name);
+                status = LS_USAGE;
+            }
         if (!status)
             status = need_schedule(LS_AUTO, candidate->plugin, candidate->interface);
         if (!status)

@@ -67,6 +67,9 @@ struct ls_plugin_entry {
     int available;
 };
 LS_STATUS ls_loader_list(struct ls_loader *loader, struct ls_plugin_entry **out, size_t *count);
+// Whether a plugin of this name is on the search path; it is not opened.
+bool ls_loader_has(const struct ls_loader *loader, uint32_t kind, const char *name);
+
 // Logs that no plugin of `kinds` (bit i: kind i) is called `name`. The message explains a name from
 // another framework, or says how to get a plugin that this build lacks, or suggests the nearest
 // name; and it lists the available plugins. Returns LS_UNAVAILABLE.

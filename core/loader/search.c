@@ -223,6 +223,13 @@ char *ls_search_find(const struct ls_loader *loader, uint32_t kind, const char *
     return NULL;
 }
 
+bool ls_loader_has(const struct ls_loader *loader, uint32_t kind, const char *name)
+{
+    char *file = ls_search_find(loader, kind, name);
+    free(file);
+    return file != NULL;
+}
+
 // ---- All that there is ----
 
 struct found_list {

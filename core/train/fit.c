@@ -47,6 +47,22 @@ static enum ls_status parse_shuffle(struct ls_fit *fit)
     return LS_OK;
 }
 
+// Blocks without examples are computed all the same: each zeroes the gradients and adds them.
+static void warn_of_empty_blocks(const struct ls_fit *fit, uint32_t world)
+{
+    const uint64_t share = (fit->global_batch + world - 1) / world;
+    const struct ls_session *session = fit->model->session;
+    const bool said = session && session->need.microbatches == fit->options->microbatches &&
+                      session->need.global_batch == fit->global_batch;
+    if (fit->options->microbatches <= share || said)
+        return;
+    ls_warn("--microbatches",
+            "%u parts of at most %llu example%s a replica: %llu of them are empty and only cost "
+            "time; use at most %llu, or a larger batch",
+            fit->options->microbatches, (unsigned long long)share, share == 1 ? "" : "s",
+            (unsigned long long)(fit->options->microbatches - share), (unsigned long long)share);
+}
+
 static enum ls_status check(struct ls_fit *fit)
 {
     const uint64_t examples = ls_data_count(fit->train);
@@ -56,8 +72,8 @@ static enum ls_status check(struct ls_fit *fit)
     const uint32_t world = ls_cluster_world(fit->run->cluster);
     if (world > examples) {
         ls_error("--replicas",
-                 "%u replicas, but '%s' has only %llu examples; use at most that many", world,
-                 fit->train->text, (unsigned long long)examples);
+                 "%u replicas, but '%s' has only %llu example%s; use at most that many", world,
+                 fit->train->text, (unsigned long long)examples, examples == 1 ? "" : "s");
         return LS_USAGE;
     }
     status = ls_model_check_training(fit->model->source, fit->model->json, true);
@@ -69,7 +85,11 @@ static enum ls_status check(struct ls_fit *fit)
         status = ls_report_check_path("--report", fit->options->report);
     if (!status)
         status = ls_fit_check_timeline(fit);
-    return status ? status : parse_shuffle(fit);
+    if (!status)
+        status = parse_shuffle(fit);
+    if (!status)
+        warn_of_empty_blocks(fit, world);
+    return status;
 }
 
 // Goes on in the epoch where the last fit ended, if the order of its examples is the same; else a new one begins.

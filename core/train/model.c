@@ -83,7 +83,7 @@ static void free_buffers(float **buffers, uint32_t count)
 
 void ls_model_close(struct ls_model *model)
 {
-    if (!model)
+    if (!model || ls_model_check_idle(model, "ls_model_close"))
         return;
     (void)!ls_session_close(model);
     const uint32_t count = model->graph ? model->graph->parameter_count : 0;

@@ -25,7 +25,7 @@ struct ls_run {
     uint64_t seed;
     uint64_t deadline_ns;
     bool verbose, progress;
-    void (*stuck)(uint32_t replica); // NULL: none
+    void (*stuck)(uint32_t rank); // NULL: none
     bool watched; // the watchdog runs
     atomic_bool interrupted;
     const char

@@ -89,6 +89,12 @@ enum ls_status ls_tuning_open(struct ls_loader *loader, const struct ls_opened_p
     struct ls_tuning tuning = {.table = opened->host->option(opened->host, "table")};
     const char *candidates = opened->host->option(opened->host, "candidates");
     enum ls_status status = LS_OK;
+    if (tuning.table && !*tuning.table) {
+        ls_error("auto",
+                 "table= is empty: expected a FILE that lockstep bench --tune=FILE wrote, or "
+                 "fixed; leave it out to measure");
+        return LS_USAGE;
+    }
     if (tuning.table && candidates) {
         ls_error("auto",
                  "candidates=%s is what the run measures, and table=%s is taken without measuring; "

@@ -50,7 +50,7 @@ CASES = {
         "open": {FAILED: "silent exit", PEER_LOST: "hang", None: "crash"},
         "post": {FAILED: "silent unknown exit", PEER_LOST: "hang spin first", None: "crash"},
         "test": {FAILED: "silent unknown exit", PEER_LOST: "never hang", None: "crash"},
-        "wait_any": {PEER_LOST: "hang first", None: "crash"},
+        "wait_any": {FAILED: "silent unknown", PEER_LOST: "hang first", None: "crash"},
         "close": {FAILED: "exit", PEER_LOST: "hang", None: "crash"},
     },
     "collective": {
@@ -186,6 +186,13 @@ class Hostile(ProgramTest):
         code, lines, seconds = train("device", "launch-slow", self.path("r.json"))
         self.assertEqual((code, lines), (DONE, []))
         self.assertGreater(seconds, DEADLINE)
+
+    def test_a_wait_that_fails_is_said_once(self):
+        """Though every rank asks the transport again, to leave it."""
+        for deed in ("silent", "unknown"):
+            code, lines, _ = train("transport", f"wait_any-{deed}", self.path("r.json"))
+            self.assertEqual(code, FAILED, lines)
+            self.assertEqual(len([line for line in lines if "`wait_any`" in line]), 1, lines)
 
     def test_texts_of_a_plugin_move_no_cursor(self):
         for command in (("plugins",), ("plugins", "hostile-device")):

@@ -86,6 +86,15 @@ class New(PluginTest):
         with open(self.path("mine/mine.c")) as file:
             self.assertEqual(file.read(), "precious")
 
+    def test_a_name_that_is_taken_is_refused(self):
+        for kind, name, taken in (("collective", "ring", "collective"), ("collective", "auto", "collective"),
+                                  ("collective", "mirrored", "strategy"), ("strategy", "local", "transport"),
+                                  ("device", "cpu", "device")):
+            self.refused(USAGE, "plugin", "new", name, "--kind=" + kind,
+                         says=(f"there is a {taken} called {name} already", f"my-{name}"))
+        self.assertEqual(os.listdir(self.folder), [])
+        self.assertEqual(self.lockstep("plugin", "new", "cpu", "--kind=collective").code, DONE)
+
     def test_names_and_kinds_that_cannot_be(self):
         for name in ("", "../up", "a/b", "with space", "under_score", "dot.c", "7up", "-dash", "x" * 49):
             self.refused(USAGE, "plugin", "new", "--kind=collective", "--", name, says=("cannot be the name",))

@@ -173,7 +173,8 @@ class Choice(ProgramTest):
 
     def test_what_auto_cannot_do_is_said_before_training(self):
         for text, code, says in (("auto:network=flat", USAGE, "lockstep simulate"), ("auto:collective.network=flat", USAGE, "lockstep simulate"),
-                                 ("local:network=flat", USAGE, "lockstep simulate"), ("auto:candidates=auto", USAGE, "itself"),
+                                 ("local:network=flat", USAGE, "lockstep simulate"), ("auto:candidates=auto", USAGE, "itself"), ("auto:candidates=ring+ring", USAGE, "twice"),
+                                 ("auto:table=", USAGE, "table= is empty"),
                                  ("auto:candidates=rign", UNAVAILABLE, "did you mean ring"), ("auto:groups=2", USAGE, "no option groups"),
                                  ("local:candidates=ring+tree", USAGE, "name auto"), ("auto:table=fixed,candidates=ring", USAGE, "leave one out"),
                                  ("auto:table=/none.json", BAD_INPUT, "bench --tune=FILE")):

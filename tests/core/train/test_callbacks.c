@@ -505,6 +505,30 @@ START_TEST(a_callback_may_not_use_the_model_of_its_fit)
 }
 END_TEST
 
+static enum ls_status close_it(void *context, const struct ls_fit_state *state)
+{
+    (void)context;
+    ls_model_close(state->model);
+    return LS_OK;
+}
+
+// Nothing can be answered, so it is said, and the fit goes on.
+START_TEST(a_callback_may_not_close_the_model_of_its_fit)
+{
+    struct ls_model *model = model_of(run, "sgd");
+    const struct ls_callbacks tables[] = {
+        {.on_train_begin = close_it}, {.on_train_batch_end = close_it}, {.on_train_end = close_it}};
+    const unsigned expected[] = {1, STEPS, 1};
+    OK(ls_fit(model, train,
+              &(struct ls_fit_options){
+                  .batch = 8, .epochs = 1, .callbacks = &tables[_i], .callback_count = 1}));
+    ck_assert_uint_eq(errors, expected[_i]);
+    ck_assert_ptr_nonnull(strstr(ls_last_error(), "ls_model_close"));
+    OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8}));
+    ls_model_close(model);
+}
+END_TEST
+
 static size_t
     memory[2]; // in use at a step of the second epoch, and at one of the last; sanitizers say 0
 static unsigned noted;
@@ -555,6 +579,7 @@ int main(void)
     tcase_add_test(cases, at_the_end_the_results_are_there);
     tcase_add_test(cases, after_a_failure_the_end_may_save_what_the_host_has);
     tcase_add_loop_test(cases, a_callback_may_not_use_the_model_of_its_fit, 0, 15);
+    tcase_add_loop_test(cases, a_callback_may_not_close_the_model_of_its_fit, 0, 3);
     tcase_add_test(cases, steps_take_no_memory);
     suite_add_tcase(suite, cases);
     return test_suite_run(suite);

@@ -52,7 +52,11 @@ START_TEST(more_replicas_than_examples_are_refused)
     struct ls_run *three = run_of("ring", 3);
     struct ls_model *model = model_of(three, "adam");
     struct ls_scores scores;
-    expect_error(ls_fit(model, few, NULL), LS_USAGE, "3 replicas");
+    struct ls_data *one = data_of("synthetic:shape=4x4x1,examples=1", "train");
+    expect_error(ls_fit(model, few, NULL), LS_USAGE, "has only 2 examples; use");
+    expect_error(ls_fit(model, one, NULL), LS_USAGE,
+                 "3 replicas, but 'synthetic:shape=4x4x1,examples=1' has only 1 example; use");
+    ls_data_close(one);
     OK(ls_evaluate(model, few, 0, &scores)); // which is no training: one has nothing to do
     ck_assert_uint_eq(scores.examples, 2);
     ls_model_close(model);
@@ -73,6 +77,18 @@ START_TEST(for_ever_is_a_number_of_epochs)
 }
 END_TEST
 
+static unsigned warnings;
+static char last_warning[512];
+
+static void keep_warning(void *context, uint32_t level, const char *line)
+{
+    (void)context;
+    if (level != LS_LOG_WARN)
+        return;
+    warnings++;
+    snprintf(last_warning, sizeof(last_warning), "%s", line);
+}
+
 START_TEST(slices_change_nothing_but_rounding)
 {
     struct ls_run *two = run_of("ring", 2);
@@ -80,8 +96,12 @@ START_TEST(slices_change_nothing_but_rounding)
     OK(ls_fit(whole, train, &(struct ls_fit_options){.batch = 10}));
     OK(ls_fit(sliced, train, &(struct ls_fit_options){.batch = 10, .microbatches = 3}));
     ck_assert_double_le(weight_difference(whole, sliced), 1e-6);
-    OK(ls_fit(sliced, train,
-              &(struct ls_fit_options){.batch = 3, .microbatches = 9})); // more than a share
+    ls_log_set_writer(keep_warning, NULL);
+    for (int i = 0; i < 2; i++) // more than a share, which is said once
+        OK(ls_fit(sliced, train, &(struct ls_fit_options){.batch = 3, .microbatches = 9}));
+    ck_assert_uint_eq(warnings, 1);
+    ck_assert_ptr_nonnull(strstr(last_warning, "9 parts of at most 2 examples a replica: 7 of them "
+                                               "are empty"));
     ls_model_close(whole);
     ls_model_close(sliced);
     ls_run_close(two);
