@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks every #include "..." of the tree against the table in docs/architecture.md.
+"""Checks every #include "..." of the tree against the table in docs/architecture.md, and that no row allows what nobody uses.
 
 The table stands between two marks <!-- may-include -->; a row says what a folder may
 include beside itself: | core/graph | core/base core/plugin |. A folder stands for all folders below it.
@@ -77,6 +77,17 @@ def violations(root, table):
     return wrong, checked
 
 
+def unused(root, table):
+    """Lines that name what a row allows and no file of it includes."""
+    used = {folder: set() for folder in table}
+    for name, text in sources(root):
+        row = row_of(name, table)
+        for target in INCLUDE.findall(text) if row else ():
+            used[row] |= {folder for folder in table[row] if lies_in(target, folder)}
+    return [f"{row} may include {folder}, but nothing there does: remove it from the row"
+            for row, folders in table.items() for folder in sorted(folders - used[row])]
+
+
 def check(root):
     page = root / "docs" / "architecture.md"
     table = read_table(page.read_text(encoding="utf-8")) if page.is_file() else {}
@@ -84,6 +95,7 @@ def check(root):
         print(f"{page}: no table between two marks <!-- may-include -->")
         return 1
     wrong, checked = violations(root, table)
+    wrong += unused(root, table)
     print("\n".join(wrong) or f"{checked} includes, {len(table)} rows: all as the table says")
     return 1 if wrong or not checked else 0
 
@@ -134,6 +146,9 @@ def self_test():
         write_files(root, SELF_TEST_FILES)
         wrong, checked = violations(root, table)
         assert not wrong and checked == 5, (wrong, checked)
+        assert not unused(root, table)
+        said = unused(root, table | {"core/graph": {"core/base", "core/plugin"}})
+        assert len(said) == 1 and said[0].startswith("core/graph may include core/plugin, but"), said
         write_files(root, {name: planted[0] for name, planted in SELF_TEST_PLANTED.items()})
         wrong, _ = violations(root, table)
         assert len(wrong) == len(SELF_TEST_PLANTED), wrong
