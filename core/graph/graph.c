@@ -230,10 +230,12 @@ enum ls_status ls_graph_append_operation(struct ls_graph *graph,
     return LS_OK;
 }
 
-enum ls_status ls_graph_input(struct ls_graph *graph, const struct ls_shape *example,
-                              struct ls_tensor **out)
+enum ls_status ls_graph_typed_input(struct ls_graph *graph, uint32_t dtype,
+                                    const struct ls_shape *example, struct ls_tensor **out)
 {
     char name[32] = "input";
+    if (dtype != LS_F32 && dtype != LS_I32)
+        return ls_graph_fail(graph, NULL, "an input is float32 or int32");
     if (example->ndims + 1 > LS_MAX_DIMS)
         return ls_graph_fail(graph, NULL, "an example has at most %d dimensions, not %u",
                              LS_MAX_DIMS - 1, example->ndims);
@@ -252,12 +254,18 @@ enum ls_status ls_graph_input(struct ls_graph *graph, const struct ls_shape *exa
     struct ls_tensor *input;
     if (graph->input_count > 0)
         snprintf(name, sizeof(name), "input_%u", graph->input_count);
-    status = ls_graph_append_tensor(graph, LS_ROLE_INPUT, LS_F32, &shape, name, &input);
+    status = ls_graph_append_tensor(graph, LS_ROLE_INPUT, dtype, &shape, name, &input);
     if (status)
         return status;
     graph->inputs[graph->input_count++] = input;
     *out = input;
     return graph->output_count > 0 ? LS_OK : ls_graph_set_outputs(graph, &input, 1);
+}
+
+enum ls_status ls_graph_input(struct ls_graph *graph, const struct ls_shape *example,
+                              struct ls_tensor **out)
+{
+    return ls_graph_typed_input(graph, LS_F32, example, out);
 }
 
 // The next parameter of a layer that is used again.

@@ -137,6 +137,9 @@ LS_STATUS ls_graph_fail(const struct ls_graph *graph, const struct ls_tensor *in
 // "input_1", ...
 LS_STATUS ls_graph_input(struct ls_graph *graph, const struct ls_shape *example,
                          struct ls_tensor **out);
+// The same of another type: LS_F32, or LS_I32 (token ids, positions).
+LS_STATUS ls_graph_typed_input(struct ls_graph *graph, uint32_t dtype,
+                               const struct ls_shape *example, struct ls_tensor **out);
 
 // A parameter of the current layer; `name` is its part after the slash ("kernel").
 LS_STATUS ls_graph_parameter(struct ls_graph *graph, const char *name, const struct ls_shape *shape,

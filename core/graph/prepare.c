@@ -297,9 +297,13 @@ static void choose_master(struct ls_build *build, uint32_t parameter,
     const uint32_t place = value_of(build, parameter)->place;
 
     build->plan->places[place].layout = *layout;
-    for (uint32_t i = 0; i < build->buffers->value_count; i++)
-        if (value_of(build, i)->place == place && value_of(build, i)->home != LS_HOME_SHADOWS)
-            value_of(build, i)->layout = *layout;
+    for (uint32_t i = 0; i < build->buffers->value_count; i++) {
+        struct ls_value *value = value_of(build, i);
+        // `place` numbers inputs and seeds, too.
+        if (value->place == place &&
+            (value->home == LS_HOME_PARAMETERS || value->home == LS_HOME_GRADIENTS))
+            value->layout = *layout;
+    }
 }
 
 // The value that the kernel reads for input `index`, in the layout that it wants.

@@ -416,6 +416,12 @@ START_TEST(names_are_unique_and_parameters_have_a_fixed_shape)
     ck_assert_str_eq(out->name, "input_1");
     ck_assert_uint_eq(graph->input_count, 2);
     ck_assert_ptr_eq(graph->inputs[1], out);
+    ck_assert_uint_eq(out->dtype, LS_F32);
+    ck_assert_int_eq(ls_graph_typed_input(graph, LS_I32, &SHAPE(1, 3), &out), LS_OK);
+    ck_assert_str_eq(out->name, "input_2");
+    ck_assert_uint_eq(out->dtype, LS_I32);
+    ck_assert_int_eq(ls_graph_typed_input(graph, LS_U8, &SHAPE(1, 3), &out), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "an input is float32 or int32"));
 }
 END_TEST
 
