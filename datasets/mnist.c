@@ -124,25 +124,38 @@ static void storage_close(struct ls_dataset *dataset)
     free(storage);
 }
 
+static void describe_fields(const struct family *family, const struct ls_idx *images,
+                            struct ls_field *out)
+{
+    out[0] = (struct ls_field){.name = "x",
+                               .role = LS_FIELD_INPUT,
+                               .dtype = LS_U8,
+                               .ndims = 3,
+                               .dims = {images->dims[1], images->dims[2], 1},
+                               .divisor = PIXEL,
+                               .stride = (uint64_t)images->dims[1] * images->dims[2]};
+    out[1] = (struct ls_field){.name = "y",
+                               .role = LS_FIELD_TARGET,
+                               .dtype = LS_U8,
+                               .divisor = 1,
+                               .class_count = CLASS_COUNT,
+                               .class_names = family->class_names,
+                               .stride = 1};
+}
+
 static void fill_dataset(const struct family *family, struct storage *storage)
 {
     const struct ls_idx *images = &storage->images;
     storage->dataset = (struct ls_dataset){
         .count = images->dims[0],
-        .ndims = 3,
-        .dims = {images->dims[1], images->dims[2], 1},
-        .example_dtype = LS_U8,
-        .examples = images->data,
-        .divisor = PIXEL,
-        .label_dtype = LS_U8,
-        .labels = storage->labels.data,
-        .label_elements = 1,
-        .class_count = CLASS_COUNT,
-        .class_names = family->class_names,
+        .field_count = 2,
         .real = true,
         .storage = storage,
         .close = storage_close,
     };
+    describe_fields(family, images, storage->dataset.fields);
+    storage->dataset.fields[0].values = images->data;
+    storage->dataset.fields[1].values = storage->labels.data;
 }
 
 static enum ls_status find_dir(const struct family *family, const struct ls_spec *spec,
@@ -177,15 +190,11 @@ static enum ls_status family_describe(const struct family *family, const struct 
         return status;
     status = ls_idx_read_header(family->name, path, 3, &images);
     free(path);
-    if (!status)
-        *out = (struct ls_dataset_info){.count = images.dims[0],
-                                        .ndims = 3,
-                                        .dims = {images.dims[1], images.dims[2], 1},
-                                        .example_dtype = LS_U8,
-                                        .divisor = PIXEL,
-                                        .label_elements = 1,
-                                        .class_count = CLASS_COUNT};
-    return status;
+    if (status)
+        return status;
+    *out = (struct ls_dataset_info){.count = images.dims[0], .field_count = 2};
+    describe_fields(family, &images, out->fields);
+    return LS_OK;
 }
 
 static enum ls_status family_open(const struct family *family, const struct ls_spec *spec,

@@ -241,23 +241,38 @@ static enum ls_status make(const struct wish *wish, struct storage *storage)
     return LS_OK;
 }
 
+static void describe_fields(const struct wish *wish, struct ls_field *out)
+{
+    const uint64_t outputs = wish->classes ? 1 : (uint64_t)wish->outputs;
+    out[0] = (struct ls_field){.name = "x",
+                               .role = LS_FIELD_INPUT,
+                               .dtype = wish->bytes ? LS_U8 : LS_F32,
+                               .ndims = wish->ndims,
+                               .divisor = wish->bytes ? PIXEL : 1,
+                               .stride = wish->elements * (wish->bytes ? 1 : sizeof(float))};
+    memcpy(out[0].dims, wish->dims, sizeof(wish->dims));
+    out[1] = (struct ls_field){.name = "y",
+                               .role = LS_FIELD_TARGET,
+                               .dtype = wish->classes ? LS_I32 : LS_F32,
+                               .ndims = wish->classes ? 0 : 1,
+                               .dims = {wish->classes ? 0 : wish->outputs},
+                               .divisor = 1,
+                               .class_count = (uint32_t)wish->classes,
+                               .stride = 4 * outputs};
+}
+
 static void fill_dataset(const struct wish *wish, struct storage *storage)
 {
     storage->dataset = (struct ls_dataset){
         .count = (uint64_t)wish->examples,
-        .ndims = wish->ndims,
-        .example_dtype = wish->bytes ? LS_U8 : LS_F32,
-        .examples = storage->examples,
-        .divisor = wish->bytes ? PIXEL : 1,
-        .label_dtype = wish->classes ? LS_I32 : LS_F32,
-        .labels = storage->labels,
-        .label_elements = wish->classes ? 1 : (uint64_t)wish->outputs,
-        .class_count = (uint32_t)wish->classes,
+        .field_count = 2,
         .real = false,
         .storage = storage,
         .close = storage_close,
     };
-    memcpy(storage->dataset.dims, wish->dims, sizeof(wish->dims));
+    describe_fields(wish, storage->dataset.fields);
+    storage->dataset.fields[0].values = storage->examples;
+    storage->dataset.fields[1].values = storage->labels;
 }
 
 // Once a process: a run opens two splits.
@@ -300,15 +315,8 @@ static enum ls_status synthetic_describe(const struct ls_spec *spec, enum ls_spl
     const enum ls_status status = parse_wish(spec, split, &wish);
     if (status)
         return status;
-    *out = (struct ls_dataset_info){
-        .count = (uint64_t)wish.examples,
-        .ndims = wish.ndims,
-        .example_dtype = wish.bytes ? LS_U8 : LS_F32,
-        .divisor = wish.bytes ? PIXEL : 1,
-        .label_elements = wish.classes ? 1 : (uint64_t)wish.outputs,
-        .class_count = (uint32_t)wish.classes,
-    };
-    memcpy(out->dims, wish.dims, sizeof(wish.dims));
+    *out = (struct ls_dataset_info){.count = (uint64_t)wish.examples, .field_count = 2};
+    describe_fields(&wish, out->fields);
     return LS_OK;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dataset: examples and labels in memory, in the types of their file format, and the divisor that
-// turns them into float32. datasets/ defines the readers; core/data/ shuffles, shards and gathers.
+// A dataset: a number of examples in memory, each with several fields (what a model reads, what its
+// output is compared with, how much the example counts), in the types of their file format.
+// datasets/ defines the readers; core/data/ shuffles, shards and gathers.
 #ifndef LS_DATA_DATASET_H
 #define LS_DATA_DATASET_H
 
@@ -13,34 +14,52 @@
 
 enum ls_split { LS_TRAIN = 0, LS_TEST = 1 };
 
+enum ls_field_role {
+    LS_FIELD_INPUT, // read by the model: the first by its first input, and so on
+    LS_FIELD_TARGET, // what the loss compares the output with: classes or numbers
+    LS_FIELD_WEIGHT, // how much the example counts in the loss
+};
+
+#define LS_MAX_FIELDS 10
+
+// One part of every example. The values of one example are contiguous, in plain layout.
+struct ls_field {
+    char name[32]; // "x", for messages
+    enum ls_field_role role;
+    uint32_t dtype; // as stored: LS_U8, LS_I32 or LS_F32; 0: not known before it is read
+    uint32_t ndims; // of one example; 0: a single value
+    int64_t dims[LS_MAX_DIMS];
+    float divisor; // float32 value = (float)stored value / divisor, rounded once; 1: as stored
+    uint32_t class_count; // of a target; 0: numbers, not classes
+    const char *const *class_names; // NULL: none
+    const void *values; // NULL: only described
+    // Bytes from one example to the next. Fewer than an example has, where examples overlap, as
+    // windows of a text do.
+    uint64_t stride;
+};
+
 // Read-only once opened, shared by all threads.
 struct ls_dataset {
     uint64_t count; // examples
-    uint32_t ndims; // of one example, plain layout
-    int64_t dims[LS_MAX_DIMS];
-    uint32_t example_dtype; // LS_U8 or LS_F32, as stored
-    const void *examples; // count x dims
-    float divisor; // float32 example = (float)stored value / divisor, rounded once
-    uint32_t label_dtype; // LS_U8 or LS_I32 (class numbers) or LS_F32 (targets)
-    const void *labels; // count x label_elements
-    uint64_t label_elements; // 1 for class numbers
-    uint32_t class_count; // 0: targets
-    const char *const *class_names; // NULL: none
+    uint32_t field_count; // at most LS_MAX_FIELDS; one TARGET and one WEIGHT at most
+    struct ls_field fields[LS_MAX_FIELDS];
     bool real; // false: synthetic, which is logged
     void *storage; // the reader's own
     void (*close)(struct ls_dataset *dataset);
 };
 
-// The facts about a split that are known before its examples are read.
+// What is known about a split before its examples are read: the fields have no values yet.
 struct ls_dataset_info {
     uint64_t count;
-    uint32_t ndims; // of one example, plain layout
-    int64_t dims[LS_MAX_DIMS];
-    uint32_t example_dtype; // LS_U8 or LS_F32, as stored; 0: not known
-    float divisor;
-    uint64_t label_elements;
-    uint32_t class_count; // 0: targets
+    uint32_t field_count;
+    struct ls_field fields[LS_MAX_FIELDS];
 };
+
+const char *ls_dtype_name(uint32_t dtype); // "float32"
+uint64_t ls_field_elements(const struct ls_field *field); // of one example
+// Field `index` of that role among `count` fields; NULL: there are fewer.
+const struct ls_field *ls_field_find(const struct ls_field *fields, uint32_t count,
+                                     enum ls_field_role role, uint32_t index);
 
 struct ls_dataset_kind {
     const char *name;

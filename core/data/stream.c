@@ -56,16 +56,15 @@ struct ls_stream {
 
     const struct ls_dataset *dataset;
     struct ls_stream_options options;
-    uint32_t example_dtype; // of what is handed out
     uint32_t *order; // of the epoch being written; the input thread's
     pthread_t thread;
     bool started;
 
     uint32_t slots;
-    uint64_t example_bytes; // of one share, rounded up to LS_ALIGNMENT
-    uint64_t label_bytes;
+    uint64_t offsets[LS_MAX_FIELDS]; // of the fields in the memory of one share
+    uint64_t share_bytes; // of all its fields, each rounded up to LS_ALIGNMENT
     struct position *positions; // (slots)
-    char *memory; // (slots, ranks, example_bytes + label_bytes)
+    char *memory; // (slots, ranks, share_bytes)
     struct reader *readers; // (ranks)
 };
 
@@ -78,11 +77,11 @@ static void pause_core(void)
 #endif
 }
 
-// Where the examples of local rank `local` lie in slot `slot`; its labels follow.
+// The memory of local rank `local` in slot `slot`: its fields one after the other.
 static char *share_memory(const struct ls_stream *stream, uint32_t slot, uint32_t local)
 {
     const uint64_t share = (uint64_t)slot * stream->options.rank_count + local;
-    return stream->memory + share * (stream->example_bytes + stream->label_bytes);
+    return stream->memory + share * stream->share_bytes;
 }
 
 // ---- The input thread ----
@@ -132,11 +131,9 @@ static void write_batch(struct ls_stream *stream, const struct position *positio
         ls_share_blocks(position->count, options->world, options->blocks, options->first_rank + i,
                         &offset, &size);
         char *memory = share_memory(stream, slot, i);
-        if (stream->example_dtype == LS_U8)
-            ls_gather_bytes(stream->dataset, batch + offset, size, memory);
-        else
-            ls_gather_examples(stream->dataset, batch + offset, size, (float *)(void *)memory);
-        ls_gather_labels(stream->dataset, batch + offset, size, memory + stream->example_bytes);
+        for (uint32_t field = 0; field < stream->dataset->field_count; field++)
+            ls_gather(&stream->dataset->fields[field], options->dtypes[field], batch + offset, size,
+                      memory + stream->offsets[field]);
     }
     stream->positions[slot] = *position;
     atomic_store(&stream->written, written + 1);
@@ -214,10 +211,11 @@ static void describe(const struct ls_stream *stream, uint32_t local, uint32_t sl
         .global_count = position->count,
         .epoch = position->epoch,
         .step = position->step,
-        .example_dtype = stream->example_dtype,
-        .examples = memory,
-        .labels = memory + stream->example_bytes,
+        .dataset = stream->dataset,
+        .dtypes = stream->options.dtypes,
     };
+    for (uint32_t field = 0; field < stream->dataset->field_count; field++)
+        out->fields[field] = memory + stream->offsets[field];
     ls_share_blocks(position->count, stream->options.world, stream->options.blocks,
                     stream->options.first_rank + local, &out->example_offset, &out->count);
 }
@@ -281,6 +279,22 @@ static enum ls_status check_options(const struct ls_dataset *dataset,
     return LS_USAGE;
 }
 
+static enum ls_status choose_dtypes(const struct ls_dataset *dataset,
+                                    struct ls_stream_options *options)
+{
+    for (uint32_t i = 0; i < dataset->field_count; i++) {
+        const struct ls_field *field = &dataset->fields[i];
+        if (!options->dtypes[i])
+            options->dtypes[i] = field->dtype == LS_I32 || field->class_count ? LS_I32 : LS_F32;
+        if (ls_can_gather(field->dtype, options->dtypes[i]))
+            continue;
+        ls_error("data", "field '%s' is %s, and cannot be delivered as %s", field->name,
+                 ls_dtype_name(field->dtype), ls_dtype_name(options->dtypes[i]));
+        return LS_USAGE;
+    }
+    return LS_OK;
+}
+
 static uint64_t round_up(uint64_t bytes)
 {
     return (bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT;
@@ -295,14 +309,22 @@ static bool plan_ring(struct ls_stream *stream)
         options->global_batch < dataset->count ? options->global_batch : dataset->count;
     uint64_t offset, share; // the first rank has the largest
     ls_share_blocks(batch, options->world, options->blocks, options->first_rank, &offset, &share);
-    const uint64_t elements = ls_dataset_example_elements(dataset), most = UINT64_C(1) << 48;
-    if (elements > most / 4 || dataset->label_elements > most / 4 ||
-        share * options->rank_count > most / (4 * (elements + dataset->label_elements)))
+    const uint64_t most = UINT64_C(1) << 48;
+    uint64_t elements = 0;
+    for (uint32_t i = 0; i < dataset->field_count; i++) {
+        const uint64_t more = ls_field_elements(&dataset->fields[i]);
+        if (more > most / (4 * LS_MAX_FIELDS))
+            return false;
+        elements += more;
+    }
+    if (elements && share * options->rank_count > most / (4 * elements))
         return false;
-    stream->example_bytes = round_up(share * elements * ls_dtype_bytes(stream->example_dtype));
-    stream->label_bytes = round_up(share * dataset->label_elements * 4);
-    const uint64_t slot =
-        options->rank_count * (stream->example_bytes + stream->label_bytes) + LS_ALIGNMENT;
+    for (uint32_t i = 0; i < dataset->field_count; i++) {
+        stream->offsets[i] = stream->share_bytes;
+        stream->share_bytes += round_up(share * ls_field_elements(&dataset->fields[i]) *
+                                        ls_dtype_bytes(options->dtypes[i]));
+    }
+    const uint64_t slot = options->rank_count * stream->share_bytes + LS_ALIGNMENT;
     const uint64_t prefetch =
         options->prefetch_bytes ? options->prefetch_bytes : DEFAULT_PREFETCH_BYTES;
     uint64_t slots = prefetch / slot;
@@ -316,8 +338,7 @@ static enum ls_status allocate(struct ls_stream *stream)
     if (!plan_ring(stream))
         return LS_OUT_OF_MEMORY;
     const uint32_t ranks = stream->options.rank_count;
-    const uint64_t ring =
-        (uint64_t)stream->slots * ranks * (stream->example_bytes + stream->label_bytes);
+    const uint64_t ring = (uint64_t)stream->slots * ranks * stream->share_bytes;
     stream->order = malloc(stream->dataset->count * sizeof(*stream->order));
     stream->positions = calloc(stream->slots, sizeof(*stream->positions));
     stream->memory = aligned_alloc(LS_ALIGNMENT, ring ? ring : LS_ALIGNMENT);
@@ -341,14 +362,17 @@ enum ls_status ls_stream_open(const struct ls_dataset *dataset,
     *stream = (struct ls_stream){
         .dataset = dataset,
         .options = *options,
-        .example_dtype = options->bytes && dataset->example_dtype == LS_U8 ? LS_U8 : LS_F32,
     };
     if (!stream->options.blocks)
         stream->options.blocks = 1;
-    status = allocate(stream);
-    if (status)
-        ls_error("data", "no memory for batches of %" PRIu64 " examples", options->global_batch);
-    else
+    status = choose_dtypes(dataset, &stream->options);
+    if (!status) {
+        status = allocate(stream);
+        if (status)
+            ls_error("data", "no memory for batches of %" PRIu64 " examples",
+                     options->global_batch);
+    }
+    if (!status)
         status = ls_thread_start(&stream->thread, "ls-input", input_thread, stream);
     stream->started = !status;
     if (status) {

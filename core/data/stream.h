@@ -26,7 +26,9 @@ struct ls_stream_options {
     uint64_t seed;
     uint64_t epochs_before; // the first epoch of this stream has this number plus 1
     uint64_t first_example; // of the first epoch; the examples before it in that order are left out
-    bool bytes; // deliver 8-bit examples as stored, because the device divides them
+    // What each field of the dataset is delivered as (see ls_can_gather): LS_U8 where the device
+    // divides the bytes. 0: as int32 where it is stored so or has classes, else as float32.
+    uint32_t dtypes[LS_MAX_FIELDS];
     uint64_t
         prefetch_bytes; // of all ranks of this worker; 0: default (4 MiB); never less than 3 batches
 };
@@ -38,9 +40,9 @@ struct ls_batch {
     uint64_t example_offset; // position of the share in the global batch
     uint64_t epoch; // from 1
     uint64_t step; // within the epoch, or within the part of it in this stream, from 0
-    uint32_t example_dtype; // LS_F32, or LS_U8 if `bytes` is set and the dataset has 8-bit examples
-    const void *examples; // count x example, LS_ALIGNMENT
-    const void *labels; // count x int32 (classes) or count x label_elements float32
+    const struct ls_dataset *dataset; // whose fields follow
+    const uint32_t *dtypes; // by field
+    const void *fields[LS_MAX_FIELDS]; // by field: count x example, LS_ALIGNMENT
 };
 
 struct ls_stream;

@@ -176,7 +176,7 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
     if (!status)
         status = prepare_updates(replica);
     if (!status)
-        status = ls_input_open(replica, options->byte_divisor);
+        status = ls_input_open(replica, options->byte_divisors);
     if (status) {
         ls_replica_destroy(replica);
         return status;

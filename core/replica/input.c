@@ -14,7 +14,8 @@ static const struct ls_trace_label copy_span = {.category = "input", .name = "co
 // While one is read, one is under way and one is written.
 #define SETS 3
 
-// Room for one batch on its way: the step_stats, then what lies at `fixed` below, but with examples as they come.
+// Room for one batch on its way: the step_stats, then what is at `fixed` below up to the inputs, then these as they
+// come.
 struct set {
     char *host; // pinned
     struct ls_memory device;
@@ -22,14 +23,26 @@ struct set {
     struct ls_event *read; // `device` may be written
 };
 
-struct ls_input {
-    float divisor; // of examples that come as bytes; 0: they come as float32
+// One input of the model.
+struct input_field {
+    float divisor; // of values that come as bytes; 0: they come in the type of the input
     uint64_t elements; // of an example
+    uint64_t at; // bytes from `fixed`, where programs read it
+    uint64_t
+        arrives_at; // bytes from the record in a set, or from `bytes`; the same as `at` where it is not converted
+};
+
+struct ls_input {
+    struct input_field fields[LS_REPLICA_INPUTS];
+    uint32_t count;
     uint64_t room; // examples that there is memory for
-    // What programs read: step record, labels, examples as float32. Nowhere on a device that reads host memory.
+    // What programs read: step record, labels, inputs that are used as they come, inputs that come as bytes, as float32.
+    // Nowhere on a device that reads host memory.
     struct ls_memory fixed;
-    uint64_t labels_at, examples_at; // bytes from there
-    struct ls_memory bytes; // examples as they come, where the device has no streams for it
+    uint64_t labels_at, inputs_at, converted_at, fixed_bytes; // bytes from there
+    struct ls_memory bytes; // inputs that come as bytes, where the device has no streams for them
+    uint64_t bytes_bytes;
+    uint64_t set_bytes;
     void *stream; // of uploads; NULL: the device has none
     struct set sets[SETS];
     uint32_t next;
@@ -45,22 +58,16 @@ static bool reads_host_memory(const struct ls_replica *replica)
     return ls_device_in_host_memory(replica->device);
 }
 
-// Where programs read the examples.
-static struct ls_memory examples_of(const struct ls_input *input)
-{
-    return ls_memory_at(input->fixed, input->examples_at);
-}
-
 // ---- Kernels ----
 
 // For `count` values. LS_UNSUPPORTED: the device has no such operation.
-static enum ls_status prepare_from_bytes(struct ls_replica *replica, uint64_t count,
+static enum ls_status prepare_from_bytes(struct ls_replica *replica, float divisor, uint64_t count,
                                          struct ls_kernel **out)
 {
     struct ls_tensor_desc arguments[2];
     const struct ls_kernel_request request = {.struct_size = sizeof(request),
                                               .op = LS_OP_FROM_BYTES,
-                                              .attributes = {.divisor = replica->input->divisor},
+                                              .attributes = {.divisor = divisor},
                                               .input_count = 1,
                                               .output_count = 1,
                                               .arguments = arguments};
@@ -82,47 +89,75 @@ static enum ls_status prepare_from_bytes(struct ls_replica *replica, uint64_t co
     return LS_OK;
 }
 
-enum ls_status ls_input_open(struct ls_replica *replica, float byte_divisor)
+// Prepares the kernel of one example, to see whether the device has the operation.
+static enum ls_status choose_bytes(struct ls_replica *replica, struct input_field *field,
+                                   float divisor)
 {
+    struct ls_kernel *kernel = NULL;
+    const enum ls_status status = prepare_from_bytes(replica, divisor, field->elements, &kernel);
+    if (!status)
+        ls_device_release_kernel(replica->device, kernel);
+    field->divisor = status ? 0 : divisor;
+    return status == LS_UNSUPPORTED ? LS_OK : status;
+}
+
+enum ls_status ls_input_open(struct ls_replica *replica, const float *byte_divisors)
+{
+    const struct ls_graph *graph = replica->graph;
+    if (graph->input_count > LS_REPLICA_INPUTS) {
+        ls_error("replica", "model '%s' has %u inputs; at most %d can be given", graph->name,
+                 graph->input_count, LS_REPLICA_INPUTS);
+        return LS_BAD_INPUT;
+    }
     struct ls_input *input = calloc(1, sizeof(*input));
     if (!input)
         return LS_OUT_OF_MEMORY;
     replica->input = input;
-    input->elements = (uint64_t)ls_shape_elements(&replica->graph->inputs[0]->shape, 1);
-    input->divisor = reads_host_memory(replica) ? 0 : byte_divisor;
-    if (input->divisor == 0)
-        return LS_OK;
-    struct ls_kernel *kernel = NULL; // of one example, to see whether the device has the operation
-    const enum ls_status status = prepare_from_bytes(replica, input->elements, &kernel);
-    if (!status)
-        ls_device_release_kernel(replica->device, kernel);
-    if (status == LS_UNSUPPORTED)
-        input->divisor = 0;
-    return status == LS_UNSUPPORTED ? LS_OK : status;
+    input->count = graph->input_count;
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < input->count; i++) {
+        struct input_field *field = &input->fields[i];
+        field->elements = (uint64_t)ls_shape_elements(&graph->inputs[i]->shape, 1);
+        if (byte_divisors[i] != 0 && graph->inputs[i]->dtype == LS_F32 &&
+            !reads_host_memory(replica))
+            status = choose_bytes(replica, field, byte_divisors[i]);
+    }
+    return status;
 }
 
 enum ls_status ls_input_prepare(struct ls_replica *replica, struct ls_replica_program *entry)
 {
-    if (replica->input->divisor == 0)
-        return LS_OK;
-    return prepare_from_bytes(replica,
-                              (uint64_t)entry->program->options.batch * replica->input->elements,
-                              &entry->from_bytes);
+    const struct ls_input *input = replica->input;
+    const uint64_t batch = (uint64_t)entry->program->options.batch;
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < input->count; i++)
+        if (input->fields[i].divisor != 0)
+            status = prepare_from_bytes(replica, input->fields[i].divisor,
+                                        batch * input->fields[i].elements, &entry->from_bytes[i]);
+    return status;
 }
 
-bool ls_replica_takes_bytes(const struct ls_replica *replica)
+uint32_t ls_replica_takes_bytes(const struct ls_replica *replica)
 {
-    return replica->input->divisor != 0;
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < replica->input->count; i++)
+        bits |= (uint32_t)(replica->input->fields[i].divisor != 0) << i;
+    return bits;
 }
 
-static uint64_t example_bytes(const struct ls_replica *replica)
+uint64_t ls_input_example_bytes(const struct ls_replica *replica, uint32_t input)
 {
-    return replica->input->elements * (ls_replica_takes_bytes(replica) ? 1 : sizeof(float));
+    const struct input_field *field = &replica->input->fields[input];
+    return field->elements *
+           (field->divisor != 0 ? 1 : ls_dtype_bytes(replica->graph->inputs[input]->dtype));
 }
 
 uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count)
 {
-    return reads_host_memory(replica) ? 0 : count * (example_bytes(replica) + replica->label_bytes);
+    uint64_t bytes = replica->label_bytes;
+    for (uint32_t i = 0; i < replica->input->count; i++)
+        bytes += ls_input_example_bytes(replica, i);
+    return reads_host_memory(replica) ? 0 : count * bytes;
 }
 
 // ---- Memory ----
@@ -148,19 +183,12 @@ static enum ls_status open_set(struct ls_replica *replica, struct set *set, uint
     return status;
 }
 
-static uint64_t set_bytes(const struct ls_replica *replica)
-{
-    return LS_STEP_STATS_BYTES + replica->input->examples_at +
-           replica->input->room * example_bytes(replica);
-}
-
 static enum ls_status open_sets(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
-    const uint64_t bytes = set_bytes(replica);
     enum ls_status status = ls_device_stream_open(replica->device, &input->stream);
     for (uint32_t i = 0; !status && i < SETS; i++)
-        status = open_set(replica, &input->sets[i], bytes);
+        status = open_set(replica, &input->sets[i], input->set_bytes);
     return status;
 }
 
@@ -173,27 +201,52 @@ static void close_sets(struct ls_replica *replica)
     for (uint32_t i = 0; i < SETS; i++) {
         ls_device_event_close(replica->device, input->sets[i].arrived);
         ls_device_event_close(replica->device, input->sets[i].read);
-        ls_replica_give_memory(replica, input->sets[i].device, set_bytes(replica));
+        ls_replica_give_memory(replica, input->sets[i].device, input->set_bytes);
         ls_device_release_host(replica->device, input->sets[i].host);
         input->sets[i] = (struct set){0};
     }
     input->stream = NULL;
 }
 
-static uint64_t fixed_bytes(const struct ls_input *input)
+// Inputs that are used as they come are first, and at the same place in a set: one copy brings them with the record.
+static void plan_room(struct ls_replica *replica)
 {
-    return input->examples_at + input->room * input->elements * sizeof(float);
+    struct ls_input *input = replica->input;
+    uint64_t at, arrives_at;
+    input->labels_at = round_up(sizeof(struct ls_step_record));
+    input->inputs_at = input->labels_at + round_up(input->room * replica->label_bytes);
+    at = input->inputs_at;
+    for (uint32_t i = 0; i < input->count; i++) {
+        struct input_field *field = &input->fields[i];
+        if (field->divisor != 0)
+            continue;
+        field->at = field->arrives_at = at;
+        at += round_up(input->room * ls_input_example_bytes(replica, i));
+    }
+    input->converted_at = arrives_at = at;
+    for (uint32_t i = 0; i < input->count; i++) {
+        struct input_field *field = &input->fields[i];
+        if (field->divisor == 0)
+            continue;
+        field->at = at;
+        field->arrives_at = arrives_at;
+        at += round_up(input->room * field->elements * sizeof(float));
+        arrives_at += round_up(input->room * ls_input_example_bytes(replica, i));
+    }
+    input->fixed_bytes = at;
+    input->bytes_bytes = arrives_at - input->converted_at;
+    input->set_bytes = LS_STEP_STATS_BYTES + arrives_at;
 }
 
 static void give_room(struct ls_replica *replica)
 {
     struct ls_input *input = replica->input;
     close_sets(replica);
-    ls_replica_give_memory(replica, input->bytes, input->room * input->elements);
+    ls_replica_give_memory(replica, input->bytes, input->bytes_bytes);
     if (ls_memory_is_null(input->fixed))
         ls_replica_give_memory(replica, replica->record, sizeof(struct ls_step_record));
     else
-        ls_replica_give_memory(replica, input->fixed, fixed_bytes(input));
+        ls_replica_give_memory(replica, input->fixed, input->fixed_bytes);
     input->bytes = input->fixed = replica->record = (struct ls_memory){NULL, 0};
 }
 
@@ -209,14 +262,13 @@ enum ls_status ls_input_make_room(struct ls_replica *replica)
     }
     give_room(replica);
     input->room = replica->largest_batch;
-    input->labels_at = round_up(sizeof(struct ls_step_record));
-    input->examples_at = input->labels_at + round_up(input->room * replica->label_bytes);
-    input->fixed = ls_replica_take_memory(replica, fixed_bytes(input));
+    plan_room(replica);
+    input->fixed = ls_replica_take_memory(replica, input->fixed_bytes);
     const bool streams = ls_device_has_staging(replica->device);
-    if (ls_replica_takes_bytes(replica) && !streams)
-        input->bytes = ls_replica_take_memory(replica, input->room * input->elements);
-    if (ls_memory_is_null(input->fixed) ||
-        (ls_replica_takes_bytes(replica) && !streams && ls_memory_is_null(input->bytes)))
+    const bool bytes = input->bytes_bytes && !streams;
+    if (bytes)
+        input->bytes = ls_replica_take_memory(replica, input->bytes_bytes);
+    if (ls_memory_is_null(input->fixed) || (bytes && ls_memory_is_null(input->bytes)))
         return LS_OUT_OF_MEMORY;
     replica->record = input->fixed;
     return streams ? open_sets(replica) : LS_OK;
@@ -225,10 +277,12 @@ enum ls_status ls_input_make_room(struct ls_replica *replica)
 void ls_input_bind(struct ls_replica *replica, struct ls_replica_program *entry)
 {
     const struct ls_input *input = replica->input;
-    const struct ls_memory examples = examples_of(input);
-    if (!ls_memory_is_null(input->fixed))
-        ls_program_set_batch(entry->program, &examples,
-                             ls_memory_at(input->fixed, input->labels_at));
+    struct ls_memory inputs[LS_REPLICA_INPUTS];
+    if (ls_memory_is_null(input->fixed))
+        return;
+    for (uint32_t i = 0; i < input->count; i++)
+        inputs[i] = ls_memory_at(input->fixed, input->fields[i].at);
+    ls_program_set_batch(entry->program, inputs, ls_memory_at(input->fixed, input->labels_at));
 }
 
 void ls_input_close(struct ls_replica *replica)
@@ -248,9 +302,12 @@ static void use_in_place(struct ls_replica *replica, const struct ls_replica_pro
     memcpy(ls_address(replica->record), &replica->host_record, sizeof(replica->host_record));
     if (step_stats)
         memcpy(ls_address(replica->reduced), step_stats, LS_STEP_STATS_BYTES);
-    const struct ls_memory examples = ls_host_memory(batch->examples);
-    if (entry)
-        ls_program_set_batch(entry->program, &examples, ls_host_memory(batch->labels));
+    struct ls_memory inputs[LS_REPLICA_INPUTS];
+    if (!entry)
+        return;
+    for (uint32_t i = 0; i < replica->input->count; i++)
+        inputs[i] = ls_host_memory(batch->inputs[i]);
+    ls_program_set_batch(entry->program, inputs, ls_host_memory(batch->labels));
 }
 
 static enum ls_status copy(struct ls_replica *replica, struct ls_memory to, struct ls_memory from,
@@ -259,26 +316,34 @@ static enum ls_status copy(struct ls_replica *replica, struct ls_memory to, stru
     return bytes == 0 ? LS_OK : ls_device_copy(replica->device, to, from, bytes, NULL);
 }
 
-// Examples of device memory to where programs read them: `from` as they came.
+// Inputs that came as bytes, to where programs read them. `from`: where the first of them arrived.
 static enum ls_status place_bytes(struct ls_replica *replica,
                                   const struct ls_replica_program *entry, struct ls_memory from)
 {
     const struct ls_input *input = replica->input;
-    const struct ls_memory arguments[2] = {from, examples_of(input)};
-    const struct ls_launch launch = {.struct_size = sizeof(launch),
-                                     .argument_count = 2,
-                                     .arguments = arguments,
-                                     .scratch = replica->scratch.memory,
-                                     .record = replica->record};
+    enum ls_status status = LS_OK;
     ls_inside_about("examples from bytes");
-    return ls_device_launch(replica->device, entry->from_bytes, &launch);
+    for (uint32_t i = 0; !status && i < input->count; i++) {
+        const struct input_field *field = &input->fields[i];
+        if (field->divisor == 0)
+            continue;
+        const struct ls_memory arguments[2] = {
+            ls_memory_at(from, field->arrives_at - input->converted_at),
+            ls_memory_at(input->fixed, field->at)};
+        const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                         .argument_count = 2,
+                                         .arguments = arguments,
+                                         .scratch = replica->scratch.memory,
+                                         .record = replica->record};
+        status = ls_device_launch(replica->device, entry->from_bytes[i], &launch);
+    }
+    return status;
 }
 
 static enum ls_status copy_all(struct ls_replica *replica, const struct ls_replica_program *entry,
                                const struct ls_replica_batch *batch, const float *step_stats)
 {
     const struct ls_input *input = replica->input;
-    const bool bytes = ls_replica_takes_bytes(replica);
     enum ls_status status = copy(replica, replica->record, ls_host_memory(&replica->host_record),
                                  sizeof(replica->host_record));
     if (!status && step_stats)
@@ -286,12 +351,16 @@ static enum ls_status copy_all(struct ls_replica *replica, const struct ls_repli
     if (!status)
         status = copy(replica, ls_memory_at(input->fixed, input->labels_at),
                       ls_host_memory(batch->labels), batch->count * replica->label_bytes);
-    if (!status)
-        status = copy(replica, bytes ? input->bytes : examples_of(input),
-                      ls_host_memory(batch->examples), batch->count * example_bytes(replica));
-    if (!status && bytes && entry)
-        status = place_bytes(replica, entry, input->bytes);
-    return status;
+    for (uint32_t i = 0; !status && i < input->count; i++) {
+        const struct input_field *field = &input->fields[i];
+        const struct ls_memory to =
+            field->divisor != 0
+                ? ls_memory_at(input->bytes, field->arrives_at - input->converted_at)
+                : ls_memory_at(input->fixed, field->at);
+        status = copy(replica, to, ls_host_memory(batch->inputs[i]),
+                      batch->count * ls_input_example_bytes(replica, i));
+    }
+    return status || !entry ? status : place_bytes(replica, entry, input->bytes);
 }
 
 // ---- The same beside what is computed ----
@@ -312,16 +381,22 @@ static uint64_t fill_set(const struct ls_replica *replica, const struct set *set
                          const struct ls_replica_batch *batch, const float *step_stats)
 {
     const struct ls_input *input = replica->input;
-    const uint64_t bytes = batch->count * example_bytes(replica);
     char *place = set->host + LS_STEP_STATS_BYTES;
+    uint64_t end = input->labels_at;
     if (step_stats)
         memcpy(set->host, step_stats, LS_STEP_STATS_BYTES);
     memcpy(place, &replica->host_record, sizeof(replica->host_record));
-    if (batch->count == 0)
-        return LS_STEP_STATS_BYTES + input->labels_at;
-    memcpy(place + input->labels_at, batch->labels, batch->count * replica->label_bytes);
-    memcpy(place + input->examples_at, batch->examples, bytes);
-    return LS_STEP_STATS_BYTES + input->examples_at + bytes;
+    if (batch->count && replica->label_bytes) {
+        memcpy(place + input->labels_at, batch->labels, batch->count * replica->label_bytes);
+        end = input->inputs_at;
+    }
+    for (uint32_t i = 0; batch->count && i < input->count; i++) {
+        const uint64_t at = input->fields[i].arrives_at;
+        const uint64_t bytes = batch->count * ls_input_example_bytes(replica, i);
+        memcpy(place + at, batch->inputs[i], bytes);
+        end = end > at + bytes ? end : at + bytes;
+    }
+    return LS_STEP_STATS_BYTES + end;
 }
 
 static enum ls_status upload(struct ls_replica *replica, const struct set *set, uint64_t bytes)
@@ -345,16 +420,16 @@ static enum ls_status place_set(struct ls_replica *replica, const struct set *se
                                 const float *step_stats)
 {
     const struct ls_input *input = replica->input;
-    const bool convert = entry && ls_replica_takes_bytes(replica);
+    const uint64_t there = bytes - LS_STEP_STATS_BYTES;
     enum ls_status status = LS_OK;
     if (step_stats)
         status = copy(replica, replica->reduced, set->device, LS_STEP_STATS_BYTES);
     if (!status)
         status = copy(replica, input->fixed, ls_memory_at(set->device, LS_STEP_STATS_BYTES),
-                      convert ? input->examples_at : bytes - LS_STEP_STATS_BYTES);
-    if (!status && convert)
+                      there < input->converted_at ? there : input->converted_at);
+    if (!status && entry)
         status = place_bytes(replica, entry,
-                             ls_memory_at(set->device, LS_STEP_STATS_BYTES + input->examples_at));
+                             ls_memory_at(set->device, LS_STEP_STATS_BYTES + input->converted_at));
     if (!status)
         status = ls_device_event_record(replica->device, set->read, NULL);
     return status;
@@ -379,10 +454,15 @@ static enum ls_status send(struct ls_replica *replica, const struct ls_replica_p
 enum ls_status ls_input_write(struct ls_replica *replica, const struct ls_replica_program *entry,
                               const struct ls_replica_batch *batch, const float *step_stats)
 {
-    if (batch->count && (batch->example_dtype == LS_U8) != ls_replica_takes_bytes(replica)) {
-        ls_error("replica", "examples come as %s, but were to come as %s",
-                 batch->example_dtype == LS_U8 ? "bytes" : "float32",
-                 ls_replica_takes_bytes(replica) ? "bytes" : "float32");
+    const uint32_t wrong = batch->bytes ^ ls_replica_takes_bytes(replica);
+    for (uint32_t i = 0; batch->count && wrong && i < replica->input->count; i++) {
+        const struct ls_tensor *tensor = replica->graph->inputs[i];
+        const char *type = tensor->dtype == LS_I32 ? "int32" : "float32";
+        const bool bytes = batch->bytes >> i & 1;
+        if (!(wrong >> i & 1))
+            continue;
+        ls_error("replica", "examples of input '%s' come as %s; expected %s", tensor->name,
+                 bytes ? "bytes" : type, bytes ? type : "bytes");
         return LS_FAILED;
     }
     if (reads_host_memory(replica)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a step's input to a device: examples, labels, the step record and the first values of the step's statistics. Programs read
+// The way of a step's input to a device: the inputs of the model, labels, the step record and the first values of the step's statistics. Programs read
 // all of it at the same addresses in each step, so that a recorded step finds them. Private to replica/. [replica thread]
 //
 // Three ways: a device that computes in host memory reads batches as they lie; others get copies on their own stream; a
@@ -9,10 +9,13 @@
 
 #include "core/replica/internal.h"
 
-// Whether examples come as bytes: a device without the operation gets float32 examples.
-LS_STATUS ls_input_open(struct ls_replica *replica, float byte_divisor);
+// Decides which inputs come as bytes: a device without the operation gets float32. LS_BAD_INPUT (logged): more
+// than LS_REPLICA_INPUTS.
+LS_STATUS ls_input_open(struct ls_replica *replica, const float *byte_divisors);
 void ls_input_close(struct ls_replica *replica);
-// For a program that was made: its kernel that makes float32 of bytes.
+// Of one example of an input, as it comes.
+uint64_t ls_input_example_bytes(const struct ls_replica *replica, uint32_t input);
+// For a program that was made: its kernels that make float32 of bytes.
 LS_STATUS ls_input_prepare(struct ls_replica *replica, struct ls_replica_program *entry);
 // Memory for batches of replica->largest_batch, and replica->record. LS_OUT_OF_MEMORY is not logged.
 LS_STATUS ls_input_make_room(struct ls_replica *replica);

@@ -22,7 +22,8 @@ struct ls_replica_program {
     uint32_t *bucket_ends; // for each bucket: the step after which it is complete, plus one
     uint32_t *bucket_needs; // for each bucket: the first step that reads its parameters
     bool training;
-    struct ls_kernel *from_bytes; // makes float32 of examples that come as bytes; NULL: none
+    // Of each input: makes float32 of values that come as bytes; NULL: none.
+    struct ls_kernel *from_bytes[LS_REPLICA_INPUTS];
     uint64_t runs; // but for the first, whose caches are cold, and replays
     // By kind of step, by pass, then by bucket (and what comes after the last).
     struct ls_capture *captures;

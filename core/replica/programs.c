@@ -197,7 +197,8 @@ void ls_programs_destroy(struct ls_replica *replica)
 {
     for (uint32_t i = 0; i < replica->program_count; i++) {
         struct ls_replica_program *entry = replica->programs[i];
-        ls_device_release_kernel(replica->device, entry->from_bytes);
+        for (uint32_t input = 0; input < LS_REPLICA_INPUTS; input++)
+            ls_device_release_kernel(replica->device, entry->from_bytes[input]);
         ls_program_destroy(entry->program);
         free(entry->captures);
         free(entry->bucket_ends);

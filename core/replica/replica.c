@@ -171,8 +171,6 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
                               uint64_t step, double learning_rate, float stop,
                               const struct ls_replica_hooks *hooks)
 {
-    const uint64_t example = (uint64_t)ls_shape_elements(&replica->graph->inputs[0]->shape, 1) *
-                             (batch->example_dtype == LS_U8 ? 1 : sizeof(float));
     struct ls_step_record *record = &replica->host_record;
     enum ls_status status = LS_OK;
     record->step = record->update = step;
@@ -185,8 +183,11 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
         ls_microbatch(batch->count, replica->microbatches, i, &offset, &block.count);
         block.example_offset += offset;
         if (block.count) {
-            block.examples = (const char *)batch->examples + offset * example;
+            for (uint32_t input = 0; input < replica->graph->input_count; input++)
+                block.inputs[input] = (const char *)batch->inputs[input] +
+                                      offset * ls_input_example_bytes(replica, input);
             block.labels = (const char *)batch->labels + offset * replica->label_bytes;
+            block.weights = batch->weights ? batch->weights + offset : NULL;
         }
         status = run_block(replica, &block, i, stop, hooks);
     }

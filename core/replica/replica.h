@@ -13,6 +13,8 @@
 #include "core/optimizer/optimizer.h"
 #include "core/replica/buckets.h"
 
+#define LS_REPLICA_INPUTS 8 // the most inputs that a model may have
+
 struct ls_replica_options {
     const struct ls_device_interface *ops;
     const struct ls_host *host; // of the device plugin
@@ -25,9 +27,9 @@ struct ls_replica_options {
     uint64_t seed;
     int64_t plan_batch; // for the choice of master layouts: the same on all replicas
     bool plain; // plain layouts
-    // 8-bit examples are to be divided by that, and may come as bytes where ls_replica_takes_bytes() then says so. 0: they come
-    // as float32.
-    float byte_divisor;
+    // Of each input, what its 8-bit values are to be divided by; ls_replica_takes_bytes() then says whether they come as
+    // bytes. 0: they come in the type of the input.
+    float byte_divisors[LS_REPLICA_INPUTS];
     uint64_t first_bucket_bytes, bucket_bytes;
     bool timing; // per kernel
     uint64_t deadline_ns; // of a wait for the device
@@ -51,9 +53,11 @@ struct ls_replica_batch {
     uint64_t count; // may be 0
     uint64_t global_count;
     uint64_t example_offset; // in the global batch
-    uint32_t example_dtype; // LS_U8 where the replica takes bytes, else float32
-    const void *examples; // host memory
-    const void *labels; // host memory
+    uint32_t bytes; // bit i: input i comes as bytes, else in the type of the graph's input
+    // All in host memory, one example after the other.
+    const void *inputs[LS_REPLICA_INPUTS]; // in the order of the graph's inputs
+    const void *labels;
+    const float *weights; // of the examples in the loss; NULL: none. Nothing reads them yet.
 };
 
 // On the replica's thread, in all steps so far.
@@ -109,9 +113,9 @@ void ls_replica_forget_recordings(struct ls_replica *replica);
 // Somebody has waited in vain: nothing waits for what this replica has under way any more. Takes NULL. [any thread]
 void ls_replica_abandon(struct ls_replica *replica);
 
-// Whether batches must come as bytes, not as float32: the device makes float32 of them.
-bool ls_replica_takes_bytes(const struct ls_replica *replica);
-// What a share of `count` examples sends to the device: bytes of examples and labels. 0: it reads host memory.
+// Bit i: input i must come as bytes, of which the device makes float32.
+uint32_t ls_replica_takes_bytes(const struct ls_replica *replica);
+// What a share of `count` examples sends to the device: bytes of inputs and labels. 0: it reads host memory.
 uint64_t ls_replica_input_bytes(const struct ls_replica *replica, uint64_t count);
 
 // The program that trains blocks of `count` examples; NULL: none was made. `runs` (may be NULL): how

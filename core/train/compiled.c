@@ -3,7 +3,7 @@
 #include "core/train/compiled.h"
 
 #include "core/base/log.h"
-#include "core/data/dataset.h"
+#include "core/train/data.h"
 #include "core/train/resource_files.h"
 
 #include <stdio.h>
@@ -54,9 +54,8 @@ enum ls_status ls_model_look(const char *name, const char *dataset,
     if (!status)
         status = ls_model_read(path, &model);
     if (!status) {
-        input.ndims = info.ndims;
-        memcpy(input.dims, info.dims, sizeof(input.dims));
-        status = ls_model_build(name, model, &input, &graph);
+        ls_data_input_shape(&info, &input);
+        status = ls_model_build(name, model, input.ndims ? &input : NULL, &graph);
     }
     if (!status)
         status = ls_model_check_training(name, model, true);

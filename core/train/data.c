@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/replica/replica.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -95,10 +96,24 @@ uint64_t ls_data_count(const struct ls_data *data)
     return data->info.count;
 }
 
-float ls_data_byte_divisor(const struct ls_data *data, const struct ls_data *other)
+void ls_data_byte_divisors(const struct ls_data *data, const struct ls_data *other, float *out)
 {
     const struct ls_dataset_info *a = &data->info, *b = other ? &other->info : a;
-    if (a->example_dtype != LS_U8 || b->example_dtype != LS_U8 || a->divisor != b->divisor)
-        return 0;
-    return a->divisor;
+    for (uint32_t i = 0; i < LS_REPLICA_INPUTS; i++) {
+        const struct ls_field *one = ls_field_find(a->fields, a->field_count, LS_FIELD_INPUT, i);
+        const struct ls_field *two = ls_field_find(b->fields, b->field_count, LS_FIELD_INPUT, i);
+        out[i] =
+            one && two && one->dtype == LS_U8 && two->dtype == LS_U8 && one->divisor == two->divisor
+                ? one->divisor
+                : 0;
+    }
+}
+
+void ls_data_input_shape(const struct ls_dataset_info *info, struct ls_shape *out)
+{
+    const struct ls_field *input =
+        ls_field_find(info->fields, info->field_count, LS_FIELD_INPUT, 0);
+    *out = (struct ls_shape){.ndims = input ? input->ndims : 0};
+    if (input)
+        memcpy(out->dims, input->dims, sizeof(out->dims));
 }

@@ -4,6 +4,7 @@
 #define LS_TRAIN_DATA_H
 
 #include "core/data/dataset.h"
+#include "core/graph/graph.h"
 #include "lockstep.h"
 
 #include <pthread.h>
@@ -26,8 +27,12 @@ struct ls_data {
 // As ls_data_open, but may fail without a message (calls.c).
 LS_STATUS ls_open_data(const char *text, const char *split, struct ls_data **out);
 
-// By what all 8-bit examples are divided; 0: they do not all have 8 bits and that divisor. `other` may be NULL.
-float ls_data_byte_divisor(const struct ls_data *data, const struct ls_data *other);
+// Of each input (LS_REPLICA_INPUTS), by what its 8-bit values are divided; 0: it does not have 8 bits, or not that
+// divisor in both. `other` may be NULL.
+void ls_data_byte_divisors(const struct ls_data *data, const struct ls_data *other, float *out);
+
+// The shape of an example of the first input; ndims 0: there is none.
+void ls_data_input_shape(const struct ls_dataset_info *info, struct ls_shape *out);
 
 // Another one who will call ls_data_close: the last call frees it.
 void ls_data_hold(struct ls_data *data);

@@ -30,17 +30,16 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
         status = ls_model_check_data(model, data);
     if (status)
         return status;
-    const struct ls_session_need need = {
+    struct ls_session_need need = {
         .global_batch = ls_run_global_batch(model->run, batch, 0),
         .evaluation_examples = ls_data_count(data),
-        .byte_divisor = ls_data_byte_divisor(data, NULL),
     };
-    struct ls_dataset_copy copy = {0};
     struct ls_scores scores;
     const struct ls_dataset *dataset = NULL;
+    ls_data_byte_divisors(data, NULL, need.byte_divisors);
     status = ls_session_ready(model, &need);
     if (!status)
-        status = ls_session_dataset(model, data, &copy, &dataset);
+        status = ls_data_wait(data, &dataset);
     if (!status)
         status = ls_session_evaluate(model->session, dataset, false, &scores);
     if (!status && !isfinite(ls_metric_value(&scores.metrics, "loss"))) {
@@ -50,6 +49,5 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
     }
     if (!status)
         *out = scores;
-    free(copy.labels);
     return ls_run_end_interruption(model->run, conclude(model, status));
 }

@@ -125,15 +125,15 @@ static enum ls_status prepare(struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
     const struct ls_dataset *dataset = NULL;
-    const struct ls_session_need need = {
+    struct ls_session_need need = {
         .global_batch = fit->global_batch,
         .training_examples = ls_data_count(fit->train),
         .position = fit->order.position,
         .microbatches = fit->options->microbatches,
-        .byte_divisor = ls_data_byte_divisor(fit->train, fit->options->validation),
         .evaluation_examples =
             fit->options->validation ? ls_data_count(fit->options->validation) : 0,
     };
+    ls_data_byte_divisors(fit->train, fit->options->validation, need.byte_divisors);
     enum ls_status status = ls_history_init(&fit->history);
     if (!status)
         status = ls_session_ready(model, &need);
@@ -152,8 +152,7 @@ static enum ls_status prepare(struct ls_fit *fit)
                                  &fit->order);
     // What is wrong with the other split is said before the work, not after the first epoch.
     if (!status && fit->options->validation)
-        status =
-            ls_session_dataset(model, fit->options->validation, &fit->validation_copy, &dataset);
+        status = ls_data_wait(fit->options->validation, &dataset);
     return status;
 }
 
@@ -244,7 +243,6 @@ static enum ls_status finish(struct ls_fit *fit)
         ls_model_say_back(fit->model, fit->steps_reached);
     ls_async_steps_destroy(fit->async_steps);
     ls_history_finish(&fit->history);
-    free(fit->validation_copy.labels);
     free(fit->hashes);
     return status;
 }

@@ -41,7 +41,6 @@ struct ls_fit {
     uint64_t *hashes;
     const char *status; // for the report
     struct ls_trace *trace; // for the timeline; NULL: none is wanted
-    struct ls_dataset_copy validation_copy;
 };
 
 // As ls_fit, but may fail without a message (calls.c).

@@ -205,8 +205,7 @@ static enum ls_status validate(struct ls_fit *fit)
     struct ls_scores scores;
     enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TEST_BEGIN, &fit->state);
     if (!status)
-        status = ls_session_dataset(fit->model, fit->options->validation, &fit->validation_copy,
-                                    &dataset);
+        status = ls_data_wait(fit->options->validation, &dataset);
     ls_trace_begin(&validation_span, epoch->epoch);
     if (!status)
         status = ls_session_evaluate(fit->session, dataset, true, &scores);

@@ -4,10 +4,12 @@
 
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
+#include "core/data/gather.h"
 #include "core/train/compiled.h"
 #include "core/train/resource_files.h"
 #include "core/train/session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,10 +59,8 @@ enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct 
     enum ls_status status = ls_model_find(name, &path);
     if (!status)
         status = create(run, name, &model);
-    if (!status && data) {
-        model->input.ndims = data->info.ndims;
-        memcpy(model->input.dims, data->info.dims, sizeof(model->input.dims));
-    }
+    if (!status && data)
+        ls_data_input_shape(&data->info, &model->input);
     if (!status)
         status = ls_model_read(path, &model->json);
     if (!status)
@@ -308,30 +308,100 @@ static bool fits(const struct ls_shape *input, const struct ls_shape *examples)
     return memcmp(ours, theirs, count * sizeof(ours[0])) != 0;
 }
 
+// (None, 28, 28)
+static struct ls_shape field_shape(const struct ls_field *field)
+{
+    struct ls_shape shape = {.ndims = field->ndims + 1, .dims = {LS_BATCH}};
+    memcpy(shape.dims + 1, field->dims, field->ndims * sizeof(shape.dims[0]));
+    return shape;
+}
+
+static enum ls_status check_input(const struct ls_model *model, const struct ls_data *data,
+                                  const struct ls_tensor *input, const struct ls_field *field)
+{
+    const struct ls_shape shape = field_shape(field);
+    if (!fits(&input->shape, &shape)) {
+        char expected[96], found[96];
+        ls_error("data", "model '%s' expects input '%s' %s, but field '%s' of '%s' is %s",
+                 model->source, input->name,
+                 ls_shape_text(&input->shape, expected, sizeof(expected)), field->name, data->text,
+                 ls_shape_text(&shape, found, sizeof(found)));
+        return LS_BAD_INPUT;
+    }
+    if (field->dtype && !ls_can_gather(field->dtype, input->dtype)) {
+        ls_error("data", "model '%s' expects input '%s' as %s, but field '%s' of '%s' is %s",
+                 model->source, input->name, ls_dtype_name(input->dtype), field->name, data->text,
+                 ls_dtype_name(field->dtype));
+        return LS_BAD_INPUT;
+    }
+    return LS_OK;
+}
+
+// The fields of a role as a list: "x, x2".
+static const char *list_fields(const struct ls_dataset_info *info, enum ls_field_role role,
+                               char *text, size_t bytes)
+{
+    const struct ls_field *field;
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0;
+         (field = ls_field_find(info->fields, info->field_count, role, i)) && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? ", " : "", field->name);
+    return text;
+}
+
+static enum ls_status check_inputs(const struct ls_model *model, const struct ls_data *data)
+{
+    const struct ls_graph *graph = model->graph;
+    const struct ls_dataset_info *info = &data->info;
+    uint32_t count = 0;
+    while (ls_field_find(info->fields, info->field_count, LS_FIELD_INPUT, count))
+        count++;
+    if (count != graph->input_count) {
+        char names[LS_MAX_FIELDS * 40];
+        ls_error("data", "model '%s' has %u input%s, but dataset '%s' has %u (%s)", model->source,
+                 graph->input_count, graph->input_count == 1 ? "" : "s", data->text, count,
+                 list_fields(info, LS_FIELD_INPUT, names, sizeof(names)));
+        return LS_BAD_INPUT;
+    }
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < count; i++)
+        status = check_input(model, data, graph->inputs[i],
+                             ls_field_find(info->fields, info->field_count, LS_FIELD_INPUT, i));
+    return status;
+}
+
 static enum ls_status check_labels(const struct ls_model *model, const struct ls_data *data)
 {
+    const struct ls_tensor *label = model->graph->label;
     const struct ls_shape *output = &model->graph->outputs[0]->shape;
     const int64_t units = output->dims[output->ndims - 1];
-    const bool classes = model->graph->label->dtype == LS_I32;
-    if (classes && data->info.class_count == 0) {
+    const struct ls_field *target =
+        ls_field_find(data->info.fields, data->info.field_count, LS_FIELD_TARGET, 0);
+    if (!target) {
+        ls_error("data", "dataset '%s' has nothing to compare the output of model '%s' with",
+                 data->text, model->source);
+        return LS_USAGE;
+    }
+    if (label->dtype == LS_I32 && target->class_count == 0) {
         ls_error("data",
                  "dataset '%s' has targets, not classes: train it with --loss=mean_squared_error",
                  data->text);
         return LS_BAD_INPUT;
     }
-    if (classes && (uint64_t)units < data->info.class_count) {
+    if (label->dtype == LS_I32 && (uint64_t)units < target->class_count) {
         ls_error("data",
                  "dataset '%s' has %u classes, but the last layer of model '%s' has %lld units",
-                 data->text, data->info.class_count, model->source, (long long)units);
+                 data->text, target->class_count, model->source, (long long)units);
         return LS_BAD_INPUT;
     }
-    const int64_t labels = ls_shape_elements(&model->graph->label->shape, 1);
-    if ((uint64_t)labels != data->info.label_elements) {
-        ls_error("data",
-                 "dataset '%s' has %llu label value(s) an example, but the output of model '%s' "
-                 "expects %lld",
-                 data->text, (unsigned long long)data->info.label_elements, model->source,
-                 (long long)labels);
+    const int64_t labels = ls_shape_elements(&label->shape, 1);
+    if ((uint64_t)labels != ls_field_elements(target)) {
+        const struct ls_shape shape = field_shape(target);
+        char expected[96], found[96];
+        ls_error("data", "the output of model '%s' expects labels %s, but field '%s' of '%s' is %s",
+                 model->source, ls_shape_text(&label->shape, expected, sizeof(expected)),
+                 target->name, data->text, ls_shape_text(&shape, found, sizeof(found)));
         return LS_BAD_INPUT;
     }
     return LS_OK;
@@ -339,15 +409,6 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
 
 enum ls_status ls_model_check_data(const struct ls_model *model, const struct ls_data *data)
 {
-    const struct ls_shape *input = &model->graph->inputs[0]->shape;
-    struct ls_shape examples = {.ndims = data->info.ndims + 1, .dims = {LS_BATCH}};
-    memcpy(examples.dims + 1, data->info.dims, data->info.ndims * sizeof(examples.dims[0]));
-    if (!fits(input, &examples)) {
-        char expected[96], found[96];
-        ls_error("data", "model '%s' expects input %s, but the examples of '%s' are %s",
-                 model->source, ls_shape_text(input, expected, sizeof(expected)), data->text,
-                 ls_shape_text(&examples, found, sizeof(found)));
-        return LS_BAD_INPUT;
-    }
-    return model->graph->label ? check_labels(model, data) : LS_OK;
+    const enum ls_status status = check_inputs(model, data);
+    return status || !model->graph->label ? status : check_labels(model, data);
 }

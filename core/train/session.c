@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct ls_trace_label prepare_span = {.category = "start", .name = "prepare"};
 
@@ -302,7 +303,7 @@ static enum ls_status open_replica(void *context, uint32_t index)
     const struct ls_run *run = session->run;
     const uint32_t rank = ls_session_rank(session, index);
     name_rank(run, rank);
-    const struct ls_replica_options replica = {
+    struct ls_replica_options replica = {
         .ops = run->device->interface,
         .host = run->device->host,
         .device_name = run->device->plugin->name,
@@ -313,12 +314,12 @@ static enum ls_status open_replica(void *context, uint32_t index)
         .optimizer = optimizer_of(session),
         .seed = run->seed,
         .plan_batch = (int64_t)layout_batch(session, &session->need),
-        .byte_divisor = session->need.byte_divisor,
         .first_bucket_bytes = LS_FIRST_BUCKET_BYTES,
         .bucket_bytes = LS_BUCKET_BYTES,
         .timing = run->verbose,
         .deadline_ns = run->deadline_ns,
     };
+    memcpy(replica.byte_divisors, session->need.byte_divisors, sizeof(replica.byte_divisors));
     return ls_replica_open(&replica, &session->replicas[index]);
 }
 
@@ -499,7 +500,8 @@ static enum ls_status suits(struct ls_session *session, const struct ls_session_
     const bool bytes = device->memory_kind != LS_MEMORY_HOST; // what examples come as is fixed
     *out = false;
     if (session->broken || (need->training_examples && !session->driver) ||
-        (bytes && need->byte_divisor != session->need.byte_divisor))
+        (bytes && memcmp(need->byte_divisors, session->need.byte_divisors,
+                         sizeof(need->byte_divisors)) != 0))
         return LS_OK;
     return has_layouts(session, need, out);
 }

@@ -25,19 +25,13 @@ struct ls_session_need {
     uint64_t position; // of the first example in the epoch that begins
     uint64_t evaluation_examples; // 0: training only
     uint32_t microbatches; // blocks of a share in training; 0: 1
-    float byte_divisor; // of all data, where it has 8 bits (ls_data_byte_divisor); else 0
-};
-
-// Labels as the loss expects them, where the dataset has others.
-struct ls_dataset_copy {
-    struct ls_dataset dataset;
-    float *labels; // NULL: as they are
+    float byte_divisors
+        [LS_REPLICA_INPUTS]; // of the inputs, where all data has 8 bits (ls_data_byte_divisors); else 0
 };
 
 // The training data and how far its streams have come.
 struct ls_session_input {
     struct ls_data *data; // held
-    struct ls_dataset_copy copy;
     enum ls_shuffle shuffle;
     uint64_t shuffle_buffer, global_batch;
     uint32_t microbatches;
@@ -87,19 +81,15 @@ LS_STATUS ls_session_set_data(struct ls_session *session, struct ls_data *data,
 void ls_session_note_order(struct ls_session *session, const struct ls_model_order *order);
 void ls_session_forget_data(struct ls_session *session);
 // A stream of `dataset` for `count` replicas from `first` on, in batches of the session, shares in
-// `microbatches` blocks. `order`: shuffle, epoch and first example; the rest is filled in.
+// `microbatches` blocks. `order`: shuffle, epoch and first example; the rest is filled in. Fields come
+// in the types that the model and its loss read: class numbers become float32 targets for
+// mean_squared_error, as Keras casts them.
 LS_STATUS ls_session_open_stream(const struct ls_session *session, const struct ls_dataset *dataset,
                                  const struct ls_stream_options *order, uint32_t microbatches,
                                  uint32_t first, uint32_t count, struct ls_stream **out);
 // The next share of the replica `index`, as a replica takes it. [replica thread]
 LS_STATUS ls_session_next(struct ls_session *session, uint32_t index, struct ls_replica_batch *out,
                           uint64_t *waited_ns);
-
-// Waits for the data and gives its labels the type that the loss expects: class numbers become
-// float32 targets for mean_squared_error (as Keras casts them). `copy` is zero at first and owns
-// what was made.
-LS_STATUS ls_session_dataset(const struct ls_model *model, struct ls_data *data,
-                             struct ls_dataset_copy *copy, const struct ls_dataset **out);
 
 // Mean loss and accuracy over `dataset`. LS_INTERRUPTED after ls_run_interrupt. When a replica
 // fails whose failure the strategy survives, the others evaluate again.

@@ -1,42 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// The input of a session: data with the labels that the loss expects, and the streams that go
-// through it.
+// The input of a session: its training data, and streams of examples in the types that the model and
+// its loss read.
 #include "core/train/session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static enum ls_status convert_labels(const struct ls_dataset *dataset, struct ls_dataset_copy *copy)
+// What the fields are delivered as. All replicas of a session are on the same kind of device and take
+// the same inputs as bytes.
+static void choose_dtypes(const struct ls_session *session, uint32_t replica,
+                          const struct ls_dataset *dataset, uint32_t *out)
 {
-    copy->labels = malloc(((size_t)dataset->count + 1) * sizeof(float));
-    if (!copy->labels)
-        return LS_OUT_OF_MEMORY;
-    for (uint64_t i = 0; i < dataset->count; i++)
-        copy->labels[i] = dataset->label_dtype == LS_U8
-                              ? (float)((const uint8_t *)dataset->labels)[i]
-                              : (float)((const int32_t *)dataset->labels)[i];
-    copy->dataset = *dataset;
-    copy->dataset.labels = copy->labels;
-    copy->dataset.label_dtype = LS_F32;
-    copy->dataset.class_count = 0;
-    return LS_OK;
-}
-
-enum ls_status ls_session_dataset(const struct ls_model *model, struct ls_data *data,
-                                  struct ls_dataset_copy *copy, const struct ls_dataset **out)
-{
-    const struct ls_dataset *dataset = NULL;
-    enum ls_status status = ls_data_wait(data, &dataset);
-    if (status)
-        return status;
-    if (model->graph->label->dtype == LS_F32 && dataset->label_dtype != LS_F32) {
-        if (!copy->labels)
-            status = convert_labels(dataset, copy);
-        dataset = &copy->dataset;
+    const struct ls_graph *graph = session->model->graph;
+    const uint32_t bytes = ls_replica_takes_bytes(session->replicas[replica]);
+    uint32_t inputs = 0;
+    for (uint32_t i = 0; i < dataset->field_count; i++) {
+        const struct ls_field *field = &dataset->fields[i];
+        out[i] = LS_F32;
+        if (field->role == LS_FIELD_TARGET && graph->label)
+            out[i] = graph->label->dtype;
+        if (field->role != LS_FIELD_INPUT || inputs >= graph->input_count)
+            continue;
+        out[i] = graph->inputs[inputs]->dtype;
+        if (bytes >> inputs & 1 && field->dtype == LS_U8 &&
+            field->divisor == session->need.byte_divisors[inputs])
+            out[i] = LS_U8;
+        inputs++;
     }
-    if (!status)
-        *out = dataset;
-    return status;
 }
 
 enum ls_status ls_session_open_stream(const struct ls_session *session,
@@ -51,9 +41,7 @@ enum ls_status ls_session_open_stream(const struct ls_session *session,
     options.rank_count = count;
     options.blocks = microbatches;
     options.seed = session->run->seed;
-    // All replicas are on the same device and answer alike.
-    options.bytes = ls_replica_takes_bytes(session->replicas[first]) &&
-                    dataset->divisor == session->need.byte_divisor;
+    choose_dtypes(session, first, dataset, options.dtypes);
     return ls_stream_open(dataset, &options, out);
 }
 
@@ -73,7 +61,6 @@ void ls_session_forget_data(struct ls_session *session)
 {
     close_streams(session);
     ls_data_close(session->input.data);
-    free(session->input.copy.labels);
     session->input = (struct ls_session_input){0};
 }
 
@@ -120,7 +107,7 @@ enum ls_status ls_session_set_data(struct ls_session *session, struct ls_data *d
         ls_data_hold(data);
         input->data = data;
     }
-    enum ls_status status = ls_session_dataset(session->model, data, &input->copy, &dataset);
+    enum ls_status status = ls_data_wait(data, &dataset);
     if (status)
         return status;
     input->shuffle = shuffle;
@@ -157,9 +144,16 @@ enum ls_status ls_session_next(struct ls_session *session, uint32_t index,
         return status;
     *out = (struct ls_replica_batch){.count = batch.count,
                                      .global_count = batch.global_count,
-                                     .example_offset = batch.example_offset,
-                                     .example_dtype = batch.example_dtype,
-                                     .examples = batch.examples,
-                                     .labels = batch.labels};
+                                     .example_offset = batch.example_offset};
+    for (uint32_t i = 0, inputs = 0; i < batch.dataset->field_count; i++) {
+        switch (batch.dataset->fields[i].role) {
+        case LS_FIELD_INPUT:
+            out->bytes |= (uint32_t)(batch.dtypes[i] == LS_U8) << inputs;
+            out->inputs[inputs++] = batch.fields[i];
+            break;
+        case LS_FIELD_TARGET: out->labels = batch.fields[i]; break;
+        case LS_FIELD_WEIGHT: out->weights = batch.fields[i]; break;
+        }
+    }
     return LS_OK;
 }

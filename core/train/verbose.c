@@ -69,10 +69,18 @@ static void print_check(const struct ls_fit *fit, FILE *out)
 static void print_input(const struct ls_fit *fit, uint64_t examples, FILE *out)
 {
     const struct ls_replica *replica = fit->session->replicas[0];
+    const struct ls_graph *graph = fit->model->graph;
     const uint64_t bytes = ls_replica_input_bytes(replica, examples);
-    if (bytes)
-        fprintf(out, "input of a step: %llu bytes to the device, examples as %s\n",
-                (unsigned long long)bytes, ls_replica_takes_bytes(replica) ? "bytes" : "float32");
+    if (!bytes)
+        return;
+    fprintf(out, "input of a step: %llu bytes to the device, examples as ",
+            (unsigned long long)bytes);
+    for (uint32_t i = 0; i < graph->input_count; i++)
+        fprintf(out, "%s%s", i ? ", " : "",
+                ls_replica_takes_bytes(replica) >> i & 1 ? "bytes"
+                : graph->inputs[i]->dtype == LS_I32      ? "int32"
+                                                         : "float32");
+    fputc('\n', out);
 }
 
 static void print_plan(const struct ls_fit *fit, FILE *out)

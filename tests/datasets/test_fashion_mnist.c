@@ -9,8 +9,9 @@ START_TEST(both_splits_are_the_files_to_the_byte)
 {
     const enum ls_split split = (enum ls_split)_i;
     struct ls_dataset *dataset = open_split("fashion-mnist", split);
-    expect_content(DIR_OF_PACKAGE, images_of[split], 16, dataset->examples, dataset->count * 784);
-    expect_content(DIR_OF_PACKAGE, labels_of[split], 8, dataset->labels, dataset->count);
+    expect_content(DIR_OF_PACKAGE, images_of[split], 16, dataset->fields[0].values,
+                   dataset->count * 784);
+    expect_content(DIR_OF_PACKAGE, labels_of[split], 8, dataset->fields[1].values, dataset->count);
     ls_dataset_close(dataset);
 }
 END_TEST
@@ -21,7 +22,7 @@ START_TEST(every_class_is_as_frequent_as_its_authors_say)
     struct ls_dataset *dataset = open_split("fashion-mnist:dir=" DIR_OF_PACKAGE, split);
     uint64_t counts[10] = {0};
     for (uint64_t i = 0; i < dataset->count; i++)
-        counts[((const uint8_t *)dataset->labels)[i]]++;
+        counts[((const uint8_t *)dataset->fields[1].values)[i]]++;
     for (int i = 0; i < 10; i++)
         ck_assert_uint_eq(counts[i], dataset->count / 10);
     ls_dataset_close(dataset);
@@ -33,8 +34,8 @@ START_TEST(limit_gives_the_first_examples)
     struct ls_dataset *dataset, *whole = open_split("fashion-mnist", LS_TEST);
     ck_assert_int_eq(ls_dataset_open("fashion-mnist:limit=1003", LS_TEST, &dataset), LS_OK);
     ck_assert_uint_eq(dataset->count, 1003);
-    ck_assert(!memcmp(dataset->examples, whole->examples, 1003 * 784));
-    ck_assert(!memcmp(dataset->labels, whole->labels, 1003));
+    ck_assert(!memcmp(dataset->fields[0].values, whole->fields[0].values, 1003 * 784));
+    ck_assert(!memcmp(dataset->fields[1].values, whole->fields[1].values, 1003));
     ls_dataset_close(dataset);
     ls_dataset_close(whole);
 }

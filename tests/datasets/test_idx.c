@@ -38,17 +38,17 @@ static void expect_good(void)
     ck_assert_msg(open_train(&dataset) == LS_OK, "%s", captured);
     const struct bytes images = idx_images(COUNT, ROWS, COLUMNS), labels = idx_labels(COUNT);
     ck_assert_uint_eq(dataset->count, COUNT);
-    ck_assert_uint_eq(dataset->ndims, 3);
-    ck_assert_int_eq(dataset->dims[0], ROWS);
-    ck_assert_int_eq(dataset->dims[1], COLUMNS);
-    ck_assert_int_eq(dataset->dims[2], 1);
-    ck_assert_uint_eq(dataset->example_dtype, LS_U8);
-    ck_assert_uint_eq(dataset->label_dtype, LS_U8);
-    ck_assert(dataset->divisor == 255);
-    ck_assert_uint_eq(dataset->class_count, 10);
+    ck_assert_uint_eq(dataset->fields[0].ndims, 3);
+    ck_assert_int_eq(dataset->fields[0].dims[0], ROWS);
+    ck_assert_int_eq(dataset->fields[0].dims[1], COLUMNS);
+    ck_assert_int_eq(dataset->fields[0].dims[2], 1);
+    ck_assert_uint_eq(dataset->fields[0].dtype, LS_U8);
+    ck_assert_uint_eq(dataset->fields[1].dtype, LS_U8);
+    ck_assert(dataset->fields[0].divisor == 255);
+    ck_assert_uint_eq(dataset->fields[1].class_count, 10);
     ck_assert(dataset->real);
-    ck_assert_mem_eq(dataset->examples, images.data + 16, COUNT * ROWS * COLUMNS);
-    ck_assert_mem_eq(dataset->labels, labels.data + 8, COUNT);
+    ck_assert_mem_eq(dataset->fields[0].values, images.data + 16, COUNT * ROWS * COLUMNS);
+    ck_assert_mem_eq(dataset->fields[1].values, labels.data + 8, COUNT);
     ls_dataset_close(dataset);
 
     char text[128];
@@ -56,10 +56,11 @@ static void expect_good(void)
     struct ls_dataset_info info;
     ck_assert_msg(ls_dataset_describe(text, LS_TRAIN, &info) == LS_OK, "%s", captured);
     ck_assert_uint_eq(info.count, COUNT);
-    ck_assert_uint_eq(info.ndims, 3);
-    ck_assert(info.dims[0] == ROWS && info.dims[1] == COLUMNS && info.dims[2] == 1);
-    ck_assert_uint_eq(info.label_elements, 1);
-    ck_assert_uint_eq(info.class_count, 10);
+    ck_assert_uint_eq(info.fields[0].ndims, 3);
+    ck_assert(info.fields[0].dims[0] == ROWS && info.fields[0].dims[1] == COLUMNS &&
+              info.fields[0].dims[2] == 1);
+    ck_assert_uint_eq(ls_field_elements(&info.fields[1]), 1);
+    ck_assert_uint_eq(info.fields[1].class_count, 10);
 }
 
 START_TEST(plain_files_are_read)
@@ -117,7 +118,7 @@ START_TEST(the_test_split_has_files_of_its_own)
     struct ls_dataset *dataset;
     ck_assert_int_eq(ls_dataset_open(text, LS_TEST, &dataset), LS_OK);
     ck_assert_uint_eq(dataset->count, 2);
-    ck_assert_str_eq(dataset->class_names[9], "Ankle boot");
+    ck_assert_str_eq(dataset->fields[1].class_names[9], "Ankle boot");
     ls_dataset_close(dataset);
     expect_good();
 }
@@ -238,7 +239,7 @@ START_TEST(a_damaged_gzip_file_never_gives_other_data)
             refused++;
             continue;
         }
-        ck_assert_mem_eq(dataset->examples, images.data + 16, COUNT * ROWS * COLUMNS);
+        ck_assert_mem_eq(dataset->fields[0].values, images.data + 16, COUNT * ROWS * COLUMNS);
         ls_dataset_close(dataset);
     }
     ck_assert_uint_gt(refused, (unsigned)(packed.count - 8) * 8 - 8);

@@ -56,11 +56,11 @@ START_TEST(both_splits_have_the_published_sums)
     at = put_number(header, at, (uint32_t)dataset->count);
     at = put_number(header, at, 28);
     at = put_number(header, at, 28);
-    expect_sum(sums_of_images[split], header, at, dataset->examples, dataset->count * 784);
+    expect_sum(sums_of_images[split], header, at, dataset->fields[0].values, dataset->count * 784);
     at = put_number(header, 0, 0x801);
     at = put_number(header, at, (uint32_t)dataset->count);
-    expect_sum(sums_of_labels[split], header, at, dataset->labels, dataset->count);
-    ck_assert_str_eq(dataset->class_names[3], "3");
+    expect_sum(sums_of_labels[split], header, at, dataset->fields[1].values, dataset->count);
+    ck_assert_str_eq(dataset->fields[1].class_names[3], "3");
     ls_dataset_close(dataset);
 }
 END_TEST

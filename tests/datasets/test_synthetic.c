@@ -16,17 +16,25 @@ static struct ls_dataset *open_split(const char *text, enum ls_split split)
     struct ls_dataset_info info;
     ck_assert_int_eq(ls_dataset_describe(text, split, &info), LS_OK);
     ck_assert_uint_eq(info.count, dataset->count);
-    ck_assert_uint_eq(info.ndims, dataset->ndims);
-    ck_assert_mem_eq(info.dims, dataset->dims, sizeof(info.dims));
-    ck_assert_uint_eq(info.label_elements, dataset->label_elements);
-    ck_assert_uint_eq(info.class_count, dataset->class_count);
+    ck_assert_uint_eq(info.field_count, dataset->field_count);
+    for (uint32_t i = 0; i < info.field_count; i++) {
+        const struct ls_field *described = &info.fields[i], *opened = &dataset->fields[i];
+        ck_assert_ptr_null(described->values);
+        ck_assert_str_eq(described->name, opened->name);
+        ck_assert_int_eq(described->role, opened->role);
+        ck_assert_uint_eq(described->dtype, opened->dtype);
+        ck_assert_uint_eq(described->ndims, opened->ndims);
+        ck_assert_mem_eq(described->dims, opened->dims, sizeof(opened->dims));
+        ck_assert(described->divisor == opened->divisor);
+        ck_assert_uint_eq(described->class_count, opened->class_count);
+        ck_assert_uint_eq(described->stride, opened->stride);
+    }
     return dataset;
 }
 
 static uint64_t example_bytes(const struct ls_dataset *dataset)
 {
-    return dataset->count * ls_dataset_example_elements(dataset) *
-           ls_dtype_bytes(dataset->example_dtype);
+    return dataset->count * dataset->fields[0].stride;
 }
 
 static bool same(const char *one, enum ls_split split, const char *other, enum ls_split other_split)
@@ -34,7 +42,7 @@ static bool same(const char *one, enum ls_split split, const char *other, enum l
     struct ls_dataset *a = open_split(one, split), *b = open_split(other, other_split);
     const uint64_t shorter =
         example_bytes(a) < example_bytes(b) ? example_bytes(a) : example_bytes(b);
-    const bool equal = !memcmp(a->examples, b->examples, shorter);
+    const bool equal = !memcmp(a->fields[0].values, b->fields[0].values, shorter);
     ls_dataset_close(a);
     ls_dataset_close(b);
     return equal;
@@ -53,16 +61,17 @@ START_TEST(the_defaults_have_the_shape_of_mnist)
 {
     struct ls_dataset *dataset = open_split("synthetic", LS_TRAIN);
     ck_assert_uint_eq(dataset->count, 10000);
-    ck_assert_uint_eq(dataset->ndims, 3);
-    ck_assert(dataset->dims[0] == 28 && dataset->dims[1] == 28 && dataset->dims[2] == 1);
-    ck_assert_uint_eq(dataset->class_count, 10);
-    ck_assert_uint_eq(dataset->example_dtype, LS_F32);
+    ck_assert_uint_eq(dataset->fields[0].ndims, 3);
+    ck_assert(dataset->fields[0].dims[0] == 28 && dataset->fields[0].dims[1] == 28 &&
+              dataset->fields[0].dims[2] == 1);
+    ck_assert_uint_eq(dataset->fields[1].class_count, 10);
+    ck_assert_uint_eq(dataset->fields[0].dtype, LS_F32);
     ls_dataset_close(dataset);
     dataset = open_split("synthetic:shape=5x1x2x3,examples=11,classes=2,dtype=uint8", LS_TEST);
     ck_assert_uint_eq(dataset->count, 2);
-    ck_assert_uint_eq(dataset->ndims, 4);
-    ck_assert_uint_eq(ls_dataset_example_elements(dataset), 30);
-    ck_assert_uint_eq(dataset->example_dtype, LS_U8);
+    ck_assert_uint_eq(dataset->fields[0].ndims, 4);
+    ck_assert_uint_eq(ls_field_elements(&dataset->fields[0]), 30);
+    ck_assert_uint_eq(dataset->fields[0].dtype, LS_U8);
     ls_dataset_close(dataset);
 }
 END_TEST
@@ -77,8 +86,8 @@ START_TEST(classes_are_learnable)
     float means[7][36] = {{0}}, x[36];
     uint32_t counts[7] = {0};
     for (uint32_t i = 0; i < train->count; i++) {
-        const int32_t label = ((const int32_t *)train->labels)[i];
-        ls_gather_examples(train, &i, 1, x);
+        const int32_t label = ((const int32_t *)train->fields[1].values)[i];
+        ls_gather(&train->fields[0], LS_F32, &i, 1, x);
         ck_assert(label >= 0 && label < 7);
         counts[label]++;
         for (int e = 0; e < 36; e++) {
@@ -88,7 +97,7 @@ START_TEST(classes_are_learnable)
     }
     uint32_t right = 0;
     for (uint32_t i = 0; i < test->count; i++) {
-        ls_gather_examples(test, &i, 1, x);
+        ls_gather(&test->fields[0], LS_F32, &i, 1, x);
         int best = -1;
         float least = INFINITY;
         for (int c = 0; c < 7; c++) {
@@ -100,7 +109,7 @@ START_TEST(classes_are_learnable)
                 best = c;
             }
         }
-        right += best == ((const int32_t *)test->labels)[i];
+        right += best == ((const int32_t *)test->fields[1].values)[i];
     }
     ck_assert_uint_gt(right * 10, test->count * 9);
     for (int c = 0; c < 7; c++)
@@ -115,10 +124,10 @@ START_TEST(targets_are_a_linear_map_of_the_example)
 {
     const char *text = "synthetic:shape=3,classes=0,outputs=2,examples=1000";
     struct ls_dataset *train = open_split(text, LS_TRAIN), *test = open_split(text, LS_TEST);
-    ck_assert_uint_eq(train->class_count, 0);
-    ck_assert_uint_eq(train->label_elements, 2);
-    ck_assert_uint_eq(train->label_dtype, LS_F32);
-    const float *x = train->examples, *y = train->labels;
+    ck_assert_uint_eq(train->fields[1].class_count, 0);
+    ck_assert_uint_eq(ls_field_elements(&train->fields[1]), 2);
+    ck_assert_uint_eq(train->fields[1].dtype, LS_F32);
+    const float *x = train->fields[0].values, *y = train->fields[1].values;
     double w[2][4] = {{0}};
     for (int pass = 0; pass < 60; pass++)
         for (uint64_t i = 0; i < train->count; i++)
@@ -131,7 +140,7 @@ START_TEST(targets_are_a_linear_map_of_the_example)
                 w[o][3] -= 0.1 * error;
             }
     double squares = 0, variance = 0;
-    x = test->examples, y = test->labels;
+    x = test->fields[0].values, y = test->fields[1].values;
     for (uint64_t i = 0; i < 2 * test->count; i++) {
         const double *v = w[i % 2];
         double error = v[3] - y[i];

@@ -26,7 +26,9 @@ static enum ls_status describe_dataset(const struct ls_spec *spec, enum ls_split
                                        struct ls_dataset_info *out)
 {
     (void)spec;
-    *out = (struct ls_dataset_info){.count = split == LS_TRAIN ? 100 : 10, .ndims = 1, .dims = {7}};
+    *out = (struct ls_dataset_info){.count = split == LS_TRAIN ? 100 : 10,
+                                    .field_count = 1,
+                                    .fields = {{.ndims = 1, .dims = {7}}}};
     return LS_OK;
 }
 
@@ -60,7 +62,7 @@ static void expect_count(const char *text, enum ls_split split, uint64_t count)
     struct ls_dataset_info info; // says the same
     ck_assert_msg(ls_dataset_describe(text, split, &info) == LS_OK, "%s", captured);
     ck_assert_uint_eq(info.count, count);
-    ck_assert_int_eq(info.dims[0], 7);
+    ck_assert_int_eq(info.fields[0].dims[0], 7);
 }
 
 static void expect_usage(const char *text, const char *one, const char *other)

@@ -22,15 +22,22 @@ static struct ls_dataset numbers(uint64_t count)
             examples[i][e] = (float)i + 0.25f * (float)e;
     }
     return (struct ls_dataset){.count = count,
-                               .ndims = 1,
-                               .dims = {ELEMENTS},
-                               .example_dtype = LS_F32,
-                               .examples = examples,
-                               .divisor = 1,
-                               .label_dtype = LS_I32,
-                               .labels = labels,
-                               .label_elements = 1,
-                               .class_count = MOST_EXAMPLES};
+                               .field_count = 2,
+                               .fields = {{.name = "x",
+                                           .role = LS_FIELD_INPUT,
+                                           .dtype = LS_F32,
+                                           .ndims = 1,
+                                           .dims = {ELEMENTS},
+                                           .divisor = 1,
+                                           .values = examples,
+                                           .stride = sizeof(examples[0])},
+                                          {.name = "y",
+                                           .role = LS_FIELD_TARGET,
+                                           .dtype = LS_I32,
+                                           .divisor = 1,
+                                           .class_count = MOST_EXAMPLES,
+                                           .values = labels,
+                                           .stride = sizeof(labels[0])}}};
 }
 
 // Reads one epoch of all ranks of a worker and writes the labels in order of the global batches.
@@ -54,11 +61,11 @@ static void read_epoch(struct ls_stream *stream, const struct ls_stream_options 
             ck_assert_uint_eq(batch.global_count, wanted);
             ck_assert_uint_eq(batch.epoch, epoch);
             ck_assert_uint_eq(batch.step, step);
-            ck_assert_uint_eq((uintptr_t)batch.examples % LS_ALIGNMENT, 0);
-            const int32_t *classes = batch.labels;
+            ck_assert_uint_eq((uintptr_t)batch.fields[0] % LS_ALIGNMENT, 0);
+            const int32_t *classes = batch.fields[1];
             for (uint64_t k = 0; k < size; k++) {
-                ck_assert_mem_eq((const float *)batch.examples + k * ELEMENTS, examples[classes[k]],
-                                 sizeof(examples[0]));
+                ck_assert_mem_eq((const float *)batch.fields[0] + k * ELEMENTS,
+                                 examples[classes[k]], sizeof(examples[0]));
                 out[before + offset + k] = classes[k];
             }
         }
@@ -110,22 +117,89 @@ START_TEST(eight_bit_examples_come_as_stored_when_bytes_are_wanted)
     for (int wanted = 0; wanted < 3; wanted++) { // not, of bytes, of floats
         struct ls_stream *stream;
         struct ls_batch batch;
-        options.bytes = wanted > 0;
-        dataset.example_dtype = wanted < 2 ? LS_U8 : LS_F32;
-        dataset.examples = wanted < 2 ? (const void *)stored : examples;
+        options.dtypes[0] = wanted == 1 ? LS_U8 : 0;
+        dataset.fields[0].dtype = wanted < 2 ? LS_U8 : LS_F32;
+        dataset.fields[0].values = wanted < 2 ? (const void *)stored : examples;
+        dataset.fields[0].stride = wanted < 2 ? sizeof(stored[0]) : sizeof(examples[0]);
         ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
         for (uint64_t first = 0; first < 7; first += 4) {
             ck_assert_int_eq(ls_stream_next(stream, 0, &batch, NULL), LS_OK);
-            ck_assert_uint_eq(batch.example_dtype, wanted == 1 ? LS_U8 : LS_F32);
+            ck_assert_uint_eq(batch.dtypes[0], wanted == 1 ? LS_U8 : LS_F32);
             const uint64_t count = batch.count * ELEMENTS;
             if (wanted == 1)
-                ck_assert_mem_eq(batch.examples, stored[first], count);
+                ck_assert_mem_eq(batch.fields[0], stored[first], count);
             else if (wanted == 2)
-                ck_assert_mem_eq(batch.examples, examples[first], count * sizeof(float));
+                ck_assert_mem_eq(batch.fields[0], examples[first], count * sizeof(float));
             else
-                ck_assert_float_eq(((const float *)batch.examples)[count - 1],
+                ck_assert_float_eq(((const float *)batch.fields[0])[count - 1],
                                    (float)stored[first + batch.count - 1][ELEMENTS - 1]);
         }
+        ls_stream_close(stream);
+    }
+}
+END_TEST
+
+// A picture, a window of a text whose windows overlap, a class and a weight: all of the same example, in shares of
+// every size.
+START_TEST(all_fields_of_an_example_come_together)
+{
+    enum { PIXELS = 5, LENGTH = 4, STRIDE = 3 };
+    static uint8_t pixels[MOST_EXAMPLES][PIXELS], classes[MOST_EXAMPLES];
+    static int32_t text[MOST_EXAMPLES * STRIDE + LENGTH];
+    static float weights[MOST_EXAMPLES];
+    const uint64_t count = 23;
+    const uint32_t world = (uint32_t)_i;
+    for (int i = 0; i < MOST_EXAMPLES; i++) {
+        classes[i] = (uint8_t)(i % 251);
+        weights[i] = 1 / (1 + (float)i);
+        for (int e = 0; e < PIXELS; e++)
+            pixels[i][e] = (uint8_t)(i * 7 + e);
+    }
+    for (int i = 0; i < MOST_EXAMPLES * STRIDE + LENGTH; i++)
+        text[i] = 1000 + i;
+    const struct ls_dataset dataset = {
+        .count = count,
+        .field_count = 4,
+        .fields = {{"x", LS_FIELD_INPUT, LS_U8, 1, {PIXELS}, 255, 0, NULL, pixels, PIXELS},
+                   {"x2", LS_FIELD_INPUT, LS_I32, 1, {LENGTH}, 1, 0, NULL, text, 4 * STRIDE},
+                   {"y", LS_FIELD_TARGET, LS_U8, 0, {0}, 1, 251, NULL, classes, 1},
+                   {"weight", LS_FIELD_WEIGHT, LS_F32, 0, {0}, 1, 0, NULL, weights, 4}}};
+    struct ls_stream_options options = {
+        .global_batch = 5, .world = world, .rank_count = world, .shuffle = LS_SHUFFLE_ALL};
+    for (int bytes = 0; bytes < 2; bytes++) {
+        struct ls_stream *stream;
+        uint32_t order[MOST_EXAMPLES];
+        uint64_t seen = 0, empty = 0;
+        options.dtypes[0] = bytes ? LS_U8 : LS_F32;
+        ck_assert_int_eq(ls_stream_open(&dataset, &options, &stream), LS_OK);
+        ck_assert_int_eq(ls_stream_order(&options, count, 1, order), LS_OK);
+        while (seen < count) {
+            for (uint32_t rank = 0; rank < world; rank++) {
+                struct ls_batch batch;
+                ck_assert_int_eq(ls_stream_next(stream, rank, &batch, NULL), LS_OK);
+                ck_assert_ptr_eq(batch.dataset, &dataset);
+                ck_assert(batch.dtypes[1] == LS_I32 && batch.dtypes[2] == LS_I32 &&
+                          batch.dtypes[3] == LS_F32);
+                empty += batch.count == 0;
+                for (uint64_t k = 0; k < batch.count; k++) {
+                    const uint32_t example = order[seen++];
+                    for (uint32_t field = 0; field < 4; field++)
+                        ck_assert_uint_eq((uintptr_t)batch.fields[field] % LS_ALIGNMENT, 0);
+                    if (bytes)
+                        ck_assert_mem_eq((const uint8_t *)batch.fields[0] + k * PIXELS,
+                                         pixels[example], PIXELS);
+                    for (int e = 0; !bytes && e < PIXELS; e++)
+                        ck_assert(((const float *)batch.fields[0])[k * PIXELS + (uint64_t)e] ==
+                                  (float)pixels[example][e] / 255);
+                    ck_assert_mem_eq((const int32_t *)batch.fields[1] + k * LENGTH,
+                                     text + example * STRIDE, LENGTH * sizeof(int32_t));
+                    ck_assert_int_eq(((const int32_t *)batch.fields[2])[k], classes[example]);
+                    ck_assert(((const float *)batch.fields[3])[k] == weights[example]);
+                }
+            }
+        }
+        ck_assert_uint_eq(seen, count);
+        ck_assert((empty > 0) == (world > 3)); // the last batch has 3 examples
         ls_stream_close(stream);
     }
 }
@@ -240,7 +314,7 @@ static void *run_replica(void *argument)
             break;
         replica->examples += batch.count;
         for (uint64_t k = 0; k < batch.count; k++)
-            replica->label_sum += ((const int32_t *)batch.labels)[k];
+            replica->label_sum += ((const int32_t *)batch.fields[1])[k];
     }
     return NULL;
 }
@@ -359,9 +433,9 @@ START_TEST(a_slow_replica_and_a_sleeping_input_thread_find_each_other)
         struct ls_batch batch;
         ck_assert_int_eq(ls_stream_next(stream, 0, &batch, NULL), LS_OK);
         ck_assert_uint_eq(batch.step, i % 60);
-        const int32_t first = *(const int32_t *)batch.labels;
+        const int32_t first = *(const int32_t *)batch.fields[1];
         let_pass(i % 3 * 200000);
-        ck_assert_int_eq(first, *(const int32_t *)batch.labels); // not written over meanwhile
+        ck_assert_int_eq(first, *(const int32_t *)batch.fields[1]); // not written over meanwhile
     }
     ls_stream_close(stream);
 }
@@ -429,6 +503,9 @@ START_TEST(options_that_cannot_be_are_refused)
     options = good;
     options.first_example = 10;
     expect_refused(&dataset, options, "no examples left");
+    options.first_example = 0;
+    options.dtypes[0] = LS_I32;
+    expect_refused(&dataset, options, "field 'x' is float32, and cannot be delivered as int32");
 }
 END_TEST
 
@@ -453,6 +530,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, every_example_comes_once_an_epoch_in_the_same_order_for_every_world,
                         1, 9);
+    tcase_add_loop_test(tests, all_fields_of_an_example_come_together, 1, 7);
     tcase_add_test(tests, eight_bit_examples_come_as_stored_when_bytes_are_wanted);
     tcase_add_test(tests, workers_that_hold_some_of_the_ranks_get_their_shares);
     tcase_add_test(tests, two_epochs_differ_and_a_seed_repeats);

@@ -140,7 +140,7 @@ static inline struct ls_replica_batch test_batch(const struct ls_graph *graph, u
     return (struct ls_replica_batch){.count = count,
                                      .global_count = global,
                                      .example_offset = first,
-                                     .examples = examples + first * elements,
+                                     .inputs = {examples + first * elements},
                                      .labels = labels + first};
 }
 

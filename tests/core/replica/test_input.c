@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of batches to a device, on device cuda over its fake, which is NOT A GPU: as float32 and as bytes, large
-// and small ones in turn, with nothing read back between the steps.
+// The way of batches to a device, on device cuda over its fake, which is NOT A GPU, and on others: as float32, as bytes
+// and as int32, one input and several, large and small batches in turn, with nothing read back between the steps.
 #include "core/replica/internal.h" // its buffers, programs and recorder are what is tested
 #include "tests/core/replica/support.h"
 #include "tests/support/cuda-fake/fake.h"
 #include "tests/support/suite.h"
 
-#define DIVISOR 255
+#define MOST_INPUTS 4
 #define STEPS 11 // more than batches can be under way
 
 // Float32 on the tested device in another order than on the reference device.
@@ -14,8 +14,24 @@
 
 static const uint64_t sizes[] = {6, 4, 3, 0};
 static struct test_device reference, cuda; // opened by every test
+static const float divisors[MOST_INPUTS] = {255, 0, 3, 0}; // 0: never as bytes
 static struct ls_graph *graph;
 static struct ls_optimizer sgd;
+
+// Two inputs through one dense layer each: one that may come as bytes, one that may not.
+static struct ls_graph *new_siblings(void)
+{
+    struct ls_graph *made = harness_graph((const int64_t[]){7}, 1);
+    struct ls_tensor *left = made->inputs[0], *right;
+    ck_assert_int_eq(ls_graph_input(made, &(struct ls_shape){.ndims = 1, .dims = {3}}, &right),
+                     LS_OK);
+    left = harness_activation(made, "left", harness_dense(made, "dense", left, CLASSES), LS_TANH);
+    right =
+        harness_activation(made, "right", harness_dense(made, "dense_1", right, CLASSES), LS_TANH);
+    harness_add(made, "add", left, right);
+    harness_finish(made, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+    return made;
+}
 
 static struct test_device open_device(const char *name)
 {
@@ -30,7 +46,7 @@ static void set_up(void)
     cuda = open_device("cuda");
     reference.host.host.context = &reference.host;
     cuda.host.host.context = &cuda.host;
-    graph = harness_cnn();
+    graph = NULL;
     sgd = test_optimizer("sgd:momentum=0.5");
 }
 
@@ -39,41 +55,57 @@ static void tear_down(void)
     ls_graph_destroy(graph);
 }
 
-// Where batches lie until the replica has taken them; then they are overwritten.
+static void use_graph(int index)
+{
+    graph = index ? new_siblings() : harness_cnn();
+}
+
+// Where batches are until the replica has taken them; then they are overwritten.
 struct source {
-    uint8_t bytes[MOST_EXAMPLES * MOST_ELEMENTS];
-    float floats[MOST_EXAMPLES * MOST_ELEMENTS];
+    uint8_t bytes[MOST_INPUTS][MOST_EXAMPLES * MOST_ELEMENTS];
+    float floats[MOST_INPUTS][MOST_EXAMPLES * MOST_ELEMENTS];
+    int32_t integers[MOST_INPUTS][MOST_EXAMPLES * MOST_ELEMENTS];
     int32_t labels[MOST_EXAMPLES];
 };
 
+// `bytes`: bit i for input i.
 static struct ls_replica_batch draw(struct source *source, uint64_t step, uint64_t count,
-                                    bool bytes)
+                                    uint32_t bytes)
 {
-    const uint64_t elements = (uint64_t)ls_shape_elements(&graph->inputs[0]->shape, 1);
-    for (uint64_t i = 0; i < count * elements; i++) {
-        source->bytes[i] = (uint8_t)(ls_random_u64(step, i) >> 50);
-        source->floats[i] = (float)source->bytes[i] / DIVISOR;
+    struct ls_replica_batch batch = {.count = count,
+                                     .global_count = count ? count : 1,
+                                     .bytes = bytes,
+                                     .labels = source->labels};
+    for (uint32_t k = 0; k < graph->input_count; k++) {
+        const uint64_t elements = (uint64_t)ls_shape_elements(&graph->inputs[k]->shape, 1);
+        ck_assert_uint_le(elements, MOST_ELEMENTS);
+        for (uint64_t i = 0; i < count * elements; i++) {
+            source->bytes[k][i] = (uint8_t)(ls_random_u64(step + 1000 * k, i) >> 50);
+            source->integers[k][i] = (int32_t)ls_random_u64(step + 2000 * k, i);
+            source->floats[k][i] =
+                (float)source->bytes[k][i] / (divisors[k] != 0 ? divisors[k] : 100);
+        }
+        if (graph->inputs[k]->dtype == LS_I32)
+            batch.inputs[k] = source->integers[k];
+        else
+            batch.inputs[k] = bytes >> k & 1 ? (void *)source->bytes[k] : source->floats[k];
     }
     for (uint64_t i = 0; i < count; i++)
         source->labels[i] = (int32_t)(ls_random_u64(step + 100, i) % CLASSES);
-    return (struct ls_replica_batch){.count = count,
-                                     .global_count = count ? count : 1,
-                                     .example_dtype = bytes ? LS_U8 : LS_F32,
-                                     .examples =
-                                         bytes ? (void *)source->bytes : (void *)source->floats,
-                                     .labels = source->labels};
+    return batch;
 }
 
 static struct ls_replica *new_replica(const struct test_device *device, bool bytes,
                                       uint32_t microbatches)
 {
     struct ls_replica_options options = test_options(device, graph, &sgd, sizes);
-    options.byte_divisor = bytes ? DIVISOR : 0;
+    for (uint32_t i = 0; bytes && i < graph->input_count; i++)
+        options.byte_divisors[i] = divisors[i];
     options.deadline_ns = UINT64_C(20000000000);
     static const uint64_t blocks[] = {6, 4, 3, 2, 1, 0};
     struct ls_replica *replica =
         test_replica(&options, microbatches > 1 ? blocks : sizes, microbatches);
-    ck_assert_int_eq(ls_replica_takes_bytes(replica), bytes && device->ops == cuda.ops);
+    ck_assert_uint_eq(ls_replica_takes_bytes(replica), bytes && device->ops == cuda.ops);
     return replica;
 }
 
@@ -97,8 +129,9 @@ static uint64_t train(struct ls_replica *replica, bool bytes)
 START_TEST(bytes_and_floats_give_the_same_bits)
 {
     uint64_t hashes[2];
+    use_graph(_i / 2);
     for (int bytes = 0; bytes < 2; bytes++) {
-        struct ls_replica *replica = new_replica(&cuda, bytes, _i ? 2 : 1);
+        struct ls_replica *replica = new_replica(&cuda, bytes, _i % 2 ? 2 : 1);
         hashes[bytes] = train(replica, bytes);
         ls_replica_destroy(replica);
     }
@@ -108,10 +141,13 @@ END_TEST
 
 START_TEST(steps_that_nobody_waits_for_equal_the_reference_device)
 {
+    struct test_device cpu = open_device("cpu");
+    cpu.host.host.context = &cpu.host;
+    use_graph(_i / 2);
     struct ls_replica *wanted = new_replica(&reference, false, 1);
-    struct ls_replica *got = new_replica(&cuda, true, 1);
+    struct ls_replica *got = _i % 2 ? new_replica(&cpu, false, 1) : new_replica(&cuda, true, 1);
     train(wanted, false);
-    train(got, true);
+    train(got, _i % 2 == 0);
     for (uint32_t i = 0; i < graph->parameter_count; i++) {
         const size_t count = (size_t)ls_shape_elements(&graph->parameters[i]->shape, 1);
         float *a = malloc(count * sizeof(*a)), *b = malloc(count * sizeof(*b));
@@ -128,6 +164,7 @@ END_TEST
 
 START_TEST(evaluations_between_steps_see_their_own_batch)
 {
+    use_graph(_i);
     struct ls_replica *wanted = new_replica(&reference, false, 1);
     struct ls_replica *got = new_replica(&cuda, true, 1);
     struct source *source = malloc(sizeof(*source));
@@ -157,6 +194,7 @@ START_TEST(steps_allocate_nothing_and_nothing_is_left)
 {
     struct double_counts before, after;
     struct source *source = malloc(sizeof(*source));
+    use_graph(_i);
     struct ls_replica *replica = new_replica(&cuda, true, 1);
     for (uint64_t step = 1; step <= STEPS; step++) {
         if (step == 3) // a step is recorded when it runs the second time
@@ -179,13 +217,98 @@ END_TEST
 START_TEST(floats_are_refused_where_bytes_were_to_come)
 {
     struct source *source = malloc(sizeof(*source));
+    use_graph(_i);
     struct ls_replica *replica = new_replica(&cuda, true, 1);
     const struct ls_replica_batch batch = draw(source, 1, 6, false);
     harness_capture_messages();
     ck_assert_int_eq(ls_replica_run(replica, &batch, 1, 0.1, 0, &test_no_hooks), LS_FAILED);
-    ck_assert_ptr_nonnull(strstr(harness_message(), "examples come as float32"));
+    ck_assert_ptr_nonnull(
+        strstr(harness_message(), "examples of input 'input' come as float32; expected bytes"));
     ls_replica_destroy(replica);
     free(source);
+}
+END_TEST
+
+// Output `index` of the program that ran last, in host memory.
+static void read_output(struct ls_replica *replica, uint32_t index, void *out, uint64_t bytes)
+{
+    struct ls_program *program = NULL;
+    for (uint32_t i = 0; i < replica->program_count; i++)
+        if (replica->programs[i]->program->options.batch == 4)
+            program = replica->programs[i]->program;
+    ck_assert_ptr_nonnull(program);
+    ck_assert_int_eq(ls_device_copy(ls_replica_device(replica), ls_host_memory(out),
+                                    ls_program_output(program, index), bytes, NULL),
+                     LS_OK);
+}
+
+// A float input, int32 ids and two inputs that may come as bytes, with operations on one of them: all of them are
+// outputs of the model, too, so that what programs read can be looked at.
+START_TEST(inputs_of_all_types_arrive)
+{
+    static const char *const names[] = {"reference", "cpu", "cuda"};
+    static const int64_t elements[MOST_INPUTS] = {5, 3, 65, 9};
+    static const uint32_t dtypes[MOST_INPUTS] = {LS_F32, LS_I32, LS_F32, LS_F32};
+    static const uint64_t blocks[] = {4, 0};
+    struct test_device device = open_device(names[_i]);
+    device.host.host.context = &device.host;
+    const uint32_t bytes = _i == 2 ? 1 | 4 : 0;
+    struct ls_tensor *outputs[MOST_INPUTS + 1];
+    ck_assert_int_eq(ls_graph_create("test", &graph), LS_OK);
+    for (uint32_t i = 0; i < MOST_INPUTS; i++)
+        ck_assert_int_eq(ls_graph_typed_input(graph, dtypes[i],
+                                              &(struct ls_shape){.ndims = 1, .dims = {elements[i]}},
+                                              &outputs[i]),
+                         LS_OK);
+    outputs[MOST_INPUTS] = harness_dense(graph, "dense", outputs[0], 4);
+    ck_assert_int_eq(ls_graph_set_outputs(graph, outputs, MOST_INPUTS + 1), LS_OK);
+    struct ls_replica_options options = test_options(&device, graph, NULL, blocks);
+    memcpy(options.byte_divisors, divisors, sizeof(divisors));
+    options.byte_divisors[1] = 2; // of no meaning for int32
+    struct ls_replica *replica = NULL;
+    bool changed;
+    const struct ls_replica_need need = {.evaluation = blocks, .evaluation_count = 1};
+    ck_assert_int_eq(ls_replica_open(&options, &replica), LS_OK);
+    ck_assert_uint_eq(ls_replica_takes_bytes(replica), bytes);
+    ck_assert_uint_eq(ls_replica_input_bytes(replica, 2),
+                      _i == 2 ? 2 * (5 + 4 * 3 + 65 + 4 * 9) : 0);
+    ck_assert_int_eq(ls_replica_allocate(replica, NULL), LS_OK);
+    ck_assert_int_eq(ls_replica_need(replica, &need, &changed), LS_OK);
+    struct source *source = malloc(sizeof(*source));
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        double sums[LS_SUMS] = {0};
+        const struct ls_replica_batch batch = draw(source, step, 4, bytes);
+        ck_assert_int_eq(ls_replica_evaluate(replica, &batch, sums), LS_OK);
+        for (uint32_t i = 0; i < MOST_INPUTS; i++) {
+            int32_t found[4 * 65];
+            const uint64_t size = 4 * (uint64_t)elements[i] * sizeof(found[0]);
+            read_output(replica, i, found, size);
+            ck_assert_mem_eq(found,
+                             dtypes[i] == LS_I32 ? (void *)source->integers[i]
+                                                 : (void *)source->floats[i],
+                             size);
+        }
+        memset(source, 0xee, sizeof(*source));
+        ck_assert_int_eq(ls_replica_evaluate_end(replica, sums), LS_OK);
+    }
+    free(source);
+    ls_replica_destroy(replica);
+}
+END_TEST
+
+START_TEST(more_inputs_than_a_batch_has_are_refused)
+{
+    struct ls_replica *replica = NULL;
+    struct ls_tensor *input;
+    graph = harness_graph((const int64_t[]){2}, 1);
+    for (uint32_t i = 0; i < LS_REPLICA_INPUTS; i++)
+        ck_assert_int_eq(ls_graph_input(graph, &(struct ls_shape){.ndims = 1, .dims = {2}}, &input),
+                         LS_OK);
+    harness_dense(graph, "dense", input, 2);
+    const struct ls_replica_options options = test_options(&reference, graph, NULL, sizes);
+    harness_capture_messages();
+    ck_assert_int_eq(ls_replica_open(&options, &replica), LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(harness_message(), "has 9 inputs; at most 8"));
 }
 END_TEST
 
@@ -197,11 +320,13 @@ int main(void)
     TCase *tests = tcase_create("double");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, bytes_and_floats_give_the_same_bits, 0, 2);
-    tcase_add_test(tests, steps_that_nobody_waits_for_equal_the_reference_device);
-    tcase_add_test(tests, evaluations_between_steps_see_their_own_batch);
-    tcase_add_test(tests, steps_allocate_nothing_and_nothing_is_left);
-    tcase_add_test(tests, floats_are_refused_where_bytes_were_to_come);
+    tcase_add_loop_test(tests, bytes_and_floats_give_the_same_bits, 0, 4);
+    tcase_add_loop_test(tests, steps_that_nobody_waits_for_equal_the_reference_device, 0, 4);
+    tcase_add_loop_test(tests, evaluations_between_steps_see_their_own_batch, 0, 2);
+    tcase_add_loop_test(tests, steps_allocate_nothing_and_nothing_is_left, 0, 2);
+    tcase_add_loop_test(tests, floats_are_refused_where_bytes_were_to_come, 0, 2);
+    tcase_add_loop_test(tests, inputs_of_all_types_arrive, 0, 3);
+    tcase_add_test(tests, more_inputs_than_a_batch_has_are_refused);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
 }

@@ -122,11 +122,10 @@ static struct ls_replica_batch batch_of(const struct setting *setting, uint64_t 
     struct ls_replica_batch batch = test_batch(graph, step % 4, count, count);
     if (setting->several_sizes && step % 5 == 4)
         batch.count = 0;
-    batch.example_dtype = LS_F32;
     if (step == setting->poisoned) {
-        memcpy(poison, batch.examples, count * MOST_ELEMENTS * sizeof(float));
+        memcpy(poison, batch.inputs[0], count * MOST_ELEMENTS * sizeof(float));
         poison[7] = INFINITY;
-        batch.examples = poison;
+        batch.inputs[0] = poison;
     }
     return batch;
 }
@@ -179,8 +178,7 @@ static enum ls_status steps(const struct setting *setting, struct ls_driver *dri
 static void evaluate(struct ls_replica *replica, double *sums)
 {
     for (uint64_t i = 0; i < 5; i++) {
-        struct ls_replica_batch batch = test_batch(graph, i, i == 4 ? 3 : 6, 6);
-        batch.example_dtype = LS_F32;
+        const struct ls_replica_batch batch = test_batch(graph, i, i == 4 ? 3 : 6, 6);
         ck_assert_int_eq(ls_replica_evaluate(replica, &batch, sums), LS_OK);
     }
     ck_assert_int_eq(ls_replica_evaluate_end(replica, sums), LS_OK);

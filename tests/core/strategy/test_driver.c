@@ -424,7 +424,7 @@ START_TEST(a_loss_that_is_not_finite_updates_nothing_and_is_said_once)
         before[rank] = hash_of(job.replicas[rank]);
     static float poisoned[2 * MOST_ELEMENTS];
     poisoned[17] = INFINITY;
-    job.batches[guilty].examples = poisoned;
+    job.batches[guilty].inputs[0] = poisoned;
     ck_assert_int_eq(run_step(&job), LS_FAILED);
     ck_assert_uint_eq(errors, 0);
     ls_driver_explain(job.driver);

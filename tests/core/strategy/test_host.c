@@ -277,7 +277,7 @@ START_TEST(central_storage_updates_nothing_when_the_loss_is_not_finite)
     ck_assert_int_eq(run_step(&job), LS_OK);
     const uint64_t before = hash_of(job.replicas[0]);
     poisoned[17] = INFINITY;
-    job.batches[1].examples = poisoned;
+    job.batches[1].inputs[0] = poisoned;
     ck_assert_int_eq(run_step(&job), LS_FAILED);
     ck_assert_uint_eq(errors, 0);
     ls_driver_explain(job.driver);

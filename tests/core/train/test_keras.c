@@ -190,7 +190,8 @@ START_TEST(examples_of_another_size_are_refused_with_both_shapes)
     struct ls_scores scores;
     OK(ls_compile(model, NULL));
     expect_error(ls_fit(model, train, NULL), LS_BAD_INPUT,
-                 "expects input (None, 15), but the examples of '" DATA "' are (None, 4, 4, 1)");
+                 "expects input 'input' (None, 15), but field 'x' of '" DATA
+                 "' is (None, 4, 4, 1)");
     expect_error(ls_evaluate(model, test, 0, &scores), LS_BAD_INPUT, "(None, 15)");
     ls_model_close(model);
 }
@@ -205,7 +206,7 @@ START_TEST(the_same_sizes_in_another_order_are_refused)
     for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
         struct ls_model *model = open_file(orders[i], 10, "", "");
         OK(ls_compile(model, NULL));
-        expect_error(ls_fit(model, data, NULL), LS_BAD_INPUT, "are (None, 4, 5, 3)");
+        expect_error(ls_fit(model, data, NULL), LS_BAD_INPUT, "is (None, 4, 5, 3)");
         ls_model_close(model);
     }
     ls_data_close(data);

@@ -235,8 +235,8 @@ static float *example_of(struct ls_data *data, uint64_t index)
 {
     const struct ls_dataset *dataset = NULL;
     OK(ls_data_wait(data, &dataset));
-    ck_assert_uint_eq(dataset->example_dtype, LS_F32);
-    return (float *)(uintptr_t)dataset->examples + index * 16;
+    ck_assert_uint_eq(dataset->fields[0].dtype, LS_F32);
+    return (float *)(uintptr_t)dataset->fields[0].values + index * 16;
 }
 
 // Without an activation that would hide what is not finite.
