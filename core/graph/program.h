@@ -68,6 +68,7 @@ enum ls_purpose {
     LS_PURPOSE_TRAIN, // forward, the loss if the graph has one, and backward
     LS_PURPOSE_EVALUATE, // forward and the loss if the graph has one
     LS_PURPOSE_PREDICT, // forward; the model's outputs can be read after the run
+    LS_PURPOSE_COUNT,
 };
 
 // Without a loss in the graph the outputs can be read whatever the purpose is.

@@ -21,7 +21,7 @@ struct ls_replica_program {
     struct ls_program *program; // NULL: of an empty block, which zeroes its gradients
     uint32_t *bucket_ends; // for each bucket: the step after which it is complete, plus one
     uint32_t *bucket_needs; // for each bucket: the first step that reads its parameters
-    bool training;
+    enum ls_purpose purpose; // a replica has one program for each {batch, purpose}
     // Of each input: makes float32 of values that come as bytes; NULL: none.
     struct ls_kernel *from_bytes[LS_REPLICA_INPUTS];
     uint64_t runs; // but for the first, whose caches are cold, and replays
@@ -56,8 +56,7 @@ struct ls_replica {
     struct ls_optimizer optimizer;
     struct ls_parameter_plan *plan;
     struct ls_buckets buckets;
-    struct ls_replica_program *
-        *programs; // by {batch, purpose}, in the order in which they were needed
+    struct ls_replica_program **programs; // in the order in which they were needed
     uint32_t program_count;
     struct ls_replica_program empty; // of an empty block
     struct ls_replica_program *current; // that ran last; NULL: none, or the empty one

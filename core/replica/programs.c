@@ -8,11 +8,11 @@
 #include <stdlib.h>
 
 struct ls_replica_program *ls_programs_find(const struct ls_replica *replica, uint64_t count,
-                                            bool training)
+                                            enum ls_purpose purpose)
 {
     for (uint32_t i = 0; i < replica->program_count; i++) {
         struct ls_replica_program *entry = replica->programs[i];
-        if (entry->training == training && (uint64_t)entry->program->options.batch == count)
+        if (entry->purpose == purpose && (uint64_t)entry->program->options.batch == count)
             return entry;
     }
     return NULL;
@@ -21,7 +21,7 @@ struct ls_replica_program *ls_programs_find(const struct ls_replica *replica, ui
 struct ls_program *ls_replica_training_program(const struct ls_replica *replica, uint64_t count,
                                                uint64_t *runs)
 {
-    const struct ls_replica_program *entry = ls_programs_find(replica, count, true);
+    const struct ls_replica_program *entry = ls_programs_find(replica, count, LS_PURPOSE_TRAIN);
     if (runs)
         *runs = entry ? entry->runs : 0;
     return entry ? entry->program : NULL;
@@ -56,7 +56,8 @@ static uint32_t capture_count(const struct ls_replica *replica)
     return LS_STEP_KINDS * LS_PASS_COUNT * (replica->buckets.count + 1);
 }
 
-static enum ls_status add_program(struct ls_replica *replica, uint64_t size, bool training)
+static enum ls_status add_program(struct ls_replica *replica, uint64_t size,
+                                  enum ls_purpose purpose)
 {
     struct ls_replica_program **grown = realloc(
         replica->programs, (replica->program_count + 1) * sizeof(struct ls_replica_program *));
@@ -66,8 +67,7 @@ static enum ls_status add_program(struct ls_replica *replica, uint64_t size, boo
     struct ls_replica_program *entry = calloc(1, sizeof(*entry));
     if (!entry)
         return LS_OUT_OF_MEMORY;
-    const struct ls_program_options options = {
-        .batch = (int64_t)size, .purpose = training ? LS_PURPOSE_TRAIN : LS_PURPOSE_EVALUATE};
+    const struct ls_program_options options = {.batch = (int64_t)size, .purpose = purpose};
     enum ls_status status =
         ls_program_create(replica->plan, replica->graph, &options, &entry->program);
     if (status) {
@@ -75,10 +75,10 @@ static enum ls_status add_program(struct ls_replica *replica, uint64_t size, boo
         return status;
     }
     replica->programs[replica->program_count++] = entry;
-    entry->training = training;
+    entry->purpose = purpose;
     entry->captures = calloc(capture_count(replica), sizeof(*entry->captures));
     status = entry->captures ? LS_OK : LS_OUT_OF_MEMORY;
-    if (!status && training)
+    if (!status && purpose == LS_PURPOSE_TRAIN)
         status = find_bucket_ends(replica, entry);
     if (!status)
         status = ls_input_prepare(replica, entry);
@@ -89,20 +89,22 @@ static enum ls_status add_program(struct ls_replica *replica, uint64_t size, boo
     return status;
 }
 
-static enum ls_status add_programs(struct ls_replica *replica, const uint64_t *sizes,
-                                   uint32_t count, bool training)
+static enum ls_status add_programs(struct ls_replica *replica, const struct ls_replica_need *need)
 {
     enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && i < count; i++)
-        if (sizes[i] && !ls_programs_find(replica, sizes[i], training))
-            status = add_program(replica, sizes[i], training);
+    for (uint32_t purpose = 0; purpose < LS_PURPOSE_COUNT; purpose++)
+        for (uint32_t i = 0; !status && i < need->sizes[purpose].count; i++) {
+            const uint64_t size = need->sizes[purpose].list[i];
+            if (size && !ls_programs_find(replica, size, purpose))
+                status = add_program(replica, size, purpose);
+        }
     return status;
 }
 
 static enum ls_status add_empty(struct ls_replica *replica)
 {
     struct ls_replica_program *empty = &replica->empty;
-    empty->training = true;
+    empty->purpose = LS_PURPOSE_TRAIN;
     empty->captures = calloc(capture_count(replica), sizeof(*empty->captures));
     return empty->captures ? find_bucket_ends(replica, empty) : LS_OUT_OF_MEMORY;
 }
@@ -137,7 +139,7 @@ static enum ls_status make_room(struct ls_replica *replica)
     if (!status)
         status = ls_input_make_room(replica);
     for (uint32_t i = 0; !status && i < replica->program_count; i++) {
-        const bool training = replica->programs[i]->training;
+        const bool training = replica->programs[i]->purpose == LS_PURPOSE_TRAIN;
         const struct ls_bindings bindings = {
             .arena = replica->arena.memory,
             .parameters = replica->parameters,
@@ -161,9 +163,7 @@ enum ls_status ls_replica_need(struct ls_replica *replica, const struct ls_repli
     replica->microbatches = need->microbatches > 1 ? need->microbatches : 1;
     enum ls_status status = replica->empty.captures ? LS_OK : add_empty(replica);
     if (!status)
-        status = add_programs(replica, need->training, need->training_count, true);
-    if (!status)
-        status = add_programs(replica, need->evaluation, need->evaluation_count, false);
+        status = add_programs(replica, need);
     if (!status)
         status = ls_microbatches_prepare(replica);
     *changed = programs != replica->program_count || microbatches != replica->microbatches ||

@@ -8,9 +8,9 @@
 
 void ls_programs_destroy(struct ls_replica *replica);
 
-// The program for blocks of `count` examples; NULL: there is none.
+// The program for blocks of `count` examples and a purpose; NULL: there is none.
 struct ls_replica_program *ls_programs_find(const struct ls_replica *replica, uint64_t count,
-                                            bool training);
+                                            enum ls_purpose purpose);
 
 // Device memory, counted in device_bytes; nowhere: there is none.
 struct ls_memory ls_replica_take_memory(struct ls_replica *replica, uint64_t bytes);

@@ -131,7 +131,7 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
                                 uint32_t index, float stop, const struct ls_replica_hooks *hooks)
 {
     struct ls_replica_program *entry =
-        block->count ? ls_programs_find(replica, block->count, true) : &replica->empty;
+        block->count ? ls_programs_find(replica, block->count, LS_PURPOSE_TRAIN) : &replica->empty;
     if (!entry || !entry->captures) {
         ls_error("replica", "no program was prepared for a share of %llu examples",
                  (unsigned long long)block->count);
@@ -361,7 +361,7 @@ enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_r
 {
     if (batch->count == 0)
         return LS_OK;
-    struct ls_replica_program *entry = ls_programs_find(replica, batch->count, false);
+    struct ls_replica_program *entry = ls_programs_find(replica, batch->count, LS_PURPOSE_EVALUATE);
     if (!entry) {
         ls_error("replica", "no evaluation program was prepared for a share of %llu examples",
                  (unsigned long long)batch->count);

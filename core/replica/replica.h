@@ -40,12 +40,14 @@ struct ls_replica_placement {
     bool no_states; // no optimizer state
 };
 
-// What a fit or an evaluation is going to run. Sizes are those of blocks and shares; 0 is ignored.
+// What is going to run: sizes of blocks and shares, by enum ls_purpose. A size of 0 is ignored.
 struct ls_replica_need {
-    const uint64_t *training, *evaluation;
-    uint32_t training_count, evaluation_count;
-    uint32_t
-        microbatches; // blocks of a share in training, whose gradients are added; 0, 1: the whole share
+    struct ls_replica_sizes {
+        const uint64_t *list;
+        uint32_t count;
+    } sizes[LS_PURPOSE_COUNT];
+    // Blocks of a share in training, whose gradients are added; 0, 1: the whole share.
+    uint32_t microbatches;
 };
 
 // What a replica computes on.

@@ -156,11 +156,10 @@ static enum ls_status prepare_replica(void *context, uint32_t index)
         find_sizes(session, need->training_examples - need->position, index, need->microbatches,
                    &training);
     find_sizes(session, need->evaluation_examples, index, 1, &evaluation);
-    const struct ls_replica_need replica = {.training = training.list,
-                                            .training_count = training.count,
-                                            .evaluation = evaluation.list,
-                                            .evaluation_count = evaluation.count,
-                                            .microbatches = need->microbatches};
+    const struct ls_replica_need replica = {
+        .sizes = {[LS_PURPOSE_TRAIN] = {training.list, training.count},
+                  [LS_PURPOSE_EVALUATE] = {evaluation.list, evaluation.count}},
+        .microbatches = need->microbatches};
     enum ls_status status = training.status ? training.status : evaluation.status;
     ls_trace_begin(&prepare_span, 0);
     if (!status)

@@ -70,11 +70,9 @@ static inline enum ls_status test_need(struct ls_replica *replica, const uint64_
     uint32_t count = 0;
     while (sizes[count])
         count++;
-    const struct ls_replica_need need = {.training = sizes,
-                                         .training_count = count,
-                                         .evaluation = sizes,
-                                         .evaluation_count = count,
-                                         .microbatches = microbatches};
+    const struct ls_replica_need need = {
+        .sizes = {[LS_PURPOSE_TRAIN] = {sizes, count}, [LS_PURPOSE_EVALUATE] = {sizes, count}},
+        .microbatches = microbatches};
     return ls_replica_need(replica, &need, changed);
 }
 

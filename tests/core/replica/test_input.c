@@ -267,7 +267,7 @@ START_TEST(inputs_of_all_types_arrive)
     options.byte_divisors[1] = 2; // of no meaning for int32
     struct ls_replica *replica = NULL;
     bool changed;
-    const struct ls_replica_need need = {.evaluation = blocks, .evaluation_count = 1};
+    const struct ls_replica_need need = {.sizes = {[LS_PURPOSE_EVALUATE] = {blocks, 1}}};
     ck_assert_int_eq(ls_replica_open(&options, &replica), LS_OK);
     ck_assert_uint_eq(ls_replica_takes_bytes(replica), bytes);
     ck_assert_uint_eq(ls_replica_input_bytes(replica, 2),
