@@ -110,6 +110,10 @@ struct ls_operation_row {
     uint32_t backward_of; // LS_OP_NONE: no backward operation
     enum ls_operation_gradient gradient;
     uint32_t backward[LS_MAX_BACKWARD]; // in the order in which they run
+    // The operation that takes statistics of training where this one finds those of the batch: its
+    // inputs are those of this one, then a parameter for each output of kind STATISTIC. LS_OP_NONE:
+    // there is none.
+    uint32_t given;
     // Whether inputs and attributes fit; fills the outputs' shapes. Dimensions are at least 1, the
     // first may be LS_BATCH. NULL for a backward operation: the rule of its forward operation
     // holds.

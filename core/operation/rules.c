@@ -222,8 +222,8 @@ bool ls_shapes_of_batch_normalization(struct ls_shape_call *call)
     if (!(call->attributes->epsilon >= 0))
         return refuse(call, "epsilon must not be negative, it is %g",
                       (double)call->attributes->epsilon);
-    for (uint32_t i = 1; i < vectors; i++)
-        if (!is_vector(&call->inputs[i], last_dim(x)))
+    for (uint32_t i = 1; i < vectors; i++) // a backward operation does not have all of them
+        if (call->inputs[i].ndims > 0 && !is_vector(&call->inputs[i], last_dim(x)))
             return refuse(call, "%s must have %lld elements, one a channel", names[i],
                           (long long)last_dim(x));
     if (call->input_count > vectors && !ls_shape_equal(&call->inputs[vectors], x))

@@ -261,6 +261,7 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .traits = LS_TRAIT_LAYER | LS_TRAIT_EPILOGUE,
         .gradient = LS_GRADIENT_BY_OPERATIONS,
         .backward = {LS_OP_BATCH_NORMALIZATION_BACKWARD},
+        .given = LS_OP_BATCH_NORMALIZATION_INFERENCE,
         .shapes = ls_shapes_of_batch_normalization,
     },
     [LS_OP_BATCH_NORMALIZATION_BACKWARD] = {
@@ -276,6 +277,9 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
                    OPTIONAL("addend", ADDEND, FLOATING)},
         .outputs = {Y},
         .traits = LS_TRAIT_LAYER | LS_TRAIT_EPILOGUE,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS,
+                     LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA},
         .shapes = ls_shapes_of_batch_normalization,
     },
 
@@ -293,6 +297,33 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .backward_of = LS_OP_MAXIMUM,
         .inputs = {OUTPUT_GRADIENT(0), INPUT(0), INPUT(1)},
         .outputs = {INPUT_GRADIENT(0), INPUT_GRADIENT(1)},
+    },
+
+    // ---- Moving statistics ----
+    [LS_OP_BATCH_STATISTICS] = {
+        .name = "batch_statistics",
+        .inputs = {ARGUMENT("mean", STATISTIC, F32), ARGUMENT("variance", STATISTIC, F32)},
+        .outputs = {ARGUMENT("moving mean", PARAMETER, F32),
+                    ARGUMENT("moving variance", PARAMETER, F32)},
+        .shapes = ls_shapes_of_pair,
+    },
+    [LS_OP_AVERAGE_UPDATE] = {
+        .name = "average_update",
+        .inputs = {ARGUMENT("gradient", FLAT, F32)},
+        .outputs = {ARGUMENT("parameter", FLAT, F32)},
+        .shapes = ls_shapes_kept,
+    },
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA] = {
+        .name = "batch_normalization_inference_backward_data",
+        .backward_of = LS_OP_BATCH_NORMALIZATION_INFERENCE,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(1), INPUT(4)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS] = {
+        .name = "batch_normalization_inference_backward_weights",
+        .backward_of = LS_OP_BATCH_NORMALIZATION_INFERENCE,
+        .inputs = {INPUT(0), INPUT(3), INPUT(4), OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(1), INPUT_GRADIENT(2)},
     },
 };
 // clang-format on

@@ -217,7 +217,18 @@ enum ls_op {
     LS_OP_MAXIMUM = 31,
     // dy, a, b -> da, db: dy goes to da where a >= b, else to db; the other gets 0
     LS_OP_MAXIMUM_BACKWARD = 32,
-    LS_OP_COUNT = 33, // grows with the operations: a plugin compares numbers, not this
+    // mean (C), variance (C) -> as many: each times the attribute factor times
+    // record->share_weight. What a step contributes to moving statistics: where the optimizer has
+    // gradients, LS_OP_AVERAGE_UPDATE has this.
+    LS_OP_BATCH_STATISTICS = 33,
+    // Flat (N) F32: gradient -> parameter: w = m w + (1 - m) g with the attribute momentum m.
+    LS_OP_AVERAGE_UPDATE = 34,
+    // dy, gamma (C), variance (C) -> dx = dy gamma / sqrt(variance + epsilon), through
+    // LS_OP_BATCH_NORMALIZATION_INFERENCE. The gradient of addend is dy. It has no epilogue.
+    LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA = 35,
+    // x, mean (C), variance (C), dy -> dgamma = sum(dy h), dbeta = sum(dy)
+    LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS = 36,
+    LS_OP_COUNT = 37, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
@@ -275,11 +286,12 @@ struct ls_op_attributes {
     uint32_t key; // dropout: number of the layer
     uint32_t from_logits;
     float epsilon; // cross-entropy from probabilities, Adam, batch normalization
-    float momentum; // SGD
+    float momentum; // SGD, LS_OP_AVERAGE_UPDATE
     uint32_t nesterov; // SGD: 0 or 1
     float beta1, beta2; // Adam
     float divisor; // LS_OP_FROM_BYTES
-    uint32_t reserved[7];
+    float factor; // LS_OP_BATCH_STATISTICS
+    uint32_t reserved[6];
 };
 
 // What changes from step to step. It lies in device memory, so that a recorded step can be
@@ -291,7 +303,9 @@ struct ls_step_record {
     float learning_rate;
     float gradient_scale; // 1 / examples of the global batch, times the loss scale
     uint32_t skip; // 1: updates leave everything as it is
-    float share_weight; // reserved: examples of this replica / examples of the global batch; 0 now
+    // Examples of this pass / those that gradients are divided by: of the global batch, or of the
+    // replica's share (LS_DIVISOR_OWN). The weights of a step add up to 1.
+    float share_weight;
     uint64_t update; // updates of the optimizer, from 1 (Adam's t); a skipped step does not count
     uint32_t reserved[6];
 };

@@ -43,7 +43,9 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
     case LS_OP_FROM_BYTES: return is_output ? LS_F32 : LS_U8;
     case LS_OP_GUARD: return index ? LS_I32 : LS_F32;
     case LS_OP_SGD_UPDATE:
-    case LS_OP_ADAM_UPDATE: return LS_F32;
+    case LS_OP_ADAM_UPDATE:
+    case LS_OP_BATCH_STATISTICS:
+    case LS_OP_AVERAGE_UPDATE: return LS_F32;
     case LS_OP_BATCH_NORMALIZATION: // gamma and beta, mean and variance
         return index == 1 || index == 2 || index > request->input_count ? (floating ? f32 : 0)
                                                                         : floating;
@@ -52,6 +54,10 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
                                                                           : floating;
     case LS_OP_BATCH_NORMALIZATION_INFERENCE:
         return index >= 1 && index <= 4 ? (floating ? f32 : 0) : floating;
+    case LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA: // gamma, variance
+        return index == 1 || index == 2 ? (floating ? f32 : 0) : floating;
+    case LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS: // mean, variance, dgamma, dbeta
+        return index == 0 || index == 3 ? floating : (floating ? f32 : 0);
     default: return floating;
     }
 }

@@ -20,6 +20,8 @@ static void run_operations(struct ls_device_suite *suite)
         ls_device_elementwise_cases(suite, op, NULL);
     for (uint32_t op = LS_OP_BATCH_NORMALIZATION; op <= LS_OP_BATCH_NORMALIZATION_INFERENCE; op++)
         ls_device_batch_normalization_cases(suite, op, NULL);
+    ls_device_given_backward_cases(suite);
+    ls_device_statistics_cases(suite);
     for (uint32_t op = LS_OP_MAXIMUM; op <= LS_OP_MAXIMUM_BACKWARD; op++)
         ls_device_maximum_cases(suite, op);
     ls_device_dropout_cases(suite);

@@ -191,6 +191,24 @@ static void set_gradient(const struct run *r, struct cpu_lanes *lanes, const dou
     r->out[1][channel] = (float)dbeta;
 }
 
+// The same with mean and variance given, which do not depend on x.
+static void set_sums(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                     int64_t channel)
+{
+    (void)lanes;
+    const double inverse = 1.0 / sqrt((double)r->variance[channel] + r->state->epsilon);
+    r->out[0][channel] = (float)(sums[r->state->shape.width + i] * inverse);
+    r->out[1][channel] = (float)sums[i];
+}
+
+static void set_scale(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                      int64_t channel)
+{
+    (void)sums;
+    lanes->scale[i] =
+        (float)((double)r->gamma[channel] / sqrt((double)r->variance[channel] + r->state->epsilon));
+}
+
 // The channels of a block repeat in the lanes: rows that lie close together are one vector.
 static void repeat(float *lanes, int64_t width)
 {
@@ -312,6 +330,51 @@ static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
         pass(device, &r, 0.15, gradient_sums_part);
         set_lanes(device, &r, join_gradients, set_gradient);
         pass(device, &r, 0.25, gradient_part);
+    }
+    return LS_OK;
+}
+
+static int32_t run_inference_backward_data(struct ls_device *device, struct ls_kernel *kernel,
+                                           const struct cpu_call *launch)
+{
+    struct run r = run_of(kernel, launch); // x is dy
+    r.variance = launch->arguments[2];
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_scale);
+        pass(device, &r, 0.2, normalize_part);
+    }
+    return LS_OK;
+}
+
+static int32_t run_inference_backward_weights(struct ls_device *device, struct ls_kernel *kernel,
+                                              const struct cpu_call *launch)
+{
+    struct run r = run_of(kernel, launch);
+    r.mean = launch->arguments[1];
+    r.variance = launch->arguments[2];
+    r.dy = launch->arguments[3];
+    r.out[0] = cpu_output(kernel, launch, 0);
+    r.out[1] = cpu_output(kernel, launch, 1);
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_mean);
+        pass(device, &r, 0.15, gradient_sums_part);
+        set_lanes(device, &r, join_gradients, set_sums);
+    }
+    return LS_OK;
+}
+
+// A few channels: one thread.
+static int32_t run_statistics(struct ls_device *device, struct ls_kernel *kernel,
+                              const struct cpu_call *launch)
+{
+    (void)device;
+    const float weight = kernel->attributes.factor * launch->record->share_weight;
+    for (uint32_t k = 0; k < 2; k++) {
+        const int64_t count = (int64_t)ls_tensor_elements(&kernel->arguments[k]);
+        const float *restrict from = launch->arguments[k];
+        float *restrict to = cpu_output(kernel, launch, k);
+        for (int64_t i = 0; i < count; i++)
+            to[i] = weight * from[i];
     }
     return LS_OK;
 }
@@ -442,6 +505,16 @@ int32_t cpu_batch_normalization_inference(struct ls_device *device,
     return prepare_y(device, request, kernel, answer, 4, 0);
 }
 
+// The result is added to what stands there, in the same pass.
+static void add_to_result(const struct ls_kernel_request *request, struct ls_kernel *kernel)
+{
+    struct normalization *s = kernel->state;
+    if (!(kernel->accumulate & 1) || kernel->epilogue.op != LS_OP_NONE)
+        return;
+    s->added = (int32_t)request->input_count; // dx itself
+    kernel->accumulate &= ~1U;
+}
+
 int32_t cpu_batch_normalization_backward(struct ls_device *device,
                                          const struct ls_kernel_request *request,
                                          struct ls_kernel *kernel, struct ls_kernel_answer *answer)
@@ -450,13 +523,49 @@ int32_t cpu_batch_normalization_backward(struct ls_device *device,
         settle(device, request, kernel, answer, 1U | 1U << 4 | 1U << request->input_count, 2);
     if (status)
         return status;
-    struct normalization *s = kernel->state;
     kernel->run = run_backward;
     answer->in_place = 1U | 1U << 4;
-    if (kernel->accumulate & 1 && kernel->epilogue.op == LS_OP_NONE) {
-        s->added = (int32_t)request->input_count; // dx itself
-        kernel->accumulate &= ~1U;
-    }
+    add_to_result(request, kernel);
     cpu_implementation(device, answer, "batch normalization");
+    return LS_OK;
+}
+
+int32_t cpu_batch_normalization_inference_backward_data(struct ls_device *device,
+                                                        const struct ls_kernel_request *request,
+                                                        struct ls_kernel *kernel,
+                                                        struct ls_kernel_answer *answer)
+{
+    const int32_t status =
+        settle(device, request, kernel, answer, 1U | 1U << request->input_count, 0);
+    if (status)
+        return status;
+    kernel->run = run_inference_backward_data;
+    answer->in_place = 1U;
+    add_to_result(request, kernel);
+    cpu_implementation(device, answer, "batch normalization");
+    return LS_OK;
+}
+
+int32_t cpu_batch_normalization_inference_backward_weights(struct ls_device *device,
+                                                           const struct ls_kernel_request *request,
+                                                           struct ls_kernel *kernel,
+                                                           struct ls_kernel_answer *answer)
+{
+    const int32_t status = settle(device, request, kernel, answer, 1U | 1U << 3, 0);
+    if (status)
+        return status;
+    kernel->run = run_inference_backward_weights;
+    cpu_implementation(device, answer, "batch normalization");
+    return LS_OK;
+}
+
+int32_t cpu_batch_statistics(struct ls_device *device, const struct ls_kernel_request *request,
+                             struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
+        if (request->arguments[i].layout.kind == LS_LAYOUT_OWN)
+            return cpu_unsupported(device, request, "statistics have the plain layout");
+    kernel->run = run_statistics;
+    cpu_implementation(device, answer, "statistics");
     return LS_OK;
 }

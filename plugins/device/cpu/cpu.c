@@ -42,6 +42,12 @@ static cpu_prepare *const operations[] = {
     [LS_OP_BATCH_NORMALIZATION_INFERENCE] = cpu_batch_normalization_inference,
     [LS_OP_MAXIMUM] = cpu_maximum,
     [LS_OP_MAXIMUM_BACKWARD] = cpu_maximum_backward,
+    [LS_OP_BATCH_STATISTICS] = cpu_batch_statistics,
+    [LS_OP_AVERAGE_UPDATE] = cpu_average_update,
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA] =
+        cpu_batch_normalization_inference_backward_data,
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS] =
+        cpu_batch_normalization_inference_backward_weights,
 };
 
 // ---- failures ----

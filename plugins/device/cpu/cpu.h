@@ -61,13 +61,14 @@ cpu_prepare cpu_convolution_forward, cpu_convolution_backward_data,
 cpu_prepare cpu_dense_forward, cpu_dense_backward_data, cpu_dense_backward_weights;
 cpu_prepare cpu_max_pool, cpu_max_pool_backward, cpu_average_pool, cpu_average_pool_backward;
 cpu_prepare cpu_batch_normalization, cpu_batch_normalization_backward,
-    cpu_batch_normalization_inference;
+    cpu_batch_normalization_inference, cpu_batch_normalization_inference_backward_data,
+    cpu_batch_normalization_inference_backward_weights, cpu_batch_statistics;
 cpu_prepare cpu_activation, cpu_activation_backward, cpu_add, cpu_dropout;
 cpu_prepare cpu_maximum, cpu_maximum_backward;
 cpu_prepare cpu_softmax, cpu_softmax_backward, cpu_reshape, cpu_convert, cpu_from_bytes;
 cpu_prepare cpu_cross_entropy, cpu_cross_entropy_backward, cpu_squared_error,
     cpu_squared_error_backward;
-cpu_prepare cpu_sgd_update, cpu_adam_update, cpu_measure;
+cpu_prepare cpu_sgd_update, cpu_adam_update, cpu_average_update, cpu_measure;
 
 // ---- device ----
 

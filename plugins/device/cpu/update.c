@@ -95,6 +95,31 @@ int32_t cpu_adam_update(struct ls_device *device, const struct ls_kernel_request
     return check_flat(device, request);
 }
 
+// Few values, of moving statistics: one thread.
+static int32_t run_average(struct ls_device *device, struct ls_kernel *kernel,
+                           const struct cpu_call *launch)
+{
+    (void)device;
+    const int64_t count = (int64_t)ls_tensor_elements(&kernel->arguments[0]);
+    const float momentum = kernel->attributes.momentum, rest = 1.0f - momentum;
+    const float *restrict g = launch->arguments[0];
+    float *restrict w = launch->arguments[1];
+    if (launch->record->skip)
+        return LS_OK;
+    for (int64_t i = 0; i < count; i++)
+        w[i] = momentum * w[i] + rest * g[i];
+    return LS_OK;
+}
+
+int32_t cpu_average_update(struct ls_device *device, const struct ls_kernel_request *request,
+                           struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_average;
+    kernel->accumulate = 0;
+    cpu_implementation(device, answer, "average");
+    return check_flat(device, request);
+}
+
 // ---- measure: pieces of fixed size, whose sums are then added in order ----
 
 enum { PIECE = 4096 };

@@ -91,6 +91,45 @@ static void inference_run(const struct reference_call *call)
         normalize(call, &d, c, (double)mean[c], (double)variance[c], addend);
 }
 
+// ---- Backward of that: dy, gamma, variance -> dx; x, mean, variance, dy -> dgamma, dbeta ----
+
+static void inference_backward_data_run(const struct reference_call *call)
+{
+    const struct norm d = norm_of(call); // of dy
+    const float *dy = call->inputs[0], *gamma = call->inputs[1], *variance = call->inputs[2];
+
+    for (int64_t i = 0; i < d.n * d.channels; i++) {
+        const int64_t c = i % d.channels;
+        call->results[0][i] =
+            (double)dy[i] * (double)gamma[c] / sqrt((double)variance[c] + d.epsilon);
+    }
+}
+
+static void inference_backward_weights_run(const struct reference_call *call)
+{
+    const struct norm d = norm_of(call);
+    const float *x = call->inputs[0], *mean = call->inputs[1], *variance = call->inputs[2];
+    const float *dy = call->inputs[3];
+
+    for (int64_t i = 0; i < d.n * d.channels; i++) {
+        const int64_t c = i % d.channels;
+        const double deviation = sqrt((double)variance[c] + d.epsilon);
+        call->results[0][c] += (double)dy[i] * ((double)x[i] - (double)mean[c]) / deviation;
+        call->results[1][c] += (double)dy[i];
+    }
+}
+
+// ---- Moving statistics: mean, variance -> both, weighted ----
+
+static void statistics_run(const struct reference_call *call)
+{
+    const double weight = (double)call->attributes->factor * (double)call->record->share_weight;
+
+    for (uint32_t k = 0; k < 2; k++)
+        for (uint64_t c = 0; c < ls_tensor_elements(&call->input_descs[k]); c++)
+            call->results[k][c] = weight * (double)((const float *)call->inputs[k])[c];
+}
+
 const struct reference_operation reference_batch_normalization = {
     .name = "batch_normalization",
     .inputs = {3, 4},
@@ -114,4 +153,28 @@ const struct reference_operation reference_batch_normalization_inference = {
     .outputs = {1, 1},
     .used_inputs = 0x3f,
     .run = inference_run,
+};
+
+const struct reference_operation reference_batch_normalization_inference_backward_data = {
+    .name = "batch_normalization_inference_backward_data",
+    .inputs = {3, 3},
+    .outputs = {1, 1},
+    .used_inputs = 7,
+    .run = inference_backward_data_run,
+};
+
+const struct reference_operation reference_batch_normalization_inference_backward_weights = {
+    .name = "batch_normalization_inference_backward_weights",
+    .inputs = {4, 4},
+    .outputs = {2, 2},
+    .used_inputs = 0xf,
+    .run = inference_backward_weights_run,
+};
+
+const struct reference_operation reference_batch_statistics = {
+    .name = "batch_statistics",
+    .inputs = {2, 2},
+    .outputs = {2, 2},
+    .used_inputs = 3,
+    .run = statistics_run,
 };

@@ -53,6 +53,12 @@ static const struct reference_operation *const operations[] = {
     [LS_OP_BATCH_NORMALIZATION_INFERENCE] = &reference_batch_normalization_inference,
     [LS_OP_MAXIMUM] = &reference_maximum,
     [LS_OP_MAXIMUM_BACKWARD] = &reference_maximum_backward,
+    [LS_OP_BATCH_STATISTICS] = &reference_batch_statistics,
+    [LS_OP_AVERAGE_UPDATE] = &reference_average_update,
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA] =
+        &reference_batch_normalization_inference_backward_data,
+    [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS] =
+        &reference_batch_normalization_inference_backward_weights,
 };
 
 // ---- The device and its memory ----

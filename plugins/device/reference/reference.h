@@ -47,10 +47,12 @@ extern const struct reference_operation reference_sparse_cross_entropy,
     reference_sparse_cross_entropy_backward, reference_mean_squared_error,
     reference_mean_squared_error_backward;
 extern const struct reference_operation reference_sgd_update, reference_adam_update,
-    reference_measure, reference_guard;
+    reference_average_update, reference_measure, reference_guard;
 
 extern const struct reference_operation reference_batch_normalization,
-    reference_batch_normalization_backward, reference_batch_normalization_inference;
+    reference_batch_normalization_backward, reference_batch_normalization_inference,
+    reference_batch_normalization_inference_backward_data,
+    reference_batch_normalization_inference_backward_weights, reference_batch_statistics;
 
 // The element-wise functions, and their derivatives expressed through the function's own result y.
 double reference_activate(uint32_t activation, double alpha, double x);

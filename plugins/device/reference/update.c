@@ -54,6 +54,21 @@ static void adam_run(const struct reference_call *call)
     }
 }
 
+// gradient -> parameter: w = m w + (1 - m) g
+static void average_run(const struct reference_call *call)
+{
+    const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
+    const double momentum = (double)call->attributes->momentum;
+    const float *gradient = call->inputs[0];
+    float *parameter = call->outputs[0];
+
+    if (call->record->skip)
+        return;
+    for (uint64_t i = 0; i < count; i++)
+        parameter[i] =
+            (float)(momentum * (double)parameter[i] + (1 - momentum) * (double)gradient[i]);
+}
+
 // values -> F64 x 2: sum of squares of the finite elements, number of the others
 static void measure_run(const struct reference_call *call)
 {
@@ -100,6 +115,15 @@ const struct reference_operation reference_adam_update = {
     .used_inputs = 1,
     .direct = true,
     .run = adam_run,
+};
+
+const struct reference_operation reference_average_update = {
+    .name = "average_update",
+    .inputs = {1, 1},
+    .outputs = {1, 1},
+    .used_inputs = 1,
+    .direct = true,
+    .run = average_run,
 };
 
 const struct reference_operation reference_measure = {

@@ -81,7 +81,10 @@ static int32_t wrong_prepare(struct ls_device *device, const struct ls_kernel_re
             return ls_host_fail(device_host, LS_UNSUPPORTED, "float32 only");
 
     if ((wrong == NO_NORMALIZATION || wrong == FUSES_NOTHING) &&
-        asked.op >= LS_OP_BATCH_NORMALIZATION && asked.op <= LS_OP_BATCH_NORMALIZATION_INFERENCE)
+        ((asked.op >= LS_OP_BATCH_NORMALIZATION &&
+          asked.op <= LS_OP_BATCH_NORMALIZATION_INFERENCE) ||
+         (asked.op >= LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA &&
+          asked.op <= LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS)))
         return ls_host_fail(device_host, LS_UNSUPPORTED, "no batch normalization");
 
     const int32_t status = real->kernels->prepare(device, &asked, out);
@@ -355,6 +358,12 @@ static const struct {
     {LS_OP_BATCH_NORMALIZATION_INFERENCE, "batch_normalization_inference B="},
     {LS_OP_MAXIMUM, "maximum B="},
     {LS_OP_MAXIMUM_BACKWARD, "maximum_backward B="},
+    {LS_OP_BATCH_STATISTICS, "batch_statistics N="},
+    {LS_OP_AVERAGE_UPDATE, "average_update N="},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA,
+     "batch_normalization_inference_backward_data B="},
+    {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS,
+     "batch_normalization_inference_backward_weights B="},
     {LS_OP_SGD_UPDATE, "sgd_update N="},
     {LS_OP_ADAM_UPDATE, "adam_update N="},
 };
@@ -538,7 +547,7 @@ START_TEST(a_pattern_of_an_operation_that_is_not_there_is_found)
                  "producer 28 is refused by itself: no batch normalization");
     const struct outcome outcome =
         run_suite(FUSES_NOTHING, LS_OP_BATCH_NORMALIZATION, "batch_normalization");
-    ck_assert_uint_eq(outcome.counts.refused, 3); // each once, whatever is declared
+    ck_assert_uint_eq(outcome.counts.refused, 5); // each once, whatever is declared
     ck_assert_uint_eq(outcome.counts.passed, 0);
 }
 END_TEST
@@ -549,7 +558,7 @@ START_TEST(a_device_may_know_no_batch_normalization)
     ck_assert_int_eq(outcome.status, LS_OK);
     ck_assert_uint_eq(outcome.counts.failed, 0);
     ck_assert_uint_eq(outcome.counts.passed, 0);
-    ck_assert_uint_eq(outcome.counts.refused, 3);
+    ck_assert_uint_eq(outcome.counts.refused, 5);
 }
 END_TEST
 

@@ -402,3 +402,116 @@ void ls_device_batch_normalization_cases(struct ls_device_suite *suite, uint32_t
         }
     }
 }
+
+// ---- Through given statistics, and moving ones ----
+
+// x or dy, of which `inputs` follow, then vectors; statistics are not those of x.
+static void given_backward(struct ls_device_suite *suite, const struct shape *s, bool weights,
+                           bool added)
+{
+    const char *name = weights ? "batch_normalization_inference_backward_weights"
+                               : "batch_normalization_inference_backward_data";
+    struct ls_device_tolerance tolerances[2] = {{0}};
+    struct ls_device_case c;
+
+    start(&c, s,
+          weights ? LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS
+                  : LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA,
+          name, added ? " added" : "");
+    input(&c, LS_DEVICE_ACTIVATION, x_of(s));
+    for (int i = 0; i < 2; i++)
+        input(&c, LS_DEVICE_WEIGHTS, vector_of(s));
+    if (weights)
+        input(&c, LS_DEVICE_ACTIVATION, x_of(s));
+    ls_device_case_values(&c);
+    if (has_values(&c)) {
+        float *variance = c.values[2];
+        for (int64_t i = 0; i < s->x[s->ndims - 1]; i++)
+            variance[i] = 0.2f + fabsf(variance[i]);
+        if (weights)
+            place_x(suite, &c, s);
+        struct norm d = statistics_of(&c);
+        const float *x = c.values[0], *mean = c.values[1], *dy = c.values[weights ? 3 : 0];
+        double largest[2] = {0}, sums[2][MOST_CHANNELS] = {{0}}, least = INFINITY;
+        for (int64_t i = 0; i < d.n * d.channels; i++) {
+            const int64_t k = i % d.channels;
+            const double deviation = sqrt((double)variance[k] + d.epsilon);
+            const double h =
+                (fabs((double)x[i]) + (weights ? fabs((double)mean[k]) : 0)) / deviation;
+            least = fmin(least, deviation);
+            sums[0][k] += fabs((double)dy[i]) * h;
+            sums[1][k] += fabs((double)dy[i]);
+            for (int j = 0; j < 2; j++)
+                largest[j] = fmax(largest[j], sums[j][k]);
+        }
+        const double e = LS_DEVICE_SUM.of_magnitude;
+        tolerances[0] = absolute(weights ? e * largest[0] : e / least);
+        tolerances[1] = absolute(e * largest[1]);
+    }
+    ls_device_case_output(&c, weights ? LS_DEVICE_WEIGHTS : LS_DEVICE_ACTIVATION,
+                          weights ? vector_of(s) : x_of(s), tolerances[0]);
+    if (weights)
+        ls_device_case_output(&c, LS_DEVICE_WEIGHTS, vector_of(s), tolerances[1]);
+    if (added)
+        ls_device_case_accumulate(&c, 0);
+    ls_device_case_run(suite, &c);
+}
+
+void ls_device_given_backward_cases(struct ls_device_suite *suite)
+{
+    const struct ls_op_attributes attributes = {.epsilon = 1e-3f};
+    const struct ls_tensor_desc x = LS_DEVICE_DESC(LS_F32, 4, 3), c = LS_DEVICE_DESC(LS_F32, 3);
+    const struct ls_device_request data = {.op = LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA,
+                                           .attributes = attributes,
+                                           .input_count = 3,
+                                           .output_count = 1,
+                                           .arguments = {x, c, c, x}};
+    const struct ls_device_request weights = {
+        .op = LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS,
+        .attributes = attributes,
+        .input_count = 4,
+        .output_count = 2,
+        .arguments = {x, c, c, x, c, c}};
+    const bool offered[2] = {
+        ls_device_operation_offered(suite, "batch_normalization_inference_backward_data", &data),
+        ls_device_operation_offered(suite, "batch_normalization_inference_backward_weights",
+                                    &weights)};
+
+    for (size_t i = 0; i < SHAPE_COUNT; i++) {
+        const struct shape s = shape_at(suite, i);
+        for (int k = 0; k < 2; k++)
+            if (offered[k])
+                given_backward(suite, &s, k, i % 2);
+    }
+}
+
+// Vectors, float32 only.
+void ls_device_statistics_cases(struct ls_device_suite *suite)
+{
+    static const int64_t lengths[] = {1, 3, 16, 64, 1000};
+    const struct ls_tensor_desc three = LS_DEVICE_DESC(LS_F32, 3);
+    const struct ls_device_request request = {.op = LS_OP_BATCH_STATISTICS,
+                                              .attributes = {.factor = 1},
+                                              .input_count = 2,
+                                              .output_count = 2,
+                                              .arguments = {three, three, three, three}};
+
+    if (suite->dtype || !ls_device_operation_offered(suite, "batch_statistics", &request))
+        return;
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+        for (uint32_t added = 0; added < 2; added++) {
+            struct ls_device_case c;
+            ls_device_case_start(&c, LS_OP_BATCH_STATISTICS, "batch_statistics N=%lld%s",
+                                 (long long)lengths[i], added ? " added" : "");
+            c.request.attributes.factor = 0.5f + (float)i;
+            c.record.share_weight = 0.375f;
+            for (int k = 0; k < 2; k++)
+                input(&c, LS_DEVICE_WEIGHTS, LS_DEVICE_DESC(LS_F32, lengths[i]));
+            for (uint32_t k = 0; k < 2; k++)
+                ls_device_case_output(&c, LS_DEVICE_WEIGHTS, LS_DEVICE_DESC(LS_F32, lengths[i]),
+                                      LS_DEVICE_ROUNDED);
+            for (uint32_t k = 0; k < 2 * added; k++)
+                ls_device_case_accumulate(&c, k);
+            ls_device_case_run(suite, &c);
+        }
+}

@@ -308,3 +308,19 @@ bool ls_device_session_read(struct ls_device_session *session, uint32_t argument
     ls_device_buffer_destroy(session->side, &staging);
     return good;
 }
+
+bool ls_device_operation_offered(struct ls_device_suite *suite, const char *name,
+                                 const struct ls_device_request *request)
+{
+    struct ls_device_request plain = *request;
+    struct ls_device_session session;
+    for (uint32_t i = 0; i < plain.input_count + plain.output_count; i++)
+        plain.arguments[i].layout = ls_device_plain_layout(&plain.arguments[i]);
+    const int32_t status = ls_device_session_prepare(&session, suite, suite->tested, &plain);
+    ls_device_session_close(&session);
+    if (status != LS_UNSUPPORTED)
+        return true;
+    if (!suite->dtype && ls_device_suite_begin(suite, name))
+        ls_device_suite_end(suite, name, suite->tested->message);
+    return false;
+}

@@ -128,6 +128,10 @@ bool ls_device_session_launch(struct ls_device_session *session);
 bool ls_device_session_read(struct ls_device_session *session, uint32_t argument,
                             const struct ls_device_buffer *buffer, void *values);
 void ls_device_session_close(struct ls_device_session *session);
+// Whether the tested device has an operation that a device may lack, asked with plain layouts. Where
+// it has not, that is one case of the float32 ones.
+bool ls_device_operation_offered(struct ls_device_suite *suite, const char *name,
+                                 const struct ls_device_request *request);
 
 struct ls_layout ls_device_plain_layout(const struct ls_tensor_desc *desc);
 uint64_t ls_device_plain_bytes(const struct ls_tensor_desc *desc);
@@ -330,6 +334,9 @@ void ls_device_elementwise_cases(struct ls_device_suite *suite, uint32_t op,
 void ls_device_batch_normalization_cases(struct ls_device_suite *suite, uint32_t op,
                                          const struct ls_device_epilogue *epilogue);
 // Whether the device has the operation at all; if not, why is in tested->message.
+// Through the form with given statistics, and what a step contributes to moving ones.
+void ls_device_given_backward_cases(struct ls_device_suite *suite);
+void ls_device_statistics_cases(struct ls_device_suite *suite);
 bool ls_device_batch_normalization_offered(struct ls_device_suite *suite, uint32_t op);
 void ls_device_bytes_cases(struct ls_device_suite *suite);
 void ls_device_loss_cases(struct ls_device_suite *suite);

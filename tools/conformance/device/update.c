@@ -23,6 +23,8 @@ struct optimizer {
 
 static const struct optimizer optimizers[] = {
     {"sgd_update", LS_OP_SGD_UPDATE, 1, {.momentum = 0}},
+    {"average_update", LS_OP_AVERAGE_UPDATE, 1, {.momentum = 0.99f}},
+    {"average_update of the last alone", LS_OP_AVERAGE_UPDATE, 1, {.momentum = 0}},
     {"sgd_update momentum", LS_OP_SGD_UPDATE, 2, {.momentum = 0.9f}},
     {"sgd_update nesterov", LS_OP_SGD_UPDATE, 2, {.momentum = 0.8f, .nesterov = 1}},
     {"adam_update", LS_OP_ADAM_UPDATE, 3, {.beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-7f}},
@@ -268,10 +270,23 @@ static void guard_case(struct ls_device_suite *suite)
     ls_device_case_finish(&c);
 }
 
+// A device may lack the update of moving statistics, and trains no model that has them then.
+static bool offers(struct ls_device_suite *suite, const struct optimizer *optimizer)
+{
+    const struct ls_device_request request = {
+        .op = LS_OP_AVERAGE_UPDATE,
+        .attributes = optimizer->attributes,
+        .input_count = 1,
+        .output_count = 1,
+        .arguments = {LS_DEVICE_DESC(LS_F32, 3), LS_DEVICE_DESC(LS_F32, 3)}};
+    return optimizer->op != LS_OP_AVERAGE_UPDATE ||
+           ls_device_operation_offered(suite, optimizer->name, &request);
+}
+
 void ls_device_update_cases(struct ls_device_suite *suite)
 {
     for (size_t o = 0; o < sizeof(optimizers) / sizeof(optimizers[0]); o++)
-        for (size_t i = 0; i < LENGTH_COUNT; i++)
+        for (size_t i = 0; i < LENGTH_COUNT && offers(suite, &optimizers[o]); i++)
             optimizer_case(suite, &optimizers[o], lengths[i]);
     for (size_t i = 0; i < LENGTH_COUNT; i++) {
         measure_case(suite, lengths[i], true);
