@@ -101,17 +101,23 @@ static void fill_inputs(const struct differentiation *d, const struct ls_operati
     }
 }
 
-// Tensors for the outputs: those of parameters first.
+static bool is_trained(const struct ls_tensor *tensor)
+{
+    return tensor->role == LS_ROLE_PARAMETER && tensor->zone == LS_ZONE_TRAINED;
+}
+
+// Tensors for the outputs: those of parameters first. What an operation writes for a parameter that
+// is not trained, nobody reads.
 static enum ls_status fill_outputs(struct differentiation *d, struct ls_tensor *const *of,
                                    struct ls_operation *backward)
 {
     enum ls_status status = LS_OK;
 
     for (uint32_t i = 0; i < backward->output_count && !status; i++)
-        if (of[i]->role == LS_ROLE_PARAMETER)
+        if (is_trained(of[i]))
             status = parameter_gradient(d, of[i], &backward->outputs[i]);
     for (uint32_t i = 0; i < backward->output_count && !status; i++)
-        if (of[i]->role != LS_ROLE_PARAMETER)
+        if (!is_trained(of[i]))
             status = gradient_tensor(d, of[i], &backward->outputs[i]);
     return status;
 }
@@ -206,11 +212,11 @@ static bool reads_gradient(const struct ls_operation_row *row, uint32_t output)
     return false;
 }
 
-// A tensor needs a gradient when a parameter has part in it.
+// A tensor needs a gradient when a trained parameter has part in it.
 static void mark_needed(const struct ls_graph *graph, bool *needed)
 {
     for (uint32_t i = 0; i < graph->parameter_count; i++)
-        needed[graph->parameters[i]->id] = true;
+        needed[graph->parameters[i]->id] = is_trained(graph->parameters[i]);
     for (uint32_t i = 0; i < graph->operation_count; i++) {
         const struct ls_operation *operation = &graph->operations[i];
         bool any = false;
@@ -253,7 +259,7 @@ static enum ls_status check_every_parameter(const struct differentiation *d)
 {
     for (uint32_t i = 0; i < d->graph->parameter_count; i++) {
         const struct ls_tensor *parameter = d->graph->parameters[i];
-        if (d->gradients[parameter->id])
+        if (d->gradients[parameter->id] || !is_trained(parameter))
             continue;
         ls_error(d->graph->name, "the loss does not depend on variable '%s'; use it or remove it",
                  parameter->name);
@@ -265,13 +271,18 @@ static enum ls_status check_every_parameter(const struct differentiation *d)
 static enum ls_status check_differentiable(const struct ls_graph *graph)
 {
     const char *reason = NULL;
+    uint32_t trained = 0;
 
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        trained += is_trained(graph->parameters[i]);
     if (!graph->sums && graph->seed_count == 0)
         reason = "cannot be trained without a loss";
     else if (graph->operations[graph->operation_count - 1].backward)
         reason = "has its backward operations already";
     else if (graph->parameter_count == 0)
         reason = "has no variables to train; add a layer that has";
+    else if (trained == 0)
+        reason = "has only variables that are frozen; set trainable to true in a layer";
     if (!reason)
         return LS_OK;
     ls_error(graph->name, "the model %s", reason);

@@ -117,6 +117,12 @@ enum ls_status ls_graph_reuse_layer(struct ls_graph *graph, const char *name)
     return LS_OK;
 }
 
+void ls_graph_freeze_layer(struct ls_graph *graph)
+{
+    assert(graph->layer != LS_NO_LAYER && graph->layers[graph->layer].parameter_count == 0);
+    graph->layers[graph->layer].frozen = true;
+}
+
 void ls_graph_end_layer(struct ls_graph *graph, const struct ls_tensor *output)
 {
     assert(graph->layer != LS_NO_LAYER && graph->output_count > 0);
@@ -289,9 +295,10 @@ static enum ls_status reuse_parameter(struct ls_graph *graph, const char *full_n
     return LS_OK;
 }
 
-enum ls_status ls_graph_parameter(struct ls_graph *graph, const char *name,
-                                  const struct ls_shape *shape,
-                                  const struct ls_initializer *initializer, struct ls_tensor **out)
+static enum ls_status add_parameter(struct ls_graph *graph, const char *name,
+                                    const struct ls_shape *shape,
+                                    const struct ls_initializer *initializer, enum ls_zone zone,
+                                    bool constant, struct ls_tensor **out)
 {
     assert(graph->layer != LS_NO_LAYER);
     struct ls_graph_layer *layer = &graph->layers[graph->layer];
@@ -316,12 +323,37 @@ enum ls_status ls_graph_parameter(struct ls_graph *graph, const char *name,
     status = ls_graph_append_tensor(graph, LS_ROLE_PARAMETER, LS_F32, shape, full_name, &tensor);
     if (status)
         return status;
+    const uint64_t elements = constant ? 0 : (uint64_t)ls_shape_elements(shape, 1);
     tensor->initializer = *initializer;
+    tensor->zone = layer->frozen ? LS_ZONE_FROZEN : zone;
+    tensor->constant = constant;
     graph->parameters[graph->parameter_count++] = tensor;
     layer->parameter_count++;
-    layer->parameters += (uint64_t)ls_shape_elements(shape, 1);
+    layer->parameters += elements;
+    layer->untrained += tensor->zone == LS_ZONE_TRAINED ? 0 : elements;
     *out = tensor;
     return LS_OK;
+}
+
+enum ls_status ls_graph_parameter(struct ls_graph *graph, const char *name,
+                                  const struct ls_shape *shape,
+                                  const struct ls_initializer *initializer, struct ls_tensor **out)
+{
+    return add_parameter(graph, name, shape, initializer, LS_ZONE_TRAINED, false, out);
+}
+
+enum ls_status ls_graph_statistic(struct ls_graph *graph, const char *name,
+                                  const struct ls_shape *shape,
+                                  const struct ls_initializer *initializer, struct ls_tensor **out)
+{
+    return add_parameter(graph, name, shape, initializer, LS_ZONE_FROZEN, false, out);
+}
+
+enum ls_status ls_graph_constant(struct ls_graph *graph, const char *name,
+                                 const struct ls_shape *shape, double value, struct ls_tensor **out)
+{
+    const struct ls_initializer initializer = {.kind = LS_CONSTANT, .value = value};
+    return add_parameter(graph, name, shape, &initializer, LS_ZONE_FROZEN, true, out);
 }
 
 static bool is_activation(const struct ls_tensor *tensor)

@@ -48,6 +48,14 @@ struct ls_initializer {
     enum ls_variance_distribution distribution;
 };
 
+// What training does with a parameter. In the flat buffers parameters come in this order.
+enum ls_zone {
+    LS_ZONE_STATISTICS, // an average of what forward passes find, such as a moving mean: the pass
+    // writes where a gradient would be, LS_OP_AVERAGE_UPDATE follows
+    LS_ZONE_TRAINED, // backward writes its gradient, the optimizer follows
+    LS_ZONE_FROZEN, // nothing: it has neither a gradient nor a state of the optimizer
+};
+
 struct ls_tensor {
     uint32_t id; // its index in the graph
     enum ls_tensor_role role;
@@ -56,7 +64,11 @@ struct ls_tensor {
     char *name; // "conv2d/kernel" for parameters, else layer name; owned by the graph
     int32_t producer; // index of the operation that makes it, -1: none
     const struct ls_tensor *gradient_of; // for gradients: the tensor that it is the gradient of
-    struct ls_initializer initializer; // of parameters
+    // Of parameters:
+    struct ls_initializer initializer;
+    enum ls_zone zone;
+    bool constant; // has its first value for ever; files of weights do not have it
+    double momentum; // of the average, in LS_ZONE_STATISTICS
 };
 
 #define LS_NO_LAYER UINT32_MAX
@@ -76,8 +88,10 @@ struct ls_graph_layer {
     char *name; // "conv2d_1"
     char *class_name; // "Conv2D"
     struct ls_shape output; // as built, for the summary
-    uint64_t parameters;
+    uint64_t parameters; // elements; constants do not count
+    uint64_t untrained; // of these, those without a gradient: frozen ones and statistics
     uint32_t first_parameter, parameter_count; // in the graph's list
+    bool frozen; // not trained: ls_graph_freeze_layer
 };
 
 struct ls_graph {
@@ -116,6 +130,9 @@ void ls_graph_destroy(struct ls_graph *graph);
 LS_STATUS ls_graph_begin_layer(struct ls_graph *graph, const char *name, const char *class_name);
 void ls_graph_end_layer(struct ls_graph *graph, const struct ls_tensor *output);
 
+// The layer under way is not trained: `trainable` is false in Keras. Before its first parameter.
+void ls_graph_freeze_layer(struct ls_graph *graph);
+
 // What follows is one more use of a layer that was built before, on another input: each call of
 // ls_graph_parameter returns the parameter that the layer has already, in the same order, so that
 // the gradients of all uses add up. LS_BAD_INPUT (logged) when there is no such layer.
@@ -141,9 +158,28 @@ LS_STATUS ls_graph_input(struct ls_graph *graph, const struct ls_shape *example,
 LS_STATUS ls_graph_typed_input(struct ls_graph *graph, uint32_t dtype,
                                const struct ls_shape *example, struct ls_tensor **out);
 
-// A parameter of the current layer; `name` is its part after the slash ("kernel").
+// A parameter of the current layer; `name` is its part after the slash ("kernel"). It is trained,
+// unless the layer is frozen.
 LS_STATUS ls_graph_parameter(struct ls_graph *graph, const char *name, const struct ls_shape *shape,
                              const struct ls_initializer *initializer, struct ls_tensor **out);
+
+// A parameter that no gradient changes: frozen, until ls_graph_batch_normalization contributes to it.
+LS_STATUS ls_graph_statistic(struct ls_graph *graph, const char *name, const struct ls_shape *shape,
+                             const struct ls_initializer *initializer, struct ls_tensor **out);
+
+// What an operation takes as a parameter but no layer has as one: all elements are `value`, which is
+// neither trained nor saved. It counts as one of the layer's own where the layer is used again.
+LS_STATUS ls_graph_constant(struct ls_graph *graph, const char *name, const struct ls_shape *shape,
+                            double value, struct ls_tensor **out);
+
+// Batch normalization of x with gamma, beta, moving mean and moving variance, the five `inputs`. In
+// training it takes the statistics of the pass and each step moves the moving ones towards them:
+// m s + (1 - m) found, with m = `momentum`; several uses of a layer follow each other in that, as
+// in Keras. Programs that do not train, and frozen layers, take the moving ones.
+LS_STATUS ls_graph_batch_normalization(struct ls_graph *graph,
+                                       const struct ls_op_attributes *attributes,
+                                       struct ls_tensor *const inputs[static 5], double momentum,
+                                       struct ls_tensor **out);
 
 // Adds an operation that layers may add: checks the number, types and shapes of its inputs by the
 // table of operations, infers the outputs and returns the first in `out`. `output_shape` only where

@@ -42,21 +42,57 @@ static bool read_before(const struct ls_graph *graph, uint32_t index,
     return false;
 }
 
+// Whether an operation from `first` on contributes to the statistic, too.
+static bool written_from(const struct ls_graph *graph, uint32_t first,
+                         const struct ls_tensor *parameter)
+{
+    for (uint32_t i = first; i < graph->operation_count; i++)
+        for (uint32_t k = 0; k < graph->operations[i].output_count; k++)
+            if (graph->operations[i].outputs[k]->gradient_of == parameter)
+                return true;
+    return false;
+}
+
+// The order in which forward finishes them.
+static void order_statistics(struct ls_parameter_plan *plan, const struct ls_graph *graph,
+                             bool plain)
+{
+    for (uint32_t i = 0; i < graph->operation_count; i++) {
+        const struct ls_operation *operation = &graph->operations[i];
+        for (uint32_t k = 0; k < operation->output_count; k++) {
+            const struct ls_tensor *of = operation->outputs[k]->gradient_of;
+            if (operation->outputs[k]->role == LS_ROLE_PARAMETER_GRADIENT &&
+                of->zone == LS_ZONE_STATISTICS && !written_from(graph, i + 1, of))
+                add_place(plan, of, plain);
+        }
+    }
+}
+
 // The order in which backward finishes gradients: operations from the last to the first. The same
 // with and without backward operations in the graph.
-static void order_places(struct ls_parameter_plan *plan, const struct ls_graph *graph, bool plain)
+static void order_trained(struct ls_parameter_plan *plan, const struct ls_graph *graph, bool plain)
 {
     for (uint32_t i = graph->operation_count; i > 0; i--) {
         const struct ls_operation *operation = &graph->operations[i - 1];
         for (uint32_t k = 0; k < operation->input_count && !operation->backward; k++) {
             const struct ls_tensor *input = operation->inputs[k];
-            if (input->role == LS_ROLE_PARAMETER && !has_place(plan, input) &&
-                !read_before(graph, i - 1, input))
+            if (input->role == LS_ROLE_PARAMETER && input->zone == LS_ZONE_TRAINED &&
+                !has_place(plan, input) && !read_before(graph, i - 1, input))
                 add_place(plan, input, plain);
         }
     }
     for (uint32_t i = 0; i < graph->parameter_count; i++)
-        if (!has_place(plan, graph->parameters[i]))
+        if (graph->parameters[i]->zone == LS_ZONE_TRAINED && !has_place(plan, graph->parameters[i]))
+            add_place(plan, graph->parameters[i], plain);
+}
+
+static void order_places(struct ls_parameter_plan *plan, const struct ls_graph *graph, bool plain)
+{
+    order_statistics(plan, graph, plain);
+    order_trained(plan, graph, plain);
+    plan->reduced_count = plan->place_count;
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        if (graph->parameters[i]->zone == LS_ZONE_FROZEN)
             add_place(plan, graph->parameters[i], plain);
 }
 
@@ -88,6 +124,8 @@ static void settle_offsets(struct ls_parameter_plan *plan)
         place->bytes = place->layout.bytes;
         place->offset = plan->flat_bytes;
         plan->flat_bytes += ls_align(place->bytes);
+        if (i < plan->reduced_count)
+            plan->reduced_bytes = plan->flat_bytes;
     }
 }
 

@@ -18,7 +18,7 @@
 struct ls_parameter_place {
     const struct ls_tensor *parameter;
     struct ls_layout layout; // master layout
-    uint64_t offset; // bytes, a multiple of LS_ALIGNMENT; order: last layer first
+    uint64_t offset; // bytes, a multiple of LS_ALIGNMENT
     uint64_t bytes; // padding of the layout included
 };
 
@@ -31,13 +31,15 @@ struct ls_shadow {
     uint64_t scratch_bytes;
 };
 
-// Of one device instance. All replicas of a job have plans of equal fingerprints.
+// Of one device instance. All replicas of a job have plans of equal fingerprints. Places are in the
+// order of zones (enum ls_zone), and in each in the order in which a pass finishes what is reduced:
+// statistics from the first layer to the last, gradients from the last to the first.
 struct ls_parameter_plan {
     struct ls_virtual_device *device;
     struct ls_parameter_place *places;
-    uint32_t place_count;
-    uint64_t
-        flat_bytes; // of the parameter buffer, and of the gradients without the step's statistics
+    uint32_t place_count, reduced_count; // the first of them: not those that are frozen
+    uint64_t flat_bytes; // of the parameters
+    uint64_t reduced_bytes; // of the gradients, and of each state of the optimizer
     struct ls_shadow *shadows;
     uint32_t shadow_count;
     uint64_t shadow_bytes;
@@ -106,8 +108,8 @@ struct ls_program {
     uint64_t
         arena_bytes; // activations, gradients of activations, saved, scratch: planned by lifetimes
     uint64_t unplanned_bytes; // what the same buffers would take without sharing
-    // For each place of the plan: index of the step after which its gradient is complete. Does not
-    // decrease.
+    // For each place of the plan that is reduced: index of the step after which its gradient is
+    // complete. Does not decrease.
     uint32_t *ready;
     // Likewise: index of the first step that reads it, or its shadow; step_count: none.
     uint32_t *needed;

@@ -24,7 +24,7 @@ static bool is_result(const struct ls_build *build, uint32_t value)
 
     if (tensor->role == LS_ROLE_SUMS)
         return build->options.purpose != LS_PURPOSE_PREDICT;
-    return tensor->role == LS_ROLE_PARAMETER_GRADIENT ||
+    return (tensor->role == LS_ROLE_PARAMETER_GRADIENT && ls_build_trains(build)) ||
            (ls_keeps_outputs(build->program) && ls_is_output(build->buffers, value));
 }
 
@@ -64,6 +64,44 @@ static void remove_identity(struct ls_build *build, struct ls_node *node)
         return;
     node->removed = true;
     replace_value(build, node->outputs[0], node->inputs[0]);
+}
+
+// ---- Given statistics ----
+
+// The parameter that a pass of training would contribute value `statistic` to; LS_NO_VALUE: none.
+static uint32_t moving_of(const struct ls_build *build, uint32_t statistic)
+{
+    for (uint32_t i = 0; i < build->node_count; i++) {
+        const struct ls_node *node = &build->nodes[i];
+        for (uint32_t k = 0; k < node->output_count && k < node->input_count; k++) {
+            const struct ls_tensor *out = build->buffers->values[node->outputs[k]].tensor;
+            if (node->inputs[k] == statistic && out->role == LS_ROLE_PARAMETER_GRADIENT)
+                return out->gradient_of->id;
+        }
+    }
+    return LS_NO_VALUE;
+}
+
+// Where nothing is trained, what has statistics of training takes them instead of those of the
+// batch. A model that keeps none has the batch's.
+static void take_given(struct ls_build *build, struct ls_node *node)
+{
+    const struct ls_operation_row *row = ls_operation_row(node->op);
+    struct ls_node given = *node;
+
+    if (row->given == LS_OP_NONE || ls_build_trains(build))
+        return;
+    given.op = row->given;
+    for (uint32_t i = 0; i < node->output_count; i++) {
+        if (ls_operation_argument(row, i, true).kind != LS_ARGUMENT_STATISTIC)
+            continue;
+        const uint32_t moving = moving_of(build, node->outputs[i]);
+        if (moving == LS_NO_VALUE)
+            return;
+        given.inputs[given.input_count++] = moving;
+        given.output_count--;
+    }
+    *node = given;
 }
 
 // ---- What nobody needs ----
@@ -276,6 +314,8 @@ static void follow_outputs(struct ls_build *build)
 
 void ls_rewrite(struct ls_build *build)
 {
+    for (uint32_t i = 0; i < build->node_count; i++)
+        take_given(build, &build->nodes[i]);
     for (uint32_t i = 0; i < build->node_count; i++)
         remove_identity(build, &build->nodes[i]);
     follow_outputs(build);

@@ -63,6 +63,7 @@ enum ls_operation_trait {
     LS_TRAIT_PROBABILITIES = 16, // a loss of its output is better computed from its input (logits)
     LS_TRAIT_ACTIVATION = 32, // `activation` of the attributes says which function it is
     LS_TRAIT_EPILOGUE = 64, // an epilogue may follow on its first output
+    LS_TRAIT_UPDATE = 128, // of parameters: its outputs are read and written
 };
 
 // How the examples of a batch take part in it.

@@ -224,6 +224,7 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .name = "sgd_update",
         .inputs = {ARGUMENT("gradient", FLAT, F32)},
         .outputs = {ARGUMENT("parameter", FLAT, F32), OPTIONAL("velocity", FLAT, F32)},
+        .traits = LS_TRAIT_UPDATE,
         .shapes = ls_shapes_kept,
     },
     [LS_OP_ADAM_UPDATE] = {
@@ -231,6 +232,7 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .inputs = {ARGUMENT("gradient", FLAT, F32)},
         .outputs = {ARGUMENT("parameter", FLAT, F32), ARGUMENT("first moment", FLAT, F32),
                     ARGUMENT("second moment", FLAT, F32)},
+        .traits = LS_TRAIT_UPDATE,
         .shapes = ls_shapes_kept,
     },
     [LS_OP_MEASURE] = {
@@ -311,6 +313,7 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .name = "average_update",
         .inputs = {ARGUMENT("gradient", FLAT, F32)},
         .outputs = {ARGUMENT("parameter", FLAT, F32)},
+        .traits = LS_TRAIT_UPDATE,
         .shapes = ls_shapes_kept,
     },
     [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA] = {

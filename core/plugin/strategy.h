@@ -10,6 +10,12 @@
 // of the same shape. The buffer is cut into buckets, which are contiguous ranges. The sums of the
 // step (loss, correct predictions, examples) travel with the gradients of bucket 0.
 //
+// Not all of it is trained by gradients. The moving statistics of normalization come first: what a
+// replica has found in its share, times its part of the batch, is where their gradient would be, and
+// an update averages them. So a strategy treats them as the rest: the host knows which operation
+// updates which part of a range. Frozen parameters are behind the buffer: no bucket has them, all
+// replicas begin with the same ones, and broadcast_parameters sends them, too.
+//
 // The life of an instance:
 //   open                    [main thread] ranks and layout are known, replicas have no buffers yet
 //   find_traits             [main thread] optional
@@ -102,7 +108,7 @@ struct ls_strategy_collectives {
                                 uint32_t bucket);
     int32_t (*all_reduce_wait)(const struct ls_strategy_host *host, uint32_t replica,
                                uint32_t bucket);
-    // Copies the parameters of rank `root` to every rank. Blocks.
+    // Copies the parameters of rank `root` to every rank, frozen ones too. Blocks.
     int32_t (*broadcast_parameters)(const struct ls_strategy_host *host, uint32_t replica,
                                     uint32_t root);
     // A collective on any range, in place: reduce-scatter, all-gather and all others. `prepare`
@@ -176,8 +182,8 @@ struct ls_strategy_memory {
 };
 
 // Ranges of variables that are kept on the host with their optimizer state. They begin with the
-// parameters that replica 0 begins with. `open` is called in the strategy's open only; the values
-// are there from initialize_parameters on. All must be closed before the strategy's close returns,
+// parameters that replica 0 begins with. `open` is called in the strategy's open only, with `first`
+// a multiple of 16 floats, as all variables begin at one; the values are there from initialize_parameters on. All must be closed before the strategy's close returns,
 // but not earlier: when the run ends, the host takes the optimizer's state from them. [one thread
 // at a time for a store, which may change]
 struct ls_strategy_stores {

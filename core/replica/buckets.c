@@ -7,11 +7,11 @@
 enum ls_status ls_buckets_create(const struct ls_parameter_plan *plan, uint64_t first_bytes,
                                  uint64_t bytes, struct ls_buckets *out)
 {
-    struct ls_bucket *list = calloc((size_t)plan->place_count + 1, sizeof(*list));
+    struct ls_bucket *list = calloc((size_t)plan->reduced_count + 1, sizeof(*list));
     if (!list)
         return LS_OUT_OF_MEMORY;
     uint32_t count = 1;
-    for (uint32_t i = 0; i < plan->place_count; i++) {
+    for (uint32_t i = 0; i < plan->reduced_count; i++) {
         const struct ls_parameter_place *place = &plan->places[i];
         const uint64_t end = place->offset + place->bytes;
         struct ls_bucket *bucket = &list[count - 1];
@@ -25,7 +25,7 @@ enum ls_status ls_buckets_create(const struct ls_parameter_plan *plan, uint64_t 
     }
     // Up to the next bucket, so that buckets cover the padding between parameters too.
     for (uint32_t i = 0; i < count; i++)
-        list[i].bytes = (i + 1 < count ? list[i + 1].offset : plan->flat_bytes) - list[i].offset;
+        list[i].bytes = (i + 1 < count ? list[i + 1].offset : plan->reduced_bytes) - list[i].offset;
     out->list = list;
     out->count = count;
     return LS_OK;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bucket plan: the flat gradient buffer cut into contiguous ranges, each reduced as one, in the order in
-// which backward finishes them. Bucket 0 begins with the step's statistics: the step's sums. [main thread]
+// which a pass finishes them. Bucket 0 begins with the step's statistics (the step's sums), which the moving
+// statistics of the model follow. [main thread]
 #ifndef LS_REPLICA_BUCKETS_H
 #define LS_REPLICA_BUCKETS_H
 

@@ -61,10 +61,10 @@ static bool is_there(struct ls_memory memory)
 enum ls_status ls_replica_allocate(struct ls_replica *replica,
                                    const struct ls_replica_placement *placement)
 {
-    const uint64_t flat = replica->plan->flat_bytes;
+    const uint64_t reduced = replica->plan->reduced_bytes;
     const uint32_t states = placement && placement->no_states ? 0 : replica->optimizer.state_count;
-    replica->parameters = ls_replica_take_memory(replica, flat);
-    replica->reduced = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + flat);
+    replica->parameters = ls_replica_take_memory(replica, replica->plan->flat_bytes);
+    replica->reduced = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + reduced);
     replica->evaluation_sums = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES);
     if (replica->guard)
         replica->failed = ls_replica_take_memory(replica, sizeof(int32_t));
@@ -72,32 +72,12 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
                     is_there(replica->evaluation_sums) &&
                     (!replica->guard || is_there(replica->failed));
     for (uint32_t i = 0; i < states; i++) {
-        replica->states[i] = ls_replica_take_memory(replica, flat);
+        replica->states[i] = ls_replica_take_memory(replica, reduced);
         complete = complete && is_there(replica->states[i]);
     }
     if (!complete)
         return ls_replica_say_no_memory(replica, LS_OUT_OF_MEMORY);
     replica->gradients = ls_memory_at(replica->reduced, LS_STEP_STATS_BYTES);
-    return LS_OK;
-}
-
-static enum ls_status prepare_update(struct ls_replica *replica, uint32_t index)
-{
-    const uint64_t bytes = replica->buckets.list[index].bytes;
-    if (bytes == 0)
-        return LS_OK;
-    const struct ls_range_operation update = {.op = replica->optimizer.op,
-                                              .attributes = &replica->optimizer.attributes,
-                                              .input_count = 1,
-                                              .output_count = 1 + replica->optimizer.state_count,
-                                              .count = bytes / sizeof(float)};
-    struct ls_kernel_answer answer;
-    const enum ls_status status =
-        ls_device_prepare_range(replica->device, "update", &update, &answer);
-    if (status)
-        return status;
-    replica->updates[index] = answer.kernel;
-    ls_replica_need_scratch(replica, answer.scratch_bytes);
     return LS_OK;
 }
 
@@ -126,22 +106,6 @@ static enum ls_status prepare_guard(struct ls_replica *replica)
     replica->guard = answer.kernel;
     ls_replica_need_scratch(replica, answer.scratch_bytes);
     return LS_OK;
-}
-
-static enum ls_status prepare_updates(struct ls_replica *replica)
-{
-    replica->updates = calloc(replica->buckets.count, sizeof(struct ls_kernel *));
-    replica->update_captures = calloc(replica->buckets.count, sizeof(*replica->update_captures));
-    if (!replica->updates || !replica->update_captures)
-        return LS_OUT_OF_MEMORY;
-    if (replica->optimizer.op == LS_OP_NONE)
-        return LS_OK;
-    for (uint32_t i = 0; i < replica->buckets.count; i++) {
-        const enum ls_status status = prepare_update(replica, i);
-        if (status)
-            return status;
-    }
-    return prepare_guard(replica);
 }
 
 enum ls_status ls_replica_open(const struct ls_replica_options *options, struct ls_replica **out)
@@ -174,7 +138,9 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
         status = ls_buckets_create(replica->plan, options->first_bucket_bytes,
                                    options->bucket_bytes, &replica->buckets);
     if (!status)
-        status = prepare_updates(replica);
+        status = ls_updates_prepare(replica);
+    if (!status && replica->optimizer.op != LS_OP_NONE)
+        status = prepare_guard(replica);
     if (!status)
         status = ls_input_open(replica, options->byte_divisors);
     if (status) {
@@ -191,13 +157,10 @@ void ls_replica_destroy(struct ls_replica *replica)
         return;
     ls_replica_forget_recordings(replica);
     ls_programs_destroy(replica);
-    free(replica->update_captures);
-    for (uint32_t i = 0; replica->updates && i < replica->buckets.count; i++)
-        ls_device_release_kernel(replica->device, replica->updates[i]);
+    ls_updates_release(replica);
     for (uint32_t i = 0; replica->adds && i < replica->buckets.count; i++)
         ls_device_release_kernel(replica->device, replica->adds[i]);
     free(replica->adds);
-    free(replica->updates);
     if (replica->guard)
         ls_device_release_kernel(replica->device, replica->guard);
     ls_deferred_finish(&replica->deferred);

@@ -6,6 +6,7 @@
 
 #include "core/replica/deferred_results.h"
 #include "core/replica/replica.h"
+#include "core/replica/updates.h"
 
 #define LS_TREE_LEVELS 32 // 2^32 blocks
 #define LS_STEP_KINDS 2 // global batches of an epoch have two sizes: all but the last, and the last
@@ -39,6 +40,15 @@ struct ls_recorder {
     uint64_t kinds[LS_STEP_KINDS];
     uint32_t kind;
     uint32_t replays, parts; // in this step so far; the most in one
+};
+
+// What updates a bucket, run by run.
+struct ls_update_list {
+    struct ls_update_kernel {
+        struct ls_update_run run;
+        struct ls_kernel *kernel;
+    } * list;
+    uint32_t count;
 };
 
 // Device memory that grows with the programs.
@@ -77,7 +87,7 @@ struct ls_replica {
     uint32_t levels; // of the tree in which blocks are added, that there is memory for
     struct ls_memory accumulated[LS_TREE_LEVELS]; // sums and gradients of 1, 2, 4, ... blocks
     struct ls_kernel **adds; // one a bucket: two ranges of its size into the first; NULL: not yet
-    struct ls_kernel **updates; // one a bucket
+    struct ls_update_list *updates; // one a bucket; empty without an optimizer
     struct ls_kernel *guard; // of the loss; NULL: the device has none
     struct ls_memory failed; // an I32: a loss was not finite
     struct ls_deferred_results deferred; // sums on their way to the host

@@ -28,18 +28,31 @@ struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t bu
     }
 }
 
+// Frozen parameters have no gradient and no state of the optimizer.
+static bool has(const struct ls_replica *replica, uint32_t buffer, uint32_t place)
+{
+    return buffer == LS_BUFFER_PARAMETERS || place < replica->plan->reduced_count;
+}
+
 enum ls_status ls_replica_set_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
                                      const float *values)
 {
-    return ls_plan_import(replica->plan, find_place(replica, index), values,
-                          ls_replica_memory(replica, buffer));
+    const uint32_t place = find_place(replica, index);
+    if (!has(replica, buffer, place))
+        return LS_OK;
+    return ls_plan_import(replica->plan, place, values, ls_replica_memory(replica, buffer));
 }
 
 enum ls_status ls_replica_get_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
                                      float *out)
 {
-    return ls_plan_export(replica->plan, find_place(replica, index),
-                          ls_replica_memory(replica, buffer), out);
+    const uint32_t place = find_place(replica, index);
+    const struct ls_shape *shape = &replica->graph->parameters[index]->shape;
+    if (!has(replica, buffer, place)) {
+        memset(out, 0, (size_t)ls_shape_elements(shape, 1) * sizeof(*out));
+        return LS_OK;
+    }
+    return ls_plan_export(replica->plan, place, ls_replica_memory(replica, buffer), out);
 }
 
 struct named {

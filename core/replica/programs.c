@@ -122,7 +122,7 @@ static enum ls_status grow(struct ls_replica *replica, struct ls_replica_room *r
 
 static enum ls_status make_room(struct ls_replica *replica)
 {
-    const uint64_t flat = LS_STEP_STATS_BYTES + replica->plan->flat_bytes;
+    const uint64_t flat = LS_STEP_STATS_BYTES + replica->plan->reduced_bytes;
     const struct ls_memory shadows = replica->shadows.memory;
     enum ls_status status = grow(replica, &replica->shadows, replica->plan->shadow_bytes);
     if (!status)

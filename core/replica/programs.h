@@ -19,6 +19,10 @@ void ls_replica_give_memory(struct ls_replica *replica, struct ls_memory memory,
 // Passes `status` on, and logs how much was needed where it is LS_OUT_OF_MEMORY.
 enum ls_status ls_replica_say_no_memory(const struct ls_replica *replica, enum ls_status status);
 
+// Kernels that update the buckets; none without an optimizer.
+LS_STATUS ls_updates_prepare(struct ls_replica *replica);
+void ls_updates_release(struct ls_replica *replica); // takes one that was not prepared
+
 // A kernel of the replica's own needs so much scratch. Before ls_replica_need.
 void ls_replica_need_scratch(struct ls_replica *replica, uint64_t bytes);
 

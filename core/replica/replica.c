@@ -12,8 +12,6 @@
 #include <string.h>
 
 static const struct ls_trace_label zero_span = {.category = "backward", .name = "zero gradients"};
-static const struct ls_trace_label update_span = {
-    .category = "update", .name = "update", .value = "bucket"};
 static const struct ls_trace_label shadows_span = {.category = "update", .name = "shadows"};
 
 // A run through the program of one block, or through none.
@@ -23,15 +21,29 @@ struct pass {
     const struct ls_replica_hooks *hooks;
     uint32_t block;
     bool last; // of the share
+    bool own; // the first block of an empty share by whose examples gradients would be divided
     struct ls_capture *captures; // one a bucket, and one for what comes after the last
     uint32_t bucket, from, to; // the section under way: up to where this bucket is complete
 };
 
-static enum ls_status zero_gradients(struct ls_replica *replica)
+static uint64_t statistics_bytes(const struct ls_parameter_plan *plan)
 {
-    const uint64_t start = ls_clock_ns();
-    const enum ls_status status =
-        ls_device_zero(replica->device, replica->gradients, replica->plan->flat_bytes, NULL);
+    uint32_t i = 0;
+    while (i < plan->place_count && plan->places[i].parameter->zone == LS_ZONE_STATISTICS)
+        i++;
+    return i < plan->place_count ? plan->places[i].offset : plan->flat_bytes;
+}
+
+// An empty share has weight 0 in averages over the global batch. One that is averaged with nothing
+// else (`own`) finds the moving statistics as they are, so that they stay.
+static enum ls_status zero_gradients(struct ls_replica *replica, bool own)
+{
+    const uint64_t start = ls_clock_ns(), statistics = statistics_bytes(replica->plan);
+    enum ls_status status =
+        ls_device_zero(replica->device, replica->gradients, replica->plan->reduced_bytes, NULL);
+    if (!status && own && statistics)
+        status = ls_device_copy(replica->device, replica->gradients, replica->parameters,
+                                statistics, NULL);
     ls_trace_span(&zero_span, start, ls_clock_ns(), 0);
     return status;
 }
@@ -73,7 +85,7 @@ static enum ls_status run_section(void *context)
     if (status || pass->bucket == replica->buckets.count)
         return status;
     if (!pass->entry->program && pass->bucket == 0)
-        status = zero_gradients(replica);
+        status = zero_gradients(replica, pass->own);
     return status ? status : ls_microbatches_add(replica, pass->block, pass->bucket);
 }
 
@@ -130,6 +142,7 @@ void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64
 static enum ls_status run_block(struct ls_replica *replica, const struct ls_replica_batch *block,
                                 uint32_t index, float stop, const struct ls_replica_hooks *hooks)
 {
+    const double all = (double)block->global_count;
     struct ls_replica_program *entry =
         block->count ? ls_programs_find(replica, block->count, LS_PURPOSE_TRAIN) : &replica->empty;
     if (!entry || !entry->captures) {
@@ -144,6 +157,7 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
                         .hooks = hooks,
                         .block = index,
                         .last = index + 1 == replica->microbatches,
+                        .own = index == 0 && block->global_count == 0,
                         .captures = entry->captures + which * (replica->buckets.count + 1)};
     const struct ls_section whole = {.work = run_sections,
                                      .context = &pass,
@@ -153,6 +167,7 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
     const bool replays = pass.captures->recording;
     const float step_stats[LS_STEP_STATS] = {[LS_STEP_STATS_STOP] = pass.last ? stop : 0};
     replica->host_record.example_offset = block->example_offset;
+    replica->host_record.share_weight = all > 0 ? (float)((double)block->count / all) : 0;
     replica->current = entry;
     enum ls_status status =
         ls_input_write(replica, entry->program ? entry : NULL, block, step_stats);
@@ -175,7 +190,7 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
     enum ls_status status = LS_OK;
     record->step = record->update = step;
     record->learning_rate = (float)learning_rate;
-    record->gradient_scale = (float)(1.0 / (double)batch->global_count);
+    record->gradient_scale = batch->global_count ? (float)(1.0 / (double)batch->global_count) : 0;
     ls_record_begin_step(replica, batch->global_count, hooks->capturable);
     for (uint32_t i = 0; !status && i < replica->microbatches; i++) {
         struct ls_replica_batch block = *batch;
@@ -192,44 +207,6 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
         status = run_block(replica, &block, i, stop, hooks);
     }
     ls_record_end_step(replica, hooks->capturable && replica->microbatches == 1);
-    return status;
-}
-
-struct update {
-    struct ls_replica *replica;
-    uint32_t bucket;
-};
-
-static enum ls_status launch_update(void *context)
-{
-    const struct update *update = context;
-    struct ls_replica *replica = update->replica;
-    const uint64_t at = replica->buckets.list[update->bucket].offset;
-    struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {ls_memory_at(replica->gradients, at),
-                                                           ls_memory_at(replica->parameters, at)};
-    for (uint32_t i = 0; i < replica->optimizer.state_count; i++)
-        arguments[2 + i] = ls_memory_at(replica->states[i], at);
-    const struct ls_launch launch = {.struct_size = sizeof(launch),
-                                     .argument_count = 2 + replica->optimizer.state_count,
-                                     .arguments = arguments,
-                                     .scratch = replica->scratch.memory,
-                                     .record = replica->record};
-    ls_inside_about("update");
-    return ls_device_launch(replica->device, replica->updates[update->bucket], &launch);
-}
-
-enum ls_status ls_replica_update(struct ls_replica *replica, uint32_t index)
-{
-    const uint64_t start = ls_clock_ns();
-    if (replica->buckets.list[index].bytes == 0)
-        return LS_OK;
-    struct update update = {replica, index};
-    const struct ls_section section = {
-        .work = launch_update, .context = &update, .capture = &replica->update_captures[index]};
-    const enum ls_status status = ls_record_run(replica, &section);
-    const uint64_t end = ls_clock_ns();
-    replica->times.update_ns += end - start;
-    ls_trace_span(&update_span, start, end, index);
     return status;
 }
 

@@ -53,7 +53,7 @@ struct ls_replica_need {
 // What a replica computes on.
 struct ls_replica_batch {
     uint64_t count; // may be 0
-    uint64_t global_count;
+    uint64_t global_count; // by which gradients are divided; 0 with `count` 0: by the own share
     uint64_t example_offset; // in the global batch
     uint32_t bytes; // bit i: input i comes as bytes, else in the type of the graph's input
     // All in host memory, one example after the other.
@@ -189,6 +189,7 @@ uint32_t ls_replica_rank(const struct ls_replica *replica); // of all replicas
 
 // The flat buffers. LS_BUFFER_REDUCED is the step's statistics (LS_STEP_STATS floats) and behind them
 // LS_BUFFER_GRADIENTS. LS_BUFFER_STATE + k is state k of the optimizer, k < LS_OPTIMIZER_STATES.
+// All but the parameters end where frozen parameters begin (reduced_bytes of the plan).
 enum {
     LS_BUFFER_PARAMETERS = 0,
     LS_BUFFER_STATE = 1,
@@ -207,7 +208,8 @@ struct ls_replica_times ls_replica_times(const struct ls_replica *replica);
 void ls_replica_bytes(const struct ls_replica *replica, uint64_t *all, uint64_t *activations);
 
 // One parameter of a flat buffer, but of LS_BUFFER_REDUCED, by its index in the graph, plain layout.
-// After parameters were set: ls_replica_refresh.
+// A frozen parameter has zeros where there is none of it: as gradient and optimizer state, which
+// cannot be set. After parameters were set: ls_replica_refresh.
 LS_STATUS ls_replica_set_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
                                 const float *values);
 LS_STATUS ls_replica_get_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,

@@ -183,7 +183,7 @@ static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
         .ready = ready,
     };
     struct ls_replica_batch divided = *batch;
-    if (driver->traits.divisor == LS_DIVISOR_OWN && batch->count)
+    if (driver->traits.divisor == LS_DIVISOR_OWN)
         divided.global_count = batch->count;
     enum ls_status status = begin_step(driver, index);
     if (!status)

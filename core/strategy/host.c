@@ -99,7 +99,8 @@ static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t rep
     if (!member->broadcast[root]) {
         const enum ls_status status = ls_collective_plan_create(
             member->communicator, LS_BROADCAST,
-            ls_replica_memory(member->replica, LS_BUFFER_PARAMETERS), table->flat_count, LS_F32,
+            ls_replica_memory(member->replica, LS_BUFFER_PARAMETERS),
+            driver->plan->flat_bytes / sizeof(float), LS_F32, // frozen ones, too
             LS_SUM, root, "parameters", &member->broadcast[root]);
         if (status)
             return (int32_t)status;

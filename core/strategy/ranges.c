@@ -6,6 +6,7 @@
 #include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
+#include "core/replica/updates.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -131,7 +132,7 @@ static enum ls_status prepare_kernel(const struct ls_replica *replica, uint32_t 
         return status;
     kernel->kernel = answer.kernel;
     // An operation of the plugin's choice writes where it reads; updates do so by their definition.
-    if (outputs == 1 && !(answer.in_place & 1))
+    if (!ls_operation_has(kernel->op, LS_TRAIT_UPDATE) && !(answer.in_place & 1))
         return LS_UNSUPPORTED;
     if (answer.scratch_bytes)
         kernel->scratch = ls_device_allocate(ls_replica_device(replica), answer.scratch_bytes);
@@ -188,10 +189,28 @@ static bool is_aligned(const struct ls_strategy_host *table, const char *call, u
     return false;
 }
 
+static enum ls_status update_run(struct ls_driver_member *member, const struct ls_update_run *run)
+{
+    const struct ls_replica *own = member->replica;
+    const uint64_t at = run->first * sizeof(float);
+    const struct ls_range_kernel *kernel;
+    struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {
+        ls_memory_at(ls_replica_memory(own, LS_BUFFER_GRADIENTS), at),
+        ls_memory_at(ls_replica_memory(own, LS_BUFFER_PARAMETERS), at)};
+    for (uint32_t i = 0; i < run->state_count; i++)
+        arguments[2 + i] = ls_memory_at(ls_replica_memory(own, LS_BUFFER_STATE + i), at);
+    const enum ls_status status =
+        need_kernel(member, run->op, &run->attributes, run->count, 1 + run->state_count, &kernel);
+    if (status)
+        return status;
+    member->touched = true;
+    ls_inside_about("update of a range");
+    return (enum ls_status)launch(own, kernel, arguments, 2 + run->state_count);
+}
+
 int32_t ls_driver_range_update(const struct ls_strategy_host *table, uint32_t replica,
                                uint64_t first, uint64_t count)
 {
-    const struct ls_range_kernel *kernel;
     const struct ls_memory gradients =
         ls_driver_range_of(table, "update_range", replica, LS_REPLICA_GRADIENTS, first, count);
     if (ls_memory_is_null(gradients) || !is_aligned(table, "update_range", first))
@@ -199,26 +218,20 @@ int32_t ls_driver_range_update(const struct ls_strategy_host *table, uint32_t re
     const struct ls_driver *driver = ls_driver_of(table);
     const struct ls_optimizer *optimizer = &driver->optimizer;
     struct ls_driver_member *member = &driver->members[replica];
-    const struct ls_replica *own = member->replica;
-    if (optimizer->op == LS_OP_NONE || count == 0)
+    if (optimizer->op == LS_OP_NONE)
         return LS_OK;
     const uint64_t start = ls_clock_ns();
-    const enum ls_status status = need_kernel(member, optimizer->op, &optimizer->attributes, count,
-                                              1 + optimizer->state_count, &kernel);
-    if (status)
-        return (int32_t)status;
-    const uint64_t at = first * sizeof(float);
-    struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {
-        gradients, ls_memory_at(ls_replica_memory(own, LS_BUFFER_PARAMETERS), at)};
-    for (uint32_t i = 0; i < optimizer->state_count; i++)
-        arguments[2 + i] = ls_memory_at(ls_replica_memory(own, LS_BUFFER_STATE + i), at);
-    member->touched = true;
-    ls_inside_about("update of a range");
-    const int32_t launched = launch(own, kernel, arguments, 2 + optimizer->state_count);
+    int32_t status = LS_OK;
+    for (uint64_t at = first; !status && at < first + count;) {
+        const struct ls_update_run run =
+            ls_update_run_at(driver->plan, optimizer, at, first + count);
+        status = (int32_t)update_run(member, &run);
+        at += run.count;
+    }
     const uint64_t end = ls_clock_ns();
     member->own_update_ns += end - start;
     ls_trace_span(&update_span, start, end, count);
-    return launched;
+    return status;
 }
 
 int32_t ls_driver_range_run(const struct ls_strategy_host *table, uint32_t replica,

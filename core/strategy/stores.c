@@ -7,6 +7,7 @@
 #include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
+#include "core/replica/updates.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,8 +19,12 @@ static const struct ls_trace_label update_span = {
 // A device instance that updates the store, by one thread or by as many as a replica has.
 struct lane {
     struct ls_virtual_device *device;
-    struct ls_kernel *kernel;
-    struct ls_memory scratch;
+    struct update {
+        struct ls_update_run run;
+        struct ls_kernel *kernel;
+        struct ls_memory scratch;
+    } * updates; // one a run of the store
+    uint32_t update_count;
 };
 
 enum { ALONE, REPLICA, LANES };
@@ -67,24 +72,43 @@ static enum ls_status need_device(struct ls_driver *driver)
     return status;
 }
 
-static enum ls_status prepare_kernel(struct ls_driver *driver, const struct ls_store *store,
-                                     struct lane *lane)
+static enum ls_status prepare_run(struct lane *lane, const struct ls_update_run *run)
 {
-    const struct ls_optimizer *optimizer = &driver->optimizer;
-    const struct ls_range_operation update = {.op = optimizer->op,
-                                              .attributes = &optimizer->attributes,
-                                              .input_count = 1,
-                                              .output_count = 1 + optimizer->state_count,
-                                              .count = store->count};
+    const struct ls_range_operation operation = {.op = run->op,
+                                                 .attributes = &run->attributes,
+                                                 .input_count = 1,
+                                                 .output_count = 1 + run->state_count,
+                                                 .count = run->count};
+    struct update *grown =
+        realloc(lane->updates, (lane->update_count + 1) * sizeof(*lane->updates));
+    if (!grown)
+        return LS_OUT_OF_MEMORY;
+    lane->updates = grown;
+    struct update *update = &grown[lane->update_count++];
+    *update = (struct update){.run = *run};
     struct ls_kernel_answer answer;
     const enum ls_status status =
-        ls_device_prepare_range(lane->device, "update on the host", &update, &answer);
+        ls_device_prepare_range(lane->device, "update on the host", &operation, &answer);
     if (status)
         return status;
-    lane->kernel = answer.kernel;
+    update->kernel = answer.kernel;
     if (answer.scratch_bytes)
-        lane->scratch = ls_device_allocate(lane->device, answer.scratch_bytes);
-    return answer.scratch_bytes && ls_memory_is_null(lane->scratch) ? LS_OUT_OF_MEMORY : LS_OK;
+        update->scratch = ls_device_allocate(lane->device, answer.scratch_bytes);
+    return answer.scratch_bytes && ls_memory_is_null(update->scratch) ? LS_OUT_OF_MEMORY : LS_OK;
+}
+
+static enum ls_status prepare_runs(const struct ls_driver *driver, const struct ls_store *store,
+                                   struct lane *lane)
+{
+    const uint64_t end = store->first + store->count;
+    enum ls_status status = LS_OK;
+    for (uint64_t first = store->first; !status && first < end;) {
+        const struct ls_update_run run =
+            ls_update_run_at(driver->plan, &driver->optimizer, first, end);
+        status = prepare_run(lane, &run);
+        first += run.count;
+    }
+    return status;
 }
 
 static enum ls_status open_lane(struct ls_driver *driver, struct ls_store *store, int index,
@@ -96,15 +120,18 @@ static enum ls_status open_lane(struct ls_driver *driver, struct ls_store *store
     const enum ls_status status = ls_device_open(&options, &lane->device);
     if (status || !store->count || driver->optimizer.op == LS_OP_NONE)
         return status;
-    return prepare_kernel(driver, store, lane);
+    return prepare_runs(driver, store, lane);
 }
 
 static void close_lane(struct lane *lane)
 {
     if (!lane->device)
         return;
-    ls_device_release(lane->device, lane->scratch);
-    ls_device_release_kernel(lane->device, lane->kernel);
+    for (uint32_t i = 0; i < lane->update_count; i++) {
+        ls_device_release(lane->device, lane->updates[i].scratch);
+        ls_device_release_kernel(lane->device, lane->updates[i].kernel);
+    }
+    free(lane->updates);
     ls_device_close(lane->device);
 }
 
@@ -169,6 +196,13 @@ static int32_t host_store_open(const struct ls_strategy_host *table, uint64_t fi
                  count, first, table->flat_count, driver->opened ? " after open" : "");
         return LS_FAILED;
     }
+    if (first % (LS_ALIGNMENT / sizeof(float))) {
+        ls_error(ls_driver_name(driver),
+                 "stores->open from float %" PRIu64
+                 ", which is no multiple of %zu: an error of the plugin",
+                 first, LS_ALIGNMENT / sizeof(float));
+        return LS_FAILED;
+    }
     enum ls_status status = need_device(driver);
     if (status)
         return (int32_t)status;
@@ -230,6 +264,23 @@ static const float *align(struct ls_store *store, const float *gradient)
     return store->aligned;
 }
 
+static enum ls_status launch_update(const struct ls_store *store, const struct lane *lane,
+                                    const struct update *update, const float *gradient)
+{
+    const uint64_t at = update->run.first - store->first;
+    struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {ls_host_memory(gradient + at),
+                                                           ls_host_memory(store->values + at)};
+    for (uint32_t i = 0; i < update->run.state_count; i++)
+        arguments[2 + i] = ls_host_memory(store->states[i] + at);
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .argument_count = 2 + update->run.state_count,
+                                     .arguments = arguments,
+                                     .scratch = update->scratch,
+                                     .record = ls_host_memory(&store->record)};
+    ls_inside_about("update on the host");
+    return ls_device_launch(lane->device, update->kernel, &launch);
+}
+
 static int32_t host_store_update(const struct ls_strategy_host *table, struct ls_store *store,
                                  const float *gradient, uint64_t step, double learning_rate)
 {
@@ -238,7 +289,7 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
     const uint64_t start = ls_clock_ns();
     const struct lane *lane =
         &store->lanes[member && store->lanes[REPLICA].device ? REPLICA : ALONE];
-    if (!lane->kernel)
+    if (!lane->update_count)
         return LS_OK;
     store->steps = step ? step : store->steps + 1;
     store->record.step = store->record.update = store->steps;
@@ -246,17 +297,9 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
     const float *aligned = align(store, gradient);
     if (!aligned)
         return LS_OUT_OF_MEMORY;
-    struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {ls_host_memory(aligned),
-                                                           ls_host_memory(store->values)};
-    for (uint32_t i = 0; i < store->state_count; i++)
-        arguments[2 + i] = ls_host_memory(store->states[i]);
-    const struct ls_launch launch = {.struct_size = sizeof(launch),
-                                     .argument_count = 2 + store->state_count,
-                                     .arguments = arguments,
-                                     .scratch = lane->scratch,
-                                     .record = ls_host_memory(&store->record)};
-    ls_inside_about("update on the host");
-    const enum ls_status status = ls_device_launch(lane->device, lane->kernel, &launch);
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < lane->update_count; i++)
+        status = launch_update(store, lane, &lane->updates[i], aligned);
     const uint64_t end = ls_clock_ns();
     if (member)
         member->own_update_ns += end - start;

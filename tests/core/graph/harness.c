@@ -350,6 +350,52 @@ struct ls_graph *harness_tied_norm(void)
     return graph;
 }
 
+static struct ls_tensor *moving_norm(struct ls_graph *graph, const struct harness_moving *kind,
+                                     struct ls_tensor *x, bool again)
+{
+    static const char *const names[] = {"gamma", "beta", "moving_mean", "moving_variance"};
+    const struct ls_op_attributes attributes = {.epsilon = 1e-3f};
+    const struct ls_initializer ones = {.kind = LS_ONES};
+    const struct ls_shape vector = {.ndims = 1, .dims = {x->shape.dims[x->shape.ndims - 1]}};
+    struct ls_tensor *inputs[5] = {x}, *y;
+
+    ck_assert_int_eq(again ? ls_graph_reuse_layer(graph, "norm")
+                           : ls_graph_begin_layer(graph, "norm", "BatchNormalization"),
+                     LS_OK);
+    if (kind->frozen && !again)
+        ls_graph_freeze_layer(graph);
+    for (int i = 0; i < 4; i++) {
+        enum ls_status status;
+        if (i == 0 && kind->constants)
+            status = ls_graph_constant(graph, names[i], &vector, 1, &inputs[1]);
+        else if (i < 2)
+            status = ls_graph_parameter(graph, names[i], &vector, &ones, &inputs[1 + i]);
+        else
+            status = ls_graph_statistic(graph, names[i], &vector, &ones, &inputs[1 + i]);
+        ck_assert_int_eq(status, LS_OK);
+    }
+    ck_assert_int_eq(
+        kind->given ? ls_graph_add(graph, LS_OP_BATCH_NORMALIZATION_INFERENCE, &attributes, inputs,
+                                   5, NULL, &y)
+                    : ls_graph_batch_normalization(graph, &attributes, inputs, kind->momentum, &y),
+        LS_OK);
+    ls_graph_end_layer(graph, y);
+    return y;
+}
+
+struct ls_graph *harness_moving(const struct harness_moving *kind)
+{
+    struct ls_graph *graph = harness_graph((const int64_t[]){3}, 1);
+    struct ls_tensor *x = harness_dense(graph, "dense", graph->inputs[0], 4);
+    x = harness_activation(graph, "first_tanh", x, LS_TANH); // else the bias would have no gradient
+    for (uint32_t use = 0; use < (kind->uses ? kind->uses : 1); use++)
+        x = moving_norm(graph, kind, x, use > 0);
+    x = harness_activation(graph, "tanh", x, LS_TANH);
+    harness_dense(graph, "last", x, 2);
+    harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
+    return graph;
+}
+
 struct ls_graph *harness_random(uint64_t seed)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){6, 6, 2}, 3);
@@ -402,6 +448,8 @@ static void fill_parameters(struct harness_run *run)
         const uint64_t key = ls_random_key_text(7, tensor->name);
         for (int64_t k = 0; k < count; k++)
             values[k] = (float)(ls_random_uniform(key, (uint64_t)k) - 0.5) * 1.4f;
+        for (int64_t k = 0; k < count && tensor->zone != LS_ZONE_TRAINED; k++)
+            values[k] = fabsf(values[k]) + 0.3f; // a variance is above 0
         harness_write(run, tensor, values);
         free(values);
     }
@@ -457,8 +505,12 @@ void harness_start(struct harness_run *run, struct harness_device device,
     ck_assert_int_eq(ls_program_create(run->plan, graph, &options, &run->program), LS_OK);
 
     run->record = allocate(run, sizeof(*run->record));
-    *run->record = (struct ls_step_record){
-        .step = 3, .update = 3, .seed = 5, .gradient_scale = 1, .learning_rate = 1};
+    *run->record = (struct ls_step_record){.step = 3,
+                                           .update = 3,
+                                           .seed = 5,
+                                           .gradient_scale = 1,
+                                           .share_weight = 1,
+                                           .learning_rate = 1};
     run->bindings =
         (struct ls_bindings){.arena = ls_memory_of(allocate(run, run->program->arena_bytes)),
                              .parameters = ls_memory_of(allocate(run, run->plan->flat_bytes)),

@@ -79,6 +79,15 @@ struct ls_graph *harness_residual(uint32_t activation);
 // dense tanh norm tanh norm sigmoid, both norms with the same gamma and beta, mean squared error.
 struct ls_graph *harness_tied_norm(void);
 // A chain of random layers with random short cuts.
+// Dense, tanh, a normalization that has moving statistics, tanh, dense; differentiated.
+struct harness_moving {
+    double momentum;
+    bool given; // it takes the moving statistics in training, too
+    bool frozen; // it is not trained
+    bool constants; // no gamma
+    uint32_t uses; // 0: 1. Further uses of the same layer are on what the one before made.
+};
+struct ls_graph *harness_moving(const struct harness_moving *kind);
 struct ls_graph *harness_random(uint64_t seed);
 
 // ---- A program with its memory ----

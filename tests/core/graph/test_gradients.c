@@ -59,11 +59,25 @@ static void check_graph(struct ls_graph *graph, int64_t batch)
     harness_step(&run);
     ck_assert(isfinite(harness_loss(&run)));
     for (uint32_t i = 0; i < graph->parameter_count; i++)
-        check_parameter(&run, graph->parameters[i]);
+        if (graph->parameters[i]->zone == LS_ZONE_TRAINED)
+            check_parameter(&run, graph->parameters[i]);
     harness_stop(&run, true);
     harness_close(&device);
     ls_graph_destroy(graph);
 }
+
+// A normalization whose statistics are the batch's, or given ones; and frozen layers.
+START_TEST(normalization_with_moving_statistics_has_the_gradient_of_its_loss)
+{
+    static const struct harness_moving kinds[] = {{.momentum = 0.9},
+                                                  {.given = true},
+                                                  {.frozen = true},
+                                                  {.constants = true},
+                                                  {.given = true, .constants = true}};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        check_graph(harness_moving(&kinds[i]), 3);
+}
+END_TEST
 
 START_TEST(a_convolutional_network_has_the_gradient_of_its_loss)
 {
@@ -309,6 +323,7 @@ int main(void)
     tcase_add_test(tests, a_short_cut_around_a_norm_before_relu_has_the_gradient_of_its_loss);
     tcase_add_test(tests, variables_of_a_norm_used_twice_sum_their_gradients);
     tcase_add_test(tests, every_activation_is_differentiated_through_its_output);
+    tcase_add_test(tests, normalization_with_moving_statistics_has_the_gradient_of_its_loss);
     tcase_add_test(tests, a_maximum_has_the_gradients_of_both_inputs);
     tcase_add_test(tests, a_loss_over_several_positions_has_its_gradient);
     tcase_add_test(tests, one_variable_as_gamma_and_beta_sums_both_gradients);

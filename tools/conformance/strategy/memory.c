@@ -207,6 +207,8 @@ static int32_t store_open(const struct ls_strategy_host *host, uint64_t first, u
     struct ls_fake_host *fake = fake_of(host);
     if (!fits(fake, first, count, "stores->open"))
         return ls_fake_refusal(fake);
+    if (first % 16)
+        ls_tally_blame(fake->tally, "a store from %" PRIu64 ", which is no multiple of 16", first);
     pthread_mutex_lock(&fake->lock);
     struct ls_store *store = NULL;
     for (uint32_t i = 0; !store && i < LS_FAKE_STORES; i++)

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch normalization and its moving statistics, which a pass contributes to as if they had
+// gradients.
+#include "core/graph/append.h"
+
+#include <math.h>
+
+// What the passes contribute to `moving`; made by the first use of its layer.
+static enum ls_status contribution(struct ls_graph *graph, struct ls_tensor *moving,
+                                   struct ls_tensor **out)
+{
+    for (uint32_t i = 0; i < graph->operation_count; i++)
+        for (uint32_t k = 0; k < 2 && graph->operations[i].op == LS_OP_BATCH_STATISTICS; k++)
+            if (graph->operations[i].outputs[k]->gradient_of == moving) {
+                *out = graph->operations[i].outputs[k];
+                return LS_OK;
+            }
+    const enum ls_status status = ls_graph_append_tensor(
+        graph, LS_ROLE_PARAMETER_GRADIENT, moving->dtype, &moving->shape, moving->name, out);
+    if (!status)
+        (*out)->gradient_of = moving;
+    return status;
+}
+
+// Keras moves the statistics once for each use: after n of them s is m^n s plus the sum over the
+// uses i = 1 .. n of m^(n-i) (1 - m) times what use i found. One update with momentum m^n does the
+// same with these factors, which add up to 1.
+static void share_among_uses(struct ls_graph *graph, struct ls_tensor *const moving[2],
+                             double momentum)
+{
+    uint32_t uses = 0, use = 0;
+    for (uint32_t i = 0; i < graph->operation_count; i++)
+        uses += graph->operations[i].op == LS_OP_BATCH_STATISTICS &&
+                graph->operations[i].outputs[0]->gradient_of == moving[0];
+    const double all = 1 - pow(momentum, uses);
+    for (uint32_t i = 0; i < graph->operation_count; i++) {
+        struct ls_operation *operation = &graph->operations[i];
+        if (operation->op != LS_OP_BATCH_STATISTICS ||
+            operation->outputs[0]->gradient_of != moving[0])
+            continue;
+        use++;
+        operation->attributes.factor =
+            all > 0 ? (float)(pow(momentum, uses - use) * (1 - momentum) / all)
+                    : 1.0f / (float)uses;
+    }
+    for (int k = 0; k < 2; k++)
+        moving[k]->momentum = pow(momentum, uses);
+}
+
+enum ls_status ls_graph_batch_normalization(struct ls_graph *graph,
+                                            const struct ls_op_attributes *attributes,
+                                            struct ls_tensor *const inputs[static 5],
+                                            double momentum, struct ls_tensor **out)
+{
+    struct ls_tensor *const moving[2] = {inputs[3], inputs[4]};
+    struct ls_graph_layer *layer = &graph->layers[graph->layer];
+
+    if (layer->frozen)
+        return ls_graph_add(graph, LS_OP_BATCH_NORMALIZATION_INFERENCE, attributes, inputs, 5, NULL,
+                            out);
+    enum ls_status status =
+        ls_graph_add(graph, LS_OP_BATCH_NORMALIZATION, attributes, inputs, 3, NULL, out);
+    if (status)
+        return status;
+    const struct ls_operation *normalization = &graph->operations[graph->operation_count - 1];
+    struct ls_operation statistics = {
+        .op = LS_OP_BATCH_STATISTICS,
+        .input_count = 2,
+        .output_count = 2,
+        .inputs = {normalization->outputs[1], normalization->outputs[2]},
+        .forward = -1,
+        .layer = graph->layer,
+    };
+    for (int k = 0; k < 2 && !status; k++)
+        status = contribution(graph, moving[k], &statistics.outputs[k]);
+    if (!status)
+        status = ls_graph_append_operation(graph, &statistics);
+    if (status)
+        return status;
+    moving[0]->zone = moving[1]->zone = LS_ZONE_STATISTICS;
+    share_among_uses(graph, moving, momentum);
+    return LS_OK;
+}
