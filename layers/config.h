@@ -41,7 +41,7 @@ LS_PRINTF(3, 4)
 void ls_config_fail(struct ls_config *config, const char *key, const char *format, ...);
 
 // Refuses keys outside `keys` (ends with NULL) and those that every layer may have, and another
-// dtype than float32. What only training would have to obey (trainable, regularizers, constraints)
+// dtype than float32. What only training would have to obey (regularizers, constraints)
 // is ls_model_check_training's.
 void ls_config_check(struct ls_config *config, const char *const *keys);
 

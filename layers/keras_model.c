@@ -384,6 +384,8 @@ static enum ls_status build_layer(struct ls_graph *graph, const struct entry *en
         status = refuse_class(graph, entry);
     if (status)
         goto out;
+    if (json_is_false(json_object_get(c.object, "trainable")))
+        ls_graph_freeze_layer(graph);
     ls_config_check(&c, entry->kind->keys);
     const enum ls_status checked = c.status ? c.status : check_input_shape(&c, *tensor);
     const struct ls_layer_call call = {

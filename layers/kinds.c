@@ -16,5 +16,6 @@ const struct ls_layer_kind *const ls_layer_kinds[] = {
     &ls_layer_softmax,
     &ls_layer_leaky_relu,
     &ls_layer_elu,
+    &ls_layer_batch_normalization,
     NULL,
 };

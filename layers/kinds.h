@@ -8,7 +8,7 @@
 extern const struct ls_layer_kind ls_layer_input, ls_layer_dense, ls_layer_conv2d,
     ls_layer_max_pooling2d, ls_layer_average_pooling2d, ls_layer_flatten, ls_layer_reshape,
     ls_layer_dropout, ls_layer_activation, ls_layer_relu, ls_layer_softmax, ls_layer_leaky_relu,
-    ls_layer_elu;
+    ls_layer_elu, ls_layer_batch_normalization;
 
 // The activation that the configuration of such a layer stands for; also for one given as an object.
 struct ls_layer_activation ls_read_activation(struct ls_config *config);

@@ -23,8 +23,8 @@ static bool ends_with(const char *text, const char *suffix)
 
 static bool is_refused(const char *key, const json_t *value)
 {
-    if (strcmp(key, "trainable") == 0)
-        return json_is_false(value);
+    if (strcmp(key, "synchronized") == 0)
+        return json_is_true(value);
     return !json_is_null(value) &&
            (ends_with(key, "_regularizer") || ends_with(key, "_constraint"));
 }
@@ -55,10 +55,10 @@ static void check(struct search *search, const char *where, const json_t *config
         search->of_loss += ends_with(key, "_regularizer");
         if (++search->problems > LS_GRAPH_PROBLEMS || search->silent)
             continue;
-        if (strcmp(key, "trainable") == 0)
+        if (strcmp(key, "synchronized") == 0)
             ls_error(search->source,
-                     "%s: trainable: frozen weights are not supported; set trainable to true to "
-                     "train them",
+                     "%s: synchronized: statistics over all replicas are not supported yet; set it "
+                     "to false, and each replica takes those of its own share",
                      where);
         else
             ls_error(

@@ -73,7 +73,7 @@ LS_STATUS ls_model_compile_config(const char *source, const json_t *model, uint3
 void ls_compile_config_finish(struct ls_compile_config *config);
 
 // Whether a built model asks for something that Lockstep does not do when it computes the loss
-// (regularizers), or, with `fit`, when it trains (layers that are not trainable, constraints):
+// (regularizers), or, with `fit`, when it trains (synchronized statistics, constraints):
 // LS_BAD_INPUT, one line for each of them all. Predictions do not depend on any. Defined in
 // layers/.
 LS_STATUS ls_model_check_training(const char *source, const json_t *model, bool fit);

@@ -78,6 +78,8 @@ static enum ls_status check(struct ls_fit *fit)
     }
     status = ls_model_check_training(fit->model->source, fit->model->json, true);
     if (!status)
+        status = ls_model_check_trained(fit->model);
+    if (!status)
         status = ls_model_check_data(fit->model, fit->train);
     if (!status && fit->options->validation)
         status = ls_model_check_data(fit->model, fit->options->validation);

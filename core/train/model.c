@@ -102,7 +102,8 @@ uint64_t ls_model_parameters(const struct ls_model *model)
 {
     uint64_t count = 0;
     for (uint32_t i = 0; i < model->graph->parameter_count; i++)
-        count += (uint64_t)ls_shape_elements(&model->graph->parameters[i]->shape, 1);
+        if (!model->graph->parameters[i]->constant)
+            count += (uint64_t)ls_shape_elements(&model->graph->parameters[i]->shape, 1);
     return count;
 }
 
@@ -207,6 +208,24 @@ static enum ls_status parse_options(const struct ls_model *model,
     return status;
 }
 
+// A model whose layers are all frozen is evaluated as any other.
+static bool has_trained(const struct ls_graph *graph)
+{
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        if (graph->parameters[i]->zone == LS_ZONE_TRAINED)
+            return true;
+    return false;
+}
+
+enum ls_status ls_model_check_trained(const struct ls_model *model)
+{
+    if (has_trained(model->graph))
+        return LS_OK;
+    ls_error("fit", "all layers of model '%s' are frozen; set trainable to true in those to train",
+             model->source);
+    return LS_BAD_INPUT;
+}
+
 enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_options *options)
 {
     struct ls_compile_options all = options ? *options : (struct ls_compile_options){0};
@@ -223,7 +242,7 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
         status = build(model, &graph);
     if (!status)
         status = ls_graph_add_loss(graph, &parsed.loss);
-    if (!status)
+    if (!status && (graph->parameter_count == 0 || has_trained(graph)))
         status = ls_graph_differentiate(graph);
     if (!status)
         status = ls_model_take_weights(model);

@@ -82,7 +82,9 @@ void ls_model_say_back(const struct ls_model *model, uint64_t steps);
 LS_STATUS ls_model_check_idle(const struct ls_model *model, const char *call);
 // LS_FAILED (logged by `scope`) when the model is refused.
 LS_STATUS ls_model_check_usable(const struct ls_model *model, const char *scope);
-uint64_t ls_model_parameters(const struct ls_model *model);
+// LS_BAD_INPUT (logged) when a fit would change nothing: all layers are frozen.
+LS_STATUS ls_model_check_trained(const struct ls_model *model);
+uint64_t ls_model_parameters(const struct ls_model *model); // elements, without constants
 
 // What --loss= may be; ends with NULL.
 extern const char *const ls_loss_names[];

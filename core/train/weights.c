@@ -40,11 +40,29 @@ static const struct ls_saved_tensor *find(const struct ls_safetensors *file, con
     return NULL;
 }
 
+// Files do not have constants.
+static uint32_t count_saved(const struct ls_graph *graph)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        count += !graph->parameters[i]->constant;
+    return count;
+}
+
+static const struct ls_tensor *first_saved(const struct ls_graph *graph)
+{
+    uint32_t i = 0;
+    while (graph->parameters[i]->constant)
+        i++;
+    return graph->parameters[i];
+}
+
 static bool has_all(const struct ls_graph *graph, const struct ls_safetensors *file,
                     const char *prefix, size_t prefix_length)
 {
     for (uint32_t i = 0; i < graph->parameter_count; i++)
-        if (!find(file, prefix, prefix_length, graph->parameters[i]->name))
+        if (!graph->parameters[i]->constant &&
+            !find(file, prefix, prefix_length, graph->parameters[i]->name))
             return false;
     return true;
 }
@@ -60,13 +78,13 @@ static enum ls_status find_prefix(const struct ls_model *model, const char *path
     bool found = has_all(graph, file, "", 0);
     *prefix = "";
     *length = 0;
-    if (graph->parameter_count == 0)
+    if (count_saved(graph) == 0)
         return LS_OK;
     for (size_t i = 0; i < ls_safetensors_count(file); i++) {
         const char *saved = ls_safetensors_get(file, i)->name;
         for (const char *slash = strchr(saved, '/'); slash; slash = strchr(slash + 1, '/')) {
             const size_t candidate = (size_t)(slash + 1 - saved);
-            if (!is_called(saved, saved, candidate, graph->parameters[0]->name) ||
+            if (!is_called(saved, saved, candidate, first_saved(graph)->name) ||
                 !has_all(graph, file, saved, candidate))
                 continue;
             if (found) {
@@ -90,7 +108,7 @@ static enum ls_status find_prefix(const struct ls_model *model, const char *path
 static void name_extra(const struct ls_model *model, const char *path,
                        const struct ls_safetensors *file, const struct ls_saved_tensor **used)
 {
-    const size_t extra = ls_safetensors_count(file) - model->graph->parameter_count;
+    const size_t extra = ls_safetensors_count(file) - count_saved(model->graph);
     char names[NAMED_EXTRA * 80] = "";
     size_t length = 0, named = 0;
     for (size_t i = 0; named < extra && named < NAMED_EXTRA; i++) {
@@ -122,6 +140,8 @@ static enum ls_status match(const struct ls_model *model, const char *path,
         const struct ls_tensor *parameter = graph->parameters[i];
         const struct ls_saved_tensor *saved = find(file, prefix, length, parameter->name);
         char expected[96], found[96];
+        if (parameter->constant)
+            continue;
         if (!saved) {
             const struct ls_saved_tensor *first = ls_safetensors_get(file, 0);
             ls_error("weights",
@@ -161,8 +181,10 @@ enum ls_status ls_read_weights(struct ls_model *model, const char *path)
     if (!status)
         status = ls_model_need_weights(model);
     for (uint32_t i = 0; !status && i < count; i++)
-        memcpy(model->weights[i], saved[i]->data,
-               (size_t)ls_shape_elements(&model->graph->parameters[i]->shape, 1) * sizeof(float));
+        if (saved[i])
+            memcpy(model->weights[i], saved[i]->data,
+                   (size_t)ls_shape_elements(&model->graph->parameters[i]->shape, 1) *
+                       sizeof(float));
     ls_safetensors_close(file);
     free(saved);
     return status;
@@ -177,16 +199,21 @@ enum ls_status ls_write_weights(struct ls_model *model, const char *path)
         status = ls_model_need_weights(model);
     if (status)
         return status;
-    const uint32_t count = model->graph->parameter_count;
-    struct ls_saved_tensor *tensors = calloc((size_t)count + 1, sizeof(*tensors));
+    uint32_t count = 0;
+    struct ls_saved_tensor *tensors =
+        calloc((size_t)model->graph->parameter_count + 1, sizeof(*tensors));
     if (!tensors)
         return LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < model->graph->parameter_count; i++) {
         const struct ls_tensor *parameter = model->graph->parameters[i];
-        tensors[i].name = parameter->name;
-        tensors[i].ndims = parameter->shape.ndims;
-        memcpy(tensors[i].dims, parameter->shape.dims, sizeof(parameter->shape.dims));
-        tensors[i].data = model->weights[i];
+        struct ls_saved_tensor *tensor = &tensors[count];
+        if (parameter->constant)
+            continue;
+        count++;
+        tensor->name = parameter->name;
+        tensor->ndims = parameter->shape.ndims;
+        memcpy(tensor->dims, parameter->shape.dims, sizeof(parameter->shape.dims));
+        tensor->data = model->weights[i];
     }
     status = ls_safetensors_write(path, tensors, count);
     free(tensors);

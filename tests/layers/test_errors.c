@@ -237,7 +237,7 @@ START_TEST(all_problems_of_a_model_are_said_at_once)
     static const char *const lines[] = {
         "layer 'c' (Conv2D): padding: expected \"valid\" or \"same\", got \"causal\"",
         "layer 'c' (Conv2D): activation: 'gelu' is not supported yet; supported: linear",
-        "layer 'batch_normalization' (BatchNormalization): this layer is not supported yet; "
+        "layer 'conv_lstm2d' (ConvLSTM2D): this layer is not supported yet; "
         "supported: InputLayer, Dense,",
         "layer 'lstm' (LSTM): this layer is not supported yet",
         "layer 'mine' (Dens): this layer is unknown; did you mean 'Dense'?",
@@ -250,7 +250,7 @@ START_TEST(all_problems_of_a_model_are_said_at_once)
         build_layers(&graph,
                      IMAGE "{'class_name': 'Conv2D', 'config': {'name': 'c', 'filters': 4, "
                            "'kernel_size': 3, 'padding': 'causal', 'activation': 'gelu'}},"
-                           "{'class_name': 'BatchNormalization'}, {'class_name': 'LSTM'},"
+                           "{'class_name': 'ConvLSTM2D'}, {'class_name': 'LSTM'},"
                            "{'class_name': 'Dens', 'config': {'name': 'mine'}},"
                            "{'class_name': 'Dense', 'config': {'name': 'd', 'unit': 4, "
                            "'kernel_regularizer': {'class_name': 'L2', 'config': {'l2': 0.1}}}},"
@@ -332,10 +332,6 @@ static const struct {
      false},
     {"'kernel_constraint': {'class_name': 'MaxNorm', 'config': {}}",
      "kernel_constraint: MaxNorm is not supported", false},
-    {"'trainable': false",
-     "layer 'd' (Dense): trainable: frozen weights are not supported; set trainable to "
-     "true to train them",
-     false},
 };
 
 START_TEST(what_only_training_minds_is_refused_for_training)
@@ -366,15 +362,17 @@ START_TEST(what_only_training_minds_is_refused_for_training)
 }
 END_TEST
 
-START_TEST(a_model_that_is_not_trainable_is_refused_for_training)
+START_TEST(synchronized_statistics_are_refused_for_training)
 {
-    json_t *model = json_pack("{s:s, s:{s:b, s:[{s:s}]}}", "class_name", "Sequential", "config",
-                              "trainable", 0, "layers", "class_name", "Flatten");
+    json_t *model = json_pack("{s:s, s:{s:[{s:s, s:{s:s, s:b}}]}}", "class_name", "Sequential",
+                              "config", "layers", "class_name", "BatchNormalization", "config",
+                              "name", "n", "synchronized", 1);
     capture_log();
     ck_assert_int_eq(ls_model_check_training("model.json", model, false), LS_OK);
     ck_assert_int_eq(ls_model_check_training("model.json", model, true), LS_BAD_INPUT);
-    ck_assert_ptr_nonnull(
-        strstr(logged, "model.json: the model: trainable: frozen weights are not"));
+    ck_assert_ptr_nonnull(strstr(logged, "layer 'n' (BatchNormalization): synchronized: "
+                                         "statistics over all replicas are not supported yet; set "
+                                         "it to false"));
     json_decref(model);
 }
 END_TEST
@@ -516,7 +514,7 @@ int main(void)
     tcase_add_test(cases, a_class_with_a_very_long_name_is_refused);
     tcase_add_loop_test(cases, what_only_training_minds_is_refused_for_training, 0,
                         sizeof(trainings) / sizeof(trainings[0]));
-    tcase_add_test(cases, a_model_that_is_not_trainable_is_refused_for_training);
+    tcase_add_test(cases, synchronized_statistics_are_refused_for_training);
     tcase_add_loop_test(cases, models_that_do_not_fit_are_refused, 0,
                         sizeof(models) / sizeof(models[0]));
     tcase_add_test(cases, malformed_json_is_named_by_line_and_column);
