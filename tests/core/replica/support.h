@@ -145,7 +145,7 @@ static inline struct ls_replica_batch test_batch(const struct ls_graph *graph, u
 // The whole buffer that is reduced: the step's statistics and gradients, in host memory; freed by the caller.
 static inline float *test_read_reduced(struct ls_replica *replica, size_t *count)
 {
-    *count = LS_STEP_STATS + ls_replica_plan(replica)->flat_bytes / sizeof(float);
+    *count = LS_STEP_STATS + ls_replica_plan(replica)->reduced_bytes / sizeof(float);
     float *values = malloc(*count * sizeof(*values));
     ck_assert_int_eq(ls_device_copy(ls_replica_device(replica), ls_host_memory(values),
                                     ls_replica_memory(replica, LS_BUFFER_REDUCED),

@@ -69,6 +69,67 @@ START_TEST(an_empty_share_zeroes_gradients_and_sums)
 }
 END_TEST
 
+// Of a global batch it has weight 0 in the moving statistics. By itself it leaves them as they are, also in
+// microbatches, all of which are empty.
+START_TEST(an_empty_share_changes_no_moving_statistics)
+{
+    struct ls_graph *moving = harness_moving(&(struct harness_moving){.momentum = 0.75});
+    const uint32_t microbatches = (uint32_t)_i;
+    const struct ls_replica_options options = test_options(&reference, moving, &sgd, sizes);
+    struct ls_replica *replica = test_replica(&options, sizes, microbatches);
+    const struct ls_tensor *mean = harness_parameter(moving, "norm/moving_mean");
+    uint32_t index = 0;
+    while (moving->parameters[index] != mean)
+        index++;
+    float before[4], after[4];
+    for (uint64_t own = 0; own < 2; own++) {
+        const struct ls_replica_batch batch = {.global_count = own ? 0 : 6};
+        ck_assert_int_eq(ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, index, before),
+                         LS_OK);
+        test_run(replica, &batch);
+        ck_assert_int_eq(ls_replica_get_buffer(replica, LS_BUFFER_GRADIENTS, index, after), LS_OK);
+        for (int c = 0; c < 4; c++)
+            ck_assert_float_eq(after[c], own ? before[c] : 0);
+        for (uint32_t i = 0; i < ls_replica_buckets(replica)->count; i++)
+            ck_assert_int_eq(ls_replica_update(replica, i), LS_OK);
+        ck_assert_int_eq(ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, index, after), LS_OK);
+        for (int c = 0; c < 4; c++)
+            ck_assert_float_eq_tol(after[c], own ? before[c] : 0.75f * before[c], 1e-7f);
+    }
+    ls_replica_destroy(replica);
+    ls_graph_destroy(moving);
+}
+END_TEST
+
+// What is frozen can be set and read, and has zeros where it has nothing: as gradient and as state.
+START_TEST(frozen_parameters_have_values_only)
+{
+    struct ls_graph *frozen = harness_moving(&(struct harness_moving){.frozen = true});
+    const struct ls_replica_options options = test_options(&reference, frozen, &adam, sizes);
+    struct ls_replica *replica = test_replica(&options, sizes, 1);
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < frozen->parameter_count; i++) {
+        float values[4] = {1, 2, 3, 4}, back[4];
+        if (frozen->parameters[i]->zone != LS_ZONE_FROZEN)
+            continue;
+        seen++;
+        ck_assert_int_eq(ls_replica_set_buffer(replica, LS_BUFFER_PARAMETERS, i, values), LS_OK);
+        ck_assert_int_eq(ls_replica_set_buffer(replica, LS_BUFFER_STATE + 1, i, values), LS_OK);
+        ck_assert_int_eq(ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, i, back), LS_OK);
+        ck_assert_mem_eq(values, back, sizeof(values));
+        static const uint32_t none[] = {LS_BUFFER_GRADIENTS, LS_BUFFER_STATE, LS_BUFFER_STATE + 1};
+        for (int k = 0; k < 3; k++) {
+            ck_assert_int_eq(ls_replica_get_buffer(replica, none[k], i, back), LS_OK);
+            for (int c = 0; c < 4; c++)
+                ck_assert_float_eq(back[c], 0);
+        }
+    }
+    ck_assert_uint_eq(seen, 4);
+    ls_replica_destroy(replica);
+    ls_graph_destroy(frozen);
+}
+END_TEST
+
 START_TEST(shares_add_up_to_the_whole_batch)
 {
     if (_i)
@@ -627,6 +688,8 @@ int main(void)
     tcase_set_timeout(cases, 60);
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, an_empty_share_zeroes_gradients_and_sums, 0, 2);
+    tcase_add_loop_test(cases, an_empty_share_changes_no_moving_statistics, 1, 5);
+    tcase_add_test(cases, frozen_parameters_have_values_only);
     tcase_add_loop_test(cases, shares_add_up_to_the_whole_batch, 0, 2);
     tcase_add_loop_test(cases, slices_add_up_to_the_whole_share, 1, 8);
     tcase_add_test(cases, slices_cover_a_share_evenly);
