@@ -256,10 +256,17 @@ enum ls_status ls_build_step(struct ls_build *build)
     return LS_OK;
 }
 
+// Whether it is of training alone, as backward operations and contributions to statistics are: no
+// layout is chosen by it.
+static bool only_trains(const struct ls_node *node)
+{
+    return node->source->backward || node->source->outputs[0]->role == LS_ROLE_PARAMETER_GRADIENT;
+}
+
 static enum ls_status prepare_nodes(struct ls_build *build)
 {
     for (uint32_t i = 0; i < build->node_count; i++) {
-        if (build->nodes[i].removed || (build->choosing && build->nodes[i].source->backward))
+        if (build->nodes[i].removed || (build->choosing && only_trains(&build->nodes[i])))
             continue;
         enum ls_status status = ls_prepare_node(build, i);
         if (status)

@@ -285,7 +285,7 @@ static enum ls_status find_kernel(struct ls_build *build, struct ls_node *node,
     ls_error(build->graph->name,
              "%s: the device has no kernel for operation %s of these shapes; use another device",
              label, ls_op_name(node->op));
-    return LS_UNSUPPORTED;
+    return LS_UNAVAILABLE;
 }
 
 // ---- Steps ----

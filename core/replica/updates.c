@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/inside.h"
+#include "core/base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,12 @@ static enum ls_status prepare_run(struct ls_replica *replica, struct ls_update_k
     struct ls_kernel_answer answer;
     const enum ls_status status =
         ls_device_prepare_range(replica->device, "update", &update, &answer);
+    if (status == LS_UNSUPPORTED) {
+        ls_error("replica", "device %s has no operation %s%s; use another device",
+                 replica->device_name, ls_op_name(out->run.op),
+                 out->run.op == LS_OP_AVERAGE_UPDATE ? ", which moving statistics need" : "");
+        return LS_UNAVAILABLE;
+    }
     if (status)
         return status;
     out->kernel = answer.kernel;

@@ -75,6 +75,25 @@ class Double(ProgramTest):
         options, environment = self.on_double(arguments, settings)
         return self.train(*options, environment=environment)
 
+    def normalizing(self):
+        """A model with batch normalization, whose moving statistics need operations that this device does not have yet."""
+        path = os.path.join(self.folder, "normalizing.json")
+        layers = [{"class_name": "Flatten"}, {"class_name": "BatchNormalization"}, {"class_name": "Dense", "config": {"units": 10}}]
+        with open(path, "w") as file:
+            json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
+        return "--model=" + path
+
+    def test_moving_statistics_are_refused_by_name_before_training(self):
+        options, environment = self.on_double([self.normalizing()], {})
+        self.refused(UNAVAILABLE, "train", "--quiet", "--steps=2", *options, environment=environment,
+                     says=("no operation average_update, which moving statistics need",))
+
+    def test_a_model_with_moving_statistics_is_evaluated(self):
+        options, environment = self.on_double([self.normalizing()], {})
+        outcome = self.lockstep("evaluate", *options, environment=environment)
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.assertIn("loss: ", outcome.out)
+
     def refused_double(self, code, *arguments, says=(), **settings):
         options, environment = self.on_double(arguments, settings)
         return self.refused(code, "train", "--quiet", "--model=mlp", "--steps=9", *options, says=says, environment=environment)
