@@ -61,6 +61,17 @@ bool ls_json_is_custom(const json_t *object)
     return true;
 }
 
+bool ls_json_is_operation(const json_t *object)
+{
+    static const char *const modules[] = {"keras.src.ops.", "keras.ops", NULL};
+    const char *module = json_string_value(json_object_get(object, "module"));
+
+    for (const char *const *name = modules; module && *name; name++)
+        if (strncmp(module, *name, strlen(*name)) == 0)
+            return true;
+    return false;
+}
+
 void ls_config_fail(struct ls_config *config, const char *key, const char *format, ...)
 {
     char message[400];
@@ -122,7 +133,7 @@ void ls_config_check(struct ls_config *config, const char *const *keys)
     if (config->parent)
         ls_config_null(config, "activity_regularizer");
     value = json_object_get(config->object, "dtype");
-    if (value && !json_is_null(value) && !ls_json_is_float32(value))
+    if (value && !is_in("dtype", keys) && !json_is_null(value) && !ls_json_is_float32(value))
         ls_config_fail(config, "dtype", "only float32 is supported, got %s; set it to \"float32\"",
                        ls_json_text(value, text, sizeof(text)));
 }

@@ -32,6 +32,8 @@ const char *ls_json_text(const json_t *value, char *text, size_t bytes);
 const char *ls_name_list(const char *const *names, char *text, size_t bytes);
 // Whether a serialized object says that it is no class of Keras itself.
 bool ls_json_is_custom(const json_t *object);
+// Whether it is an operation of Keras 3 (keras.ops) rather than a layer.
+bool ls_json_is_operation(const json_t *object);
 // Whether a dtype is "float32", or a policy of that name. A map of policies and a quantized policy
 // have no name.
 bool ls_json_is_float32(const json_t *dtype);
@@ -41,7 +43,7 @@ LS_PRINTF(3, 4)
 void ls_config_fail(struct ls_config *config, const char *key, const char *format, ...);
 
 // Refuses keys outside `keys` (ends with NULL) and those that every layer may have, and another
-// dtype than float32. What only training would have to obey (regularizers, constraints)
+// dtype than float32, unless "dtype" is in `keys`. What only training would have to obey (regularizers, constraints)
 // is ls_model_check_training's.
 void ls_config_check(struct ls_config *config, const char *const *keys);
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// InputLayer: the shape of the examples. Keras 2 calls it batch_input_shape.
+// InputLayer: the shape of the examples. Keras 2 calls it batch_input_shape. In a model inside a
+// model it is what the call of the model gives.
 #include "layers/kinds.h"
 
-static const char *const keys[] = {"batch_shape", "sparse", "ragged", "optional", NULL};
+#include <string.h>
+
+static const char *const keys[] = {"batch_shape", "dtype", "sparse", "ragged", "optional", NULL};
 
 static void refuse(struct ls_config *config, const char *key)
 {
@@ -10,28 +13,63 @@ static void refuse(struct ls_config *config, const char *key)
         ls_config_fail(config, key, "not supported; set it to false");
 }
 
+static uint32_t read_dtype(struct ls_config *config)
+{
+    const json_t *value = json_object_get(config->object, "dtype");
+    const char *name = json_string_value(value);
+    char text[64];
+
+    if (name && strcmp(name, "int32") == 0)
+        return LS_I32;
+    if (value && !json_is_null(value) && !ls_json_is_float32(value))
+        ls_config_fail(config, "dtype", "only float32 and int32 are supported, got %s",
+                       ls_json_text(value, text, sizeof(text)));
+    return LS_F32;
+}
+
+static enum ls_status check_given(const struct ls_config *config, const struct ls_tensor *input,
+                                  const struct ls_shape *example, uint32_t dtype)
+{
+    if (input->shape.ndims != example->ndims + 1 ||
+        memcmp(example->dims, &input->shape.dims[1], example->ndims * sizeof(example->dims[0])) !=
+            0)
+        return ls_graph_fail(config->graph, input,
+                             "the model is called with another shape than its "
+                             "batch_shape");
+    if (input->dtype != dtype)
+        return ls_graph_fail(config->graph, input,
+                             "the model is called with another type than its dtype");
+    return LS_OK;
+}
+
 static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
                             struct ls_tensor **outputs)
 {
     struct ls_config c = {.graph = graph, .object = call->config};
+    struct ls_tensor *input = ls_call_input(call);
     struct ls_shape example;
     const bool keras2 = !json_object_get(call->config, "batch_shape") &&
                         json_object_get(call->config, "batch_input_shape");
 
     ls_config_shape(&c, keras2 ? "batch_input_shape" : "batch_shape", &example);
+    const uint32_t dtype = read_dtype(&c);
     refuse(&c, "sparse");
     refuse(&c, "ragged");
     refuse(&c, "optional");
-    if (c.status)
+    if (c.status || (!input && call->input_count > 0))
         return c.status;
-    if (graph->input_count > 0)
-        return ls_graph_fail(graph, graph->inputs[0], "the model has an input already; remove one");
-    return ls_graph_input(graph, &example, outputs);
+    if (!input)
+        return ls_graph_typed_input(graph, dtype, &example, outputs);
+    const enum ls_status status = check_given(&c, input, &example, dtype);
+    if (!status)
+        *outputs = input;
+    return status;
 }
 
 const struct ls_layer_kind ls_layer_input = {
     .class_name = "InputLayer",
     .summary = "the shape of the examples",
+    .most_inputs = 1, // none: of the outermost model
     .keys = keys,
     .build = build,
 };

@@ -10,6 +10,10 @@ extern const struct ls_layer_kind ls_layer_input, ls_layer_dense, ls_layer_conv2
     ls_layer_dropout, ls_layer_activation, ls_layer_relu, ls_layer_softmax, ls_layer_leaky_relu,
     ls_layer_elu, ls_layer_batch_normalization;
 
+// Operations of Keras 3 that a functional model has among its layers: keras.ops.add and others. Ends
+// with NULL.
+extern const struct ls_layer_kind *const ls_node_kinds[];
+
 // The activation that the configuration of such a layer stands for; also for one given as an object.
 struct ls_layer_activation ls_read_activation(struct ls_config *config);
 struct ls_layer_activation ls_read_relu(struct ls_config *config);

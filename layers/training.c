@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a Keras model says about its training alone, and Lockstep does not do.
-#include "layers/config.h"
+#include "layers/model_json.h"
 
 #include "core/base/log.h"
 
@@ -70,35 +70,41 @@ static void check(struct search *search, const char *where, const json_t *config
     }
 }
 
-static void check_all(struct search *search, const json_t *model)
+// `path`: "outer/inner/" of a model inside the model, else "".
+static void check_all(struct search *search, const json_t *model, const char *path)
 {
     const json_t *config = json_object_get(model, "config"); // a list of layers in old files
     const json_t *layers = json_is_array(config) ? config : json_object_get(config, "layers");
     const json_t *layer;
     size_t index;
 
-    check(search, "the model", config);
+    if (path[0] == '\0')
+        check(search, "the model", config);
     json_array_foreach((json_t *)layers, index, layer)
     {
         const json_t *options = json_object_get(layer, "config");
         const char *class_name = json_string_value(json_object_get(layer, "class_name"));
         const char *name = json_string_value(json_object_get(options, "name"));
-        char where[256];
+        char where[LS_LONGEST_PATH + 200], inner[LS_LONGEST_PATH];
         if (name)
-            snprintf(where, sizeof(where), "layer '%.100s' (%.100s)", name, class_name);
+            snprintf(where, sizeof(where), "layer '%s%.100s' (%.100s)", path, name, class_name);
         else
-            snprintf(where, sizeof(where), "layer %zu (%.100s)", index, class_name);
+            snprintf(where, sizeof(where), "layer %s%zu (%.100s)", path, index, class_name);
         check(search, where, options);
+        // A path that is too long is cut: it is only shown, and such a model is refused anyway.
+        if (class_name && ls_is_model_class(class_name) &&
+            snprintf(inner, sizeof(inner), "%s%.100s/", path, name ? name : class_name) > 0)
+            check_all(search, layer, inner);
     }
 }
 
 enum ls_status ls_model_check_training(const char *source, const json_t *model, bool fit)
 {
     struct search look = {.silent = true}, search = {.source = source};
-    check_all(&look, model);
+    check_all(&look, model, "");
     if (look.of_loss == 0 && (!fit || look.problems == 0))
         return LS_OK;
-    check_all(&search, model);
+    check_all(&search, model, "");
     if (search.problems > LS_GRAPH_PROBLEMS)
         ls_error(source, "and %u more like these", search.problems - LS_GRAPH_PROBLEMS);
     return LS_BAD_INPUT;

@@ -52,6 +52,7 @@ void ls_graph_destroy(struct ls_graph *graph)
     for (uint32_t i = 0; i < graph->layer_count; i++) {
         free(graph->layers[i].name);
         free(graph->layers[i].class_name);
+        free(graph->layers[i].connected);
     }
     free(graph->tensors);
     free(graph->operations);
@@ -103,6 +104,19 @@ enum ls_status ls_graph_begin_layer(struct ls_graph *graph, const char *name,
     graph->layer = graph->layer_count;
     graph->reusing = false;
     graph->layers[graph->layer_count++] = layer;
+    return LS_OK;
+}
+
+enum ls_status ls_graph_connect_layer(struct ls_graph *graph, const char *from)
+{
+    assert(graph->layer != LS_NO_LAYER);
+    char **connected = &graph->layers[graph->layer].connected;
+    const size_t length = *connected ? strlen(*connected) : 0;
+    char *longer = realloc(*connected, length + strlen(from) + 3);
+    if (!longer)
+        return LS_OUT_OF_MEMORY;
+    sprintf(longer + length, "%s%s", length > 0 ? ", " : "", from);
+    *connected = longer;
     return LS_OK;
 }
 

@@ -90,6 +90,9 @@ struct ls_graph_layer {
     struct ls_shape output; // as built, for the summary
     uint64_t parameters; // elements; constants do not count
     uint64_t untrained; // of these, those without a gradient: frozen ones and statistics
+    // What its calls take in a functional model: "add[0][0], dense[1][0]"; NULL: in a Sequential
+    // model, what the layer before it makes.
+    char *connected;
     uint32_t first_parameter, parameter_count; // in the graph's list
     bool frozen; // not trained: ls_graph_freeze_layer
 };
@@ -132,6 +135,8 @@ void ls_graph_end_layer(struct ls_graph *graph, const struct ls_tensor *output);
 
 // The layer under way is not trained: `trainable` is false in Keras. Before its first parameter.
 void ls_graph_freeze_layer(struct ls_graph *graph);
+// The layer that is built also takes `from`, for the summary.
+LS_STATUS ls_graph_connect_layer(struct ls_graph *graph, const char *from);
 
 // What follows is one more use of a layer that was built before, on another input: each call of
 // ls_graph_parameter returns the parameter that the layer has already, in the same order, so that

@@ -1,0 +1,635 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes a graph from a model that was read: calls the layers of a Sequential model one after the
+// other, those of a functional model as soon as their inputs are there, and models inside a model in
+// the same way wherever they are called. All options that are wrong are said at once.
+#include "layers/model_json.h"
+
+#include "core/base/keras_names.h"
+#include "core/base/log.h"
+#include "layers/kinds.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHOWN 64
+
+// Of the outermost model's "config", besides those of every layer. The reader has refused others.
+static const char *const model_keys[] = {"layers",       "build_input_shape", "build_config",
+                                         "input_layers", "output_layers",     NULL};
+
+struct builder {
+    struct ls_graph *graph;
+    const struct ls_shape *input_shape; // of the data; NULL: not known
+    uint32_t calls; // made so far
+    bool stop; // the model is beyond a limit
+};
+
+// One call of a model; the outermost model has no inputs.
+struct run {
+    struct builder *builder;
+    struct ls_model_json *model;
+    bool trainable, inference;
+    struct ls_tensor *const *inputs; // NULL: only options are checked
+    struct ls_tensor **outputs; // room for LS_LAYER_OUTPUTS
+};
+
+// One call of a layer.
+struct use {
+    struct ls_layer_json *layer;
+    const struct ls_call_json *json; // NULL in a Sequential model
+    uint32_t node;
+    struct ls_tensor *const *inputs; // NULL: only options are checked
+    uint32_t input_count;
+    struct ls_tensor *outputs[LS_LAYER_OUTPUTS];
+};
+
+static enum ls_status call_model(const struct run *outer, struct use *use);
+
+static bool has(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return value && !json_is_null(value);
+}
+
+// A problem with the structure, which is counted among those of the graph.
+static bool is_said(const struct run *run)
+{
+    return ++*run->builder->graph->problems <= LS_GRAPH_PROBLEMS;
+}
+
+static enum ls_status worse(enum ls_status a, enum ls_status b)
+{
+    return a == LS_OUT_OF_MEMORY || b == LS_OK ? a : b;
+}
+
+// ---- One layer ----
+
+// An unknown class, or one of the user's own. Only the first of a model lists what there is.
+static enum ls_status refuse_class(const struct ls_graph *graph, const struct ls_layer_json *layer)
+{
+    const char *names[128] = {NULL};
+    char why[480];
+    const bool operation = ls_json_is_operation(layer->object);
+    const struct ls_layer_kind *const *kinds = operation ? ls_node_kinds : ls_layer_kinds;
+
+    if (layer->custom)
+        return ls_graph_fail(graph, NULL, "only Keras's own layers are supported");
+    for (size_t i = 0; kinds[i] && i + 1 < sizeof(names) / sizeof(names[0]); i++)
+        names[i] = kinds[i]->class_name;
+    if (operation)
+        return ls_graph_fail(graph, NULL, "this operation is not supported; supported: %s",
+                             ls_name_list(names, why, sizeof(why)));
+    if (strcmp(layer->class_name, "TFOpLambda") == 0 ||
+        strcmp(layer->class_name, "SlicingOpLambda") == 0 ||
+        strcmp(layer->class_name, "TensorFlowOpLayer") == 0)
+        return ls_graph_fail(graph, NULL,
+                             "operations are read as Keras 3 writes them; make the model with "
+                             "Keras 3, or use a layer such as Add, Multiply or Rescaling");
+    ls_keras_refusal(LS_KERAS_LAYER, layer->class_name, names, why, sizeof(why));
+    char *list = strstr(why, "; supported:");
+    if (list && !layer->first_unknown)
+        *list = '\0';
+    return ls_graph_fail(graph, NULL, "this layer %s", why);
+}
+
+// batch_input_shape of a layer must be what arrives there.
+static void check_input_shape(struct ls_config *config, const struct use *use)
+{
+    const struct ls_tensor *input = use->inputs && use->input_count > 0 ? use->inputs[0] : NULL;
+    struct ls_shape example = {0};
+    char text[SHOWN];
+
+    if (!input || !has(config->object, "batch_input_shape"))
+        return;
+    ls_config_shape(config, "batch_input_shape", &example);
+    if (config->status ||
+        (example.ndims + 1 == input->shape.ndims &&
+         memcmp(example.dims, &input->shape.dims[1], example.ndims * sizeof(example.dims[0])) == 0))
+        return;
+    config->status = ls_graph_fail(
+        config->graph, input, "batch_input_shape: says %s",
+        ls_json_text(json_object_get(config->object, "batch_input_shape"), text, sizeof(text)));
+}
+
+// A tensor, or a structure of nothing but tensors and null.
+static bool is_tensors(const json_t *value)
+{
+    size_t i;
+    const char *key;
+    json_t *inner;
+    if (json_is_null(value) ||
+        (json_object_size(value) == 1 && json_is_integer(json_object_get(value, "tensor"))))
+        return true;
+    if (!json_is_array(value) && !json_is_object(value))
+        return false;
+    json_array_foreach((json_t *)value, i, inner) if (!is_tensors(inner)) return false;
+    json_object_foreach((json_t *)value, key, inner) if (!is_tensors(inner)) return false;
+    return true;
+}
+
+static bool is_in(const char *name, const char *const *names)
+{
+    for (; names && *names; names++)
+        if (strcmp(*names, name) == 0)
+            return true;
+    return false;
+}
+
+// The number of tensors, and arguments that the layer does not look at.
+static void check_arguments(struct ls_config *config, const struct ls_layer_kind *kind,
+                            const struct use *use)
+{
+    const uint32_t count = use->input_count;
+    const uint32_t most = kind->most_inputs > 0 ? kind->most_inputs : 1;
+    const uint32_t least = kind->most_inputs > 0 ? kind->least_inputs : 1;
+    const struct ls_tensor *input = use->inputs && count > 0 ? use->inputs[0] : NULL;
+    const char *key;
+    json_t *value;
+    size_t i;
+    char text[SHOWN];
+
+    if (count < least || count > most)
+        config->status = ls_graph_fail(
+            config->graph, input, "node %u: expected %s %u input tensor%s, got %u", use->node,
+            least == most   ? "exactly"
+            : count < least ? "at least"
+                            : "at most",
+            count < least ? least : most, (count < least ? least : most) == 1 ? "" : "s", count);
+    if (!use->json)
+        return;
+    json_array_foreach(use->json->args, i, value)
+    {
+        if (!kind->arguments && !is_tensors(value))
+            config->status =
+                ls_graph_fail(config->graph, NULL, "node %u: argument %zu, %s, is not supported",
+                              use->node, i, ls_json_text(value, text, sizeof(text)));
+    }
+    json_object_foreach(use->json->kwargs, key, value)
+    {
+        const bool tensors = strcmp(key, "inputs") == 0 && is_tensors(value);
+        if (!is_in(key, kind->arguments) && !tensors)
+            config->status = ls_graph_fail(config->graph, NULL,
+                                           "node %u: argument '%.100s' = %s is not supported",
+                                           use->node, key, ls_json_text(value, text, sizeof(text)));
+    }
+}
+
+static enum ls_status begin(const struct run *run, struct ls_layer_json *layer)
+{
+    struct ls_graph *graph = run->builder->graph;
+    char name[LS_LONGEST_PATH + 1];
+
+    enum ls_status status = ls_model_json_path(run->model, layer->name, name);
+    if (status)
+        return status;
+    if (layer->built)
+        return ls_graph_reuse_layer(graph, name);
+    layer->built = true;
+    status = ls_graph_begin_layer(graph, name, layer->class_name);
+    if (!status && (!run->trainable || json_is_false(json_object_get(layer->config, "trainable"))))
+        ls_graph_freeze_layer(graph);
+    return status;
+}
+
+// What "connected to" of a summary says: "add[0][0], dense[1][0]".
+static enum ls_status connect(const struct run *run, const struct use *use)
+{
+    char text[LS_LONGEST_PATH];
+    enum ls_status status = LS_OK;
+
+    for (uint32_t i = 0; use->json && i < use->json->input_count && !status; i++) {
+        const struct ls_reference *from = &use->json->inputs[i];
+        snprintf(text, sizeof(text), "%s[%u][%u]", run->model->layers[from->layer].name, from->call,
+                 from->output);
+        status = ls_graph_connect_layer(run->builder->graph, text);
+    }
+    return status;
+}
+
+static enum ls_status build_layer(const struct run *run, struct use *use)
+{
+    struct ls_layer_json *layer = use->layer;
+    json_t *empty = layer->config ? NULL : json_object();
+    struct ls_graph *graph = run->builder->graph;
+    struct ls_config c = {.graph = graph, .object = layer->config ? layer->config : empty};
+    if (!c.object)
+        return LS_OUT_OF_MEMORY;
+
+    enum ls_status status = begin(run, layer);
+    if (!status)
+        status = connect(run, use);
+    if (!status && (!layer->kind || layer->custom))
+        status = refuse_class(graph, layer);
+    if (status)
+        goto out;
+    ls_config_check(&c, layer->kind->keys);
+    check_input_shape(&c, use);
+    check_arguments(&c, layer->kind, use);
+    const struct ls_layer_call call = {
+        .config = c.object,
+        .inputs = c.status ? NULL : use->inputs,
+        .input_count = use->input_count,
+        .args = use->json ? use->json->args : NULL,
+        .kwargs = use->json ? use->json->kwargs : NULL,
+        .inference = run->inference || (use->json && use->json->inference),
+    };
+    status = layer->kind->build(graph, &call, use->outputs);
+    status = status ? status : c.status;
+    if (!status && use->outputs[0])
+        ls_graph_end_layer(graph, use->outputs[0]);
+
+out:
+    json_decref(empty);
+    return status;
+}
+
+// What is wrong with a layer is said once. Its outputs are then NULL, and so they are where only
+// options are checked.
+static enum ls_status call_layer(const struct run *run, struct use *use)
+{
+    struct ls_layer_json *layer = use->layer;
+
+    if (run->builder->stop)
+        return LS_BAD_INPUT;
+    if (++run->builder->calls > LS_MOST_CALLS) {
+        run->builder->stop = true;
+        return ls_model_json_fail(run->model,
+                                  "layers are called more than %d times, those of models inside "
+                                  "the model at each of its calls",
+                                  LS_MOST_CALLS);
+    }
+    if (layer->model)
+        return call_model(run, use);
+    if (layer->refused)
+        return LS_BAD_INPUT;
+    const enum ls_status status = build_layer(run, use);
+    layer->refused = !use->outputs[0] || status;
+    if (status)
+        memset(use->outputs, 0, sizeof(use->outputs));
+    return status;
+}
+
+// ---- Sequential ----
+
+// The model's input where no InputLayer gives it: what the first layer, the model or the data set
+// says.
+static enum ls_status build_input(const struct run *run, struct ls_tensor **out)
+{
+    const struct ls_model_json *model = run->model;
+    struct ls_graph *graph = run->builder->graph;
+    char name[LS_LONGEST_NAME];
+    struct ls_shape example;
+    struct ls_config c = {.graph = graph};
+    const json_t *first = model->layers[0].config,
+                 *build = json_object_get(model->object, "build_config");
+
+    ls_model_json_name(model, model->count, "InputLayer", name);
+    enum ls_status status = ls_graph_begin_layer(graph, name, "InputLayer");
+    if (status)
+        return status;
+    if (has(first, "batch_input_shape")) {
+        c.object = first;
+        ls_config_shape(&c, "batch_input_shape", &example);
+    } else if (has(model->config, "build_input_shape")) {
+        c.object = model->config;
+        ls_config_shape(&c, "build_input_shape", &example);
+    } else if (has(build, "input_shape")) {
+        c.object = build;
+        ls_config_shape(&c, "input_shape", &example);
+    } else if (run->builder->input_shape) {
+        example = *run->builder->input_shape;
+    } else {
+        return ls_graph_fail(graph, NULL,
+                             "the model does not give its input shape; put an InputLayer first");
+    }
+    if (!c.status)
+        c.status = ls_graph_input(graph, &example, out);
+    if (!c.status)
+        ls_graph_end_layer(graph, *out);
+    return c.status;
+}
+
+static enum ls_status run_sequential(const struct run *run)
+{
+    struct ls_model_json *model = run->model;
+    struct ls_tensor *tensor = run->inputs ? run->inputs[0] : NULL;
+    const bool has_input = strcmp(model->layers[0].class_name, "InputLayer") == 0;
+    const bool makes_input = model->depth == 0 && has_input;
+    enum ls_status status = LS_OK;
+
+    if (model->depth == 0 && !has_input)
+        status = build_input(run, &tensor);
+    for (uint32_t i = 0; i < model->count && status != LS_OUT_OF_MEMORY && !run->builder->stop;
+         i++) {
+        struct ls_layer_json *layer = &model->layers[i];
+        struct use use = {.layer = layer,
+                          .inputs = tensor ? &tensor : NULL,
+                          .input_count = makes_input && i == 0 ? 0 : 1};
+        enum ls_status called = call_layer(run, &use);
+        if (!called && use.outputs[1])
+            called = ls_model_json_fail(model,
+                                        "layer '%s' (%.100s) has several outputs, but a layer of a "
+                                        "Sequential model has one",
+                                        layer->name, layer->class_name);
+        tensor = called ? NULL : use.outputs[0];
+        status = worse(status, called);
+    }
+    run->outputs[0] = tensor;
+    return status;
+}
+
+// ---- Functional ----
+
+// What a call gave.
+struct result {
+    bool done;
+    uint32_t count; // 0: it was refused
+    struct ls_tensor **outputs;
+};
+
+struct pending {
+    uint32_t layer, call;
+};
+
+struct work {
+    const struct run *run;
+    uint32_t *first; // by layer: the result of its first call
+    struct result *results;
+    struct pending *pending; // in the order of the file
+    uint32_t left;
+};
+
+static struct result *result_of(const struct work *work, uint32_t layer, uint32_t call)
+{
+    return &work->results[work->first[layer] + call];
+}
+
+static enum ls_status work_init(struct work *work, const struct run *run)
+{
+    const struct ls_model_json *model = run->model;
+    uint32_t calls = 0;
+
+    work->run = run;
+    for (uint32_t i = 0; i < model->count; i++) {
+        if (model->layers[i].call_count > LS_MOST_CALLS - calls) {
+            run->builder->stop = true;
+            return ls_model_json_fail(model, "layers are called more than %d times", LS_MOST_CALLS);
+        }
+        calls += model->layers[i].call_count;
+    }
+    work->first = calloc(model->count, sizeof(*work->first));
+    work->results = calloc(calls, sizeof(*work->results));
+    work->pending = calloc(calls, sizeof(*work->pending));
+    if (!work->first || !work->results || !work->pending)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0, next = 0; i < model->count; i++) {
+        work->first[i] = next;
+        next += model->layers[i].call_count;
+        if (strcmp(model->layers[i].class_name, "InputLayer") == 0)
+            continue;
+        for (uint32_t k = 0; k < model->layers[i].call_count; k++)
+            work->pending[work->left++] = (struct pending){i, k};
+    }
+    return LS_OK;
+}
+
+static void work_finish(struct work *work)
+{
+    const struct ls_model_json *model = work->run->model;
+    for (uint32_t i = 0; work->first && work->results && i < model->count; i++)
+        for (uint32_t k = 0; k < model->layers[i].call_count; k++)
+            free(result_of(work, i, k)->outputs);
+    free(work->first);
+    free(work->results);
+    free(work->pending);
+}
+
+static enum ls_status keep_result(struct result *result, struct ls_tensor *const *outputs)
+{
+    result->done = true;
+    uint32_t count = 0;
+    while (count < LS_LAYER_OUTPUTS && outputs[count])
+        count++;
+    if (count == 0)
+        return LS_OK;
+    result->outputs = calloc(count, sizeof(struct ls_tensor *));
+    if (!result->outputs)
+        return LS_OUT_OF_MEMORY;
+    memcpy(result->outputs, outputs, count * sizeof(struct ls_tensor *));
+    result->count = count;
+    return LS_OK;
+}
+
+// The tensor that is referred to; NULL: refused, now or before. `where` is for the message.
+static enum ls_status find_tensor(const struct work *work, const struct ls_reference *reference,
+                                  const char *where, struct ls_tensor **out)
+{
+    const struct ls_model_json *model = work->run->model;
+    const struct result *result = result_of(work, reference->layer, reference->call);
+
+    *out = NULL;
+    if (result->count == 0)
+        return LS_OK;
+    if (reference->output >= result->count && !is_said(work->run))
+        return LS_BAD_INPUT;
+    if (reference->output >= result->count)
+        return ls_model_json_fail(
+            model, "%s: layer '%s' has no tensor %u: it has %u, counted from 0", where,
+            model->layers[reference->layer].name, reference->output, result->count);
+    *out = result->outputs[reference->output];
+    return LS_OK;
+}
+
+static enum ls_status call_input(struct work *work, uint32_t index)
+{
+    const struct run *run = work->run;
+    const uint32_t layer = run->model->inputs[index].layer;
+    struct use use = {.layer = &run->model->layers[layer],
+                      .inputs = run->inputs ? &run->inputs[index] : NULL,
+                      .input_count = run->model->depth == 0 ? 0 : 1};
+    const enum ls_status status = call_layer(run, &use);
+    return worse(status, keep_result(result_of(work, layer, 0), use.outputs));
+}
+
+static bool is_ready(const struct work *work, const struct pending *pending)
+{
+    const struct ls_call_json *call =
+        &work->run->model->layers[pending->layer].calls[pending->call];
+    for (uint32_t i = 0; i < call->input_count; i++)
+        if (!result_of(work, call->inputs[i].layer, call->inputs[i].call)->done)
+            return false;
+    return true;
+}
+
+static enum ls_status call_pending(struct work *work, const struct pending *pending)
+{
+    struct ls_layer_json *layer = &work->run->model->layers[pending->layer];
+    const struct ls_call_json *call = &layer->calls[pending->call];
+    struct ls_tensor *inputs[LS_LAYER_INPUTS];
+    struct use use = {.layer = layer,
+                      .json = call,
+                      .node = pending->call,
+                      .inputs = inputs,
+                      .input_count = call->input_count};
+    char where[LS_LONGEST_NAME + 160];
+    enum ls_status status = LS_OK;
+
+    snprintf(where, sizeof(where), "layer '%s' (%.100s): node %u", layer->name, layer->class_name,
+             pending->call);
+    for (uint32_t i = 0; i < call->input_count; i++) {
+        status = worse(status, find_tensor(work, &call->inputs[i], where, &inputs[i]));
+        if (!inputs[i])
+            use.inputs = NULL;
+    }
+    if (status != LS_OUT_OF_MEMORY)
+        status = worse(status, call_layer(work->run, &use));
+    return worse(status, keep_result(result_of(work, pending->layer, pending->call), use.outputs));
+}
+
+// Nothing that is left has all its inputs: following what each waits for leads around a circle.
+static enum ls_status refuse_circle(const struct work *work)
+{
+    const struct ls_model_json *model = work->run->model;
+    struct pending at = work->pending[0], next = at;
+
+    for (uint32_t steps = 0; steps < 2 * work->left + 1; steps++) {
+        const struct ls_call_json *call = &model->layers[at.layer].calls[at.call];
+        uint32_t i = 0;
+        while (result_of(work, call->inputs[i].layer, call->inputs[i].call)->done)
+            i++;
+        next = (struct pending){call->inputs[i].layer, call->inputs[i].call};
+        if (steps < 2 * work->left)
+            at = next;
+    }
+    return ls_model_json_fail(
+        model,
+        "layer '%s' (%.100s): node %u needs its own output, through layer '%s': the layers form a "
+        "circle",
+        model->layers[at.layer].name, model->layers[at.layer].class_name, at.call,
+        model->layers[next.layer].name);
+}
+
+static enum ls_status call_all(struct work *work)
+{
+    const struct run *run = work->run;
+    enum ls_status status = LS_OK;
+
+    for (uint32_t i = 0; i < run->model->input_count && status != LS_OUT_OF_MEMORY; i++)
+        status = worse(status, call_input(work, i));
+    while (work->left > 0) {
+        const uint32_t before = work->left;
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < before; i++) {
+            const struct pending pending = work->pending[i];
+            if (!is_ready(work, &pending)) {
+                work->pending[kept++] = pending;
+                continue;
+            }
+            status = worse(status, call_pending(work, &pending));
+            if (status == LS_OUT_OF_MEMORY || run->builder->stop)
+                return status;
+        }
+        work->left = kept;
+        if (kept == before)
+            return refuse_circle(work);
+    }
+    return status;
+}
+
+static enum ls_status run_functional(const struct run *run)
+{
+    struct ls_model_json *model = run->model;
+    struct work work = {0};
+    enum ls_status status = work_init(&work, run);
+
+    if (!status)
+        status = call_all(&work);
+    for (uint32_t i = 0; i < model->output_count && !status; i++)
+        status = find_tensor(&work, &model->outputs[i], "output_layers", &run->outputs[i]);
+    if (!status && model->depth == 0)
+        status = ls_graph_set_outputs(run->builder->graph, run->outputs, model->output_count);
+    work_finish(&work);
+    if (status)
+        memset(run->outputs, 0, LS_LAYER_OUTPUTS * sizeof(struct ls_tensor *));
+    return status;
+}
+
+// ---- Models ----
+
+static enum ls_status run_model(const struct run *run)
+{
+    return run->model->functional ? run_functional(run) : run_sequential(run);
+}
+
+static enum ls_status call_model(const struct run *outer, struct use *use)
+{
+    struct ls_model_json *model = use->layer->model;
+    const uint32_t expected = model->functional ? model->input_count : 1;
+    const char *key;
+    json_t *value;
+
+    if (use->input_count != expected && !is_said(outer))
+        return LS_BAD_INPUT;
+    if (use->input_count != expected)
+        return ls_model_json_fail(model, "node %u: expected %u input tensor%s, got %u", use->node,
+                                  expected, expected == 1 ? "" : "s", use->input_count);
+    json_object_foreach(use->json ? use->json->kwargs : NULL, key, value)
+    {
+        if (strcmp(key, "inputs") != 0)
+            return ls_model_json_fail(model, "node %u: argument '%.100s' is not supported",
+                                      use->node, key);
+    }
+    const struct run run = {
+        .builder = outer->builder,
+        .model = model,
+        .trainable =
+            outer->trainable && !json_is_false(json_object_get(model->config, "trainable")),
+        .inference = outer->inference || (use->json && use->json->inference),
+        .inputs = use->inputs,
+        .outputs = use->outputs,
+    };
+    return run_model(&run);
+}
+
+enum ls_status ls_model_build(const char *source, const json_t *object,
+                              const struct ls_shape *input_shape, struct ls_graph **out)
+{
+    uint32_t total = 0, problems = 0;
+    struct ls_model_json model = {.source = source, .object = object, .total = &total};
+    struct builder builder = {.input_shape = input_shape};
+    struct ls_tensor *outputs[LS_LAYER_OUTPUTS] = {NULL};
+    struct run run = {.builder = &builder, .model = &model, .outputs = outputs};
+    struct ls_config c = {0};
+
+    enum ls_status status = ls_model_json_read(&model);
+    if (!status)
+        status = ls_graph_create(model.name, &builder.graph);
+    if (status)
+        goto out;
+    builder.graph->source = strdup(source);
+    builder.graph->problems = &problems;
+    status = builder.graph->source ? LS_OK : LS_OUT_OF_MEMORY;
+    if (status)
+        goto out;
+    c.graph = builder.graph;
+    c.object = model.config;
+    if (c.object)
+        ls_config_check(&c, model_keys);
+    run.trainable = !json_is_false(json_object_get(model.config, "trainable"));
+    status = worse(c.status, run_model(&run));
+    if (status)
+        goto out;
+    builder.graph->problems = NULL;
+    *out = builder.graph;
+    builder.graph = NULL;
+
+out:
+    if (problems > LS_GRAPH_PROBLEMS)
+        ls_error(source, "and %u more problems", problems - LS_GRAPH_PROBLEMS);
+    if (problems) // at once with what only training minds
+        (void)!ls_model_check_training(source, object, true);
+    ls_graph_destroy(builder.graph);
+    ls_model_json_finish(&model);
+    return status;
+}
