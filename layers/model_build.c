@@ -32,6 +32,9 @@ struct run {
     bool trainable, inference;
     struct ls_tensor *const *inputs; // NULL: only options are checked
     struct ls_tensor **outputs; // room for LS_LAYER_OUTPUTS
+    const struct ls_model_json *outer; // that calls it
+    const struct ls_call_json *json; // by this call; NULL: there is none, or in a Sequential model
+    uint32_t node; // number of the call
 };
 
 // One call of a layer.
@@ -41,6 +44,10 @@ struct use {
     uint32_t node;
     struct ls_tensor *const *inputs; // NULL: only options are checked
     uint32_t input_count;
+    // Where the tensors come from, for the summary; NULL: from the layer before, or said already.
+    const struct ls_model_json *from;
+    const struct ls_reference *references;
+    uint32_t reference_count;
     struct ls_tensor *outputs[LS_LAYER_OUTPUTS];
 };
 
@@ -192,19 +199,31 @@ static enum ls_status begin(const struct run *run, struct ls_layer_json *layer)
     return status;
 }
 
-// What "connected to" of a summary says: "add[0][0], dense[1][0]".
+// What "connected to" of a summary says: "add[0][0], inner/dense[1][0]".
 static enum ls_status connect(const struct run *run, const struct use *use)
 {
-    char text[LS_LONGEST_PATH];
+    char name[LS_LONGEST_PATH + 1], text[LS_LONGEST_PATH + 32];
     enum ls_status status = LS_OK;
 
-    for (uint32_t i = 0; use->json && i < use->json->input_count && !status; i++) {
-        const struct ls_reference *from = &use->json->inputs[i];
-        snprintf(text, sizeof(text), "%s[%u][%u]", run->model->layers[from->layer].name, from->call,
-                 from->output);
-        status = ls_graph_connect_layer(run->builder->graph, text);
+    for (uint32_t i = 0; use->from && i < use->reference_count && !status; i++) {
+        const struct ls_reference *reference = &use->references[i];
+        status = ls_model_json_path(use->from, use->from->layers[reference->layer].name, name);
+        snprintf(text, sizeof(text), "%s[%u][%u]", name, reference->call, reference->output);
+        if (!status)
+            status = ls_graph_connect_layer(run->builder->graph, text);
     }
     return status;
+}
+
+// Input `index` of a model inside a model comes from where the call has it from.
+static void connect_input(const struct run *run, uint32_t index, struct use *use)
+{
+    if (!run->json || run->node < use->layer->connected)
+        return;
+    use->layer->connected = run->node + 1;
+    use->from = run->outer;
+    use->references = &run->json->inputs[index];
+    use->reference_count = 1;
 }
 
 static enum ls_status build_layer(const struct run *run, struct use *use)
@@ -326,6 +345,8 @@ static enum ls_status run_sequential(const struct run *run)
         struct use use = {.layer = layer,
                           .inputs = tensor ? &tensor : NULL,
                           .input_count = makes_input && i == 0 ? 0 : 1};
+        if (i == 0)
+            connect_input(run, 0, &use);
         enum ls_status called = call_layer(run, &use);
         if (!called && use.outputs[1])
             called = ls_model_json_fail(model,
@@ -448,6 +469,7 @@ static enum ls_status call_input(struct work *work, uint32_t index)
     struct use use = {.layer = &run->model->layers[layer],
                       .inputs = run->inputs ? &run->inputs[index] : NULL,
                       .input_count = run->model->depth == 0 ? 0 : 1};
+    connect_input(run, index, &use);
     const enum ls_status status = call_layer(run, &use);
     return worse(status, keep_result(result_of(work, layer, 0), use.outputs));
 }
@@ -474,6 +496,13 @@ static enum ls_status call_pending(struct work *work, const struct pending *pend
                       .input_count = call->input_count};
     char where[LS_LONGEST_NAME + 160];
     enum ls_status status = LS_OK;
+
+    if (pending->call >= layer->connected) { // else the model was called before
+        layer->connected = pending->call + 1;
+        use.from = work->run->model;
+        use.references = call->inputs;
+        use.reference_count = call->input_count;
+    }
 
     snprintf(where, sizeof(where), "layer '%s' (%.100s): node %u", layer->name, layer->class_name,
              pending->call);
@@ -588,6 +617,9 @@ static enum ls_status call_model(const struct run *outer, struct use *use)
         .inference = outer->inference || (use->json && use->json->inference),
         .inputs = use->inputs,
         .outputs = use->outputs,
+        .outer = outer->model,
+        .json = use->json,
+        .node = use->node,
     };
     return run_model(&run);
 }

@@ -43,6 +43,7 @@ struct ls_layer_json {
     bool legacy; // its calls are written as in Keras 2
     bool counts_own_node; // see nodes.c
     // While the graph is made:
+    uint32_t connected; // calls that the summary has
     bool built; // called before: the next call uses its variables again
     bool refused; // said once
 };

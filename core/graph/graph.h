@@ -135,6 +135,7 @@ void ls_graph_end_layer(struct ls_graph *graph, const struct ls_tensor *output);
 
 // The layer under way is not trained: `trainable` is false in Keras. Before its first parameter.
 void ls_graph_freeze_layer(struct ls_graph *graph);
+
 // The layer that is built also takes `from`, for the summary.
 LS_STATUS ls_graph_connect_layer(struct ls_graph *graph, const char *from);
 

@@ -226,13 +226,28 @@ enum ls_status ls_model_check_trained(const struct ls_model *model)
     return LS_BAD_INPUT;
 }
 
+enum ls_status ls_model_check_outputs(const struct ls_model *model)
+{
+    const struct ls_graph *graph = model->graph;
+    if (graph->output_count < 2)
+        return LS_OK;
+    ls_error(model->source,
+             "the model has %u outputs, of layers '%s', '%s'%s; training, evaluation and "
+             "prediction need exactly one: leave one in output_layers",
+             graph->output_count, graph->outputs[0]->name, graph->outputs[1]->name,
+             graph->output_count > 2 ? ", ..." : "");
+    return LS_BAD_INPUT;
+}
+
 enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_options *options)
 {
     struct ls_compile_options all = options ? *options : (struct ls_compile_options){0};
     struct ls_compile_config file = {0};
     struct ls_model parsed = {0}; // what the options mean
     struct ls_graph *graph = NULL;
-    enum ls_status status = ls_model_check_training(model->source, model->json, false);
+    enum ls_status status = ls_model_check_outputs(model);
+    if (!status)
+        status = ls_model_check_training(model->source, model->json, false);
     if (!status)
         status = ls_compile_fill(model->source, model->json, &all, &file);
     if (!status)

@@ -72,6 +72,8 @@ LS_STATUS ls_open_model(struct ls_run *run, const char *name, const struct ls_da
                         struct ls_model **out);
 LS_STATUS ls_compile_model(struct ls_model *model, const struct ls_compile_options *options);
 
+// LS_BAD_INPUT (logged) when the model has several outputs.
+LS_STATUS ls_model_check_outputs(const struct ls_model *model);
 // First values from the run's seed, unless there are weights already.
 LS_STATUS ls_model_need_weights(struct ls_model *model);
 // The model is what the host has; what the replicas are ahead of it is lost.

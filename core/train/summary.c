@@ -7,6 +7,7 @@
 #define NAME_LETTERS 34
 #define SHAPE_LETTERS 24
 #define COUNT_LETTERS 12
+#define CONNECTED_LETTERS 28
 
 // 225,034; `text` has room for 32 letters.
 static const char *grouped(uint64_t value, char *text)
@@ -23,32 +24,52 @@ static const char *grouped(uint64_t value, char *text)
     return text;
 }
 
-static void print_rule(FILE *out, char letter)
+static void print_rule(FILE *out, char letter, bool connected)
 {
-    for (int i = 0; i < NAME_LETTERS + SHAPE_LETTERS + COUNT_LETTERS + 2; i++)
+    const int letters = NAME_LETTERS + SHAPE_LETTERS + COUNT_LETTERS + 2;
+    for (int i = 0; i < letters + (connected ? 2 + CONNECTED_LETTERS : 0); i++)
         fputc(letter, out);
     fputc('\n', out);
 }
 
+static void print_layer(FILE *out, const struct ls_graph_layer *layer)
+{
+    char shape[96], label[512], count[32];
+    snprintf(label, sizeof(label), "%s (%s)", layer->name, layer->class_name);
+    fprintf(out, "%-*s %-*s %*s", NAME_LETTERS, label, SHAPE_LETTERS,
+            ls_shape_text(&layer->output, shape, sizeof(shape)), COUNT_LETTERS,
+            grouped(layer->parameters, count));
+    fprintf(out, "%s%s\n", layer->connected ? "  " : "", layer->connected ? layer->connected : "");
+}
+
+static void print_total(FILE *out, const char *what, uint64_t parameters)
+{
+    char count[32], bytes[32];
+    fprintf(out, "%s: %s (%s bytes)\n", what, grouped(parameters, count),
+            grouped(4 * parameters, bytes));
+}
+
 void ls_model_summary(const struct ls_model *model, FILE *out)
 {
-    char shape[96], label[160], count[32], bytes[32];
-    fprintf(out, "Model: \"%s\"\n", model->graph->name);
-    print_rule(out, '_');
-    fprintf(out, "%-*s %-*s %*s\n", NAME_LETTERS, "Layer (type)", SHAPE_LETTERS, "Output Shape",
-            COUNT_LETTERS, "Param #");
-    print_rule(out, '=');
-    for (uint32_t i = 0; i < model->graph->layer_count; i++) {
-        const struct ls_graph_layer *layer = &model->graph->layers[i];
-        if (strcmp(layer->class_name, "InputLayer") == 0)
-            continue; // as in Keras, whose table begins with the first layer that computes
-        snprintf(label, sizeof(label), "%s (%s)", layer->name, layer->class_name);
-        fprintf(out, "%-*s %-*s %*s\n", NAME_LETTERS, label, SHAPE_LETTERS,
-                ls_shape_text(&layer->output, shape, sizeof(shape)), COUNT_LETTERS,
-                grouped(layer->parameters, count));
+    const struct ls_graph *graph = model->graph;
+    uint64_t parameters = 0, untrained = 0;
+    bool connected = false;
+    for (uint32_t i = 0; i < graph->layer_count; i++) {
+        parameters += graph->layers[i].parameters;
+        untrained += graph->layers[i].untrained;
+        connected |= graph->layers[i].connected != NULL;
     }
-    print_rule(out, '=');
-    const uint64_t parameters = ls_model_parameters(model);
-    fprintf(out, "Total params: %s (%s bytes)\n", grouped(parameters, count),
-            grouped(4 * parameters, bytes));
+    fprintf(out, "Model: \"%s\"\n", graph->name);
+    print_rule(out, '_', connected);
+    fprintf(out, "%-*s %-*s %*s%s\n", NAME_LETTERS, "Layer (type)", SHAPE_LETTERS, "Output Shape",
+            COUNT_LETTERS, "Param #", connected ? "  Connected to" : "");
+    print_rule(out, '=', connected);
+    // As in Keras, the table of a chain begins with the first layer that computes.
+    for (uint32_t i = 0; i < graph->layer_count; i++)
+        if (connected || strcmp(graph->layers[i].class_name, "InputLayer") != 0)
+            print_layer(out, &graph->layers[i]);
+    print_rule(out, '=', connected);
+    print_total(out, "Total params", parameters);
+    print_total(out, "Trainable params", parameters - untrained);
+    print_total(out, "Non-trainable params", untrained);
 }

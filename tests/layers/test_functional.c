@@ -257,6 +257,8 @@ START_TEST(a_siamese_network_uses_its_model_twice)
     check_variables(graph, names);
     ck_assert_uint_eq(operation_total(graph, LS_OP_DENSE), 4);
     ck_assert_str_eq(layer_shape(graph, "base/e"), "(None, 2)");
+    ck_assert_str_eq(layer_of(graph, "base/i")->connected, "x[0][0], y[0][0]");
+    ck_assert_ptr_null(layer_of(graph, "base/d")->connected);
     ck_assert_uint_eq(graph->input_count, 2);
     ls_graph_destroy(graph);
 }

@@ -248,9 +248,29 @@ class KerasModel(ProgramTest):
         report = self.train("--model=" + path, "--dataset=synthetic:examples=200", "--replicas=2", "--strategy=ring")
         self.assertEqual(report["parameters"], 320 + (13 * 13 * 32 + 1) * 64 + 65 * 10)
 
-    def test_a_functional_model_that_keras_wrote_is_refused(self):
-        path = os.path.join(FIXTURES, "keras", "functional-residual.json")
-        self.refused(BAD_INPUT, "summary", "--model=" + path, says=("Functional", "Sequential"))
+    def test_a_functional_model_that_keras_wrote_trains(self):
+        path = os.path.join(FIXTURES, "functional", "residual.json")
+        report = self.train("--model=" + path, "--dataset=synthetic:shape=8x8x2,classes=5,examples=200", "--replicas=2",
+                            "--strategy=ring")
+        self.assertEqual(report["parameters"], (9 * 2 + 1) * 4 + (9 * 4 + 1) * 4 + (64 + 1) * 5)
+
+    def test_summary_of_a_functional_model_says_what_is_connected(self):
+        outcome = self.lockstep("summary", "--model=" + os.path.join(FIXTURES, "functional", "residual.json"))
+        self.assertEqual(outcome.code, DONE)
+        for text in ("Connected to", "first[0][0], second[0][0]", "Trainable params: 549 (2,196 bytes)",
+                     "Non-trainable params: 0 (0 bytes)"):
+            self.assertIn(text, outcome.out)
+
+    def test_several_outputs_are_refused_by_name(self):
+        with open(os.path.join(FIXTURES, "functional", "residual.json")) as file:
+            model = json.load(file)
+        model["config"]["output_layers"] = [["scores", 0, 0], ["flat", 0, 0]]
+        with open(self.path("two.json"), "w") as file:
+            json.dump(model, file)
+        self.assertEqual(self.lockstep("summary", "--model=" + self.path("two.json")).code, DONE)
+        for command in ("train", "evaluate"):
+            self.refused(BAD_INPUT, command, "--model=" + self.path("two.json"),
+                         "--dataset=synthetic:shape=8x8x2,classes=5,examples=200", says=("2 outputs", "'scores', 'flat'"))
 
     def test_summary_is_a_table_like_that_of_keras(self):
         outcome = self.lockstep("summary", "--model=cnn")
