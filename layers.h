@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Sequential model in C: an array of layers, with Keras's names, that ends with LS_END.
+// Layers in C, with Keras's names. A Sequential model is an array that ends with LS_END:
 //
 //     LS_INPUT(28, 28, 1), LS_CONV2D(32, 3, .activation = "relu"), LS_MAX_POOLING2D(2), LS_FLATTEN(),
 //     LS_DENSE(128, .activation = "relu"), LS_DENSE(10), LS_END
+//
+// In a functional model ls_layer_call (lockstep.h) calls one layer:
+//
+//     const struct ls_layer dense = LS_DENSE(10);
+//     ls_layer_call(&dense, &x, 1, &y);
 //
 // A field that is omitted or zero has Keras's default, with three exceptions: Dropout's rate,
 // LeakyReLU's negative_slope and ELU's alpha are the first arguments of their macros and are used
@@ -23,6 +28,7 @@ struct ls_layer {
     const char *kernel_initializer;
     const char *bias_initializer;
     bool no_bias; // Keras's use_bias=False
+    bool frozen; // Keras's trainable=False
 
     int64_t units; // Dense
 
@@ -36,6 +42,8 @@ struct ls_layer {
     const char *data_format; // "channels_last" (default)
 
     int64_t pool_size, pool_columns;
+
+    const char *dtype; // InputLayer: "float32" (default), "int32"
 
     // InputLayer: sizes of an example. Reshape: target_shape, one may be -1. Ends with 0.
     int64_t shape[6];

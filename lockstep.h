@@ -106,6 +106,41 @@ struct ls_model;
 // From an array of layers (see layers.h) that ends with LS_END.
 LS_CALL ls_sequential_create(struct ls_run *run, const char *name, const struct ls_layer *layers,
                              struct ls_model **out);
+// Functional models, as in Keras: layers are called on symbols, which stand for the tensors that a
+// layer will take and make, and a model is what lies between some inputs and some outputs.
+//
+//     struct ls_symbol *x, *y, *ends[2], *sum, *scores;
+//     ls_input(run, &(struct ls_layer)LS_INPUT(64), &x);
+//     ls_layer_call(&(struct ls_layer)LS_DENSE(64, .activation = "relu"), &x, 1, &y);
+//     ends[0] = x, ends[1] = y;
+//     ls_layer_call(&(struct ls_layer){.class_name = "Add"}, ends, 2, &sum);
+//     ls_layer_call(&(struct ls_layer)LS_DENSE(10), &sum, 1, &scores);
+//     ls_model_create("residual", &x, 1, &scores, 1, &model);
+//
+// Symbols belong to the run: ls_run_close frees them. Any number of models may be made of the same
+// ones; each has its own weights. Options of layers, and whether shapes fit, are checked when the
+// model is created.
+struct ls_symbol;
+
+// An input of a model, from LS_INPUT.
+LS_CALL ls_input(struct ls_run *run, const struct ls_layer *input, struct ls_symbol **out);
+// Calls a new layer on `input_count` symbols, 1 for most layers.
+LS_CALL ls_layer_call(const struct ls_layer *layer, struct ls_symbol *const *inputs,
+                      uint32_t input_count, struct ls_symbol **out);
+// Calls the layer that made `made` once more, on other symbols: both calls use the same weights.
+LS_CALL ls_layer_call_again(const struct ls_symbol *made, struct ls_symbol *const *inputs,
+                            uint32_t input_count, struct ls_symbol **out);
+// Calls a model as a layer. `outputs` has room for `output_count` symbols, which must be as many as
+// the model has outputs. All calls of one model use the same weights, which are new ones: those of
+// `model` are not taken. The model may be closed afterwards.
+LS_CALL ls_model_call(const struct ls_model *model, struct ls_symbol *const *inputs,
+                      uint32_t input_count, struct ls_symbol **outputs, uint32_t output_count);
+// The model from `inputs`, in the order in which data gives them, to `outputs`. Only a model with
+// one output can be trained.
+LS_CALL ls_model_create(const char *name, struct ls_symbol *const *inputs, uint32_t input_count,
+                        struct ls_symbol *const *outputs, uint32_t output_count,
+                        struct ls_model **out);
+
 // A built-in name ("cnn") or a file of Keras model JSON. `data` gives the shape of the input to
 // models that do not say it; may be NULL.
 LS_CALL ls_model_open(struct ls_run *run, const char *name, const struct ls_data *data,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model written in C becomes the JSON that the reader of Keras models takes: there is one way in.
 #include "layers.h"
-#include "layers/config.h"
+#include "layers/functional.h"
 
 #include "core/base/log.h"
 #include "core/base/options.h"
@@ -19,7 +19,8 @@ struct key {
     const char *name;
     size_t offset;
 };
-static const struct key texts[] = {KEY(name), KEY(activation), KEY(padding), KEY(data_format)};
+static const struct key texts[] = {KEY(name), KEY(activation), KEY(padding), KEY(data_format),
+                                   KEY(dtype)};
 static const struct key initializers[] = {KEY(kernel_initializer), KEY(bias_initializer)};
 static const struct key integers[] = {KEY(units), KEY(filters), KEY(groups)};
 static const struct key numbers[] = {KEY(rate), KEY(negative_slope), KEY(alpha), KEY(max_value)};
@@ -158,8 +159,21 @@ static enum ls_status put_options(json_t *config, const struct ls_layer *layer)
         status = put_number(config, layer, &numbers[i]);
     if (!status && layer->no_bias)
         status = put(config, "use_bias", json_false());
+    if (!status && layer->frozen)
+        status = put(config, "trainable", json_false());
     if (!status && layer->shape[0] != 0)
         status = put_shape(config, layer);
+    return status;
+}
+
+enum ls_status ls_layer_config(const struct ls_layer *layer, json_t **out)
+{
+    json_t *config = json_object();
+    const enum ls_status status = config ? put_options(config, layer) : LS_OUT_OF_MEMORY;
+    if (status)
+        json_decref(config);
+    else
+        *out = config;
     return status;
 }
 
@@ -172,11 +186,13 @@ enum ls_status ls_sequential_json(const char *name, const struct ls_layer *layer
     enum ls_status status = model ? LS_OK : LS_OUT_OF_MEMORY;
 
     for (; layers->class_name && !status; layers++) {
-        json_t *config = json_object();
-        status = config ? put_options(config, layers) : LS_OUT_OF_MEMORY;
+        json_t *config = NULL;
+        status = ls_layer_config(layers, &config);
+        if (status)
+            break;
         json_t *layer = json_pack("{s:s, s:s, s:n, s:o}", "module", "keras.layers", "class_name",
                                   layers->class_name, "registered_name", "config", config);
-        if (json_array_append_new(list, layer) != 0 && !status)
+        if (json_array_append_new(list, layer) != 0)
             status = LS_OUT_OF_MEMORY;
     }
     json_decref(list);

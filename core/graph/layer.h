@@ -80,6 +80,41 @@ LS_STATUS ls_model_check_training(const char *source, const json_t *model, bool 
 
 struct ls_layer; // layers.h, at the root: a layer as a C program writes it
 
+// Symbols: the inputs of functional models that a C program writes, and what its calls of layers
+// make. They and what they refer to live as long as `struct ls_symbols`. Defined in layers/.
+struct ls_symbols;
+struct ls_symbol; // lockstep.h
+LS_STATUS ls_symbols_create(void *owner, struct ls_symbols **out);
+void *ls_symbol_owner(const struct ls_symbol *symbol);
+void ls_symbols_destroy(struct ls_symbols *symbols); // takes NULL
+LS_STATUS ls_symbols_input(struct ls_symbols *symbols, const struct ls_layer *input,
+                           struct ls_symbol **out);
+LS_STATUS ls_symbols_call(const struct ls_layer *layer, struct ls_symbol *const *inputs,
+                          uint32_t count, struct ls_symbol **out);
+// The layer that made `made`, with its variables, on other inputs.
+LS_STATUS ls_symbols_call_again(const struct ls_symbol *made, struct ls_symbol *const *inputs,
+                                uint32_t count, struct ls_symbol **out);
+struct ls_symbols_model {
+    const char *name;
+    const json_t *json;
+    uint32_t input_count, output_count;
+    const void *key; // calls with the same key share their variables
+};
+// `outputs` has room for all of the model's.
+LS_STATUS ls_symbols_call_model(const struct ls_symbols_model *model,
+                                struct ls_symbol *const *inputs, uint32_t count,
+                                struct ls_symbol **outputs);
+// The key may become another model's.
+void ls_symbols_forget_model(struct ls_symbols *symbols, const void *key);
+
+struct ls_model_ends {
+    struct ls_symbol *const *inputs, *const *outputs;
+    uint32_t input_count, output_count;
+};
+// The JSON, in Keras 3's form, of the functional model `name` (NULL: "functional") between inputs
+// and outputs; ls_model_build takes it. The caller drops it with json_decref. Defined in layers/.
+LS_STATUS ls_functional_json(const char *name, const struct ls_model_ends *ends, json_t **out);
+
 // The JSON, in Keras 3's form, of the Sequential model `name` (NULL: "sequential") made of `layers`
 // (ends with LS_END); ls_model_build takes it. The caller drops it with json_decref. Defined in
 // layers/.

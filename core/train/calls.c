@@ -56,6 +56,46 @@ enum ls_status ls_sequential_create(struct ls_run *run, const char *name,
     return end(&call, ls_create_sequential(run, name, layers, out));
 }
 
+enum ls_status ls_input(struct ls_run *run, const struct ls_layer *input, struct ls_symbol **out)
+{
+    const struct call call = begin("making an input", run);
+    return end(&call, ls_make_input(run, input, out));
+}
+
+enum ls_status ls_layer_call(const struct ls_layer *layer, struct ls_symbol *const *inputs,
+                             uint32_t input_count, struct ls_symbol **out)
+{
+    const struct call call = begin("calling a layer", NULL);
+    return end(&call, ls_symbols_call(layer, inputs, input_count, out));
+}
+
+enum ls_status ls_layer_call_again(const struct ls_symbol *made, struct ls_symbol *const *inputs,
+                                   uint32_t input_count, struct ls_symbol **out)
+{
+    const struct call call = begin("calling a layer again", NULL);
+    return end(&call, ls_symbols_call_again(made, inputs, input_count, out));
+}
+
+enum ls_status ls_model_call(const struct ls_model *model, struct ls_symbol *const *inputs,
+                             uint32_t input_count, struct ls_symbol **outputs,
+                             uint32_t output_count)
+{
+    const struct call call = begin("calling a model", NULL);
+    return end(&call, ls_call_model(model, inputs, input_count, outputs, output_count));
+}
+
+enum ls_status ls_model_create(const char *name, struct ls_symbol *const *inputs,
+                               uint32_t input_count, struct ls_symbol *const *outputs,
+                               uint32_t output_count, struct ls_model **out)
+{
+    const struct ls_model_ends ends = {.inputs = inputs,
+                                       .outputs = outputs,
+                                       .input_count = input_count,
+                                       .output_count = output_count};
+    const struct call call = begin("building the model", NULL);
+    return end(&call, ls_create_model(name, &ends, out));
+}
+
 enum ls_status ls_model_open(struct ls_run *run, const char *name, const struct ls_data *data,
                              struct ls_model **out)
 {

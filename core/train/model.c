@@ -51,6 +51,51 @@ enum ls_status ls_create_sequential(struct ls_run *run, const char *name,
     return LS_OK;
 }
 
+enum ls_status ls_make_input(struct ls_run *run, const struct ls_layer *input,
+                             struct ls_symbol **out)
+{
+    enum ls_status status = run->symbols ? LS_OK : ls_symbols_create(run, &run->symbols);
+    return status ? status : ls_symbols_input(run->symbols, input, out);
+}
+
+enum ls_status ls_call_model(const struct ls_model *model, struct ls_symbol *const *inputs,
+                             uint32_t input_count, struct ls_symbol **outputs,
+                             uint32_t output_count)
+{
+    const struct ls_symbols_model called = {.name = model->source,
+                                            .json = model->json,
+                                            .input_count = model->graph->input_count,
+                                            .output_count = model->graph->output_count,
+                                            .key = model};
+    if (output_count == model->graph->output_count)
+        return ls_symbols_call_model(&called, inputs, input_count, outputs);
+    ls_error(model->source, "the model has %u output%s, not %u", model->graph->output_count,
+             model->graph->output_count == 1 ? "" : "s", output_count);
+    return LS_BAD_INPUT;
+}
+
+enum ls_status ls_create_model(const char *name, const struct ls_model_ends *ends,
+                               struct ls_model **out)
+{
+    struct ls_model *model = NULL;
+    json_t *json = NULL;
+    enum ls_status status = ls_functional_json(name, ends, &json);
+    if (!status)
+        status = create(ls_symbol_owner(ends->outputs[0]), name ? name : "functional", &model);
+    if (status) {
+        json_decref(json);
+        return status;
+    }
+    model->json = json;
+    status = build(model, &model->graph);
+    if (status) {
+        ls_model_close(model);
+        return status;
+    }
+    *out = model;
+    return LS_OK;
+}
+
 enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct ls_data *data,
                              struct ls_model **out)
 {
@@ -86,6 +131,8 @@ void ls_model_close(struct ls_model *model)
     if (!model || ls_model_check_idle(model, "ls_model_close"))
         return;
     (void)!ls_session_close(model);
+    if (model->run->symbols)
+        ls_symbols_forget_model(model->run->symbols, model);
     const uint32_t count = model->graph ? model->graph->parameter_count : 0;
     free_buffers(model->weights, count);
     for (uint32_t i = 0; i < LS_OPTIMIZER_STATES; i++)

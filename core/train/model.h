@@ -65,9 +65,14 @@ struct ls_model {
 #define LS_REFUSED_DIFFER "replicas had different parameters"
 #define LS_REFUSED_HUNG "a replica or its device did not answer"
 
-// As ls_sequential_create, ls_model_open and ls_compile, but may fail without a message (calls.c).
+// As ls_sequential_create, ls_input, ls_model_call, ls_model_create, ls_model_open and ls_compile, but may fail without a message (calls.c).
 LS_STATUS ls_create_sequential(struct ls_run *run, const char *name, const struct ls_layer *layers,
                                struct ls_model **out);
+LS_STATUS ls_make_input(struct ls_run *run, const struct ls_layer *input, struct ls_symbol **out);
+LS_STATUS ls_call_model(const struct ls_model *model, struct ls_symbol *const *inputs,
+                        uint32_t input_count, struct ls_symbol **outputs, uint32_t output_count);
+LS_STATUS ls_create_model(const char *name, const struct ls_model_ends *ends,
+                          struct ls_model **out);
 LS_STATUS ls_open_model(struct ls_run *run, const char *name, const struct ls_data *data,
                         struct ls_model **out);
 LS_STATUS ls_compile_model(struct ls_model *model, const struct ls_compile_options *options);

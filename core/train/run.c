@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens what a run needs: loader, device, strategy.
+#include "core/graph/layer.h"
 #include "core/train/run.h"
 
 #include "core/base/log.h"
@@ -134,6 +135,7 @@ void ls_run_close(struct ls_run *run)
 {
     if (!run)
         return;
+    ls_symbols_destroy(run->symbols);
     ls_tuning_close(&run->tuning);
     ls_resolved_strategy_finish(&run->strategy);
     ls_loader_destroy(run->loader);

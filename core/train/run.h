@@ -28,6 +28,7 @@ struct ls_run {
     void (*stuck)(uint32_t rank); // NULL: none
     bool watched; // the watchdog runs
     atomic_bool interrupted;
+    struct ls_symbols *symbols; // of functional models; NULL: none yet
     const char
         *doing; // what the call under way does, for failures without a message; NULL: its name
 };
