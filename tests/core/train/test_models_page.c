@@ -5,14 +5,14 @@
 #include "core/graph/layer.h"
 #include "core/optimizer/optimizer.h"
 #include "core/train/model.h"
-#include "layers/config.h"
+#include "layers/kinds.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_NAMES 64
+#define MOST_NAMES 128
 #define NAME_LETTERS 64
 
 static char page[1 << 16];
@@ -151,6 +151,15 @@ static void check_rows(const char *what, const char *const *supported)
     check_same(what, &shown, supported);
 }
 
+START_TEST(every_operation_is_on_the_page)
+{
+    const char *names[128] = {NULL};
+    for (size_t i = 0; ls_node_kinds[i]; i++)
+        names[i] = ls_node_kinds[i]->class_name;
+    check_rows("operations", names);
+}
+END_TEST
+
 START_TEST(every_loss_metric_and_dataset_is_on_the_page)
 {
     const char *datasets[16] = {NULL};
@@ -199,6 +208,7 @@ int main(void)
     tcase_add_checked_fixture(cases, read_page, NULL);
     tcase_add_test(cases, every_layer_and_each_of_its_options_is_on_the_page);
     tcase_add_test(cases, every_activation_and_initializer_is_on_the_page);
+    tcase_add_test(cases, every_operation_is_on_the_page);
     tcase_add_test(cases, every_loss_metric_and_dataset_is_on_the_page);
     tcase_add_test(cases, every_optimizer_with_its_options_is_on_the_page);
     suite_add_tcase(suite, cases);
