@@ -8,6 +8,7 @@
 // its author meant.
 #include "layers/model_json.h"
 
+#include "core/base/keras_names.h"
 #include "core/base/log.h"
 #include "core/base/options.h"
 #include "layers/kinds.h"
@@ -74,22 +75,6 @@ enum ls_status ls_model_json_keys(const struct ls_model_json *model, const char 
 
 // ---- Names ----
 
-// Keras: a separator before each capital that starts a word. MaxPooling2D: max_pooling2d,
-// LeakyReLU: leaky_re_lu.
-static void snake_case(const char *class_name, char *out)
-{
-    const char *end = out + LS_LONGEST_NAME - 16; // room for a number behind it
-    for (size_t i = 0; class_name[i] && out + 1 < end; i++) {
-        const bool capital = isupper((unsigned char)class_name[i]);
-        const bool after_small = i > 0 && islower((unsigned char)class_name[i - 1]);
-        const bool before_small = i > 0 && islower((unsigned char)class_name[i + 1]);
-        if (capital && (after_small || before_small))
-            *out++ = '_';
-        *out++ = (char)tolower((unsigned char)class_name[i]);
-    }
-    *out = '\0';
-}
-
 // The first of dense, dense_1, ... that no layer has. The number found last is kept under a key
 // that is no name, so that ten thousand layers without a name do not take minutes.
 void ls_model_json_name(const struct ls_model_json *model, uint32_t index, const char *class_name,
@@ -97,7 +82,7 @@ void ls_model_json_name(const struct ls_model_json *model, uint32_t index, const
 {
     char last[LS_LONGEST_NAME + 1] = "/";
 
-    snake_case(class_name, name);
+    ls_keras_snake_case(class_name, name, LS_LONGEST_NAME - 16); // room for a number behind it
     strcat(last, name);
     const size_t length = strlen(name);
     json_int_t number = json_integer_value(json_object_get(model->numbers, last));

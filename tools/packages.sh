@@ -59,6 +59,16 @@ packages_install() {
     packages_changed=yes
 }
 
+# Likewise a section that nothing depends on; $2 says what goes without it. Goes on where it cannot install. Keeps
+# packages_changed, unless it installed something.
+packages_install_optional() {
+    changed_before=${packages_changed:-no}
+    missing_before=$(packages_missing "$1")
+    (packages_install "$1") || echo "$2"
+    packages_changed=$changed_before
+    [ "$missing_before" = "$(packages_missing "$1")" ] || packages_changed=yes
+}
+
 # Makes the meson build folder $1 with the options that follow, unless it is there. After an installation it is
 # made anew, as meson remembers what it once did not find.
 build_folder() {

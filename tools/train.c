@@ -7,7 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/base/options.h"
-#include "core/report/report.h"
+#include "core/train/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,7 +202,7 @@ static enum ls_status run(const struct arguments *arguments)
         status = read_fit_options(arguments, &fit_options);
     const char *save = arguments_text(arguments, "save-weights");
     if (!status && save)
-        status = ls_report_check_path("--save-weights", save);
+        status = ls_weights_check_path("--save-weights", save);
     // Plugins meet this program in a child process first, which is best made while there is but one thread.
     if (!status)
         status = ls_run_open(&run_options, &inputs.run);

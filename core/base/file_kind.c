@@ -2,7 +2,6 @@
 // Formats that users of Keras, NumPy and PyTorch have at hand.
 #include "core/base/file_kind.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 static const struct {
@@ -27,6 +26,13 @@ static const struct {
 static bool is_safetensors(const unsigned char *start, size_t bytes)
 {
     return bytes > 8 && start[8] == '{' && !start[4] && !start[5] && !start[6] && !start[7];
+}
+
+bool ls_file_is_keras(const void *start, size_t bytes)
+{
+    return !is_safetensors(start, bytes) &&
+           ((bytes >= 4 && memcmp(start, "PK\3\4", 4) == 0) ||
+            (bytes >= 8 && memcmp(start, "\x89HDF\r\n\x1a\n", 8) == 0));
 }
 
 const char *ls_file_kind(const void *start, size_t bytes)

@@ -97,3 +97,18 @@ const char *ls_keras_refusal(enum ls_keras_kind kind, const char *name,
                                  text[used - 1] == ':' ? " " : ", ", *supported);
     return text;
 }
+
+// A separator stands before each capital that starts a word.
+void ls_keras_snake_case(const char *class_name, char *out, size_t bytes)
+{
+    const char *end = out + bytes - 1;
+    for (size_t i = 0; class_name[i] && out + 1 < end; i++) {
+        const bool capital = isupper((unsigned char)class_name[i]);
+        const bool after_small = i > 0 && islower((unsigned char)class_name[i - 1]);
+        const bool before_small = i > 0 && islower((unsigned char)class_name[i + 1]);
+        if (capital && (after_small || before_small))
+            *out++ = '_';
+        *out++ = (char)tolower((unsigned char)class_name[i]);
+    }
+    *out = '\0';
+}

@@ -27,4 +27,8 @@ bool ls_keras_has(enum ls_keras_kind kind, const char *name);
 const char *ls_keras_refusal(enum ls_keras_kind kind, const char *name,
                              const char *const *supported, char *text, size_t bytes);
 
+// Keras's default name for objects of a class, cut to fit: Conv2D: conv2d, MaxPooling2D:
+// max_pooling2d, LeakyReLU: leaky_re_lu.
+void ls_keras_snake_case(const char *class_name, char *out, size_t bytes);
+
 #endif

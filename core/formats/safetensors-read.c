@@ -5,11 +5,14 @@
 
 #include "core/base/file_kind.h"
 #include "core/base/log.h"
+#include "core/plugin/device.h"
+#include "core/plugin/half.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,17 +31,33 @@
 #define LENGTH_BYTES 8
 #define ALIGNMENT 64
 
+// The types of the format. Those that hold floating-point numbers can be read.
+static const struct dtype {
+    const char *name;
+    uint32_t bytes;
+    enum { NOT_READ, READ_F32, READ_F64, READ_F16, READ_BF16 } reading;
+} dtypes[] = {
+    {"F32", 4, READ_F32},     {"F64", 8, READ_F64},     {"F16", 2, READ_F16},
+    {"BF16", 2, READ_BF16},   {"BOOL", 1, NOT_READ},    {"U8", 1, NOT_READ},
+    {"I8", 1, NOT_READ},      {"U16", 2, NOT_READ},     {"I16", 2, NOT_READ},
+    {"U32", 4, NOT_READ},     {"I32", 4, NOT_READ},     {"U64", 8, NOT_READ},
+    {"I64", 8, NOT_READ},     {"F8_E4M3", 1, NOT_READ}, {"F8_E5M2", 1, NOT_READ},
+    {"F8_E8M0", 1, NOT_READ},
+};
+
 // A tensor and its range of the data.
 struct entry {
     struct ls_saved_tensor tensor; // the name belongs to the header
+    const struct dtype *dtype;
     uint64_t begin, end;
+    float *converted; // NULL: the data is used as it is
 };
 
 struct ls_safetensors {
     size_t count;
     struct entry *entries; // by offset
     json_t *header;
-    float *data;
+    unsigned char *data;
 };
 
 // One file being read.
@@ -85,16 +104,16 @@ static enum ls_status read_bytes(const struct reading *reading, void *buffer, ui
     return LS_OK;
 }
 
-// O_NONBLOCK, so that a FIFO is refused and not waited for.
-static enum ls_status open_file(struct reading *reading)
+static enum ls_status read_start(struct reading *reading)
 {
-    reading->fd = open(reading->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat about;
-    if (reading->fd < 0 || fstat(reading->fd, &about))
+    if (fstat(reading->fd, &about))
         return bad(reading, "cannot be opened: %s", strerror(errno));
     if (!S_ISREG(about.st_mode))
         return bad(reading, "is %s, not a file",
                    S_ISDIR(about.st_mode) ? "a directory" : "a device or pipe");
+    if (lseek(reading->fd, 0, SEEK_SET) < 0)
+        return bad(reading, "cannot be read: %s", strerror(errno));
     const uint64_t bytes = (uint64_t)about.st_size;
     if (bytes < LENGTH_BYTES)
         return bad(reading, "too short for a safetensors file: %" PRIu64 " bytes", bytes);
@@ -172,11 +191,11 @@ static enum ls_status read_shape(const struct reading *reading, const char *name
     else if (overflow)
         return bad(reading, "tensor %s: its shape has more elements than any file", name);
     const uint64_t bytes = entry->end - entry->begin;
-    if (bytes % sizeof(float) || bytes / sizeof(float) != elements)
+    if (bytes % entry->dtype->bytes || bytes / entry->dtype->bytes != elements)
         return bad(reading,
-                   "tensor %s: its shape has %" PRIu64 " elements of 4 bytes, its offsets %" PRIu64
-                   " bytes",
-                   name, elements, bytes);
+                   "tensor %s: its shape has %" PRIu64 " elements of %" PRIu32
+                   " bytes, its offsets %" PRIu64 " bytes",
+                   name, elements, entry->dtype->bytes, bytes);
     return LS_OK;
 }
 
@@ -203,9 +222,14 @@ static enum ls_status read_entry(const struct reading *reading, const char *name
     const char *dtype = json_string_value(json_object_get(value, "dtype"));
     if (!dtype)
         return bad(reading, "tensor %s: no dtype", name);
-    if (strcmp(dtype, "F32"))
-        return bad(reading, "tensor %s: dtype %.32s; only F32 can be read", name, dtype);
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
+        if (!strcmp(dtype, dtypes[i].name))
+            entry->dtype = &dtypes[i];
+    if (!entry->dtype)
+        return bad(reading, "tensor %s: unknown dtype %.32s; F32, F64, F16 and BF16 can be read",
+                   name, dtype);
     entry->tensor.name = name;
+    entry->tensor.dtype = entry->dtype->name;
     const enum ls_status status =
         read_offsets(reading, name, json_object_get(value, "data_offsets"), entry);
     return status ? status : read_shape(reading, name, json_object_get(value, "shape"), entry);
@@ -271,26 +295,79 @@ static enum ls_status check_cover(const struct reading *reading, struct ls_safet
     return LS_OK;
 }
 
+static float element(const struct entry *entry, const unsigned char *data, uint64_t index)
+{
+    const unsigned char *at = data + entry->begin + index * entry->dtype->bytes;
+    float single;
+    double wide;
+    uint16_t half;
+    switch (entry->dtype->reading) {
+    case READ_F64: memcpy(&wide, at, sizeof(wide)); return (float)wide;
+    case READ_F16:
+    case READ_BF16:
+        memcpy(&half, at, sizeof(half));
+        return ls_half_get(entry->dtype->reading == READ_F16 ? LS_F16 : LS_BF16, half);
+    default: memcpy(&single, at, sizeof(single)); return single;
+    }
+}
+
+// Of float64 a number may be too large for float32; infinities and NaN stay what they are.
+static bool is_too_large(const struct entry *entry, const unsigned char *data, uint64_t index)
+{
+    double wide;
+    if (entry->dtype->reading != READ_F64)
+        return false;
+    memcpy(&wide, data + entry->begin + index * sizeof(wide), sizeof(wide));
+    return isfinite(wide) && isinf((float)wide);
+}
+
+// Points the tensor at its data, or at a copy as float32. Behind a tensor of another type float32
+// may begin anywhere, and is copied then.
+static enum ls_status convert(const struct reading *reading, const struct ls_safetensors *file,
+                              struct entry *entry)
+{
+    const struct dtype *dtype = entry->dtype;
+    if (dtype->reading == NOT_READ)
+        return LS_OK;
+    if (dtype->reading == READ_F32 && entry->begin % sizeof(float) == 0) {
+        entry->tensor.data = (const float *)(const void *)(file->data + entry->begin);
+        return LS_OK;
+    }
+    const uint64_t count = (entry->end - entry->begin) / dtype->bytes;
+    entry->converted = malloc((size_t)(count + 1) * sizeof(float));
+    if (!entry->converted)
+        return no_memory(reading);
+    for (uint64_t i = 0; i < count; i++) {
+        entry->converted[i] = element(entry, file->data, i);
+        if (is_too_large(entry, file->data, i))
+            return bad(reading, "tensor %s: element %" PRIu64 " is too large for float32",
+                       entry->tensor.name, i);
+    }
+    entry->tensor.data = entry->converted;
+    return LS_OK;
+}
+
 static enum ls_status read_data(const struct reading *reading, struct ls_safetensors *file)
 {
     const uint64_t room = (reading->data_bytes / ALIGNMENT + 1) * ALIGNMENT;
     file->data = aligned_alloc(ALIGNMENT, (size_t)room);
     if (!file->data)
         return no_memory(reading);
-    for (size_t i = 0; i < file->count; i++)
-        file->entries[i].tensor.data = file->data + file->entries[i].begin / sizeof(float);
-    return read_bytes(reading, file->data, reading->data_bytes);
+    enum ls_status status = read_bytes(reading, file->data, reading->data_bytes);
+    for (size_t i = 0; i < file->count && !status; i++)
+        status = convert(reading, file, &file->entries[i]);
+    return status;
 }
 
 // ---- Public ----
 
-enum ls_status ls_safetensors_open(const char *path, struct ls_safetensors **out)
+enum ls_status ls_safetensors_open_from(int fd, const char *path, struct ls_safetensors **out)
 {
-    struct reading reading = {.path = path, .fd = -1};
+    struct reading reading = {.path = path, .fd = fd};
     struct ls_safetensors *file = calloc(1, sizeof(*file));
     if (!file)
         return no_memory(&reading);
-    enum ls_status status = open_file(&reading);
+    enum ls_status status = read_start(&reading);
     if (!status)
         status = parse_header(&reading, &file->header);
     if (!status)
@@ -299,8 +376,6 @@ enum ls_status ls_safetensors_open(const char *path, struct ls_safetensors **out
         status = check_cover(&reading, file);
     if (!status)
         status = read_data(&reading, file);
-    if (reading.fd >= 0)
-        close(reading.fd);
     if (status)
         ls_safetensors_close(file);
     else
@@ -308,10 +383,23 @@ enum ls_status ls_safetensors_open(const char *path, struct ls_safetensors **out
     return status;
 }
 
+// O_NONBLOCK, so that a FIFO is refused and not waited for.
+enum ls_status ls_safetensors_open(const char *path, struct ls_safetensors **out)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return bad(&(struct reading){.path = path}, "cannot be opened: %s", strerror(errno));
+    const enum ls_status status = ls_safetensors_open_from(fd, path, out);
+    close(fd);
+    return status;
+}
+
 void ls_safetensors_close(struct ls_safetensors *file)
 {
     if (!file)
         return;
+    for (size_t i = 0; file->entries && i < file->count; i++)
+        free(file->entries[i].converted);
     json_decref(file->header);
     free(file->entries);
     free(file->data);
@@ -335,4 +423,9 @@ const struct ls_saved_tensor *ls_safetensors_find(const struct ls_safetensors *f
         if (!strcmp(file->entries[i].tensor.name, name))
             return &file->entries[i].tensor;
     return NULL;
+}
+
+const char *ls_safetensors_text(const struct ls_safetensors *file, const char *name)
+{
+    return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), name));
 }

@@ -3,31 +3,22 @@
 #include "core/formats/safetensors.h"
 
 #include "core/base/log.h"
+#include "core/formats/replacement.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define SCOPE "safetensors"
 #define HEADER_ALIGNMENT 8 // of the data in the file, as the authors' own writer keeps it
-#define MOST_ATTEMPTS 100 // to find a name for the temporary file
 
 static enum ls_status no_memory(const char *path)
 {
     ls_error(SCOPE, "%s: out of memory", path);
     return LS_OUT_OF_MEMORY;
-}
-
-static enum ls_status cannot(const char *path, const char *what)
-{
-    ls_error(SCOPE, "%s: cannot %s: %s; the file was left as it was", path, what, strerror(errno));
-    return LS_FAILED;
 }
 
 // ---- The header ----
@@ -58,14 +49,33 @@ static json_t *entry_create(const struct ls_saved_tensor *tensor, uint64_t begin
                      (json_int_t)begin, (json_int_t)end);
 }
 
-static enum ls_status header_create(const char *path, const struct ls_saved_tensor *tensors,
-                                    size_t count, json_t **out)
+// "__metadata__", where there is any. False: a text is not UTF-8, or there is no memory.
+static bool put_metadata(json_t *header, const struct ls_saved_text *texts, size_t count)
 {
+    if (count == 0)
+        return true;
+    json_t *metadata = json_object();
+    for (size_t i = 0; i < count; i++)
+        if (json_object_set_new(metadata, texts[i].name, json_string(texts[i].text))) {
+            json_decref(metadata);
+            return false;
+        }
+    return json_object_set_new(header, "__metadata__", metadata) == 0;
+}
+
+static enum ls_status header_create(const char *path, const struct ls_saved *saved, json_t **out)
+{
+    const struct ls_saved_tensor *tensors = saved->tensors;
     json_t *header = json_object();
     if (!header)
         return no_memory(path);
+    if (!put_metadata(header, saved->texts, saved->text_count)) {
+        ls_error(SCOPE, "%s: a text of the metadata is not UTF-8, or out of memory", path);
+        json_decref(header);
+        return LS_FAILED;
+    }
     uint64_t offset = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < saved->count; i++) {
         const char *name = tensors[i].name;
         uint64_t bytes;
         const char *wrong = NULL;
@@ -88,11 +98,11 @@ static enum ls_status header_create(const char *path, const struct ls_saved_tens
 }
 
 // The first bytes of the file: length, JSON, spaces up to the alignment. Freed by the caller.
-static enum ls_status header_text(const char *path, const struct ls_saved_tensor *tensors,
-                                  size_t count, char **out, size_t *out_bytes)
+static enum ls_status header_text(const char *path, const struct ls_saved *saved, char **out,
+                                  size_t *out_bytes)
 {
     json_t *header = NULL;
-    const enum ls_status status = header_create(path, tensors, count, &header);
+    const enum ls_status status = header_create(path, saved, &header);
     if (status)
         return status;
     char *json = json_dumps(header, JSON_COMPACT);
@@ -130,86 +140,44 @@ static bool write_bytes(int fd, const void *data, uint64_t bytes)
     return true;
 }
 
-// A new file beside `path`. Not mkstemp: its files are for the owner alone, whatever the umask says.
-static int temporary_open(const char *path, char *temporary, size_t bytes)
-{
-    for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
-        snprintf(temporary, bytes, "%s.%ld-%d.tmp", path, (long)getpid(), attempt);
-        const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0 || errno != EEXIST)
-            return fd;
-    }
-    return -1;
-}
-
-static bool write_all(int fd, const char *header, size_t header_bytes,
-                      const struct ls_saved_tensor *tensors, size_t count)
+static bool write_all(int fd, const char *header, size_t header_bytes, const struct ls_saved *saved)
 {
     if (!write_bytes(fd, header, header_bytes))
         return false;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < saved->count; i++) {
         uint64_t bytes;
-        if (!tensor_bytes(&tensors[i], &bytes) || !write_bytes(fd, tensors[i].data, bytes))
+        if (!tensor_bytes(&saved->tensors[i], &bytes) ||
+            !write_bytes(fd, saved->tensors[i].data, bytes))
             return false;
     }
-    return fsync(fd) == 0;
+    return true;
 }
 
-// Makes the new name last through a power failure. What a file system does not offer is not our failure.
-static void flush_directory(const char *path)
+enum ls_status ls_safetensors_write_to(int fd, const char *path, const struct ls_saved *saved)
 {
-    char *directory = strdup(path);
-    if (!directory)
-        return;
-    char *slash = strrchr(directory, '/');
-    if (slash)
-        slash[slash == directory] = '\0';
-    const int fd = open(slash ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd);
-        close(fd);
-    }
-    free(directory);
-}
-
-static enum ls_status write_file(const char *path, char *temporary, size_t temporary_bytes,
-                                 const char *header, size_t header_bytes,
-                                 const struct ls_saved_tensor *tensors, size_t count)
-{
-    const int fd = temporary_open(path, temporary, temporary_bytes);
-    if (fd < 0)
-        return cannot(path, "create a file beside it");
-    const bool written = write_all(fd, header, header_bytes, tensors, count);
-    const int error = errno;
-    const bool closed = close(fd) == 0;
-    if (!written)
-        errno = error;
-    enum ls_status status = LS_OK;
-    if (!written || !closed)
-        status = cannot(path, "write");
-    else if (rename(temporary, path))
-        status = cannot(path, "replace");
+    char *header;
+    size_t header_bytes;
+    const enum ls_status status = header_text(path, saved, &header, &header_bytes);
     if (status)
-        unlink(temporary);
-    else
-        flush_directory(path);
-    return status;
+        return status;
+    const bool written = write_all(fd, header, header_bytes, saved);
+    if (!written)
+        ls_error(SCOPE, "%s: cannot write: %s; the file was left as it was", path, strerror(errno));
+    free(header);
+    return written ? LS_OK : LS_FAILED;
 }
 
 enum ls_status ls_safetensors_write(const char *path, const struct ls_saved_tensor *tensors,
                                     size_t count)
 {
-    char *header;
-    size_t header_bytes;
-    enum ls_status status = header_text(path, tensors, count, &header, &header_bytes);
+    struct ls_replacement file = {0};
+    enum ls_status status = ls_replacement_open(SCOPE, path, &file);
     if (status)
         return status;
-    const size_t temporary_bytes = strlen(path) + 64;
-    char *temporary = malloc(temporary_bytes);
-    status = temporary ? write_file(path, temporary, temporary_bytes, header, header_bytes, tensors,
-                                    count)
-                       : no_memory(path);
-    free(temporary);
-    free(header);
+    status = ls_safetensors_write_to(file.fd, path,
+                                     &(struct ls_saved){.tensors = tensors, .count = count});
+    if (!status)
+        status = ls_replacement_commit(&file);
+    ls_replacement_discard(&file);
     return status;
 }

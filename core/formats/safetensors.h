@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // safetensors files: 8 bytes little-endian header length, a JSON header, then the tensors one after the other.
-// Format: https://github.com/huggingface/safetensors (README, "Format"). Here: float32 only. [any thread]
+// Format: https://github.com/huggingface/safetensors (README, "Format"). Written: float32. Read: every
+// floating type as float32; of other types only names and shapes. [any thread]
 #ifndef LS_FORMATS_SAFETENSORS_H
 #define LS_FORMATS_SAFETENSORS_H
 
@@ -15,25 +16,45 @@ struct ls_saved_tensor {
     const char *name;
     uint32_t ndims;
     int64_t dims[LS_SAFETENSORS_MAX_DIMS];
-    const float *data; // C order
+    const float *data; // C order; NULL: of a type that is not read
+    const char *dtype; // as the file names it: "F32", "BF16", "I64"; the writer does not look at it
+};
+
+// A text of the header's metadata.
+struct ls_saved_text {
+    const char *name, *text;
+};
+
+// What a file is to hold.
+struct ls_saved {
+    const struct ls_saved_tensor *tensors;
+    size_t count;
+    const struct ls_saved_text *texts;
+    size_t text_count;
 };
 
 struct ls_safetensors; // an opened file: its header checked, its data mapped or read
 
 // LS_BAD_INPUT, logged with path and position, for files that are too short, headers that are over
-// 100 MB or not JSON, duplicate names, dtypes other than F32, and offsets that overlap, leave holes,
-// or do not match the shape.
+// 100 MB or not JSON, duplicate names, dtypes that are unknown, numbers that are too large for
+// float32, and offsets that overlap, leave holes, or do not match the shape.
 LS_STATUS ls_safetensors_open(const char *path, struct ls_safetensors **out);
+// Likewise what a descriptor refers to, from its beginning; `path` is its name in messages.
+LS_STATUS ls_safetensors_open_from(int fd, const char *path, struct ls_safetensors **out);
 void ls_safetensors_close(struct ls_safetensors *file);
 size_t ls_safetensors_count(const struct ls_safetensors *file);
 const struct ls_saved_tensor *ls_safetensors_get(const struct ls_safetensors *file, size_t index);
 const struct ls_saved_tensor *ls_safetensors_find(const struct ls_safetensors *file,
                                                   const char *name); // NULL: none
+// A text of the header's metadata; NULL: there is none of this name.
+const char *ls_safetensors_text(const struct ls_safetensors *file, const char *name);
 
 // Writes to a temporary file beside `path`, flushes it to disk and renames it, so that `path` is
 // either complete or unchanged. On LS_FAILED (logged: disk full, no permission, ...) no temporary
 // file remains.
 LS_STATUS ls_safetensors_write(const char *path, const struct ls_saved_tensor *tensors,
                                size_t count);
+// Writes to a descriptor; `path` is its name in messages.
+LS_STATUS ls_safetensors_write_to(int fd, const char *path, const struct ls_saved *saved);
 
 #endif

@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/train/data.h"
 #include "core/train/resource_files.h"
+#include "core/train/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,13 +47,14 @@ enum ls_status ls_model_look(const char *name, const char *dataset,
     struct ls_dataset_info info;
     struct ls_shape input;
     struct ls_graph *graph = NULL;
+    struct ls_safetensors *weights = NULL;
     json_t *model = NULL;
     char *path = NULL;
     enum ls_status status = ls_model_find(name, &path);
     if (!status)
         status = ls_dataset_describe(dataset, LS_TRAIN, &info);
     if (!status)
-        status = ls_model_read(path, &model);
+        status = ls_read_model(path, &model, &weights);
     if (!status) {
         ls_data_input_shape(&info, &input);
         status = ls_model_build(name, model, input.ndims ? &input : NULL, &graph);
@@ -62,6 +64,7 @@ enum ls_status ls_model_look(const char *name, const char *dataset,
     if (!status)
         status = ls_compile_fill(name, model, options, out);
     ls_graph_destroy(graph);
+    ls_safetensors_close(weights);
     json_decref(model);
     free(path);
     return status;

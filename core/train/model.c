@@ -8,6 +8,7 @@
 #include "core/train/compiled.h"
 #include "core/train/resource_files.h"
 #include "core/train/session.h"
+#include "core/train/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +101,7 @@ enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct 
                              struct ls_model **out)
 {
     struct ls_model *model = NULL;
+    struct ls_safetensors *weights = NULL; // of a file of Keras that has them, too
     char *path = NULL;
     enum ls_status status = ls_model_find(name, &path);
     if (!status)
@@ -107,9 +109,12 @@ enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct 
     if (!status && data)
         ls_data_input_shape(&data->info, &model->input);
     if (!status)
-        status = ls_model_read(path, &model->json);
+        status = ls_read_model(path, &model->json, &weights);
     if (!status)
         status = build(model, &model->graph);
+    if (!status && weights)
+        status = ls_take_weights(model, path, weights);
+    ls_safetensors_close(weights);
     free(path);
     if (status) {
         ls_model_close(model);

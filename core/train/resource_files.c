@@ -30,6 +30,15 @@ static bool has_suffix(const char *name)
     return length > suffix && strcmp(name + length - suffix, SUFFIX) == 0;
 }
 
+// Whether a name can only be that of a file.
+static bool is_file(const char *name)
+{
+    const size_t length = strlen(name);
+    return strchr(name, '/') || has_suffix(name) ||
+           (length > 6 && strcmp(name + length - 6, ".keras") == 0) ||
+           (length > 3 && strcmp(name + length - 3, ".h5") == 0);
+}
+
 static bool find_folder(const struct ls_resource_folder *kind, char *path)
 {
     const char *given = getenv(kind->variable);
@@ -86,7 +95,7 @@ enum ls_status ls_resource_find(const struct ls_resource_folder *kind, const cha
                                 const char *name, char **out)
 {
     char folder[PATH_MAX], path[PATH_MAX];
-    if (strchr(name, '/') || has_suffix(name)) {
+    if (is_file(name)) {
         *out = strdup(name);
         return *out ? LS_OK : LS_OUT_OF_MEMORY;
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights in and out of files.
+// Finds the parameters of a model in a file, and takes their values.
 #include "core/train/weights.h"
 
 #include "core/base/log.h"
-#include "core/formats/safetensors.h"
-#include "core/report/report.h"
+#include "core/formats/keras_file.h"
+#include "core/train/keras_match.h"
 #include "core/train/session.h"
 
 #include <stdlib.h>
@@ -31,30 +31,22 @@ static bool is_called(const char *saved, const char *prefix, size_t prefix_lengt
            (saved[length] == '\0' || strcmp(saved + length, ":0") == 0);
 }
 
-static const struct ls_saved_tensor *find(const struct ls_safetensors *file, const char *prefix,
-                                          size_t prefix_length, const char *name)
+static size_t find(const struct ls_safetensors *file, const char *prefix, size_t prefix_length,
+                   const char *name)
 {
     for (size_t i = 0; i < ls_safetensors_count(file); i++)
         if (is_called(ls_safetensors_get(file, i)->name, prefix, prefix_length, name))
-            return ls_safetensors_get(file, i);
-    return NULL;
+            return i;
+    return LS_NO_TENSOR;
 }
 
 // Files do not have constants.
-static uint32_t count_saved(const struct ls_graph *graph)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < graph->parameter_count; i++)
-        count += !graph->parameters[i]->constant;
-    return count;
-}
-
 static const struct ls_tensor *first_saved(const struct ls_graph *graph)
 {
-    uint32_t i = 0;
-    while (graph->parameters[i]->constant)
-        i++;
-    return graph->parameters[i];
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        if (!graph->parameters[i]->constant)
+            return graph->parameters[i];
+    return NULL;
 }
 
 static bool has_all(const struct ls_graph *graph, const struct ls_safetensors *file,
@@ -62,7 +54,7 @@ static bool has_all(const struct ls_graph *graph, const struct ls_safetensors *f
 {
     for (uint32_t i = 0; i < graph->parameter_count; i++)
         if (!graph->parameters[i]->constant &&
-            !find(file, prefix, prefix_length, graph->parameters[i]->name))
+            find(file, prefix, prefix_length, graph->parameters[i]->name) == LS_NO_TENSOR)
             return false;
     return true;
 }
@@ -75,16 +67,17 @@ static enum ls_status find_prefix(const struct ls_model *model, const char *path
                                   size_t *length)
 {
     const struct ls_graph *graph = model->graph;
+    const struct ls_tensor *first = first_saved(graph);
     bool found = has_all(graph, file, "", 0);
     *prefix = "";
     *length = 0;
-    if (count_saved(graph) == 0)
+    if (!first)
         return LS_OK;
     for (size_t i = 0; i < ls_safetensors_count(file); i++) {
         const char *saved = ls_safetensors_get(file, i)->name;
         for (const char *slash = strchr(saved, '/'); slash; slash = strchr(slash + 1, '/')) {
             const size_t candidate = (size_t)(slash + 1 - saved);
-            if (!is_called(saved, saved, candidate, first_saved(graph)->name) ||
+            if (!is_called(saved, saved, candidate, first->name) ||
                 !has_all(graph, file, saved, candidate))
                 continue;
             if (found) {
@@ -102,120 +95,142 @@ static enum ls_status find_prefix(const struct ls_model *model, const char *path
     return LS_OK;
 }
 
-#define NAMED_EXTRA 3 // tensors that a warning names
-
-// A checkpoint may hold more than the model: an optimizer's state, or layers that were cut off.
-static void name_extra(const struct ls_model *model, const char *path,
-                       const struct ls_safetensors *file, const struct ls_saved_tensor **used)
-{
-    const size_t extra = ls_safetensors_count(file) - count_saved(model->graph);
-    char names[NAMED_EXTRA * 80] = "";
-    size_t length = 0, named = 0;
-    for (size_t i = 0; named < extra && named < NAMED_EXTRA; i++) {
-        const struct ls_saved_tensor *saved = ls_safetensors_get(file, i);
-        uint32_t k = 0;
-        while (k < model->graph->parameter_count && used[k] != saved)
-            k++;
-        if (k < model->graph->parameter_count)
-            continue;
-        length += (size_t)snprintf(names + length, sizeof(names) - length, "%s'%.70s'",
-                                   named++ ? ", " : "", saved->name);
-    }
-    if (extra)
-        ls_warn("weights", "'%s': model '%s' does not have %zu of the file's tensors: %s%s", path,
-                model->source, extra, names, extra > named ? ", ..." : "");
-}
-
-// The tensors of `file` in the order of the model's parameters.
-static enum ls_status match(const struct ls_model *model, const char *path,
-                            const struct ls_safetensors *file, const struct ls_saved_tensor **out)
+// safetensors: by the names of the parameters.
+static enum ls_status match_names(const struct ls_model *model, const char *path,
+                                  const struct ls_safetensors *file, size_t *out)
 {
     const struct ls_graph *graph = model->graph;
     const char *prefix;
     size_t length;
-    enum ls_status status = find_prefix(model, path, file, &prefix, &length);
+    const enum ls_status status = find_prefix(model, path, file, &prefix, &length);
     if (status)
         return status;
     for (uint32_t i = 0; i < graph->parameter_count; i++) {
-        const struct ls_tensor *parameter = graph->parameters[i];
-        const struct ls_saved_tensor *saved = find(file, prefix, length, parameter->name);
-        char expected[96], found[96];
-        if (parameter->constant)
+        const char *name = graph->parameters[i]->name;
+        out[i] = graph->parameters[i]->constant ? LS_NO_TENSOR : find(file, prefix, length, name);
+        if (out[i] != LS_NO_TENSOR || graph->parameters[i]->constant)
             continue;
-        if (!saved) {
-            const struct ls_saved_tensor *first = ls_safetensors_get(file, 0);
-            ls_error("weights",
-                     "'%s' has no tensor '%s', which model '%s' needs%s%s%s; "
-                     "docs/models.md has the names",
-                     path, parameter->name, model->source, first ? "; its first is '" : "",
-                     first ? first->name : "", first ? "'" : "");
-            return LS_BAD_INPUT;
-        }
-        if (!same_shape(&parameter->shape, saved)) {
-            struct ls_shape shape = {.ndims =
-                                         saved->ndims <= LS_MAX_DIMS ? saved->ndims : LS_MAX_DIMS};
-            memcpy(shape.dims, saved->dims, shape.ndims * sizeof(shape.dims[0]));
-            ls_error("weights", "'%s': tensor '%s' is %s, but model '%s' expects %s", path,
-                     saved->name, ls_shape_text(&shape, found, sizeof(found)), model->source,
-                     ls_shape_text(&parameter->shape, expected, sizeof(expected)));
-            return LS_BAD_INPUT;
-        }
-        out[i] = saved;
+        const struct ls_saved_tensor *first = ls_safetensors_get(file, 0);
+        ls_error("weights",
+                 "'%s' has no tensor '%s', which model '%s' needs%s%s%s; docs/weights.md has the "
+                 "names",
+                 path, name, model->source, first ? "; its first is '" : "",
+                 first ? first->name : "", first ? "'" : "");
+        return LS_BAD_INPUT;
     }
-    name_extra(model, path, file, out);
     return LS_OK;
 }
 
-enum ls_status ls_read_weights(struct ls_model *model, const char *path)
+// ---- What was found ----
+
+#define NAMED_EXTRA 3 // tensors that a warning names
+
+// A checkpoint may hold more than the model: layers that were cut off, or what a framework keeps.
+static void name_extra(const struct ls_model *model, const char *path,
+                       const struct ls_safetensors *file, const bool *known)
+{
+    const char *skipped = ls_safetensors_text(file, LS_KERAS_SKIPPED);
+    char names[NAMED_EXTRA * 80] = "";
+    size_t length = 0, extra = 0;
+    for (size_t i = 0; i < ls_safetensors_count(file); i++) {
+        if (known[i])
+            continue;
+        if (extra++ < NAMED_EXTRA)
+            length += (size_t)snprintf(names + length, sizeof(names) - length, "%s'%.70s'",
+                                       extra > 1 ? ", " : "", ls_safetensors_get(file, i)->name);
+    }
+    if (extra)
+        ls_warn("weights", "'%s': model '%s' does not have %zu of the file's tensors: %s%s", path,
+                model->source, extra, names, extra > NAMED_EXTRA ? ", ..." : "");
+    if (skipped && strcmp(skipped, "0") != 0)
+        ls_info("weights",
+                "'%s': the state of its optimizer (%s tensors) is not read; training begins with a "
+                "new one",
+                path, skipped);
+}
+
+static void name_converted(const char *path, const struct ls_safetensors *file, const size_t *found,
+                           uint32_t count)
+{
+    uint32_t converted = 0;
+    const char *dtype = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        const char *own =
+            found[i] == LS_NO_TENSOR ? "F32" : ls_safetensors_get(file, found[i])->dtype;
+        if (strcmp(own, "F32") != 0) {
+            converted++;
+            dtype = own;
+        }
+    }
+    if (converted)
+        ls_info("weights", "'%s': %u tensor(s) were converted to float32 (%s)", path, converted,
+                dtype);
+}
+
+static enum ls_status check_tensor(const struct ls_model *model, const char *path,
+                                   const struct ls_tensor *parameter,
+                                   const struct ls_saved_tensor *saved)
+{
+    char expected[96], found[96];
+    if (!same_shape(&parameter->shape, saved)) {
+        struct ls_shape shape = {.ndims = saved->ndims <= LS_MAX_DIMS ? saved->ndims : LS_MAX_DIMS};
+        memcpy(shape.dims, saved->dims, shape.ndims * sizeof(shape.dims[0]));
+        ls_error("weights", "'%s': tensor '%s' is %s, but '%s' of model '%s' expects %s", path,
+                 saved->name, ls_shape_text(&shape, found, sizeof(found)), parameter->name,
+                 model->source, ls_shape_text(&parameter->shape, expected, sizeof(expected)));
+        return LS_BAD_INPUT;
+    }
+    if (!saved->data) {
+        ls_error("weights",
+                 "'%s': tensor '%s' is of dtype %s, but '%s' of model '%s' needs floating-point "
+                 "numbers (F32, F64, F16 or BF16)",
+                 path, saved->name, saved->dtype, parameter->name, model->source);
+        return LS_BAD_INPUT;
+    }
+    return LS_OK;
+}
+
+// `found`: the tensor of each parameter; `known`: tensors that are none and are not named.
+static enum ls_status match(const struct ls_model *model, const char *path,
+                            const struct ls_safetensors *file, size_t *found, bool *known)
+{
+    const struct ls_graph *graph = model->graph;
+    enum ls_status status = ls_safetensors_text(file, LS_KERAS_SKIPPED)
+                                ? ls_keras_match(model, path, file, found, known)
+                                : match_names(model, path, file, found);
+    for (uint32_t i = 0; i < graph->parameter_count && !status; i++)
+        if (found[i] != LS_NO_TENSOR) {
+            known[found[i]] = true;
+            status =
+                check_tensor(model, path, graph->parameters[i], ls_safetensors_get(file, found[i]));
+        }
+    if (status)
+        return status;
+    name_extra(model, path, file, known);
+    name_converted(path, file, found, graph->parameter_count);
+    return LS_OK;
+}
+
+enum ls_status ls_take_weights(struct ls_model *model, const char *path,
+                               const struct ls_safetensors *file)
 {
     const uint32_t count = model->graph->parameter_count;
-    struct ls_safetensors *file = NULL;
-    const struct ls_saved_tensor **saved = calloc((size_t)count + 1, sizeof(*saved));
-    enum ls_status status = saved ? ls_safetensors_open(path, &file) : LS_OUT_OF_MEMORY;
-    if (!status)
-        status = match(model, path, file, saved);
+    size_t *found = calloc((size_t)count + 1, sizeof(*found));
+    bool *known = calloc(ls_safetensors_count(file) + 1, sizeof(*known));
+    enum ls_status status =
+        found && known ? match(model, path, file, found, known) : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_model_take_weights(model); // the optimizer's state stays
     if (!status)
         status = ls_session_close(model);
     if (!status)
         status = ls_model_need_weights(model);
-    for (uint32_t i = 0; !status && i < count; i++)
-        if (saved[i])
-            memcpy(model->weights[i], saved[i]->data,
+    for (uint32_t i = 0; i < count && !status; i++)
+        if (found[i] != LS_NO_TENSOR)
+            memcpy(model->weights[i], ls_safetensors_get(file, found[i])->data,
                    (size_t)ls_shape_elements(&model->graph->parameters[i]->shape, 1) *
                        sizeof(float));
-    ls_safetensors_close(file);
-    free(saved);
-    return status;
-}
-
-enum ls_status ls_write_weights(struct ls_model *model, const char *path)
-{
-    enum ls_status status = ls_report_check_path("weights", path);
-    if (!status)
-        status = ls_model_take_weights(model);
-    if (!status)
-        status = ls_model_need_weights(model);
-    if (status)
-        return status;
-    uint32_t count = 0;
-    struct ls_saved_tensor *tensors =
-        calloc((size_t)model->graph->parameter_count + 1, sizeof(*tensors));
-    if (!tensors)
-        return LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < model->graph->parameter_count; i++) {
-        const struct ls_tensor *parameter = model->graph->parameters[i];
-        struct ls_saved_tensor *tensor = &tensors[count];
-        if (parameter->constant)
-            continue;
-        count++;
-        tensor->name = parameter->name;
-        tensor->ndims = parameter->shape.ndims;
-        memcpy(tensor->dims, parameter->shape.dims, sizeof(parameter->shape.dims));
-        tensor->data = model->weights[i];
-    }
-    status = ls_safetensors_write(path, tensors, count);
-    free(tensors);
+    free(found);
+    free(known);
     return status;
 }

@@ -16,6 +16,7 @@ import unittest
 LOCKSTEP = os.environ["LOCKSTEP_PROGRAM"]
 FIXTURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
 LARGE_DATA = os.environ.get("LOCKSTEP_LARGE_DATA", "")  # what is too large for FIXTURES, and not in the repository
+KERAS_FILES = os.environ.get("LOCKSTEP_KERAS_BUILT") == "true"  # whether the program for files of Keras was built
 FASHION = "/usr/share/datasets/fashion-mnist"
 
 # Who runs tests in the background or under nohup ignores these, and would have the programs ignore them, too.

@@ -13,7 +13,7 @@ import sys
 import types
 import zipfile
 
-from support import BAD_INPUT, DONE, FASHION, UNTIMED, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DONE, FASHION, KERAS_FILES, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main, tensors
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 PAGE = os.path.join(SOURCE, "docs", "models.md")
@@ -148,6 +148,13 @@ class Refused(ModelTest):
             with self.subTest(kind):
                 with open(self.path("file"), "wb") as file:
                     file.write(content)
+                keras = kind in ("a ZIP archive", "an HDF5 file")
+                if keras and not KERAS_FILES:
+                    self.refused(UNAVAILABLE, "summary", "--model=" + self.path("file"), says=("libhdf5-dev", "libzip-dev"))
+                    continue
+                if keras:  # read by another program; test_keras_files.py
+                    self.refused(BAD_INPUT, "summary", "--model=" + self.path("file"), says=(kind.split()[1],))
+                    continue
                 if kind != "a safetensors file":
                     outcome = self.refused(BAD_INPUT, "evaluate", "--model=mlp", SYNTHETIC, "--initial-weights=" + self.path("file"),
                                            says=("is " + kind, "not a safetensors file", "docs/models.md"))

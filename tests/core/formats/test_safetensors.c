@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -179,12 +180,97 @@ START_TEST(names_that_come_twice_are_refused)
 }
 END_TEST
 
-START_TEST(other_types_are_refused_by_name)
+// One header and data of its own; the data of put() counts bytes.
+static struct ls_safetensors *open_bytes(const char *header, const void *data, size_t bytes)
 {
-    expect_bad("{\"a\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[0,8]}}", 8, "BF16");
+    char file[1024];
+    const uint64_t length = strlen(header);
+    memcpy(file, &length, 8);
+    memcpy(file + 8, header, length);
+    memcpy(file + 8 + length, data, bytes);
+    write_file("x.safetensors", file, 8 + length + bytes);
+    struct ls_safetensors *opened = NULL;
+    ck_assert_msg(ls_safetensors_open(in_folder("x.safetensors"), &opened) == LS_OK, "%s",
+                  captured);
+    return opened;
+}
+
+START_TEST(other_floating_types_become_float32)
+{
+    static const uint16_t halves[3] = {0x3c00, 0xc100, 0x0001}, brains[2] = {0x3fc0, 0xc000};
+    static const double wide[2] = {0.1, -1e300 * 1e10};
+    unsigned char data[26];
+    memcpy(data, halves, 6);
+    memcpy(data + 6, brains, 4);
+    memcpy(data + 10, wide, 16);
+    struct ls_safetensors *file =
+        open_bytes("{\"h\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[0,6]},"
+                   "\"b\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[6,10]},"
+                   "\"d\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[10,26]}}",
+                   data, sizeof(data));
+    const struct ls_saved_tensor *tensor = ls_safetensors_find(file, "h");
+    ck_assert_str_eq(tensor->dtype, "F16");
+    ck_assert(tensor->data[0] == 1 && tensor->data[1] == -2.5f && tensor->data[2] == 0x1p-24f);
+    tensor = ls_safetensors_find(file, "b");
+    ck_assert(tensor->data[0] == 1.5f && tensor->data[1] == -2);
+    tensor = ls_safetensors_find(file, "d");
+    ck_assert(tensor->data[0] == 0.1f && isinf(tensor->data[1]));
+    ls_safetensors_close(file);
+}
+END_TEST
+
+START_TEST(float32_may_begin_anywhere)
+{
+    const float value = 3.25f;
+    unsigned char data[5] = {1};
+    memcpy(data + 1, &value, 4);
+    struct ls_safetensors *file =
+        open_bytes("{\"k\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[0,1]},"
+                   "\"f\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1,5]}}",
+                   data, sizeof(data));
+    ck_assert(ls_safetensors_find(file, "f")->data[0] == value);
+    ck_assert_ptr_null(ls_safetensors_find(file, "k")->data);
+    ck_assert_str_eq(ls_safetensors_find(file, "k")->dtype, "BOOL");
+    ls_safetensors_close(file);
+}
+END_TEST
+
+START_TEST(numbers_too_large_for_float32_are_refused)
+{
+    const double values[2] = {1, 1e39};
+    char file[256];
+    const char *header = "{\"d\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,16]}}";
+    const uint64_t length = strlen(header);
+    memcpy(file, &length, 8);
+    memcpy(file + 8, header, length);
+    memcpy(file + 8 + length, values, 16);
+    write_file("x.safetensors", file, 24 + length);
+    struct ls_safetensors *opened;
+    ck_assert_int_eq(ls_safetensors_open(in_folder("x.safetensors"), &opened), LS_BAD_INPUT);
+    expect_error("tensor d", "element 1 is too large for float32");
+}
+END_TEST
+
+START_TEST(unknown_types_are_refused_by_name)
+{
+    expect_bad("{\"a\":{\"dtype\":\"F7\",\"shape\":[4],\"data_offsets\":[0,8]}}", 8, "F7");
+    expect_bad("{\"a\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8,
+               "3 elements of 2 bytes");
     expect_bad("{\"a\":{\"dtype\":7,\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "no dtype");
     expect_bad("{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "no dtype");
     expect_bad("{\"a\":[1]}", 8, "no dtype");
+}
+END_TEST
+
+START_TEST(texts_of_the_header_are_read)
+{
+    struct ls_safetensors *file = expect_good("{\"__metadata__\":{\"k\":\"v\"}," A8 "}", 8);
+    ck_assert_str_eq(ls_safetensors_text(file, "k"), "v");
+    ck_assert_ptr_null(ls_safetensors_text(file, "other"));
+    ls_safetensors_close(file);
+    file = expect_good("{" A8 "}", 8);
+    ck_assert_ptr_null(ls_safetensors_text(file, "k"));
+    ls_safetensors_close(file);
 }
 END_TEST
 
@@ -484,7 +570,11 @@ int main(void)
     tcase_add_test(tests, a_lying_header_length_is_refused);
     tcase_add_test(tests, what_is_not_a_json_object_is_refused);
     tcase_add_test(tests, names_that_come_twice_are_refused);
-    tcase_add_test(tests, other_types_are_refused_by_name);
+    tcase_add_test(tests, other_floating_types_become_float32);
+    tcase_add_test(tests, float32_may_begin_anywhere);
+    tcase_add_test(tests, numbers_too_large_for_float32_are_refused);
+    tcase_add_test(tests, texts_of_the_header_are_read);
+    tcase_add_test(tests, unknown_types_are_refused_by_name);
     tcase_add_test(tests, offsets_outside_the_data_are_refused);
     tcase_add_test(tests, shapes_that_do_not_fit_are_refused);
     tcase_add_test(tests, holes_and_overlaps_are_refused);

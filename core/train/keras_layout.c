@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+// Walks a model's JSON as Keras walks a model's layers when it saves.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // qsort_r
+#endif
+#include "core/train/keras_layout.h"
+
+#include "core/base/keras_names.h"
+#include "core/base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LONGEST_NAME 2000 // of a group or layer inside others
+#define LONGEST_CLASS 200 // of a class, or of a part of a layer
+#define DEEPEST 64 // models inside one another
+
+// Parts of layers that Keras keeps apart: the part of a parameter's name behind the layer's, and
+// the attribute of the layer that holds it.
+static const struct {
+    const char *class_name, *part, *attribute;
+} parts[] = {
+    {"MultiHeadAttention", "query", "query_dense"},
+    {"MultiHeadAttention", "key", "key_dense"},
+    {"MultiHeadAttention", "value", "value_dense"},
+    {"MultiHeadAttention", "attention_output", "output_dense"},
+};
+
+// Variables that Keras's layer has only where an option of its configuration is on.
+static const struct {
+    const char *class_name, *variable, *option;
+} optional[] = {
+    {"BatchNormalization", "gamma", "scale"}, {"BatchNormalization", "beta", "center"},
+    {"LayerNormalization", "gamma", "scale"}, {"LayerNormalization", "beta", "center"},
+    {"GroupNormalization", "gamma", "scale"}, {"GroupNormalization", "beta", "center"},
+};
+
+// A list of layers that is walked, in the model or in models inside it.
+struct container {
+    const struct container *outer;
+    const json_t *layers;
+    const char *group, *counted, *name; // what its layers' begin with
+};
+
+struct walk {
+    const char *source;
+    const struct ls_graph *graph;
+    const uint32_t *by_name; // parameters of the graph, sorted by name
+    struct ls_keras_layout *layout;
+    bool *placed; // by parameter
+    uint32_t room;
+    uint32_t top;
+    uint32_t depth;
+};
+
+const char *ls_keras_last_part(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return slash ? slash + 1 : name;
+}
+
+bool ls_keras_is_statistic(const char *name)
+{
+    static const char *const names[] = {"moving_mean", "moving_variance", "mean",
+                                        "variance",    "count",           NULL};
+    const char *last = ls_keras_last_part(name);
+    for (size_t i = 0; names[i]; i++) {
+        const size_t length = strlen(names[i]);
+        if (strncmp(last, names[i], length) == 0 && (!last[length] || last[length] == ':'))
+            return true;
+    }
+    return false;
+}
+
+// ---- Layers of the JSON ----
+
+static const json_t *layers_of(const json_t *model)
+{
+    const json_t *config = json_object_get(model, "config");
+    return json_is_array(config) ? config : json_object_get(config, "layers");
+}
+
+static const char *class_of(const json_t *layer)
+{
+    const char *name = json_string_value(json_object_get(layer, "class_name"));
+    return name ? name : "";
+}
+
+// What Keras 3 calls an operation is no layer, and not counted as one.
+static bool is_operation(const json_t *layer)
+{
+    const char *module = json_string_value(json_object_get(layer, "module"));
+    return module && strncmp(module, "keras.src.ops", 13) == 0;
+}
+
+static const char *given_name(const json_t *layer)
+{
+    const char *name = json_string_value(json_object_get(json_object_get(layer, "config"), "name"));
+    return name ? name : json_string_value(json_object_get(layer, "name"));
+}
+
+// The name that the reader of models gave a layer without one: the first that no other layer has.
+static void choose_name(const json_t *layers, size_t index, char *out, size_t bytes)
+{
+    char base[LONGEST_CLASS], other[LONGEST_CLASS];
+    ls_keras_snake_case(class_of(json_array_get(layers, index)), base, sizeof(base));
+    uint32_t number = 0;
+    for (size_t i = 0; i < index; i++) {
+        const json_t *layer = json_array_get(layers, i);
+        ls_keras_snake_case(class_of(layer), other, sizeof(other));
+        number += !given_name(layer) && strcmp(base, other) == 0;
+    }
+    for (bool taken = true; taken; number++) {
+        snprintf(out, bytes, number ? "%s_%u" : "%s", base, number);
+        taken = false;
+        for (size_t i = 0; i < json_array_size(layers) && !taken; i++) {
+            const char *given = given_name(json_array_get(layers, i));
+            taken = given && strcmp(given, out) == 0;
+        }
+    }
+}
+
+// ---- Stores ----
+
+static int compare_names(const void *a, const void *b, void *graph)
+{
+    const struct ls_graph *of = graph;
+    return strcmp(of->parameters[*(const uint32_t *)a]->name,
+                  of->parameters[*(const uint32_t *)b]->name);
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const uint32_t one = *(const uint32_t *)a, other = *(const uint32_t *)b;
+    return one < other ? -1 : one > other;
+}
+
+// The first parameter by name that is not before `prefix`.
+static uint32_t find_first(const struct walk *walk, const char *prefix)
+{
+    uint32_t low = 0, high = walk->graph->parameter_count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (strcmp(walk->graph->parameters[walk->by_name[middle]]->name, prefix) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool begins(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+// Whether the graph has parameters whose names begin with "NAME/".
+static bool has_parameters(const struct walk *walk, const char *name)
+{
+    char prefix[LONGEST_NAME + 2];
+    snprintf(prefix, sizeof(prefix), "%s/", name);
+    const uint32_t first = find_first(walk, prefix);
+    return first < walk->graph->parameter_count &&
+           begins(walk->graph->parameters[walk->by_name[first]]->name, prefix);
+}
+
+static bool keras_has(const json_t *layer, const char *parameter)
+{
+    const char *class_name = class_of(layer), *last = ls_keras_last_part(parameter);
+    for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
+        if (strcmp(class_name, optional[i].class_name) == 0 &&
+            strcmp(last, optional[i].variable) == 0)
+            return !json_is_false(
+                json_object_get(json_object_get(layer, "config"), optional[i].option));
+    return true;
+}
+
+static enum ls_status too_long(const struct walk *walk, const char *name)
+{
+    ls_error(walk->source,
+             "layer '%.60s...': its name with those of the models that it is inside "
+             "is too long for a file of Keras",
+             name);
+    return LS_BAD_INPUT;
+}
+
+static struct ls_keras_store *add_store(struct walk *walk, const char *group, const char *counted,
+                                        const char *layer)
+{
+    struct ls_keras_layout *layout = walk->layout;
+    if (layout->count == walk->room) {
+        const uint32_t room = walk->room ? 2 * walk->room : 16;
+        struct ls_keras_store *more = realloc(layout->stores, room * sizeof(*more));
+        if (!more)
+            return NULL;
+        layout->stores = more;
+        walk->room = room;
+    }
+    struct ls_keras_store store = {.group = strdup(group),
+                                   .counted = strdup(counted),
+                                   .layer = strdup(layer),
+                                   .top = walk->top,
+                                   .first = layout->parameter_count};
+    if (!store.group || !store.counted || !store.layer) {
+        free(store.group);
+        free(store.counted);
+        free(store.layer);
+        return NULL;
+    }
+    store.name = ls_keras_last_part(store.layer);
+    layout->stores[layout->count] = store;
+    return &layout->stores[layout->count++];
+}
+
+// Adds those of the parameters from `first` on whose names begin with `prefix` and have no slash
+// behind; trainable ones first.
+static void add_parameters(struct walk *walk, struct ls_keras_store *store, const json_t *layer,
+                           uint32_t first, const char *prefix)
+{
+    const struct ls_graph *graph = walk->graph;
+    struct ls_keras_layout *layout = walk->layout;
+    for (int statistics = 0; statistics <= 1; statistics++) {
+        const uint32_t start = layout->parameter_count;
+        for (uint32_t i = first; i < graph->parameter_count; i++) {
+            const uint32_t index = walk->by_name[i];
+            const char *name = graph->parameters[index]->name;
+            if (!begins(name, prefix))
+                break;
+            if (strchr(name + strlen(prefix), '/') ||
+                ls_keras_is_statistic(name) != (statistics == 1))
+                continue;
+            walk->placed[index] = true;
+            if (keras_has(layer, name))
+                layout->parameters[layout->parameter_count++] = index;
+        }
+        qsort(layout->parameters + start, layout->parameter_count - start, sizeof(uint32_t),
+              compare_numbers);
+    }
+    store->count = layout->parameter_count - store->first;
+}
+
+// False: too long.
+static bool join(char out[LONGEST_NAME], const char *first, const char *second, const char *third)
+{
+    const int length = snprintf(out, LONGEST_NAME, "%s%s%s", first, second, third);
+    return length > 0 && length < LONGEST_NAME;
+}
+
+static const char *attribute_of(const char *class_name, const char *part)
+{
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (strcmp(class_name, parts[i].class_name) == 0 && strcmp(part, parts[i].part) == 0)
+            return parts[i].attribute;
+    return part;
+}
+
+// One store for the layer's own variables, and one for each part that is kept apart.
+static enum ls_status add_layer(struct walk *walk, const json_t *layer, const char *group,
+                                const char *counted, const char *name)
+{
+    const struct ls_graph *graph = walk->graph;
+    char prefix[LONGEST_NAME + 2], done[LONGEST_CLASS] = "";
+    snprintf(prefix, sizeof(prefix), "%s/", name);
+    const size_t length = strlen(prefix);
+    const uint32_t first = find_first(walk, prefix);
+    struct ls_keras_store *store = add_store(walk, group, counted, name);
+    if (!store)
+        return LS_OUT_OF_MEMORY;
+    store->spare = strcmp(class_of(layer), "Normalization") == 0;
+    add_parameters(walk, store, layer, first, prefix);
+    for (uint32_t i = first; i < graph->parameter_count; i++) {
+        const char *parameter = graph->parameters[walk->by_name[i]]->name;
+        if (!begins(parameter, prefix))
+            break;
+        const char *part = parameter + length, *slash = strchr(part, '/');
+        if (!slash || (size_t)(slash - part) >= sizeof(done) ||
+            (begins(part, done) && *done && part[strlen(done)] == '/'))
+            continue;
+        snprintf(done, sizeof(done), "%.*s", (int)(slash - part), part);
+        char own[LONGEST_NAME], own_counted[LONGEST_NAME], own_prefix[LONGEST_NAME];
+        const char *attribute = attribute_of(class_of(layer), done);
+        if (!join(own, group, "/", attribute) || !join(own_counted, counted, "/", attribute) ||
+            !join(own_prefix, prefix, done, "/"))
+            return too_long(walk, name);
+        store = add_store(walk, own, own_counted, name);
+        if (!store)
+            return LS_OUT_OF_MEMORY;
+        add_parameters(walk, store, layer, i, own_prefix);
+    }
+    return LS_OK;
+}
+
+// ---- Walking ----
+
+static enum ls_status walk_layers(struct walk *walk, const struct container *container);
+
+// How many layers of a class were before this one in the same model.
+struct numbers {
+    json_int_t all, with_variables;
+};
+
+// Counts the layer for those behind it; `counts`: class -> numbers.
+static enum ls_status count_layer(json_t *counts, const char *snake, bool has_variables,
+                                  struct numbers *out)
+{
+    json_t *count = json_object_get(counts, snake);
+    *out = (struct numbers){json_integer_value(json_array_get(count, 0)),
+                            json_integer_value(json_array_get(count, 1))};
+    count = json_pack("[I, I]", out->all + 1, out->with_variables + has_variables);
+    return json_object_set_new(counts, snake, count) ? LS_OUT_OF_MEMORY : LS_OK;
+}
+
+static enum ls_status walk_layer(struct walk *walk, const struct container *container, size_t index,
+                                 json_t *counts)
+{
+    const json_t *layer = json_array_get(container->layers, index);
+    if (is_operation(layer))
+        return LS_OK;
+    char chosen[LONGEST_CLASS + 16], name[LONGEST_NAME], snake[LONGEST_CLASS], number[16] = "";
+    char group[LONGEST_NAME], counted[LONGEST_NAME];
+    const char *given = given_name(layer), *own = given ? given : chosen;
+    if (!given)
+        choose_name(container->layers, index, chosen, sizeof(chosen));
+    // Models are called by their Keras 3 class, whatever Keras 2 called it.
+    const char *class_name = strcmp(class_of(layer), "Model") == 0 ? "Functional" : class_of(layer);
+    ls_keras_snake_case(class_name, snake, sizeof(snake));
+    if (strlen(container->name) + strlen(container->counted) + strlen(own) + strlen(snake) + 64 >=
+        LONGEST_NAME)
+        return too_long(walk, own);
+    snprintf(name, sizeof(name), "%s%s", container->name, own);
+    struct numbers numbers;
+    const bool has_variables = has_parameters(walk, name);
+    const enum ls_status status = count_layer(counts, snake, has_variables, &numbers);
+    if (status || !has_variables)
+        return status;
+    if (numbers.all)
+        snprintf(number, sizeof(number), "_%u", (unsigned)numbers.all);
+    snprintf(group, sizeof(group), "%slayers/%s%s", container->group, snake, number);
+    snprintf(counted, sizeof(counted), "%slayers/%s@%u", container->counted, snake,
+             (unsigned)numbers.with_variables);
+    if (!json_is_array(layers_of(layer)))
+        return add_layer(walk, layer, group, counted, name);
+    strcat(group, "/");
+    strcat(counted, "/");
+    strcat(name, "/");
+    const struct container inner = {container, layers_of(layer), group, counted, name};
+    return walk_layers(walk, &inner);
+}
+
+static enum ls_status walk_layers(struct walk *walk, const struct container *container)
+{
+    json_t *counts = json_object();
+    enum ls_status status = counts ? LS_OK : LS_OUT_OF_MEMORY;
+    if (++walk->depth > DEEPEST) {
+        ls_error(walk->source, "more than %d models inside one another", DEEPEST);
+        status = LS_BAD_INPUT;
+    }
+    for (size_t i = 0; i < json_array_size(container->layers) && !status; i++) {
+        if (!container->outer)
+            walk->top = (uint32_t)i;
+        status = walk_layer(walk, container, i, counts);
+    }
+    json_decref(counts);
+    walk->depth--;
+    return status;
+}
+
+static enum ls_status check_all_placed(const struct walk *walk)
+{
+    for (uint32_t i = 0; i < walk->graph->parameter_count; i++)
+        if (!walk->placed[i]) {
+            ls_error(walk->source, "no layer of the model's JSON has the parameter '%s'",
+                     walk->graph->parameters[i]->name);
+            return LS_BAD_INPUT;
+        }
+    return LS_OK;
+}
+
+enum ls_status ls_keras_layout_create(const char *source, const json_t *model,
+                                      const struct ls_graph *graph, struct ls_keras_layout *out)
+{
+    const struct container whole = {NULL, layers_of(model), "", "", ""};
+    const size_t count = (size_t)graph->parameter_count + 1;
+    struct ls_keras_layout layout = {.parameters = calloc(count, sizeof(uint32_t))};
+    uint32_t *by_name = calloc(count, sizeof(*by_name));
+    bool *placed = calloc(count, sizeof(*placed));
+    struct walk walk = {source, graph, by_name, &layout, placed, 0, 0, 0};
+    enum ls_status status = layout.parameters && by_name && placed ? LS_OK : LS_OUT_OF_MEMORY;
+    if (!status) {
+        for (uint32_t i = 0; i < graph->parameter_count; i++)
+            by_name[i] = i;
+        qsort_r(by_name, graph->parameter_count, sizeof(*by_name), compare_names, (void *)graph);
+        status = walk_layers(&walk, &whole);
+    }
+    if (!status)
+        status = check_all_placed(&walk);
+    free(by_name);
+    free(placed);
+    if (status)
+        ls_keras_layout_finish(&layout);
+    else
+        *out = layout;
+    return status;
+}
+
+void ls_keras_layout_finish(struct ls_keras_layout *layout)
+{
+    for (uint32_t i = 0; i < layout->count; i++) {
+        free(layout->stores[i].group);
+        free(layout->stores[i].counted);
+        free(layout->stores[i].layer);
+    }
+    free(layout->stores);
+    free(layout->parameters);
+    *layout = (struct ls_keras_layout){0};
+}

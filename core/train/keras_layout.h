@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where Keras's files keep the parameters of a model. Keras 3 names neither layers nor variables: a
+// layer's group is called by its class and counted in its model ("layers/dense_1"; a model inside a
+// model has "layers" of its own), its variables are numbered, trainable ones first. Private to
+// train/. [main thread]
+#ifndef LS_TRAIN_KERAS_LAYOUT_H
+#define LS_TRAIN_KERAS_LAYOUT_H
+
+#include "core/base/status.h"
+#include "core/graph/graph.h"
+
+#include <jansson.h>
+
+// A layer that has variables, or a part of one that Keras keeps in a group of its own.
+struct ls_keras_store {
+    char *group; // "layers/functional/layers/conv2d_1"
+    // The same, but only layers with variables are counted, and the count is always there:
+    // "layers/functional@0/layers/conv2d@1".
+    char *counted;
+    char *layer; // name in the model: "encoder/conv2d_2"
+    const char *name; // the layer's own: the part of `layer` behind the last slash
+    uint32_t top; // index of the model's own layer that it belongs to
+    bool spare; // a file may have more variables than the layer: they are no weights
+    uint32_t first, count; // in `parameters`
+};
+
+struct ls_keras_layout {
+    struct ls_keras_store *stores; // in the order of the model's layers
+    uint32_t count;
+    uint32_t *parameters; // of the graph, in Keras's order
+    uint32_t parameter_count; // fewer than the graph's where Keras has no variable for one
+};
+
+// `model`: the Keras model that `graph` was built from. LS_BAD_INPUT, logged with `source`, where
+// layers of the JSON and parameters of the graph do not belong together.
+LS_STATUS ls_keras_layout_create(const char *source, const json_t *model,
+                                 const struct ls_graph *graph, struct ls_keras_layout *out);
+void ls_keras_layout_finish(struct ls_keras_layout *layout); // takes a zeroed one
+
+// The part of a parameter's or a variable's name behind the last slash: "kernel".
+const char *ls_keras_last_part(const char *name);
+// Whether a variable of this name is trained by nothing: "moving_mean".
+bool ls_keras_is_statistic(const char *name);
+
+#endif

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights and models in files: which format a file has, and what is written to it.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // secure_getenv
+#endif
+#include "core/train/weights.h"
+
+#include "core/base/log.h"
+#include "core/formats/keras_file.h"
+#include "core/loader/loader.h"
+#include "core/report/report.h"
+#include "core/train/keras_layout.h"
+#include "core/train/session.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FOLDER_VARIABLE "LOCKSTEP_KERAS_FILES"
+
+// The program that reads and writes files of Keras, in the folder that the variable names, beside
+// the installed program or library, or in the build tree.
+static struct ls_keras_program find_program(char path[PATH_MAX])
+{
+    char folder[PATH_MAX];
+    const char *given = secure_getenv(FOLDER_VARIABLE);
+    if (given)
+        snprintf(folder, sizeof(folder), "%s", given);
+    else if (!ls_find_installed(LS_KERAS_FILES_FROM_PROGRAM, LS_KERAS_FILES_FROM_LIBRARY,
+                                "tools/keras-files", folder))
+        return (struct ls_keras_program){0};
+    const int length = snprintf(path, PATH_MAX, "%s/" LS_KERAS_PROGRAM, folder);
+    const bool there = length > 0 && length < PATH_MAX && access(path, X_OK) == 0;
+    return (struct ls_keras_program){.path = there ? path : NULL};
+}
+
+static enum ls_status open_file(const char *path, struct ls_safetensors **out)
+{
+    char program_path[PATH_MAX];
+    if (!ls_keras_file_is(path))
+        return ls_safetensors_open(path, out);
+    const struct ls_keras_program program = find_program(program_path);
+    return ls_keras_file_read(&program, path, out);
+}
+
+enum ls_status ls_read_weights(struct ls_model *model, const char *path)
+{
+    struct ls_safetensors *file = NULL;
+    enum ls_status status = open_file(path, &file);
+    if (!status)
+        status = ls_take_weights(model, path, file);
+    ls_safetensors_close(file);
+    return status;
+}
+
+// ---- Models ----
+
+static enum ls_status parse(const char *path, const char *what, const char *text, json_t **out)
+{
+    json_error_t error;
+    *out = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (*out)
+        return LS_OK;
+    ls_error(path, "%s: malformed JSON, line %d, column %d: %s", what, error.line, error.column,
+             error.text);
+    return LS_BAD_INPUT;
+}
+
+// Keras 2 keeps apart what Keras 3 writes into the model.
+static enum ls_status add_training(const char *path, const char *text, json_t *model)
+{
+    json_t *training = NULL;
+    const enum ls_status status = text ? parse(path, LS_KERAS_TRAINING, text, &training) : LS_OK;
+    if (status || !training || !json_is_object(model)) {
+        json_decref(training);
+        return status;
+    }
+    return json_object_set_new(model, LS_KERAS_TRAINING, training) ? LS_OUT_OF_MEMORY : LS_OK;
+}
+
+enum ls_status ls_read_model(const char *path, json_t **model, struct ls_safetensors **weights)
+{
+    struct ls_safetensors *file = NULL;
+    json_t *json = NULL;
+    *weights = NULL;
+    if (!ls_keras_file_is(path))
+        return ls_model_read(path, model);
+    enum ls_status status = open_file(path, &file);
+    const char *text = status ? NULL : ls_safetensors_text(file, LS_KERAS_MODEL);
+    if (!status && !text) {
+        ls_error(path, "the file holds weights but no model; give the model's JSON to --model= and "
+                       "this file to --initial-weights=");
+        status = LS_BAD_INPUT;
+    }
+    if (!status)
+        status = parse(path, "the model in the file", text, &json);
+    if (!status)
+        status = add_training(path, ls_safetensors_text(file, LS_KERAS_TRAINING), json);
+    if (status) {
+        json_decref(json);
+        ls_safetensors_close(file);
+        return status;
+    }
+    *model = json;
+    *weights = file;
+    return LS_OK;
+}
+
+// ---- Writing ----
+
+enum format { SAFETENSORS, WEIGHTS_H5, KERAS };
+
+static bool ends(const char *path, const char *suffix)
+{
+    const size_t length = strlen(path), bytes = strlen(suffix);
+    return length >= bytes && strcmp(path + length - bytes, suffix) == 0;
+}
+
+static enum format format_of(const char *path)
+{
+    return ends(path, ".weights.h5") ? WEIGHTS_H5 : ends(path, ".keras") ? KERAS : SAFETENSORS;
+}
+
+enum ls_status ls_weights_check_path(const char *scope, const char *path)
+{
+    static const char *const others[] = {".h5", ".hdf5", ".json", ".npz", ".npy", ".pt", ".zip"};
+    char program[PATH_MAX];
+    const enum ls_status status = ls_report_check_path(scope, path);
+    if (status)
+        return status;
+    if (format_of(path) != SAFETENSORS)
+        return find_program(program).path ? LS_OK : ls_keras_file_unavailable(path);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (ends(path, others[i])) {
+            ls_error(scope,
+                     "'%s': weights are written as .safetensors, .weights.h5 or .keras, not as %s",
+                     path, others[i]);
+            return LS_USAGE;
+        }
+    return LS_OK;
+}
+
+static void describe(const struct ls_model *model, uint32_t index, const char *name,
+                     struct ls_saved_tensor *out)
+{
+    const struct ls_tensor *parameter = model->graph->parameters[index];
+    *out = (struct ls_saved_tensor){
+        .name = name, .ndims = parameter->shape.ndims, .data = model->weights[index]};
+    memcpy(out->dims, parameter->shape.dims, sizeof(parameter->shape.dims));
+}
+
+static enum ls_status write_names(const struct ls_model *model, const char *path)
+{
+    const uint32_t count = model->graph->parameter_count;
+    struct ls_saved_tensor *tensors = calloc((size_t)count + 1, sizeof(*tensors));
+    if (!tensors)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++)
+        describe(model, i, model->graph->parameters[i]->name, &tensors[i]);
+    const enum ls_status status = ls_safetensors_write(path, tensors, count);
+    free(tensors);
+    return status;
+}
+
+// The model as Keras 3 reads it from an archive: without what is Keras 2's, and with the shape of
+// the input where no layer says it. NULL: no memory.
+static char *model_text(const struct ls_model *model)
+{
+    const json_t *config = json_object_get(model->json, "config");
+    const json_t *first = json_array_get(json_object_get(config, "layers"), 0);
+    const char *class_name = json_string_value(json_object_get(first, "class_name"));
+    const struct ls_shape *input = &model->graph->inputs[0]->shape;
+    json_t *copy = json_copy(model->json);
+    json_object_del(copy, LS_KERAS_TRAINING);
+    if (class_name && strcmp(class_name, "InputLayer") != 0 &&
+        !json_object_get(copy, "build_config")) {
+        json_t *shape = json_pack("[n]");
+        for (uint32_t i = 1; i < input->ndims; i++)
+            json_array_append_new(shape, json_integer(input->dims[i]));
+        json_object_set_new(copy, "build_config", json_pack("{s:o}", "input_shape", shape));
+    }
+    char *text = copy ? json_dumps(copy, JSON_COMPACT) : NULL;
+    json_decref(copy);
+    return text;
+}
+
+// Names for tensors, "GROUP/vars/N", one behind the other; freed by the caller. NULL: no memory.
+static char *number_tensors(const struct ls_model *model, const struct ls_keras_layout *layout,
+                            struct ls_saved_tensor *tensors)
+{
+    size_t bytes = 1, used = 0;
+    for (uint32_t i = 0; i < layout->count; i++)
+        bytes += layout->stores[i].count * (strlen(layout->stores[i].group) + 20);
+    char *names = malloc(bytes);
+    for (uint32_t i = 0; i < layout->count && names; i++)
+        for (uint32_t k = 0; k < layout->stores[i].count; k++) {
+            const struct ls_keras_store *store = &layout->stores[i];
+            char *name = names + used;
+            used += 1 + (size_t)snprintf(name, bytes - used, "%s/vars/%u", store->group, k);
+            describe(model, layout->parameters[store->first + k], name, &tensors[store->first + k]);
+        }
+    return names;
+}
+
+static char *group_names(const struct ls_model *model, const struct ls_keras_layout *layout)
+{
+    json_t *groups = json_object();
+    bool whole = groups && json_object_set_new(groups, "", json_string(model->graph->name)) == 0;
+    for (uint32_t i = 0; i < layout->count && whole; i++)
+        whole = json_object_set_new(groups, layout->stores[i].group,
+                                    json_string(layout->stores[i].name)) == 0;
+    char *text = whole ? json_dumps(groups, JSON_COMPACT) : NULL;
+    json_decref(groups);
+    return text;
+}
+
+static enum ls_status check_archive(const struct ls_model *model, const char *path)
+{
+    if (json_object_get(model->json, "module"))
+        return LS_OK;
+    ls_error(
+        "weights",
+        "'%s': a .keras file holds a model as Keras 3 writes it, but the JSON of model '%s' is "
+        "Keras 2's; save a .weights.h5 file instead, which goes with that JSON",
+        path, model->source);
+    return LS_BAD_INPUT;
+}
+
+static enum ls_status write_keras(const struct ls_model *model, const char *path, bool archive)
+{
+    char program_path[PATH_MAX];
+    const struct ls_keras_program program = find_program(program_path);
+    struct ls_keras_layout layout = {0};
+    enum ls_status status = archive ? check_archive(model, path) : LS_OK;
+    if (!status)
+        status = ls_keras_layout_create(model->source, model->json, model->graph, &layout);
+    if (status)
+        return status;
+    struct ls_saved_tensor *tensors = calloc((size_t)layout.parameter_count + 1, sizeof(*tensors));
+    char *names = tensors ? number_tensors(model, &layout, tensors) : NULL;
+    char *groups = group_names(model, &layout), *json = model_text(model);
+    const struct ls_saved_text texts[] = {{LS_KERAS_NAMES, groups},
+                                          {LS_KERAS_ARCHIVE, archive ? "yes" : "no"},
+                                          {LS_KERAS_MODEL, json}};
+    const struct ls_saved saved = {tensors, layout.parameter_count, texts,
+                                   sizeof(texts) / sizeof(texts[0])};
+    status =
+        names && groups && json ? ls_keras_file_write(&program, path, &saved) : LS_OUT_OF_MEMORY;
+    free(tensors);
+    free(names);
+    free(groups);
+    free(json);
+    ls_keras_layout_finish(&layout);
+    return status;
+}
+
+enum ls_status ls_write_weights(struct ls_model *model, const char *path)
+{
+    enum ls_status status = ls_weights_check_path("weights", path);
+    if (!status)
+        status = ls_model_take_weights(model);
+    if (!status)
+        status = ls_model_need_weights(model);
+    if (status)
+        return status;
+    const enum format format = format_of(path);
+    return format == SAFETENSORS ? write_names(model, path)
+                                 : write_keras(model, path, format == KERAS);
+}
