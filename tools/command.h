@@ -21,6 +21,7 @@ struct command {
 extern const struct command train_command;
 extern const struct command evaluate_command;
 extern const struct command summary_command;
+extern const struct command convert_command;
 extern const struct command compare_command;
 extern const struct command plugins_command;
 extern const struct command bench_command;

@@ -8,8 +8,10 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to evaluate"},
-    {"model", "NAME|FILE.json", NULL, "a built-in model or a file of Keras model JSON"},
-    {"initial-weights", "FILE.safetensors", NULL, "weights to evaluate; default: untrained ones"},
+    {"model", "NAME|FILE", NULL, "a built-in model, Keras model JSON, or a .keras or .h5 file"},
+    {"initial-weights", "FILE", NULL,
+     "weights to evaluate: .safetensors, .weights.h5, .keras or .h5; default: those in the model's "
+     "file, else untrained ones"},
     {"dataset", "NAME[:option=value,...]", NULL, "as for train"},
     {"split", "train|test", "test", "which part of the dataset"},
     {"loss", "NAME", NULL, "as for train"},

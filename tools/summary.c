@@ -6,7 +6,7 @@
 #include "tools/run_options.h"
 
 static const struct argument table[] = {
-    {"model", "NAME|FILE.json", NULL, "a built-in model or a file of Keras model JSON"},
+    {"model", "NAME|FILE", NULL, "a built-in model, Keras model JSON, or a .keras or .h5 file"},
     {"dataset", "NAME[:option=value,...]", NULL,
      "gives the input's shape to models that do not say it"},
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},

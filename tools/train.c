@@ -15,8 +15,10 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to train"},
-    {"model", "NAME|FILE.json", NULL,
-     "a built-in model (mlp, cnn, mlp-dropout, cnn-small, linear) or a file of Keras model JSON"},
+    {"model", "NAME|FILE", NULL,
+     "a built-in model (mlp, cnn, mlp-dropout, cnn-small, linear), Keras model JSON, or a .keras "
+     "or "
+     ".h5 file, with its weights"},
     {"dataset", "NAME[:option=value,...]", NULL,
      "fashion-mnist, mnist:dir=PATH, synthetic; limit=N takes the first N examples"},
     {"loss", "NAME", NULL,
@@ -25,8 +27,9 @@ static const struct argument table[] = {
     {"metrics", "NAME", NULL,
      "accuracy or none; default: the metric in the model's file, else accuracy where there are "
      "classes"},
-    {"initial-weights", "FILE.safetensors", NULL,
-     "start from these weights; default: Keras's initializers"},
+    {"initial-weights", "FILE", NULL,
+     "start from these weights: .safetensors, .weights.h5, .keras or .h5; default: those in the "
+     "model's file, else Keras's initializers"},
 
     {NULL, NULL, NULL, "How the replicas work together"},
     RUN_ARGUMENTS,
@@ -52,7 +55,9 @@ static const struct argument table[] = {
     {"precision", "float32", "float32", "number format of the computation"},
 
     {NULL, NULL, NULL, "What comes out"},
-    {"save-weights", "FILE.safetensors", NULL, "write the trained weights, named as in Keras"},
+    {"save-weights", "FILE", NULL,
+     "write the trained weights: FILE.safetensors, named as in Keras; FILE.weights.h5, for Keras's "
+     "load_weights; FILE.keras, with the model, for load_model"},
     {"report", "FILE", NULL, "write one JSON object with everything that was measured"},
     {"timeline", "FILE", NULL,
      "record what each rank did and when, as a Chrome trace for ui.perfetto.dev or "

@@ -27,7 +27,7 @@
 #define SCOPE "keras file"
 #define LEAST_SECONDS 60
 #define BYTES_A_SECOND (UINT64_C(10) << 20) // of a file, by which the deadline grows
-#define SECONDS_TO_END 10 // beyond the processor time that the child limits itself to
+#define SECONDS_TO_END 2 // beyond the processor time that the child limits itself to
 #define FIRST_OWN_FD 10 // above the descriptors that the child gets
 
 extern char **environ;

@@ -90,8 +90,8 @@ enum ls_status ls_read_model(const char *path, json_t **model, struct ls_safeten
     enum ls_status status = open_file(path, &file);
     const char *text = status ? NULL : ls_safetensors_text(file, LS_KERAS_MODEL);
     if (!status && !text) {
-        ls_error(path, "the file holds weights but no model; give the model's JSON to --model= and "
-                       "this file to --initial-weights=");
+        ls_error(path, "the file holds weights but no model; give --model= the model's JSON, and "
+                       "--initial-weights= this file");
         status = LS_BAD_INPUT;
     }
     if (!status)

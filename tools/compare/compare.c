@@ -28,14 +28,17 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to train"},
-    {"model", "NAME|FILE.json", NULL,
-     "a built-in model (mlp, cnn, mlp-dropout, cnn-small, linear) or a file of Keras model JSON"},
+    {"model", "NAME|FILE", NULL,
+     "a built-in model (mlp, cnn, mlp-dropout, cnn-small, linear), Keras model JSON, or a .keras "
+     "or "
+     ".h5 file, with its weights"},
     {"dataset", "NAME[:option=value,...]", NULL,
      "fashion-mnist, mnist:dir=PATH, synthetic; limit=N takes the first N examples"},
     {"loss", "NAME", NULL, "as for train"},
     {"metrics", "NAME", NULL, "as for train"},
-    {"initial-weights", "FILE.safetensors", NULL,
-     "start every run from these weights; default: Keras's initializers"},
+    {"initial-weights", "FILE", NULL,
+     "start every run from these weights: .safetensors, .weights.h5, .keras or .h5; default: those "
+     "in the model's file, else Keras's initializers"},
 
     {NULL, NULL, NULL, "What to compare"},
     {"strategies", "NAME[:option=value,...],...",

@@ -84,12 +84,10 @@ bool hdf5_write(int fd, const struct ls_safetensors *saved, struct contents *con
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     const hid_t access = hdf5_access();
     const hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
-    bool good =
-        file >= 0 && write_all(file, saved, contents) && H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0;
-    if (!good)
-        contents_fail(contents, "cannot write: %s", hdf5_error());
-    if (file >= 0 && H5Fclose(file) < 0)
+    bool good = file >= 0 && write_all(file, saved, contents);
+    // A file that could not be written crashes the library when it is closed.
+    if (file < 0 || (good && H5Fclose(file) < 0))
         good = contents_fail(contents, "cannot write: %s", hdf5_error());
     H5Pclose(access);
-    return good;
+    return good || contents_fail(contents, "cannot write: out of memory");
 }
