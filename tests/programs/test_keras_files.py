@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of Keras as users bring them: .keras, .weights.h5 and .h5 as models and weights, written and converted."""
+import gzip
+import json
+import os
+import struct
+import unittest
+
+from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+
+FILES = os.path.join(FIXTURES, "keras", "files")
+DATA = "--dataset=synthetic:shape=4x4x1,examples=50"
+TRAIN = ("train", DATA, "--steps=2", "--validation=off")
+READABLE = ("small.keras", "small.weights.h5", "small.h5", "small.keras-2.h5", "small.other-names.h5", "small.keras-2.13.weights.h5")
+
+
+class KerasTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        for name in os.listdir(FILES):
+            with gzip.open(os.path.join(FILES, name), "rb") as packed, open(self.path(name[:-3]), "wb") as file:
+                file.write(packed.read())
+
+    def values(self, name):
+        return tensors(self.path(name))
+
+    def done(self, *arguments, **more):
+        outcome = self.lockstep(*arguments, **more)
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        return outcome
+
+
+@unittest.skipUnless(KERAS_FILES, "the program for files of Keras was not built (libhdf5-dev, libzip-dev)")
+class Files(KerasTest):
+    def test_every_format_gives_the_same_weights(self):
+        expected = self.values("small.expected.safetensors")
+        for name in READABLE:
+            with self.subTest(name):
+                self.done("convert", name, "out.safetensors", "--model=small.json")
+                self.assertEqual(self.values("out.safetensors"), expected)
+
+    def test_a_file_with_a_model_needs_no_other(self):
+        expected = self.values("small.expected.safetensors")
+        for name in ("small.keras", "small.h5"):
+            with self.subTest(name):
+                self.done("convert", name, "out.safetensors")
+                self.assertEqual(self.values("out.safetensors"), expected)
+                summary = self.done("summary", "--model=" + name).out
+                self.assertIn('Model: "small"', summary)
+                self.assertIn("Total params: 177", summary)
+
+    def test_what_is_written_is_read_back(self):
+        expected = self.values("small.expected.safetensors")
+        for name in ("out.weights.h5", "out.keras"):
+            with self.subTest(name):
+                self.done("convert", "small.expected.safetensors", name, "--model=small.json")
+                self.done("convert", name, "back.safetensors", "--model=small.json")
+                self.assertEqual(self.values("back.safetensors"), expected)
+        self.done("convert", "out.keras", "again.safetensors")
+        self.assertEqual(self.values("again.safetensors"), expected)
+
+    def test_models_begin_with_the_weights_of_their_file(self):
+        scores = {}
+        for arguments in (("--model=small.keras",), ("--model=small.h5",), ("--model=small.json", "--initial-weights=small.weights.h5"),
+                          ("--model=small.json", "--initial-weights=small.expected.safetensors"), ("--model=small.json",)):
+            scores[arguments] = self.done("evaluate", "--quiet", DATA, *arguments).out.split(" - ")[2:]
+        untrained = scores.pop(("--model=small.json",))
+        self.assertEqual(len(set(map(tuple, scores.values()))), 1, scores)
+        self.assertNotIn(untrained, scores.values())
+        # Weights that are given go before those of the model's file.
+        self.done("convert", "small.keras", "zero.safetensors")
+        with open(self.path("zero.safetensors"), "r+b") as file:
+            header = struct.unpack("<Q", file.read(8))[0]
+            file.seek(8 + header)
+            file.write(bytes(4 * 177))
+        given = self.done("evaluate", "--quiet", DATA, "--model=small.keras", "--initial-weights=zero.safetensors").out
+        self.assertIn("loss: 2.3026", given)  # log 10
+
+    def test_the_compile_configuration_of_a_file_is_used(self):
+        outcome = self.done(*TRAIN, "--model=small.keras")
+        self.assertIn("from the file's compile_config: optimizer sgd:", outcome.err)
+        self.assertIn("the state of its optimizer (", outcome.err)
+        outcome = self.done(*TRAIN, "--model=small.h5")
+        self.assertIn("learning_rate=0.5,momentum=0.25", outcome.err)
+
+    def test_trained_weights_are_the_same_in_every_format(self):
+        for name in ("a.safetensors", "a.weights.h5", "a.keras"):
+            self.done(*TRAIN, "--quiet", "--model=small.keras", "--save-weights=" + name)
+        expected = self.values("a.safetensors")
+        self.assertNotEqual(expected, self.values("small.expected.safetensors"))
+        for name in ("a.weights.h5", "a.keras"):
+            self.done("convert", name, "back.safetensors", "--model=small.json")
+            self.assertEqual(self.values("back.safetensors"), expected)
+
+    def test_layers_without_names_and_inputs_without_shapes_are_written(self):
+        model = {"module": "keras", "class_name": "Sequential", "registered_name": None, "config": {"layers": [
+            {"module": "keras.layers", "class_name": "Flatten", "config": {}, "registered_name": None},
+            {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}, "registered_name": None},
+            {"module": "keras.layers", "class_name": "Dense", "config": {"units": 10}, "registered_name": None}]}}
+        with open(self.path("bare.json"), "w") as file:
+            json.dump(model, file)
+        self.done(*TRAIN, "--quiet", "--model=bare.json", "--save-weights=bare.keras")
+        self.done("convert", "bare.keras", "bare.safetensors")
+        self.assertEqual(sorted(self.values("bare.safetensors")), ["dense/bias", "dense/kernel", "dense_1/bias", "dense_1/kernel"])
+
+    def test_other_types_are_converted_with_a_line(self):
+        header = {name: {"dtype": "F64", "shape": list(shape)} for name, (shape, _) in self.values("small.expected.safetensors").items()}
+        data, at = b"", 0
+        for name, (shape, values) in self.values("small.expected.safetensors").items():
+            data += struct.pack(f"<{len(values)}d", *values)
+            header[name]["data_offsets"] = [at, len(data)]
+            at = len(data)
+        text = json.dumps(header).encode()
+        with open(self.path("wide.safetensors"), "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text + data)
+        outcome = self.done("convert", "wide.safetensors", "out.safetensors", "--model=small.json")
+        self.assertIn("6 tensor(s) were converted to float32 (F64)", outcome.err)
+        self.assertEqual(self.values("out.safetensors"), self.values("small.expected.safetensors"))
+        with open(self.path("wide.safetensors"), "r+b") as file:
+            content = file.read().replace(b'"F64"', b'"I64"')
+            file.seek(0)
+            file.write(content)
+        self.refused(BAD_INPUT, "convert", "wide.safetensors", "out.safetensors", "--model=small.json",
+                     says=("'conv2d/kernel' is of dtype I64", "floating-point"))
+
+    def test_shapes_that_differ_are_named_with_both(self):
+        with open(self.path("small.json")) as file:
+            model = json.load(file)
+        model["config"]["layers"][-1]["config"]["units"] = 11
+        with open(self.path("wider.json"), "w") as file:
+            json.dump(model, file)
+        for name in ("small.weights.h5", "small.keras-2.h5"):
+            self.refused(BAD_INPUT, "convert", name, "out.safetensors", "--model=wider.json", says=("(4, 10)", "(4, 11)", "'dense/kernel'"))
+
+    def test_what_a_file_has_not_is_named(self):
+        self.refused(BAD_INPUT, "convert", "small.weights.h5", "out.safetensors", "--model=mlp",
+                     says=("'layers/dense_2/vars'", "layer 'dense_2' (kernel, bias) of model 'mlp'"))
+        self.refused(BAD_INPUT, "summary", "--model=small.weights.h5", says=("weights but no model", "--initial-weights="))
+        self.assertFalse(os.path.exists(self.path("out.safetensors")))
+
+    def test_wrong_usage_is_named(self):
+        self.refused(USAGE, "convert", says=("IN OUT",))
+        self.refused(USAGE, "convert", "small.keras", says=("IN OUT",))
+        self.refused(USAGE, "convert", "small.keras", "out.h5", says=(".safetensors, .weights.h5 or .keras",))
+        self.refused(USAGE, "convert", "small.weights.h5", "out.keras", says=("has no model in it", "--model="))
+        self.refused(USAGE, "convert", "small.expected.safetensors", "out.keras", says=("has no model in it",))
+        self.refused(BAD_INPUT, "convert", "none.keras", "out.keras", says=("none.keras", "No such file"))
+        self.refused(USAGE, *TRAIN, "--model=small.json", "--save-weights=out.h5", says=("--save-weights", ".weights.h5"))
+        self.refused(BAD_INPUT, "summary", "--model=none.keras", says=("none.keras",))
+
+    def test_a_model_of_keras_2_is_not_written_as_one_of_keras_3(self):
+        self.done("convert", "small.keras-2.h5", "out.weights.h5")
+        self.refused(BAD_INPUT, "convert", "small.keras-2.h5", "out.keras", says=("Keras 2's", ".weights.h5"))
+
+    def test_damaged_files_are_one_line(self):
+        for name in ("small.keras", "small.weights.h5", "small.h5"):
+            with open(self.path(name), "r+b") as file:
+                file.truncate(os.path.getsize(self.path(name)) // 2)
+            self.refused(BAD_INPUT, "convert", name, "out.safetensors", "--model=small.json", says=(name,))
+
+    def test_the_help_teaches(self):
+        text = self.done("convert", "--help").out
+        for word in ("IN OUT", ".safetensors", ".weights.h5", ".keras", "--model=", "Examples:"):
+            self.assertIn(word, text)
+
+
+class Without(KerasTest):
+    """As if the program had not been built."""
+
+    def test_it_says_what_to_install(self):
+        nowhere = {"LOCKSTEP_KERAS_FILES": self.folder}
+        for arguments in (("summary", "--model=small.keras"), (*TRAIN, "--quiet", "--model=small.json", "--initial-weights=small.weights.h5"),
+                          (*TRAIN, "--quiet", "--model=small.json", "--save-weights=out.keras"),
+                          ("convert", "small.h5", "out.safetensors")):
+            with self.subTest(arguments):
+                self.refused(UNAVAILABLE, *arguments, says=("libhdf5-dev", "libzip-dev", "safetensors"), environment=nowhere)
+        self.assertFalse(os.path.exists(self.path("out.keras")))
+        self.done("convert", "small.expected.safetensors", "out.safetensors", "--model=small.json", environment=nowhere)
+
+
+if __name__ == "__main__":
+    main()
