@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define SCOPE "keras file"
-#define LEAST_SECONDS 60
+#define LEAST_SECONDS 20
 #define BYTES_A_SECOND (UINT64_C(10) << 20) // of a file, by which the deadline grows
 #define SECONDS_TO_END 2 // beyond the processor time that the child limits itself to
 #define FIRST_OWN_FD 10 // above the descriptors that the child gets

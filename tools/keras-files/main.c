@@ -7,6 +7,7 @@
 #endif
 #include "tools/keras-files/archive.h"
 #include "tools/keras-files/hdf5_file.h"
+#include "tools/keras-files/keras_read.h"
 #include "tools/keras-files/process_limits.h"
 
 #include "core/base/log.h"
@@ -19,37 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define INPUT 3
 #define OUTPUT 4
-
-static bool begins_as_zip(void)
-{
-    char start[4] = "";
-    return pread(INPUT, start, sizeof(start), 0) == sizeof(start) &&
-           memcmp(start, "PK\3\4", sizeof(start)) == 0;
-}
-
-static bool read_file(uint32_t seconds, struct contents *contents)
-{
-    struct stat about;
-    int weights = INPUT;
-    if (fstat(INPUT, &about))
-        return contents_fail(contents, "cannot be read: %s", strerror(errno));
-    if (!contents_init(contents, (uint64_t)about.st_size))
-        return false;
-    // Beside the data, what is handed over has a header.
-    if (!limits_set(seconds, contents->allowed + MEMORY) || !limits_memory())
-        return contents_fail(contents, "cannot set a limit: %s", strerror(errno));
-    if (begins_as_zip() && !archive_open(INPUT, contents, &weights))
-        return false;
-    const bool good = hdf5_read(weights, OUTPUT, contents);
-    if (weights != INPUT)
-        close(weights);
-    return good;
-}
 
 static void keep_error(void *context, uint32_t level, const char *line)
 {
@@ -110,7 +84,7 @@ int main(int argc, char **argv)
     closefrom(OUTPUT + 1);
     bool good = hdf5_prepare() || contents_fail(&contents, "the HDF5 library cannot be used");
     if (good)
-        good = reads ? read_file((uint32_t)seconds, &contents)
+        good = reads ? keras_read(INPUT, OUTPUT, (uint32_t)seconds, &contents)
                      : write_file((uint32_t)seconds, &contents);
     if (good)
         printf("ok");
