@@ -264,6 +264,10 @@ static enum ls_status add_layer(struct walk *walk, const json_t *layer, const ch
     snprintf(prefix, sizeof(prefix), "%s/", name);
     const size_t length = strlen(prefix);
     const uint32_t first = find_first(walk, prefix);
+    if (walk->placed[walk->by_name[first]]) {
+        ls_error(walk->source, "two layers are called '%s'", name);
+        return LS_BAD_INPUT;
+    }
     struct ls_keras_store *store = add_store(walk, group, counted, name);
     if (!store)
         return LS_OUT_OF_MEMORY;
