@@ -27,15 +27,6 @@ static const struct {
     {"MultiHeadAttention", "attention_output", "output_dense"},
 };
 
-// Variables that Keras's layer has only where an option of its configuration is on.
-static const struct {
-    const char *class_name, *variable, *option;
-} optional[] = {
-    {"BatchNormalization", "gamma", "scale"}, {"BatchNormalization", "beta", "center"},
-    {"LayerNormalization", "gamma", "scale"}, {"LayerNormalization", "beta", "center"},
-    {"GroupNormalization", "gamma", "scale"}, {"GroupNormalization", "beta", "center"},
-};
-
 // A list of layers that is walked, in the model or in models inside it.
 struct container {
     const struct container *outer;
@@ -165,17 +156,6 @@ static bool has_parameters(const struct walk *walk, const char *name)
            begins(walk->graph->parameters[walk->by_name[first]]->name, prefix);
 }
 
-static bool keras_has(const json_t *layer, const char *parameter)
-{
-    const char *class_name = class_of(layer), *last = ls_keras_last_part(parameter);
-    for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++)
-        if (strcmp(class_name, optional[i].class_name) == 0 &&
-            strcmp(last, optional[i].variable) == 0)
-            return !json_is_false(
-                json_object_get(json_object_get(layer, "config"), optional[i].option));
-    return true;
-}
-
 static enum ls_status too_long(const struct walk *walk, const char *name)
 {
     ls_error(walk->source,
@@ -215,8 +195,8 @@ static struct ls_keras_store *add_store(struct walk *walk, const char *group, co
 
 // Adds those of the parameters from `first` on whose names begin with `prefix` and have no slash
 // behind; trainable ones first.
-static void add_parameters(struct walk *walk, struct ls_keras_store *store, const json_t *layer,
-                           uint32_t first, const char *prefix)
+static void add_parameters(struct walk *walk, struct ls_keras_store *store, uint32_t first,
+                           const char *prefix)
 {
     const struct ls_graph *graph = walk->graph;
     struct ls_keras_layout *layout = walk->layout;
@@ -231,7 +211,7 @@ static void add_parameters(struct walk *walk, struct ls_keras_store *store, cons
                 ls_keras_is_statistic(name) != (statistics == 1))
                 continue;
             walk->placed[index] = true;
-            if (keras_has(layer, name))
+            if (!graph->parameters[index]->constant)
                 layout->parameters[layout->parameter_count++] = index;
         }
         qsort(layout->parameters + start, layout->parameter_count - start, sizeof(uint32_t),
@@ -272,7 +252,7 @@ static enum ls_status add_layer(struct walk *walk, const json_t *layer, const ch
     if (!store)
         return LS_OUT_OF_MEMORY;
     store->spare = strcmp(class_of(layer), "Normalization") == 0;
-    add_parameters(walk, store, layer, first, prefix);
+    add_parameters(walk, store, first, prefix);
     for (uint32_t i = first; i < graph->parameter_count; i++) {
         const char *parameter = graph->parameters[walk->by_name[i]]->name;
         if (!begins(parameter, prefix))
@@ -290,7 +270,7 @@ static enum ls_status add_layer(struct walk *walk, const json_t *layer, const ch
         store = add_store(walk, own, own_counted, name);
         if (!store)
             return LS_OUT_OF_MEMORY;
-        add_parameters(walk, store, layer, i, own_prefix);
+        add_parameters(walk, store, i, own_prefix);
     }
     return LS_OK;
 }

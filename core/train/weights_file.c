@@ -153,12 +153,14 @@ static void describe(const struct ls_model *model, uint32_t index, const char *n
 
 static enum ls_status write_names(const struct ls_model *model, const char *path)
 {
-    const uint32_t count = model->graph->parameter_count;
-    struct ls_saved_tensor *tensors = calloc((size_t)count + 1, sizeof(*tensors));
+    const struct ls_graph *graph = model->graph;
+    size_t count = 0;
+    struct ls_saved_tensor *tensors = calloc((size_t)graph->parameter_count + 1, sizeof(*tensors));
     if (!tensors)
         return LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < count; i++)
-        describe(model, i, model->graph->parameters[i]->name, &tensors[i]);
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        if (!graph->parameters[i]->constant)
+            describe(model, i, graph->parameters[i]->name, &tensors[count++]);
     const enum ls_status status = ls_safetensors_write(path, tensors, count);
     free(tensors);
     return status;
