@@ -91,24 +91,32 @@ static const char *given_name(const json_t *layer)
     return name ? name : json_string_value(json_object_get(layer, "name"));
 }
 
-// The name that the reader of models gave a layer without one: the first that no other layer has.
+static bool is_given(const json_t *layers, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(layers); i++) {
+        const char *given = given_name(json_array_get(layers, i));
+        if (given && strcmp(given, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+// The name that the reader of models gave a layer without one. Of the names dense, dense_1, ... that
+// no layer was given, each layer of the class without a name takes the next.
 static void choose_name(const json_t *layers, size_t index, char *out, size_t bytes)
 {
     char base[LONGEST_CLASS], other[LONGEST_CLASS];
+    size_t before = 0;
     ls_keras_snake_case(class_of(json_array_get(layers, index)), base, sizeof(base));
-    uint32_t number = 0;
     for (size_t i = 0; i < index; i++) {
         const json_t *layer = json_array_get(layers, i);
         ls_keras_snake_case(class_of(layer), other, sizeof(other));
-        number += !given_name(layer) && strcmp(base, other) == 0;
+        before += !given_name(layer) && strcmp(base, other) == 0;
     }
-    for (bool taken = true; taken; number++) {
+    for (uint32_t number = 0;; number++) {
         snprintf(out, bytes, number ? "%s_%u" : "%s", base, number);
-        taken = false;
-        for (size_t i = 0; i < json_array_size(layers) && !taken; i++) {
-            const char *given = given_name(json_array_get(layers, i));
-            taken = given && strcmp(given, out) == 0;
-        }
+        if (!is_given(layers, out) && before-- == 0)
+            return;
     }
 }
 

@@ -95,13 +95,15 @@ class Files(KerasTest):
     def test_layers_without_names_and_inputs_without_shapes_are_written(self):
         model = {"module": "keras", "class_name": "Sequential", "registered_name": None, "config": {"layers": [
             {"module": "keras.layers", "class_name": "Flatten", "config": {}, "registered_name": None},
-            {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}, "registered_name": None},
+            {"module": "keras.layers", "class_name": "Dense", "config": {"units": 3, "name": "dense"}, "registered_name": None},
+            {"module": "keras.layers", "class_name": "Dense", "config": {"units": 4}, "registered_name": None},
             {"module": "keras.layers", "class_name": "Dense", "config": {"units": 10}, "registered_name": None}]}}
         with open(self.path("bare.json"), "w") as file:
             json.dump(model, file)
         self.done(*TRAIN, "--quiet", "--model=bare.json", "--save-weights=bare.keras")
         self.done("convert", "bare.keras", "bare.safetensors")
-        self.assertEqual(sorted(self.values("bare.safetensors")), ["dense/bias", "dense/kernel", "dense_1/bias", "dense_1/kernel"])
+        self.assertEqual(sorted(self.values("bare.safetensors")), 
+                         [f"{name}/{variable}" for name in ("dense", "dense_1", "dense_2") for variable in ("bias", "kernel")])
 
     def test_other_types_are_converted_with_a_line(self):
         header = {name: {"dtype": "F64", "shape": list(shape)} for name, (shape, _) in self.values("small.expected.safetensors").items()}
