@@ -141,8 +141,9 @@ LS_CALL ls_model_create(const char *name, struct ls_symbol *const *inputs, uint3
                         struct ls_symbol *const *outputs, uint32_t output_count,
                         struct ls_model **out);
 
-// A built-in name ("cnn") or a file of Keras model JSON. `data` gives the shape of the input to
-// models that do not say it; may be NULL.
+// A built-in name ("cnn"), a file of Keras model JSON, or a whole model that Keras saved (.keras,
+// .h5), with the weights in it. `data` gives the shape of the input to models that do not say it;
+// may be NULL.
 LS_CALL ls_model_open(struct ls_run *run, const char *name, const struct ls_data *data,
                       struct ls_model **out);
 // Takes NULL. In a callback of a fit of this model it logs an error and does nothing.
@@ -341,8 +342,11 @@ LS_API const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t
 // A table like Keras's.
 LS_API void ls_model_summary(const struct ls_model *model, FILE *out);
 
-// Weights as safetensors, float32, plain layout, named layer/variable; what all names have in front
-// (the model's name) and Keras 2's ":0" are left out when they are read.
+// Weights in the format that the file has, or that the suffix of its name says: .safetensors,
+// .weights.h5, .keras, and for reading .h5 (docs/weights.md). LS_UNAVAILABLE for those of Keras where
+// this Lockstep was built without them. Tensors of safetensors have the plain layout and are named
+// layer/variable; what all names have in front (the model's name) and Keras 2's ":0" are left out
+// when they are read.
 LS_CALL ls_load_weights(struct ls_model *model, const char *path);
 LS_CALL ls_save_weights(struct ls_model *model, const char *path);
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is installed: a program compiled with pkg-config alone, the command from anywhere, and both after a move."""
+import gzip
 import os
 import re
 import shlex
 import shutil
 import subprocess
 
-from support import DONE, ProgramTest, main
+from support import DONE, FIXTURES, KERAS_FILES, ProgramTest, main
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
@@ -58,6 +59,11 @@ class Installed(ProgramTest):
         return self.call(os.path.join(self.bin, "lockstep"), "train", "--model=mlp", "--dataset=" + SYNTHETIC, "--steps=3",
                          "--threads=1", *arguments)
 
+    def keras_model(self):
+        with gzip.open(os.path.join(FIXTURES, "keras", "files", "small.keras.gz"), "rb") as packed, open(self.path("small.keras"), "wb") as file:
+            file.write(packed.read())
+        return self.path("small.keras")
+
     def test_the_command_and_a_program_run_from_where_they_were_put_and_after_a_move(self):
         program = self.compile("examples/train_cnn.c", *COMPILER, "-std=c11")
         for place in ("first", "moved"):
@@ -72,6 +78,10 @@ class Installed(ProgramTest):
                     self.assertRegex(plugins, rf"\b{name}\b")
                 out = self.call(program, "ring", "2", SYNTHETIC, "3", LD_LIBRARY_PATH=self.lib).stdout
                 self.assertIn("2 replicas", out)
+                if KERAS_FILES:
+                    done = self.call(os.path.join(self.bin, "lockstep"), "summary", "--model=" + self.keras_model(),
+                                     LD_LIBRARY_PATH=os.environ.get("LD_LIBRARY_PATH", ""))
+                    self.assertIn("Total params: 177", done.stdout)
                 self.assertRegex(out, r"after 1 epoch\(s\): [0-9.]+ % of the test examples are right")
 
     def test_a_cpp_program_compiles_links_and_runs(self):

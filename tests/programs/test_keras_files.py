@@ -59,6 +59,16 @@ class Files(KerasTest):
         self.done("convert", "out.keras", "again.safetensors")
         self.assertEqual(self.values("again.safetensors"), expected)
 
+    def test_models_inside_models_go_there_and_back(self):
+        expected = self.values("inside.expected.safetensors")
+        self.assertIn("deep/encoder/batch_normalization_2/moving_mean", expected)
+        for source in ("inside.keras", "inside.weights.h5", "inside.h5", "inside.expected.safetensors"):
+            for between in ("out.weights.h5", "out.keras"):
+                with self.subTest(f"{source} to {between}"):
+                    self.done("convert", source, between, "--model=inside.keras")
+                    self.done("convert", between, "back.safetensors", "--model=inside.keras")
+                    self.assertEqual(self.values("back.safetensors"), expected)
+
     def test_models_begin_with_the_weights_of_their_file(self):
         scores = {}
         for arguments in (("--model=small.keras",), ("--model=small.h5",), ("--model=small.json", "--initial-weights=small.weights.h5"),

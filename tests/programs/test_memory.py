@@ -10,13 +10,13 @@ import os
 import re
 import sys
 
-from support import BAD_INPUT, FAILED, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main
+from support import BAD_INPUT, FAILED, KERAS_FILES, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main
 
 PRELOAD = os.environ["LOCKSTEP_FAIL_ALLOCATION_OBJECT"]
 CASES = int(sys.argv.pop()) if len(sys.argv) > 1 else 60
 
 DATA = "--dataset=synthetic:examples=20,shape=4x4x1"
-MODEL = """{"class_name": "Sequential", "config": {"name": "small", "layers": [
+MODEL = """{"module": "keras", "class_name": "Sequential", "config": {"name": "small", "layers": [
  {"class_name": "InputLayer", "config": {"batch_input_shape": [null, 4, 4, 1], "name": "input"}},
  {"class_name": "Conv2D", "config": {"name": "conv", "filters": 3, "kernel_size": [2, 2], "activation": "relu"}},
  {"class_name": "Flatten", "config": {"name": "flatten"}},
@@ -31,6 +31,7 @@ COMMANDS = [
     (*TRAIN, "--replicas=2", "--strategy=auto", "--device=reference", "--microbatches=2", "--verbose"),
     ("evaluate", "--model=small.json", DATA, "--threads=1", "--replicas=2"),
     ("summary", "--model=small.json"),
+    *([(*TRAIN, "--save-weights=w.keras"), ("summary", "--model=w.keras")] if KERAS_FILES else []),
     ("simulate", "ring", "--world=4", "--bytes=1M"),
     ("verify", "ring", "--world=2-4", "--count=0,5,64"),
     ("plugins",),

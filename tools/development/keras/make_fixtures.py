@@ -87,6 +87,18 @@ def nested():
     return fill_and_return(keras.Model(picture, layers.Dense(2, name="head")(layers.Flatten()(scale(x))), name="whole"))
 
 
+def inside():
+    """Models inside models, one of them used twice, of layers that Lockstep has."""
+    picture = keras.Input((6, 6, 2), name="picture")
+    x = layers.BatchNormalization(scale=False)(layers.Conv2D(3, 3, padding="same", name="z_first")(picture))
+    encoder = keras.Sequential([keras.Input((6, 6, 3)), layers.Conv2D(3, 1), layers.BatchNormalization(), layers.Conv2D(3, 1, use_bias=False)],
+                               name="encoder")
+    inner = keras.Input((6, 6, 3))
+    deep = keras.Model(inner, layers.BatchNormalization(center=False)(layers.Conv2D(3, 1, name="a_last")(encoder(inner))), name="deep")
+    x = layers.Conv2D(2, 1)(deep(deep(x)))
+    return fill_and_return(keras.Model(picture, layers.Dense(2, name="head")(layers.Flatten()(x)), name="inside"))
+
+
 def fill_and_return(model):
     fill(model)
     return model
@@ -156,6 +168,11 @@ def main():
     with open(os.path.join(folder, "nested.json"), "w") as file:
         file.write(model.to_json())
     expected(model, folder, "nested")
+    model = inside()
+    model.save(os.path.join(folder, "inside.keras"))
+    model.save_weights(os.path.join(folder, "inside.weights.h5"))
+    model.save(os.path.join(folder, "inside.h5"))
+    expected(model, folder, "inside")
     for name in os.listdir(folder):
         pack(os.path.join(folder, name))
 
