@@ -354,6 +354,8 @@ static enum ls_status read_data(const struct reading *reading, struct ls_safeten
     if (!file->data)
         return no_memory(reading);
     enum ls_status status = read_bytes(reading, file->data, reading->data_bytes);
+    for (size_t i = 0; i < file->count; i++)
+        file->entries[i].tensor.values = file->data + file->entries[i].begin;
     for (size_t i = 0; i < file->count && !status; i++)
         status = convert(reading, file, &file->entries[i]);
     return status;

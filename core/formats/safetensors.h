@@ -17,6 +17,7 @@ struct ls_saved_tensor {
     uint32_t ndims;
     int64_t dims[LS_SAFETENSORS_MAX_DIMS];
     const float *data; // C order; NULL: of a type that is not read
+    const void *values; // as in the file, of any type and alignment; the writer does not look at it
     const char *dtype; // as the file names it: "F32", "BF16", "I64"; the writer does not look at it
 };
 
