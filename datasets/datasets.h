@@ -5,8 +5,12 @@
 
 #include "core/data/dataset.h"
 
+extern const struct ls_dataset_kind ls_dataset_arrays;
+extern const struct ls_dataset_kind ls_dataset_cifar10;
+extern const struct ls_dataset_kind ls_dataset_cifar100;
 extern const struct ls_dataset_kind ls_dataset_mnist;
 extern const struct ls_dataset_kind ls_dataset_fashion_mnist;
 extern const struct ls_dataset_kind ls_dataset_synthetic;
+extern const struct ls_dataset_kind ls_dataset_text;
 
 #endif

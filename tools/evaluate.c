@@ -13,7 +13,8 @@ static const struct argument table[] = {
      "weights to evaluate: .safetensors, .weights.h5, .keras or .h5; default: those in the model's "
      "file, else untrained ones"},
     {"dataset", "NAME[:option=value,...]", NULL, "as for train"},
-    {"split", "train|test", "test", "which part of the dataset"},
+    {"split", "train|test|validation", "test",
+     "which part of the dataset; validation is what train computes val_loss on"},
     {"loss", "NAME", NULL, "as for train"},
     {"metrics", "NAME", NULL, "as for train"},
     {"seed", "N", "0", "seed of untrained weights"},
@@ -77,6 +78,11 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = ls_data_open(arguments_text(arguments, "dataset"),
                               arguments_text(arguments, "split"), &data);
+    if (!status && !data) {
+        ls_error("--split", "'%s' is one split without validation_split=: there is no validation",
+                 arguments_text(arguments, "dataset"));
+        status = LS_USAGE;
+    }
     interrupt_run(run);
     if (!status)
         status = evaluate(arguments, run, data);

@@ -20,7 +20,9 @@ static const struct argument table[] = {
      "or "
      ".h5 file, with its weights"},
     {"dataset", "NAME[:option=value,...]", NULL,
-     "fashion-mnist, mnist:dir=PATH, synthetic; limit=N takes the first N examples"},
+     "fashion-mnist, mnist:dir=PATH, cifar10:dir=PATH, cifar100:dir=PATH, arrays:x=FILE,y=FILE "
+     "(.npy or .safetensors), text:file=FILE,length=N, synthetic; limit=N takes the first N "
+     "examples, validation_split=F validates on the last part F of the training examples"},
     {"loss", "NAME", NULL,
      "sparse_categorical_crossentropy[:from_logits=true] or mean_squared_error; default: the loss "
      "in the model's file (compile_config), else the one that fits the last layer"},
@@ -51,7 +53,9 @@ static const struct argument table[] = {
     {"seed", "N", "0", "seed of the initial weights, the order of examples and dropout"},
     {"shuffle", "on|off|N", "on",
      "shuffle the examples anew in each epoch; N: through a buffer of N examples"},
-    {"validation", "on|off", "on", "compute loss and accuracy on the test split after each epoch"},
+    {"validation", "on|off", "on",
+     "compute loss and accuracy after each epoch, on the part that validation_split= sets aside, "
+     "else on the test split; arrays and text have none"},
     {"precision", "float32", "float32", "number format of the computation"},
 
     {NULL, NULL, NULL, "What comes out"},
@@ -85,7 +89,7 @@ static const char help[] =
 struct inputs {
     struct ls_run *run;
     struct ls_model *model;
-    struct ls_data *train, *test;
+    struct ls_data *train, *validation;
 };
 
 // "FIRST:LAST"
@@ -150,7 +154,12 @@ static enum ls_status open_data(const struct arguments *arguments, struct inputs
     if (!status)
         status = ls_data_open(dataset, "train", &inputs->train);
     if (!status && validation)
-        status = ls_data_open(dataset, "test", &inputs->test);
+        status = ls_data_open(dataset, "validation", &inputs->validation);
+    if (!status && validation && !inputs->validation)
+        ls_info("train",
+                "no validation: '%s' is one split; validation_split=0.1 sets its last "
+                "tenth aside for it",
+                dataset);
     return status;
 }
 
@@ -177,7 +186,7 @@ static enum ls_status train(const struct arguments *arguments, struct inputs *in
 {
     const char *save = arguments_text(arguments, "save-weights");
     interrupt_run(inputs->run);
-    options->validation = inputs->test;
+    options->validation = inputs->validation;
     enum ls_status status = ls_fit(inputs->model, inputs->train, options);
     if (status == LS_INTERRUPTED)
         ls_warn("train", "interrupted: stopped after the current step%s%s",
@@ -221,7 +230,7 @@ static enum ls_status run(const struct arguments *arguments)
     ls_model_close(inputs.model);
     ls_run_close(inputs.run);
     ls_data_close(inputs.train);
-    ls_data_close(inputs.test);
+    ls_data_close(inputs.validation);
     return status;
 }
 

@@ -11,8 +11,11 @@
 
 #define SCOPE "--dataset"
 
-static const struct ls_plugin_option limit_option = {
-    "limit", "integer", NULL, "take only the first N examples of each split"};
+static const struct ls_plugin_option common[] = {
+    {"limit", "integer", NULL, "take only the first N examples of each split"},
+    {"validation_split", "number", NULL,
+     "validate on this last part of the training examples, from 0 to 1"},
+};
 
 static enum ls_status unknown_kind(const char *name)
 {
@@ -42,18 +45,19 @@ static const struct ls_dataset_kind *find_kind(const char *name)
     return NULL;
 }
 
-// The options of the kind, and `limit`.
+// The options of the kind, and the common ones.
 static enum ls_status check_options(const struct ls_dataset_kind *kind, const struct ls_spec *spec)
 {
     size_t count = 0;
     while (kind->options && kind->options[count].name)
         count++;
-    struct ls_plugin_option *table = calloc(count + 2, sizeof(*table));
+    struct ls_plugin_option *table =
+        calloc(count + sizeof(common) / sizeof(common[0]) + 1, sizeof(*table));
     if (!table)
         return LS_OUT_OF_MEMORY;
     if (count)
         memcpy(table, kind->options, count * sizeof(*table));
-    table[count] = limit_option;
+    memcpy(table + count, common, sizeof(common));
     const enum ls_status status = ls_spec_check(SCOPE, spec, table);
     free(table);
     return status;
@@ -72,27 +76,40 @@ static enum ls_status read_limit(const struct ls_spec *spec, uint64_t *out)
     return LS_OK;
 }
 
-static enum ls_status apply_limit(const char *name, enum ls_split split, uint64_t limit,
-                                  uint64_t *count)
+// 0: none given.
+static enum ls_status read_validation_split(const struct ls_spec *spec, double *out)
 {
-    if (limit > *count && split == LS_TRAIN) {
-        ls_error(SCOPE, "%s: limit=%" PRIu64 ", but there are only %" PRIu64 " training examples",
-                 name, limit, *count);
+    const char *text = ls_spec_get(spec, "validation_split");
+    double part = 0;
+    if (text && (!ls_parse_number(text, &part) || !(part > 0 && part < 1))) {
+        ls_error(SCOPE, "%s: validation_split must be between 0 and 1, not %s", spec->name, text);
         return LS_USAGE;
     }
-    if (limit && limit < *count)
-        *count = limit;
+    *out = part;
     return LS_OK;
 }
 
-// A dataset as the user wrote it, checked.
+// A dataset as the user wrote it, checked, and which of its examples are asked for.
 struct wanted {
     struct ls_spec spec;
     const struct ls_dataset_kind *kind;
     uint64_t limit;
+    double validation_split;
+    enum ls_split split; // that its reader is asked for
+    bool divided, last_part; // by validation_split; the part behind the cut
+    bool none; // there are no such examples
 };
 
-static enum ls_status parse(const char *text, struct wanted *out)
+static void choose_split(enum ls_split split, struct wanted *wanted)
+{
+    const bool one = wanted->kind->one_split, cut = wanted->validation_split > 0;
+    wanted->last_part = cut && (split == LS_VALIDATION || (split == LS_TEST && one));
+    wanted->divided = cut && (split == LS_TRAIN || wanted->last_part);
+    wanted->split = one || split == LS_TRAIN || wanted->last_part ? LS_TRAIN : LS_TEST;
+    wanted->none = one && !cut && split == LS_VALIDATION;
+}
+
+static enum ls_status parse(const char *text, enum ls_split split, struct wanted *out)
 {
     enum ls_status status = ls_spec_parse(SCOPE, text, &out->spec);
     if (status)
@@ -101,21 +118,57 @@ static enum ls_status parse(const char *text, struct wanted *out)
     status = out->kind ? check_options(out->kind, &out->spec) : unknown_kind(out->spec.name);
     if (!status)
         status = read_limit(&out->spec, &out->limit);
+    if (!status)
+        status = read_validation_split(&out->spec, &out->validation_split);
     if (status)
         ls_spec_finish(&out->spec);
+    else
+        choose_split(split, out);
     return status;
+}
+
+// The examples that are asked for, of the `count` that the reader has: `count` from `first` on.
+static enum ls_status choose_examples(const struct wanted *wanted, uint64_t *first, uint64_t *count)
+{
+    const char *name = wanted->kind->name;
+    if (wanted->limit > *count && wanted->split == LS_TRAIN) {
+        ls_error(SCOPE, "%s: limit=%" PRIu64 ", but there are only %" PRIu64 " training examples",
+                 name, wanted->limit, *count);
+        return LS_USAGE;
+    }
+    if (wanted->limit && wanted->limit < *count)
+        *count = wanted->limit;
+    *first = 0;
+    if (!wanted->divided)
+        return LS_OK;
+    const uint64_t cut = (uint64_t)((double)*count * (1.0 - wanted->validation_split)); // as Keras
+    if (cut == 0 || cut >= *count) {
+        ls_error(SCOPE,
+                 "%s: validation_split=%s of %" PRIu64 " examples leaves none to %s; give more "
+                 "examples or another part",
+                 name, ls_spec_get(&wanted->spec, "validation_split"), *count,
+                 cut ? "validate on" : "train on");
+        return LS_USAGE;
+    }
+    *first = wanted->last_part ? cut : 0;
+    *count = wanted->last_part ? *count - cut : cut;
+    return LS_OK;
 }
 
 enum ls_status ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out)
 {
     struct wanted wanted;
     struct ls_dataset *dataset = NULL;
-    enum ls_status status = parse(text, &wanted);
+    uint64_t first = 0;
+    enum ls_status status = parse(text, split, &wanted);
     if (status)
         return status;
-    status = wanted.kind->open(&wanted.spec, split, &dataset);
+    status = wanted.kind->open(&wanted.spec, wanted.split, &dataset);
     if (!status)
-        status = apply_limit(wanted.kind->name, split, wanted.limit, &dataset->count);
+        status = choose_examples(&wanted, &first, &dataset->count);
+    for (uint32_t i = 0; !status && first && i < dataset->field_count; i++)
+        dataset->fields[i].values =
+            (const char *)dataset->fields[i].values + first * dataset->fields[i].stride;
     ls_spec_finish(&wanted.spec);
     if (status)
         ls_dataset_close(dataset);
@@ -129,12 +182,15 @@ enum ls_status ls_dataset_describe(const char *text, enum ls_split split,
 {
     struct wanted wanted;
     struct ls_dataset_info info = {0};
-    enum ls_status status = parse(text, &wanted);
+    uint64_t first;
+    enum ls_status status = parse(text, split, &wanted);
     if (status)
         return status;
-    status = wanted.kind->describe(&wanted.spec, split, &info);
+    status = wanted.kind->describe(&wanted.spec, wanted.split, &info);
     if (!status)
-        status = apply_limit(wanted.kind->name, split, wanted.limit, &info.count);
+        status = choose_examples(&wanted, &first, &info.count);
+    if (wanted.none)
+        info.count = 0;
     ls_spec_finish(&wanted.spec);
     if (!status)
         *out = info;

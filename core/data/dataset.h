@@ -12,7 +12,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum ls_split { LS_TRAIN = 0, LS_TEST = 1 };
+enum ls_split {
+    LS_TRAIN = 0,
+    LS_TEST = 1,
+    LS_VALIDATION = 2, // what a training is validated on; readers are never asked for it
+};
 
 enum ls_field_role {
     LS_FIELD_INPUT, // read by the model: the first by its first input, and so on
@@ -26,12 +30,14 @@ enum ls_field_role {
 struct ls_field {
     char name[32]; // "x", for messages
     enum ls_field_role role;
+    bool optional; // a model may do without this input and those behind it
     uint32_t dtype; // as stored: LS_U8, LS_I32 or LS_F32; 0: not known before it is read
     uint32_t ndims; // of one example; 0: a single value
     int64_t dims[LS_MAX_DIMS];
     float divisor; // float32 value = (float)stored value / divisor, rounded once; 1: as stored
     uint32_t class_count; // of a target; 0: numbers, not classes
     const char *const *class_names; // NULL: none
+    bool text; // of a target: classes are the bytes of a text, and class_names is its vocabulary
     const void *values; // NULL: only described
     // Bytes from one example to the next. Fewer than an example has, where examples overlap, as
     // windows of a text do.
@@ -64,7 +70,8 @@ const struct ls_field *ls_field_find(const struct ls_field *fields, uint32_t cou
 struct ls_dataset_kind {
     const char *name;
     const char *summary;
-    const struct ls_plugin_option *options; // ends with a NULL name; `limit` is known to all
+    const struct ls_plugin_option *options; // ends with a NULL name; common ones are known to all
+    bool one_split; // train and test are the same examples, unless `validation_split` divides them
     // Opens one split. Errors are logged with file and position: LS_BAD_INPUT for files that are
     // missing (the message says which package or option provides them) or malformed. [any thread]
     enum ls_status (*open)(const struct ls_spec *spec, enum ls_split split,
@@ -78,9 +85,13 @@ struct ls_dataset_kind {
 extern const struct ls_dataset_kind *const ls_dataset_kinds[];
 
 // Opens "fashion-mnist:dir=/data,limit=1000": finds the kind (unknown: LS_USAGE, and the message
-// suggests the nearest name), checks the options and opens the split. `limit=N` keeps the first N
-// examples of each split. A limit above the size of the training set is LS_USAGE (the message says
-// the size); a test set that is smaller than the limit is kept whole.
+// suggests the nearest name), checks the options and opens the split. Options of all kinds:
+// - `limit=N` keeps the first N examples of each split. A limit above the size of the training set is
+//   LS_USAGE (the message says the size); a test set that is smaller than the limit is kept whole.
+// - `validation_split=F` makes the last part F of the training examples, before they are shuffled,
+//   those that a training is validated on. LS_USAGE where either part would be empty.
+// LS_VALIDATION is that last part, else the test split. A dataset of one split has no other test
+// split than that part; without it LS_VALIDATION has no examples, and is only to be described.
 LS_STATUS ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out);
 // Describes the result of ls_dataset_open from headers only, so that a model can be prepared while
 // files are read.

@@ -132,8 +132,9 @@ static void write_batch(struct ls_stream *stream, const struct position *positio
                         &offset, &size);
         char *memory = share_memory(stream, slot, i);
         for (uint32_t field = 0; field < stream->dataset->field_count; field++)
-            ls_gather(&stream->dataset->fields[field], options->dtypes[field], batch + offset, size,
-                      memory + stream->offsets[field]);
+            if (!(options->left_out >> field & 1))
+                ls_gather(&stream->dataset->fields[field], options->dtypes[field], batch + offset,
+                          size, memory + stream->offsets[field]);
     }
     stream->positions[slot] = *position;
     atomic_store(&stream->written, written + 1);
@@ -215,7 +216,8 @@ static void describe(const struct ls_stream *stream, uint32_t local, uint32_t sl
         .dtypes = stream->options.dtypes,
     };
     for (uint32_t field = 0; field < stream->dataset->field_count; field++)
-        out->fields[field] = memory + stream->offsets[field];
+        if (!(stream->options.left_out >> field & 1))
+            out->fields[field] = memory + stream->offsets[field];
     ls_share_blocks(position->count, stream->options.world, stream->options.blocks,
                     stream->options.first_rank + local, &out->example_offset, &out->count);
 }
@@ -321,6 +323,8 @@ static bool plan_ring(struct ls_stream *stream)
         return false;
     for (uint32_t i = 0; i < dataset->field_count; i++) {
         stream->offsets[i] = stream->share_bytes;
+        if (options->left_out >> i & 1)
+            continue;
         stream->share_bytes += round_up(share * ls_field_elements(&dataset->fields[i]) *
                                         ls_dtype_bytes(options->dtypes[i]));
     }

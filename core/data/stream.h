@@ -29,6 +29,7 @@ struct ls_stream_options {
     // What each field of the dataset is delivered as (see ls_can_gather): LS_U8 where the device
     // divides the bytes. 0: as int32 where it is stored so or has classes, else as float32.
     uint32_t dtypes[LS_MAX_FIELDS];
+    uint32_t left_out; // bit i: field i is not delivered
     uint64_t
         prefetch_bytes; // of all ranks of this worker; 0: default (4 MiB); never less than 3 batches
 };
@@ -42,7 +43,7 @@ struct ls_batch {
     uint64_t step; // within the epoch, or within the part of it in this stream, from 0
     const struct ls_dataset *dataset; // whose fields follow
     const uint32_t *dtypes; // by field
-    const void *fields[LS_MAX_FIELDS]; // by field: count x example, LS_ALIGNMENT
+    const void *fields[LS_MAX_FIELDS]; // by field: count x example, LS_ALIGNMENT; NULL: left out
 };
 
 struct ls_stream;

@@ -18,6 +18,14 @@
 
 #define DIGITS 9
 
+static json_t *texts_json(const char *const *texts, uint32_t count)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < count; i++)
+        json_array_append_new(list, ls_report_text_json(texts[i]));
+    return list;
+}
+
 static json_t *pairs_json(const struct ls_report_pair *pairs, size_t n)
 {
     json_t *object = json_object();
@@ -236,6 +244,9 @@ static void add_setting(json_t *root, const struct ls_report *report)
     json_object_set_new(root, "dataset", ls_report_text_json(report->dataset));
     json_object_set_new(root, "dataset_options",
                         pairs_json(report->dataset_options, report->dataset_option_count));
+    if (report->vocabulary)
+        json_object_set_new(root, "vocabulary",
+                            texts_json(report->vocabulary, report->vocabulary_size));
     json_object_set_new(root, "shuffle", ls_report_text_json(report->shuffle));
     json_object_set_new(root, "microbatches", ls_report_count_json(report->microbatches));
     json_object_set_new(root, "global_batch", ls_report_count_json(report->global_batch));

@@ -49,6 +49,13 @@ enum ls_status ls_data_open(const char *text, const char *split, struct ls_data 
     return end(&call, ls_open_data(text, split, out));
 }
 
+enum ls_status ls_data_from_memory(const struct ls_array *inputs, uint32_t input_count,
+                                   const struct ls_array *target, struct ls_data **out)
+{
+    const struct call call = begin("copying the data", NULL);
+    return end(&call, ls_copy_data(inputs, input_count, target, out));
+}
+
 enum ls_status ls_sequential_create(struct ls_run *run, const char *name,
                                     const struct ls_layer *layers, struct ls_model **out)
 {

@@ -1,19 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a dataset while the main thread prepares programs.
+// Reads a dataset while the main thread prepares programs, or copies one from the caller's memory.
 #include "core/train/data.h"
 
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/threads.h"
+#include "core/data/arrays.h"
 #include "core/replica/replica.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+// Models were checked against what was described.
+static bool is_as_described(const struct ls_dataset *dataset, const struct ls_dataset_info *info)
+{
+    bool same = dataset->count == info->count && dataset->field_count == info->field_count;
+    for (uint32_t i = 0; same && i < info->field_count; i++) {
+        const struct ls_field *read = &dataset->fields[i], *described = &info->fields[i];
+        same = read->role == described->role && read->dtype == described->dtype &&
+               read->divisor == described->divisor && read->ndims == described->ndims &&
+               memcmp(read->dims, described->dims, sizeof(read->dims)) == 0 &&
+               read->class_count == described->class_count;
+    }
+    return same;
+}
 
 static void *read_files(void *argument)
 {
     struct ls_data *data = argument;
     ls_log_keep(&data->error);
     data->status = ls_dataset_open(data->text, data->split, &data->dataset);
+    if (!data->status && !is_as_described(data->dataset, &data->info)) {
+        ls_error("data", "the files of '%s' changed while they were read", data->text);
+        data->status = LS_BAD_INPUT;
+    }
     return NULL;
 }
 
@@ -23,26 +44,44 @@ static enum ls_status split_of(const char *text, enum ls_split *out)
         *out = LS_TRAIN;
     else if (strcmp(text, "test") == 0)
         *out = LS_TEST;
+    else if (strcmp(text, "validation") == 0)
+        *out = LS_VALIDATION;
     else {
-        ls_error("data", "there is no split '%s'; there are: train, test", text);
+        ls_error("data", "there is no split '%s'; there are: train, test, validation", text);
         return LS_USAGE;
     }
     return LS_OK;
 }
 
-enum ls_status ls_open_data(const char *text, const char *split, struct ls_data **out)
+// Nothing is read yet. NULL: no memory.
+static struct ls_data *create(const char *text)
 {
     struct ls_data *data = calloc(1, sizeof(*data));
     if (!data)
-        return LS_OUT_OF_MEMORY;
+        return NULL;
     pthread_mutex_init(&data->lock, NULL);
     data->holders = 1;
     data->text = strdup(text);
     data->name = strndup(text, strcspn(text, ":"));
-    enum ls_status status =
-        data->text && data->name ? split_of(split, &data->split) : LS_OUT_OF_MEMORY;
+    if (data->text && data->name)
+        return data;
+    ls_data_close(data);
+    return NULL;
+}
+
+enum ls_status ls_open_data(const char *text, const char *split, struct ls_data **out)
+{
+    struct ls_data *data = create(text);
+    if (!data)
+        return LS_OUT_OF_MEMORY;
+    enum ls_status status = split_of(split, &data->split);
     if (!status)
         status = ls_dataset_describe(text, data->split, &data->info);
+    if (!status && data->info.count == 0) {
+        ls_data_close(data);
+        *out = NULL;
+        return LS_OK;
+    }
     if (!status)
         status = ls_thread_start(&data->thread, "dataset", read_files, data);
     if (status) {
@@ -116,4 +155,118 @@ void ls_data_input_shape(const struct ls_dataset_info *info, struct ls_shape *ou
     *out = (struct ls_shape){.ndims = input ? input->ndims : 0};
     if (input)
         memcpy(out->dims, input->dims, sizeof(out->dims));
+}
+
+// ---- From memory ----
+
+// Values are the dataset's own.
+static void close_copies(struct ls_dataset *dataset)
+{
+    for (uint32_t i = 0; i < dataset->field_count; i++)
+        free((void *)(uintptr_t)dataset->fields[i].values);
+    free(dataset);
+}
+
+static bool find_dtype(const char *name, struct ls_field_array *out)
+{
+    static const uint32_t dtypes[] = {LS_U8, LS_I32, LS_I64, LS_F32, LS_F64};
+    out->boolean = name && strcmp(name, "bool") == 0;
+    if (out->boolean)
+        out->dtype = LS_U8;
+    for (size_t i = 0; name && i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
+        if (strcmp(name, ls_dtype_name(dtypes[i])) == 0)
+            out->dtype = dtypes[i];
+    return out->dtype != 0;
+}
+
+static enum ls_status copy_array(const struct ls_array *array, enum ls_field_role role,
+                                 struct ls_dataset *dataset)
+{
+    const uint32_t index = dataset->field_count;
+    struct ls_field *field = &dataset->fields[index];
+    char name[16] = "y", source[32] = "the target";
+    struct ls_field_array from = {
+        .name = name, .source = source, .role = role, .ndims = array->ndims, .dims = array->dims};
+    uint64_t count;
+    if (role == LS_FIELD_INPUT) {
+        snprintf(name, sizeof(name), index ? "x%u" : "x", index + 1);
+        snprintf(source, sizeof(source), "input %u", index);
+    }
+    if (!find_dtype(array->dtype, &from)) {
+        ls_error("data", "%s: dtype '%s'; expected bool, uint8, int32, int64, float32 or float64",
+                 source, array->dtype ? array->dtype : "");
+        return LS_BAD_INPUT;
+    }
+    enum ls_status status = ls_array_describe("data", &from, field, &count);
+    if (!status && index > 0 && count != dataset->count) {
+        ls_error("data", "%s has %llu examples, but input 0 has %llu", source,
+                 (unsigned long long)count, (unsigned long long)dataset->count);
+        status = LS_BAD_INPUT;
+    }
+    if (!status && !array->values) {
+        ls_error("data", "%s has no values", source);
+        status = LS_BAD_INPUT;
+    }
+    if (status)
+        return status;
+    void *values = malloc(count * field->stride);
+    if (!values)
+        return LS_OUT_OF_MEMORY;
+    field->values = values;
+    dataset->count = count;
+    dataset->field_count++; // the values are freed with it from now on
+    status =
+        ls_array_convert("data", &from, 0, count * ls_field_elements(field), array->values, values);
+    if (!status && role == LS_FIELD_TARGET)
+        field->class_count = ls_array_classes(field, count);
+    return status;
+}
+
+// A text that is another one for other data, so that the order of one is not taken for the other's.
+static struct ls_data *create_for(const struct ls_dataset *dataset)
+{
+    struct ls_hash *hash = ls_hash_create();
+    char text[48];
+    if (!hash)
+        return NULL;
+    for (uint32_t i = 0; i < dataset->field_count; i++) {
+        const struct ls_field *field = &dataset->fields[i];
+        ls_hash_add(hash, field->dims, sizeof(field->dims));
+        ls_hash_add(hash, field->values, dataset->count * field->stride);
+    }
+    snprintf(text, sizeof(text), "memory:hash=%016llx", (unsigned long long)ls_hash_get(hash));
+    ls_hash_destroy(hash);
+    return create(text);
+}
+
+enum ls_status ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
+                            const struct ls_array *target, struct ls_data **out)
+{
+    if (!inputs || input_count < 1 || input_count > LS_REPLICA_INPUTS) {
+        ls_error("data", "%u inputs; expected 1 to %d", input_count, LS_REPLICA_INPUTS);
+        return LS_USAGE;
+    }
+    struct ls_dataset *dataset = calloc(1, sizeof(*dataset));
+    if (!dataset)
+        return LS_OUT_OF_MEMORY;
+    dataset->real = true;
+    dataset->close = close_copies;
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < input_count; i++)
+        status = copy_array(&inputs[i], LS_FIELD_INPUT, dataset);
+    if (!status && target)
+        status = copy_array(target, LS_FIELD_TARGET, dataset);
+    struct ls_data *data = status ? NULL : create_for(dataset);
+    if (!data) {
+        ls_dataset_close(dataset);
+        return status ? status : LS_OUT_OF_MEMORY;
+    }
+    data->dataset = dataset;
+    data->info.count = dataset->count;
+    data->info.field_count = dataset->field_count;
+    memcpy(data->info.fields, dataset->fields, sizeof(dataset->fields));
+    for (uint32_t i = 0; i < dataset->field_count; i++)
+        data->info.fields[i].values = NULL;
+    *out = data;
+    return LS_OK;
 }

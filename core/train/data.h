@@ -12,7 +12,7 @@
 
 struct ls_data {
     atomic_uint holders; // the caller of ls_data_open, and sessions that train on it
-    char *text; // as the user wrote it
+    char *text; // as the user wrote it; of memory: "memory:hash=", as other data is another text
     char *name; // the dataset's name alone
     enum ls_split split;
     struct ls_dataset_info info; // known at once
@@ -24,8 +24,10 @@ struct ls_data {
     struct ls_dataset *dataset; // NULL until joined
 };
 
-// As ls_data_open, but may fail without a message (calls.c).
+// As ls_data_open and ls_data_from_memory, but may fail without a message (calls.c).
 LS_STATUS ls_open_data(const char *text, const char *split, struct ls_data **out);
+LS_STATUS ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
+                       const struct ls_array *target, struct ls_data **out);
 
 // Of each input (LS_REPLICA_INPUTS), by what its 8-bit values are divided; 0: it does not have 8 bits, or not that
 // divisor in both. `other` may be NULL.

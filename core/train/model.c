@@ -440,10 +440,11 @@ static enum ls_status check_inputs(const struct ls_model *model, const struct ls
 {
     const struct ls_graph *graph = model->graph;
     const struct ls_dataset_info *info = &data->info;
-    uint32_t count = 0;
-    while (ls_field_find(info->fields, info->field_count, LS_FIELD_INPUT, count))
-        count++;
-    if (count != graph->input_count) {
+    const struct ls_field *field;
+    uint32_t count = 0, least = 0;
+    for (; (field = ls_field_find(info->fields, info->field_count, LS_FIELD_INPUT, count)); count++)
+        least += !field->optional;
+    if (graph->input_count < least || graph->input_count > count) {
         char names[LS_MAX_FIELDS * 40];
         ls_error("data", "model '%s' has %u input%s, but dataset '%s' has %u (%s)", model->source,
                  graph->input_count, graph->input_count == 1 ? "" : "s", data->text, count,
@@ -451,7 +452,7 @@ static enum ls_status check_inputs(const struct ls_model *model, const struct ls
         return LS_BAD_INPUT;
     }
     enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && i < count; i++)
+    for (uint32_t i = 0; !status && i < graph->input_count; i++)
         status = check_input(model, data, graph->inputs[i],
                              ls_field_find(info->fields, info->field_count, LS_FIELD_INPUT, i));
     return status;
@@ -465,8 +466,9 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
     const struct ls_field *target =
         ls_field_find(data->info.fields, data->info.field_count, LS_FIELD_TARGET, 0);
     if (!target) {
-        ls_error("data", "dataset '%s' has nothing to compare the output of model '%s' with",
-                 data->text, model->source);
+        ls_error("data", "dataset '%s' has no targets to compare the output of model '%s' with%s",
+                 data->text, model->source,
+                 strcmp(data->name, "arrays") == 0 ? "; add y=FILE" : "");
         return LS_USAGE;
     }
     if (label->dtype == LS_I32 && target->class_count == 0) {

@@ -143,6 +143,18 @@ static const char *loss_text(const struct ls_loss *loss)
                              : "sparse_categorical_crossentropy:from_logits=false";
 }
 
+// Of a text; the data has been read.
+static void describe_vocabulary(const struct ls_fit *fit, struct ls_report *report)
+{
+    const struct ls_dataset *dataset = fit->train->dataset;
+    const struct ls_field *target =
+        dataset ? ls_field_find(dataset->fields, dataset->field_count, LS_FIELD_TARGET, 0) : NULL;
+    if (!target || !target->text)
+        return;
+    report->vocabulary = target->class_names;
+    report->vocabulary_size = target->class_count;
+}
+
 static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
 {
     const struct ls_run *run = fit->run;
@@ -252,6 +264,7 @@ static enum ls_status write_report(const struct ls_fit *fit)
         report.optimizer_options = lists.optimizer;
         report.optimizer_option_count = lists.optimizer_count;
         describe_setting(fit, &report);
+        describe_vocabulary(fit, &report);
         describe_result(fit, &lists, &report);
         status = ls_report_write(fit->options->report, &report);
     }

@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What the fields are delivered as. All replicas of a session are on the same kind of device and take
-// the same inputs as bytes.
-static void choose_dtypes(const struct ls_session *session, uint32_t replica,
-                          const struct ls_dataset *dataset, uint32_t *out)
+// What the fields are delivered as, and which are not. All replicas of a session are on the same kind
+// of device and take the same inputs as bytes.
+static void choose_fields(const struct ls_session *session, uint32_t replica,
+                          const struct ls_dataset *dataset, struct ls_stream_options *options)
 {
+    uint32_t *out = options->dtypes;
     const struct ls_graph *graph = session->model->graph;
     const uint32_t bytes = ls_replica_takes_bytes(session->replicas[replica]);
     uint32_t inputs = 0;
@@ -19,8 +20,12 @@ static void choose_dtypes(const struct ls_session *session, uint32_t replica,
         out[i] = LS_F32;
         if (field->role == LS_FIELD_TARGET && graph->label)
             out[i] = graph->label->dtype;
-        if (field->role != LS_FIELD_INPUT || inputs >= graph->input_count)
+        if (field->role != LS_FIELD_INPUT)
             continue;
+        if (inputs == graph->input_count) {
+            options->left_out |= 1u << i; // an optional one
+            continue;
+        }
         out[i] = graph->inputs[inputs]->dtype;
         if (bytes >> inputs & 1 && field->dtype == LS_U8 &&
             field->divisor == session->need.byte_divisors[inputs])
@@ -41,7 +46,7 @@ enum ls_status ls_session_open_stream(const struct ls_session *session,
     options.rank_count = count;
     options.blocks = microbatches;
     options.seed = session->run->seed;
-    choose_dtypes(session, first, dataset, options.dtypes);
+    choose_fields(session, first, dataset, &options);
     return ls_stream_open(dataset, &options, out);
 }
 
@@ -148,6 +153,8 @@ enum ls_status ls_session_next(struct ls_session *session, uint32_t index,
     for (uint32_t i = 0, inputs = 0; i < batch.dataset->field_count; i++) {
         switch (batch.dataset->fields[i].role) {
         case LS_FIELD_INPUT:
+            if (!batch.fields[i])
+                break;
             out->bytes |= (uint32_t)(batch.dtypes[i] == LS_U8) << inputs;
             out->inputs[inputs++] = batch.fields[i];
             break;

@@ -255,7 +255,7 @@ static enum ls_status note_prepared(void *context, const struct ls_fit_state *st
 
 struct inputs {
     struct ls_model *model;
-    struct ls_data *train, *test;
+    struct ls_data *train, *validation;
 };
 
 static enum ls_status open_inputs(struct life *life, struct inputs *inputs)
@@ -266,7 +266,7 @@ static enum ls_status open_inputs(struct life *life, struct inputs *inputs)
     if (!inputs->train)
         status = ls_data_open(setting->dataset, "train", &inputs->train);
     if (!status && setting->validation && !life->entry->timed)
-        status = ls_data_open(setting->dataset, "test", &inputs->test);
+        status = ls_data_open(setting->dataset, "validation", &inputs->validation);
     if (!status)
         status = ls_model_open(life->run, setting->model, inputs->train, &inputs->model);
     if (!status)
@@ -330,7 +330,7 @@ static enum ls_status fit(struct life *life, const struct inputs *inputs)
     options.batch = life->entry->batch;
     options.replica_batch = 0;
     options.microbatches = life->entry->microbatches;
-    options.validation = inputs->test;
+    options.validation = inputs->validation;
     options.report = report;
     options.command = "compare";
     options.callbacks = &callbacks;
@@ -371,7 +371,7 @@ void compare_child_live(const struct compare_setting *setting, const struct comp
     ls_model_close(inputs.model);
     ls_run_close(life.run);
     ls_data_close(inputs.train);
-    ls_data_close(inputs.test);
+    ls_data_close(inputs.validation);
     free(room);
     _exit(ls_status_exit_code(status));
 }

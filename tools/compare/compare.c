@@ -32,8 +32,7 @@ static const struct argument table[] = {
      "a built-in model (mlp, cnn, mlp-dropout, cnn-small, linear), Keras model JSON, or a .keras "
      "or "
      ".h5 file, with its weights"},
-    {"dataset", "NAME[:option=value,...]", NULL,
-     "fashion-mnist, mnist:dir=PATH, synthetic; limit=N takes the first N examples"},
+    {"dataset", "NAME[:option=value,...]", NULL, "as for train"},
     {"loss", "NAME", NULL, "as for train"},
     {"metrics", "NAME", NULL, "as for train"},
     {"initial-weights", "FILE", NULL,
@@ -71,7 +70,7 @@ static const struct argument table[] = {
     {"shuffle", "on|off|N", "on",
      "shuffle the examples anew in each epoch; N: through a buffer of N examples"},
     {"validation", "on|off", "on",
-     "compute loss and accuracy on the test split after each epoch, outside all timings"},
+     "compute loss and accuracy after each epoch as train does, outside all timings"},
     {"round-steps", "N", NULL,
      "steps in a turn: in each round the runs take turns, one after the other; default: about 20 "
      "rounds. A timed turn has more steps if it would take less than 50 ms"},

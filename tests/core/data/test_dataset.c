@@ -6,6 +6,8 @@
 
 static unsigned closed;
 
+static const uint8_t numbers[100];
+
 static void close_dataset(struct ls_dataset *dataset)
 {
     closed++;
@@ -19,6 +21,8 @@ static enum ls_status open_dataset(const struct ls_spec *spec, enum ls_split spl
     *out = calloc(1, sizeof(**out));
     (*out)->count = split == LS_TRAIN ? 100 : 10;
     (*out)->close = close_dataset;
+    (*out)->field_count = 1;
+    (*out)->fields[0] = (struct ls_field){.values = numbers, .stride = 1};
     return LS_OK;
 }
 
@@ -47,10 +51,13 @@ static enum ls_status open_broken(const struct ls_spec *spec, enum ls_split spli
 }
 
 static const struct ls_plugin_option options[] = {{"dir", "text", NULL, "where"}, {0}};
-static const struct ls_dataset_kind apples = {"apples", "", options, open_dataset,
-                                              describe_dataset};
-static const struct ls_dataset_kind pears = {"pears", "", NULL, open_broken, describe_broken};
-const struct ls_dataset_kind *const ls_dataset_kinds[] = {&apples, &pears, NULL};
+static const struct ls_dataset_kind apples = {
+    .name = "apples", .options = options, .open = open_dataset, .describe = describe_dataset};
+static const struct ls_dataset_kind pears = {
+    .name = "pears", .open = open_broken, .describe = describe_broken};
+static const struct ls_dataset_kind plums = {
+    .name = "plums", .one_split = true, .open = open_dataset, .describe = describe_dataset};
+const struct ls_dataset_kind *const ls_dataset_kinds[] = {&apples, &pears, &plums, NULL};
 
 static void expect_count(const char *text, enum ls_split split, uint64_t count)
 {
@@ -136,6 +143,53 @@ START_TEST(what_the_reader_answers_is_passed_on)
 }
 END_TEST
 
+// The readers give 100 training examples, and 10 others; example i is the number i.
+static void expect_part(const char *text, enum ls_split split, uint64_t first, uint64_t count)
+{
+    struct ls_dataset *dataset = NULL;
+    struct ls_dataset_info info;
+    ck_assert_msg(ls_dataset_describe(text, split, &info) == LS_OK, "%s", captured);
+    ck_assert_uint_eq(info.count, count);
+    if (count == 0)
+        return;
+    ck_assert_msg(ls_dataset_open(text, split, &dataset) == LS_OK, "%s", captured);
+    ck_assert_uint_eq(dataset->count, count);
+    ck_assert_ptr_eq(dataset->fields[0].values, numbers + first);
+    ls_dataset_close(dataset);
+}
+
+START_TEST(the_last_part_is_validated_on)
+{
+    expect_part("apples", LS_VALIDATION, 0, 10); // the test split
+    expect_part("apples:validation_split=0.25", LS_TRAIN, 0, 75);
+    expect_part("apples:validation_split=0.25", LS_VALIDATION, 75, 25);
+    expect_part("apples:validation_split=0.25", LS_TEST, 0, 10);
+    expect_part("apples:validation_split=0.25,limit=9", LS_TRAIN, 0, 6); // of 6.75
+    expect_part("apples:validation_split=0.25,limit=9", LS_VALIDATION, 6, 3);
+    expect_part("apples:validation_split=0.25,limit=9", LS_TEST, 0, 9);
+    expect_part("plums", LS_TRAIN, 0, 100);
+    expect_part("plums", LS_TEST, 0, 100);
+    expect_part("plums", LS_VALIDATION, 0, 0);
+    expect_part("plums:validation_split=0.1", LS_TRAIN, 0, 90);
+    expect_part("plums:validation_split=0.1", LS_TEST, 90, 10);
+    expect_part("plums:validation_split=0.1", LS_VALIDATION, 90, 10);
+}
+END_TEST
+
+START_TEST(a_part_that_leaves_nothing_is_refused)
+{
+    expect_usage("apples:validation_split=0", "validation_split", "between 0 and 1");
+    expect_usage("apples:validation_split=-0.5", "validation_split", "between 0 and 1");
+    expect_usage("apples:validation_split=1.5", "validation_split", "between 0 and 1");
+    expect_usage("apples:validation_split=nan", "validation_split", "");
+    expect_usage("apples:validation_split=a", "validation_split", "");
+    expect_usage("apples:validation_split=0.999", "validation_split",
+                 "of 100 examples leaves none to train on");
+    expect_usage("apples:validation_split=1e-30", "validation_split",
+                 "of 100 examples leaves none to validate on");
+}
+END_TEST
+
 int main(void)
 {
     TCase *tests = tcase_create("dataset");
@@ -146,6 +200,8 @@ int main(void)
     tcase_add_test(tests, an_unknown_dataset_is_refused_with_the_nearest_name_and_the_list);
     tcase_add_test(tests, an_unknown_option_is_refused);
     tcase_add_test(tests, what_the_reader_answers_is_passed_on);
+    tcase_add_test(tests, the_last_part_is_validated_on);
+    tcase_add_test(tests, a_part_that_leaves_nothing_is_refused);
     Suite *suite = suite_create("core/data/dataset");
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);

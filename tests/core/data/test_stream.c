@@ -157,13 +157,37 @@ START_TEST(all_fields_of_an_example_come_together)
     }
     for (int i = 0; i < MOST_EXAMPLES * STRIDE + LENGTH; i++)
         text[i] = 1000 + i;
-    const struct ls_dataset dataset = {
-        .count = count,
-        .field_count = 4,
-        .fields = {{"x", LS_FIELD_INPUT, LS_U8, 1, {PIXELS}, 255, 0, NULL, pixels, PIXELS},
-                   {"x2", LS_FIELD_INPUT, LS_I32, 1, {LENGTH}, 1, 0, NULL, text, 4 * STRIDE},
-                   {"y", LS_FIELD_TARGET, LS_U8, 0, {0}, 1, 251, NULL, classes, 1},
-                   {"weight", LS_FIELD_WEIGHT, LS_F32, 0, {0}, 1, 0, NULL, weights, 4}}};
+    const struct ls_dataset dataset = {.count = count,
+                                       .field_count = 4,
+                                       .fields = {{.name = "x",
+                                                   .role = LS_FIELD_INPUT,
+                                                   .dtype = LS_U8,
+                                                   .ndims = 1,
+                                                   .dims = {PIXELS},
+                                                   .divisor = 255,
+                                                   .values = pixels,
+                                                   .stride = PIXELS},
+                                                  {.name = "x2",
+                                                   .role = LS_FIELD_INPUT,
+                                                   .dtype = LS_I32,
+                                                   .ndims = 1,
+                                                   .dims = {LENGTH},
+                                                   .divisor = 1,
+                                                   .values = text,
+                                                   .stride = 4 * STRIDE},
+                                                  {.name = "y",
+                                                   .role = LS_FIELD_TARGET,
+                                                   .dtype = LS_U8,
+                                                   .divisor = 1,
+                                                   .class_count = 251,
+                                                   .values = classes,
+                                                   .stride = 1},
+                                                  {.name = "weight",
+                                                   .role = LS_FIELD_WEIGHT,
+                                                   .dtype = LS_F32,
+                                                   .divisor = 1,
+                                                   .values = weights,
+                                                   .stride = 4}}};
     struct ls_stream_options options = {
         .global_batch = 5, .world = world, .rank_count = world, .shuffle = LS_SHUFFLE_ALL};
     for (int bytes = 0; bytes < 2; bytes++) {
@@ -296,7 +320,7 @@ struct replica {
     struct ls_stream *stream;
     uint32_t rank;
     uint64_t steps; // UINT64_MAX: until aborted
-    uint64_t read;
+    _Atomic uint64_t read;
     uint64_t examples;
     uint64_t waited_ns;
     double label_sum;
@@ -398,6 +422,8 @@ START_TEST(close_while_a_replica_waits_ends_it)
         struct replica replica = {.stream = stream, .steps = UINT64_MAX};
         pthread_t thread;
         ck_assert_int_eq(pthread_create(&thread, NULL, run_replica, &replica), 0);
+        while (replica.read < 3) // on a busy machine the thread comes late
+            let_pass(1000000);
         let_pass(20000000);
         ls_stream_close(stream);
         pthread_join(thread, NULL);

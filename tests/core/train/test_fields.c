@@ -28,16 +28,43 @@ static void fill(void)
     }
 }
 
-static const struct ls_field left_field = {"left", LS_FIELD_INPUT, LS_U8, 1,   {LEFT}, 16,
-                                           0,      NULL,           left,  LEFT};
-static const struct ls_field right_field = {
-    "right", LS_FIELD_INPUT, LS_I32, 1, {RIGHT}, 1, 0, NULL, right, sizeof(right[0])};
-static const struct ls_field both_field = {
-    "both", LS_FIELD_INPUT, LS_F32, 1, {LEFT + RIGHT}, 1, 0, NULL, both, sizeof(both[0])};
-static const struct ls_field label_field = {
-    "label", LS_FIELD_TARGET, LS_I32, 0, {0}, 1, CLASSES, NULL, labels, sizeof(labels[0])};
-static const struct ls_field weight_field = {
-    "weight", LS_FIELD_WEIGHT, LS_F32, 0, {0}, 1, 0, NULL, weights, sizeof(weights[0])};
+static const struct ls_field left_field = {.name = "left",
+                                           .role = LS_FIELD_INPUT,
+                                           .dtype = LS_U8,
+                                           .ndims = 1,
+                                           .dims = {LEFT},
+                                           .divisor = 16,
+                                           .values = left,
+                                           .stride = LEFT};
+static const struct ls_field right_field = {.name = "right",
+                                            .role = LS_FIELD_INPUT,
+                                            .dtype = LS_I32,
+                                            .ndims = 1,
+                                            .dims = {RIGHT},
+                                            .divisor = 1,
+                                            .values = right,
+                                            .stride = sizeof(right[0])};
+static const struct ls_field both_field = {.name = "both",
+                                           .role = LS_FIELD_INPUT,
+                                           .dtype = LS_F32,
+                                           .ndims = 1,
+                                           .dims = {LEFT + RIGHT},
+                                           .divisor = 1,
+                                           .values = both,
+                                           .stride = sizeof(both[0])};
+static const struct ls_field label_field = {.name = "label",
+                                            .role = LS_FIELD_TARGET,
+                                            .dtype = LS_I32,
+                                            .divisor = 1,
+                                            .class_count = CLASSES,
+                                            .values = labels,
+                                            .stride = sizeof(labels[0])};
+static const struct ls_field weight_field = {.name = "weight",
+                                             .role = LS_FIELD_WEIGHT,
+                                             .dtype = LS_F32,
+                                             .divisor = 1,
+                                             .values = weights,
+                                             .stride = sizeof(weights[0])};
 
 static void close_nothing(struct ls_dataset *dataset)
 {
@@ -186,7 +213,7 @@ START_TEST(fields_that_do_not_fit_are_refused_by_name)
         model, (struct ls_field[]){right_field, left_field, label_field}, 3, LS_BAD_INPUT,
         "model 'two' expects input 'input' (None, 5), but field 'right' of 'memory' is (None, 3)");
     refuse(model, (struct ls_field[]){left_field, right_field}, 2, LS_USAGE,
-           "dataset 'memory' has nothing to compare the output of model 'two' with");
+           "dataset 'memory' has no targets to compare the output of model 'two' with");
     fields[2] = label_field;
     fields[2].ndims = 1;
     fields[2].dims[0] = 2;
@@ -224,6 +251,149 @@ START_TEST(weights_reach_the_replicas)
 }
 END_TEST
 
+// ---- From memory ----
+
+// The same arrays, copied by the public call, of other types of the same values.
+START_TEST(arrays_of_a_program_train_as_fields_do)
+{
+    static int64_t wide[EXAMPLES], place[EXAMPLES][RIGHT];
+    static double precise[EXAMPLES][LEFT];
+    for (int i = 0; i < EXAMPLES; i++) {
+        wide[i] = labels[i];
+        for (int k = 0; k < LEFT; k++)
+            precise[i][k] = both[i][k];
+        for (int k = 0; k < RIGHT; k++)
+            place[i][k] = right[i][k];
+    }
+    const struct ls_array inputs[] = {{"float64", 2, {EXAMPLES, LEFT}, precise},
+                                      {"int64", 2, {EXAMPLES, RIGHT}, place}};
+    const struct ls_array target = {"int64", 1, {EXAMPLES}, wide};
+    const struct ls_field fields[] = {left_field, right_field, label_field};
+    struct ls_data *copied, *same = data_in_memory(fields, 3);
+    OK(ls_data_from_memory(inputs, 2, &target, &copied));
+    ck_assert_uint_eq(ls_data_count(copied), EXAMPLES);
+    ck_assert_int_eq(strncmp(copied->text, "memory:hash=", 12), 0);
+    ck_assert_uint_eq(copied->info.fields[2].class_count, CLASSES);
+    memset(wide, 0xee, sizeof(wide)); // the call has copied them
+    memset(precise, 0xee, sizeof(precise));
+    memset(place, 0xee, sizeof(place));
+    struct ls_model *a = new_model(run, true), *b = new_model(run, true);
+    OK(ls_fit(a, copied, &(struct ls_fit_options){.batch = 5, .epochs = 2, .shuffle = "off"}));
+    OK(ls_fit(b, same, &(struct ls_fit_options){.batch = 5, .epochs = 2, .shuffle = "off"}));
+    ck_assert_double_eq(weight_difference(a, b), 0);
+    ls_model_close(a);
+    ls_model_close(b);
+    ls_data_close(copied);
+    ls_data_close(same);
+}
+END_TEST
+
+START_TEST(arrays_that_are_none_are_refused)
+{
+    const struct ls_array x = {"float32", 2, {EXAMPLES, LEFT + RIGHT}, both};
+    const struct ls_array many[] = {x, x, x, x, x, x, x, x, x};
+    struct ls_array other = x;
+    struct ls_data *data = NULL;
+    expect_error(ls_data_from_memory(NULL, 1, NULL, &data), LS_USAGE, "expected 1 to 8");
+    expect_error(ls_data_from_memory(&x, 0, NULL, &data), LS_USAGE, "0 inputs");
+    expect_error(ls_data_from_memory(many, 9, NULL, &data), LS_USAGE, "9 inputs");
+    other.dtype = "float16";
+    expect_error(ls_data_from_memory(&other, 1, NULL, &data), LS_BAD_INPUT,
+                 "input 0: dtype 'float16'; expected bool, uint8");
+    other = x;
+    other.dtype = NULL;
+    expect_error(ls_data_from_memory(&other, 1, NULL, &data), LS_BAD_INPUT, "dtype ''");
+    other = x;
+    other.values = NULL;
+    expect_error(ls_data_from_memory(&other, 1, NULL, &data), LS_BAD_INPUT, "has no values");
+    other = x;
+    other.dims[0] = EXAMPLES - 1;
+    expect_error(ls_data_from_memory((struct ls_array[]){x, other}, 2, NULL, &data), LS_BAD_INPUT,
+                 "input 1 has 21 examples, but input 0 has 22");
+    expect_error(ls_data_from_memory(&x, 1, &other, &data), LS_BAD_INPUT,
+                 "the target has 21 examples");
+    other = x;
+    other.ndims = 0;
+    expect_error(ls_data_from_memory(&other, 1, NULL, &data), LS_BAD_INPUT, "0 dimensions");
+    other.ndims = 7;
+    expect_error(ls_data_from_memory(&other, 1, NULL, &data), LS_BAD_INPUT, "7 dimensions");
+    other = x;
+    other.dims[1] = INT64_MAX;
+    expect_error(ls_data_from_memory(&other, 1, NULL, &data), LS_BAD_INPUT, "too many values");
+    other.dims[1] = -3;
+    expect_error(ls_data_from_memory(&other, 1, NULL, &data), LS_BAD_INPUT, "dimension 1 is -3");
+    ck_assert_ptr_null(data);
+}
+END_TEST
+
+// ---- Splits, and inputs that a model may do without ----
+
+START_TEST(there_may_be_no_validation)
+{
+    char path[64], text[160];
+    struct ls_data *data = (void *)path;
+    snprintf(path, sizeof(path), "/tmp/lockstep-text-%ld", (long)getpid());
+    FILE *file = fopen(path, "w");
+    for (int i = 0; i < 60; i++)
+        fputc("abcd"[i * i % 7 % 4], file);
+    ck_assert_int_eq(fclose(file), 0);
+    snprintf(text, sizeof(text), "text:file=%s,length=%d,stride=2", path, LEFT);
+    OK(ls_data_open(text, "validation", &data));
+    ck_assert_ptr_null(data);
+    strcat(text, ",validation_split=0.5");
+    OK(ls_data_open(text, "validation", &data));
+    ck_assert_uint_eq(ls_data_count(data), 14); // of (60 - 1 - 5) / 2 + 1
+    ls_data_close(data);
+    expect_error(ls_data_open(text, "valid", &data), LS_USAGE, "train, test, validation");
+    // The places are delivered to a model of two inputs, and not to one of one.
+    OK(ls_data_open(text, "train", &data));
+    for (int inputs = 1; inputs <= 2; inputs++) {
+        struct ls_model *model = new_model(run, true);
+        struct ls_replica_batch batch;
+        struct ls_graph *graph;
+        struct ls_tensor *x, *sum;
+        OK(ls_graph_create("text", &graph));
+        x = input_of(graph, LEFT);
+        if (inputs == 2) {
+            struct ls_tensor *terms[2] = {x, input_of(graph, LEFT)};
+            OK(ls_graph_begin_layer(graph, "add", "Add"));
+            OK(ls_graph_add(graph, LS_OP_ADD, NULL, terms, 2, NULL, &sum));
+            ls_graph_end_layer(graph, sum);
+            x = sum;
+        }
+        // (None, LEFT) to (None, LEFT, CLASSES): one value a place
+        struct ls_shape rows = {.ndims = 3, .dims = {LS_BATCH, LEFT, 1}};
+        OK(ls_graph_begin_layer(graph, "reshape", "Reshape"));
+        OK(ls_graph_add(graph, LS_OP_RESHAPE, NULL, &x, 1, &rows, &x));
+        ls_graph_end_layer(graph, x);
+        dense(graph, "one", x, 1);
+        OK(ls_graph_add_loss(graph, &(struct ls_loss){LS_LOSS_SPARSE_CROSS_ENTROPY, true}));
+        OK(ls_graph_differentiate(graph));
+        for (uint32_t i = 0; i < model->graph->parameter_count; i++)
+            free(model->weights[i]);
+        free(model->weights);
+        model->weights = NULL;
+        ls_graph_destroy(model->graph);
+        model->graph = graph;
+        OK(ls_fit(model, data, &(struct ls_fit_options){.batch = 4, .steps = 1}));
+        OK(ls_session_next(model->session, 0, &batch, NULL));
+        ck_assert_uint_eq(batch.count, 4);
+        for (uint64_t i = 0; i < batch.count * LEFT; i++) {
+            ck_assert_int_lt(((const int32_t *)batch.labels)[i], CLASSES);
+            if (i % LEFT) // what follows a place is what the next one has
+                ck_assert(((const float *)batch.inputs[0])[i] ==
+                          (float)((const int32_t *)batch.labels)[i - 1]);
+            if (inputs == 2)
+                ck_assert(((const float *)batch.inputs[1])[i] == (float)(i % LEFT));
+        }
+        ck_assert((batch.inputs[1] != NULL) == (inputs == 2));
+        ls_model_close(model);
+    }
+    ls_data_close(data);
+    unlink(path);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("fields");
@@ -233,6 +403,9 @@ int main(void)
     tcase_add_loop_test(cases, two_inputs_train_as_one_that_is_both, 0, 4);
     tcase_add_test(cases, fields_that_do_not_fit_are_refused_by_name);
     tcase_add_test(cases, weights_reach_the_replicas);
+    tcase_add_test(cases, arrays_of_a_program_train_as_fields_do);
+    tcase_add_test(cases, arrays_that_are_none_are_refused);
+    tcase_add_test(cases, there_may_be_no_validation);
     suite_add_tcase(suite, cases);
     fill();
     return test_suite_run(suite);
