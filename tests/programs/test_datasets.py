@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users' own data: arrays, CIFAR files, texts, and which part of them is validated on."""
+import json
+import os
+import struct
+
+from support import BAD_INPUT, DONE, LARGE_DATA, USAGE, ProgramTest, main
+
+TYPES = {"|u1": "B", "<i4": "i", "<i8": "q", "<f4": "f", "<f8": "d"}
+EXAMPLES = 30
+
+
+def pixel(example, place):
+    return (example * 37 + place * 11) % 256
+
+
+def label(example):
+    return pixel(example, 0) // 64
+
+
+class DatasetTest(ProgramTest):
+    def npy(self, name, descr, shape, values):
+        header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+        with open(self.path(name), "wb") as file:
+            file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+            file.write(struct.pack(f"<{len(values)}{TYPES[descr]}", *values))
+        return self.path(name)
+
+    def arrays(self, descr="<f4", label_descr="<i8"):
+        x = self.npy("x.npy", descr, (EXAMPLES, 2, 3), [pixel(i, k) for i in range(EXAMPLES) for k in range(6)])
+        y = self.npy("y.npy", label_descr, (EXAMPLES,), [label(i) for i in range(EXAMPLES)])
+        return f"--dataset=arrays:x={x},y={y}"
+
+    def losses(self, dataset, *more):
+        return self.train(*more or [self.classifier()], dataset, "--batch=8", "--epochs=2", "--optimizer=sgd:learning_rate=0.00001")
+
+    def text(self, content):
+        with open(self.path("text.txt"), "wb") as file:
+            file.write(content)
+        return "--dataset=text:file=" + self.path("text.txt")
+
+    def reader(self, length, classes):
+        """A model that looks at one character at a time."""
+        return self.model([length], {"class_name": "Reshape", "config": {"target_shape": [length, 1], "name": "reshape"}}, classes)
+
+    def classifier(self, shape=(2, 3), classes=4):
+        return self.model(shape, {"class_name": "Flatten", "config": {"name": "flatten"}}, classes)
+
+    def model(self, shape, layer, classes):
+        layers = [{"class_name": "InputLayer", "config": {"batch_shape": [None, *shape], "name": "data"}}, layer,
+                  {"class_name": "Dense", "config": {"units": classes, "name": "dense"}}]
+        with open(self.path("model.json"), "w") as file:
+            json.dump({"class_name": "Sequential", "config": {"name": "model", "layers": layers}}, file)
+        return "--model=" + self.path("model.json")
+
+
+class Arrays(DatasetTest):
+    def test_they_are_trained_on_and_evaluated_whole(self):
+        outcome = self.lockstep("train", self.classifier(), self.arrays(), "--batch=8",
+                                "--save-weights=" + self.path("w.safetensors"))
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.assertIn("no validation", outcome.err)
+        self.assertIn("validation_split=", outcome.err)
+        for split in ("train", "test"):
+            outcome = self.lockstep("evaluate", self.classifier(), self.arrays(), "--split=" + split,
+                                    "--initial-weights=" + self.path("w.safetensors"))
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            self.assertIn(f"{EXAMPLES} examples", outcome.out)
+
+    def test_every_type_of_the_same_values_gives_the_same_losses(self):
+        expected = self.losses(self.arrays())
+        self.assertEqual(len(expected["losses"]), 8)
+        self.assertEqual(expected["dataset"], "arrays")
+        for descr in TYPES:
+            report = self.losses(self.arrays(descr, "|u1"))
+            self.assertEqual(report["losses"], expected["losses"], descr)
+
+    def test_a_part_is_set_aside_for_validation(self):
+        report = self.losses(self.arrays() + ",validation_split=0.3")
+        self.assertEqual([epoch["examples"] for epoch in report["epochs"]], [21, 21])
+        self.assertTrue(all(epoch["val_loss"] > 0 for epoch in report["epochs"]))
+        for split, count in (("train", 21), ("test", 9), ("validation", 9)):
+            outcome = self.lockstep("evaluate", self.classifier(), self.arrays() + ",validation_split=0.3", "--split=" + split)
+            self.assertIn(f"{count} examples", outcome.out)
+        self.refused(USAGE, "evaluate", self.classifier(), self.arrays(), "--split=validation", says=["there is no validation"])
+
+    def test_what_does_not_fit_is_refused(self):
+        x = self.arrays().split(":", 1)[1].split(",")[0]
+        for command in ("train", "evaluate"):
+            quiet = ["--quiet"] if command == "train" else []
+            self.refused(USAGE, command, *quiet, self.classifier(), "--dataset=arrays:" + x, says=["has no targets", "y=FILE"])
+            self.refused(BAD_INPUT, command, *quiet, "--model=cnn", self.arrays(), says=["'x'"])
+            self.refused(BAD_INPUT, command, *quiet, self.classifier(), self.arrays() + ",x2=" + self.path("x.npy"),
+                         says=["has 1 input,", "has 2 (x, x2)"])
+            self.refused(BAD_INPUT, command, *quiet, self.classifier(), self.arrays(label_descr="<f4"), says=["targets, not classes"])
+        with open(self.path("x.npy"), "r+b") as file:
+            file.truncate(200)
+        self.refused(BAD_INPUT, "train", "--quiet", self.classifier(), "--dataset=arrays:" + x, says=["x.npy: too short"])
+
+
+class Text(DatasetTest):
+    def test_the_vocabulary_is_in_the_report(self):
+        dataset = self.text(b"hello,\nworld \xe4\x00" * 20)
+        report = self.train(self.reader(5, 12), dataset + ",length=5,stride=2,validation_split=0.25", "--batch=8", "--replicas=2")
+        self.assertEqual(report["vocabulary"], ["\\x00", "\n", " ", ",", "d", "e", "h", "l", "o", "r", "w", "\\xe4"])
+        self.assertEqual(report["epochs"][0]["examples"], 111)  # of 148: (300 - 6) // 2 + 1
+        self.refused(BAD_INPUT, "train", "--quiet", self.reader(5, 11), dataset + ",length=5", says=["12 classes", "11 units"])
+        self.refused(BAD_INPUT, "train", "--quiet", self.reader(4, 12), dataset + ",length=5", says=["'x'", "(None, 4)", "(None, 5)"])
+
+    def test_other_data_has_no_vocabulary(self):
+        self.assertNotIn("vocabulary", self.losses(self.arrays()))
+
+
+class Cifar(DatasetTest):
+    def test_missing_files_are_named(self):
+        outcome = self.refused(BAD_INPUT, "train", "--model=linear", "--dataset=cifar10:dir=" + self.folder)
+        for name in ("data_batch_1.bin", "data_batch_5.bin", "test_batch.bin"):
+            self.assertIn(os.path.join(self.folder, name), outcome.err)
+        self.refused(BAD_INPUT, "train", "--model=linear", "--dataset=cifar100:dir=" + self.folder, says=["train.bin", "test.bin"])
+
+    def test_files_that_are_there_are_named_and_read(self):
+        with open(self.path("some.bin"), "wb") as file:
+            for record in range(20):
+                file.write(bytes([record % 10]) + bytes(pixel(record, k) for k in range(3072)))
+        dataset = "--dataset=cifar10:dir=" + self.folder + ",train=some.bin+some.bin"
+        model = self.classifier((32, 32, 3), 10)
+        report = self.losses(dataset + ",test=" + self.path("some.bin"), model)
+        self.assertEqual(report["epochs"][0]["examples"], 40)
+        self.assertIn("val_loss", report["epochs"][0])
+        self.assertEqual(self.losses(dataset + ",validation_split=0.5", model)["epochs"][0]["examples"], 20)
+
+    def test_the_real_ones_are_learnt(self):
+        folder = os.path.join(LARGE_DATA, "cifar-10-batches-bin")
+        test = os.path.join(LARGE_DATA, "cifar-10-test-first1000", "test_batch_first1000.bin")
+        self.need(os.path.join(folder, "data_batch_1.bin"))
+        self.need(test)
+        report = self.train(self.classifier((32, 32, 3), 10), f"--dataset=cifar10:dir={folder},train=data_batch_1.bin,test={test}",
+                            "--optimizer=sgd:learning_rate=0.01", "--epochs=2")
+        self.assertGreater(report["epochs"][-1]["val_accuracy"], 0.2)
+
+
+if __name__ == "__main__":
+    main()
