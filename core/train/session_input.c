@@ -6,31 +6,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What the fields are delivered as, and which are not. All replicas of a session are on the same kind
-// of device and take the same inputs as bytes.
-static void choose_fields(const struct ls_session *session, uint32_t replica,
-                          const struct ls_dataset *dataset, struct ls_stream_options *options)
+// All replicas of a session are on the same kind of device and take the same inputs as bytes.
+static uint32_t input_dtype(const struct ls_session *session, uint32_t replica, uint32_t input,
+                            const struct ls_field *field)
 {
-    uint32_t *out = options->dtypes;
+    const bool bytes = ls_replica_takes_bytes(session->replicas[replica]) >> input & 1;
+    return bytes && field->dtype == LS_U8 && field->divisor == session->need.byte_divisors[input]
+               ? LS_U8
+               : session->model->graph->inputs[input]->dtype;
+}
+
+// What the fields are delivered as, and which are not: optional inputs that the model does not have,
+// and targets where nothing is compared with them.
+static void choose_fields(const struct ls_session *session, uint32_t replica,
+                          const struct ls_dataset *dataset, struct ls_stream_options *out)
+{
     const struct ls_graph *graph = session->model->graph;
-    const uint32_t bytes = ls_replica_takes_bytes(session->replicas[replica]);
     uint32_t inputs = 0;
     for (uint32_t i = 0; i < dataset->field_count; i++) {
         const struct ls_field *field = &dataset->fields[i];
-        out[i] = LS_F32;
-        if (field->role == LS_FIELD_TARGET && graph->label)
-            out[i] = graph->label->dtype;
-        if (field->role != LS_FIELD_INPUT)
-            continue;
-        if (inputs == graph->input_count) {
-            options->left_out |= 1u << i; // an optional one
-            continue;
+        switch (field->role) {
+        case LS_FIELD_INPUT:
+            if (inputs < graph->input_count)
+                out->dtypes[i] = input_dtype(session, replica, inputs++, field);
+            else
+                out->left_out |= 1u << i;
+            break;
+        case LS_FIELD_TARGET:
+            if (graph->label)
+                out->dtypes[i] = graph->label->dtype;
+            else
+                out->left_out |= 1u << i;
+            break;
+        case LS_FIELD_WEIGHT: out->dtypes[i] = LS_F32; break;
         }
-        out[i] = graph->inputs[inputs]->dtype;
-        if (bytes >> inputs & 1 && field->dtype == LS_U8 &&
-            field->divisor == session->need.byte_divisors[inputs])
-            out[i] = LS_U8;
-        inputs++;
     }
 }
 
