@@ -84,6 +84,10 @@ class Arrays(DatasetTest):
             self.assertIn(f"{count} examples", outcome.out)
         self.refused(USAGE, "evaluate", self.classifier(), self.arrays(), "--split=validation", says=["there is no validation"])
 
+    def test_a_comparison_has_no_validation_target_without_validation(self):
+        self.refused(USAGE, "compare", self.classifier(), self.arrays(), "--strategies=ring,tree", "--replicas=2", "--steps=2",
+                     "--target=val_loss:1", says=["val_loss is not measured", "validation_split="])
+
     def test_what_does_not_fit_is_refused(self):
         x = self.arrays().split(":", 1)[1].split(",")[0]
         for command in ("train", "evaluate"):

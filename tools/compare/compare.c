@@ -14,6 +14,7 @@
 #include "tools/compare/page.h"
 #include "tools/compare/comparison.h"
 #include "core/report/report.h"
+#include "core/data/dataset.h"
 #include "core/train/compiled.h"
 
 #include <math.h>
@@ -201,6 +202,12 @@ static enum ls_status read_training(const struct arguments *arguments, struct co
     return status;
 }
 
+static bool needs_validation(const struct comparing *comparing)
+{
+    return comparing->target.metric == COMPARE_VAL_LOSS ||
+           comparing->target.metric == COMPARE_VAL_ACCURACY;
+}
+
 static enum ls_status read_target(const struct arguments *arguments, struct comparing *out)
 {
     const char *text = arguments_text(arguments, "target");
@@ -209,9 +216,7 @@ static enum ls_status read_target(const struct arguments *arguments, struct comp
     const enum ls_status status = compare_target_parse(text, &out->target);
     if (status)
         return status;
-    const bool validation =
-        out->target.metric == COMPARE_VAL_LOSS || out->target.metric == COMPARE_VAL_ACCURACY;
-    if (validation && !out->setting.validation) {
+    if (needs_validation(out) && !out->setting.validation) {
         ls_error("--target", "%s is not measured with --validation=off",
                  compare_metric_text(out->target.metric));
         return LS_USAGE;
@@ -541,6 +546,26 @@ static enum ls_status look_at_model(struct comparing *comparing)
     return status;
 }
 
+// A dataset of one split may have nothing to validate on.
+static enum ls_status look_at_validation(struct comparing *comparing)
+{
+    const char *dataset = comparing->setting.dataset;
+    struct ls_dataset_info info = {.count = 0};
+    enum ls_status status = LS_OK;
+    if (comparing->setting.validation)
+        status = ls_dataset_describe(dataset, LS_VALIDATION, &info);
+    if (status || info.count || !comparing->setting.validation)
+        return status;
+    if (needs_validation(comparing)) {
+        ls_error("--target", "%s is not measured: '%s' is one split; add validation_split=",
+                 compare_metric_text(comparing->target.metric), dataset);
+        return LS_USAGE;
+    }
+    ls_info("compare", "no validation: '%s' is one split; add validation_split=", dataset);
+    comparing->setting.validation = false;
+    return LS_OK;
+}
+
 static enum ls_status run(const struct arguments *arguments)
 {
     struct comparing comparing = {.speed_steps = 1}; // that is: the least number of processes
@@ -555,6 +580,8 @@ static enum ls_status run(const struct arguments *arguments)
         status = choose_runs(&comparing);
     if (!status)
         status = look_at_model(&comparing);
+    if (!status)
+        status = look_at_validation(&comparing);
     if (!status)
         status = prepare_all(&comparing);
     if (status == LS_INTERRUPTED)
