@@ -84,6 +84,43 @@ class Arrays(DatasetTest):
             self.assertIn(f"{count} examples", outcome.out)
         self.refused(USAGE, "evaluate", self.classifier(), self.arrays(), "--split=validation", says=["there is no validation"])
 
+    def two_inputs(self, order):
+        """Dense layers of inputs of 6 and of 2 values, added; `order` is that of input_layers."""
+        sizes = {"left": 6, "right": 2}
+        def keras(module, class_name, name, calls, **config):
+            return {"module": module, "class_name": class_name, "name": name, "registered_name": None,
+                    "config": {"name": name, **config}, "inbound_nodes": calls}
+
+        def call(*names):
+            tensors = [{"class_name": "__keras_tensor__",
+                        "config": {"shape": [None, 4], "dtype": "float32", "keras_history": [name, 0, 0]}} for name in names]
+            return [{"args": tensors, "kwargs": {}}]
+
+        layers = [keras("keras.layers", "InputLayer", name, [], batch_shape=[None, sizes[name]]) for name in sizes]
+        layers += [keras("keras.layers", "Dense", f"{name}_dense", call(name), units=4) for name in sizes]
+        layers.append(keras("keras.src.ops.numpy", "Add", "add", call("left_dense", "right_dense")))
+        with open(self.path("two.json"), "w") as file:
+            json.dump({"module": "keras.src.models.functional", "class_name": "Functional", "config": {
+                "name": "two", "layers": layers, "input_layers": [[name, 0, 0] for name in order],
+                "output_layers": [["add", 0, 0]]}}, file)
+        return "--model=" + self.path("two.json")
+
+    def test_inputs_are_given_in_the_order_of_the_input_layers(self):
+        dataset = self.arrays()
+        x2 = self.npy("x2.npy", "<f4", (EXAMPLES, 2), [pixel(i, k) / 256 for i in range(EXAMPLES) for k in range(2)])
+        sizes = {"left": 6, "right": 2}
+        for order in ("left", "right"), ("right", "left"):
+            model = self.two_inputs(order)
+            first, second = (self.path("x.npy"), x2) if order[0] == "left" else (x2, self.path("x.npy"))
+            given = f"--dataset=arrays:x={first},x2={second},y={self.path('y.npy')}"
+            report = self.train(model, given, "--batch=8", "--replicas=2", "--optimizer=sgd:learning_rate=0.00001")
+            self.assertEqual(report["epochs"][0]["examples"], EXAMPLES)
+            self.refused(BAD_INPUT, "train", "--quiet", model, dataset, says=["two.json' has 2 inputs", "has 1 (x)"])
+            other = f"--dataset=arrays:x={second},x2={first},y={self.path('y.npy')}"
+            found = "2" if order[0] == "left" else "2, 3"
+            self.refused(BAD_INPUT, "train", "--quiet", model, other,
+                         says=[f"expects input 'input' (None, {sizes[order[0]]})", "field 'x'", f"is (None, {found})"])
+
     def test_a_comparison_has_no_validation_target_without_validation(self):
         self.refused(USAGE, "compare", self.classifier(), self.arrays(), "--strategies=ring,tree", "--replicas=2", "--steps=2",
                      "--target=val_loss:1", says=["val_loss is not measured", "validation_split="])
