@@ -90,9 +90,10 @@ LS_API void ls_run_interrupt(struct ls_run *run);
 
 struct ls_data;
 
-// One split ("train", "test", "validation") of a dataset by name: "fashion-mnist", "mnist:dir=/data",
-// "arrays:x=x.npy,y=y.npy", ... (docs/models.md). Its files are read in the background; the first
-// call that needs them reports their errors. Runs of several threads may use the same one at once.
+// One split ("train", "test", "validation") of a dataset by name: "fashion-mnist",
+// "mnist:dir=/data", "arrays:x=x.npy,y=y.npy", ... (docs/models.md). Its files are read in the
+// background; the first call that needs them reports their errors. Runs of several threads may use
+// the same one at once.
 //
 // "validation" is the last part of the training examples where the text has validation_split=, else
 // the test split. `out` is NULL where there is neither: arrays: and text: are one split, which is
@@ -103,17 +104,18 @@ LS_CALL ls_data_open(const char *text, const char *split, struct ls_data **out);
 
 // Values of the program's own, in C order.
 struct ls_array {
-    const char *dtype; // as NumPy names them: "bool", "uint8", "int32", "int64", "float32", "float64"
+    // As NumPy names them: "bool", "uint8", "int32", "int64", "float32", "float64".
+    const char *dtype;
     uint32_t ndims; // at least 1: the first dimension is that of the examples
     int64_t dims[LS_ARRAY_DIMS];
     const void *values;
 };
-// Data from memory: an array for each input of the model (at most 8), in the order of its inputs, and
-// one of targets (NULL: none; such data cannot be trained on or evaluated). All have the same number
-// of examples. Values are copied, so the arrays may go when the call returns, and taken as they are:
-// nothing is scaled; int64 must fit into int32, float64 is rounded to float32. Integer targets from 0
-// are classes, others are numbers for mean_squared_error; whether shapes and types fit a model is
-// said by the call that uses both.
+// Data from memory: an array for each input of the model (at most 8), in the order of its inputs,
+// and one of targets (NULL: none; such data cannot be trained on or evaluated). All have the same
+// number of examples. Values are copied, so the arrays may be freed when the call returns, and taken
+// as they are: nothing is scaled; int64 must fit into int32, float64 is rounded to float32. Integer
+// targets from 0 are classes, others are numbers for mean_squared_error. Whether shapes and types
+// fit a model is checked by the call that uses both.
 //
 // LS_BAD_INPUT: an unknown dtype, no values, different numbers of examples, an int64 that is no
 // int32. LS_USAGE: no inputs, or too many. [any thread]

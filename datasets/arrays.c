@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// arrays: one file for each input of the model and one for the targets, .npy or .safetensors. Values are taken as they
-// are.
+// arrays: one file for each input of the model and one for the targets, .npy or .safetensors.
+// Values are taken as they are.
 #include "datasets/datasets.h"
 
 #include "core/base/log.h"
@@ -163,8 +163,8 @@ static void free_values(struct ls_field *field)
     field->values = NULL;
 }
 
-// What one file becomes. Without `values` only as far as the fields are described: of integer targets that takes the
-// values, which say how many classes there are.
+// What one file becomes. Without `values` only as far as the fields are described: of integer
+// targets that takes the values, which say how many classes there are.
 static enum ls_status read_file(const char *name, const char *path, bool values,
                                 struct ls_field *out, uint64_t *count)
 {

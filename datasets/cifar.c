@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cifar10 and cifar100: colour pictures of 32 x 32, in the binary version of their authors.
 //   Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009
-// A record is one label byte (cifar100: two, coarse and fine), then 1,024 red, 1,024 green and 1,024 blue bytes. Pictures
-// become rows, columns, channels: (count, 32, 32, 3), divided by 255.
+// A record is one label byte (cifar100: two, coarse and fine), then 1,024 red, 1,024 green and
+// 1,024 blue bytes. Pictures become rows, columns, channels: (count, 32, 32, 3), divided by 255.
 #include "datasets/datasets.h"
 
 #include "core/base/log.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// text: windows of a text, for models that predict the next character. The bytes that are in the file, sorted, are the
-// classes; a byte's place among them is its id. x is a window of ids, y the id that follows at each place of it, and a
-// second input has the places, 0 to length - 1. Windows and targets share one copy of the text.
+// text: windows of a text, for models that predict the next character. The bytes that are in the
+// file, sorted, are the classes; a byte's place among them is its id. x is a window of ids, y the
+// id that follows at each place of it, and a second input has the places, 0 to length - 1. Windows
+// and targets share one copy of the text.
 #include "datasets/datasets.h"
 
 #include "core/base/log.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datasets of arrays: one for each field, of the types that NumPy users have. Values are kept as they
-// are, but for int64 that becomes int32, float64 that becomes float32, and bool that becomes bytes.
+// Datasets of arrays: one for each field, of the types that NumPy users have. Values are kept as
+// they are, but for int64 that becomes int32, float64 that becomes float32, and bool that becomes
+// bytes.
 #ifndef LS_DATA_ARRAYS_H
 #define LS_DATA_ARRAYS_H
 

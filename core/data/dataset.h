@@ -86,8 +86,8 @@ extern const struct ls_dataset_kind *const ls_dataset_kinds[];
 
 // Opens "fashion-mnist:dir=/data,limit=1000": finds the kind (unknown: LS_USAGE, and the message
 // suggests the nearest name), checks the options and opens the split. Options of all kinds:
-// - `limit=N` keeps the first N examples of each split. A limit above the size of the training set is
-//   LS_USAGE (the message says the size); a test set that is smaller than the limit is kept whole.
+// - `limit=N` keeps the first N examples of each split. A limit above the size of the training set
+//   is LS_USAGE (the message says the size); a test set that is smaller than the limit is kept whole.
 // - `validation_split=F` makes the last part F of the training examples, before they are shuffled,
 //   those that a training is validated on. LS_USAGE where either part would be empty.
 // LS_VALIDATION is that last part, else the test split. A dataset of one split has no other test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes .npy files. They come from anywhere, so every number of the header is checked against the size of the
-// file before it is used.
+// Reads and writes .npy files. They come from anywhere, so every number of the header is checked
+// against the size of the file before it is used.
 #include "core/formats/npy.h"
 
 #include "core/base/file_kind.h"

@@ -89,8 +89,8 @@ struct ls_report {
     uint32_t microbatches;
     const struct ls_report_pair *dataset_options; // as the user wrote them
     size_t dataset_option_count;
-    const char *const *
-        vocabulary; // of a text: the bytes that are its classes, in the order of their ids; NULL: no text
+    // Of a text: the bytes that are its classes, in the order of their ids; NULL: it is no text.
+    const char *const *vocabulary;
     uint32_t vocabulary_size;
     double learning_rate; // after scaling
     const char *model, *dataset;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The input of a session: its training data, and streams of examples in the types that the model and
-// its loss read.
+// The input of a session: its training data, and streams of examples in the types that the model
+// and its loss read.
 #include "core/train/session.h"
 
 #include <stdlib.h>
@@ -16,8 +16,8 @@ static uint32_t input_dtype(const struct ls_session *session, uint32_t replica, 
                : session->model->graph->inputs[input]->dtype;
 }
 
-// What the fields are delivered as, and which are not: optional inputs that the model does not have,
-// and targets where nothing is compared with them.
+// What the fields are delivered as, and which are not: optional inputs that the model does not
+// have, and targets where nothing is compared with them.
 static void choose_fields(const struct ls_session *session, uint32_t replica,
                           const struct ls_dataset *dataset, struct ls_stream_options *out)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// arrays: files of NumPy's types and of safetensors as fields, taken as they are; one split, which validation_split
-// divides; and everything that does not fit is refused by name.
+// arrays: files of NumPy's types and of safetensors as fields, taken as they are; one split, which
+// validation_split divides; and everything that does not fit is refused by name.
 #include "core/data/dataset.h"
 #include "core/data/gather.h"
 #include "core/formats/npy.h"
@@ -173,7 +173,8 @@ START_TEST(targets_are_classes_or_numbers)
 }
 END_TEST
 
-// Tensors by the names of the options, or the only one, behind one whose size leaves them without alignment.
+// Tensors by the names of the options, or the only one, behind one whose size leaves them without
+// alignment.
 START_TEST(safetensors_are_read)
 {
     const char *header = "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cifar10 and cifar100 on small files of our own, and where they are installed, on the files of their authors.
+// cifar10 and cifar100 on small files of our own, and where they are installed, on the files of
+// their authors.
 #include "core/data/dataset.h"
 #include "core/data/gather.h"
 #include "tests/core/data/capture.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damaged files of datasets: .npy, CIFAR, text. Each is read, as its header said, or refused with one line. Run it
-// under sanitizers.
+// Damaged files of datasets: .npy, CIFAR, text. Each is read, as its header said, or refused with
+// one line. Run it under sanitizers.
 //
 //     fuzz_datasets npy|cifar|text SECONDS SEED
 #include "core/base/log.h"
@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #define MOST_BYTES (16 << 10)
-// A file has at most MOST_BYTES, and readers take little more than that: what a header claims beyond is not asked for.
+// A file has at most MOST_BYTES, and readers take little more than that: what a header claims
+// beyond is not asked for.
 #define MOST_MEMORY ((rlim_t)2 << 30)
 
 static unsigned long errors;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// .npy: what NumPy wrote is read, what is not whole and sound is refused, and what is written is read back.
+// .npy: what NumPy wrote is read, what is not whole and sound is refused, and what is written is
+// read back.
 #include "core/formats/npy.h"
 #include "tests/core/data/capture.h"
 #include "tests/support/suite.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data of several fields through a session: a model of two inputs is trained as the model is that reads both as one.
+// Data of several fields through a session: a model of two inputs is trained as the model is that
+// reads both as one.
 #include "tests/core/train/fixture.h"
 
 #define EXAMPLES 22
