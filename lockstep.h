@@ -82,7 +82,7 @@ struct ls_run_options {
 LS_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out);
 LS_API void ls_run_close(struct ls_run *run); // after its models; takes NULL
 LS_API uint32_t ls_run_replicas(const struct ls_run *run); // how many there are, in all workers
-// Asks ls_fit or ls_evaluate, the one that runs or else the next one, to end after the current step
+// Asks ls_fit, ls_evaluate or ls_predict, the one that runs or else the next one, to end after the current step
 // with LS_INTERRUPTED; calls after that one run as usual. Safe in a signal handler. [any thread]
 LS_API void ls_run_interrupt(struct ls_run *run);
 
@@ -358,6 +358,17 @@ struct ls_scores {
 // Loss and metrics, means over the examples; `batch` as in fit (0: 64 per replica).
 LS_CALL ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_t batch,
                     struct ls_scores *out);
+
+// What the model's output is for each example of `data`, in the order of the data and whatever `batch`
+// (as in ls_evaluate) and the number of replicas: nothing is padded, repeated or left out. Labels are
+// not looked at, and the model need not be compiled. LS_BAD_INPUT for a model with several outputs.
+// `out` has room for ls_data_count(data) times ls_model_output_elements(model) floats.
+LS_CALL ls_predict(struct ls_model *model, struct ls_data *data, uint64_t batch, float *out);
+// The same to a file, while batches are done: FILE.npy (float32, C order, shape (examples, outputs...))
+// or FILE.csv (a line an example, values with 9 digits). The file is complete, or what it was before.
+LS_CALL ls_predict_to_file(struct ls_model *model, struct ls_data *data, uint64_t batch,
+                           const char *path);
+LS_API uint64_t ls_model_output_elements(const struct ls_model *model); // floats of a prediction
 
 // What the last ls_fit saw, also when it failed or was interrupted. Borrowed until the next one.
 // Losses: one a step, mean over the global batch, of the first 65,536 steps; a longer training can

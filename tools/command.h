@@ -20,6 +20,7 @@ struct command {
 
 extern const struct command train_command;
 extern const struct command evaluate_command;
+extern const struct command predict_command;
 extern const struct command summary_command;
 extern const struct command convert_command;
 extern const struct command compare_command;

@@ -17,6 +17,7 @@
 static const struct command *const commands[] = {
     &train_command,
     &evaluate_command,
+    &predict_command,
     &compare_command,
     &summary_command,
     &convert_command,

@@ -348,7 +348,7 @@ static enum ls_status copy_all(struct ls_replica *replica, const struct ls_repli
                                  sizeof(replica->host_record));
     if (!status && step_stats)
         status = copy(replica, replica->reduced, ls_host_memory(step_stats), LS_STEP_STATS_BYTES);
-    if (!status)
+    if (!status && batch->labels)
         status = copy(replica, ls_memory_at(input->fixed, input->labels_at),
                       ls_host_memory(batch->labels), batch->count * replica->label_bytes);
     for (uint32_t i = 0; !status && i < input->count; i++) {
@@ -387,7 +387,8 @@ static uint64_t fill_set(const struct ls_replica *replica, const struct set *set
         memcpy(set->host, step_stats, LS_STEP_STATS_BYTES);
     memcpy(place, &replica->host_record, sizeof(replica->host_record));
     if (batch->count && replica->label_bytes) {
-        memcpy(place + input->labels_at, batch->labels, batch->count * replica->label_bytes);
+        if (batch->labels)
+            memcpy(place + input->labels_at, batch->labels, batch->count * replica->label_bytes);
         end = input->inputs_at;
     }
     for (uint32_t i = 0; batch->count && i < input->count; i++) {

@@ -333,23 +333,48 @@ static enum ls_status run_forward(void *context)
     return ls_program_run(program, 0, program->step_count, false);
 }
 
-enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,
-                                   double *sums)
+// The program of a share that is not empty, on the stream.
+static enum ls_status forward(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                              enum ls_purpose purpose, struct ls_replica_program **out)
 {
-    if (batch->count == 0)
-        return LS_OK;
-    struct ls_replica_program *entry = ls_programs_find(replica, batch->count, LS_PURPOSE_EVALUATE);
+    struct ls_replica_program *entry = ls_programs_find(replica, batch->count, purpose);
     if (!entry) {
-        ls_error("replica", "no evaluation program was prepared for a share of %llu examples",
+        ls_error("replica", "no %s program was prepared for a share of %llu examples",
+                 purpose == LS_PURPOSE_PREDICT ? "prediction" : "evaluation",
                  (unsigned long long)batch->count);
         return LS_FAILED;
     }
-    enum ls_status status = ls_input_write(replica, entry, batch, NULL);
+    *out = entry;
+    const enum ls_status status = ls_input_write(replica, entry, batch, NULL);
     const struct ls_section section = {
         .work = run_forward, .context = entry->program, .capture = entry->captures};
-    if (!status)
-        status = ls_record_run(replica, &section);
+    return status ? status : ls_record_run(replica, &section);
+}
+
+enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                                   double *sums)
+{
+    struct ls_replica_program *entry;
+    if (batch->count == 0)
+        return LS_OK;
+    const enum ls_status status = forward(replica, batch, LS_PURPOSE_EVALUATE, &entry);
     return status ? status : read_sums(replica, sums);
+}
+
+enum ls_status ls_replica_predict(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                                  float *out)
+{
+    const struct ls_shape *shape = &replica->graph->outputs[0]->shape;
+    struct ls_replica_program *entry;
+    if (batch->count == 0)
+        return LS_OK;
+    const enum ls_status status = forward(replica, batch, LS_PURPOSE_PREDICT, &entry);
+    if (status)
+        return status;
+    const int64_t elements = ls_shape_elements(shape, (int64_t)batch->count);
+    return ls_device_copy(replica->device, ls_host_memory(out),
+                          ls_program_output(entry->program, 0), (uint64_t)elements * sizeof(float),
+                          NULL);
 }
 
 enum ls_status ls_replica_find_not_finite(struct ls_replica *replica, char *text, size_t bytes)

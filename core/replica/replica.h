@@ -167,6 +167,11 @@ LS_STATUS ls_replica_evaluate(struct ls_replica *replica, const struct ls_replic
                               double *sums);
 LS_STATUS ls_replica_evaluate_end(struct ls_replica *replica, double *sums);
 
+// Forward pass for prediction: what the model's first output is for the examples of this share, `count`
+// times the elements of one, plain, to host memory. The labels of the batch may be NULL.
+LS_STATUS ls_replica_predict(struct ls_replica *replica, const struct ls_replica_batch *batch,
+                             float *out);
+
 // How steps run, for people: "recorded whole", "recorded in 3 parts", "not recorded: " and why; NULL where the device computes
 // on its thread, which is what recordings are for.
 #define LS_RECORDING_TEXT 80 // bytes

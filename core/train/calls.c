@@ -139,6 +139,25 @@ enum ls_status ls_evaluate(struct ls_model *model, struct ls_data *data, uint64_
     return end(&call, ls_evaluate_model(model, data, batch, out));
 }
 
+enum ls_status ls_predict(struct ls_model *model, struct ls_data *data, uint64_t batch, float *out)
+{
+    const enum ls_status idle = ls_model_check_idle(model, "ls_predict");
+    if (idle)
+        return idle;
+    const struct call call = begin("predict", model->run);
+    return end(&call, ls_predict_model(model, data, batch, out));
+}
+
+enum ls_status ls_predict_to_file(struct ls_model *model, struct ls_data *data, uint64_t batch,
+                                  const char *path)
+{
+    const enum ls_status idle = ls_model_check_idle(model, "ls_predict_to_file");
+    if (idle)
+        return idle;
+    const struct call call = begin("predict", model->run);
+    return end(&call, ls_predict_model_to_file(model, data, batch, path));
+}
+
 enum ls_status ls_load_weights(struct ls_model *model, const char *path)
 {
     const enum ls_status idle = ls_model_check_idle(model, "ls_load_weights");

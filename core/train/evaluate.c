@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluation by itself.
+// Evaluation and prediction by themselves.
 #include "core/train/evaluate.h"
 
 #include "core/base/log.h"
+#include "core/train/predictions_file.h"
 #include "core/train/session.h"
 
 #include <math.h>
@@ -49,5 +50,79 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
     }
     if (!status)
         *out = scores;
+    return ls_run_end_interruption(model->run, conclude(model, status));
+}
+
+// ---- Prediction ----
+
+#define SEGMENT_BYTES (UINT64_C(16) << 20) // of predictions that wait to be written to a file
+
+// Ready to predict all of the data.
+static enum ls_status begin_prediction(struct ls_model *model, struct ls_data *data, uint64_t batch,
+                                       const struct ls_dataset **out)
+{
+    enum ls_status status = ls_model_check_refused(model, "predict");
+    if (!status)
+        status = ls_model_check_outputs(model);
+    if (!status)
+        status = ls_model_check_inputs(model, data);
+    if (status)
+        return status;
+    struct ls_session_need need = {
+        .global_batch = ls_run_global_batch(model->run, batch, 0),
+        .prediction_examples = ls_data_count(data),
+    };
+    ls_data_byte_divisors(data, NULL, need.byte_divisors);
+    status = ls_session_ready(model, &need);
+    return status ? status : ls_data_wait(data, out);
+}
+
+enum ls_status ls_predict_model(struct ls_model *model, struct ls_data *data, uint64_t batch,
+                                float *out)
+{
+    const struct ls_dataset *dataset = NULL;
+    enum ls_status status = begin_prediction(model, data, batch, &dataset);
+    if (!status)
+        status = ls_session_predict(model->session, dataset, 0, dataset->count, out);
+    return ls_run_end_interruption(model->run, conclude(model, status));
+}
+
+// Segments of whole batches, so that no more than these are in memory.
+static enum ls_status predict_segments(struct ls_model *model, const struct ls_dataset *dataset,
+                                       struct ls_predictions_file *file)
+{
+    const uint64_t elements = ls_model_output_elements(model);
+    const uint64_t global_batch = model->session->need.global_batch;
+    uint64_t segment = SEGMENT_BYTES / sizeof(float) / elements / global_batch * global_batch;
+    segment = segment ? segment : global_batch;
+    segment = segment < dataset->count ? segment : dataset->count;
+    float *outputs = malloc(segment * elements * sizeof(*outputs));
+    enum ls_status status = outputs ? LS_OK : LS_OUT_OF_MEMORY;
+    for (uint64_t first = 0; !status && first < dataset->count; first += segment) {
+        const uint64_t left = dataset->count - first, count = left < segment ? left : segment;
+        status = ls_session_predict(model->session, dataset, first, count, outputs);
+        if (!status)
+            status = ls_predictions_file_write(file, outputs, count);
+    }
+    free(outputs);
+    return status;
+}
+
+// Whether the file can be written is known before anything is computed.
+enum ls_status ls_predict_model_to_file(struct ls_model *model, struct ls_data *data,
+                                        uint64_t batch, const char *path)
+{
+    const struct ls_shape *shape = &model->graph->outputs[0]->shape;
+    const struct ls_dataset *dataset = NULL;
+    struct ls_predictions_file file = {0};
+    enum ls_status status = ls_predictions_file_open(path, ls_data_count(data), shape->dims + 1,
+                                                     shape->ndims - 1, &file);
+    if (!status)
+        status = begin_prediction(model, data, batch, &dataset);
+    if (!status)
+        status = predict_segments(model, dataset, &file);
+    if (!status)
+        status = ls_predictions_file_commit(&file);
+    ls_predictions_file_discard(&file);
     return ls_run_end_interruption(model->run, conclude(model, status));
 }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluation by itself. Private to train/. [main thread]
+// Evaluation and prediction by themselves. Private to train/. [main thread]
 #ifndef LS_TRAIN_EVALUATE_H
 #define LS_TRAIN_EVALUATE_H
 
 #include "core/base/status.h"
 #include "lockstep.h"
 
-// As ls_evaluate, but may fail without a message (calls.c).
+// As ls_evaluate, ls_predict and ls_predict_to_file, but may fail without a message (calls.c).
 LS_STATUS ls_evaluate_model(struct ls_model *model, struct ls_data *data, uint64_t batch,
                             struct ls_scores *out);
+LS_STATUS ls_predict_model(struct ls_model *model, struct ls_data *data, uint64_t batch,
+                           float *out);
+LS_STATUS ls_predict_model_to_file(struct ls_model *model, struct ls_data *data, uint64_t batch,
+                                   const char *path);
 
 #endif

@@ -150,6 +150,11 @@ void ls_model_close(struct ls_model *model)
     free(model);
 }
 
+uint64_t ls_model_output_elements(const struct ls_model *model)
+{
+    return (uint64_t)ls_shape_elements(&model->graph->outputs[0]->shape, 1);
+}
+
 uint64_t ls_model_parameters(const struct ls_model *model)
 {
     uint64_t count = 0;
@@ -351,6 +356,11 @@ enum ls_status ls_model_check_usable(const struct ls_model *model, const char *s
         ls_error(scope, "model '%s' is not compiled: call ls_compile first", model->source);
         return LS_USAGE;
     }
+    return ls_model_check_refused(model, scope);
+}
+
+enum ls_status ls_model_check_refused(const struct ls_model *model, const char *scope)
+{
     if (!model->refused)
         return LS_OK;
     ls_error(scope,
@@ -436,7 +446,7 @@ static const char *list_fields(const struct ls_dataset_info *info, enum ls_field
     return text;
 }
 
-static enum ls_status check_inputs(const struct ls_model *model, const struct ls_data *data)
+enum ls_status ls_model_check_inputs(const struct ls_model *model, const struct ls_data *data)
 {
     const struct ls_graph *graph = model->graph;
     const struct ls_dataset_info *info = &data->info;
@@ -497,6 +507,6 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
 
 enum ls_status ls_model_check_data(const struct ls_model *model, const struct ls_data *data)
 {
-    const enum ls_status status = check_inputs(model, data);
+    const enum ls_status status = ls_model_check_inputs(model, data);
     return status || !model->graph->label ? status : check_labels(model, data);
 }

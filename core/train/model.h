@@ -77,8 +77,6 @@ LS_STATUS ls_open_model(struct ls_run *run, const char *name, const struct ls_da
                         struct ls_model **out);
 LS_STATUS ls_compile_model(struct ls_model *model, const struct ls_compile_options *options);
 
-// LS_BAD_INPUT (logged) when the model has several outputs.
-LS_STATUS ls_model_check_outputs(const struct ls_model *model);
 // First values from the run's seed, unless there are weights already.
 LS_STATUS ls_model_need_weights(struct ls_model *model);
 // The model is what the host has; what the replicas are ahead of it is lost.
@@ -88,7 +86,11 @@ void ls_model_say_back(const struct ls_model *model, uint64_t steps);
 // LS_USAGE (logged) where a callback of the model's own fit calls what it may not call.
 LS_STATUS ls_model_check_idle(const struct ls_model *model, const char *call);
 // LS_FAILED (logged by `scope`) when the model is refused.
+LS_STATUS ls_model_check_refused(const struct ls_model *model, const char *scope);
+// The same, and LS_USAGE when it is not compiled.
 LS_STATUS ls_model_check_usable(const struct ls_model *model, const char *scope);
+// LS_BAD_INPUT (logged) when the model has several outputs.
+LS_STATUS ls_model_check_outputs(const struct ls_model *model);
 // LS_BAD_INPUT (logged) when a fit would change nothing: all layers are frozen.
 LS_STATUS ls_model_check_trained(const struct ls_model *model);
 uint64_t ls_model_parameters(const struct ls_model *model); // elements, without constants
@@ -99,5 +101,7 @@ extern const char *const ls_loss_names[];
 // Checks that the data can be reshaped into the model's input and has labels that its loss takes.
 // LS_BAD_INPUT, logged.
 LS_STATUS ls_model_check_data(const struct ls_model *model, const struct ls_data *data);
+// The same of the inputs alone.
+LS_STATUS ls_model_check_inputs(const struct ls_model *model, const struct ls_data *data);
 
 #endif

@@ -149,18 +149,22 @@ static enum ls_status prepare_replica(void *context, uint32_t index)
     struct preparing *preparing = context;
     struct ls_session *session = preparing->session;
     const struct ls_session_need *need = &session->need;
-    struct sizes training = {0}, evaluation = {0};
+    struct sizes training = {0}, evaluation = {0}, prediction = {0};
     bool changed = false;
     find_sizes(session, need->training_examples, index, need->microbatches, &training);
     if (need->position)
         find_sizes(session, need->training_examples - need->position, index, need->microbatches,
                    &training);
     find_sizes(session, need->evaluation_examples, index, 1, &evaluation);
+    find_sizes(session, need->prediction_examples, index, 1, &prediction);
     const struct ls_replica_need replica = {
         .sizes = {[LS_PURPOSE_TRAIN] = {training.list, training.count},
-                  [LS_PURPOSE_EVALUATE] = {evaluation.list, evaluation.count}},
+                  [LS_PURPOSE_EVALUATE] = {evaluation.list, evaluation.count},
+                  [LS_PURPOSE_PREDICT] = {prediction.list, prediction.count}},
         .microbatches = need->microbatches};
-    enum ls_status status = training.status ? training.status : evaluation.status;
+    enum ls_status status = training.status     ? training.status
+                            : evaluation.status ? evaluation.status
+                                                : prediction.status;
     ls_trace_begin(&prepare_span, 0);
     if (!status)
         status = ls_replica_need(session->replicas[index], &replica, &changed);
@@ -169,6 +173,7 @@ static enum ls_status prepare_replica(void *context, uint32_t index)
         preparing->changed = true;
     free(training.list);
     free(evaluation.list);
+    free(prediction.list);
     return status;
 }
 
@@ -196,6 +201,11 @@ static bool same_evaluation(const struct ls_session_need *a, const struct ls_ses
     return a->global_batch == b->global_batch && a->evaluation_examples == b->evaluation_examples;
 }
 
+static bool same_prediction(const struct ls_session_need *a, const struct ls_session_need *b)
+{
+    return a->global_batch == b->global_batch && a->prediction_examples == b->prediction_examples;
+}
+
 // Makes the programs that are not there. What replicas record together they begin to record at the
 // same step: all forget what they have when one has something new, or when the batches have other
 // sizes.
@@ -204,8 +214,9 @@ static enum ls_status make_programs(struct ls_session *session)
     struct ls_session_need *need = &session->need;
     const bool trains = need->training_examples && !same_training(need, &session->trained);
     const bool evaluates = need->evaluation_examples && !same_evaluation(need, &session->evaluated);
+    const bool predicts = need->prediction_examples && !same_prediction(need, &session->predicted);
     struct preparing preparing = {.session = session};
-    if (!trains && !evaluates)
+    if (!trains && !evaluates && !predicts)
         return LS_OK;
     // Should memory run out, or a device fail, nothing is lost.
     enum ls_status status = ls_model_take_weights(session->model);
@@ -217,14 +228,17 @@ static enum ls_status make_programs(struct ls_session *session)
         session->trained = *need;
     if (!status && evaluates)
         session->evaluated = *need;
+    if (!status && predicts)
+        session->predicted = *need;
     return status;
 }
 
 // The size of the first block, by which layouts are chosen.
 static uint64_t layout_batch(const struct ls_session *session, const struct ls_session_need *need)
 {
-    const uint64_t examples =
-        need->training_examples ? need->training_examples : need->evaluation_examples;
+    const uint64_t examples = need->training_examples     ? need->training_examples
+                              : need->evaluation_examples ? need->evaluation_examples
+                                                          : need->prediction_examples;
     const uint64_t batch = examples < need->global_batch ? examples : need->global_batch;
     const uint32_t microbatches = need->training_examples ? need->microbatches : 1;
     uint64_t offset, share, size;
@@ -289,7 +303,7 @@ static void name_rank(const struct ls_run *run, uint32_t rank)
     ls_trace_move(1 + rank, name, remark);
 }
 
-// NULL: the session only evaluates.
+// NULL: the session does not train.
 static const struct ls_optimizer *optimizer_of(const struct ls_session *session)
 {
     return session->need.training_examples ? &session->model->optimizer : NULL;

@@ -18,12 +18,12 @@
 
 #include <stdatomic.h>
 
-// What a fit or an evaluation is going to run.
+// What a fit, an evaluation or a prediction is going to run.
 struct ls_session_need {
     uint64_t global_batch;
-    uint64_t training_examples; // of an epoch; 0: evaluation only
+    uint64_t training_examples; // of an epoch; 0: evaluation or prediction only
     uint64_t position; // of the first example in the epoch that begins
-    uint64_t evaluation_examples; // 0: training only
+    uint64_t evaluation_examples, prediction_examples; // 0: none
     uint32_t microbatches; // blocks of a share in training; 0: 1
     float byte_divisors
         [LS_REPLICA_INPUTS]; // of the inputs, where all data has 8 bits (ls_data_byte_divisors); else 0
@@ -51,7 +51,7 @@ struct ls_session {
     struct ls_session_need need; // of the fit or evaluation under way
     // What programs are there for, so that nobody need look: the last needs of each purpose, and
     // the sizes of the first share that are known to have the layouts of this session.
-    struct ls_session_need trained, evaluated;
+    struct ls_session_need trained, evaluated, predicted;
     uint64_t *same_layouts;
     size_t same_count;
     struct ls_session_input input;
@@ -95,6 +95,11 @@ LS_STATUS ls_session_next(struct ls_session *session, uint32_t index, struct ls_
 // fails whose failure the strategy survives, the others evaluate again.
 LS_STATUS ls_session_evaluate(struct ls_session *session, const struct ls_dataset *dataset,
                               bool validation, struct ls_scores *out);
+
+// What the model's output is for examples `first` to `first + count` of `dataset`, in their order;
+// `first` is a multiple of the global batch. Statuses as of an evaluation.
+LS_STATUS ls_session_predict(struct ls_session *session, const struct ls_dataset *dataset,
+                             uint64_t first, uint64_t count, float *out);
 
 // The rank of a replica of this worker.
 uint32_t ls_session_rank(const struct ls_session *session, uint32_t index);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluation by all replicas; those that are left compute the shares of those that fail.
+// Evaluation and prediction by all replicas; those that are left compute the shares of those that fail.
 #include "core/train/session.h"
 
 #include "core/base/clock.h"
@@ -17,8 +17,10 @@ static const struct ls_trace_label validation_span = {.category = "validation",
 
 struct evaluation {
     struct ls_session *session;
-    uint64_t steps;
-    double (*sums)[LS_STATISTICS]; // by index
+    uint64_t first, steps; // batches of the dataset
+    double (*sums)[LS_STATISTICS]; // by index; NULL: of a prediction
+    float *outputs; // of the examples from batch `first` on; NULL: of an evaluation
+    uint64_t output_elements; // of an example
     uint32_t *readers; // who computes the shares of each replica
     atomic_bool again; // a replica was lost
 };
@@ -38,8 +40,22 @@ static void choose_readers(const struct ls_session *session, uint32_t *readers)
     }
 }
 
+static enum ls_status compute_share(const struct evaluation *evaluation, uint32_t index,
+                                    uint64_t step, struct ls_replica_batch *batch)
+{
+    const struct ls_session *session = evaluation->session;
+    struct ls_replica *replica = session->replicas[index];
+    if (!evaluation->outputs)
+        return ls_replica_evaluate(replica, batch, evaluation->sums[index]);
+    const uint64_t example = step * session->need.global_batch + batch->example_offset;
+    batch->labels = NULL; // whatever they are
+    return ls_replica_predict(replica, batch,
+                              evaluation->outputs + example * evaluation->output_elements);
+}
+
 // All shares of a batch that are this replica's.
-static enum ls_status evaluate_batch(const struct evaluation *evaluation, uint32_t index)
+static enum ls_status evaluate_batch(const struct evaluation *evaluation, uint32_t index,
+                                     uint64_t step)
 {
     struct ls_session *session = evaluation->session;
     enum ls_status status = LS_OK;
@@ -51,7 +67,7 @@ static enum ls_status evaluate_batch(const struct evaluation *evaluation, uint32
         status = ls_session_next(session, i, &batch, NULL);
         ls_trace_end();
         if (!status)
-            status = ls_replica_evaluate(session->replicas[index], &batch, evaluation->sums[index]);
+            status = compute_share(evaluation, index, step, &batch);
     }
     return status;
 }
@@ -71,18 +87,20 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
     ls_trace_begin(&validation_span, 0);
     for (uint64_t step = 0; !status && step < evaluation->steps; step++) {
         ls_trace_begin(&batch_span, step + 1);
-        status = evaluate_batch(evaluation, index);
+        status = evaluate_batch(evaluation, index, step);
         ls_trace_end();
         if (!status && session->run->interrupted)
             status = LS_INTERRUPTED;
     }
-    const enum ls_status settled =
-        ls_replica_evaluate_end(session->replicas[index], status ? NULL : evaluation->sums[index]);
-    status = status ? status : settled;
+    if (evaluation->sums) {
+        const enum ls_status settled = ls_replica_evaluate_end(
+            session->replicas[index], status ? NULL : evaluation->sums[index]);
+        status = status ? status : settled;
+    }
     ls_trace_end();
     if (!status || !session->driver || !ls_driver_survive(session->driver, index, status))
         return status;
-    ls_session_say_lost(session, index, "an evaluation");
+    ls_session_say_lost(session, index, evaluation->outputs ? "a prediction" : "an evaluation");
     atomic_store(&evaluation->again, true);
     return LS_ABORTED; // ends this evaluation for all
 }
@@ -91,18 +109,47 @@ static enum ls_status evaluate_once(struct evaluation *evaluation, const struct 
 {
     struct ls_session *session = evaluation->session;
     struct ls_stream *stream = NULL;
-    const struct ls_stream_options order = {.shuffle = LS_SHUFFLE_OFF};
+    const struct ls_stream_options order = {
+        .shuffle = LS_SHUFFLE_OFF, .first_example = evaluation->first * session->need.global_batch};
     enum ls_status status =
         ls_session_open_stream(session, dataset, &order, 1, 0, session->count, &stream);
-    memset(evaluation->sums, 0, session->count * sizeof(*evaluation->sums));
+    if (evaluation->sums)
+        memset(evaluation->sums, 0, session->count * sizeof(*evaluation->sums));
     choose_readers(session, evaluation->readers);
     atomic_store(&evaluation->again, false);
     if (!status) {
         session->stream = stream;
-        status = ls_session_run(session, "evaluating", evaluate_shares, evaluation);
+        status = ls_session_run(session, evaluation->outputs ? "predicting" : "evaluating",
+                                evaluate_shares, evaluation);
         session->stream = session->input.all;
     }
     ls_stream_close(stream);
+    return status;
+}
+
+static enum ls_status evaluate_all(struct evaluation *evaluation, const struct ls_dataset *dataset)
+{
+    enum ls_status status;
+    do
+        status = evaluate_once(evaluation, dataset);
+    while (status == LS_ABORTED && atomic_load(&evaluation->again));
+    return status;
+}
+
+enum ls_status ls_session_predict(struct ls_session *session, const struct ls_dataset *dataset,
+                                  uint64_t first, uint64_t count, float *out)
+{
+    const struct ls_shape *shape = &session->model->graph->outputs[0]->shape;
+    struct evaluation evaluation = {.session = session,
+                                    .first = first / session->need.global_batch,
+                                    .steps = ls_stream_steps(count, session->need.global_batch),
+                                    .outputs = out,
+                                    .output_elements = (uint64_t)ls_shape_elements(shape, 1),
+                                    .readers = calloc(session->count, sizeof(*evaluation.readers))};
+    if (!evaluation.readers)
+        return LS_OUT_OF_MEMORY;
+    const enum ls_status status = evaluate_all(&evaluation, dataset);
+    free(evaluation.readers);
     return status;
 }
 
@@ -119,9 +166,7 @@ enum ls_status ls_session_evaluate(struct ls_session *session, const struct ls_d
                                     .readers = calloc(session->count, sizeof(*evaluation.readers))};
     enum ls_status status = all && evaluation.sums && evaluation.readers ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
-        do
-            status = evaluate_once(&evaluation, dataset);
-        while (status == LS_ABORTED && atomic_load(&evaluation.again));
+        status = evaluate_all(&evaluation, dataset);
     if (!status)
         status = ls_cluster_gather(session->cluster, evaluation.sums, sizeof(*all), all);
     double statistics[LS_STATISTICS] = {0};

@@ -33,7 +33,7 @@ static void choose_fields(const struct ls_session *session, uint32_t replica,
                 out->left_out |= 1u << i;
             break;
         case LS_FIELD_TARGET:
-            if (graph->label)
+            if (graph->label && !session->need.prediction_examples)
                 out->dtypes[i] = graph->label->dtype;
             else
                 out->left_out |= 1u << i;

@@ -94,6 +94,21 @@ class Double(ProgramTest):
         self.assertEqual(outcome.code, DONE, outcome.err)
         self.assertIn("loss: ", outcome.out)
 
+    def test_predictions_are_those_of_the_cpu(self):
+        # Batches that are sent while others compute, as bytes and as float32, and no labels.
+        found = {}
+        for device in ("cpu", "cuda"):
+            options, environment = self.on_double(["--model=cnn-small"], {"device": device})
+            path = os.path.join(self.folder, device + ".csv")
+            outcome = self.lockstep("predict", "--batch=7", "--replicas=2", "--out=" + path, *options, environment=environment)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            with open(path) as file:
+                found[device] = [float(value) for line in file for value in line.split(",")]
+        self.assertGreater(len(found["cpu"]), 100)
+        self.assertEqual(len(found["cpu"]), len(found["cuda"]))
+        for one, other in zip(found["cpu"], found["cuda"]):
+            self.assertAlmostEqual(one, other, delta=1e-5)
+
     def refused_double(self, code, *arguments, says=(), **settings):
         options, environment = self.on_double(arguments, settings)
         return self.refused(code, "train", "--quiet", "--model=mlp", "--steps=9", *options, says=says, environment=environment)

@@ -30,6 +30,7 @@ COMMANDS = [
     (*TRAIN, "--replicas=2", "--strategy=parameter-server", "--report=r.json"),
     (*TRAIN, "--replicas=2", "--strategy=auto", "--device=reference", "--microbatches=2", "--verbose"),
     ("evaluate", "--model=small.json", DATA, "--threads=1", "--replicas=2"),
+    ("predict", "--model=small.json", DATA, "--threads=1", "--replicas=2", "--out=p.npy"),
     ("summary", "--model=small.json"),
     *([(*TRAIN, "--save-weights=w.keras"), ("summary", "--model=w.keras")] if KERAS_FILES else []),
     ("simulate", "ring", "--world=4", "--bytes=1M"),

@@ -278,7 +278,7 @@ class Page(ModelTest):
         with open(PAGE, encoding="utf-8") as file:
             named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", file.read()))
         known = set()
-        for command in ("train", "evaluate", "compare", "summary"):
+        for command in ("train", "evaluate", "predict", "compare", "summary"):
             known |= set(re.findall(r"--[a-z-]+", self.lockstep(command, "--help").out))
         self.assertGreater(len(named), 8)
         self.assertEqual(named - known, set())

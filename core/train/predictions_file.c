@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Predictions as NumPy's .npy or as text.
+#include "core/train/predictions_file.h"
+
+#include "core/base/log.h"
+#include "core/plugin/device.h"
+#include "core/report/report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define SCOPE "--out"
+
+static bool ends_with(const char *text, const char *suffix)
+{
+    const size_t length = strlen(text), rest = strlen(suffix);
+    return length > rest && strcmp(text + length - rest, suffix) == 0;
+}
+
+// What the system said of a write that failed.
+static enum ls_status failed(const struct ls_predictions_file *file)
+{
+    ls_error(SCOPE, "cannot write '%s': %s", file->file.path, strerror(errno));
+    return LS_FAILED;
+}
+
+// Version 1.0: magic, the length of the header, the header as a Python literal, padded with blanks to
+// a multiple of 64 bytes and ended by a newline. Values follow, little-endian as this machine's.
+static bool write_header(FILE *out, uint64_t rows, const int64_t *dims, uint32_t ndims)
+{
+    char header[512] = "";
+    size_t used =
+        (size_t)snprintf(header, sizeof(header),
+                         "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRIu64 ",", rows);
+    for (uint32_t i = 0; i < ndims; i++)
+        used += (size_t)snprintf(header + used, sizeof(header) - used, "%s%" PRId64, i ? ", " : " ",
+                                 dims[i]);
+    used += (size_t)snprintf(header + used, sizeof(header) - used, "), }");
+    const size_t length = (10 + used + 1 + 63) / 64 * 64 - 10;
+    const unsigned char start[10] = {0x93,
+                                     'N',
+                                     'U',
+                                     'M',
+                                     'P',
+                                     'Y',
+                                     1,
+                                     0,
+                                     (unsigned char)(length & 0xff),
+                                     (unsigned char)(length >> 8)};
+    return fwrite(start, 1, sizeof(start), out) == sizeof(start) &&
+           fprintf(out, "%s%*s\n", header, (int)(length - used - 1), "") == (int)length;
+}
+
+enum ls_status ls_predictions_file_open(const char *path, uint64_t rows, const int64_t *dims,
+                                        uint32_t ndims, struct ls_predictions_file *out)
+{
+    struct ls_predictions_file file = {.csv = ends_with(path, ".csv"), .elements = 1};
+    for (uint32_t i = 0; i < ndims; i++)
+        file.elements *= (uint64_t)dims[i];
+    if (!file.csv && !ends_with(path, ".npy")) {
+        ls_error(SCOPE, "'%s': expected the name of a file that ends in .npy or .csv", path);
+        return LS_USAGE;
+    }
+    enum ls_status status = ls_report_check_path(SCOPE, path);
+    if (status == LS_BAD_INPUT) // it is no input
+        status = LS_FAILED;
+    if (!status)
+        status = ls_whole_file_open(SCOPE, path, &file.file);
+    if (!status && !file.csv && !write_header(file.file.stream, rows, dims, ndims))
+        status = failed(&file);
+    if (status)
+        ls_predictions_file_discard(&file);
+    else
+        *out = file;
+    return status;
+}
+
+// Nine digits bring a float32 back to the bit.
+static bool write_line(FILE *out, const float *values, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (fprintf(out, "%s%.9g", i ? "," : "", (double)values[i]) < 0)
+            return false;
+    return fputc('\n', out) != EOF;
+}
+
+enum ls_status ls_predictions_file_write(struct ls_predictions_file *file, const float *values,
+                                         uint64_t rows)
+{
+    FILE *out = file->file.stream;
+    bool good = true;
+    if (!file->csv)
+        good = fwrite(values, file->elements * sizeof(*values), rows, out) == rows;
+    for (uint64_t i = 0; file->csv && good && i < rows; i++)
+        good = write_line(out, values + i * file->elements, file->elements);
+    return good && fflush(out) == 0 ? LS_OK : failed(file);
+}
+
+enum ls_status ls_predictions_file_commit(struct ls_predictions_file *file)
+{
+    return ls_whole_file_commit(&file->file);
+}
+
+void ls_predictions_file_discard(struct ls_predictions_file *file)
+{
+    ls_whole_file_discard(&file->file);
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file of predictions, written row by row: .npy or .csv, by its name. Private to train/. [main thread]
+#ifndef LS_TRAIN_PREDICTIONS_FILE_H
+#define LS_TRAIN_PREDICTIONS_FILE_H
+
+#include "core/report/whole_file.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ls_predictions_file {
+    struct ls_whole_file file;
+    uint64_t elements; // of a row
+    bool csv;
+};
+
+// `rows` rows of shape `dims`. LS_USAGE for a name that ends in neither; LS_FAILED when it cannot be
+// written; both logged.
+LS_STATUS ls_predictions_file_open(const char *path, uint64_t rows, const int64_t *dims,
+                                   uint32_t ndims, struct ls_predictions_file *out);
+// The next rows. LS_FAILED, logged.
+LS_STATUS ls_predictions_file_write(struct ls_predictions_file *file, const float *values,
+                                    uint64_t rows);
+LS_STATUS ls_predictions_file_commit(struct ls_predictions_file *file); // all rows are written
+void ls_predictions_file_discard(
+    struct ls_predictions_file *file); // takes a zeroed or committed one
+
+#endif

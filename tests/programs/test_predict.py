@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lockstep predict with real runs: order, completeness, formats, and where it cannot write."""
+import array
+import ast
+import json
+import math
+import os
+import random
+import signal
+import struct
+import subprocess
+import time
+
+from support import DONE, FAILED, INTERRUPTED, LOCKSTEP, USAGE, ProgramTest, main
+
+EXAMPLES = 53  # no multiple of any batch or number of replicas here
+
+
+def npy(path):
+    """A .npy file as (shape, values), read independently of Lockstep; the header as NumPy's format 1.0 has it."""
+    with open(path, "rb") as file:
+        data = file.read()
+    assert data[:8] == b"\x93NUMPY\x01\x00", data[:16]
+    size = struct.unpack("<H", data[8:10])[0]
+    header = data[10:10 + size].decode("ascii")
+    assert (10 + size) % 64 == 0 and header.endswith("\n"), header
+    facts = ast.literal_eval(header.strip())
+    assert sorted(facts) == ["descr", "fortran_order", "shape"] and facts["descr"] == "<f4" and not facts["fortran_order"], facts
+    values = array.array("f")
+    values.frombytes(data[10 + size:])
+    assert len(values) == math.prod(facts["shape"]), (len(values), facts)
+    return facts["shape"], values
+
+
+class PredictTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        draw = random.Random(7)
+        self.labels = bytes(draw.randrange(10) for _ in range(EXAMPLES))
+        pixels = bytes(draw.randrange(256) for _ in range(28 * 28 * EXAMPLES))
+        for split, count in (("t10k", EXAMPLES), ("train", EXAMPLES - 20)):
+            self.write(split + "-images-idx3-ubyte", struct.pack(">4I", 0x803, count, 28, 28) + pixels[:28 * 28 * count])
+            self.write(split + "-labels-idx1-ubyte", struct.pack(">2I", 0x801, count) + self.labels[:count])
+        self.data = "--dataset=mnist:dir=" + self.folder
+
+    def write(self, name, content):
+        with open(self.path(name), "wb") as file:
+            file.write(content)
+        return self.path(name)
+
+    def model(self, *layers):
+        json_layers = [{"class_name": name, "config": config} for name, config in layers]
+        text = json.dumps({"class_name": "Sequential", "config": {"layers": json_layers}})
+        return "--model=" + self.write("model.json", text.encode())
+
+    def predict(self, *options, out="out.npy", expect=DONE):
+        outcome = self.lockstep("predict", *options, "--out=" + self.path(out))
+        self.assertEqual(outcome.code, expect, outcome.err)
+        return npy(self.path(out)) if out.endswith(".npy") and expect == DONE else outcome
+
+
+class Predictions(PredictTest):
+    def test_order_and_number_do_not_depend_on_replicas_or_batch(self):
+        shape, expected = self.predict(self.data, "--model=cnn-small", "--batch=1", "--replicas=1")
+        self.assertEqual(shape, (EXAMPLES, 10))
+        for replicas in (1, 2, 3, 5):
+            for batch in (2, 7, EXAMPLES, 64):
+                found = self.predict(self.data, "--model=cnn-small", f"--batch={batch}", f"--replicas={replicas}")
+                self.assertEqual(found[0], shape)
+                for i in range(len(expected)):
+                    self.assertAlmostEqual(found[1][i], expected[i], delta=1e-6, msg=f"{replicas} replicas, batch {batch}, {i}")
+
+    def test_loss_and_accuracy_of_the_predictions_are_those_of_evaluate(self):
+        for options in ((), ("--replicas=3", "--batch=8"), ("--replicas=4", "--batch=5", "--strategy=central-storage")):
+            _, values = self.predict(self.data, "--model=mlp", *options)
+            rows = [values[10 * i:10 * i + 10] for i in range(EXAMPLES)]
+            right = sum(max(range(10), key=row.__getitem__) == label for row, label in zip(rows, self.labels))
+            # mlp ends in logits.
+            loss = sum(math.log(sum(map(math.exp, row))) - row[label] for row, label in zip(rows, self.labels)) / EXAMPLES
+            outcome = self.lockstep("evaluate", self.data, "--model=mlp", *options)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            self.assertIn(f"{EXAMPLES} examples", outcome.out)
+            self.assertIn(f"loss: {loss:.4f} - accuracy: {right / EXAMPLES:.4f}", outcome.out)
+
+    def test_weights_and_split_are_used(self):
+        self.train(self.data, "--model=mlp", "--epochs=2", "--batch=8", "--save-weights=" + self.path("w.safetensors"))
+        weights = "--initial-weights=" + self.path("w.safetensors")
+        untrained = self.predict(self.data, "--model=mlp")[1]
+        test = self.predict(self.data, "--model=mlp", weights)
+        train = self.predict(self.data, "--model=mlp", weights, "--split=train")
+        self.assertNotEqual(list(untrained), list(test[1]))
+        self.assertEqual(train[0], (EXAMPLES - 20, 10))
+        for i, value in enumerate(train[1]):  # the training set is the first examples of the test set here
+            self.assertAlmostEqual(value, test[1][i], delta=1e-6)
+
+    def test_csv_has_the_same_values_a_line_an_example(self):
+        shape, values = self.predict(self.data, "--model=mlp", "--replicas=2")
+        self.predict(self.data, "--model=mlp", "--replicas=2", out="out.csv")
+        with open(self.path("out.csv")) as file:
+            rows = [[struct.unpack("f", struct.pack("f", float(text)))[0] for text in line.rstrip("\n").split(",")] for line in file]
+        self.assertEqual([len(row) for row in rows], [10] * EXAMPLES)
+        self.assertEqual([value for row in rows for value in row], list(values))
+
+    def test_an_image_keeps_its_shape(self):
+        model = self.model(("InputLayer", {"batch_shape": [None, 28, 28, 1]}),
+                           ("Conv2D", {"filters": 3, "kernel_size": 5, "strides": 3}))
+        self.assertEqual(self.predict(self.data, model)[0], (EXAMPLES, 8, 8, 3))
+
+    def test_normalization_takes_its_moving_statistics(self):
+        """Else a prediction would depend on the other examples of its share."""
+        model = self.model(("InputLayer", {"batch_shape": [None, 28, 28, 1]}), ("Flatten", {}), ("BatchNormalization", {}),
+                           ("Dense", {"units": 4}))
+        alone, together = (self.predict(self.data, model, f"--batch={batch}")[1] for batch in (1, EXAMPLES))
+        for one, other in zip(alone, together):
+            self.assertAlmostEqual(one, other, delta=1e-5)
+
+    def test_more_predictions_than_are_kept_in_memory(self):
+        """48 MB, of which 16 wait to be written at most."""
+        model = self.model(("InputLayer", {"batch_shape": [None, 32, 32, 1]}),
+                           ("Conv2D", {"filters": 16, "kernel_size": 3, "padding": "same"}))
+        data = "--dataset=synthetic:shape=32x32x1,examples=7510"  # a tenth of them is the test split
+        shape, expected = self.predict(data, model, "--batch=100", out="one.npy")
+        self.assertEqual(shape, (751, 32, 32, 16))
+        found = self.predict(data, model, "--batch=37", "--replicas=3")
+        for i in range(0, len(expected), 997):
+            self.assertAlmostEqual(found[1][i], expected[i], delta=1e-6)
+
+
+class Refused(PredictTest):
+    def test_where_it_cannot_write_it_says_so_before_it_computes(self):
+        for out, code, says in (("/nowhere/at/all/p.npy", FAILED, ("/nowhere/at/all/p.npy", "No such file")),
+                                ("/proc/p.csv", FAILED, ("/proc/p.csv",)),
+                                (self.path("f.npy"), FAILED, ("f.npy", "a folder")),
+                                (self.path("p.txt"), USAGE, ("p.txt", ".npy or .csv")),
+                                (self.path(".npy"), DONE, ()),
+                                ("", USAGE, (".npy or .csv",))):
+            os.makedirs(self.path("f.npy"), exist_ok=True)
+            arguments = ("predict", "--quiet", "--model=mlp", self.data, "--out=" + out)
+            if code == DONE:
+                self.assertEqual(self.lockstep(*arguments).code, DONE)
+            else:
+                self.refused(code, *arguments, says=says)
+        self.refused(USAGE, "predict", "--model=mlp", self.data, says=("--out is missing",))
+
+    def test_a_full_disk_is_said_and_leaves_nothing(self):
+        folder = self.path("small")
+        os.mkdir(folder)
+        # A limit on the size of files is what a full disk is to a program.
+        done = subprocess.run(["bash", "-c", 'trap "" XFSZ; ulimit -f 1; exec "$0" "$@"', LOCKSTEP, "predict", "--quiet", "--model=mlp",
+                               "--dataset=synthetic:shape=28x28x1,examples=2000", "--out=" + folder + "/p.csv"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+        self.assertEqual(done.returncode, FAILED, done.stderr)
+        self.assertIn("cannot write '" + folder + "/p.csv': File too large", done.stderr)
+        self.assertEqual(os.listdir(folder), [])
+
+    def test_what_was_there_stays_when_something_fails(self):
+        path = self.write("p.npy", b"what was there")
+        self.write("bad.safetensors", b"no weights")
+        outcome = self.lockstep("predict", self.data, "--model=mlp", "--initial-weights=" + self.path("bad.safetensors"), "--out=" + path)
+        self.assertNotEqual(outcome.code, DONE)
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), b"what was there")
+
+    def test_an_interruption_writes_nothing(self):
+        path = self.path("p.csv")
+        model = self.model(("InputLayer", {"batch_shape": [None, 64, 64, 1]}),
+                           ("Conv2D", {"filters": 8, "kernel_size": 3, "padding": "same"}))
+        process = subprocess.Popen([LOCKSTEP, "predict", "--device=reference", model, "--dataset=synthetic:shape=64x64x1,examples=40000",
+                                    "--batch=1", "--out=" + path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        begin = time.monotonic()
+        while not any(name.endswith(".part") for name in os.listdir(self.folder)) and time.monotonic() < begin + 60:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, INTERRUPTED, err)
+        self.assertIn("interrupted; nothing was written", err)
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("p.csv")], [])
+
+    def test_data_of_another_shape(self):
+        outcome = self.lockstep("predict", "--model=mlp", "--dataset=synthetic:shape=5x5x1", "--out=" + self.path("p.npy"))
+        self.assertEqual(outcome.code, 3, outcome.err)
+        self.assertFalse(os.path.exists(self.path("p.npy")))
+
+
+if __name__ == "__main__":
+    main()
