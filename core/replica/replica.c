@@ -21,7 +21,9 @@ struct pass {
     const struct ls_replica_hooks *hooks;
     uint32_t block;
     bool last; // of the share
-    bool own; // the first block of an empty share by whose examples gradients would be divided
+    // The last block of an empty share by whose examples gradients would be divided. The last has a recording of its
+    // own.
+    bool own;
     struct ls_capture *captures; // one a bucket, and one for what comes after the last
     uint32_t bucket, from, to; // the section under way: up to where this bucket is complete
 };
@@ -157,7 +159,7 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
                         .hooks = hooks,
                         .block = index,
                         .last = index + 1 == replica->microbatches,
-                        .own = index == 0 && block->global_count == 0,
+                        .own = index + 1 == replica->microbatches && block->global_count == 0,
                         .captures = entry->captures + which * (replica->buckets.count + 1)};
     const struct ls_section whole = {.work = run_sections,
                                      .context = &pass,
