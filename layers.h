@@ -52,6 +52,11 @@ struct ls_layer {
     double negative_slope; // LeakyReLU: as given (Keras's default is 0.3); ReLU
     double alpha; // ELU: as given (Keras's default is 1)
     double max_value; // ReLU; 0: none
+
+    // BatchNormalization
+    double momentum, epsilon;
+    bool no_scale, no_center; // Keras's scale=False, center=False
+    const char *gamma_initializer, *beta_initializer;
 };
 
 // The comment behind each macro names its positional arguments, which precede the named ones.
@@ -68,6 +73,7 @@ struct ls_layer {
 #define LS_RELU(...) {.class_name = "ReLU", __VA_ARGS__}
 #define LS_LEAKY_RELU(...) {.class_name = "LeakyReLU", .negative_slope = __VA_ARGS__}           // negative_slope
 #define LS_ELU(...) {.class_name = "ELU", .alpha = __VA_ARGS__}                                 // alpha
+#define LS_BATCH_NORMALIZATION(...) {.class_name = "BatchNormalization", __VA_ARGS__}
 #define LS_SOFTMAX(...) {.class_name = "Softmax", __VA_ARGS__}
 #define LS_END {.class_name = 0}
 // clang-format on

@@ -21,9 +21,20 @@ struct key {
 };
 static const struct key texts[] = {KEY(name), KEY(activation), KEY(padding), KEY(data_format),
                                    KEY(dtype)};
-static const struct key initializers[] = {KEY(kernel_initializer), KEY(bias_initializer)};
+static const struct key initializers[] = {KEY(kernel_initializer), KEY(bias_initializer),
+                                          KEY(gamma_initializer), KEY(beta_initializer)};
 static const struct key integers[] = {KEY(units), KEY(filters), KEY(groups)};
-static const struct key numbers[] = {KEY(rate), KEY(negative_slope), KEY(alpha), KEY(max_value)};
+static const struct key numbers[] = {KEY(rate),      KEY(negative_slope), KEY(alpha),
+                                     KEY(max_value), KEY(momentum),       KEY(epsilon)};
+static const struct {
+    const char *name; // of what Keras has as true
+    size_t off;
+} switches[] = {
+    {"use_bias", offsetof(struct ls_layer, no_bias)},
+    {"scale", offsetof(struct ls_layer, no_scale)},
+    {"center", offsetof(struct ls_layer, no_center)},
+    {"trainable", offsetof(struct ls_layer, frozen)},
+};
 static const struct {
     const char *name;
     size_t rows, columns;
@@ -157,10 +168,9 @@ static enum ls_status put_options(json_t *config, const struct ls_layer *layer)
     }
     for (size_t i = 0; i < COUNT(numbers) && !status; i++)
         status = put_number(config, layer, &numbers[i]);
-    if (!status && layer->no_bias)
-        status = put(config, "use_bias", json_false());
-    if (!status && layer->frozen)
-        status = put(config, "trainable", json_false());
+    for (size_t i = 0; i < COUNT(switches) && !status; i++)
+        if (*(const bool *)at(layer, switches[i].off))
+            status = put(config, switches[i].name, json_false());
     if (!status && layer->shape[0] != 0)
         status = put_shape(config, layer);
     return status;

@@ -59,6 +59,60 @@ START_TEST(the_cnn_in_c_is_the_built_in_one)
 }
 END_TEST
 
+START_TEST(a_normalization_in_c_has_keras_s_defaults)
+{
+    const struct ls_layer layers[] = {
+        LS_INPUT(3, 2), LS_BATCH_NORMALIZATION(),
+        LS_BATCH_NORMALIZATION(.momentum = 0.5, .epsilon = 0.25, .no_scale = true,
+                               .beta_initializer = "ones"),
+        LS_BATCH_NORMALIZATION(.no_center = true, .frozen = true,
+                               .gamma_initializer = "constant:value=2"),
+        LS_END};
+    static const struct {
+        const char *name;
+        enum ls_zone zone;
+        bool constant;
+        double momentum, first;
+    } wanted[] = {
+        {"batch_normalization/gamma", LS_ZONE_TRAINED, false, 0, 1},
+        {"batch_normalization/beta", LS_ZONE_TRAINED, false, 0, 0},
+        {"batch_normalization/moving_mean", LS_ZONE_STATISTICS, false, 0.99, 0},
+        {"batch_normalization/moving_variance", LS_ZONE_STATISTICS, false, 0.99, 1},
+        {"batch_normalization_1/gamma", LS_ZONE_FROZEN, true, 0, 1},
+        {"batch_normalization_1/beta", LS_ZONE_TRAINED, false, 0, 1},
+        {"batch_normalization_1/moving_mean", LS_ZONE_STATISTICS, false, 0.5, 0},
+        {"batch_normalization_1/moving_variance", LS_ZONE_STATISTICS, false, 0.5, 1},
+        {"batch_normalization_2/gamma", LS_ZONE_FROZEN, false, 0, 2},
+        {"batch_normalization_2/beta", LS_ZONE_FROZEN, true, 0, 0},
+        {"batch_normalization_2/moving_mean", LS_ZONE_FROZEN, false, 0, 0},
+        {"batch_normalization_2/moving_variance", LS_ZONE_FROZEN, false, 0, 1},
+    };
+    struct ls_graph *graph = NULL;
+    ck_assert_int_eq(build(layers, &graph), LS_OK);
+    ck_assert_uint_eq(graph->parameter_count, sizeof(wanted) / sizeof(wanted[0]));
+    for (uint32_t i = 0; i < graph->parameter_count; i++) {
+        const struct ls_tensor *parameter = graph->parameters[i];
+        float values[2];
+        ck_assert_str_eq(parameter->name, wanted[i].name);
+        ck_assert_int_eq(parameter->zone, wanted[i].zone);
+        ck_assert_int_eq(parameter->constant, wanted[i].constant);
+        ck_assert_double_eq_tol(parameter->momentum, wanted[i].momentum, 1e-12);
+        ls_initialize(parameter, 0, values);
+        ck_assert_double_eq((double)values[1], wanted[i].first);
+    }
+    static const uint32_t ops[] = {LS_OP_BATCH_NORMALIZATION, LS_OP_BATCH_STATISTICS,
+                                   LS_OP_BATCH_NORMALIZATION, LS_OP_BATCH_STATISTICS,
+                                   LS_OP_BATCH_NORMALIZATION_INFERENCE};
+    static const float epsilons[] = {1e-3f, 0, 0.25f, 0, 1e-3f};
+    ck_assert_uint_eq(graph->operation_count, 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        ck_assert_uint_eq(graph->operations[i].op, ops[i]);
+        ck_assert_float_eq(graph->operations[i].attributes.epsilon, epsilons[i]);
+    }
+    ls_graph_destroy(graph);
+}
+END_TEST
+
 START_TEST(every_option_can_be_given_in_c)
 {
     const struct ls_layer layers[] = {
@@ -148,6 +202,7 @@ int main(void)
 {
     TCase *cases = tcase_create("sequential");
     tcase_add_test(cases, the_cnn_in_c_is_the_built_in_one);
+    tcase_add_test(cases, a_normalization_in_c_has_keras_s_defaults);
     tcase_add_test(cases, every_option_can_be_given_in_c);
     tcase_add_test(cases, a_slope_of_zero_can_be_said);
     tcase_add_test(cases, an_option_that_a_layer_does_not_have_is_refused);
