@@ -126,6 +126,8 @@ static void settle_offsets(struct ls_parameter_plan *plan)
         plan->flat_bytes += ls_align(place->bytes);
         if (i < plan->reduced_count)
             plan->reduced_bytes = plan->flat_bytes;
+        if (place->parameter->zone == LS_ZONE_STATISTICS)
+            plan->statistics_bytes = plan->flat_bytes;
     }
 }
 

@@ -40,6 +40,7 @@ struct ls_parameter_plan {
     uint32_t place_count, reduced_count; // the first of them: not those that are frozen
     uint64_t flat_bytes; // of the parameters
     uint64_t reduced_bytes; // of the gradients, and of each state of the optimizer
+    uint64_t statistics_bytes; // of these, what comes before the first trained place
     struct ls_shadow *shadows;
     uint32_t shadow_count;
     uint64_t shadow_bytes;

@@ -13,7 +13,8 @@
 // Not all of it is trained by gradients. The moving statistics of normalization come first: what a
 // replica has found in its share, times its part of the batch, is where their gradient would be, and
 // an update averages them. So a strategy treats them as the rest: the host knows which operation
-// updates which part of a range. Frozen parameters are behind the buffer: no bucket has them, all
+// updates which part of a range. Only what looks at gradients as such, as clipping does, begins at
+// `trained_first` of the host. Frozen parameters are behind the buffer: no bucket has them, all
 // replicas begin with the same ones, and broadcast_parameters sends them, too.
 //
 // The life of an instance:
@@ -252,6 +253,7 @@ struct ls_strategy_host {
     uint32_t bucket_count;
     uint32_t variable_count;
     uint64_t flat_count; // floats of a flat buffer, padding included; the same on all replicas
+    uint64_t trained_first; // floats before this one are statistics: gradients begin here
     uint64_t deadline_ns; // the longest that anything may wait for a peer
     void *context;
     const struct ls_host *host; // log, fail, options, ...

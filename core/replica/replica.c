@@ -28,19 +28,11 @@ struct pass {
     uint32_t bucket, from, to; // the section under way: up to where this bucket is complete
 };
 
-static uint64_t statistics_bytes(const struct ls_parameter_plan *plan)
-{
-    uint32_t i = 0;
-    while (i < plan->place_count && plan->places[i].parameter->zone == LS_ZONE_STATISTICS)
-        i++;
-    return i < plan->place_count ? plan->places[i].offset : plan->flat_bytes;
-}
-
 // An empty share has weight 0 in averages over the global batch. One that is averaged with nothing
 // else (`own`) finds the moving statistics as they are, so that they stay.
 static enum ls_status zero_gradients(struct ls_replica *replica, bool own)
 {
-    const uint64_t start = ls_clock_ns(), statistics = statistics_bytes(replica->plan);
+    const uint64_t start = ls_clock_ns(), statistics = replica->plan->statistics_bytes;
     enum ls_status status =
         ls_device_zero(replica->device, replica->gradients, replica->plan->reduced_bytes, NULL);
     if (!status && own && statistics)

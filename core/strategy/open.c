@@ -175,6 +175,7 @@ static void make_table(struct ls_driver *driver)
         .bucket_count = driver->bucket_count,
         .variable_count = driver->plan->reduced_count,
         .flat_count = driver->plan->reduced_bytes / sizeof(float),
+        .trained_first = driver->plan->statistics_bytes / sizeof(float),
         .deadline_ns = driver->options.deadline_ns,
         .context = driver,
         .host = driver->options.strategy.host,

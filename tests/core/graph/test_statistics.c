@@ -47,6 +47,7 @@ START_TEST(places_come_in_the_order_of_their_zones)
     for (uint32_t i = 0; i < 8; i++)
         ck_assert_str_eq(plan->places[i].parameter->name, order[i]);
     ck_assert_uint_eq(plan->reduced_bytes, plan->places[7].offset);
+    ck_assert_uint_eq(plan->statistics_bytes, plan->places[2].offset);
     ck_assert_uint_eq(plan->flat_bytes, plan->reduced_bytes + LS_ALIGNMENT);
     for (uint32_t i = 1; i < plan->reduced_count; i++)
         ck_assert_uint_ge(run.program->ready[i], run.program->ready[i - 1]);
