@@ -9,8 +9,10 @@
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to predict"},
-    {"model", "NAME|FILE.json", NULL, "a built-in model or a file of Keras model JSON"},
-    {"initial-weights", "FILE.safetensors", NULL, "the model's weights; default: untrained ones"},
+    {"model", "NAME|FILE", NULL, "a built-in model, Keras model JSON, or a .keras or .h5 file"},
+    {"initial-weights", "FILE", NULL,
+     "the model's weights: .safetensors, .weights.h5, .keras or .h5; default: those in the model's "
+     "file, else untrained ones"},
     {"dataset", "NAME[:option=value,...]", NULL, "as for train; its labels are not used"},
     {"split", "train|test", "test", "which part of the dataset"},
     {"out", "FILE.npy|FILE.csv", NULL,
