@@ -11,7 +11,8 @@ from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, USAGE, 
 FILES = os.path.join(FIXTURES, "keras", "files")
 DATA = "--dataset=synthetic:shape=4x4x1,examples=50"
 TRAIN = ("train", DATA, "--steps=2", "--validation=off")
-READABLE = ("small.keras", "small.weights.h5", "small.h5", "small.keras-2.h5", "small.other-names.h5", "small.keras-2.13.weights.h5")
+READABLE = ("small.keras", "small.weights.h5", "small.h5", "small.keras-2.h5", "small.other-names.h5", "small.keras-2.weights-only.h5",
+            "small.keras-2.13.weights.h5")
 
 
 class KerasTest(ProgramTest):

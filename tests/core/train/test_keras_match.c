@@ -111,8 +111,12 @@ static void expect_match(struct subject *subject, const char *file)
 
 START_TEST(variables_of_every_version_of_keras_are_found)
 {
-    static const char *const files[] = {"small.weights.h5", "small.keras", "small.h5",
-                                        "small.keras-2.h5", "small.keras-2.13.weights.h5"};
+    static const char *const files[] = {"small.weights.h5",
+                                        "small.keras",
+                                        "small.h5",
+                                        "small.keras-2.h5",
+                                        "small.keras-2.weights-only.h5",
+                                        "small.keras-2.13.weights.h5"};
     struct subject subject = subject_open("small", NULL, NULL);
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         expect_match(&subject, files[i]);

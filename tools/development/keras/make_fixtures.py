@@ -129,6 +129,18 @@ def keras_2(model, path, names_of_others=False):
                 group.create_dataset(name, data=variable.numpy())
 
 
+def keras_2_weights(model, path):
+    """Weights alone, as Keras 2 wrote them: the groups of the layers at the top. Its lists, where they are long, are in parts."""
+    with h5py.File(path, "w") as file:
+        names = [layer.name.encode() for layer in model.layers]
+        file.attrs["layer_names0"], file.attrs["layer_names1"] = names[:2], names[2:]
+        for layer in model.layers:
+            group = file.create_group(layer.name)
+            group.attrs["weight_names"] = [f"{layer.name}/{variable.name}:0".encode() for variable in layer.weights]
+            for variable in layer.weights:
+                group.create_dataset(f"{layer.name}/{variable.name}:0", data=variable.numpy())
+
+
 def keras_2_13(model, path):
     """Keras 2.13 kept each layer with weights under two names, of which the second was skipped but counted."""
     with h5py.File(path, "w") as file:
@@ -161,6 +173,7 @@ def main():
     expected(model, folder, "small")
     keras_2(model, os.path.join(folder, "small.keras-2.h5"))
     keras_2(model, os.path.join(folder, "small.other-names.h5"), names_of_others=True)
+    keras_2_weights(model, os.path.join(folder, "small.keras-2.weights-only.h5"))
     keras_2_13(model, os.path.join(folder, "small.keras-2.13.weights.h5"))
     model = nested()
     model.save_weights(os.path.join(folder, "nested.weights.h5"))
