@@ -381,10 +381,10 @@ LS_API const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t
 LS_API void ls_model_summary(const struct ls_model *model, FILE *out);
 
 // Weights in the format that the file has, or that the suffix of its name says: .safetensors,
-// .weights.h5, .keras, and for reading .h5 (docs/weights.md). LS_UNAVAILABLE for those of Keras where
-// this Lockstep was built without them. Tensors of safetensors have the plain layout and are named
-// layer/variable; what all names have in front (the model's name) and Keras 2's ":0" are left out
-// when they are read.
+// .weights.h5, .keras, and for reading .h5 (docs/weights.md). LS_UNAVAILABLE for those of Keras
+// where this Lockstep was built without them. Tensors of safetensors have the plain layout and are
+// named layer/variable; what all names have in front (the model's name) and Keras 2's ":0" are
+// left out when they are read.
 LS_CALL ls_load_weights(struct ls_model *model, const char *path);
 LS_CALL ls_save_weights(struct ls_model *model, const char *path);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of Keras: HDF5 (.weights.h5 of Keras 3, .h5 of Keras 2) and ZIP archives (.keras). Such files
-// come from anywhere, and the libraries that read them are large. So another program,
+// Files of Keras: HDF5 (.weights.h5 of Keras 3, .h5 of Keras 2) and ZIP archives (.keras). Such
+// files come from anywhere, and the libraries that read them are large. So another program,
 // `lockstep-keras-files`, reads and writes them, in a child process with limits; a hostile file
 // harms only this process. The program hands over safetensors in memory. [any thread]
 #ifndef LS_FORMATS_KERAS_FILE_H

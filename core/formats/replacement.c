@@ -51,7 +51,8 @@ enum ls_status ls_replacement_open(const char *scope, const char *path, struct l
     return LS_OK;
 }
 
-// Makes the new name last through a power failure. What a file system does not offer is not our failure.
+// Makes the new name last through a power failure. What a file system does not offer is not our
+// failure.
 static void flush_directory(const char *path)
 {
     char *directory = strdup(path);

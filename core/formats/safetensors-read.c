@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads safetensors files. They come from anywhere, so every number of the header is checked against the size of the
-// file before it is used. The data is read, not mapped: a file that shrinks meanwhile is then bad input, no SIGBUS.
+// Reads safetensors files. They come from anywhere, so every number of the header is checked
+// against the size of the file before it is used. The data is read, not mapped: a file that
+// shrinks meanwhile is then bad input, no SIGBUS.
 #include "core/formats/safetensors.h"
 
 #include "core/base/file_kind.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// safetensors files: 8 bytes little-endian header length, a JSON header, then the tensors one after the other.
-// Format: https://github.com/huggingface/safetensors (README, "Format"). Written: float32. Read: every
-// floating type as float32; of other types only names and shapes. [any thread]
+// safetensors files: 8 bytes little-endian header length, a JSON header, then the tensors one
+// after the other. Format: https://github.com/huggingface/safetensors (README, "Format").
+// Written: float32. Read: every floating type as float32; of other types only names and shapes.
+// [any thread]
 #ifndef LS_FORMATS_SAFETENSORS_H
 #define LS_FORMATS_SAFETENSORS_H
 

@@ -101,8 +101,8 @@ static bool is_given(const json_t *layers, const char *name)
     return false;
 }
 
-// The name that the reader of models gave a layer without one. Of the names dense, dense_1, ... that
-// no layer was given, each layer of the class without a name takes the next.
+// The name that the reader of models gave a layer without one. Of the names dense, dense_1, ...
+// that no layer was given, each layer of the class without a name takes the next.
 static void choose_name(const json_t *layers, size_t index, char *out, size_t bytes)
 {
     char base[LONGEST_CLASS], other[LONGEST_CLASS];

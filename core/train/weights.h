@@ -9,8 +9,8 @@
 
 #include <jansson.h>
 
-// As ls_load_weights and ls_save_weights, but may fail without a message (calls.c). Files are read by
-// what they hold, and written by the suffix of their names.
+// As ls_load_weights and ls_save_weights, but may fail without a message (calls.c). Files are
+// read by what they hold, and written by the suffix of their names.
 LS_STATUS ls_read_weights(struct ls_model *model, const char *path);
 LS_STATUS ls_write_weights(struct ls_model *model, const char *path);
 

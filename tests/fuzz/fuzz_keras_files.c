@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damaged HDF5 files and .keras archives through the reader of lockstep-keras-files, each in a child as in the program.
-// The libraries may crash: that is what the child is for. Lockstep's own code may not, nothing may hang, what is refused
-// has a reason, and what is handed over is sound.
+// Damaged HDF5 files and .keras archives through the reader of lockstep-keras-files, each in a
+// child as in the program. The libraries may crash: that is what the child is for. Lockstep's own
+// code may not, nothing may hang, what is refused has a reason, and what is handed over is sound.
 //
 //     fuzz_keras_files SECONDS SEED FILE...
 #ifndef _GNU_SOURCE

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damages files in the ways that find mistakes of readers: bits, numbers at the edges of their range, pieces that are
-// cut, doubled or moved. The same seed gives the same file, so that a failure can be had again.
+// Damages files in the ways that find mistakes of readers: bits, numbers at the edges of their
+// range, pieces that are cut, doubled or moved. The same seed gives the same file, so that a
+// failure can be had again.
 #ifndef LS_TESTS_FUZZ_MUTATE_H
 #define LS_TESTS_FUZZ_MUTATE_H
 

@@ -195,7 +195,8 @@ static char *metadata_text(const struct ls_safetensors *saved)
     return text;
 }
 
-// libzip writes to a buffer, as it can only write to a path or a buffer; it goes to `fd` from there.
+// libzip writes to a buffer, as it can only write to a path or a buffer; it goes to `fd` from
+// there.
 static bool write_buffer(int fd, zip_source_t *buffer)
 {
     char piece[PIECE];

@@ -6,8 +6,8 @@
 #include "core/formats/safetensors.h"
 #include "tools/keras-files/contents.h"
 
-// Adds the texts of the archive to `contents`, and opens its weights as a file in memory. Nothing is
-// written to disk, whatever names the archive has. False: contents->why says why.
+// Adds the texts of the archive to `contents`, and opens its weights as a file in memory. Nothing
+// is written to disk, whatever names the archive has. False: contents->why says why.
 bool archive_open(int fd, struct contents *contents, int *weights);
 
 // Writes an archive of the HDF5 file `weights` and the texts of `saved`.

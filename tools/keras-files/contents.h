@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a file of Keras holds, as it is found: tensors and texts, with limits; and handing it over as
-// safetensors. [main thread]
+// What a file of Keras holds, as it is found: tensors and texts, with limits; and handing it over
+// as safetensors. [main thread]
 #ifndef LS_TOOLS_KERAS_FILES_CONTENTS_H
 #define LS_TOOLS_KERAS_FILES_CONTENTS_H
 

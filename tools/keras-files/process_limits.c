@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets the limits. Sanitizers reserve all addresses there are, and open files for their reports: under
-// them neither has a limit.
+// Sets the limits. Sanitizers reserve all addresses there are, and open files for their reports:
+// under them neither has a limit.
 #include "tools/keras-files/process_limits.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which variable of a file of Keras becomes which parameter: files that Keras wrote, and what is missing or other in them.
+// Which variable of a file of Keras becomes which parameter: files that Keras wrote, and what is
+// missing or other in them.
 #include "core/train/keras_match.h"
 #include "core/train/keras_layout.h"
 #include "tests/support/suite.h"
@@ -21,8 +22,8 @@ static void rename_all(char *text, size_t bytes, const char *from, const char *t
             memcpy(text + i, to, length);
 }
 
-// A model with the JSON of a fixture and the parameters of its expected values; no operations. `from`
-// is renamed to `to` in both, if given.
+// A model with the JSON of a fixture and the parameters of its expected values; no operations.
+// `from` is renamed to `to` in both, if given.
 static struct subject subject_open(const char *name, const char *from, const char *to)
 {
     char file[64];

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether files of Keras are matched to the parameters that they are: for tests with Keras itself, whose models may have layers that
-// Lockstep lacks.
+// Whether files of Keras are matched to the parameters that they are: for tests with Keras
+// itself, whose models may have layers that Lockstep lacks.
 //
 //     match_files MODEL.json EXPECTED.safetensors FILE...
 //
-// EXPECTED has each variable of the model under the name that it has in Lockstep. Ends with 0 where all files hold the same.
+// EXPECTED has each variable of the model under the name that it has in Lockstep. Ends with 0
+// where all files hold the same.
 #include "core/base/log.h"
 #include "core/formats/keras_file.h"
 #include "core/train/keras_match.h"

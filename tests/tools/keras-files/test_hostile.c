@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that were made to do harm, and damaged ones: one line with the file's name and what is wrong, and nothing else.
+// Files that were made to do harm, and damaged ones: one line with the file's name and what is
+// wrong, and nothing else.
 #include "tests/tools/keras-files/fixtures.h"
 
 #include "tests/support/suite.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of Keras through the program: what is written is read back, whole or not at all; and what becomes of a child
-// that crashes, hangs, lies or is not there.
+// Files of Keras through the program: what is written is read back, whole or not at all; and what
+// becomes of a child that crashes, hangs, lies or is not there.
 #include "tests/tools/keras-files/fixtures.h"
 
 #include "tests/support/suite.h"
