@@ -113,7 +113,7 @@ enum ls_status ls_open_model(struct ls_run *run, const char *name, const struct 
     if (!status)
         status = build(model, &model->graph);
     if (!status && weights)
-        status = ls_take_weights(model, path, weights);
+        status = ls_take_weights(model, path, weights, true);
     ls_safetensors_close(weights);
     free(path);
     if (status) {

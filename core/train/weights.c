@@ -127,9 +127,9 @@ static enum ls_status match_names(const struct ls_model *model, const char *path
 
 // A checkpoint may hold more than the model: layers that were cut off, or what a framework keeps.
 static void name_extra(const struct ls_model *model, const char *path,
-                       const struct ls_safetensors *file, const bool *known)
+                       const struct ls_safetensors *file, bool keras, const bool *known)
 {
-    const char *skipped = ls_safetensors_text(file, LS_KERAS_SKIPPED);
+    const char *skipped = keras ? ls_safetensors_text(file, LS_KERAS_SKIPPED) : NULL;
     char names[NAMED_EXTRA * 80] = "";
     size_t length = 0, extra = 0;
     for (size_t i = 0; i < ls_safetensors_count(file); i++) {
@@ -192,12 +192,12 @@ static enum ls_status check_tensor(const struct ls_model *model, const char *pat
 
 // `found`: the tensor of each parameter; `known`: tensors that are none and are not named.
 static enum ls_status match(const struct ls_model *model, const char *path,
-                            const struct ls_safetensors *file, size_t *found, bool *known)
+                            const struct ls_safetensors *file, bool keras, size_t *found,
+                            bool *known)
 {
     const struct ls_graph *graph = model->graph;
-    enum ls_status status = ls_safetensors_text(file, LS_KERAS_SKIPPED)
-                                ? ls_keras_match(model, path, file, found, known)
-                                : match_names(model, path, file, found);
+    enum ls_status status = keras ? ls_keras_match(model, path, file, found, known)
+                                  : match_names(model, path, file, found);
     for (uint32_t i = 0; i < graph->parameter_count && !status; i++)
         if (found[i] != LS_NO_TENSOR) {
             known[found[i]] = true;
@@ -206,19 +206,19 @@ static enum ls_status match(const struct ls_model *model, const char *path,
         }
     if (status)
         return status;
-    name_extra(model, path, file, known);
+    name_extra(model, path, file, keras, known);
     name_converted(path, file, found, graph->parameter_count);
     return LS_OK;
 }
 
 enum ls_status ls_take_weights(struct ls_model *model, const char *path,
-                               const struct ls_safetensors *file)
+                               const struct ls_safetensors *file, bool keras)
 {
     const uint32_t count = model->graph->parameter_count;
     size_t *found = calloc((size_t)count + 1, sizeof(*found));
     bool *known = calloc(ls_safetensors_count(file) + 1, sizeof(*known));
     enum ls_status status =
-        found && known ? match(model, path, file, found, known) : LS_OUT_OF_MEMORY;
+        found && known ? match(model, path, file, keras, found, known) : LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_model_take_weights(model); // the optimizer's state stays
     if (!status)

@@ -8,15 +8,17 @@
 #include "lockstep.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 // As ls_load_weights and ls_save_weights, but may fail without a message (calls.c). Files are
 // read by what they hold, and written by the suffix of their names.
 LS_STATUS ls_read_weights(struct ls_model *model, const char *path);
 LS_STATUS ls_write_weights(struct ls_model *model, const char *path);
 
-// The model's weights become those of an opened file, whose `path` is for messages.
+// The model's weights become those of an opened file, whose `path` is for messages. `keras`: it is
+// one of Keras, as ls_keras_file_read hands it over.
 LS_STATUS ls_take_weights(struct ls_model *model, const char *path,
-                          const struct ls_safetensors *file);
+                          const struct ls_safetensors *file, bool keras);
 
 // Reads a model: its JSON, and of a file of Keras that holds weights, too, `*weights` (else NULL).
 LS_STATUS ls_read_model(const char *path, json_t **model, struct ls_safetensors **weights);

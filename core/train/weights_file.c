@@ -36,11 +36,9 @@ static struct ls_keras_program find_program(char path[PATH_MAX])
     return (struct ls_keras_program){.path = there ? path : NULL};
 }
 
-static enum ls_status open_file(const char *path, struct ls_safetensors **out)
+static enum ls_status open_keras(const char *path, struct ls_safetensors **out)
 {
     char program_path[PATH_MAX];
-    if (!ls_keras_file_is(path))
-        return ls_safetensors_open(path, out);
     const struct ls_keras_program program = find_program(program_path);
     return ls_keras_file_read(&program, path, out);
 }
@@ -48,9 +46,10 @@ static enum ls_status open_file(const char *path, struct ls_safetensors **out)
 enum ls_status ls_read_weights(struct ls_model *model, const char *path)
 {
     struct ls_safetensors *file = NULL;
-    enum ls_status status = open_file(path, &file);
+    const bool keras = ls_keras_file_is(path);
+    enum ls_status status = keras ? open_keras(path, &file) : ls_safetensors_open(path, &file);
     if (!status)
-        status = ls_take_weights(model, path, file);
+        status = ls_take_weights(model, path, file, keras);
     ls_safetensors_close(file);
     return status;
 }
@@ -87,7 +86,7 @@ enum ls_status ls_read_model(const char *path, json_t **model, struct ls_safeten
     *weights = NULL;
     if (!ls_keras_file_is(path))
         return ls_model_read(path, model);
-    enum ls_status status = open_file(path, &file);
+    enum ls_status status = open_keras(path, &file);
     const char *text = status ? NULL : ls_safetensors_text(file, LS_KERAS_MODEL);
     if (!status && !text) {
         ls_error(path, "the file holds weights but no model; give --model= the model's JSON, and "

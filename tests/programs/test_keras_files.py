@@ -136,6 +136,17 @@ class Files(KerasTest):
         self.refused(BAD_INPUT, "convert", "wide.safetensors", "out.safetensors", "--model=small.json",
                      says=("'conv2d/kernel' is of dtype I64", "floating-point"))
 
+    def test_metadata_of_others_means_nothing(self):
+        with open(self.path("small.expected.safetensors"), "rb") as file:
+            content = file.read()
+        size = struct.unpack("<Q", content[:8])[0]
+        text = b'{"__metadata__":{"skipped":"3","layers":"[]","names":"{}","model":"{}"},' + content[9:8 + size]
+        with open(self.path("other.safetensors"), "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text + content[8 + size:])
+        outcome = self.done("convert", "other.safetensors", "out.safetensors", "--model=small.json")
+        self.assertNotIn("optimizer", outcome.err)
+        self.assertEqual(self.values("out.safetensors"), self.values("small.expected.safetensors"))
+
     def test_shapes_that_differ_are_named_with_both(self):
         with open(self.path("small.json")) as file:
             model = json.load(file)
