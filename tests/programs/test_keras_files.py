@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import struct
+import subprocess
 import unittest
 
 from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, UNAVAILABLE, USAGE, ProgramTest, main, tensors
@@ -24,6 +25,18 @@ class KerasTest(ProgramTest):
 
     def values(self, name):
         return tensors(self.path(name))
+
+    def structure(self, name):
+        """Paths, shapes and values in an HDF5 file, and Keras's names of its layers, as the program for such files hands them over."""
+        program = os.path.join(os.environ["LOCKSTEP_BUILD"], "tools", "keras-files", "lockstep-keras-files")
+        with open(self.path(name), "rb") as file, open(self.path("raw"), "w+b") as raw:
+            # The descriptors 3 and 4 are the program's input and output.
+            done = subprocess.run(["sh", "-c", f'exec "$0" read 60 3<&{file.fileno()} 4>&{raw.fileno()}', program], stdout=subprocess.PIPE,
+                                  pass_fds=(file.fileno(), raw.fileno()))
+        self.assertEqual(done.stdout, b"ok")
+        with open(self.path("raw"), "rb") as file:
+            texts = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))["__metadata__"]
+        return tensors(self.path("raw")), json.loads(texts["names"])
 
     def done(self, *arguments, **more):
         outcome = self.lockstep(*arguments, **more)
@@ -59,6 +72,17 @@ class Files(KerasTest):
                 self.assertEqual(self.values("back.safetensors"), expected)
         self.done("convert", "out.keras", "again.safetensors")
         self.assertEqual(self.values("again.safetensors"), expected)
+
+    def test_what_is_written_has_the_structure_of_keras(self):
+        for name in ("small", "inside"):
+            with self.subTest(name):
+                self.done("convert", name + ".expected.safetensors", "out.weights.h5", f"--model={name}.keras")
+                own, own_names = self.structure("out.weights.h5")
+                keras, keras_names = self.structure(name + ".weights.h5")
+                self.assertEqual(own, {path: value for path, value in keras.items() if not path.startswith("optimizer/")})
+                # Keras also writes groups of layers without variables.
+                self.assertEqual(own_names, {group: keras_names[group] for group in own_names})
+                self.assertEqual({path.split("/vars/")[0] for path in own} - set(own_names), set())
 
     def test_models_inside_models_go_there_and_back(self):
         expected = self.values("inside.expected.safetensors")
