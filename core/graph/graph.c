@@ -469,7 +469,7 @@ static enum ls_status add_operation(struct ls_graph *graph, uint32_t op,
             return status;
         call.asked = *output_shape;
     }
-    if (!row->shapes(&call))
+    if (!ls_operation_shapes(row, &call))
         return ls_graph_fail(graph, inputs[0], "%s", call.why);
     status = ls_graph_check_shape(graph, inputs[0], &call.outputs[0]);
     if (!status)

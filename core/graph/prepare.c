@@ -284,7 +284,7 @@ static enum ls_status find_kernel(struct ls_build *build, struct ls_node *node,
     ls_label_step(build, node, label, sizeof(label));
     ls_error(build->graph->name,
              "%s: the device has no kernel for operation %s of these shapes; use another device",
-             label, ls_op_name(node->op));
+             label, ls_operation_label(node->op, &node->attributes));
     return LS_UNAVAILABLE;
 }
 

@@ -206,7 +206,7 @@ static bool shapes_fit(struct check *check)
     if (row->backward_of != LS_OP_NONE)
         row = ls_operation_row(row->backward_of);
     call.asked = outputs[0];
-    if (!row->shapes(&call)) {
+    if (!ls_operation_shapes(row, &call)) {
         snprintf(check->text, sizeof(check->text), "%s", call.why);
         return refuse(check, check->text);
     }

@@ -115,6 +115,10 @@ struct ls_operation_row {
     // inputs are those of this one, then a parameter for each output of kind STATISTIC. LS_OP_NONE:
     // there is none.
     uint32_t given;
+    // Names of the functions that `function` of the attributes chooses from; NULL: it has none. A
+    // backward operation has those of its forward operation.
+    const char *const *functions;
+    uint32_t function_count;
     // Whether inputs and attributes fit; fills the outputs' shapes. Dimensions are at least 1, the
     // first may be LS_BATCH. NULL for a backward operation: the rule of its forward operation
     // holds.
@@ -134,6 +138,9 @@ void ls_operation_count(const struct ls_operation_row *row, bool output, uint32_
 // Index of the input of this kind; UINT32_MAX: none.
 uint32_t ls_operation_input(const struct ls_operation_row *row, enum ls_argument_kind kind);
 
+// The shape rule of a forward operation, and whether `function` of the attributes is one of its.
+bool ls_operation_shapes(const struct ls_operation_row *row, struct ls_shape_call *call);
+
 // Whether y is x, so that the operation can be left out.
 bool ls_operation_is_identity(uint32_t op, const struct ls_op_attributes *attributes,
                               const struct ls_shape *x, const struct ls_shape *y, bool training);
@@ -144,7 +151,8 @@ bool ls_operation_is_identity(uint32_t op, const struct ls_op_attributes *attrib
 const char *ls_op_name(uint32_t op);
 // "relu". Never NULL.
 const char *ls_activation_name(uint32_t activation);
-// What the operation is called beside others of its layer: the activation's name where it has one.
+// What the operation is called beside others of its layer: the name of the activation or function
+// where it has one.
 const char *ls_operation_label(uint32_t op, const struct ls_op_attributes *attributes);
 
 // ---- Checking ----

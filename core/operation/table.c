@@ -4,6 +4,8 @@
 
 #include "core/operation/rules.h"
 
+#include <stdio.h>
+
 // clang-format off
 #define ARGUMENT(name_, kind_, type_) \
     {.name = name_, .kind = LS_ARGUMENT_##kind_, .type = LS_TYPE_##type_}
@@ -20,6 +22,19 @@
 
 #define X ARGUMENT("x", TENSOR, FLOATING)
 #define Y ARGUMENT("y", TENSOR, FLOATING)
+
+// What `function` of the attributes chooses.
+static const char *const function_names[LS_FUNCTION_COUNT] = {
+    [LS_SCALE] = "scale",
+    [LS_GELU] = "gelu",
+    [LS_GELU_TANH] = "gelu_tanh",
+    [LS_SILU] = "silu",
+    [LS_HARD_SILU] = "hard_silu",
+    [LS_MISH] = "mish",
+    [LS_LOG_SIGMOID] = "log_sigmoid",
+    [LS_SQUARE] = "square",
+    [LS_SQUARE_ROOT] = "square_root",
+};
 
 static const struct ls_operation_row rows[LS_OP_COUNT] = {
     [LS_OP_NONE] = {.name = "none"},
@@ -328,6 +343,27 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .inputs = {INPUT(0), INPUT(3), INPUT(4), OUTPUT_GRADIENT(0)},
         .outputs = {INPUT_GRADIENT(1), INPUT_GRADIENT(2)},
     },
+
+    // ---- Functions of elements that need x again ----
+    [LS_OP_FUNCTION] = {
+        .name = "function",
+        .inputs = {X},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER,
+        .examples = LS_EXAMPLES_APART,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_FUNCTION_BACKWARD},
+        .functions = function_names,
+        .function_count = LS_FUNCTION_COUNT,
+        .shapes = ls_shapes_kept,
+    },
+    [LS_OP_FUNCTION_BACKWARD] = {
+        .name = "function_backward",
+        .backward_of = LS_OP_FUNCTION,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(0)},
+        .outputs = {INPUT_GRADIENT(0)},
+        .examples = LS_EXAMPLES_APART,
+    },
 };
 // clang-format on
 
@@ -387,6 +423,16 @@ uint32_t ls_operation_input(const struct ls_operation_row *row, enum ls_argument
     return UINT32_MAX;
 }
 
+bool ls_operation_shapes(const struct ls_operation_row *row, struct ls_shape_call *call)
+{
+    if (row->functions && call->attributes->function >= row->function_count) {
+        snprintf(call->why, sizeof(call->why), "there is no function number %u",
+                 call->attributes->function);
+        return false;
+    }
+    return row->shapes(call);
+}
+
 bool ls_operation_is_identity(uint32_t op, const struct ls_op_attributes *attributes,
                               const struct ls_shape *x, const struct ls_shape *y, bool training)
 {
@@ -410,17 +456,30 @@ const char *ls_op_name(uint32_t op)
 const char *ls_activation_name(uint32_t activation)
 {
     static const char *const names[LS_ACTIVATION_COUNT] = {
-        [LS_LINEAR] = "linear",         [LS_RELU] = "relu",
-        [LS_LEAKY_RELU] = "leaky_relu", [LS_ELU] = "elu",
-        [LS_SIGMOID] = "sigmoid",       [LS_TANH] = "tanh",
-        [LS_SOFTPLUS] = "softplus",     [LS_EXPONENTIAL] = "exponential",
-        [LS_RELU6] = "relu6",           [LS_SOFTSIGN] = "softsign",
+        [LS_LINEAR] = "linear",
+        [LS_RELU] = "relu",
+        [LS_LEAKY_RELU] = "leaky_relu",
+        [LS_ELU] = "elu",
+        [LS_SIGMOID] = "sigmoid",
+        [LS_TANH] = "tanh",
+        [LS_SOFTPLUS] = "softplus",
+        [LS_EXPONENTIAL] = "exponential",
+        [LS_RELU6] = "relu6",
+        [LS_SOFTSIGN] = "softsign",
+        [LS_SELU] = "selu",
+        [LS_HARD_SIGMOID] = "hard_sigmoid",
     };
     return activation < LS_ACTIVATION_COUNT ? names[activation] : "activation";
 }
 
 const char *ls_operation_label(uint32_t op, const struct ls_op_attributes *attributes)
 {
+    const struct ls_operation_row *row = ls_operation_row(op);
+
+    if (row && row->backward_of != LS_OP_NONE && ls_operation_row(row->backward_of)->functions)
+        row = ls_operation_row(row->backward_of);
+    if (row && attributes->function < row->function_count)
+        return row->functions[attributes->function];
     return ls_operation_has(op, LS_TRAIT_ACTIVATION) ? ls_activation_name(attributes->activation)
                                                      : ls_op_name(op);
 }

@@ -228,7 +228,11 @@ enum ls_op {
     LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA = 35,
     // x, mean (C), variance (C), dy -> dgamma = sum(dy h), dbeta = sum(dy)
     LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS = 36,
-    LS_OP_COUNT = 37, // grows with the operations: a plugin compares numbers, not this
+    // x -> y, element-wise: a function of x (enum ls_function) whose derivative its output does not say
+    LS_OP_FUNCTION = 37,
+    // dy, x -> dx
+    LS_OP_FUNCTION_BACKWARD = 38,
+    LS_OP_COUNT = 39, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
@@ -261,7 +265,27 @@ enum ls_activation {
     LS_EXPONENTIAL = 7, // exp(x)
     LS_RELU6 = 8, // min(max(x, 0), 6)
     LS_SOFTSIGN = 9, // x / (1 + |x|)
-    LS_ACTIVATION_COUNT = 10,
+    LS_SELU = 10, // LS_SELU_SCALE x if x > 0, else LS_SELU_SCALE LS_SELU_ALPHA (exp(x) - 1)
+    LS_HARD_SIGMOID = 11, // min(max(x + 3, 0), 6) / 6
+    LS_ACTIVATION_COUNT = 12, // grows: a device refuses the numbers that it does not know
+};
+
+// Of self-normalizing networks (Klambauer et al. 2017), as Keras has them.
+#define LS_SELU_ALPHA 1.6732632423543772848170429916717
+#define LS_SELU_SCALE 1.0507009873554804934193349852946
+
+// Functions of LS_OP_FUNCTION: `function` of the attributes.
+enum ls_function {
+    LS_SCALE = 0, // factor x + offset
+    LS_GELU = 1, // x (1 + erf(x / sqrt(2))) / 2
+    LS_GELU_TANH = 2, // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+    LS_SILU = 3, // x / (1 + exp(-x)), also called swish
+    LS_HARD_SILU = 4, // x min(max(x + 3, 0), 6) / 6
+    LS_MISH = 5, // x tanh(log(1 + exp(x)))
+    LS_LOG_SIGMOID = 6, // -log(1 + exp(-x))
+    LS_SQUARE = 7, // x^2
+    LS_SQUARE_ROOT = 8, // max(sqrt(x), offset); the derivative is 0 where offset is not smaller
+    LS_FUNCTION_COUNT = 9, // grows: a device refuses the numbers that it does not know
 };
 
 // Everything an operation is told beside its arguments; what it does not use is zero.
@@ -290,8 +314,10 @@ struct ls_op_attributes {
     uint32_t nesterov; // SGD: 0 or 1
     float beta1, beta2; // Adam
     float divisor; // LS_OP_FROM_BYTES
-    float factor; // LS_OP_BATCH_STATISTICS
-    uint32_t reserved[6];
+    float factor; // LS_OP_BATCH_STATISTICS, LS_OP_FUNCTION
+    float offset; // LS_OP_FUNCTION
+    uint32_t function; // which one of the operation: LS_OP_FUNCTION: enum ls_function
+    uint32_t reserved[7];
 };
 
 // What changes from step to step. It lies in device memory, so that a recorded step can be

@@ -24,6 +24,8 @@ static void run_operations(struct ls_device_suite *suite)
     ls_device_statistics_cases(suite);
     for (uint32_t op = LS_OP_MAXIMUM; op <= LS_OP_MAXIMUM_BACKWARD; op++)
         ls_device_maximum_cases(suite, op);
+    for (uint32_t op = LS_OP_FUNCTION; op <= LS_OP_FUNCTION_BACKWARD; op++)
+        ls_device_function_cases(suite, op);
     ls_device_dropout_cases(suite);
     ls_device_loss_cases(suite);
     ls_device_fusion_cases(suite);

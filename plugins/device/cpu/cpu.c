@@ -48,6 +48,8 @@ static cpu_prepare *const operations[] = {
         cpu_batch_normalization_inference_backward_data,
     [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS] =
         cpu_batch_normalization_inference_backward_weights,
+    [LS_OP_FUNCTION] = cpu_function,
+    [LS_OP_FUNCTION_BACKWARD] = cpu_function_backward,
 };
 
 // ---- failures ----

@@ -8,7 +8,8 @@
 
 bool cpu_activation_keeps_zero(uint32_t activation)
 {
-    return activation != LS_SIGMOID && activation != LS_SOFTPLUS && activation != LS_EXPONENTIAL;
+    return activation != LS_SIGMOID && activation != LS_SOFTPLUS && activation != LS_EXPONENTIAL &&
+           activation != LS_HARD_SIGMOID;
 }
 
 // Nanoseconds per element on one thread, roughly.

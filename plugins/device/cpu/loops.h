@@ -74,6 +74,18 @@ struct cpu_elementwise_loops {
     void (*measure)(const float *x, int64_t n, double *out);
 };
 
+// A function of LS_OP_FUNCTION.
+struct cpu_map {
+    uint32_t function;
+    float factor, offset;
+};
+
+// y or dx may lie where an input lies.
+struct cpu_function_loops {
+    void (*map)(struct cpu_map map, const float *x, float *y, int64_t n);
+    void (*map_backward)(struct cpu_map map, const float *dy, const float *x, float *dx, int64_t n);
+};
+
 struct cpu_loss_loops {
     void (*softmax)(const float *x, float *y, int64_t rows, int64_t columns);
     void (*softmax_backward)(const float *dy, const float *y, float *dx, int64_t rows,
@@ -127,6 +139,7 @@ struct cpu_normalization_loops {
 struct cpu_loops {
     const char *name;
     const struct cpu_elementwise_loops *elementwise;
+    const struct cpu_function_loops *function;
     const struct cpu_loss_loops *loss;
     const struct cpu_normalization_loops *normalization;
     const struct cpu_pooling_loops *pooling;
@@ -143,6 +156,7 @@ const struct cpu_loops *cpu_loops_choose(void);
 
 #define CPU_DECLARE_TABLES(isa)                                          \
     extern const struct cpu_elementwise_loops cpu_elementwise_##isa;     \
+    extern const struct cpu_function_loops cpu_function_##isa;           \
     extern const struct cpu_loss_loops cpu_loss_##isa;                   \
     extern const struct cpu_normalization_loops cpu_normalization_##isa; \
     extern const struct cpu_pooling_loops cpu_pooling_##isa;

@@ -20,6 +20,11 @@ static inline float apply(uint32_t kind, float alpha, float x)
         return lower > 6.0f ? 6.0f : lower;
     }
     case LS_SOFTSIGN: return x / (1.0f + fabsf(x));
+    case LS_SELU: {
+        const float scale = (float)LS_SELU_SCALE, below = (float)(LS_SELU_SCALE * LS_SELU_ALPHA);
+        return x > 0.0f ? scale * x : below * vector_expm1(x > 0.0f ? 0.0f : x);
+    }
+    case LS_HARD_SIGMOID: return vector_hard_sigmoid(x);
     default: return x;
     }
 }
@@ -37,22 +42,29 @@ static inline float apply_backward(uint32_t kind, float alpha, float dy, float y
     case LS_EXPONENTIAL: return dy * y;
     case LS_RELU6: return (y > 0.0f) & (y < 6.0f) ? dy : 0.0f;
     case LS_SOFTSIGN: return dy * ((1.0f - fabsf(y)) * (1.0f - fabsf(y)));
+    case LS_SELU: {
+        const float scale = (float)LS_SELU_SCALE, below = (float)(LS_SELU_SCALE * LS_SELU_ALPHA);
+        return y > 0.0f ? dy * scale : dy * (y + below);
+    }
+    case LS_HARD_SIGMOID: return (y > 0.0f) & (y < 1.0f) ? dy * (1.0f / 6.0f) : 0.0f;
     default: return dy;
     }
 }
 
-#define FOR_EACH_KIND(call)                           \
-    switch (function.activation) {                    \
-    case LS_RELU: call(LS_RELU); break;               \
-    case LS_LEAKY_RELU: call(LS_LEAKY_RELU); break;   \
-    case LS_ELU: call(LS_ELU); break;                 \
-    case LS_SIGMOID: call(LS_SIGMOID); break;         \
-    case LS_TANH: call(LS_TANH); break;               \
-    case LS_SOFTPLUS: call(LS_SOFTPLUS); break;       \
-    case LS_EXPONENTIAL: call(LS_EXPONENTIAL); break; \
-    case LS_RELU6: call(LS_RELU6); break;             \
-    case LS_SOFTSIGN: call(LS_SOFTSIGN); break;       \
-    default: call(LS_LINEAR); break;                  \
+#define FOR_EACH_KIND(call)                             \
+    switch (function.activation) {                      \
+    case LS_SELU: call(LS_SELU); break;                 \
+    case LS_HARD_SIGMOID: call(LS_HARD_SIGMOID); break; \
+    case LS_RELU: call(LS_RELU); break;                 \
+    case LS_LEAKY_RELU: call(LS_LEAKY_RELU); break;     \
+    case LS_ELU: call(LS_ELU); break;                   \
+    case LS_SIGMOID: call(LS_SIGMOID); break;           \
+    case LS_TANH: call(LS_TANH); break;                 \
+    case LS_SOFTPLUS: call(LS_SOFTPLUS); break;         \
+    case LS_EXPONENTIAL: call(LS_EXPONENTIAL); break;   \
+    case LS_RELU6: call(LS_RELU6); break;               \
+    case LS_SOFTSIGN: call(LS_SOFTSIGN); break;         \
+    default: call(LS_LINEAR); break;                    \
     }
 
 // x and y may be the same memory, so no `restrict`: iterations are independent all the same.

@@ -60,6 +60,12 @@ static inline float vector_sigmoid(float x)
     return 1.0f / (1.0f + vector_exp(-x));
 }
 
+static inline float vector_hard_sigmoid(float x)
+{
+    float lower = x < -3.0f ? -3.0f : x;
+    return ((lower > 3.0f ? 3.0f : lower) + 3.0f) / 6.0f;
+}
+
 // Through expm1 of -2|x|, so that small arguments keep their digits and large ones end at 1.
 static inline float vector_tanh(float x)
 {

@@ -250,7 +250,7 @@ static void cuda_abandon(struct ls_device *device)
 
 // ---- Tables ----
 
-enum { ALL_ACTIVATIONS = (1 << LS_ACTIVATION_COUNT) - 1 };
+enum { ALL_ACTIVATIONS = (1 << (LS_SOFTSIGN + 1)) - 1 }; // that bodies.h knows
 
 static const struct ls_fusion_pattern patterns[] = {
     {.producer = LS_OP_CONV2D, .consumer = LS_OP_ACTIVATION, .activations = ALL_ACTIVATIONS},

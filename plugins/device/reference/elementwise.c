@@ -18,6 +18,8 @@ double reference_activate(uint32_t activation, double alpha, double x)
     case LS_EXPONENTIAL: return exp(x);
     case LS_RELU6: return x < 0 ? 0 : x > 6 ? 6 : x;
     case LS_SOFTSIGN: return x / (1 + fabs(x));
+    case LS_SELU: return LS_SELU_SCALE * (x < 0 ? LS_SELU_ALPHA * expm1(x) : x);
+    case LS_HARD_SIGMOID: return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6;
     default: return x;
     }
 }
@@ -36,6 +38,8 @@ double reference_activation_slope(uint32_t activation, double alpha, double y)
     case LS_EXPONENTIAL: return y;
     case LS_RELU6: return y > 0 && y < 6 ? 1 : 0;
     case LS_SOFTSIGN: return (1 - fabs(y)) * (1 - fabs(y)); // 1 / (1 + |x|) = 1 - |y|
+    case LS_SELU: return y > 0 ? LS_SELU_SCALE : y + LS_SELU_SCALE * LS_SELU_ALPHA;
+    case LS_HARD_SIGMOID: return y > 0 && y < 1 ? 1.0 / 6 : 0;
     default: return 1;
     }
 }

@@ -59,6 +59,8 @@ static const struct reference_operation *const operations[] = {
         &reference_batch_normalization_inference_backward_data,
     [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS] =
         &reference_batch_normalization_inference_backward_weights,
+    [LS_OP_FUNCTION] = &reference_function,
+    [LS_OP_FUNCTION_BACKWARD] = &reference_function_backward,
 };
 
 // ---- The device and its memory ----

@@ -49,6 +49,7 @@ extern const struct reference_operation reference_sparse_cross_entropy,
 extern const struct reference_operation reference_sgd_update, reference_adam_update,
     reference_average_update, reference_measure, reference_guard;
 
+extern const struct reference_operation reference_function, reference_function_backward;
 extern const struct reference_operation reference_batch_normalization,
     reference_batch_normalization_backward, reference_batch_normalization_inference,
     reference_batch_normalization_inference_backward_data,

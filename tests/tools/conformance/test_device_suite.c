@@ -364,6 +364,8 @@ static const struct {
      "batch_normalization_inference_backward_data B="},
     {LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS,
      "batch_normalization_inference_backward_weights B="},
+    {LS_OP_FUNCTION, "function gelu 125x64"},
+    {LS_OP_FUNCTION_BACKWARD, "function_backward silu 125x64"},
     {LS_OP_SGD_UPDATE, "sgd_update N="},
     {LS_OP_ADAM_UPDATE, "adam_update N="},
 };

@@ -103,6 +103,8 @@ static double activated(uint32_t activation, double alpha, double x)
     case LS_EXPONENTIAL: return exp(x);
     case LS_RELU6: return fmin(fmax(4 * x, 0), 6);
     case LS_SOFTSIGN: return x / (1 + fabs(x));
+    case LS_SELU: return LS_SELU_SCALE * (x > 0 ? x : LS_SELU_ALPHA * expm1(x));
+    case LS_HARD_SIGMOID: return fmin(fmax(3 * x + 3, 0), 6) / 6;
     default: return x;
     }
 }

@@ -119,7 +119,8 @@ static bool run_magnitudes(struct ls_device_suite *suite, const struct ls_device
 static double epilogue_stretch(const struct ls_device_case *c, uint64_t i, double wanted)
 {
     const struct ls_op_attributes *a = &c->request.attributes;
-    const double alpha = fmax(1, (double)a->epilogue_alpha);
+    const double own = a->epilogue_activation == LS_SELU ? LS_SELU_SCALE * LS_SELU_ALPHA : 1;
+    const double alpha = fmax(own, (double)a->epilogue_alpha);
     if (a->epilogue == LS_OP_ACTIVATION)
         return a->epilogue_activation == LS_EXPONENTIAL ? 1.1 * fabs(wanted) : alpha;
     if (a->epilogue == LS_OP_ACTIVATION_BACKWARD)
@@ -408,6 +409,21 @@ static void expect_refusal(struct ls_device_suite *suite, const struct ls_device
     if (ls_device_trial_open(&trial, suite, suite->tested, c, LS_DEVICE_ALL_PLAIN) == LS_OK)
         ls_device_suite_fail(suite, "it converts none, yet takes: %s", c->name);
     ls_device_trial_close(&trial);
+}
+
+bool ls_device_case_offered(struct ls_device_suite *suite, struct ls_device_case *c,
+                            const char *name)
+{
+    struct ls_device_request request = c->request;
+    struct ls_device_session session;
+    for (uint32_t i = 0; i < request.input_count + request.output_count; i++)
+        request.arguments[i].layout = ls_device_plain_layout(&request.arguments[i]);
+    const int32_t status = ls_device_session_prepare(&session, suite, suite->tested, &request);
+    ls_device_session_close(&session);
+    ls_device_case_finish(c);
+    if (status == LS_UNSUPPORTED && !suite->dtype && ls_device_suite_begin(suite, name))
+        ls_device_suite_end(suite, name, suite->tested->message);
+    return status != LS_UNSUPPORTED;
 }
 
 void ls_device_case_run(struct ls_device_suite *suite, struct ls_device_case *c)

@@ -257,6 +257,10 @@ bool ls_device_trial_run(struct ls_device_trial *trial, bool null_unused, int32_
                          void *const *outputs);
 void ls_device_trial_close(struct ls_device_trial *trial);
 
+// Whether the tested device has a kernel for the case in float32 and plain layouts. If not, reports
+// one refused case called `name`. Finishes the case.
+bool ls_device_case_offered(struct ls_device_suite *suite, struct ls_device_case *c,
+                            const char *name);
 // Runs the case in every variant, reports it, and finishes it.
 void ls_device_case_run(struct ls_device_suite *suite, struct ls_device_case *c);
 
@@ -331,6 +335,7 @@ void ls_device_pooling_cases(struct ls_device_suite *suite, uint32_t op,
 void ls_device_maximum_cases(struct ls_device_suite *suite, uint32_t op);
 void ls_device_elementwise_cases(struct ls_device_suite *suite, uint32_t op,
                                  const struct ls_device_epilogue *epilogue);
+void ls_device_function_cases(struct ls_device_suite *suite, uint32_t op);
 void ls_device_batch_normalization_cases(struct ls_device_suite *suite, uint32_t op,
                                          const struct ls_device_epilogue *epilogue);
 // Whether the device has the operation at all; if not, why is in tested->message.

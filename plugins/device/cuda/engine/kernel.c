@@ -11,8 +11,7 @@
 _Static_assert(LS_RELU == 1 && LS_LEAKY_RELU == 2 && LS_ELU == 3 && LS_SIGMOID == 4 && LS_TANH == 5,
                "bodies.h has other numbers");
 _Static_assert(LS_SOFTPLUS == 6 && LS_EXPONENTIAL == 7 && LS_RELU6 == 8, "bodies.h has others");
-_Static_assert(LS_SOFTSIGN == 9 && LS_ACTIVATION_COUNT == 10,
-               "bodies.h does not know the last activation");
+_Static_assert(LS_SOFTSIGN == 9, "bodies.h does not know the last activation");
 _Static_assert(sizeof(struct cuda_record) == sizeof(struct ls_step_record), "the record differs");
 _Static_assert(offsetof(struct cuda_record, gradient_scale) ==
                    offsetof(struct ls_step_record, gradient_scale),
@@ -229,6 +228,9 @@ static const char *check_request(const struct ls_kernel_request *request,
         return "it cannot add into its outputs";
     if (request->op == LS_OP_MAX_POOL2D && request->accumulate & 2)
         return "it cannot add into this output";
+    if (request->attributes.activation > LS_SOFTSIGN ||
+        request->attributes.epilogue_activation > LS_SOFTSIGN)
+        return "it does not know this activation";
     return request->attributes.epilogue == LS_OP_NONE || operation->epilogue
                ? NULL
                : "it has no such epilogue";

@@ -187,6 +187,35 @@ START_TEST(padding_never_wins_and_never_counts)
 }
 END_TEST
 
+// From the formulas of keras.activations, in double precision.
+START_TEST(functions_have_the_values_of_their_formulas)
+{
+    float x[] = {-4, -1, 0.25f, 3.5f}, y[4];
+    const float wanted[LS_FUNCTION_COUNT][4] = {
+        [LS_SCALE] = {8.5f, 2.5f, 0, -6.5f},
+        [LS_GELU] = {-1.2668497e-4f, -0.15865525f, 0.14967658f, 3.4991858f},
+        [LS_GELU_TANH] = {-7.0245948e-5f, -0.15880801f, 0.14967535f, 3.4993838f},
+        [LS_SILU] = {-0.071944841f, -0.26894142f, 0.14054413f, 3.3974072f},
+        [LS_HARD_SILU] = {0, -1.0f / 3, 0.13541667f, 3.5f},
+        [LS_MISH] = {-0.072591731f, -0.30340146f, 0.16957241f, 3.4939907f},
+        [LS_LOG_SIGMOID] = {-4.0181499f, -1.3132617f, -0.57593942f, -0.029750418f},
+        [LS_SQUARE] = {16, 1, 0.0625f, 12.25f},
+        [LS_SQUARE_ROOT] = {NAN, NAN, 0.5f, 1.8708287f},
+    };
+    for (uint32_t f = 0; f < LS_FUNCTION_COUNT; f++) {
+        struct operation o = {.op = LS_OP_FUNCTION,
+                              .attributes = {.function = f, .factor = -2, .offset = 0.5f},
+                              .inputs = 1,
+                              .outputs = 1,
+                              .arguments = {F32(x, 1, 4), F32(y, 1, 4)}};
+        operation_run(&o);
+        const int from = f == LS_SQUARE_ROOT ? 2 : 0;
+        assert_values(y + from, wanted[f] + from, (size_t)(4 - from), 1e-6);
+        ck_assert(f != LS_SQUARE_ROOT || (isnan(y[0]) && isnan(y[1])));
+    }
+}
+END_TEST
+
 START_TEST(activations_have_the_values_of_their_formulas)
 {
     float x[] = {-2, 0, 3, 7}, y[4];
@@ -202,6 +231,8 @@ START_TEST(activations_have_the_values_of_their_formulas)
         [LS_EXPONENTIAL] = {e2, 1, e3, 1096.63316f},
         [LS_RELU6] = {0, 0, 3, 6},
         [LS_SOFTSIGN] = {-2.0f / 3, 0, 0.75f, 0.875f},
+        [LS_SELU] = {-1.52016647f, 0, 3.1521030f, 7.35490691f},
+        [LS_HARD_SIGMOID] = {1.0f / 6, 0.5f, 1, 1},
     };
     for (uint32_t a = 0; a < LS_ACTIVATION_COUNT; a++) {
         struct operation o = {.op = LS_OP_ACTIVATION,
@@ -510,6 +541,7 @@ static void add_tests(TCase *tests)
     tcase_add_test(tests, max_pooling_gives_a_tie_to_the_first);
     tcase_add_test(tests, padding_never_wins_and_never_counts);
     tcase_add_test(tests, activations_have_the_values_of_their_formulas);
+    tcase_add_test(tests, functions_have_the_values_of_their_formulas);
     tcase_add_test(tests, the_maximum_gives_a_tie_to_the_first_and_keeps_not_a_number);
     tcase_add_test(tests, activations_survive_the_far_ends);
     tcase_add_test(tests, softmax_is_exp_over_sum);

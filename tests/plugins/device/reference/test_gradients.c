@@ -216,6 +216,29 @@ START_TEST(activation_gradients_are_differences)
 }
 END_TEST
 
+// Scale, and square root from the offset on, with their own coefficients.
+START_TEST(function_gradients_are_differences)
+{
+    const bool root = _i == LS_SQUARE_ROOT;
+    struct operation o = {
+        .op = LS_OP_FUNCTION,
+        .attributes = {.function = (uint32_t)_i, .factor = -1.3f, .offset = root ? 0.7f : 0.2f},
+        .inputs = 1,
+        .outputs = 1,
+        .arguments = {F32(x, 2, 30), F32(y, 2, 30)}};
+    draw_all();
+    for (int i = 0; i < 60; i++) // never within a step of -3, 0, 3, or of 0.49
+        x[i] = root ? 0.05f + 0.1f * (float)i : -5.9f + 0.2f * (float)i;
+    struct operation backward = {.op = LS_OP_FUNCTION_BACKWARD,
+                                 .attributes = o.attributes,
+                                 .inputs = 2,
+                                 .outputs = 1,
+                                 .arguments = {F32(r, 2, 30), F32(x, 2, 30), F32(dx, 2, 30)}};
+    operation_run(&backward);
+    assert_gradient(&o, 0, r, dx, curved_step, curved_tolerance);
+}
+END_TEST
+
 START_TEST(softmax_gradients_are_differences)
 {
     struct operation o = {.op = LS_OP_SOFTMAX,
@@ -348,6 +371,7 @@ static void add_tests(TCase *tests)
     tcase_add_loop_test(tests, max_pooling_gradients_are_differences, 0, 3);
     tcase_add_loop_test(tests, average_pooling_gradients_are_differences, 0, 3);
     tcase_add_loop_test(tests, activation_gradients_are_differences, 0, LS_ACTIVATION_COUNT);
+    tcase_add_loop_test(tests, function_gradients_are_differences, 0, LS_FUNCTION_COUNT);
     tcase_add_test(tests, softmax_gradients_are_differences);
     tcase_add_test(tests, dropout_is_its_own_backward_operation);
     tcase_add_test(tests, batch_normalization_gradients_are_differences);

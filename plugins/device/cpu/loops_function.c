@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of LS_OP_FUNCTION and their derivatives; compiled for each instruction set.
+#include "plugins/device/cpu/loops.h"
+#include "plugins/device/cpu/loops_math.h"
+
+#define INVERSE_ROOT_2 0.70710678f
+#define INVERSE_ROOT_2PI 0.39894228f
+#define ROOT_2_BY_PI 0.79788456f
+#define GELU_CUBE 0.044715f
+
+// The share of a normal distribution below x, and exp(-x^2 / 2). With z = |x| / sqrt(2) the tail is
+// erfc(z) / 2 = exp(-z^2) P(1 / (1 + 0.4 z)) / 2; P was fitted for z from 0 to 10 to a relative
+// error of 3e-8, so that nothing cancels on either side.
+static inline float normal_share(float x, float *bell)
+{
+    const float e = vector_exp(-0.5f * x * x), z = INVERSE_ROOT_2 * fabsf(x);
+    const float t = 1.0f / (1.0f + 0.4f * z);
+    float p = 0.0286957454f;
+    p = p * t - 0.0747488737f;
+    p = p * t - 0.0636867136f;
+    p = p * t + 0.275788993f;
+    p = p * t - 0.0685675144f;
+    p = p * t + 0.268638045f;
+    p = p * t + 0.177416191f;
+    p = p * t + 0.231355175f;
+    p = p * t + 0.225082576f;
+    p = p * t + 2.64053124e-5f;
+    const float tail = 0.5f * e * p;
+    *bell = e;
+    return x < 0.0f ? tail : 1.0f - tail;
+}
+
+// tanh(log(1 + exp(x))) = n / (n + 2) with n = exp(x) (exp(x) + 2); above 20 it is 1.
+static inline float mish_n(float x, float *e)
+{
+    *e = vector_exp(x > 20.0f ? 20.0f : x);
+    return *e * (*e + 2.0f);
+}
+
+// (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), in which nothing cancels.
+static inline float gelu_share(float x, float *e)
+{
+    const float u = -2.0f * ROOT_2_BY_PI * (x + GELU_CUBE * x * x * x);
+    *e = vector_exp(u > 80.0f ? 80.0f : u);
+    return 1.0f / (1.0f + *e);
+}
+
+// `kind` is a constant wherever this is inlined. NaN stays NaN.
+static inline float apply(uint32_t kind, struct cpu_map map, float x)
+{
+    float e;
+    switch (kind) {
+    case LS_GELU: return x * normal_share(x, &e);
+    case LS_GELU_TANH: return x * gelu_share(x, &e);
+    case LS_SILU: return x * vector_sigmoid(x);
+    case LS_HARD_SILU: return x * vector_hard_sigmoid(x);
+    case LS_MISH: {
+        const float n = mish_n(x, &e);
+        return x * (n / (n + 2.0f));
+    }
+    case LS_LOG_SIGMOID: return -vector_softplus(-x);
+    case LS_SQUARE: return x * x;
+    case LS_SQUARE_ROOT: {
+        const float root = sqrtf(x);
+        return root < map.offset ? map.offset : root;
+    }
+    default: return map.factor * x + map.offset;
+    }
+}
+
+static inline float slope(uint32_t kind, struct cpu_map map, float x)
+{
+    float e;
+    switch (kind) {
+    case LS_GELU: {
+        const float share = normal_share(x, &e);
+        return share + x * (INVERSE_ROOT_2PI * e);
+    }
+    case LS_GELU_TANH: {
+        const float share = gelu_share(x, &e);
+        const float inner = 2.0f * ROOT_2_BY_PI * (1.0f + 3.0f * GELU_CUBE * x * x);
+        return share + x * (e * share * share) * inner;
+    }
+    case LS_SILU: {
+        const float s = vector_sigmoid(x);
+        return s + x * (s * (1.0f - s));
+    }
+    case LS_HARD_SILU:
+        return vector_hard_sigmoid(x) + ((x > -3.0f) & (x < 3.0f) ? x * (1.0f / 6.0f) : 0.0f);
+    case LS_MISH: {
+        const float n = mish_n(x, &e), rest = 1.0f / (n + 2.0f);
+        return n * rest + x * (4.0f * (n + 1.0f) * rest * rest) * (e / (1.0f + e));
+    }
+    case LS_LOG_SIGMOID: return vector_sigmoid(-x);
+    case LS_SQUARE: return 2.0f * x;
+    case LS_SQUARE_ROOT: {
+        const float root = sqrtf(x);
+        return root > map.offset ? 0.5f / root : 0.0f;
+    }
+    default: return map.factor;
+    }
+}
+
+#define FOR_EACH_FUNCTION(call)                       \
+    switch (map.function) {                           \
+    case LS_GELU: call(LS_GELU); break;               \
+    case LS_GELU_TANH: call(LS_GELU_TANH); break;     \
+    case LS_SILU: call(LS_SILU); break;               \
+    case LS_HARD_SILU: call(LS_HARD_SILU); break;     \
+    case LS_MISH: call(LS_MISH); break;               \
+    case LS_LOG_SIGMOID: call(LS_LOG_SIGMOID); break; \
+    case LS_SQUARE: call(LS_SQUARE); break;           \
+    case LS_SQUARE_ROOT: call(LS_SQUARE_ROOT); break; \
+    default: call(LS_SCALE); break;                   \
+    }
+
+// y may be x, so no `restrict`: iterations are independent all the same.
+static void map_forward(struct cpu_map map, const float *x, float *y, int64_t n)
+{
+#define MAP(kind) _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = apply(kind, map, x[i])
+    FOR_EACH_FUNCTION(MAP)
+#undef MAP
+}
+
+static void map_backward(struct cpu_map map, const float *dy, const float *x, float *dx, int64_t n)
+{
+#define MAP_BACKWARD(kind) \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * slope(kind, map, x[i])
+    FOR_EACH_FUNCTION(MAP_BACKWARD)
+#undef MAP_BACKWARD
+}
+
+const struct cpu_function_loops CPU_TABLE(function) = {
+    .map = map_forward,
+    .map_backward = map_backward,
+};
