@@ -200,6 +200,44 @@ bool ls_shapes_of_pair(struct ls_shape_call *call)
     return ls_shapes_kept(call);
 }
 
+// a, b -> y: the larger of both along each dimension, from the last one on.
+bool ls_shapes_of_broadcast(struct ls_shape_call *call)
+{
+    const struct ls_shape *a = &call->inputs[0], *b = &call->inputs[1];
+    struct ls_shape *y = &call->outputs[0];
+    char text[128];
+
+    *y = (struct ls_shape){.ndims = a->ndims > b->ndims ? a->ndims : b->ndims};
+    for (uint32_t i = 0; i < y->ndims; i++) { // from the last dimension on
+        const int64_t one = i < a->ndims ? a->dims[a->ndims - 1 - i] : 1;
+        const int64_t other = i < b->ndims ? b->dims[b->ndims - 1 - i] : 1;
+        const uint32_t at = y->ndims - 1 - i;
+        y->dims[at] = one == 1 ? other : one;
+        if ((one != other && one != 1 && other != 1) || (y->dims[at] == LS_BATCH && at > 0))
+            return refuse(call, "the shape of the other input, %s, cannot be broadcast to it",
+                          ls_shape_text(b, text, sizeof(text)));
+    }
+    return true;
+}
+
+// x -> y, which keeps the dimensions that it is reduced over
+bool ls_shapes_of_reduce(struct ls_shape_call *call)
+{
+    const struct ls_op_attributes *attributes = call->attributes;
+    struct ls_shape *y = &call->outputs[0];
+
+    *y = call->inputs[0];
+    if (attributes->axes[0] != 0)
+        return refuse(call, "the first dimension, of the examples, cannot be reduced");
+    for (uint32_t i = 0; i < LS_MAX_DIMS; i++) {
+        if (attributes->axes[i] != 0 && (attributes->axes[i] != 1 || i >= y->ndims))
+            return refuse(call, "there is no dimension %u to reduce", i);
+        if (attributes->axes[i] != 0)
+            y->dims[i] = 1;
+    }
+    return true;
+}
+
 bool ls_shapes_of_from_bytes(struct ls_shape_call *call)
 {
     if (!(call->attributes->divisor > 0))

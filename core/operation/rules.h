@@ -13,6 +13,8 @@ bool ls_shapes_of_softmax(struct ls_shape_call *call);
 bool ls_shapes_of_dropout(struct ls_shape_call *call);
 bool ls_shapes_of_reshape(struct ls_shape_call *call);
 bool ls_shapes_of_pair(struct ls_shape_call *call);
+bool ls_shapes_of_broadcast(struct ls_shape_call *call);
+bool ls_shapes_of_reduce(struct ls_shape_call *call);
 bool ls_shapes_of_batch_normalization(struct ls_shape_call *call);
 bool ls_shapes_of_sparse_cross_entropy(struct ls_shape_call *call);
 bool ls_shapes_of_mean_squared_error(struct ls_shape_call *call);

@@ -36,6 +36,21 @@ static const char *const function_names[LS_FUNCTION_COUNT] = {
     [LS_SQUARE_ROOT] = "square_root",
 };
 
+static const char *const pair_names[LS_PAIR_COUNT] = {
+    [LS_PAIR_ADD] = "add",
+    [LS_PAIR_SUBTRACT] = "subtract",
+    [LS_PAIR_MULTIPLY] = "multiply",
+    [LS_PAIR_DIVIDE] = "divide",
+    [LS_PAIR_MAXIMUM] = "maximum",
+    [LS_PAIR_MINIMUM] = "minimum",
+};
+
+static const char *const reduce_names[LS_REDUCE_COUNT] = {
+    [LS_REDUCE_TO_SUM] = "sum",
+    [LS_REDUCE_TO_MEAN] = "mean",
+    [LS_REDUCE_TO_MAXIMUM] = "largest",
+};
+
 static const struct ls_operation_row rows[LS_OP_COUNT] = {
     [LS_OP_NONE] = {.name = "none"},
 
@@ -363,6 +378,49 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .inputs = {OUTPUT_GRADIENT(0), INPUT(0)},
         .outputs = {INPUT_GRADIENT(0)},
         .examples = LS_EXAMPLES_APART,
+    },
+
+    // ---- Pairs with broadcasting, and what undoes it ----
+    [LS_OP_PAIR] = {
+        .name = "pair",
+        .inputs = {ARGUMENT("a", TENSOR, FLOATING), ARGUMENT("b", TENSOR, FLOATING)},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        // What is repeated more often is a parameter: its gradient can travel meanwhile.
+        .backward = {LS_OP_PAIR_BACKWARD_SECOND, LS_OP_PAIR_BACKWARD_FIRST},
+        .functions = pair_names,
+        .function_count = LS_PAIR_COUNT,
+        .shapes = ls_shapes_of_broadcast,
+    },
+    [LS_OP_PAIR_BACKWARD_FIRST] = {
+        .name = "pair_backward_first",
+        .backward_of = LS_OP_PAIR,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+    [LS_OP_PAIR_BACKWARD_SECOND] = {
+        .name = "pair_backward_second",
+        .backward_of = LS_OP_PAIR,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(1)},
+    },
+    [LS_OP_REDUCE] = {
+        .name = "reduce",
+        .inputs = {X},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_REDUCE_BACKWARD},
+        .functions = reduce_names,
+        .function_count = LS_REDUCE_COUNT,
+        .shapes = ls_shapes_of_reduce,
+    },
+    [LS_OP_REDUCE_BACKWARD] = {
+        .name = "reduce_backward",
+        .backward_of = LS_OP_REDUCE,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(0), OUTPUT(0)},
+        .outputs = {INPUT_GRADIENT(0)},
     },
 };
 // clang-format on

@@ -232,7 +232,21 @@ enum ls_op {
     LS_OP_FUNCTION = 37,
     // dy, x -> dx
     LS_OP_FUNCTION_BACKWARD = 38,
-    LS_OP_COUNT = 39, // grows with the operations: a plugin compares numbers, not this
+    // a, b -> y, element by element (enum ls_pair_function), shapes as numpy broadcasts them: from the last
+    // dimension on, one that is 1 or that is missing is repeated. A batch dimension is the first of
+    // y.
+    LS_OP_PAIR = 39,
+    // dy, a, b -> da, summed over where a was repeated. The order of additions does not depend on
+    // the number of threads.
+    LS_OP_PAIR_BACKWARD_FIRST = 40,
+    // dy, a, b -> db, likewise
+    LS_OP_PAIR_BACKWARD_SECOND = 41,
+    // x -> y: over every dimension i with axes[i] 1 (enum ls_reduce), which is 1 in y; never the
+    // first. The order of additions does not depend on the number of threads.
+    LS_OP_REDUCE = 42,
+    // dy, x, y -> dx. Of a largest element: equal ones share the gradient.
+    LS_OP_REDUCE_BACKWARD = 43,
+    LS_OP_COUNT = 44, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
@@ -288,6 +302,25 @@ enum ls_function {
     LS_FUNCTION_COUNT = 9, // grows: a device refuses the numbers that it does not know
 };
 
+// Functions of LS_OP_PAIR: `function` of the attributes.
+enum ls_pair_function {
+    LS_PAIR_ADD = 0,
+    LS_PAIR_SUBTRACT = 1,
+    LS_PAIR_MULTIPLY = 2,
+    LS_PAIR_DIVIDE = 3, // a / b
+    LS_PAIR_MAXIMUM = 4, // NaN where one is NaN; the gradient goes to a where a >= b, else to b
+    LS_PAIR_MINIMUM = 5, // likewise, a <= b
+    LS_PAIR_COUNT = 6, // grows: a device refuses the numbers that it does not know
+};
+
+// Functions of LS_OP_REDUCE: `function` of the attributes.
+enum ls_reduce {
+    LS_REDUCE_TO_SUM = 0,
+    LS_REDUCE_TO_MEAN = 1,
+    LS_REDUCE_TO_MAXIMUM = 2, // NaN where one is NaN
+    LS_REDUCE_COUNT = 3, // grows: a device refuses the numbers that it does not know
+};
+
 // Everything an operation is told beside its arguments; what it does not use is zero.
 struct ls_op_attributes {
     int32_t kernel[2]; // pooling window: rows, columns (a convolution has it in w)
@@ -316,7 +349,8 @@ struct ls_op_attributes {
     float divisor; // LS_OP_FROM_BYTES
     float factor; // LS_OP_BATCH_STATISTICS, LS_OP_FUNCTION
     float offset; // LS_OP_FUNCTION
-    uint32_t function; // which one of the operation: LS_OP_FUNCTION: enum ls_function
+    uint32_t function; // of LS_OP_FUNCTION, LS_OP_PAIR, LS_OP_REDUCE: which one
+    int32_t axes[LS_MAX_DIMS]; // something of each dimension: LS_OP_REDUCE: 1: over this one
     uint32_t reserved[7];
 };
 

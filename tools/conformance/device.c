@@ -26,6 +26,10 @@ static void run_operations(struct ls_device_suite *suite)
         ls_device_maximum_cases(suite, op);
     for (uint32_t op = LS_OP_FUNCTION; op <= LS_OP_FUNCTION_BACKWARD; op++)
         ls_device_function_cases(suite, op);
+    for (uint32_t op = LS_OP_PAIR; op <= LS_OP_PAIR_BACKWARD_SECOND; op++)
+        ls_device_pair_cases(suite, op);
+    for (uint32_t op = LS_OP_REDUCE; op <= LS_OP_REDUCE_BACKWARD; op++)
+        ls_device_reduction_operation_cases(suite, op);
     ls_device_dropout_cases(suite);
     ls_device_loss_cases(suite);
     ls_device_fusion_cases(suite);

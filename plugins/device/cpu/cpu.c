@@ -50,6 +50,11 @@ static cpu_prepare *const operations[] = {
         cpu_batch_normalization_inference_backward_weights,
     [LS_OP_FUNCTION] = cpu_function,
     [LS_OP_FUNCTION_BACKWARD] = cpu_function_backward,
+    [LS_OP_PAIR] = cpu_pair,
+    [LS_OP_PAIR_BACKWARD_FIRST] = cpu_pair_backward,
+    [LS_OP_PAIR_BACKWARD_SECOND] = cpu_pair_backward,
+    [LS_OP_REDUCE] = cpu_reduce,
+    [LS_OP_REDUCE_BACKWARD] = cpu_reduce_backward,
 };
 
 // ---- failures ----

@@ -86,6 +86,47 @@ struct cpu_function_loops {
     void (*map_backward)(struct cpu_map map, const float *dy, const float *x, float *dx, int64_t n);
 };
 
+// A tensor of rows: columns follow each other (step 1) or are one element repeated (step 0).
+struct cpu_operand {
+    const float *at;
+    int64_t row, step;
+};
+struct cpu_result {
+    float *at;
+    int64_t row;
+};
+
+// What an element of dy gives to a or b.
+enum cpu_term {
+    CPU_TERM_SAME, // dy
+    CPU_TERM_MINUS,
+    CPU_TERM_TIMES_A,
+    CPU_TERM_TIMES_B,
+    CPU_TERM_OVER_B,
+    CPU_TERM_QUOTIENT, // -dy a / b^2
+    CPU_TERM_NOT_LESS, // dy where a >= b
+    CPU_TERM_LESS,
+    CPU_TERM_NOT_MORE, // dy where a <= b
+    CPU_TERM_MORE,
+    CPU_TERM_EQUAL, // dy where a == b
+    CPU_TERM_COUNT, // 1 where a == b
+};
+
+struct cpu_pair_loops {
+    // `function` of enum ls_pair_function
+    void (*pair)(uint32_t function, int64_t rows, int64_t columns, struct cpu_operand a,
+                 struct cpu_operand b, struct cpu_result y);
+    // Steps of (dy, a, b): all 1, or one of a and b is 0, or those of dy and b are 0.
+    void (*terms)(uint32_t term, int64_t rows, int64_t columns, struct cpu_operand dy,
+                  struct cpu_operand a, struct cpu_operand b, struct cpu_result out);
+    // Each column's own: adds all rows to sums; or the largest of them all and what is there.
+    void (*add_rows)(const float *x, int64_t rows, int64_t columns, int64_t stride, double *sums);
+    void (*largest_rows)(const float *x, int64_t rows, int64_t columns, int64_t stride,
+                         double *largest);
+    double (*add_run)(const float *x, int64_t n);
+    double (*largest_run)(const float *x, int64_t n);
+};
+
 struct cpu_loss_loops {
     void (*softmax)(const float *x, float *y, int64_t rows, int64_t columns);
     void (*softmax_backward)(const float *dy, const float *y, float *dx, int64_t rows,
@@ -140,6 +181,7 @@ struct cpu_loops {
     const char *name;
     const struct cpu_elementwise_loops *elementwise;
     const struct cpu_function_loops *function;
+    const struct cpu_pair_loops *pair;
     const struct cpu_loss_loops *loss;
     const struct cpu_normalization_loops *normalization;
     const struct cpu_pooling_loops *pooling;
@@ -157,6 +199,7 @@ const struct cpu_loops *cpu_loops_choose(void);
 #define CPU_DECLARE_TABLES(isa)                                          \
     extern const struct cpu_elementwise_loops cpu_elementwise_##isa;     \
     extern const struct cpu_function_loops cpu_function_##isa;           \
+    extern const struct cpu_pair_loops cpu_pair_##isa;                   \
     extern const struct cpu_loss_loops cpu_loss_##isa;                   \
     extern const struct cpu_normalization_loops cpu_normalization_##isa; \
     extern const struct cpu_pooling_loops cpu_pooling_##isa;

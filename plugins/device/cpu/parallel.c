@@ -34,8 +34,8 @@ void cpu_parallel(const struct ls_device *device, int64_t count, int64_t grain, 
 #define LOOPS(isa)                                                                            \
     {                                                                                         \
         .name = #isa, .elementwise = &cpu_elementwise_##isa, .function = &cpu_function_##isa, \
-        .loss = &cpu_loss_##isa, .normalization = &cpu_normalization_##isa,                   \
-        .pooling = &cpu_pooling_##isa,                                                        \
+        .pair = &cpu_pair_##isa, .loss = &cpu_loss_##isa,                                     \
+        .normalization = &cpu_normalization_##isa, .pooling = &cpu_pooling_##isa,             \
     }
 
 static const struct cpu_loops baseline = LOOPS(baseline);

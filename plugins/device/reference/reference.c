@@ -61,6 +61,11 @@ static const struct reference_operation *const operations[] = {
         &reference_batch_normalization_inference_backward_weights,
     [LS_OP_FUNCTION] = &reference_function,
     [LS_OP_FUNCTION_BACKWARD] = &reference_function_backward,
+    [LS_OP_PAIR] = &reference_pair,
+    [LS_OP_PAIR_BACKWARD_FIRST] = &reference_pair_backward_first,
+    [LS_OP_PAIR_BACKWARD_SECOND] = &reference_pair_backward_second,
+    [LS_OP_REDUCE] = &reference_reduce,
+    [LS_OP_REDUCE_BACKWARD] = &reference_reduce_backward,
 };
 
 // ---- The device and its memory ----

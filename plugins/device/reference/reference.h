@@ -50,6 +50,8 @@ extern const struct reference_operation reference_sgd_update, reference_adam_upd
     reference_average_update, reference_measure, reference_guard;
 
 extern const struct reference_operation reference_function, reference_function_backward;
+extern const struct reference_operation reference_pair, reference_pair_backward_first,
+    reference_pair_backward_second, reference_reduce, reference_reduce_backward;
 extern const struct reference_operation reference_batch_normalization,
     reference_batch_normalization_backward, reference_batch_normalization_inference,
     reference_batch_normalization_inference_backward_data,

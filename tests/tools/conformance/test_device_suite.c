@@ -366,6 +366,11 @@ static const struct {
      "batch_normalization_inference_backward_weights B="},
     {LS_OP_FUNCTION, "function gelu 125x64"},
     {LS_OP_FUNCTION_BACKWARD, "function_backward silu 125x64"},
+    {LS_OP_PAIR, "pair multiply 5x5"},
+    {LS_OP_PAIR_BACKWARD_FIRST, "pair_backward_first multiply 7x33"},
+    {LS_OP_PAIR_BACKWARD_SECOND, "pair_backward_second divide 2x7"},
+    {LS_OP_REDUCE, "reduce mean 3x33"},
+    {LS_OP_REDUCE_BACKWARD, "reduce_backward largest 2x13"},
     {LS_OP_SGD_UPDATE, "sgd_update N="},
     {LS_OP_ADAM_UPDATE, "adam_update N="},
 };

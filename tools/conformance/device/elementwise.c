@@ -62,6 +62,22 @@ static struct ls_device_tolerance tolerance_of(uint32_t activation)
     }
 }
 
+// An activation that the device lacks has one case, in which it says so.
+static bool offers_activation(struct ls_device_suite *suite, uint32_t op, uint32_t activation,
+                              size_t shape)
+{
+    struct ls_device_case c;
+    char name[64];
+    snprintf(name, sizeof(name), "%s %s", ls_op_name(op), ls_activation_name(activation));
+    start(&c, op, name, "", 0);
+    c.request.attributes.activation = activation;
+    c.request.attributes.activation_alpha = alpha_of(activation);
+    for (uint32_t i = 0; i < (op == LS_OP_ACTIVATION ? 1 : 2); i++)
+        ls_device_case_input(&c, LS_DEVICE_ACTIVATION, desc_of(0));
+    ls_device_case_output(&c, LS_DEVICE_ACTIVATION, desc_of(0), LS_DEVICE_EXACT);
+    return ls_device_case_offered(suite, &c, shape == 0 ? name : NULL);
+}
+
 static void activations(struct ls_device_suite *suite, uint32_t op, size_t shape,
                         const struct ls_device_epilogue *epilogue)
 {
@@ -70,6 +86,8 @@ static void activations(struct ls_device_suite *suite, uint32_t op, size_t shape
 
     for (uint32_t a = 0; a < LS_ACTIVATION_COUNT; a++) {
         char more[64];
+        if (a > LS_SOFTSIGN && !offers_activation(suite, op, a, shape))
+            continue;
         snprintf(more, sizeof(more), " %s", ls_activation_name(a));
         start(&c, op, backward ? "activation_backward" : "activation", more, shape);
         c.request.attributes.activation = a;

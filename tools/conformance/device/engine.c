@@ -191,7 +191,7 @@ static void fill_slack(const struct ls_device_case *c, const struct ls_device_ca
         const double w = element(desc, wanted, i);
         double own = t->relative * fabs(w) + t->absolute;
         if (magnitudes)
-            own += t->of_magnitude * (double)magnitudes[i];
+            own += t->of_magnitude * fabs((double)magnitudes[i]);
         if (epilogue)
             own = own * epilogue_stretch(c, i, w) + LS_DEVICE_FUNCTION.relative * fabs(w) +
                   LS_DEVICE_FUNCTION.absolute;
@@ -421,7 +421,7 @@ bool ls_device_case_offered(struct ls_device_suite *suite, struct ls_device_case
     const int32_t status = ls_device_session_prepare(&session, suite, suite->tested, &request);
     ls_device_session_close(&session);
     ls_device_case_finish(c);
-    if (status == LS_UNSUPPORTED && !suite->dtype && ls_device_suite_begin(suite, name))
+    if (status == LS_UNSUPPORTED && name && !suite->dtype && ls_device_suite_begin(suite, name))
         ls_device_suite_end(suite, name, suite->tested->message);
     return status != LS_UNSUPPORTED;
 }

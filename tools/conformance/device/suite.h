@@ -258,7 +258,7 @@ bool ls_device_trial_run(struct ls_device_trial *trial, bool null_unused, int32_
 void ls_device_trial_close(struct ls_device_trial *trial);
 
 // Whether the tested device has a kernel for the case in float32 and plain layouts. If not, reports
-// one refused case called `name`. Finishes the case.
+// one refused case called `name` (NULL: it was reported before). Finishes the case.
 bool ls_device_case_offered(struct ls_device_suite *suite, struct ls_device_case *c,
                             const char *name);
 // Runs the case in every variant, reports it, and finishes it.
@@ -336,6 +336,8 @@ void ls_device_maximum_cases(struct ls_device_suite *suite, uint32_t op);
 void ls_device_elementwise_cases(struct ls_device_suite *suite, uint32_t op,
                                  const struct ls_device_epilogue *epilogue);
 void ls_device_function_cases(struct ls_device_suite *suite, uint32_t op);
+void ls_device_pair_cases(struct ls_device_suite *suite, uint32_t op);
+void ls_device_reduction_operation_cases(struct ls_device_suite *suite, uint32_t op);
 void ls_device_batch_normalization_cases(struct ls_device_suite *suite, uint32_t op,
                                          const struct ls_device_epilogue *epilogue);
 // Whether the device has the operation at all; if not, why is in tested->message.

@@ -239,6 +239,60 @@ START_TEST(function_gradients_are_differences)
 }
 END_TEST
 
+// ---- Pairs and reductions ----
+
+// a (2,3,1,4) and b (3,5,1): each is repeated where the other is not.
+START_TEST(pair_gradients_are_differences)
+{
+    struct operation o = {
+        .op = LS_OP_PAIR,
+        .attributes = {.function = (uint32_t)_i},
+        .inputs = 2,
+        .outputs = 1,
+        .arguments = {F32(x, 2, 3, 1, 4), F32(w, 3, 5, 1), F32(y, 2, 3, 5, 4)},
+    };
+    draw_all();
+    for (int i = 0; i < 24; i++) // a and b never within two steps of each other, or of 0
+        x[i] = (float)(i * 7 % 24) * 0.2f - 2.3f;
+    for (int i = 0; i < 15; i++)
+        w[i] = (float)(i * 11 % 15) * 0.2f + 0.8f;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct argument grad = o.arguments[i];
+        grad.values = dx;
+        struct operation backward = {
+            .op = i ? LS_OP_PAIR_BACKWARD_SECOND : LS_OP_PAIR_BACKWARD_FIRST,
+            .attributes = o.attributes,
+            .inputs = 3,
+            .outputs = 1,
+            .arguments = {F32(r, 2, 3, 5, 4), o.arguments[0], o.arguments[1], grad}};
+        operation_run(&backward);
+        assert_gradient(&o, i, r, dx, curved_step, 5e-4);
+    }
+}
+END_TEST
+
+START_TEST(reduction_gradients_are_differences)
+{
+    struct operation o = {.op = LS_OP_REDUCE,
+                          .attributes = {.function = (uint32_t)_i, .axes = {0, 1, 0, 1}},
+                          .inputs = 1,
+                          .outputs = 1,
+                          .arguments = {F32(x, 2, 3, 4, 5), F32(y, 2, 1, 4, 1)}};
+    draw_all();
+    for (int i = 0; i < 120; i++) // all different, in no order, farther apart than two steps
+        x[i] = (float)(i * 89 % 120) * 0.05f;
+    struct operation backward = {
+        .op = LS_OP_REDUCE_BACKWARD,
+        .attributes = o.attributes,
+        .inputs = 3,
+        .outputs = 1,
+        .arguments = {F32(r, 2, 1, 4, 1), o.arguments[0], o.arguments[1], F32(dx, 2, 3, 4, 5)}};
+    operation_run(&o);
+    operation_run(&backward);
+    assert_gradient(&o, 0, r, dx, curved_step, curved_tolerance);
+}
+END_TEST
+
 START_TEST(softmax_gradients_are_differences)
 {
     struct operation o = {.op = LS_OP_SOFTMAX,
@@ -372,6 +426,8 @@ static void add_tests(TCase *tests)
     tcase_add_loop_test(tests, average_pooling_gradients_are_differences, 0, 3);
     tcase_add_loop_test(tests, activation_gradients_are_differences, 0, LS_ACTIVATION_COUNT);
     tcase_add_loop_test(tests, function_gradients_are_differences, 0, LS_FUNCTION_COUNT);
+    tcase_add_loop_test(tests, pair_gradients_are_differences, 0, LS_PAIR_COUNT);
+    tcase_add_loop_test(tests, reduction_gradients_are_differences, 0, LS_REDUCE_COUNT);
     tcase_add_test(tests, softmax_gradients_are_differences);
     tcase_add_test(tests, dropout_is_its_own_backward_operation);
     tcase_add_test(tests, batch_normalization_gradients_are_differences);
