@@ -238,6 +238,101 @@ bool ls_shapes_of_reduce(struct ls_shape_call *call)
     return true;
 }
 
+// ---- What moves elements ----
+
+// a, b, ... -> y: their sum along the dimension with axes[i] 1, equal along all others
+bool ls_shapes_of_concatenate(struct ls_shape_call *call)
+{
+    const int32_t *axes = call->attributes->axes;
+    struct ls_shape *y = &call->outputs[0];
+    uint32_t axis = 0, count = 0;
+    char text[128];
+
+    *y = call->inputs[0];
+    for (uint32_t i = 0; i < LS_MAX_DIMS; i++) {
+        axis = axes[i] == 1 ? i : axis;
+        count += axes[i] != 0;
+    }
+    if (count != 1 || axis == 0 || axis >= y->ndims)
+        return refuse(call, "a concatenation needs one dimension of it behind the first");
+    for (uint32_t k = 1; k < call->input_count; k++) {
+        struct ls_shape other = call->inputs[k];
+        const int64_t size = axis < other.ndims ? other.dims[axis] : 0;
+        other.dims[axis] = y->dims[axis];
+        if (!ls_shape_equal(&other, y))
+            return refuse(call, "%s can only differ from it along dimension %u",
+                          ls_shape_text(&call->inputs[k], text, sizeof(text)), axis);
+        if (size > INT64_MAX - y->dims[axis])
+            return refuse(call, "the concatenation is larger than any memory");
+        y->dims[axis] += size;
+    }
+    return true;
+}
+
+// Whether `part` lies in `whole` from axes on, with all examples.
+static bool is_part(struct ls_shape_call *call, const struct ls_shape *part,
+                    const struct ls_shape *whole)
+{
+    const int32_t *axes = call->attributes->axes;
+
+    if (part->ndims != whole->ndims || axes[0] != 0 || part->dims[0] != whole->dims[0])
+        return refuse(call, "a part must have as many dimensions, and all examples");
+    for (uint32_t i = 1; i < LS_MAX_DIMS; i++) {
+        if (i >= part->ndims
+                ? axes[i] != 0
+                : axes[i] < 0 || part->dims[i] < 1 || part->dims[i] > whole->dims[i] - axes[i])
+            return refuse(call, "a part from %d on does not lie in dimension %u", axes[i], i);
+    }
+    return true;
+}
+
+bool ls_shapes_of_slice(struct ls_shape_call *call)
+{
+    call->outputs[0] = call->asked;
+    return is_part(call, &call->asked, &call->inputs[0]);
+}
+
+bool ls_shapes_of_pad(struct ls_shape_call *call)
+{
+    call->outputs[0] = call->asked;
+    return is_part(call, &call->inputs[0], &call->asked);
+}
+
+// x -> y: dimension i is dimension axes[i] of x
+bool ls_shapes_of_transpose(struct ls_shape_call *call)
+{
+    const struct ls_shape *x = &call->inputs[0];
+    const int32_t *axes = call->attributes->axes;
+    uint32_t seen = 0;
+
+    call->outputs[0] = *x;
+    for (uint32_t i = 0; i < x->ndims; i++) {
+        if (axes[i] < 0 || (uint32_t)axes[i] >= x->ndims || (seen >> axes[i] & 1) != 0)
+            return refuse(call, "a transposition names each dimension once");
+        seen |= 1u << axes[i];
+        call->outputs[0].dims[i] = x->dims[axes[i]];
+    }
+    if (axes[0] != 0)
+        return refuse(call, "the first dimension, of the examples, must stay the first");
+    return true;
+}
+
+// x (B,H,W,C) -> y (B, strides[0] H, strides[1] W, C)
+bool ls_shapes_of_upsample2d(struct ls_shape_call *call)
+{
+    const struct ls_shape *x = &call->inputs[0];
+    if (!is_image(call))
+        return false;
+    call->outputs[0] = *x;
+    for (uint32_t axis = 0; axis < AXES; axis++) {
+        const int32_t factor = call->attributes->strides[axis];
+        if (factor < 1 || x->dims[1 + axis] > INT32_MAX / factor)
+            return refuse(call, "%d times as many %s are not possible", factor, axis_names[axis]);
+        call->outputs[0].dims[1 + axis] = x->dims[1 + axis] * factor;
+    }
+    return true;
+}
+
 bool ls_shapes_of_from_bytes(struct ls_shape_call *call)
 {
     if (!(call->attributes->divisor > 0))

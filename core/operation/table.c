@@ -51,6 +51,11 @@ static const char *const reduce_names[LS_REDUCE_COUNT] = {
     [LS_REDUCE_TO_MAXIMUM] = "largest",
 };
 
+static const char *const upsample_names[LS_UPSAMPLE_COUNT] = {
+    [LS_UPSAMPLE_NEAREST] = "upsample2d",
+    [LS_UPSAMPLE_BILINEAR] = "upsample2d_bilinear",
+};
+
 static const struct ls_operation_row rows[LS_OP_COUNT] = {
     [LS_OP_NONE] = {.name = "none"},
 
@@ -420,6 +425,89 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .name = "reduce_backward",
         .backward_of = LS_OP_REDUCE,
         .inputs = {OUTPUT_GRADIENT(0), INPUT(0), OUTPUT(0)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+
+    // ---- What moves elements ----
+    [LS_OP_CONCATENATE] = {
+        .name = "concatenate",
+        .inputs = {ARGUMENT("a", TENSOR, FLOATING), ARGUMENT("b", TENSOR, FLOATING),
+                   OPTIONAL("c", TENSOR, FLOATING), OPTIONAL("d", TENSOR, FLOATING),
+                   OPTIONAL("e", TENSOR, FLOATING), OPTIONAL("f", TENSOR, FLOATING),
+                   OPTIONAL("g", TENSOR, FLOATING), OPTIONAL("h", TENSOR, FLOATING)},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_CONCATENATE_BACKWARD},
+        .shapes = ls_shapes_of_concatenate,
+    },
+    [LS_OP_CONCATENATE_BACKWARD] = {
+        .name = "concatenate_backward",
+        .backward_of = LS_OP_CONCATENATE,
+        .inputs = {OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(0), INPUT_GRADIENT(1), INPUT_GRADIENT(2), INPUT_GRADIENT(3),
+                    INPUT_GRADIENT(4), INPUT_GRADIENT(5), INPUT_GRADIENT(6), INPUT_GRADIENT(7)},
+    },
+    [LS_OP_SLICE] = {
+        .name = "slice",
+        .inputs = {X},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_SLICE_BACKWARD},
+        .shapes = ls_shapes_of_slice,
+    },
+    [LS_OP_SLICE_BACKWARD] = {
+        .name = "slice_backward",
+        .backward_of = LS_OP_SLICE,
+        .inputs = {OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+    [LS_OP_PAD] = {
+        .name = "pad",
+        .inputs = {X},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_PAD_BACKWARD},
+        .shapes = ls_shapes_of_pad,
+    },
+    [LS_OP_PAD_BACKWARD] = {
+        .name = "pad_backward",
+        .backward_of = LS_OP_PAD,
+        .inputs = {OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+    [LS_OP_TRANSPOSE] = {
+        .name = "transpose",
+        .inputs = {X},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_TRANSPOSE_BACKWARD},
+        .shapes = ls_shapes_of_transpose,
+    },
+    [LS_OP_TRANSPOSE_BACKWARD] = {
+        .name = "transpose_backward",
+        .backward_of = LS_OP_TRANSPOSE,
+        .inputs = {OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+    [LS_OP_UPSAMPLE2D] = {
+        .name = "upsample2d",
+        .inputs = {X},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_UPSAMPLE2D_BACKWARD},
+        .functions = upsample_names,
+        .function_count = LS_UPSAMPLE_COUNT,
+        .shapes = ls_shapes_of_upsample2d,
+    },
+    [LS_OP_UPSAMPLE2D_BACKWARD] = {
+        .name = "upsample2d_backward",
+        .backward_of = LS_OP_UPSAMPLE2D,
+        .inputs = {OUTPUT_GRADIENT(0)},
         .outputs = {INPUT_GRADIENT(0)},
     },
 };

@@ -246,7 +246,30 @@ enum ls_op {
     LS_OP_REDUCE = 42,
     // dy, x, y -> dx. Of a largest element: equal ones share the gradient.
     LS_OP_REDUCE_BACKWARD = 43,
-    LS_OP_COUNT = 44, // grows with the operations: a plugin compares numbers, not this
+    // a, b, [c, ...] -> y: one behind the other along the dimension i with axes[i] 1, which is not
+    // the first
+    LS_OP_CONCATENATE = 44,
+    // dy -> da, db, [dc, ...]
+    LS_OP_CONCATENATE_BACKWARD = 45,
+    // x -> y: the part of x that begins at element axes[i] of each dimension i; all examples
+    LS_OP_SLICE = 46,
+    // dy -> dx, which is 0 elsewhere
+    LS_OP_SLICE_BACKWARD = 47,
+    // x -> y: x begins at element axes[i] of each dimension i of y, which is 0 elsewhere; no
+    // examples are added
+    LS_OP_PAD = 48,
+    // dy -> dx
+    LS_OP_PAD_BACKWARD = 49,
+    // x -> y: dimension i of y is dimension axes[i] of x; the first stays the first
+    LS_OP_TRANSPOSE = 50,
+    // dy -> dx
+    LS_OP_TRANSPOSE_BACKWARD = 51,
+    // x (B,H,W,C) -> y (B, strides[0] H, strides[1] W, C); enum ls_upsample. Row o of y lies at
+    // (o + 1/2) / strides[0] - 1/2 of x, columns likewise.
+    LS_OP_UPSAMPLE2D = 52,
+    // dy -> dx
+    LS_OP_UPSAMPLE2D_BACKWARD = 53,
+    LS_OP_COUNT = 54, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
@@ -321,6 +344,15 @@ enum ls_reduce {
     LS_REDUCE_COUNT = 3, // grows: a device refuses the numbers that it does not know
 };
 
+// Functions of LS_OP_UPSAMPLE2D: `function` of the attributes.
+enum ls_upsample {
+    LS_UPSAMPLE_NEAREST = 0, // each element strides[0] x strides[1] times
+    LS_UPSAMPLE_BILINEAR = 1, // between the two nearest rows and columns; the border goes on
+    LS_UPSAMPLE_COUNT = 2, // grows: a device refuses the numbers that it does not know
+};
+
+#define LS_CONCATENATE_INPUTS 8 // at most
+
 // Everything an operation is told beside its arguments; what it does not use is zero.
 struct ls_op_attributes {
     int32_t kernel[2]; // pooling window: rows, columns (a convolution has it in w)
@@ -349,8 +381,10 @@ struct ls_op_attributes {
     float divisor; // LS_OP_FROM_BYTES
     float factor; // LS_OP_BATCH_STATISTICS, LS_OP_FUNCTION
     float offset; // LS_OP_FUNCTION
-    uint32_t function; // of LS_OP_FUNCTION, LS_OP_PAIR, LS_OP_REDUCE: which one
-    int32_t axes[LS_MAX_DIMS]; // something of each dimension: LS_OP_REDUCE: 1: over this one
+    uint32_t function; // of LS_OP_FUNCTION, LS_OP_PAIR, LS_OP_REDUCE, LS_OP_UPSAMPLE2D: which one
+    // Something of each dimension: LS_OP_REDUCE: 1: over this one; LS_OP_CONCATENATE: 1: along this
+    // one; LS_OP_SLICE, LS_OP_PAD: where the part begins; LS_OP_TRANSPOSE: which one it was.
+    int32_t axes[LS_MAX_DIMS];
     uint32_t reserved[7];
 };
 

@@ -30,6 +30,8 @@ static void run_operations(struct ls_device_suite *suite)
         ls_device_pair_cases(suite, op);
     for (uint32_t op = LS_OP_REDUCE; op <= LS_OP_REDUCE_BACKWARD; op++)
         ls_device_reduction_operation_cases(suite, op);
+    for (uint32_t op = LS_OP_CONCATENATE; op <= LS_OP_UPSAMPLE2D_BACKWARD; op++)
+        ls_device_move_cases(suite, op);
     ls_device_dropout_cases(suite);
     ls_device_loss_cases(suite);
     ls_device_fusion_cases(suite);

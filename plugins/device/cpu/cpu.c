@@ -55,6 +55,16 @@ static cpu_prepare *const operations[] = {
     [LS_OP_PAIR_BACKWARD_SECOND] = cpu_pair_backward,
     [LS_OP_REDUCE] = cpu_reduce,
     [LS_OP_REDUCE_BACKWARD] = cpu_reduce_backward,
+    [LS_OP_CONCATENATE] = cpu_concatenate,
+    [LS_OP_CONCATENATE_BACKWARD] = cpu_concatenate_backward,
+    [LS_OP_SLICE] = cpu_take_part,
+    [LS_OP_SLICE_BACKWARD] = cpu_put_part,
+    [LS_OP_PAD] = cpu_put_part,
+    [LS_OP_PAD_BACKWARD] = cpu_take_part,
+    [LS_OP_TRANSPOSE] = cpu_transpose,
+    [LS_OP_TRANSPOSE_BACKWARD] = cpu_transpose,
+    [LS_OP_UPSAMPLE2D] = cpu_upsample2d,
+    [LS_OP_UPSAMPLE2D_BACKWARD] = cpu_upsample2d,
 };
 
 // ---- failures ----

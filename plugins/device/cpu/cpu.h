@@ -67,6 +67,8 @@ cpu_prepare cpu_activation, cpu_activation_backward, cpu_add, cpu_dropout;
 cpu_prepare cpu_maximum, cpu_maximum_backward;
 cpu_prepare cpu_function, cpu_function_backward;
 cpu_prepare cpu_pair, cpu_pair_backward, cpu_reduce, cpu_reduce_backward;
+cpu_prepare cpu_concatenate, cpu_concatenate_backward, cpu_take_part, cpu_put_part, cpu_transpose,
+    cpu_upsample2d;
 cpu_prepare cpu_softmax, cpu_softmax_backward, cpu_reshape, cpu_convert, cpu_from_bytes;
 cpu_prepare cpu_cross_entropy, cpu_cross_entropy_backward, cpu_squared_error,
     cpu_squared_error_backward;

@@ -66,6 +66,16 @@ static const struct reference_operation *const operations[] = {
     [LS_OP_PAIR_BACKWARD_SECOND] = &reference_pair_backward_second,
     [LS_OP_REDUCE] = &reference_reduce,
     [LS_OP_REDUCE_BACKWARD] = &reference_reduce_backward,
+    [LS_OP_CONCATENATE] = &reference_concatenate,
+    [LS_OP_CONCATENATE_BACKWARD] = &reference_concatenate_backward,
+    [LS_OP_SLICE] = &reference_take_part,
+    [LS_OP_SLICE_BACKWARD] = &reference_put_part,
+    [LS_OP_PAD] = &reference_put_part,
+    [LS_OP_PAD_BACKWARD] = &reference_take_part,
+    [LS_OP_TRANSPOSE] = &reference_transpose,
+    [LS_OP_TRANSPOSE_BACKWARD] = &reference_transpose_backward,
+    [LS_OP_UPSAMPLE2D] = &reference_upsample2d,
+    [LS_OP_UPSAMPLE2D_BACKWARD] = &reference_upsample2d_backward,
 };
 
 // ---- The device and its memory ----

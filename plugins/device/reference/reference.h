@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#define REFERENCE_MAX_OUTPUTS 3
+#define REFERENCE_MAX_OUTPUTS LS_CONCATENATE_INPUTS
 
 // One run of one operation.
 struct reference_call {
@@ -52,6 +52,9 @@ extern const struct reference_operation reference_sgd_update, reference_adam_upd
 extern const struct reference_operation reference_function, reference_function_backward;
 extern const struct reference_operation reference_pair, reference_pair_backward_first,
     reference_pair_backward_second, reference_reduce, reference_reduce_backward;
+extern const struct reference_operation reference_concatenate, reference_concatenate_backward,
+    reference_take_part, reference_put_part, reference_transpose, reference_transpose_backward,
+    reference_upsample2d, reference_upsample2d_backward;
 extern const struct reference_operation reference_batch_normalization,
     reference_batch_normalization_backward, reference_batch_normalization_inference,
     reference_batch_normalization_inference_backward_data,

@@ -338,6 +338,7 @@ void ls_device_elementwise_cases(struct ls_device_suite *suite, uint32_t op,
 void ls_device_function_cases(struct ls_device_suite *suite, uint32_t op);
 void ls_device_pair_cases(struct ls_device_suite *suite, uint32_t op);
 void ls_device_reduction_operation_cases(struct ls_device_suite *suite, uint32_t op);
+void ls_device_move_cases(struct ls_device_suite *suite, uint32_t op);
 void ls_device_batch_normalization_cases(struct ls_device_suite *suite, uint32_t op,
                                          const struct ls_device_epilogue *epilogue);
 // Whether the device has the operation at all; if not, why is in tested->message.

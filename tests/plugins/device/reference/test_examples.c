@@ -216,6 +216,91 @@ START_TEST(functions_have_the_values_of_their_formulas)
 }
 END_TEST
 
+// Worked out by hand.
+START_TEST(moved_elements_are_where_they_belong)
+{
+    float x[] = {1, 2, 3, 4, 5, 6}, other[] = {7, 8}, y[24];
+    struct operation o = {.op = LS_OP_CONCATENATE,
+                          .attributes = {.axes = {0, 1}},
+                          .inputs = 2,
+                          .outputs = 1,
+                          .arguments = {F32(x, 2, 3), F32(other, 2, 1), F32(y, 2, 4)}};
+    operation_run(&o);
+    assert_values(y, (float[]){1, 2, 3, 7, 4, 5, 6, 8}, 8, 0);
+
+    o = (struct operation){.op = LS_OP_SLICE,
+                           .attributes = {.axes = {0, 1}},
+                           .inputs = 1,
+                           .outputs = 1,
+                           .arguments = {F32(x, 1, 3, 2), F32(y, 1, 2, 1)}};
+    operation_run(&o);
+    assert_values(y, (float[]){3, 5}, 2, 0);
+
+    o.op = LS_OP_PAD;
+    o.arguments[0] = F32(other, 1, 2, 1);
+    o.arguments[1] = F32(y, 1, 3, 2);
+    operation_run(&o);
+    assert_values(y, (float[]){0, 0, 7, 0, 8, 0}, 6, 0);
+
+    o = (struct operation){.op = LS_OP_TRANSPOSE,
+                           .attributes = {.axes = {0, 2, 1}},
+                           .inputs = 1,
+                           .outputs = 1,
+                           .arguments = {F32(x, 1, 2, 3), F32(y, 1, 3, 2)}};
+    operation_run(&o);
+    assert_values(y, (float[]){1, 4, 2, 5, 3, 6}, 6, 0);
+
+    o = (struct operation){.op = LS_OP_UPSAMPLE2D,
+                           .attributes = {.strides = {1, 2}},
+                           .inputs = 1,
+                           .outputs = 1,
+                           .arguments = {F32(x, 1, 2, 3, 1), F32(y, 1, 2, 6, 1)}};
+    operation_run(&o);
+    assert_values(y, (float[]){1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6}, 12, 0);
+    o.attributes.function = LS_UPSAMPLE_BILINEAR;
+    operation_run(&o);
+    assert_values(y, (float[]){1, 1.25f, 1.75f, 2.25f, 2.75f, 3, 4, 4.25f, 4.75f, 5.25f, 5.75f, 6},
+                  12, 0);
+}
+END_TEST
+
+// Worked out by hand.
+START_TEST(pairs_and_reductions_have_the_values_of_numpy)
+{
+    float a[] = {1, 2, 3, 4, 5, 6}, b[] = {2, 3, 10}, y[6];
+    static const struct {
+        uint32_t function;
+        float wanted[6];
+    } pairs[] = {
+        {LS_PAIR_ADD, {3, 5, 13, 6, 8, 16}},
+        {LS_PAIR_SUBTRACT, {-1, -1, -7, 2, 2, -4}},
+        {LS_PAIR_MULTIPLY, {2, 6, 30, 8, 15, 60}},
+        {LS_PAIR_DIVIDE, {0.5f, 2.0f / 3, 0.3f, 2, 5.0f / 3, 0.6f}},
+        {LS_PAIR_MAXIMUM, {2, 3, 10, 4, 5, 10}},
+        {LS_PAIR_MINIMUM, {1, 2, 3, 2, 3, 6}},
+    };
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        struct operation o = {.op = LS_OP_PAIR,
+                              .attributes = {.function = pairs[i].function},
+                              .inputs = 2,
+                              .outputs = 1,
+                              .arguments = {F32(a, 2, 3), F32(b, 3), F32(y, 2, 3)}};
+        operation_run(&o);
+        assert_values(y, pairs[i].wanted, 6, ROUNDING);
+    }
+    static const float wanted[LS_REDUCE_COUNT][2] = {{6, 15}, {2, 5}, {3, 6}};
+    for (uint32_t function = 0; function < LS_REDUCE_COUNT; function++) {
+        struct operation o = {.op = LS_OP_REDUCE,
+                              .attributes = {.function = function, .axes = {0, 1}},
+                              .inputs = 1,
+                              .outputs = 1,
+                              .arguments = {F32(a, 2, 3), F32(y, 2, 1)}};
+        operation_run(&o);
+        assert_values(y, wanted[function], 2, 0);
+    }
+}
+END_TEST
+
 START_TEST(activations_have_the_values_of_their_formulas)
 {
     float x[] = {-2, 0, 3, 7}, y[4];
@@ -542,6 +627,8 @@ static void add_tests(TCase *tests)
     tcase_add_test(tests, padding_never_wins_and_never_counts);
     tcase_add_test(tests, activations_have_the_values_of_their_formulas);
     tcase_add_test(tests, functions_have_the_values_of_their_formulas);
+    tcase_add_test(tests, moved_elements_are_where_they_belong);
+    tcase_add_test(tests, pairs_and_reductions_have_the_values_of_numpy);
     tcase_add_test(tests, the_maximum_gives_a_tie_to_the_first_and_keeps_not_a_number);
     tcase_add_test(tests, activations_survive_the_far_ends);
     tcase_add_test(tests, softmax_is_exp_over_sum);

@@ -293,6 +293,72 @@ START_TEST(reduction_gradients_are_differences)
 }
 END_TEST
 
+// ---- What moves elements ----
+
+// The backward operation of one with one input and one output, which is linear.
+static void check_linear(struct operation *o, uint32_t op)
+{
+    struct argument dy = o->arguments[1], grad = o->arguments[0];
+    dy.values = r;
+    grad.values = dx;
+    struct operation backward = {
+        .op = op, .attributes = o->attributes, .inputs = 1, .outputs = 1, .arguments = {dy, grad}};
+    draw_all();
+    operation_run(&backward);
+    assert_gradient(o, 0, r, dx, linear_step, linear_tolerance);
+}
+
+START_TEST(gradients_of_what_moves_elements_are_differences)
+{
+    struct operation o = {.op = LS_OP_SLICE,
+                          .attributes = {.axes = {0, 1, 2}},
+                          .inputs = 1,
+                          .outputs = 1,
+                          .arguments = {F32(x, 2, 4, 5, 3), F32(y, 2, 2, 3, 2)}};
+    check_linear(&o, LS_OP_SLICE_BACKWARD);
+    o.op = LS_OP_PAD;
+    o.arguments[0] = F32(x, 2, 2, 3, 2);
+    o.arguments[1] = F32(y, 2, 4, 5, 3);
+    check_linear(&o, LS_OP_PAD_BACKWARD);
+    o = (struct operation){.op = LS_OP_TRANSPOSE,
+                           .attributes = {.axes = {0, 3, 1, 2}},
+                           .inputs = 1,
+                           .outputs = 1,
+                           .arguments = {F32(x, 2, 3, 4, 5), F32(y, 2, 5, 3, 4)}};
+    check_linear(&o, LS_OP_TRANSPOSE_BACKWARD);
+    for (uint32_t function = 0; function < LS_UPSAMPLE_COUNT; function++) {
+        o = (struct operation){.op = LS_OP_UPSAMPLE2D,
+                               .attributes = {.function = function, .strides = {2, 3}},
+                               .inputs = 1,
+                               .outputs = 1,
+                               .arguments = {F32(x, 2, 3, 4, 2), F32(y, 2, 6, 12, 2)}};
+        check_linear(&o, LS_OP_UPSAMPLE2D_BACKWARD);
+    }
+}
+END_TEST
+
+START_TEST(concatenation_gradients_are_differences)
+{
+    struct operation o = {
+        .op = LS_OP_CONCATENATE,
+        .attributes = {.axes = {0, 0, 1}},
+        .inputs = 3,
+        .outputs = 1,
+        .arguments = {F32(x, 2, 3, 4), F32(w, 2, 3, 1), F32(b, 2, 3, 2), F32(y, 2, 3, 7)}};
+    struct operation backward = {
+        .op = LS_OP_CONCATENATE_BACKWARD,
+        .attributes = o.attributes,
+        .inputs = 1,
+        .outputs = 3,
+        .arguments = {F32(r, 2, 3, 7), F32(dx, 2, 3, 4), F32(dw, 2, 3, 1), F32(db, 2, 3, 2)}};
+    draw_all();
+    operation_run(&backward);
+    assert_gradient(&o, 0, r, dx, linear_step, linear_tolerance);
+    assert_gradient(&o, 1, r, dw, linear_step, linear_tolerance);
+    assert_gradient(&o, 2, r, db, linear_step, linear_tolerance);
+}
+END_TEST
+
 START_TEST(softmax_gradients_are_differences)
 {
     struct operation o = {.op = LS_OP_SOFTMAX,
@@ -426,6 +492,8 @@ static void add_tests(TCase *tests)
     tcase_add_loop_test(tests, average_pooling_gradients_are_differences, 0, 3);
     tcase_add_loop_test(tests, activation_gradients_are_differences, 0, LS_ACTIVATION_COUNT);
     tcase_add_loop_test(tests, function_gradients_are_differences, 0, LS_FUNCTION_COUNT);
+    tcase_add_test(tests, gradients_of_what_moves_elements_are_differences);
+    tcase_add_test(tests, concatenation_gradients_are_differences);
     tcase_add_loop_test(tests, pair_gradients_are_differences, 0, LS_PAIR_COUNT);
     tcase_add_loop_test(tests, reduction_gradients_are_differences, 0, LS_REDUCE_COUNT);
     tcase_add_test(tests, softmax_gradients_are_differences);
