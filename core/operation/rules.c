@@ -5,6 +5,7 @@
 
 #include "core/attributes.h"
 
+#include <float.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -188,6 +189,19 @@ bool ls_shapes_of_dropout(struct ls_shape_call *call)
     const float rate = call->attributes->rate;
     if (!(rate >= 0 && rate < 1))
         return refuse(call, "rate must be at least 0 and below 1, not %g", (double)rate);
+    for (uint32_t i = 0; i < LS_MAX_DIMS; i++) {
+        const int32_t axis = call->attributes->axes[i];
+        if (axis != 0 && (axis != 1 || i == 0 || i >= call->inputs[0].ndims))
+            return refuse(call, "elements along dimension %u cannot share a draw", i);
+    }
+    return ls_shapes_kept(call);
+}
+
+bool ls_shapes_of_noise(struct ls_shape_call *call)
+{
+    const float deviation = call->attributes->rate;
+    if (!(deviation >= 0 && deviation <= FLT_MAX))
+        return refuse(call, "the standard deviation must be at least 0, not %g", (double)deviation);
     return ls_shapes_kept(call);
 }
 

@@ -510,6 +510,15 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .inputs = {OUTPUT_GRADIENT(0)},
         .outputs = {INPUT_GRADIENT(0)},
     },
+
+    [LS_OP_NOISE] = {
+        .name = "noise",
+        .inputs = {X},
+        .outputs = {Y},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_TRAINING_ONLY,
+        .gradient = LS_GRADIENT_PASSED_ON,
+        .shapes = ls_shapes_of_noise,
+    },
 };
 // clang-format on
 

@@ -157,6 +157,8 @@ enum ls_op {
     LS_OP_SOFTMAX_BACKWARD = 14,
     // x -> y: an element is kept with probability 1 - rate and then divided by it, else 0. Which
     // ones is ls_dropout_keep() of the step record, so the backward operation is this one, on dy.
+    // Elements along a dimension i with axes[i] 1 (never the first) share one draw: `element` is
+    // the index within the example as if that dimension were 1.
     LS_OP_DROPOUT = 15,
     // x -> y of as many elements, in plain order
     LS_OP_RESHAPE = 16,
@@ -269,7 +271,11 @@ enum ls_op {
     LS_OP_UPSAMPLE2D = 52,
     // dy -> dx
     LS_OP_UPSAMPLE2D_BACKWARD = 53,
-    LS_OP_COUNT = 54, // grows with the operations: a plugin compares numbers, not this
+    // x -> y = x + rate * z, with z of a normal distribution: ls_noise_bits() of element and example
+    // gives 64 bits; u = (the upper 32 + 1) / 2^32, v = the lower 32 / 2^32, z = sqrt(-2 log(u))
+    // cos(2 pi v) (Box and Muller 1958). The gradient of x is that of y.
+    LS_OP_NOISE = 54,
+    LS_OP_COUNT = 55, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
@@ -371,8 +377,8 @@ struct ls_op_attributes {
     uint32_t epilogue_activation;
     float epilogue_alpha;
 
-    float rate; // dropout
-    uint32_t key; // dropout: number of the layer
+    float rate; // dropout; noise: the standard deviation
+    uint32_t key; // dropout, noise: number of the layer
     uint32_t from_logits;
     float epsilon; // cross-entropy from probabilities, Adam, batch normalization
     float momentum; // SGD, LS_OP_AVERAGE_UPDATE
@@ -383,7 +389,8 @@ struct ls_op_attributes {
     float offset; // LS_OP_FUNCTION
     uint32_t function; // of LS_OP_FUNCTION, LS_OP_PAIR, LS_OP_REDUCE, LS_OP_UPSAMPLE2D: which one
     // Something of each dimension: LS_OP_REDUCE: 1: over this one; LS_OP_CONCATENATE: 1: along this
-    // one; LS_OP_SLICE, LS_OP_PAD: where the part begins; LS_OP_TRANSPOSE: which one it was.
+    // one; LS_OP_SLICE, LS_OP_PAD: where the part begins; LS_OP_TRANSPOSE: which one it was;
+    // LS_OP_DROPOUT: 1: one draw for all along this one.
     int32_t axes[LS_MAX_DIMS];
     uint32_t reserved[7];
 };
@@ -703,7 +710,8 @@ static inline uint64_t ls_mix64(uint64_t a, uint64_t b)
     return z ^ (z >> 31);
 }
 
-// The key of one example in one layer and step; elements are then drawn with ls_dropout_keep().
+// The key of one example in one layer and step; elements are then drawn with ls_dropout_keep() or
+// ls_noise_bits().
 static inline uint64_t ls_dropout_key(const struct ls_step_record *record, uint32_t layer,
                                       uint64_t example)
 {
@@ -721,6 +729,12 @@ static inline uint32_t ls_dropout_keep(uint64_t key, uint32_t element, float rat
     z = (z ^ (z >> 13) ^ (uint32_t)(key >> 32)) * UINT32_C(0xc2b2ae35);
     z ^= z >> 16;
     return (float)(z >> 8) * 0x1p-24f >= rate;
+}
+
+// What the noise of element `element` (index within the example, plain layout) is drawn from.
+static inline uint64_t ls_noise_bits(uint64_t key, uint64_t element)
+{
+    return ls_mix64(key, element);
 }
 
 static inline uint64_t ls_tensor_elements(const struct ls_tensor_desc *desc)

@@ -65,6 +65,7 @@ static cpu_prepare *const operations[] = {
     [LS_OP_TRANSPOSE_BACKWARD] = cpu_transpose,
     [LS_OP_UPSAMPLE2D] = cpu_upsample2d,
     [LS_OP_UPSAMPLE2D_BACKWARD] = cpu_upsample2d,
+    [LS_OP_NOISE] = cpu_noise,
 };
 
 // ---- failures ----

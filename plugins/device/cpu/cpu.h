@@ -63,7 +63,7 @@ cpu_prepare cpu_max_pool, cpu_max_pool_backward, cpu_average_pool, cpu_average_p
 cpu_prepare cpu_batch_normalization, cpu_batch_normalization_backward,
     cpu_batch_normalization_inference, cpu_batch_normalization_inference_backward_data,
     cpu_batch_normalization_inference_backward_weights, cpu_batch_statistics;
-cpu_prepare cpu_activation, cpu_activation_backward, cpu_add, cpu_dropout;
+cpu_prepare cpu_activation, cpu_activation_backward, cpu_add, cpu_dropout, cpu_noise;
 cpu_prepare cpu_maximum, cpu_maximum_backward;
 cpu_prepare cpu_function, cpu_function_backward;
 cpu_prepare cpu_pair, cpu_pair_backward, cpu_reduce, cpu_reduce_backward;

@@ -287,7 +287,56 @@ struct dropout {
     float *y;
     int64_t elements; // of an example, plain
     struct cpu_view view;
+    const struct ls_tensor_desc *desc;
+    int64_t draws[LS_MAX_DIMS]; // distance to the next draw along each dimension, 0: it is shared
 };
+
+static bool shares_draws(const struct ls_op_attributes *attributes)
+{
+    bool any = false;
+    for (int i = 0; i < LS_MAX_DIMS; i++)
+        any |= attributes->axes[i] != 0;
+    return any;
+}
+
+static void find_draws(struct dropout *d)
+{
+    int64_t distance = 1;
+    for (uint32_t i = d->desc->ndims; i > 1; i--) {
+        const bool shared = d->attributes->axes[i - 1] != 0;
+        d->draws[i - 1] = shared ? 0 : distance;
+        distance *= shared ? 1 : d->desc->dims[i - 1];
+    }
+}
+
+// `count` neighbouring elements of the last dimension, the first of which has this draw.
+static void drop_run(const struct dropout *d, uint64_t key, int64_t draw, int64_t at, int64_t count)
+{
+    const float rate = d->attributes->rate;
+    if (d->draws[d->desc->ndims - 1])
+        d->loops->dropout(key, (uint32_t)draw, rate, d->x + at, d->y + at, count);
+    else
+        d->loops->dropout_shared(key, (uint32_t)draw, rate, d->x + at, d->y + at, count);
+}
+
+// Shared draws, plain: rows of the last dimension.
+static void dropout_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct dropout *d = context;
+    const uint32_t last = d->desc->ndims - 1;
+    const int64_t columns = d->desc->dims[last], rows = d->elements / columns;
+    for (int64_t b = begin; b < end; b++) {
+        const uint64_t key = ls_dropout_key(d->record, d->attributes->key, (uint64_t)b);
+        for (int64_t row = 0; row < rows; row++) {
+            int64_t draw = 0, left = row;
+            for (uint32_t i = last; i > 1; i--) {
+                draw += left % d->desc->dims[i - 1] * d->draws[i - 1];
+                left /= d->desc->dims[i - 1];
+            }
+            drop_run(d, key, draw, b * d->elements + row * columns, columns);
+        }
+    }
+}
 
 static void dropout_plain(void *context, int64_t begin, int64_t end)
 {
@@ -311,8 +360,9 @@ static void dropout_blocked(void *context, int64_t begin, int64_t end)
             ls_dropout_key(d->record, d->attributes->key, (uint64_t)(o / v->blocks));
         for (int64_t i = 0; i < plane; i++) {
             const int64_t at = (o * plane + i) * v->inner;
-            d->loops->dropout(key, (uint32_t)(i * v->channels + first), d->attributes->rate,
-                              d->x + at, d->y + at, used);
+            drop_run(d, key,
+                     i / v->width * d->draws[1] + i % v->width * d->draws[2] + first * d->draws[3],
+                     at, used);
             memset(d->y + at + used, 0, (size_t)(v->inner - used) * sizeof(float));
         }
     }
@@ -327,12 +377,17 @@ static int32_t run_dropout(struct ls_device *device, struct ls_kernel *kernel,
                         launch->record,
                         launch->arguments[0],
                         cpu_output(kernel, launch, 0),
-                        0,
+                        (int64_t)ls_tensor_elements(desc) / desc->dims[0],
+                        {0},
+                        desc,
                         {0}};
     const double work = (double)cpu_floats(desc) * 0.3;
+    find_draws(&d);
     if (desc->layout.kind == LS_LAYOUT_PLAIN) {
-        d.elements = (int64_t)ls_tensor_elements(desc) / desc->dims[0];
-        cpu_parallel(device, desc->dims[0], 1, work, dropout_plain, &d);
+        cpu_parallel(device, desc->dims[0], 1, work,
+                     shares_draws(&kernel->attributes) && desc->ndims > 1 ? dropout_rows
+                                                                          : dropout_plain,
+                     &d);
     } else {
         cpu_view_of(desc, &d.view);
         cpu_parallel(device, d.view.outer, 1, work, dropout_blocked, &d);
@@ -354,4 +409,47 @@ int32_t cpu_dropout(struct ls_device *device, const struct ls_kernel_request *re
         !cpu_view_of(&kernel->arguments[0], &view))
         return cpu_unsupported(device, request, "the channels do not lie in blocks");
     return LS_OK;
+}
+
+// ---- noise ----
+
+static void noise_part(void *context, int64_t begin, int64_t end)
+{
+    const struct dropout *d = context;
+    for (int64_t at = begin, count; at < end; at += count) {
+        const int64_t example = at / d->elements, first = at % d->elements;
+        count = d->elements - first < end - at ? d->elements - first : end - at;
+        d->loops->noise(ls_dropout_key(d->record, d->attributes->key, (uint64_t)example),
+                        (uint64_t)first, d->attributes->rate, d->x + at, d->y + at, count);
+    }
+}
+
+static int32_t run_noise(struct ls_device *device, struct ls_kernel *kernel,
+                         const struct cpu_call *launch)
+{
+    const struct ls_tensor_desc *desc = cpu_output_desc(kernel, 0);
+    const int64_t count = (int64_t)ls_tensor_elements(desc);
+    struct dropout d = {device->loops->elementwise,
+                        &kernel->attributes,
+                        launch->record,
+                        launch->arguments[0],
+                        cpu_output(kernel, launch, 0),
+                        count / desc->dims[0],
+                        {0},
+                        desc,
+                        {0}};
+    cpu_parallel(device, count, GRAIN, (double)count * 20, noise_part, &d);
+    return LS_OK;
+}
+
+int32_t cpu_noise(struct ls_device *device, const struct ls_kernel_request *request,
+                  struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_noise;
+    answer->in_place = 1;
+    cpu_implementation(device, answer, "noise");
+    const int32_t status = cpu_same_layout(device, request, kernel, 3);
+    if (status == LS_OK && kernel->arguments[0].layout.kind != LS_LAYOUT_PLAIN)
+        return cpu_unsupported(device, request, "only plain layouts");
+    return status;
 }

@@ -66,6 +66,12 @@ struct cpu_elementwise_loops {
     void (*from_bytes)(float divisor, const uint8_t *x, float *y, int64_t n);
     // Elements first .. first + n of an example.
     void (*dropout)(uint64_t key, uint32_t first, float rate, const float *x, float *y, int64_t n);
+    // Likewise, all of which share the draw of `element`.
+    void (*dropout_shared)(uint64_t key, uint32_t element, float rate, const float *x, float *y,
+                           int64_t n);
+    // Elements first .. first + n of an example: normal noise of this deviation is added.
+    void (*noise)(uint64_t key, uint64_t first, float deviation, const float *x, float *y,
+                  int64_t n);
     void (*sgd)(float rate, float momentum, uint32_t nesterov, const float *g, float *w, float *v,
                 int64_t n);
     void (*adam)(float alpha, float beta1, float beta2, float epsilon, const float *g, float *w,

@@ -191,6 +191,31 @@ static void dropout(uint64_t key, uint32_t first, float rate, const float *x, fl
     }
 }
 
+static void dropout_shared(uint64_t key, uint32_t element, float rate, const float *x, float *y,
+                           int64_t n)
+{
+    const float kept = 1.0f - rate;
+    const uint32_t keep = ls_dropout_keep(key, element, rate);
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
+    {
+        float value = x[i] / kept;
+        y[i] = keep ? value : 0.0f;
+    }
+}
+
+static void noise(uint64_t key, uint64_t first, float deviation, const float *x, float *y,
+                  int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t bits = ls_noise_bits(key, first + (uint64_t)i);
+        const double u = ((double)(bits >> 32) + 1) * 0x1p-32;
+        const float v =
+            (float)((double)(bits & UINT32_MAX) * 0x1p-32 - 0.5); // cos(t) = -cos(t - pi)
+        const float radius = sqrtf(-2.0f * (float)log(u));
+        y[i] = x[i] - deviation * radius * cosf(6.28318531f * v);
+    }
+}
+
 static void sgd(float rate, float momentum, uint32_t nesterov, const float *restrict g,
                 float *restrict w, float *restrict v, int64_t n)
 {
@@ -256,6 +281,8 @@ const struct cpu_elementwise_loops CPU_TABLE(elementwise) = {
     .maximum_backward = maximum_backward,
     .from_bytes = from_bytes,
     .dropout = dropout,
+    .dropout_shared = dropout_shared,
+    .noise = noise,
     .sgd = sgd,
     .adam = adam,
     .measure = measure,

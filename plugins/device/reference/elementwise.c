@@ -110,6 +110,22 @@ static void softmax_backward_run(const struct reference_call *call)
 
 // ---- Dropout: x -> y ----
 
+// Element `element` of an example with the dimensions along which draws are shared left out.
+static uint64_t drawn_element(const struct reference_call *call, uint64_t element)
+{
+    const struct ls_tensor_desc *desc = call->output_descs;
+    uint64_t at = 0, stride = 1;
+    for (uint32_t i = desc->ndims; i > 1; i--) {
+        const uint64_t size = (uint64_t)desc->dims[i - 1];
+        if (!call->attributes->axes[i - 1]) {
+            at += element % size * stride;
+            stride *= size;
+        }
+        element /= size;
+    }
+    return at;
+}
+
 static void dropout_run(const struct reference_call *call)
 {
     const struct ls_tensor_desc *desc = call->output_descs;
@@ -122,9 +138,28 @@ static void dropout_run(const struct reference_call *call)
         const uint64_t key = ls_dropout_key(call->record, call->attributes->key, example);
         for (uint64_t element = 0; element < elements; element++) {
             const uint64_t i = example * elements + element;
-            if (ls_dropout_keep(key, (uint32_t)element, rate))
+            if (ls_dropout_keep(key, (uint32_t)drawn_element(call, element), rate))
                 call->results[0][i] = (double)x[i] / (1 - (double)rate);
         }
+    }
+}
+
+// x -> y: x plus normal noise
+static void noise_run(const struct reference_call *call)
+{
+    const struct ls_tensor_desc *desc = call->output_descs;
+    const uint64_t examples = (uint64_t)desc->dims[0];
+    const uint64_t elements = ls_tensor_elements(desc) / examples;
+    const double tau = 6.283185307179586476925;
+    const float *x = call->inputs[0];
+
+    for (uint64_t i = 0; i < examples * elements; i++) {
+        const uint64_t key = ls_dropout_key(call->record, call->attributes->key, i / elements);
+        const uint64_t bits = ls_noise_bits(key, i % elements);
+        const double u = ((double)(bits >> 32) + 1) * 0x1p-32;
+        const double v = (double)(bits & UINT32_MAX) * 0x1p-32;
+        call->results[0][i] =
+            (double)x[i] + (double)call->attributes->rate * sqrt(-2 * log(u)) * cos(tau * v);
     }
 }
 
@@ -215,6 +250,15 @@ const struct reference_operation reference_dropout = {
     .used_inputs = 1,
     .element_wise = true,
     .run = dropout_run,
+};
+
+const struct reference_operation reference_noise = {
+    .name = "noise",
+    .inputs = {1, 1},
+    .outputs = {1, 1},
+    .used_inputs = 1,
+    .element_wise = true,
+    .run = noise_run,
 };
 
 const struct reference_operation reference_copy = {

@@ -76,6 +76,7 @@ static const struct reference_operation *const operations[] = {
     [LS_OP_TRANSPOSE_BACKWARD] = &reference_transpose_backward,
     [LS_OP_UPSAMPLE2D] = &reference_upsample2d,
     [LS_OP_UPSAMPLE2D_BACKWARD] = &reference_upsample2d_backward,
+    [LS_OP_NOISE] = &reference_noise,
 };
 
 // ---- The device and its memory ----

@@ -41,8 +41,9 @@ extern const struct reference_operation reference_dense, reference_dense_backwar
 extern const struct reference_operation reference_max_pool2d, reference_max_pool2d_backward,
     reference_average_pool2d, reference_average_pool2d_backward;
 extern const struct reference_operation reference_activation, reference_activation_backward,
-    reference_softmax, reference_softmax_backward, reference_dropout, reference_copy, reference_add,
-    reference_maximum, reference_maximum_backward, reference_from_bytes;
+    reference_softmax, reference_softmax_backward, reference_dropout, reference_noise,
+    reference_copy, reference_add, reference_maximum, reference_maximum_backward,
+    reference_from_bytes;
 extern const struct reference_operation reference_sparse_cross_entropy,
     reference_sparse_cross_entropy_backward, reference_mean_squared_error,
     reference_mean_squared_error_backward;

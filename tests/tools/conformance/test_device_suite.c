@@ -371,6 +371,7 @@ static const struct {
     {LS_OP_PAIR_BACKWARD_SECOND, "pair_backward_second divide 2x7"},
     {LS_OP_REDUCE, "reduce mean 3x33"},
     {LS_OP_REDUCE_BACKWARD, "reduce_backward largest 2x13"},
+    {LS_OP_NOISE, "noise B="},
     {LS_OP_CONCATENATE, "concatenate 3 parts"},
     {LS_OP_CONCATENATE_BACKWARD, "concatenate_backward 3 parts"},
     {LS_OP_SLICE, "slice 35 of"},

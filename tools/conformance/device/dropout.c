@@ -30,6 +30,57 @@ static void plain_case(struct ls_device_suite *suite, size_t shape, float rate)
     ls_device_case_run(suite, &c);
 }
 
+// Elements along some dimensions share one draw.
+static void shared_cases(struct ls_device_suite *suite)
+{
+    static const struct {
+        size_t shape;
+        int32_t axes[4];
+    } shared[] = {{3, {0, 1, 1}}, {4, {0, 1, 1}}, {3, {0, 1, 1, 1}}, {0, {0, 1}},
+                  {5, {0, 1}},    {5, {0, 0, 1}}, {4, {0, 0, 1}},    {4, {0, 0, 0, 1}}};
+
+    for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++) {
+        const struct ls_tensor_desc desc =
+            ls_device_desc(LS_F32, shapes[shared[i].shape].ndims, shapes[shared[i].shape].dims);
+        struct ls_device_case c;
+        ls_device_case_start(&c, LS_OP_DROPOUT, "dropout shared along %d%d%d of %llu",
+                             shared[i].axes[1], shared[i].axes[2], shared[i].axes[3],
+                             (unsigned long long)ls_tensor_elements(&desc));
+        c.request.attributes = (struct ls_op_attributes){.rate = 0.4f, .key = 3};
+        memcpy(c.request.attributes.axes, shared[i].axes, sizeof(shared[i].axes));
+        ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, desc),
+                            LS_DEVICE_WIDE);
+        ls_device_case_output(&c, LS_DEVICE_ACTIVATION, desc, LS_DEVICE_ROUNDED);
+        struct ls_device_case asked = c;
+        if (i == 0 && !ls_device_case_offered(suite, &asked, "dropout with shared draws"))
+            return;
+        ls_device_case_run(suite, &c);
+    }
+}
+
+// A standard deviation of 1.5 adds up to 10; cos and log of float32 are off by some 1e-7 of that.
+static const struct ls_device_tolerance noise_tolerance = {0, 1e-5, 1e-5};
+
+static void noise_cases(struct ls_device_suite *suite)
+{
+    for (size_t shape = 0; shape < sizeof(shapes) / sizeof(shapes[0]); shape++) {
+        const struct ls_tensor_desc desc =
+            ls_device_desc(LS_F32, shapes[shape].ndims, shapes[shape].dims);
+        struct ls_device_case c;
+        ls_device_case_start(
+            &c, LS_OP_NOISE, "noise B=%lld of %llu", (long long)desc.dims[0],
+            (unsigned long long)(ls_tensor_elements(&desc) / (uint64_t)desc.dims[0]));
+        c.request.attributes = (struct ls_op_attributes){.rate = 1.5f, .key = (uint32_t)shape + 1};
+        ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, desc),
+                            LS_DEVICE_UNIFORM);
+        ls_device_case_output(&c, LS_DEVICE_ACTIVATION, desc, noise_tolerance);
+        struct ls_device_case asked = c;
+        if (shape == 0 && !ls_device_case_offered(suite, &asked, "noise"))
+            return;
+        ls_device_case_run(suite, &c);
+    }
+}
+
 // ---- Splitting the batch ----
 
 #define UNITS 97
@@ -134,6 +185,8 @@ void ls_device_dropout_cases(struct ls_device_suite *suite)
     for (size_t shape = 0; shape < sizeof(shapes) / sizeof(shapes[0]); shape++)
         for (size_t rate = 0; rate < sizeof(rates) / sizeof(rates[0]); rate++)
             plain_case(suite, shape, rates[rate]);
+    shared_cases(suite);
+    noise_cases(suite);
     if (suite->dtype)
         return;
     split_case(suite);

@@ -51,6 +51,9 @@ int32_t cuda_prepare_elementwise(struct ls_device *device, struct ls_kernel *ker
         cuda_use_own(kernel, answer, cuda_kernel_softmax_backward, count / last);
         break;
     case LS_OP_DROPOUT:
+        for (uint32_t i = 0; i < LS_MAX_DIMS; i++)
+            if (attributes->axes[i])
+                return cuda_unsupported(device, kernel, "elements cannot share a draw yet");
         a->columns = count / y->dims[0];
         a->rate = attributes->rate;
         a->key = attributes->key;
