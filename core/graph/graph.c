@@ -47,6 +47,7 @@ void ls_graph_destroy(struct ls_graph *graph)
         return;
     for (uint32_t i = 0; i < graph->tensor_count; i++) {
         free(graph->tensors[i]->name);
+        free(graph->tensors[i]->initializer.values);
         free(graph->tensors[i]);
     }
     for (uint32_t i = 0; i < graph->layer_count; i++) {
@@ -370,6 +371,23 @@ enum ls_status ls_graph_constant(struct ls_graph *graph, const char *name,
     return add_parameter(graph, name, shape, &initializer, LS_ZONE_FROZEN, true, out);
 }
 
+enum ls_status ls_graph_constant_values(struct ls_graph *graph, const char *name,
+                                        const struct ls_shape *shape, const float *values,
+                                        struct ls_tensor **out)
+{
+    const uint64_t count = (uint64_t)ls_shape_elements(shape, 1);
+    struct ls_initializer initializer = {.kind = LS_VALUES,
+                                         .values = malloc(count * sizeof(*values))};
+    if (!initializer.values)
+        return LS_OUT_OF_MEMORY;
+    memcpy(initializer.values, values, count * sizeof(*values));
+    const enum ls_status status =
+        add_parameter(graph, name, shape, &initializer, LS_ZONE_FROZEN, true, out);
+    if (status || (*out)->initializer.values != initializer.values)
+        free(initializer.values); // the layer had it already
+    return status;
+}
+
 static bool is_activation(const struct ls_tensor *tensor)
 {
     return tensor->role == LS_ROLE_ACTIVATION || tensor->role == LS_ROLE_INPUT;
@@ -392,7 +410,11 @@ static enum ls_status check_inputs(const struct ls_graph *graph, const struct ls
     for (uint32_t i = 0; i < count; i++) {
         const struct ls_argument argument = ls_operation_argument(row, i, false);
         const bool parameter = argument.kind == LS_ARGUMENT_PARAMETER;
-        if (parameter ? inputs[i]->role != LS_ROLE_PARAMETER : !is_activation(inputs[i]))
+        const bool either =
+            argument.kind == LS_ARGUMENT_EITHER && inputs[i]->role == LS_ROLE_PARAMETER;
+        if (either)
+            ; // a parameter where an activation may stand, too
+        else if (parameter ? inputs[i]->role != LS_ROLE_PARAMETER : !is_activation(inputs[i]))
             return ls_graph_fail(graph, first,
                                  "argument %u of operation %s must be %s, '%s' is not", i + 1,
                                  row->name, parameter ? "a variable" : "the output of an operation",

@@ -33,6 +33,7 @@ enum ls_initializer_kind {
     LS_RANDOM_NORMAL, // mean, deviation
     LS_TRUNCATED_NORMAL, // mean, deviation; redrawn beyond two deviations
     LS_VARIANCE_SCALING, // scale, mode, distribution; Glorot, He, LeCun are these
+    LS_VALUES, // values: one an element
 };
 enum ls_variance_mode { LS_FAN_IN, LS_FAN_OUT, LS_FAN_AVERAGE };
 enum ls_variance_distribution {
@@ -46,6 +47,7 @@ struct ls_initializer {
     double value, minimum, maximum, mean, deviation, scale;
     enum ls_variance_mode mode;
     enum ls_variance_distribution distribution;
+    float *values; // the tensor's, who frees them
 };
 
 // What training does with a parameter. In the flat buffers parameters come in this order.
@@ -177,6 +179,11 @@ LS_STATUS ls_graph_statistic(struct ls_graph *graph, const char *name, const str
 // neither trained nor saved. It counts as one of the layer's own where the layer is used again.
 LS_STATUS ls_graph_constant(struct ls_graph *graph, const char *name, const struct ls_shape *shape,
                             double value, struct ls_tensor **out);
+
+// The same with a value for each element, which are copied.
+LS_STATUS ls_graph_constant_values(struct ls_graph *graph, const char *name,
+                                   const struct ls_shape *shape, const float *values,
+                                   struct ls_tensor **out);
 
 // Batch normalization of x with gamma, beta, moving mean and moving variance, the five `inputs`. In
 // training it takes the statistics of the pass and each step moves the moving ones towards them:

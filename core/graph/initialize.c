@@ -86,5 +86,5 @@ void ls_initialize(const struct ls_tensor *parameter, uint64_t seed, float *out)
     if (initializer.kind == LS_VARIANCE_SCALING)
         initializer = scaled(&parameter->initializer, &parameter->shape);
     for (uint64_t i = 0; i < count; i++)
-        out[i] = draw(&initializer, key, i);
+        out[i] = initializer.kind == LS_VALUES ? initializer.values[i] : draw(&initializer, key, i);
 }

@@ -14,6 +14,7 @@ enum ls_argument_kind {
     LS_ARGUMENT_NONE, // ends a list
     LS_ARGUMENT_TENSOR, // an activation, or the gradient of one: one row an example
     LS_ARGUMENT_PARAMETER, // of a layer, or its gradient
+    LS_ARGUMENT_EITHER, // an activation or a parameter, or the gradient of one
     LS_ARGUMENT_ADDEND, // added to the first output; only fusion brings it
     LS_ARGUMENT_STATISTIC, // a vector that the operation makes of the whole batch
     LS_ARGUMENT_LABEL, // what the examples are expected to become

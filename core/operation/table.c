@@ -367,7 +367,7 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
     // ---- Functions of elements that need x again ----
     [LS_OP_FUNCTION] = {
         .name = "function",
-        .inputs = {X},
+        .inputs = {ARGUMENT("x", EITHER, FLOATING)},
         .outputs = {Y},
         .traits = LS_TRAIT_LAYER,
         .examples = LS_EXAMPLES_APART,
@@ -388,7 +388,7 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
     // ---- Pairs with broadcasting, and what undoes it ----
     [LS_OP_PAIR] = {
         .name = "pair",
-        .inputs = {ARGUMENT("a", TENSOR, FLOATING), ARGUMENT("b", TENSOR, FLOATING)},
+        .inputs = {ARGUMENT("a", EITHER, FLOATING), ARGUMENT("b", EITHER, FLOATING)},
         .outputs = {Y},
         .traits = LS_TRAIT_LAYER,
         .gradient = LS_GRADIENT_BY_OPERATIONS,
