@@ -6,9 +6,10 @@
 
 #include <string.h>
 
-const char *const ls_activation_names[] = {"linear",      "relu",     "relu6",   "leaky_relu",
-                                           "elu",         "sigmoid",  "tanh",    "softplus",
-                                           "exponential", "softsign", "softmax", NULL};
+const char *const ls_activation_names[] = {
+    "linear",   "relu",        "relu6",      "leaky_relu",   "elu",  "sigmoid",     "tanh",
+    "softplus", "exponential", "softsign",   "softmax",      "selu", "gelu",        "silu",
+    "swish",    "hard_silu",   "hard_swish", "hard_sigmoid", "mish", "log_sigmoid", NULL};
 
 // In the order of the names, with the constants of Keras's functions.
 static const struct ls_layer_activation functions[] = {
@@ -23,6 +24,15 @@ static const struct ls_layer_activation functions[] = {
     {.function = LS_EXPONENTIAL},
     {.function = LS_SOFTSIGN},
     {.softmax = true},
+    {.function = LS_SELU},
+    {.needs_input = true, .function = LS_GELU},
+    {.needs_input = true, .function = LS_SILU},
+    {.needs_input = true, .function = LS_SILU},
+    {.needs_input = true, .function = LS_HARD_SILU},
+    {.needs_input = true, .function = LS_HARD_SILU},
+    {.function = LS_HARD_SIGMOID},
+    {.needs_input = true, .function = LS_MISH},
+    {.needs_input = true, .function = LS_LOG_SIGMOID},
 };
 
 static const struct {
@@ -105,8 +115,12 @@ enum ls_status ls_activation_add(struct ls_graph *graph,
 {
     const struct ls_op_attributes attributes = {.activation = activation->function,
                                                 .activation_alpha = activation->alpha};
+    const struct ls_op_attributes mapping = {.function = activation->function};
+
     if (activation->softmax)
         return ls_graph_add(graph, LS_OP_SOFTMAX, NULL, &input, 1, NULL, out);
+    if (activation->needs_input)
+        return ls_graph_add(graph, LS_OP_FUNCTION, &mapping, &input, 1, NULL, out);
     if (activation->function != LS_LINEAR)
         return ls_graph_add(graph, LS_OP_ACTIVATION, &attributes, &input, 1, NULL, out);
     *out = input;

@@ -4,6 +4,8 @@
 
 #include "core/base/options.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,6 +232,73 @@ void ls_config_pair(struct ls_config *config, const char *key, int32_t missing, 
     }
     out[0] = (int32_t)json_integer_value(rows);
     out[1] = (int32_t)json_integer_value(columns);
+}
+
+static bool is_border(const json_t *value)
+{
+    return json_is_integer(value) && json_integer_value(value) >= 0 &&
+           json_integer_value(value) <= LS_CONFIG_WINDOW;
+}
+
+void ls_config_borders(struct ls_config *config, const char *key, int32_t missing, int32_t out[4])
+{
+    const json_t *value = json_object_get(config->object, key);
+    bool right = true;
+    char text[SHOWN];
+
+    for (int i = 0; i < 4; i++)
+        out[i] = missing;
+    if (!value)
+        return;
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *axis = json_is_array(value) ? json_array_get(value, i / 2) : value;
+        const json_t *side = json_is_array(axis) ? json_array_get(axis, i % 2) : axis;
+        right = right && is_border(side) &&
+                (!json_is_array(value) || json_array_size(value) == 2) &&
+                (!json_is_array(axis) || json_array_size(axis) == 2);
+        out[i] = right ? (int32_t)json_integer_value(side) : 0;
+    }
+    if (!right)
+        ls_config_fail(config, key,
+                       "expected an integer from 0 to %d, a list of two, or two lists of two, "
+                       "got %s",
+                       LS_CONFIG_WINDOW, ls_json_text(value, text, sizeof(text)));
+}
+
+// An array that Keras wrote: {"class_name": "__numpy__", "config": {"value": [...]}}.
+static const json_t *array_value(const json_t *value)
+{
+    const char *class_name = json_string_value(json_object_get(value, "class_name"));
+    if (!class_name ||
+        (strcmp(class_name, "__numpy__") != 0 && strcmp(class_name, "__tensor__") != 0))
+        return value;
+    return json_object_get(json_object_get(value, "config"), "value");
+}
+
+void ls_config_numbers(struct ls_config *config, const char *key, struct ls_numbers *out)
+{
+    const json_t *value = array_value(json_object_get(config->object, key));
+    char text[SHOWN];
+
+    *out = (struct ls_numbers){.list = json_is_array(value)};
+    if (!value || json_is_null(value))
+        return;
+    const size_t count = out->list ? json_array_size(value) : 1;
+    bool right = count > 0;
+    out->values = malloc((count + 1) * sizeof(*out->values));
+    if (!out->values) {
+        config->status = LS_OUT_OF_MEMORY;
+        return;
+    }
+    for (size_t i = 0; i < count && right; i++) {
+        const json_t *number = out->list ? json_array_get(value, i) : value;
+        right = json_is_number(number) && fabs(json_number_value(number)) <= (double)FLT_MAX;
+        out->values[i] = right ? (float)json_number_value(number) : 0;
+    }
+    out->count = right ? (int64_t)count : 0;
+    if (!right)
+        ls_config_fail(config, key, "expected a number or a list of numbers, got %s",
+                       ls_json_text(value, text, sizeof(text)));
 }
 
 bool ls_config_padding_same(struct ls_config *config)

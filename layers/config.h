@@ -22,6 +22,7 @@ struct ls_config {
 // An element-wise function, or softmax.
 struct ls_layer_activation {
     bool softmax;
+    bool needs_input; // its derivative does: it is an enum ls_function
     uint32_t function; // enum ls_activation
     float alpha;
 };
@@ -54,6 +55,16 @@ double ls_config_number(struct ls_config *config, const char *key, double minimu
 bool ls_config_boolean(struct ls_config *config, const char *key, bool missing);
 // One integer for both, or a list of two: rows, columns. `missing` 0: the key must be there.
 void ls_config_pair(struct ls_config *config, const char *key, int32_t missing, int32_t out[2]);
+// Elements before and after rows, then columns: one integer for all, a list of two for rows and
+// columns, or two lists of two. `missing` for all where the key is not there.
+void ls_config_borders(struct ls_config *config, const char *key, int32_t missing, int32_t out[4]);
+// A number, or a list of numbers (as Keras writes one, or an array): the caller frees `values`.
+struct ls_numbers {
+    float *values;
+    int64_t count; // 0: not given, or null
+    bool list;
+};
+void ls_config_numbers(struct ls_config *config, const char *key, struct ls_numbers *out);
 // padding: whether it is "same" rather than "valid", in any case of letters.
 bool ls_config_padding_same(struct ls_config *config);
 // data_format: refuses channels_first.

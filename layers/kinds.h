@@ -10,9 +10,21 @@ extern const struct ls_layer_kind ls_layer_input, ls_layer_dense, ls_layer_conv2
     ls_layer_dropout, ls_layer_activation, ls_layer_relu, ls_layer_softmax, ls_layer_leaky_relu,
     ls_layer_elu, ls_layer_batch_normalization;
 
+extern const struct ls_layer_kind ls_layer_add, ls_layer_subtract, ls_layer_multiply,
+    ls_layer_average, ls_layer_maximum, ls_layer_minimum, ls_layer_concatenate,
+    ls_layer_global_average_pooling2d, ls_layer_global_max_pooling2d, ls_layer_zero_padding2d,
+    ls_layer_cropping2d, ls_layer_permute, ls_layer_up_sampling2d, ls_layer_spatial_dropout2d,
+    ls_layer_stochastic_depth, ls_layer_gaussian_noise, ls_layer_rescaling, ls_layer_layer_scale,
+    ls_layer_custom_scale_layer, ls_layer_normalization;
+
 // Operations of Keras 3 that a functional model has among its layers: keras.ops.add and others. Ends
 // with NULL.
 extern const struct ls_layer_kind *const ls_node_kinds[];
+extern const struct ls_layer_kind ls_node_add, ls_node_subtract, ls_node_multiply, ls_node_divide,
+    ls_node_true_divide, ls_node_maximum, ls_node_minimum, ls_node_transpose, ls_node_mean,
+    ls_node_sum, ls_node_max, ls_node_concatenate, ls_node_relu, ls_node_relu6, ls_node_sigmoid,
+    ls_node_tanh, ls_node_exp, ls_node_softplus, ls_node_silu, ls_node_hard_silu,
+    ls_node_hard_sigmoid, ls_node_gelu, ls_node_square, ls_node_sqrt;
 
 // The activation that the configuration of such a layer stands for; also for one given as an object.
 struct ls_layer_activation ls_read_activation(struct ls_config *config);
@@ -25,6 +37,21 @@ struct ls_layer_activation ls_read_elu(struct ls_config *config);
 LS_STATUS ls_build_activation(struct ls_graph *graph, const struct ls_layer_call *call,
                               struct ls_layer_activation (*read)(struct ls_config *config),
                               struct ls_tensor **outputs);
+
+// a (function) b, enum ls_pair_function, with numpy's broadcasting; either may be a parameter.
+LS_STATUS ls_add_pair(struct ls_graph *graph, uint32_t function, struct ls_tensor *a,
+                      struct ls_tensor *b, struct ls_tensor **out);
+// x (function) numbers, one for each element of the last dimension or one for all, which become a
+// constant of this name.
+LS_STATUS ls_add_pair_with_numbers(struct ls_graph *graph, uint32_t function, struct ls_tensor *x,
+                                   const char *name, const struct ls_numbers *numbers,
+                                   struct ls_tensor **out);
+// factor x + offset; x itself where that is the same.
+LS_STATUS ls_add_scale(struct ls_graph *graph, double factor, double offset, struct ls_tensor *x,
+                       struct ls_tensor **out);
+// The inputs, one or more, one behind the other along `axis`.
+LS_STATUS ls_add_concatenation(struct ls_graph *graph, struct ls_tensor *const *inputs,
+                               uint32_t count, uint32_t axis, struct ls_tensor **out);
 
 // Keys and operation of the two pooling layers.
 extern const char *const ls_pooling_keys[];

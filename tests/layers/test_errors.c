@@ -38,8 +38,8 @@ static const char *const layers[][2] = {
     {DENSE(", 'activation': 'rellu'"), "activation: 'rellu' is unknown; did you mean 'relu'?"},
     {DENSE(", 'activation': 'hard_shrink'"),
      "activation: 'hard_shrink' is not supported yet; supported: linear, relu,"},
-    {DENSE(", 'activation': 'gelu'"),
-     "layer 'd' (Dense): activation: 'gelu' is not supported yet; supported: linear,"},
+    {DENSE(", 'activation': 'celu'"),
+     "layer 'd' (Dense): activation: 'celu' is not supported yet; supported: linear,"},
     {DENSE(", 'activation': 'mine'"), "'mine' is unknown; supported: linear, relu,"},
     {DENSE(", 'activation': {'class_name': 'PReLU', 'config': {}}"),
      "activation: 'PReLU' is not supported yet"},
@@ -249,7 +249,7 @@ START_TEST(all_problems_of_a_model_are_said_at_once)
 {
     static const char *const lines[] = {
         "layer 'c' (Conv2D): padding: expected \"valid\" or \"same\", got \"causal\"",
-        "layer 'c' (Conv2D): activation: 'gelu' is not supported yet; supported: linear",
+        "layer 'c' (Conv2D): activation: 'celu' is not supported yet; supported: linear",
         "layer 'conv_lstm2d' (ConvLSTM2D): this layer is not supported yet; "
         "supported: InputLayer, Dense,",
         "layer 'lstm' (LSTM): this layer is not supported yet",
@@ -262,7 +262,7 @@ START_TEST(all_problems_of_a_model_are_said_at_once)
     ck_assert_int_eq(
         build_layers(&graph,
                      IMAGE "{'class_name': 'Conv2D', 'config': {'name': 'c', 'filters': 4, "
-                           "'kernel_size': 3, 'padding': 'causal', 'activation': 'gelu'}},"
+                           "'kernel_size': 3, 'padding': 'causal', 'activation': 'celu'}},"
                            "{'class_name': 'ConvLSTM2D'}, {'class_name': 'LSTM'},"
                            "{'class_name': 'Dens', 'config': {'name': 'mine'}},"
                            "{'class_name': 'Dense', 'config': {'name': 'd', 'unit': 4, "

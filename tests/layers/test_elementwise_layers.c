@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers and operations of elements, pairs and parts: what they become, and what is refused. Their
+// values are compared with Keras in test_keras_layers.c.
+#include "tests/layers/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IMAGE "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 6, 8, 3]}},"
+#define ROWS "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 4, 5]}},"
+#define LAYER(class_name, options) \
+    "{'class_name': '" class_name "', 'config': {'name': 'l'" options "}}"
+
+// ---- One input ----
+
+static const struct {
+    const char *layers, *shape;
+    uint32_t op; // of which there is exactly one; LS_OP_NONE: no operation at all
+} cases[] = {
+    {IMAGE LAYER("GlobalAveragePooling2D", ""), "(None, 3)", LS_OP_AVERAGE_POOL2D},
+    {IMAGE LAYER("GlobalMaxPooling2D", ", 'keepdims': true"), "(None, 1, 1, 3)", LS_OP_REDUCE},
+    {IMAGE LAYER("ZeroPadding2D", ""), "(None, 8, 10, 3)", LS_OP_PAD},
+    {IMAGE LAYER("ZeroPadding2D", ", 'padding': 2"), "(None, 10, 12, 3)", LS_OP_PAD},
+    {IMAGE LAYER("ZeroPadding2D", ", 'padding': [1, 3]"), "(None, 8, 14, 3)", LS_OP_PAD},
+    {IMAGE LAYER("ZeroPadding2D", ", 'padding': [[0, 1], [2, 0]]"), "(None, 7, 10, 3)", LS_OP_PAD},
+    {IMAGE LAYER("ZeroPadding2D", ", 'padding': 0"), "(None, 6, 8, 3)", LS_OP_NONE},
+    {IMAGE LAYER("Cropping2D", ", 'cropping': [[1, 2], [0, 4]]"), "(None, 3, 4, 3)", LS_OP_SLICE},
+    {IMAGE LAYER("Cropping2D", ""), "(None, 6, 8, 3)", LS_OP_NONE},
+    {IMAGE LAYER("Permute", ", 'dims': [3, 1, 2]"), "(None, 3, 6, 8)", LS_OP_TRANSPOSE},
+    {ROWS LAYER("Permute", ", 'dims': [2, 1]"), "(None, 5, 4)", LS_OP_TRANSPOSE},
+    {IMAGE LAYER("UpSampling2D", ""), "(None, 12, 16, 3)", LS_OP_UPSAMPLE2D},
+    {IMAGE LAYER("UpSampling2D", ", 'size': [3, 1], 'interpolation': 'Bilinear'"),
+     "(None, 18, 8, 3)", LS_OP_UPSAMPLE2D},
+    {IMAGE LAYER("SpatialDropout2D", ", 'rate': 0.25"), "(None, 6, 8, 3)", LS_OP_DROPOUT},
+    {IMAGE LAYER("SpatialDropout2D", ", 'rate': 0"), "(None, 6, 8, 3)", LS_OP_NONE},
+    {IMAGE LAYER("StochasticDepth", ", 'drop_path_rate': 0.25"), "(None, 6, 8, 3)", LS_OP_DROPOUT},
+    {ROWS LAYER("GaussianNoise", ", 'stddev': 0.5"), "(None, 4, 5)", LS_OP_NOISE},
+    {ROWS LAYER("GaussianNoise", ", 'stddev': 0"), "(None, 4, 5)", LS_OP_NONE},
+    {ROWS LAYER("Rescaling", ", 'scale': 0.5, 'offset': 1"), "(None, 4, 5)", LS_OP_FUNCTION},
+    {ROWS LAYER("Rescaling", ", 'scale': 1, 'offset': 0.0"), "(None, 4, 5)", LS_OP_NONE},
+    {IMAGE LAYER("Rescaling", ", 'scale': [1, 2, 3]"), "(None, 6, 8, 3)", LS_OP_PAIR},
+    {IMAGE LAYER("Rescaling",
+                 ", 'scale': {'class_name': '__numpy__', 'config': {'value': [1, 2, 3], "
+                 "'dtype': 'float32'}}"),
+     "(None, 6, 8, 3)", LS_OP_PAIR},
+    {IMAGE LAYER("LayerScale", ", 'init_values': 0.1, 'projection_dim': 3"), "(None, 6, 8, 3)",
+     LS_OP_PAIR},
+    {ROWS LAYER("Activation", ", 'activation': 'swish'"), "(None, 4, 5)", LS_OP_FUNCTION},
+    {ROWS LAYER("Activation", ", 'activation': 'selu'"), "(None, 4, 5)", LS_OP_ACTIVATION},
+};
+
+START_TEST(layers_become_their_operation)
+{
+    struct ls_graph *graph = graph_of(cases[_i].layers);
+    ck_assert_str_eq(layer_shape(graph, "l"), cases[_i].shape);
+    if (cases[_i].op == LS_OP_NONE)
+        ck_assert_uint_eq(graph->operation_count, 0);
+    else
+        only_operation(graph, cases[_i].op);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+START_TEST(random_layers_share_their_draws_and_have_keys_of_their_own)
+{
+    struct ls_graph *graph =
+        graph_of(IMAGE "{'class_name': 'SpatialDropout2D', 'config': {'rate': 0.5}},"
+                       "{'class_name': 'StochasticDepth', 'config': {'drop_path_rate': 0.5}},"
+                       "{'class_name': 'GaussianNoise', 'config': {'stddev': 2}}");
+    const int32_t shared[2][4] = {{0, 1, 1, 0}, {0, 1, 1, 1}};
+    ck_assert_uint_eq(graph->operation_count, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        ck_assert_uint_eq(graph->operations[i].attributes.key, i);
+    for (int i = 0; i < 2; i++)
+        ck_assert_mem_eq(graph->operations[i].attributes.axes, shared[i], sizeof(shared[i]));
+    ck_assert_float_eq(graph->operations[2].attributes.rate, 2);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+START_TEST(what_a_normalization_has_depends_on_its_options)
+{
+    struct ls_graph *graph =
+        graph_of(IMAGE LAYER("Normalization", ", 'mean': [1, 2, 3], 'variance': [4, 9, 0]"));
+    const struct ls_tensor *deviation = parameter_of(graph, "l/deviation");
+    ck_assert_uint_eq(parameter_total(graph), 0); // constants are none of the layer's
+    ck_assert(deviation->constant);
+    ck_assert_float_eq(deviation->initializer.values[1], 3);
+    ck_assert_float_eq(deviation->initializer.values[2], 1e-7f);
+    ls_graph_destroy(graph);
+
+    graph = graph_of(IMAGE LAYER("Normalization", ""));
+    ck_assert_uint_eq(parameter_total(graph), 6);
+    ck_assert_int_eq(parameter_of(graph, "l/mean")->zone, LS_ZONE_FROZEN);
+    ck_assert_int_eq(parameter_of(graph, "l/variance")->zone, LS_ZONE_FROZEN);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+static const char *const refused[][2] = {
+    {ROWS LAYER("GlobalAveragePooling2D", ""), "expected 4 dimensions"},
+    {IMAGE LAYER("GlobalMaxPooling2D", ", 'data_format': 'channels_first'"), "data_format"},
+    {IMAGE LAYER("ZeroPadding2D", ", 'padding': -1"), "padding: expected an integer from 0 to"},
+    {IMAGE LAYER("ZeroPadding2D", ", 'padding': [1, 2, 3]"), "padding: expected an integer from 0"},
+    {IMAGE LAYER("ZeroPadding2D", ", 'padding': [[1, 2], [3]]"), "or two lists of two, got"},
+    {IMAGE LAYER("Cropping2D", ", 'cropping': [[3, 3], [0, 0]]"), "nothing remains of 6 rows"},
+    {IMAGE LAYER("Cropping2D", ", 'cropping': 'all'"), "cropping: expected an integer"},
+    {IMAGE LAYER("Permute", ", 'dims': [1, 2]"), "dims: expected 3 numbers"},
+    {IMAGE LAYER("Permute", ", 'dims': [1, 1, 2]"), "each once"},
+    {IMAGE LAYER("Permute", ", 'dims': [0, 1, 2]"), "each once"},
+    {IMAGE LAYER("Permute", ""), "each once"},
+    {IMAGE LAYER("UpSampling2D", ", 'interpolation': 'bicubic'"),
+     "expected \"nearest\" or \"bilinear\""},
+    {IMAGE LAYER("UpSampling2D", ", 'size': 0"), "size: expected an integer from 1"},
+    {IMAGE LAYER("SpatialDropout2D", ", 'rate': 1"), "would drop everything"},
+    {IMAGE LAYER("SpatialDropout2D", ""), "rate: expected a number from 0 to 1, got nothing"},
+    {ROWS LAYER("SpatialDropout2D", ", 'rate': 0.5"), "expected 4 dimensions"},
+    {IMAGE LAYER("StochasticDepth", ", 'drop_path_rate': 1.0"), "would drop everything"},
+    {ROWS LAYER("GaussianNoise", ""), "stddev: expected a number, got nothing"},
+    {ROWS LAYER("GaussianNoise", ", 'stddev': -1"), "stddev"},
+    {ROWS LAYER("GaussianNoise", ", 'stddev': 1, 'seed': 3"), "seed"},
+    {ROWS LAYER("Rescaling", ""), "scale: expected a number or a list of numbers, got nothing"},
+    {ROWS LAYER("Rescaling", ", 'scale': 'x'"), "scale: expected a number or a list of numbers"},
+    {ROWS LAYER("Rescaling", ", 'scale': []"), "scale: expected a number or a list of numbers"},
+    {ROWS LAYER("Rescaling", ", 'scale': [1, 2]"), "expected a number or 5, one a channel, got 2"},
+    {ROWS LAYER("Rescaling", ", 'scale': [1, [2]]"), "scale: expected a number or a list"},
+    {IMAGE LAYER("Normalization", ", 'axis': 1"), "axis: expected -1, the last axis, or null"},
+    {IMAGE LAYER("Normalization", ", 'axis': null"), "null needs mean and variance"},
+    {IMAGE LAYER("Normalization", ", 'mean': 1"), "variance: expected as many numbers as mean"},
+    {IMAGE LAYER("Normalization", ", 'mean': [1, 2], 'variance': [1, 2]"),
+     "mean: expected one number, or one a channel, got 2"},
+    {IMAGE LAYER("Normalization", ", 'mean': 1, 'variance': -1"), "must not be negative"},
+    {IMAGE LAYER("LayerScale", ", 'init_values': 0.1, 'projection_dim': 4"),
+     "projection_dim: expected 3"},
+    {IMAGE LAYER("LayerScale", ", 'init_values': 0.1"), "projection_dim: expected a"},
+    {IMAGE LAYER("Subtract", ""), "2"},
+    {IMAGE LAYER("CustomScaleLayer", ", 'scale': 0.1"), "2"},
+    {ROWS LAYER("Concatenate", ", 'axis': 0"), "axis: expected one of 3 dimensions"},
+    {ROWS LAYER("Concatenate", ", 'axis': 3"), "axis: expected one of 3 dimensions"},
+    {ROWS LAYER("Activation", ", 'activation': 'sparsemax'"), "is not supported yet"},
+};
+
+START_TEST(layers_that_do_not_fit_are_refused)
+{
+    refuses(refused[_i][0], refused[_i][1]);
+}
+END_TEST
+
+// ---- Several inputs ----
+
+// Builds a model of two inputs of these shapes (lists) and one node on them, JSON in single quotes.
+static enum ls_status build_pair(const char *a, const char *b, const char *node,
+                                 struct ls_graph **out)
+{
+    char text[4096];
+    snprintf(text, sizeof(text),
+             "{'class_name': 'Functional', 'config': {'name': 'm', 'layers': ["
+             "{'class_name': 'InputLayer', 'name': 'a', 'config': {'batch_shape': [null, %s], "
+             "'name': 'a'}, 'inbound_nodes': []},"
+             "{'class_name': 'InputLayer', 'name': 'b', 'config': {'batch_shape': [null, %s], "
+             "'name': 'b'}, 'inbound_nodes': []}, %s],"
+             "'input_layers': [['a', 0, 0], ['b', 0, 0]], 'output_layers': [['l', 0, 0]]}}",
+             a, b, node);
+    return build_text(text, NULL, out);
+}
+
+#define TENSOR(name) \
+    "{'class_name': '__keras_tensor__', 'config': {'keras_history': ['" name "', 0, 0]}}"
+#define NODE(class_name, options)                                                  \
+    "{'class_name': '" class_name "', 'name': 'l', 'config': {'name': 'l'" options \
+    "}, 'inbound_nodes': [{'args': [[" TENSOR("a") ", " TENSOR("b") "]], 'kwargs': {}}]}"
+#define OPERATION(class_name, arguments)                                              \
+    "{'module': 'keras.src.ops.numpy', 'class_name': '" class_name                    \
+    "', 'name': 'l', 'config': {'name': 'l'}, 'inbound_nodes': [{'args': [" arguments \
+    "], 'kwargs': {}}]}"
+
+static const struct {
+    const char *a, *b, *node, *shape;
+    uint32_t op, function;
+} merges[] = {
+    {"4, 5", "4, 5", NODE("Add", ""), "(None, 4, 5)", LS_OP_ADD, 0},
+    {"4, 5", "4, 5", NODE("Maximum", ""), "(None, 4, 5)", LS_OP_MAXIMUM, 0},
+    {"4, 5", "4, 5", NODE("Multiply", ""), "(None, 4, 5)", LS_OP_PAIR, LS_PAIR_MULTIPLY},
+    {"4, 5", "1, 5", NODE("Add", ""), "(None, 4, 5)", LS_OP_PAIR, LS_PAIR_ADD},
+    {"4, 1", "1, 5", NODE("Minimum", ""), "(None, 4, 5)", LS_OP_PAIR, LS_PAIR_MINIMUM},
+    {"4, 5", "5", NODE("Subtract", ""), "(None, 4, 5)", LS_OP_PAIR, LS_PAIR_SUBTRACT},
+    {"4, 5", "4, 2", NODE("Concatenate", ""), "(None, 4, 7)", LS_OP_CONCATENATE, 0},
+    {"4, 5", "3, 5", NODE("Concatenate", ", 'axis': 1"), "(None, 7, 5)", LS_OP_CONCATENATE, 0},
+    {"4, 5", "4, 5", NODE("CustomScaleLayer", ", 'scale': 0.5"), "(None, 4, 5)", LS_OP_ADD, 0},
+    {"4, 5", "4, 5", OPERATION("Divide", TENSOR("a") ", " TENSOR("b")), "(None, 4, 5)", LS_OP_PAIR,
+     LS_PAIR_DIVIDE},
+};
+
+START_TEST(two_tensors_become_a_pair)
+{
+    struct ls_graph *graph = NULL;
+    const enum ls_status status = build_pair(merges[_i].a, merges[_i].b, merges[_i].node, &graph);
+    ck_assert_msg(status == LS_OK, "%s", logged);
+    ck_assert_str_eq(layer_shape(graph, "l"), merges[_i].shape);
+    const struct ls_operation *operation = only_operation(graph, merges[_i].op);
+    ck_assert_uint_eq(operation->attributes.function, merges[_i].function);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+static const struct {
+    const char *a, *b, *node, *message;
+} refused_pairs[] = {
+    {"4, 5", "3, 5", NODE("Add", ""), "(None, 3, 5), cannot be broadcast to it"},
+    {"4, 5", "3, 4", NODE("Concatenate", ""), "(None, 3, 4) can only differ from it along"},
+    {"4, 5", "4, 5", OPERATION("Multiply", TENSOR("a") ", 'x'"), "expected a tensor, a number"},
+    {"4, 5", "4, 5", OPERATION("Multiply", TENSOR("a") ", [[1, 2], [3]]"), "rows of different"},
+    {"4, 5", "4, 5", OPERATION("Multiply", TENSOR("a") ", [1, 2]"), "cannot be broadcast"},
+};
+
+START_TEST(pairs_that_do_not_fit_are_refused)
+{
+    struct ls_graph *graph = NULL;
+    ck_assert_int_eq(
+        build_pair(refused_pairs[_i].a, refused_pairs[_i].b, refused_pairs[_i].node, &graph),
+        LS_BAD_INPUT);
+    ck_assert_ptr_null(graph);
+    ck_assert_msg(strstr(logged, refused_pairs[_i].message) != NULL, "%s", logged);
+}
+END_TEST
+
+// More inputs than the operation takes are joined step by step.
+START_TEST(many_tensors_are_concatenated_in_steps)
+{
+    struct ls_graph *graph = NULL;
+    char node[4096], tensors[2048] = "";
+    for (int i = 0; i < 20; i++) {
+        const size_t length = strlen(tensors);
+        snprintf(tensors + length, sizeof(tensors) - length, "%s%s", i ? ", " : "", TENSOR("a"));
+    }
+    snprintf(node, sizeof(node),
+             "{'class_name': 'Concatenate', 'name': 'l', 'config': {'name': 'l'}, 'inbound_nodes': "
+             "[{'args': [[%s, %s]], 'kwargs': {}}]}",
+             tensors, TENSOR("b"));
+    ck_assert_msg(build_pair("4, 2", "4, 3", node, &graph) == LS_OK, "%s", logged);
+    ck_assert_str_eq(layer_shape(graph, "l"), "(None, 4, 43)");
+    ck_assert_uint_eq(operation_total(graph, LS_OP_CONCATENATE), 3);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
+#define COUNT(list) (int)(sizeof(list) / sizeof(list[0]))
+
+int main(void)
+{
+    TCase *tests = tcase_create("elementwise_layers");
+    tcase_add_loop_test(tests, layers_become_their_operation, 0, COUNT(cases));
+    tcase_add_test(tests, random_layers_share_their_draws_and_have_keys_of_their_own);
+    tcase_add_test(tests, what_a_normalization_has_depends_on_its_options);
+    tcase_add_loop_test(tests, layers_that_do_not_fit_are_refused, 0, COUNT(refused));
+    tcase_add_loop_test(tests, two_tensors_become_a_pair, 0, COUNT(merges));
+    tcase_add_loop_test(tests, pairs_that_do_not_fit_are_refused, 0, COUNT(refused_pairs));
+    tcase_add_test(tests, many_tensors_are_concatenated_in_steps);
+    return run_suite("elementwise layers", tests);
+}
