@@ -525,7 +525,9 @@ void harness_start(struct harness_run *run, struct harness_device device,
     const struct ls_memory inputs[] = {ls_host_memory(run->input),
                                        ls_host_memory(run->more_inputs[0]),
                                        ls_host_memory(run->more_inputs[1])};
-    const struct ls_memory seeds[] = {ls_host_memory(run->seeds[0]), ls_host_memory(run->seeds[1])};
+    struct ls_memory seeds[HARNESS_SEEDS];
+    for (int i = 0; i < HARNESS_SEEDS; i++)
+        seeds[i] = ls_host_memory(run->seeds[i]);
     ls_program_set_batch(run->program, inputs, ls_host_memory(run->labels));
     ls_program_set_seeds(run->program, seeds);
 }
@@ -542,11 +544,11 @@ void harness_stop(struct harness_run *run, bool destroy_plan)
                             run->input,
                             run->more_inputs[0],
                             run->more_inputs[1],
-                            run->seeds[0],
-                            run->seeds[1],
                             run->labels};
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++)
         run->device.ops->memory->release(run->device.device, memory[i]);
+    for (int i = 0; i < HARNESS_SEEDS; i++)
+        run->device.ops->memory->release(run->device.device, (struct ls_buffer *)run->seeds[i]);
     ls_program_destroy(run->program);
     if (destroy_plan)
         ls_plan_destroy(run->plan);

@@ -92,6 +92,8 @@ struct ls_graph *harness_random(uint64_t seed);
 
 // ---- A program with its memory ----
 
+enum { HARNESS_SEEDS = 8 };
+
 struct harness_run {
     struct harness_device device;
     const struct ls_graph *graph;
@@ -101,7 +103,7 @@ struct harness_run {
     struct ls_step_record *record;
     float *input; // the first
     float *more_inputs[2];
-    float *seeds[2];
+    float *seeds[HARNESS_SEEDS];
     void *labels;
     struct ls_buffer *shadow_scratch;
 };
