@@ -30,6 +30,28 @@ FUNCTION(hard_sigmoid, .function = LS_HARD_SIGMOID)
 FUNCTION(square, .needs_input = true, .function = LS_SQUARE)
 FUNCTION(sqrt, .needs_input = true, .function = LS_SQUARE_ROOT)
 
+static const char *const softmax_keys[] = {"axis", NULL};
+
+static enum ls_status build_softmax(struct ls_graph *graph, const struct ls_layer_call *call,
+                                    struct ls_tensor **outputs)
+{
+    struct ls_config c = {.graph = graph, .object = call->config};
+    const struct ls_tensor *input = ls_call_input(call);
+    const int64_t axis = ls_config_integer(&c, "axis", -1, LS_MAX_DIMS, -1);
+
+    if (!c.status && input && axis != -1 && axis != (int64_t)input->shape.ndims - 1)
+        ls_config_fail(&c, "axis", "expected -1, the last axis, got %lld", (long long)axis);
+    return c.status ? c.status
+                    : apply(graph, call, (struct ls_layer_activation){.softmax = true}, outputs);
+}
+
+static enum ls_status build_negative(struct ls_graph *graph, const struct ls_layer_call *call,
+                                     struct ls_tensor **outputs)
+{
+    struct ls_tensor *input = ls_call_input(call);
+    return input ? ls_add_scale(graph, -1, 0, input, outputs) : LS_OK;
+}
+
 // The function of keras.ops approximates unless told otherwise; the activation "gelu" does not.
 static enum ls_status build_gelu(struct ls_graph *graph, const struct ls_layer_call *call,
                                  struct ls_tensor **outputs)
@@ -55,5 +77,7 @@ const struct ls_layer_kind ls_node_relu = KIND("Relu", no_keys, build_relu),
                            ls_node_hard_silu = KIND("HardSilu", no_keys, build_hard_silu),
                            ls_node_hard_sigmoid = KIND("HardSigmoid", no_keys, build_hard_sigmoid),
                            ls_node_gelu = KIND("Gelu", gelu_keys, build_gelu),
+                           ls_node_negative = KIND("Negative", no_keys, build_negative),
+                           ls_node_softmax = KIND("Softmax", softmax_keys, build_softmax),
                            ls_node_square = KIND("Square", no_keys, build_square),
                            ls_node_sqrt = KIND("Sqrt", no_keys, build_sqrt);

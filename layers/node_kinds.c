@@ -28,5 +28,11 @@ const struct ls_layer_kind *const ls_node_kinds[] = {
     &ls_node_gelu,
     &ls_node_square,
     &ls_node_sqrt,
+    &ls_node_negative,
+    &ls_node_softmax,
+    &ls_node_reshape,
+    &ls_node_expand_dims,
+    &ls_node_squeeze,
+    &ls_node_get_item,
     NULL,
 };

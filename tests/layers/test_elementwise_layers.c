@@ -175,6 +175,11 @@ static enum ls_status build_pair(const char *a, const char *b, const char *node,
     "', 'name': 'l', 'config': {'name': 'l'}, 'inbound_nodes': [{'args': [" arguments \
     "], 'kwargs': {}}]}"
 
+#define SLICE(start, stop, step)                                                                 \
+    "{'class_name': '__slice__', 'config': {'start': " start ", 'stop': " stop ", 'step': " step \
+    "}}"
+#define ALL SLICE("null", "null", "null")
+
 static const struct {
     const char *a, *b, *node, *shape;
     uint32_t op, function;
@@ -212,6 +217,14 @@ static const struct {
     {"4, 5", "4, 5", OPERATION("Multiply", TENSOR("a") ", 'x'"), "expected a tensor, a number"},
     {"4, 5", "4, 5", OPERATION("Multiply", TENSOR("a") ", [[1, 2], [3]]"), "rows of different"},
     {"4, 5", "4, 5", OPERATION("Multiply", TENSOR("a") ", [1, 2]"), "cannot be broadcast"},
+    {"4, 5", "4, 5", OPERATION("GetItem", TENSOR("a") ", 0"), "key: expected ':' for the examples"},
+    {"4, 5", "4, 5", OPERATION("GetItem", TENSOR("a") ", [" ALL ", 4]"), "key: expected ':'"},
+    {"4, 5", "4, 5", OPERATION("GetItem", TENSOR("a") ", [" ALL ", 1, 1]"),
+     "a slice of at least one"},
+    {"4, 5", "4, 5", OPERATION("GetItem", TENSOR("a") ", [" ALL ", " SLICE("2", "2", "1") "]"),
+     "that is not empty"},
+    {"4, 5", "4, 5", OPERATION("GetItem", TENSOR("a") ", [" ALL ", " SLICE("0", "4", "2") "]"),
+     "of step 1"},
 };
 
 START_TEST(pairs_that_do_not_fit_are_refused)

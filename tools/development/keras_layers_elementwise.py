@@ -83,5 +83,8 @@ def models():
     yield model("reductions", [(3, 4, 2)],
                 lambda x: [ops.mean(image(x), axis=[1, 2]), ops.sum(image(x), axis=-1), ops.max(image(x), axis=2),
                            ops.mean(image(x), axis=1, keepdims=True)])
+    yield model("shapes", [(4, 6)],
+                lambda x: [ops.reshape(dense(x), (-1, 2, 8)), dense(x)[:, 1:3, -2:], dense(x)[:, 2],
+                           ops.squeeze(ops.expand_dims(dense(x), 1) * 2.0, 1), -dense(x), ops.softmax(dense(x))])
     yield model("random layers outside of training", [(3, 4, 4)],
                 lambda x: layers.GaussianNoise(0.5)(layers.SpatialDropout2D(0.5)(x)))

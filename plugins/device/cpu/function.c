@@ -67,8 +67,12 @@ static int32_t run_function_backward(struct ls_device *device, struct ls_kernel 
     struct mapping m = {device->loops->function, map_of(kernel), launch->arguments[0],
                         launch->arguments[1], cpu_output(kernel, launch, 0)};
     const uint64_t count = cpu_floats(dx);
+    if (m.map.function == LS_SCALE) { // which has no use for x: the scale of dy
+        m.x = m.dy;
+        m.map.offset = 0;
+    }
     cpu_parallel(device, (int64_t)count, GRAIN, (double)count * cost(m.map.function) * 1.5,
-                 map_backward_part, &m);
+                 m.map.function == LS_SCALE ? map_part : map_backward_part, &m);
     return LS_OK; // dy is 0 in the padding
 }
 
@@ -80,9 +84,7 @@ int32_t cpu_function_backward(struct ls_device *device, const struct ls_kernel_r
     kernel->run = run_function_backward;
     answer->in_place = 3;
     if (request->attributes.function == LS_SCALE)
-        answer->used_inputs = 1;
-    if (request->attributes.function == LS_SCALE)
-        answer->in_place = 1;
+        answer->in_place = answer->used_inputs = 1;
     cpu_implementation(device, answer, "function");
     return cpu_same_layout(device, request, kernel, 7);
 }
