@@ -230,13 +230,14 @@ enum ls_op {
     LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA = 35,
     // x, mean (C), variance (C), dy -> dgamma = sum(dy h), dbeta = sum(dy)
     LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS = 36,
-    // x -> y, element-wise: a function of x (enum ls_function) whose derivative its output does not say
+    // x -> y, element-wise: a function of x (enum ls_function) whose derivative its output does not
+    // say
     LS_OP_FUNCTION = 37,
     // dy, x -> dx
     LS_OP_FUNCTION_BACKWARD = 38,
-    // a, b -> y, element by element (enum ls_pair_function), shapes as numpy broadcasts them: from the last
-    // dimension on, one that is 1 or that is missing is repeated. A batch dimension is the first of
-    // y.
+    // a, b -> y, element by element (enum ls_pair_function), shapes as numpy broadcasts them: from
+    // the last dimension on, one that is 1 or that is missing is repeated. A batch dimension is the
+    // first of y.
     LS_OP_PAIR = 39,
     // dy, a, b -> da, summed over where a was repeated. The order of additions does not depend on
     // the number of threads.
@@ -279,8 +280,8 @@ enum ls_op {
 };
 
 // Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
-// LS_OP_MEAN_SQUARED_ERROR_BACKWARD, and in batch normalization, a request may have BF16 or F16
-// instead: one type for all tensors of it, but
+// LS_OP_MEAN_SQUARED_ERROR_BACKWARD, in batch normalization, and from LS_OP_FUNCTION to LS_OP_NOISE,
+// a request may have BF16 or F16 instead: one type for all tensors of it, but
 // - LS_OP_CONVERT, where x and y each have any of the three: the casts of mixed precision;
 // - dw and db, which may both be F32 beside halves: gradients that are added up over several
 // passes;
