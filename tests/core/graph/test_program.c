@@ -339,31 +339,55 @@ END_TEST
 
 // A device that knows one operation less.
 static const struct ls_device_interface *lacking_ops;
+static uint32_t lacking_op;
 static int32_t lacking_prepare(struct ls_device *opened, const struct ls_kernel_request *request,
                                struct ls_kernel_answer *out)
 {
-    return request->op == LS_OP_MAX_POOL2D_BACKWARD
-               ? LS_UNSUPPORTED
-               : lacking_ops->kernels->prepare(opened, request, out);
+    return request->op == lacking_op ? LS_UNSUPPORTED
+                                     : lacking_ops->kernels->prepare(opened, request, out);
+}
+
+// Making a program for a device without operation `op` fails, with a message of `layer` that names
+// the operation.
+static void check_lacking(const struct ls_graph *graph, uint32_t op, const char *layer,
+                          const char *name)
+{
+    struct ls_device_interface ops = *device.ops;
+    struct ls_device_kernels kernels = *device.ops->kernels;
+    struct ls_parameter_plan *plan = NULL;
+    struct ls_program *program;
+    const struct ls_program_options options = TRAINING(2);
+    lacking_op = op;
+    lacking_ops = device.ops;
+    kernels.prepare = lacking_prepare;
+    ops.kernels = &kernels;
+    const struct harness_device lacking = {.ops = &ops, .device = device.device};
+    // The layouts of parameters are planned with the forward operations.
+    enum ls_status status = ls_plan_create(graph, harness_face(lacking), 2, false, &plan);
+    if (!status)
+        status = ls_program_create(plan, graph, &options, &program);
+    ck_assert_int_eq(status, LS_UNAVAILABLE);
+    ck_assert_msg(strstr(harness_message(), layer) != NULL, "%s", harness_message());
+    ck_assert_msg(strstr(harness_message(), name) != NULL, "%s", harness_message());
+    ls_plan_destroy(plan);
 }
 
 START_TEST(an_operation_that_the_device_lacks_is_named)
 {
-    struct ls_device_interface ops = *device.ops;
     struct ls_graph *graph = harness_cnn();
-    struct ls_parameter_plan *plan;
-    struct ls_program *program;
-    const struct ls_program_options options = TRAINING(2);
-    lacking_ops = device.ops;
-    struct ls_device_kernels kernels = *device.ops->kernels;
-    kernels.prepare = lacking_prepare;
-    ops.kernels = &kernels;
-    const struct harness_device lacking = {.ops = &ops, .device = device.device};
-    ck_assert_int_eq(ls_plan_create(graph, harness_face(lacking), 2, false, &plan), LS_OK);
-    ck_assert_int_eq(ls_program_create(plan, graph, &options, &program), LS_UNAVAILABLE);
-    ck_assert_ptr_nonnull(strstr(harness_message(), "max_pooling2d_1 backward"));
-    ck_assert_ptr_nonnull(strstr(harness_message(), "max_pool2d_backward"));
-    ls_plan_destroy(plan);
+    check_lacking(graph, LS_OP_MAX_POOL2D_BACKWARD, "max_pooling2d_1 backward",
+                  "max_pool2d_backward");
+    ls_graph_destroy(graph);
+
+    // Of an operation that is one of several functions, the function's name.
+    const struct ls_op_attributes gelu = {.function = LS_GELU};
+    struct ls_tensor *x;
+    graph = harness_graph((const int64_t[]){4}, 1);
+    x = harness_dense(graph, "dense", graph->inputs[0], 4);
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_FUNCTION, &gelu, &x, 1, NULL, &x), LS_OK);
+    harness_dense(graph, "dense_1", x, 3);
+    harness_finish(graph, LS_LOSS_SPARSE_CROSS_ENTROPY, true);
+    check_lacking(graph, LS_OP_FUNCTION, "dense", "no kernel for operation gelu");
     ls_graph_destroy(graph);
 }
 END_TEST
