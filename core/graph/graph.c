@@ -419,6 +419,11 @@ static enum ls_status check_inputs(const struct ls_graph *graph, const struct ls
                                  "argument %u of operation %s must be %s, '%s' is not", i + 1,
                                  row->name, parameter ? "a variable" : "the output of an operation",
                                  inputs[i]->name);
+        if (argument.type == LS_TYPE_FLOATING && inputs[i]->dtype == LS_I32)
+            return ls_graph_fail(graph, inputs[i],
+                                 "expected floating-point numbers, but '%s' is int32; only an "
+                                 "Embedding takes integers",
+                                 inputs[i]->name);
         if (argument.type == LS_TYPE_FLOATING && inputs[i]->dtype != first->dtype)
             return ls_graph_fail(
                 graph, first,

@@ -425,6 +425,12 @@ static const char *const refused[][2] = {
      "layer 'a' (TFOpLambda): operations are read as Keras 3 writes them"},
     {ONE(LAYER("Conv2D", "a", ", 'filters': 1, 'kernel_size': 1", CALL(FROM("x", 0, 0)))),
      "layer 'a' (Conv2D): input shape (None, 4): expected 4 dimensions"},
+    {"{'class_name': 'Sequential', 'config': {'layers': [{'class_name': 'InputLayer', 'config': "
+     "{'batch_shape': [null, 4], 'dtype': 'int32'}}, {'class_name': 'Dense', 'config': {'units': "
+     "2}}]}}",
+     "layer 'dense' (Dense): input shape (None, 4): expected floating-point numbers, but 'input' "
+     "is "
+     "int32"},
     // A shared layer.
     {MODEL(INPUT("x", "4") INPUT("y", "5")
                DENSE("d", 4, CALL(FROM("x", 0, 0)) "," CALL(FROM("y", 0, 0))),
