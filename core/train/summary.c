@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-#define NAME_LETTERS 34
+#define NAME_LETTERS 34 // at least
+#define MOST_NAME_LETTERS 72
 #define SHAPE_LETTERS 24
 #define COUNT_LETTERS 12
 #define CONNECTED_LETTERS 28
@@ -24,22 +25,29 @@ static const char *grouped(uint64_t value, char *text)
     return text;
 }
 
-static void print_rule(FILE *out, char letter, bool connected)
+struct table {
+    FILE *out;
+    int name_letters;
+    bool connected; // has the column "Connected to"
+};
+
+static void print_rule(const struct table *table, char letter)
 {
-    const int letters = NAME_LETTERS + SHAPE_LETTERS + COUNT_LETTERS + 2;
-    for (int i = 0; i < letters + (connected ? 2 + CONNECTED_LETTERS : 0); i++)
-        fputc(letter, out);
-    fputc('\n', out);
+    const int letters = table->name_letters + SHAPE_LETTERS + COUNT_LETTERS + 2;
+    for (int i = 0; i < letters + (table->connected ? 2 + CONNECTED_LETTERS : 0); i++)
+        fputc(letter, table->out);
+    fputc('\n', table->out);
 }
 
-static void print_layer(FILE *out, const struct ls_graph_layer *layer)
+static void print_layer(const struct table *table, const struct ls_graph_layer *layer)
 {
     char shape[96], label[512], count[32];
     snprintf(label, sizeof(label), "%s (%s)", layer->name, layer->class_name);
-    fprintf(out, "%-*s %-*s %*s", NAME_LETTERS, label, SHAPE_LETTERS,
+    fprintf(table->out, "%-*s %-*s %*s", table->name_letters, label, SHAPE_LETTERS,
             ls_shape_text(&layer->output, shape, sizeof(shape)), COUNT_LETTERS,
             grouped(layer->parameters, count));
-    fprintf(out, "%s%s\n", layer->connected ? "  " : "", layer->connected ? layer->connected : "");
+    fprintf(table->out, "%s%s\n", layer->connected ? "  " : "",
+            layer->connected ? layer->connected : "");
 }
 
 static void print_total(FILE *out, const char *what, uint64_t parameters)
@@ -52,23 +60,27 @@ static void print_total(FILE *out, const char *what, uint64_t parameters)
 void ls_model_summary(const struct ls_model *model, FILE *out)
 {
     const struct ls_graph *graph = model->graph;
+    struct table table = {.out = out, .name_letters = NAME_LETTERS};
     uint64_t parameters = 0, untrained = 0;
-    bool connected = false;
     for (uint32_t i = 0; i < graph->layer_count; i++) {
-        parameters += graph->layers[i].parameters;
-        untrained += graph->layers[i].untrained;
-        connected |= graph->layers[i].connected != NULL;
+        const struct ls_graph_layer *layer = &graph->layers[i];
+        const size_t letters = strlen(layer->name) + strlen(layer->class_name) + 3;
+        parameters += layer->parameters;
+        untrained += layer->untrained;
+        table.connected |= layer->connected != NULL;
+        if (letters > (size_t)table.name_letters)
+            table.name_letters = letters < MOST_NAME_LETTERS ? (int)letters : MOST_NAME_LETTERS;
     }
     fprintf(out, "Model: \"%s\"\n", graph->name);
-    print_rule(out, '_', connected);
-    fprintf(out, "%-*s %-*s %*s%s\n", NAME_LETTERS, "Layer (type)", SHAPE_LETTERS, "Output Shape",
-            COUNT_LETTERS, "Param #", connected ? "  Connected to" : "");
-    print_rule(out, '=', connected);
+    print_rule(&table, '_');
+    fprintf(out, "%-*s %-*s %*s%s\n", table.name_letters, "Layer (type)", SHAPE_LETTERS,
+            "Output Shape", COUNT_LETTERS, "Param #", table.connected ? "  Connected to" : "");
+    print_rule(&table, '=');
     // As in Keras, the table of a chain begins with the first layer that computes.
     for (uint32_t i = 0; i < graph->layer_count; i++)
-        if (connected || strcmp(graph->layers[i].class_name, "InputLayer") != 0)
-            print_layer(out, &graph->layers[i]);
-    print_rule(out, '=', connected);
+        if (table.connected || strcmp(graph->layers[i].class_name, "InputLayer") != 0)
+            print_layer(&table, &graph->layers[i]);
+    print_rule(&table, '=');
     print_total(out, "Total params", parameters);
     print_total(out, "Trainable params", parameters - untrained);
     print_total(out, "Non-trainable params", untrained);

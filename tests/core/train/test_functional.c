@@ -135,6 +135,43 @@ START_TEST(a_model_is_called_as_a_layer_and_may_be_closed)
 }
 END_TEST
 
+// As in transfer learning: the model inside keeps its weights, the layer behind it learns.
+START_TEST(a_frozen_model_inside_keeps_its_weights)
+{
+    struct ls_symbol *x = input(IMAGE);
+    struct ls_symbol *flat = call(LAYER(LS_FLATTEN()), x);
+    struct ls_symbol *cold = call(LAYER(LS_DENSE(8, .activation = "tanh", .frozen = true)), flat);
+    struct ls_model *base = create("base", x, cold);
+    struct ls_symbol *y = input(IMAGE);
+    struct ls_symbol *top = call(LAYER(LS_DENSE(10, .name = "top")), call_model(base, y));
+    struct ls_model *trained = create("outer", y, top), *same = create("outer", y, top);
+    OK(ls_model_need_weights(same)); // the same first values
+    fit(trained);
+    OK(ls_model_take_weights(trained));
+    for (uint32_t i = 0; i < trained->graph->parameter_count; i++) {
+        const bool frozen = strncmp(trained->graph->parameters[i]->name, "base/dense/", 11) == 0;
+        double difference = 0;
+        for (size_t k = 0; k < elements_of(trained, i); k++)
+            difference = fmax(difference,
+                              fabs((double)trained->weights[i][k] - (double)same->weights[i][k]));
+        ck_assert_msg(frozen ? difference == 0 : difference > 0, "%s: %g",
+                      trained->graph->parameters[i]->name, difference);
+    }
+    char text[4096] = "";
+    FILE *file = tmpfile();
+    ls_model_summary(trained, file);
+    rewind(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    ck_assert_ptr_nonnull(strstr(text, "Trainable params: 90 (360 bytes)"));
+    ck_assert_ptr_nonnull(strstr(text, "Non-trainable params: 136 (544 bytes)"));
+    ck_assert_ptr_nonnull(strstr(text, "base/flatten[0][0]"));
+    ls_model_close(base);
+    ls_model_close(trained);
+    ls_model_close(same);
+}
+END_TEST
+
 START_TEST(a_functional_model_of_two_inputs_and_outputs_is_a_layer)
 {
     struct ls_symbol *u = input(LAYER(LS_INPUT(3))), *v = input(LAYER(LS_INPUT(4)));
@@ -247,6 +284,7 @@ int main(void)
     tcase_add_test(cases, a_chain_trains_as_the_same_sequential_model);
     tcase_add_test(cases, a_layer_that_is_called_again_has_its_weights_once);
     tcase_add_test(cases, a_model_is_called_as_a_layer_and_may_be_closed);
+    tcase_add_test(cases, a_frozen_model_inside_keeps_its_weights);
     tcase_add_test(cases, a_functional_model_of_two_inputs_and_outputs_is_a_layer);
     tcase_add_test(cases, models_between_the_same_symbols_are_independent);
     tcase_add_test(cases, tokens_are_integers);
