@@ -220,6 +220,33 @@ START_TEST(a_model_as_keras_2_writes_it_is_read)
 }
 END_TEST
 
+// Made by tests/data/functional/make_keras2.py.
+START_TEST(a_file_that_keras_2_wrote_is_read)
+{
+    struct ls_graph *graph = NULL;
+    capture_log();
+    ck_assert_msg(ls_model_load(FUNCTIONAL "/keras2.json", NULL, &graph) == LS_OK, "%s", logged);
+    static const char *const names[] = {"shared/kernel",
+                                        "shared/bias",
+                                        "inner/f/kernel",
+                                        "inner/f/bias",
+                                        "lazy/l/kernel",
+                                        "lazy/l/bias",
+                                        "base/d/kernel",
+                                        "base/d/bias",
+                                        "base/e/kernel",
+                                        "base/e/bias",
+                                        NULL};
+    check_variables(graph, names);
+    ck_assert_uint_eq(operation_total(graph, LS_OP_DENSE), 3 + 2 + 4 + 2);
+    ck_assert_uint_eq(graph->input_count, 2);
+    ck_assert_uint_eq(graph->output_count, 4);
+    ck_assert_str_eq(layer_of(graph, "base/d")->class_name, "Dense");
+    ck_assert_str_eq(layer_of(graph, "last")->connected, "lazy[1][0]");
+    ls_graph_destroy(graph);
+}
+END_TEST
+
 // ---- Shared layers, models inside models ----
 
 START_TEST(a_shared_layer_has_its_variables_once)
@@ -617,6 +644,7 @@ int main(void)
     tcase_add_test(cases, tokens_are_integers);
     tcase_add_test(cases, several_outputs_are_in_the_order_of_output_layers);
     tcase_add_test(cases, a_model_as_keras_2_writes_it_is_read);
+    tcase_add_test(cases, a_file_that_keras_2_wrote_is_read);
     tcase_add_test(cases, a_shared_layer_has_its_variables_once);
     tcase_add_test(cases, a_siamese_network_uses_its_model_twice);
     tcase_add_test(cases, a_model_inside_has_its_own_inputs_and_outputs);

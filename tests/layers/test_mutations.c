@@ -19,7 +19,7 @@ static const struct ls_shape example = {.ndims = 3, .dims = {28, 28, 1}};
 // writes it, and one has models inside models.
 static const char *const fixtures[] = {
     FIXTURES "/keras2-sequential.json",
-    FIXTURES "/keras2-functional.json",
+    FUNCTIONAL "/keras2.json",
     FUNCTIONAL "/nested.json",
     FUNCTIONAL "/residual.json",
 };
