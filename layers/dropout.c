@@ -1,9 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dropout: in training a fraction of the elements, drawn anew for each example and step, becomes 0 and the
-// rest grows by 1 / (1 - rate).
+// rest grows by 1 / (1 - rate). With noise_shape one draw is for all elements along the dimensions
+// that are 1 there: [null, 1, 1, 1] drops whole examples.
 #include "layers/kinds.h"
 
 static const char *const keys[] = {"rate", "seed", "noise_shape", NULL};
+
+// Fills axes[i] with 1 where one draw is for all along dimension i.
+static void read_noise_shape(struct ls_config *config, const struct ls_tensor *input, int32_t *axes)
+{
+    const json_t *list = json_object_get(config->object, "noise_shape");
+    char text[64];
+
+    if (!list || json_is_null(list) || !input)
+        return;
+    bool right =
+        json_array_size(list) == input->shape.ndims && json_is_null(json_array_get(list, 0));
+    for (uint32_t i = 1; right && i < input->shape.ndims; i++) {
+        const json_t *size = json_array_get(list, i);
+        const bool own = json_is_null(size) || json_integer_value(size) == input->shape.dims[i];
+        right = own || (json_is_integer(size) && json_integer_value(size) == 1);
+        axes[i] = !own;
+    }
+    if (!right)
+        ls_config_fail(config, "noise_shape",
+                       "expected null, or a list of null (the batch) and %u sizes, each null, 1 or "
+                       "that of the input, got %s",
+                       input->shape.ndims - 1, ls_json_text(list, text, sizeof(text)));
+}
 
 static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
                             struct ls_tensor **outputs)
@@ -17,15 +41,15 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     if ((float)rate >= 1)
         ls_config_fail(&c, "rate", "1 would drop everything; expected a number below 1");
     ls_config_seed(&c);
-    ls_config_null(&c, "noise_shape");
+    struct ls_op_attributes attributes = {.rate = (float)rate};
+    read_noise_shape(&c, input, attributes.axes);
     if (c.status || !input)
         return c.status;
     if ((float)rate == 0 || call->inference) {
         *outputs = input;
         return LS_OK;
     }
-
-    const struct ls_op_attributes attributes = {.rate = (float)rate, .key = graph->dropout_count++};
+    attributes.key = graph->dropout_count++;
     return ls_graph_add(graph, LS_OP_DROPOUT, &attributes, &input, 1, NULL, outputs);
 }
 

@@ -141,7 +141,14 @@ static const char *const layers[][2] = {
     {OTHER("Dropout", ", 'rate': 0.5, 'seed': 42"),
      "seed: a layer has no seed of its own, got 42; set seed to null and give the run one "
      "(--seed=)"},
-    {OTHER("Dropout", ", 'rate': 0.5, 'noise_shape': [null, 1]"), "noise_shape: not supported"},
+    {OTHER("Dropout", ", 'rate': 0.5, 'noise_shape': [null, 1]"),
+     "noise_shape: expected null, or a list of null (the batch) and 3 sizes, each null, 1 or that "
+     "of "
+     "the input, got [null, 1]"},
+    {OTHER("Dropout", ", 'rate': 0.5, 'noise_shape': [1, 28, 28, 3]"),
+     "noise_shape: expected null"},
+    {OTHER("Dropout", ", 'rate': 0.5, 'noise_shape': [null, 1, 2, 1]"),
+     "noise_shape: expected null"},
     {OTHER("Activation", ""), "activation: expected the name of an activation, got nothing"},
     {OTHER("ReLU", ", 'max_value': 5.5"), "max_value: only null and 6 are supported, got 5.5"},
     {OTHER("ReLU", ", 'threshold': 1"), "threshold: only 0 is supported, got 1"},

@@ -182,6 +182,18 @@ START_TEST(each_dropout_has_a_key_of_its_own_and_rate_zero_is_nothing)
 }
 END_TEST
 
+// EfficientNet drops whole examples so.
+START_TEST(a_noise_shape_says_what_shares_a_draw)
+{
+    struct ls_graph *graph = graph_of(
+        "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 4, 5, 3]}},"
+        "{'class_name': 'Dropout', 'config': {'rate': 0.25, 'noise_shape': [null, 1, 5, 1]}}");
+    static const int32_t axes[LS_MAX_DIMS] = {0, 1, 0, 1};
+    ck_assert_mem_eq(graph->operations[0].attributes.axes, axes, sizeof(axes));
+    ls_graph_destroy(graph);
+}
+END_TEST
+
 // Layer with options, and the operation that it must become.
 static const struct {
     const char *class_name, *options;
@@ -341,6 +353,7 @@ int main(void)
     tcase_add_test(cases, pooling_moves_by_its_window_unless_told_otherwise);
     tcase_add_test(cases, flatten_makes_one_dimension_and_leaves_one_as_it_is);
     tcase_add_test(cases, reshape_fills_in_what_is_open);
+    tcase_add_test(cases, a_noise_shape_says_what_shares_a_draw);
     tcase_add_test(cases, each_dropout_has_a_key_of_its_own_and_rate_zero_is_nothing);
     tcase_add_loop_test(cases, activations_become_one_operation, 0,
                         sizeof(activations) / sizeof(activations[0]));
