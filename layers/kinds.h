@@ -18,14 +18,8 @@ extern const struct ls_layer_kind ls_layer_add, ls_layer_subtract, ls_layer_mult
     ls_layer_custom_scale_layer, ls_layer_normalization;
 
 // Operations of Keras 3 that a functional model has among its layers: keras.ops.add and others. Ends
-// with NULL.
-extern const struct ls_layer_kind *const ls_node_kinds[];
-extern const struct ls_layer_kind ls_node_add, ls_node_subtract, ls_node_multiply, ls_node_divide,
-    ls_node_true_divide, ls_node_maximum, ls_node_minimum, ls_node_transpose, ls_node_mean,
-    ls_node_sum, ls_node_max, ls_node_concatenate, ls_node_relu, ls_node_relu6, ls_node_sigmoid,
-    ls_node_tanh, ls_node_exp, ls_node_softplus, ls_node_silu, ls_node_hard_silu,
-    ls_node_hard_sigmoid, ls_node_gelu, ls_node_square, ls_node_sqrt, ls_node_negative,
-    ls_node_softmax, ls_node_reshape, ls_node_expand_dims, ls_node_squeeze, ls_node_get_item;
+// with one that has no class name.
+extern const struct ls_layer_kind ls_node_kinds[];
 
 // The activation that the configuration of such a layer stands for; also for one given as an object.
 struct ls_layer_activation ls_read_activation(struct ls_config *config);

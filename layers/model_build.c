@@ -78,12 +78,14 @@ static enum ls_status refuse_class(const struct ls_graph *graph, const struct ls
     const char *names[128] = {NULL};
     char why[480];
     const bool operation = ls_json_is_operation(layer->object);
-    const struct ls_layer_kind *const *kinds = operation ? ls_node_kinds : ls_layer_kinds;
+    const size_t most = sizeof(names) / sizeof(names[0]) - 1;
 
     if (layer->custom)
         return ls_graph_fail(graph, NULL, "only Keras's own layers are supported");
-    for (size_t i = 0; kinds[i] && i + 1 < sizeof(names) / sizeof(names[0]); i++)
-        names[i] = kinds[i]->class_name;
+    for (size_t i = 0; operation && ls_node_kinds[i].class_name && i < most; i++)
+        names[i] = ls_node_kinds[i].class_name;
+    for (size_t i = 0; !operation && ls_layer_kinds[i] && i < most; i++)
+        names[i] = ls_layer_kinds[i]->class_name;
     if (operation)
         return ls_graph_fail(graph, NULL, "this operation is not supported; supported: %s",
                              ls_name_list(names, why, sizeof(why)));

@@ -185,11 +185,14 @@ bool ls_is_model_class(const char *class_name)
 
 static const struct ls_layer_kind *find_kind(const struct ls_layer_json *layer)
 {
-    const struct ls_layer_kind *const *kinds =
-        ls_json_is_operation(layer->object) ? ls_node_kinds : ls_layer_kinds;
-    for (; *kinds; kinds++)
-        if (strcmp((*kinds)->class_name, layer->class_name) == 0)
-            return *kinds;
+    const bool operation = ls_json_is_operation(layer->object);
+
+    for (size_t i = 0; operation && ls_node_kinds[i].class_name; i++)
+        if (strcmp(ls_node_kinds[i].class_name, layer->class_name) == 0)
+            return &ls_node_kinds[i];
+    for (size_t i = 0; !operation && ls_layer_kinds[i]; i++)
+        if (strcmp(ls_layer_kinds[i]->class_name, layer->class_name) == 0)
+            return ls_layer_kinds[i];
     return NULL;
 }
 

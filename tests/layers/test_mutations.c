@@ -18,10 +18,8 @@ static const struct ls_shape example = {.ndims = 3, .dims = {28, 28, 1}};
 // The Sequential one of Keras 2 has the most options; of the functional ones one is as Keras 2
 // writes it, and one has models inside models.
 static const char *const fixtures[] = {
-    FIXTURES "/keras2-sequential.json",
-    FUNCTIONAL "/keras2.json",
-    FUNCTIONAL "/nested.json",
-    FUNCTIONAL "/residual.json",
+    FIXTURES "/keras2-sequential.json", FUNCTIONAL "/keras2.json", FUNCTIONAL "/nested.json",
+    FUNCTIONAL "/residual.json",        FUNCTIONAL "/pairs.json",  FUNCTIONAL "/shapes.json",
 };
 #define FIXTURE_COUNT (int)(sizeof(fixtures) / sizeof(*fixtures))
 

@@ -15,8 +15,11 @@
 #define BATCH 4
 // Sums of float32 products in another order: a few units in the last place of the largest element.
 #define TOLERANCE 2e-5
+// In a gradient of a bias terms cancel, and what is left is smaller than what was added.
+#define GRADIENT_TOLERANCE 1e-4
 
-static const char *const models[] = {"residual", "siamese", "shared", "nested"};
+static const char *const models[] = {"residual", "siamese",   "shared", "nested",
+                                     "pairs",    "functions", "shapes"};
 #define MODELS (int)(sizeof(models) / sizeof(*models))
 static const char *const devices[] = {"reference", "cpu"};
 
@@ -49,7 +52,8 @@ static void fill(struct harness_run *run)
         const struct ls_tensor *parameter = graph->parameters[i];
         const int64_t count = harness_elements(run, parameter);
         float *values = malloc((size_t)count * sizeof(float));
-        for (int64_t k = 0; k < count; k++) {
+        ls_initialize(parameter, 0, values);
+        for (int64_t k = 0; k < count && !parameter->constant; k++) {
             values[k] = formula(parameter->name, k);
             if (strstr(parameter->name, "variance"))
                 values[k] = fabsf(values[k]) + 0.5f;
@@ -102,12 +106,15 @@ static void check_gradients(struct harness_device device, const struct ls_graph 
     harness_step(&run);
     size_t compared = 0;
     for (uint32_t i = 0; i < graph->parameter_count; i++) {
+        if (graph->parameters[i]->zone != LS_ZONE_TRAINED)
+            continue;
         snprintf(name, sizeof(name), "gradient/%s", graph->parameters[i]->name);
         const struct ls_saved_tensor *theirs = ls_safetensors_find(file, name);
         ck_assert_msg(theirs != NULL, "Keras has no %s", name);
         float *ours = harness_read(&run, graph->parameters[i], true);
         const double difference = compare(ours, theirs);
-        ck_assert_msg(difference <= TOLERANCE, "%s: %s: %g", graph->name, name, difference);
+        ck_assert_msg(difference <= GRADIENT_TOLERANCE, "%s: %s: %g", graph->name, name,
+                      difference);
         free(ours);
         compared++;
     }

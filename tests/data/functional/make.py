@@ -73,7 +73,49 @@ def nested():
     return keras.Model([x, y], outer(ops.maximum(first, third)) + layers.Dense(4, name="last")(fourth), name="nested")
 
 
-MODELS = {f.__name__: f for f in (residual, siamese, shared, nested)}
+def pairs():
+    """Operations of two arguments, with broadcast, numbers and arrays."""
+    x, y = keras.Input((3, 4), name="x"), keras.Input((4,), name="y")
+    a = layers.Dense(4, name="a")(x)
+    b = layers.Dense(4, name="b", activation="sigmoid")(y)
+    b = ops.expand_dims(b, 1)
+    terms = [a + b, a - b, b * a, a / (b + 1.0), ops.maximum(a, b), ops.minimum(b, a), 2.0 - a, a * 3, a / 4, 1.5 / (2 + b * a * a),
+             ops.multiply(a, np.arange(1, 5, dtype="float32")), ops.subtract(np.array([[1.0], [2.0], [3.0]], "float32"), a),
+             ops.maximum(a, 0.1), ops.divide(np.float32(2), b), ops.power(b, 0.5), b**3, (b * 0.5)**4, a**2, 1 / b, a**1]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term * 0.25
+    total = ops.matmul(total, np.array([[1, 0.5], [0, 1], [2, -1], [1, 1]], "float32"))
+    return keras.Model([x, y], layers.Dense(3, name="top")(layers.Flatten()(total)), name="pairs")
+
+
+def functions():
+    x = keras.Input((6,), name="x")
+    a = layers.Dense(5, name="a")(x)
+    positive = ops.square(a) + 0.5
+    terms = [-a, ops.absolute(a + 0.3), ops.sqrt(positive), ops.rsqrt(positive), ops.reciprocal(positive), ops.exp(a * 0.5),
+             ops.tanh(a), ops.sigmoid(a), ops.log_sigmoid(a), ops.relu(a), ops.relu6(a * 9), ops.leaky_relu(a, 0.1),
+             ops.elu(a, 0.7), ops.selu(a), ops.gelu(a), ops.gelu(a, approximate=False), ops.silu(a), ops.hard_sigmoid(a * 4),
+             ops.hard_silu(a * 4), ops.softplus(a), ops.softsign(a), ops.softmax(a), ops.clip(a, -0.4, 0.6), ops.cast(a, "float32")]
+    return keras.Model(x, layers.Dense(3, name="top")(ops.concatenate(terms, axis=-1)), name="functions")
+
+
+def shapes():
+    """Reductions, and what moves elements."""
+    x = keras.Input((4, 6), name="x")
+    a = layers.Dense(6, name="a")(x)
+    b = ops.transpose(a, (0, 2, 1))  # 6 x 4
+    first, second, third = ops.split(b, 3, axis=1)
+    left, right = ops.split(a, [2], axis=-1)
+    parts = [ops.mean(a, axis=1), ops.sum(a, axis=(1, 2), keepdims=True)[:, 0] * 0.1, ops.max(b, axis=-1), ops.min(b, axis=[1]),
+             a[:, 0], a[:, -1, 2:5], a[:, 1:3, -2], b[..., 1], ops.squeeze(a[:, 2:3]), a[:, None, 1, ::1][:, 0],
+             ops.reshape(first * second, (-1, 8)), ops.reshape(third, (-1, 8)), left[:, :, 0],
+             ops.mean(right, axis=-1), ops.sum(ops.stack([a[:, 0], a[:, 1], a[:, 3]], axis=1), axis=1),
+             ops.sum(ops.swapaxes(a, 1, 2), axis=-1), ops.sqrt(ops.maximum(ops.sum(ops.square(left), axis=[1, 2], keepdims=False)[:, None], 1e-7))]
+    return keras.Model(x, layers.Dense(3, name="top")(ops.concatenate(parts, axis=1)), name="shapes")
+
+
+MODELS = {f.__name__: f for f in (residual, siamese, shared, nested, pairs, functions, shapes)}
 
 
 def input_values(tensor, index):
