@@ -75,6 +75,17 @@ struct ls_layer {
 #define LS_ELU(...) {.class_name = "ELU", .alpha = __VA_ARGS__}                                 // alpha
 #define LS_BATCH_NORMALIZATION(...) {.class_name = "BatchNormalization", __VA_ARGS__}
 #define LS_SOFTMAX(...) {.class_name = "Softmax", __VA_ARGS__}
+#define LS_BATCH_NORMALIZATION(...) {.class_name = "BatchNormalization", __VA_ARGS__}
+#define LS_GLOBAL_AVERAGE_POOLING2D(...) {.class_name = "GlobalAveragePooling2D", __VA_ARGS__}
+#define LS_GLOBAL_MAX_POOLING2D(...) {.class_name = "GlobalMaxPooling2D", __VA_ARGS__}
+// On several symbols, in functional models.
+#define LS_ADD(...) {.class_name = "Add", __VA_ARGS__}
+#define LS_SUBTRACT(...) {.class_name = "Subtract", __VA_ARGS__}
+#define LS_MULTIPLY(...) {.class_name = "Multiply", __VA_ARGS__}
+#define LS_AVERAGE(...) {.class_name = "Average", __VA_ARGS__}
+#define LS_MAXIMUM(...) {.class_name = "Maximum", __VA_ARGS__}
+#define LS_MINIMUM(...) {.class_name = "Minimum", __VA_ARGS__}
+#define LS_CONCATENATE(...) {.class_name = "Concatenate", __VA_ARGS__}                          // along the last axis
 #define LS_END {.class_name = 0}
 // clang-format on
 

@@ -140,7 +140,7 @@ LS_CALL ls_sequential_create(struct ls_run *run, const char *name, const struct 
 //     ls_input(run, &(struct ls_layer)LS_INPUT(64), &x);
 //     ls_layer_call(&(struct ls_layer)LS_DENSE(64, .activation = "relu"), &x, 1, &y);
 //     ends[0] = x, ends[1] = y;
-//     ls_layer_call(&(struct ls_layer){.class_name = "Add"}, ends, 2, &sum);
+//     ls_layer_call(&(struct ls_layer)LS_ADD(), ends, 2, &sum);
 //     ls_layer_call(&(struct ls_layer)LS_DENSE(10), &sum, 1, &scores);
 //     ls_model_create("residual", &x, 1, &scores, 1, &model);
 //

@@ -114,6 +114,12 @@ class Examples(ProgramTest):
             self.assertIn("after 1 epoch(s)", self.example("train_cnn", *strategy, SYNTHETIC, "3").stdout)
         self.assertIn("did you mean ring", self.example("train_cnn", "rings", "2", SYNTHETIC, "3", expect=1).stderr)
 
+    def test_residual(self):
+        for strategy in (("one-device", "1"), ("ring", "2")):
+            out = self.example("residual", *strategy, SYNTHETIC, "3").stdout
+            for text in ("after 1 epoch(s)", "conv2d[0][0], conv2d_2[0][0]", "Add", "(None, 14, 14, 16)"):
+                self.assertIn(text, out)
+
     def test_compare_by_hand(self):
         out = self.example("compare_by_hand", "4", SYNTHETIC).stdout
         differences = [float(line.split()[2]) for line in out.splitlines()[2:]]

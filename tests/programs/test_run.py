@@ -254,6 +254,13 @@ class KerasModel(ProgramTest):
                             "--strategy=ring")
         self.assertEqual(report["parameters"], (9 * 2 + 1) * 4 + (9 * 4 + 1) * 4 + (64 + 1) * 5)
 
+    def test_a_residual_network_with_moving_statistics_trains(self):
+        path = os.path.join(FIXTURES, "keras", "functional-residual.json")
+        report = self.train("--model=" + path, "--dataset=synthetic:shape=20x20x3,classes=7,examples=200", "--replicas=2",
+                            "--strategy=ring")
+        self.assertEqual(report["parameters"], 1771)
+        self.lockstep("summary", "--model=" + path)
+
     def test_summary_of_a_functional_model_says_what_is_connected(self):
         outcome = self.lockstep("summary", "--model=" + os.path.join(FIXTURES, "functional", "residual.json"))
         self.assertEqual(outcome.code, DONE)
