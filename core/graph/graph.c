@@ -397,6 +397,13 @@ static enum ls_status check_inputs(const struct ls_graph *graph, const struct ls
                                  "argument %u of operation %s must be %s, '%s' is not", i + 1,
                                  row->name, parameter ? "a variable" : "the output of an operation",
                                  inputs[i]->name);
+        const uint32_t dtype = argument.type == LS_TYPE_I32   ? LS_I32
+                               : argument.type == LS_TYPE_F32 ? LS_F32
+                                                              : inputs[i]->dtype;
+        if (inputs[i]->dtype != dtype)
+            return ls_graph_fail(graph, first, "argument %u of operation %s, '%s', must be %s",
+                                 i + 1, row->name, inputs[i]->name,
+                                 dtype == LS_I32 ? "int32" : "float32");
         if (argument.type == LS_TYPE_FLOATING && inputs[i]->dtype != first->dtype)
             return ls_graph_fail(
                 graph, first,

@@ -228,7 +228,56 @@ enum ls_op {
     LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA = 35,
     // x, mean (C), variance (C), dy -> dgamma = sum(dy h), dbeta = sum(dy)
     LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS = 36,
-    LS_OP_COUNT = 37, // grows with the operations: a plugin compares numbers, not this
+
+    // From here to LS_OP_PRELU_BACKWARD all floating tensors are F32.
+
+    // Each example is normalized by itself: x (B,...,C), [gamma], [beta] -> y as x, [saved]. With
+    // attribute groups 0, over the last dimension: n = C (Ba, Kiros, Hinton 2016). With groups G,
+    // over all positions of an example and C / G neighbouring channels (Wu, He 2018). mean =
+    // sum(x) / n, variance = sum((x - mean)^2) / n, h = (x - mean) / sqrt(variance + epsilon), y =
+    // gamma h + beta. gamma and beta have C elements, one a channel, in any shape; a missing gamma
+    // is 1, a missing beta 0. A single vector is gamma, or with attribute only_beta 1 it is beta.
+    LS_OP_LAYER_NORMALIZATION = 37,
+    // dy, x, saved, [gamma] -> dx, [dgamma], [dbeta]: dgamma = sum(dy h) and dbeta = sum(dy) over
+    // all positions of all examples; with g = gamma dy, dx = (g - mean(g) - h mean(g h)) /
+    // sqrt(variance + epsilon), where the means are those over the n values. Inputs and outputs are
+    // there as in the forward operation; with only_beta 1 the vector is beta and its gradient.
+    LS_OP_LAYER_NORMALIZATION_BACKWARD = 38,
+    // ids I32 (B,...), table (V,N) -> y (B,...,N): rows of the table. The row of an id below 0 or
+    // not below V is NaN, so that the loss is.
+    LS_OP_GATHER_ROWS = 39,
+    // ids, dy -> dtable: to each row of the table the sum of the dy of its id, added in the order of
+    // the positions; ids outside of the table add nothing.
+    LS_OP_GATHER_ROWS_BACKWARD = 40,
+    // q (B,T,H,D), k (B,S,H,D), v (B,S,H,E) -> y (B,T,H,E), [saved]. For each example and head, p =
+    // softmax(q k^T / sqrt(D)) over S, y = p v. With attribute causal 1 position t sees the keys
+    // s <= t only. With rate above 0 an element of p is kept with probability 1 - rate and then
+    // divided by it, else 0, after the softmax: ls_dropout_keep() of element (h T + t) S + s.
+    LS_OP_ATTENTION = 41,
+    // dy, q, k, v, saved -> dq, dk, dv
+    LS_OP_ATTENTION_BACKWARD = 42,
+    // a (...,M,K), b (...,K,N) -> y (...,M,N): a product for each index of the leading dimensions,
+    // which are the same
+    LS_OP_MATMUL = 43,
+    // dy, b -> da
+    LS_OP_MATMUL_BACKWARD_LEFT = 44,
+    // a, dy -> db
+    LS_OP_MATMUL_BACKWARD_RIGHT = 45,
+    // x (B,H,W,C), w (KH,KW,F,C), [b (F)] -> y (B,OH,OW,F): what LS_OP_CONV2D_BACKWARD_DATA makes of
+    // dy = x for a convolution of y with w, of these strides, padding and dilation and one group,
+    // plus the bias. OH and OW are any for which that convolution has H rows and W columns.
+    LS_OP_CONV2D_TRANSPOSE = 46,
+    // dy, w -> dx
+    LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA = 47,
+    // x, dy -> dw, [db]
+    LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS = 48,
+    // x (B,...), alpha -> y as x: x where x > 0, else alpha x. alpha has the dimensions of an
+    // example, each as there or 1: then one value is shared along it.
+    LS_OP_PRELU = 49,
+    // dy, x, alpha -> dx, dalpha: dx is dy where x > 0, alpha dy where x < 0, else 0;
+    // dalpha is the sum of x dy over all x < 0 that share the value
+    LS_OP_PRELU_BACKWARD = 50,
+    LS_OP_COUNT = 51, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
@@ -270,7 +319,7 @@ struct ls_op_attributes {
     int32_t strides[2]; // rows, columns
     int32_t padding[4]; // zeros (pooling: nothing) added at top, bottom, left, right
     int32_t dilation[2]; // 1: none
-    int32_t groups; // 1: none
+    int32_t groups; // 1: none; layer normalization: 0 or more
     uint32_t activation; // enum ls_activation
     float activation_alpha;
 
@@ -282,16 +331,18 @@ struct ls_op_attributes {
     uint32_t epilogue_activation;
     float epilogue_alpha;
 
-    float rate; // dropout
-    uint32_t key; // dropout: number of the layer
+    float rate; // dropout, attention
+    uint32_t key; // dropout, attention: number of the layer
     uint32_t from_logits;
-    float epsilon; // cross-entropy from probabilities, Adam, batch normalization
+    float epsilon; // cross-entropy from probabilities, Adam, normalization
     float momentum; // SGD, LS_OP_AVERAGE_UPDATE
     uint32_t nesterov; // SGD: 0 or 1
     float beta1, beta2; // Adam
     float divisor; // LS_OP_FROM_BYTES
     float factor; // LS_OP_BATCH_STATISTICS
-    uint32_t reserved[6];
+    uint32_t only_beta; // layer normalization: 0 or 1
+    uint32_t causal; // attention: 0 or 1
+    uint32_t reserved[4];
 };
 
 // What changes from step to step. It lies in device memory, so that a recorded step can be

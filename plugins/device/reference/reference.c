@@ -59,6 +59,20 @@ static const struct reference_operation *const operations[] = {
         &reference_batch_normalization_inference_backward_data,
     [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS] =
         &reference_batch_normalization_inference_backward_weights,
+    [LS_OP_LAYER_NORMALIZATION] = &reference_layer_normalization,
+    [LS_OP_LAYER_NORMALIZATION_BACKWARD] = &reference_layer_normalization_backward,
+    [LS_OP_GATHER_ROWS] = &reference_gather_rows,
+    [LS_OP_GATHER_ROWS_BACKWARD] = &reference_gather_rows_backward,
+    [LS_OP_ATTENTION] = &reference_attention,
+    [LS_OP_ATTENTION_BACKWARD] = &reference_attention_backward,
+    [LS_OP_MATMUL] = &reference_matmul,
+    [LS_OP_MATMUL_BACKWARD_LEFT] = &reference_matmul_backward_left,
+    [LS_OP_MATMUL_BACKWARD_RIGHT] = &reference_matmul_backward_right,
+    [LS_OP_CONV2D_TRANSPOSE] = &reference_conv2d_transpose,
+    [LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA] = &reference_conv2d_transpose_backward_data,
+    [LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS] = &reference_conv2d_transpose_backward_weights,
+    [LS_OP_PRELU] = &reference_prelu,
+    [LS_OP_PRELU_BACKWARD] = &reference_prelu_backward,
 };
 
 // ---- The device and its memory ----
