@@ -232,6 +232,28 @@ void ls_config_pair(struct ls_config *config, const char *key, int32_t missing, 
     out[1] = (int32_t)json_integer_value(columns);
 }
 
+void ls_config_single(struct ls_config *config, const char *key, int32_t missing, int32_t *out)
+{
+    const json_t *value = json_object_get(config->object, key);
+    const json_t *size = json_array_size(value) == 1 ? json_array_get(value, 0) : value;
+    char text[SHOWN];
+
+    *out = missing > 0 ? missing : 1;
+    if (!value && missing > 0)
+        return;
+    if (is_window(size))
+        *out = (int32_t)json_integer_value(size);
+    else
+        ls_config_fail(config, key, "expected an integer from 1 to %d, or a list of one, got %s",
+                       LS_CONFIG_WINDOW, ls_json_text(value, text, sizeof(text)));
+}
+
+bool ls_config_padding_causal(const struct ls_config *config)
+{
+    const char *padding = json_string_value(json_object_get(config->object, "padding"));
+    return padding && strcasecmp(padding, "causal") == 0;
+}
+
 bool ls_config_padding_same(struct ls_config *config)
 {
     const json_t *value = json_object_get(config->object, "padding");

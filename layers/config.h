@@ -54,6 +54,10 @@ double ls_config_number(struct ls_config *config, const char *key, double minimu
 bool ls_config_boolean(struct ls_config *config, const char *key, bool missing);
 // One integer for both, or a list of two: rows, columns. `missing` 0: the key must be there.
 void ls_config_pair(struct ls_config *config, const char *key, int32_t missing, int32_t out[2]);
+// One integer, or a list of one.
+void ls_config_single(struct ls_config *config, const char *key, int32_t missing, int32_t *out);
+// padding: whether it is "causal"; another one is left to the next call.
+bool ls_config_padding_causal(const struct ls_config *config);
 // padding: whether it is "same" rather than "valid", in any case of letters.
 bool ls_config_padding_same(struct ls_config *config);
 // data_format: refuses channels_first.

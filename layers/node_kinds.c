@@ -33,12 +33,19 @@ static enum ls_status build_maximum(struct ls_graph *graph, const struct ls_laye
     return build_pair(graph, call, LS_OP_MAXIMUM, outputs);
 }
 
+static enum ls_status build_matmul(struct ls_graph *graph, const struct ls_layer_call *call,
+                                   struct ls_tensor **outputs)
+{
+    return build_pair(graph, call, LS_OP_MATMUL, outputs);
+}
+
 #define PAIR(name, function)                                                                  \
     {                                                                                         \
         .class_name = name, .summary = "of two tensors", .least_inputs = 1, .most_inputs = 2, \
         .keys = no_keys, .arguments = pair_arguments, .build = function,                      \
     }
 static const struct ls_layer_kind add = PAIR("Add", build_add),
-                                  maximum = PAIR("Maximum", build_maximum);
+                                  maximum = PAIR("Maximum", build_maximum),
+                                  matmul = PAIR("Matmul", build_matmul);
 
-const struct ls_layer_kind *const ls_node_kinds[] = {&add, &maximum, NULL};
+const struct ls_layer_kind *const ls_node_kinds[] = {&add, &maximum, &matmul, NULL};

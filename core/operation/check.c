@@ -117,6 +117,7 @@ static uint32_t expected_dtype(const struct check *check, const struct ls_argume
     case LS_TYPE_F32: return LS_F32;
     case LS_TYPE_F64: return LS_F64;
     case LS_TYPE_I32: return LS_I32;
+    case LS_TYPE_INDEX: return own == LS_I32 || own == LS_F32 ? own : 0;
     case LS_TYPE_U8: return LS_U8;
     }
     return 0;

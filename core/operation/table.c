@@ -347,7 +347,7 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
     },
     [LS_OP_GATHER_ROWS] = {
         .name = "gather_rows",
-        .inputs = {ARGUMENT("ids", TENSOR, I32), ARGUMENT("table", PARAMETER, F32)},
+        .inputs = {ARGUMENT("ids", TENSOR, INDEX), ARGUMENT("table", PARAMETER, F32)},
         .outputs = {ARGUMENT("y", TENSOR, F32)},
         .traits = LS_TRAIT_LAYER,
         .gradient = LS_GRADIENT_BY_OPERATIONS,

@@ -243,8 +243,8 @@ enum ls_op {
     // sqrt(variance + epsilon), where the means are those over the n values. Inputs and outputs are
     // there as in the forward operation; with only_beta 1 the vector is beta and its gradient.
     LS_OP_LAYER_NORMALIZATION_BACKWARD = 38,
-    // ids I32 (B,...), table (V,N) -> y (B,...,N): rows of the table. The row of an id below 0 or
-    // not below V is NaN, so that the loss is.
+    // ids (B,...), I32 or F32 of which the integer part counts, table (V,N) -> y (B,...,N): rows of
+    // the table. The row of an id below 0 or not below V, or NaN, is NaN, so that the loss is.
     LS_OP_GATHER_ROWS = 39,
     // ids, dy -> dtable: to each row of the table the sum of the dy of its id, added in the order of
     // the positions; ids outside of the table add nothing.

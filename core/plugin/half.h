@@ -63,7 +63,8 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
     case LS_OP_LAYER_NORMALIZATION_BACKWARD: return index == 2 ? u8 : f32;
     case LS_OP_ATTENTION_BACKWARD: return index == 4 ? u8 : f32;
     case LS_OP_GATHER_ROWS:
-    case LS_OP_GATHER_ROWS_BACKWARD: return index ? f32 : i32;
+    case LS_OP_GATHER_ROWS_BACKWARD:
+        return index || own == LS_F32 ? f32 : i32;
     default:
         return request->op >= LS_OP_LAYER_NORMALIZATION && request->op <= LS_OP_PRELU_BACKWARD
                    ? f32

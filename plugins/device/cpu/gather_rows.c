@@ -12,11 +12,21 @@ enum { COLUMN_GRAIN = 64, POSITION_GRAIN = 32 };
 
 struct running {
     const struct cpu_elementwise_loops *loops;
-    const int32_t *ids;
+    const int32_t *ids; // NULL: those are floats
+    const float *float_ids;
     const float *from; // table, or dy
     float *to; // y, or dtable
     int64_t count, rows, width; // positions; of the table
 };
+
+// The row of a position; -1: there is none.
+static inline int64_t row_of(const struct running *r, int64_t i)
+{
+    if (r->ids)
+        return r->ids[i] >= 0 && r->ids[i] < r->rows ? r->ids[i] : -1;
+    return r->float_ids[i] > -1.0f && r->float_ids[i] < (float)r->rows ? (int64_t)r->float_ids[i]
+                                                                       : -1;
+}
 
 // ids, table -> y
 static void forward_part(void *context, int64_t begin, int64_t end)
@@ -24,8 +34,9 @@ static void forward_part(void *context, int64_t begin, int64_t end)
     const struct running *r = context;
     for (int64_t i = begin; i < end; i++) {
         float *y = r->to + i * r->width;
-        if (r->ids[i] >= 0 && r->ids[i] < r->rows)
-            memcpy(y, r->from + r->ids[i] * r->width, (size_t)r->width * sizeof(float));
+        const int64_t row = row_of(r, i);
+        if (row >= 0)
+            memcpy(y, r->from + row * r->width, (size_t)r->width * sizeof(float));
         else
             for (int64_t k = 0; k < r->width; k++)
                 y[k] = NAN;
@@ -39,9 +50,10 @@ static void add_rows(const struct running *r, int64_t first, int64_t last, int64
     for (int64_t row = first; row < last; row++)
         memset(r->to + row * r->width + begin, 0, (size_t)(end - begin) * sizeof(float));
     for (int64_t i = 0; i < r->count; i++) {
-        if (r->ids[i] < first || r->ids[i] >= last)
+        const int64_t row = row_of(r, i);
+        if (row < first || row >= last)
             continue;
-        float *to = r->to + r->ids[i] * r->width + begin;
+        float *to = r->to + row * r->width + begin;
         r->loops->add(to, r->from + i * r->width + begin, to, end - begin);
     }
 }
@@ -61,8 +73,10 @@ static void rows_part(void *context, int64_t begin, int64_t end)
 static struct running running_of(const struct ls_device *device, const struct ls_kernel *kernel,
                                  const struct cpu_call *launch, const struct ls_tensor_desc *table)
 {
+    const bool floats = kernel->arguments[0].dtype == LS_F32;
     return (struct running){.loops = device->loops->elementwise,
-                            .ids = launch->arguments[0],
+                            .ids = floats ? NULL : launch->arguments[0],
+                            .float_ids = launch->arguments[0],
                             .from = launch->arguments[1],
                             .to = cpu_output(kernel, launch, 0),
                             .count = (int64_t)ls_tensor_elements(&kernel->arguments[0]),

@@ -269,12 +269,15 @@ static bool row_case(struct ls_device_case *c, uint32_t op, size_t number)
     const bool backward = op == LS_OP_GATHER_ROWS_BACKWARD;
     const int64_t b = row_shapes[number].b, t = row_shapes[number].t, v = row_shapes[number].v,
                   n = row_shapes[number].n;
-    const struct ls_tensor_desc ids = t ? LS_DEVICE_DESC(LS_I32, b, t) : LS_DEVICE_DESC(LS_I32, b);
+    struct ls_tensor_desc ids = t ? LS_DEVICE_DESC(LS_I32, b, t) : LS_DEVICE_DESC(LS_I32, b);
     const struct ls_tensor_desc y =
         t ? LS_DEVICE_DESC(LS_F32, b, t, n) : LS_DEVICE_DESC(LS_F32, b, n);
 
-    ls_device_case_start(c, op, "%s B=%lld %lld of %lldx%lld", ls_op_name(op), (long long)b,
-                         (long long)t, (long long)v, (long long)n);
+    ls_device_case_start(c, op, "%s B=%lld %lld of %lldx%lld%s", ls_op_name(op), (long long)b,
+                         (long long)t, (long long)v, (long long)n,
+                         number % 4 == 2 ? " float ids" : "");
+    const bool floats = number % 4 == 2;
+    ids.dtype = floats ? LS_F32 : LS_I32;
     ls_device_case_draw_labels(c, ls_device_case_input(c, LS_DEVICE_PLAIN, ids), v);
     if (backward)
         input(c, LS_DEVICE_ACTIVATION, y);
@@ -286,6 +289,8 @@ static bool row_case(struct ls_device_case *c, uint32_t op, size_t number)
         values[0] = (int32_t)v;
         values[b * (t ? t : 1) - 1] = -1;
     }
+    for (int64_t i = 0; values && floats && i < b * t; i++) // some a little above the integer
+        ((float *)c->values[0])[i] = (float)values[i] + (i % 3 == 1 ? 0.75f : 0.0f);
     c->magnitude_inputs = backward ? 2 : 0;
     ls_device_case_output(c, backward ? LS_DEVICE_WEIGHTS : LS_DEVICE_ACTIVATION,
                           backward ? LS_DEVICE_DESC(LS_F32, v, n) : y,

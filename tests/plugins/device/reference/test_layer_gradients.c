@@ -226,6 +226,15 @@ START_TEST(an_id_outside_of_the_table_makes_nan_and_adds_nothing)
                            .arguments = {I32(ids, 3), F32(dy, 3, 2), F32(dtable, 3, 2)}};
     operation_run(&o);
     assert_values(dtable, (float[]){0, 0, 0, 0, 1, 2}, 6, 0);
+
+    float floats[] = {2.9f, -0.5f, NAN};
+    o = (struct operation){.op = LS_OP_GATHER_ROWS,
+                           .inputs = 2,
+                           .outputs = 1,
+                           .arguments = {F32(floats, 3), F32(table, 3, 2), F32(y, 3, 2)}};
+    operation_run(&o);
+    assert_values(y, (float[]){5, 6, 1, 2}, 4, 0);
+    ck_assert(isnan(y[4]));
 }
 END_TEST
 
