@@ -248,10 +248,17 @@ void ls_config_single(struct ls_config *config, const char *key, int32_t missing
                        LS_CONFIG_WINDOW, ls_json_text(value, text, sizeof(text)));
 }
 
-bool ls_config_padding_causal(const struct ls_config *config)
+void ls_config_padding_steps(struct ls_config *config, bool *same, bool *causal)
 {
-    const char *padding = json_string_value(json_object_get(config->object, "padding"));
-    return padding && strcasecmp(padding, "causal") == 0;
+    const json_t *value = json_object_get(config->object, "padding");
+    const char *padding = value ? json_string_value(value) : "valid";
+    char text[SHOWN];
+
+    *same = padding && strcasecmp(padding, "same") == 0;
+    *causal = padding && strcasecmp(padding, "causal") == 0;
+    if (!*same && !*causal && (!padding || strcasecmp(padding, "valid") != 0))
+        ls_config_fail(config, "padding", "expected \"valid\", \"same\" or \"causal\", got %s",
+                       ls_json_text(value, text, sizeof(text)));
 }
 
 bool ls_config_padding_same(struct ls_config *config)

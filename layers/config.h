@@ -56,8 +56,8 @@ bool ls_config_boolean(struct ls_config *config, const char *key, bool missing);
 void ls_config_pair(struct ls_config *config, const char *key, int32_t missing, int32_t out[2]);
 // One integer, or a list of one.
 void ls_config_single(struct ls_config *config, const char *key, int32_t missing, int32_t *out);
-// padding: whether it is "causal"; another one is left to the next call.
-bool ls_config_padding_causal(const struct ls_config *config);
+// padding of a sequence: whether it is "same" or "causal" rather than "valid".
+void ls_config_padding_steps(struct ls_config *config, bool *same, bool *causal);
 // padding: whether it is "same" rather than "valid", in any case of letters.
 bool ls_config_padding_same(struct ls_config *config);
 // data_format: refuses channels_first.

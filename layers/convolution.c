@@ -25,14 +25,14 @@ void ls_read_convolution(struct ls_config *config, uint32_t axes, struct ls_conv
         ls_config_pair(config, "kernel_size", 0, out->kernel);
         ls_config_pair(config, "strides", 1, strides);
         ls_config_pair(config, "dilation_rate", 1, dilation);
+        out->same = ls_config_padding_same(config);
     } else {
         out->kernel[0] = strides[0] = dilation[0] = 1;
         ls_config_single(config, "kernel_size", 0, &out->kernel[1]);
         ls_config_single(config, "strides", 1, &strides[1]);
         ls_config_single(config, "dilation_rate", 1, &dilation[1]);
-        out->causal = ls_config_padding_causal(config);
+        ls_config_padding_steps(config, &out->same, &out->causal);
     }
-    out->same = !out->causal && ls_config_padding_same(config);
     ls_config_data_format(config);
     out->use_bias = ls_config_boolean(config, "use_bias", true);
     out->activation = ls_config_activation(config, "activation");

@@ -64,7 +64,7 @@ static uint32_t count_axes(struct ls_config *c, const struct ls_shape *shape)
         else
             seen |= UINT32_C(1) << 31;
     }
-    if (seen == (UINT32_C(1) << count) - 1 && count < shape->ndims)
+    if (count > 0 && count < shape->ndims && seen == (UINT32_C(1) << count) - 1)
         return (uint32_t)count;
     ls_config_fail(c, "axis", "only the last axes can be normalized, got %s",
                    ls_json_text(value, text, sizeof(text)));
