@@ -8,30 +8,31 @@
 
 enum { LANES = 16 };
 
-static inline float fold(const float *lanes)
+static inline float fold(float *lanes)
 {
-    float sum = 0.0f;
-    for (int lane = 0; lane < LANES; lane++)
-        sum += lanes[lane];
-    return sum;
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++)
+            lanes[lane] += lanes[lane + half];
+    return lanes[0];
 }
 
+// What is left over at the end of a row is added by itself, so that the lanes stay in registers.
 static inline float sum_of(const float *x, int64_t n)
 {
-    float lanes[LANES] = {0};
+    float lanes[LANES] = {0}, rest = 0.0f;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int lane = 0; lane < LANES; lane++)
             lanes[lane] += x[i + lane];
-    for (int lane = 0; i < n; i++, lane++)
-        lanes[lane] += x[i];
-    return fold(lanes);
+    for (; i < n; i++)
+        rest += x[i];
+    return fold(lanes) + rest;
 }
 
 // Of the distances from `mean`: their sum and the sum of their squares.
 static inline void sum_distances(const float *x, float mean, int64_t n, float *sum, float *squares)
 {
-    float lanes[LANES] = {0}, square[LANES] = {0};
+    float lanes[LANES] = {0}, square[LANES] = {0}, rest = 0.0f, rest_square = 0.0f;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int lane = 0; lane < LANES; lane++) {
@@ -39,13 +40,13 @@ static inline void sum_distances(const float *x, float mean, int64_t n, float *s
             lanes[lane] += distance;
             square[lane] += distance * distance;
         }
-    for (int lane = 0; i < n; i++, lane++) {
+    for (; i < n; i++) {
         const float distance = x[i] - mean;
-        lanes[lane] += distance;
-        square[lane] += distance * distance;
+        rest += distance;
+        rest_square += distance * distance;
     }
-    *sum = fold(lanes);
-    *squares = fold(square);
+    *sum = fold(lanes) + rest;
+    *squares = fold(square) + rest_square;
 }
 
 // The mean of n values of which `rounded` is nearly the mean, and 1 / deviation, from sums of the distances.
@@ -97,7 +98,7 @@ static void normalize_rows(const float *x, const float *gamma, const float *beta
 static inline void sum_gradients(const float *dy, const float *x, const float *gamma, float mean,
                                  int64_t n, float *sum, float *product)
 {
-    float lanes[LANES] = {0}, with[LANES] = {0};
+    float lanes[LANES] = {0}, with[LANES] = {0}, rest = 0.0f, rest_with = 0.0f;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int lane = 0; lane < LANES; lane++) {
@@ -105,13 +106,13 @@ static inline void sum_gradients(const float *dy, const float *x, const float *g
             lanes[lane] += g;
             with[lane] += g * (x[i + lane] - mean);
         }
-    for (int lane = 0; i < n; i++, lane++) {
+    for (; i < n; i++) {
         const float g = gamma ? gamma[i] * dy[i] : dy[i];
-        lanes[lane] += g;
-        with[lane] += g * (x[i] - mean);
+        rest += g;
+        rest_with += g * (x[i] - mean);
     }
-    *sum = fold(lanes);
-    *product = fold(with);
+    *sum = fold(lanes) + rest;
+    *product = fold(with) + rest_with;
 }
 
 static void normalize_rows_backward(const float *dy, const float *x, const float *saved,
@@ -278,14 +279,14 @@ static void attention_softmax_backward(const float *restrict p, int64_t p_stride
                                        int64_t columns, float scale)
 {
     for (int64_t r = 0; r < rows; r++, p += p_stride, dp += stride) {
-        float lanes[LANES] = {0};
+        float lanes[LANES] = {0}, rest = 0.0f;
         int64_t i = 0;
         for (; i + LANES <= columns; i += LANES)
             for (int lane = 0; lane < LANES; lane++)
                 lanes[lane] += p[i + lane] * dp[i + lane];
-        for (int lane = 0; i < columns; i++, lane++)
-            lanes[lane] += p[i] * dp[i];
-        const float mean = fold(lanes);
+        for (; i < columns; i++)
+            rest += p[i] * dp[i];
+        const float mean = fold(lanes) + rest;
         for (i = 0; i < columns; i++)
             dp[i] = p[i] * (dp[i] - mean) * scale;
     }
@@ -319,14 +320,14 @@ static void prelu_backward(const float *dy, const float *x, const float *alpha, 
             dy[i] * prelu_slope(x[i], alpha[i]);
         return;
     }
-    float lanes[LANES] = {0};
+    float lanes[LANES] = {0}, rest = 0.0f;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int lane = 0; lane < LANES; lane++)
             lanes[lane] += x[i + lane] < 0.0f ? x[i + lane] * dy[i + lane] : 0.0f;
-    for (int lane = 0; i < n; i++, lane++)
-        lanes[lane] += x[i] < 0.0f ? x[i] * dy[i] : 0.0f;
-    dalpha[0] += fold(lanes);
+    for (; i < n; i++)
+        rest += x[i] < 0.0f ? x[i] * dy[i] : 0.0f;
+    dalpha[0] += fold(lanes) + rest;
     _Pragma("GCC ivdep") for (i = 0; i < n; i++) dx[i] = dy[i] * prelu_slope(x[i], alpha[0]);
 }
 
