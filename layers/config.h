@@ -69,6 +69,12 @@ void ls_config_seed(struct ls_config *config);
 // Shape of one example from a shape with batch dimension; the batch dimension may be null or any size.
 void ls_config_shape(struct ls_config *config, const char *key, struct ls_shape *out);
 
+// Whether the value of a key "..._regularizer" is one of Keras's l1, l2 and l1_l2, and its factors.
+bool ls_json_regularizer(const json_t *value, float *l1, float *l2);
+// Gives the graph's parameters from `first` on the regularizers that the configuration of their
+// layer has. What it does not know is left to ls_model_check_training.
+void ls_add_regularizers(struct ls_graph *graph, const json_t *config, uint32_t first);
+
 // By name, or as an object in the forms of Keras 2 and 3. Missing or null: linear.
 struct ls_layer_activation ls_config_activation(struct ls_config *config, const char *key);
 extern const char *const ls_activation_names[]; // ends with NULL

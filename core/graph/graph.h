@@ -69,6 +69,7 @@ struct ls_tensor {
     enum ls_zone zone;
     bool constant; // has its first value for ever; files of weights do not have it
     double momentum; // of the average, in LS_ZONE_STATISTICS
+    float l1, l2; // what the loss is added: l1 sum(|w|) + l2 sum(w^2)
     struct ls_shape variable; // see ls_graph_set_variable_shape(); ndims 0: `shape`
 };
 
@@ -218,7 +219,8 @@ struct ls_loss {
     enum ls_loss_kind kind;
     bool from_logits;
 };
-// Adds the label tensor, the loss operation and its sums.
+// Adds the label tensor, the loss operation and its sums, and the penalties of parameters that are
+// trained.
 LS_STATUS ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss);
 
 // Where a gradient comes from outside instead of from a loss: adds a tensor for the gradient of

@@ -53,6 +53,7 @@ bool ls_shapes_of_attention(struct ls_shape_call *call);
 bool ls_shapes_of_matmul(struct ls_shape_call *call);
 bool ls_shapes_of_conv2d_transpose(struct ls_shape_call *call);
 bool ls_shapes_of_prelu(struct ls_shape_call *call);
+bool ls_shapes_of_penalty(struct ls_shape_call *call);
 bool ls_shapes_kept(struct ls_shape_call *call); // every output is shaped as input 0
 
 #endif

@@ -140,3 +140,13 @@ bool ls_shapes_of_prelu(struct ls_shape_call *call)
     call->outputs[0] = *x;
     return true;
 }
+
+// x, w -> sums
+bool ls_shapes_of_penalty(struct ls_shape_call *call)
+{
+    if (!(call->attributes->l1 >= 0) || !(call->attributes->l2 >= 0))
+        return refuse(call, "l1 and l2 must not be negative, they are %g and %g",
+                      (double)call->attributes->l1, (double)call->attributes->l2);
+    call->outputs[0] = (struct ls_shape){.ndims = 1, .dims = {4}};
+    return true;
+}

@@ -437,6 +437,21 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .inputs = {OUTPUT_GRADIENT(0), INPUT(0), INPUT(1)},
         .outputs = {INPUT_GRADIENT(0), INPUT_GRADIENT(1)},
     },
+    [LS_OP_PENALTY] = {
+        .name = "penalty",
+        .inputs = {ARGUMENT("x", TENSOR, F32), ARGUMENT("w", PARAMETER, F32)},
+        .outputs = {ARGUMENT("sums", SUMS, F32)},
+        .traits = LS_TRAIT_LOSS,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_PENALTY_BACKWARD},
+        .shapes = ls_shapes_of_penalty,
+    },
+    [LS_OP_PENALTY_BACKWARD] = {
+        .name = "penalty_backward",
+        .backward_of = LS_OP_PENALTY,
+        .inputs = {INPUT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(1)},
+    },
 };
 // clang-format on
 

@@ -229,7 +229,7 @@ enum ls_op {
     // x, mean (C), variance (C), dy -> dgamma = sum(dy h), dbeta = sum(dy)
     LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS = 36,
 
-    // From here to LS_OP_PRELU_BACKWARD all floating tensors are F32.
+    // From here to LS_OP_PENALTY_BACKWARD all floating tensors are F32.
 
     // Each example is normalized by itself: x (B,...,C), [gamma], [beta] -> y as x, [saved]. With
     // attribute groups 0, over the last dimension: n = C (Ba, Kiros, Hinton 2016). With groups G,
@@ -277,7 +277,13 @@ enum ls_op {
     // dy, x, alpha -> dx, dalpha: dx is dy where x > 0, alpha dy where x < 0, else 0;
     // dalpha is the sum of x dy over all x < 0 that share the value
     LS_OP_PRELU_BACKWARD = 50,
-    LS_OP_COUNT = 51, // grows with the operations: a plugin compares numbers, not this
+    // x (B,...), of which only B counts, w -> sums: B (l1 sum(|w|) + l2 sum(w^2)), 0, 0, 0; w may lie
+    // in any layout. What a regularized variable adds to the losses of B examples: it is asked for
+    // with sums added to. The order of additions does not depend on the number of threads.
+    LS_OP_PENALTY = 51,
+    // x, w -> dw = (l1 sign(w) + 2 l2 w) times B record->gradient_scale; the sign of 0 is 0
+    LS_OP_PENALTY_BACKWARD = 52,
+    LS_OP_COUNT = 53, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
@@ -342,7 +348,8 @@ struct ls_op_attributes {
     float factor; // LS_OP_BATCH_STATISTICS
     uint32_t only_beta; // layer normalization: 0 or 1
     uint32_t causal; // attention: 0 or 1
-    uint32_t reserved[4];
+    float l1, l2; // LS_OP_PENALTY
+    uint32_t reserved[2];
 };
 
 // What changes from step to step. It lies in device memory, so that a recorded step can be

@@ -66,7 +66,7 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
     case LS_OP_GATHER_ROWS_BACKWARD:
         return index || own == LS_F32 ? f32 : i32;
     default:
-        return request->op >= LS_OP_LAYER_NORMALIZATION && request->op <= LS_OP_PRELU_BACKWARD
+        return request->op >= LS_OP_LAYER_NORMALIZATION && request->op <= LS_OP_PENALTY_BACKWARD
                    ? f32
                    : floating;
     }

@@ -138,6 +138,43 @@ START_TEST(first_values_go_by_the_shape_of_keras)
 }
 END_TEST
 
+static const struct {
+    const char *model, *parameter;
+    float l1, l2;
+} regularized[] = {
+    {LAYER("4", "Dense", "'units': 3, 'kernel_regularizer': 'l2'"), "l/kernel", 0, 0.01f},
+    {LAYER("4", "Dense", "'units': 3, 'kernel_regularizer': 'l2'"), "l/bias", 0, 0},
+    {LAYER("4", "Dense",
+           "'units': 3, 'bias_regularizer': {'module': 'keras.regularizers', 'class_name': 'L1L2', "
+           "'config': {'l1': 0.5, 'l2': 0.25}, 'registered_name': null}"),
+     "l/bias", 0.5f, 0.25f},
+    {LAYER("4", "Dense", "'units': 3, 'bias_regularizer': {'class_name': 'L1', 'config': {}}"),
+     "l/bias", 0.01f, 0},
+    {LAYER("9, 8, 4", "DepthwiseConv2D", "'kernel_size': 3, 'depthwise_regularizer': 'l1'"),
+     "l/kernel", 0.01f, 0},
+    {LAYER("9, 8, 4", "SeparableConv2D",
+           "'filters': 2, 'kernel_size': 3, 'pointwise_regularizer': 'L2'"),
+     "l/pointwise_kernel", 0, 0.01f},
+    {LAYER("9", "Embedding", "'input_dim': 3, 'output_dim': 2, 'embeddings_regularizer': 'l2'"),
+     "l/embeddings", 0, 0.01f},
+};
+
+START_TEST(regularizers_go_to_their_variables)
+{
+    struct ls_graph *graph = graph_of(regularized[_i].model);
+    const struct ls_tensor *parameter = parameter_of(graph, regularized[_i].parameter);
+    ck_assert_float_eq(parameter->l1, regularized[_i].l1);
+    ck_assert_float_eq(parameter->l2, regularized[_i].l2);
+    ck_assert_int_eq(
+        ls_graph_add_loss(graph, &(struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR}), LS_OK);
+    const bool any = graph->parameters[0]->l1 + graph->parameters[0]->l2 > 0;
+    const bool other =
+        graph->parameter_count > 1 && graph->parameters[1]->l1 + graph->parameters[1]->l2 > 0;
+    ck_assert_uint_eq(operation_total(graph, LS_OP_PENALTY), (uint32_t)any + (uint32_t)other);
+    ls_graph_destroy(graph);
+}
+END_TEST
+
 // ---- What is refused ----
 
 static const char *const refused[][2] = {
@@ -222,6 +259,7 @@ int main(void)
     tcase_add_loop_test(cases, variables_have_the_shapes_of_keras, 0, LENGTH(variables));
     tcase_add_loop_test(cases, outputs_have_the_shapes_of_keras, 0, LENGTH(outputs));
     tcase_add_test(cases, first_values_go_by_the_shape_of_keras);
+    tcase_add_loop_test(cases, regularizers_go_to_their_variables, 0, LENGTH(regularized));
     tcase_add_loop_test(cases, what_does_not_fit_is_refused, 0, LENGTH(refused));
     tcase_add_loop_test(cases, calls_of_attention_that_do_not_fit_are_refused, 0, LENGTH(calls));
     return run_suite("more layers", cases);

@@ -62,6 +62,8 @@ static cpu_prepare *const operations[] = {
     [LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS] = cpu_convolution_transpose_backward_weights,
     [LS_OP_PRELU] = cpu_prelu,
     [LS_OP_PRELU_BACKWARD] = cpu_prelu_backward,
+    [LS_OP_PENALTY] = cpu_penalty,
+    [LS_OP_PENALTY_BACKWARD] = cpu_penalty_backward,
 };
 
 // ---- failures ----

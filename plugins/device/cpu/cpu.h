@@ -74,7 +74,7 @@ cpu_prepare cpu_gather_rows, cpu_gather_rows_backward;
 cpu_prepare cpu_attention, cpu_attention_backward, cpu_matmul; // and the backward ones of matmul
 cpu_prepare cpu_convolution_transpose, cpu_convolution_transpose_backward_data,
     cpu_convolution_transpose_backward_weights;
-cpu_prepare cpu_prelu, cpu_prelu_backward;
+cpu_prepare cpu_prelu, cpu_prelu_backward, cpu_penalty, cpu_penalty_backward;
 
 // ---- device ----
 

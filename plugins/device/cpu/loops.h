@@ -156,6 +156,10 @@ struct cpu_layer_loops {
     // Adds to dalpha; dx may be dy or x.
     void (*prelu_backward)(const float *dy, const float *x, const float *alpha, int64_t step,
                            float *dx, float *dalpha, int64_t n);
+    // out: sum of the magnitudes, of the squares
+    void (*norms)(const float *w, int64_t n, double *out);
+    // dw = l1 sign(w) + l2 w; dw may be w
+    void (*norms_backward)(const float *w, float l1, float l2, float *dw, int64_t n);
 };
 
 struct cpu_loops {

@@ -331,6 +331,38 @@ static void prelu_backward(const float *dy, const float *x, const float *alpha, 
     _Pragma("GCC ivdep") for (i = 0; i < n; i++) dx[i] = dy[i] * prelu_slope(x[i], alpha[0]);
 }
 
+// ---- Penalties ----
+
+static void norms(const float *w, int64_t n, double *out)
+{
+    double magnitudes[LANES] = {0}, squares[LANES] = {0}, sums[2] = {0.0, 0.0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) {
+            magnitudes[lane] += (double)fabsf(w[i + lane]);
+            squares[lane] += (double)(w[i + lane] * w[i + lane]);
+        }
+    for (; i < n; i++) {
+        sums[0] += (double)fabsf(w[i]);
+        sums[1] += (double)(w[i] * w[i]);
+    }
+    for (int lane = 0; lane < LANES; lane++) {
+        sums[0] += magnitudes[lane];
+        sums[1] += squares[lane];
+    }
+    out[0] = sums[0];
+    out[1] = sums[1];
+}
+
+static void norms_backward(const float *w, float l1, float l2, float *dw, int64_t n)
+{
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
+    {
+        const float negative = w[i] < 0.0f ? -l1 : 0.0f;
+        dw[i] = (w[i] > 0.0f ? l1 : negative) + l2 * w[i];
+    }
+}
+
 const struct cpu_layer_loops CPU_TABLE(layers) = {
     .normalize_rows = normalize_rows,
     .normalize_rows_backward = normalize_rows_backward,
@@ -340,4 +372,6 @@ const struct cpu_layer_loops CPU_TABLE(layers) = {
     .attention_softmax_backward = attention_softmax_backward,
     .prelu = prelu,
     .prelu_backward = prelu_backward,
+    .norms = norms,
+    .norms_backward = norms_backward,
 };

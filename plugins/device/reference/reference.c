@@ -73,6 +73,8 @@ static const struct reference_operation *const operations[] = {
     [LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS] = &reference_conv2d_transpose_backward_weights,
     [LS_OP_PRELU] = &reference_prelu,
     [LS_OP_PRELU_BACKWARD] = &reference_prelu_backward,
+    [LS_OP_PENALTY] = &reference_penalty,
+    [LS_OP_PENALTY_BACKWARD] = &reference_penalty_backward,
 };
 
 // ---- The device and its memory ----

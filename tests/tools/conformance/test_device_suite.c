@@ -378,6 +378,8 @@ static const struct {
     {LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS, "conv2d_transpose_backward_weights B="},
     {LS_OP_PRELU, "prelu B="},
     {LS_OP_PRELU_BACKWARD, "prelu_backward B="},
+    {LS_OP_PENALTY, "penalty B="},
+    {LS_OP_PENALTY_BACKWARD, "penalty_backward B="},
     {LS_OP_SGD_UPDATE, "sgd_update N="},
     {LS_OP_ADAM_UPDATE, "adam_update N="},
 };

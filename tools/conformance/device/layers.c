@@ -523,6 +523,45 @@ static bool prelu_case(struct ls_device_case *c, uint32_t op, size_t number)
     return true;
 }
 
+// ---- Penalties ----
+
+static const struct {
+    int64_t batch;
+    uint32_t ndims;
+    int64_t w[4];
+    float l1, l2;
+} penalty_shapes[] = {
+    {1, 1, {1}, 0.5f, 0.25f},         {3, 2, {5, 7}, 0.01f, 0},
+    {7, 4, {3, 3, 8, 16}, 0, 0.1f},   {64, 2, {300, 129}, 0.02f, 0.03f},
+    {5, 1, {4097}, 0.1f, 0.001f},     {2, 4, {5, 5, 3, 33}, 1e-4f, 1e-3f},
+    {8, 3, {64, 8, 64}, 0.25f, 0.5f},
+};
+
+static bool penalty_case(struct ls_device_case *c, uint32_t op, size_t number)
+{
+    if (number >= sizeof(penalty_shapes) / sizeof(penalty_shapes[0]))
+        return false;
+    const struct ls_tensor_desc w =
+        ls_device_desc(LS_F32, penalty_shapes[number].ndims, penalty_shapes[number].w);
+    const float l1 = penalty_shapes[number].l1, l2 = penalty_shapes[number].l2;
+
+    ls_device_case_start(c, op, "%s B=%lld %llu elements, l1 %g, l2 %g", ls_op_name(op),
+                         (long long)penalty_shapes[number].batch,
+                         (unsigned long long)ls_tensor_elements(&w), (double)l1, (double)l2);
+    c->request.attributes = (struct ls_op_attributes){.l1 = l1, .l2 = l2};
+    input(c, LS_DEVICE_ACTIVATION, LS_DEVICE_DESC(LS_F32, penalty_shapes[number].batch, 10));
+    ls_device_case_draw(c, ls_device_case_input(c, LS_DEVICE_WEIGHTS, w),
+                        number % 2 ? LS_DEVICE_TIES : LS_DEVICE_UNIFORM);
+    if (op == LS_OP_PENALTY)
+        ls_device_case_output(c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, 4),
+                              (struct ls_device_tolerance){0, LS_DEVICE_SUM.of_magnitude, 1e-30});
+    else
+        ls_device_case_output(c, LS_DEVICE_WEIGHTS, w, LS_DEVICE_ROUNDED);
+    if (number != 1)
+        ls_device_case_accumulate(c, 0);
+    return true;
+}
+
 // ---- All of it ----
 
 // Starts case `number` of the operation and draws what it needs; false: there are no more.
@@ -546,6 +585,8 @@ static const struct {
     {LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS, transpose_case},
     {LS_OP_PRELU, prelu_case},
     {LS_OP_PRELU_BACKWARD, prelu_case},
+    {LS_OP_PENALTY, penalty_case},
+    {LS_OP_PENALTY_BACKWARD, penalty_case},
 };
 
 // Whether the tested device has the operation at all; if not, why is in tested->message.
