@@ -19,7 +19,10 @@ bool ls_json_regularizer(const json_t *value, float *l1, float *l2)
     static const struct {
         const char *class_name, *name;
         double l1, l2; // where they are not given
-    } known[] = {{"L1", "l1", 0.01, 0}, {"L2", "l2", 0, 0.01}, {"L1L2", "l1_l2", 0, 0}};
+    } known[] = {{"L1", "l1", 0.01, 0},
+                 {"L2", "l2", 0, 0.01},
+                 {"L1L2", "l1l2", 0, 0},
+                 {"L1L2", "l1_l2", 0, 0}}; // Keras 2
     const json_t *config = json_object_get(value, "config");
     const char *name =
         json_string_value(json_is_object(value) ? json_object_get(value, "class_name") : value);

@@ -36,6 +36,13 @@ def siamese(left, right):
     return keras.ops.matmul(tower(left), layers.Reshape((4, 5))(tower(right)))
 
 
+def regularized(x):
+    x = layers.SeparableConv2D(3, 3, depthwise_regularizer="l2", pointwise_regularizer=keras.regularizers.L1(0.03))(x)
+    x = layers.PReLU(alpha_regularizer=keras.regularizers.L1L2(0.01, 0.02))(x)
+    x = layers.LayerNormalization(gamma_regularizer="l1", beta_regularizer="l2")(layers.Flatten()(x))
+    return layers.Dense(4, kernel_regularizer=keras.regularizers.L2(0.1), bias_regularizer=keras.regularizers.L1L2(0.05, 0.01))(x)
+
+
 def models():
     norm, group = layers.LayerNormalization, layers.GroupNormalization
     attention = layers.MultiHeadAttention
@@ -73,5 +80,6 @@ def models():
                 lambda x: layers.Conv2DTranspose(2, 2, strides=3, use_bias=False)(x))
     yield model("prelu", [(4, 3)], lambda x: layers.PReLU()(dense(x)))
     yield model("prelu shared", [(3, 4, 2)], lambda x: layers.PReLU(shared_axes=[1, 2])(dense(x, 5)))
+    yield model("regularizers", [(6, 5, 2)], regularized)
     yield model("siamese", [(5, 3), (5, 3)], siamese, 2)
     yield model("gpt", [("int", (6,), 11), ("int", (6,), 6)], gpt, 2)
