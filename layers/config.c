@@ -234,6 +234,35 @@ void ls_config_pair(struct ls_config *config, const char *key, int32_t missing, 
     out[1] = (int32_t)json_integer_value(columns);
 }
 
+void ls_config_single(struct ls_config *config, const char *key, int32_t missing, int32_t *out)
+{
+    const json_t *value = json_object_get(config->object, key);
+    const json_t *size = json_array_size(value) == 1 ? json_array_get(value, 0) : value;
+    char text[SHOWN];
+
+    *out = missing > 0 ? missing : 1;
+    if (!value && missing > 0)
+        return;
+    if (is_window(size))
+        *out = (int32_t)json_integer_value(size);
+    else
+        ls_config_fail(config, key, "expected an integer from 1 to %d, or a list of one, got %s",
+                       LS_CONFIG_WINDOW, ls_json_text(value, text, sizeof(text)));
+}
+
+void ls_config_padding_steps(struct ls_config *config, bool *same, bool *causal)
+{
+    const json_t *value = json_object_get(config->object, "padding");
+    const char *padding = value ? json_string_value(value) : "valid";
+    char text[SHOWN];
+
+    *same = padding && strcasecmp(padding, "same") == 0;
+    *causal = padding && strcasecmp(padding, "causal") == 0;
+    if (!*same && !*causal && (!padding || strcasecmp(padding, "valid") != 0))
+        ls_config_fail(config, "padding", "expected \"valid\", \"same\" or \"causal\", got %s",
+                       ls_json_text(value, text, sizeof(text)));
+}
+
 static bool is_border(const json_t *value)
 {
     return json_is_integer(value) && json_integer_value(value) >= 0 &&

@@ -55,6 +55,10 @@ double ls_config_number(struct ls_config *config, const char *key, double minimu
 bool ls_config_boolean(struct ls_config *config, const char *key, bool missing);
 // One integer for both, or a list of two: rows, columns. `missing` 0: the key must be there.
 void ls_config_pair(struct ls_config *config, const char *key, int32_t missing, int32_t out[2]);
+// One integer, or a list of one.
+void ls_config_single(struct ls_config *config, const char *key, int32_t missing, int32_t *out);
+// padding of a sequence: whether it is "same" or "causal" rather than "valid".
+void ls_config_padding_steps(struct ls_config *config, bool *same, bool *causal);
 // Elements before and after rows, then columns: one integer for all, a list of two for rows and
 // columns, or two lists of two. `missing` for all where the key is not there.
 void ls_config_borders(struct ls_config *config, const char *key, int32_t missing, int32_t out[4]);
@@ -75,6 +79,12 @@ void ls_config_null(struct ls_config *config, const char *key);
 void ls_config_seed(struct ls_config *config);
 // Shape of one example from a shape with batch dimension; the batch dimension may be null or any size.
 void ls_config_shape(struct ls_config *config, const char *key, struct ls_shape *out);
+
+// Whether the value of a key "..._regularizer" is one of Keras's l1, l2 and l1_l2, and its factors.
+bool ls_json_regularizer(const json_t *value, float *l1, float *l2);
+// Gives the graph's parameters from `first` on the regularizers that the configuration of their
+// layer has. What it does not know is left to ls_model_check_training.
+void ls_add_regularizers(struct ls_graph *graph, const json_t *config, uint32_t first);
 
 // By name, or as an object in the forms of Keras 2 and 3. Missing or null: linear.
 struct ls_layer_activation ls_config_activation(struct ls_config *config, const char *key);

@@ -9,6 +9,9 @@ extern const struct ls_layer_kind ls_layer_input, ls_layer_dense, ls_layer_conv2
     ls_layer_max_pooling2d, ls_layer_average_pooling2d, ls_layer_flatten, ls_layer_reshape,
     ls_layer_dropout, ls_layer_activation, ls_layer_relu, ls_layer_softmax, ls_layer_leaky_relu,
     ls_layer_elu, ls_layer_batch_normalization;
+extern const struct ls_layer_kind ls_layer_conv1d, ls_layer_depthwise_conv2d,
+    ls_layer_separable_conv2d, ls_layer_conv2d_transpose, ls_layer_layer_normalization,
+    ls_layer_group_normalization, ls_layer_embedding, ls_layer_multi_head_attention, ls_layer_prelu;
 
 extern const struct ls_layer_kind ls_layer_add, ls_layer_subtract, ls_layer_multiply,
     ls_layer_average, ls_layer_maximum, ls_layer_minimum, ls_layer_concatenate,

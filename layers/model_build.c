@@ -255,8 +255,11 @@ static enum ls_status build_layer(const struct run *run, struct use *use)
         .kwargs = use->json ? use->json->kwargs : NULL,
         .inference = run->inference || (use->json && use->json->inference),
     };
+    const uint32_t first = graph->parameter_count;
     status = layer->kind->build(graph, &call, use->outputs);
     status = status ? status : c.status;
+    if (!status)
+        ls_add_regularizers(graph, c.object, first);
     if (!status && use->outputs[0])
         ls_graph_end_layer(graph, use->outputs[0]);
 

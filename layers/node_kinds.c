@@ -39,7 +39,7 @@ const struct ls_layer_kind ls_node_kinds[] = {
     PAIR("Minimum", "the smaller of both"),
     {.class_name = "Power", .summary = "x to the power of -1, 0.5, 1, 2, 3 or 4", .keys = none,
      .arguments = pair_arguments, .build = ls_build_power_node},
-    {.class_name = "Matmul", .summary = "product with a constant matrix",
+    {.class_name = "Matmul", .summary = "product of matrices, or with a constant matrix",
      .least_inputs = 1, .most_inputs = 2, .keys = none, .arguments = pair_arguments,
      .build = ls_build_matmul_node},
     OTHER("Clip", "between two numbers", OPTIONS("x_min", "x_max"), ls_build_clip_node),

@@ -173,5 +173,5 @@ enum ls_status ls_build_matmul_node(struct ls_graph *graph, const struct ls_laye
         return ls_graph_fail(graph, NULL, "x1: expected a tensor; a constant may be x2 only");
     if (!inputs[1])
         return multiply_by_constant(graph, &c, other, inputs[0], outputs);
-    return ls_graph_fail(graph, inputs[0], "a product of two tensors is not supported yet");
+    return ls_graph_add(graph, LS_OP_MATMUL, NULL, inputs, 2, NULL, outputs);
 }

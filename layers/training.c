@@ -25,6 +25,9 @@ static bool is_refused(const char *key, const json_t *value)
 {
     if (strcmp(key, "synchronized") == 0)
         return json_is_true(value);
+    float l1, l2;
+    if (ends_with(key, "_regularizer") && ls_json_regularizer(value, &l1, &l2))
+        return strcmp(key, "activity_regularizer") == 0; // the others are part of the loss
     return !json_is_null(value) &&
            (ends_with(key, "_regularizer") || ends_with(key, "_constraint"));
 }

@@ -211,6 +211,8 @@ static void make_node(struct ls_build *build, uint32_t index)
                              .input_count = source->input_count,
                              .output_count = source->output_count,
                              .source = source};
+    if (!ls_build_trains(build))
+        node->attributes.rate = 0; // nothing is dropped
     for (uint32_t i = 0; i < source->input_count; i++)
         node->inputs[i] = source->inputs[i]->id;
     for (uint32_t i = 0; i < source->output_count; i++) {

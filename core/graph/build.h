@@ -36,7 +36,7 @@ struct ls_value {
     uint32_t converted_from; // LS_NO_VALUE: none
     bool needed; // a node that was not dropped reads it
     bool loss_reads; // the loss operation reads it
-    bool written; // gradient of a parameter: a step writes it already
+    bool written; // gradient of a parameter, or the loss's sums: a step writes it already
     uint64_t tile_bytes; // its memory has room for so much, the examples of one tile; 0: for all
 };
 

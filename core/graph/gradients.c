@@ -92,6 +92,8 @@ static void fill_inputs(const struct differentiation *d, const struct ls_operati
         const struct ls_argument argument = ls_operation_argument(row, i, false);
         if (argument.source == LS_SOURCE_SELF)
             break;
+        if (argument.source == LS_SOURCE_INPUT && argument.source_index >= source->input_count)
+            break; // optional, and not there
         struct ls_tensor *tensor = argument.source == LS_SOURCE_INPUT
                                        ? source->inputs[argument.source_index]
                                        : source->outputs[argument.source_index];

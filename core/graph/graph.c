@@ -371,6 +371,13 @@ enum ls_status ls_graph_constant(struct ls_graph *graph, const char *name,
     return add_parameter(graph, name, shape, &initializer, LS_ZONE_FROZEN, true, out);
 }
 
+void ls_graph_set_variable_shape(struct ls_tensor *parameter, const struct ls_shape *variable)
+{
+    assert(parameter->role == LS_ROLE_PARAMETER);
+    assert(ls_shape_elements(variable, 1) == ls_shape_elements(&parameter->shape, 1));
+    parameter->variable = *variable;
+}
+
 enum ls_status ls_graph_constant_values(struct ls_graph *graph, const char *name,
                                         const struct ls_shape *shape, const float *values,
                                         struct ls_tensor **out)
@@ -419,11 +426,15 @@ static enum ls_status check_inputs(const struct ls_graph *graph, const struct ls
                                  "argument %u of operation %s must be %s, '%s' is not", i + 1,
                                  row->name, parameter ? "a variable" : "the output of an operation",
                                  inputs[i]->name);
-        if (argument.type == LS_TYPE_FLOATING && inputs[i]->dtype == LS_I32)
+        if (inputs[i]->dtype == LS_I32 &&
+            (argument.type == LS_TYPE_FLOATING || argument.type == LS_TYPE_F32))
             return ls_graph_fail(graph, inputs[i],
                                  "expected floating-point numbers, but '%s' is int32; only an "
                                  "Embedding takes integers",
                                  inputs[i]->name);
+        if (argument.type == LS_TYPE_F32 && inputs[i]->dtype != LS_F32)
+            return ls_graph_fail(graph, first, "argument %u of operation %s, '%s', must be float32",
+                                 i + 1, row->name, inputs[i]->name);
         if (argument.type == LS_TYPE_FLOATING && inputs[i]->dtype != first->dtype)
             return ls_graph_fail(
                 graph, first,

@@ -71,7 +71,15 @@ struct ls_tensor {
     enum ls_zone zone;
     bool constant; // has its first value for ever; files of weights do not have it
     double momentum; // of the average, in LS_ZONE_STATISTICS
+    float l1, l2; // what the loss is added: l1 sum(|w|) + l2 sum(w^2)
+    struct ls_shape variable; // see ls_graph_set_variable_shape(); ndims 0: `shape`
 };
+
+// The shape of a parameter as Keras's variable has it.
+static inline const struct ls_shape *ls_variable_shape(const struct ls_tensor *parameter)
+{
+    return parameter->variable.ndims > 0 ? &parameter->variable : &parameter->shape;
+}
 
 #define LS_NO_LAYER UINT32_MAX
 
@@ -194,6 +202,10 @@ LS_STATUS ls_graph_batch_normalization(struct ls_graph *graph,
                                        struct ls_tensor *const inputs[static 5], double momentum,
                                        struct ls_tensor **out);
 
+// Where operations see a parameter in another shape than Keras's variable has, of the same elements in
+// plain order: the variable's. Weights files and the first values go by it.
+void ls_graph_set_variable_shape(struct ls_tensor *parameter, const struct ls_shape *variable);
+
 // Adds an operation that layers may add: checks the number, types and shapes of its inputs by the
 // table of operations, infers the outputs and returns the first in `out`. `output_shape` only where
 // the operation can make several of the same inputs, else NULL. Optional inputs are left out.
@@ -214,7 +226,8 @@ struct ls_loss {
     enum ls_loss_kind kind;
     bool from_logits;
 };
-// Adds the label tensor, the loss operation and its sums.
+// Adds the label tensor, the loss operation and its sums, and the penalties of parameters that are
+// trained.
 LS_STATUS ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss);
 
 // Where a gradient comes from outside instead of from a loss: adds a tensor for the gradient of

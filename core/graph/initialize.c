@@ -84,7 +84,7 @@ void ls_initialize(const struct ls_tensor *parameter, uint64_t seed, float *out)
     const uint64_t count = (uint64_t)ls_shape_elements(&parameter->shape, 1);
 
     if (initializer.kind == LS_VARIANCE_SCALING)
-        initializer = scaled(&parameter->initializer, &parameter->shape);
+        initializer = scaled(&parameter->initializer, ls_variable_shape(parameter));
     for (uint64_t i = 0; i < count; i++)
         out[i] = initializer.kind == LS_VALUES ? initializer.values[i] : draw(&initializer, key, i);
 }

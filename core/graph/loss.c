@@ -58,6 +58,25 @@ static enum ls_status add_loss_operation(struct ls_graph *graph, const struct ls
     return status;
 }
 
+// What a regularized parameter adds to the loss. As in Keras a frozen one adds nothing.
+static enum ls_status add_penalty(struct ls_graph *graph, struct ls_tensor *predictions,
+                                  struct ls_tensor *parameter)
+{
+    const struct ls_operation operation = {
+        .op = LS_OP_PENALTY,
+        .attributes = {.l1 = parameter->l1, .l2 = parameter->l2},
+        .input_count = 2,
+        .output_count = 1,
+        .inputs = {predictions, parameter},
+        .outputs = {graph->sums},
+        .forward = -1,
+        .layer = LS_NO_LAYER,
+    };
+    if (parameter->zone != LS_ZONE_TRAINED || (parameter->l1 <= 0 && parameter->l2 <= 0))
+        return LS_OK;
+    return ls_graph_append_operation(graph, &operation);
+}
+
 enum ls_status ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss)
 {
     if (graph->sums)
@@ -74,7 +93,9 @@ enum ls_status ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *l
                              "a loss wants at least 2 dimensions: batch, classes");
 
     enum ls_status status = add_label(graph, loss->kind, predictions);
-    if (status)
-        return status;
-    return add_loss_operation(graph, loss, predictions, logits || loss->from_logits);
+    if (!status)
+        status = add_loss_operation(graph, loss, predictions, logits || loss->from_logits);
+    for (uint32_t i = 0; i < graph->parameter_count && !status; i++)
+        status = add_penalty(graph, predictions, graph->parameters[i]);
+    return status;
 }

@@ -353,7 +353,8 @@ static enum ls_status finish_output(struct ls_build *build, const struct ls_node
 {
     const bool add = value_of(build, output)->written;
 
-    if (value_of(build, output)->home == LS_HOME_GRADIENTS)
+    const enum ls_home home = value_of(build, output)->home;
+    if (home == LS_HOME_GRADIENTS || home == LS_HOME_SUMS)
         value_of(build, output)->written = true;
     if (written == output)
         return LS_OK;

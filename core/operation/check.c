@@ -79,7 +79,7 @@ static bool epilogue_fits(struct check *check)
     return true;
 }
 
-// Only a result of the examples can be added to.
+// Only results of the examples and their losses can be added to.
 static bool accumulation_fits(struct check *check)
 {
     const struct ls_kernel_request *request = check->request;
@@ -89,7 +89,7 @@ static bool accumulation_fits(struct check *check)
     for (uint32_t i = 0; i < request->output_count; i++) {
         const uint8_t kind = ls_operation_argument(check->row, i, true).kind;
         if ((request->accumulate >> i & 1) != 0 && kind != LS_ARGUMENT_TENSOR &&
-            kind != LS_ARGUMENT_PARAMETER && kind != LS_ARGUMENT_EITHER)
+            kind != LS_ARGUMENT_PARAMETER && kind != LS_ARGUMENT_SUMS && kind != LS_ARGUMENT_EITHER)
             return refuse_argument(check, request->input_count + i, "cannot be added to");
     }
     return true;
@@ -117,6 +117,7 @@ static uint32_t expected_dtype(const struct check *check, const struct ls_argume
     case LS_TYPE_F32: return LS_F32;
     case LS_TYPE_F64: return LS_F64;
     case LS_TYPE_I32: return LS_I32;
+    case LS_TYPE_INDEX: return own == LS_I32 || own == LS_F32 ? own : 0;
     case LS_TYPE_U8: return LS_U8;
     }
     return 0;

@@ -31,6 +31,7 @@ enum ls_argument_type {
     LS_TYPE_F32,
     LS_TYPE_F64,
     LS_TYPE_I32,
+    LS_TYPE_INDEX, // I32 or F32
     LS_TYPE_U8,
 };
 

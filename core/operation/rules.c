@@ -12,26 +12,6 @@
 #define AXES 2
 static const char *const axis_names[AXES] = {"rows", "columns"};
 
-LS_PRINTF(2, 3)
-static bool refuse(struct ls_shape_call *call, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(call->why, sizeof(call->why), format, list);
-    va_end(list);
-    return false;
-}
-
-static bool is_vector(const struct ls_shape *shape, int64_t elements)
-{
-    return shape->ndims == 1 && shape->dims[0] == elements;
-}
-
-static int64_t last_dim(const struct ls_shape *shape)
-{
-    return shape->dims[shape->ndims - 1];
-}
-
 static bool same_elements(const struct ls_shape *a, const struct ls_shape *b)
 {
     return ls_shape_elements(a, 1) == ls_shape_elements(b, 1) &&

@@ -3,7 +3,35 @@
 #ifndef LS_OPERATION_RULES_H
 #define LS_OPERATION_RULES_H
 
+#include "core/attributes.h"
 #include "core/operation/operation.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+// ---- What rules share ----
+
+LS_PRINTF(2, 3)
+static inline bool refuse(struct ls_shape_call *call, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(call->why, sizeof(call->why), format, list);
+    va_end(list);
+    return false;
+}
+
+static inline bool is_vector(const struct ls_shape *shape, int64_t elements)
+{
+    return shape->ndims == 1 && shape->dims[0] == elements;
+}
+
+static inline int64_t last_dim(const struct ls_shape *shape)
+{
+    return shape->dims[shape->ndims - 1];
+}
+
+// ---- The rules ----
 
 bool ls_shapes_of_conv2d(struct ls_shape_call *call);
 bool ls_shapes_of_dense(struct ls_shape_call *call);
@@ -27,6 +55,13 @@ bool ls_shapes_of_mean_squared_error(struct ls_shape_call *call);
 bool ls_shapes_of_measure(struct ls_shape_call *call);
 bool ls_shapes_of_from_bytes(struct ls_shape_call *call);
 bool ls_shapes_of_guard(struct ls_shape_call *call);
+bool ls_shapes_of_layer_normalization(struct ls_shape_call *call);
+bool ls_shapes_of_gather_rows(struct ls_shape_call *call);
+bool ls_shapes_of_attention(struct ls_shape_call *call);
+bool ls_shapes_of_matmul(struct ls_shape_call *call);
+bool ls_shapes_of_conv2d_transpose(struct ls_shape_call *call);
+bool ls_shapes_of_prelu(struct ls_shape_call *call);
+bool ls_shapes_of_penalty(struct ls_shape_call *call);
 bool ls_shapes_kept(struct ls_shape_call *call); // every output is shaped as input 0
 
 #endif

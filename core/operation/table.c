@@ -363,6 +363,130 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .inputs = {INPUT(0), INPUT(3), INPUT(4), OUTPUT_GRADIENT(0)},
         .outputs = {INPUT_GRADIENT(1), INPUT_GRADIENT(2)},
     },
+    // ---- Rows of examples: normalization, embedding, attention, products ----
+    [LS_OP_LAYER_NORMALIZATION] = {
+        .name = "layer_normalization",
+        .inputs = {ARGUMENT("x", TENSOR, F32), OPTIONAL("gamma", PARAMETER, F32),
+                   OPTIONAL("beta", PARAMETER, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32), OPAQUE("saved")},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_LAYER_NORMALIZATION_BACKWARD},
+        .shapes = ls_shapes_of_layer_normalization,
+    },
+    [LS_OP_LAYER_NORMALIZATION_BACKWARD] = {
+        .name = "layer_normalization_backward",
+        .backward_of = LS_OP_LAYER_NORMALIZATION,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(0), OUTPUT(1), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0), INPUT_GRADIENT(1), INPUT_GRADIENT(2)},
+    },
+    [LS_OP_GATHER_ROWS] = {
+        .name = "gather_rows",
+        .inputs = {ARGUMENT("ids", TENSOR, INDEX), ARGUMENT("table", PARAMETER, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_GATHER_ROWS_BACKWARD},
+        .shapes = ls_shapes_of_gather_rows,
+    },
+    [LS_OP_GATHER_ROWS_BACKWARD] = {
+        .name = "gather_rows_backward",
+        .backward_of = LS_OP_GATHER_ROWS,
+        .inputs = {INPUT(0), OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(1)},
+    },
+    [LS_OP_ATTENTION] = {
+        .name = "attention",
+        .inputs = {ARGUMENT("q", TENSOR, F32), ARGUMENT("k", TENSOR, F32),
+                   ARGUMENT("v", TENSOR, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32), OPAQUE("saved")},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_ATTENTION_BACKWARD},
+        .shapes = ls_shapes_of_attention,
+    },
+    [LS_OP_ATTENTION_BACKWARD] = {
+        .name = "attention_backward",
+        .backward_of = LS_OP_ATTENTION,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(0), INPUT(1), INPUT(2), OUTPUT(1)},
+        .outputs = {INPUT_GRADIENT(0), INPUT_GRADIENT(1), INPUT_GRADIENT(2)},
+    },
+    [LS_OP_MATMUL] = {
+        .name = "matmul",
+        .inputs = {ARGUMENT("a", TENSOR, F32), ARGUMENT("b", TENSOR, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_MATMUL_BACKWARD_LEFT, LS_OP_MATMUL_BACKWARD_RIGHT},
+        .shapes = ls_shapes_of_matmul,
+    },
+    [LS_OP_MATMUL_BACKWARD_LEFT] = {
+        .name = "matmul_backward_left",
+        .backward_of = LS_OP_MATMUL,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+    [LS_OP_MATMUL_BACKWARD_RIGHT] = {
+        .name = "matmul_backward_right",
+        .backward_of = LS_OP_MATMUL,
+        .inputs = {INPUT(0), OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(1)},
+    },
+
+    // ---- More weighted ones ----
+    [LS_OP_CONV2D_TRANSPOSE] = {
+        .name = "conv2d_transpose",
+        .inputs = {ARGUMENT("x", TENSOR, F32), ARGUMENT("w", PARAMETER, F32),
+                   OPTIONAL("b", PARAMETER, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS,
+                     LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA},
+        .shapes = ls_shapes_of_conv2d_transpose,
+    },
+    [LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA] = {
+        .name = "conv2d_transpose_backward_data",
+        .backward_of = LS_OP_CONV2D_TRANSPOSE,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+    [LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS] = {
+        .name = "conv2d_transpose_backward_weights",
+        .backward_of = LS_OP_CONV2D_TRANSPOSE,
+        .inputs = {INPUT(0), OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(1), INPUT_GRADIENT(2)},
+    },
+    [LS_OP_PRELU] = {
+        .name = "prelu",
+        .inputs = {ARGUMENT("x", TENSOR, F32), ARGUMENT("alpha", PARAMETER, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_PRELU_BACKWARD},
+        .shapes = ls_shapes_of_prelu,
+    },
+    [LS_OP_PRELU_BACKWARD] = {
+        .name = "prelu_backward",
+        .backward_of = LS_OP_PRELU,
+        .inputs = {OUTPUT_GRADIENT(0), INPUT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(0), INPUT_GRADIENT(1)},
+    },
+    [LS_OP_PENALTY] = {
+        .name = "penalty",
+        .inputs = {ARGUMENT("x", TENSOR, F32), ARGUMENT("w", PARAMETER, F32)},
+        .outputs = {ARGUMENT("sums", SUMS, F32)},
+        .traits = LS_TRAIT_LOSS,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_PENALTY_BACKWARD},
+        .shapes = ls_shapes_of_penalty,
+    },
+    [LS_OP_PENALTY_BACKWARD] = {
+        .name = "penalty_backward",
+        .backward_of = LS_OP_PENALTY,
+        .inputs = {INPUT(0), INPUT(1)},
+        .outputs = {INPUT_GRADIENT(1)},
+    },
 
     // ---- Functions of elements that need x again ----
     [LS_OP_FUNCTION] = {
@@ -551,7 +675,7 @@ struct ls_argument ls_operation_argument(const struct ls_operation_row *row, uin
         input ? forward->inputs[own.source_index] : forward->outputs[own.source_index];
     out.source = own.source;
     out.source_index = own.source_index;
-    out.optional = out.optional && gradient;
+    out.optional = out.optional && (gradient || input);
     if (out.kind == LS_ARGUMENT_PARAMETER && out.type == LS_TYPE_FLOATING && gradient)
         out.type = LS_TYPE_GRADIENT;
     return out;

@@ -230,53 +230,108 @@ enum ls_op {
     LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_DATA = 35,
     // x, mean (C), variance (C), dy -> dgamma = sum(dy h), dbeta = sum(dy)
     LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS = 36,
+
+    // From here to LS_OP_PENALTY_BACKWARD all floating tensors are F32.
+
+    // Each example is normalized by itself: x (B,...,C), [gamma], [beta] -> y as x, [saved]. With
+    // attribute groups 0, over the last dimension: n = C (Ba, Kiros, Hinton 2016). With groups G,
+    // over all positions of an example and C / G neighbouring channels (Wu, He 2018). mean =
+    // sum(x) / n, variance = sum((x - mean)^2) / n, h = (x - mean) / sqrt(variance + epsilon), y =
+    // gamma h + beta. gamma and beta have C elements, one a channel, in any shape; a missing gamma
+    // is 1, a missing beta 0. A single vector is gamma, or with attribute only_beta 1 it is beta.
+    LS_OP_LAYER_NORMALIZATION = 37,
+    // dy, x, saved, [gamma] -> dx, [dgamma], [dbeta]: dgamma = sum(dy h) and dbeta = sum(dy) over
+    // all positions of all examples; with g = gamma dy, dx = (g - mean(g) - h mean(g h)) /
+    // sqrt(variance + epsilon), where the means are those over the n values. Inputs and outputs are
+    // there as in the forward operation; with only_beta 1 the vector is beta and its gradient.
+    LS_OP_LAYER_NORMALIZATION_BACKWARD = 38,
+    // ids (B,...), I32 or F32 of which the integer part counts, table (V,N) -> y (B,...,N): rows of
+    // the table. The row of an id below 0 or not below V, or NaN, is NaN, so that the loss is.
+    LS_OP_GATHER_ROWS = 39,
+    // ids, dy -> dtable: to each row of the table the sum of the dy of its id, added in the order of
+    // the positions; ids outside of the table add nothing.
+    LS_OP_GATHER_ROWS_BACKWARD = 40,
+    // q (B,T,H,D), k (B,S,H,D), v (B,S,H,E) -> y (B,T,H,E), [saved]. For each example and head, p =
+    // softmax(q k^T / sqrt(D)) over S, y = p v. With attribute causal 1 position t sees the keys
+    // s <= t only. With rate above 0 an element of p is kept with probability 1 - rate and then
+    // divided by it, else 0, after the softmax: ls_dropout_keep() of element (h T + t) S + s.
+    LS_OP_ATTENTION = 41,
+    // dy, q, k, v, saved -> dq, dk, dv
+    LS_OP_ATTENTION_BACKWARD = 42,
+    // a (...,M,K), b (...,K,N) -> y (...,M,N): a product for each index of the leading dimensions,
+    // which are the same
+    LS_OP_MATMUL = 43,
+    // dy, b -> da
+    LS_OP_MATMUL_BACKWARD_LEFT = 44,
+    // a, dy -> db
+    LS_OP_MATMUL_BACKWARD_RIGHT = 45,
+    // x (B,H,W,C), w (KH,KW,F,C), [b (F)] -> y (B,OH,OW,F): what LS_OP_CONV2D_BACKWARD_DATA makes of
+    // dy = x for a convolution of y with w, of these strides, padding and dilation and one group,
+    // plus the bias. OH and OW are any for which that convolution has H rows and W columns.
+    LS_OP_CONV2D_TRANSPOSE = 46,
+    // dy, w -> dx
+    LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA = 47,
+    // x, dy -> dw, [db]
+    LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS = 48,
+    // x (B,...), alpha -> y as x: x where x > 0, else alpha x. alpha has the dimensions of an
+    // example, each as there or 1: then one value is shared along it.
+    LS_OP_PRELU = 49,
+    // dy, x, alpha -> dx, dalpha: dx is dy where x > 0, alpha dy where x < 0, else 0;
+    // dalpha is the sum of x dy over all x < 0 that share the value
+    LS_OP_PRELU_BACKWARD = 50,
+    // x (B,...), of which only B counts, w -> sums: B (l1 sum(|w|) + l2 sum(w^2)), 0, 0, 0; w may lie
+    // in any layout. What a regularized variable adds to the losses of B examples: it is asked for
+    // with sums added to. The order of additions does not depend on the number of threads.
+    LS_OP_PENALTY = 51,
+    // x, w -> dw = (l1 sign(w) + 2 l2 w) times B record->gradient_scale; the sign of 0 is 0
+    LS_OP_PENALTY_BACKWARD = 52,
     // x -> y, element-wise: a function of x (enum ls_function) whose derivative its output does not
     // say
-    LS_OP_FUNCTION = 37,
+    LS_OP_FUNCTION = 53,
     // dy, x -> dx
-    LS_OP_FUNCTION_BACKWARD = 38,
+    LS_OP_FUNCTION_BACKWARD = 54,
     // a, b -> y, element by element (enum ls_pair_function), shapes as numpy broadcasts them: from
     // the last dimension on, one that is 1 or that is missing is repeated. A batch dimension is the
     // first of y.
-    LS_OP_PAIR = 39,
+    LS_OP_PAIR = 55,
     // dy, a, b -> da, summed over where a was repeated. The order of additions does not depend on
     // the number of threads.
-    LS_OP_PAIR_BACKWARD_FIRST = 40,
+    LS_OP_PAIR_BACKWARD_FIRST = 56,
     // dy, a, b -> db, likewise
-    LS_OP_PAIR_BACKWARD_SECOND = 41,
+    LS_OP_PAIR_BACKWARD_SECOND = 57,
     // x -> y: over every dimension i with axes[i] 1 (enum ls_reduce), which is 1 in y; never the
     // first. The order of additions does not depend on the number of threads.
-    LS_OP_REDUCE = 42,
+    LS_OP_REDUCE = 58,
     // dy, x, y -> dx. Of a largest element: equal ones share the gradient.
-    LS_OP_REDUCE_BACKWARD = 43,
+    LS_OP_REDUCE_BACKWARD = 59,
     // a, b, [c, ...] -> y: one behind the other along the dimension i with axes[i] 1, which is not
     // the first
-    LS_OP_CONCATENATE = 44,
+    LS_OP_CONCATENATE = 60,
     // dy -> da, db, [dc, ...]
-    LS_OP_CONCATENATE_BACKWARD = 45,
+    LS_OP_CONCATENATE_BACKWARD = 61,
     // x -> y: the part of x that begins at element axes[i] of each dimension i; all examples
-    LS_OP_SLICE = 46,
+    LS_OP_SLICE = 62,
     // dy -> dx, which is 0 elsewhere
-    LS_OP_SLICE_BACKWARD = 47,
+    LS_OP_SLICE_BACKWARD = 63,
     // x -> y: x begins at element axes[i] of each dimension i of y, which is 0 elsewhere; no
     // examples are added
-    LS_OP_PAD = 48,
+    LS_OP_PAD = 64,
     // dy -> dx
-    LS_OP_PAD_BACKWARD = 49,
+    LS_OP_PAD_BACKWARD = 65,
     // x -> y: dimension i of y is dimension axes[i] of x; the first stays the first
-    LS_OP_TRANSPOSE = 50,
+    LS_OP_TRANSPOSE = 66,
     // dy -> dx
-    LS_OP_TRANSPOSE_BACKWARD = 51,
+    LS_OP_TRANSPOSE_BACKWARD = 67,
     // x (B,H,W,C) -> y (B, strides[0] H, strides[1] W, C); enum ls_upsample. Row o of y lies at
     // (o + 1/2) / strides[0] - 1/2 of x, columns likewise.
-    LS_OP_UPSAMPLE2D = 52,
+    LS_OP_UPSAMPLE2D = 68,
     // dy -> dx
-    LS_OP_UPSAMPLE2D_BACKWARD = 53,
+    LS_OP_UPSAMPLE2D_BACKWARD = 69,
     // x -> y = x + rate * z, with z of a normal distribution: ls_noise_bits() of element and example
     // gives 64 bits; u = (the upper 32 + 1) / 2^32, v = the lower 32 / 2^32, z = sqrt(-2 log(u))
     // cos(2 pi v) (Box and Muller 1958). The gradient of x is that of y.
-    LS_OP_NOISE = 54,
-    LS_OP_COUNT = 55, // grows with the operations: a plugin compares numbers, not this
+    LS_OP_NOISE = 70,
+    LS_OP_COUNT = 71, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
@@ -366,7 +421,7 @@ struct ls_op_attributes {
     int32_t strides[2]; // rows, columns
     int32_t padding[4]; // zeros (pooling: nothing) added at top, bottom, left, right
     int32_t dilation[2]; // 1: none
-    int32_t groups; // 1: none
+    int32_t groups; // 1: none; layer normalization: 0 or more
     uint32_t activation; // enum ls_activation
     float activation_alpha;
 
@@ -378,16 +433,19 @@ struct ls_op_attributes {
     uint32_t epilogue_activation;
     float epilogue_alpha;
 
-    float rate; // dropout; noise: the standard deviation
-    uint32_t key; // dropout, noise: number of the layer
+    float rate; // dropout, attention; noise: the standard deviation
+    uint32_t key; // dropout, attention, noise: number of the layer
     uint32_t from_logits;
-    float epsilon; // cross-entropy from probabilities, Adam, batch normalization
+    float epsilon; // cross-entropy from probabilities, Adam, normalization
     float momentum; // SGD, LS_OP_AVERAGE_UPDATE
     uint32_t nesterov; // SGD: 0 or 1
     float beta1, beta2; // Adam
     float divisor; // LS_OP_FROM_BYTES
     float factor; // LS_OP_BATCH_STATISTICS, LS_OP_FUNCTION
     float offset; // LS_OP_FUNCTION
+    uint32_t only_beta; // layer normalization: 0 or 1
+    uint32_t causal; // attention: 0 or 1
+    float l1, l2; // LS_OP_PENALTY
     uint32_t function; // of LS_OP_FUNCTION, LS_OP_PAIR, LS_OP_REDUCE, LS_OP_UPSAMPLE2D: which one
     // Something of each dimension: LS_OP_REDUCE: 1: over this one; LS_OP_CONCATENATE: 1: along this
     // one; LS_OP_SLICE, LS_OP_PAD: where the part begins; LS_OP_TRANSPOSE: which one it was;

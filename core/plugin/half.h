@@ -58,7 +58,16 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
         return index == 1 || index == 2 ? (floating ? f32 : 0) : floating;
     case LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS: // mean, variance, dgamma, dbeta
         return index == 0 || index == 3 ? floating : (floating ? f32 : 0);
-    default: return floating;
+    case LS_OP_LAYER_NORMALIZATION:
+    case LS_OP_ATTENTION: return index == request->input_count + 1 ? u8 : f32;
+    case LS_OP_LAYER_NORMALIZATION_BACKWARD: return index == 2 ? u8 : f32;
+    case LS_OP_ATTENTION_BACKWARD: return index == 4 ? u8 : f32;
+    case LS_OP_GATHER_ROWS:
+    case LS_OP_GATHER_ROWS_BACKWARD: return index || own == LS_F32 ? f32 : i32;
+    default:
+        return request->op >= LS_OP_LAYER_NORMALIZATION && request->op <= LS_OP_PENALTY_BACKWARD
+                   ? f32
+                   : floating;
     }
 }
 

@@ -171,13 +171,14 @@ static enum ls_status check_tensor(const struct ls_model *model, const char *pat
                                    const struct ls_tensor *parameter,
                                    const struct ls_saved_tensor *saved)
 {
+    const struct ls_shape *variable = ls_variable_shape(parameter);
     char expected[96], found[96];
-    if (!same_shape(&parameter->shape, saved)) {
+    if (!same_shape(variable, saved)) {
         struct ls_shape shape = {.ndims = saved->ndims <= LS_MAX_DIMS ? saved->ndims : LS_MAX_DIMS};
         memcpy(shape.dims, saved->dims, shape.ndims * sizeof(shape.dims[0]));
         ls_error("weights", "'%s': tensor '%s' is %s, but '%s' of model '%s' expects %s", path,
                  saved->name, ls_shape_text(&shape, found, sizeof(found)), parameter->name,
-                 model->source, ls_shape_text(&parameter->shape, expected, sizeof(expected)));
+                 model->source, ls_shape_text(variable, expected, sizeof(expected)));
         return LS_BAD_INPUT;
     }
     if (!saved->data) {

@@ -144,10 +144,10 @@ enum ls_status ls_weights_check_path(const char *scope, const char *path)
 static void describe(const struct ls_model *model, uint32_t index, const char *name,
                      struct ls_saved_tensor *out)
 {
-    const struct ls_tensor *parameter = model->graph->parameters[index];
+    const struct ls_shape *variable = ls_variable_shape(model->graph->parameters[index]);
     *out = (struct ls_saved_tensor){
-        .name = name, .ndims = parameter->shape.ndims, .data = model->weights[index]};
-    memcpy(out->dims, parameter->shape.dims, sizeof(parameter->shape.dims));
+        .name = name, .ndims = variable->ndims, .data = model->weights[index]};
+    memcpy(out->dims, variable->dims, sizeof(variable->dims));
 }
 
 static enum ls_status write_names(const struct ls_model *model, const char *path)

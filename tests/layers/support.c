@@ -106,7 +106,7 @@ const struct ls_tensor *parameter_of(const struct ls_graph *graph, const char *n
 const char *parameter_shape(const struct ls_graph *graph, const char *name)
 {
     static char text[128];
-    return ls_shape_text(&parameter_of(graph, name)->shape, text, sizeof(text));
+    return ls_shape_text(ls_variable_shape(parameter_of(graph, name)), text, sizeof(text));
 }
 
 uint64_t parameter_total(const struct ls_graph *graph)

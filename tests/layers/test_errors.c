@@ -263,18 +263,19 @@ START_TEST(all_problems_of_a_model_are_said_at_once)
         "layer 'mine' (Dens): this layer is unknown; did you mean 'Dense'?",
         "layer 'd' (Dense): unit: unknown option; did you mean 'units'?",
         "layer 'd' (Dense): units: expected a positive integer, got nothing",
-        "layer 'd' (Dense): kernel_regularizer: L2 is not supported, and",
+        "layer 'd' (Dense): kernel_regularizer: OrthogonalRegularizer is not supported, and",
     };
     struct ls_graph *graph = NULL;
     ck_assert_int_eq(
-        build_layers(&graph,
-                     IMAGE "{'class_name': 'Conv2D', 'config': {'name': 'c', 'filters': 4, "
-                           "'kernel_size': 3, 'padding': 'causal', 'activation': 'celu'}},"
-                           "{'class_name': 'ConvLSTM2D'}, {'class_name': 'LSTM'},"
-                           "{'class_name': 'Dens', 'config': {'name': 'mine'}},"
-                           "{'class_name': 'Dense', 'config': {'name': 'd', 'unit': 4, "
-                           "'kernel_regularizer': {'class_name': 'L2', 'config': {'l2': 0.1}}}},"
-                           "{'class_name': 'Flatten'}"),
+        build_layers(
+            &graph,
+            IMAGE "{'class_name': 'Conv2D', 'config': {'name': 'c', 'filters': 4, "
+                  "'kernel_size': 3, 'padding': 'causal', 'activation': 'celu'}},"
+                  "{'class_name': 'ConvLSTM2D'}, {'class_name': 'LSTM'},"
+                  "{'class_name': 'Dens', 'config': {'name': 'mine'}},"
+                  "{'class_name': 'Dense', 'config': {'name': 'd', 'unit': 4, "
+                  "'kernel_regularizer': {'class_name': 'OrthogonalRegularizer', 'config': {}}}},"
+                  "{'class_name': 'Flatten'}"),
         LS_BAD_INPUT);
     ck_assert_ptr_null(graph);
     const char *from = logged;
@@ -339,11 +340,16 @@ static const struct {
     const char *options, *line;
     bool loss; // of an evaluation, too
 } trainings[] = {
-    {"'kernel_regularizer': {'class_name': 'L2', 'config': {'l2': 0.01}}",
-     "layer 'd' (Dense): kernel_regularizer: L2 is not supported, and ignoring it would "
+    {"'kernel_regularizer': {'class_name': 'OrthogonalRegularizer', 'config': {'factor': 0.01}}",
+     "layer 'd' (Dense): kernel_regularizer: OrthogonalRegularizer is not supported, and ignoring "
+     "it would "
      "change the loss and the training; set it to null to train without it",
      true},
-    {"'bias_regularizer': 'l1'", "bias_regularizer: l1 is not supported", true},
+    {"'bias_regularizer': 'mine'", "bias_regularizer: mine is not supported", true},
+    {"'bias_regularizer': {'class_name': 'L1', 'config': {'l1': -1}}",
+     "bias_regularizer: L1 is not supported", true},
+    {"'bias_regularizer': {'module': 'mine', 'class_name': 'L1', 'config': {}}",
+     "bias_regularizer: L1 is not supported", true},
     {"'activity_regularizer': {'class_name': 'L1', 'config': {}}",
      "activity_regularizer: L1 is not supported", true},
     {"'bias_constraint': 'non_neg'",

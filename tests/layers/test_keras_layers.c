@@ -14,7 +14,7 @@ enum { INPUTS = 1000, OUTPUTS = 2000 }; // seeds, as in the script
 // Of the largest value, at least 1: Keras's own backends differ by up to 1e-6 here, and so do fused sums.
 static const double tolerance = 5e-6;
 
-static const char *const lists[] = {"elementwise"};
+static const char *const lists[] = {"normalize", "elementwise"};
 static const char *const devices[] = {"reference", "cpu"};
 
 static float number(uint64_t seed, int64_t i)
@@ -30,6 +30,12 @@ static json_t *read_list(const char *name)
     json_t *list = json_load_file(path, 0, &error);
     ck_assert_msg(list != NULL, "%s: %s", path, error.text);
     return list;
+}
+
+// Of a model whose loss is compared, too; the targets are what seeds are in the others.
+static bool has_loss(const json_t *model)
+{
+    return json_is_number(json_object_get(model, "loss"));
 }
 
 static void fill_inputs(struct harness_run *run, const json_t *model)
@@ -50,6 +56,9 @@ static void fill_inputs(struct harness_run *run, const json_t *model)
     for (uint32_t i = 0; i < run->graph->seed_count; i++)
         for (int64_t k = 0; k < harness_elements(run, run->graph->seeds[i]); k++)
             run->seeds[i][k] = number(OUTPUTS + i, k);
+    for (int64_t k = 0; has_loss(model) && k < harness_elements(run, run->graph->label); k++)
+        ((float *)run->labels)[k] = number(OUTPUTS, k);
+    run->record->gradient_scale = 1 / (float)run->program->options.batch; // of the loss
 }
 
 // The parameter that variable `index` of the model is; its shape is as Keras has it.
@@ -60,7 +69,7 @@ static const struct ls_tensor *parameter_at(const struct ls_graph *graph, const 
     const json_t *shape = json_object_get(variable, "shape");
     const struct ls_tensor *parameter =
         parameter_of(graph, json_string_value(json_object_get(variable, "name")));
-    const struct ls_shape *found = &parameter->shape;
+    const struct ls_shape *found = ls_variable_shape(parameter);
     ck_assert_uint_eq(found->ndims, json_array_size(shape));
     for (uint32_t i = 0; i < found->ndims; i++)
         ck_assert_int_eq(found->dims[i], json_integer_value(json_array_get(shape, i)));
@@ -122,8 +131,17 @@ static void check_run(struct harness_run *run, const json_t *model, const char *
     fill_inputs(run, model);
     fill_variables(run, variables);
     harness_step(run);
+    const bool trains = run->program->options.purpose == LS_PURPOSE_TRAIN;
+    if (has_loss(model) && trains) {
+        const float loss = harness_loss(run) / (float)run->program->options.batch;
+        json_t *expected = json_pack("[O]", json_object_get(model, "loss"));
+        snprintf(what, sizeof(what), "%s, loss", where);
+        check_values(what, &loss, expected, 1);
+        json_decref(expected);
+    }
     ck_assert_uint_eq(run->graph->output_count, json_array_size(outputs));
-    for (uint32_t i = 0; i < run->graph->output_count; i++) {
+    // Where there is a loss, a program that trains does not keep the outputs.
+    for (uint32_t i = 0; i < run->graph->output_count && !(has_loss(model) && trains); i++) {
         snprintf(what, sizeof(what), "%s, output %u", where, i);
         check_values(what, ls_address(ls_program_output(run->program, i)),
                      json_object_get(json_array_get(outputs, i), "values"),
@@ -132,7 +150,7 @@ static void check_run(struct harness_run *run, const json_t *model, const char *
     for (size_t i = 0; i < json_array_size(variables); i++) {
         const struct ls_tensor *parameter = parameter_at(run->graph, variables, i);
         const json_t *gradient = json_object_get(json_array_get(variables, i), "gradient");
-        if (run->program->options.purpose != LS_PURPOSE_TRAIN || json_is_null(gradient))
+        if (!trains || json_is_null(gradient))
             continue;
         float *found = harness_read(run, parameter, true);
         snprintf(what, sizeof(what), "%s, gradient of %s", where, parameter->name);
@@ -155,7 +173,10 @@ static void check_model(struct harness_device device, const char *device_name, c
     const enum ls_status status =
         ls_model_build("model.json", json_object_get(model, "model"), NULL, &graph);
     ck_assert_msg(status == LS_OK, "%s: %s", where, logged);
-    for (uint32_t i = 0; i < graph->output_count; i++)
+    if (has_loss(model))
+        ck_assert_int_eq(
+            ls_graph_add_loss(graph, &(struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR}), LS_OK);
+    for (uint32_t i = 0; i < graph->output_count && !has_loss(model); i++)
         ck_assert_int_eq(ls_graph_add_seed(graph, graph->outputs[i], &seed), LS_OK);
     const bool drops = graph->dropout_count > 0; // in training, which Keras was not asked for
     if (graph->parameter_count > 0 && !drops)

@@ -8,7 +8,8 @@ LIST is the name of a list beside this file: LIST "normalize" is keras_layers_no
 models() answers (name, model, batch) for each functional keras.Model. An input of dtype int32 whose layer is
 called ..._below_N gets ids below N; others get numbers between -1 and 1. Weights and inputs are made by a formula
 that the test knows, too. The fixture, tests/layers/keras/LIST.json, holds for each model its JSON, its outputs, and the
-gradients of the sum of (outputs times fixed numbers) to each variable that is trained.
+gradients of the sum of (outputs times fixed numbers) to each variable that is trained. Of a model with regularizers they are
+those of its loss, which the fixture then has: the mean squared error against those numbers, and the penalties.
 
 With --check nothing is written: the results are compared with the fixture, to see how far another backend is from it.
 """
@@ -62,26 +63,33 @@ def examples(index, tensor, batch):
 
 
 def differentiate(model, inputs, weights):
-    """Outputs, and the gradients of sum(outputs * weights)."""
+    """Outputs, and the gradients of sum(outputs * weights), and None; of a model with regularizers, those of its loss, and that."""
+    regularized = bool(model.losses)
+
+    def total_of(outputs, losses):
+        if regularized:
+            return keras.ops.mean((outputs[0] - weights[0]) ** 2) + sum(losses)
+        return sum(keras.ops.sum(o * w) for o, w in zip(outputs, weights))
+
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         with tf.GradientTape() as tape:
-            outputs = model(inputs, training=False)
-            total = sum(tf.reduce_sum(o * w) for o, w in zip(as_list(outputs), weights))
-        gradients = tape.gradient(total, [v.value for v in model.trainable_variables])
-        dense = [tf.convert_to_tensor(g) for g in gradients]
-        return [o.numpy() for o in as_list(outputs)], [g.numpy() for g in dense]
-    import jax
+            outputs = as_list(model(inputs, training=False))
+            total = total_of(outputs, model.losses)
+        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(total, [v.value for v in model.trainable_variables])]
+    else:
+        import jax
 
-    def total(trainable, frozen):
-        outputs, _ = model.stateless_call(trainable, frozen, inputs, training=False)
-        return sum((o * w).sum() for o, w in zip(as_list(outputs), weights)), outputs
+        def function(trainable, frozen):
+            outputs, _, losses = model.stateless_call(trainable, frozen, inputs, training=False, return_losses=True)
+            return total_of(as_list(outputs), losses), as_list(outputs)
 
-    trainable = [v.value for v in model.trainable_variables]
-    frozen = [v.value for v in model.non_trainable_variables]
-    gradients, outputs = jax.grad(total, has_aux=True)(trainable, frozen)
-    return [numpy.asarray(o) for o in as_list(outputs)], [numpy.asarray(g) for g in gradients]
+        trainable = [v.value for v in model.trainable_variables]
+        frozen = [v.value for v in model.non_trainable_variables]
+        (total, outputs), gradients = jax.value_and_grad(function, has_aux=True)(trainable, frozen)
+    loss = float(total) if regularized else None
+    return [numpy.asarray(o) for o in outputs], [numpy.asarray(g) for g in gradients], loss
 
 
 def as_list(value):
@@ -110,12 +118,13 @@ def describe(name, model, batch):
     drawn = [examples(i, tensor, batch) for i, tensor in enumerate(model.inputs)]
     inputs = [values for values, _ in drawn]
     projections = [numbers(OUTPUTS + i, (batch,) + tuple(o.shape[1:])) for i, o in enumerate(model.outputs)]
-    outputs, gradients = differentiate(model, inputs, projections)
+    outputs, gradients, loss = differentiate(model, inputs, projections)
     of = {v.path: g for v, g in zip(model.trainable_variables, gradients)}
     return {
         "name": name,
         "batch": batch,
         "model": without_noise(json.loads(model.to_json())),
+        "loss": loss,
         "inputs": [{"below": below} for _, below in drawn],
         "variables": [
             {"name": v.path, "shape": list(v.shape), "gradient": rounded(of[v.path]) if v.path in of else None}
@@ -134,6 +143,8 @@ def check(fixture, found):
     worst = 0.0
     for old, new in zip(fixture["models"], found, strict=True):
         parts = [difference(a["values"], b["values"]) for a, b in zip(old["outputs"], new["outputs"], strict=True)]
+        if old.get("loss") is not None:
+            parts.append(difference([old["loss"]], [new["loss"]]))
         for a, b in zip(old["variables"], new["variables"], strict=True):
             if a["gradient"] is not None:
                 parts.append(difference(a["gradient"], b["gradient"]))

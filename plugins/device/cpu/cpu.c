@@ -48,6 +48,22 @@ static cpu_prepare *const operations[] = {
         cpu_batch_normalization_inference_backward_data,
     [LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS] =
         cpu_batch_normalization_inference_backward_weights,
+    [LS_OP_LAYER_NORMALIZATION] = cpu_layer_normalization,
+    [LS_OP_LAYER_NORMALIZATION_BACKWARD] = cpu_layer_normalization_backward,
+    [LS_OP_GATHER_ROWS] = cpu_gather_rows,
+    [LS_OP_GATHER_ROWS_BACKWARD] = cpu_gather_rows_backward,
+    [LS_OP_ATTENTION] = cpu_attention,
+    [LS_OP_ATTENTION_BACKWARD] = cpu_attention_backward,
+    [LS_OP_MATMUL] = cpu_matmul,
+    [LS_OP_MATMUL_BACKWARD_LEFT] = cpu_matmul,
+    [LS_OP_MATMUL_BACKWARD_RIGHT] = cpu_matmul,
+    [LS_OP_CONV2D_TRANSPOSE] = cpu_convolution_transpose,
+    [LS_OP_CONV2D_TRANSPOSE_BACKWARD_DATA] = cpu_convolution_transpose_backward_data,
+    [LS_OP_CONV2D_TRANSPOSE_BACKWARD_WEIGHTS] = cpu_convolution_transpose_backward_weights,
+    [LS_OP_PRELU] = cpu_prelu,
+    [LS_OP_PRELU_BACKWARD] = cpu_prelu_backward,
+    [LS_OP_PENALTY] = cpu_penalty,
+    [LS_OP_PENALTY_BACKWARD] = cpu_penalty_backward,
     [LS_OP_FUNCTION] = cpu_function,
     [LS_OP_FUNCTION_BACKWARD] = cpu_function_backward,
     [LS_OP_PAIR] = cpu_pair,
@@ -102,6 +118,19 @@ void cpu_implementation(struct ls_device *device, struct ls_kernel_answer *answe
 {
     snprintf(answer->implementation, sizeof(answer->implementation), "own %s %s",
              device->loops->name, what);
+}
+
+int32_t cpu_all_plain(struct ls_device *device, const struct ls_kernel_request *request,
+                      struct ls_kernel *kernel)
+{
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
+        struct ls_tensor_desc *desc = &kernel->arguments[i];
+        if (desc->layout.kind == LS_LAYOUT_ANY)
+            cpu_layout_plain(desc, &desc->layout);
+        if (desc->layout.kind != LS_LAYOUT_PLAIN)
+            return cpu_unsupported(device, request, "only the plain layout");
+    }
+    return LS_OK;
 }
 
 // ---- device ----
@@ -208,15 +237,20 @@ static uint64_t cpu_tile_bytes(struct ls_device *device)
 
 // ---- kernels ----
 
-static void cpu_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
+void cpu_kernel_release(struct ls_kernel *kernel)
 {
-    (void)device;
     if (!kernel)
         return;
     if (kernel->finish)
         kernel->finish(kernel);
     free(kernel->state);
     free(kernel);
+}
+
+static void cpu_release_kernel(struct ls_device *device, struct ls_kernel *kernel)
+{
+    (void)device;
+    cpu_kernel_release(kernel);
 }
 
 static void fill_kernel(struct ls_kernel *kernel, const struct ls_kernel_request *request)
@@ -306,8 +340,8 @@ static int32_t check_request(struct ls_device *device, const struct ls_kernel_re
     return LS_OK;
 }
 
-static int32_t cpu_prepare_kernel(struct ls_device *device, const struct ls_kernel_request *request,
-                                  struct ls_kernel_answer *out)
+int32_t cpu_kernel_prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                           struct ls_kernel_answer *out)
 {
     int32_t status = check_request(device, request);
     if (status)
@@ -318,7 +352,7 @@ static int32_t cpu_prepare_kernel(struct ls_device *device, const struct ls_kern
     omp_set_num_threads((int)device->threads); // oneDNN plans for the calling thread's setting
     status = prepare_kernel(device, request, kernel, out);
     if (status)
-        cpu_release_kernel(device, kernel);
+        cpu_kernel_release(kernel);
     return status;
 }
 
@@ -347,7 +381,7 @@ static int32_t launch_and_add(struct ls_device *device, struct ls_kernel *kernel
 
 // A kernel is changed by nobody but the one thread that uses its device: oneDNN's memory objects in
 // it hold the addresses of the last launch.
-static int32_t cpu_launch(struct ls_device *device, const struct ls_kernel *kernel,
+int32_t cpu_kernel_launch(struct ls_device *device, const struct ls_kernel *kernel,
                           const struct ls_launch *launch)
 {
     struct ls_kernel *mine = (struct ls_kernel *)(uintptr_t)kernel;
@@ -404,8 +438,8 @@ static const struct ls_device_memory memory = {
 
 static const struct ls_device_kernels kernels = {
     .struct_size = sizeof(kernels),
-    .prepare = cpu_prepare_kernel,
-    .launch = cpu_launch,
+    .prepare = cpu_kernel_prepare,
+    .launch = cpu_kernel_launch,
     .release = cpu_release_kernel,
     .tile_bytes = cpu_tile_bytes,
 };

@@ -73,6 +73,12 @@ cpu_prepare cpu_softmax, cpu_softmax_backward, cpu_reshape, cpu_convert, cpu_fro
 cpu_prepare cpu_cross_entropy, cpu_cross_entropy_backward, cpu_squared_error,
     cpu_squared_error_backward;
 cpu_prepare cpu_sgd_update, cpu_adam_update, cpu_average_update, cpu_measure;
+cpu_prepare cpu_layer_normalization, cpu_layer_normalization_backward;
+cpu_prepare cpu_gather_rows, cpu_gather_rows_backward;
+cpu_prepare cpu_attention, cpu_attention_backward, cpu_matmul; // and the backward ones of matmul
+cpu_prepare cpu_convolution_transpose, cpu_convolution_transpose_backward_data,
+    cpu_convolution_transpose_backward_weights;
+cpu_prepare cpu_prelu, cpu_prelu_backward, cpu_penalty, cpu_penalty_backward;
 
 // ---- device ----
 
@@ -84,6 +90,16 @@ int32_t cpu_unsupported(struct ls_device *device, const struct ls_kernel_request
                         const char *why);
 void cpu_implementation(struct ls_device *device, struct ls_kernel_answer *answer,
                         const char *what);
+// Layouts ANY become plain; LS_UNSUPPORTED where another one is fixed.
+int32_t cpu_all_plain(struct ls_device *device, const struct ls_kernel_request *request,
+                      struct ls_kernel *kernel);
+
+// The three calls of the plugin, for a kernel that is part of another one.
+int32_t cpu_kernel_prepare(struct ls_device *device, const struct ls_kernel_request *request,
+                           struct ls_kernel_answer *out);
+int32_t cpu_kernel_launch(struct ls_device *device, const struct ls_kernel *kernel,
+                          const struct ls_launch *launch);
+void cpu_kernel_release(struct ls_kernel *kernel); // takes NULL
 
 // ---- threads ----
 

@@ -97,12 +97,15 @@ int32_t cpu_same_layout(struct ls_device *device, const struct ls_kernel_request
                         struct ls_kernel *kernel, uint32_t mask)
 {
     struct ls_layout chosen;
+    uint32_t first = 0;
+    while (!(mask >> first & 1))
+        first++;
     memset(&chosen, 0, sizeof(chosen));
     for (uint32_t i = 0; i < CPU_MAX_ARGUMENTS && chosen.kind == LS_LAYOUT_ANY; i++)
         if (mask >> i & 1)
             chosen = kernel->arguments[i].layout;
     if (chosen.kind == LS_LAYOUT_ANY)
-        cpu_layout_plain(&kernel->arguments[0], &chosen);
+        cpu_layout_plain(&kernel->arguments[first], &chosen);
     for (uint32_t i = 0; i < CPU_MAX_ARGUMENTS; i++) {
         struct ls_tensor_desc *desc = &kernel->arguments[i];
         if (!(mask >> i & 1))

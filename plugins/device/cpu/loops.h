@@ -44,6 +44,11 @@ struct cpu_lanes {
     float mean[CPU_LANES], scale[CPU_LANES], shift[CPU_LANES], slope[CPU_LANES];
 };
 
+// How normalization sees an example whose channels are normalized in groups: (rows, groups, width).
+struct cpu_groups {
+    int64_t rows, groups, width;
+};
+
 struct cpu_elementwise_loops {
     void (*activate)(struct cpu_function function, const float *x, float *y, int64_t n);
     void (*activate_backward)(struct cpu_function function, const float *dy, const float *y,
@@ -183,9 +188,43 @@ struct cpu_normalization_loops {
                      const float *added, float *dx);
 };
 
+// gamma, beta and `saved` may be NULL.
+struct cpu_layer_loops {
+    // saved (rows, 2): mean, 1 / deviation
+    void (*normalize_rows)(const float *x, const float *gamma, const float *beta, float epsilon,
+                           float *y, float *saved, int64_t rows, int64_t columns);
+    // Adds to dgamma and dbeta, each of which may be NULL; dx may be dy or x.
+    void (*normalize_rows_backward)(const float *dy, const float *x, const float *saved,
+                                    const float *gamma, float *dx, float *dgamma, float *dbeta,
+                                    int64_t rows, int64_t columns);
+    // Of one example; saved (groups, 2); room for 4 values a channel.
+    void (*normalize_groups)(const struct cpu_groups *g, const float *x, const float *gamma,
+                             const float *beta, float epsilon, float *y, float *saved, float *room);
+    // Writes dgamma and dbeta of this example; dx may be dy or x.
+    void (*normalize_groups_backward)(const struct cpu_groups *g, const float *dy, const float *x,
+                                      const float *saved, const float *gamma, float *dx,
+                                      float *dgamma, float *dbeta, float *room);
+    // p (rows, columns) with row distance `stride`: softmax over the first visible + r columns of row r, 0 in the others
+    void (*attention_softmax)(float *p, int64_t stride, int64_t rows, int64_t columns,
+                              int64_t visible);
+    // dp = p (dp - sum of p dp) scale
+    void (*attention_softmax_backward)(const float *p, int64_t p_stride, float *dp, int64_t stride,
+                                       int64_t rows, int64_t columns, float scale);
+    // `step` of alpha from element to element: 0 or 1
+    void (*prelu)(const float *x, const float *alpha, int64_t step, float *y, int64_t n);
+    // Adds to dalpha; dx may be dy or x.
+    void (*prelu_backward)(const float *dy, const float *x, const float *alpha, int64_t step,
+                           float *dx, float *dalpha, int64_t n);
+    // out: sum of the magnitudes, of the squares
+    void (*norms)(const float *w, int64_t n, double *out);
+    // dw = l1 sign(w) + l2 w; dw may be w
+    void (*norms_backward)(const float *w, float l1, float l2, float *dw, int64_t n);
+};
+
 struct cpu_loops {
     const char *name;
     const struct cpu_elementwise_loops *elementwise;
+    const struct cpu_layer_loops *layers;
     const struct cpu_function_loops *function;
     const struct cpu_pair_loops *pair;
     const struct cpu_loss_loops *loss;
@@ -204,6 +243,7 @@ const struct cpu_loops *cpu_loops_choose(void);
 
 #define CPU_DECLARE_TABLES(isa)                                          \
     extern const struct cpu_elementwise_loops cpu_elementwise_##isa;     \
+    extern const struct cpu_layer_loops cpu_layers_##isa;                \
     extern const struct cpu_function_loops cpu_function_##isa;           \
     extern const struct cpu_pair_loops cpu_pair_##isa;                   \
     extern const struct cpu_loss_loops cpu_loss_##isa;                   \

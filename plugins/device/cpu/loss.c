@@ -17,22 +17,6 @@ struct loss {
     float scale;
 };
 
-// All tensors plain; fills in ANY.
-static int32_t all_plain(struct ls_device *device, const struct ls_kernel_request *request,
-                         struct ls_kernel *kernel)
-{
-    for (uint32_t i = 0; i < request->input_count + request->output_count; i++) {
-        struct ls_tensor_desc *desc = &kernel->arguments[i];
-        if (desc->layout.kind == LS_LAYOUT_ANY)
-            cpu_layout_plain(desc, &desc->layout);
-        if (desc->layout.kind != LS_LAYOUT_PLAIN)
-            return cpu_unsupported(device, request, "only the plain layout");
-    }
-    if (kernel->arguments[0].dtype != LS_F32)
-        return cpu_unsupported(device, request, "only float32");
-    return LS_OK;
-}
-
 static int64_t columns_of(const struct ls_tensor_desc *desc)
 {
     return desc->dims[desc->ndims - 1];
@@ -86,7 +70,7 @@ int32_t cpu_softmax(struct ls_device *device, const struct ls_kernel_request *re
     kernel->run = run_softmax;
     answer->in_place = 1;
     cpu_implementation(device, answer, "softmax");
-    return all_plain(device, request, kernel);
+    return cpu_all_plain(device, request, kernel);
 }
 
 static void softmax_backward_part(void *context, int64_t begin, int64_t end)
@@ -110,7 +94,7 @@ int32_t cpu_softmax_backward(struct ls_device *device, const struct ls_kernel_re
     kernel->run = run_softmax_backward;
     answer->in_place = 3;
     cpu_implementation(device, answer, "softmax");
-    return all_plain(device, request, kernel);
+    return cpu_all_plain(device, request, kernel);
 }
 
 // ---- cross-entropy ----
@@ -174,7 +158,7 @@ int32_t cpu_cross_entropy(struct ls_device *device, const struct ls_kernel_reque
     if (request->output_count < 2)
         answer->scratch_bytes += elements * sizeof(float);
     cpu_implementation(device, answer, "cross-entropy");
-    return all_plain(device, request, kernel);
+    return cpu_all_plain(device, request, kernel);
 }
 
 static void cross_entropy_backward_part(void *context, int64_t begin, int64_t end)
@@ -210,7 +194,7 @@ int32_t cpu_cross_entropy_backward(struct ls_device *device,
     answer->used_inputs &= request->attributes.from_logits ? ~1U : ~4U;
     answer->in_place = request->attributes.from_logits ? 4 : 1;
     cpu_implementation(device, answer, "cross-entropy");
-    return all_plain(device, request, kernel);
+    return cpu_all_plain(device, request, kernel);
 }
 
 // ---- squared error ----
@@ -245,7 +229,7 @@ int32_t cpu_squared_error(struct ls_device *device, const struct ls_kernel_reque
     kernel->run = run_squared_error;
     answer->scratch_bytes = (uint64_t)pieces_of(elements, PIECE_ELEMENTS) * 2 * sizeof(double);
     cpu_implementation(device, answer, "squared error");
-    return all_plain(device, request, kernel);
+    return cpu_all_plain(device, request, kernel);
 }
 
 static void squared_error_backward_part(void *context, int64_t begin, int64_t end)
@@ -273,5 +257,5 @@ int32_t cpu_squared_error_backward(struct ls_device *device,
     kernel->run = run_squared_error_backward;
     answer->in_place = 3;
     cpu_implementation(device, answer, "squared error");
-    return all_plain(device, request, kernel);
+    return cpu_all_plain(device, request, kernel);
 }

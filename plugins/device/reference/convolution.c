@@ -149,6 +149,57 @@ static void backward_weights_run(const struct reference_call *call)
     }
 }
 
+// ---- Transposed: the convolution from y to x, run backwards ----
+
+// x, w, [b] -> y
+static void transpose_run(const struct reference_call *call)
+{
+    const struct ls_tensor_desc *y = call->output_descs;
+    const struct convolution c =
+        convolution_of(call, y, &call->input_descs[1], &call->input_descs[0]);
+
+    convolution_visit(call, &c, backward_data_terms);
+    if (call->input_count == 3) {
+        const float *bias = call->inputs[2];
+        for (int64_t i = 0; i < (int64_t)ls_tensor_elements(y); i++)
+            call->results[0][i] += (double)bias[i % c.channels];
+    }
+}
+
+// dy, w -> dx
+static void transpose_backward_data_run(const struct reference_call *call)
+{
+    const struct convolution c =
+        convolution_of(call, &call->input_descs[0], &call->input_descs[1], call->output_descs);
+    convolution_visit(call, &c, forward_terms);
+}
+
+// The product of one element of dy and the elements of x that it is made of.
+static void transpose_weights_terms(const struct reference_call *call, int64_t y, int64_t w,
+                                    int64_t x, int64_t count)
+{
+    const double dy = ((const float *)call->inputs[1])[y];
+    const float *from = (const float *)call->inputs[0] + x;
+
+    for (int64_t i = 0; i < count; i++)
+        call->results[0][w + i] += dy * (double)from[i];
+}
+
+// x, dy -> dw, [db]
+static void transpose_backward_weights_run(const struct reference_call *call)
+{
+    const struct ls_tensor_desc *desc = &call->input_descs[1];
+    const struct convolution c =
+        convolution_of(call, desc, &call->output_descs[0], &call->input_descs[0]);
+
+    convolution_visit(call, &c, transpose_weights_terms);
+    if (call->output_count == 2) {
+        const float *dy = call->inputs[1];
+        for (int64_t i = 0; i < (int64_t)ls_tensor_elements(desc); i++)
+            call->results[1][i % c.channels] += (double)dy[i];
+    }
+}
+
 const struct reference_operation reference_conv2d = {
     .name = "conv2d",
     .inputs = {2, 3},
@@ -171,4 +222,28 @@ const struct reference_operation reference_conv2d_backward_weights = {
     .outputs = {1, 2},
     .used_inputs = 3,
     .run = backward_weights_run,
+};
+
+const struct reference_operation reference_conv2d_transpose = {
+    .name = "conv2d_transpose",
+    .inputs = {2, 3},
+    .outputs = {1, 1},
+    .used_inputs = 7,
+    .run = transpose_run,
+};
+
+const struct reference_operation reference_conv2d_transpose_backward_data = {
+    .name = "conv2d_transpose_backward_data",
+    .inputs = {2, 2},
+    .outputs = {1, 1},
+    .used_inputs = 3,
+    .run = transpose_backward_data_run,
+};
+
+const struct reference_operation reference_conv2d_transpose_backward_weights = {
+    .name = "conv2d_transpose_backward_weights",
+    .inputs = {2, 2},
+    .outputs = {1, 2},
+    .used_inputs = 3,
+    .run = transpose_backward_weights_run,
 };

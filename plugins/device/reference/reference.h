@@ -60,6 +60,12 @@ extern const struct reference_operation reference_batch_normalization,
     reference_batch_normalization_backward, reference_batch_normalization_inference,
     reference_batch_normalization_inference_backward_data,
     reference_batch_normalization_inference_backward_weights, reference_batch_statistics;
+extern const struct reference_operation reference_layer_normalization,
+    reference_layer_normalization_backward, reference_gather_rows, reference_gather_rows_backward,
+    reference_attention, reference_attention_backward, reference_matmul,
+    reference_matmul_backward_left, reference_matmul_backward_right, reference_conv2d_transpose,
+    reference_conv2d_transpose_backward_data, reference_conv2d_transpose_backward_weights,
+    reference_prelu, reference_prelu_backward, reference_penalty, reference_penalty_backward;
 
 // The element-wise functions, and their derivatives expressed through the function's own result y.
 double reference_activate(uint32_t activation, double alpha, double x);

@@ -155,6 +155,48 @@ START_TEST(a_maximum_has_the_gradients_of_both_inputs)
 }
 END_TEST
 
+// The penalties of a variable that is used twice, of one that is used once, and of none; the values are away from 0.
+START_TEST(penalties_add_to_loss_and_gradient)
+{
+    struct harness_device device;
+    struct harness_run runs[2];
+    struct ls_graph *graphs[2];
+    double penalty = 0;
+    ck_assert(harness_open("reference", &device));
+    for (int i = 0; i < 2; i++) {
+        graphs[i] = harness_graph((const int64_t[]){3}, 1);
+        struct ls_tensor *x = harness_dense(graphs[i], "dense", graphs[i]->inputs[0], 3);
+        x = harness_activation(graphs[i], "tanh", x, LS_TANH);
+        x = harness_dense_with(graphs[i], "again", x, harness_parameter(graphs[i], "dense/kernel"),
+                               NULL);
+        harness_parameter(graphs[i], "dense/kernel")->l2 = i == 0 ? 0.25f : 0;
+        harness_parameter(graphs[i], "dense/bias")->l1 = i == 0 ? 0.5f : 0;
+        harness_parameter(graphs[i], "dense/bias")->l2 = i == 0 ? 0.125f : 0;
+        harness_finish(graphs[i], LS_LOSS_MEAN_SQUARED_ERROR, false);
+        harness_start(&runs[i], device, graphs[i], NULL,
+                      (struct ls_program_options){.batch = 4, .purpose = LS_PURPOSE_TRAIN});
+        harness_step(&runs[i]);
+    }
+    for (uint32_t i = 0; i < graphs[0]->parameter_count; i++) {
+        const struct ls_tensor *parameter = graphs[0]->parameters[i];
+        float *values = harness_read(&runs[0], parameter, false);
+        for (int64_t k = 0; k < harness_elements(&runs[0], parameter); k++)
+            penalty += (double)parameter->l1 * fabs((double)values[k]) +
+                       (double)parameter->l2 * (double)values[k] * (double)values[k];
+        free(values);
+    }
+    ck_assert_double_gt(penalty, 0.1);
+    // The sums are over 4 examples.
+    ck_assert_double_eq_tol((double)harness_loss(&runs[0]) - (double)harness_loss(&runs[1]),
+                            4 * penalty, 1e-5);
+    for (int i = 0; i < 2; i++)
+        harness_stop(&runs[i], true);
+    check_graph(graphs[0], 4);
+    ls_graph_destroy(graphs[1]);
+    harness_close(&device);
+}
+END_TEST
+
 START_TEST(a_loss_over_several_positions_has_its_gradient)
 {
     struct ls_graph *graph = harness_graph((const int64_t[]){3, 4}, 2);
@@ -325,6 +367,7 @@ int main(void)
     tcase_add_test(tests, every_activation_is_differentiated_through_its_output);
     tcase_add_test(tests, normalization_with_moving_statistics_has_the_gradient_of_its_loss);
     tcase_add_test(tests, a_maximum_has_the_gradients_of_both_inputs);
+    tcase_add_test(tests, penalties_add_to_loss_and_gradient);
     tcase_add_test(tests, a_loss_over_several_positions_has_its_gradient);
     tcase_add_test(tests, one_variable_as_gamma_and_beta_sums_both_gradients);
     tcase_add_test(tests, two_inputs_through_one_layer_sum_its_gradients);

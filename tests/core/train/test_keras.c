@@ -151,10 +151,10 @@ END_TEST
 
 START_TEST(a_regularizer_changes_the_loss_of_an_evaluation_too)
 {
-    struct ls_model *model =
-        open_file("4, 4, 1", 10, ", \"kernel_regularizer\": {\"class_name\": \"L2\"}", "");
+    struct ls_model *model = open_file(
+        "4, 4, 1", 10, ", \"kernel_regularizer\": {\"class_name\": \"OrthogonalRegularizer\"}", "");
     expect_error(ls_compile(model, NULL), LS_BAD_INPUT,
-                 "layer 'd' (Dense): kernel_regularizer: L2 is not supported");
+                 "layer 'd' (Dense): kernel_regularizer: OrthogonalRegularizer is not supported");
     ls_model_close(model);
 }
 END_TEST

@@ -3,7 +3,9 @@
 #include "tests/core/train/fixture.h"
 
 #include "core/base/threads.h"
+#include "core/formats/safetensors.h"
 
+#include <string.h>
 #include <time.h>
 
 // ---- From fit to fit ----
@@ -360,6 +362,45 @@ START_TEST(weights_go_through_a_file)
 }
 END_TEST
 
+// What operations see in another shape than Keras: the file has Keras's, and another model reads it.
+START_TEST(weights_have_the_shapes_of_keras_in_a_file)
+{
+    static const uint64_t dims[] = {3, 2, 4, 1};
+    const struct ls_layer layers[] = {
+        LS_INPUT(4, 4, 1),
+        LS_CONV2D(4, 1),
+        {.class_name = "DepthwiseConv2D", .kernel_size = 3, .kernel_columns = 2},
+        LS_FLATTEN(),
+        LS_DENSE(10),
+        LS_END};
+    char path[] = "/tmp/lockstep-train-XXXXXX";
+    struct ls_model *model = NULL, *other = NULL;
+    struct ls_safetensors *file = NULL;
+    uint32_t found = 0;
+    close(mkstemp(path));
+    OK(ls_sequential_create(run, "one", layers, &model));
+    OK(ls_sequential_create(run, "other", layers, &other));
+    OK(ls_save_weights(model, path));
+    OK(ls_safetensors_open(path, &file));
+    for (size_t i = 0; i < ls_safetensors_count(file); i++) {
+        const struct ls_saved_tensor *saved = ls_safetensors_get(file, i);
+        if (strcmp(saved->name, "depthwise_conv2d/kernel") != 0)
+            continue;
+        ck_assert_uint_eq(saved->ndims, 4);
+        for (uint32_t d = 0; d < 4; d++)
+            ck_assert_uint_eq((uint64_t)saved->dims[d], dims[d]);
+        found++;
+    }
+    ck_assert_uint_eq(found, 1);
+    ls_safetensors_close(file);
+    OK(ls_load_weights(other, path));
+    ck_assert_double_eq(weight_difference(model, other), 0);
+    unlink(path);
+    ls_model_close(model);
+    ls_model_close(other);
+}
+END_TEST
+
 // ---- Interruption ----
 
 static void *interrupt_soon(void *argument)
@@ -439,6 +480,7 @@ int main(void)
     tcase_add_test(cases, options_that_cannot_be_are_refused);
     tcase_add_test(cases, one_device_takes_one_replica);
     tcase_add_test(cases, weights_go_through_a_file);
+    tcase_add_test(cases, weights_have_the_shapes_of_keras_in_a_file);
     tcase_add_loop_test(cases, another_thread_may_interrupt_a_fit, 1, 4);
     tcase_add_test(cases, an_interruption_waits_for_the_next_call);
     suite_add_tcase(suite, cases);

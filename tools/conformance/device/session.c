@@ -52,7 +52,8 @@ static bool layout_is_good(struct ls_device_suite *suite, const struct ls_tensor
 static bool saves(const struct ls_device_request *request)
 {
     return request->output_count == 2 &&
-           (request->op == LS_OP_MAX_POOL2D || request->op == LS_OP_SPARSE_CROSS_ENTROPY);
+           (request->op == LS_OP_MAX_POOL2D || request->op == LS_OP_SPARSE_CROSS_ENTROPY ||
+            request->op == LS_OP_LAYER_NORMALIZATION || request->op == LS_OP_ATTENTION);
 }
 
 static bool answer_is_good(struct ls_device_suite *suite, const struct ls_device_request *request,

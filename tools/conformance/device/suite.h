@@ -346,6 +346,7 @@ void ls_device_batch_normalization_cases(struct ls_device_suite *suite, uint32_t
 void ls_device_given_backward_cases(struct ls_device_suite *suite);
 void ls_device_statistics_cases(struct ls_device_suite *suite);
 bool ls_device_batch_normalization_offered(struct ls_device_suite *suite, uint32_t op);
+void ls_device_layer_cases(struct ls_device_suite *suite);
 void ls_device_bytes_cases(struct ls_device_suite *suite);
 void ls_device_loss_cases(struct ls_device_suite *suite);
 void ls_device_update_cases(struct ls_device_suite *suite);

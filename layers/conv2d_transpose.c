@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conv2DTranspose: what a convolution does to gradients, with a kernel (rows, columns, filters, channels), then the activation.
+#include "layers/convolution.h"
+
+static const char *const keys[] = {
+    "filters",
+    "kernel_size",
+    "strides",
+    "padding",
+    "output_padding",
+    "data_format",
+    "dilation_rate",
+    "groups",
+    "activation",
+    "use_bias",
+    "kernel_initializer",
+    "bias_initializer",
+    "kernel_regularizer",
+    "bias_regularizer",
+    "kernel_constraint",
+    "bias_constraint",
+    NULL,
+};
+
+// As Keras: "same" multiplies rows and columns by the stride; "valid" keeps the whole of each window, and at least the stride.
+static int64_t size_of(const struct ls_convolution *o, int axis, int64_t size)
+{
+    const int64_t stride = o->attributes.strides[axis];
+    const int64_t kernel = (int64_t)(o->kernel[axis] - 1) * o->attributes.dilation[axis] + 1;
+
+    return o->same ? size * stride : (size - 1) * stride + (kernel > stride ? kernel : stride);
+}
+
+// x: (B, H, W, C) -> (B, OH, OW, filters)
+static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,
+                            struct ls_tensor **outputs)
+{
+    struct ls_config c = {.graph = graph, .object = call->config};
+    struct ls_convolution o;
+    struct ls_tensor *arguments[3] = {ls_call_input(call)};
+    const int64_t filters = ls_config_integer(&c, "filters", 1, LS_CONFIG_LARGEST, LS_CONFIG_NONE);
+    ls_read_convolution(&c, 2, &o);
+    ls_config_null(&c, "output_padding");
+    ls_config_integer(&c, "groups", 1, 1, 1); // Keras 2 writes 1
+    const struct ls_initializer initializer =
+        ls_config_initializer(&c, "kernel_initializer", "glorot_uniform");
+    if (c.status || !arguments[0])
+        return c.status;
+
+    const struct ls_shape *x = &arguments[0]->shape;
+    if (x->ndims != 4)
+        return ls_graph_fail(graph, arguments[0],
+                             "expected 4 dimensions: batch, rows, columns, channels");
+    const struct ls_shape kernel = {.ndims = 4,
+                                    .dims = {o.kernel[0], o.kernel[1], filters, x->dims[3]}};
+    const struct ls_shape y = {
+        .ndims = 4,
+        .dims = {LS_BATCH, size_of(&o, 0, x->dims[1]), size_of(&o, 1, x->dims[2]), filters}};
+    const enum ls_status status =
+        ls_graph_parameter(graph, "kernel", &kernel, &initializer, &arguments[1]);
+    if (status)
+        return status;
+    ls_pad_convolution(&o, &y); // of the convolution from y to x
+    return ls_finish_convolution(graph, &o, LS_OP_CONV2D_TRANSPOSE, arguments, filters, &y,
+                                 outputs);
+}
+
+const struct ls_layer_kind ls_layer_conv2d_transpose = {
+    .class_name = "Conv2DTranspose",
+    .summary = "transposed convolution of images",
+    .keys = keys,
+    .build = build,
+};

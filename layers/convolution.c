@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the convolutions share.
+#include "layers/convolution.h"
+
+const char *const ls_convolution_keys[] = {
+    "filters",          "kernel_size",
+    "strides",          "padding",
+    "data_format",      "dilation_rate",
+    "groups",           "activation",
+    "use_bias",         "kernel_initializer",
+    "bias_initializer", "kernel_regularizer",
+    "bias_regularizer", "kernel_constraint",
+    "bias_constraint",  "lora_rank",
+    "lora_alpha",       NULL,
+};
+// Written as null where they are not used.
+static const char *const unsupported[] = {"lora_rank", "lora_alpha", NULL};
+
+void ls_read_convolution(struct ls_config *config, uint32_t axes, struct ls_convolution *out)
+{
+    int32_t *strides = out->attributes.strides, *dilation = out->attributes.dilation;
+
+    *out = (struct ls_convolution){.axes = axes, .attributes = {.groups = 1}};
+    if (axes == 2) {
+        ls_config_pair(config, "kernel_size", 0, out->kernel);
+        ls_config_pair(config, "strides", 1, strides);
+        ls_config_pair(config, "dilation_rate", 1, dilation);
+        out->same = ls_config_padding_same(config);
+    } else {
+        out->kernel[0] = strides[0] = dilation[0] = 1;
+        ls_config_single(config, "kernel_size", 0, &out->kernel[1]);
+        ls_config_single(config, "strides", 1, &strides[1]);
+        ls_config_single(config, "dilation_rate", 1, &dilation[1]);
+        ls_config_padding_steps(config, &out->same, &out->causal);
+    }
+    ls_config_data_format(config);
+    out->use_bias = ls_config_boolean(config, "use_bias", true);
+    out->activation = ls_config_activation(config, "activation");
+    out->bias_initializer = ls_config_initializer(config, "bias_initializer", "zeros");
+    if ((strides[0] > 1 || strides[1] > 1) && (dilation[0] > 1 || dilation[1] > 1))
+        ls_config_fail(config, "strides",
+                       "must be 1 together with dilation_rate above 1, as in Keras");
+}
+
+static int64_t extent(const struct ls_convolution *o, int axis)
+{
+    return (int64_t)(o->kernel[axis] - 1) * o->attributes.dilation[axis] + 1;
+}
+
+enum ls_status ls_check_convolution(const struct ls_graph *graph, const struct ls_tensor *input,
+                                    const struct ls_convolution *o)
+{
+    static const char *const names[] = {"rows", "columns"};
+
+    if (input->shape.ndims != o->axes + 2)
+        return ls_graph_fail(graph, input, "expected %u dimensions: batch, %s, channels",
+                             o->axes + 2, o->axes == 2 ? "rows, columns" : "steps");
+    for (uint32_t i = 0; i < o->axes && !o->same && !o->causal; i++) {
+        const int axis = (int)(i + 2 - o->axes);
+        if (input->shape.dims[1 + i] < extent(o, axis))
+            return ls_graph_fail(graph, input,
+                                 "kernel_size: expected at least %lld %s with padding \"valid\"",
+                                 (long long)extent(o, axis), o->axes == 1 ? "steps" : names[axis]);
+    }
+    return LS_OK;
+}
+
+void ls_pad_convolution(struct ls_convolution *o, const struct ls_shape *image)
+{
+    int32_t *padding = o->attributes.padding;
+
+    for (int axis = 0; o->same && axis < 2; axis++)
+        ls_same_padding(image->dims[1 + axis], o->kernel[axis], o->attributes.strides[axis],
+                        o->attributes.dilation[axis], &padding[2 * axis], &padding[2 * axis + 1]);
+    if (o->causal)
+        padding[2] = (int32_t)extent(o, 1) - 1;
+}
+
+enum ls_status ls_add_variable(struct ls_graph *graph, const char *name,
+                               const struct ls_shape *variable, const struct ls_shape *seen,
+                               const struct ls_initializer *initializer, struct ls_tensor **out)
+{
+    const enum ls_status status = ls_graph_parameter(graph, name, seen, initializer, out);
+    if (!status)
+        ls_graph_set_variable_shape(*out, variable);
+    return status;
+}
+
+enum ls_status ls_add_reshape(struct ls_graph *graph, struct ls_tensor *input,
+                              const struct ls_shape *shape, struct ls_tensor **out)
+{
+    if (ls_shape_equal(&input->shape, shape)) {
+        *out = input;
+        return LS_OK;
+    }
+    return ls_graph_add(graph, LS_OP_RESHAPE, NULL, &input, 1, shape, out);
+}
+
+enum ls_status ls_finish_convolution(struct ls_graph *graph, const struct ls_convolution *o,
+                                     uint32_t op, struct ls_tensor *arguments[3], int64_t size,
+                                     const struct ls_shape *shape, struct ls_tensor **out)
+{
+    const struct ls_shape bias = {.ndims = 1, .dims = {size}};
+    enum ls_status status = LS_OK;
+
+    if (o->use_bias)
+        status = ls_graph_parameter(graph, "bias", &bias, &o->bias_initializer, &arguments[2]);
+    if (!status)
+        status =
+            ls_graph_add(graph, op, &o->attributes, arguments, o->use_bias ? 3 : 2, shape, out);
+    if (status)
+        return status;
+    return ls_activation_add(graph, &o->activation, *out, out);
+}
+
+// ---- Conv2D and Conv1D ----
+
+struct kernel_options {
+    struct ls_convolution convolution;
+    int64_t filters;
+    struct ls_initializer initializer;
+};
+
+static enum ls_status read_options(const struct ls_graph *graph, const json_t *object,
+                                   uint32_t axes, struct kernel_options *o)
+{
+    struct ls_config c = {.graph = graph, .object = object};
+
+    o->filters = ls_config_integer(&c, "filters", 1, LS_CONFIG_LARGEST, LS_CONFIG_NONE);
+    ls_read_convolution(&c, axes, &o->convolution);
+    const int32_t groups = (int32_t)ls_config_integer(&c, "groups", 1, LS_CONFIG_LARGEST, 1);
+    o->convolution.attributes.groups = groups;
+    o->initializer = ls_config_initializer(&c, "kernel_initializer", "glorot_uniform");
+    for (const char *const *key = unsupported; *key; key++)
+        ls_config_null(&c, *key);
+    if (!c.status && o->filters % groups != 0)
+        ls_config_fail(&c, "filters", "%lld cannot be split into %d groups", (long long)o->filters,
+                       groups);
+    return c.status;
+}
+
+static enum ls_status add_kernel(struct ls_graph *graph, const struct kernel_options *o,
+                                 int64_t channels, struct ls_tensor **out)
+{
+    const int32_t *kernel = o->convolution.kernel;
+    const struct ls_shape seen = {.ndims = 4, .dims = {kernel[0], kernel[1], channels, o->filters}};
+    const struct ls_shape variable = {.ndims = 3, .dims = {kernel[1], channels, o->filters}};
+
+    if (o->convolution.axes == 2)
+        return ls_graph_parameter(graph, "kernel", &seen, &o->initializer, out);
+    return ls_add_variable(graph, "kernel", &variable, &seen, &o->initializer, out);
+}
+
+// x: (B, H, W, C) -> (B, OH, OW, filters), or (B, T, C) -> (B, OT, filters) as one row of an image
+enum ls_status ls_build_convolution(struct ls_graph *graph, const struct ls_layer_call *call,
+                                    uint32_t axes, struct ls_tensor **outputs)
+{
+    struct kernel_options o = {.filters = 0};
+    struct ls_tensor *input = ls_call_input(call), *arguments[3], *y;
+    enum ls_status status = read_options(graph, call->config, axes, &o);
+    if (status || !input)
+        return status;
+    status = ls_check_convolution(graph, input, &o.convolution);
+    if (status)
+        return status;
+
+    const int64_t channels = input->shape.dims[axes + 1];
+    const int32_t groups = o.convolution.attributes.groups;
+    if (channels % groups != 0)
+        return ls_graph_fail(graph, input, "groups: %lld channels cannot be split into %d groups",
+                             (long long)channels, groups);
+    status = add_kernel(graph, &o, channels / groups, &arguments[1]);
+    struct ls_shape image = input->shape;
+    if (axes == 1)
+        image = (struct ls_shape){.ndims = 4, .dims = {LS_BATCH, 1, image.dims[1], channels}};
+    if (!status)
+        status = ls_add_reshape(graph, input, &image, &arguments[0]);
+    if (status)
+        return status;
+    ls_pad_convolution(&o.convolution, &image);
+    status =
+        ls_finish_convolution(graph, &o.convolution, LS_OP_CONV2D, arguments, o.filters, NULL, &y);
+    if (status || axes == 2) {
+        *outputs = y;
+        return status;
+    }
+    const struct ls_shape sequence = {.ndims = 3, .dims = {LS_BATCH, y->shape.dims[2], o.filters}};
+    return ls_add_reshape(graph, y, &sequence, outputs);
+}

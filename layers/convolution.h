@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the convolutions share: a window that moves over rows and columns, or over the steps of a sequence, which
+// operations see as an image of one row; and variables that operations see in another shape than Keras.
+#ifndef LS_LAYERS_CONVOLUTION_H
+#define LS_LAYERS_CONVOLUTION_H
+
+#include "layers/kinds.h"
+
+struct ls_convolution {
+    uint32_t axes; // 2, or 1: of one row
+    int32_t kernel[2];
+    bool same, causal, use_bias;
+    struct ls_op_attributes attributes; // without padding
+    struct ls_layer_activation activation;
+    struct ls_initializer bias_initializer;
+};
+
+// The options that all of them have, for one or two axes.
+void ls_read_convolution(struct ls_config *config, uint32_t axes, struct ls_convolution *out);
+// Whether the input has the dimensions, and with padding "valid" is not smaller than the window.
+LS_STATUS ls_check_convolution(const struct ls_graph *graph, const struct ls_tensor *input,
+                               const struct ls_convolution *o);
+// Writes the padding for an input of (B, H, W, C).
+void ls_pad_convolution(struct ls_convolution *o, const struct ls_shape *image);
+
+// A parameter that Keras has as `variable` and operations see as `seen`.
+LS_STATUS ls_add_variable(struct ls_graph *graph, const char *name, const struct ls_shape *variable,
+                          const struct ls_shape *seen, const struct ls_initializer *initializer,
+                          struct ls_tensor **out);
+// The same elements in another shape.
+LS_STATUS ls_add_reshape(struct ls_graph *graph, struct ls_tensor *input,
+                         const struct ls_shape *shape, struct ls_tensor **out);
+// Bias "bias" of `size` elements into arguments[2], if there is one; the operation; the activation.
+LS_STATUS ls_finish_convolution(struct ls_graph *graph, const struct ls_convolution *o, uint32_t op,
+                                struct ls_tensor *arguments[3], int64_t size,
+                                const struct ls_shape *shape, struct ls_tensor **out);
+
+// Conv2D and Conv1D.
+extern const char *const ls_convolution_keys[];
+LS_STATUS ls_build_convolution(struct ls_graph *graph, const struct ls_layer_call *call,
+                               uint32_t axes, struct ls_tensor **outputs);
+
+#endif

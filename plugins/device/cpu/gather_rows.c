@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a table by index, and their gradient. Each thread adds up a part of the columns, or where rows are short a
+// part of the table's rows, over all positions in their order: no two threads write the same element, and the bits do
+// not depend on their number.
+#include "plugins/device/cpu/cpu.h"
+#include "plugins/device/cpu/layout.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { COLUMN_GRAIN = 64, POSITION_GRAIN = 32 };
+
+struct running {
+    const struct cpu_elementwise_loops *loops;
+    const int32_t *ids; // NULL: those are floats
+    const float *float_ids;
+    const float *from; // table, or dy
+    float *to; // y, or dtable
+    int64_t count, rows, width; // positions; of the table
+};
+
+// The row of a position; -1: there is none.
+static inline int64_t row_of(const struct running *r, int64_t i)
+{
+    if (r->ids)
+        return r->ids[i] >= 0 && r->ids[i] < r->rows ? r->ids[i] : -1;
+    return r->float_ids[i] > -1.0f && r->float_ids[i] < (float)r->rows ? (int64_t)r->float_ids[i]
+                                                                       : -1;
+}
+
+// ids, table -> y
+static void forward_part(void *context, int64_t begin, int64_t end)
+{
+    const struct running *r = context;
+    for (int64_t i = begin; i < end; i++) {
+        float *y = r->to + i * r->width;
+        const int64_t row = row_of(r, i);
+        if (row >= 0)
+            memcpy(y, r->from + row * r->width, (size_t)r->width * sizeof(float));
+        else
+            for (int64_t k = 0; k < r->width; k++)
+                y[k] = NAN;
+    }
+}
+
+// Columns begin <= column < end of rows first <= row < last.
+static void add_rows(const struct running *r, int64_t first, int64_t last, int64_t begin,
+                     int64_t end)
+{
+    for (int64_t row = first; row < last; row++)
+        memset(r->to + row * r->width + begin, 0, (size_t)(end - begin) * sizeof(float));
+    for (int64_t i = 0; i < r->count; i++) {
+        const int64_t row = row_of(r, i);
+        if (row < first || row >= last)
+            continue;
+        float *to = r->to + row * r->width + begin;
+        r->loops->add(to, r->from + i * r->width + begin, to, end - begin);
+    }
+}
+
+static void columns_part(void *context, int64_t begin, int64_t end)
+{
+    const struct running *r = context;
+    add_rows(r, 0, r->rows, begin, end);
+}
+
+static void rows_part(void *context, int64_t begin, int64_t end)
+{
+    const struct running *r = context;
+    add_rows(r, begin, end, 0, r->width);
+}
+
+static struct running running_of(const struct ls_device *device, const struct ls_kernel *kernel,
+                                 const struct cpu_call *launch, const struct ls_tensor_desc *table)
+{
+    const bool floats = kernel->arguments[0].dtype == LS_F32;
+    return (struct running){.loops = device->loops->elementwise,
+                            .ids = floats ? NULL : launch->arguments[0],
+                            .float_ids = launch->arguments[0],
+                            .from = launch->arguments[1],
+                            .to = cpu_output(kernel, launch, 0),
+                            .count = (int64_t)ls_tensor_elements(&kernel->arguments[0]),
+                            .rows = table->dims[0],
+                            .width = table->dims[1]};
+}
+
+static int32_t run_forward(struct ls_device *device, struct ls_kernel *kernel,
+                           const struct cpu_call *launch)
+{
+    struct running r = running_of(device, kernel, launch, &kernel->arguments[1]);
+    const double work = (double)r.count * (5.0 + (double)r.width * 0.1);
+    cpu_parallel(device, r.count, POSITION_GRAIN, work, forward_part, &r);
+    return LS_OK;
+}
+
+static int32_t run_backward(struct ls_device *device, struct ls_kernel *kernel,
+                            const struct cpu_call *launch)
+{
+    struct running r = running_of(device, kernel, launch, cpu_output_desc(kernel, 0));
+    const bool by_columns = r.width >= (int64_t)device->threads * COLUMN_GRAIN;
+    const double work = (double)(r.count + r.rows) * (double)r.width * 0.1;
+    cpu_parallel(device, by_columns ? r.width : r.rows, by_columns ? COLUMN_GRAIN : 1, work,
+                 by_columns ? columns_part : rows_part, &r);
+    return LS_OK;
+}
+
+int32_t cpu_gather_rows(struct ls_device *device, const struct ls_kernel_request *request,
+                        struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_forward;
+    cpu_implementation(device, answer, "rows");
+    return cpu_all_plain(device, request, kernel);
+}
+
+int32_t cpu_gather_rows_backward(struct ls_device *device, const struct ls_kernel_request *request,
+                                 struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_backward;
+    cpu_implementation(device, answer, "sums of rows");
+    return cpu_all_plain(device, request, kernel);
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a table by index, as an embedding reads them, and their gradient.
+#include "plugins/device/reference/reference.h"
+
+#include <math.h>
+
+// The row of a position; -1: there is none.
+static int64_t row_of(const struct reference_call *call, const struct ls_tensor_desc *table,
+                      int64_t i)
+{
+    if (call->input_descs[0].dtype == LS_I32) {
+        const int32_t id = ((const int32_t *)call->inputs[0])[i];
+        return id >= 0 && id < table->dims[0] ? id : -1;
+    }
+    const double id = trunc((double)((const float *)call->inputs[0])[i]);
+    return id >= 0 && id < (double)table->dims[0] ? (int64_t)id : -1;
+}
+
+// ids, table -> y
+static void forward_run(const struct reference_call *call)
+{
+    const struct ls_tensor_desc *desc = &call->input_descs[1];
+    const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[0]);
+    const int64_t width = desc->dims[1];
+    const float *table = call->inputs[1];
+
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t row = row_of(call, desc, i);
+        for (int64_t k = 0; k < width; k++)
+            call->results[0][i * width + k] =
+                row >= 0 ? (double)table[row * width + k] : (double)NAN;
+    }
+}
+
+// ids, dy -> dtable
+static void backward_run(const struct reference_call *call)
+{
+    const struct ls_tensor_desc *desc = &call->output_descs[0];
+    const int64_t count = (int64_t)ls_tensor_elements(&call->input_descs[0]);
+    const int64_t width = desc->dims[1];
+    const float *dy = call->inputs[1];
+
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t row = row_of(call, desc, i);
+        for (int64_t k = 0; k < width && row >= 0; k++)
+            call->results[0][row * width + k] += (double)dy[i * width + k];
+    }
+}
+
+const struct reference_operation reference_gather_rows = {
+    .name = "gather_rows",
+    .inputs = {2, 2},
+    .outputs = {1, 1},
+    .used_inputs = 3,
+    .run = forward_run,
+};
+
+const struct reference_operation reference_gather_rows_backward = {
+    .name = "gather_rows_backward",
+    .inputs = {2, 2},
+    .outputs = {1, 1},
+    .used_inputs = 3,
+    .run = backward_run,
+};
