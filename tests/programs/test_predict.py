@@ -101,6 +101,20 @@ class Predictions(PredictTest):
         self.assertEqual([len(row) for row in rows], [10] * EXAMPLES)
         self.assertEqual([value for row in rows for value in row], list(values))
 
+    def test_arrays_without_labels_are_predicted(self):
+        draw = random.Random(3)
+        values = array.array("f", (draw.uniform(-1, 1) for _ in range(EXAMPLES * 6)))
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({EXAMPLES}, 6), }}".encode()
+        header += b" " * ((-10 - len(header) - 1) % 64) + b"\n"
+        self.write("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + values.tobytes())
+        data = "--dataset=arrays:x=" + self.path("x.npy")
+        model = self.model(("InputLayer", {"batch_shape": [None, 6]}), ("Dense", {"units": 2, "activation": "tanh"}))
+        shape, expected = self.predict(data, model, "--batch=1")
+        self.assertEqual(shape, (EXAMPLES, 2))
+        self.assertGreater(max(map(abs, expected)), 0.01)
+        for one, other in zip(expected, self.predict(data, model, "--batch=9", "--replicas=4")[1]):
+            self.assertAlmostEqual(one, other, delta=1e-6)
+
     def test_an_image_keeps_its_shape(self):
         model = self.model(("InputLayer", {"batch_shape": [None, 28, 28, 1]}),
                            ("Conv2D", {"filters": 3, "kernel_size": 5, "strides": 3}))
