@@ -15,18 +15,9 @@
 #define MOST_COMMANDS 32
 
 static const struct command *const commands[] = {
-    &train_command,
-    &evaluate_command,
-    &predict_command,
-    &compare_command,
-    &summary_command,
-    &convert_command,
-    &plugins_command,
-    &simulate_command,
-    &bench_command,
-    &plugin_command,
-    &verify_command,
-    NULL,
+    &train_command,   &evaluate_command, &predict_command, &compare_command,
+    &summary_command, &convert_command,  &plugins_command, &simulate_command,
+    &bench_command,   &plugin_command,   &verify_command,  NULL,
 };
 
 static void print_commands(FILE *out)
