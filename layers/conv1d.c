@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conv1D: convolution of sequences with a kernel (steps, channels / groups, filters), then the activation.
+// Conv1D: convolution of sequences with a kernel (steps, channels / groups, filters), then the
+// activation.
 #include "layers/convolution.h"
 
 static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,

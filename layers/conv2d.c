@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conv2D: convolution of images with a kernel (rows, columns, channels / groups, filters), then the activation.
+// Conv2D: convolution of images with a kernel (rows, columns, channels / groups, filters), then the
+// activation.
 #include "layers/convolution.h"
 
 static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *call,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conv2DTranspose: what a convolution does to gradients, with a kernel (rows, columns, filters, channels), then the activation.
+// Conv2DTranspose: what a convolution does to gradients, with a kernel (rows, columns, filters,
+// channels), then the activation.
 #include "layers/convolution.h"
 
 static const char *const keys[] = {
@@ -22,7 +23,8 @@ static const char *const keys[] = {
     NULL,
 };
 
-// As Keras: "same" multiplies rows and columns by the stride; "valid" keeps the whole of each window, and at least the stride.
+// As Keras: "same" multiplies rows and columns by the stride; "valid" keeps the whole of each
+// window, and at least the stride.
 static int64_t size_of(const struct ls_convolution *o, int axis, int64_t size)
 {
     const int64_t stride = o->attributes.strides[axis];

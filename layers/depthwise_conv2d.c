@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DepthwiseConv2D: each channel by itself, with depth_multiplier filters; a convolution of as many groups as channels. SeparableConv2D
-// mixes the channels after that, with a kernel of one row and column.
+// DepthwiseConv2D: each channel by itself, with depth_multiplier filters; a convolution of as many
+// groups as channels. SeparableConv2D mixes the channels after that, with a kernel of one row and
+// column.
 #include "layers/convolution.h"
 
 static const char *const depthwise_keys[] = {

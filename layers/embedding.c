@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embedding: a row of a table for each id. An id outside of the table makes its row NaN, and so the loss.
+// Embedding: a row of a table for each id. An id outside of the table makes its row NaN, and so the
+// loss.
 #include "layers/kinds.h"
 
 static const char *const keys[] = {

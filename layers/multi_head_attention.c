@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MultiHeadAttention: queries, keys and values are projected into heads, each head attends by itself, and the heads are
-// projected to the output. The four projections are dense layers, whose kernels Keras has as (inputs, heads, size).
+// MultiHeadAttention: queries, keys and values are projected into heads, each head attends by
+// itself, and the heads are projected to the output. The four projections are dense layers, whose
+// kernels Keras has as (inputs, heads, size).
 #include "layers/convolution.h"
 
 static const char *const keys[] = {
@@ -138,8 +139,8 @@ static enum ls_status read_call(const struct ls_graph *graph, const struct ls_la
     return LS_OK;
 }
 
-// x (B, T, in) times "<name>/kernel", plus "<name>/bias" -> (B, T, a b). Keras has the kernel as (in, a, b), or where b is 0, as
-// (heads, in / heads, a) with a bias of a.
+// x (B, T, in) times "<name>/kernel", plus "<name>/bias" -> (B, T, a b). Keras has the kernel as
+// (in, a, b), or where b is 0, as (heads, in / heads, a) with a bias of a.
 static enum ls_status project(struct ls_graph *graph, const struct options *o, const char *name,
                               struct ls_tensor *x, int64_t a, int64_t b, struct ls_tensor **out)
 {

@@ -38,8 +38,9 @@ bool ls_json_regularizer(const json_t *value, float *l1, float *l2)
     return false;
 }
 
-// The regularizer of variable "layer/query/kernel" is "kernel_regularizer", of "pointwise_kernel" it is
-// "pointwise_regularizer", and that of a depthwise kernel, whose name is just "kernel", is "depthwise_regularizer".
+// The regularizer of variable "layer/query/kernel" is "kernel_regularizer", of "pointwise_kernel"
+// it is "pointwise_regularizer", and that of a depthwise kernel, whose name is just "kernel", is
+// "depthwise_regularizer".
 static const json_t *regularizer_of(const json_t *config, const char *parameter)
 {
     static const char *const suffixes[] = {"", "_kernel"};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small models against real Keras: outputs and gradients that tools/development/keras_layers.py wrote down in tests/layers/keras, one
-// file a list. Variables and examples are made by the formula that the script has, too.
+// Small models against real Keras: outputs and gradients that tools/development/keras_layers.py
+// wrote down in tests/layers/keras, one file a list. Variables and examples are made by the formula
+// that the script has, too.
 #include "tests/core/graph/harness.h"
 #include "tests/layers/support.h"
 #include "tests/support/suite.h"
@@ -11,7 +12,8 @@
 
 enum { INPUTS = 1000, OUTPUTS = 2000 }; // seeds, as in the script
 
-// Of the largest value, at least 1: Keras's own backends differ by up to 1e-6 here, and so do fused sums.
+// Of the largest value, at least 1: Keras's own backends differ by up to 1e-6 here, and so do fused
+// sums.
 static const double tolerance = 5e-6;
 
 static const char *const lists[] = {"normalize", "elementwise"};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers of attention, embedding, normalization and more convolutions: names and shapes of their variables, what becomes of their
-// options, and what is refused. What they compute is compared with Keras by test_keras_layers.c.
+// Layers of attention, embedding, normalization and more convolutions: names and shapes of their
+// variables, what becomes of their options, and what is refused. What they compute is compared with
+// Keras by test_keras_layers.c.
 #include "tests/layers/support.h"
 
 #include <stdio.h>
@@ -123,7 +124,8 @@ START_TEST(outputs_have_the_shapes_of_keras)
 }
 END_TEST
 
-// The fans are those of (3, 3, 16, 2), not of (3, 3, 1, 32): as in Keras, no value is beyond sqrt(6 / (144 + 18)) of Glorot.
+// The fans are those of (3, 3, 16, 2), not of (3, 3, 1, 32): as in Keras, no value is beyond sqrt(6
+// / (144 + 18)) of Glorot.
 START_TEST(first_values_go_by_the_shape_of_keras)
 {
     struct ls_graph *graph =

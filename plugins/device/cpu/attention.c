@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention: for each example and head a few products, whose factors stay in the cache, with the softmax between them. Queries are
-// taken in blocks of fixed size, so that the bits do not depend on the number of threads, and so that of causal
-// attention only the keys that a block sees are computed. What is saved is p before the dropout.
+// Attention: for each example and head a few products, whose factors stay in the cache, with the
+// softmax between them. Queries are taken in blocks of fixed size, so that the bits do not depend
+// on the number of threads, and so that of causal attention only the keys that a block sees are
+// computed. What is saved is p before the dropout.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 

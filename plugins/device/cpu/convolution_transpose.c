@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transposed convolution: each of its operations is one of the convolution from y to x, which an inner kernel computes; then the
-// bias, or its gradient, by own loops.
+// Transposed convolution: each of its operations is one of the convolution from y to x, which an
+// inner kernel computes; then the bias, or its gradient, by own loops.
 #include "plugins/device/cpu/channel_sums.h"
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
@@ -91,7 +91,8 @@ static void finish(struct ls_kernel *kernel)
         cpu_kernel_release(s->inner);
 }
 
-// Prepares the convolution `op` of the arguments `from`. `y`: the argument with the channels of the bias, where there is one.
+// Prepares the convolution `op` of the arguments `from`. `y`: the argument with the channels of the
+// bias, where there is one.
 static int32_t prepare(struct ls_device *device, const struct ls_kernel_request *request,
                        struct ls_kernel *kernel, struct ls_kernel_answer *answer, uint32_t op,
                        const uint32_t from[3], bool bias, uint32_t y)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a table by index, and their gradient. Each thread adds up a part of the columns, or where rows are short a
-// part of the table's rows, over all positions in their order: no two threads write the same element, and the bits do
-// not depend on their number.
+// Rows of a table by index, and their gradient. Each thread adds up a part of the columns, or where
+// rows are short a part of the table's rows, over all positions in their order: no two threads
+// write the same element, and the bits do not depend on their number.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization of each example by itself, plain layouts. What is saved of a row or group: its mean and 1 / deviation.
-// dgamma and dbeta are summed over pieces of fixed size, and then over the pieces in their order, so that they do not
-// depend on the number of threads.
+// Normalization of each example by itself, plain layouts. What is saved of a row or group: its mean
+// and 1 / deviation. dgamma and dbeta are summed over pieces of fixed size, and then over the
+// pieces in their order, so that they do not depend on the number of threads.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization of rows and of groups of channels, the softmax of attention, and PReLU; compiled for each instruction set.
-// Sums are made in lanes, so that the order of additions is the same for every instruction set's width.
+// Normalization of rows and of groups of channels, the softmax of attention, and PReLU; compiled
+// for each instruction set. Sums are made in lanes, so that the order of additions is the same for
+// every instruction set's width.
 #include "plugins/device/cpu/loops.h"
 #include "plugins/device/cpu/loops_math.h"
 
@@ -49,7 +50,8 @@ static inline void sum_distances(const float *x, float mean, int64_t n, float *s
     *squares = fold(square) + rest_square;
 }
 
-// The mean of n values of which `rounded` is nearly the mean, and 1 / deviation, from sums of the distances.
+// The mean of n values of which `rounded` is nearly the mean, and 1 / deviation, from sums of the
+// distances.
 static inline void finish_moments(double rounded, double sum, double squares, double n,
                                   double epsilon, float *mean, float *inverse)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of two activations, one for each index of their leading dimensions, in blocks of rows of fixed size: the bits do not
-// depend on the number of threads.
+// Products of two activations, one for each index of their leading dimensions, in blocks of rows of
+// fixed size: the bits do not depend on the number of threads.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 

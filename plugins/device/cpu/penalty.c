@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a regularized variable adds to the losses, in whatever layout it lies: padding is zero and adds nothing. Sums are made in
-// pieces of fixed size and added in order.
+// What a regularized variable adds to the losses, in whatever layout it lies: padding is zero and
+// adds nothing. Sums are made in pieces of fixed size and added in order.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 

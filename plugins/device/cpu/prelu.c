@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PReLU. Slopes are shared along dimensions; the last ones, along which either all or none are shared, are one loop. dalpha is
-// summed over a fixed number of pieces of the batch, and then over the pieces.
+// PReLU. Slopes are shared along dimensions; the last ones, along which either all or none are
+// shared, are one loop. dalpha is summed over a fixed number of pieces of the batch, and then over
+// the pieces.
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention (Vaswani et al. 2017, section 3.2.1), one query at a time: p = softmax(q k^T / sqrt(D)), y = p v. Its backward operation
-// computes p again: this device saves nothing.
+// Attention (Vaswani et al. 2017, section 3.2.1), one query at a time: p = softmax(q k^T /
+// sqrt(D)), y = p v. Its backward operation computes p again: this device saves nothing.
 #include "plugins/device/reference/reference.h"
 
 #include <math.h>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization of each example by itself: over the last dimension, or over groups of channels. What backward needs of forward it
-// computes again: this device saves nothing.
+// Normalization of each example by itself: over the last dimension, or over groups of channels.
+// What backward needs of forward it computes again: this device saves nothing.
 #include "plugins/device/reference/reference.h"
 
 #include <math.h>
 
-// x seen as (outer, positions, groups, width); the values of one (outer, group) are normalized together.
+// x seen as (outer, positions, groups, width); the values of one (outer, group) are normalized
+// together.
 struct norm {
     int64_t outer, positions, groups, width;
     double epsilon;

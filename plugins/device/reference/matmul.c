@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of two activations, one for each index of their leading dimensions: y = a b, da = dy b^T, db = a^T dy.
+// Products of two activations, one for each index of their leading dimensions: y = a b, da = dy
+// b^T, db = a^T dy.
 #include "plugins/device/reference/reference.h"
 
 // a: (products,M,K), b: (products,K,N), y: (products,M,N)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PReLU: a slope for negative x that is trained, and shared along the dimensions of alpha that are 1.
+// PReLU: a slope for negative x that is trained, and shared along the dimensions of alpha that are
+// 1.
 #include "plugins/device/reference/reference.h"
 
 // The element of alpha for element `i` of x.

@@ -155,7 +155,8 @@ START_TEST(a_maximum_has_the_gradients_of_both_inputs)
 }
 END_TEST
 
-// The penalties of a variable that is used twice, of one that is used once, and of none; the values are away from 0.
+// The penalties of a variable that is used twice, of one that is used once, and of none; the values
+// are away from 0.
 START_TEST(penalties_add_to_loss_and_gradient)
 {
     struct harness_device device;
@@ -320,8 +321,8 @@ START_TEST(gradients_from_outside_of_two_outputs_reach_every_variable)
 }
 END_TEST
 
-// Halves have steps of their own, so differences say nothing: the gradient is that without the conversion, but for
-// the rounding of bfloat16 (8 bits) on the way.
+// Halves have steps of their own, so differences say nothing: the gradient is that without the
+// conversion, but for the rounding of bfloat16 (8 bits) on the way.
 START_TEST(a_conversion_passes_the_gradient_through)
 {
     struct harness_device device;

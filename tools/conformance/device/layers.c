@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases of the operations that single layers are made of: normalization of examples, rows by index, attention, products of
-// activations, transposed convolution, PReLU. A device may leave an operation out; that is reported as one case. The bits do
-// not depend on the number of threads, which one case of each operation checks.
+// Cases of the operations that single layers are made of: normalization of examples, rows by index,
+// attention, products of activations, transposed convolution, PReLU. A device may leave an
+// operation out; that is reported as one case. The bits do not depend on the number of threads,
+// which one case of each operation checks.
 #include "tools/conformance/device/suite.h"
 
 #include "core/operation/operation.h"
@@ -28,8 +29,8 @@ static struct ls_device_tolerance absolute(double tolerance)
     return (struct ls_device_tolerance){0, 0, tolerance + 1e-30};
 }
 
-// The backward case of `forward` takes over `saved`, its input number `saved`; each input of forward is input
-// from[i] of the case.
+// The backward case of `forward` takes over `saved`, its input number `saved`; each input of
+// forward is input from[i] of the case.
 static void take_saved(struct ls_device_case *c, const struct ls_device_request *forward,
                        const uint32_t *from, uint32_t saved)
 {
@@ -75,8 +76,8 @@ static const struct norm_shape norm_shapes[] = {
 
 #define NORM_COUNT (sizeof(norm_shapes) / sizeof(norm_shapes[0]))
 
-// What tolerances follow from: the largest |x|, the least sqrt(variance + epsilon), the largest |h|; and of the sums over all
-// examples, the largest sum of |dy| and of |dy h| of a channel.
+// What tolerances follow from: the largest |x|, the least sqrt(variance + epsilon), the largest
+// |h|; and of the sums over all examples, the largest sum of |dy| and of |dy h| of a channel.
 struct norm_measures {
     int64_t n, rows;
     double largest, deviation, height;
@@ -130,13 +131,15 @@ static void norm_measure(const struct norm_shape *s, const float *x, const float
             out->sums[k] = fmax(out->sums[k], sums[k][i]);
 }
 
-// How far x - mean may be off: n additions are n roundings at most, and three more for the mean and the difference.
+// How far x - mean may be off: n additions are n roundings at most, and three more for the mean and
+// the difference.
 static double norm_shift(const struct norm_measures *m)
 {
     return m->largest * fmin(LS_DEVICE_SUM.of_magnitude, (double)(m->n + 3) * 0x1p-24);
 }
 
-// How far h may be off: by that of x - mean, and by the variance's e and the square of the mean's error.
+// How far h may be off: by that of x - mean, and by the variance's e and the square of the mean's
+// error.
 static double norm_error(const struct norm_measures *m)
 {
     const double shift = norm_shift(m) / m->deviation;
@@ -342,8 +345,9 @@ static bool attention_case(struct ls_device_case *c, uint32_t op, size_t number)
     input(c, LS_DEVICE_ACTIVATION, k);
     input(c, LS_DEVICE_ACTIVATION, v);
 
-    // A score, at most sqrt(D), is off by a few roundings for each of sqrt(D) terms; p by twice that of itself, and by its
-    // exponential. Of dp, at most E, it is the same. What is dropped makes the others larger.
+    // A score, at most sqrt(D), is off by a few roundings for each of sqrt(D) terms; p by twice
+    // that of itself, and by its exponential. Of dp, at most E, it is the same. What is dropped
+    // makes the others larger.
     const double scale = 1 / (1 - (double)rate), rounding = 0x1p-22;
     const double p = rounding * (2 * sqrt((double)d) + 8) * scale;
     const double dp = rounding * (double)e * scale, ds = 2 * dp + 2 * p * sqrt((double)e) * scale;
@@ -362,7 +366,8 @@ static bool attention_case(struct ls_device_case *c, uint32_t op, size_t number)
         .arguments = {q, k, v, y, saved_desc()},
     };
     take_saved(c, &forward, from, 4);
-    // Sums over the keys of a query have weights that sum to 1; those over the queries of a key may sum to T.
+    // Sums over the keys of a query have weights that sum to 1; those over the queries of a key may
+    // sum to T.
     const double weights = attention_shapes[number].causal ? 3 + log((double)t) : 2;
     const double queries = weights * fmax(1, (double)t / (double)s);
     ls_device_case_output(c, LS_DEVICE_ACTIVATION, q, absolute(ds / sqrt((double)d)));

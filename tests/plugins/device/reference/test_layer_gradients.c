@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward operations of what single layers are made of, against central differences of their forward operation. Which
-// arguments a backward operation has is read from the table of operations.
+// The backward operations of what single layers are made of, against central differences of their
+// forward operation. Which arguments a backward operation has is read from the table of operations.
 #include "tests/plugins/device/reference/operation.h"
 
 #include <stdlib.h>
@@ -8,10 +8,12 @@
 
 enum { MAX_ELEMENTS = 1000 };
 
-// The error is step^2 / 6 times the third derivative, and the rounding of some 100 float32 results over the step: some 1e-5 each.
+// The error is step^2 / 6 times the third derivative, and the rounding of some 100 float32 results
+// over the step: some 1e-5 each.
 static const double step = 0.01, tolerance = 3e-4;
 
-// A forward operation whose output 1, where it has one, is `saved`: this device keeps nothing there.
+// A forward operation whose output 1, where it has one, is `saved`: this device keeps nothing
+// there.
 struct forward {
     uint32_t op;
     struct ls_op_attributes attributes;
