@@ -154,14 +154,16 @@ static enum ls_status build_pair(const char *a, const char *b, const char *node,
                                  struct ls_graph **out)
 {
     char text[4096];
-    snprintf(text, sizeof(text),
-             "{'class_name': 'Functional', 'config': {'name': 'm', 'layers': ["
-             "{'class_name': 'InputLayer', 'name': 'a', 'config': {'batch_shape': [null, %s], "
-             "'name': 'a'}, 'inbound_nodes': []},"
-             "{'class_name': 'InputLayer', 'name': 'b', 'config': {'batch_shape': [null, %s], "
-             "'name': 'b'}, 'inbound_nodes': []}, %s],"
-             "'input_layers': [['a', 0, 0], ['b', 0, 0]], 'output_layers': [['l', 0, 0]]}}",
-             a, b, node);
+    const int length =
+        snprintf(text, sizeof(text),
+                 "{'class_name': 'Functional', 'config': {'name': 'm', 'layers': ["
+                 "{'class_name': 'InputLayer', 'name': 'a', 'config': {'batch_shape': [null, %s], "
+                 "'name': 'a'}, 'inbound_nodes': []},"
+                 "{'class_name': 'InputLayer', 'name': 'b', 'config': {'batch_shape': [null, %s], "
+                 "'name': 'b'}, 'inbound_nodes': []}, %s],"
+                 "'input_layers': [['a', 0, 0], ['b', 0, 0]], 'output_layers': [['l', 0, 0]]}}",
+                 a, b, node);
+    ck_assert(length > 0 && (size_t)length < sizeof(text));
     return build_text(text, NULL, out);
 }
 

@@ -388,7 +388,7 @@ int32_t cpu_transpose(struct ls_device *device, const struct ls_kernel_request *
 {
     struct transposition *p = kernel->state = cpu_state(device, sizeof(*p));
     const struct ls_tensor_desc *x = &kernel->arguments[0], *y = &kernel->arguments[1];
-    int64_t strides[LS_MAX_DIMS];
+    int64_t strides[LS_MAX_DIMS] = {0};
     int32_t permutation[LS_MAX_DIMS] = {0};
     if (!p)
         return LS_OUT_OF_MEMORY;
