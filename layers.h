@@ -9,10 +9,14 @@
 //     const struct ls_layer dense = LS_DENSE(10);
 //     ls_layer_call(&dense, &x, 1, &y);
 //
-// A field that is omitted or zero has Keras's default, with three exceptions: Dropout's rate,
-// LeakyReLU's negative_slope and ELU's alpha are the first arguments of their macros and are used
-// as given, even if they are zero. An option that a layer does not have is an error when the model
-// is created.
+// A field that is omitted or zero has Keras's default, with these exceptions: the rate of Dropout and
+// SpatialDropout2D, LeakyReLU's negative_slope, ELU's alpha, GaussianNoise's stddev, Rescaling's
+// scale and the sizes of ZeroPadding2D and Cropping2D are the first arguments of their macros and
+// are used as given, even if they are zero. An option that a layer does not have is an error when
+// the model is created. Options without a field of their own go into `options`, and any layer of
+// docs/models.md can be made with it:
+//
+//     LS_LAYER("LayerNormalization", .options = "{\"axis\": [1, 2]}")
 #ifndef LS_LAYERS_H
 #define LS_LAYERS_H
 
@@ -24,61 +28,101 @@ struct ls_layer {
     const char *name; // NULL: dense, dense_1, ... as Keras counts
     const char *activation; // "relu", "softmax", ...
 
+    const char *options; // Keras's options as a JSON object, beside those of the fields
+
     // "he_normal", or with options "random_uniform:minval=-0.1,maxval=0.1".
     const char *kernel_initializer;
     const char *bias_initializer;
+    const char *depthwise_initializer, *pointwise_initializer; // depthwise, separable convolutions
+    const char *embeddings_initializer; // Embedding
+    const char *kernel_regularizer, *bias_regularizer; // "l2", "l1_l2:l1=1e-5,l2=1e-4"
     bool no_bias; // Keras's use_bias=False
     bool frozen; // Keras's trainable=False
 
     int64_t units; // Dense
 
-    // Conv2D. One number sets rows and columns; *_columns overrides it for the columns.
+    // Convolutions. One number sets rows and columns; *_columns overrides it for the columns.
     int64_t filters;
     int64_t kernel_size, kernel_columns;
     int64_t strides, strides_columns; // also pooling, where 0 means pool_size
     int64_t dilation_rate, dilation_columns;
-    int64_t groups;
-    const char *padding; // "valid" (default), "same"; also pooling
+    int64_t groups; // also GroupNormalization (default 32)
+    int64_t depth_multiplier; // DepthwiseConv2D, SeparableConv2D
+    const char *padding; // "valid" (default), "same", Conv1D also "causal"; also pooling
     const char *data_format; // "channels_last" (default)
 
     int64_t pool_size, pool_columns;
 
+    int64_t border[4]; // ZeroPadding2D, Cropping2D: rows above, below, columns left, right
+    int64_t size, size_columns; // UpSampling2D
+    const char *interpolation; // UpSampling2D: "nearest" (default), "bilinear"
+
     const char *dtype; // InputLayer: "float32" (default), "int32"
 
-    // InputLayer: sizes of an example. Reshape: target_shape, one may be -1. Ends with 0.
+    // InputLayer: sizes of an example. Reshape: target_shape, one may be -1. Permute: the order of
+    // the dimensions, from 1. Ends with 0.
     int64_t shape[6];
 
-    double rate; // Dropout
+    int64_t input_dim, output_dim; // Embedding
+
+    // MultiHeadAttention, which is called on query, value and, if it is another tensor, key.
+    int64_t num_heads, key_dim, value_dim;
+    double dropout;
+    bool causal; // Keras's use_causal_mask=True, of all its calls
+
+    double rate; // Dropout, SpatialDropout2D
+    double stddev; // GaussianNoise
+    double scale, offset; // Rescaling: x * scale + offset
     double negative_slope; // LeakyReLU: as given (Keras's default is 0.3); ReLU
     double alpha; // ELU: as given (Keras's default is 1)
     double max_value; // ReLU; 0: none
 
-    // BatchNormalization
+    // BatchNormalization; all but momentum also of LayerNormalization and GroupNormalization
     double momentum, epsilon;
     bool no_scale, no_center; // Keras's scale=False, center=False
     const char *gamma_initializer, *beta_initializer;
 };
 
-// The comment behind each macro names its positional arguments, which precede the named ones.
+// The comment behind each macro names its positional arguments, which precede the named ones. The
+// macros that take sizes take nothing else; with a name or a dtype such a layer is
+//
+//     LS_LAYER("InputLayer", .shape = {128}, .dtype = "int32", .name = "tokens")
+//
 // clang-format off
+#define LS_LAYER(...) {.class_name = __VA_ARGS__}                                               // class_name
 #define LS_INPUT(...) {.class_name = "InputLayer", .shape = {__VA_ARGS__}}                      // sizes
 #define LS_DENSE(...) {.class_name = "Dense", .units = __VA_ARGS__}                             // units
+#define LS_CONV1D(...) {.class_name = "Conv1D", .filters = __VA_ARGS__}                         // filters, kernel_size
 #define LS_CONV2D(...) {.class_name = "Conv2D", .filters = __VA_ARGS__}                         // filters, kernel_size
+#define LS_CONV2D_TRANSPOSE(...) {.class_name = "Conv2DTranspose", .filters = __VA_ARGS__}      // filters, kernel_size
+#define LS_DEPTHWISE_CONV2D(...) {.class_name = "DepthwiseConv2D", .kernel_size = __VA_ARGS__}  // kernel_size
+#define LS_SEPARABLE_CONV2D(...) {.class_name = "SeparableConv2D", .filters = __VA_ARGS__}      // filters, kernel_size
 #define LS_MAX_POOLING2D(...) {.class_name = "MaxPooling2D", .pool_size = __VA_ARGS__}          // pool_size
 #define LS_AVERAGE_POOLING2D(...) {.class_name = "AveragePooling2D", .pool_size = __VA_ARGS__}  // pool_size
-#define LS_FLATTEN(...) {.class_name = "Flatten", __VA_ARGS__}
-#define LS_RESHAPE(...) {.class_name = "Reshape", .shape = {__VA_ARGS__}}                       // sizes
-#define LS_DROPOUT(...) {.class_name = "Dropout", .rate = __VA_ARGS__}                          // rate
-#define LS_ACTIVATION(...) {.class_name = "Activation", .activation = __VA_ARGS__}              // activation
-#define LS_RELU(...) {.class_name = "ReLU", __VA_ARGS__}
-#define LS_LEAKY_RELU(...) {.class_name = "LeakyReLU", .negative_slope = __VA_ARGS__}           // negative_slope
-#define LS_ELU(...) {.class_name = "ELU", .alpha = __VA_ARGS__}                                 // alpha
-#define LS_BATCH_NORMALIZATION(...) {.class_name = "BatchNormalization", __VA_ARGS__}
-#define LS_SOFTMAX(...) {.class_name = "Softmax", __VA_ARGS__}
-#define LS_BATCH_NORMALIZATION(...) {.class_name = "BatchNormalization", __VA_ARGS__}
 #define LS_GLOBAL_AVERAGE_POOLING2D(...) {.class_name = "GlobalAveragePooling2D", __VA_ARGS__}
 #define LS_GLOBAL_MAX_POOLING2D(...) {.class_name = "GlobalMaxPooling2D", __VA_ARGS__}
+#define LS_UP_SAMPLING2D(...) {.class_name = "UpSampling2D", .size = __VA_ARGS__}               // size
+#define LS_ZERO_PADDING2D(...) {.class_name = "ZeroPadding2D", .border = {__VA_ARGS__}}         // above, below, left, right
+#define LS_CROPPING2D(...) {.class_name = "Cropping2D", .border = {__VA_ARGS__}}                // above, below, left, right
+#define LS_FLATTEN(...) {.class_name = "Flatten", __VA_ARGS__}
+#define LS_RESHAPE(...) {.class_name = "Reshape", .shape = {__VA_ARGS__}}                       // sizes
+#define LS_PERMUTE(...) {.class_name = "Permute", .shape = {__VA_ARGS__}}                       // dimensions, from 1
+#define LS_DROPOUT(...) {.class_name = "Dropout", .rate = __VA_ARGS__}                          // rate
+#define LS_SPATIAL_DROPOUT2D(...) {.class_name = "SpatialDropout2D", .rate = __VA_ARGS__}       // rate
+#define LS_GAUSSIAN_NOISE(...) {.class_name = "GaussianNoise", .stddev = __VA_ARGS__}           // stddev
+#define LS_RESCALING(...) {.class_name = "Rescaling", .scale = __VA_ARGS__}                     // scale, offset
+#define LS_ACTIVATION(...) {.class_name = "Activation", .activation = __VA_ARGS__}              // activation
+#define LS_RELU(...) {.class_name = "ReLU", __VA_ARGS__}
+#define LS_PRELU(...) {.class_name = "PReLU", __VA_ARGS__}
+#define LS_LEAKY_RELU(...) {.class_name = "LeakyReLU", .negative_slope = __VA_ARGS__}           // negative_slope
+#define LS_ELU(...) {.class_name = "ELU", .alpha = __VA_ARGS__}                                 // alpha
+#define LS_SOFTMAX(...) {.class_name = "Softmax", __VA_ARGS__}
+#define LS_BATCH_NORMALIZATION(...) {.class_name = "BatchNormalization", __VA_ARGS__}
+#define LS_LAYER_NORMALIZATION(...) {.class_name = "LayerNormalization", __VA_ARGS__}
+#define LS_GROUP_NORMALIZATION(...) {.class_name = "GroupNormalization", .groups = __VA_ARGS__} // groups
+#define LS_EMBEDDING(...) {.class_name = "Embedding", .input_dim = __VA_ARGS__}                 // input_dim, output_dim
 // On several symbols, in functional models.
+#define LS_MULTI_HEAD_ATTENTION(...) {.class_name = "MultiHeadAttention", .num_heads = __VA_ARGS__} // num_heads, key_dim
 #define LS_ADD(...) {.class_name = "Add", __VA_ARGS__}
 #define LS_SUBTRACT(...) {.class_name = "Subtract", __VA_ARGS__}
 #define LS_MULTIPLY(...) {.class_name = "Multiply", __VA_ARGS__}

@@ -22,6 +22,7 @@ struct part {
     json_t *config;
     const void *model; // of a model: what the caller knows it by; NULL: a layer
     uint32_t input_count, output_count;
+    bool causal; // its calls say use_causal_mask=True
     // While a model is made of it:
     char name[LS_LONGEST_NAME];
     uint32_t nodes;
@@ -206,9 +207,10 @@ enum ls_status ls_symbols_call(const struct ls_layer *layer, struct ls_symbol *c
         status = ls_layer_config(layer, &config);
     if (!status)
         status = add_part(inputs[0]->symbols, layer->class_name, config, &part);
-    if (!status)
-        status = add_call(inputs[0]->symbols, part, inputs, count, out);
-    return status;
+    if (status)
+        return status;
+    part->causal = layer->causal;
+    return add_call(inputs[0]->symbols, part, inputs, count, out);
 }
 
 enum ls_status ls_symbols_call_again(const struct ls_symbol *made, struct ls_symbol *const *inputs,
@@ -336,6 +338,8 @@ static json_t *node_of(const struct call *call)
                             "keras_history", history_of(call->inputs[i], 0)));
     if (!apart && call->input_count > 1)
         args = json_pack("[o]", list);
+    if (!failed && args && call->part->causal)
+        return json_pack("{s:o, s:{s:b}}", "args", args, "kwargs", "use_causal_mask", 1);
     if (!failed && args)
         return json_pack("{s:o, s:{}}", "args", args, "kwargs");
     json_decref(args);

@@ -19,13 +19,22 @@ struct key {
     const char *name;
     size_t offset;
 };
-static const struct key texts[] = {KEY(name), KEY(activation), KEY(padding), KEY(data_format),
-                                   KEY(dtype)};
-static const struct key initializers[] = {KEY(kernel_initializer), KEY(bias_initializer),
-                                          KEY(gamma_initializer), KEY(beta_initializer)};
-static const struct key integers[] = {KEY(units), KEY(filters), KEY(groups)};
-static const struct key numbers[] = {KEY(rate),      KEY(negative_slope), KEY(alpha),
-                                     KEY(max_value), KEY(momentum),       KEY(epsilon)};
+static const struct key texts[] = {KEY(name),        KEY(activation), KEY(padding),
+                                   KEY(data_format), KEY(dtype),      KEY(interpolation)};
+// Initializers and regularizers.
+static const struct key specs[] = {
+    KEY(kernel_initializer), KEY(bias_initializer),       KEY(gamma_initializer),
+    KEY(beta_initializer),   KEY(depthwise_initializer),  KEY(pointwise_initializer),
+    KEY(kernel_regularizer), KEY(embeddings_initializer), KEY(bias_regularizer),
+};
+static const struct key integers[] = {
+    KEY(units),      KEY(filters),   KEY(groups),  KEY(depth_multiplier), KEY(input_dim),
+    KEY(output_dim), KEY(num_heads), KEY(key_dim), KEY(value_dim),
+};
+static const struct key numbers[] = {
+    KEY(rate),    KEY(negative_slope), KEY(alpha),  KEY(max_value), KEY(momentum),
+    KEY(epsilon), KEY(dropout),        KEY(stddev), KEY(scale),     KEY(offset),
+};
 static const struct {
     const char *name; // of what Keras has as true
     size_t off;
@@ -45,6 +54,12 @@ static const struct {
     {"dilation_rate", offsetof(struct ls_layer, dilation_rate),
      offsetof(struct ls_layer, dilation_columns)},
     {"pool_size", offsetof(struct ls_layer, pool_size), offsetof(struct ls_layer, pool_columns)},
+    {"size", offsetof(struct ls_layer, size), offsetof(struct ls_layer, size_columns)},
+};
+// Numbers that a layer takes as they are given, zero included.
+static const char *const given[][2] = {
+    {"Dropout", "rate"}, {"SpatialDropout2D", "rate"}, {"LeakyReLU", "negative_slope"},
+    {"ELU", "alpha"},    {"Rescaling", "scale"},       {"GaussianNoise", "stddev"},
 };
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -71,8 +86,8 @@ static json_t *text_value(const char *text)
     return json_string(text);
 }
 
-// "he_normal" stays a name; "constant:value=0.1" becomes {"class_name": "constant", "config": {...}}.
-static enum ls_status put_initializer(json_t *config, const char *key, const char *text)
+// "he_normal" and "l2" stay names; "constant:value=0.1" becomes {"class_name": "constant", "config": {...}}.
+static enum ls_status put_spec(json_t *config, const char *key, const char *text)
 {
     struct ls_spec spec = {0};
     enum ls_status status = ls_spec_parse(key, text, &spec);
@@ -97,24 +112,29 @@ static enum ls_status put_initializer(json_t *config, const char *key, const cha
 static enum ls_status put_shape(json_t *config, const struct ls_layer *layer)
 {
     const bool input = strcmp(layer->class_name, "InputLayer") == 0;
+    const char *key = input                                       ? "batch_shape"
+                      : strcmp(layer->class_name, "Permute") == 0 ? "dims"
+                                                                  : "target_shape";
     json_t *list = json_array();
     int failed = input ? json_array_append_new(list, json_null()) : 0;
 
     for (size_t i = 0; i < COUNT(layer->shape) && layer->shape[i] != 0; i++)
         failed |= json_array_append_new(list, json_integer(layer->shape[i]));
-    enum ls_status status = put(config, input ? "batch_shape" : "target_shape", list);
+    enum ls_status status = put(config, key, list);
     return failed ? LS_OUT_OF_MEMORY : status;
 }
 
 static enum ls_status put_pairs(json_t *config, const struct ls_layer *layer)
 {
+    const bool one = strcmp(layer->class_name, "Conv1D") == 0;
     for (size_t i = 0; i < COUNT(pairs); i++) {
         const int64_t rows = *(const int64_t *)at(layer, pairs[i].rows);
         const int64_t columns = *(const int64_t *)at(layer, pairs[i].columns);
         if (rows == 0 && columns == 0)
             continue;
-        json_t *pair =
-            json_pack("[I, I]", (json_int_t)rows, (json_int_t)(columns != 0 ? columns : rows));
+        json_t *pair = one && columns == 0 ? json_integer(rows)
+                                           : json_pack("[I, I]", (json_int_t)rows,
+                                                       (json_int_t)(columns != 0 ? columns : rows));
         enum ls_status status = put(config, pairs[i].name, pair);
         if (status)
             return status;
@@ -122,15 +142,26 @@ static enum ls_status put_pairs(json_t *config, const struct ls_layer *layer)
     return LS_OK;
 }
 
-// Numbers that a layer takes as they are given, zero included.
 static bool is_given(const struct ls_layer *layer, const char *key)
 {
-    static const char *const given[][2] = {
-        {"Dropout", "rate"}, {"LeakyReLU", "negative_slope"}, {"ELU", "alpha"}};
     for (size_t i = 0; i < COUNT(given); i++)
         if (strcmp(layer->class_name, given[i][0]) == 0 && strcmp(key, given[i][1]) == 0)
             return true;
     return false;
+}
+
+// [[above, below], [left, right]]; zeros are no default of ZeroPadding2D and Cropping2D.
+static enum ls_status put_border(json_t *config, const struct ls_layer *layer)
+{
+    const int64_t *border = layer->border;
+    const bool set = border[0] || border[1] || border[2] || border[3];
+    const bool crops = strcmp(layer->class_name, "Cropping2D") == 0;
+
+    if (!set && !crops && strcmp(layer->class_name, "ZeroPadding2D") != 0)
+        return LS_OK;
+    return put(config, crops ? "cropping" : "padding",
+               json_pack("[[I, I], [I, I]]", (json_int_t)border[0], (json_int_t)border[1],
+                         (json_int_t)border[2], (json_int_t)border[3]));
 }
 
 static enum ls_status put_number(json_t *config, const struct ls_layer *layer,
@@ -147,6 +178,39 @@ static enum ls_status put_number(json_t *config, const struct ls_layer *layer,
     return put(config, key->name, json_real(value));
 }
 
+// What the layer's JSON text says; an option must not be there twice.
+static enum ls_status put_text(json_t *config, const struct ls_layer *layer)
+{
+    json_error_t error;
+    json_t *object, *value;
+    const char *key;
+
+    if (!layer->options)
+        return LS_OK;
+    object = json_loads(layer->options, JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(object)) {
+        ls_error(SCOPE, "%s: options: expected a JSON object, got '%s'%s%s", layer->class_name,
+                 layer->options, object ? "" : ": ", object ? "" : error.text);
+        json_decref(object);
+        return LS_BAD_INPUT;
+    }
+    enum ls_status status = LS_OK;
+    json_object_foreach(object, key, value)
+    {
+        if (json_object_get(config, key)) {
+            ls_error(SCOPE, "%s: options: '%s' is given twice, also as a field", layer->class_name,
+                     key);
+            status = LS_BAD_INPUT;
+        } else if (json_object_set(config, key, value) != 0) {
+            status = LS_OUT_OF_MEMORY;
+        }
+        if (status)
+            break;
+    }
+    json_decref(object);
+    return status;
+}
+
 static enum ls_status put_options(json_t *config, const struct ls_layer *layer)
 {
     enum ls_status status = put_pairs(config, layer);
@@ -156,10 +220,10 @@ static enum ls_status put_options(json_t *config, const struct ls_layer *layer)
         if (text)
             status = put(config, texts[i].name, json_string(text));
     }
-    for (size_t i = 0; i < COUNT(initializers) && !status; i++) {
-        const char *text = *(const char *const *)at(layer, initializers[i].offset);
+    for (size_t i = 0; i < COUNT(specs) && !status; i++) {
+        const char *text = *(const char *const *)at(layer, specs[i].offset);
         if (text)
-            status = put_initializer(config, initializers[i].name, text);
+            status = put_spec(config, specs[i].name, text);
     }
     for (size_t i = 0; i < COUNT(integers) && !status; i++) {
         const int64_t value = *(const int64_t *)at(layer, integers[i].offset);
@@ -173,6 +237,10 @@ static enum ls_status put_options(json_t *config, const struct ls_layer *layer)
             status = put(config, switches[i].name, json_false());
     if (!status && layer->shape[0] != 0)
         status = put_shape(config, layer);
+    if (!status)
+        status = put_border(config, layer);
+    if (!status)
+        status = put_text(config, layer);
     return status;
 }
 

@@ -155,6 +155,55 @@ START_TEST(every_option_can_be_given_in_c)
 }
 END_TEST
 
+START_TEST(layers_of_image_models_can_be_made_in_c)
+{
+    const struct ls_layer layers[] = {
+        LS_INPUT(6, 8, 3),
+        LS_RESCALING(0.5, -1),
+        LS_ZERO_PADDING2D(0, 1, 2, 3),
+        LS_CROPPING2D(1, 0, 0, 1),
+        LS_ZERO_PADDING2D(0),
+        LS_DEPTHWISE_CONV2D(3, .depth_multiplier = 2, .padding = "same",
+                            .depthwise_initializer = "he_normal"),
+        LS_GROUP_NORMALIZATION(3, .epsilon = 1e-5),
+        LS_PRELU(.options = "{\"shared_axes\": [1, 2]}"),
+        LS_SEPARABLE_CONV2D(4, 3, .pointwise_initializer = "constant:value=1", .no_bias = true),
+        LS_LAYER_NORMALIZATION(),
+        LS_SPATIAL_DROPOUT2D(0.5),
+        LS_GAUSSIAN_NOISE(0.1),
+        LS_CONV2D_TRANSPOSE(5, 2, .strides = 2, .kernel_regularizer = "l1_l2:l1=0.25,l2=0.5",
+                            .bias_regularizer = "l2"),
+        LS_UP_SAMPLING2D(2, .size_columns = 1, .interpolation = "bilinear"),
+        LS_PERMUTE(2, 1, 3),
+        LS_GLOBAL_MAX_POOLING2D(),
+        LS_RESHAPE(5, 1),
+        LS_CONV1D(2, 3, .padding = "causal", .dilation_rate = 2),
+        LS_LAYER("LayerNormalization", .options = "{\"axis\": [1, 2]}"),
+        LS_END};
+    struct ls_graph *graph = NULL;
+    const enum ls_status status = build(layers, &graph);
+    ck_assert_msg(status == LS_OK, "%s", logged);
+    ck_assert_str_eq(layer_shape(graph, "zero_padding2d"), "(None, 7, 13, 3)");
+    ck_assert_str_eq(layer_shape(graph, "cropping2d"), "(None, 6, 12, 3)");
+    ck_assert_str_eq(layer_shape(graph, "zero_padding2d_1"), "(None, 6, 12, 3)");
+    ck_assert_str_eq(layer_shape(graph, "depthwise_conv2d"), "(None, 6, 12, 6)");
+    ck_assert_str_eq(parameter_shape(graph, "p_re_lu/alpha"), "(1, 1, 6)");
+    ck_assert_str_eq(layer_shape(graph, "separable_conv2d"), "(None, 4, 10, 4)");
+    ck_assert_double_eq(parameter_of(graph, "separable_conv2d/pointwise_kernel")->initializer.value,
+                        1);
+    ck_assert_str_eq(layer_shape(graph, "conv2d_transpose"), "(None, 8, 20, 5)");
+    ck_assert_float_eq(parameter_of(graph, "conv2d_transpose/kernel")->l1, 0.25f);
+    ck_assert_float_eq(parameter_of(graph, "conv2d_transpose/kernel")->l2, 0.5f);
+    ck_assert_float_eq(parameter_of(graph, "conv2d_transpose/bias")->l2, 0.01f);
+    ck_assert_str_eq(layer_shape(graph, "up_sampling2d"), "(None, 16, 20, 5)");
+    ck_assert_str_eq(layer_shape(graph, "permute"), "(None, 20, 16, 5)");
+    ck_assert_str_eq(parameter_shape(graph, "conv1d/kernel"), "(3, 1, 2)");
+    ck_assert_str_eq(layer_shape(graph, "conv1d"), "(None, 5, 2)");
+    ck_assert_str_eq(parameter_shape(graph, "layer_normalization_1/gamma"), "(5, 2)");
+    ls_graph_destroy(graph);
+}
+END_TEST
+
 // Zero is a value here, not Keras's default.
 START_TEST(a_slope_of_zero_can_be_said)
 {
@@ -194,6 +243,16 @@ START_TEST(an_option_that_a_layer_does_not_have_is_refused)
     must_refuse(
         (const struct ls_layer[]){LS_INPUT(4, 4, 1), LS_CONV2D(3, .kernel_columns = 3), LS_END},
         "kernel_size: expected");
+    must_refuse(
+        (const struct ls_layer[]){LS_INPUT(4), LS_DENSE(3, .options = "{\"units\": 2}"), LS_END},
+        "Dense: options: 'units' is given twice, also as a field");
+    must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_DENSE(3, .options = "[1]"), LS_END},
+                "Dense: options: expected a JSON object, got '[1]'");
+    must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_DENSE(3, .options = "{"), LS_END},
+                "Dense: options: expected a JSON object, got '{': string or '}' expected");
+    must_refuse(
+        (const struct ls_layer[]){LS_INPUT(4), LS_DENSE(3, .options = "{\"a\": 1}"), LS_END},
+        "a: unknown option");
     must_refuse((const struct ls_layer[]){LS_END}, "the model has 0 layers");
 }
 END_TEST
@@ -204,6 +263,7 @@ int main(void)
     tcase_add_test(cases, the_cnn_in_c_is_the_built_in_one);
     tcase_add_test(cases, a_normalization_in_c_has_keras_s_defaults);
     tcase_add_test(cases, every_option_can_be_given_in_c);
+    tcase_add_test(cases, layers_of_image_models_can_be_made_in_c);
     tcase_add_test(cases, a_slope_of_zero_can_be_said);
     tcase_add_test(cases, an_option_that_a_layer_does_not_have_is_refused);
     return run_suite("sequential", cases);

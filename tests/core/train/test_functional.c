@@ -214,11 +214,40 @@ END_TEST
 
 START_TEST(tokens_are_integers)
 {
-    struct ls_symbol *x =
-        input(LAYER({.class_name = "InputLayer", .shape = {7}, .dtype = "int32"}));
+    struct ls_symbol *x = input(LAYER(LS_LAYER("InputLayer", .shape = {7}, .dtype = "int32")));
     struct ls_model *model = create("tokens", x, call(LAYER(LS_FLATTEN()), x));
     ck_assert_uint_eq(model->graph->inputs[0]->dtype, LS_I32);
     ls_model_close(model);
+}
+END_TEST
+
+// A change of the last token changes the scores of the last position alone.
+START_TEST(causal_attention_does_not_look_ahead)
+{
+    enum { LENGTH = 5, SCORES = 3 };
+    const int32_t tokens[2][LENGTH] = {{1, 4, 2, 0, 3}, {1, 4, 2, 0, 5}};
+    const struct ls_array array = {
+        .values = tokens, .dtype = "int32", .ndims = 2, .dims = {2, LENGTH}};
+    float scores[2][LENGTH][SCORES];
+    for (int causal = 0; causal < 2; causal++) {
+        struct ls_symbol *x =
+            input(LAYER(LS_LAYER("InputLayer", .shape = {LENGTH}, .dtype = "int32")));
+        struct ls_symbol *hidden = call(LAYER(LS_EMBEDDING(6, 8)), x), *both[] = {hidden, hidden};
+        struct ls_symbol *attended = NULL;
+        OK(ls_layer_call(LAYER(LS_MULTI_HEAD_ATTENTION(2, 4, .causal = causal)), both, 2,
+                         &attended));
+        struct ls_model *model = create("tokens", x, call(LAYER(LS_DENSE(SCORES)), attended));
+        struct ls_data *data = NULL;
+        OK(ls_data_from_memory(&array, 1, NULL, &data));
+        OK(ls_predict(model, data, 2, &scores[0][0][0]));
+        for (int i = 0; i < LENGTH - 1; i++)
+            ck_assert_int_eq(memcmp(scores[0][i], scores[1][i], sizeof(scores[0][i])) == 0, causal);
+        ck_assert_int_ne(memcmp(scores[0][LENGTH - 1], scores[1][LENGTH - 1], sizeof(scores[0][0])),
+                         0);
+        ls_model_close(model);
+        ls_data_close(data);
+    }
+    ck_assert_uint_eq(errors, 0);
 }
 END_TEST
 
@@ -288,6 +317,7 @@ int main(void)
     tcase_add_test(cases, a_functional_model_of_two_inputs_and_outputs_is_a_layer);
     tcase_add_test(cases, models_between_the_same_symbols_are_independent);
     tcase_add_test(cases, tokens_are_integers);
+    tcase_add_test(cases, causal_attention_does_not_look_ahead);
     tcase_add_test(cases, what_cannot_be_called_is_refused);
     tcase_add_test(cases, symbols_of_two_runs_do_not_mix);
     suite_add_tcase(suite, cases);
