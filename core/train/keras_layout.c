@@ -259,7 +259,7 @@ static enum ls_status add_layer(struct walk *walk, const json_t *layer, const ch
     struct ls_keras_store *store = add_store(walk, group, counted, name);
     if (!store)
         return LS_OUT_OF_MEMORY;
-    store->spare = strcmp(class_of(layer), "Normalization") == 0;
+    store->counts_examples = strcmp(class_of(layer), "Normalization") == 0;
     add_parameters(walk, store, first, prefix);
     for (uint32_t i = first; i < graph->parameter_count; i++) {
         const char *parameter = graph->parameters[walk->by_name[i]]->name;

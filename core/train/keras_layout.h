@@ -20,7 +20,7 @@ struct ls_keras_store {
     char *layer; // name in the model: "encoder/conv2d_2"
     const char *name; // the layer's own: the part of `layer` behind the last slash
     uint32_t top; // index of the model's own layer that it belongs to
-    bool spare; // a file may have more variables than the layer: they are no weights
+    bool counts_examples; // of Normalization: the last variable in a file is a count, and no weight
     uint32_t first, count; // in `parameters`
 };
 

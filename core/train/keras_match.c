@@ -159,7 +159,7 @@ static enum ls_status match_store(const struct match *match, const struct ls_ker
         resolve(match, store->counted, group))
         snprintf(name, sizeof(name), "%s/vars/", group);
     const size_t found = count_below(match, name), length = strlen(name);
-    if (found < store->count || (found > store->count && !store->spare))
+    if (found < store->count || (found > store->count && !store->counts_examples))
         return refuse_count(match, store, group, found);
     for (uint32_t i = 0; i < found; i++) {
         snprintf(name + length, sizeof(name) - length, "%u", i);
@@ -335,7 +335,7 @@ static enum ls_status match_layer(const struct match *match, const struct layer 
     const char *first = tensor_name(match, saved->first);
     // "model_weights/LAYER/", or "LAYER/".
     const size_t prefix = (strncmp(first, "model_weights/", 14) == 0 ? 14 : 0) + saved->length + 1;
-    if (saved->count < count || (saved->count > count && !store->spare)) {
+    if (saved->count < count || (saved->count > count && !store->counts_examples)) {
         ls_error(SCOPE,
                  "'%s': its layer '%s' has %zu variable(s), but layer '%.*s' of model '%s' has %zu",
                  match->path, saved->name, saved->count, (int)layer->length, layer->name,

@@ -187,21 +187,29 @@ static char *model_text(const struct ls_model *model)
     return text;
 }
 
-// Names for tensors, "GROUP/vars/N", one behind the other; freed by the caller. NULL: no memory.
+// Describes the tensors of all groups, "GROUP/vars/N", and returns their names, one behind the
+// other; freed by the caller. `tensors` has room for one a parameter and one a group. NULL: no memory.
 static char *number_tensors(const struct ls_model *model, const struct ls_keras_layout *layout,
-                            struct ls_saved_tensor *tensors)
+                            struct ls_saved_tensor *tensors, size_t *tensor_count)
 {
-    size_t bytes = 1, used = 0;
+    static const float nothing; // of examples that Keras's Normalization has adapted to
+    size_t bytes = 1, used = 0, count = 0;
     for (uint32_t i = 0; i < layout->count; i++)
-        bytes += layout->stores[i].count * (strlen(layout->stores[i].group) + 20);
+        bytes += (layout->stores[i].count + 1) * (strlen(layout->stores[i].group) + 20);
     char *names = malloc(bytes);
-    for (uint32_t i = 0; i < layout->count && names; i++)
-        for (uint32_t k = 0; k < layout->stores[i].count; k++) {
-            const struct ls_keras_store *store = &layout->stores[i];
+    for (uint32_t i = 0; i < layout->count && names; i++) {
+        const struct ls_keras_store *store = &layout->stores[i];
+        const uint32_t variables = store->count + (store->counts_examples ? 1 : 0);
+        for (uint32_t k = 0; k < variables; k++, count++) {
             char *name = names + used;
             used += 1 + (size_t)snprintf(name, bytes - used, "%s/vars/%u", store->group, k);
-            describe(model, layout->parameters[store->first + k], name, &tensors[store->first + k]);
+            if (k < store->count)
+                describe(model, layout->parameters[store->first + k], name, &tensors[count]);
+            else
+                tensors[count] = (struct ls_saved_tensor){.name = name, .data = &nothing};
         }
+    }
+    *tensor_count = count;
     return names;
 }
 
@@ -239,14 +247,15 @@ static enum ls_status write_keras(const struct ls_model *model, const char *path
         status = ls_keras_layout_create(model->source, model->json, model->graph, &layout);
     if (status)
         return status;
-    struct ls_saved_tensor *tensors = calloc((size_t)layout.parameter_count + 1, sizeof(*tensors));
-    char *names = tensors ? number_tensors(model, &layout, tensors) : NULL;
+    size_t count = 0;
+    struct ls_saved_tensor *tensors =
+        calloc((size_t)layout.parameter_count + layout.count + 1, sizeof(*tensors));
+    char *names = tensors ? number_tensors(model, &layout, tensors, &count) : NULL;
     char *groups = group_names(model, &layout), *json = model_text(model);
     const struct ls_saved_text texts[] = {{LS_KERAS_NAMES, groups},
                                           {LS_KERAS_ARCHIVE, archive ? "yes" : "no"},
                                           {LS_KERAS_MODEL, json}};
-    const struct ls_saved saved = {tensors, layout.parameter_count, texts,
-                                   sizeof(texts) / sizeof(texts[0])};
+    const struct ls_saved saved = {tensors, count, texts, sizeof(texts) / sizeof(texts[0])};
     status =
         names && groups && json ? ls_keras_file_write(&program, path, &saved) : LS_OUT_OF_MEMORY;
     free(tensors);

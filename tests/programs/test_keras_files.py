@@ -84,6 +84,23 @@ class Files(KerasTest):
                 self.assertEqual(own_names, {group: keras_names[group] for group in own_names})
                 self.assertEqual({path.split("/vars/")[0] for path in own} - set(own_names), set())
 
+    def test_a_normalization_is_written_with_its_count(self):
+        """Keras's Normalization has three variables; the last, how many examples it has seen, is no weight."""
+        model = {"module": "keras", "class_name": "Sequential", "registered_name": None, "config": {"name": "adapted", "layers": [
+            {"module": "keras.layers", "class_name": name, "registered_name": None, "config": {"name": name.lower(), **config}}
+            for name, config in (("InputLayer", {"batch_shape": [None, 4, 4, 1]}), ("Normalization", {"axis": -1}), ("Flatten", {}),
+                                 ("Dense", {"units": 10}))]}}
+        with open(self.path("adapted.json"), "w") as file:
+            json.dump(model, file)
+        self.done(*TRAIN, "--quiet", "--model=adapted.json", "--save-weights=adapted.weights.h5")
+        written, _ = self.structure("adapted.weights.h5")
+        shapes = {path: value[0] for path, value in written.items() if path.startswith("layers/normalization/")}
+        self.assertEqual(shapes, {"layers/normalization/vars/0": [1], "layers/normalization/vars/1": [1],
+                                  "layers/normalization/vars/2": []})
+        self.done("convert", "adapted.weights.h5", "adapted.safetensors", "--model=adapted.json")
+        self.assertEqual(sorted(self.values("adapted.safetensors")),
+                         ["dense/bias", "dense/kernel", "normalization/mean", "normalization/variance"])
+
     def test_models_inside_models_go_there_and_back(self):
         expected = self.values("inside.expected.safetensors")
         self.assertIn("deep/encoder/batch_normalization_2/moving_mean", expected)
