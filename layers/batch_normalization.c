@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // BatchNormalization over the last axis. In training each replica takes the mean and variance of its
-// own share; evaluation, prediction and frozen layers take the moving ones.
+// own share, or with `synchronized` of the whole batch; evaluation, prediction and frozen layers take
+// the moving ones.
 #include "layers/kinds.h"
 
 static const char *const keys[] = {
@@ -79,7 +80,7 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
         ls_config_initializer(&c, "moving_mean_initializer", "zeros"),
         ls_config_initializer(&c, "moving_variance_initializer", "ones")};
 
-    (void)ls_config_boolean(&c, "synchronized", false); // training.c refuses it
+    const bool synchronized = ls_config_boolean(&c, "synchronized", false);
     if (ls_config_boolean(&c, "renorm", false))
         ls_config_fail(&c, "renorm", "batch renormalization is not supported; set it to false");
     ls_config_null(&c, "renorm_clipping"); // what these two say, only renorm reads
@@ -96,7 +97,8 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     if (call->inference)
         return ls_graph_add(graph, LS_OP_BATCH_NORMALIZATION_INFERENCE, &attributes, inputs, 5,
                             NULL, outputs);
-    return ls_graph_batch_normalization(graph, &attributes, inputs, momentum, outputs);
+    return ls_graph_batch_normalization(graph, &attributes, inputs, momentum, synchronized,
+                                        outputs);
 }
 
 const struct ls_layer_kind ls_layer_batch_normalization = {

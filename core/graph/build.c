@@ -111,6 +111,7 @@ static enum ls_home home_of(enum ls_tensor_role role)
     case LS_ROLE_PARAMETER: return LS_HOME_PARAMETERS;
     case LS_ROLE_PARAMETER_GRADIENT: return LS_HOME_GRADIENTS;
     case LS_ROLE_SUMS: return LS_HOME_SUMS;
+    case LS_ROLE_TOTAL: return LS_HOME_TOTALS;
     case LS_ROLE_ACTIVATION:
     case LS_ROLE_GRADIENT:
     case LS_ROLE_SAVED: break;
@@ -138,6 +139,17 @@ static enum ls_status find_place(const struct ls_build *build, const struct ls_t
     return LS_BAD_INPUT;
 }
 
+// A plan that does not train has none; then no program keeps such an operation.
+static void find_total(const struct ls_build *build, const struct ls_tensor *tensor,
+                       struct ls_value *value)
+{
+    for (uint32_t i = 0; i < build->plan->total_count; i++)
+        if (build->plan->totals[i].tensor == tensor) {
+            value->place = i;
+            value->offset = build->plan->totals[i].offset;
+        }
+}
+
 // What is known of a tensor's layout from the start.
 static enum ls_status set_known(struct ls_build *build, struct ls_value *value)
 {
@@ -149,6 +161,8 @@ static enum ls_status set_known(struct ls_build *build, struct ls_value *value)
         return find_place(build, tensor, value);
     if (tensor->role == LS_ROLE_PARAMETER_GRADIENT)
         return find_place(build, tensor->gradient_of, value);
+    if (tensor->role == LS_ROLE_TOTAL)
+        find_total(build, tensor, value);
     const bool computed = tensor->role == LS_ROLE_ACTIVATION || tensor->role == LS_ROLE_GRADIENT;
     if (computed || tensor->shape.ndims == 0)
         return LS_OK;

@@ -20,6 +20,7 @@ enum ls_home {
     LS_HOME_GRADIENTS,
     LS_HOME_SHADOWS,
     LS_HOME_SUMS,
+    LS_HOME_TOTALS,
 };
 
 // A tensor as a program has it. The first values are the graph's tensors, by id.
@@ -32,7 +33,8 @@ struct ls_value {
     struct ls_layout layout; // kind 0: not known yet
     enum ls_home home;
     uint64_t offset; // bytes from the start of its home
-    uint32_t place; // of parameters, their gradients and shadows; of inputs and seeds: which one
+    uint32_t
+        place; // of parameters, their gradients and shadows; of inputs, seeds and totals: which one
     uint32_t converted_from; // LS_NO_VALUE: none
     bool needed; // a node that was not dropped reads it
     bool loss_reads; // the loss operation reads it

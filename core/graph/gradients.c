@@ -34,8 +34,10 @@ static struct ls_operation backward_of(const struct differentiation *d, uint32_t
 static enum ls_status gradient_tensor(struct differentiation *d, struct ls_tensor *x,
                                       struct ls_tensor **out)
 {
+    const enum ls_tensor_role role =
+        x->role == LS_ROLE_TOTAL ? LS_ROLE_TOTAL : LS_ROLE_GRADIENT; // of a total: added up, too
     enum ls_status status =
-        ls_graph_append_tensor(d->graph, LS_ROLE_GRADIENT, x->dtype, &x->shape, x->name, out);
+        ls_graph_append_tensor(d->graph, role, x->dtype, &x->shape, x->name, out);
     if (!status)
         (*out)->gradient_of = x;
     return status;
@@ -94,10 +96,12 @@ static void fill_inputs(const struct differentiation *d, const struct ls_operati
             break;
         if (argument.source == LS_SOURCE_INPUT && argument.source_index >= source->input_count)
             break; // optional, and not there
-        struct ls_tensor *tensor = argument.source == LS_SOURCE_INPUT
-                                       ? source->inputs[argument.source_index]
-                                       : source->outputs[argument.source_index];
-        if (argument.source == LS_SOURCE_OUTPUT_GRADIENT)
+        const bool input =
+            argument.source == LS_SOURCE_INPUT || argument.source == LS_SOURCE_INPUT_GRADIENT;
+        struct ls_tensor *tensor =
+            input ? source->inputs[argument.source_index] : source->outputs[argument.source_index];
+        if (argument.source == LS_SOURCE_OUTPUT_GRADIENT ||
+            argument.source == LS_SOURCE_INPUT_GRADIENT)
             tensor = d->gradients[tensor->id];
         backward->inputs[backward->input_count++] = tensor;
     }
@@ -193,6 +197,7 @@ static enum ls_status apply_rule(struct differentiation *d, uint32_t index)
         break;
     case LS_GRADIENT_SAME_OPERATION: return gradient_by_same_operation(d, index);
     case LS_GRADIENT_PASSED_ON: return pass_gradient_on(d, index);
+    case LS_GRADIENT_OF_READER: break;
     case LS_GRADIENT_NONE:
         return ls_graph_fail(d->graph, NULL, "operation %s cannot be trained through", row->name);
     }

@@ -419,7 +419,8 @@ static enum ls_status check_inputs(const struct ls_graph *graph, const struct ls
         const bool parameter = argument.kind == LS_ARGUMENT_PARAMETER;
         const bool either =
             argument.kind == LS_ARGUMENT_EITHER && inputs[i]->role == LS_ROLE_PARAMETER;
-        if (either)
+        const bool total = argument.kind == LS_ARGUMENT_TOTAL && inputs[i]->role == LS_ROLE_TOTAL;
+        if (either || total)
             ; // a parameter where an activation may stand, too
         else if (parameter ? inputs[i]->role != LS_ROLE_PARAMETER : !is_activation(inputs[i]))
             return ls_graph_fail(graph, first,
@@ -447,13 +448,16 @@ static enum ls_status check_inputs(const struct ls_graph *graph, const struct ls
 
 static enum ls_tensor_role role_of(const struct ls_argument *argument)
 {
-    return argument->kind == LS_ARGUMENT_SAVED ? LS_ROLE_SAVED : LS_ROLE_ACTIVATION;
+    return argument->kind == LS_ARGUMENT_SAVED   ? LS_ROLE_SAVED
+           : argument->kind == LS_ARGUMENT_TOTAL ? LS_ROLE_TOTAL
+                                                 : LS_ROLE_ACTIVATION;
 }
 
 static uint32_t dtype_of(const struct ls_argument *argument, uint32_t first, uint32_t converted)
 {
     switch ((enum ls_argument_type)argument->type) {
     case LS_TYPE_U8: return LS_U8;
+    case LS_TYPE_F64: return LS_F64;
     case LS_TYPE_OWN_FLOATING: return converted;
     case LS_TYPE_FLOATING: return first;
     default: return LS_F32;

@@ -22,6 +22,7 @@ enum ls_tensor_role {
     LS_ROLE_PARAMETER_GRADIENT,
     LS_ROLE_SUMS, // the loss operation's sums
     LS_ROLE_SAVED, // what a forward kernel leaves for its backward; opaque
+    LS_ROLE_TOTAL, // sums of this replica's share until all replicas have added theirs
 };
 
 // How a parameter gets its first values. Names, formulas and defaults are Keras's.
@@ -196,11 +197,13 @@ LS_STATUS ls_graph_constant_values(struct ls_graph *graph, const char *name,
 // Batch normalization of x with gamma, beta, moving mean and moving variance, the five `inputs`. In
 // training it takes the statistics of the pass and each step moves the moving ones towards them:
 // m s + (1 - m) found, with m = `momentum`; several uses of a layer follow each other in that, as
-// in Keras. Programs that do not train, and frozen layers, take the moving ones.
+// in Keras. `synchronized`: the statistics of the pass are those of all replicas together, forward
+// and backward, else those of a replica's own share. Programs that do not train, and frozen layers,
+// take the moving ones.
 LS_STATUS ls_graph_batch_normalization(struct ls_graph *graph,
                                        const struct ls_op_attributes *attributes,
                                        struct ls_tensor *const inputs[static 5], double momentum,
-                                       struct ls_tensor **out);
+                                       bool synchronized, struct ls_tensor **out);
 
 // Where operations see a parameter in another shape than Keras's variable has, of the same elements in
 // plain order: the variable's. Weights files and the first values go by it.

@@ -131,6 +131,42 @@ static void settle_offsets(struct ls_parameter_plan *plan)
     }
 }
 
+// The last operation that writes the gradient of a place.
+static uint32_t last_writer(const struct ls_graph *graph, const struct ls_tensor *parameter)
+{
+    for (uint32_t i = graph->operation_count; i > 0; i--)
+        for (uint32_t k = 0; k < graph->operations[i - 1].output_count; k++)
+            if (graph->operations[i - 1].outputs[k]->role == LS_ROLE_PARAMETER_GRADIENT &&
+                graph->operations[i - 1].outputs[k]->gradient_of == parameter)
+                return i - 1;
+    return 0;
+}
+
+// In the order of the operations, which is that of the steps.
+static enum ls_status list_totals(struct ls_parameter_plan *plan, const struct ls_graph *graph)
+{
+    const bool trains =
+        graph->operation_count > 0 && graph->operations[graph->operation_count - 1].backward;
+    plan->totals = calloc((size_t)graph->tensor_count + 1, sizeof(*plan->totals));
+    if (!plan->totals)
+        return LS_OUT_OF_MEMORY;
+    uint32_t place = 0;
+    for (uint32_t i = 0; i < graph->operation_count && trains; i++)
+        for (uint32_t k = 0; k < graph->operations[i].output_count; k++) {
+            const struct ls_tensor *tensor = graph->operations[i].outputs[k];
+            if (tensor->role != LS_ROLE_TOTAL)
+                continue;
+            while (place < plan->reduced_count &&
+                   last_writer(graph, plan->places[place].parameter) < i)
+                place++;
+            const uint64_t count = (uint64_t)ls_shape_elements(&tensor->shape, 1);
+            plan->totals[plan->total_count++] = (struct ls_total){
+                .tensor = tensor, .offset = plan->total_bytes, .count = count, .place = place};
+            plan->total_bytes += ls_align(count * sizeof(double));
+        }
+    return LS_OK;
+}
+
 enum ls_status ls_plan_create(const struct ls_graph *graph, struct ls_virtual_device *device,
                               int64_t batch, bool plain, struct ls_parameter_plan **out)
 {
@@ -148,7 +184,9 @@ enum ls_status ls_plan_create(const struct ls_graph *graph, struct ls_virtual_de
         return LS_OUT_OF_MEMORY;
     }
     order_places(plan, graph, plain);
-    enum ls_status status = plain ? LS_OK : choose_layouts(plan, graph, batch);
+    enum ls_status status = list_totals(plan, graph);
+    if (!status && !plain)
+        status = choose_layouts(plan, graph, batch);
     if (status) {
         ls_plan_destroy(plan);
         return status;
@@ -165,6 +203,7 @@ void ls_plan_destroy(struct ls_parameter_plan *plan)
     for (uint32_t i = 0; i < plan->shadow_count; i++)
         ls_device_release_kernel(plan->device, plan->shadows[i].convert);
     free(plan->shadows);
+    free(plan->totals);
     free(plan->places);
     free(plan);
 }

@@ -38,6 +38,32 @@ static void find_needed(struct ls_program *program)
     }
 }
 
+// What is lost here would be waited for in vain by the other replicas.
+static enum ls_status find_totals(struct ls_program *program)
+{
+    const struct ls_program_buffers *buffers = program->buffers;
+    uint32_t next = 0;
+
+    if (program->options.purpose != LS_PURPOSE_TRAIN)
+        return LS_OK;
+    program->totals = calloc((size_t)program->plan->total_count + 1, sizeof(*program->totals));
+    if (!program->totals)
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < program->step_count; s++) {
+        const struct ls_program_step *step = &program->steps[s];
+        for (uint32_t i = step->input_count; i < step->input_count + step->output_count; i++) {
+            const struct ls_value *value = &buffers->values[buffers->plans[s].values[i]];
+            if (value->home == LS_HOME_TOTALS && value->place == next)
+                program->totals[next++] = s;
+        }
+    }
+    if (next == program->plan->total_count)
+        return LS_OK;
+    ls_error(program->graph->name, "statistics %u of %u that all replicas add up are never made",
+             next + 1, program->plan->total_count);
+    return LS_FAILED;
+}
+
 static void fill_launches(struct ls_program *program)
 {
     for (uint32_t s = 0; s < program->step_count; s++)
@@ -116,6 +142,9 @@ static enum ls_status make_tables(struct ls_program *program)
         !program->needed)
         return LS_OUT_OF_MEMORY;
 
+    const enum ls_status status = find_totals(program);
+    if (status)
+        return status;
     find_slots(program);
     fill_launches(program);
     name_slices(program);
@@ -199,6 +228,7 @@ void ls_program_destroy(struct ls_program *program)
     free(program->steps);
     free(program->ready);
     free(program->needed);
+    free(program->totals);
     free(program);
 }
 
@@ -218,6 +248,7 @@ static struct ls_memory memory_of(const struct ls_program *program, uint32_t id)
     case LS_HOME_GRADIENTS: base = bindings->gradients; break;
     case LS_HOME_SHADOWS: base = bindings->shadows; break;
     case LS_HOME_SUMS: return bindings->sums;
+    case LS_HOME_TOTALS: base = bindings->totals; break;
     case LS_HOME_INPUT:
     case LS_HOME_LABELS:
     case LS_HOME_SEED: return buffers->given[given_of(program, id)];

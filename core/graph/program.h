@@ -31,6 +31,16 @@ struct ls_shadow {
     uint64_t scratch_bytes;
 };
 
+// Float64 sums that operations of a training program leave in the buffer of totals. All replicas
+// add up theirs before the next operation runs, in the order of this list.
+struct ls_total {
+    const struct ls_tensor *tensor; // the graph's
+    uint64_t offset; // bytes, a multiple of LS_ALIGNMENT
+    uint64_t count; // elements
+    uint32_t
+        place; // the first one whose gradient is complete with it or later; reduced_count: none
+};
+
 // Of one device instance. All replicas of a job have plans of equal fingerprints. Places are in the
 // order of zones (enum ls_zone), and in each in the order in which a pass finishes what is reduced:
 // statistics from the first layer to the last, gradients from the last to the first.
@@ -44,6 +54,9 @@ struct ls_parameter_plan {
     struct ls_shadow *shadows;
     uint32_t shadow_count;
     uint64_t shadow_bytes;
+    struct ls_total *totals; // in the order in which every pass makes them
+    uint32_t total_count; // 0 without backward operations
+    uint64_t total_bytes;
 };
 
 // Hash of names, offsets and layouts: equal fingerprints mean that flat buffers can be reduced as
@@ -114,6 +127,9 @@ struct ls_program {
     uint32_t *ready;
     // Likewise: index of the first step that reads it, or its shadow; step_count: none.
     uint32_t *needed;
+    // For each total of the plan: index of the step that makes it. Increases. NULL: the program does
+    // not train.
+    uint32_t *totals;
     // The values and memory that the steps use; private to core/graph (build.h).
     struct ls_program_buffers *buffers;
 };
@@ -125,6 +141,7 @@ struct ls_bindings {
     struct ls_memory gradients; // flat; nowhere without training
     struct ls_memory shadows;
     struct ls_memory sums; // LS_SUMS floats; overwritten by the loss operation
+    struct ls_memory totals; // total_bytes of the plan; nowhere without training
     struct ls_memory record; // a struct ls_step_record
 };
 

@@ -92,6 +92,10 @@ static void take_given(struct ls_build *build, struct ls_node *node)
     if (row->given == LS_OP_NONE || ls_build_trains(build))
         return;
     given.op = row->given;
+    given.input_count = 0;
+    for (uint32_t i = 0; i < node->input_count; i++) // without what the batch's are made of
+        if (ls_operation_argument(row, i, false).kind != LS_ARGUMENT_TOTAL)
+            given.inputs[given.input_count++] = node->inputs[i];
     for (uint32_t i = 0; i < node->output_count; i++) {
         if (ls_operation_argument(row, i, true).kind != LS_ARGUMENT_STATISTIC)
             continue;

@@ -50,16 +50,24 @@ static void share_among_uses(struct ls_graph *graph, struct ls_tensor *const mov
 enum ls_status ls_graph_batch_normalization(struct ls_graph *graph,
                                             const struct ls_op_attributes *attributes,
                                             struct ls_tensor *const inputs[static 5],
-                                            double momentum, struct ls_tensor **out)
+                                            double momentum, bool synchronized,
+                                            struct ls_tensor **out)
 {
     struct ls_tensor *const moving[2] = {inputs[3], inputs[4]};
     struct ls_graph_layer *layer = &graph->layers[graph->layer];
+    struct ls_tensor *found[4] = {inputs[0], inputs[1], inputs[2]};
+    enum ls_status status = LS_OK;
 
     if (layer->frozen)
         return ls_graph_add(graph, LS_OP_BATCH_NORMALIZATION_INFERENCE, attributes, inputs, 5, NULL,
                             out);
-    enum ls_status status =
-        ls_graph_add(graph, LS_OP_BATCH_NORMALIZATION, attributes, inputs, 3, NULL, out);
+    if (synchronized)
+        status = ls_graph_add(graph, LS_OP_BATCH_MOMENTS, attributes, inputs, 1, NULL, &found[3]);
+    if (!status)
+        status = ls_graph_add(graph,
+                              synchronized ? LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED
+                                           : LS_OP_BATCH_NORMALIZATION,
+                              attributes, found, synchronized ? 4 : 3, NULL, out);
     if (status)
         return status;
     const struct ls_operation *normalization = &graph->operations[graph->operation_count - 1];

@@ -22,6 +22,7 @@ enum ls_argument_kind {
     LS_ARGUMENT_SAVED, // what the backward operation reads again
     LS_ARGUMENT_FLAT, // a range of a flat buffer; an output of this kind is read, too
     LS_ARGUMENT_RESULT, // a few numbers of fixed count
+    LS_ARGUMENT_TOTAL, // sums of this share, which become those of all replicas
 };
 
 enum ls_argument_type {
@@ -89,6 +90,9 @@ enum ls_operation_gradient {
     LS_GRADIENT_BY_OPERATIONS, // those in `backward`, whose arguments say the rest
     LS_GRADIENT_SAME_OPERATION, // itself, on the gradient of its output
     LS_GRADIENT_PASSED_ON, // the gradient of its output is that of each input
+    // Its output is read by an operation that also takes its input, whose rule makes the whole
+    // gradient of that input.
+    LS_GRADIENT_OF_READER,
 };
 
 #define LS_MAX_BACKWARD 2

@@ -360,6 +360,37 @@ bool ls_shapes_of_batch_normalization(struct ls_shape_call *call)
     return true;
 }
 
+// x (B,...,C) -> moments (2 C + 1)
+bool ls_shapes_of_moments(struct ls_shape_call *call)
+{
+    const struct ls_shape *x = &call->inputs[0];
+    if (x->ndims < 2)
+        return refuse(call, "batch normalization wants at least 2 dimensions");
+    call->outputs[0] = (struct ls_shape){.ndims = 1, .dims = {2 * last_dim(x) + 1}};
+    return true;
+}
+
+// x, gamma, beta, moments, [addend] -> y, mean, variance
+bool ls_shapes_of_synchronized_normalization(struct ls_shape_call *call)
+{
+    const struct ls_shape *x = &call->inputs[0], *moments = &call->inputs[3];
+    struct ls_shape_call own = *call;
+    own.input_count = 3;
+    if (!ls_shapes_of_batch_normalization(&own)) {
+        *call = own;
+        return false;
+    }
+    if (moments->ndims > 0 && !is_vector(moments, 2 * last_dim(x) + 1))
+        return refuse(call, "the moments must have %lld elements",
+                      (long long)(2 * last_dim(x) + 1));
+    if (call->input_count > 4 && !ls_shape_equal(&call->inputs[4], x))
+        return refuse(call, "the addend must be shaped as the input");
+    call->outputs[0] = *x;
+    call->outputs[1] = call->outputs[2] =
+        (struct ls_shape){.ndims = 1, .dims = {last_dim(x)}}; // gamma may not be there
+    return true;
+}
+
 // ---- Losses ----
 
 static bool make_sums(struct ls_shape_call *call)

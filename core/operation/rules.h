@@ -50,6 +50,8 @@ bool ls_shapes_of_transpose(struct ls_shape_call *call);
 bool ls_shapes_of_upsample2d(struct ls_shape_call *call);
 bool ls_shapes_of_noise(struct ls_shape_call *call);
 bool ls_shapes_of_batch_normalization(struct ls_shape_call *call);
+bool ls_shapes_of_moments(struct ls_shape_call *call);
+bool ls_shapes_of_synchronized_normalization(struct ls_shape_call *call);
 bool ls_shapes_of_sparse_cross_entropy(struct ls_shape_call *call);
 bool ls_shapes_of_mean_squared_error(struct ls_shape_call *call);
 bool ls_shapes_of_measure(struct ls_shape_call *call);

@@ -643,6 +643,43 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .gradient = LS_GRADIENT_PASSED_ON,
         .shapes = ls_shapes_of_noise,
     },
+
+    // ---- Normalization with the statistics of all replicas ----
+    [LS_OP_BATCH_MOMENTS] = {
+        .name = "batch_moments",
+        .inputs = {ARGUMENT("x", TENSOR, F32)},
+        .outputs = {ARGUMENT("moments", TOTAL, F64)},
+        .traits = LS_TRAIT_LAYER,
+        .gradient = LS_GRADIENT_OF_READER,
+        .shapes = ls_shapes_of_moments,
+    },
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED] = {
+        .name = "batch_normalization_synchronized",
+        .inputs = {ARGUMENT("x", TENSOR, F32), ARGUMENT("gamma", PARAMETER, F32),
+                   ARGUMENT("beta", PARAMETER, F32), ARGUMENT("moments", TOTAL, F64),
+                   OPTIONAL("addend", ADDEND, F32)},
+        .outputs = {ARGUMENT("y", TENSOR, F32), ARGUMENT("mean", STATISTIC, F32),
+                    ARGUMENT("variance", STATISTIC, F32)},
+        .traits = LS_TRAIT_LAYER | LS_TRAIT_EPILOGUE,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS,
+                     LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA},
+        .given = LS_OP_BATCH_NORMALIZATION_INFERENCE,
+        .shapes = ls_shapes_of_synchronized_normalization,
+    },
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS] = {
+        .name = "batch_normalization_synchronized_backward_sums",
+        .backward_of = LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED,
+        .inputs = {INPUT(0), OUTPUT(1), OUTPUT(2), OUTPUT_GRADIENT(0)},
+        .outputs = {INPUT_GRADIENT(1), INPUT_GRADIENT(2), INPUT_GRADIENT(3)},
+    },
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA] = {
+        .name = "batch_normalization_synchronized_backward_data",
+        .backward_of = LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED,
+        .inputs = {INPUT(0), INPUT(1), OUTPUT(1), OUTPUT(2), OUTPUT_GRADIENT(0),
+                   INPUT_GRADIENT(3)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
 };
 // clang-format on
 

@@ -331,7 +331,25 @@ enum ls_op {
     // gives 64 bits; u = (the upper 32 + 1) / 2^32, v = the lower 32 / 2^32, z = sqrt(-2 log(u))
     // cos(2 pi v) (Box and Muller 1958). The gradient of x is that of y.
     LS_OP_NOISE = 70,
-    LS_OP_COUNT = 71, // grows with the operations: a plugin compares numbers, not this
+
+    // Batch normalization with the statistics of all replicas, in F32. The host adds a tensor of
+    // 2 C + 1 F64 over all replicas between the operation that makes it and the next.
+
+    // x (B,...,C) -> moments F64 (2 C + 1): for each channel the sum of x, for each the sum of x^2,
+    // and n = elements(x) / C. The order of additions does not depend on the number of threads.
+    LS_OP_BATCH_MOMENTS = 71,
+    // x, gamma (C), beta (C), moments, [addend as x] -> y as x, mean (C), variance (C): y as
+    // LS_OP_BATCH_NORMALIZATION has it, with mean = sum / n and variance = sum of squares / n -
+    // mean^2, 0 at least, computed in float64. Mean and variance are never added to.
+    LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED = 72,
+    // x, mean, variance, dy -> dgamma (C), dbeta (C), sums F64 (2 C + 1): dgamma = sum(dy h) and
+    // dbeta = sum(dy) of this share; sums are the same of each channel, dy h first, then n; what
+    // they were added to is no part of them.
+    LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS = 73,
+    // x, gamma, mean, variance, dy, sums -> dx = gamma / sqrt(variance + epsilon) (dy - sum(dy) / n
+    // - h sum(dy h) / n). The gradient of addend is dy. It has no epilogue.
+    LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA = 74,
+    LS_OP_COUNT = 75, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
@@ -512,8 +530,8 @@ struct ls_launch {
 
 // Producer and consumer that the device can run as one kernel: the producer with the consumer as
 // its epilogue. The host fuses where the producer's first output is used by the consumer alone.
-// LS_OP_ADD is a consumer of LS_OP_BATCH_NORMALIZATION and LS_OP_BATCH_NORMALIZATION_INFERENCE
-// only, and no epilogue: its other term becomes the addend, and an activation after that may be
+// LS_OP_ADD is a consumer of LS_OP_BATCH_NORMALIZATION, LS_OP_BATCH_NORMALIZATION_INFERENCE and
+// LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED only, and no epilogue: its other term becomes the addend, and an activation after that may be
 // fused, too.
 struct ls_fusion_pattern {
     uint32_t producer; // enum ls_op

@@ -58,6 +58,10 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
         return index == 1 || index == 2 ? (floating ? f32 : 0) : floating;
     case LS_OP_BATCH_NORMALIZATION_INFERENCE_BACKWARD_WEIGHTS: // mean, variance, dgamma, dbeta
         return index == 0 || index == 3 ? floating : (floating ? f32 : 0);
+    case LS_OP_BATCH_MOMENTS: return is_output ? LS_F64 : LS_F32;
+    case LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED: return index == 3 ? LS_F64 : LS_F32;
+    case LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS: return index == 6 ? LS_F64 : LS_F32;
+    case LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA: return index == 5 ? LS_F64 : LS_F32;
     case LS_OP_LAYER_NORMALIZATION:
     case LS_OP_ATTENTION: return index == request->input_count + 1 ? u8 : f32;
     case LS_OP_LAYER_NORMALIZATION_BACKWARD: return index == 2 ? u8 : f32;

@@ -32,6 +32,7 @@ struct run {
     float *result, *out[2]; // y, mean, variance or dx, dgamma, dbeta
     struct cpu_lanes *lanes; // one for each block
     double *sums; // of the pieces of `count` blocks: two of `width` each
+    double *totals; // synchronized: two of each channel, then the rows
     int64_t first, count;
     // Between the passes, for each block and then for each of its channels.
     void (*join)(const struct run *r, int64_t block);
@@ -209,6 +210,58 @@ static void set_scale(const struct run *r, struct cpu_lanes *lanes, const double
         (float)((double)r->gamma[channel] / sqrt((double)r->variance[channel] + r->state->epsilon));
 }
 
+// ---- Synchronized: what channels come to is added over all replicas, in float64 ----
+
+static void set_moments(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                        int64_t channel)
+{
+    const struct cpu_normalization *n = &r->state->shape;
+    (void)lanes;
+    r->totals[channel] = sums[i] * (double)n->rows;
+    r->totals[n->channels + channel] = sums[n->width + i] + sums[i] * sums[i] * (double)n->rows;
+}
+
+static void set_of_moments(const struct run *r, struct cpu_lanes *lanes, const double *sums,
+                           int64_t i, int64_t channel)
+{
+    const int64_t channels = r->state->shape.channels;
+    const double rows = r->totals[2 * channels], mean = r->totals[channel] / rows;
+    const double variance = r->totals[channels + channel] / rows - mean * mean;
+    (void)sums;
+    // Comparisons are written so that NaN stays what it is.
+    set_affine(r, lanes, i, channel, mean, variance < 0 ? 0 : variance);
+    r->out[0][channel] = (float)mean;
+    r->out[1][channel] = (float)(variance < 0 ? 0 : variance);
+}
+
+static void set_totals(const struct run *r, struct cpu_lanes *lanes, const double *sums, int64_t i,
+                       int64_t channel)
+{
+    const struct cpu_normalization *n = &r->state->shape;
+    const double inverse = 1.0 / sqrt((double)r->variance[channel] + r->state->epsilon);
+    (void)lanes;
+    r->totals[channel] = sums[n->width + i] * inverse;
+    r->totals[n->channels + channel] = sums[i];
+    r->out[0][channel] = (float)r->totals[channel];
+    r->out[1][channel] = (float)sums[i];
+}
+
+static void set_of_totals(const struct run *r, struct cpu_lanes *lanes, const double *sums,
+                          int64_t i, int64_t channel)
+{
+    const int64_t channels = r->state->shape.channels;
+    const double rows = r->totals[2 * channels];
+    const double inverse = 1.0 / sqrt((double)r->variance[channel] + r->state->epsilon);
+    const double scale = (double)r->gamma[channel] * inverse;
+    (void)sums;
+    lanes->mean[i] = r->mean[channel];
+    lanes->scale[i] = (float)scale;
+    lanes->shift[i] = (float)(-scale * r->totals[channels + channel] / rows);
+    lanes->slope[i] = (float)(-scale * inverse * r->totals[channel] / rows);
+}
+
+// ---- Lanes ----
+
 // The channels of a block repeat in the lanes: rows that lie close together are one vector.
 static void repeat(float *lanes, int64_t width)
 {
@@ -359,6 +412,67 @@ static int32_t run_inference_backward_weights(struct ls_device *device, struct l
         set_lanes(device, &r, NULL, set_mean);
         pass(device, &r, 0.15, gradient_sums_part);
         set_lanes(device, &r, join_gradients, set_sums);
+    }
+    return LS_OK;
+}
+
+static int32_t run_moments(struct ls_device *device, struct ls_kernel *kernel,
+                           const struct cpu_call *launch)
+{
+    struct run r = run_of(kernel, launch);
+    r.totals = cpu_output(kernel, launch, 0);
+    r.totals[2 * r.state->shape.channels] = (double)r.state->shape.rows;
+    while (next_blocks(&r)) {
+        pass(device, &r, 0.1, moments_part);
+        set_lanes(device, &r, join_moments, set_moments);
+    }
+    return LS_OK;
+}
+
+static int32_t run_synchronized(struct ls_device *device, struct ls_kernel *kernel,
+                                const struct cpu_call *launch)
+{
+    struct run r = run_of(kernel, launch);
+    r.beta = launch->arguments[2];
+    r.totals = launch->arguments[3];
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_of_moments);
+        pass(device, &r, 0.2, normalize_part);
+    }
+    finish_y(kernel, &r);
+    return LS_OK;
+}
+
+static int32_t run_synchronized_backward_sums(struct ls_device *device, struct ls_kernel *kernel,
+                                              const struct cpu_call *launch)
+{
+    struct run r = run_of(kernel, launch);
+    r.mean = launch->arguments[1];
+    r.variance = launch->arguments[2];
+    r.dy = launch->arguments[3];
+    r.out[0] = cpu_output(kernel, launch, 0);
+    r.out[1] = cpu_output(kernel, launch, 1);
+    r.totals = cpu_output(kernel, launch, 2);
+    r.totals[2 * r.state->shape.channels] = (double)r.state->shape.rows;
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_mean);
+        pass(device, &r, 0.15, gradient_sums_part);
+        set_lanes(device, &r, join_gradients, set_totals);
+    }
+    return LS_OK;
+}
+
+static int32_t run_synchronized_backward_data(struct ls_device *device, struct ls_kernel *kernel,
+                                              const struct cpu_call *launch)
+{
+    struct run r = run_of(kernel, launch);
+    r.mean = launch->arguments[2];
+    r.variance = launch->arguments[3];
+    r.dy = launch->arguments[4];
+    r.totals = launch->arguments[5];
+    while (next_blocks(&r)) {
+        set_lanes(device, &r, NULL, set_of_totals);
+        pass(device, &r, 0.25, gradient_part);
     }
     return LS_OK;
 }
@@ -555,6 +669,50 @@ int32_t cpu_batch_normalization_inference_backward_weights(struct ls_device *dev
     if (status)
         return status;
     kernel->run = run_inference_backward_weights;
+    cpu_implementation(device, answer, "batch normalization");
+    return LS_OK;
+}
+
+int32_t cpu_batch_moments(struct ls_device *device, const struct ls_kernel_request *request,
+                          struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_moments;
+    cpu_implementation(device, answer, "batch moments");
+    return settle(device, request, kernel, answer, 1U, 0);
+}
+
+int32_t cpu_synchronized_normalization(struct ls_device *device,
+                                       const struct ls_kernel_request *request,
+                                       struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_synchronized;
+    if (kernel->accumulate & 6)
+        return cpu_unsupported(device, request, "mean and variance cannot be added to");
+    return prepare_y(device, request, kernel, answer, 3, 0);
+}
+
+int32_t cpu_synchronized_normalization_backward_sums(struct ls_device *device,
+                                                     const struct ls_kernel_request *request,
+                                                     struct ls_kernel *kernel,
+                                                     struct ls_kernel_answer *answer)
+{
+    kernel->run = run_synchronized_backward_sums;
+    cpu_implementation(device, answer, "batch normalization");
+    return settle(device, request, kernel, answer, 1U | 1U << 3, 0);
+}
+
+int32_t cpu_synchronized_normalization_backward_data(struct ls_device *device,
+                                                     const struct ls_kernel_request *request,
+                                                     struct ls_kernel *kernel,
+                                                     struct ls_kernel_answer *answer)
+{
+    const int32_t status =
+        settle(device, request, kernel, answer, 1U | 1U << 4 | 1U << request->input_count, 0);
+    if (status)
+        return status;
+    kernel->run = run_synchronized_backward_data;
+    answer->in_place = 1U | 1U << 4;
+    add_to_result(request, kernel);
     cpu_implementation(device, answer, "batch normalization");
     return LS_OK;
 }

@@ -82,6 +82,12 @@ static cpu_prepare *const operations[] = {
     [LS_OP_UPSAMPLE2D] = cpu_upsample2d,
     [LS_OP_UPSAMPLE2D_BACKWARD] = cpu_upsample2d,
     [LS_OP_NOISE] = cpu_noise,
+    [LS_OP_BATCH_MOMENTS] = cpu_batch_moments,
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED] = cpu_synchronized_normalization,
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS] =
+        cpu_synchronized_normalization_backward_sums,
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA] =
+        cpu_synchronized_normalization_backward_data,
 };
 
 // ---- failures ----
@@ -424,6 +430,10 @@ static const struct ls_fusion_pattern patterns[] = {
      .activations = ALL_ACTIVATIONS},
     {.producer = LS_OP_BATCH_NORMALIZATION_INFERENCE, .consumer = LS_OP_ADD},
     {.producer = LS_OP_BATCH_NORMALIZATION_INFERENCE,
+     .consumer = LS_OP_ACTIVATION,
+     .activations = ALL_ACTIVATIONS},
+    {.producer = LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED, .consumer = LS_OP_ADD},
+    {.producer = LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED,
      .consumer = LS_OP_ACTIVATION,
      .activations = ALL_ACTIVATIONS},
 };

@@ -63,6 +63,8 @@ cpu_prepare cpu_max_pool, cpu_max_pool_backward, cpu_average_pool, cpu_average_p
 cpu_prepare cpu_batch_normalization, cpu_batch_normalization_backward,
     cpu_batch_normalization_inference, cpu_batch_normalization_inference_backward_data,
     cpu_batch_normalization_inference_backward_weights, cpu_batch_statistics;
+cpu_prepare cpu_batch_moments, cpu_synchronized_normalization,
+    cpu_synchronized_normalization_backward_sums, cpu_synchronized_normalization_backward_data;
 cpu_prepare cpu_activation, cpu_activation_backward, cpu_add, cpu_dropout, cpu_noise;
 cpu_prepare cpu_maximum, cpu_maximum_backward;
 cpu_prepare cpu_function, cpu_function_backward;

@@ -130,6 +130,69 @@ static void statistics_run(const struct reference_call *call)
             call->results[k][c] = weight * (double)((const float *)call->inputs[k])[c];
 }
 
+// ---- Synchronized: the sums of all replicas are added between these ----
+
+// x -> sums of x, sums of x^2, n
+static void moments_run(const struct reference_call *call)
+{
+    const struct norm d = norm_of(call);
+    const float *x = call->inputs[0];
+    double *moments = call->results[0];
+
+    for (int64_t i = 0; i < d.n * d.channels; i++) {
+        moments[i % d.channels] += (double)x[i];
+        moments[d.channels + i % d.channels] += (double)x[i] * (double)x[i];
+    }
+    moments[2 * d.channels] = (double)d.n;
+}
+
+// x, gamma, beta, moments, [addend] -> y, mean, variance
+static void synchronized_run(const struct reference_call *call)
+{
+    const struct norm d = norm_of(call);
+    const double *moments = call->inputs[3], n = moments[2 * d.channels];
+    const float *addend = call->input_count == 5 ? call->inputs[4] : NULL;
+
+    for (int64_t c = 0; c < d.channels; c++) {
+        const double mean = moments[c] / n;
+        const double variance = moments[d.channels + c] / n - mean * mean;
+        call->results[1][c] = mean;
+        call->results[2][c] = variance < 0 ? 0 : variance;
+        normalize(call, &d, c, mean, call->results[2][c], addend);
+    }
+}
+
+// x, mean, variance, dy -> dgamma, dbeta, both again with n behind them
+static void synchronized_backward_sums_run(const struct reference_call *call)
+{
+    const struct norm d = norm_of(call);
+    double *sums = call->results[2];
+
+    inference_backward_weights_run(call);
+    for (int64_t c = 0; c < d.channels; c++) {
+        sums[c] = call->results[0][c];
+        sums[d.channels + c] = call->results[1][c];
+    }
+    sums[2 * d.channels] = (double)d.n;
+}
+
+// x, gamma, mean, variance, dy, sums -> dx
+static void synchronized_backward_data_run(const struct reference_call *call)
+{
+    const struct norm d = norm_of(call);
+    const float *x = call->inputs[0], *gamma = call->inputs[1], *mean = call->inputs[2];
+    const float *variance = call->inputs[3], *dy = call->inputs[4];
+    const double *sums = call->inputs[5], n = sums[2 * d.channels];
+
+    for (int64_t i = 0; i < d.n * d.channels; i++) {
+        const int64_t c = i % d.channels;
+        const double deviation = sqrt((double)variance[c] + d.epsilon);
+        const double h = ((double)x[i] - (double)mean[c]) / deviation;
+        call->results[0][i] = (double)gamma[c] / deviation *
+                              ((double)dy[i] - sums[d.channels + c] / n - h * sums[c] / n);
+    }
+}
+
 const struct reference_operation reference_batch_normalization = {
     .name = "batch_normalization",
     .inputs = {3, 4},
@@ -177,4 +240,39 @@ const struct reference_operation reference_batch_statistics = {
     .outputs = {2, 2},
     .used_inputs = 3,
     .run = statistics_run,
+};
+
+const struct reference_operation reference_batch_moments = {
+    .name = "batch_moments",
+    .inputs = {1, 1},
+    .outputs = {1, 1},
+    .used_inputs = 1,
+    .only_written = 1,
+    .run = moments_run,
+};
+
+const struct reference_operation reference_synchronized_normalization = {
+    .name = "batch_normalization_synchronized",
+    .inputs = {4, 5},
+    .outputs = {3, 3},
+    .used_inputs = 0x1f,
+    .only_written = 6, // mean and variance
+    .run = synchronized_run,
+};
+
+const struct reference_operation reference_synchronized_normalization_backward_sums = {
+    .name = "batch_normalization_synchronized_backward_sums",
+    .inputs = {4, 4},
+    .outputs = {3, 3},
+    .used_inputs = 0xf,
+    .only_written = 4, // sums
+    .run = synchronized_backward_sums_run,
+};
+
+const struct reference_operation reference_synchronized_normalization_backward_data = {
+    .name = "batch_normalization_synchronized_backward_data",
+    .inputs = {6, 6},
+    .outputs = {1, 1},
+    .used_inputs = 0x3f,
+    .run = synchronized_backward_data_run,
 };

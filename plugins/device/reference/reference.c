@@ -93,6 +93,12 @@ static const struct reference_operation *const operations[] = {
     [LS_OP_UPSAMPLE2D] = &reference_upsample2d,
     [LS_OP_UPSAMPLE2D_BACKWARD] = &reference_upsample2d_backward,
     [LS_OP_NOISE] = &reference_noise,
+    [LS_OP_BATCH_MOMENTS] = &reference_batch_moments,
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED] = &reference_synchronized_normalization,
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS] =
+        &reference_synchronized_normalization_backward_sums,
+    [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA] =
+        &reference_synchronized_normalization_backward_data,
 };
 
 // ---- The device and its memory ----
@@ -296,7 +302,9 @@ static double element_of(const void *values, uint32_t dtype, uint64_t i)
 
 static void set_element(void *values, uint32_t dtype, uint64_t i, double value)
 {
-    if (ls_dtype_is_half(dtype))
+    if (dtype == LS_F64)
+        ((double *)values)[i] = value;
+    else if (ls_dtype_is_half(dtype))
         ((uint16_t *)values)[i] = ls_half_of(dtype, (float)value);
     else
         ((float *)values)[i] = (float)value;

@@ -60,6 +60,9 @@ extern const struct reference_operation reference_batch_normalization,
     reference_batch_normalization_backward, reference_batch_normalization_inference,
     reference_batch_normalization_inference_backward_data,
     reference_batch_normalization_inference_backward_weights, reference_batch_statistics;
+extern const struct reference_operation reference_batch_moments,
+    reference_synchronized_normalization, reference_synchronized_normalization_backward_sums,
+    reference_synchronized_normalization_backward_data;
 extern const struct reference_operation reference_layer_normalization,
     reference_layer_normalization_backward, reference_gather_rows, reference_gather_rows_backward,
     reference_attention, reference_attention_backward, reference_matmul,

@@ -374,11 +374,12 @@ static struct ls_tensor *moving_norm(struct ls_graph *graph, const struct harnes
             status = ls_graph_statistic(graph, names[i], &vector, &ones, &inputs[1 + i]);
         ck_assert_int_eq(status, LS_OK);
     }
-    ck_assert_int_eq(
-        kind->given ? ls_graph_add(graph, LS_OP_BATCH_NORMALIZATION_INFERENCE, &attributes, inputs,
-                                   5, NULL, &y)
-                    : ls_graph_batch_normalization(graph, &attributes, inputs, kind->momentum, &y),
-        LS_OK);
+    ck_assert_int_eq(kind->given
+                         ? ls_graph_add(graph, LS_OP_BATCH_NORMALIZATION_INFERENCE, &attributes,
+                                        inputs, 5, NULL, &y)
+                         : ls_graph_batch_normalization(graph, &attributes, inputs, kind->momentum,
+                                                        kind->synchronized, &y),
+                     LS_OK);
     ls_graph_end_layer(graph, y);
     return y;
 }

@@ -82,6 +82,7 @@ struct ls_graph *harness_tied_norm(void);
 // Dense, tanh, a normalization that has moving statistics, tanh, dense; differentiated.
 struct harness_moving {
     double momentum;
+    bool synchronized;
     bool given; // it takes the moving statistics in training, too
     bool frozen; // it is not trained
     bool constants; // no gamma
