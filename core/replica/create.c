@@ -66,10 +66,13 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
     replica->parameters = ls_replica_take_memory(replica, replica->plan->flat_bytes);
     replica->reduced = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + reduced);
     replica->evaluation_sums = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES);
+    if (replica->plan->total_count)
+        replica->totals = ls_replica_take_memory(replica, replica->plan->total_bytes);
     if (replica->guard)
         replica->failed = ls_replica_take_memory(replica, sizeof(int32_t));
     bool complete = is_there(replica->parameters) && is_there(replica->reduced) &&
                     is_there(replica->evaluation_sums) &&
+                    (!replica->plan->total_count || is_there(replica->totals)) &&
                     (!replica->guard || is_there(replica->failed));
     for (uint32_t i = 0; i < states; i++) {
         replica->states[i] = ls_replica_take_memory(replica, reduced);
@@ -170,7 +173,7 @@ void ls_replica_destroy(struct ls_replica *replica)
         const struct ls_memory buffers[] = {replica->parameters,     replica->reduced,
                                             replica->shadows.memory, replica->arena.memory,
                                             replica->scratch.memory, replica->evaluation_sums,
-                                            replica->failed};
+                                            replica->totals,         replica->failed};
         ls_input_close(replica);
         for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
             ls_device_release(replica->device, buffers[i]);

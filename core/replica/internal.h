@@ -75,6 +75,7 @@ struct ls_replica {
     struct ls_memory parameters;
     struct ls_memory reduced; // the step's statistics and gradients: what buckets are made of
     struct ls_memory gradients; // LS_STEP_STATS_BYTES behind the start of `reduced`
+    struct ls_memory totals; // as the plan has them; nowhere without
     struct ls_memory states[LS_OPTIMIZER_STATES];
     struct ls_replica_room shadows;
     struct ls_replica_room arena;

@@ -24,6 +24,7 @@ struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t bu
     case LS_BUFFER_PARAMETERS: return replica->parameters;
     case LS_BUFFER_GRADIENTS: return replica->gradients;
     case LS_BUFFER_REDUCED: return replica->reduced;
+    case LS_BUFFER_TOTALS: return replica->totals;
     default: return replica->states[buffer - LS_BUFFER_STATE];
     }
 }

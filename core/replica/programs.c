@@ -146,6 +146,7 @@ static enum ls_status make_room(struct ls_replica *replica)
             .gradients = training ? replica->gradients : (struct ls_memory){NULL, 0},
             .shadows = replica->shadows.memory,
             .sums = training ? replica->reduced : replica->evaluation_sums,
+            .totals = training ? replica->totals : (struct ls_memory){NULL, 0},
             .record = replica->record,
         };
         ls_program_bind(replica->programs[i]->program, &bindings);

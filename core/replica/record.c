@@ -154,6 +154,8 @@ const char *ls_replica_recording(const struct ls_replica *replica, char *text, s
         return NULL;
     if (recorder->refusal)
         snprintf(text, bytes, "not recorded: %s", recorder->refusal);
+    else if (recorder->parts == 0 && replica->plan->total_count)
+        snprintf(text, bytes, "not recorded: replicas add up statistics within it");
     else if (recorder->parts == 0)
         snprintf(text, bytes, "not recorded: no program ran twice");
     else if (recorder->whole && recorder->parts == 1)

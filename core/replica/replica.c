@@ -26,6 +26,7 @@ struct pass {
     bool own;
     struct ls_capture *captures; // one a bucket, and one for what comes after the last
     uint32_t bucket, from, to; // the section under way: up to where this bucket is complete
+    uint32_t total; // the next one that all replicas add up
 };
 
 // An empty share has weight 0 in averages over the global batch. One that is averaged with nothing
@@ -56,23 +57,58 @@ static enum ls_status need_parameters(const struct pass *pass, uint32_t step)
     return status;
 }
 
+// An empty share takes part with zeros, up to where others complete the bucket: libraries want the same order of totals
+// and buckets on all replicas.
+static enum ls_status add_up_zeros(struct pass *pass)
+{
+    struct ls_replica *replica = pass->replica;
+    const struct ls_parameter_plan *plan = replica->plan;
+    uint32_t end = UINT32_MAX;
+    enum ls_status status = LS_OK;
+    if (!pass->hooks->add_up || !plan->total_count)
+        return LS_OK;
+    if (pass->bucket < replica->buckets.count) {
+        const struct ls_bucket *bucket = &replica->buckets.list[pass->bucket];
+        end = bucket->first_place + bucket->place_count;
+    }
+    if (pass->bucket == 0)
+        status = ls_device_zero(replica->device, replica->totals, plan->total_bytes, NULL);
+    while (!status && pass->total < plan->total_count && plan->totals[pass->total].place < end)
+        status = pass->hooks->add_up(pass->hooks->context, replica, pass->total++);
+    return status;
+}
+
+// The end of the steps from `step` on that run in one go: `stride` of them, but no further than to one that makes a total.
+static uint32_t end_of_stride(const struct pass *pass, uint32_t step, uint32_t stride)
+{
+    const uint32_t end = stride < pass->to - step ? step + stride : pass->to;
+    if (!pass->hooks->add_up || pass->total == pass->replica->plan->total_count)
+        return end;
+    const uint32_t next = pass->entry->program->totals[pass->total] + 1;
+    return next < end ? next : end;
+}
+
 // From the end of one bucket to the end of the next: kernel by kernel once something is under way, so that
 // communication moves on between kernels. An empty block has zeros.
 static enum ls_status run_section(void *context)
 {
-    const struct pass *pass = context;
+    struct pass *pass = context;
     struct ls_replica *replica = pass->replica;
     const struct ls_replica_hooks *hooks = pass->hooks;
     const bool under_way = pass->last && pass->bucket > 0;
     const uint32_t stride = under_way || hooks->parameters_needed ? 1 : pass->to - pass->from;
     enum ls_status status = LS_OK;
-    for (uint32_t step = pass->from; !status && step < pass->to; step += stride) {
+    for (uint32_t step = pass->from, end; !status && step < pass->to; step = end) {
+        end = end_of_stride(pass, step, stride);
         status = need_parameters(pass, step);
         if (status)
             return status;
         const uint64_t start = ls_clock_ns();
-        status = ls_program_run(pass->entry->program, step, step + stride, replica->timing);
+        status = ls_program_run(pass->entry->program, step, end, replica->timing);
         replica->times.compute_ns += ls_clock_ns() - start;
+        if (!status && hooks->add_up && pass->total < replica->plan->total_count &&
+            pass->entry->program->totals[pass->total] + 1 == end)
+            status = hooks->add_up(hooks->context, replica, pass->total++);
         if (!status && under_way && hooks->progress && !replica->recorder.recording)
             status = hooks->progress(hooks->context, replica);
     }
@@ -103,7 +139,7 @@ static enum ls_status run_sections(void *context)
     const uint32_t count = replica->buckets.count;
     const struct ls_program *program = pass->entry->program;
     // What cannot be recorded runs without the detour; a section has no hooks of its own.
-    const bool records = !hooks->parameters_needed && !replica->recorder.refusal;
+    const bool records = !hooks->parameters_needed && !hooks->add_up && !replica->recorder.refusal;
     enum ls_status status = program ? LS_OK : need_parameters(pass, 0);
     pass->from = 0;
     for (pass->bucket = 0; !status && pass->bucket <= count; pass->bucket++) {
@@ -113,6 +149,10 @@ static enum ls_status run_sections(void *context)
         const struct ls_section section = {
             .work = run_section, .context = pass, .capture = &pass->captures[pass->bucket]};
         const bool zeroes = !program && pass->bucket == 0;
+        if (!program)
+            status = add_up_zeros(pass);
+        if (status)
+            break;
         pass->to = end > pass->from ? end : pass->from;
         if (pass->to > pass->from || zeroes || (pass->bucket < count && replica->microbatches > 1))
             status = records ? run_timed(replica, &section) : run_section(pass);
@@ -166,7 +206,7 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
     enum ls_status status =
         ls_input_write(replica, entry->program ? entry : NULL, block, step_stats);
     if (!status)
-        status = (hooks->capturable || !pass.last) && !hooks->parameters_needed
+        status = (hooks->capturable || !pass.last) && !hooks->parameters_needed && !hooks->add_up
                      ? run_timed(replica, &whole)
                      : run_sections(&pass);
     if (!cold && !replays)

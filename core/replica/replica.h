@@ -78,6 +78,10 @@ struct ls_replica_hooks {
     // Optional: before the first kernel of the step that reads parameters of the bucket. With it nothing is
     // recorded.
     enum ls_status (*parameters_needed)(void *context, struct ls_replica *replica, uint32_t bucket);
+    // Optional, for several replicas: adds up total `index` of the plan in LS_BUFFER_TOTALS over all of them. Each calls it
+    // for every total in every pass, in their order, an empty share with zeros, and at its own time between the calls for
+    // buckets. What is put on the device's own stream afterwards sees the sums. With it nothing is recorded.
+    enum ls_status (*add_up)(void *context, struct ls_replica *replica, uint32_t index);
     // Optional: the last thing that a step does.
     enum ls_status (*end)(void *context, struct ls_replica *replica);
     // The hooks only put work on the device's own stream, the same in each step: they may be recorded with it, and are not
@@ -200,6 +204,7 @@ enum {
     LS_BUFFER_STATE = 1,
     LS_BUFFER_GRADIENTS = 64,
     LS_BUFFER_REDUCED = 65,
+    LS_BUFFER_TOTALS = 66, // float64, as the plan's totals say; nowhere where there are none
 };
 // A flat buffer in the device's memory; nowhere: the replica does not hold it. It does not move after
 // ls_replica_allocate. Who writes parameters calls ls_replica_refresh before the next step. [any thread]
@@ -212,7 +217,7 @@ struct ls_replica_times ls_replica_times(const struct ls_replica *replica);
 // Bytes of the device's memory: all that the replica has, and what activations take of it.
 void ls_replica_bytes(const struct ls_replica *replica, uint64_t *all, uint64_t *activations);
 
-// One parameter of a flat buffer, but of LS_BUFFER_REDUCED, by its index in the graph, plain layout.
+// One parameter of a flat buffer, but of LS_BUFFER_REDUCED and LS_BUFFER_TOTALS, by its index in the graph, plain layout.
 // A frozen parameter has zeros where there is none of it: as gradient and optimizer state, which
 // cannot be set. After parameters were set: ls_replica_refresh.
 LS_STATUS ls_replica_set_buffer(struct ls_replica *replica, uint32_t buffer, uint32_t index,
