@@ -254,6 +254,15 @@ static void add_setting(json_t *root, const struct ls_report *report)
                         counts_json(report->replica_batches, report->replicas));
 }
 
+static json_t *statistics_json(const struct ls_report_statistics *statistics)
+{
+    return json_pack("{s:o, s:o, s:o, s:o}", "collective",
+                     ls_report_text_json(statistics->collective), "transport",
+                     ls_report_text_json(statistics->transport), "reductions_per_pass",
+                     ls_report_count_json(statistics->reductions), "bytes_per_pass_per_rank",
+                     ls_report_count_json(statistics->bytes));
+}
+
 // How it went.
 static void add_results(json_t *root, const struct ls_report *report)
 {
@@ -263,6 +272,8 @@ static void add_results(json_t *root, const struct ls_report *report)
     json_object_set_new(root, "losses", losses_json(report));
     json_object_set_new(root, "step_seconds", times_json(&report->times));
     json_object_set_new(root, "communication", communication_json(report));
+    if (report->statistics.collective)
+        json_object_set_new(root, "synchronized_statistics", statistics_json(&report->statistics));
     json_object_set_new(root, "tuner", tuner_json(&report->tuner));
     json_object_set_new(root, "schedule_check", ls_report_text_json(report->schedule_check));
     json_object_set_new(root, "layout", ls_report_text_json(report->layout));

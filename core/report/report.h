@@ -71,6 +71,13 @@ struct ls_report_fact {
     bool list; // else one number
 };
 
+// Statistics that all replicas add up within a step (synchronized batch normalization).
+struct ls_report_statistics {
+    const char *collective; // NULL: there are none
+    const char *transport; // NULL: the collective needs none
+    uint64_t reductions, bytes; // in each pass; the bytes are those that a rank sends
+};
+
 // Texts are borrowed; NULL where there is nothing (collective of one-device).
 struct ls_report {
     const char *command, *status;
@@ -107,6 +114,7 @@ struct ls_report {
     size_t bucket_count;
     struct ls_report_tuner tuner;
     uint64_t bytes_per_step_per_rank;
+    struct ls_report_statistics statistics;
     const char *schedule_check; // "verified", "known-answer" or "none"
     const char *layout;
     const char *recording; // how steps run on a device that records them: "recorded whole"

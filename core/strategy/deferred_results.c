@@ -36,10 +36,14 @@ static enum ls_status poll(void *context)
     waiting->polled = true;
     if (atomic_load(&waiting->driver->aborted))
         return LS_ABORTED;
+    const uint64_t waited_ns = ls_clock_ns() - waiting->start;
     struct ls_communicator *communicator = waiting->member->communicator;
-    enum ls_status status = communicator ? ls_communicator_progress(communicator) : LS_OK;
+    struct ls_communicator *totals = waiting->member->total_communicator;
+    enum ls_status status = totals ? ls_communicator_poll(totals, waited_ns) : LS_OK;
     if (!status && communicator)
-        status = ls_communicator_poll(communicator, ls_clock_ns() - waiting->start);
+        status = ls_communicator_progress(communicator);
+    if (!status && communicator)
+        status = ls_communicator_poll(communicator, waited_ns);
     waiting->explained = status != LS_OK;
     return status;
 }

@@ -176,6 +176,7 @@ static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
         .bucket_ready = bucket_ready,
         .progress = progress,
         .parameters_needed = driver->ops->parameters_needed ? bucket_needed : NULL,
+        .add_up = driver->total_communicators ? ls_driver_add_up : NULL,
         .end = end_step,
         .capturable = driver->capturable,
         .recording = recording,
@@ -207,6 +208,12 @@ static void note_times(const struct ls_driver *driver, struct ls_driver_member *
         ls_communicator_times(member->communicator, 1, &communication);
     else if (driver->world > 1 || member->bytes)
         communication.busy_ns = communication.exposed_ns = member->hook_ns;
+    if (member->total_communicator) {
+        struct ls_communication_times totals;
+        ls_communicator_times(member->total_communicator, 1, &totals);
+        communication.busy_ns += totals.busy_ns;
+        communication.exposed_ns += totals.exposed_ns;
+    }
     out->compute_ns =
         ls_replica_times(member->replica).compute_ns - member->times_before.compute_ns;
     out->update_ns = update_ns(member) - member->times_before.update_ns;
@@ -262,7 +269,7 @@ static enum ls_status try_collective(struct ls_driver *driver, uint32_t replica)
     enum ls_status status = LS_OK;
     for (uint32_t i = 0; !status && member->communicator && i < driver->bucket_count; i++)
         status = ls_collective_known_answer(member->reduce[i]);
-    return status;
+    return status ? status : ls_driver_try_totals(driver, replica);
 }
 
 enum ls_status ls_driver_initialize_parameters(struct ls_driver *driver, uint32_t replica)
@@ -341,6 +348,9 @@ void ls_driver_abort(struct ls_driver *driver)
     for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
         if (driver->communicators[i])
             ls_communicator_abort(driver->communicators[i]);
+    for (uint32_t i = 0; driver->total_communicators && i < driver->count; i++)
+        if (driver->total_communicators[i])
+            ls_communicator_abort(driver->total_communicators[i]);
 }
 
 bool ls_driver_aborted(const struct ls_driver *driver)
@@ -405,4 +415,12 @@ uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
         if (first->reduce[i]) // else the driver could not be attached
             bytes += ls_collective_plan_bytes(first->reduce[i]);
     return bytes + (first->all_steps ? first->all_bytes / first->all_steps : 0);
+}
+
+struct ls_driver_totals ls_driver_totals(const struct ls_driver *driver)
+{
+    return (struct ls_driver_totals){.collective = driver->total_collective,
+                                     .transport = driver->total_transport,
+                                     .count = driver->plan->total_count,
+                                     .bytes = ls_driver_total_bytes(driver)};
 }

@@ -48,6 +48,10 @@ struct ls_driver_options {
     uint64_t steps_before; // of the optimizer, that the states have had at ls_driver_attach
     // A device whose memory is the host's, for variables that live there; NULL: none. [main thread]
     enum ls_status (*store_device)(void *context, struct ls_driver_plugin *out);
+    // What adds up totals (core/graph/program.h) where the strategy has no collective: `collective`,
+    // and `transport` where it has none either. [main thread]
+    enum ls_status (*total_plugins)(void *context, struct ls_driver_plugin *collective,
+                                    struct ls_driver_plugin *transport);
     void *context;
 };
 
@@ -144,8 +148,18 @@ uint64_t ls_driver_store_steps(const struct ls_driver *driver);
 // `seconds` (may be NULL): what that took.
 const char *ls_driver_schedule_check(const struct ls_driver *driver, double *seconds);
 
-// For the report. Bytes that rank 0 sends in a step, padding included; where the strategy counts them, their mean.
+// For the report. Bytes that rank 0 sends in a step, padding included; where the strategy counts them, their mean. Totals
+// do not count.
 uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver);
+
+// For the report: what adds up totals of all replicas in a step.
+struct ls_driver_totals {
+    const char *collective; // NULL: nothing is added up
+    const char *transport; // NULL: the collective needs none
+    uint32_t count; // in each pass
+    uint64_t bytes; // that rank 0 sends in each pass
+};
+struct ls_driver_totals ls_driver_totals(const struct ls_driver *driver);
 
 // What the strategy says of itself: "staleness.lead.max". Borrowed until the driver is closed. After the last step.
 struct ls_driver_metric {

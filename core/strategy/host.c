@@ -86,7 +86,11 @@ static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32
 // Before the host waits for what a collective has made.
 static enum ls_status synchronize(struct ls_driver_member *member)
 {
-    return member->communicator ? ls_communicator_synchronize(member->communicator) : LS_OK;
+    const enum ls_status status = member->total_communicator
+                                      ? ls_communicator_synchronize(member->total_communicator)
+                                      : LS_OK;
+    return status || !member->communicator ? status
+                                           : ls_communicator_synchronize(member->communicator);
 }
 
 static int32_t host_broadcast(const struct ls_strategy_host *table, uint32_t replica, uint32_t root)

@@ -10,9 +10,11 @@
 // What the driver keeps for one replica. Only that replica's thread touches it.
 struct ls_driver_member {
     struct ls_replica *replica; // NULL until the driver is attached
-    struct ls_communicator *communicator;
+    struct ls_communicator *communicator; // NULL: no collective
+    struct ls_communicator *total_communicator; // NULL: no totals
     struct ls_collective_plan **reduce; // one a bucket
     struct ls_collective_plan **broadcast; // one a root that was asked for
+    struct ls_collective_plan **totals; // one a total of the plan; NULL: none are added up
     float step_stats[LS_STEP_STATS]; // the sums that were checked
     bool touched; // parameters changed after the shadows were made
     bool not_finite; // the sums of its last step were not
@@ -66,6 +68,8 @@ struct ls_driver {
     bool opened; // the strategy's open has returned
     struct ls_driver_member *members;
     struct ls_communicator **communicators; // NULL: no collective
+    struct ls_communicator **total_communicators; // NULL: no totals, or one rank
+    const char *total_collective, *total_transport; // what adds them up; NULL: nothing, none
     uint32_t first_rank, count, world; // of the cluster; `count` replicas are this worker's
     const struct ls_parameter_plan *plan; // of replica 0: the layout of all of them
     const struct ls_buckets *buckets; // likewise
@@ -111,6 +115,21 @@ void ls_driver_fail(struct ls_driver *driver, enum ls_status status);
 
 // The member whose step this thread runs; NULL: none.
 struct ls_driver_member *ls_driver_current(void);
+
+// open.c: communicators of all ranks.
+LS_STATUS ls_driver_open_communicators(const struct ls_driver *driver,
+                                       const struct ls_driver_plugin *collective,
+                                       const struct ls_driver_plugin *transport, const char *name,
+                                       struct ls_communicator ***out);
+
+// ---- totals.c: each does nothing where there are none ----
+// When the strategy is open. LS_USAGE, logged, where its replicas do not make their steps together.
+LS_STATUS ls_driver_open_totals(struct ls_driver *driver);
+LS_STATUS ls_driver_attach_totals(struct ls_driver *driver);
+LS_STATUS ls_driver_try_totals(struct ls_driver *driver, uint32_t index); // [replica thread]
+LS_STATUS ls_driver_add_up(void *context, struct ls_replica *replica, uint32_t index); // the hook
+uint64_t ls_driver_total_bytes(const struct ls_driver *driver); // that rank 0 sends in a pass
+void ls_driver_close_totals(struct ls_driver *driver);
 
 // ---- deferred_results.c ----
 // Whether sums may be looked at later. After the traits are known.

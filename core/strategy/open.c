@@ -60,29 +60,39 @@ static struct ls_communicator_place *list_places(const struct ls_driver_options 
     return places;
 }
 
-static enum ls_status open_communicators(struct ls_driver *driver,
-                                         const struct ls_driver_options *options)
+enum ls_status ls_driver_open_communicators(const struct ls_driver *driver,
+                                            const struct ls_driver_plugin *collective,
+                                            const struct ls_driver_plugin *transport,
+                                            const char *name, struct ls_communicator ***out)
 {
+    const struct ls_driver_options *options = &driver->options;
     struct ls_communicator_place *places = list_places(options, driver->count);
     const struct ls_communicator_options communicator = {
-        .collective = options->collective.plugin,
-        .collective_host = options->collective.host,
-        .collective_text = options->collective.text,
-        .transport = options->transport.plugin,
-        .transport_host = options->transport.host,
+        .collective = collective->plugin,
+        .collective_host = collective->host,
+        .collective_text = collective->text,
+        .transport = transport->plugin,
+        .transport_host = transport->host,
         .world = driver->world,
         .first_rank = driver->first_rank,
         .count = driver->count,
         .deadline_ns = options->deadline_ns,
-        .name = "gradients",
+        .name = name,
         .hosts = ls_cluster_hosts(options->cluster),
         .places = places,
     };
-    driver->communicators = calloc(driver->count, sizeof(*driver->communicators));
-    enum ls_status status = places && driver->communicators
-                                ? ls_communicators_open(&communicator, driver->communicators)
-                                : LS_OUT_OF_MEMORY;
+    *out = calloc(driver->count, sizeof(**out));
+    const enum ls_status status =
+        places && *out ? ls_communicators_open(&communicator, *out) : LS_OUT_OF_MEMORY;
     free(places);
+    return status;
+}
+
+static enum ls_status open_communicators(struct ls_driver *driver,
+                                         const struct ls_driver_options *options)
+{
+    enum ls_status status = ls_driver_open_communicators(
+        driver, &options->collective, &options->transport, "gradients", &driver->communicators);
     if (!status && options->tuner)
         status = tune(driver, options->tuner);
     for (uint32_t i = 0; !status && i < driver->count; i++)
@@ -255,6 +265,8 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
         make_table(driver);
         status = open_strategy(driver);
     }
+    if (!status)
+        status = ls_driver_open_totals(driver);
     if (status) {
         ls_driver_close(driver);
         return status;
@@ -306,10 +318,12 @@ enum ls_status ls_driver_attach(struct ls_driver *driver, struct ls_replica *con
     for (uint32_t i = 0; !status && driver->communicators && i < driver->count; i++)
         status = create_plans(driver, i);
     if (!status)
+        status = ls_driver_attach_totals(driver);
+    if (!status)
         status = ls_driver_attach_stores(driver);
     driver->defers = !status && ls_driver_may_defer(driver);
-    driver->capturable =
-        driver->defers && !driver->ops->begin_step && !driver->ops->parameters_needed;
+    driver->capturable = driver->defers && !driver->ops->begin_step &&
+                         !driver->ops->parameters_needed && !driver->total_communicators;
     for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
         driver->capturable =
             driver->capturable && ls_communicator_capturable(driver->communicators[i]);
@@ -339,6 +353,9 @@ void ls_driver_end_communicators(struct ls_driver *driver)
     for (uint32_t i = 0; driver->communicators && i < driver->count; i++)
         if (driver->communicators[i])
             ls_communicator_end(driver->communicators[i]);
+    for (uint32_t i = 0; driver->total_communicators && i < driver->count; i++)
+        if (driver->total_communicators[i])
+            ls_communicator_end(driver->total_communicators[i]);
 }
 
 bool ls_driver_close(struct ls_driver *driver)
@@ -358,6 +375,7 @@ bool ls_driver_close(struct ls_driver *driver)
     ls_driver_end_communicators(driver);
     for (uint32_t i = 0; driver->capturable && driver->communicators && i < driver->count; i++)
         ls_replica_forget_recordings(driver->members[i].replica);
+    ls_driver_close_totals(driver);
     close_members(driver);
     if (driver->communicators)
         ls_communicators_close(driver->communicators, driver->count);

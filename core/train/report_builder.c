@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLUGINS 4 // but for what auto chose
+#define PLUGINS 6 // but for what auto chose
 
 static size_t add_plugin(const struct ls_opened_plugin *opened, struct ls_report_plugin *out)
 {
@@ -41,6 +41,8 @@ static size_t list_plugins(const struct ls_run *run, const struct ls_report_buck
         if (reduces_some_bucket(ls_tuning_candidate(&run->tuning, i), buckets, bucket_count))
             count += add_plugin(run->tuning.candidates[i], out + count);
     count += add_plugin(run->strategy.transport, out + count);
+    count += add_plugin(run->total_collective, out + count);
+    count += add_plugin(run->total_transport, out + count);
     return count + add_plugin(run->device, out + count);
 }
 
@@ -204,6 +206,11 @@ static void describe_result(const struct ls_fit *fit, struct lists *lists, struc
         return;
     report->bytes_per_step_per_rank = ls_driver_bytes_per_step(fit->session->driver);
     report->schedule_check = ls_driver_schedule_check(fit->session->driver, NULL);
+    const struct ls_driver_totals totals = ls_driver_totals(fit->session->driver);
+    report->statistics = (struct ls_report_statistics){.collective = totals.collective,
+                                                       .transport = totals.transport,
+                                                       .reductions = totals.count,
+                                                       .bytes = totals.bytes};
 }
 
 // What the strategy says of itself, and which replicas it went on without.

@@ -17,6 +17,9 @@ struct ls_run {
     struct ls_loader *loader;
     struct ls_resolved_strategy strategy;
     struct ls_tuning tuning; // where the collective is `auto`
+    // What adds up statistics of all replicas where the strategy has no collective; NULL: not needed
+    // so far, or that of the strategy does.
+    const struct ls_opened_plugin *total_collective, *total_transport;
     const struct ls_opened_plugin *device;
     char hardware[128];
     uint32_t devices; // physical ones, which the replicas take in turn

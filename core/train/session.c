@@ -426,6 +426,27 @@ static enum ls_status store_device(void *context, struct ls_driver_plugin *out)
     return LS_OK;
 }
 
+// Totals are small: what counts is the number of rounds. [main thread]
+#define TOTAL_COLLECTIVE "direct"
+#define TOTAL_TRANSPORT "local"
+
+static enum ls_status total_plugins(void *context, struct ls_driver_plugin *collective,
+                                    struct ls_driver_plugin *transport)
+{
+    struct ls_run *run = ((struct ls_session *)context)->run;
+    enum ls_status status = ls_loader_open(run->loader, LS_KIND_COLLECTIVE, TOTAL_COLLECTIVE, NULL,
+                                           0, &run->total_collective);
+    if (!status && !transport->plugin)
+        status = ls_loader_open(run->loader, LS_KIND_TRANSPORT, TOTAL_TRANSPORT, NULL, 0,
+                                &run->total_transport);
+    if (status)
+        return status;
+    *collective = driver_plugin(run->total_collective);
+    if (!transport->plugin)
+        *transport = driver_plugin(run->total_transport);
+    return LS_OK;
+}
+
 static enum ls_status open_driver(struct ls_session *session)
 {
     const struct ls_run *run = session->run;
@@ -447,6 +468,7 @@ static enum ls_status open_driver(struct ls_session *session)
         .seed = run->seed,
         .steps_before = session->model->steps_done,
         .store_device = store_device,
+        .total_plugins = total_plugins,
         .context = session,
     };
     session->run->doing = "starting the strategy";

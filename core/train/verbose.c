@@ -33,6 +33,9 @@ static void print_setting(const struct ls_fit *fit, FILE *out)
                 strategy->transport->plugin->name);
     else if (strategy->collective)
         fprintf(out, " (%s)", strategy->collective->plugin->name);
+    const struct ls_driver_totals totals = ls_driver_totals(fit->session->driver);
+    if (totals.collective && !strategy->collective)
+        fprintf(out, " (statistics: %s over %s)", totals.collective, totals.transport);
     fprintf(out, ", %llu examples a step\n", (unsigned long long)fit->global_batch);
     fflush(out);
 }
@@ -60,7 +63,7 @@ static void print_check(const struct ls_fit *fit, FILE *out)
 {
     double seconds;
     const char *check = ls_driver_schedule_check(fit->session->driver, &seconds);
-    if (seconds > 0)
+    if (seconds > 0 && fit->run->strategy.collective)
         fprintf(out, "schedules of collective %s: %s, in %.2f ms\n",
                 fit->run->strategy.collective->plugin->name, check, seconds * 1e3);
 }
