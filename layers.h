@@ -80,6 +80,8 @@ struct ls_layer {
     // BatchNormalization; all but momentum also of LayerNormalization and GroupNormalization
     double momentum, epsilon;
     bool no_scale, no_center; // Keras's scale=False, center=False
+    bool
+        synchronized; // in training, mean and variance of the whole batch, not of a replica's share
     const char *gamma_initializer, *beta_initializer;
 };
 

@@ -36,13 +36,15 @@ static const struct key numbers[] = {
     KEY(epsilon), KEY(dropout),        KEY(stddev), KEY(scale),     KEY(offset),
 };
 static const struct {
-    const char *name; // of what Keras has as true
-    size_t off;
+    const char *name;
+    size_t given;
+    bool value; // where it is given
 } switches[] = {
-    {"use_bias", offsetof(struct ls_layer, no_bias)},
-    {"scale", offsetof(struct ls_layer, no_scale)},
-    {"center", offsetof(struct ls_layer, no_center)},
-    {"trainable", offsetof(struct ls_layer, frozen)},
+    {"use_bias", offsetof(struct ls_layer, no_bias), false},
+    {"scale", offsetof(struct ls_layer, no_scale), false},
+    {"center", offsetof(struct ls_layer, no_center), false},
+    {"trainable", offsetof(struct ls_layer, frozen), false},
+    {"synchronized", offsetof(struct ls_layer, synchronized), true},
 };
 static const struct {
     const char *name;
@@ -233,8 +235,8 @@ static enum ls_status put_options(json_t *config, const struct ls_layer *layer)
     for (size_t i = 0; i < COUNT(numbers) && !status; i++)
         status = put_number(config, layer, &numbers[i]);
     for (size_t i = 0; i < COUNT(switches) && !status; i++)
-        if (*(const bool *)at(layer, switches[i].off))
-            status = put(config, switches[i].name, json_false());
+        if (*(const bool *)at(layer, switches[i].given))
+            status = put(config, switches[i].name, json_boolean(switches[i].value));
     if (!status && layer->shape[0] != 0)
         status = put_shape(config, layer);
     if (!status)

@@ -23,8 +23,6 @@ static bool ends_with(const char *text, const char *suffix)
 
 static bool is_refused(const char *key, const json_t *value)
 {
-    if (strcmp(key, "synchronized") == 0)
-        return json_is_true(value);
     float l1, l2;
     if (ends_with(key, "_regularizer") && ls_json_regularizer(value, &l1, &l2))
         return strcmp(key, "activity_regularizer") == 0; // the others are part of the loss
@@ -58,18 +56,11 @@ static void check(struct search *search, const char *where, const json_t *config
         search->of_loss += ends_with(key, "_regularizer");
         if (++search->problems > LS_GRAPH_PROBLEMS || search->silent)
             continue;
-        if (strcmp(key, "synchronized") == 0)
-            ls_error(search->source,
-                     "%s: synchronized: statistics over all replicas are not supported yet; set it "
-                     "to false, and each replica takes those of its own share",
-                     where);
-        else
-            ls_error(
-                search->source,
-                "%s: %s: %s is not supported, and ignoring it would change %sthe training; set "
-                "it to null to train without it",
-                where, key, value_name(value, text, sizeof(text)),
-                ends_with(key, "_regularizer") ? "the loss and " : "");
+        ls_error(search->source,
+                 "%s: %s: %s is not supported, and ignoring it would change %sthe training; set it "
+                 "to null to train without it",
+                 where, key, value_name(value, text, sizeof(text)),
+                 ends_with(key, "_regularizer") ? "the loss and " : "");
     }
 }
 

@@ -388,21 +388,6 @@ START_TEST(what_only_training_minds_is_refused_for_training)
 }
 END_TEST
 
-START_TEST(synchronized_statistics_are_refused_for_training)
-{
-    json_t *model = json_pack("{s:s, s:{s:[{s:s, s:{s:s, s:b}}]}}", "class_name", "Sequential",
-                              "config", "layers", "class_name", "BatchNormalization", "config",
-                              "name", "n", "synchronized", 1);
-    capture_log();
-    ck_assert_int_eq(ls_model_check_training("model.json", model, false), LS_OK);
-    ck_assert_int_eq(ls_model_check_training("model.json", model, true), LS_BAD_INPUT);
-    ck_assert_ptr_nonnull(strstr(logged, "layer 'n' (BatchNormalization): synchronized: "
-                                         "statistics over all replicas are not supported yet; set "
-                                         "it to false"));
-    json_decref(model);
-}
-END_TEST
-
 static const char *const models[][2] = {
     {"[]", "not a Keras model"},
     {"{}", "not a Keras model"},
@@ -539,7 +524,6 @@ int main(void)
     tcase_add_test(cases, a_class_with_a_very_long_name_is_refused);
     tcase_add_loop_test(cases, what_only_training_minds_is_refused_for_training, 0,
                         sizeof(trainings) / sizeof(trainings[0]));
-    tcase_add_test(cases, synchronized_statistics_are_refused_for_training);
     tcase_add_loop_test(cases, models_that_do_not_fit_are_refused, 0,
                         sizeof(models) / sizeof(models[0]));
     tcase_add_test(cases, malformed_json_is_named_by_line_and_column);
