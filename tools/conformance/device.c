@@ -43,6 +43,7 @@ static void run_groups(struct ls_device_suite *suite)
     run_operations(suite);
     ls_device_half_cases(suite, run_operations);
     ls_device_layer_cases(suite);
+    ls_device_synchronized_cases(suite);
     ls_device_bytes_cases(suite);
     ls_device_update_cases(suite);
     ls_device_thread_cases(suite);

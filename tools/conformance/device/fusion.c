@@ -28,6 +28,9 @@ static void fused(struct ls_device_suite *suite, uint32_t producer,
     case LS_OP_BATCH_NORMALIZATION_INFERENCE:
         ls_device_batch_normalization_cases(suite, producer, epilogue);
         break;
+    case LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED:
+        ls_device_synchronized_forward_cases(suite, epilogue);
+        break;
     default: break;
     }
 }
@@ -35,7 +38,15 @@ static void fused(struct ls_device_suite *suite, uint32_t producer,
 static bool normalizes(const struct ls_fusion_pattern *pattern)
 {
     return pattern->producer == LS_OP_BATCH_NORMALIZATION ||
-           pattern->producer == LS_OP_BATCH_NORMALIZATION_INFERENCE;
+           pattern->producer == LS_OP_BATCH_NORMALIZATION_INFERENCE ||
+           pattern->producer == LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED;
+}
+
+static bool is_offered(struct ls_device_suite *suite, uint32_t producer)
+{
+    return producer == LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED
+               ? ls_device_synchronized_offered(suite)
+               : ls_device_batch_normalization_offered(suite, producer);
 }
 
 // Whether fused() has cases of the producer with such an epilogue. What is added to a batch normalization is its addend, which
@@ -68,8 +79,7 @@ static void pattern_case(struct ls_device_suite *suite, const struct ls_fusion_p
                              pattern->producer, pattern->consumer);
     else if ((known && !pattern->activations) || pattern->activations & ~known)
         ls_device_suite_fail(suite, "activations %x are none or unknown", pattern->activations);
-    else if (normalizes(pattern) &&
-             !ls_device_batch_normalization_offered(suite, pattern->producer))
+    else if (normalizes(pattern) && !is_offered(suite, pattern->producer))
         ls_device_suite_fail(suite, "producer %u is refused by itself: %s", pattern->producer,
                              suite->tested->message);
     ls_device_suite_end(suite, name, NULL);

@@ -345,6 +345,11 @@ void ls_device_batch_normalization_cases(struct ls_device_suite *suite, uint32_t
 // Through the form with given statistics, and what a step contributes to moving ones.
 void ls_device_given_backward_cases(struct ls_device_suite *suite);
 void ls_device_statistics_cases(struct ls_device_suite *suite);
+// With the statistics of all replicas: all of it, and the forward operation with an epilogue.
+void ls_device_synchronized_cases(struct ls_device_suite *suite);
+bool ls_device_synchronized_offered(struct ls_device_suite *suite); // the forward operation
+void ls_device_synchronized_forward_cases(struct ls_device_suite *suite,
+                                          const struct ls_device_epilogue *epilogue);
 bool ls_device_batch_normalization_offered(struct ls_device_suite *suite, uint32_t op);
 void ls_device_layer_cases(struct ls_device_suite *suite);
 void ls_device_bytes_cases(struct ls_device_suite *suite);
