@@ -21,11 +21,10 @@ static enum ls_status check_strategy(const struct ls_driver *driver)
     if (driver->traits.divisor == LS_DIVISOR_GLOBAL)
         return LS_OK;
     ls_error("--strategy",
-             "the replicas of strategy '%s' do not make their steps together, but layer '%s' "
-             "normalizes by the statistics of all of them (synchronized); take mirrored, "
+             "strategy '%s' with these options lets replicas make steps of their own, but layer "
+             "'%s' normalizes by the statistics of all of them (synchronized); take mirrored, "
              "central-storage or parameter-server:mode=sync, or set synchronized to false",
-             driver->options.strategy.text ? driver->options.strategy.text : ls_driver_name(driver),
-             layer_of(driver));
+             ls_driver_name(driver), layer_of(driver));
     return LS_USAGE;
 }
 

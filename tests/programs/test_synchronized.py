@@ -2,10 +2,12 @@
 """Batch normalization with the statistics of all replicas (`synchronized`): what one device computes, under every strategy."""
 import json
 import math
+import os
 import struct
 
-from support import DONE, PEER_LOST, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import DONE, FAILED, PEER_LOST, USAGE, ProgramTest, main, tensors
 
+FAULTS = "--plugin-path=" + os.environ["LOCKSTEP_FAULTS"]
 EXAMPLES = 23
 LOSSES = 10
 TOLERANCE = 1e-5
@@ -25,12 +27,16 @@ def npy(path, descr, shape, values):
         file.write(struct.pack(f"<{len(values)}{descr[1:].replace('f4', 'f').replace('i4', 'i')}", *values))
 
 
+def blocks(count, parts):
+    """`count` examples in `parts` rows that differ by at most one."""
+    sizes = [count // parts + (k < count % parts) for k in range(parts)]
+    return [list(range(sum(sizes[:k]), sum(sizes[:k + 1]))) for k in range(parts)]
+
+
 class Synchronized(ProgramTest):
     def setUp(self):
         super().setUp()
-        pixels = EXAMPLES * 6 * 6 * 2
-        npy(self.path("x.npy"), "<f4", (EXAMPLES, 6, 6, 2), [math.sin(0.37 * k * k + k) + k / pixels for k in range(pixels)])
-        npy(self.path("y.npy"), "<i4", (EXAMPLES,), [k * 5 % 3 for k in range(EXAMPLES)])
+        self.write_data(range(EXAMPLES))
         for name, synchronized in (("own", False), ("all", True)):
             with open(self.path(name + ".json"), "w") as file:
                 json.dump(layer("Sequential", name="model", layers=[
@@ -44,12 +50,20 @@ class Synchronized(ProgramTest):
                     layer("Activation", name="tanh", activation="tanh"),
                     layer("Dense", name="scores", units=3)]), file)
 
+    def write_data(self, order):
+        pixels, count = 6 * 6 * 2, EXAMPLES * 6 * 6 * 2
+        values = [math.sin(0.37 * k * k + k) + k / count for k in range(count)]
+        npy(self.path("x.npy"), "<f4", (EXAMPLES, 6, 6, 2), [v for k in order for v in values[k * pixels:(k + 1) * pixels]])
+        npy(self.path("y.npy"), "<i4", (EXAMPLES,), [k * 5 % 3 for k in order])
+
+    def setting(self, name):
+        return ("--model=" + self.path(name + ".json"), f"--dataset=arrays:x={self.path('x.npy')},y={self.path('y.npy')}",
+                "--loss=sparse_categorical_crossentropy:from_logits=true")
+
     def run_model(self, name, replicas, strategy, batch=10, *options):
         """Losses, weights afterwards and the report."""
         out = self.path("out.safetensors")
-        report = self.train("--model=" + self.path(name + ".json"), f"--dataset=arrays:x={self.path('x.npy')},y={self.path('y.npy')}",
-                            "--loss=sparse_categorical_crossentropy:from_logits=true", "--optimizer=sgd:learning_rate=0.01",
-                            f"--batch={batch}", "--epochs=4", f"--replicas={replicas}", f"--strategy={strategy}",
+        report = self.train(*self.setting(name), "--optimizer=sgd:learning_rate=0.01", f"--batch={batch}", "--epochs=4", f"--replicas={replicas}", f"--strategy={strategy}",
                             "--save-weights=" + out, *options)
         with open(out, "rb") as file:
             saved = file.read()
@@ -76,6 +90,95 @@ class Synchronized(ProgramTest):
                         strategy = "hierarchical-copy"
                     with self.subTest(batch=batch, replicas=replicas, strategy=strategy):
                         self.check_near(self.run_model("all", replicas, strategy, batch), one)
+
+    def test_on_the_reference_device(self):
+        one = self.run_model("own", 1, "one-device", 10, "--device=reference")
+        self.check_near(self.run_model("all", 5, "ring", 10, "--device=reference"), one)
+
+    def test_a_run_is_the_same_twice_and_on_all_its_replicas(self):
+        for name in ("own", "all"):
+            for strategy in ("ring", "central-storage", "parameter-server:mode=sync"):
+                with self.subTest(name=name, strategy=strategy):
+                    first, second = self.run_model(name, 5, strategy), self.run_model(name, 5, strategy)
+                    self.assertEqual(first[0], second[0])
+                    self.assertEqual(first[3], second[3])
+                    hashes = first[2]["parameter_hashes"]
+                    self.assertEqual((len(hashes), len(set(hashes))), (5, 1))
+
+    def test_statistics_of_shares_are_saved_and_evaluated_the_same_on_every_replica(self):
+        one, own = self.run_model("own", 1, "one-device"), self.run_model("own", 5, "ring")
+        self.assertGreater(max(abs(a - b) for a, b in zip(one[0][:LOSSES], own[0][:LOSSES])), 100 * TOLERANCE)
+        scores = []
+        for replicas in (1, 2, 5):
+            done = self.lockstep("evaluate", *self.setting("own"), "--initial-weights=" + self.path("out.safetensors"),
+                                 f"--replicas={replicas}", "--batch=10")
+            self.assertEqual(done.code, DONE, done.err)
+            scores.append(done.out.split(" - ")[2:])  # loss and accuracy
+            self.assertEqual(scores[-1], scores[0])
+        self.assertIn("loss: ", scores[0][0])
+
+    def test_each_pass_of_microbatches_takes_the_statistics_of_that_pass_of_all_replicas(self):
+        # The same blocks on one replica: examples are put in the order in which passes see them. A third of the ranks is empty
+        # in the last batch.
+        for replicas in (2, 5):
+            order = []
+            for start, size in ((0, 10), (10, 10), (20, 3)):
+                of_passes = blocks(size, 2 * replicas)
+                order += [start + k for one in (0, 1) for block in of_passes[one::2] for k in block]
+            passes = ("--microbatches=2", "--shuffle=off")
+            self.write_data(order)
+            one = self.run_model("own", 1, "one-device", 10, *passes)
+            self.write_data(range(EXAMPLES))
+            for strategy in ("ring", "central-storage"):
+                with self.subTest(replicas=replicas, strategy=strategy):
+                    self.check_near(self.run_model("all", replicas, strategy, 10, *passes), one)
+
+    def test_the_collective_is_named(self):
+        for strategy, expected in (("ring", "ring"), ("hierarchical-copy", "hierarchical-copy"), ("two-level", "two-level"),
+                                   ("central-storage", "direct"), ("parameter-server:mode=sync", "direct")):
+            with self.subTest(strategy=strategy):
+                report = self.run_model("all", 2, strategy)[2]
+                named = report["synchronized_statistics"]
+                self.assertEqual((named["collective"], named["transport"], named["reductions_per_pass"]), (expected, "local", 4))
+                self.assertGreater(named["bytes_per_pass_per_rank"], 0)
+                self.assertIn(expected, [plugin["name"] for plugin in report["plugins"]])
+        for name, replicas, strategy in (("own", 2, "ring"), ("own", 2, "central-storage"), ("all", 1, "one-device")):
+            self.assertNotIn("synchronized_statistics", self.run_model(name, replicas, strategy)[2])
+        done = self.lockstep("train", *self.setting("all"), "--replicas=2", "--strategy=central-storage", "--steps=1")
+        self.assertEqual(done.code, DONE, done.err)
+        self.assertIn("strategy central-storage (statistics: direct over local)", done.out)
+
+    def test_strategies_whose_replicas_step_alone_are_refused(self):
+        for mode in ("async", "bounded"):
+            options = (*self.setting("all"), f"--strategy=parameter-server:mode={mode}", "--batch=10")
+            self.refused(USAGE, "train", "--quiet", *options, "--replicas=2",
+                         says=("'parameter-server' with these options", "layer 'first'", "synchronized", "parameter-server:mode=sync"))
+            self.train(*options, "--replicas=1", "--steps=2")
+            self.train(*self.setting("own"), *options[3:], "--replicas=2", "--steps=2")
+            done = self.lockstep("evaluate", *self.setting("all"), *options[3:], "--replicas=2")
+            self.assertEqual(done.code, DONE, done.err)
+
+    def test_a_replica_that_fails_or_hangs_ends_the_run(self):
+        for strategy in ("ring", "central-storage", "parameter-server:mode=sync"):
+            for after in (100, 107, 113):
+                with self.subTest(strategy=strategy, after=after):
+                    options = (*self.setting("all"), "--batch=7", "--replicas=5", FAULTS, f"--strategy={strategy}", "--epochs=50")
+                    done = self.lockstep("train", "--quiet", *options, f"--device=faulty:after={after}", timeout=30)
+                    self.assertEqual(done.code, FAILED, done.err)
+                    self.assertIn("the failure that was asked for", done.err)
+                    self.assertNotIn("statistics:", done.err)
+            if strategy.startswith("parameter-server"):
+                continue  # waits in the same place
+            with self.subTest(strategy=strategy):
+                done = self.lockstep("train", "--quiet", *options, "--device=faulty:after=100,hang=on", "--deadline=1", timeout=30)
+                self.assertEqual(done.code, PEER_LOST, done.err)
+                self.assertIn("hangs in", done.err)
+
+    def test_a_transport_that_fails_within_the_statistics_ends_the_run(self):
+        done = self.lockstep("train", "--quiet", *self.setting("all"), "--batch=7", "--replicas=5", FAULTS, "--epochs=50",
+                             "--strategy=ring:transport=faulty,endpoint=1,after=40", timeout=30)
+        self.assertEqual(done.code, FAILED, done.err)
+        self.assertIn("the failure that was asked for", done.err)
 
 
 if __name__ == "__main__":
