@@ -83,13 +83,15 @@ static uint32_t moving_of(const struct ls_build *build, uint32_t statistic)
 }
 
 // Where nothing is trained, what has statistics of training takes them instead of those of the
-// batch. A model that keeps none has the batch's.
+// batch. A model that keeps none has the batch's. Layouts are chosen with them, too, where the
+// batch's need totals: a device that has no totals evaluates the model all the same.
 static void take_given(struct ls_build *build, struct ls_node *node)
 {
     const struct ls_operation_row *row = ls_operation_row(node->op);
     struct ls_node given = *node;
 
-    if (row->given == LS_OP_NONE || ls_build_trains(build))
+    const bool totals = ls_operation_input(row, LS_ARGUMENT_TOTAL) != UINT32_MAX;
+    if (row->given == LS_OP_NONE || (ls_build_trains(build) && !(build->choosing && totals)))
         return;
     given.op = row->given;
     given.input_count = 0;

@@ -62,11 +62,13 @@ END_TEST
 START_TEST(a_normalization_in_c_has_keras_s_defaults)
 {
     const struct ls_layer layers[] = {
-        LS_INPUT(3, 2), LS_BATCH_NORMALIZATION(),
+        LS_INPUT(3, 2),
+        LS_BATCH_NORMALIZATION(),
         LS_BATCH_NORMALIZATION(.momentum = 0.5, .epsilon = 0.25, .no_scale = true,
                                .beta_initializer = "ones"),
         LS_BATCH_NORMALIZATION(.no_center = true, .frozen = true,
                                .gamma_initializer = "constant:value=2"),
+        LS_BATCH_NORMALIZATION(.synchronized = true),
         LS_END};
     static const struct {
         const char *name;
@@ -86,6 +88,10 @@ START_TEST(a_normalization_in_c_has_keras_s_defaults)
         {"batch_normalization_2/beta", LS_ZONE_FROZEN, true, 0, 0},
         {"batch_normalization_2/moving_mean", LS_ZONE_FROZEN, false, 0, 0},
         {"batch_normalization_2/moving_variance", LS_ZONE_FROZEN, false, 0, 1},
+        {"batch_normalization_3/gamma", LS_ZONE_TRAINED, false, 0, 1},
+        {"batch_normalization_3/beta", LS_ZONE_TRAINED, false, 0, 0},
+        {"batch_normalization_3/moving_mean", LS_ZONE_STATISTICS, false, 0.99, 0},
+        {"batch_normalization_3/moving_variance", LS_ZONE_STATISTICS, false, 0.99, 1},
     };
     struct ls_graph *graph = NULL;
     ck_assert_int_eq(build(layers, &graph), LS_OK);
@@ -100,12 +106,17 @@ START_TEST(a_normalization_in_c_has_keras_s_defaults)
         ls_initialize(parameter, 0, values);
         ck_assert_double_eq((double)values[1], wanted[i].first);
     }
-    static const uint32_t ops[] = {LS_OP_BATCH_NORMALIZATION, LS_OP_BATCH_STATISTICS,
-                                   LS_OP_BATCH_NORMALIZATION, LS_OP_BATCH_STATISTICS,
-                                   LS_OP_BATCH_NORMALIZATION_INFERENCE};
-    static const float epsilons[] = {1e-3f, 0, 0.25f, 0, 1e-3f};
-    ck_assert_uint_eq(graph->operation_count, 5);
-    for (uint32_t i = 0; i < 5; i++) {
+    static const uint32_t ops[] = {LS_OP_BATCH_NORMALIZATION,
+                                   LS_OP_BATCH_STATISTICS,
+                                   LS_OP_BATCH_NORMALIZATION,
+                                   LS_OP_BATCH_STATISTICS,
+                                   LS_OP_BATCH_NORMALIZATION_INFERENCE,
+                                   LS_OP_BATCH_MOMENTS,
+                                   LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED,
+                                   LS_OP_BATCH_STATISTICS};
+    static const float epsilons[] = {1e-3f, 0, 0.25f, 0, 1e-3f, 1e-3f, 1e-3f, 0};
+    ck_assert_uint_eq(graph->operation_count, 8);
+    for (uint32_t i = 0; i < 8; i++) {
         ck_assert_uint_eq(graph->operations[i].op, ops[i]);
         ck_assert_float_eq(graph->operations[i].attributes.epsilon, epsilons[i]);
     }

@@ -75,24 +75,27 @@ class Double(ProgramTest):
         options, environment = self.on_double(arguments, settings)
         return self.train(*options, environment=environment)
 
-    def normalizing(self):
+    def normalizing(self, **config):
         """A model with batch normalization, whose moving statistics need operations that this device does not have yet."""
         path = os.path.join(self.folder, "normalizing.json")
-        layers = [{"class_name": "Flatten"}, {"class_name": "BatchNormalization"}, {"class_name": "Dense", "config": {"units": 10}}]
+        layers = [{"class_name": "Flatten"}, {"class_name": "BatchNormalization", "config": config},
+                  {"class_name": "Dense", "config": {"units": 10}}]
         with open(path, "w") as file:
             json.dump({"class_name": "Sequential", "config": {"layers": layers}}, file)
         return "--model=" + path
 
     def test_moving_statistics_are_refused_by_name_before_training(self):
-        options, environment = self.on_double([self.normalizing()], {})
-        self.refused(UNAVAILABLE, "train", "--quiet", "--steps=2", *options, environment=environment,
-                     says=("no operation average_update, which moving statistics need",))
+        for synchronized in (False, True):
+            options, environment = self.on_double([self.normalizing(synchronized=synchronized), "--replicas=2"], {})
+            self.refused(UNAVAILABLE, "train", "--quiet", "--steps=2", *options, environment=environment,
+                         says=("no operation average_update, which moving statistics need",))
 
     def test_a_model_with_moving_statistics_is_evaluated(self):
-        options, environment = self.on_double([self.normalizing()], {})
-        outcome = self.lockstep("evaluate", *options, environment=environment)
-        self.assertEqual(outcome.code, DONE, outcome.err)
-        self.assertIn("loss: ", outcome.out)
+        for synchronized in (False, True):
+            options, environment = self.on_double([self.normalizing(synchronized=synchronized)], {})
+            outcome = self.lockstep("evaluate", *options, environment=environment)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            self.assertIn("loss: ", outcome.out)
 
     def test_predictions_are_those_of_the_cpu(self):
         # Batches that are sent while others compute, as bytes and as float32, and no labels.

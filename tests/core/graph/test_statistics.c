@@ -228,6 +228,9 @@ START_TEST(programs_that_do_not_train_take_the_moving_statistics)
     check_output(_i, &(struct harness_moving){.momentum = 0.9}, LS_PURPOSE_PREDICT);
     check_output(_i, &(struct harness_moving){.momentum = 0.9, .constants = true},
                  LS_PURPOSE_PREDICT);
+    const struct harness_moving synchronized = {.momentum = 0.9, .synchronized = true};
+    check_output(_i, &synchronized, LS_PURPOSE_EVALUATE);
+    check_output(_i, &synchronized, LS_PURPOSE_PREDICT);
 }
 END_TEST
 

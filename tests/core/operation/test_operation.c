@@ -203,6 +203,43 @@ START_TEST(a_backward_operation_fits_where_its_forward_operation_would)
 }
 END_TEST
 
+// A total has 2 C + 1 elements, also where it is the gradient of one.
+START_TEST(totals_are_checked_forward_and_backward)
+{
+    struct test_request r = {.op = LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED,
+                             .attributes = {.epsilon = 1e-3f},
+                             .input_count = 4,
+                             .output_count = 3,
+                             .arguments = {DESC(LS_F32, 5, 2, 3), DESC(LS_F32, 3), DESC(LS_F32, 3),
+                                           DESC(LS_F64, 7), DESC(LS_F32, 5, 2, 3), DESC(LS_F32, 3),
+                                           DESC(LS_F32, 3)}};
+    check_fits(&r);
+    r.arguments[3].dims[0] = 6;
+    check_refused(&r, "the moments must have 7 elements");
+    r.arguments[3] = DESC(LS_F32, 7);
+    check_refused(&r, "input 3 (moments) is not of the type");
+    r.arguments[3] = DESC(LS_F64, 7);
+    r.arguments[2].dims[0] = 2;
+    check_refused(&r, "beta must have 3 elements");
+    r.arguments[2].dims[0] = 3;
+    r.accumulate = 2;
+    check_refused(&r, "cannot be added to");
+
+    r = (struct test_request){.op = LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA,
+                              .input_count = 6,
+                              .output_count = 1,
+                              .arguments = {DESC(LS_F32, 5, 3), DESC(LS_F32, 3), DESC(LS_F32, 3),
+                                            DESC(LS_F32, 3), DESC(LS_F32, 5, 3), DESC(LS_F64, 7),
+                                            DESC(LS_F32, 5, 3)}};
+    check_fits(&r);
+    r.arguments[5].dims[0] = 8;
+    check_refused(&r, "the moments must have 7 elements");
+    r.arguments[5].dims[0] = 7;
+    r.arguments[2].dims[0] = 4;
+    check_refused(&r, "mean is (4,), expected (3,)");
+}
+END_TEST
+
 START_TEST(an_epilogue_is_checked)
 {
     struct test_request r = convolution();
@@ -317,6 +354,7 @@ int main(void)
     TCase *requests = tcase_create("requests");
     tcase_add_test(requests, a_convolution_is_checked_forward);
     tcase_add_test(requests, a_backward_operation_fits_where_its_forward_operation_would);
+    tcase_add_test(requests, totals_are_checked_forward_and_backward);
     tcase_add_test(requests, an_epilogue_is_checked);
     tcase_add_test(requests, saved_bytes_have_any_dimensions);
     suite_add_tcase(suite, requests);

@@ -468,6 +468,135 @@ START_TEST(what_does_not_fit_together_is_refused)
 }
 END_TEST
 
+// ---- Synchronized ----
+
+static struct ls_tensor_desc totals_of(const struct shape *s)
+{
+    const uint64_t count = 2 * (uint64_t)s->channels + 1;
+    return (struct ls_tensor_desc){
+        .dtype = LS_F64,
+        .ndims = 1,
+        .dims = {(int64_t)count},
+        .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = count * sizeof(double)}};
+}
+
+// Takes an output over, so that it can be an input of another operation.
+static void *take_output(struct operation *o, uint32_t i)
+{
+    void *values = output(o, i);
+    o->values[o->request.input_count + i] = NULL;
+    return values;
+}
+
+static float *copy_of(const struct operation *o, uint32_t argument)
+{
+    const uint64_t bytes = o->request.arguments[argument].layout.bytes;
+    float *values = malloc(bytes);
+    ck_assert_ptr_nonnull(values);
+    memcpy(values, o->values[argument], bytes);
+    return values;
+}
+
+static void assert_same(const char *what, const struct operation *o, uint32_t i,
+                        const struct operation *expected, uint32_t k, double slack)
+{
+    const struct ls_tensor_desc *desc = &o->request.arguments[o->request.input_count + i];
+    for (uint64_t e = 0; e < desc->layout.bytes / sizeof(float); e++)
+        assert_close(what, (int64_t)e, output(o, i)[e], (double)output(expected, k)[e], slack);
+}
+
+// The totals of one share that is the whole batch make of it what the operations do that know no totals, in the same bits with
+// any number of threads.
+START_TEST(totals_of_the_whole_batch_give_what_one_share_has)
+{
+    const struct shape s = shape_of(_i);
+    struct operation whole = forward_of(&s), sums = operation_of(LS_OP_BATCH_MOMENTS);
+    struct operation o = operation_of(LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED);
+    run(&whole, THREADS);
+    add_input(&sums, tensor_of(&s), copy_of(&whole, 0));
+    add_output(&sums, totals_of(&s));
+    run(&sums, 1);
+    double *alone = take_output(&sums, 0);
+    sums.values[1] = malloc(totals_of(&s).layout.bytes);
+    run(&sums, THREADS);
+    ck_assert_mem_eq(alone, output(&sums, 0), totals_of(&s).layout.bytes);
+    ck_assert_double_eq(alone[2 * s.channels], (double)(s.dims[0] * s.plane));
+    add_input(&o, tensor_of(&s), copy_of(&whole, 0));
+    add_input(&o, vector_of(&s), copy_of(&whole, 1));
+    add_input(&o, vector_of(&s), copy_of(&whole, 2));
+    add_input(&o, totals_of(&s), (float *)(void *)alone);
+    add_input(&o, tensor_of(&s), copy_of(&whole, 3));
+    for (uint32_t i = 0; i < 3; i++)
+        add_output(&o, i == 0 ? tensor_of(&s) : vector_of(&s));
+    run(&o, THREADS);
+    assert_same("y", &o, 0, &whole, 0, 2e-6);
+    assert_same("mean", &o, 1, &whole, 1, 1e-6);
+    assert_same("variance", &o, 2, &whole, 2, 1e-6);
+    finish(&whole);
+    finish(&sums);
+    finish(&o);
+}
+END_TEST
+
+START_TEST(gradient_totals_of_the_whole_batch_give_what_one_share_has)
+{
+    const struct shape s = shape_of(_i);
+    struct operation whole = backward_of(&s);
+    struct operation sums = operation_of(LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_SUMS);
+    struct operation o = operation_of(LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA);
+    run(&whole, THREADS);
+    add_input(&sums, tensor_of(&s), copy_of(&whole, 0));
+    add_input(&sums, vector_of(&s), copy_of(&whole, 2));
+    add_input(&sums, vector_of(&s), copy_of(&whole, 3));
+    add_input(&sums, tensor_of(&s), copy_of(&whole, 4));
+    add_output(&sums, vector_of(&s));
+    add_output(&sums, vector_of(&s));
+    add_output(&sums, totals_of(&s));
+    run(&sums, THREADS);
+    assert_same("dgamma", &sums, 0, &whole, 1, 0);
+    assert_same("dbeta", &sums, 1, &whole, 2, 0);
+    for (uint32_t i = 0; i < 5; i++)
+        add_input(&o, i == 0 || i == 4 ? tensor_of(&s) : vector_of(&s), copy_of(&whole, i));
+    add_input(&o, totals_of(&s), take_output(&sums, 2));
+    add_output(&o, tensor_of(&s));
+    run(&o, THREADS);
+    assert_same("dx", &o, 0, &whole, 0, 1e-6);
+    finish(&whole);
+    finish(&sums);
+    finish(&o);
+}
+END_TEST
+
+// Squares around 1e8, of which variances near 1/3 are left.
+START_TEST(variances_survive_a_mean_of_10000)
+{
+    const struct shape s = shape_of(_i);
+    struct operation sums = operation_of(LS_OP_BATCH_MOMENTS);
+    double from[MOST_CHANNELS] = {0}, mean[MOST_CHANNELS], none[MOST_CHANNELS];
+    double variance[MOST_CHANNELS];
+    float *x = draw_tensor(&s, 8, 1e4), *distances = draw_tensor(&s, 8, 1e4);
+    add_input(&sums, tensor_of(&s), x);
+    add_output(&sums, totals_of(&s));
+    run(&sums, THREADS);
+    means_of(&s, x, x, from, mean, none);
+    for (int64_t i = 0; i < s.elements; i++) // exact: neighbours of 1e4 are 2^-10 apart
+        distances[i] -= channel_of(&s, i) < 0 ? 0.0f : 1e4f;
+    for (int64_t c = 0; c < s.channels; c++)
+        from[c] = mean[c] - 1e4;
+    means_of(&s, distances, distances, from, none, variance);
+    const double *totals = (const double *)(const void *)output(&sums, 0);
+    const double n = totals[2 * s.channels];
+    for (int64_t c = 0; c < s.channels; c++) {
+        const double found = totals[c] / n;
+        ck_assert_double_eq_tol(found, mean[c], 1e-5);
+        ck_assert_double_eq_tol(totals[s.channels + c] / n - found * found, variance[c], 1e-5);
+        ck_assert_double_gt(variance[c], 0.2);
+    }
+    free(distances);
+    finish(&sums);
+}
+END_TEST
+
 int main(void)
 {
     setenv("OMP_WAIT_POLICY", "passive", 0); // threads that spin only steal time from other tests
@@ -487,6 +616,10 @@ int main(void)
     tcase_add_loop_test(tests, results_have_the_same_bits_in_place, 0, LAYOUTS);
     tcase_add_loop_test(tests, what_is_added_may_be_x_itself, 0, LAYOUTS);
     tcase_add_test(tests, what_does_not_fit_together_is_refused);
+    tcase_add_loop_test(tests, totals_of_the_whole_batch_give_what_one_share_has, 0, CASES);
+    tcase_add_loop_test(tests, gradient_totals_of_the_whole_batch_give_what_one_share_has, 0,
+                        CASES);
+    tcase_add_loop_test(tests, variances_survive_a_mean_of_10000, 0, CASES);
     suite_add_tcase(suite, tests);
     return test_suite_run(suite);
 }
