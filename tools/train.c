@@ -82,7 +82,9 @@ static const char help[] =
     "--replicas=4\n\n"
     "With the same seed and global batch, a different number of replicas changes the result only "
     "by rounding, except where replicas do not wait for each other (parameter-server, mode=async "
-    "or bounded).\n"
+    "or bounded), and where a BatchNormalization takes the statistics of each replica's share. With "
+    "synchronized it takes those of the whole batch; the strategy's collective adds them up, or "
+    "direct under a strategy that has none.\n"
     "Ctrl-C, SIGTERM and SIGHUP stop after the current step and still write report and weights; a "
     "second one stops at once.\n";
 
