@@ -77,11 +77,11 @@ struct ls_layer {
     double alpha; // ELU: as given (Keras's default is 1)
     double max_value; // ReLU; 0: none
 
-    // BatchNormalization; all but momentum also of LayerNormalization and GroupNormalization
+    // BatchNormalization; all but momentum and synchronized also of LayerNormalization and
+    // GroupNormalization
     double momentum, epsilon;
     bool no_scale, no_center; // Keras's scale=False, center=False
-    bool
-        synchronized; // in training, mean and variance of the whole batch, not of a replica's share
+    bool synchronized; // statistics of the whole batch, not of each replica's share
     const char *gamma_initializer, *beta_initializer;
 };
 
