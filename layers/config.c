@@ -17,21 +17,36 @@
 static const char *const common_keys[] = {"name",  "trainable",         "activity_regularizer",
                                           "dtype", "batch_input_shape", NULL};
 
+struct shown {
+    char *text;
+    size_t used, bytes;
+};
+
+// Ends the dump of a value as soon as it does not fit, however large the value is.
+static int show(const char *part, size_t bytes, void *context)
+{
+    struct shown *shown = context;
+    const size_t room = shown->bytes - shown->used;
+    memcpy(shown->text + shown->used, part, bytes < room ? bytes : room);
+    shown->used += bytes < room ? bytes : room;
+    return bytes < room ? 0 : -1;
+}
+
 const char *ls_json_text(const json_t *value, char *text, size_t bytes)
 {
-    char *dump =
-        value ? json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15))
-              : NULL;
+    struct shown shown = {.text = text, .bytes = bytes};
 
-    if (!value)
+    if (!value) {
         snprintf(text, bytes, "nothing");
-    else if (!dump)
+    } else if (json_dump_callback(value, show, &shown,
+                                  JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15)) ==
+               0) {
+        text[shown.used] = '\0';
+    } else if (shown.used == bytes) {
+        memcpy(text + bytes - 4, "...", 4);
+    } else {
         snprintf(text, bytes, "a value that cannot be shown");
-    else if (strlen(dump) < bytes)
-        memcpy(text, dump, strlen(dump) + 1);
-    else
-        snprintf(text, bytes, "%.*s...", (int)bytes - 4, dump);
-    free(dump);
+    }
     return text;
 }
 

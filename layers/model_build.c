@@ -283,11 +283,9 @@ static enum ls_status call_layer(const struct run *run, struct use *use)
                                   "the model at each of its calls",
                                   LS_MOST_CALLS);
     }
-    if (layer->model)
-        return call_model(run, use);
     if (layer->refused)
         return LS_BAD_INPUT;
-    const enum ls_status status = build_layer(run, use);
+    const enum ls_status status = layer->model ? call_model(run, use) : build_layer(run, use);
     layer->refused = !use->outputs[0] || status;
     if (status)
         memset(use->outputs, 0, sizeof(use->outputs));
@@ -376,6 +374,7 @@ struct result {
 
 struct pending {
     uint32_t layer, call;
+    uint32_t ready; // inputs, the first ones, that are there
 };
 
 struct work {
@@ -415,7 +414,7 @@ static enum ls_status work_init(struct work *work, const struct run *run)
         if (strcmp(model->layers[i].class_name, "InputLayer") == 0)
             continue;
         for (uint32_t k = 0; k < model->layers[i].call_count; k++)
-            work->pending[work->left++] = (struct pending){i, k};
+            work->pending[work->left++] = (struct pending){.layer = i, .call = k};
     }
     return LS_OK;
 }
@@ -479,13 +478,15 @@ static enum ls_status call_input(struct work *work, uint32_t index)
     return worse(status, keep_result(result_of(work, layer, 0), use.outputs));
 }
 
-static bool is_ready(const struct work *work, const struct pending *pending)
+static bool is_ready(const struct work *work, struct pending *pending)
 {
     const struct ls_call_json *call =
         &work->run->model->layers[pending->layer].calls[pending->call];
-    for (uint32_t i = 0; i < call->input_count; i++)
-        if (!result_of(work, call->inputs[i].layer, call->inputs[i].call)->done)
+    for (; pending->ready < call->input_count; pending->ready++) {
+        const struct ls_reference *input = &call->inputs[pending->ready];
+        if (!result_of(work, input->layer, input->call)->done)
             return false;
+    }
     return true;
 }
 
@@ -532,7 +533,7 @@ static enum ls_status refuse_circle(const struct work *work)
         uint32_t i = 0;
         while (result_of(work, call->inputs[i].layer, call->inputs[i].call)->done)
             i++;
-        next = (struct pending){call->inputs[i].layer, call->inputs[i].call};
+        next = (struct pending){.layer = call->inputs[i].layer, .call = call->inputs[i].call};
         if (steps < 2 * work->left)
             at = next;
     }
@@ -555,7 +556,7 @@ static enum ls_status call_all(struct work *work)
         const uint32_t before = work->left;
         uint32_t kept = 0;
         for (uint32_t i = 0; i < before; i++) {
-            const struct pending pending = work->pending[i];
+            struct pending pending = work->pending[i];
             if (!is_ready(work, &pending)) {
                 work->pending[kept++] = pending;
                 continue;

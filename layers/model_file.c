@@ -3,18 +3,75 @@
 #include "core/graph/layer.h"
 
 #include "core/base/file_kind.h"
+#include "core/base/json_size.h"
 #include "core/base/log.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+enum ls_status ls_model_parse(const char *path, const char *part, const char *text, size_t bytes,
+                              json_t **out)
+{
+    json_error_t error;
+    char place[512];
+
+    if (!ls_json_fits(text, bytes)) {
+        ls_error(path, "%s%sthe JSON has more than %d values; a model has at most 10,000 layers",
+                 part ? part : "", part ? ": " : "", LS_JSON_MOST_VALUES);
+        return LS_BAD_INPUT;
+    }
+    json_t *model = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!model && part) {
+        ls_error(path, "%s: malformed JSON, line %d, column %d: %s", part, error.line, error.column,
+                 error.text);
+        return LS_BAD_INPUT;
+    }
+    if (!model) {
+        snprintf(place, sizeof(place), "%s:%d:%d", path, error.line, error.column);
+        ls_error(place, "malformed JSON: %s", error.text);
+        return LS_BAD_INPUT;
+    }
+    *out = model;
+    return LS_OK;
+}
+
+// The whole file, whose kind and size are looked at first.
+static enum ls_status read_text(const char *path, FILE *file, size_t bytes, char **out)
+{
+    char start[LS_FILE_KIND_BYTES];
+    const char *kind = ls_file_kind(start, fread(start, 1, sizeof(start), file));
+    if (kind && strcmp(kind, "JSON") != 0) {
+        ls_error(path,
+                 "the model file is %s, not JSON; docs/models.md says how to get JSON from "
+                 "Keras (model.to_json(), or config.json in a .keras archive)",
+                 kind);
+        return LS_BAD_INPUT;
+    }
+    if (bytes > (size_t)LS_JSON_MOST_MIB << 20) {
+        ls_error(path, "the model file has %zu bytes; the JSON of a model has at most %d MiB",
+                 bytes, LS_JSON_MOST_MIB);
+        return LS_BAD_INPUT;
+    }
+    char *text = malloc(bytes + 1);
+    if (!text)
+        return LS_OUT_OF_MEMORY;
+    rewind(file);
+    if (fread(text, 1, bytes, file) != bytes) {
+        ls_error(path, "model file cannot be read: %s",
+                 ferror(file) ? strerror(errno) : "it shrank meanwhile");
+        free(text);
+        return LS_BAD_INPUT;
+    }
+    *out = text;
+    return LS_OK;
+}
 
 enum ls_status ls_model_read(const char *path, json_t **out)
 {
     struct stat about;
-    json_error_t error;
-    char place[512];
 
     // A pipe would be waited for, for ever.
     const bool there = stat(path, &about) == 0;
@@ -26,26 +83,14 @@ enum ls_status ls_model_read(const char *path, json_t **out)
                                                     : strerror(errno));
         return LS_BAD_INPUT;
     }
-    char start[LS_FILE_KIND_BYTES];
-    const char *kind = ls_file_kind(start, fread(start, 1, sizeof(start), file));
-    if (kind && strcmp(kind, "JSON") != 0) {
-        fclose(file);
-        ls_error(path,
-                 "the model file is %s, not JSON; docs/models.md says how to get JSON from "
-                 "Keras (model.to_json(), or config.json in a .keras archive)",
-                 kind);
-        return LS_BAD_INPUT;
-    }
-    rewind(file);
-    json_t *model = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    const size_t bytes = (size_t)about.st_size;
+    char *text = NULL;
+    enum ls_status status = read_text(path, file, bytes, &text);
     fclose(file);
-    if (!model) {
-        snprintf(place, sizeof(place), "%s:%d:%d", path, error.line, error.column);
-        ls_error(place, "malformed JSON: %s", error.text);
-        return LS_BAD_INPUT;
-    }
-    *out = model;
-    return LS_OK;
+    if (!status)
+        status = ls_model_parse(path, NULL, text, bytes, out);
+    free(text);
+    return status;
 }
 
 enum ls_status ls_model_load(const char *path, const struct ls_shape *input_shape,

@@ -5,6 +5,7 @@
 #include "core/formats/safetensors.h"
 
 #include "core/base/file_kind.h"
+#include "core/base/json_size.h"
 #include "core/base/log.h"
 #include "core/plugin/device.h"
 #include "core/plugin/half.h"
@@ -149,6 +150,9 @@ static enum ls_status parse_header(const struct reading *reading, json_t **out)
     enum ls_status status = read_bytes(reading, text, reading->header_bytes);
     json_error_t error;
     json_t *header = NULL;
+    if (!status && !ls_json_fits(text, (size_t)reading->header_bytes))
+        status = bad(reading, "the header has more than %d values, which is no list of tensors",
+                     LS_JSON_MOST_VALUES);
     if (!status)
         header = json_loadb(text, (size_t)reading->header_bytes, JSON_REJECT_DUPLICATES, &error);
     if (!status && !header)

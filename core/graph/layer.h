@@ -52,8 +52,12 @@ extern const struct ls_layer_kind *const ls_layer_kinds[];
 // is LS_BAD_INPUT). Defined in layers/.
 LS_STATUS ls_model_build(const char *source, const json_t *model,
                          const struct ls_shape *input_shape, struct ls_graph **out);
-// Reads and parses a file: LS_BAD_INPUT, with line and column, logged. Dropped with json_decref.
-// Defined in layers/.
+// Parses a model's JSON within the limits of core/base/json_size.h. LS_BAD_INPUT, with line and
+// column, logged; `part` says where in the file the text is; NULL: it is the file. Dropped with
+// json_decref. Defined in layers/.
+LS_STATUS ls_model_parse(const char *path, const char *part, const char *text, size_t bytes,
+                         json_t **out);
+// Reads and parses a file. Defined in layers/.
 LS_STATUS ls_model_read(const char *path, json_t **out);
 // Reads the file, then builds.
 LS_STATUS ls_model_load(const char *path, const struct ls_shape *input_shape,

@@ -56,22 +56,12 @@ enum ls_status ls_read_weights(struct ls_model *model, const char *path)
 
 // ---- Models ----
 
-static enum ls_status parse(const char *path, const char *what, const char *text, json_t **out)
-{
-    json_error_t error;
-    *out = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-    if (*out)
-        return LS_OK;
-    ls_error(path, "%s: malformed JSON, line %d, column %d: %s", what, error.line, error.column,
-             error.text);
-    return LS_BAD_INPUT;
-}
-
 // Keras 2 keeps apart what Keras 3 writes into the model.
 static enum ls_status add_training(const char *path, const char *text, json_t *model)
 {
     json_t *training = NULL;
-    const enum ls_status status = text ? parse(path, LS_KERAS_TRAINING, text, &training) : LS_OK;
+    const enum ls_status status =
+        text ? ls_model_parse(path, LS_KERAS_TRAINING, text, strlen(text), &training) : LS_OK;
     if (status || !training || !json_is_object(model)) {
         json_decref(training);
         return status;
@@ -94,7 +84,7 @@ enum ls_status ls_read_model(const char *path, json_t **model, struct ls_safeten
         status = LS_BAD_INPUT;
     }
     if (!status)
-        status = parse(path, "the model in the file", text, &json);
+        status = ls_model_parse(path, "the model in the file", text, strlen(text), &json);
     if (!status)
         status = add_training(path, ls_safetensors_text(file, LS_KERAS_TRAINING), json);
     if (status) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What does not fit is refused with one line that names file, layer, option and what was wanted.
+#include "layers/config.h"
 #include "tests/layers/support.h"
 
 #include <stdio.h>
@@ -464,6 +465,55 @@ START_TEST(json_nested_without_end_is_refused)
 }
 END_TEST
 
+// A sparse file: nothing of it may be read.
+START_TEST(a_file_larger_than_any_model_is_refused)
+{
+    char path[] = "/tmp/lockstep-model-XXXXXX";
+    const int fd = mkstemp(path);
+    struct ls_graph *graph = NULL;
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, "{", 1), 1);
+    ck_assert_int_eq(ftruncate(fd, (off_t)1 << 40), 0);
+    close(fd);
+    capture_log();
+    ck_assert_int_eq(ls_model_load(path, NULL, &graph), LS_BAD_INPUT);
+    unlink(path);
+    ck_assert_int_eq(logged_lines, 1);
+    ck_assert_ptr_nonnull(strstr(logged, "the model file has 1099511627776 bytes; the JSON of a "
+                                         "model has at most 64 MiB"));
+}
+END_TEST
+
+START_TEST(more_values_than_any_model_has_are_refused)
+{
+    enum { BYTES = 3 * 4000000 };
+    char *text = malloc(BYTES);
+    ck_assert_ptr_nonnull(text);
+    for (int i = 0; i < BYTES; i++)
+        text[i] = "{},"[i % 3];
+    text[0] = '[';
+    refuses_file(text, BYTES, ": the JSON has more than 4000000 values; a model has at most");
+    free(text);
+}
+END_TEST
+
+START_TEST(a_value_of_any_size_is_shown_short)
+{
+    enum { COUNT = 1000000 };
+    json_t *list = json_array();
+    char text[16], whole[8];
+    for (int i = 0; i < COUNT; i++)
+        json_array_append_new(list, json_integer(i));
+    ck_assert_str_eq(ls_json_text(list, text, sizeof(text)), "[0, 1, 2, 3,...");
+    json_decref(list);
+    list = json_pack("[i, s]", 1, "a");
+    ck_assert_str_eq(ls_json_text(list, whole, sizeof(whole)), "[1, ...");
+    ck_assert_str_eq(ls_json_text(list, text, sizeof(text)), "[1, \"a\"]");
+    ck_assert_str_eq(ls_json_text(NULL, text, sizeof(text)), "nothing");
+    json_decref(list);
+}
+END_TEST
+
 START_TEST(activations_nested_deeply_end_in_one_refusal)
 {
     enum { DEPTH = 900 };
@@ -528,6 +578,9 @@ int main(void)
                         sizeof(models) / sizeof(models[0]));
     tcase_add_test(cases, malformed_json_is_named_by_line_and_column);
     tcase_add_test(cases, json_nested_without_end_is_refused);
+    tcase_add_test(cases, a_file_larger_than_any_model_is_refused);
+    tcase_add_test(cases, more_values_than_any_model_has_are_refused);
+    tcase_add_test(cases, a_value_of_any_size_is_shown_short);
     tcase_add_test(cases, activations_nested_deeply_end_in_one_refusal);
     tcase_add_test(cases, a_file_that_cannot_be_read_is_named);
     tcase_add_test(cases, too_many_layers_are_refused);

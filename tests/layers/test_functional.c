@@ -635,6 +635,24 @@ START_TEST(calls_that_multiply_end_at_a_limit)
 }
 END_TEST
 
+START_TEST(a_circle_is_said_once_however_often_its_model_is_called)
+{
+    json_t *model = nest(1, 1000);
+    json_t *inner = json_object_get(
+        json_array_get(json_object_get(json_object_get(model, "config"), "layers"), 1), "config");
+    json_t *layer = json_array_get(json_object_get(inner, "layers"), 1);
+    struct ls_graph *graph = NULL;
+    json_array_clear(json_object_get(layer, "inbound_nodes"));
+    json_array_append_new(json_object_get(layer, "inbound_nodes"),
+                          json_pack("[[s, i, i, {}]]", "f", 0, 0));
+    capture_log();
+    ck_assert_int_eq(ls_model_build("model.json", model, NULL, &graph), LS_BAD_INPUT);
+    ck_assert_msg(logged_lines == 1, "%d lines: %s", logged_lines, logged);
+    ck_assert_ptr_nonnull(strstr(logged, "the layers form a circle"));
+    json_decref(model);
+}
+END_TEST
+
 int main(void)
 {
     TCase *cases = tcase_create("functional");
@@ -657,5 +675,6 @@ int main(void)
     tcase_add_test(cases, a_long_chain_in_any_order_is_read);
     tcase_add_test(cases, a_hundred_thousand_layers_are_refused);
     tcase_add_test(cases, calls_that_multiply_end_at_a_limit);
+    tcase_add_test(cases, a_circle_is_said_once_however_often_its_model_is_called);
     return run_suite("functional", cases);
 }

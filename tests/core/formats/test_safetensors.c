@@ -134,6 +134,23 @@ START_TEST(a_file_cut_anywhere_is_refused)
 }
 END_TEST
 
+START_TEST(a_header_of_more_values_than_tensors_have_is_refused)
+{
+    enum { BYTES = 3 * 4000000 };
+    struct ls_safetensors *file = NULL;
+    char *text = malloc(8 + BYTES);
+    const uint64_t header = BYTES;
+    ck_assert_ptr_nonnull(text);
+    memcpy(text, &header, 8);
+    for (int i = 0; i < BYTES; i++)
+        text[8 + i] = "{},"[i % 3];
+    write_file("x.safetensors", text, 8 + BYTES);
+    free(text);
+    ck_assert_int_eq(ls_safetensors_open(in_folder("x.safetensors"), &file), LS_BAD_INPUT);
+    expect_error("x.safetensors", "the header has more than 4000000 values");
+}
+END_TEST
+
 START_TEST(a_lying_header_length_is_refused)
 {
     const uint64_t lengths[] = {0,
@@ -568,6 +585,7 @@ int main(void)
     tcase_add_test(tests, tensors_without_elements_are_read);
     tcase_add_test(tests, a_file_cut_anywhere_is_refused);
     tcase_add_test(tests, a_lying_header_length_is_refused);
+    tcase_add_test(tests, a_header_of_more_values_than_tensors_have_is_refused);
     tcase_add_test(tests, what_is_not_a_json_object_is_refused);
     tcase_add_test(tests, names_that_come_twice_are_refused);
     tcase_add_test(tests, other_floating_types_become_float32);
