@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damaged files of datasets: .npy, CIFAR, text. Each is read, as its header said, or refused with
-// one line. Run it under sanitizers.
+// Damaged files of datasets. Each is read, as its header said, or refused with one line. Run it
+// under sanitizers.
 //
-//     fuzz_datasets npy|cifar|text SECONDS SEED
+//     fuzz_datasets arrays|cifar|text|idx SECONDS SEED
 #include "core/base/log.h"
 #include "core/data/dataset.h"
 #include "core/data/gather.h"
@@ -10,7 +10,9 @@
 
 #include <stdbool.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #define MOST_BYTES (16 << 10)
 // A file has at most MOST_BYTES, and readers take little more than that: what a header claims
@@ -25,8 +27,9 @@ static void quiet(void *context, uint32_t level, const char *line)
     errors += level == LS_LOG_ERROR;
 }
 
-static size_t fill_npy(uint64_t *state, unsigned char *data)
+static size_t fill_npy(uint64_t *state, size_t file, unsigned char *data)
 {
+    (void)file;
     static const char *const types[] = {"|b1", "|u1", "<i4", "<i8", "<f4", "<f8"};
     static const size_t sizes[] = {1, 1, 4, 8, 4, 8};
     const size_t type = fuzz_below(state, 6), rows = 1 + fuzz_below(state, 40);
@@ -46,40 +49,152 @@ static size_t fill_npy(uint64_t *state, unsigned char *data)
     return 128 + bytes;
 }
 
-static size_t fill_cifar(uint64_t *state, unsigned char *data)
+// Two tensors; of the smaller types x and y are often bad input, as too large a class is.
+static size_t fill_safetensors(uint64_t *state, size_t file, unsigned char *data)
 {
-    const size_t records = 1 + fuzz_below(state, 4);
-    for (size_t i = 0; i < records * 3073; i++)
-        data[i] = (unsigned char)(i % 3073 ? i * 7 : i / 3073);
-    return records * 3073;
+    static const char *const types[] = {"F32", "F64", "F16", "BF16", "U8", "BOOL", "I32", "I64"};
+    static const size_t sizes[] = {4, 8, 2, 2, 1, 1, 4, 8};
+    const size_t type = fuzz_below(state, 8), rows = 1 + fuzz_below(state, 40);
+    const size_t columns = 1 + fuzz_below(state, 9), x = rows * columns * sizes[type];
+    const size_t label = 4 + fuzz_below(state, 4), y = rows * sizes[label];
+    char *header = (char *)data + 8;
+    (void)file;
+    const uint64_t length = (uint64_t)snprintf(
+        header, 1024,
+        "{\"x\":{\"dtype\":\"%s\",\"shape\":[%zu,%zu],\"data_offsets\":[0,%zu]},\"y\":{\"dtype\":"
+        "\"%s\",\"shape\":[%zu],\"data_offsets\":[%zu,%zu]}}",
+        types[type], rows, columns, x, types[label], rows, x, x + y);
+    memcpy(data, &length, 8);
+    for (size_t i = 0; i < x + y; i++)
+        header[length + i] = (char)(i % 8 == 0);
+    return 8 + (size_t)length + x + y;
 }
 
-static size_t fill_text(uint64_t *state, unsigned char *data)
+static size_t fill_records(uint64_t *state, unsigned char *data, size_t labels)
+{
+    const size_t records = 1 + fuzz_below(state, 4), bytes = 3072 + labels;
+    for (size_t i = 0; i < records * bytes; i++)
+        data[i] = (unsigned char)(i % bytes >= labels ? i * 7 : i / bytes);
+    return records * bytes;
+}
+
+static size_t fill_cifar(uint64_t *state, size_t file, unsigned char *data)
+{
+    (void)file;
+    return fill_records(state, data, 1);
+}
+
+static size_t fill_cifar100(uint64_t *state, size_t file, unsigned char *data)
+{
+    (void)file;
+    return fill_records(state, data, 2);
+}
+
+static size_t fill_text(uint64_t *state, size_t file, unsigned char *data)
 {
     const size_t bytes = 2 + fuzz_below(state, 2000);
+    (void)file;
     for (size_t i = 0; i < bytes; i++)
         data[i] = (unsigned char)("some text\n"[i * i % 10]);
     return bytes;
 }
 
+// Pictures, then their labels.
+static size_t fill_idx(uint64_t *state, size_t file, unsigned char *data)
+{
+    static unsigned char count;
+    const size_t rows = 1 + fuzz_below(state, 9), columns = 1 + fuzz_below(state, 9);
+    if (file == 0)
+        count = (unsigned char)(1 + fuzz_below(state, 99));
+    const size_t bytes = file ? count : count * rows * columns, header = file ? 8 : 16;
+    memset(data, 0, header);
+    data[2] = 8;
+    data[3] = file ? 1 : 3;
+    data[7] = count;
+    data[11] = file ? 0 : (unsigned char)rows;
+    data[header - 1] = file ? count : (unsigned char)columns;
+    for (size_t i = 0; i < bytes; i++)
+        data[header + i] = (unsigned char)(i % 10);
+    return header + bytes;
+}
+
 static const struct kind {
-    const char *name;
-    size_t (*fill)(uint64_t *state, unsigned char *data);
-    const char *text; // of the dataset: %s is the file
+    const char *group; // by which they are asked for
+    size_t (*fill)(uint64_t *state, size_t file, unsigned char *data);
+    const char *files[2];
+    const char *text; // of the dataset: %s is the folder
+    size_t header; // bytes in which the decisions are, and half of the damage; 0: anywhere
+    bool compressed;
 } kinds[] = {
-    {"npy", fill_npy, "arrays:x=%s,y=%s,validation_split=0.3"},
-    {"cifar", fill_cifar, "cifar10:train=%s,test=%s,validation_split=0.3"},
-    {"text", fill_text, "text:file=%s,length=7,stride=3,validation_split=0.3"},
+    {"arrays",
+     fill_npy,
+     {"a.npy"},
+     "arrays:x=%s/a.npy,y=%s/a.npy,validation_split=0.3",
+     128,
+     false},
+    {"arrays",
+     fill_safetensors,
+     {"a.safetensors"},
+     "arrays:x=%s/a.safetensors,y=%s/a.safetensors,validation_split=0.3",
+     150,
+     false},
+    {"cifar",
+     fill_cifar,
+     {"a.bin"},
+     "cifar10:train=%s/a.bin,test=%s/a.bin,validation_split=0.3",
+     0,
+     false},
+    {"cifar",
+     fill_cifar100,
+     {"a.bin"},
+     "cifar100:train=%s/a.bin,test=%s/a.bin,validation_split=0.3",
+     0,
+     false},
+    {"text",
+     fill_text,
+     {"a.txt"},
+     "text:file=%s/a.txt,length=7,stride=3,validation_split=0.3",
+     0,
+     false},
+    {"idx",
+     fill_idx,
+     {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"},
+     "mnist:dir=%s,validation_split=0.3",
+     16,
+     false},
+    {"idx",
+     fill_idx,
+     {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"},
+     "mnist:dir=%s,validation_split=0.3",
+     16,
+     true},
 };
 
-// Half of the damage to .npy goes to the header, where the decisions are.
+// What is compressed is damaged before or afterwards.
+static size_t compress_all(unsigned char *data, size_t bytes)
+{
+    static unsigned char packed[MOST_BYTES];
+    z_stream stream = {.next_in = data, .avail_in = (uInt)bytes};
+    stream.next_out = packed;
+    stream.avail_out = sizeof(packed);
+    if (deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+        return 0;
+    (void)!deflate(&stream, Z_FINISH);
+    deflateEnd(&stream);
+    memcpy(data, packed, stream.total_out);
+    return stream.total_out;
+}
+
 static size_t damage(const struct kind *kind, uint64_t *state, unsigned char *data, size_t bytes)
 {
-    if (kind->fill == fill_npy && fuzz_below(state, 2)) {
-        fuzz_mutate(state, data, 128);
-        return bytes;
-    }
-    return fuzz_mutate(state, data, bytes);
+    const bool first = !kind->compressed || fuzz_below(state, 2);
+    if (first && kind->header && kind->header < bytes && fuzz_below(state, 2))
+        fuzz_mutate(state, data, kind->header);
+    else if (first)
+        bytes = fuzz_mutate(state, data, bytes);
+    if (kind->compressed)
+        bytes = compress_all(data, bytes);
+    return first ? bytes : fuzz_mutate(state, data, bytes);
 }
 
 // Reads every value; false: something is not as the fields say.
@@ -109,7 +224,7 @@ static int check(const char *text, uint64_t seed)
     struct ls_dataset *dataset = NULL;
     struct ls_dataset_info info;
     errors = 0;
-    const enum ls_split split = seed % 2 ? LS_TRAIN : LS_VALIDATION;
+    const enum ls_split split = seed / 2 % 2 ? LS_TRAIN : LS_VALIDATION;
     const enum ls_status described = ls_dataset_describe(text, split, &info);
     bool good = errors == (described != LS_OK);
     errors = 0;
@@ -134,41 +249,79 @@ static bool write_file(const char *path, const unsigned char *data, size_t bytes
     return file && fclose(file) == 0 && written;
 }
 
-int main(int argc, char **argv)
+// All files, of which one is damaged. False: they could not be written.
+static bool write_files(const struct kind *kind, const char *folder, uint64_t *state)
 {
     static unsigned char data[MOST_BYTES];
+    const size_t count = kind->files[1] ? 2 : 1, damaged = fuzz_below(state, count);
+    bool written = true;
+    for (size_t i = 0; i < count && written; i++) {
+        char path[128];
+        snprintf(path, sizeof(path), "%s/%s", folder, kind->files[i]);
+        size_t bytes = kind->fill(state, i, data);
+        if (i == damaged)
+            bytes = damage(kind, state, data, bytes);
+        else if (kind->compressed)
+            bytes = compress_all(data, bytes);
+        written = write_file(path, data, bytes);
+    }
+    return written;
+}
+
+static void remove_files(const struct kind *kind, const char *folder)
+{
+    for (size_t i = 0; i < 2 && kind->files[i]; i++) {
+        char path[128];
+        snprintf(path, sizeof(path), "%s/%s", folder, kind->files[i]);
+        unlink(path);
+    }
+}
+
+// One kind after the other of a group; NULL: there is no such group.
+static const struct kind *next_kind(const char *group, const struct kind *kind)
+{
+    const size_t count = sizeof(kinds) / sizeof(kinds[0]);
+    const size_t begin = kind ? (size_t)(kind - kinds) + 1 : 0;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(kinds[(begin + i) % count].group, group) == 0)
+            return &kinds[(begin + i) % count];
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
     unsigned long results[2] = {0};
-    const struct kind *kind = kinds;
-    char path[64], text[512];
+    char folder[64], text[512];
     int result = 0;
-    if (argc != 4)
+    const struct kind *kind = argc == 4 ? next_kind(argv[1], NULL) : NULL;
+    if (!kind)
         return 2;
-    while (strcmp(kind->name, argv[1]) != 0)
-        if (++kind == kinds + sizeof(kinds) / sizeof(kinds[0]))
-            return 2;
 #ifndef __SANITIZE_ADDRESS__ // which reserves memory without end for itself
     const struct rlimit limit = {MOST_MEMORY, MOST_MEMORY};
     setrlimit(RLIMIT_AS, &limit);
 #endif
-    snprintf(path, sizeof(path), "/tmp/lockstep-fuzz-%s-%ld", kind->name, (long)getpid());
-    snprintf(text, sizeof(text), kind->text, path, path);
+    snprintf(folder, sizeof(folder), "/tmp/lockstep-fuzz-%s-%ld", argv[1], (long)getpid());
+    if (mkdir(folder, 0700))
+        return 2;
     const double end_at = fuzz_clock() + strtod(argv[2], NULL);
     ls_log_set_writer(quiet, NULL);
-    for (uint64_t seed = strtoull(argv[3], NULL, 10); result >= 0 && fuzz_clock() < end_at;
-         seed++) {
+    for (uint64_t seed = strtoull(argv[3], NULL, 10); fuzz_clock() < end_at; seed++) {
         uint64_t state = seed;
-        const size_t whole = kind->fill(&state, data);
-        if (!write_file(path, data, damage(kind, &state, data, whole)))
+        snprintf(text, sizeof(text), kind->text, folder, folder);
+        if (!write_files(kind, folder, &state))
             return 2;
         result = check(text, seed);
-        if (result >= 0)
-            results[result]++;
+        if (result < 0)
+            break;
+        results[result]++;
+        remove_files(kind, folder);
+        kind = next_kind(argv[1], kind);
     }
     if (result < 0) {
-        fprintf(stderr, "the file is kept: %s\n", path);
+        fprintf(stderr, "%s; the files are kept\n", text);
         return 1;
     }
-    unlink(path);
+    rmdir(folder);
     printf("%lu read, %lu refused\n", results[0], results[1]);
     return !results[0] || !results[1];
 }

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #define SEED 20240501
-#define BYTE_ROUNDS 1000 // tests/fuzz goes on with other seeds
-#define TREE_ROUNDS 1000
+#define BYTE_ROUNDS 500 // tests/fuzz goes on with other seeds
+#define TREE_ROUNDS 500
 
 static const struct ls_shape example = {.ndims = 3, .dims = {28, 28, 1}};
 
