@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // lockstep convert: weights from one format of file to another.
 #include "tools/command.h"
+#include "tools/output_files.h"
 
 #include "core/base/log.h"
 #include "core/formats/keras_file.h"
@@ -62,6 +63,13 @@ static enum ls_status check(const struct arguments *arguments)
         ls_error(SCOPE, "'%s' cannot be read: %s", in, strerror(errno));
         return LS_BAD_INPUT;
     }
+    if (output_files_same(in, out)) {
+        ls_error(SCOPE, "'%s' is both IN and OUT; choose another name for OUT", in);
+        return LS_USAGE;
+    }
+    const enum ls_status checked = ls_keras_file_check(SCOPE, in);
+    if (checked)
+        return checked;
     if (!arguments_text(arguments, "model") && (!ls_keras_file_is(in) || ends(in, ".weights.h5"))) {
         ls_error(SCOPE,
                  "'%s' has no model in it; --model= names the model that its weights belong to, as "

@@ -5,8 +5,18 @@
 
 #include "tools/arguments.h"
 
+#include <stdbool.h>
+
 // Checks that no two of these options (ends with NULL) name the same file, even if they spell it
 // differently ("a.json", "./a.json") or use a link. LS_USAGE, logged.
 LS_STATUS output_files_check(const struct arguments *arguments, const char *const *names);
+
+// Checks that none of `outputs` is a file that one of `inputs` reads (both end with NULL). Of
+// "dataset" these are the files among its options. LS_USAGE, logged.
+LS_STATUS output_files_check_inputs(const struct arguments *arguments, const char *const *outputs,
+                                    const char *const *inputs);
+
+// Whether two paths name one file.
+bool output_files_same(const char *a, const char *b);
 
 #endif

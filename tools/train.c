@@ -145,7 +145,14 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
     if (!status)
         status = read_timeline(arguments, out);
     static const char *const files[] = {"report", "timeline", "save-weights", NULL};
-    return status ? status : output_files_check(arguments, files);
+    static const char *const logs[] = {"report", "timeline", NULL}; // weights may be replaced
+    static const char *const inputs[] = {"model", "initial-weights", "dataset", NULL};
+    static const char *const weights[] = {"save-weights", NULL}, *const data[] = {"dataset", NULL};
+    if (!status)
+        status = output_files_check(arguments, files);
+    if (!status)
+        status = output_files_check_inputs(arguments, logs, inputs);
+    return status ? status : output_files_check_inputs(arguments, weights, data);
 }
 
 static enum ls_status open_data(const struct arguments *arguments, struct inputs *inputs)

@@ -48,14 +48,42 @@ enum ls_status ls_keras_file_unavailable(const char *path)
     return LS_UNAVAILABLE;
 }
 
+// The first bytes of a regular file; -1: it is none, or cannot be read.
+static ssize_t read_start(const char *path, char start[LS_FILE_KIND_BYTES])
+{
+    struct stat about;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const bool regular = fd >= 0 && fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
+    const ssize_t bytes = regular ? read(fd, start, LS_FILE_KIND_BYTES) : -1;
+    if (fd >= 0)
+        close(fd);
+    return bytes;
+}
+
 bool ls_keras_file_is(const char *path)
 {
     char start[LS_FILE_KIND_BYTES];
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    const ssize_t bytes = fd < 0 ? 0 : read(fd, start, sizeof(start));
-    if (fd >= 0)
-        close(fd);
+    const ssize_t bytes = read_start(path, start);
     return bytes > 0 && ls_file_is_keras(start, (size_t)bytes);
+}
+
+static bool ends_with(const char *path, const char *suffix)
+{
+    const size_t length = strlen(path), rest = strlen(suffix);
+    return length > rest && strcmp(path + length - rest, suffix) == 0;
+}
+
+enum ls_status ls_keras_file_check(const char *scope, const char *path)
+{
+    char start[LS_FILE_KIND_BYTES];
+    if (!ends_with(path, ".h5") && !ends_with(path, ".keras"))
+        return LS_OK;
+    const ssize_t bytes = read_start(path, start);
+    if (bytes < 0 || ls_file_is_keras(start, (size_t)bytes) || ls_file_kind(start, (size_t)bytes))
+        return LS_OK;
+    ls_error(scope, "'%s' is %s, neither HDF5 nor a ZIP archive as its name says", path,
+             bytes ? "damaged or of an unknown kind" : "empty");
+    return LS_BAD_INPUT;
 }
 
 // ---- The child ----

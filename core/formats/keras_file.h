@@ -31,6 +31,9 @@ struct ls_keras_program {
 
 // Whether the file begins as HDF5 or ZIP does. False where it cannot be read.
 bool ls_keras_file_is(const char *path);
+// LS_BAD_INPUT, logged: a file that is called .h5 or .keras begins like no format that is known,
+// because it is empty or damaged. What cannot be read is left to who reads it.
+LS_STATUS ls_keras_file_check(const char *scope, const char *path);
 
 // LS_BAD_INPUT, logged with path and reason, for a file that is malformed, crashes the libraries or
 // exceeds a limit; LS_UNAVAILABLE, logged, where there is no program.

@@ -206,7 +206,8 @@ static enum ls_status read_descr(const struct ls_npy_file *file, struct text *te
         if (*letter < ' ' || *letter > '~')
             *letter = '?';
     return bad(file,
-               "dtype '%s'; expected bool, uint8, int32, int64, float32 or float64, little endian",
+               "dtype '%s'; expected bool, uint8, int32, int64, float32 or float64, little endian; "
+               "save array.astype(numpy.float32)",
                descr);
 }
 

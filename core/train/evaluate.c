@@ -44,7 +44,7 @@ enum ls_status ls_evaluate_model(struct ls_model *model, struct ls_data *data, u
     if (!status)
         status = ls_session_evaluate(model->session, dataset, false, &scores);
     if (!status && !isfinite(ls_metric_value(&scores.metrics, "loss"))) {
-        ls_error("evaluate", "the loss of model '%s' on '%s' is not finite; are the weights?",
+        ls_error("evaluate", "the loss of model '%s' on '%s' is not finite; check data and weights",
                  model->source, data->text);
         status = LS_FAILED;
     }

@@ -483,7 +483,8 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
     }
     if (label->dtype == LS_I32 && target->class_count == 0) {
         ls_error("data",
-                 "dataset '%s' has targets, not classes: train it with --loss=mean_squared_error",
+                 "dataset '%s' has targets, not classes (integers from 0): train it with "
+                 "--loss=mean_squared_error",
                  data->text);
         return LS_BAD_INPUT;
     }

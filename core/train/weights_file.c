@@ -47,7 +47,9 @@ enum ls_status ls_read_weights(struct ls_model *model, const char *path)
 {
     struct ls_safetensors *file = NULL;
     const bool keras = ls_keras_file_is(path);
-    enum ls_status status = keras ? open_keras(path, &file) : ls_safetensors_open(path, &file);
+    enum ls_status status = ls_keras_file_check("weights", path);
+    if (!status)
+        status = keras ? open_keras(path, &file) : ls_safetensors_open(path, &file);
     if (!status)
         status = ls_take_weights(model, path, file, keras);
     ls_safetensors_close(file);
@@ -74,9 +76,12 @@ enum ls_status ls_read_model(const char *path, json_t **model, struct ls_safeten
     struct ls_safetensors *file = NULL;
     json_t *json = NULL;
     *weights = NULL;
+    enum ls_status status = ls_keras_file_check("model", path);
+    if (status)
+        return status;
     if (!ls_keras_file_is(path))
         return ls_model_read(path, model);
-    enum ls_status status = open_keras(path, &file);
+    status = open_keras(path, &file);
     const char *text = status ? NULL : ls_safetensors_text(file, LS_KERAS_MODEL);
     if (!status && !text) {
         ls_error(path, "the file holds weights but no model; give --model= the model's JSON, and "

@@ -4,12 +4,14 @@ import gzip
 import json
 import os
 import re
+import resource
 import shutil
 import struct
 import subprocess
 
 from support import BAD_INPUT, DONE, FAILED, FASHION, LOCKSTEP, UNAVAILABLE, UNTIMED, USAGE, ProgramTest, main
 
+MODELS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "models")
 TRAIN = ("train", "--quiet", "--validation=off")
 SYNTHETIC = "--dataset=synthetic:examples=200"
 
@@ -187,6 +189,57 @@ class Models(ProgramTest):
         conv = {"class_name": "Conv2D", "config": {"name": "big", "filters": 2, "kernel_size": [29, 29]}}
         self.model(self.sequential(conv), ("big", "(None, 28, 28, 1)"))
 
+    def test_hostile_models_are_one_line(self):
+        """In little memory and time, whatever a file asks for."""
+        def node(*names):
+            return {"args": [[{"class_name": "__keras_tensor__", "config": {"keras_history": [name, 0, 0]}} for name in names]],
+                    "kwargs": {}}
+
+        def functional(*layers):
+            first = [{"class_name": "InputLayer", "name": "x", "config": {"name": "x", "batch_shape": [None, 4]}, "inbound_nodes": []}]
+            made = [{"class_name": kind, "name": name, "config": {"name": name}, "inbound_nodes": nodes} for kind, name, nodes in layers]
+            return {"class_name": "Functional", "config": {"name": "m", "layers": first + made, "input_layers": [["x", 0, 0]],
+                                                           "output_layers": [[layers[-1][1], 0, 0]]}}
+
+        def dense(units):
+            return self.sequential({"class_name": "Dense", "config": {"units": units}})
+
+        def conv(**options):
+            return self.sequential({"class_name": "Conv2D", "config": dict({"filters": 2, "kernel_size": 3}, **options)})
+
+        big = 2 ** 31 - 1
+        text = json.dumps(dense(3))
+        cases = [
+            (functional(("ReLU", "a", [node("b")]), ("ReLU", "b", [node("a")])), "the layers form a circle"),
+            (functional(("ReLU", "a", [node("a")])), "needs its own output"),
+            (functional(("ReLU", "a", [node("gone")])), "there is no layer 'gone'"),
+            (functional(("ReLU", "a", [node("x")]), ("ReLU", "a", [node("x")])), "two layers are called 'a'"),
+            (functional(*(("ReLU", f"l{i}", [node(f"l{i - 1}" if i else "x")]) for i in range(100000))), "100001 layers"),
+            (functional(("ReLU", "a", [node("x")] * 100000)), "called 100000 times"),
+            (functional(("Add", "a", [node(*["x"] * 100000)])), "more than 256 tensors"),
+            (self.sequential(*[{"class_name": "ReLU", "config": {}}] * 100000), "100001 layers"),
+            ('{"a":' * 100000, "maximum parsing depth"),
+            ("[{}" + ",{}" * 4000000 + "]", "more than 4000000 values"),
+            (dense(-1), "got -1"), (dense(0), "got 0"), (dense(1.5), "got 1.5"), (dense(1e308), "got 1e308"),
+            (dense(2 ** 31), "at most 2147483647"), (dense(2 ** 63 - 1), "at most 2147483647"), (dense(2 ** 63), "too big integer"),
+            (dense(float("nan")), "malformed JSON"), (dense([1] * 1000000), "got [1, 1, 1,"),
+            (self.sequential(*[{"class_name": "Flatten", "config": {}}, *[{"class_name": "Dense", "config": {"units": big}}] * 2]),
+             "more than 1099511627776 elements"),
+            (conv(strides=-1), "strides"), (conv(dilation_rate=2 ** 40), "dilation_rate"), (conv(groups=big), "groups"),
+            (conv(padding=7), "padding"), (conv(filters=big, kernel_size=28), "more than 1099511627776 elements"),
+            (b'{"class_name": "\xff\xfe"}', "malformed JSON"), (b'{"class_name": "a\0b"}', "malformed JSON"),
+            ('{"class_name": "a\\u0000b"}', "malformed JSON"), (text[:-1], "malformed JSON"), (b"", "malformed JSON"),
+        ]
+        limits = {} if os.environ["LOCKSTEP_SANITIZE"] != "none" else {
+            "preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))}
+        for content, says in cases:
+            with self.subTest(says):
+                if not isinstance(content, bytes):
+                    content = (content if isinstance(content, str) else json.dumps(content)).encode()
+                with open(self.path("model.json"), "wb") as file:
+                    file.write(content)
+                self.refused(BAD_INPUT, "summary", "--model=" + self.path("model.json"), says=("model.json", says), timeout=60, **limits)
+
     def test_a_missing_file(self):
         self.refused(BAD_INPUT, *TRAIN, "--model=./none.json", SYNTHETIC, says=("none.json",))
 
@@ -299,6 +352,24 @@ class Weights(ProgramTest):
         for option in ("--save-weights=", "--report="):
             self.refused(USAGE, *self.arguments, option, says=("empty",))
         self.refused(USAGE, *self.arguments, "--report=same", "--save-weights=same", says=("same",))
+
+    def test_no_output_takes_the_place_of_an_input(self):
+        shutil.copy(os.path.join(MODELS, "linear.json"), self.path("m.json"))
+        self.assertEqual(self.save(self.path("w.safetensors")).code, DONE)
+        weights = "--initial-weights=" + self.path("w.safetensors")
+        before = {name: open(self.path(name), "rb").read() for name in ("m.json", "w.safetensors")}
+        arguments = (*TRAIN, "--model=m.json", "--dataset=synthetic:shape=4,classes=0,examples=20", weights)
+        for option, path, reader in (("report", "m.json", "model"), ("timeline", "./m.json", "model"),
+                                     ("report", "w.safetensors", "initial-weights")):
+            self.refused(USAGE, *arguments, f"--{option}={path}", says=(f"--{option}={path} ", f"--{reader} reads", "another name"))
+        for dataset in ("arrays:x=w.safetensors,y=y.npy", "arrays:x=x.npy,y=./w.safetensors", "cifar10:train=a.bin+w.safetensors"):
+            self.refused(USAGE, *TRAIN, "--model=m.json", "--dataset=" + dataset, "--save-weights=w.safetensors",
+                         says=("--save-weights=w.safetensors ", "--dataset reads"))
+        for name, content in before.items():
+            with open(self.path(name), "rb") as file:
+                self.assertEqual(file.read(), content)
+        outcome = self.lockstep(*arguments, "--save-weights=w.safetensors")  # goes on with what it trained before
+        self.assertEqual(outcome.code, DONE, outcome.err)
 
     def test_one_file_by_two_names(self):
         os.mkdir(self.path("sub"))

@@ -217,6 +217,24 @@ class Files(KerasTest):
         self.done("convert", "small.keras-2.h5", "out.weights.h5")
         self.refused(BAD_INPUT, "convert", "small.keras-2.h5", "out.keras", says=("Keras 2's", ".weights.h5"))
 
+    def test_a_file_is_not_converted_onto_itself(self):
+        with open(self.path("small.keras"), "rb") as file:
+            before = file.read()
+        os.link(self.path("small.keras"), self.path("link.keras"))
+        for out in ("small.keras", "./small.keras", "link.keras"):
+            self.refused(USAGE, "convert", "small.keras", out, says=("'small.keras' is both IN and OUT",))
+        with open(self.path("small.keras"), "rb") as file:
+            self.assertEqual(file.read(), before)
+
+    def test_empty_files_and_noise_are_named(self):
+        for name in ("e.keras", "e.h5", "e.weights.h5"):
+            for content, says in ((b"", "is empty"), (b"\xf3noise" * 100, "is damaged or of an unknown kind")):
+                with open(self.path(name), "wb") as file:
+                    file.write(content)
+                for command in (("convert", name, "out.safetensors"), ("summary", "--model=" + name),
+                                ("convert", name, "out.safetensors", "--model=small.json")):
+                    self.refused(BAD_INPUT, *command, says=(f"'{name}' {says}", "neither HDF5 nor a ZIP archive"))
+
     def test_damaged_files_are_one_line(self):
         for name in ("small.keras", "small.weights.h5", "small.h5"):
             with open(self.path(name), "r+b") as file:

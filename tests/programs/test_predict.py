@@ -156,6 +156,14 @@ class Refused(PredictTest):
                 self.refused(code, *arguments, says=says)
         self.refused(USAGE, "predict", "--model=mlp", self.data, says=("--out is missing",))
 
+    def test_what_it_reads_is_not_replaced(self):
+        for path in ("x.npy", "./x.npy", self.path("x.npy")):
+            self.write("x.npy", b"data")
+            self.refused(USAGE, "predict", "--model=mlp", "--dataset=arrays:y=y.npy,x=" + self.path("x.npy"), "--out=" + path,
+                         says=("--out=" + path, "--dataset reads", "another name"))
+            with open(self.path("x.npy"), "rb") as file:
+                self.assertEqual(file.read(), b"data")
+
     def test_a_full_disk_is_said_and_leaves_nothing(self):
         folder = self.path("small")
         os.mkdir(folder)
