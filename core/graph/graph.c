@@ -111,13 +111,17 @@ enum ls_status ls_graph_begin_layer(struct ls_graph *graph, const char *name,
 enum ls_status ls_graph_connect_layer(struct ls_graph *graph, const char *from)
 {
     assert(graph->layer != LS_NO_LAYER);
-    char **connected = &graph->layers[graph->layer].connected;
-    const size_t length = *connected ? strlen(*connected) : 0;
-    char *longer = realloc(*connected, length + strlen(from) + 3);
-    if (!longer)
-        return LS_OUT_OF_MEMORY;
-    sprintf(longer + length, "%s%s", length > 0 ? ", " : "", from);
-    *connected = longer;
+    struct ls_graph_layer *layer = &graph->layers[graph->layer];
+    const size_t length = layer->connected_length, needed = length + strlen(from) + 3;
+    if (needed > layer->connected_room) {
+        char *longer = realloc(layer->connected, 2 * needed);
+        if (!longer)
+            return LS_OUT_OF_MEMORY;
+        layer->connected = longer;
+        layer->connected_room = 2 * needed;
+    }
+    layer->connected_length +=
+        (size_t)sprintf(layer->connected + length, "%s%s", length ? ", " : "", from);
     return LS_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "core/operation/operation.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum ls_tensor_role {
@@ -104,6 +105,7 @@ struct ls_graph_layer {
     // What its calls take in a functional model: "add[0][0], dense[1][0]"; NULL: in a Sequential
     // model, what the layer before it makes.
     char *connected;
+    size_t connected_length, connected_room;
     uint32_t first_parameter, parameter_count; // in the graph's list
     bool frozen; // not trained: ls_graph_freeze_layer
 };

@@ -533,6 +533,21 @@ START_TEST(a_norm_of_the_input_has_the_gradients_of_its_variables)
 }
 END_TEST
 
+// 20 MB: in the time of a test only where each is appended without looking at those before it.
+START_TEST(a_layer_is_connected_to_a_hundred_thousand_others)
+{
+    char name[201];
+    memset(name, 'n', sizeof(name) - 1);
+    name[200] = '\0';
+    ck_assert_int_eq(ls_graph_begin_layer(graph, "last", "Test"), LS_OK);
+    for (int i = 0; i < 100000; i++)
+        ck_assert_int_eq(ls_graph_connect_layer(graph, name), LS_OK);
+    const char *connected = graph->layers[graph->layer].connected;
+    ck_assert_uint_eq(strlen(connected), 100000 * 202 - 2);
+    ck_assert_mem_eq(connected + 200, ", n", 3);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("graph");
@@ -561,6 +576,7 @@ int main(void)
     tcase_add_test(tests, what_cannot_be_differentiated_is_refused);
     tcase_add_test(tests, the_input_has_no_gradient_and_parameters_have_one_each);
     tcase_add_test(tests, a_norm_of_the_input_has_the_gradients_of_its_variables);
+    tcase_add_test(tests, a_layer_is_connected_to_a_hundred_thousand_others);
     suite_add_tcase(suite, tests);
 
     return test_suite_run(suite);
