@@ -170,11 +170,20 @@ static void damage(uint64_t *state, json_t *json)
     }
 }
 
+// What a model was compiled with, which is damaged with it.
+static const char compiled[] =
+    "{\"optimizer\": {\"class_name\": \"Adam\", \"config\": {\"learning_rate\": 0.5, \"beta_1\": "
+    "0.9, \"epsilon\": 1e-7, \"clipnorm\": null}}, \"loss\": {\"class_name\": "
+    "\"SparseCategoricalCrossentropy\", \"config\": {\"from_logits\": true, \"reduction\": "
+    "\"auto\"}}, \"metrics\": [[\"accuracy\"]], \"loss_weights\": null}";
+
 static void make_text(uint64_t *state)
 {
     json_t *json = fuzz_below(state, 8) == 0
                        ? generate(state)
                        : json_deep_copy(models[fuzz_below(state, model_count)]);
+    if (fuzz_below(state, 4) == 0)
+        json_object_set_new(json, "compile_config", json_loads(compiled, 0, NULL));
     if (fuzz_below(state, 8) > 0)
         damage(state, json);
     text = json_dumps(json, JSON_COMPACT);
