@@ -240,7 +240,7 @@ class Page(ModelTest):
         before, names = list(model.variables[0].array.values), {"model": model}
         with open(PAGE, encoding="utf-8") as file:
             blocks = BLOCK.findall(file.read())
-        self.assertEqual([language for language, _ in blocks], ["python", "sh", "python", "python", "sh", "python", "c", "c"])
+        self.assertEqual([language for language, _ in blocks], ["python", "sh", "python", "python", "sh", "python", "c", "c", "c"])
         here = os.getcwd()
         os.chdir(self.folder)
         self.addCleanup(os.chdir, here)
