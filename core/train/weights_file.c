@@ -194,7 +194,7 @@ static char *number_tensors(const struct ls_model *model, const struct ls_keras_
     char *names = malloc(bytes);
     for (uint32_t i = 0; i < layout->count && names; i++) {
         const struct ls_keras_store *store = &layout->stores[i];
-        const uint32_t variables = store->count + (store->counts_examples ? 1 : 0);
+        const uint32_t variables = store->count + (store->counts_examples && store->count ? 1 : 0);
         for (uint32_t k = 0; k < variables; k++, count++) {
             char *name = names + used;
             used += 1 + (size_t)snprintf(name, bytes - used, "%s/vars/%u", store->group, k);

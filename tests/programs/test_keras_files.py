@@ -85,16 +85,17 @@ class Files(KerasTest):
                 self.assertEqual({path.split("/vars/")[0] for path in own} - set(own_names), set())
 
     def test_a_normalization_is_written_with_its_count(self):
-        """Keras's Normalization has three variables; the last, how many examples it has seen, is no weight."""
+        """Keras's Normalization has three variables; the last, how many examples it has seen, is no weight. With a mean it has none."""
         model = {"module": "keras", "class_name": "Sequential", "registered_name": None, "config": {"name": "adapted", "layers": [
             {"module": "keras.layers", "class_name": name, "registered_name": None, "config": {"name": name.lower(), **config}}
-            for name, config in (("InputLayer", {"batch_shape": [None, 4, 4, 1]}), ("Normalization", {"axis": -1}), ("Flatten", {}),
+            for name, config in (("InputLayer", {"batch_shape": [None, 4, 4, 1]}), ("Normalization", {"axis": -1}),
+                                 ("Rescaling", {"scale": 2}), ("Normalization", {"name": "given", "mean": 0.5, "variance": 2.0}), ("Flatten", {}),
                                  ("Dense", {"units": 10}))]}}
         with open(self.path("adapted.json"), "w") as file:
             json.dump(model, file)
         self.done(*TRAIN, "--quiet", "--model=adapted.json", "--save-weights=adapted.weights.h5")
         written, _ = self.structure("adapted.weights.h5")
-        shapes = {path: value[0] for path, value in written.items() if path.startswith("layers/normalization/")}
+        shapes = {path: value[0] for path, value in written.items() if path.startswith("layers/normalization")}
         self.assertEqual(shapes, {"layers/normalization/vars/0": [1], "layers/normalization/vars/1": [1],
                                   "layers/normalization/vars/2": []})
         self.done("convert", "adapted.weights.h5", "adapted.safetensors", "--model=adapted.json")
