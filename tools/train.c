@@ -16,9 +16,8 @@
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to train"},
     {"model", "NAME|FILE", NULL,
-     "a built-in model (mlp, cnn, mlp-dropout, cnn-small, linear), Keras model JSON, or a .keras "
-     "or "
-     ".h5 file, with its weights"},
+     "a built-in model (mlp, cnn, resnet, mlp-dropout, cnn-small, linear), Keras model JSON, or a "
+     ".keras or .h5 file, with its weights"},
     {"dataset", "NAME[:option=value,...]", NULL,
      "fashion-mnist, mnist:dir=PATH, cifar10:dir=PATH, cifar100:dir=PATH, arrays:x=FILE,y=FILE "
      "(.npy or .safetensors), text:file=FILE,length=N, synthetic; limit=N takes the first N "

@@ -126,6 +126,13 @@ START_TEST(built_in_models_have_the_variables_that_keras_gives_them)
         {"cnn-small.json",
          2378826,
          {{"conv2d_1/kernel", "(3, 3, 32, 64)"}, {"dense/kernel", "(36864, 64)"}}},
+        {"resnet.json",
+         2796490,
+         {{"conv2d/kernel", "(7, 7, 3, 64)"},
+          {"batch_normalization/moving_variance", "(64,)"},
+          {"conv2d_6/kernel", "(1, 1, 64, 128)"},
+          {"conv2d_15/kernel", "(3, 3, 256, 256)"},
+          {"dense/kernel", "(256, 10)"}}},
     };
     for (size_t m = 0; m < sizeof(models) / sizeof(models[0]); m++) {
         struct ls_graph *graph = load(getenv("LOCKSTEP_MODEL_PATH"), models[m].file, NULL);

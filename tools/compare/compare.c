@@ -30,9 +30,8 @@
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to train"},
     {"model", "NAME|FILE", NULL,
-     "a built-in model (mlp, cnn, mlp-dropout, cnn-small, linear), Keras model JSON, or a .keras "
-     "or "
-     ".h5 file, with its weights"},
+     "a built-in model (mlp, cnn, resnet, mlp-dropout, cnn-small, linear), Keras model JSON, or a "
+     ".keras or .h5 file, with its weights"},
     {"dataset", "NAME[:option=value,...]", NULL, "as for train"},
     {"loss", "NAME", NULL, "as for train"},
     {"metrics", "NAME", NULL, "as for train"},
