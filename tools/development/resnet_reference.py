@@ -3,10 +3,10 @@
 """What PyTorch makes of models/resnet.json on a part of CIFAR-10. tests/data/reference/resnet_cifar10.json is from here,
 its parts `first_steps` and `training`:
 
-    resnet_reference.py losses   --train=data_batch_1.bin --optimizer=sgd:learning_rate=0.0001 --float64
+    resnet_reference.py losses   --train=data_batch_1.bin --test=test_batch_first1000.bin --optimizer=sgd:learning_rate=0.0001 --float64
     resnet_reference.py accuracy --train=data_batch_1.bin --test=test_batch_first1000.bin --threads=1
 
-`losses`: the loss of each step on the images in the order of the file, from weights that a formula gives (first_weights,
+`losses`: the loss of each step on the images in the order of the file, and the test loss after the last, from weights that a formula gives (first_weights,
 the same in tests/programs/test_tutorials.py), or from --weights=FILE.safetensors. `accuracy`: training loss and test accuracy of
 each epoch, with images shuffled anew, from Keras's initializers, for each seed. Both print JSON.
 
@@ -206,7 +206,8 @@ def make_optimizer(text, parameters):
 def read_cifar(path):
     records = numpy.fromfile(path, numpy.uint8).reshape(-1, 3073)
     images = torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).astype(numpy.float32) / 255.0)
-    return images.contiguous(memory_format=torch.channels_last), torch.from_numpy(records[:, 0].astype(numpy.int64))
+    images = images.to(torch.get_default_dtype()).contiguous(memory_format=torch.channels_last)
+    return images, torch.from_numpy(records[:, 0].astype(numpy.int64))
 
 
 def train_step(model, step, images, labels):
@@ -219,12 +220,12 @@ def train_step(model, step, images, labels):
 
 
 def evaluate(model, images, labels):
+    """Loss and accuracy with the moving statistics."""
     model.eval()
     with torch.no_grad():
-        right = sum((model(x).argmax(1) == y).sum().item()
-                    for x, y in zip(images.split(TEST_BATCH), labels.split(TEST_BATCH)))
+        outputs = torch.cat([model(x) for x in images.split(TEST_BATCH)])
     model.train()
-    return right / len(labels)
+    return functional.cross_entropy(outputs, labels).item(), (outputs.argmax(1) == labels).sum().item() / len(labels)
 
 
 def losses(arguments):
@@ -236,11 +237,10 @@ def losses(arguments):
         set_weights(model, first_weights([(name, shape) for name, _, shape, _ in variables(model)]))
     step = make_optimizer(arguments.optimizer, list(model.parameters()))
     images, labels = read_cifar(arguments.train)
-    images = images.to(torch.get_default_dtype())
     batch, found = arguments.batch, []
     for i in range(arguments.steps):
         found.append(train_step(model, step, images[i * batch:(i + 1) * batch], labels[i * batch:(i + 1) * batch]))
-    return found
+    return {"losses": found, "val_loss": evaluate(model, *read_cifar(arguments.test))[0]}
 
 
 def train_seed(arguments, seed, images, labels, tests):
@@ -256,7 +256,7 @@ def train_seed(arguments, seed, images, labels, tests):
             x = images[chosen].contiguous(memory_format=torch.channels_last)
             total += len(chosen) * train_step(model, step, x, labels[chosen])
         curve["loss"].append(round(total / len(labels), 4))
-        curve["val_accuracy"].append(evaluate(model, *tests))
+        curve["val_accuracy"].append(evaluate(model, *tests)[1])
         print(f"seed {seed} epoch {epoch + 1}: {time.perf_counter() - begin:.1f} s, loss {curve['loss'][-1]}, "
               f"test accuracy {curve['val_accuracy'][-1]:.3f}", file=sys.stderr, flush=True)
     return curve
@@ -266,7 +266,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("losses", "accuracy"))
     parser.add_argument("--train", required=True, help="CIFAR-10 binary file to train on")
-    parser.add_argument("--test", help="CIFAR-10 binary file to test on")
+    parser.add_argument("--test", required=True, help="CIFAR-10 binary file to test on")
     parser.add_argument("--weights", help="losses: safetensors to begin with instead of the formula's")
     parser.add_argument("--optimizer", default="adam:learning_rate=0.001")
     parser.add_argument("--batch", type=int, default=128, help="over all replicas")
@@ -281,7 +281,7 @@ def main():
     torch.set_flush_denormal(True)
     result = {"optimizer": arguments.optimizer, "batch": arguments.batch, "replicas": arguments.replicas}
     if arguments.what == "losses":
-        result["losses"] = losses(arguments)
+        result.update(losses(arguments))
     else:
         data = read_cifar(arguments.train)
         tests = read_cifar(arguments.test)
