@@ -2,7 +2,7 @@
 """Files of weights against Keras itself: Keras predicts the same with what Lockstep wrote, and the variables of
 keras.applications are found.
 
-Needs Keras (any backend), here or in the Python that LOCKSTEP_KERAS_PYTHON names; without it, everything is skipped.
+Needs Keras (any backend), here or in another Python (keras_python.py says where it is looked for); without it, everything is skipped.
 KERAS_MODELS=NAME,NAME takes these of keras.applications, else the table below.
 """
 import json
@@ -15,11 +15,13 @@ try:
     os.environ.setdefault("KERAS_BACKEND", "jax")
     import keras
 except ImportError:
-    other = os.environ.pop("LOCKSTEP_KERAS_PYTHON", None)
-    if other:
-        os.execv(other, [other, os.path.abspath(__file__), *sys.argv[1:]])
-    print("SKIP: Keras is not here (LOCKSTEP_KERAS_PYTHON names a Python that has it): files of weights were not given to it")
-    sys.exit(77)
+    from keras_python import keras_python
+
+    other, missing = keras_python()
+    if missing:
+        print(f"SKIP: files of weights were not given to Keras itself: {missing}")
+        sys.exit(77)
+    os.execv(other, [other, os.path.abspath(__file__), *sys.argv[1:]])
 
 import numpy
 
