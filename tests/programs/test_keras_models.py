@@ -16,8 +16,8 @@ from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, LARGE_DATA, ProgramT
 FOLDER = os.path.join(FIXTURES, "models")
 with open(os.path.join(FOLDER, "expected.json")) as file:
     EXPECTED = json.load(file)
-APPLICATIONS = ("MobileNet", "MobileNetV3Small")
-TRAINED = ("MobileNetV3Small",)  # in every run
+APPLICATIONS = ("ResNet50", "VGG16", "MobileNet", "MobileNetV2", "MobileNetV3Small", "EfficientNetB0")
+TRAINED = ("MobileNetV3Small", "EfficientNetB0")  # in every run; one of them without kinks
 SMALL = ("gpt", "siamese", "inception")
 EXAMPLES, INPUTS = 8, 1000  # as in the script
 
@@ -28,6 +28,10 @@ FIRST_LOSS = 1e-5
 # Relative; where the backends happen to agree on a later loss: float32 in another order over three steps. In single logits they differ
 # by up to 1e-6 of the largest before the first step.
 ROUNDING = 3e-6
+# Where an input of a ReLU is within rounding of its kink, its gradient is there in one computation and not in another, and each
+# processor adds in another order: of what the steps changed about the loss. Models without kinks do without.
+KINKS = 0.02
+SMOOTH = ("EfficientNetB0", "EfficientNetV2B0", "ConvNeXtTiny", *SMALL)
 
 
 def mix(a, b):
@@ -121,7 +125,8 @@ class KerasTest(ProgramTest):
     def check_losses(self, name, losses):
         flow, jax = (EXPECTED[name][backend]["losses"] for backend in ("tensorflow", "jax"))
         for step, (found, one, other) in enumerate(zip(losses, flow, jax, strict=True)):
-            allowed = max(2 * abs(one - other), (ROUNDING if step else FIRST_LOSS) * abs(one))
+            allowed = max(2 * abs(one - other), (ROUNDING if step else FIRST_LOSS) * abs(one),
+                          0 if name in SMOOTH else KINKS * abs(one - flow[0]))
             self.assertLessEqual(abs(found - one), allowed, f"{name}, loss of step {step + 1}: {found}; TensorFlow {one}, JAX {other}")
 
     def check_counts(self, name, model):

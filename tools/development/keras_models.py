@@ -17,6 +17,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -157,8 +158,8 @@ BELOW = {"tokens": 19, "positions": 12}
 
 def without_dropout(value):
     if isinstance(value, dict):
-        if value.get("class_name") in ("Dropout", "SpatialDropout2D", "StochasticDepth"):
-            for key in ("rate", "drop_path_rate"):
+        if value.get("class_name") in ("Dropout", "SpatialDropout2D", "StochasticDepth", "MultiHeadAttention"):
+            for key in ("rate", "drop_path_rate", "dropout"):
                 if key in value["config"]:
                     value["config"][key] = 0.0
         for inner in value.values():
@@ -199,7 +200,8 @@ def variables(model, prefix=""):
         for variable in layer.weights:
             if not variable.path.endswith("/count"):  # of Normalization: not used
                 parts = variable.path.split("/")
-                yield prefix + "/".join(parts[parts.index(layer.name):]), variable
+                name = prefix + "/".join(parts[parts.index(layer.name):])
+                yield re.sub(r"/variable_[0-9]+$", "/variable", name), variable  # Keras counts those that LayerScale leaves unnamed
 
 
 def first_layers(model):
