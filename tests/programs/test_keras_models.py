@@ -16,7 +16,7 @@ from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, LARGE_DATA, ProgramT
 FOLDER = os.path.join(FIXTURES, "models")
 with open(os.path.join(FOLDER, "expected.json")) as file:
     EXPECTED = json.load(file)
-APPLICATIONS = ("ResNet50", "VGG16", "MobileNet", "MobileNetV2", "MobileNetV3Small", "EfficientNetB0")
+APPLICATIONS = ("ResNet50", "ResNet50V2", "VGG16", "MobileNet", "MobileNetV2", "MobileNetV3Small", "EfficientNetB0", "ConvNeXtTiny")
 TRAINED = ("MobileNetV3Small", "EfficientNetB0")  # in every run; one of them without kinks
 SMALL = ("gpt", "siamese", "inception")
 EXAMPLES, INPUTS = 8, 1000  # as in the script
@@ -29,8 +29,9 @@ FIRST_LOSS = 1e-5
 # by up to 1e-6 of the largest before the first step.
 ROUNDING = 3e-6
 # Where an input of a ReLU is within rounding of its kink, its gradient is there in one computation and not in another, and each
-# processor adds in another order: of what the steps changed about the loss. Models without kinks do without.
-KINKS = 0.02
+# processor adds in another order: Lockstep with the instructions of AVX-512, AVX2 and SSE4.1 differs by 3 per cent of what two steps
+# changed about the loss of ResNet50V2. These are the bounds of losses 2 and 3, of that change; models without kinks do without.
+KINKS = (0, 0.02, 0.06)
 SMOOTH = ("EfficientNetB0", "EfficientNetV2B0", "ConvNeXtTiny", *SMALL)
 
 
@@ -126,7 +127,7 @@ class KerasTest(ProgramTest):
         flow, jax = (EXPECTED[name][backend]["losses"] for backend in ("tensorflow", "jax"))
         for step, (found, one, other) in enumerate(zip(losses, flow, jax, strict=True)):
             allowed = max(2 * abs(one - other), (ROUNDING if step else FIRST_LOSS) * abs(one),
-                          0 if name in SMOOTH else KINKS * abs(one - flow[0]))
+                          0 if name in SMOOTH else KINKS[step] * abs(one - flow[0]))
             self.assertLessEqual(abs(found - one), allowed, f"{name}, loss of step {step + 1}: {found}; TensorFlow {one}, JAX {other}")
 
     def check_counts(self, name, model):
