@@ -7,8 +7,8 @@ import os
 import random
 import re
 import shlex
-import struct
 import statistics
+import struct
 
 from support import DONE, FASHION, FIXTURES, KERAS_FILES, LARGE_DATA, UNTIMED, ProgramTest, main, tensors
 
