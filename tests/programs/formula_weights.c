@@ -2,7 +2,9 @@
 // Writes weights of a model that come from a formula, for test_keras_models.py: Keras got the same
 // ones from tools/development/keras_models.py. Files of them would be hundreds of megabytes.
 //
-//     formula_weights MODEL.json OUT.safetensors
+//     formula_weights MODEL.json OUT.safetensors GAIN
+//
+// Kernels are GAIN times as large as keeps what they are given.
 #include "core/formats/safetensors.h"
 #include "core/graph/layer.h"
 
@@ -36,7 +38,7 @@ static bool ends_with(const char *text, const char *end)
 
 // Kernels keep the size of what they are given; everything else is near its first value, and is not
 // that value.
-static void value_range(const char *name, const struct ls_shape *shape, double *middle,
+static void value_range(const char *name, const struct ls_shape *shape, double gain, double *middle,
                         double *width)
 {
     *middle = 0;
@@ -53,11 +55,11 @@ static void value_range(const char *name, const struct ls_shape *shape, double *
         double fan = 1;
         for (uint32_t i = 0; i < (depthwise ? 2 : shape->ndims - 1); i++)
             fan *= (double)shape->dims[i];
-        *width = sqrt((ends_with(name, "/depthwise_kernel") ? 3 : 6) / fan);
+        *width = gain * sqrt((ends_with(name, "/depthwise_kernel") ? 3 : 6) / fan);
     }
 }
 
-static bool fill(const struct ls_tensor *parameter, struct ls_saved_tensor *out)
+static bool fill(const struct ls_tensor *parameter, double gain, struct ls_saved_tensor *out)
 {
     const struct ls_shape *shape = ls_variable_shape(parameter);
     int64_t count = 1;
@@ -68,7 +70,7 @@ static bool fill(const struct ls_tensor *parameter, struct ls_saved_tensor *out)
     float *values = malloc((size_t)count * sizeof(float));
     if (!values)
         return false;
-    value_range(parameter->name, shape, &middle, &width);
+    value_range(parameter->name, shape, gain, &middle, &width);
     const uint64_t seed = name_hash(parameter->name);
     for (int64_t i = 0; i < count; i++)
         values[i] = (float)(middle + width * number(seed, i));
@@ -76,7 +78,7 @@ static bool fill(const struct ls_tensor *parameter, struct ls_saved_tensor *out)
     return true;
 }
 
-static enum ls_status write_weights(const struct ls_graph *graph, const char *path)
+static enum ls_status write_weights(const struct ls_graph *graph, double gain, const char *path)
 {
     enum ls_status status = LS_OUT_OF_MEMORY;
     size_t count = 0;
@@ -86,7 +88,7 @@ static enum ls_status write_weights(const struct ls_graph *graph, const char *pa
     for (uint32_t i = 0; i < graph->parameter_count; i++) {
         if (graph->parameters[i]->constant)
             continue;
-        if (!fill(graph->parameters[i], &tensors[count]))
+        if (!fill(graph->parameters[i], gain, &tensors[count]))
             goto out;
         count++;
     }
@@ -111,13 +113,13 @@ out:
 int main(int count, char **arguments)
 {
     struct ls_graph *graph = NULL;
-    if (count != 3) {
-        fprintf(stderr, "usage: formula_weights MODEL.json OUT.safetensors\n");
+    if (count != 4) {
+        fprintf(stderr, "usage: formula_weights MODEL.json OUT.safetensors GAIN\n");
         return 2;
     }
     enum ls_status status = ls_model_load(arguments[1], NULL, &graph);
     if (!status)
-        status = write_weights(graph, arguments[2]);
+        status = write_weights(graph, atof(arguments[3]), arguments[2]);
     ls_graph_destroy(graph);
     return status ? 1 : 0;
 }

@@ -16,7 +16,8 @@ from support import BAD_INPUT, DONE, FIXTURES, KERAS_FILES, LARGE_DATA, ProgramT
 FOLDER = os.path.join(FIXTURES, "models")
 with open(os.path.join(FOLDER, "expected.json")) as file:
     EXPECTED = json.load(file)
-APPLICATIONS = ("ResNet50", "ResNet50V2", "VGG16", "MobileNet", "MobileNetV2", "MobileNetV3Small", "EfficientNetB0", "ConvNeXtTiny")
+APPLICATIONS = ("ResNet50", "ResNet50V2", "VGG16", "MobileNet", "MobileNetV2", "MobileNetV3Small", "DenseNet121", "Xception",
+                "InceptionV3", "EfficientNetB0", "EfficientNetV2B0", "ConvNeXtTiny")
 TRAINED = ("MobileNetV3Small", "EfficientNetB0")  # in every run; one of them without kinks
 SMALL = ("gpt", "siamese", "inception")
 EXAMPLES, INPUTS = 8, 1000  # as in the script
@@ -89,7 +90,8 @@ class KerasTest(ProgramTest):
         """Model, weights and examples as files."""
         with gzip.open(os.path.join(FOLDER, name + ".json.gz")) as packed, open(self.path("model.json"), "wb") as file:
             file.write(packed.read())
-        subprocess.run([os.environ["LOCKSTEP_FORMULA_WEIGHTS"], self.path("model.json"), self.path("weights.safetensors")], check=True)
+        subprocess.run([os.environ["LOCKSTEP_FORMULA_WEIGHTS"], self.path("model.json"), self.path("weights.safetensors"),
+                        str(EXPECTED[name].get("gain", 1.0))], check=True)
         return ["--model=" + self.path("model.json"), "--initial-weights=" + self.path("weights.safetensors")]
 
     def dataset(self, name, examples=EXAMPLES, labels=None):
@@ -125,7 +127,9 @@ class KerasTest(ProgramTest):
 
     def check_losses(self, name, losses):
         flow, jax = (EXPECTED[name][backend]["losses"] for backend in ("tensorflow", "jax"))
-        for step, (found, one, other) in enumerate(zip(losses, flow, jax, strict=True)):
+        self.assertEqual(len(losses), len(flow))
+        for step, (found, one) in enumerate(zip(losses, flow)):
+            other = jax[step] if step < len(jax) else one  # of some models, Keras computed only the first loss twice
             allowed = max(2 * abs(one - other), (ROUNDING if step else FIRST_LOSS) * abs(one),
                           0 if name in SMOOTH else KINKS[step] * abs(one - flow[0]))
             self.assertLessEqual(abs(found - one), allowed, f"{name}, loss of step {step + 1}: {found}; TensorFlow {one}, JAX {other}")
