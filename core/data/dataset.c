@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a dataset by its text: finds the kind, checks the options, applies `limit`.
+// Opens a dataset by its text: finds the kind, checks the options, and applies those of all kinds.
 #include "core/data/dataset.h"
 
+#include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/data/augment.h"
+#include "core/data/cache.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,10 +15,16 @@
 #define SCOPE "--dataset"
 
 static const struct ls_plugin_option common[] = {
-    {"limit", "integer", NULL, "take only the first N examples of each split"},
+    {"skip", "integer", NULL, "leave out the first N examples of each split"},
+    {"limit", "integer", NULL, "then take only the first N examples of each split"},
+    {"take", "integer", NULL, "the same as limit"},
     {"validation_split", "number", NULL,
      "validate on this last part of the training examples, from 0 to 1"},
+    {"repeat", "integer", NULL, "give each training example N times in an epoch"},
+    {"cache", "text", NULL,
+     "memory, or the name of a file: keep decoded examples instead of decoding them in each epoch"},
 };
+#define COMMON (sizeof(common) / sizeof(common[0]))
 
 static enum ls_status unknown_kind(const char *name)
 {
@@ -48,32 +57,44 @@ static const struct ls_dataset_kind *find_kind(const char *name)
 // The options of the kind, and the common ones.
 static enum ls_status check_options(const struct ls_dataset_kind *kind, const struct ls_spec *spec)
 {
-    size_t count = 0;
+    size_t count = 0, more = 0;
     while (kind->options && kind->options[count].name)
         count++;
-    struct ls_plugin_option *table =
-        calloc(count + sizeof(common) / sizeof(common[0]) + 1, sizeof(*table));
+    while (ls_augmentation_options[more].name)
+        more++;
+    struct ls_plugin_option *table = calloc(count + COMMON + more + 1, sizeof(*table));
     if (!table)
         return LS_OUT_OF_MEMORY;
     if (count)
         memcpy(table, kind->options, count * sizeof(*table));
     memcpy(table + count, common, sizeof(common));
+    memcpy(table + count + COMMON, ls_augmentation_options, more * sizeof(*table));
     const enum ls_status status = ls_spec_check(SCOPE, spec, table);
     free(table);
     return status;
 }
 
-// 0: none given.
-static enum ls_status read_limit(const struct ls_spec *spec, uint64_t *out)
+// 0: not given.
+static enum ls_status read_count(const struct ls_spec *spec, const char *name, uint64_t *out)
 {
-    const char *text = ls_spec_get(spec, "limit");
-    int64_t limit = 0;
-    if (text && (!ls_parse_integer(text, &limit) || limit < 1)) {
-        ls_error(SCOPE, "%s: limit must be at least 1, not %s", spec->name, text);
+    const char *text = ls_spec_get(spec, name);
+    int64_t count = 0;
+    if (text && (!ls_parse_integer(text, &count) || count < 1)) {
+        ls_error(SCOPE, "%s: %s must be at least 1, not %s", spec->name, name, text);
         return LS_USAGE;
     }
-    *out = (uint64_t)limit;
+    *out = (uint64_t)count;
     return LS_OK;
+}
+
+// limit= or take=, which are the same.
+static enum ls_status read_limit(const struct ls_spec *spec, uint64_t *out)
+{
+    if (ls_spec_get(spec, "limit") && ls_spec_get(spec, "take")) {
+        ls_error(SCOPE, "%s: limit and take are the same; give one of them", spec->name);
+        return LS_USAGE;
+    }
+    return read_count(spec, ls_spec_get(spec, "take") ? "take" : "limit", out);
 }
 
 // 0: none given.
@@ -93,8 +114,9 @@ static enum ls_status read_validation_split(const struct ls_spec *spec, double *
 struct wanted {
     struct ls_spec spec;
     const struct ls_dataset_kind *kind;
-    uint64_t limit;
+    uint64_t skip, limit, repeat;
     double validation_split;
+    struct ls_augmentation augmentation;
     enum ls_split split; // that its reader is asked for
     bool divided, last_part; // by validation_split; the part behind the cut
     bool none; // there are no such examples
@@ -102,11 +124,15 @@ struct wanted {
 
 static void choose_split(enum ls_split split, struct wanted *wanted)
 {
-    const bool one = wanted->kind->one_split, cut = wanted->validation_split > 0;
+    const struct ls_dataset_kind *kind = wanted->kind;
+    const bool one = kind->is_one_split ? kind->is_one_split(&wanted->spec) : kind->one_split;
+    const bool cut = wanted->validation_split > 0;
     wanted->last_part = cut && (split == LS_VALIDATION || (split == LS_TEST && one));
     wanted->divided = cut && (split == LS_TRAIN || wanted->last_part);
     wanted->split = one || split == LS_TRAIN || wanted->last_part ? LS_TRAIN : LS_TEST;
     wanted->none = one && !cut && split == LS_VALIDATION;
+    if (split != LS_TRAIN)
+        wanted->repeat = 0;
 }
 
 static enum ls_status parse(const char *text, enum ls_split split, struct wanted *out)
@@ -117,7 +143,13 @@ static enum ls_status parse(const char *text, enum ls_split split, struct wanted
     out->kind = find_kind(out->spec.name);
     status = out->kind ? check_options(out->kind, &out->spec) : unknown_kind(out->spec.name);
     if (!status)
+        status = read_count(&out->spec, "skip", &out->skip);
+    if (!status)
         status = read_limit(&out->spec, &out->limit);
+    if (!status)
+        status = read_count(&out->spec, "repeat", &out->repeat);
+    if (!status)
+        status = ls_augmentation_read(SCOPE, &out->spec, &out->augmentation);
     if (!status)
         status = read_validation_split(&out->spec, &out->validation_split);
     if (status)
@@ -131,14 +163,21 @@ static enum ls_status parse(const char *text, enum ls_split split, struct wanted
 static enum ls_status choose_examples(const struct wanted *wanted, uint64_t *first, uint64_t *count)
 {
     const char *name = wanted->kind->name;
+    if (wanted->skip >= *count && wanted->skip) {
+        ls_error(SCOPE, "%s: skip=%" PRIu64 " leaves none of the %" PRIu64 " %s examples", name,
+                 wanted->skip, *count, wanted->split == LS_TRAIN ? "training" : "test");
+        return LS_USAGE;
+    }
+    *first = wanted->skip;
+    *count -= wanted->skip;
     if (wanted->limit > *count && wanted->split == LS_TRAIN) {
-        ls_error(SCOPE, "%s: limit=%" PRIu64 ", but there are only %" PRIu64 " training examples",
-                 name, wanted->limit, *count);
+        ls_error(SCOPE, "%s: %s=%" PRIu64 ", but there are only %" PRIu64 " training examples%s",
+                 name, ls_spec_get(&wanted->spec, "take") ? "take" : "limit", wanted->limit, *count,
+                 wanted->skip ? " after those of skip" : "");
         return LS_USAGE;
     }
     if (wanted->limit && wanted->limit < *count)
         *count = wanted->limit;
-    *first = 0;
     if (!wanted->divided)
         return LS_OK;
     const uint64_t cut = (uint64_t)((double)*count * (1.0 - wanted->validation_split)); // as Keras
@@ -150,25 +189,97 @@ static enum ls_status choose_examples(const struct wanted *wanted, uint64_t *fir
                  cut ? "validate on" : "train on");
         return LS_USAGE;
     }
-    *first = wanted->last_part ? cut : 0;
+    *first += wanted->last_part ? cut : 0;
     *count = wanted->last_part ? *count - cut : cut;
     return LS_OK;
+}
+
+// An epoch of `count` examples, as often as repeat= says.
+static enum ls_status repeat_examples(const struct wanted *wanted, uint64_t *count)
+{
+    if (wanted->repeat > 1 && *count > UINT32_MAX / wanted->repeat) {
+        ls_error(SCOPE,
+                 "%s: repeat=%" PRIu64 " of %" PRIu64
+                 " examples are more than 4,294,967,295; --epochs repeats them, too",
+                 wanted->kind->name, wanted->repeat, *count);
+        return LS_USAGE;
+    }
+    *count *= wanted->repeat > 1 ? wanted->repeat : 1;
+    return LS_OK;
+}
+
+// cache=memory|FILE of examples that are made on demand. Each split has a file of its own.
+static enum ls_status cache_examples(const struct wanted *wanted, enum ls_split split,
+                                     struct ls_dataset **dataset)
+{
+    static const char *const splits[] = {"train", "test", "validation"};
+    const char *cache = ls_spec_get(&wanted->spec, "cache");
+    if (!cache || (!(*dataset)->load && strcmp(cache, "memory") == 0))
+        return LS_OK;
+    if (strcmp(cache, "memory") == 0)
+        return ls_cache_in_memory(SCOPE, dataset);
+    if (!(*dataset)->load || !cache[0]) {
+        ls_error(SCOPE, "%s: cache=%s: %s", wanted->kind->name, cache,
+                 cache[0] ? "these examples are in memory once they are read; leave cache= out"
+                          : "expected memory or the name of a file");
+        return LS_USAGE;
+    }
+    struct ls_hash *hash = ls_hash_create();
+    const size_t bytes = strlen(cache) + 16;
+    char *path = malloc(bytes);
+    enum ls_status status = LS_OUT_OF_MEMORY;
+    if (hash && path) {
+        for (size_t i = 0; i < wanted->spec.option_count; i++) {
+            const struct ls_option_value *option = &wanted->spec.options[i];
+            if (strncmp(option->name, "random_", 7) == 0 || strcmp(option->name, "repeat") == 0 ||
+                strcmp(option->name, "cache") == 0)
+                continue; // what is cached does not depend on them
+            ls_hash_add(hash, option->name, strlen(option->name) + 1);
+            ls_hash_add(hash, option->value, strlen(option->value) + 1);
+        }
+        snprintf(path, bytes, "%s.%s", cache, splits[split]);
+        status = ls_cache_in_file(SCOPE, path, ls_hash_get(hash), dataset);
+    }
+    ls_hash_destroy(hash);
+    free(path);
+    return status;
+}
+
+// Of a dataset that its reader has opened.
+static enum ls_status apply_options(const struct wanted *wanted, enum ls_split split,
+                                    struct ls_dataset **dataset)
+{
+    uint64_t first = 0;
+    enum ls_status status = choose_examples(wanted, &first, &(*dataset)->count);
+    if (!status)
+        status = ls_augmentation_check(SCOPE, &wanted->augmentation, (*dataset)->fields,
+                                       (*dataset)->field_count);
+    if (status)
+        return status;
+    for (uint32_t i = 0; first && i < (*dataset)->field_count; i++) {
+        struct ls_field *field = &(*dataset)->fields[i];
+        if (field->values)
+            field->values = (const char *)field->values + first * field->stride;
+    }
+    (*dataset)->first = first;
+    status = cache_examples(wanted, split, dataset);
+    if (status)
+        return status;
+    (*dataset)->augmentation = wanted->augmentation;
+    (*dataset)->repeat = wanted->repeat;
+    return repeat_examples(wanted, &(*dataset)->count);
 }
 
 enum ls_status ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out)
 {
     struct wanted wanted;
     struct ls_dataset *dataset = NULL;
-    uint64_t first = 0;
     enum ls_status status = parse(text, split, &wanted);
     if (status)
         return status;
     status = wanted.kind->open(&wanted.spec, wanted.split, &dataset);
     if (!status)
-        status = choose_examples(&wanted, &first, &dataset->count);
-    for (uint32_t i = 0; !status && first && i < dataset->field_count; i++)
-        dataset->fields[i].values =
-            (const char *)dataset->fields[i].values + first * dataset->fields[i].stride;
+        status = apply_options(&wanted, split, &dataset);
     ls_spec_finish(&wanted.spec);
     if (status)
         ls_dataset_close(dataset);
@@ -189,6 +300,10 @@ enum ls_status ls_dataset_describe(const char *text, enum ls_split split,
     status = wanted.kind->describe(&wanted.spec, wanted.split, &info);
     if (!status)
         status = choose_examples(&wanted, &first, &info.count);
+    if (!status)
+        status = ls_augmentation_check(SCOPE, &wanted.augmentation, info.fields, info.field_count);
+    if (!status)
+        status = repeat_examples(&wanted, &info.count);
     if (wanted.none)
         info.count = 0;
     ls_spec_finish(&wanted.spec);

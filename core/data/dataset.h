@@ -44,12 +44,31 @@ struct ls_field {
     uint64_t stride;
 };
 
+// What happens to the first input of training examples, at random (augment.h).
+struct ls_augmentation {
+    bool flip_rows, flip_columns;
+    uint32_t crop; // rows and columns of zeros on each side
+    double translation; // part of height and width
+    double rotation; // part of a turn
+};
+
 // Read-only once opened, shared by all threads.
 struct ls_dataset {
-    uint64_t count; // examples
+    uint64_t count; // examples of an epoch
+    uint64_t repeat; // an epoch has count / repeat examples, this many times; 0: as 1
     uint32_t field_count; // at most LS_MAX_FIELDS; one TARGET and one WEIGHT at most
     struct ls_field fields[LS_MAX_FIELDS];
     bool real; // false: synthetic, which is logged
+    struct ls_augmentation augmentation; // of batches that are trained on
+    // Makes the fields without values; NULL: all have values. Writes them, as they would be stored,
+    // of `count` examples from `first` on to `fields` (by field, one example after the other), or
+    // logs why not. `count` is 1 unless `in_order`. An example is the same whenever it is made,
+    // but for the `epoch` of a dataset in order. [any thread, several at once; in order: one]
+    enum ls_status (*load)(const struct ls_dataset *dataset, uint64_t epoch, uint64_t first,
+                           uint64_t count, void *const *fields);
+    uint64_t first; // what `load` knows as `first` is example 0: those before it are left out
+    bool in_order; // examples are never shuffled
+    uint64_t identity; // of the files that `load` reads: another one when they change
     void *storage; // the reader's own
     void (*close)(struct ls_dataset *dataset);
 };
@@ -72,6 +91,8 @@ struct ls_dataset_kind {
     const char *summary;
     const struct ls_plugin_option *options; // ends with a NULL name; common ones are known to all
     bool one_split; // train and test are the same examples, unless `validation_split` divides them
+    // The same where the options decide; NULL: they do not. [any thread]
+    bool (*is_one_split)(const struct ls_spec *spec);
     // Opens one split. Errors are logged with file and position: LS_BAD_INPUT for files that are
     // missing (the message says which package or option provides them) or malformed. [any thread]
     enum ls_status (*open)(const struct ls_spec *spec, enum ls_split split,
@@ -86,10 +107,14 @@ extern const struct ls_dataset_kind *const ls_dataset_kinds[];
 
 // Opens "fashion-mnist:dir=/data,limit=1000": finds the kind (unknown: LS_USAGE, and the message
 // suggests the nearest name), checks the options and opens the split. Options of all kinds:
-// - `limit=N` keeps the first N examples of each split. A limit above the size of the training set
-//   is LS_USAGE (the message says the size); a test set that is smaller than the limit is kept whole.
+// - `skip=N` leaves out the first N examples of each split, then `limit=N` (or `take=N`) keeps the
+//   first N. More than the training set has is LS_USAGE (the message says its size); a test set that
+//   is smaller than the limit is kept whole.
 // - `validation_split=F` makes the last part F of the training examples, before they are shuffled,
 //   those that a training is validated on. LS_USAGE where either part would be empty.
+// - `repeat=N` gives each training example N times in an epoch.
+// - `cache=memory` and `cache=FILE` keep what `load` makes (cache.h).
+// - `random_flip=` and its relatives (augment.h) change training images.
 // LS_VALIDATION is that last part, else the test split. A dataset of one split has no other test
 // split than that part; without it LS_VALIDATION has no examples, and is only to be described.
 LS_STATUS ls_dataset_open(const char *text, enum ls_split split, struct ls_dataset **out);

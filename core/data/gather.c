@@ -62,9 +62,8 @@ static void widen(const uint8_t *restrict from, uint64_t count, int32_t *restric
         to[i] = from[i];
 }
 
-// The values of one example.
-static void deliver(const struct ls_field *field, uint32_t dtype, const void *from,
-                    uint64_t elements, void *to)
+void ls_deliver(const struct ls_field *field, uint32_t dtype, const void *from, uint64_t elements,
+                void *to)
 {
     if (dtype == LS_F32 && field->dtype == LS_U8)
         divide_bytes(from, elements, field->divisor, to);
@@ -99,7 +98,7 @@ void ls_gather(const struct ls_field *field, uint32_t dtype, const uint32_t *ord
     for (uint64_t i = 0; i < count; i++) {
         if (i + 1 < count)
             prefetch(values + order[i + 1] * field->stride, stored);
-        deliver(field, dtype, values + order[i] * field->stride, elements,
-                (char *)out + i * delivered);
+        ls_deliver(field, dtype, values + order[i] * field->stride, elements,
+                   (char *)out + i * delivered);
     }
 }

@@ -15,4 +15,8 @@ bool ls_can_gather(uint32_t stored, uint32_t dtype);
 void ls_gather(const struct ls_field *field, uint32_t dtype, const uint32_t *order, uint64_t count,
                void *out);
 
+// The same of one example, whose stored values are at `from`. [any thread]
+void ls_deliver(const struct ls_field *field, uint32_t dtype, const void *from, uint64_t elements,
+                void *to);
+
 #endif

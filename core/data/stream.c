@@ -2,7 +2,7 @@
 // The input thread and its ring of batches. One thread writes, each replica reads: a counter of batches written, one
 // of batches read per replica, and nobody takes a lock. Who has nothing to do sleeps on a word of his own:
 // - the input thread, when the ring is full, until half of it is free for every replica: for small batches a wake-up
-//   costs more than the gather;
+//   costs more than the gather (where examples are made, see making.h, until one batch is free);
 // - a replica, when its next batch is not there yet, after spinning briefly.
 // A sleeper first says so in his word, then looks at the counters again; who moves a counter then looks at the word.
 // Both in sequentially consistent order, so one of the two sees the other.
@@ -13,6 +13,7 @@
 #include "core/base/threads.h"
 #include "core/base/trace.h"
 #include "core/data/gather.h"
+#include "core/data/making.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -53,6 +54,7 @@ struct ls_stream {
         LS_ALIGNMENT) _Atomic uint64_t written; // batches, without end: 64 bits, which do not wrap
     _Alignas(LS_ALIGNMENT) _Atomic uint32_t writer_sleeps;
     _Alignas(LS_ALIGNMENT) _Atomic uint32_t stopped;
+    _Atomic uint32_t failure; // the status of the input thread: why it stopped
 
     const struct ls_dataset *dataset;
     struct ls_stream_options options;
@@ -66,6 +68,8 @@ struct ls_stream {
     struct position *positions; // (slots)
     char *memory; // (slots, ranks, share_bytes)
     struct reader *readers; // (ranks)
+    struct ls_making *making; // NULL: a gather does
+    struct ls_making_share *shares; // (ranks) of the batch being written, for `making`
 };
 
 static void pause_core(void)
@@ -96,6 +100,12 @@ static bool has_room(const struct ls_stream *stream, uint32_t free)
     return true;
 }
 
+// Making a batch takes longer than a wake-up.
+static uint32_t room_to_wake(const struct ls_stream *stream)
+{
+    return stream->making ? 1 : (stream->slots + 1) / 2;
+}
+
 static void wake(_Atomic uint32_t *sleeps)
 {
     if (atomic_exchange(sleeps, 0))
@@ -105,14 +115,14 @@ static void wake(_Atomic uint32_t *sleeps)
 // Waits until a batch can be written; false: stopped.
 static bool wait_for_room(struct ls_stream *stream)
 {
-    const uint32_t half = (stream->slots + 1) / 2;
+    const uint32_t enough = room_to_wake(stream);
     if (has_room(stream, 1))
         return !atomic_load(&stream->stopped);
     for (;;) {
         atomic_store(&stream->writer_sleeps, 1);
         if (atomic_load(&stream->stopped))
             return false;
-        if (has_room(stream, half))
+        if (has_room(stream, enough))
             break;
         ls_wait_word((const uint32_t *)&stream->writer_sleeps, 1, SLEEP_NS);
     }
@@ -120,27 +130,49 @@ static bool wait_for_room(struct ls_stream *stream)
     return true;
 }
 
-static void write_batch(struct ls_stream *stream, const struct position *position)
+// The fields of local rank `i`: its share of the batch, gathered now or described for `making`.
+static void write_share(struct ls_stream *stream, const struct position *position, uint32_t slot,
+                        uint32_t i)
+{
+    const struct ls_stream_options *options = &stream->options;
+    char *memory = share_memory(stream, slot, i);
+    uint64_t offset, size;
+    ls_share_blocks(position->count, options->world, options->blocks, options->first_rank + i,
+                    &offset, &size);
+    if (stream->making)
+        stream->shares[i] =
+            (struct ls_making_share){.first = position->first + offset, .count = size};
+    for (uint32_t field = 0; field < stream->dataset->field_count; field++) {
+        if (options->left_out >> field & 1)
+            continue;
+        if (stream->making)
+            stream->shares[i].fields[field] = memory + stream->offsets[field];
+        else
+            ls_gather(&stream->dataset->fields[field], options->dtypes[field],
+                      stream->order + position->first + offset, size,
+                      memory + stream->offsets[field]);
+    }
+}
+
+static enum ls_status write_batch(struct ls_stream *stream, const struct position *position)
 {
     const struct ls_stream_options *options = &stream->options;
     const uint64_t written = atomic_load_explicit(&stream->written, memory_order_relaxed);
     const uint32_t slot = (uint32_t)(written % stream->slots);
-    const uint32_t *batch = stream->order + position->first;
-    for (uint32_t i = 0; i < options->rank_count; i++) {
-        uint64_t offset, size;
-        ls_share_blocks(position->count, options->world, options->blocks, options->first_rank + i,
-                        &offset, &size);
-        char *memory = share_memory(stream, slot, i);
-        for (uint32_t field = 0; field < stream->dataset->field_count; field++)
-            if (!(options->left_out >> field & 1))
-                ls_gather(&stream->dataset->fields[field], options->dtypes[field], batch + offset,
-                          size, memory + stream->offsets[field]);
-    }
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; i < options->rank_count; i++)
+        write_share(stream, position, slot, i);
+    if (stream->making)
+        status = ls_making_write(stream->making, position->epoch, stream->order, stream->shares,
+                                 options->rank_count, &stream->stopped);
+    if (status)
+        return status;
     stream->positions[slot] = *position;
     atomic_store(&stream->written, written + 1);
     for (uint32_t i = 0; i < options->rank_count; i++)
         if (atomic_load(&stream->readers[i].sleeps))
             wake(&stream->readers[i].sleeps);
+    return LS_OK;
 }
 
 static void *input_thread(void *argument)
@@ -150,8 +182,7 @@ static void *input_thread(void *argument)
     uint64_t first = stream->options.first_example;
     for (uint64_t epoch = stream->options.epochs_before + 1;; epoch++) {
         ls_trace_begin(&order_span, epoch);
-        const enum ls_status status =
-            ls_stream_order(&stream->options, count, epoch, stream->order);
+        enum ls_status status = ls_stream_order(&stream->options, count, epoch, stream->order);
         ls_trace_end();
         if (status)
             return NULL; // cannot be: open has looked at the options
@@ -160,8 +191,13 @@ static void *input_thread(void *argument)
             if (!wait_for_room(stream))
                 return NULL;
             ls_trace_begin(&gather_span, step + 1);
-            write_batch(stream, &(struct position){epoch, step, first, size});
+            status = write_batch(stream, &(struct position){epoch, step, first, size});
             ls_trace_end();
+            if (status) {
+                atomic_store(&stream->failure, status);
+                ls_stream_abort(stream);
+                return NULL;
+            }
             first += size;
         }
         first = 0;
@@ -176,7 +212,7 @@ static void give_back(struct ls_stream *stream, struct reader *reader)
     if (reader->taken == atomic_load_explicit(&reader->read, memory_order_relaxed))
         return;
     atomic_store(&reader->read, reader->taken);
-    if (atomic_load(&stream->writer_sleeps) && has_room(stream, (stream->slots + 1) / 2))
+    if (atomic_load(&stream->writer_sleeps) && has_room(stream, room_to_wake(stream)))
         wake(&stream->writer_sleeps);
 }
 
@@ -222,12 +258,18 @@ static void describe(const struct ls_stream *stream, uint32_t local, uint32_t sl
                     stream->options.first_rank + local, &out->example_offset, &out->count);
 }
 
+static enum ls_status why_stopped(const struct ls_stream *stream)
+{
+    const uint32_t failure = atomic_load(&stream->failure);
+    return failure ? (enum ls_status)failure : LS_ABORTED;
+}
+
 static enum ls_status next(struct ls_stream *stream, uint32_t local, struct ls_batch *out,
                            uint64_t *waited_ns)
 {
     struct reader *reader = &stream->readers[local];
     if (atomic_load(&stream->stopped))
-        return LS_ABORTED;
+        return why_stopped(stream);
     give_back(stream, reader);
     if (!is_written(stream, reader)) {
         const uint64_t start = ls_clock_ns();
@@ -237,7 +279,7 @@ static enum ls_status next(struct ls_stream *stream, uint32_t local, struct ls_b
             *waited_ns += end - start;
         ls_trace_span(&wait_span, start, end, 0);
         if (!there)
-            return LS_ABORTED;
+            return why_stopped(stream);
     }
     describe(stream, local, (uint32_t)(reader->taken % stream->slots), out);
     reader->taken++;
@@ -351,7 +393,11 @@ static enum ls_status allocate(struct ls_stream *stream)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < ranks; i++)
         stream->readers[i] = (struct reader){0};
-    return LS_OK;
+    if (!ls_making_is_needed(stream->dataset, &stream->options))
+        return LS_OK;
+    stream->shares = calloc(ranks, sizeof(*stream->shares));
+    return stream->shares ? ls_making_create(stream->dataset, &stream->options, &stream->making)
+                          : LS_OUT_OF_MEMORY;
 }
 
 enum ls_status ls_stream_open(const struct ls_dataset *dataset,
@@ -369,6 +415,8 @@ enum ls_status ls_stream_open(const struct ls_dataset *dataset,
     };
     if (!stream->options.blocks)
         stream->options.blocks = 1;
+    if (dataset->in_order)
+        stream->options.shuffle = LS_SHUFFLE_OFF;
     status = choose_dtypes(dataset, &stream->options);
     if (!status) {
         status = allocate(stream);
@@ -406,6 +454,8 @@ void ls_stream_close(struct ls_stream *stream)
             while (atomic_load(&stream->readers[i].inside)) // on its way out
                 sched_yield();
     }
+    ls_making_destroy(stream->making);
+    free(stream->shares);
     free(stream->order);
     free(stream->positions);
     free(stream->memory);

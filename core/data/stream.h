@@ -30,6 +30,7 @@ struct ls_stream_options {
     // divides the bytes. 0: as int32 where it is stored so or has classes, else as float32.
     uint32_t dtypes[LS_MAX_FIELDS];
     uint32_t left_out; // bit i: field i is not delivered
+    bool augment; // as the dataset says
     uint64_t
         prefetch_bytes; // of all ranks of this worker; 0: default (4 MiB); never less than 3 batches
 };
@@ -68,7 +69,8 @@ void ls_stream_close(struct ls_stream *stream); // takes NULL; any thread may be
 
 // The next share of `rank` (first_rank .. first_rank + rank_count - 1), epoch after epoch, without
 // end. Waits for the input thread and adds the time to `waited_ns` (may be NULL). LS_ABORTED after
-// close or abort. [replica thread of `rank`]
+// close or abort; what the dataset failed with (logged), when an example cannot be made.
+// [replica thread of `rank`]
 LS_STATUS ls_stream_next(struct ls_stream *stream, uint32_t rank, struct ls_batch *out,
                          uint64_t *waited_ns);
 void ls_stream_abort(struct ls_stream *stream); // wakes all waiters [any thread]

@@ -109,6 +109,7 @@ enum ls_status ls_session_set_data(struct ls_session *session, struct ls_data *d
         .shuffle_buffer = shuffle_buffer,
         .epochs_before = order->epochs,
         .first_example = order->position,
+        .augment = true,
     };
     const struct ls_dataset *dataset = NULL;
     if (goes_on(session, data, shuffle, shuffle_buffer, order)) {
