@@ -148,6 +148,11 @@ uint64_t ls_source_most_bytes(const struct ls_source *source)
     return source->gzip ? source->file_bytes * DEFLATE_MOST_RATIO : source->file_bytes;
 }
 
+uint64_t ls_source_file_bytes(const struct ls_source *source)
+{
+    return source->file_bytes;
+}
+
 // Looks at the first bytes; what was read stays for whoever reads on.
 static enum ls_status detect(struct ls_source *source)
 {

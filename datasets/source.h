@@ -23,5 +23,6 @@ LS_STATUS ls_source_read(struct ls_source *source, void *buffer, size_t bytes, s
 bool ls_source_is_gzip(const struct ls_source *source);
 // The most bytes that can come out of the whole file, so that a lying header does not make us allocate the world.
 uint64_t ls_source_most_bytes(const struct ls_source *source);
+uint64_t ls_source_file_bytes(const struct ls_source *source); // as it is on the disk
 
 #endif

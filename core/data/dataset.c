@@ -317,3 +317,14 @@ void ls_dataset_close(struct ls_dataset *dataset)
     if (dataset)
         dataset->close(dataset);
 }
+
+void ls_dataset_take_description(struct ls_dataset *dataset, struct ls_dataset_info *out)
+{
+    *out = (struct ls_dataset_info){.count = dataset->count, .field_count = dataset->field_count};
+    memcpy(out->fields, dataset->fields, sizeof(out->fields));
+    for (uint32_t i = 0; i < LS_MAX_FIELDS; i++) {
+        out->fields[i].values = NULL;
+        out->fields[i].class_names = NULL;
+    }
+    ls_dataset_close(dataset);
+}

@@ -122,5 +122,7 @@ LS_STATUS ls_dataset_open(const char *text, enum ls_split split, struct ls_datas
 // files are read.
 LS_STATUS ls_dataset_describe(const char *text, enum ls_split split, struct ls_dataset_info *out);
 void ls_dataset_close(struct ls_dataset *dataset); // takes NULL
+// What an opened dataset is, for readers that must read all to describe it. Closes it.
+void ls_dataset_take_description(struct ls_dataset *dataset, struct ls_dataset_info *out);
 
 #endif
