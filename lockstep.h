@@ -121,6 +121,38 @@ struct ls_array {
 // int32. LS_USAGE: no inputs, or too many. [any thread]
 LS_CALL ls_data_from_memory(const struct ls_array *inputs, uint32_t input_count,
                             const struct ls_array *target, struct ls_data **out);
+
+// Examples that the program makes while it trains (examples/generator.c).
+struct ls_generator {
+    // What one example has: arrays without the dimension of the examples (ndims 0: a single value)
+    // and without values, of uint8, int32 or float32. As in ls_data_from_memory otherwise.
+    const struct ls_array *inputs;
+    uint32_t input_count;
+    const struct ls_array *target; // NULL: none
+    uint32_t classes; // the target is one of 0 to classes - 1; 0: numbers
+    uint64_t examples; // of an epoch; 0: not known
+    // Writes `count` examples, numbers `first` to `first` + `count` - 1 (from 0) of that epoch (from
+    // 1), one after the other: inputs[i] has room for count x dims values, and so has `target` (NULL
+    // without one). Where the number of examples is not known, the generator lowers `*filled`, which
+    // is `count` at first, at its end; else it must fill all.
+    //
+    // Calls come from a thread of Lockstep, a few batches ahead of the training, one call at a time
+    // and in order: examples are not shuffled. After ls_compile or a failure, with another batch
+    // size or other data in between, and where replicas do not wait for each other, examples that
+    // were made before are asked for again. A validation or prediction begins with the first
+    // example of epoch 1. Calls may call nothing of Lockstep but ls_run_interrupt. A status that is
+    // not LS_OK ends the training with it. Closing the data or the model waits for a call under way.
+    enum ls_status (*fill)(void *context, uint64_t epoch, uint64_t first, uint64_t count,
+                           void *const *inputs, void *target, uint64_t *filled);
+    void *context; // the first argument of `fill`
+};
+// Data from a generator; the struct is copied, but not `context`, which must last until ls_data_close
+// and until no model goes on training on it. Where the number of examples is not known, all of them
+// are made now, by this thread, and kept in memory: they are then as those of ls_data_from_memory.
+//
+// LS_USAGE: no `fill`, no inputs or too many, a dtype that is not one of the three. LS_BAD_INPUT: a
+// target that is not a class, now or when it is made. [any thread]
+LS_CALL ls_data_from_generator(const struct ls_generator *generator, struct ls_data **out);
 // Takes NULL. Its memory is freed when no model goes on training on it: a model lets go of it at the
 // next fit with other data, at ls_compile, ls_load_weights and ls_model_close.
 LS_API void ls_data_close(struct ls_data *data);

@@ -56,6 +56,12 @@ enum ls_status ls_data_from_memory(const struct ls_array *inputs, uint32_t input
     return end(&call, ls_copy_data(inputs, input_count, target, out));
 }
 
+enum ls_status ls_data_from_generator(const struct ls_generator *generator, struct ls_data **out)
+{
+    const struct call call = begin("opening the generator", NULL);
+    return end(&call, ls_generate_data(generator, out));
+}
+
 enum ls_status ls_sequential_create(struct ls_run *run, const char *name,
                                     const struct ls_layer *layers, struct ls_model **out)
 {

@@ -157,7 +157,27 @@ void ls_data_input_shape(const struct ls_dataset_info *info, struct ls_shape *ou
         memcpy(out->dims, input->dims, sizeof(out->dims));
 }
 
-// ---- From memory ----
+// ---- From memory, or from a generator ----
+
+static void take_dataset(struct ls_data *data, struct ls_dataset *dataset)
+{
+    data->dataset = dataset;
+    data->info.count = dataset->count;
+    data->info.field_count = dataset->field_count;
+    memcpy(data->info.fields, dataset->fields, sizeof(dataset->fields));
+    for (uint32_t i = 0; i < dataset->field_count; i++)
+        data->info.fields[i].values = NULL;
+}
+
+enum ls_status ls_data_wrap(const char *text, struct ls_dataset *dataset, struct ls_data **out)
+{
+    struct ls_data *data = create(text);
+    if (!data)
+        return LS_OUT_OF_MEMORY;
+    take_dataset(data, dataset);
+    *out = data;
+    return LS_OK;
+}
 
 // Values are the dataset's own.
 static void close_copies(struct ls_dataset *dataset)
@@ -167,7 +187,7 @@ static void close_copies(struct ls_dataset *dataset)
     free(dataset);
 }
 
-static bool find_dtype(const char *name, struct ls_field_array *out)
+bool ls_data_find_dtype(const char *name, struct ls_field_array *out)
 {
     static const uint32_t dtypes[] = {LS_U8, LS_I32, LS_I64, LS_F32, LS_F64};
     out->boolean = name && strcmp(name, "bool") == 0;
@@ -192,7 +212,7 @@ static enum ls_status copy_array(const struct ls_array *array, enum ls_field_rol
         snprintf(name, sizeof(name), index ? "x%u" : "x", index + 1);
         snprintf(source, sizeof(source), "input %u", index);
     }
-    if (!find_dtype(array->dtype, &from)) {
+    if (!ls_data_find_dtype(array->dtype, &from)) {
         ls_error("data", "%s: dtype '%s'; expected bool, uint8, int32, int64, float32 or float64",
                  source, array->dtype ? array->dtype : "");
         return LS_BAD_INPUT;
@@ -261,12 +281,7 @@ enum ls_status ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
         ls_dataset_close(dataset);
         return status ? status : LS_OUT_OF_MEMORY;
     }
-    data->dataset = dataset;
-    data->info.count = dataset->count;
-    data->info.field_count = dataset->field_count;
-    memcpy(data->info.fields, dataset->fields, sizeof(dataset->fields));
-    for (uint32_t i = 0; i < dataset->field_count; i++)
-        data->info.fields[i].values = NULL;
+    take_dataset(data, dataset);
     *out = data;
     return LS_OK;
 }

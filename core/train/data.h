@@ -3,6 +3,7 @@
 #ifndef LS_TRAIN_DATA_H
 #define LS_TRAIN_DATA_H
 
+#include "core/data/arrays.h"
 #include "core/data/dataset.h"
 #include "core/graph/graph.h"
 #include "lockstep.h"
@@ -28,6 +29,13 @@ struct ls_data {
 LS_STATUS ls_open_data(const char *text, const char *split, struct ls_data **out);
 LS_STATUS ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
                        const struct ls_array *target, struct ls_data **out);
+LS_STATUS ls_generate_data(const struct ls_generator *generator, struct ls_data **out);
+
+// Data that has a dataset already, which it owns from now on unless this fails. `text` must be
+// another one for other data.
+LS_STATUS ls_data_wrap(const char *text, struct ls_dataset *dataset, struct ls_data **out);
+// "float32"; false: no such type.
+bool ls_data_find_dtype(const char *name, struct ls_field_array *out);
 
 // Of each input (LS_REPLICA_INPUTS), by what its 8-bit values are divided; 0: it does not have 8 bits, or not that
 // divisor in both. `other` may be NULL.

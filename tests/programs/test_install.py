@@ -127,6 +127,10 @@ class Examples(ProgramTest):
         for difference in differences:
             self.assertLessEqual(difference, 5e-6)
 
+    def test_generator(self):
+        accuracy = re.fullmatch(r"accuracy on 2000 new points: (\d\.\d+)\n", self.example("generator").stdout)
+        self.assertGreater(float(accuracy[1]), 0.9)
+
     def test_weights(self):
         out = self.example("weights", self.path("w.safetensors"), SYNTHETIC).stdout
         scores = re.findall(r"^(?:trained|loaded): +(loss .*)$", out, re.M)
