@@ -58,7 +58,13 @@ const struct ls_hint arguments_elsewhere[] = {
     {"collective algorithm algo",
      "collectives are named without an option, such as lockstep bench ring tree", 1},
     {"num-workers dataloader-workers",
-     "one thread prepares the data; --threads=N are those that compute", 1},
+     "one thread prepares the data, and one for each core decodes images; --threads=N are those "
+     "that compute",
+     1},
+    {"augment augmentation data-augmentation random-flip random-crop",
+     "augmentation is an option of the dataset, as "
+     "--dataset=cifar10:dir=PATH,random_flip=horizontal,random_crop=4",
+     1},
     {"fp16 bf16 amp half mixed-precision",
      "training is in float32 only, as --precision=float32 says", 1},
     {"tf32 allow-tf32", "it is an option of the device: --device=cuda:tf32=on", 1},

@@ -19,9 +19,13 @@ static const struct argument table[] = {
      "a built-in model (mlp, cnn, resnet, mlp-dropout, cnn-small, linear), Keras model JSON, or a "
      ".keras or .h5 file, with its weights"},
     {"dataset", "NAME[:option=value,...]", NULL,
-     "fashion-mnist, mnist:dir=PATH, cifar10:dir=PATH, cifar100:dir=PATH, arrays:x=FILE,y=FILE "
-     "(.npy or .safetensors), text:file=FILE,length=N, synthetic; limit=N takes the first N "
-     "examples, validation_split=F validates on the last part F of the training examples"},
+     "fashion-mnist, mnist:dir=PATH, cifar10:dir=PATH, cifar100:dir=PATH, "
+     "images:dir=PATH,resize=HEIGHTxWIDTH (a folder for each class), csv:file=FILE,label=COLUMN, "
+     "arrays:x=FILE,y=FILE (.npy or .safetensors), tfrecord:file=FILE,x=FEATURE,y=FEATURE, "
+     "text:file=FILE,length=N, synthetic. All have skip=N, limit=N (the first N examples), "
+     "validation_split=F (validate on the last part F of the training examples), repeat=N, "
+     "cache=memory|FILE, and for training images random_flip=horizontal, random_crop=N, "
+     "random_translation=F, random_rotation=F"},
     {"loss", "NAME", NULL,
      "sparse_categorical_crossentropy[:from_logits=true] or mean_squared_error; default: the loss "
      "in the model's file (compile_config), else the one that fits the last layer"},
@@ -54,7 +58,7 @@ static const struct argument table[] = {
      "shuffle the examples anew in each epoch; N: through a buffer of N examples"},
     {"validation", "on|off", "on",
      "compute loss and accuracy after each epoch, on the part that validation_split= sets aside, "
-     "else on the test split; arrays and text have none"},
+     "else on the test split; arrays, text and other data in one file or folder have none"},
     {"precision", "float32", "float32", "number format of the computation"},
 
     {NULL, NULL, NULL, "What comes out"},
