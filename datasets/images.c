@@ -435,7 +435,7 @@ static enum ls_status images_describe(const struct ls_spec *spec, enum ls_split 
     if (!status)
         status = find_size(&index, &wish);
     if (!status) {
-        *out = (struct ls_dataset_info){.count = index.count};
+        *out = (struct ls_dataset_info){.count = index.count, .on_demand = true};
         out->field_count = describe(&wish, &index, out->fields);
     }
     free_index(&index);

@@ -141,6 +141,8 @@ static void move_pixels(const struct ls_field *field, int64_t down, int64_t righ
 static int64_t reflect(int64_t index, int64_t size)
 {
     const int64_t period = 2 * size;
+    if (index >= 0 && index < size)
+        return index;
     index %= period;
     if (index < 0)
         index += period;

@@ -208,22 +208,28 @@ static enum ls_status repeat_examples(const struct wanted *wanted, uint64_t *cou
     return LS_OK;
 }
 
+// cache=memory of examples that are in memory needs no work; a file for them would be of no use.
+static enum ls_status check_cache(const struct wanted *wanted, bool on_demand)
+{
+    const char *cache = ls_spec_get(&wanted->spec, "cache");
+    if (!cache || (cache[0] && on_demand) || strcmp(cache, "memory") == 0)
+        return LS_OK;
+    ls_error(SCOPE, "%s: cache=%s: %s", wanted->kind->name, cache,
+             cache[0] ? "these examples are in memory once they are read; leave cache= out"
+                      : "expected memory or the name of a file");
+    return LS_USAGE;
+}
+
 // cache=memory|FILE of examples that are made on demand. Each split has a file of its own.
 static enum ls_status cache_examples(const struct wanted *wanted, enum ls_split split,
                                      struct ls_dataset **dataset)
 {
     static const char *const splits[] = {"train", "test", "validation"};
     const char *cache = ls_spec_get(&wanted->spec, "cache");
-    if (!cache || (!(*dataset)->load && strcmp(cache, "memory") == 0))
-        return LS_OK;
+    if (!cache || !(*dataset)->load)
+        return check_cache(wanted, false);
     if (strcmp(cache, "memory") == 0)
         return ls_cache_in_memory(SCOPE, dataset);
-    if (!(*dataset)->load || !cache[0]) {
-        ls_error(SCOPE, "%s: cache=%s: %s", wanted->kind->name, cache,
-                 cache[0] ? "these examples are in memory once they are read; leave cache= out"
-                          : "expected memory or the name of a file");
-        return LS_USAGE;
-    }
     struct ls_hash *hash = ls_hash_create();
     const size_t bytes = strlen(cache) + 16;
     char *path = malloc(bytes);
@@ -303,6 +309,8 @@ enum ls_status ls_dataset_describe(const char *text, enum ls_split split,
     if (!status)
         status = ls_augmentation_check(SCOPE, &wanted.augmentation, info.fields, info.field_count);
     if (!status)
+        status = check_cache(&wanted, info.on_demand);
+    if (!status)
         status = repeat_examples(&wanted, &info.count);
     if (wanted.none)
         info.count = 0;
@@ -320,7 +328,9 @@ void ls_dataset_close(struct ls_dataset *dataset)
 
 void ls_dataset_take_description(struct ls_dataset *dataset, struct ls_dataset_info *out)
 {
-    *out = (struct ls_dataset_info){.count = dataset->count, .field_count = dataset->field_count};
+    *out = (struct ls_dataset_info){.count = dataset->count,
+                                    .field_count = dataset->field_count,
+                                    .on_demand = dataset->load != NULL};
     memcpy(out->fields, dataset->fields, sizeof(out->fields));
     for (uint32_t i = 0; i < LS_MAX_FIELDS; i++) {
         out->fields[i].values = NULL;

@@ -78,6 +78,7 @@ struct ls_dataset_info {
     uint64_t count;
     uint32_t field_count;
     struct ls_field fields[LS_MAX_FIELDS];
+    bool on_demand; // some fields are made by `load`
 };
 
 const char *ls_dtype_name(uint32_t dtype); // "float32"

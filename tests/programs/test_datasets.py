@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import zlib
 
 from support import BAD_INPUT, DONE, LARGE_DATA, USAGE, ProgramTest, main
 
@@ -32,7 +33,8 @@ class DatasetTest(ProgramTest):
         return f"--dataset=arrays:x={x},y={y}"
 
     def losses(self, dataset, *more):
-        return self.train(*more or [self.classifier()], dataset, "--batch=8", "--epochs=2", "--optimizer=sgd:learning_rate=0.00001")
+        rate = [] if any(option.startswith("--optimizer") for option in more) else ["--optimizer=sgd:learning_rate=0.00001"]
+        return self.train(*more or [self.classifier()], dataset, "--batch=8", "--epochs=2", *rate)
 
     def text(self, content):
         with open(self.path("text.txt"), "wb") as file:
@@ -137,6 +139,87 @@ class Arrays(DatasetTest):
         with open(self.path("x.npy"), "r+b") as file:
             file.truncate(200)
         self.refused(BAD_INPUT, "train", "--quiet", self.classifier(), "--dataset=arrays:" + x, says=["x.npy: too short"])
+
+
+class Images(DatasetTest):
+    """Grey PNG files of one filter type, written here; the reader's own tests compare images with Keras's."""
+
+    def png(self, name, values, side=6):
+        def chunk(kind, data):
+            return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        rows = b"".join(b"\0" + bytes(values[side * i:side * (i + 1)]) for i in range(side))
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "wb") as file:
+            file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)) +
+                       chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+    def images(self, options="", count=EXAMPLES):
+        for i in range(count):
+            self.png(f"set/{'ab'[i % 2]}/{i:02}.png", [pixel(i, k) for k in range(36)])
+        return "--dataset=images:dir=" + self.path("set") + ",channels=1" + options
+
+    def expect_built(self):
+        if "built without libpng" in self.lockstep("train", "--model=linear", self.images()).err:
+            self.skipTest("built without libpng")
+
+    def setUp(self):
+        super().setUp()
+        self.expect_built()
+
+    def test_they_are_trained_on_as_arrays_of_the_same_pixels(self):
+        order = list(range(0, EXAMPLES, 2)) + list(range(1, EXAMPLES, 2))
+        x = self.npy("x.npy", "|u1", (EXAMPLES, 6, 6, 1), [pixel(i, k) for i in order for k in range(36)])
+        y = self.npy("y.npy", "|u1", (EXAMPLES,), [i % 2 for i in order])
+        expected = self.losses(f"--dataset=arrays:x={x},y={y}", self.classifier((6, 6, 1), 2))
+        for options in (",divisor=1", ",divisor=1,cache=memory", ",divisor=1,cache=" + self.path("cache"), ",divisor=1,resize=6x6"):
+            report = self.losses(self.images(options), self.classifier((6, 6, 1), 2))
+            self.assertEqual(report["losses"], expected["losses"], options)
+        self.assertTrue(os.path.exists(self.path("cache.train")))
+
+    def test_augmented_losses_do_not_depend_on_replicas_and_come_again(self):
+        dataset = self.images(",random_flip=horizontal,random_crop=2,random_rotation=0.1,repeat=2")
+        model = self.classifier((6, 6, 1), 2)
+        expected = self.losses(dataset, model)["losses"]
+        self.assertEqual(len(expected), 16)
+        self.assertEqual(self.losses(dataset, model)["losses"], expected)
+        for more in ("--seed=1",):
+            self.assertNotEqual(self.losses(dataset, model, more)["losses"], expected)
+        for replicas in (2, 3):
+            losses = self.losses(dataset, model, "--strategy=ring", f"--replicas={replicas}")["losses"]
+            for ours, theirs in zip(losses, expected):
+                self.assertAlmostEqual(ours, theirs, delta=1e-5)
+
+    def test_validation_and_predictions_are_not_augmented(self):
+        model = self.classifier((6, 6, 1), 2)
+        reports = [self.losses(self.images(",validation_split=0.4" + more), model, "--optimizer=sgd:learning_rate=0")
+                   for more in ("", ",random_crop=5,random_translation=0.5")]
+        self.assertEqual(*(report["epochs"][0]["val_loss"] for report in reports))
+        self.assertNotEqual(*(report["epochs"][0]["loss"] for report in reports))
+
+    def test_damage_ends_the_training_with_the_name_of_the_file(self):
+        dataset = self.images()
+        name = self.path("set/a/16.png")
+        with open(name, "r+b") as file:
+            file.truncate(60)
+        for replicas in ("1", "2"):
+            self.refused(BAD_INPUT, "train", "--quiet", "--validation=off", self.classifier((6, 6, 1), 2), dataset, "--replicas=" + replicas,
+                         says=(name, "damaged PNG: it is cut off"))
+
+
+class Tables(DatasetTest):
+    def test_they_are_trained_on_as_arrays_of_the_same_numbers(self):
+        with open(self.path("t.csv"), "w") as file:
+            file.write("a,b,c,d,e,f,kind\n")
+            for i in range(EXAMPLES):
+                file.write(",".join(str(pixel(i, k)) for k in range(6)) + f",{'abcd'[label(i)]}\n")
+        expected = self.losses(self.arrays())
+        self.assertEqual(self.losses("--dataset=csv:file=" + self.path("t.csv"), self.classifier((6,)))["losses"], expected["losses"])
+
+    def test_a_missing_value_is_refused_by_its_line(self):
+        with open(self.path("t.csv"), "w") as file:
+            file.write("a,b,kind\n1,2,x\n1,,y\n")
+        self.refused(BAD_INPUT, "train", "--quiet", "--model=linear", "--dataset=csv:file=" + self.path("t.csv"),
+                     says=("t.csv: line 3, column 2 (b)", "missing value"))
 
 
 class Text(DatasetTest):

@@ -117,6 +117,40 @@ START_TEST(a_limit_that_is_no_count_is_refused)
 }
 END_TEST
 
+START_TEST(examples_are_skipped_taken_and_repeated)
+{
+    expect_count("apples:skip=30", LS_TRAIN, 70);
+    expect_count("apples:skip=3", LS_TEST, 7);
+    expect_count("apples:skip=30,take=20", LS_TRAIN, 20);
+    expect_count("apples:skip=3,take=20", LS_TEST, 7); // a smaller test set is taken whole
+    expect_count("apples:take=20,repeat=3", LS_TRAIN, 60);
+    expect_count("apples:take=5,repeat=3", LS_TEST, 5); // once is enough
+    expect_count("apples:validation_split=0.25,repeat=2,limit=40", LS_TRAIN, 60);
+    expect_count("apples:validation_split=0.25,repeat=2,limit=40", LS_VALIDATION, 10);
+    expect_count("apples:cache=memory", LS_TRAIN, 100); // is in memory as it is
+    struct ls_dataset *dataset;
+    capture_reset();
+    ck_assert_int_eq(ls_dataset_open("apples:skip=30,take=20,repeat=3", LS_TRAIN, &dataset), LS_OK);
+    ck_assert_uint_eq(dataset->repeat, 3);
+    ck_assert_ptr_eq(dataset->fields[0].values, numbers + 30);
+    ls_dataset_close(dataset);
+}
+END_TEST
+
+START_TEST(what_leaves_nothing_or_too_much_is_refused)
+{
+    expect_usage("apples:skip=100", "skip=100", "none of the 100 training examples");
+    expect_usage("apples:skip=80,take=21", "take=21", "only 20");
+    expect_usage("apples:limit=3,take=3", "limit and take", "the same");
+    expect_usage("apples:skip=0", "skip must be at least 1", "0");
+    expect_usage("apples:repeat=none", "repeat", "none");
+    expect_usage("apples:repeat=100000000", "repeat=100000000", "--epochs");
+    expect_usage("apples:cache=file", "cache=file", "in memory once they are read");
+    expect_usage("apples:random_flip=sideways", "random_flip", "horizontal");
+    expect_usage("apples:random_crop=4", "for images", "random_crop");
+}
+END_TEST
+
 START_TEST(an_unknown_dataset_is_refused_with_the_nearest_name_and_the_list)
 {
     expect_usage("aples", "did you mean apples", "apples, pears");
@@ -194,6 +228,8 @@ int main(void)
 {
     TCase *tests = tcase_create("dataset");
     tcase_add_test(tests, limit_takes_the_first_of_each_split);
+    tcase_add_test(tests, examples_are_skipped_taken_and_repeated);
+    tcase_add_test(tests, what_leaves_nothing_or_too_much_is_refused);
     tcase_add_test(tests, a_smaller_test_set_is_taken_whole);
     tcase_add_test(tests, more_than_the_training_set_has_is_refused_and_the_count_named);
     tcase_add_test(tests, a_limit_that_is_no_count_is_refused);
