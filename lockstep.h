@@ -142,11 +142,12 @@ struct ls_generator {
     // were made before are asked for again. A validation or prediction begins with the first
     // example of epoch 1. Calls may call nothing of Lockstep but ls_run_interrupt. A status that is
     // not LS_OK ends the training with it. Closing the data or the model waits for a call under way.
+    // The run's deadline does not apply to it: a slow generator is waited for.
     enum ls_status (*fill)(void *context, uint64_t epoch, uint64_t first, uint64_t count,
                            void *const *inputs, void *target, uint64_t *filled);
     void *context; // the first argument of `fill`
 };
-// Data from a generator; the struct is copied, but not `context`, which must last until ls_data_close
+// Data from a generator; struct and arrays are copied, but not `context`, which must last until ls_data_close
 // and until no model goes on training on it. Where the number of examples is not known, all of them
 // are made now, by this thread, and kept in memory: they are then as those of ls_data_from_memory.
 //
