@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// csv: a table of numbers, one example a line, as RFC 4180 has it: cells in double quotes may hold
-// separators, quotes (doubled) and line breaks. One column has the labels: classes from 0, other
-// numbers, or names of classes. Plain or gzipped.
+// csv: a table of numbers, one example a line (csv_lines.h). One column has the labels: classes from 0, other
+// numbers, or names of classes.
 #include "datasets/datasets.h"
 
 #include "core/base/log.h"
 #include "core/data/arrays.h"
+#include "datasets/csv_lines.h"
 #include "datasets/field_options.h"
 
 #include <inttypes.h>
@@ -13,218 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCOPE "csv"
-#define MOST_COLUMNS (1u << 20)
-#define MOST_LINE_BYTES (64u << 20)
+#define SCOPE LS_CSV_SCOPE
 #define MOST_NAMES 65536 // of classes
-#define PIECE_BYTES (64u << 10) // that are read at a time
 #define SHOWN 40 // letters of a cell in a message
-
-// ---- Lines ----
-
-struct lines {
-    const char *path;
-    struct ls_source *source;
-    char separator;
-    char piece[PIECE_BYTES];
-    size_t at, got;
-    uint64_t read; // bytes of all pieces
-    uint64_t line, next_line; // where the record begins, and the one after it
-    struct ls_bytes text; // of the record: its cells, each with a NUL behind it
-    struct ls_bytes starts; // size_t: where each begins in `text`
-    bool ended;
-};
-
-static enum ls_status fail_line(const struct lines *lines, uint64_t line, const char *what)
-{
-    ls_error(SCOPE, "%s: line %" PRIu64 ": %s", lines->path, line, what);
-    return LS_BAD_INPUT;
-}
-
-// The next byte; -1 at the end of the file.
-static enum ls_status next_byte(struct lines *lines, int *out)
-{
-    if (lines->at == lines->got && !lines->ended) {
-        enum ls_status status =
-            ls_source_read(lines->source, lines->piece, sizeof(lines->piece), &lines->got);
-        lines->at = 0;
-        lines->ended = lines->got == 0;
-        lines->read += lines->got;
-        if (!status)
-            status = ls_check_expansion(SCOPE, lines->path, lines->source, lines->read);
-        if (status)
-            return status;
-    }
-    *out = lines->ended ? -1 : (unsigned char)lines->piece[lines->at++];
-    return LS_OK;
-}
-
-// The one after it, which stays.
-static enum ls_status peek_byte(struct lines *lines, int *out)
-{
-    const enum ls_status status = next_byte(lines, out);
-    if (!status && *out >= 0)
-        lines->at--;
-    return status;
-}
-
-static size_t cell_count(const struct lines *lines)
-{
-    return lines->starts.used / sizeof(size_t);
-}
-
-static char *cell(const struct lines *lines, size_t index)
-{
-    size_t start;
-    memcpy(&start, lines->starts.data + index * sizeof(start), sizeof(start));
-    return lines->text.data + start;
-}
-
-static enum ls_status add_byte(struct lines *lines, int byte)
-{
-    const char one = (char)byte;
-    if (byte == 0)
-        return fail_line(lines, lines->next_line, "a byte is 0, so this is no text");
-    if (lines->text.used >= MOST_LINE_BYTES)
-        return fail_line(lines, lines->line, "longer than 64 MiB; is a quote missing?");
-    return ls_bytes_add(&lines->text, &one, 1);
-}
-
-// Behind the opening quote, to the closing one.
-static enum ls_status read_quoted(struct lines *lines)
-{
-    const uint64_t opened = lines->next_line;
-    for (;;) {
-        int byte, after;
-        enum ls_status status = next_byte(lines, &byte);
-        if (!status && byte < 0)
-            status = fail_line(lines, opened, "the quote that opens here is never closed");
-        if (!status && byte == '"') {
-            status = peek_byte(lines, &after);
-            if (status || after != '"')
-                return status;
-            status = next_byte(lines, &after);
-        }
-        lines->next_line += byte == '\n';
-        if (!status)
-            status = add_byte(lines, byte);
-        if (status)
-            return status;
-    }
-}
-
-// Without spaces at its ends, unless they were in quotes.
-static enum ls_status end_cell(struct lines *lines, size_t start, bool quoted)
-{
-    char *text = lines->text.data;
-    if (!quoted) {
-        while (lines->text.used > start &&
-               (text[lines->text.used - 1] == ' ' || text[lines->text.used - 1] == '\t'))
-            lines->text.used--;
-        while (lines->text.used > start && (text[start] == ' ' || text[start] == '\t'))
-            start++;
-    }
-    enum ls_status status = ls_bytes_add(&lines->text, "", 1);
-    if (!status)
-        status = ls_bytes_add(&lines->starts, &start, sizeof(start));
-    return status || cell_count(lines) <= MOST_COLUMNS
-               ? status
-               : fail_line(lines, lines->line, "more than 1,048,576 columns");
-}
-
-// The plain bytes that come next, at once.
-static enum ls_status add_plain_bytes(struct lines *lines)
-{
-    const size_t first = lines->at;
-    size_t at = first;
-    for (; at < lines->got; at++) {
-        const char byte = lines->piece[at];
-        if (byte == lines->separator || byte == '\n' || byte == '\r' || byte == '"' || byte == 0)
-            break;
-    }
-    lines->at = at;
-    if (lines->text.used + (at - first) > MOST_LINE_BYTES)
-        return fail_line(lines, lines->line, "longer than 64 MiB; is a quote missing?");
-    return at == first ? LS_OK : ls_bytes_add(&lines->text, lines->piece + first, at - first);
-}
-
-// One cell; `end` is the byte that ended it: the separator, a line break, or -1.
-static enum ls_status read_cell(struct lines *lines, int *end)
-{
-    const size_t start = lines->text.used;
-    bool quoted = false;
-    for (;;) {
-        int byte;
-        enum ls_status status = next_byte(lines, &byte);
-        if (status)
-            return status;
-        if (byte == '\r') {
-            int after;
-            status = peek_byte(lines, &after);
-            if (status)
-                return status;
-            if (after == '\n')
-                continue;
-            byte = '\n';
-        }
-        if (byte < 0 || byte == '\n' || byte == lines->separator) {
-            lines->next_line += byte == '\n';
-            *end = byte;
-            return end_cell(lines, start, quoted);
-        }
-        if (byte == '"' && lines->text.used == start && !quoted) {
-            quoted = true;
-            status = read_quoted(lines);
-        } else if (quoted && byte != ' ' && byte != '\t') {
-            status = fail_line(lines, lines->next_line, "text behind a closing quote");
-        } else if (!quoted) {
-            status = add_byte(lines, byte);
-            if (!status)
-                status = add_plain_bytes(lines);
-        }
-        if (status)
-            return status;
-    }
-}
-
-// The next record that is not an empty line; `there` is false at the end.
-static enum ls_status read_record(struct lines *lines, bool *there)
-{
-    int end = '\n';
-    enum ls_status status = LS_OK;
-    do {
-        lines->text.used = lines->starts.used = 0;
-        lines->line = lines->next_line;
-        do
-            status = read_cell(lines, &end);
-        while (!status && end == lines->separator);
-    } while (!status && end >= 0 && cell_count(lines) == 1 && !cell(lines, 0)[0]);
-    if (!status)
-        *there = cell_count(lines) > 1 || cell(lines, 0)[0];
-    return status;
-}
-
-static enum ls_status open_lines(const char *path, char separator, struct lines *lines)
-{
-    static const unsigned char mark[] = {0xef, 0xbb, 0xbf}; // of UTF-8
-    lines->path = path;
-    lines->separator = separator;
-    lines->next_line = 1;
-    int byte = 0;
-    enum ls_status status = ls_source_open(SCOPE, path, &lines->source);
-    if (!status)
-        status = peek_byte(lines, &byte);
-    if (!status && lines->got >= sizeof(mark) && memcmp(lines->piece, mark, sizeof(mark)) == 0)
-        lines->at = sizeof(mark);
-    return status;
-}
-
-static void close_lines(struct lines *lines)
-{
-    ls_source_close(lines->source);
-    free(lines->text.data);
-    free(lines->starts.data);
-}
 
 // ---- Table ----
 
@@ -242,7 +33,7 @@ struct wish {
 
 // A file that is read.
 struct table {
-    struct lines *lines;
+    struct ls_csv_lines *lines;
     const struct wish *wish;
     size_t columns;
     size_t label; // SIZE_MAX: none
@@ -267,7 +58,7 @@ static void free_strings(char **strings, size_t count)
 static void free_table(struct table *table)
 {
     if (table->lines)
-        close_lines(table->lines);
+        ls_csv_close_lines(table->lines);
     free(table->lines);
     free_strings(table->header, table->columns);
     free_strings(table->classes, table->class_count);
@@ -332,7 +123,7 @@ static enum ls_status keep_header(struct table *table)
 {
     table->header = calloc(table->columns, sizeof(*table->header));
     for (size_t i = 0; table->header && i < table->columns; i++) {
-        table->header[i] = strdup(cell(table->lines, i));
+        table->header[i] = strdup(ls_csv_cell(table->lines, i));
         if (!table->header[i])
             return LS_OUT_OF_MEMORY;
     }
@@ -383,7 +174,7 @@ static bool has_header(const struct table *table)
     else if (wish->label)
         label = (size_t)(number < 0 ? number + (int64_t)table->columns : number - 1);
     for (size_t i = 0; i < table->columns; i++)
-        if (i != label && !is_number(cell(table->lines, i)))
+        if (i != label && !is_number(ls_csv_cell(table->lines, i)))
             return true;
     return false;
 }
@@ -392,7 +183,7 @@ static bool has_header(const struct table *table)
 static enum ls_status begin_table(struct table *table, bool *header)
 {
     const char *label = table->wish->label;
-    table->columns = cell_count(table->lines);
+    table->columns = ls_csv_cell_count(table->lines);
     table->label = table->columns - 1;
     table->taken = calloc(table->columns, sizeof(*table->taken));
     enum ls_status status = table->taken ? LS_OK : LS_OUT_OF_MEMORY;
@@ -408,7 +199,7 @@ static enum ls_status begin_table(struct table *table, bool *header)
 
 static enum ls_status fail_cell(const struct table *table, size_t column, const char *what)
 {
-    const char *text = cell(table->lines, column);
+    const char *text = ls_csv_cell(table->lines, column);
     char name[64] = "";
     if (table->header)
         snprintf(name, sizeof(name), " (%.50s)", table->header[column]);
@@ -432,7 +223,7 @@ static bool is_missing(const char *text)
 
 static enum ls_status add_value(struct table *table, size_t column)
 {
-    const char *text = cell(table->lines, column);
+    const char *text = ls_csv_cell(table->lines, column);
     double number;
     if (!parse_number(text, &number))
         return is_missing(text)
@@ -447,7 +238,7 @@ static enum ls_status add_value(struct table *table, size_t column)
 // All labels are numbers, or all are names.
 static enum ls_status add_label(struct table *table)
 {
-    const char *text = cell(table->lines, table->label);
+    const char *text = ls_csv_cell(table->lines, table->label);
     double number;
     const enum labels kind = parse_number(text, &number) ? LABELS_NUMBERS : LABELS_NAMES;
     if (is_missing(text))
@@ -469,7 +260,7 @@ static enum ls_status add_label(struct table *table)
 
 static enum ls_status add_record(struct table *table)
 {
-    const size_t count = cell_count(table->lines);
+    const size_t count = ls_csv_cell_count(table->lines);
     enum ls_status status = LS_OK;
     if (count != table->columns) {
         ls_error(SCOPE, "%s: line %" PRIu64 " has %zu columns, but the first has %zu",
@@ -530,7 +321,7 @@ static enum ls_status sort_names(struct table *table)
 static enum ls_status read_records(struct table *table)
 {
     bool there = false, header = false;
-    enum ls_status status = read_record(table->lines, &there);
+    enum ls_status status = ls_csv_read_record(table->lines, &there);
     if (!status && there)
         status = begin_table(table, &header);
     while (!status && there) {
@@ -540,7 +331,7 @@ static enum ls_status read_records(struct table *table)
         }
         header = false;
         if (!status)
-            status = read_record(table->lines, &there);
+            status = ls_csv_read_record(table->lines, &there);
     }
     if (!status && (!table->count || table->count >= UINT32_MAX)) {
         ls_error(SCOPE, "%s: %s", table->wish->path,
@@ -555,7 +346,7 @@ static enum ls_status read_table(const struct wish *wish, struct table *table)
     *table = (struct table){.wish = wish, .lines = calloc(1, sizeof(*table->lines))};
     if (!table->lines)
         return LS_OUT_OF_MEMORY;
-    enum ls_status status = open_lines(wish->path, wish->separator, table->lines);
+    enum ls_status status = ls_csv_open_lines(wish->path, wish->separator, table->lines);
     if (!status)
         status = read_records(table);
     if (!status && table->labels == LABELS_NAMES)
@@ -712,7 +503,7 @@ static enum ls_status csv_open(const struct ls_spec *spec, enum ls_split split,
         storage_close(dataset);
         return status;
     }
-    close_lines(table->lines);
+    ls_csv_close_lines(table->lines);
     free(table->lines);
     table->lines = NULL;
     table->wish = NULL; // ends here
