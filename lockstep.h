@@ -121,6 +121,11 @@ struct ls_array {
 // int32. LS_USAGE: no inputs, or too many. [any thread]
 LS_CALL ls_data_from_memory(const struct ls_array *inputs, uint32_t input_count,
                             const struct ls_array *target, struct ls_data **out);
+// The same with a number for each example: how much it counts in the loss, as Keras's sample_weight.
+// Metrics count each example once. NULL: all count once.
+LS_CALL ls_data_from_memory_weighted(const struct ls_array *inputs, uint32_t input_count,
+                                     const struct ls_array *target, const struct ls_array *weights,
+                                     struct ls_data **out);
 
 // Examples that the program makes while it trains (examples/generator.c).
 struct ls_generator {
@@ -212,19 +217,23 @@ LS_API void ls_model_close(struct ls_model *model);
 struct ls_compile_options {
     // NULL in the first three: that of the model's file (compile_config), which is logged; else as
     // said here.
-    const char *optimizer; // "adam:learning_rate=0.001"; NULL: adam
-    const char *loss; // "sparse_categorical_crossentropy[:from_logits=true]", "mean_squared_error";
-        // NULL: by the model's last layer
-    const char *metrics; // "accuracy", "none"; NULL: accuracy for cross-entropy
+    // Names and options are Keras's; docs/models.md lists them.
+    const char *optimizer; // "adamw:weight_decay=0.01,global_clipnorm=1"; NULL: adam
+    const char *loss; // "huber:delta=2"; NULL: by the model's last layer
+    const char *metrics; // "accuracy,auc", "none"; NULL: accuracy for cross-entropy
     const char *lr_scaling; // "none", "sqrt", "linear" with the number of replicas; NULL: none
+    // "cosine_decay:decay_steps=1000", which begins with the rate of the optimizer, or with
+    // initial_learning_rate=; NULL: that of the model's file where its optimizer is used, else the
+    // rate is constant. docs/fitting.md lists all of them.
+    const char *learning_rate_schedule;
 };
 // Weights stay, and so does the place in the order of examples. The optimizer is a new one, as in
 // Keras: its moments are zero and its steps count from 1 again, from which dropout draws, too. To
 // change only the learning rate use ls_set_learning_rate.
 LS_CALL ls_compile(struct ls_model *model, const struct ls_compile_options *options);
 // From the next step on; the optimizer keeps its moments. `rate` is what is used, whatever
-// lr_scaling was. LS_USAGE for a model that is not compiled, and for a rate that is negative or not
-// finite.
+// lr_scaling was. LS_USAGE for a model that is not compiled, or compiled with a schedule, and for a
+// rate that is negative or not finite.
 LS_CALL ls_set_learning_rate(struct ls_model *model, double rate);
 LS_API double ls_learning_rate(const struct ls_model *model); // NaN before ls_compile
 
@@ -357,6 +366,8 @@ struct ls_fit_options {
     uint64_t timeline_first,
         timeline_last; // the steps that it holds, from 1; 0: from the first, to the last
     const char *command; // named in the report; NULL: "train"
+    // How much examples of a class count in the loss, "0:1.0,1:2.5"; others count once. NULL: all do.
+    const char *class_weight;
     const struct ls_callbacks *callbacks; // an array of `callback_count`; NULL: none
     uint32_t callback_count;
 };

@@ -26,6 +26,7 @@ static const struct ls_plugin_option options[] = {
     {"x7", "text", NULL, NULL},
     {"x8", "text", NULL, NULL},
     {"y", "text", NULL, "file of the targets: classes from 0, or numbers; not needed to predict"},
+    {"sample_weight", "text", NULL, "file of a number an example: how much it counts in the loss"},
     {0},
 };
 #define FIELDS (sizeof(options) / sizeof(options[0]) - 1)
@@ -108,7 +109,9 @@ static enum ls_status open_file(const char *name, const char *path, struct opene
 {
     *out = (struct opened){.array = {.name = name,
                                      .source = path,
-                                     .role = name[0] == 'y' ? LS_FIELD_TARGET : LS_FIELD_INPUT}};
+                                     .role = name[0] == 'y'   ? LS_FIELD_TARGET
+                                             : name[0] == 's' ? LS_FIELD_WEIGHT
+                                                              : LS_FIELD_INPUT}};
     const enum ls_status status =
         ends_with(path, ".safetensors") ? open_tensor(path, out) : open_npy(path, out);
     out->array.dims = out->dims;
@@ -187,10 +190,12 @@ static enum ls_status read_file(const char *name, const char *path, bool values,
 static enum ls_status check_inputs(const struct ls_spec *spec)
 {
     bool ended = false;
-    for (size_t i = 0; i < FIELDS - 1; i++) {
+    for (size_t i = 0; i < FIELDS - 2; i++) {
         const bool given = ls_spec_get(spec, options[i].name) != NULL;
         if (i == 0 ? !given : given && ended) {
-            ls_error(SCOPE, "%s is missing; expected arrays:x=FILE[,x2=FILE,...][,y=FILE]",
+            ls_error(SCOPE,
+                     "%s is missing; expected "
+                     "arrays:x=FILE[,x2=FILE,...][,y=FILE][,sample_weight=FILE]",
                      i ? options[i - 1].name : "x");
             return LS_USAGE;
         }

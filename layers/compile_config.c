@@ -17,7 +17,6 @@
 #include <string.h>
 
 #define SHOWN 64
-#define MOST_NUMBERS 4
 #define DEEPEST_METRICS 3 // lists in lists
 
 // One of the three parts, with the option that takes its place.
@@ -98,6 +97,11 @@ static bool read_object(struct part *part, const json_t *value, const char **nam
 static void number_text(double value, char *text, size_t bytes)
 {
     const bool single = (double)(float)value == value;
+    if (value >= 0 && value < 1e9 &&
+        value == (double)(int64_t)value) { // a count, as options have it
+        snprintf(text, bytes, "%.0f", value);
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, bytes, "%.*g", digits, value);
         if (single ? strtof(text, NULL) == (float)value : strtod(text, NULL) == value)
@@ -108,26 +112,158 @@ static void number_text(double value, char *text, size_t bytes)
             *text = '.';
 }
 
+// ---- Names ----
+
+// The name on the command line of what is written as "CategoricalCrossentropy", "mse" or "huber".
+static void plain_name(const char *name, char *out, size_t bytes)
+{
+    static const char *const aliases[][2] = {{"mse", "mean_squared_error"},
+                                             {"mae", "mean_absolute_error"},
+                                             {"mape", "mean_absolute_percentage_error"},
+                                             {"msle", "mean_squared_logarithmic_error"},
+                                             {"bce", "binary_crossentropy"},
+                                             {"kld", "kl_divergence"},
+                                             {"kullback_leibler_divergence", "kl_divergence"},
+                                             {"logcosh", "log_cosh"},
+                                             {"log_cosh_error", "log_cosh"},
+                                             {"cosine_proximity", "cosine_similarity"}};
+    ls_keras_snake_case(name, out, bytes);
+    for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
+        if (strcmp(aliases[i][0], out) == 0)
+            snprintf(out, bytes, "%s", aliases[i][1]);
+}
+
+// ":learning_rate=0.5" or ",momentum=0.9", behind what is there from `text` on.
+static void add_option(char *text, size_t bytes, const char *name, const char *value)
+{
+    const size_t used = strlen(text);
+    snprintf(text + used, bytes - used, "%c%s=%s", strchr(text, ':') ? ',' : ':', name, value);
+}
+
+// A number from 0 to `most`, or 1: below it.
+static void read_number(struct part *part, const char *key, const char *name, double most,
+                        const json_t *value, char *out, size_t bytes)
+{
+    char text[SHOWN];
+    const double number = json_number_value(value);
+
+    if (!json_is_number(value) || number < 0 || number > most ||
+        (most == 1 && (float)number >= 1)) {
+        refuse(part, key, "expected a number from 0%s, got %s", most == 1 ? " to below 1" : "",
+               ls_json_text(value, text, sizeof(text)));
+    } else {
+        number_text(number, text, sizeof(text));
+        add_option(out, bytes, name, text);
+    }
+}
+
+// ---- Schedules ----
+
+static const struct schedule {
+    const char *class_name, *name;
+    const char *keys[7];
+} schedules[] = {
+    {"ExponentialDecay",
+     "exponential_decay",
+     {"initial_learning_rate", "decay_steps", "decay_rate", "staircase"}},
+    {"InverseTimeDecay",
+     "inverse_time_decay",
+     {"initial_learning_rate", "decay_steps", "decay_rate", "staircase"}},
+    {"PiecewiseConstantDecay", "piecewise_constant_decay", {"boundaries", "values"}},
+    {"PolynomialDecay",
+     "polynomial_decay",
+     {"initial_learning_rate", "decay_steps", "end_learning_rate", "power", "cycle"}},
+    {"CosineDecay",
+     "cosine_decay",
+     {"initial_learning_rate", "decay_steps", "alpha", "warmup_target", "warmup_steps"}},
+    {"CosineDecayRestarts",
+     "cosine_decay_restarts",
+     {"initial_learning_rate", "first_decay_steps", "t_mul", "m_mul", "alpha"}},
+};
+
+// "0.1:0.01"
+static bool list_text(const json_t *list, char *out, size_t bytes)
+{
+    const json_t *element;
+    size_t index, used = 0;
+    json_array_foreach((json_t *)list, index, element)
+    {
+        char text[SHOWN];
+        if (!json_is_number(element) || used + SHOWN > bytes)
+            return false;
+        number_text(json_number_value(element), text, sizeof(text));
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? ":" : "", text);
+    }
+    return used > 0;
+}
+
+static void read_schedule_option(struct part *part, const struct schedule *schedule,
+                                 const char *key, const json_t *value, char *out, size_t bytes)
+{
+    char text[1024];
+    if (strcmp(key, "name") == 0)
+        return;
+    if (!is_one_of(key, schedule->keys))
+        refuse_value(part, key, value);
+    else if (json_is_array(value) && list_text(value, text, sizeof(text)))
+        add_option(out, bytes, key, text);
+    else if (json_is_boolean(value))
+        add_option(out, bytes, key, json_is_true(value) ? "on" : "off");
+    else if (!json_is_null(value))
+        read_number(part, key, key, FLT_MAX, value, out, bytes);
+}
+
+static char *read_schedule(struct part *part, const json_t *value)
+{
+    const char *class_name = json_string_value(json_object_get(value, "class_name")), *key;
+    const json_t *config = json_object_get(value, "config");
+    const struct schedule *schedule = NULL;
+    json_t *option;
+    char text[2048];
+
+    for (size_t i = 0; class_name && i < sizeof(schedules) / sizeof(schedules[0]); i++)
+        if (strcmp(schedules[i].class_name, class_name) == 0)
+            schedule = &schedules[i];
+    if (!schedule || !json_is_object(config)) {
+        refuse(part, "learning_rate", "the schedule %.60s is not supported",
+               class_name ? class_name : "");
+        return NULL;
+    }
+    snprintf(text, sizeof(text), "%s", schedule->name);
+    json_object_foreach((json_t *)config, key, option)
+    {
+        read_schedule_option(part, schedule, key, option, text, sizeof(text));
+    }
+    return strdup(text);
+}
+
 // ---- Optimizer ----
 
 static const struct optimizer {
     const char *class_name, *name;
-    const char *numbers[MOST_NUMBERS + 1]; // options of the same names
-    double most[MOST_NUMBERS]; // the largest, or 1: below it
-    bool nesterov;
+    const char *keys[7]; // options beside those that all have
 } optimizers[] = {
-    {"SGD", "sgd", {"learning_rate", "momentum"}, {FLT_MAX, 1}, true},
-    {"Adam",
-     "adam",
-     {"learning_rate", "beta_1", "beta_2", "epsilon"},
-     {FLT_MAX, 1, 1, FLT_MAX},
-     false},
+    {"SGD", "sgd", {"learning_rate", "momentum", "nesterov"}},
+    {"Adam", "adam", {"learning_rate", "beta_1", "beta_2", "epsilon", "amsgrad"}},
+    {"AdamW", "adamw", {"learning_rate", "beta_1", "beta_2", "epsilon", "amsgrad"}},
+    {"RMSprop", "rmsprop", {"learning_rate", "rho", "momentum", "epsilon", "centered"}},
+    {"Adagrad", "adagrad", {"learning_rate", "initial_accumulator_value", "epsilon"}},
+    {"Adadelta", "adadelta", {"learning_rate", "rho", "epsilon"}},
+    {"Adamax", "adamax", {"learning_rate", "beta_1", "beta_2", "epsilon"}},
+    {"Nadam", "nadam", {"learning_rate", "beta_1", "beta_2", "epsilon"}},
+    {"Lamb", "lamb", {"learning_rate", "beta_1", "beta_2", "epsilon"}},
 };
-static const char *const optimizer_names[] = {"sgd", "adam", NULL};
+static const char *const optimizer_names[] = {"sgd",      "adam",   "adamw", "rmsprop", "adagrad",
+                                              "adadelta", "adamax", "nadam", "lamb",    NULL};
+static const char *const common[] = {"weight_decay", "clipnorm", "clipvalue", "global_clipnorm",
+                                     NULL};
+static const char *const of_average[] = {"ema_momentum", "ema_overwrite_frequency", NULL};
+static const char *const below_one[] = {"momentum", "beta_1",       "beta_2",
+                                        "rho",      "ema_momentum", NULL};
 
-// Whatever they say, they change nothing; those of the average only where there is one (use_ema).
-static const char *const optimizer_harmless[] = {
-    "name", "is_legacy_optimizer", "jit_compile", "ema_momentum", "ema_overwrite_frequency", NULL};
+// Whatever they say, they change nothing.
+static const char *const optimizer_harmless[] = {"name", "is_legacy_optimizer", "jit_compile",
+                                                 NULL};
 
 static const struct optimizer *find_optimizer(const char *name)
 {
@@ -137,53 +273,38 @@ static const struct optimizer *find_optimizer(const char *name)
     return NULL;
 }
 
-// ":learning_rate=0.5" or ",momentum=0.9", behind what is there.
-static void add_option(char *text, size_t bytes, const char *name, const char *value)
+static void read_optimizer_option(struct part *part, const struct optimizer *optimizer,
+                                  const char *key, const json_t *value, bool averages, char *out,
+                                  size_t bytes)
 {
-    const size_t used = strlen(text);
-    snprintf(text + used, bytes - used, "%c%s=%s", strchr(text, ':') ? ',' : ':', name, value);
-}
-
-static void read_number(struct part *part, const char *key, const char *name, double most,
-                        const json_t *value, char *out, size_t bytes)
-{
-    char text[SHOWN];
-    const double number = json_number_value(value);
-
-    if (json_is_object(value)) {
-        const char *class_name = json_string_value(json_object_get(value, "class_name"));
-        refuse(part, key, "the schedule %.60s is not supported", class_name ? class_name : "");
-    } else if (!json_is_number(value) || number < 0 || number > most ||
-               (most == 1 && (float)number >= 1)) {
-        refuse(part, key, "expected a number from 0%s, got %s", most == 1 ? " to below 1" : "",
-               ls_json_text(value, text, sizeof(text)));
-    } else {
-        number_text(number, text, sizeof(text));
-        add_option(out, bytes, name, text);
+    const char *name = strcmp(key, "lr") == 0 ? "learning_rate" : key; // its name before Keras 2.3
+    const bool own = is_one_of(name, optimizer->keys), off = is_off(value);
+    const bool boolean =
+        is_one_of(name, (const char *const[]){"nesterov", "amsgrad", "centered", NULL});
+    const bool decays = strcmp(optimizer->name, "adamw") == 0 && strcmp(key, "weight_decay") == 0;
+    if (is_one_of(name, of_average) && (!averages || off))
+        return;
+    if (strcmp(key, "use_ema") == 0 && json_is_true(value)) {
+        add_option(out, bytes, key, "on");
+    } else if (own && boolean && (json_is_boolean(value) || off)) {
+        if (!off || strcmp(key, "nesterov") == 0)
+            add_option(out, bytes, key, json_is_true(value) ? "on" : "off");
+    } else if (decays && off) {
+        add_option(out, bytes, key, "0");
+    } else if ((own && !boolean) ||
+               (!off && (is_one_of(name, common) || is_one_of(name, of_average)))) {
+        read_number(part, key, name, is_one_of(name, below_one) ? 1 : FLT_MAX, value, out, bytes);
+    } else if (!is_one_of(key, optimizer_harmless) && !off) {
+        refuse_value(part, key, value);
     }
 }
 
-static void read_optimizer_option(struct part *part, const struct optimizer *optimizer,
-                                  const char *key, const json_t *value, char *out, size_t bytes)
-{
-    const char *name = strcmp(key, "lr") == 0 ? "learning_rate" : key; // its name before Keras 2.3
-    for (size_t i = 0; optimizer->numbers[i]; i++)
-        if (strcmp(optimizer->numbers[i], name) == 0) {
-            read_number(part, key, name, optimizer->most[i], value, out, bytes);
-            return;
-        }
-    if (optimizer->nesterov && strcmp(key, "nesterov") == 0 && json_is_boolean(value))
-        add_option(out, bytes, name, json_is_true(value) ? "on" : "off");
-    else if (!is_one_of(key, optimizer_harmless) && !is_off(value))
-        refuse_value(part, key, value);
-}
-
-static char *read_optimizer(struct part *part, const json_t *value)
+static char *read_optimizer(struct part *part, const json_t *value, char **schedule)
 {
     const char *name, *key;
     const json_t *options;
     json_t *option;
-    char text[256];
+    char text[512];
 
     if (!read_object(part, value, &name, &options))
         return NULL;
@@ -192,38 +313,58 @@ static char *read_optimizer(struct part *part, const json_t *value)
         refuse_name(part, name, optimizer_names);
         return NULL;
     }
+    const bool averages = json_is_true(json_object_get(options, "use_ema"));
     snprintf(text, sizeof(text), "%s", optimizer->name);
     json_object_foreach((json_t *)options, key, option)
     {
-        read_optimizer_option(part, optimizer, key, option, text, sizeof(text));
+        if (json_is_object(option) && strcmp(key, "learning_rate") == 0)
+            *schedule = read_schedule(part, option);
+        else
+            read_optimizer_option(part, optimizer, key, option, averages, text, sizeof(text));
     }
     return strdup(text);
 }
 
 // ---- Loss ----
 
-static const char *const squared_names[] = {"mean_squared_error", "MeanSquaredError", "mse", "MSE",
-                                            NULL};
-static const char *const classes_names[] = {"sparse_categorical_crossentropy",
-                                            "SparseCategoricalCrossentropy", NULL};
-static const char *const loss_names[] = {"sparse_categorical_crossentropy", "mean_squared_error",
+static const char *const loss_names[] = {"sparse_categorical_crossentropy",
+                                         "mean_squared_error",
+                                         "categorical_crossentropy",
+                                         "binary_crossentropy",
+                                         "mean_absolute_error",
+                                         "mean_absolute_percentage_error",
+                                         "mean_squared_logarithmic_error",
+                                         "huber",
+                                         "log_cosh",
+                                         "kl_divergence",
+                                         "poisson",
+                                         "hinge",
+                                         "squared_hinge",
+                                         "categorical_hinge",
+                                         "cosine_similarity",
                                          NULL};
-// All are the mean over the examples of a batch, where examples have no weights.
+// All are the mean over the examples of a batch.
 static const char *const mean_reductions[] = {"sum_over_batch_size", "auto", "mean",
                                               "mean_with_sample_weight", NULL};
 
-static void read_loss_option(struct part *part, bool classes, const char *key, const json_t *value,
-                             bool *from_logits)
+// Options of a loss, which a metric of that name has, too. False: `key` is none of them.
+static bool read_loss_option(struct part *part, const char *loss, const char *key,
+                             const json_t *value, char *out, size_t bytes)
 {
-    const char *word = json_string_value(value);
-    if (strcmp(key, "name") == 0 || (strcmp(key, "dtype") == 0 && ls_json_is_float32(value)) ||
-        (strcmp(key, "reduction") == 0 && word && is_one_of(word, mean_reductions)) ||
-        (strcmp(key, "axis") == 0 && json_integer_value(value) == -1))
-        return;
-    if (classes && strcmp(key, "from_logits") == 0 && json_is_boolean(value))
-        *from_logits = json_is_true(value);
-    else if (!json_is_null(value))
-        refuse_value(part, key, value);
+    const bool entropy = strstr(loss, "crossentropy") != NULL;
+    const bool smooth = entropy && strncmp(loss, "sparse", 6) != 0;
+    if (entropy && strcmp(key, "from_logits") == 0 && json_is_boolean(value)) {
+        if (json_is_true(value))
+            add_option(out, bytes, key, "true");
+        return true;
+    }
+    if ((smooth && strcmp(key, "label_smoothing") == 0) ||
+        (strcmp(loss, "huber") == 0 && strcmp(key, "delta") == 0)) {
+        if (!is_off(value))
+            read_number(part, key, key, FLT_MAX, value, out, bytes);
+        return true;
+    }
+    return false;
 }
 
 static char *read_loss(struct part *part, const json_t *value)
@@ -231,35 +372,104 @@ static char *read_loss(struct part *part, const json_t *value)
     const char *name, *key;
     const json_t *options;
     json_t *option;
-    bool from_logits = false;
+    char text[256];
 
     if (json_array_size(value) == 1)
         value = json_array_get(value, 0);
     if (!read_object(part, value, &name, &options))
         return NULL;
-    const bool classes = is_one_of(name, classes_names);
-    if (!classes && !is_one_of(name, squared_names)) {
+    char loss[SHOWN];
+    plain_name(name, loss, sizeof(loss));
+    if (!is_one_of(loss, loss_names)) {
         refuse_name(part, name, loss_names);
         return NULL;
     }
+    snprintf(text, sizeof(text), "%s", loss);
     json_object_foreach((json_t *)options, key, option)
     {
-        read_loss_option(part, classes, key, option, &from_logits);
+        const char *word = json_string_value(option);
+        const bool harmless =
+            strcmp(key, "name") == 0 || (strcmp(key, "dtype") == 0 && ls_json_is_float32(option)) ||
+            (strcmp(key, "reduction") == 0 && word && is_one_of(word, mean_reductions)) ||
+            (strcmp(key, "axis") == 0 && json_integer_value(option) == -1);
+        if (!harmless && !read_loss_option(part, loss, key, option, text, sizeof(text)) &&
+            !json_is_null(option))
+            refuse_value(part, key, option);
     }
-    return strdup(!classes      ? "mean_squared_error"
-                  : from_logits ? "sparse_categorical_crossentropy:from_logits=true"
-                                : "sparse_categorical_crossentropy");
+    return strdup(text);
 }
 
 // ---- Metrics ----
 
-static const char *const accuracy_names[] = {"accuracy", "acc", "sparse_categorical_accuracy",
-                                             "SparseCategoricalAccuracy", NULL};
+static const char *const metric_names[] = {"accuracy",
+                                           "binary_accuracy",
+                                           "categorical_accuracy",
+                                           "sparse_categorical_accuracy",
+                                           "top_k_categorical_accuracy",
+                                           "sparse_top_k_categorical_accuracy",
+                                           "auc",
+                                           "precision",
+                                           "recall",
+                                           "root_mean_squared_error",
+                                           NULL};
+
+// What is a default in Keras, or does not change the value.
+static bool is_harmless_in_metric(const char *key, const json_t *value)
+{
+    const char *word = json_string_value(value);
+    return is_one_of(key, (const char *const[]){"name", "dtype", "fn", "axis", NULL}) ||
+           is_off(value) ||
+           (word && ((strcmp(key, "summation_method") == 0 && strcmp(word, "interpolation") == 0) ||
+                     (strcmp(key, "reduction") == 0)));
+}
+
+static void read_metric_option(struct part *part, const char *metric, const char *key,
+                               const json_t *value, char *out, size_t bytes)
+{
+    const bool sided = strcmp(metric, "precision") == 0 || strcmp(metric, "recall") == 0;
+    const bool area = strcmp(metric, "auc") == 0;
+    const json_t *only = json_array_size(value) == 1 ? json_array_get(value, 0) : value;
+    if (is_harmless_in_metric(key, value) || (area && strcmp(key, "thresholds") == 0))
+        return;
+    if ((strstr(metric, "top_k") && strcmp(key, "k") == 0) ||
+        (strcmp(metric, "binary_accuracy") == 0 && strcmp(key, "threshold") == 0) ||
+        (sided && strcmp(key, "thresholds") == 0) || (area && strcmp(key, "num_thresholds") == 0))
+        read_number(part, key, key, FLT_MAX, only, out, bytes);
+    else if (area && strcmp(key, "curve") == 0 && json_is_string(value))
+        add_option(out, bytes, key, json_string_value(value));
+    else if (!read_loss_option(part, metric, key, value, out, bytes))
+        refuse_value(part, key, value);
+}
+
+// Adds "auc:curve=PR" to the list, with a comma between.
+static void read_metric(struct part *part, const char *name, const json_t *options, char *list,
+                        size_t bytes)
+{
+    char metric[SHOWN], text[256];
+    const char *key;
+    json_t *option;
+    const size_t used = strlen(list);
+    plain_name(name, metric, sizeof(metric));
+    if (strcmp(metric, "acc") == 0)
+        snprintf(metric, sizeof(metric), "accuracy");
+    // The class of that name compares predictions and targets as they are.
+    if (strcmp(name, "Accuracy") == 0 ||
+        (!is_one_of(metric, metric_names) && !is_one_of(metric, loss_names))) {
+        refuse_name(part, name, metric_names);
+        return;
+    }
+    snprintf(text, sizeof(text), "%s", metric);
+    json_object_foreach((json_t *)options, key, option)
+    {
+        read_metric_option(part, metric, key, option, text, sizeof(text));
+    }
+    snprintf(list + used, bytes - used, "%s%s", used ? "," : "", text);
+}
 
 // A metric, or a list of them: Keras 2 writes one list for each output.
-static void read_metrics(struct part *part, const json_t *value, int depth, bool *accuracy)
+static void read_metrics(struct part *part, const json_t *value, int depth, char *list,
+                         size_t bytes)
 {
-    static const char *const supported[] = {"accuracy", NULL};
     const char *name, *inner;
     const json_t *options, *element;
     size_t index;
@@ -267,19 +477,19 @@ static void read_metrics(struct part *part, const json_t *value, int depth, bool
     if (json_is_array(value) && depth < DEEPEST_METRICS) {
         json_array_foreach((json_t *)value, index, element)
         {
-            read_metrics(part, element, depth + 1, accuracy);
+            read_metrics(part, element, depth + 1, list, bytes);
         }
         return;
     }
     if (is_off(value) || !read_object(part, value, &name, &options))
         return;
     inner = json_string_value(json_object_get(options, "fn"));
-    if (inner && strcmp(name, "MeanMetricWrapper") == 0)
-        name = inner;
-    if (is_one_of(name, accuracy_names))
-        *accuracy = true;
-    else
-        refuse_name(part, name, supported);
+    if (inner && strcmp(name, "MeanMetricWrapper") == 0) {
+        // What "accuracy" has become keeps that name.
+        const char *given = json_string_value(json_object_get(options, "name"));
+        name = given && strcmp(given, "accuracy") == 0 ? given : inner;
+    }
+    read_metric(part, name, options, list, bytes);
 }
 
 // ---- All ----
@@ -320,12 +530,13 @@ static enum ls_status read_parts(struct ls_graph *graph, const char *where, cons
     struct part loss = {config, "loss", "--loss=", LS_KERAS_LOSS};
     struct part metrics = {config, "metrics", "--metrics=", LS_KERAS_METRIC};
     const json_t *value = json_object_get(object, "optimizer");
-    bool accuracy = false, memory = true;
+    char list[512] = "";
+    bool memory = true;
 
     if (!value)
         value = json_object_get(object, "optimizer_config");
     if ((parts & LS_COMPILE_OPTIMIZER) && !is_off(value)) {
-        out->optimizer = read_optimizer(&optimizer, value);
+        out->optimizer = read_optimizer(&optimizer, value, &out->schedule);
         memory = memory && (out->optimizer || optimizer.config.status);
     }
     value = json_object_get(object, "loss");
@@ -335,9 +546,9 @@ static enum ls_status read_parts(struct ls_graph *graph, const char *where, cons
     }
     value = json_object_get(object, "metrics");
     if (parts & LS_COMPILE_METRICS)
-        read_metrics(&metrics, value, 0, &accuracy);
-    if (accuracy) {
-        out->metrics = strdup("accuracy");
+        read_metrics(&metrics, value, 0, list, sizeof(list));
+    if (list[0]) {
+        out->metrics = strdup(list);
         memory = memory && out->metrics;
     }
     check_rest(object, parts, &optimizer, &loss, &metrics);
@@ -380,6 +591,7 @@ enum ls_status ls_model_compile_config(const char *source, const json_t *model, 
 void ls_compile_config_finish(struct ls_compile_config *config)
 {
     free(config->optimizer);
+    free(config->schedule);
     free(config->loss);
     free(config->metrics);
     *config = (struct ls_compile_config){0};

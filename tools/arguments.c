@@ -34,8 +34,7 @@ const struct ls_hint arguments_elsewhere[] = {
      "it is an option of the optimizer, as --optimizer=adam:learning_rate=0.001", 1},
     {"momentum nesterov",
      "it is an option of the optimizer, as --optimizer=sgd:momentum=0.9,nesterov=on", 1},
-    {"weight-decay wd",
-     "no optimizer has weight decay yet; --optimizer=NAME:option=value gives the options there are",
+    {"weight-decay wd", "it is an option of the optimizer, as --optimizer=adamw:weight_decay=0.01",
      1},
     {"batch-size bs global-batch-size micro-batch-size local-batch-size "
      "per-device-train-batch-size",

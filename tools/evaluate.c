@@ -5,6 +5,9 @@
 #include "tools/run_options.h"
 
 #include "core/base/log.h"
+#include "core/report/json_values.h"
+#include "core/report/report.h"
+#include "core/report/whole_file.h"
 
 static const struct argument table[] = {
     {NULL, NULL, NULL, "What to evaluate"},
@@ -15,11 +18,14 @@ static const struct argument table[] = {
     {"dataset", "NAME[:option=value,...]", NULL, "as for train"},
     {"split", "train|test|validation", "test",
      "which part of the dataset; validation is what train computes val_loss on"},
-    {"loss", "NAME", NULL, "as for train"},
-    {"metrics", "NAME", NULL, "as for train"},
+    {"loss", "NAME[:option=value,...]", NULL, "as for train"},
+    {"metrics", "NAME[:option=value],...", NULL, "as for train"},
     {"seed", "N", "0", "seed of untrained weights"},
     {NULL, NULL, NULL, "How"},
     RUN_ARGUMENTS,
+    {"report", "FILE", NULL,
+     "write one JSON object: model, dataset, split, examples, seconds, and each metric by its "
+     "name"},
     OUTPUT_ARGUMENTS,
     {NULL, NULL, NULL, NULL},
 };
@@ -27,6 +33,33 @@ static const struct argument table[] = {
 static const char help[] =
     "Example:\n"
     "  lockstep evaluate --model=cnn --dataset=fashion-mnist --initial-weights=cnn.safetensors\n";
+
+static enum ls_status write_report(const struct arguments *arguments, const char *path,
+                                   const struct ls_scores *scores)
+{
+    struct ls_whole_file file = {0};
+    json_t *root = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o}", "command", ls_report_text_json("evaluate"), "model",
+        ls_report_text_json(arguments_text(arguments, "model")), "dataset",
+        ls_report_text_json(arguments_text(arguments, "dataset")), "split",
+        ls_report_text_json(arguments_text(arguments, "split")), "examples",
+        ls_report_count_json(scores->examples), "seconds", ls_report_number_json(scores->seconds));
+    bool good = root != NULL;
+    for (uint32_t i = 0; good && i < scores->metrics.count; i++)
+        good = json_object_set_new(root, scores->metrics.list[i].name,
+                                   ls_report_number_json(scores->metrics.list[i].value)) == 0;
+    enum ls_status status = good ? ls_whole_file_open("--report", path, &file) : LS_OUT_OF_MEMORY;
+    if (!status && (json_dumpf(root, file.stream, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) ||
+                    fputc('\n', file.stream) == EOF)) {
+        ls_error("--report", "%s: cannot be written", path);
+        ls_whole_file_discard(&file);
+        status = LS_FAILED;
+    }
+    if (!status)
+        status = ls_whole_file_commit(&file);
+    json_decref(root);
+    return status;
+}
 
 static enum ls_status evaluate(const struct arguments *arguments, struct ls_run *run,
                                struct ls_data *data)
@@ -40,7 +73,10 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
     struct ls_scores scores;
     uint64_t batch = 0, replica_batch = 0;
     const char *weights = arguments_text(arguments, "initial-weights");
+    const char *report = arguments_text(arguments, "report");
     enum ls_status status = run_options_batch(arguments, &batch, &replica_batch);
+    if (!status && report)
+        status = ls_report_check_path("--report", report);
     if (!status)
         status = ls_model_open(run, arguments_text(arguments, "model"), data, &model);
     if (!status)
@@ -56,6 +92,8 @@ static enum ls_status evaluate(const struct arguments *arguments, struct ls_run 
             printf(" - %s: %.4f", scores.metrics.list[i].name, scores.metrics.list[i].value);
         putchar('\n');
     }
+    if (!status && report)
+        status = write_report(arguments, report, &scores);
     ls_model_close(model);
     return status;
 }

@@ -26,12 +26,17 @@ static const struct argument table[] = {
      "validation_split=F (validate on the last part F of the training examples), repeat=N, "
      "cache=memory|FILE, and for training images random_flip=horizontal, random_crop=N, "
      "random_translation=F, random_rotation=F"},
-    {"loss", "NAME", NULL,
-     "sparse_categorical_crossentropy[:from_logits=true] or mean_squared_error; default: the loss "
-     "in the model's file (compile_config), else the one that fits the last layer"},
-    {"metrics", "NAME", NULL,
-     "accuracy or none; default: the metric in the model's file, else accuracy where there are "
-     "classes"},
+    {"loss", "NAME[:option=value,...]", NULL,
+     "a loss by its Keras name, such as sparse_categorical_crossentropy, categorical_crossentropy, "
+     "binary_crossentropy:label_smoothing=0.1, mean_squared_error, mae, huber:delta=1 "
+     "(docs/models.md "
+     "lists all); default: the loss in the model's file (compile_config), else the one that fits "
+     "the "
+     "last layer"},
+    {"metrics", "NAME[:option=value],...", NULL,
+     "metrics by their Keras names, such as accuracy,sparse_top_k_categorical_accuracy:k=3,auc,"
+     "precision,recall,mae, or none; default: those in the model's file, else accuracy where there "
+     "are classes"},
     {"initial-weights", "FILE", NULL,
      "start from these weights: .safetensors, .weights.h5, .keras or .h5; default: those in the "
      "model's file, else Keras's initializers"},
@@ -46,8 +51,15 @@ static const struct argument table[] = {
     {"epochs", "N", "1", "passes over the training data"},
     {"steps", "N", NULL, "stop after N steps"},
     {"optimizer", "NAME[:option=value,...]", NULL,
-     "adam (learning_rate, beta_1, beta_2, epsilon) or sgd (learning_rate, momentum, nesterov); "
-     "default: the optimizer in the model's file, else adam:learning_rate=0.001"},
+     "sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam or lamb, with Keras's options, "
+     "such as adamw:weight_decay=0.01,global_clipnorm=1,use_ema=on; default: the optimizer in the "
+     "model's file, else adam:learning_rate=0.001"},
+    {"learning-rate-schedule", "NAME[:option=value,...]", NULL,
+     "exponential_decay, inverse_time_decay, piecewise_constant_decay, polynomial_decay, "
+     "cosine_decay or cosine_decay_restarts, with Keras's options, such as "
+     "cosine_decay:decay_steps=1000,alpha=0.1; default: that of the model's file, else none"},
+    {"class-weight", "CLASS:WEIGHT,...", NULL,
+     "how much examples of a class count in the loss, such as 0:1.0,1:2.5; others count once"},
     {"lr-scaling", "none|sqrt|linear", "none",
      "multiply the learning rate by 1, sqrt(N) or N for N replicas"},
     {"microbatches", "N", "1",
@@ -145,6 +157,7 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
         status = LS_USAGE;
     }
     out->shuffle = arguments_text(arguments, "shuffle");
+    out->class_weight = arguments_text(arguments, "class-weight");
     out->report = arguments_text(arguments, "report");
     if (!status)
         status = read_timeline(arguments, out);
@@ -183,6 +196,7 @@ static enum ls_status open_model(const struct arguments *arguments, struct input
         .loss = arguments_text(arguments, "loss"),
         .metrics = arguments_text(arguments, "metrics"),
         .lr_scaling = arguments_text(arguments, "lr-scaling"),
+        .learning_rate_schedule = arguments_text(arguments, "learning-rate-schedule"),
     };
     enum ls_status status = ls_model_open(inputs->run, arguments_text(arguments, "model"),
                                           inputs->train, &inputs->model);

@@ -79,6 +79,7 @@ struct ls_range_operation {
     const struct ls_op_attributes *attributes; // NULL: zeros
     uint32_t input_count, output_count;
     uint64_t count;
+    uint64_t measures; // 0, or argument 1 is that many F64 (of LS_OP_MEASURE, or read by others)
 };
 LS_STATUS ls_device_prepare_range(struct ls_virtual_device *device, const char *about,
                                   const struct ls_range_operation *operation,

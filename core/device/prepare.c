@@ -58,12 +58,16 @@ enum ls_status ls_device_prepare_range(struct ls_virtual_device *device, const c
                                         .arguments = arguments};
     if (operation->attributes)
         request.attributes = *operation->attributes;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
+        const bool measures = i == 1 && operation->measures;
+        const uint64_t elements = measures ? operation->measures : operation->count;
         arguments[i] = (struct ls_tensor_desc){
-            .dtype = LS_F32,
+            .dtype = measures ? LS_F64 : LS_F32,
             .ndims = 1,
-            .dims = {(int64_t)operation->count},
-            .layout = {.kind = LS_LAYOUT_PLAIN, .bytes = operation->count * sizeof(float)}};
+            .dims = {(int64_t)elements},
+            .layout = {.kind = LS_LAYOUT_PLAIN,
+                       .bytes = elements * (measures ? sizeof(double) : sizeof(float))}};
+    }
     out->layouts = NULL;
     const enum ls_status status = ls_device_prepare(device, about, &request, out);
     free(arguments);

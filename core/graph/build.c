@@ -107,11 +107,13 @@ static enum ls_home home_of(enum ls_tensor_role role)
     switch (role) {
     case LS_ROLE_INPUT: return LS_HOME_INPUT;
     case LS_ROLE_LABEL: return LS_HOME_LABELS;
+    case LS_ROLE_WEIGHT: return LS_HOME_WEIGHTS;
     case LS_ROLE_SEED: return LS_HOME_SEED;
     case LS_ROLE_PARAMETER: return LS_HOME_PARAMETERS;
     case LS_ROLE_PARAMETER_GRADIENT: return LS_HOME_GRADIENTS;
     case LS_ROLE_SUMS: return LS_HOME_SUMS;
     case LS_ROLE_TOTAL: return LS_HOME_TOTALS;
+    case LS_ROLE_COUNTS: return LS_HOME_COUNTS;
     case LS_ROLE_ACTIVATION:
     case LS_ROLE_GRADIENT:
     case LS_ROLE_SAVED: break;

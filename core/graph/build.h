@@ -15,12 +15,14 @@ enum ls_home {
     LS_HOME_ARENA,
     LS_HOME_INPUT,
     LS_HOME_LABELS,
+    LS_HOME_WEIGHTS,
     LS_HOME_SEED,
     LS_HOME_PARAMETERS,
     LS_HOME_GRADIENTS,
     LS_HOME_SHADOWS,
     LS_HOME_SUMS,
     LS_HOME_TOTALS,
+    LS_HOME_COUNTS,
 };
 
 // A tensor as a program has it. The first values are the graph's tensors, by id.
@@ -68,7 +70,7 @@ struct ls_program_buffers {
     uint32_t *outputs; // values, one for each output of the model
     uint32_t output_count;
     struct ls_bindings bindings;
-    struct ls_memory *given; // inputs, labels, then seeds, as they were set last
+    struct ls_memory *given; // inputs, labels, weights, then seeds, as they were set last
     struct ls_batch_slot *slots;
     uint32_t slot_count;
 };

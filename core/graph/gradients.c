@@ -242,7 +242,7 @@ static enum ls_status differentiate_operation(struct differentiation *d, uint32_
     const bool loss = (row->traits & LS_TRAIT_LOSS) != 0;
     uint32_t arrived = 0, missing = 0;
 
-    if (!d->needed[operation->outputs[0]->id])
+    if (!d->needed[operation->outputs[0]->id] || operation->outputs[0]->role == LS_ROLE_COUNTS)
         return LS_OK;
     for (uint32_t i = 0; i < operation->output_count && !loss; i++) {
         const bool read = reads_gradient(row, i);

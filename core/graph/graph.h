@@ -18,10 +18,12 @@ enum ls_tensor_role {
     LS_ROLE_GRADIENT, // made by an operation, backward
     LS_ROLE_INPUT, // the examples of a batch
     LS_ROLE_LABEL, // their labels or targets
+    LS_ROLE_WEIGHT, // how much each example counts in the loss
     LS_ROLE_SEED, // a gradient that is given from outside, where backward begins
     LS_ROLE_PARAMETER,
     LS_ROLE_PARAMETER_GRADIENT,
     LS_ROLE_SUMS, // the loss operation's sums
+    LS_ROLE_COUNTS, // what a metric counts
     LS_ROLE_SAVED, // what a forward kernel leaves for its backward; opaque
     LS_ROLE_TOTAL, // sums of this replica's share until all replicas have added theirs
 };
@@ -68,6 +70,7 @@ struct ls_tensor {
     char *name; // "conv2d/kernel" for parameters, else layer name; owned by the graph
     int32_t producer; // index of the operation that makes it, -1: none
     const struct ls_tensor *gradient_of; // for gradients: the tensor that it is the gradient of
+    uint32_t slot; // of LS_ROLE_COUNTS: where in the counts it begins
     // Of parameters:
     struct ls_initializer initializer;
     enum ls_zone zone;
@@ -133,7 +136,9 @@ struct ls_graph {
     struct ls_tensor **seeds;
     uint32_t seed_count;
     struct ls_tensor *label; // with a loss
+    struct ls_tensor *weights; // of the examples in the loss; NULL: all count once
     struct ls_tensor *sums; // with a loss
+    uint32_t count_slots; // floats that metrics count in
     uint32_t dropout_count; // keys given so far
 };
 
@@ -226,14 +231,28 @@ LS_STATUS ls_graph_convert(struct ls_graph *graph, struct ls_tensor *x, uint32_t
 
 // The losses. From probabilities: when the output comes straight from a softmax, its logits are
 // used instead (as Keras on TensorFlow does), and the softmax operation stays for prediction.
-enum ls_loss_kind { LS_LOSS_SPARSE_CROSS_ENTROPY, LS_LOSS_MEAN_SQUARED_ERROR };
+enum ls_loss_kind { LS_LOSS_SPARSE_CROSS_ENTROPY, LS_LOSS_MEAN_SQUARED_ERROR, LS_LOSS_OTHER };
 struct ls_loss {
     enum ls_loss_kind kind;
     bool from_logits;
+    uint32_t function; // enum ls_loss_function, of LS_LOSS_OTHER
+    float delta; // of Huber's
+    float smoothing; // of labels
+    bool weighted; // each example has a weight
 };
 // Adds the label tensor, the loss operation and its sums, and the penalties of parameters that are
 // trained.
 LS_STATUS ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *loss);
+
+// What a metric counts: an LS_OP_METRIC, or an LS_OP_LOSS whose sums it is the mean of.
+struct ls_count {
+    uint32_t op;
+    struct ls_op_attributes attributes;
+    uint32_t slots; // floats
+    uint32_t slot; // the answer: where they begin
+};
+// Adds what is counted of the model's first output and the labels, after the loss.
+LS_STATUS ls_graph_add_counts(struct ls_graph *graph, struct ls_count *counts, uint32_t count);
 
 // Where a gradient comes from outside instead of from a loss: adds a tensor for the gradient of
 // `of`, which ls_graph_differentiate starts from. A program is given its values with each batch.

@@ -6,26 +6,46 @@
 
 #define KERAS_EPSILON 1e-7f // keras.config.epsilon()
 
-// The loss of what the softmax was made of, not of its output: no probability is ever rounded to
-// zero.
+// The operation that computes a loss; its function, where it has several.
+static uint32_t operation_of(const struct ls_loss *loss, uint32_t *function)
+{
+    *function = loss->function;
+    if (loss->kind == LS_LOSS_OTHER)
+        return LS_OP_LOSS;
+    const bool sparse = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
+    *function = sparse ? LS_LOSS_SPARSE : LS_LOSS_SQUARED;
+    return loss->weighted ? LS_OP_LOSS
+           : sparse       ? LS_OP_SPARSE_CROSS_ENTROPY
+                          : LS_OP_MEAN_SQUARED_ERROR;
+}
+
+// The loss of what the softmax or sigmoid was made of, not of its output: no probability is ever
+// rounded to zero.
 static struct ls_tensor *find_logits(const struct ls_graph *graph, const struct ls_loss *loss)
 {
     const struct ls_tensor *output = graph->outputs[0];
-    if (output->producer < 0 ||
-        !ls_operation_has(graph->operations[output->producer].op, LS_TRAIT_PROBABILITIES))
+    const struct ls_operation *operation =
+        output->producer < 0 ? NULL : &graph->operations[output->producer];
+    uint32_t function;
+    (void)operation_of(loss, &function);
+    const bool softmax = function == LS_LOSS_SPARSE || function == LS_LOSS_CATEGORICAL;
+    const bool makes_softmax = operation && ls_operation_has(operation->op, LS_TRAIT_PROBABILITIES);
+    const bool makes_sigmoid = operation && ls_operation_has(operation->op, LS_TRAIT_ACTIVATION) &&
+                               operation->attributes.activation == LS_SIGMOID;
+    if (!(softmax && makes_softmax) && !(function == LS_LOSS_BINARY && makes_sigmoid))
         return NULL;
     if (loss->from_logits)
-        ls_warn(graph->name, "the loss was told from_logits, but the model ends in a softmax; "
-                             "its input is taken for the logits");
-    return graph->operations[output->producer].inputs[0];
+        ls_warn(graph->name,
+                "the loss was told from_logits, but the model ends in a %s; "
+                "its input is taken for the logits",
+                softmax ? "softmax" : "sigmoid");
+    return operation->inputs[0];
 }
 
-static enum ls_status add_label(struct ls_graph *graph, enum ls_loss_kind kind,
+static enum ls_status add_label(struct ls_graph *graph, bool sparse,
                                 const struct ls_tensor *predictions)
 {
     struct ls_shape shape = predictions->shape;
-    const bool sparse = kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
-
     if (sparse)
         shape.dims[--shape.ndims] = 0;
     return ls_graph_append_tensor(graph, LS_ROLE_LABEL, sparse ? LS_I32 : LS_F32, &shape, "label",
@@ -35,26 +55,72 @@ static enum ls_status add_label(struct ls_graph *graph, enum ls_loss_kind kind,
 static enum ls_status add_loss_operation(struct ls_graph *graph, const struct ls_loss *loss,
                                          struct ls_tensor *predictions, bool from_logits)
 {
-    const bool sparse = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
     const struct ls_shape sums = {.ndims = 1, .dims = {4}};
+    const struct ls_shape examples = {.ndims = 1, .dims = {LS_BATCH}};
+    uint32_t function;
+    const uint32_t op = operation_of(loss, &function);
+    const bool any = op == LS_OP_LOSS, saves = op == LS_OP_SPARSE_CROSS_ENTROPY;
+    const bool probabilities = function == LS_LOSS_SPARSE || any;
     struct ls_operation operation = {
-        .op = sparse ? LS_OP_SPARSE_CROSS_ENTROPY : LS_OP_MEAN_SQUARED_ERROR,
-        .attributes = {.from_logits = sparse && from_logits, .epsilon = sparse ? KERAS_EPSILON : 0},
+        .op = op,
+        .attributes = {.from_logits = probabilities && from_logits,
+                       .epsilon = probabilities ? KERAS_EPSILON : 0,
+                       .function = any ? function : 0,
+                       .threshold = any ? loss->delta : 0,
+                       .smoothing = any ? loss->smoothing : 0},
         .input_count = 2,
-        .output_count = sparse ? 2 : 1,
+        .output_count = saves ? 2 : 1,
         .inputs = {predictions, graph->label},
         .forward = -1,
         .layer = LS_NO_LAYER,
     };
     enum ls_status status =
         ls_graph_append_tensor(graph, LS_ROLE_SUMS, LS_F32, &sums, "sums", &operation.outputs[0]);
-    if (!status && sparse)
+    if (!status && saves)
         status = ls_graph_append_tensor(graph, LS_ROLE_SAVED, LS_F32, &predictions->shape, "loss",
                                         &operation.outputs[1]);
+    if (!status && loss->weighted) {
+        status = ls_graph_append_tensor(graph, LS_ROLE_WEIGHT, LS_F32, &examples, "weights",
+                                        &graph->weights);
+        operation.inputs[operation.input_count++] = graph->weights;
+    }
     if (!status)
         status = ls_graph_append_operation(graph, &operation);
     if (!status)
         graph->sums = operation.outputs[0];
+    return status;
+}
+
+static enum ls_status add_count(struct ls_graph *graph, struct ls_count *count)
+{
+    const struct ls_shape shape = {.ndims = 1, .dims = {(int64_t)count->slots}};
+    struct ls_operation operation = {
+        .op = count->op,
+        .attributes = count->attributes,
+        .input_count = 2,
+        .output_count = 1,
+        .inputs = {graph->outputs[0], graph->label},
+        .forward = -1,
+        .layer = LS_NO_LAYER,
+    };
+    const enum ls_status status = ls_graph_append_tensor(graph, LS_ROLE_COUNTS, LS_F32, &shape,
+                                                         "counts", &operation.outputs[0]);
+    if (status)
+        return status;
+    const uint32_t line = LS_ALIGNMENT / sizeof(float);
+    count->slot = operation.outputs[0]->slot = graph->count_slots;
+    graph->count_slots += (count->slots + line - 1) / line * line;
+    return ls_graph_append_operation(graph, &operation);
+}
+
+enum ls_status ls_graph_add_counts(struct ls_graph *graph, struct ls_count *counts, uint32_t count)
+{
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < count; i++) {
+        if (counts[i].op == LS_OP_LOSS)
+            counts[i].attributes.epsilon = KERAS_EPSILON;
+        status = add_count(graph, &counts[i]);
+    }
     return status;
 }
 
@@ -86,13 +152,13 @@ enum ls_status ls_graph_add_loss(struct ls_graph *graph, const struct ls_loss *l
                              "the model has no output to compute a loss of; add layers");
 
     const bool sparse = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
-    struct ls_tensor *logits = sparse ? find_logits(graph, loss) : NULL;
+    struct ls_tensor *logits = find_logits(graph, loss);
     struct ls_tensor *predictions = logits ? logits : graph->outputs[0];
     if (predictions->shape.ndims < 2)
         return ls_graph_fail(graph, predictions,
                              "a loss wants at least 2 dimensions: batch, classes");
 
-    enum ls_status status = add_label(graph, loss->kind, predictions);
+    enum ls_status status = add_label(graph, sparse, predictions);
     if (!status)
         status = add_loss_operation(graph, loss, predictions, logits || loss->from_logits);
     for (uint32_t i = 0; i < graph->parameter_count && !status; i++)

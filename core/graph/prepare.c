@@ -70,8 +70,10 @@ static bool is_free(const struct ls_value *value, uint32_t freedom)
     case LS_ROLE_ACTIVATION:
     case LS_ROLE_GRADIENT: return (freedom & FREE_ACTIVATIONS) != 0;
     case LS_ROLE_LABEL:
+    case LS_ROLE_WEIGHT:
     case LS_ROLE_SUMS:
     case LS_ROLE_TOTAL:
+    case LS_ROLE_COUNTS:
     case LS_ROLE_SAVED: break;
     }
     return false;

@@ -102,7 +102,8 @@ static uint32_t given_of(const struct ls_program *program, uint32_t value)
     switch (root->home) {
     case LS_HOME_INPUT: return root->place;
     case LS_HOME_LABELS: return program->graph->input_count;
-    case LS_HOME_SEED: return program->graph->input_count + 1 + root->place;
+    case LS_HOME_WEIGHTS: return program->graph->input_count + 1;
+    case LS_HOME_SEED: return program->graph->input_count + 2 + root->place;
     default: return UINT32_MAX;
     }
 }
@@ -131,7 +132,7 @@ static enum ls_status make_tables(struct ls_program *program)
 {
     struct ls_program_buffers *buffers = program->buffers;
 
-    const uint32_t given = program->graph->input_count + 1 + program->graph->seed_count;
+    const uint32_t given = program->graph->input_count + 2 + program->graph->seed_count;
     find_slots(program);
     buffers->given = calloc(given, sizeof(*buffers->given));
     buffers->slots = calloc((size_t)buffers->slot_count + 1, sizeof(*buffers->slots));
@@ -249,8 +250,10 @@ static struct ls_memory memory_of(const struct ls_program *program, uint32_t id)
     case LS_HOME_SHADOWS: base = bindings->shadows; break;
     case LS_HOME_SUMS: return bindings->sums;
     case LS_HOME_TOTALS: base = bindings->totals; break;
+    case LS_HOME_COUNTS: return ls_memory_at(bindings->counts, value->tensor->slot * sizeof(float));
     case LS_HOME_INPUT:
     case LS_HOME_LABELS:
+    case LS_HOME_WEIGHTS:
     case LS_HOME_SEED: return buffers->given[given_of(program, id)];
     case LS_HOME_NONE: break;
     }
@@ -299,9 +302,14 @@ void ls_program_set_batch(struct ls_program *program, const struct ls_memory *in
     give(program, program->graph->input_count, &labels, 1);
 }
 
+void ls_program_set_weights(struct ls_program *program, struct ls_memory weights)
+{
+    give(program, program->graph->input_count + 1, &weights, 1);
+}
+
 void ls_program_set_seeds(struct ls_program *program, const struct ls_memory *seeds)
 {
-    give(program, program->graph->input_count + 1, seeds, program->graph->seed_count);
+    give(program, program->graph->input_count + 2, seeds, program->graph->seed_count);
 }
 
 struct ls_memory ls_program_output(const struct ls_program *program, uint32_t index)

@@ -142,6 +142,7 @@ struct ls_bindings {
     struct ls_memory shadows;
     struct ls_memory sums; // LS_SUMS floats; overwritten by the loss operation
     struct ls_memory totals; // total_bytes of the plan; nowhere without training
+    struct ls_memory counts; // as many floats as the graph has slots for metrics; overwritten
     struct ls_memory record; // a struct ls_step_record
 };
 
@@ -157,6 +158,8 @@ void ls_program_bind(struct ls_program *program, const struct ls_bindings *bindi
 // the graph has no loss) of the next run, in device memory.
 void ls_program_set_batch(struct ls_program *program, const struct ls_memory *inputs,
                           struct ls_memory labels);
+// The weights of the examples (batch floats) in the loss, of a graph that has them.
+void ls_program_set_weights(struct ls_program *program, struct ls_memory weights);
 // The gradients that backward starts from, one for each of the graph's seeds: plain, in device
 // memory.
 void ls_program_set_seeds(struct ls_program *program, const struct ls_memory *seeds);

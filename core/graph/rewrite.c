@@ -22,7 +22,7 @@ static bool is_result(const struct ls_build *build, uint32_t value)
 {
     const struct ls_tensor *tensor = build->buffers->values[value].tensor;
 
-    if (tensor->role == LS_ROLE_SUMS)
+    if (tensor->role == LS_ROLE_SUMS || tensor->role == LS_ROLE_COUNTS)
         return build->options.purpose != LS_PURPOSE_PREDICT;
     return (tensor->role == LS_ROLE_PARAMETER_GRADIENT && ls_build_trains(build)) ||
            (ls_keeps_outputs(build->program) && ls_is_output(build->buffers, value));
@@ -340,7 +340,8 @@ void ls_rewrite(struct ls_build *build)
 
     for (uint32_t i = 0; i < build->node_count; i++) {
         const struct ls_node *node = &build->nodes[i];
-        if (!node->removed && ls_operation_has(node->op, LS_TRAIT_LOSS))
+        const bool counts = build->buffers->values[node->outputs[0]].tensor->role == LS_ROLE_COUNTS;
+        if (!node->removed && (counts || ls_operation_has(node->op, LS_TRAIT_LOSS)))
             build->buffers->values[node->inputs[0]].loss_reads = true;
         while (fuse(build, i))
             continue;

@@ -420,6 +420,54 @@ bool ls_shapes_of_mean_squared_error(struct ls_shape_call *call)
     return make_sums(call);
 }
 
+// Targets as predictions, or a label for each position.
+static bool has_targets(struct ls_shape_call *call, bool elements, bool labels)
+{
+    const struct ls_shape *predictions = &call->inputs[0], *targets = &call->inputs[1];
+    struct ls_shape positions = *predictions;
+    if (predictions->ndims < 2)
+        return refuse(call, "wants at least 2 dimensions: batch, classes");
+    positions.ndims--;
+    return (elements && same_elements(predictions, targets)) ||
+           (labels && same_elements(&positions, targets)) ||
+           refuse(call, "there must be one target a prediction, or one label a position");
+}
+
+// predictions, targets, [weights] -> sums
+bool ls_shapes_of_loss(struct ls_shape_call *call)
+{
+    const bool sparse = call->attributes->function == LS_LOSS_SPARSE;
+    const struct ls_shape *weights = &call->inputs[2];
+    const float smoothing = call->attributes->smoothing;
+    if (!has_targets(call, !sparse, sparse))
+        return false;
+    if (!(smoothing >= 0 && smoothing <= 1))
+        return refuse(call, "smoothing must be from 0 to 1, not %g", (double)smoothing);
+    if (call->attributes->function == LS_LOSS_HUBER && !(call->attributes->threshold > 0))
+        return refuse(call, "delta must be above 0, not %g", (double)call->attributes->threshold);
+    if (call->input_count > 2 &&
+        (weights->ndims != 1 || weights->dims[0] != call->inputs[0].dims[0]))
+        return refuse(call, "there must be one weight an example");
+    return make_sums(call);
+}
+
+// predictions, targets -> counts
+bool ls_shapes_of_metric(struct ls_shape_call *call)
+{
+    const struct ls_op_attributes *attributes = call->attributes;
+    static const int64_t counts[LS_METRIC_FUNCTION_COUNT] = {2, 2, 2, 4, 0};
+    const bool buckets = attributes->function == LS_METRIC_BUCKETS;
+    if (!has_targets(call, true, true))
+        return false;
+    if ((buckets && attributes->count < 2) ||
+        (attributes->function == LS_METRIC_TOP && attributes->count < 1))
+        return refuse(call, "too few buckets or classes: %u", attributes->count);
+    call->outputs[0] = (struct ls_shape){
+        .ndims = 1,
+        .dims = {buckets ? 2 * (int64_t)attributes->count : counts[attributes->function]}};
+    return true;
+}
+
 // ---- Flat ranges ----
 
 bool ls_shapes_of_measure(struct ls_shape_call *call)
@@ -432,4 +480,33 @@ bool ls_shapes_of_guard(struct ls_shape_call *call)
 {
     call->outputs[0] = call->outputs[1] = (struct ls_shape){.ndims = 1, .dims = {1}};
     return true;
+}
+
+// Whether the optimizer has the states that it needs.
+bool ls_shapes_of_update(struct ls_shape_call *call)
+{
+    if (call->attributes->function >= LS_UPDATE_COUNT)
+        return refuse(call, "there is no optimizer number %u", call->attributes->function);
+    return ls_shapes_kept(call);
+}
+
+// x, [measures (2 K)] -> y
+bool ls_shapes_of_clip(struct ls_shape_call *call)
+{
+    const bool norm = call->attributes->function == LS_CLIP_NORM;
+    if (!(call->attributes->threshold > 0))
+        return refuse(call, "the bound must be above 0, not %g",
+                      (double)call->attributes->threshold);
+    if (norm != (call->input_count == 2) ||
+        (norm && (call->inputs[1].ndims != 1 || call->inputs[1].dims[0] % 2 != 0)))
+        return refuse(call, "clipping by norm, and only that, needs pairs of measures");
+    return ls_shapes_kept(call);
+}
+
+// direction, measures (4) -> parameter
+bool ls_shapes_of_lamb_update(struct ls_shape_call *call)
+{
+    if (call->inputs[1].ndims != 1 || call->inputs[1].dims[0] != 4)
+        return refuse(call, "there must be measures of the parameter and of the direction");
+    return ls_shapes_kept(call);
 }

@@ -64,6 +64,11 @@ bool ls_shapes_of_matmul(struct ls_shape_call *call);
 bool ls_shapes_of_conv2d_transpose(struct ls_shape_call *call);
 bool ls_shapes_of_prelu(struct ls_shape_call *call);
 bool ls_shapes_of_penalty(struct ls_shape_call *call);
+bool ls_shapes_of_update(struct ls_shape_call *call);
+bool ls_shapes_of_loss(struct ls_shape_call *call);
+bool ls_shapes_of_metric(struct ls_shape_call *call);
+bool ls_shapes_of_clip(struct ls_shape_call *call);
+bool ls_shapes_of_lamb_update(struct ls_shape_call *call);
 bool ls_shapes_kept(struct ls_shape_call *call); // every output is shaped as input 0
 
 #endif

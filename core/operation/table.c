@@ -56,6 +56,49 @@ static const char *const upsample_names[LS_UPSAMPLE_COUNT] = {
     [LS_UPSAMPLE_BILINEAR] = "upsample2d_bilinear",
 };
 
+static const char *const update_names[LS_UPDATE_COUNT] = {
+    [LS_UPDATE_SGD] = "update_sgd",
+    [LS_UPDATE_ADAM] = "update_adam",
+    [LS_UPDATE_AMSGRAD] = "update_amsgrad",
+    [LS_UPDATE_RMSPROP] = "update_rmsprop",
+    [LS_UPDATE_RMSPROP_CENTERED] = "update_rmsprop_centered",
+    [LS_UPDATE_ADAGRAD] = "update_adagrad",
+    [LS_UPDATE_ADADELTA] = "update_adadelta",
+    [LS_UPDATE_ADAMAX] = "update_adamax",
+    [LS_UPDATE_NADAM] = "update_nadam",
+};
+
+static const char *const clip_names[LS_CLIP_COUNT] = {
+    [LS_CLIP_VALUE] = "clip_by_value",
+    [LS_CLIP_NORM] = "clip_by_norm",
+};
+
+static const char *const loss_names[LS_LOSS_FUNCTION_COUNT] = {
+    [LS_LOSS_SPARSE] = "weighted_sparse_cross_entropy",
+    [LS_LOSS_CATEGORICAL] = "categorical_cross_entropy",
+    [LS_LOSS_BINARY] = "binary_cross_entropy",
+    [LS_LOSS_SQUARED] = "weighted_squared_error",
+    [LS_LOSS_ABSOLUTE] = "absolute_error",
+    [LS_LOSS_PERCENTAGE] = "absolute_percentage_error",
+    [LS_LOSS_LOGARITHMIC] = "squared_logarithmic_error",
+    [LS_LOSS_HUBER] = "huber",
+    [LS_LOSS_LOG_COSH] = "log_cosh",
+    [LS_LOSS_DIVERGENCE] = "kl_divergence",
+    [LS_LOSS_POISSON] = "poisson",
+    [LS_LOSS_HINGE] = "hinge",
+    [LS_LOSS_SQUARED_HINGE] = "squared_hinge",
+    [LS_LOSS_CATEGORICAL_HINGE] = "categorical_hinge",
+    [LS_LOSS_COSINE] = "cosine_similarity",
+};
+
+static const char *const metric_names[LS_METRIC_FUNCTION_COUNT] = {
+    [LS_METRIC_BINARY] = "binary_accuracy",
+    [LS_METRIC_CATEGORICAL] = "categorical_accuracy",
+    [LS_METRIC_TOP] = "top_k_accuracy",
+    [LS_METRIC_CONFUSION] = "confusion",
+    [LS_METRIC_BUCKETS] = "score_buckets",
+};
+
 static const struct ls_operation_row rows[LS_OP_COUNT] = {
     [LS_OP_NONE] = {.name = "none"},
 
@@ -679,6 +722,76 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .inputs = {INPUT(0), INPUT(1), OUTPUT(1), OUTPUT(2), OUTPUT_GRADIENT(0),
                    INPUT_GRADIENT(3)},
         .outputs = {INPUT_GRADIENT(0)},
+    },
+
+    // ---- More optimizers ----
+    [LS_OP_UPDATE] = {
+        .name = "update",
+        .inputs = {ARGUMENT("gradient", FLAT, F32)},
+        .outputs = {ARGUMENT("parameter", FLAT, F32), OPTIONAL("first state", FLAT, F32),
+                    OPTIONAL("second state", FLAT, F32), OPTIONAL("third state", FLAT, F32)},
+        .traits = LS_TRAIT_UPDATE,
+        .functions = update_names,
+        .function_count = LS_UPDATE_COUNT,
+        .shapes = ls_shapes_of_update,
+    },
+    [LS_OP_CLIP] = {
+        .name = "clip",
+        .inputs = {ARGUMENT("x", FLAT, F32), OPTIONAL("measures", RESULT, F64)},
+        .outputs = {ARGUMENT("y", FLAT, F32)},
+        .functions = clip_names,
+        .function_count = LS_CLIP_COUNT,
+        .shapes = ls_shapes_of_clip,
+    },
+    [LS_OP_LAMB_DIRECTION] = {
+        .name = "lamb_direction",
+        .inputs = {ARGUMENT("gradient", FLAT, F32)},
+        .outputs = {ARGUMENT("direction", FLAT, F32), ARGUMENT("parameter", FLAT, F32),
+                    ARGUMENT("first moment", FLAT, F32), ARGUMENT("second moment", FLAT, F32)},
+        .traits = LS_TRAIT_UPDATE,
+        .shapes = ls_shapes_kept,
+    },
+    [LS_OP_LAMB_UPDATE] = {
+        .name = "lamb_update",
+        .inputs = {ARGUMENT("direction", FLAT, F32), ARGUMENT("measures", RESULT, F64)},
+        .outputs = {ARGUMENT("parameter", FLAT, F32)},
+        .traits = LS_TRAIT_UPDATE,
+        .shapes = ls_shapes_of_lamb_update,
+    },
+    [LS_OP_EMA_UPDATE] = {
+        .name = "ema_update",
+        .inputs = {ARGUMENT("parameter", FLAT, F32)},
+        .outputs = {ARGUMENT("average", FLAT, F32), ARGUMENT("parameter", FLAT, F32)},
+        .traits = LS_TRAIT_UPDATE,
+        .shapes = ls_shapes_kept,
+    },
+
+    // ---- More losses, metrics ----
+    [LS_OP_LOSS] = {
+        .name = "loss",
+        .inputs = {ARGUMENT("predictions", TENSOR, F32), ARGUMENT("targets", LABEL, INDEX),
+                   OPTIONAL("weights", LABEL, F32)},
+        .outputs = {ARGUMENT("sums", SUMS, F32)},
+        .traits = LS_TRAIT_LOSS,
+        .gradient = LS_GRADIENT_BY_OPERATIONS,
+        .backward = {LS_OP_LOSS_BACKWARD},
+        .functions = loss_names,
+        .function_count = LS_LOSS_FUNCTION_COUNT,
+        .shapes = ls_shapes_of_loss,
+    },
+    [LS_OP_LOSS_BACKWARD] = {
+        .name = "loss_backward",
+        .backward_of = LS_OP_LOSS,
+        .inputs = {INPUT(0), INPUT(1), INPUT(2)},
+        .outputs = {INPUT_GRADIENT(0)},
+    },
+    [LS_OP_METRIC] = {
+        .name = "metric",
+        .inputs = {ARGUMENT("predictions", TENSOR, F32), ARGUMENT("targets", LABEL, INDEX)},
+        .outputs = {ARGUMENT("counts", SUMS, F32)},
+        .functions = metric_names,
+        .function_count = LS_METRIC_FUNCTION_COUNT,
+        .shapes = ls_shapes_of_metric,
     },
 };
 // clang-format on

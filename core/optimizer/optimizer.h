@@ -5,17 +5,38 @@
 #define LS_OPTIMIZER_OPTIMIZER_H
 
 #include "core/base/status.h"
+#include "core/optimizer/schedule.h"
 #include "core/plugin/device.h"
 
 #define LS_OPTIMIZER_STATES 4 // at most
-#define LS_OPTIMIZER_OPTIONS 3
+#define LS_OPTIMIZER_OPTIONS 16
+#define LS_OPTIMIZER_EXCLUDED 256 // bytes
+
+enum ls_clipping {
+    LS_NO_CLIPPING,
+    LS_CLIP_EACH_VALUE, // clipvalue
+    LS_CLIP_EACH_NORM, // clipnorm: of the gradient of each variable
+    LS_CLIP_GLOBAL_NORM, // global_clipnorm: of all gradients together
+};
 
 struct ls_optimizer {
     const char *name; // "sgd", "adam"; static
-    uint32_t op; // enum ls_op
+    uint32_t
+        op; // enum ls_op; LS_OP_LAMB_DIRECTION is followed by LS_OP_LAMB_UPDATE for each variable
     struct ls_op_attributes attributes;
-    uint32_t state_count; // flat float32 buffers of the parameters' shape, zero at first
+    uint32_t own_states; // that the operation keeps, flat float32 buffers of the parameters' shape
+    uint32_t state_count; // with the average of weights, which is the last
+    float initial[LS_OPTIMIZER_STATES]; // what each begins with
     double learning_rate;
+    struct ls_rate_schedule schedule; // of kind LS_RATE_CONSTANT: the rate stays
+    double rate_factor; // on the rates of a schedule; learning_rate has it already
+    enum ls_clipping clipping;
+    float clip; // value or norm
+    bool averages; // use_ema
+    float average_momentum;
+    uint32_t average_overwrites; // every so many updates; 0: never
+    // Parts of names with colons between them: variables with one of these have no weight decay.
+    char excluded[LS_OPTIMIZER_EXCLUDED];
     // Its options beside the learning rate, by their Keras names.
     struct ls_optimizer_option {
         const char *name; // static
@@ -23,6 +44,22 @@ struct ls_optimizer {
     } options[LS_OPTIMIZER_OPTIONS];
     uint32_t option_count;
 };
+
+// The rate of the step, which counts from 1.
+double ls_optimizer_rate(const struct ls_optimizer *optimizer, uint64_t step);
+
+// Whether the update of a variable needs norms of the whole of it, or of all gradients together.
+static inline bool ls_optimizer_measures_variables(const struct ls_optimizer *optimizer)
+{
+    return optimizer->op == LS_OP_LAMB_DIRECTION || optimizer->clipping == LS_CLIP_EACH_NORM;
+}
+static inline bool ls_optimizer_measures_all(const struct ls_optimizer *optimizer)
+{
+    return optimizer->clipping == LS_CLIP_GLOBAL_NORM;
+}
+
+// Whether the variable of this name has weight decay.
+bool ls_optimizer_decays(const struct ls_optimizer *optimizer, const char *variable);
 
 // Unknown names and options (the message suggests the nearest) and values out of range are
 // LS_USAGE.

@@ -349,7 +349,37 @@ enum ls_op {
     // x, gamma, mean, variance, dy, sums -> dx = gamma / sqrt(variance + epsilon) (dy - sum(dy) / n
     // - h sum(dy h) / n). The gradient of addend is dy. It has no epilogue.
     LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA = 74,
-    LS_OP_COUNT = 75, // grows with the operations: a plugin compares numbers, not this
+
+    // What follows is F32. Flat (N): gradient -> parameter, up to three states, all read and written:
+    // the optimizer that `function` (enum ls_update) says, which first takes the weight decay:
+    // w -= w weight_decay lr.
+    LS_OP_UPDATE = 75,
+    // Flat (N): x, [measures F64 (2 K)] -> y, which may lie where x lies. `function` (enum ls_clip)
+    // by value: between -threshold and threshold; by norm: x threshold / max(norm, threshold), where
+    // norm^2 is the sum of measures[2 k], and norm is NaN where a measures[2 k + 1] is not 0.
+    LS_OP_CLIP = 76,
+    // Flat (N): gradient -> direction, parameter, first moment, second moment; direction may lie
+    // where the gradient lies. Weight decay as above, the moments as LS_OP_ADAM_UPDATE has them,
+    // then direction = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon).
+    LS_OP_LAMB_DIRECTION = 77,
+    // Flat (N): direction, measures F64 (4) -> parameter: w -= r lr direction, r = sqrt(measures[0] /
+    // measures[2]): norm of the parameter by that of the direction; 1 where one of them is 0.
+    LS_OP_LAMB_UPDATE = 78,
+    // Flat (N): parameter -> average, parameter: a = m a + (1 - m) w with the attribute momentum m,
+    // but a = w at the first update. With `count` c above 0, w = a after every c-th update.
+    LS_OP_EMA_UPDATE = 79,
+    // predictions (B,...,C), targets, [weights (B)] -> sums: the loss that `function` says (enum
+    // ls_loss_function) of each position (C values), the mean of it over the positions of an
+    // example, times the weight of the example. Nothing counts as right. Targets are F32 as
+    // predictions; of LS_LOSS_SPARSE labels, I32 (B,...).
+    LS_OP_LOSS = 80,
+    // predictions, targets, [weights] -> dpredictions, times record->gradient_scale
+    LS_OP_LOSS_BACKWARD = 81,
+    // predictions (B,...,C), targets -> counts: what `function` says (enum ls_metric_function).
+    // Targets are F32 as predictions, or labels I32 (B,...), then of C classes, or of one
+    // element if C is 1.
+    LS_OP_METRIC = 82,
+    LS_OP_COUNT = 83, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
@@ -431,6 +461,74 @@ enum ls_upsample {
     LS_UPSAMPLE_COUNT = 2, // grows: a device refuses the numbers that it does not know
 };
 
+// Functions of LS_OP_UPDATE: `function` of the attributes. g gradient, w parameter, t the update of
+// the record, states in their order. Arithmetic as keras.optimizers has it.
+enum ls_update {
+    LS_UPDATE_SGD = 0, // as LS_OP_SGD_UPDATE; [velocity]
+    LS_UPDATE_ADAM = 1, // as LS_OP_ADAM_UPDATE; m, v
+    LS_UPDATE_AMSGRAD = 2, // the same with the largest v so far; m, v, largest
+    // v = beta2 v + (1 - beta2) g^2; s = lr g / sqrt(v + epsilon); without momentum w -= s, else
+    // m = momentum m + s, w -= m; v, [m]
+    LS_UPDATE_RMSPROP = 3,
+    // the same with a = beta2 a + (1 - beta2) g and s = lr g / sqrt(v - a^2 + epsilon); v, a, [m]
+    LS_UPDATE_RMSPROP_CENTERED = 4,
+    LS_UPDATE_ADAGRAD = 5, // v += g^2, w -= lr g / sqrt(v + epsilon); v
+    // v = beta2 v + (1 - beta2) g^2, s = g sqrt(d + epsilon) / sqrt(v + epsilon), d = beta2 d +
+    // (1 - beta2) s^2, w -= lr s; v, d
+    LS_UPDATE_ADADELTA = 6,
+    // m += (g - m)(1 - beta1), u = max(beta2 u, |g|), w -= lr m / ((1 - beta1^t) (u + epsilon)); m, u
+    LS_UPDATE_ADAMAX = 7,
+    // u_i = beta1 (1 - 0.96^i / 2), p_t = u_1 u_2 ... u_t; m and v as Adam; h = u_(t+1) m /
+    // (1 - p_(t+1)) + (1 - u_t) g / (1 - p_t); w -= lr h / (sqrt(v / (1 - beta2^t)) + epsilon); m, v
+    LS_UPDATE_NADAM = 8,
+    LS_UPDATE_COUNT = 9, // grows: a device refuses the numbers that it does not know
+};
+
+// Functions of LS_OP_LOSS, of predictions p and targets t of one position; as keras.losses has them,
+// backend TensorFlow. Smoothing s: t becomes t (1 - s) + s / C, in the binary one t (1 - s) + s / 2.
+enum ls_loss_function {
+    LS_LOSS_SPARSE = 0, // as LS_OP_SPARSE_CROSS_ENTROPY
+    // sum of -t log(q); from_logits: q = softmax(p), else q = p / sum(p), clipped to [epsilon, 1 -
+    // epsilon]
+    LS_LOSS_CATEGORICAL = 1,
+    // mean of -t log(q) - (1 - t) log(1 - q); from_logits: q = sigmoid(p), else p clipped likewise
+    LS_LOSS_BINARY = 2,
+    LS_LOSS_SQUARED = 3, // mean of (p - t)^2
+    LS_LOSS_ABSOLUTE = 4, // mean of |p - t|; the derivative is 0 where they are equal
+    LS_LOSS_PERCENTAGE = 5, // mean of 100 |p - t| / max(|t|, epsilon)
+    LS_LOSS_LOGARITHMIC = 6, // mean of (log(1 + max(p, epsilon)) - log(1 + max(t, epsilon)))^2
+    // mean of e^2 / 2 where |e| <= threshold, else threshold |e| - threshold^2 / 2; e = p - t
+    LS_LOSS_HUBER = 7,
+    LS_LOSS_LOG_COSH = 8, // mean of log(cosh(p - t))
+    LS_LOSS_DIVERGENCE = 9, // sum of t log(t / p), both clipped to [epsilon, 1]
+    LS_LOSS_POISSON = 10, // mean of p - t log(p + epsilon)
+    LS_LOSS_HINGE = 11, // mean of max(1 - t p, 0), t = 0 standing for -1
+    LS_LOSS_SQUARED_HINGE = 12, // mean of its square
+    // max(largest (1 - t) p - sum of t p + 1, 0); the first of the largest has the gradient
+    LS_LOSS_CATEGORICAL_HINGE = 13,
+    LS_LOSS_COSINE = 14, // -(t . p) / (|t| |p|), norms at least epsilon
+    LS_LOSS_FUNCTION_COUNT = 15, // grows: a device refuses the numbers that it does not know
+};
+
+// Functions of LS_OP_METRIC, and their counts.
+enum ls_metric_function {
+    // elements with (p > threshold) == t, elements
+    LS_METRIC_BINARY = 0,
+    // positions whose largest p is where the largest t is (the first of equal ones), positions
+    LS_METRIC_CATEGORICAL = 1,
+    // positions where fewer than `count` classes have a larger p than the right one, positions
+    LS_METRIC_TOP = 2,
+    // elements with p > threshold and t, p > threshold and not t, t only, neither
+    LS_METRIC_CONFUSION = 3,
+    // of the elements with t, then of those without: how many have p in each of `count` buckets:
+    // number ceil(p (count - 1)) - 1, but at least 0
+    LS_METRIC_BUCKETS = 4,
+    LS_METRIC_FUNCTION_COUNT = 5,
+};
+
+// Functions of LS_OP_CLIP.
+enum ls_clip { LS_CLIP_VALUE = 0, LS_CLIP_NORM = 1, LS_CLIP_COUNT = 2 };
+
 #define LS_CONCATENATE_INPUTS 8 // at most
 
 // Everything an operation is told beside its arguments; what it does not use is zero.
@@ -454,22 +552,26 @@ struct ls_op_attributes {
     float rate; // dropout, attention; noise: the standard deviation
     uint32_t key; // dropout, attention, noise: number of the layer
     uint32_t from_logits;
-    float epsilon; // cross-entropy from probabilities, Adam, normalization
-    float momentum; // SGD, LS_OP_AVERAGE_UPDATE
+    float epsilon; // cross-entropy from probabilities, optimizers, normalization
+    float momentum; // SGD, RMSprop, LS_OP_AVERAGE_UPDATE, LS_OP_EMA_UPDATE
     uint32_t nesterov; // SGD: 0 or 1
-    float beta1, beta2; // Adam
+    float beta1, beta2; // optimizers
     float divisor; // LS_OP_FROM_BYTES
     float factor; // LS_OP_BATCH_STATISTICS, LS_OP_FUNCTION
     float offset; // LS_OP_FUNCTION
     uint32_t only_beta; // layer normalization: 0 or 1
     uint32_t causal; // attention: 0 or 1
     float l1, l2; // LS_OP_PENALTY
-    uint32_t function; // of LS_OP_FUNCTION, LS_OP_PAIR, LS_OP_REDUCE, LS_OP_UPSAMPLE2D: which one
+    uint32_t function; // of operations that choose one: LS_OP_FUNCTION, LS_OP_PAIR, ...
     // Something of each dimension: LS_OP_REDUCE: 1: over this one; LS_OP_CONCATENATE: 1: along this
     // one; LS_OP_SLICE, LS_OP_PAD: where the part begins; LS_OP_TRANSPOSE: which one it was;
     // LS_OP_DROPOUT: 1: one draw for all along this one.
     int32_t axes[LS_MAX_DIMS];
-    uint32_t reserved[7];
+    float weight_decay; // LS_OP_UPDATE, LS_OP_LAMB_DIRECTION
+    float threshold; // LS_OP_CLIP, LS_OP_LOSS, LS_OP_METRIC
+    uint32_t count; // LS_OP_EMA_UPDATE, LS_OP_METRIC
+    float smoothing; // LS_OP_LOSS
+    uint32_t reserved[3];
 };
 
 // What changes from step to step. It lies in device memory, so that a recorded step can be
@@ -812,6 +914,18 @@ static inline uint32_t ls_dropout_keep(uint64_t key, uint32_t element, float rat
 static inline uint64_t ls_noise_bits(uint64_t key, uint64_t element)
 {
     return ls_mix64(key, element);
+}
+
+// The product of beta1 (1 - 0.96^i / 2) for i = 1 .. t, of LS_UPDATE_NADAM. It ends where one minus
+// the product is 1 in every type.
+static inline double ls_nadam_product(double beta1, uint64_t t)
+{
+    double product = 1, power = 1;
+    for (uint64_t i = 0; i < t && product > 1e-20; i++) {
+        power *= 0.96;
+        product *= beta1 * (1 - 0.5 * power);
+    }
+    return product;
 }
 
 static inline uint64_t ls_tensor_elements(const struct ls_tensor_desc *desc)

@@ -45,7 +45,15 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
     case LS_OP_SGD_UPDATE:
     case LS_OP_ADAM_UPDATE:
     case LS_OP_BATCH_STATISTICS:
-    case LS_OP_AVERAGE_UPDATE: return LS_F32;
+    case LS_OP_AVERAGE_UPDATE:
+    case LS_OP_UPDATE:
+    case LS_OP_LAMB_DIRECTION:
+    case LS_OP_EMA_UPDATE: return LS_F32;
+    case LS_OP_LOSS:
+    case LS_OP_LOSS_BACKWARD:
+    case LS_OP_METRIC: return index == 1 && own == LS_I32 ? i32 : f32;
+    case LS_OP_CLIP:
+    case LS_OP_LAMB_UPDATE: return index == 1 && !is_output ? LS_F64 : LS_F32;
     case LS_OP_BATCH_NORMALIZATION: // gamma and beta, mean and variance
         return index == 1 || index == 2 || index > request->input_count ? (floating ? f32 : 0)
                                                                         : floating;

@@ -72,6 +72,15 @@ struct ls_placed_range {
     uint64_t first, count;
 };
 
+// Norms that an optimizer may need (clipping, LAMB); bits.
+enum ls_strategy_norms {
+    // Of the gradient of a variable: what update_range and stores are given are whole variables.
+    LS_NORM_OF_VARIABLES = 1,
+    // Of all gradients together: `update` is called for each bucket once a step, in their order, and
+    // that of the last bucket makes all updates; stores are measured first.
+    LS_NORM_OF_ALL = 2,
+};
+
 // ---- The host's tables ----
 //
 // Every call that blocks has the run's deadline, and returns LS_ABORTED after an abort. Where a
@@ -199,6 +208,11 @@ struct ls_strategy_stores {
     // the one after the last of this store, or the first after those that the model had before.
     int32_t (*update)(const struct ls_strategy_host *host, struct ls_store *store,
                       const float *gradient, uint64_t step, double learning_rate);
+    // Only where host->norms has LS_NORM_OF_ALL: what `update` is going to be given. In each step
+    // all stores are measured before any is updated; a measure that another thread makes must have
+    // returned.
+    int32_t (*measure)(const struct ls_strategy_host *host, struct ls_store *store,
+                       const float *gradient);
 };
 
 // Threads of the strategy's own, and the barrier between replicas.
@@ -266,6 +280,8 @@ struct ls_strategy_host {
     const struct ls_strategy_endpoints *endpoints;
     const struct ls_strategy_report *report;
     const struct ls_transport_interface *transport; // NULL without needs_transport
+    uint32_t norms; // enum ls_strategy_norms: what the optimizer of this run needs
+    uint32_t reserved;
 };
 
 // ---- The plugin's table ----
@@ -310,7 +326,9 @@ struct ls_strategy_interface {
     struct ls_strategy_traits traits; // its struct_size, too
     uint32_t needs_collective; // 1: calls all_reduce or broadcast, so a collective must be chosen
     uint32_t needs_transport; // 1: calls endpoints->open, so a transport must be chosen
-    uint32_t reserved;
+    // enum ls_strategy_norms: for which the strategy does what is said there. A run whose optimizer
+    // needs others is refused by name; `open` may refuse (LS_USAGE) what its options rule out.
+    uint32_t norms;
 
     // `strategy` is zeroed. When it fails, `close` is not called.
     int32_t (*open)(const struct ls_strategy_host *host, struct ls_strategy *strategy);

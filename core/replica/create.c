@@ -65,15 +65,29 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
     const uint32_t states = placement && placement->no_states ? 0 : replica->optimizer.state_count;
     replica->parameters = ls_replica_take_memory(replica, replica->plan->flat_bytes);
     replica->reduced = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES + reduced);
+    if (replica->graph->count_slots) {
+        const uint32_t slots = replica->graph->count_slots;
+        replica->counts = ls_replica_take_memory(replica, slots * sizeof(float));
+        replica->found = calloc(slots, sizeof(*replica->found));
+        replica->counted = calloc(slots, sizeof(*replica->counted));
+        if (!is_there(replica->counts) || !replica->found || !replica->counted)
+            return ls_replica_say_no_memory(replica, LS_OUT_OF_MEMORY);
+    }
     replica->evaluation_sums = ls_replica_take_memory(replica, LS_STEP_STATS_BYTES);
     if (replica->plan->total_count)
         replica->totals = ls_replica_take_memory(replica, replica->plan->total_bytes);
+    const bool measures = ls_optimizer_measures_variables(&replica->optimizer) ||
+                          ls_optimizer_measures_all(&replica->optimizer);
+    if (measures)
+        replica->measures = ls_replica_take_memory(
+            replica, LS_UPDATER_OWN + 2 * sizeof(double) * replica->plan->reduced_count);
     if (replica->guard)
         replica->failed = ls_replica_take_memory(replica, sizeof(int32_t));
     bool complete = is_there(replica->parameters) && is_there(replica->reduced) &&
                     is_there(replica->evaluation_sums) &&
                     (!replica->plan->total_count || is_there(replica->totals)) &&
-                    (!replica->guard || is_there(replica->failed));
+                    (!replica->guard || is_there(replica->failed)) &&
+                    (!measures || is_there(replica->measures));
     for (uint32_t i = 0; i < states; i++) {
         replica->states[i] = ls_replica_take_memory(replica, reduced);
         complete = complete && is_there(replica->states[i]);
@@ -164,6 +178,8 @@ void ls_replica_destroy(struct ls_replica *replica)
     for (uint32_t i = 0; replica->adds && i < replica->buckets.count; i++)
         ls_device_release_kernel(replica->device, replica->adds[i]);
     free(replica->adds);
+    free(replica->found);
+    free((void *)replica->counted);
     if (replica->guard)
         ls_device_release_kernel(replica->device, replica->guard);
     ls_deferred_finish(&replica->deferred);
@@ -173,7 +189,8 @@ void ls_replica_destroy(struct ls_replica *replica)
         const struct ls_memory buffers[] = {replica->parameters,     replica->reduced,
                                             replica->shadows.memory, replica->arena.memory,
                                             replica->scratch.memory, replica->evaluation_sums,
-                                            replica->totals,         replica->failed};
+                                            replica->totals,         replica->failed,
+                                            replica->measures,       replica->counts};
         ls_input_close(replica);
         for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
             ls_device_release(replica->device, buffers[i]);

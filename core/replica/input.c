@@ -39,7 +39,7 @@ struct ls_input {
     // What programs read: step record, labels, inputs that are used as they come, inputs that come as bytes, as float32.
     // Nowhere on a device that reads host memory.
     struct ls_memory fixed;
-    uint64_t labels_at, inputs_at, converted_at, fixed_bytes; // bytes from there
+    uint64_t weights_at, labels_at, inputs_at, converted_at, fixed_bytes; // bytes from there
     struct ls_memory bytes; // inputs that come as bytes, where the device has no streams for them
     uint64_t bytes_bytes;
     uint64_t set_bytes;
@@ -214,7 +214,9 @@ static void plan_room(struct ls_replica *replica)
     struct ls_input *input = replica->input;
     uint64_t at, arrives_at;
     input->labels_at = round_up(sizeof(struct ls_step_record));
-    input->inputs_at = input->labels_at + round_up(input->room * replica->label_bytes);
+    input->weights_at = input->labels_at + round_up(input->room * replica->label_bytes);
+    input->inputs_at =
+        input->weights_at + (replica->graph->weights ? round_up(input->room * sizeof(float)) : 0);
     at = input->inputs_at;
     for (uint32_t i = 0; i < input->count; i++) {
         struct input_field *field = &input->fields[i];
@@ -283,6 +285,7 @@ void ls_input_bind(struct ls_replica *replica, struct ls_replica_program *entry)
     for (uint32_t i = 0; i < input->count; i++)
         inputs[i] = ls_memory_at(input->fixed, input->fields[i].at);
     ls_program_set_batch(entry->program, inputs, ls_memory_at(input->fixed, input->labels_at));
+    ls_program_set_weights(entry->program, ls_memory_at(input->fixed, input->weights_at));
 }
 
 void ls_input_close(struct ls_replica *replica)
@@ -308,6 +311,7 @@ static void use_in_place(struct ls_replica *replica, const struct ls_replica_pro
     for (uint32_t i = 0; i < replica->input->count; i++)
         inputs[i] = ls_host_memory(batch->inputs[i]);
     ls_program_set_batch(entry->program, inputs, ls_host_memory(batch->labels));
+    ls_program_set_weights(entry->program, ls_host_memory(batch->weights));
 }
 
 static enum ls_status copy(struct ls_replica *replica, struct ls_memory to, struct ls_memory from,
@@ -351,6 +355,9 @@ static enum ls_status copy_all(struct ls_replica *replica, const struct ls_repli
     if (!status && batch->labels)
         status = copy(replica, ls_memory_at(input->fixed, input->labels_at),
                       ls_host_memory(batch->labels), batch->count * replica->label_bytes);
+    if (!status && batch->weights && replica->graph->weights)
+        status = copy(replica, ls_memory_at(input->fixed, input->weights_at),
+                      ls_host_memory(batch->weights), batch->count * sizeof(float));
     for (uint32_t i = 0; !status && i < input->count; i++) {
         const struct input_field *field = &input->fields[i];
         const struct ls_memory to =
@@ -389,6 +396,8 @@ static uint64_t fill_set(const struct ls_replica *replica, const struct set *set
     if (batch->count && replica->label_bytes) {
         if (batch->labels)
             memcpy(place + input->labels_at, batch->labels, batch->count * replica->label_bytes);
+        if (batch->weights && replica->graph->weights)
+            memcpy(place + input->weights_at, batch->weights, batch->count * sizeof(float));
         end = input->inputs_at;
     }
     for (uint32_t i = 0; batch->count && i < input->count; i++) {

@@ -6,7 +6,9 @@
 
 #include "core/replica/deferred_results.h"
 #include "core/replica/replica.h"
-#include "core/replica/updates.h"
+#include "core/replica/updater.h"
+
+#include <stdatomic.h>
 
 #define LS_TREE_LEVELS 32 // 2^32 blocks
 #define LS_STEP_KINDS 2 // global batches of an epoch have two sizes: all but the last, and the last
@@ -42,15 +44,6 @@ struct ls_recorder {
     uint32_t replays, parts; // in this step so far; the most in one
 };
 
-// What updates a bucket, run by run.
-struct ls_update_list {
-    struct ls_update_kernel {
-        struct ls_update_run run;
-        struct ls_kernel *kernel;
-    } * list;
-    uint32_t count;
-};
-
 // Device memory that grows with the programs.
 struct ls_replica_room {
     struct ls_memory memory;
@@ -81,6 +74,9 @@ struct ls_replica {
     struct ls_replica_room arena;
     struct ls_replica_room scratch; // of shadows, updates and sums of blocks
     struct ls_memory evaluation_sums;
+    struct ls_memory counts; // of the last pass: floats that metrics count in
+    float *found; // the same on the host
+    _Atomic double *counted; // of all passes since they were cleared
     struct ls_memory record; // a struct ls_step_record
     struct ls_input *input; // the way of batches to the device (input.h)
 
@@ -88,7 +84,8 @@ struct ls_replica {
     uint32_t levels; // of the tree in which blocks are added, that there is memory for
     struct ls_memory accumulated[LS_TREE_LEVELS]; // sums and gradients of 1, 2, 4, ... blocks
     struct ls_kernel **adds; // one a bucket: two ranges of its size into the first; NULL: not yet
-    struct ls_update_list *updates; // one a bucket; empty without an optimizer
+    struct ls_updater **updates; // one a bucket; NULL without an optimizer
+    struct ls_memory measures; // of each place that is reduced, then those of an updater's own
     struct ls_kernel *guard; // of the loss; NULL: the device has none
     struct ls_memory failed; // an I32: a loss was not finite
     struct ls_deferred_results deferred; // sums on their way to the host

@@ -147,6 +147,7 @@ static enum ls_status make_room(struct ls_replica *replica)
             .shadows = replica->shadows.memory,
             .sums = training ? replica->reduced : replica->evaluation_sums,
             .totals = training ? replica->totals : (struct ls_memory){NULL, 0},
+            .counts = replica->counts,
             .record = replica->record,
         };
         ls_program_bind(replica->programs[i]->program, &bindings);

@@ -9,6 +9,7 @@
 #include "core/base/inside.h"
 #include "core/base/log.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 static const struct ls_trace_label zero_span = {.category = "backward", .name = "zero gradients"};
@@ -173,6 +174,34 @@ void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64
     *size = each + (index < more);
 }
 
+// What metrics have counted in the last pass joins what they counted before. Others may read the sums.
+static enum ls_status add_counts(struct ls_replica *replica)
+{
+    const uint32_t slots = replica->graph->count_slots;
+    if (slots == 0)
+        return LS_OK;
+    const enum ls_status status = ls_device_copy(replica->device, ls_host_memory(replica->found),
+                                                 replica->counts, slots * sizeof(float), NULL);
+    for (uint32_t i = 0; !status && i < slots; i++)
+        atomic_store_explicit(&replica->counted[i],
+                              atomic_load_explicit(&replica->counted[i], memory_order_relaxed) +
+                                  (double)replica->found[i],
+                              memory_order_relaxed);
+    return status;
+}
+
+void ls_replica_clear_counts(struct ls_replica *replica)
+{
+    for (uint32_t i = 0; i < replica->graph->count_slots; i++)
+        atomic_store_explicit(&replica->counted[i], 0.0, memory_order_relaxed);
+}
+
+void ls_replica_add_counts(const struct ls_replica *replica, double *sums)
+{
+    for (uint32_t i = 0; i < replica->graph->count_slots; i++)
+        sums[i] += atomic_load_explicit(&replica->counted[i], memory_order_relaxed);
+}
+
 static enum ls_status run_block(struct ls_replica *replica, const struct ls_replica_batch *block,
                                 uint32_t index, float stop, const struct ls_replica_hooks *hooks)
 {
@@ -209,6 +238,8 @@ static enum ls_status run_block(struct ls_replica *replica, const struct ls_repl
         status = (hooks->capturable || !pass.last) && !hooks->parameters_needed && !hooks->add_up
                      ? run_timed(replica, &whole)
                      : run_sections(&pass);
+    if (!status && entry->program)
+        status = add_counts(replica);
     if (!cold && !replays)
         entry->runs++;
     for (uint32_t i = 0; cold && entry->program && i < entry->program->step_count; i++)
@@ -391,7 +422,9 @@ enum ls_status ls_replica_evaluate(struct ls_replica *replica, const struct ls_r
     struct ls_replica_program *entry;
     if (batch->count == 0)
         return LS_OK;
-    const enum ls_status status = forward(replica, batch, LS_PURPOSE_EVALUATE, &entry);
+    enum ls_status status = forward(replica, batch, LS_PURPOSE_EVALUATE, &entry);
+    if (!status)
+        status = add_counts(replica);
     return status ? status : read_sums(replica, sums);
 }
 

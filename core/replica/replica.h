@@ -12,6 +12,7 @@
 #include "core/graph/program.h"
 #include "core/optimizer/optimizer.h"
 #include "core/replica/buckets.h"
+#include "core/replica/updater.h"
 
 #define LS_REPLICA_INPUTS 8 // the most inputs that a model may have
 
@@ -59,7 +60,7 @@ struct ls_replica_batch {
     // All in host memory, one example after the other.
     const void *inputs[LS_REPLICA_INPUTS]; // in the order of the graph's inputs
     const void *labels;
-    const float *weights; // of the examples in the loss; NULL: none. Nothing reads them yet.
+    const float *weights; // of the examples in the loss; read where the graph has them
 };
 
 // On the replica's thread, in all steps so far.
@@ -142,7 +143,8 @@ void ls_microbatch(uint64_t count, uint32_t microbatches, uint32_t index, uint64
 LS_STATUS ls_replica_run(struct ls_replica *replica, const struct ls_replica_batch *batch,
                          uint64_t step, double learning_rate, float stop,
                          const struct ls_replica_hooks *hooks);
-// Runs the optimizer on one bucket.
+// Runs the optimizer on one bucket. Each bucket once a step, in their order: where gradients are
+// clipped by the norm of all of them, the last one updates all.
 LS_STATUS ls_replica_update(struct ls_replica *replica, uint32_t bucket);
 // After the parameters changed: what depends on them.
 LS_STATUS ls_replica_refresh(struct ls_replica *replica);
@@ -170,6 +172,11 @@ LS_STATUS ls_replica_take_step_stats(struct ls_replica *replica, uint64_t deadli
 LS_STATUS ls_replica_evaluate(struct ls_replica *replica, const struct ls_replica_batch *batch,
                               double *sums);
 LS_STATUS ls_replica_evaluate_end(struct ls_replica *replica, double *sums);
+
+// What the metrics of the graph count (count_slots floats) is added up, in training and evaluation,
+// until it is cleared. Adds it to `sums`. [any thread; cleared while the replica rests]
+void ls_replica_add_counts(const struct ls_replica *replica, double *sums);
+void ls_replica_clear_counts(struct ls_replica *replica);
 
 // Forward pass for prediction: what the model's first output is for the examples of this share, `count`
 // times the elements of one, plain, to host memory. The labels of the batch may be NULL.
@@ -214,6 +221,10 @@ struct ls_memory ls_replica_memory(const struct ls_replica *replica, uint32_t bu
 struct ls_memory ls_replica_step_record(const struct ls_replica *replica);
 
 struct ls_replica_times ls_replica_times(const struct ls_replica *replica);
+// Where ranges of its buffers are that begin with float `first`, for an updater of the caller's, which
+// has scratch memory of its own.
+struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *replica,
+                                                   uint64_t first);
 // Bytes of the device's memory: all that the replica has, and what activations take of it.
 void ls_replica_bytes(const struct ls_replica *replica, uint64_t *all, uint64_t *activations);
 

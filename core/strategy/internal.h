@@ -32,6 +32,7 @@ struct ls_driver_member {
     uint64_t all_bytes, all_steps;
     struct ls_strategy_collective *collectives; // on ranges: a list
     struct ls_range_kernel *kernels; // on ranges: a list
+    struct ls_range_updater *updaters; // of ranges: a list
 };
 
 // A place where the replicas wait for each other.
@@ -86,6 +87,8 @@ struct ls_driver {
 
     pthread_mutex_t lock; // of what follows
     struct ls_store *stores; // a list
+    double *measures; // of all stores' gradients; NULL: the optimizer needs none
+    uint64_t measure_count; // pairs of doubles
     struct ls_driver_plugin store_device; // NULL until it is needed
     struct ls_strategy_thread *threads; // a list
     struct ls_transport **endpoints; // NULL: none were opened

@@ -175,6 +175,12 @@ static enum ls_status create_members(struct ls_driver *driver)
     return LS_OK;
 }
 
+static uint32_t norms_of(const struct ls_optimizer *optimizer)
+{
+    return (ls_optimizer_measures_variables(optimizer) ? LS_NORM_OF_VARIABLES : 0) |
+           (ls_optimizer_measures_all(optimizer) ? LS_NORM_OF_ALL : 0);
+}
+
 static void make_table(struct ls_driver *driver)
 {
     driver->table = (struct ls_strategy_host){
@@ -198,7 +204,28 @@ static void make_table(struct ls_driver *driver)
         .endpoints = &ls_driver_endpoints,
         .report = &ls_driver_report,
         .transport = driver->options.transport.interface,
+        .norms = norms_of(&driver->optimizer),
     };
+}
+
+// The optimizer needs norms that the strategy does not provide for.
+static enum ls_status check_norms(const struct ls_driver *driver)
+{
+    const uint32_t missing = driver->table.norms & ~driver->ops->norms;
+    const struct ls_optimizer *optimizer = &driver->optimizer;
+    if (!missing)
+        return LS_OK;
+    const bool all = (missing & LS_NORM_OF_ALL) != 0;
+    ls_error("--optimizer",
+             "%s%s needs the norm of %s, which strategy '%s' cannot give; %s or "
+             "--strategy=mirrored",
+             optimizer->name,
+             all                                        ? ":global_clipnorm"
+             : optimizer->clipping == LS_CLIP_EACH_NORM ? ":clipnorm"
+                                                        : "",
+             all ? "all gradients together" : "whole variables", ls_driver_name(driver),
+             optimizer->clipping ? "use clipvalue" : "use another optimizer");
+    return LS_USAGE;
 }
 
 static enum ls_status read_traits(struct ls_driver *driver)
@@ -263,6 +290,9 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
         status = open_communicators(driver, options);
     if (!status) {
         make_table(driver);
+        status = check_norms(driver);
+    }
+    if (!status) {
         status = open_strategy(driver);
     }
     if (!status)

@@ -6,7 +6,6 @@
 #include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
-#include "core/replica/updates.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,6 +25,14 @@ struct ls_range_kernel {
     struct ls_op_attributes attributes;
     uint64_t count;
     struct ls_kernel *kernel;
+    struct ls_memory scratch;
+};
+
+// What updates a range.
+struct ls_range_updater {
+    struct ls_range_updater *next; // of the member
+    uint64_t first, count;
+    struct ls_updater *updater;
     struct ls_memory scratch;
 };
 
@@ -113,17 +120,24 @@ void ls_driver_close_ranges(struct ls_driver_member *member)
         ls_device_release(ls_replica_device(replica), kernel->scratch);
         free(kernel);
     }
+    while (member->updaters) {
+        struct ls_range_updater *range = member->updaters;
+        member->updaters = range->next;
+        ls_updater_destroy(range->updater);
+        ls_device_release(ls_replica_device(member->replica), range->scratch);
+        free(range);
+    }
 }
 
 // ---- Operations ----
 
-static enum ls_status prepare_kernel(const struct ls_replica *replica, uint32_t outputs,
+static enum ls_status prepare_kernel(const struct ls_replica *replica,
                                      struct ls_range_kernel *kernel)
 {
     const struct ls_range_operation operation = {.op = kernel->op,
                                                  .attributes = &kernel->attributes,
                                                  .input_count = 1,
-                                                 .output_count = outputs,
+                                                 .output_count = 1,
                                                  .count = kernel->count};
     struct ls_kernel_answer answer;
     const enum ls_status status = ls_device_prepare_range(
@@ -131,8 +145,7 @@ static enum ls_status prepare_kernel(const struct ls_replica *replica, uint32_t 
     if (status)
         return status;
     kernel->kernel = answer.kernel;
-    // An operation of the plugin's choice writes where it reads; updates do so by their definition.
-    if (!ls_operation_has(kernel->op, LS_TRAIT_UPDATE) && !(answer.in_place & 1))
+    if (!(answer.in_place & 1)) // it has to write where it reads
         return LS_UNSUPPORTED;
     if (answer.scratch_bytes)
         kernel->scratch = ls_device_allocate(ls_replica_device(replica), answer.scratch_bytes);
@@ -141,7 +154,7 @@ static enum ls_status prepare_kernel(const struct ls_replica *replica, uint32_t 
 
 static enum ls_status need_kernel(struct ls_driver_member *member, uint32_t op,
                                   const struct ls_op_attributes *attributes, uint64_t count,
-                                  uint32_t outputs, const struct ls_range_kernel **out)
+                                  const struct ls_range_kernel **out)
 {
     const struct ls_replica *replica = member->replica;
     for (*out = member->kernels; *out; *out = (*out)->next)
@@ -154,7 +167,7 @@ static enum ls_status need_kernel(struct ls_driver_member *member, uint32_t op,
     kernel->op = op;
     kernel->attributes = *attributes;
     kernel->count = count;
-    const enum ls_status status = prepare_kernel(replica, outputs, kernel);
+    const enum ls_status status = prepare_kernel(replica, kernel);
     if (status) {
         if (kernel->kernel)
             ls_device_release_kernel(ls_replica_device(replica), kernel->kernel);
@@ -189,23 +202,46 @@ static bool is_aligned(const struct ls_strategy_host *table, const char *call, u
     return false;
 }
 
-static enum ls_status update_run(struct ls_driver_member *member, const struct ls_update_run *run)
+// The updater of a range is made when it is first needed, and kept until the driver is closed.
+static enum ls_status need_updater(struct ls_driver *driver, struct ls_driver_member *member,
+                                   uint64_t first, uint64_t count, struct ls_range_updater **out)
 {
-    const struct ls_replica *own = member->replica;
-    const uint64_t at = run->first * sizeof(float);
-    const struct ls_range_kernel *kernel;
-    struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {
-        ls_memory_at(ls_replica_memory(own, LS_BUFFER_GRADIENTS), at),
-        ls_memory_at(ls_replica_memory(own, LS_BUFFER_PARAMETERS), at)};
-    for (uint32_t i = 0; i < run->state_count; i++)
-        arguments[2 + i] = ls_memory_at(ls_replica_memory(own, LS_BUFFER_STATE + i), at);
-    const enum ls_status status =
-        need_kernel(member, run->op, &run->attributes, run->count, 1 + run->state_count, &kernel);
-    if (status)
+    for (*out = member->updaters; *out; *out = (*out)->next)
+        if ((*out)->first == first && (*out)->count == count)
+            return LS_OK;
+    if (ls_updater_cuts_variables(driver->plan, &driver->optimizer, first, first + count)) {
+        ls_error(ls_driver_name(driver),
+                 "update_range of %" PRIu64 " values from %" PRIu64
+                 " is not of whole variables, as optimizer %s needs them: an error of the plugin",
+                 count, first, driver->optimizer.name);
+        return LS_FAILED;
+    }
+    struct ls_range_updater *range = calloc(1, sizeof(*range));
+    const struct ls_updater_options options = {.device = ls_replica_device(member->replica),
+                                               .about = "update of a range",
+                                               .plan = driver->plan,
+                                               .optimizer = &driver->optimizer,
+                                               .first = first,
+                                               .end = first + count};
+    const char *missing = NULL;
+    enum ls_status status =
+        range ? ls_updater_create(&options, &missing, &range->updater) : LS_OUT_OF_MEMORY;
+    const uint64_t scratch = status ? 0 : ls_updater_scratch_bytes(range->updater);
+    if (scratch) {
+        range->scratch = ls_device_allocate(options.device, scratch);
+        status = ls_memory_is_null(range->scratch) ? LS_OUT_OF_MEMORY : LS_OK;
+    }
+    if (status) {
+        if (range)
+            ls_updater_destroy(range->updater);
+        free(range);
         return status;
-    member->touched = true;
-    ls_inside_about("update of a range");
-    return (enum ls_status)launch(own, kernel, arguments, 2 + run->state_count);
+    }
+    range->first = first;
+    range->count = count;
+    range->next = member->updaters;
+    *out = member->updaters = range;
+    return LS_OK;
 }
 
 int32_t ls_driver_range_update(const struct ls_strategy_host *table, uint32_t replica,
@@ -215,23 +251,24 @@ int32_t ls_driver_range_update(const struct ls_strategy_host *table, uint32_t re
         ls_driver_range_of(table, "update_range", replica, LS_REPLICA_GRADIENTS, first, count);
     if (ls_memory_is_null(gradients) || !is_aligned(table, "update_range", first))
         return LS_FAILED;
-    const struct ls_driver *driver = ls_driver_of(table);
-    const struct ls_optimizer *optimizer = &driver->optimizer;
+    struct ls_driver *driver = ls_driver_of(table);
     struct ls_driver_member *member = &driver->members[replica];
-    if (optimizer->op == LS_OP_NONE)
+    if (driver->optimizer.op == LS_OP_NONE || count == 0)
         return LS_OK;
     const uint64_t start = ls_clock_ns();
-    int32_t status = LS_OK;
-    for (uint64_t at = first; !status && at < first + count;) {
-        const struct ls_update_run run =
-            ls_update_run_at(driver->plan, optimizer, at, first + count);
-        status = (int32_t)update_run(member, &run);
-        at += run.count;
+    struct ls_range_updater *range;
+    enum ls_status status = need_updater(driver, member, first, count, &range);
+    if (!status) {
+        struct ls_updater_memory memory = ls_replica_updater_memory(member->replica, first);
+        memory.scratch = range->scratch;
+        member->touched = true;
+        ls_inside_about("update of a range");
+        status = ls_updater_run(range->updater, &memory);
     }
     const uint64_t end = ls_clock_ns();
     member->own_update_ns += end - start;
     ls_trace_span(&update_span, start, end, count);
-    return status;
+    return (int32_t)status;
 }
 
 int32_t ls_driver_range_run(const struct ls_strategy_host *table, uint32_t replica,
@@ -246,7 +283,7 @@ int32_t ls_driver_range_run(const struct ls_strategy_host *table, uint32_t repli
     if (operation->count == 0)
         return LS_OK;
     const enum ls_status status =
-        need_kernel(member, operation->op, &operation->attributes, operation->count, 1, &kernel);
+        need_kernel(member, operation->op, &operation->attributes, operation->count, &kernel);
     if (status)
         return (int32_t)status;
     const struct ls_memory arguments[2] = {range, range};

@@ -7,7 +7,6 @@
 #include "core/base/inside.h"
 #include "core/base/log.h"
 #include "core/base/trace.h"
-#include "core/replica/updates.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,12 +18,8 @@ static const struct ls_trace_label update_span = {
 // A device instance that updates the store, by one thread or by as many as a replica has.
 struct lane {
     struct ls_virtual_device *device;
-    struct update {
-        struct ls_update_run run;
-        struct ls_kernel *kernel;
-        struct ls_memory scratch;
-    } * updates; // one a run of the store
-    uint32_t update_count;
+    struct ls_updater *updater; // NULL: nothing is updated
+    struct ls_memory scratch;
 };
 
 enum { ALONE, REPLICA, LANES };
@@ -36,7 +31,9 @@ struct ls_store {
     float *states[LS_OPTIMIZER_STATES];
     uint32_t state_count;
     uint64_t steps; // that the state has had
-    float *aligned; // a gradient that is not; NULL until one comes
+    float *aligned; // a gradient that is not, or that is changed; NULL until one comes
+    uint64_t first_measure; // of the driver's
+    double own[4]; // measures of one variable
     struct ls_step_record record;
     struct lane lanes[LANES];
 };
@@ -72,43 +69,34 @@ static enum ls_status need_device(struct ls_driver *driver)
     return status;
 }
 
-static enum ls_status prepare_run(struct lane *lane, const struct ls_update_run *run)
-{
-    const struct ls_range_operation operation = {.op = run->op,
-                                                 .attributes = &run->attributes,
-                                                 .input_count = 1,
-                                                 .output_count = 1 + run->state_count,
-                                                 .count = run->count};
-    struct update *grown =
-        realloc(lane->updates, (lane->update_count + 1) * sizeof(*lane->updates));
-    if (!grown)
-        return LS_OUT_OF_MEMORY;
-    lane->updates = grown;
-    struct update *update = &grown[lane->update_count++];
-    *update = (struct update){.run = *run};
-    struct ls_kernel_answer answer;
-    const enum ls_status status =
-        ls_device_prepare_range(lane->device, "update on the host", &operation, &answer);
-    if (status)
-        return status;
-    update->kernel = answer.kernel;
-    if (answer.scratch_bytes)
-        update->scratch = ls_device_allocate(lane->device, answer.scratch_bytes);
-    return answer.scratch_bytes && ls_memory_is_null(update->scratch) ? LS_OUT_OF_MEMORY : LS_OK;
-}
-
-static enum ls_status prepare_runs(const struct ls_driver *driver, const struct ls_store *store,
+static enum ls_status prepare_lane(struct ls_driver *driver, const struct ls_store *store,
                                    struct lane *lane)
 {
-    const uint64_t end = store->first + store->count;
-    enum ls_status status = LS_OK;
-    for (uint64_t first = store->first; !status && first < end;) {
-        const struct ls_update_run run =
-            ls_update_run_at(driver->plan, &driver->optimizer, first, end);
-        status = prepare_run(lane, &run);
-        first += run.count;
+    const struct ls_updater_options options = {.device = lane->device,
+                                               .about = "update on the host",
+                                               .plan = driver->plan,
+                                               .optimizer = &driver->optimizer,
+                                               .first = store->first,
+                                               .end = store->first + store->count,
+                                               .first_measure = store->first_measure,
+                                               .measures = driver->measure_count};
+    const char *missing = NULL;
+    if (ls_updater_cuts_variables(driver->plan, &driver->optimizer, options.first, options.end)) {
+        ls_error(ls_driver_name(driver),
+                 "a store of %" PRIu64 " values from %" PRIu64
+                 " is not of whole variables, as optimizer %s needs them: an error of the plugin",
+                 store->count, store->first, driver->optimizer.name);
+        return LS_FAILED;
     }
-    return status;
+    const enum ls_status status = ls_updater_create(&options, &missing, &lane->updater);
+    if (status == LS_UNSUPPORTED) {
+        ls_error("strategy", "the device for variables on the host has no operation %s", missing);
+        return LS_UNAVAILABLE;
+    }
+    const uint64_t scratch = status ? 0 : ls_updater_scratch_bytes(lane->updater);
+    if (scratch)
+        lane->scratch = ls_device_allocate(lane->device, scratch);
+    return scratch && ls_memory_is_null(lane->scratch) ? LS_OUT_OF_MEMORY : status;
 }
 
 static enum ls_status open_lane(struct ls_driver *driver, struct ls_store *store, int index,
@@ -120,18 +108,15 @@ static enum ls_status open_lane(struct ls_driver *driver, struct ls_store *store
     const enum ls_status status = ls_device_open(&options, &lane->device);
     if (status || !store->count || driver->optimizer.op == LS_OP_NONE)
         return status;
-    return prepare_runs(driver, store, lane);
+    return prepare_lane(driver, store, lane);
 }
 
 static void close_lane(struct lane *lane)
 {
     if (!lane->device)
         return;
-    for (uint32_t i = 0; i < lane->update_count; i++) {
-        ls_device_release(lane->device, lane->updates[i].scratch);
-        ls_device_release_kernel(lane->device, lane->updates[i].kernel);
-    }
-    free(lane->updates);
+    ls_updater_destroy(lane->updater);
+    ls_device_release(lane->device, lane->scratch);
     ls_device_close(lane->device);
 }
 
@@ -171,10 +156,25 @@ static enum ls_status attach_store(struct ls_driver *driver, struct ls_store *st
     return status;
 }
 
+// Where in the measures each store has its own.
+static enum ls_status count_measures(struct ls_driver *driver)
+{
+    if (!ls_optimizer_measures_all(&driver->optimizer) || !driver->stores)
+        return LS_OK;
+    driver->measure_count = 0;
+    for (struct ls_store *store = driver->stores; store; store = store->next) {
+        store->first_measure = driver->measure_count;
+        driver->measure_count +=
+            ls_updater_count_measures(driver->plan, store->first, store->first + store->count);
+    }
+    driver->measures = calloc(2 * driver->measure_count + 1, sizeof(*driver->measures));
+    return driver->measures ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
 enum ls_status ls_driver_attach_stores(struct ls_driver *driver)
 {
     const struct ls_replica *replica = driver->members[0].replica;
-    enum ls_status status = LS_OK;
+    enum ls_status status = count_measures(driver);
     for (struct ls_store *store = driver->stores; !status && store; store = store->next)
         status = attach_store(driver, store);
     if (!status)
@@ -243,6 +243,7 @@ void ls_driver_close_stores(struct ls_driver *driver)
 {
     while (driver->stores)
         host_store_close(&driver->table, driver->stores);
+    free(driver->measures);
 }
 
 // ---- Use ----
@@ -253,10 +254,13 @@ static float *host_store_values(const struct ls_strategy_host *table, struct ls_
     return store->values;
 }
 
-static const float *align(struct ls_store *store, const float *gradient)
+// The gradient as it is, or a copy: clipping and LAMB change it, and it is the strategy's.
+static float *take_gradient(struct ls_store *store, const struct ls_optimizer *optimizer,
+                            const float *gradient)
 {
-    if ((uintptr_t)gradient % LS_ALIGNMENT == 0)
-        return gradient;
+    const bool changes = optimizer->clipping || optimizer->op == LS_OP_LAMB_DIRECTION;
+    if (!changes && (uintptr_t)gradient % LS_ALIGNMENT == 0)
+        return (float *)(uintptr_t)gradient;
     if (!store->aligned)
         store->aligned = aligned_alloc(LS_ALIGNMENT, padded_bytes(store->count));
     if (store->aligned)
@@ -264,47 +268,64 @@ static const float *align(struct ls_store *store, const float *gradient)
     return store->aligned;
 }
 
-static enum ls_status launch_update(const struct ls_store *store, const struct lane *lane,
-                                    const struct update *update, const float *gradient)
+static struct ls_updater_memory memory_of(const struct ls_driver *driver, struct ls_store *store,
+                                          const struct lane *lane, float *gradient)
 {
-    const uint64_t at = update->run.first - store->first;
-    struct ls_memory arguments[2 + LS_OPTIMIZER_STATES] = {ls_host_memory(gradient + at),
-                                                           ls_host_memory(store->values + at)};
-    for (uint32_t i = 0; i < update->run.state_count; i++)
-        arguments[2 + i] = ls_host_memory(store->states[i] + at);
-    const struct ls_launch launch = {.struct_size = sizeof(launch),
-                                     .argument_count = 2 + update->run.state_count,
-                                     .arguments = arguments,
-                                     .scratch = update->scratch,
-                                     .record = ls_host_memory(&store->record)};
-    ls_inside_about("update on the host");
-    return ls_device_launch(lane->device, update->kernel, &launch);
+    struct ls_updater_memory memory = {.gradients = ls_host_memory(gradient),
+                                       .parameters = ls_host_memory(store->values),
+                                       .measures = ls_host_memory(driver->measures),
+                                       .own = ls_host_memory(store->own),
+                                       .scratch = lane->scratch,
+                                       .record = ls_host_memory(&store->record)};
+    for (uint32_t i = 0; i < store->state_count; i++)
+        memory.states[i] = ls_host_memory(store->states[i]);
+    return memory;
+}
+
+static const struct lane *lane_of(const struct ls_store *store)
+{
+    const bool many = ls_driver_current() && store->lanes[REPLICA].device;
+    return &store->lanes[many ? REPLICA : ALONE];
+}
+
+static int32_t host_store_measure(const struct ls_strategy_host *table, struct ls_store *store,
+                                  const float *gradient)
+{
+    const struct ls_driver *driver = ls_driver_of(table);
+    const struct lane *lane = lane_of(store);
+    if (!lane->updater)
+        return LS_OK;
+    float *own = take_gradient(store, &driver->optimizer, gradient);
+    if (!own)
+        return LS_OUT_OF_MEMORY;
+    const struct ls_updater_memory memory = memory_of(driver, store, lane, own);
+    ls_inside_about("measure of gradients on the host");
+    return ls_updater_measure(lane->updater, &memory);
 }
 
 static int32_t host_store_update(const struct ls_strategy_host *table, struct ls_store *store,
                                  const float *gradient, uint64_t step, double learning_rate)
 {
-    (void)table;
+    const struct ls_driver *driver = ls_driver_of(table);
     struct ls_driver_member *member = ls_driver_current();
     const uint64_t start = ls_clock_ns();
-    const struct lane *lane =
-        &store->lanes[member && store->lanes[REPLICA].device ? REPLICA : ALONE];
-    if (!lane->update_count)
+    const struct lane *lane = lane_of(store);
+    if (!lane->updater)
         return LS_OK;
     store->steps = step ? step : store->steps + 1;
     store->record.step = store->record.update = store->steps;
     store->record.learning_rate = (float)learning_rate;
-    const float *aligned = align(store, gradient);
-    if (!aligned)
+    float *own = take_gradient(store, &driver->optimizer, gradient);
+    if (!own)
         return LS_OUT_OF_MEMORY;
-    enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && i < lane->update_count; i++)
-        status = launch_update(store, lane, &lane->updates[i], aligned);
+    const struct ls_updater_memory memory = memory_of(driver, store, lane, own);
+    ls_inside_about("update on the host");
+    const enum ls_status status = ls_updater_run(lane->updater, &memory);
     const uint64_t end = ls_clock_ns();
     if (member)
         member->own_update_ns += end - start;
     ls_trace_span(&update_span, start, end, store->count);
-    return status;
+    return (int32_t)status;
 }
 
 const struct ls_strategy_stores ls_driver_stores = {
@@ -313,6 +334,7 @@ const struct ls_strategy_stores ls_driver_stores = {
     .close = host_store_close,
     .values = host_store_values,
     .update = host_store_update,
+    .measure = host_store_measure,
 };
 
 uint64_t ls_driver_store_steps(const struct ls_driver *driver)

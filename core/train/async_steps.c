@@ -251,9 +251,9 @@ static enum ls_status train(struct ls_async_steps *steps, uint32_t index, const 
     share->pending = !status;
     if (!status) {
         ls_trace_examples(share->batch.count);
-        status = ls_driver_step(fit->session->driver, index, &share->batch,
-                                steps->steps_before + turn->number,
-                                fit->model->optimizer.learning_rate, false, &result);
+        const uint64_t step = steps->steps_before + turn->number;
+        status = ls_driver_step(fit->session->driver, index, &share->batch, step,
+                                ls_optimizer_rate(&fit->model->optimizer, step), false, &result);
     }
     const uint64_t step_ns = ls_clock_ns() - start;
     pthread_mutex_lock(&steps->lock);

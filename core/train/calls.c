@@ -53,7 +53,15 @@ enum ls_status ls_data_from_memory(const struct ls_array *inputs, uint32_t input
                                    const struct ls_array *target, struct ls_data **out)
 {
     const struct call call = begin("copying the data", NULL);
-    return end(&call, ls_copy_data(inputs, input_count, target, out));
+    return end(&call, ls_copy_data(inputs, input_count, target, NULL, out));
+}
+
+enum ls_status ls_data_from_memory_weighted(const struct ls_array *inputs, uint32_t input_count,
+                                            const struct ls_array *target,
+                                            const struct ls_array *weights, struct ls_data **out)
+{
+    const struct call call = begin("copying the data", NULL);
+    return end(&call, ls_copy_data(inputs, input_count, target, weights, out));
 }
 
 enum ls_status ls_data_from_generator(const struct ls_generator *generator, struct ls_data **out)

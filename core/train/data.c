@@ -212,6 +212,10 @@ static enum ls_status copy_array(const struct ls_array *array, enum ls_field_rol
         snprintf(name, sizeof(name), index ? "x%u" : "x", index + 1);
         snprintf(source, sizeof(source), "input %u", index);
     }
+    if (role == LS_FIELD_WEIGHT) {
+        snprintf(name, sizeof(name), "sample_weight");
+        snprintf(source, sizeof(source), "the weights");
+    }
     if (!ls_data_find_dtype(array->dtype, &from)) {
         ls_error("data", "%s: dtype '%s'; expected bool, uint8, int32, int64, float32 or float64",
                  source, array->dtype ? array->dtype : "");
@@ -260,7 +264,8 @@ static struct ls_data *create_for(const struct ls_dataset *dataset)
 }
 
 enum ls_status ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
-                            const struct ls_array *target, struct ls_data **out)
+                            const struct ls_array *target, const struct ls_array *weights,
+                            struct ls_data **out)
 {
     if (!inputs || input_count < 1 || input_count > LS_REPLICA_INPUTS) {
         ls_error("data", "%u inputs; expected 1 to %d", input_count, LS_REPLICA_INPUTS);
@@ -276,6 +281,8 @@ enum ls_status ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
         status = copy_array(&inputs[i], LS_FIELD_INPUT, dataset);
     if (!status && target)
         status = copy_array(target, LS_FIELD_TARGET, dataset);
+    if (!status && weights)
+        status = copy_array(weights, LS_FIELD_WEIGHT, dataset);
     struct ls_data *data = status ? NULL : create_for(dataset);
     if (!data) {
         ls_dataset_close(dataset);

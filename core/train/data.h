@@ -28,7 +28,8 @@ struct ls_data {
 // As ls_data_open and ls_data_from_memory, but may fail without a message (calls.c).
 LS_STATUS ls_open_data(const char *text, const char *split, struct ls_data **out);
 LS_STATUS ls_copy_data(const struct ls_array *inputs, uint32_t input_count,
-                       const struct ls_array *target, struct ls_data **out);
+                       const struct ls_array *target, const struct ls_array *weights,
+                       struct ls_data **out);
 LS_STATUS ls_generate_data(const struct ls_generator *generator, struct ls_data **out);
 
 // Data that has a dataset already, which it owns from now on unless this fails. `text` must be

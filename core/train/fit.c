@@ -137,9 +137,23 @@ static enum ls_status prepare(struct ls_fit *fit)
     };
     ls_data_byte_divisors(fit->train, fit->options->validation, need.byte_divisors);
     enum ls_status status = ls_history_init(&fit->history);
+    const struct ls_data *validation = fit->options->validation;
+    if (!status && (fit->options->class_weight || ls_model_data_has_weights(fit->train) ||
+                    (validation && ls_model_data_has_weights(validation))))
+        status = ls_model_need_weighted(model);
+    const uint32_t slots = model->graph->count_slots;
+    fit->counts = calloc(slots + 1, sizeof(*fit->counts));
+    fit->step_counts = calloc(slots + 1, sizeof(*fit->step_counts));
+    if (!status && (!fit->counts || !fit->step_counts))
+        status = LS_OUT_OF_MEMORY;
     if (!status)
         status = ls_session_ready(model, &need);
     fit->session = model->session;
+    if (status)
+        return status;
+    if (fit->options->class_weight)
+        status =
+            ls_weighting_set(&fit->session->weighting, fit->options->class_weight, model->graph);
     if (status)
         return status;
     fit->hashes = calloc(ls_cluster_world(fit->session->cluster), sizeof(*fit->hashes));
@@ -209,6 +223,25 @@ static enum ls_status conclude_broken(struct ls_fit *fit)
     return ls_session_take_weights(session);
 }
 
+// As in Keras the weights become their averages when the training ends. The replicas have not these: the session is to be
+// closed.
+static enum ls_status take_averages(struct ls_fit *fit)
+{
+    struct ls_model *model = fit->model;
+    const enum ls_status status = ls_model_take_weights(model);
+    float **averages = model->states[model->optimizer.own_states];
+    if (status || !averages || fit->steps == 0)
+        return status;
+    for (uint32_t i = 0; i < model->graph->parameter_count; i++) {
+        const struct ls_tensor *parameter = model->graph->parameters[i];
+        if (parameter->zone == LS_ZONE_TRAINED)
+            memcpy(model->weights[i], averages[i],
+                   (size_t)ls_shape_elements(&parameter->shape, 1) * sizeof(float));
+    }
+    fit->averaged = true;
+    return LS_OK;
+}
+
 static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
 {
     struct ls_model *model = fit->model;
@@ -216,6 +249,8 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
     enum ls_status after = LS_OK;
     if (fit->hashes && !fit->session->broken && (whole || fit->steps))
         after = conclude_whole(fit, status);
+    if (!status && !after && fit->hashes && !fit->session->broken && fit->model->optimizer.averages)
+        after = take_averages(fit);
     if (fit->session && fit->session->broken) {
         const enum ls_status saved = conclude_broken(fit);
         after = after ? after : saved;
@@ -239,13 +274,17 @@ static enum ls_status finish(struct ls_fit *fit)
     enum ls_status status = LS_OK;
     fit->model->fitting = LS_FIT_NONE;
     ls_progress_finish(&fit->progress);
-    if (fit->session && (fit->session->broken || fit->trace))
+    if (fit->session)
+        ls_weighting_clear(&fit->session->weighting);
+    if (fit->session && (fit->session->broken || fit->trace || fit->averaged))
         status = ls_session_close(fit->model);
     if (fit->model->steps_done < fit->steps_before)
         ls_model_say_back(fit->model, fit->steps_reached);
     ls_async_steps_destroy(fit->async_steps);
     ls_history_finish(&fit->history);
     free(fit->hashes);
+    free(fit->counts);
+    free(fit->step_counts);
     return status;
 }
 
@@ -304,6 +343,14 @@ enum ls_status ls_set_learning_rate(struct ls_model *model, double rate)
                                   "on_segment_begin or on_epoch_end, not in on_train_batch_end");
         return LS_USAGE;
     }
+    if (model->optimizer.schedule.kind != LS_RATE_CONSTANT) {
+        ls_error(
+            "learning rate",
+            "model '%s' was compiled with the schedule %s, which decides it; compile it without "
+            "one to set the rate",
+            model->source, model->optimizer.schedule.name);
+        return LS_USAGE;
+    }
     const enum ls_status status = ls_learning_rate_check(rate);
     if (!status)
         model->optimizer.learning_rate = rate;
@@ -312,7 +359,7 @@ enum ls_status ls_set_learning_rate(struct ls_model *model, double rate)
 
 double ls_learning_rate(const struct ls_model *model)
 {
-    return model->compiled ? model->optimizer.learning_rate : NAN;
+    return model->compiled ? ls_optimizer_rate(&model->optimizer, model->steps_done + 1) : NAN;
 }
 
 const float *ls_fit_losses(const struct ls_model *model, size_t *count)

@@ -21,6 +21,7 @@ struct ls_fit {
     struct ls_clients clients; // whom the loop tells what it does
     struct ls_fit_state state; // what it tells them
     double epoch_statistics[LS_STATISTICS]; // of the steps of the epoch under way
+    double *counts, *step_counts; // what metrics counted in this epoch, in the last step
     uint64_t waited_ns; // for clients between the segments of the epoch under way
     enum ls_shuffle shuffle;
     uint64_t shuffle_buffer;
@@ -34,6 +35,7 @@ struct ls_fit {
     uint64_t steps_reached; // of the model, by the steps that a failure may take back
     uint64_t segment; // steps that replicas run before they come back
     uint64_t segment_first; // the first of them, from 1 in each fit
+    bool averaged; // the model has the averages of its weights now, and the replicas have not
     bool stopped; // the last step was the last: a rank has asked for that
     _Atomic int32_t failed; // what on_train_batch_end returned, if not LS_OK or LS_INTERRUPTED
     double startup_seconds; // NaN until the first step is done

@@ -37,9 +37,17 @@ static bool is_interrupted(const struct ls_fit *fit)
 
 // ---- Steps ----
 
+// What the metrics have counted in this epoch, on all replicas.
+static void take_counts(struct ls_fit *fit)
+{
+    memset(fit->counts, 0, fit->model->graph->count_slots * sizeof(*fit->counts));
+    ls_session_add_counts(fit->session, fit->counts);
+}
+
 void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
 {
     struct ls_fit_state *state = &fit->state;
+    const uint32_t slots = fit->model->graph->count_slots;
     double statistics[LS_STATISTICS];
     for (uint32_t i = 0; i < LS_STATISTICS; i++) {
         statistics[i] = (double)result->sums[i];
@@ -52,11 +60,19 @@ void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
     state->steps_done = fit->steps;
     state->step_examples = (uint64_t)statistics[LS_SUMS_EXAMPLES];
     state->step_metrics.count = 0;
-    ls_metrics_append(&state->step_metrics, &fit->model->metrics, statistics, false);
+    // Of one replica the counts are those of this step; others may be in the next one.
+    for (uint32_t i = 0; i < slots; i++)
+        fit->step_counts[i] = -fit->counts[i];
+    take_counts(fit);
+    for (uint32_t i = 0; i < slots; i++)
+        fit->step_counts[i] += fit->counts[i];
+    ls_metrics_append(&state->step_metrics, &fit->model->metrics, statistics, fit->step_counts,
+                      false);
     state->epoch.steps++;
     state->epoch.examples = (uint64_t)fit->epoch_statistics[LS_SUMS_EXAMPLES];
     state->epoch.metrics.count = 0;
-    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics, false);
+    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics,
+                      fit->counts, false);
     // This step is done, and stays; the next one tells the other ranks that it is the last.
     const enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TRAIN_BATCH_END, state);
     int32_t none = LS_OK;
@@ -80,7 +96,7 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t index, uint64_t step
     if (!status) {
         ls_trace_examples(batch.count);
         status = ls_driver_step(fit->session->driver, index, &batch, step,
-                                fit->model->optimizer.learning_rate, stop, &result);
+                                ls_optimizer_rate(&fit->model->optimizer, step), stop, &result);
     }
     if (!status && index == 0) {
         ls_clients_step_times(&fit->clients, &result, ls_clock_ns() - start, waited);
@@ -158,11 +174,13 @@ static enum ls_status run_segment(struct ls_fit *fit)
     if (fit->stopped || atomic_load(&fit->model->stop_training))
         return LS_OK;
     const bool first = isnan(fit->startup_seconds);
+    const uint64_t before = fit->steps;
     fit->model->stepping = true;
     fit->model->ahead = true;
     status = ls_session_run(fit->session, "training", run_replica_segment, fit);
     fit->model->stepping = false;
-    fit->state.epoch.learning_rate = fit->model->optimizer.learning_rate;
+    fit->state.epoch.learning_rate =
+        ls_optimizer_rate(&fit->model->optimizer, fit->model->steps_done + fit->steps - before);
     if (!status)
         status = (enum ls_status)atomic_load(&fit->failed);
     if (first)
@@ -230,7 +248,10 @@ static void begin_epoch(struct ls_fit *fit, uint64_t number)
     memset(fit->epoch_statistics, 0, sizeof(fit->epoch_statistics));
     fit->waited_ns = 0;
     state->epoch = (struct ls_epoch){.epoch = number};
-    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics, false);
+    ls_session_clear_counts(fit->session);
+    take_counts(fit);
+    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics, NULL,
+                      false);
     state->epoch_steps = ls_fit_epoch_end(fit, number) - fit->steps;
 }
 
@@ -244,9 +265,17 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
         status = run_steps(fit);
     if (status || epoch->steps == 0)
         return status;
+    take_counts(fit); // now that all replicas have done all steps
+    epoch->metrics.count = 0;
+    ls_metrics_append(&epoch->metrics, &fit->model->metrics, fit->epoch_statistics, fit->counts,
+                      false);
     epoch->seconds = (double)(ls_clock_ns() - start - fit->waited_ns) * 1e-9;
+    // Weights of classes are those of training.
+    float *class_weights = fit->session->weighting.classes;
+    fit->session->weighting.classes = NULL;
     if (fit->options->validation && !is_interrupted(fit))
         status = validate(fit);
+    fit->session->weighting.classes = class_weights;
     const enum ls_status ended = ls_clients_call(&fit->clients, LS_ON_EPOCH_END, &fit->state);
     return status ? status : ended;
 }

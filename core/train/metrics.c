@@ -1,40 +1,323 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names and means of metrics.
+// Names of metrics, and how they are made of what was counted.
 #include "core/train/metrics.h"
 
 #include "core/base/keras_names.h"
 #include "core/base/log.h"
+#include "core/base/options.h"
 #include "core/plugin/strategy.h"
+#include "core/train/losses.h"
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const struct ls_metric_source loss_source = {"loss", "val_loss", LS_SUMS_LOSS};
-static const struct ls_metric_source accuracy_source = {"accuracy", "val_accuracy", LS_SUMS_RIGHT};
+#define THRESHOLDS_MOST 10000
 
-const char *const ls_metric_names[] = {"accuracy", "none", NULL};
+const char *const ls_metric_names[] = {"accuracy",
+                                       "none",
+                                       "acc",
+                                       "binary_accuracy",
+                                       "categorical_accuracy",
+                                       "sparse_categorical_accuracy",
+                                       "top_k_categorical_accuracy",
+                                       "sparse_top_k_categorical_accuracy",
+                                       "auc",
+                                       "precision",
+                                       "recall",
+                                       "mean_absolute_error",
+                                       "mae",
+                                       "mean_squared_error",
+                                       "mse",
+                                       "root_mean_squared_error",
+                                       "mean_absolute_percentage_error",
+                                       "mape",
+                                       "mean_squared_logarithmic_error",
+                                       "msle",
+                                       "huber",
+                                       "log_cosh",
+                                       "kl_divergence",
+                                       "poisson",
+                                       "hinge",
+                                       "squared_hinge",
+                                       "categorical_hinge",
+                                       "cosine_similarity",
+                                       "categorical_crossentropy",
+                                       "binary_crossentropy",
+                                       "sparse_categorical_crossentropy",
+                                       NULL};
+
+static const struct ls_plugin_option threshold_options[] = {
+    {"threshold", "number", "0.5", "predictions above it are 1"},
+    {NULL, NULL, NULL, NULL},
+};
+static const struct ls_plugin_option thresholds_options[] = {
+    {"thresholds", "number", "0.5", "predictions above it are positive"},
+    {NULL, NULL, NULL, NULL},
+};
+static const struct ls_plugin_option top_options[] = {
+    {"k", "integer", "5", "how many of the largest predictions may be the right one"},
+    {NULL, NULL, NULL, NULL},
+};
+static const struct ls_plugin_option area_options[] = {
+    {"num_thresholds", "integer", "200", "points of the curve"},
+    {"curve", "one of: ROC, PR", "ROC", "true by false positives, or precision by recall"},
+    {NULL, NULL, NULL, NULL},
+};
+
+// ---- Reading ----
+
+// A set that is being read, and what it is for.
+struct reading {
+    const struct ls_loss *loss;
+    bool labels; // of classes, else a target for each prediction
+    int64_t classes; // of the output
+    struct ls_metric_set *set;
+};
+
+static enum ls_status refuse(const char *name, const char *why)
+{
+    ls_error("--metrics", "%s %s", name, why);
+    return LS_USAGE;
+}
+
+static double option_number(const struct ls_spec *spec, const struct ls_plugin_option *options,
+                            const char *name)
+{
+    const char *text = ls_spec_get(spec, name);
+    double value = 0;
+    (void)!ls_parse_number(text ? text : ls_option_find(options, name)->default_value, &value);
+    return value;
+}
+
+static struct ls_count counts_of(uint32_t function, uint32_t slots)
+{
+    return (struct ls_count){
+        .op = LS_OP_METRIC, .attributes = {.function = function}, .slots = slots};
+}
+
+void ls_metric_count_right(struct ls_metric_source *source)
+{
+    source->kind = LS_METRIC_SHARE;
+    source->counts = counts_of(LS_METRIC_CATEGORICAL, 2);
+}
+
+// "accuracy" goes by the shape of the output, as in Keras.
+static enum ls_status read_accuracy(const struct reading *reading, struct ls_metric_source *out)
+{
+    if (reading->loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY) {
+        out->kind = LS_METRIC_OF_STATISTIC;
+        out->statistic = LS_SUMS_RIGHT;
+        return LS_OK;
+    }
+    if (reading->loss->kind == LS_LOSS_MEAN_SQUARED_ERROR)
+        return refuse("accuracy", "needs classes, and mean_squared_error has none; leave it out");
+    const bool binary = !reading->labels && reading->classes == 1;
+    out->kind = LS_METRIC_SHARE;
+    out->counts = counts_of(binary ? LS_METRIC_BINARY : LS_METRIC_CATEGORICAL, 2);
+    out->counts.attributes.threshold = 0.5f;
+    return LS_OK;
+}
+
+static enum ls_status read_classes(const struct reading *reading, const struct ls_spec *spec,
+                                   bool sparse, bool top, struct ls_metric_source *out)
+{
+    const double k = top ? option_number(spec, top_options, "k") : 1;
+    if (sparse != reading->labels)
+        return refuse(spec->name, sparse ? "needs labels of classes, as those of "
+                                           "sparse_categorical_crossentropy"
+                                         : "needs a target for each prediction, not labels; take "
+                                           "the one whose name begins with sparse_");
+    if (!(k >= 1 && k < UINT32_MAX))
+        return refuse(spec->name, "needs k of at least 1");
+    out->kind = LS_METRIC_SHARE;
+    out->counts = counts_of(top ? LS_METRIC_TOP : LS_METRIC_CATEGORICAL, 2);
+    out->counts.attributes.count = (uint32_t)k;
+    return LS_OK;
+}
+
+static enum ls_status read_threshold(const struct reading *reading, const struct ls_spec *spec,
+                                     const struct ls_plugin_option *options, const char *option,
+                                     uint32_t function, struct ls_metric_source *out)
+{
+    (void)reading;
+    out->counts = counts_of(function, function == LS_METRIC_BINARY ? 2 : 4);
+    out->counts.attributes.threshold = (float)option_number(spec, options, option);
+    return LS_OK;
+}
+
+static enum ls_status read_area(const struct ls_spec *spec, struct ls_metric_source *out)
+{
+    const double thresholds = option_number(spec, area_options, "num_thresholds");
+    const char *curve = ls_spec_get(spec, "curve");
+    if (!(thresholds >= 2 && thresholds <= THRESHOLDS_MOST))
+        return refuse(spec->name, "needs num_thresholds from 2 to 10000");
+    out->kind = curve && strcmp(curve, "PR") == 0 ? LS_METRIC_AREA_PR : LS_METRIC_AREA;
+    out->counts = counts_of(LS_METRIC_BUCKETS, 2 * (uint32_t)thresholds);
+    out->counts.attributes.count = (uint32_t)thresholds;
+    return LS_OK;
+}
+
+// The mean of a loss that is not trained.
+static enum ls_status read_loss(const struct reading *reading, const struct ls_spec *spec,
+                                const struct ls_loss_name *entry, struct ls_metric_source *out)
+{
+    const bool sparse = entry->function == LS_LOSS_SPARSE;
+    bool from_logits = false;
+    const char *logits = ls_spec_get(spec, "from_logits");
+    if (sparse != reading->labels)
+        return refuse(spec->name, sparse ? "needs labels of classes"
+                                         : "needs a target for each prediction, not labels");
+    if (logits)
+        (void)!ls_parse_boolean(logits, &from_logits);
+    const bool huber = entry->function == LS_LOSS_HUBER;
+    const bool smooth = ls_option_find(entry->options, "label_smoothing") != NULL;
+    out->kind = LS_METRIC_OF_LOSS;
+    out->counts = (struct ls_count){
+        .op = LS_OP_LOSS,
+        .attributes = {.function = entry->function,
+                       .from_logits = from_logits,
+                       .threshold = huber ? (float)option_number(spec, entry->options, "delta") : 0,
+                       .smoothing =
+                           smooth ? (float)option_number(spec, entry->options, "label_smoothing")
+                                  : 0},
+        .slots = 4};
+    return LS_OK;
+}
+
+static bool is(const struct ls_spec *spec, const char *name)
+{
+    return strcmp(spec->name, name) == 0;
+}
+
+static const struct ls_plugin_option *options_of(const struct ls_spec *spec)
+{
+    const struct ls_loss_name *loss = ls_loss_find(spec->name);
+    if (is(spec, "binary_accuracy"))
+        return threshold_options;
+    if (is(spec, "precision") || is(spec, "recall"))
+        return thresholds_options;
+    if (is(spec, "auc"))
+        return area_options;
+    return strstr(spec->name, "top_k") ? top_options : loss ? loss->options : NULL;
+}
+
+static enum ls_status read_metric(const struct reading *reading, const struct ls_spec *spec,
+                                  struct ls_metric_source *out)
+{
+    const struct ls_loss_name root = {"root_mean_squared_error", LS_LOSS_SQUARED, NULL};
+    const struct ls_loss_name *loss = ls_loss_find(spec->name);
+    enum ls_status status = ls_spec_check("--metrics", spec, options_of(spec));
+    if (status)
+        return status;
+    if (is(spec, "accuracy") || is(spec, "acc"))
+        return read_accuracy(reading, out);
+    if (is(spec, "categorical_accuracy") || is(spec, "sparse_categorical_accuracy"))
+        return read_classes(reading, spec, spec->name[0] == 's', false, out);
+    if (is(spec, "top_k_categorical_accuracy") || is(spec, "sparse_top_k_categorical_accuracy"))
+        return read_classes(reading, spec, spec->name[0] == 's', true, out);
+    if (is(spec, "auc"))
+        return read_area(spec, out);
+    if (is(spec, "binary_accuracy")) {
+        out->kind = LS_METRIC_SHARE;
+        return read_threshold(reading, spec, threshold_options, "threshold", LS_METRIC_BINARY, out);
+    }
+    if (is(spec, "precision") || is(spec, "recall")) {
+        out->kind = is(spec, "recall") ? LS_METRIC_RECALL : LS_METRIC_PRECISION;
+        return read_threshold(reading, spec, thresholds_options, "thresholds", LS_METRIC_CONFUSION,
+                              out);
+    }
+    if (loss)
+        return read_loss(reading, spec, loss, out);
+    if (is(spec, root.name)) {
+        status = read_loss(reading, spec, &root, out);
+        out->kind = LS_METRIC_OF_ROOT;
+        return status;
+    }
+    char why[900];
+    ls_error("--metrics", "'%s' %s", spec->name,
+             ls_keras_refusal(LS_KERAS_METRIC, spec->name, ls_metric_names, why, sizeof(why)));
+    return LS_USAGE;
+}
+
+static enum ls_status add(const struct reading *reading, const char *text)
+{
+    struct ls_metric_set *set = reading->set;
+    struct ls_spec spec = {0};
+    enum ls_status status = ls_spec_parse("--metrics", text, &spec);
+    struct ls_metric_source *out = &set->list[set->count];
+    if (!status && set->count == LS_METRICS / 2) {
+        ls_error("--metrics", "more than %d metrics; leave some out", LS_METRICS / 2 - 1);
+        status = LS_USAGE;
+    }
+    if (!status && ls_metric_set_has(set, spec.name)) {
+        ls_error("--metrics", "%s is given twice", spec.name);
+        status = LS_USAGE;
+    }
+    if (!status)
+        status = read_metric(reading, &spec, out);
+    if (!status) {
+        snprintf(out->name, sizeof(out->name), "%s", spec.name);
+        snprintf(out->validation_name, sizeof(out->validation_name), "val_%s", spec.name);
+        set->count++;
+    }
+    ls_spec_finish(&spec);
+    return status;
+}
+
+// "auc:curve=PR,num_thresholds=100,precision": what has an equals sign before any colon is an option
+// of the metric before it.
+static size_t length_of_metric(const char *text)
+{
+    size_t length = strcspn(text, ",");
+    while (text[length]) {
+        const char *next = text + length + 1;
+        const size_t more = strcspn(next, ",");
+        const size_t equals = strcspn(next, "="), colon = strcspn(next, ":");
+        if (equals >= more || colon < equals || !memchr(text, ':', length))
+            break;
+        length += 1 + more;
+    }
+    return length;
+}
+
+static enum ls_status read_list(const struct reading *reading, const char *text)
+{
+    char *copy = strdup(text), *at = copy;
+    enum ls_status status = copy ? LS_OK : LS_OUT_OF_MEMORY;
+    while (!status && at) {
+        const size_t length = length_of_metric(at);
+        char *next = at[length] ? at + length + 1 : NULL;
+        at[length] = '\0';
+        status = add(reading, at);
+        at = next;
+    }
+    free(copy);
+    return status;
+}
 
 enum ls_status ls_metric_set_parse(const char *text, const struct ls_loss *loss,
-                                   struct ls_metric_set *out)
+                                   const struct ls_shape *output, struct ls_metric_set *out)
 {
-    const bool classes = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
-    struct ls_metric_set set = {.count = 1, .list = {loss_source}};
-    if (text ? strcmp(text, accuracy_source.name) == 0 : classes)
-        set.list[set.count++] = accuracy_source;
-    else if (text && strcmp(text, "none") != 0) {
-        char why[120];
-        ls_error("--metrics", "'%s' %s", text,
-                 ls_keras_refusal(LS_KERAS_METRIC, text, ls_metric_names, why, sizeof(why)));
-        return LS_USAGE;
-    }
-    if (set.count > 1 && !classes) {
-        ls_error("--metrics",
-                 "accuracy needs classes, and mean_squared_error has none; leave it out");
-        return LS_USAGE;
-    }
-    *out = set;
-    return LS_OK;
+    struct ls_metric_set set = {.count = 1,
+                                .list = {{.name = "loss",
+                                          .validation_name = "val_loss",
+                                          .kind = LS_METRIC_OF_STATISTIC,
+                                          .statistic = LS_SUMS_LOSS}}};
+    const bool labels = loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY;
+    const bool classes =
+        labels || loss->function == LS_LOSS_CATEGORICAL || loss->function == LS_LOSS_BINARY;
+    const struct reading reading = {loss, labels, output->dims[output->ndims - 1], &set};
+    enum ls_status status = LS_OK;
+    if (!text && classes)
+        text = "accuracy";
+    if (text && strcmp(text, "none") != 0)
+        status = read_list(&reading, text);
+    if (!status)
+        *out = set;
+    return status;
 }
 
 bool ls_metric_set_has(const struct ls_metric_set *set, const char *name)
@@ -45,15 +328,86 @@ bool ls_metric_set_has(const struct ls_metric_set *set, const char *name)
     return false;
 }
 
+enum ls_status ls_metric_set_add(struct ls_metric_set *set, struct ls_graph *graph)
+{
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < set->count; i++)
+        if (set->list[i].kind != LS_METRIC_OF_STATISTIC || set->list[i].counts.slots)
+            status = ls_graph_add_counts(graph, &set->list[i].counts, 1);
+    return status;
+}
+
+// ---- Values ----
+
+static double quotient(double a, double b)
+{
+    return b > 0 ? a / b : 0; // as Keras divides them
+}
+
+// The area under the ROC curve by trapezoids; under precision over recall by Keras's interpolation
+// (Davis, Goadrich 2006).
+static double area(const double *counts, uint32_t points, bool pr)
+{
+    const double *positives = counts, *negatives = counts + points;
+    double all = 0, none = 0, true_before = 0, false_before = 0, sum = 0;
+    for (uint32_t i = 0; i < points; i++) {
+        all += positives[i];
+        none += negatives[i];
+    }
+    // From the highest threshold, above which nothing is, to the lowest.
+    for (uint32_t i = points; i-- > 0;) {
+        const double right = true_before + positives[i], wrong = false_before + negatives[i];
+        const double before = true_before + false_before, now = right + wrong;
+        if (!pr) {
+            sum += (quotient(wrong, none) - quotient(false_before, none)) *
+                   (quotient(right, all) + quotient(true_before, all)) / 2;
+        } else {
+            const double slope = quotient(right - true_before, now - before);
+            const double intercept = true_before - slope * before;
+            const double ratio = before > 0 && now > 0 ? now / before : 1;
+            sum += quotient(slope * (right - true_before + intercept * log(ratio)), all);
+        }
+        true_before = right;
+        false_before = wrong;
+    }
+    return sum;
+}
+
+static double value_of(const struct ls_metric_source *source, const double *statistics,
+                       const double *counts)
+{
+    const double *own = counts ? counts + source->counts.slot : NULL;
+    const bool counted = source->counts.slots > 0;
+    if (!counted)
+        return statistics[source->statistic] / statistics[LS_SUMS_EXAMPLES];
+    if (!own)
+        return NAN;
+    // As in Keras the metric of this name is the similarity, while the loss is its negative.
+    const double sign =
+        source->counts.attributes.function == LS_LOSS_COSINE && source->counts.op == LS_OP_LOSS ? -1
+                                                                                                : 1;
+    switch (source->kind) {
+    case LS_METRIC_OF_LOSS: return sign * own[LS_SUMS_LOSS] / own[LS_SUMS_EXAMPLES];
+    case LS_METRIC_OF_ROOT: return sqrt(own[LS_SUMS_LOSS] / own[LS_SUMS_EXAMPLES]);
+    case LS_METRIC_PRECISION: return quotient(own[0], own[0] + own[1]);
+    case LS_METRIC_RECALL: return quotient(own[0], own[0] + own[2]);
+    case LS_METRIC_AREA:
+    case LS_METRIC_AREA_PR:
+        return area(own, source->counts.attributes.count, source->kind == LS_METRIC_AREA_PR);
+    default: return own[0] / own[1];
+    }
+}
+
 void ls_metrics_append(struct ls_metrics *out, const struct ls_metric_set *set,
-                       const double statistics[static LS_STATISTICS], bool validation)
+                       const double statistics[static LS_STATISTICS], const double *counts,
+                       bool validation)
 {
     assert(out->count + set->count <= LS_METRICS);
     for (uint32_t i = 0; i < set->count; i++) {
         const struct ls_metric_source *source = &set->list[i];
         out->list[out->count++] = (struct ls_metric){
             .name = validation ? source->validation_name : source->name,
-            .value = statistics[source->statistic] / statistics[LS_SUMS_EXAMPLES],
+            .value = value_of(source, statistics, counts),
         };
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics of a model: their names, and the statistics that they are means of. Private to train/. [any thread]
+// The metrics of a model: their names, and the statistics that they are made of. Private to train/. [any thread]
 #ifndef LS_TRAIN_METRICS_H
 #define LS_TRAIN_METRICS_H
 
@@ -8,30 +8,53 @@
 #include "lockstep.h"
 
 // The statistics of a step: sums over its examples. The first LS_SUMS are those of the loss operation, which travel in
-// the step's statistics of bucket 0 (LS_STEP_STATS); plugins know these places, so they stay. A metric that the loss operation does
-// not count gets places behind them, which will travel in a range of their own after the step's statistics.
+// the step's statistics of bucket 0 (LS_STEP_STATS); plugins know these places, so they stay. What other metrics count
+// (graph->count_slots) is added up on each replica by itself, whatever the strategy, and merged when it is read: it follows them.
 #define LS_STATISTICS LS_SUMS
 
-// A metric is the mean over the examples of one of the statistics. Half of the places of an ls_metrics are for
-// validation.
+#define LS_METRIC_NAME 48 // bytes
+
+// How a metric is made of its statistics.
+enum ls_metric_kind {
+    LS_METRIC_OF_STATISTIC, // one of the first LS_STATISTICS by the examples
+    LS_METRIC_OF_LOSS, // sums of a loss operation: the first by the third
+    LS_METRIC_OF_ROOT, // the square root of that
+    LS_METRIC_SHARE, // the first count by the second
+    LS_METRIC_PRECISION, // of LS_METRIC_CONFUSION
+    LS_METRIC_RECALL,
+    LS_METRIC_AREA, // of LS_METRIC_BUCKETS: under the ROC curve
+    LS_METRIC_AREA_PR, // under precision over recall
+};
+
+// Half of the places of an ls_metrics are for validation.
 struct ls_metric_set {
     uint32_t count; // at least 1: the loss is always the first
     struct ls_metric_source {
-        const char *name, *validation_name; // "accuracy", "val_accuracy"
-        uint32_t statistic;
+        char name[LS_METRIC_NAME],
+            validation_name[LS_METRIC_NAME + 4]; // "accuracy", "val_accuracy"
+        enum ls_metric_kind kind;
+        uint32_t statistic; // of LS_METRIC_OF_STATISTIC
+        struct ls_count counts; // of others: what the graph has to count
     } list[LS_METRICS / 2];
 };
 
-// What --metrics= may be; ends with NULL.
+// What --metrics= may be, some with options; ends with NULL.
 extern const char *const ls_metric_names[];
 
 // The metrics that `text` names, as in ls_compile_options, with the loss in front. LS_USAGE, logged.
 LS_STATUS ls_metric_set_parse(const char *text, const struct ls_loss *loss,
-                              struct ls_metric_set *out);
+                              const struct ls_shape *output, struct ls_metric_set *out);
+// The labels that are predicted right, counted by the metric where the loss does not.
+void ls_metric_count_right(struct ls_metric_source *source);
 bool ls_metric_set_has(const struct ls_metric_set *set, const char *name);
 
-// Appends the mean of each metric to `out`, under its name for validation where that is asked for. NaN without examples.
+// Adds what the set counts to a graph with the loss, and notes where.
+LS_STATUS ls_metric_set_add(struct ls_metric_set *set, struct ls_graph *graph);
+
+// Appends each metric to `out`, under its name for validation where that is asked for. NaN without examples. `statistics`:
+// LS_STATISTICS sums, and behind them the counts; NULL for `counts`: those metrics are NaN.
 void ls_metrics_append(struct ls_metrics *out, const struct ls_metric_set *set,
-                       const double statistics[static LS_STATISTICS], bool validation);
+                       const double statistics[static LS_STATISTICS], const double *counts,
+                       bool validation);
 
 #endif

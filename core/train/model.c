@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/data/gather.h"
 #include "core/train/compiled.h"
+#include "core/train/losses.h"
 #include "core/train/resource_files.h"
 #include "core/train/session.h"
 #include "core/train/weights.h"
@@ -187,11 +188,6 @@ enum ls_status ls_model_need_weights(struct ls_model *model)
 
 // ---- Compiling ----
 
-static const struct ls_plugin_option cross_entropy_options[] = {
-    {"from_logits", "boolean", "off", "predictions are logits, not probabilities"},
-    {NULL, NULL, NULL, NULL},
-};
-
 // What a model without a named loss is trained on, by its last layer.
 static struct ls_loss default_loss(const struct ls_graph *graph)
 {
@@ -201,45 +197,10 @@ static struct ls_loss default_loss(const struct ls_graph *graph)
                          ls_operation_has(graph->operations[last].op, LS_TRAIT_VIEW)))
         last = graph->operations[last].inputs[0]->producer;
     if (last >= 0 && ls_operation_has(graph->operations[last].op, LS_TRAIT_PROBABILITIES))
-        return (struct ls_loss){LS_LOSS_SPARSE_CROSS_ENTROPY, false};
+        return (struct ls_loss){.kind = LS_LOSS_SPARSE_CROSS_ENTROPY};
     if (shape->dims[shape->ndims - 1] > 1)
-        return (struct ls_loss){LS_LOSS_SPARSE_CROSS_ENTROPY, true};
-    return (struct ls_loss){LS_LOSS_MEAN_SQUARED_ERROR, false};
-}
-
-const char *const ls_loss_names[] = {"sparse_categorical_crossentropy", "mean_squared_error", "mse",
-                                     NULL};
-
-static enum ls_status parse_loss(const char *text, const struct ls_graph *graph,
-                                 struct ls_loss *out)
-{
-    const char *const *const names = ls_loss_names;
-    if (!text) {
-        *out = default_loss(graph);
-        return LS_OK;
-    }
-    struct ls_spec spec = {0};
-    enum ls_status status = ls_spec_parse("--loss", text, &spec);
-    if (status)
-        return status;
-    const bool squared = strcmp(spec.name, names[1]) == 0 || strcmp(spec.name, names[2]) == 0;
-    if (!squared && strcmp(spec.name, names[0]) != 0) {
-        char why[120];
-        ls_error("--loss", "'%s' %s", spec.name,
-                 ls_keras_refusal(LS_KERAS_LOSS, spec.name, names, why, sizeof(why)));
-        status = LS_USAGE;
-    }
-    if (!status)
-        status = ls_spec_check("--loss", &spec, squared ? NULL : cross_entropy_options);
-    bool from_logits = false;
-    const char *given = ls_spec_get(&spec, "from_logits");
-    if (!status && given)
-        (void)!ls_parse_boolean(given, &from_logits);
-    if (!status)
-        *out = (struct ls_loss){squared ? LS_LOSS_MEAN_SQUARED_ERROR : LS_LOSS_SPARSE_CROSS_ENTROPY,
-                                from_logits};
-    ls_spec_finish(&spec);
-    return status;
+        return (struct ls_loss){.kind = LS_LOSS_SPARSE_CROSS_ENTROPY, .from_logits = true};
+    return (struct ls_loss){.kind = LS_LOSS_MEAN_SQUARED_ERROR};
 }
 
 static enum ls_status parse_options(const struct ls_model *model,
@@ -252,16 +213,24 @@ static enum ls_status parse_options(const struct ls_model *model,
     if (!status && options->lr_scaling)
         status = ls_learning_rate_scale(options->lr_scaling, ls_cluster_world(model->run->cluster),
                                         &scale);
-    if (!status)
-        status = parse_loss(options->loss, model->graph, &out->loss);
-    if (!status && metrics_of_file && out->loss.kind != LS_LOSS_SPARSE_CROSS_ENTROPY) {
+    if (!status && options->loss)
+        status = ls_loss_parse(options->loss, &out->loss);
+    else if (!status)
+        out->loss = default_loss(model->graph);
+    if (!status && metrics_of_file && out->loss.kind == LS_LOSS_MEAN_SQUARED_ERROR &&
+        strcmp(options->metrics, "accuracy") == 0) {
         ls_error(model->source, "compile_config.metrics: accuracy needs classes, and "
                                 "mean_squared_error has none; --metrics=none overrides it");
         return LS_BAD_INPUT;
     }
     if (!status)
-        status = ls_metric_set_parse(options->metrics, &out->loss, &out->metrics);
+        status = ls_metric_set_parse(options->metrics, &out->loss, &model->graph->outputs[0]->shape,
+                                     &out->metrics);
+    if (!status && options->learning_rate_schedule)
+        status = ls_rate_schedule_parse(options->learning_rate_schedule,
+                                        out->optimizer.learning_rate, &out->optimizer.schedule);
     out->optimizer.learning_rate *= scale;
+    out->optimizer.rate_factor = scale;
     return status;
 }
 
@@ -296,6 +265,52 @@ enum ls_status ls_model_check_outputs(const struct ls_model *model)
     return LS_BAD_INPUT;
 }
 
+static enum ls_status build_for_training(struct ls_model *model, const struct ls_loss *loss,
+                                         struct ls_metric_set *metrics, struct ls_graph **out)
+{
+    enum ls_status status = build(model, out);
+    if (!status)
+        status = ls_graph_add_loss(*out, loss);
+    if (!status)
+        status = ls_metric_set_add(metrics, *out);
+    if (!status && ((*out)->parameter_count == 0 || has_trained(*out)))
+        status = ls_graph_differentiate(*out);
+    return status;
+}
+
+bool ls_model_data_has_weights(const struct ls_data *data)
+{
+    return ls_field_find(data->info.fields, data->info.field_count, LS_FIELD_WEIGHT, 0) != NULL;
+}
+
+// Parameters, their states and their places in the order stay: those of the new graph are the same.
+enum ls_status ls_model_need_weighted(struct ls_model *model)
+{
+    struct ls_loss loss = model->loss;
+    struct ls_metric_set metrics = model->metrics;
+    struct ls_graph *graph = NULL;
+    if (model->loss.weighted)
+        return LS_OK;
+    loss.weighted = true;
+    for (uint32_t i = 1; i < metrics.count; i++)
+        if (metrics.list[i].kind == LS_METRIC_OF_STATISTIC) // the weighted loss counts nothing
+            ls_metric_count_right(&metrics.list[i]);
+    enum ls_status status = build_for_training(model, &loss, &metrics, &graph);
+    if (!status)
+        status = ls_model_take_weights(model);
+    if (!status)
+        status = ls_session_close(model);
+    if (status) {
+        ls_graph_destroy(graph);
+        return status;
+    }
+    ls_graph_destroy(model->graph);
+    model->graph = graph;
+    model->loss = loss;
+    model->metrics = metrics;
+    return LS_OK;
+}
+
 enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_options *options)
 {
     struct ls_compile_options all = options ? *options : (struct ls_compile_options){0};
@@ -311,11 +326,7 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
         status = parse_options(model, &all, file.metrics != NULL, &parsed);
     ls_compile_config_finish(&file);
     if (!status)
-        status = build(model, &graph);
-    if (!status)
-        status = ls_graph_add_loss(graph, &parsed.loss);
-    if (!status && (graph->parameter_count == 0 || has_trained(graph)))
-        status = ls_graph_differentiate(graph);
+        status = build_for_training(model, &parsed.loss, &parsed.metrics, &graph);
     if (!status)
         status = ls_model_take_weights(model);
     const enum ls_status closed = status ? LS_OK : ls_session_close(model);
@@ -506,8 +517,23 @@ static enum ls_status check_labels(const struct ls_model *model, const struct ls
     return LS_OK;
 }
 
+static enum ls_status check_weights(const struct ls_data *data)
+{
+    const struct ls_field *weight =
+        ls_field_find(data->info.fields, data->info.field_count, LS_FIELD_WEIGHT, 0);
+    if (!weight || ls_field_elements(weight) == 1)
+        return LS_OK;
+    const struct ls_shape shape = field_shape(weight);
+    char found[96];
+    ls_error("data", "field '%s' of '%s' is %s; expected one weight an example", weight->name,
+             data->text, ls_shape_text(&shape, found, sizeof(found)));
+    return LS_BAD_INPUT;
+}
+
 enum ls_status ls_model_check_data(const struct ls_model *model, const struct ls_data *data)
 {
-    const enum ls_status status = ls_model_check_inputs(model, data);
+    enum ls_status status = ls_model_check_inputs(model, data);
+    if (!status)
+        status = check_weights(data);
     return status || !model->graph->label ? status : check_labels(model, data);
 }

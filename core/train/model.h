@@ -95,8 +95,9 @@ LS_STATUS ls_model_check_outputs(const struct ls_model *model);
 LS_STATUS ls_model_check_trained(const struct ls_model *model);
 uint64_t ls_model_parameters(const struct ls_model *model); // elements, without constants
 
-// What --loss= may be; ends with NULL.
-extern const char *const ls_loss_names[];
+bool ls_model_data_has_weights(const struct ls_data *data); // of examples
+// From here on each example has a weight in the loss, until the model is compiled anew.
+LS_STATUS ls_model_need_weighted(struct ls_model *model);
 
 // Checks that the data can be reshaped into the model's input and has labels that its loss takes.
 // LS_BAD_INPUT, logged.

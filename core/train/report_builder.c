@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gathers what the run report says.
 #include "core/train/fit.h"
+#include "core/train/losses.h"
 
 #include "core/base/options.h"
 #include "core/base/threads.h"
@@ -137,14 +138,6 @@ static const char *plugin_name(const struct ls_opened_plugin *opened)
     return opened ? opened->plugin->name : NULL;
 }
 
-static const char *loss_text(const struct ls_loss *loss)
-{
-    if (loss->kind == LS_LOSS_MEAN_SQUARED_ERROR)
-        return "mean_squared_error";
-    return loss->from_logits ? "sparse_categorical_crossentropy:from_logits=true"
-                             : "sparse_categorical_crossentropy:from_logits=false";
-}
-
 // Of a text; the data has been read.
 static void describe_vocabulary(const struct ls_fit *fit, struct ls_report *report)
 {
@@ -174,7 +167,7 @@ static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
     report->seed = run->seed;
     report->optimizer = model->optimizer.name;
     report->learning_rate = model->optimizer.learning_rate;
-    report->loss = loss_text(&model->loss);
+    report->loss = ls_loss_text(&model->loss);
     report->shuffle = fit->options->shuffle ? fit->options->shuffle : "on";
     report->microbatches = fit->options->microbatches ? fit->options->microbatches : 1;
     report->model = model->source;

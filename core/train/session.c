@@ -347,13 +347,22 @@ static enum ls_status find_placement(struct ls_session *session, uint32_t index,
                                      struct ls_replica_placement *out)
 {
     *out = (struct ls_replica_placement){.no_states = session->driver != NULL};
-    for (uint32_t i = 0; session->driver && i < ls_replica_buckets(session->replicas[index])->count;
-         i++) {
+    const struct ls_buckets *buckets = ls_replica_buckets(session->replicas[index]);
+    for (uint32_t i = 0; session->driver && i < buckets->count; i++) {
         struct ls_strategy_placement bucket;
         const enum ls_status status = ls_driver_placement(session->driver, index, i, &bucket);
         if (status)
             return status;
         out->no_states = out->no_states && bucket.states.count == 0;
+        // What the model has after the training is in the states of the first replica, or in stores.
+        const uint64_t whole = buckets->list[i].bytes / sizeof(float);
+        if (session->model->optimizer.averages && session->need.training_examples &&
+            bucket.states.count && bucket.states.count != whole) {
+            ls_error("--optimizer",
+                     "use_ema needs averages of all weights in one place, but the strategy spreads "
+                     "the optimizer's state over the replicas; use --strategy=mirrored");
+            return LS_USAGE;
+        }
     }
     return LS_OK;
 }
@@ -566,6 +575,11 @@ enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_
         free(session);
         return status;
     }
+    status = ls_weighting_init(&session->weighting, ls_cluster_count(model->run->cluster));
+    if (status) {
+        free(session);
+        return status;
+    }
     session->model = model;
     session->run = model->run;
     session->cluster = model->run->cluster;
@@ -616,6 +630,7 @@ enum ls_status ls_session_close(struct ls_model *model)
     if (session->group && session->replicas)
         (void)!ls_group_run(session->group, destroy_replica, session);
     ls_group_destroy(session->group);
+    ls_weighting_finish(&session->weighting);
     free(session->same_layouts);
     free(session->replicas);
     free(session);

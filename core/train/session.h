@@ -15,6 +15,7 @@
 #include "core/replica/group.h"
 #include "core/strategy/driver.h"
 #include "core/train/model.h"
+#include "core/train/weighting.h"
 
 #include <stdatomic.h>
 
@@ -55,6 +56,7 @@ struct ls_session {
     uint64_t *same_layouts;
     size_t same_count;
     struct ls_session_input input;
+    struct ls_weighting weighting; // of the batches
     struct ls_stream *_Atomic stream; // that replicas read from now; NULL: from their own
     atomic_bool hung; // a replica has waited in vain for a peer or for a device
     bool broken; // a replica failed: only to be closed
@@ -93,6 +95,11 @@ LS_STATUS ls_session_next(struct ls_session *session, uint32_t index, struct ls_
 
 // Mean loss and accuracy over `dataset`. LS_INTERRUPTED after ls_run_interrupt. When a replica
 // fails whose failure the strategy survives, the others evaluate again.
+// What the metrics have counted on all replicas: graph->count_slots doubles are added to `sums`.
+void ls_session_add_counts(const struct ls_session *session, double *sums);
+// [main thread, while the replicas rest]
+void ls_session_clear_counts(struct ls_session *session);
+
 LS_STATUS ls_session_evaluate(struct ls_session *session, const struct ls_dataset *dataset,
                               bool validation, struct ls_scores *out);
 

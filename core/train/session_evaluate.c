@@ -105,6 +105,18 @@ static enum ls_status evaluate_shares(void *context, uint32_t index)
     return LS_ABORTED; // ends this evaluation for all
 }
 
+void ls_session_add_counts(const struct ls_session *session, double *sums)
+{
+    for (uint32_t i = 0; i < session->count; i++)
+        ls_replica_add_counts(session->replicas[i], sums);
+}
+
+void ls_session_clear_counts(struct ls_session *session)
+{
+    for (uint32_t i = 0; i < session->count; i++)
+        ls_replica_clear_counts(session->replicas[i]);
+}
+
 static enum ls_status evaluate_once(struct evaluation *evaluation, const struct ls_dataset *dataset)
 {
     struct ls_session *session = evaluation->session;
@@ -115,6 +127,8 @@ static enum ls_status evaluate_once(struct evaluation *evaluation, const struct 
         ls_session_open_stream(session, dataset, &order, 1, 0, session->count, &stream);
     if (evaluation->sums)
         memset(evaluation->sums, 0, session->count * sizeof(*evaluation->sums));
+    if (evaluation->sums)
+        ls_session_clear_counts(session);
     choose_readers(session, evaluation->readers);
     atomic_store(&evaluation->again, false);
     if (!status) {
@@ -158,28 +172,36 @@ enum ls_status ls_session_evaluate(struct ls_session *session, const struct ls_d
 {
     const uint64_t start = ls_clock_ns();
     const uint32_t world = ls_cluster_world(session->cluster);
+    const uint32_t slots = session->model->graph->count_slots;
     double(*all)[LS_STATISTICS] = calloc(world, sizeof(*all)); // by rank
+    double *counts = calloc(slots + 1, sizeof(*counts));
     struct evaluation evaluation = {.session = session,
                                     .steps =
                                         ls_stream_steps(dataset->count, session->need.global_batch),
                                     .sums = calloc(session->count, sizeof(*evaluation.sums)),
                                     .readers = calloc(session->count, sizeof(*evaluation.readers))};
-    enum ls_status status = all && evaluation.sums && evaluation.readers ? LS_OK : LS_OUT_OF_MEMORY;
+    enum ls_status status =
+        all && counts && evaluation.sums && evaluation.readers ? LS_OK : LS_OUT_OF_MEMORY;
     if (!status)
         status = evaluate_all(&evaluation, dataset);
     if (!status)
         status = ls_cluster_gather(session->cluster, evaluation.sums, sizeof(*all), all);
     double statistics[LS_STATISTICS] = {0};
+    if (!status && counts)
+        ls_session_add_counts(session, counts);
     for (uint32_t i = 0; !status && i < world; i++)
         for (uint32_t k = 0; k < LS_STATISTICS; k++)
             statistics[k] += all[i][k];
     free(all);
     free(evaluation.sums);
     free(evaluation.readers);
-    if (status)
+    if (status) {
+        free(counts);
         return status;
+    }
     *out = (struct ls_scores){.examples = (uint64_t)statistics[LS_SUMS_EXAMPLES],
                               .seconds = (double)(ls_clock_ns() - start) * 1e-9};
-    ls_metrics_append(&out->metrics, &session->model->metrics, statistics, validation);
+    ls_metrics_append(&out->metrics, &session->model->metrics, statistics, counts, validation);
+    free(counts);
     return LS_OK;
 }

@@ -38,7 +38,11 @@ static void choose_fields(const struct ls_session *session, uint32_t replica,
             else
                 out->left_out |= 1u << i;
             break;
-        case LS_FIELD_WEIGHT: out->dtypes[i] = LS_F32; break;
+        case LS_FIELD_WEIGHT:
+            out->dtypes[i] = LS_F32;
+            if (!graph->weights || session->need.prediction_examples)
+                out->left_out |= 1u << i;
+            break;
         }
     }
 }
@@ -172,5 +176,5 @@ enum ls_status ls_session_next(struct ls_session *session, uint32_t index,
         case LS_FIELD_WEIGHT: out->weights = batch.fields[i]; break;
         }
     }
-    return LS_OK;
+    return ls_weighting_apply(&session->weighting, index, session->model->graph, out);
 }

@@ -11,6 +11,26 @@
 
 static const struct ls_trace_label hash_span = {.category = "check", .name = "hash parameters"};
 
+static enum ls_status need_states(struct ls_model *model, uint32_t index)
+{
+    if (model->states[index])
+        return LS_OK;
+    const uint32_t count = model->graph->parameter_count;
+    const float initial = model->optimizer.initial[index];
+    model->states[index] = calloc((size_t)count + 1, sizeof(float *));
+    if (!model->states[index])
+        return LS_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ls_shape *shape = &model->graph->parameters[i]->shape;
+        model->states[index][i] = calloc((size_t)ls_shape_elements(shape, 1) + 1, sizeof(float));
+        if (!model->states[index][i])
+            return LS_OUT_OF_MEMORY;
+        for (int64_t k = 0; initial > 0 && k < ls_shape_elements(shape, 1); k++)
+            model->states[index][i][k] = initial;
+    }
+    return LS_OK;
+}
+
 // ---- To the replicas ----
 
 // [replica thread]
@@ -57,6 +77,13 @@ static enum ls_status fill_stores(void *context, uint32_t index)
 
 enum ls_status ls_session_give_weights(struct ls_session *session)
 {
+    struct ls_model *model = session->model;
+    for (uint32_t k = 0; k < model->optimizer.state_count; k++) {
+        const enum ls_status needed =
+            model->optimizer.initial[k] > 0 ? need_states(model, k) : LS_OK;
+        if (needed)
+            return needed;
+    }
     enum ls_status status =
         ls_session_run(session, "preparing the replicas", give_weights, session);
     if (!status && session->driver && ls_driver_has_stores(session->driver))
@@ -122,23 +149,6 @@ enum ls_status ls_session_hashes(struct ls_session *session, uint64_t *out)
 }
 
 // ---- To the host ----
-
-static enum ls_status need_states(struct ls_model *model, uint32_t index)
-{
-    if (model->states[index])
-        return LS_OK;
-    const uint32_t count = model->graph->parameter_count;
-    model->states[index] = calloc((size_t)count + 1, sizeof(float *));
-    if (!model->states[index])
-        return LS_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ls_shape *shape = &model->graph->parameters[i]->shape;
-        model->states[index][i] = calloc((size_t)ls_shape_elements(shape, 1) + 1, sizeof(float));
-        if (!model->states[index][i])
-            return LS_OUT_OF_MEMORY;
-    }
-    return LS_OK;
-}
 
 // The last update is followed by no loss that would show what it ruined.
 static enum ls_status check_parameter(struct ls_replica *replica, const struct ls_graph *graph,

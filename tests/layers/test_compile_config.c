@@ -220,7 +220,7 @@ static const struct {
     {"compile_config",
      "{'optimizer': 'Adam', 'loss': ['mse'], 'metrics': [" KERAS3(
          "metrics", "SparseCategoricalAccuracy", "'name': 'a', 'dtype': 'float32'") "]}",
-     "adam", "mean_squared_error", "accuracy"},
+     "adam", "mean_squared_error", "sparse_categorical_accuracy"},
     // A function, as its author passes keras.losses.mean_squared_error.
     {"compile_config",
      "{'loss': {'module': 'builtins', 'class_name': 'function', 'config': "
@@ -245,6 +245,43 @@ static const struct {
      "true, "
      "'is_legacy_optimizer': false}}}",
      "adam:learning_rate=0.1", NULL, NULL},
+    // All that an optimizer may be told.
+    {"compile_config",
+     "{'optimizer': " KERAS3("optimizers", "AdamW",
+                             "'learning_rate': 0.01, 'weight_decay': 0.02, 'clipnorm': 1.0, "
+                             "'use_ema': true, 'ema_momentum': 0.5, 'ema_overwrite_frequency': 3, "
+                             "'beta_1': 0.8, 'amsgrad': true") "}",
+     "adamw:learning_rate=0.01,weight_decay=0.02,clipnorm=1,use_ema=on,ema_momentum=0.5,"
+     "ema_overwrite_frequency=3,beta_1=0.8,amsgrad=on",
+     NULL, NULL},
+    {"compile_config",
+     "{'optimizer': " KERAS3("optimizers", "RMSprop",
+                             "'rho': 0.8, 'momentum': 0.5, 'centered': true, 'global_clipnorm': "
+                             "0.5, 'weight_decay': null") "}",
+     "rmsprop:rho=0.8,momentum=0.5,centered=on,global_clipnorm=0.5", NULL, NULL},
+    {"compile_config", "{'optimizer': 'lamb', 'loss': 'hinge', 'metrics': ['mae', 'AUC']}", "lamb",
+     "hinge", "mean_absolute_error,auc"},
+    {"compile_config",
+     "{'loss': " KERAS3("losses", "CategoricalCrossentropy",
+                        "'name': 'x', 'from_logits': true, 'label_smoothing': 0.1") "}",
+     NULL, "categorical_crossentropy:from_logits=true,label_smoothing=0.1", NULL},
+    {"compile_config", "{'loss': " KERAS3("losses", "Huber", "'delta': 2.0") "}", NULL,
+     "huber:delta=2", NULL},
+    {"compile_config", "{'loss': " KERAS3("losses", "KLDivergence", "") "}", NULL, "kl_divergence",
+     NULL},
+    {"compile_config",
+     "{'metrics': ['accuracy', " KERAS3(
+         "metrics", "AUC",
+         "'num_thresholds': 50, 'curve': 'PR', "
+         "'summation_method': 'interpolation', 'multi_label': "
+         "false, 'num_labels': null, 'thresholds': [0.5]") ", " KERAS3("metrics", "Precision",
+                                                                       "'thresholds': 0.4, "
+                                                                       "'top_k': null") ", " KERAS3("metrics",
+                                                                                                    "TopKCategoricalAccuracy",
+                                                                                                    "'k': 3") "]}",
+     NULL, NULL,
+     "accuracy,auc:num_thresholds=50,curve=PR,precision:thresholds=0.4,"
+     "top_k_categorical_accuracy:k=3"},
     // What is not compiled.
     {"compile_config", "{}", NULL, NULL, NULL},
     {"compile_config", "null", NULL, NULL, NULL},
@@ -273,32 +310,29 @@ static const struct {
     uint32_t part; // without which nothing is wrong; 0: always wrong
     const char *line;
 } refusals[] = {
-    {OPTIMIZER("RMSprop", ""), LS_COMPILE_OPTIMIZER,
-     "model.json: compile_config.optimizer: 'RMSprop' is not supported yet; supported: sgd, adam; "
-     "--optimizer= overrides it"},
-    {OPTIMIZER("AdamW", ""), LS_COMPILE_OPTIMIZER, "'AdamW' is not supported yet"},
+    {OPTIMIZER("Ftrl", ""), LS_COMPILE_OPTIMIZER,
+     "model.json: compile_config.optimizer: 'Ftrl' is not supported yet; supported: sgd, adam, "
+     "adamw, rmsprop, adagrad, adadelta, adamax, nadam, lamb; --optimizer= overrides it"},
+    {OPTIMIZER("Lion", ""), LS_COMPILE_OPTIMIZER, "'Lion' is not supported yet"},
     {"{'optimizer': 'addam'}", LS_COMPILE_OPTIMIZER, "'addam' is unknown; did you mean 'adam'?"},
     {"{'optimizer': 3}", LS_COMPILE_OPTIMIZER, "optimizer: expected one of Keras's, got 3"},
     {"{'optimizer': {'module': 'my', 'class_name': 'Adam', 'config': {}}}", LS_COMPILE_OPTIMIZER,
      "optimizer: expected one of Keras's, got {"},
-    {OPTIMIZER("SGD", "'weight_decay': 0.004"), LS_COMPILE_OPTIMIZER,
-     "compile_config.optimizer.weight_decay: 0.004 is not supported; --optimizer= overrides it"},
-    {OPTIMIZER("SGD", "'clipnorm': 1.0"), LS_COMPILE_OPTIMIZER,
-     "optimizer.clipnorm: 1.0 is not supported"},
-    {OPTIMIZER("SGD", "'use_ema': true"), LS_COMPILE_OPTIMIZER,
-     "optimizer.use_ema: true is not supported"},
+    {OPTIMIZER("SGD", "'decay': 0.004"), LS_COMPILE_OPTIMIZER,
+     "compile_config.optimizer.decay: 0.004 is not supported; --optimizer= overrides it"},
+    {OPTIMIZER("SGD", "'clipnorm': -1.0"), LS_COMPILE_OPTIMIZER,
+     "optimizer.clipnorm: expected a number from 0, got -1.0"},
     {OPTIMIZER("SGD", "'gradient_accumulation_steps': 4"), LS_COMPILE_OPTIMIZER,
      "gradient_accumulation_steps: 4 is not supported"},
-    {OPTIMIZER("Adam", "'amsgrad': true"), LS_COMPILE_OPTIMIZER,
+    {OPTIMIZER("Nadam", "'amsgrad': true"), LS_COMPILE_OPTIMIZER,
      "optimizer.amsgrad: true is not supported"},
     {OPTIMIZER("Adam", "'momentum': 0.9"), LS_COMPILE_OPTIMIZER,
      "optimizer.momentum: 0.9 is not supported"},
     {OPTIMIZER("SGD", "'mine': 'x'"), LS_COMPILE_OPTIMIZER,
      "optimizer.mine: \"x\" is not supported"},
-    {OPTIMIZER("SGD", "'learning_rate': " KERAS3("optimizers.schedules", "ExponentialDecay",
+    {OPTIMIZER("SGD", "'learning_rate': " KERAS3("optimizers.schedules", "MyDecay",
                                                  "'initial_learning_rate': 0.1")),
-     LS_COMPILE_OPTIMIZER,
-     "optimizer.learning_rate: the schedule ExponentialDecay is not supported"},
+     LS_COMPILE_OPTIMIZER, "optimizer.learning_rate: the schedule MyDecay is not supported"},
     {OPTIMIZER("SGD", "'learning_rate': -1"), LS_COMPILE_OPTIMIZER,
      "optimizer.learning_rate: expected a number from 0, got -1"},
     {OPTIMIZER("SGD", "'learning_rate': 'x'"), LS_COMPILE_OPTIMIZER,
@@ -307,11 +341,8 @@ static const struct {
      "optimizer.momentum: expected a number from 0 to below 1, got 1"},
     {OPTIMIZER("SGD", "'nesterov': 1"), LS_COMPILE_OPTIMIZER,
      "optimizer.nesterov: 1 is not supported"},
-    {LOSS("Huber", ""), LS_COMPILE_LOSS,
-     "model.json: compile_config.loss: 'Huber' is not supported yet; supported: "
-     "sparse_categorical_crossentropy, mean_squared_error; --loss= overrides it"},
-    {"{'loss': 'categorical_crossentropy'}", LS_COMPILE_LOSS,
-     "loss: 'categorical_crossentropy' is not supported yet"},
+    {LOSS("Dice", ""), LS_COMPILE_LOSS, "model.json: compile_config.loss: 'Dice' is not supported"},
+    {"{'loss': 'tversky'}", LS_COMPILE_LOSS, "loss: 'tversky' is not supported yet"},
     {LOSS("MeanSquaredError", "'reduction': 'sum'"), LS_COMPILE_LOSS,
      "compile_config.loss.reduction: \"sum\" is not supported; --loss= overrides it"},
     {LOSS("SparseCategoricalCrossentropy", "'ignore_class': 0"), LS_COMPILE_LOSS,
@@ -324,9 +355,9 @@ static const struct {
     {"{'loss': {'a': 'mse'}}", LS_COMPILE_LOSS, "loss: expected one of Keras's, got {\"a\""},
     {"{'loss_weights': [0.5]}", LS_COMPILE_LOSS,
      "compile_config.loss_weights: [0.5] is not supported; --loss= overrides it"},
-    {"{'metrics': ['accuracy', 'AUC']}", LS_COMPILE_METRICS,
-     "compile_config.metrics: 'AUC' is not supported yet; supported: accuracy; --metrics= "
-     "overrides it"},
+    {"{'metrics': ['accuracy', 'F1Score']}", LS_COMPILE_METRICS,
+     "compile_config.metrics: 'F1Score' is not supported yet; supported: accuracy, "
+     "binary_accuracy"},
     {"{'metrics': [" KERAS3("metrics", "Accuracy", "") "]}", LS_COMPILE_METRICS,
      "metrics: 'Accuracy' is unknown; did you mean 'accuracy'?"},
     {"{'weighted_metrics': ['accuracy']}", LS_COMPILE_METRICS,
@@ -354,16 +385,48 @@ START_TEST(all_that_is_not_supported_is_said_at_once)
 {
     struct ls_compile_config config;
     ck_assert_int_eq(
-        read_key(
-            "compile_config",
-            "{'optimizer': " KERAS3(
-                "optimizers", "SGD",
-                "'clipnorm': 1, 'use_ema': true") ", "
-                                                  "'loss': 'hinge', 'metrics': ['mae', 'auc']}",
-            ALL, &config),
+        read_key("compile_config",
+                 "{'optimizer': " KERAS3(
+                     "optimizers", "SGD",
+                     "'decay': 1, 'mine': true") ", "
+                                                 "'loss': 'dice', 'metrics': ['iou', 'F1Score']}",
+                 ALL, &config),
         LS_BAD_INPUT);
     ck_assert_int_eq(logged_lines, 5);
     ck_assert_ptr_null(config.optimizer);
+}
+END_TEST
+
+START_TEST(a_schedule_is_an_option_of_its_own)
+{
+    static const struct {
+        const char *text, *schedule;
+    } schedules[] = {
+        {KERAS3("optimizers.schedules", "CosineDecay",
+                "'initial_learning_rate': 0.01, 'decay_steps': 100, 'alpha': 0.0, 'name': "
+                "'CosineDecay', 'warmup_target': null, 'warmup_steps': 0"),
+         "cosine_decay:initial_learning_rate=0.01,decay_steps=100,alpha=0,warmup_steps=0"},
+        {KERAS3("optimizers.schedules", "PiecewiseConstantDecay",
+                "'boundaries': [100, 200], 'values': [0.1, 0.01, 0.001], 'name': 'x'"),
+         "piecewise_constant_decay:boundaries=100:200,values=0.1:0.01:0.001"},
+        {KERAS3("optimizers.schedules", "ExponentialDecay",
+                "'initial_learning_rate': 0.1, 'decay_steps': 10, 'decay_rate': 0.5, 'staircase': "
+                "true"),
+         "exponential_decay:initial_learning_rate=0.1,decay_steps=10,decay_rate=0.5,"
+         "staircase=on"},
+    };
+    for (size_t i = 0; i < sizeof(schedules) / sizeof(schedules[0]); i++) {
+        struct ls_compile_config config;
+        char text[1024];
+        snprintf(text, sizeof(text),
+                 "{'optimizer': {'module': 'keras.optimizers', 'class_name': 'SGD', 'config': "
+                 "{'learning_rate': %s}}}",
+                 schedules[i].text);
+        ck_assert_msg(read_key("compile_config", text, ALL, &config) == LS_OK, "%s", logged);
+        expect(config.optimizer, "sgd");
+        expect(config.schedule, schedules[i].schedule);
+        ls_compile_config_finish(&config);
+    }
 }
 END_TEST
 
@@ -374,6 +437,7 @@ int main(void)
                         sizeof(files) / sizeof(files[0]));
     tcase_add_loop_test(cases, what_is_not_supported_is_refused_unless_it_is_overridden, 0,
                         sizeof(refusals) / sizeof(refusals[0]));
+    tcase_add_test(cases, a_schedule_is_an_option_of_its_own);
     tcase_add_test(cases, all_that_is_not_supported_is_said_at_once);
     return run_suite("compile_config", cases);
 }

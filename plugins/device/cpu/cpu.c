@@ -88,6 +88,14 @@ static cpu_prepare *const operations[] = {
         cpu_synchronized_normalization_backward_sums,
     [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA] =
         cpu_synchronized_normalization_backward_data,
+    [LS_OP_LOSS] = cpu_loss,
+    [LS_OP_LOSS_BACKWARD] = cpu_loss,
+    [LS_OP_METRIC] = cpu_metric,
+    [LS_OP_UPDATE] = cpu_update,
+    [LS_OP_CLIP] = cpu_clip,
+    [LS_OP_LAMB_DIRECTION] = cpu_lamb_direction,
+    [LS_OP_LAMB_UPDATE] = cpu_lamb_update,
+    [LS_OP_EMA_UPDATE] = cpu_ema_update,
 };
 
 // ---- failures ----

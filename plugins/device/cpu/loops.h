@@ -85,6 +85,27 @@ struct cpu_elementwise_loops {
     void (*measure)(const float *x, int64_t n, double *out);
 };
 
+// The coefficients of one update of an optimizer; those of time are computed by who calls.
+struct cpu_optimizer {
+    uint32_t function, nesterov; // enum ls_update
+    float rate; // the learning rate, or for Adam, Adamax and Nadam that with what depends on time
+    float keep; // what is left of a parameter after weight decay
+    float momentum, beta1, beta2, epsilon;
+    float first, second, third; // of time: Nadam, LAMB
+};
+
+// s: the states. LAMB's direction may lie where g lies.
+struct cpu_update_loops {
+    void (*update)(const struct cpu_optimizer *o, const float *g, float *w, float *const *s,
+                   int64_t n);
+    void (*lamb_direction)(const struct cpu_optimizer *o, const float *g, float *d, float *w,
+                           float *m, float *v, int64_t n);
+    void (*scale)(float factor, const float *x, float *y, int64_t n);
+    void (*clamp)(float bound, const float *x, float *y, int64_t n);
+    void (*subtract)(float factor, const float *x, float *y, int64_t n); // y -= factor x
+    void (*average)(float momentum, const float *x, float *y, int64_t n); // y = m y + (1 - m) x
+};
+
 // A function of LS_OP_FUNCTION.
 struct cpu_map {
     uint32_t function;
@@ -226,6 +247,7 @@ struct cpu_loops {
     const struct cpu_elementwise_loops *elementwise;
     const struct cpu_layer_loops *layers;
     const struct cpu_function_loops *function;
+    const struct cpu_update_loops *update;
     const struct cpu_pair_loops *pair;
     const struct cpu_loss_loops *loss;
     const struct cpu_normalization_loops *normalization;
@@ -245,6 +267,7 @@ const struct cpu_loops *cpu_loops_choose(void);
     extern const struct cpu_elementwise_loops cpu_elementwise_##isa;     \
     extern const struct cpu_layer_loops cpu_layers_##isa;                \
     extern const struct cpu_function_loops cpu_function_##isa;           \
+    extern const struct cpu_update_loops cpu_update_##isa;               \
     extern const struct cpu_pair_loops cpu_pair_##isa;                   \
     extern const struct cpu_loss_loops cpu_loss_##isa;                   \
     extern const struct cpu_normalization_loops cpu_normalization_##isa; \

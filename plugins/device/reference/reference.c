@@ -99,6 +99,14 @@ static const struct reference_operation *const operations[] = {
         &reference_synchronized_normalization_backward_sums,
     [LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED_BACKWARD_DATA] =
         &reference_synchronized_normalization_backward_data,
+    [LS_OP_LOSS] = &reference_loss,
+    [LS_OP_LOSS_BACKWARD] = &reference_loss_backward,
+    [LS_OP_METRIC] = &reference_metric,
+    [LS_OP_UPDATE] = &reference_update,
+    [LS_OP_CLIP] = &reference_clip,
+    [LS_OP_LAMB_DIRECTION] = &reference_lamb_direction,
+    [LS_OP_LAMB_UPDATE] = &reference_lamb_update,
+    [LS_OP_EMA_UPDATE] = &reference_ema_update,
 };
 
 // ---- The device and its memory ----

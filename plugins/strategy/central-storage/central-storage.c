@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // central-storage: variables live once, on the host; every replica computes on its share of the batch. The gradients
 // meet on the host, where each replica's thread adds up one range of them, always in the order of the ranks, and makes
-// the update of that range. Then every replica takes the new values.
+// the update of that range. Then every replica takes the new values. A clip by the norm of all gradients costs one more
+// meeting, after each range is measured.
 // Bytes of a replica in a step: it sends its gradients and takes the variables, as much as the model each. Waits: two.
 #include "core/plugin/strategy.h"
 
@@ -51,13 +52,30 @@ static void central_close(struct ls_strategy *strategy)
     release(host, strategy->seats);
 }
 
-// Ranges of whole lines, as equal as they can be.
+// The beginning of the variable that has float `at`, or the end of all.
+static uint64_t begin_of_variable(const struct ls_strategy_host *host, uint64_t at)
+{
+    uint64_t begin = 0;
+    for (uint32_t i = 0; at < host->flat_count && i < host->variable_count; i++) {
+        uint64_t first, count;
+        host->layout->variable_range(host, i, &first, &count);
+        if (first <= at && first > begin)
+            begin = first;
+    }
+    return at < host->flat_count ? begin : host->flat_count;
+}
+
+// Ranges of whole lines, as equal as they can be; of whole variables, where the optimizer needs them.
 static void cut(const struct ls_strategy_host *host, uint32_t replica, struct seat *seat)
 {
     const uint64_t lines = (host->flat_count + LINE - 1) / LINE;
     const uint64_t each = lines / host->replicas, more = lines % host->replicas;
-    const uint64_t first = (each * replica + (replica < more ? replica : more)) * LINE;
+    uint64_t first = (each * replica + (replica < more ? replica : more)) * LINE;
     uint64_t end = first + (each + (replica < more)) * LINE;
+    if (host->norms & LS_NORM_OF_VARIABLES) {
+        first = begin_of_variable(host, first);
+        end = begin_of_variable(host, end);
+    }
     end = end < host->flat_count ? end : host->flat_count;
     seat->first = first < end ? first : end;
     seat->count = end - seat->first;
@@ -171,20 +189,22 @@ static void add(float *to, const float *from, uint64_t count)
         to[i] += from[i];
 }
 
-// The sum of all replicas' gradients in the seat's range.
-static const float *add_up(const struct ls_strategy *strategy, const struct seat *seat)
+// Where the sum of all replicas' gradients in the seat's range is.
+static const float *seat_gradient(const struct seat *seat)
+{
+    return seat->sum ? seat->sum : seat->gradients + seat->first;
+}
+
+static void add_up(const struct ls_strategy *strategy, const struct seat *seat)
 {
     const uint32_t replicas = strategy->host->replicas;
-    if (replicas == 1)
-        return seat->gradients + seat->first;
-    for (uint64_t at = 0; at < seat->count; at += BLOCK) {
+    for (uint64_t at = 0; replicas > 1 && at < seat->count; at += BLOCK) {
         const uint64_t left = seat->count - at, count = left < BLOCK ? left : BLOCK;
         memcpy(seat->sum + at, strategy->seats[0].gradients + seat->first + at,
                count * sizeof(float));
         for (uint32_t i = 1; i < replicas; i++)
             add(seat->sum + at, strategy->seats[i].gradients + seat->first + at, count);
     }
-    return seat->sum;
 }
 
 static int32_t update_range(struct ls_strategy *strategy, uint32_t replica)
@@ -196,7 +216,21 @@ static int32_t update_range(struct ls_strategy *strategy, uint32_t replica)
     if (!seat->count)
         return LS_OK;
     host->step->current(host, replica, &number, &rate);
-    return host->stores->update(host, seat->store, add_up(strategy, seat), number, rate);
+    return host->stores->update(host, seat->store, seat_gradient(seat), number, rate);
+}
+
+// Adds up and, where the optimizer needs the norm of all gradients, measures: then all meet once more.
+static int32_t sum_range(struct ls_strategy *strategy, uint32_t replica)
+{
+    const struct ls_strategy_host *host = strategy->host;
+    const struct seat *seat = &strategy->seats[replica];
+    int32_t status = LS_OK;
+    add_up(strategy, seat);
+    if (!(host->norms & LS_NORM_OF_ALL))
+        return LS_OK;
+    if (seat->count)
+        status = host->stores->measure(host, seat->store, seat_gradient(seat));
+    return status ? status : host->threads->barrier(host, replica);
 }
 
 // After the first meeting all gradients and sums are there; after the second nobody reads them any more, and all values
@@ -209,6 +243,8 @@ static int32_t central_end_step(struct ls_strategy *strategy, uint32_t replica)
         status = host->threads->barrier(host, replica);
     if (!status)
         status = decide(strategy, replica);
+    if (!status)
+        status = sum_range(strategy, replica);
     if (!status)
         status = update_range(strategy, replica);
     if (!status)
@@ -225,6 +261,7 @@ static const struct ls_strategy_interface interface = {
     .traits = {.struct_size = sizeof(interface.traits),
                .divisor = LS_DIVISOR_GLOBAL,
                .equality = LS_EQUAL_EVERY_STEP},
+    .norms = LS_NORM_OF_VARIABLES | LS_NORM_OF_ALL,
     .open = central_open,
     .close = central_close,
     .placement = central_placement,

@@ -49,6 +49,7 @@ static const struct ls_strategy_interface interface = {
                .equality = LS_EQUAL_EVERY_STEP,
                .capturable = 1},
     .needs_collective = 1,
+    .norms = LS_NORM_OF_VARIABLES | LS_NORM_OF_ALL,
     .open = mirrored_open,
     .initialize_parameters = mirrored_initialize,
     .gradient_ready = mirrored_gradient_ready,

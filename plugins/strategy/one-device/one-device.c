@@ -45,6 +45,7 @@ static const struct ls_strategy_interface interface = {
                .equality = LS_EQUAL_EVERY_STEP,
                .capturable = 1},
     .maximum_replicas = 1,
+    .norms = LS_NORM_OF_VARIABLES | LS_NORM_OF_ALL,
     .open = one_device_open,
     .initialize_parameters = one_device_initialize,
     .gradient_ready = one_device_gradient_ready,

@@ -120,6 +120,27 @@ static int32_t read_delay(const struct ls_host *host, uint32_t world, struct set
     return status;
 }
 
+// What the optimizer needs norms of must be in one place at one time.
+static int32_t heed_norms(struct ls_strategy *strategy)
+{
+    const struct ls_host *host = strategy->host->host;
+    struct settings *settings = &strategy->settings;
+    if (strategy->host->norms & LS_NORM_OF_VARIABLES)
+        settings->shard_bytes = UINT64_MAX; // shards are whole variables
+    if (!(strategy->host->norms & LS_NORM_OF_ALL))
+        return LS_OK;
+    if (settings->mode != MODE_SYNC)
+        return ls_host_fail(
+            host, LS_USAGE,
+            "global_clipnorm needs all gradients of a step together, which workers "
+            "that do not wait for each other never have; use mode=sync, or clipnorm");
+    if (settings->servers > 1)
+        return ls_host_fail(host, LS_USAGE,
+                            "global_clipnorm needs all gradients on one server; use servers=1, or "
+                            "clipnorm");
+    return LS_OK;
+}
+
 static int32_t read_settings(struct ls_strategy *strategy)
 {
     const struct ls_host *host = strategy->host->host;
@@ -132,7 +153,9 @@ static int32_t read_settings(struct ls_strategy *strategy)
     if (!status)
         status = read_integer(host, "shard_bytes", 1, INT64_MAX, &settings->shard_bytes);
     settings->servers = (uint32_t)servers;
-    return status ? status : read_delay(host, strategy->host->world, settings);
+    if (!status)
+        status = read_delay(host, strategy->host->world, settings);
+    return status ? status : heed_norms(strategy);
 }
 
 // ---- Opening ----
@@ -410,6 +433,7 @@ static const struct ls_strategy_interface interface = {
                .divisor = LS_DIVISOR_OWN,
                .equality = LS_EQUAL_AT_SYNCHRONISE},
     .needs_transport = 1,
+    .norms = LS_NORM_OF_VARIABLES | LS_NORM_OF_ALL,
     .open = parameter_server_open,
     .close = parameter_server_close,
     .find_traits = parameter_server_find_traits,

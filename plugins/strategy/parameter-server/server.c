@@ -121,14 +121,31 @@ static int32_t update(struct server *server, struct held *held, const float *gra
     return status;
 }
 
-// The last gradient of a shard is added: sync makes one update of it, unless the step is to be dropped.
-static int32_t finish_shard(struct server *server, struct held *held, const struct request *request)
+// The last gradient of the last shard is added and measured.
+static int32_t update_all(struct server *server, const struct request *request)
 {
     int32_t status = LS_OK;
+    for (uint32_t i = 0; !status && i < server->held_count; i++)
+        status = update(server, &server->held[i], server->held[i].sum, request->step,
+                        request->learning_rate);
+    return status;
+}
+
+// The last gradient of a shard is added: sync makes one update of it, unless the step is to be dropped; or where the
+// optimizer needs the norm of all gradients, it makes all updates when all shards are measured.
+static int32_t finish_shard(struct server *server, struct held *held, const struct request *request)
+{
+    const struct ls_strategy_host *host = host_of(server);
+    const bool measures = (host->norms & LS_NORM_OF_ALL) != 0;
+    int32_t status = LS_OK;
     held->turn = 0;
-    if (server->finite)
+    if (server->finite && measures)
+        status = host->stores->measure(host, held->store, held->sum);
+    else if (server->finite)
         status = update(server, held, held->sum, request->step, request->learning_rate);
     if (++server->done_count == server->held_count) {
+        if (!status && server->finite && measures)
+            status = update_all(server, request);
         server->done_count = server->sums_heard = 0;
         server->done_step = request->step;
     }

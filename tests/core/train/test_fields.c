@@ -118,10 +118,11 @@ static float first_weight(uint64_t index)
 }
 
 // A model of two inputs whose terms are added, or of one that is both.
-static struct ls_model *new_model(struct ls_run *on, bool apart)
+static struct ls_model *new_weighted(struct ls_run *on, bool apart, bool weighted)
 {
     const struct ls_layer layers[] = {LS_INPUT(LEFT), LS_DENSE(CLASSES), LS_END};
-    const struct ls_loss loss = {LS_LOSS_SPARSE_CROSS_ENTROPY, true};
+    const struct ls_loss loss = {
+        .kind = LS_LOSS_SPARSE_CROSS_ENTROPY, .from_logits = true, .weighted = weighted};
     struct ls_model *model = NULL;
     struct ls_graph *graph;
     OK(ls_sequential_create(on, "two", layers, &model));
@@ -141,12 +142,18 @@ static struct ls_model *new_model(struct ls_run *on, bool apart)
     OK(ls_graph_differentiate(graph));
     ls_graph_destroy(model->graph);
     model->graph = graph;
+    model->loss = loss;
     OK(ls_model_need_weights(model));
     for (uint64_t i = 0; i < LEFT * CLASSES; i++)
         model->weights[0][i] = first_weight(i);
     for (uint64_t i = LEFT * CLASSES; i < (LEFT + RIGHT) * CLASSES; i++)
         (apart ? model->weights[1] - LEFT * CLASSES : model->weights[0])[i] = first_weight(i);
     return model;
+}
+
+static struct ls_model *new_model(struct ls_run *on, bool apart)
+{
+    return new_weighted(on, apart, false);
 }
 
 // Uneven shares, and in the last batch of an epoch (2 examples) empty ones.
@@ -157,9 +164,9 @@ START_TEST(two_inputs_train_as_one_that_is_both)
     const char *const device = _i == 3 ? "cpu" : "reference";
     const struct ls_run_options options = {
         .strategy = strategies[_i], .device = device, .replicas = 3, .threads = 1, .seed = 5};
-    const struct ls_field fields[] = {left_field, right_field, label_field, weight_field};
+    const struct ls_field fields[] = {left_field, right_field, label_field};
     const struct ls_field whole[] = {both_field, label_field};
-    struct ls_data *two = data_in_memory(fields, 4), *one = data_in_memory(whole, 2);
+    struct ls_data *two = data_in_memory(fields, 3), *one = data_in_memory(whole, 2);
     struct ls_run *three;
     OK(ls_run_open(&options, &three));
     struct ls_model *apart = new_model(three, true), *together = new_model(run, false);
@@ -229,12 +236,12 @@ START_TEST(fields_that_do_not_fit_are_refused_by_name)
 }
 END_TEST
 
-// What replicas are handed: nothing reads weights yet.
+// What replicas are handed.
 START_TEST(weights_reach_the_replicas)
 {
     const struct ls_field fields[] = {left_field, right_field, label_field, weight_field};
     struct ls_data *data = data_in_memory(fields, 4);
-    struct ls_model *model = new_model(run, true);
+    struct ls_model *model = new_weighted(run, true, true);
     OK(ls_fit(model, data, &(struct ls_fit_options){.batch = 5, .steps = 1, .shuffle = "off"}));
     for (int first = 5; first < EXAMPLES; first += 5) {
         struct ls_replica_batch batch;

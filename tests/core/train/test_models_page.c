@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // docs/models.md against the tables of the code: what is supported is on the page, and what is on
 // the page is supported.
+#include "core/train/losses.h"
 #include "core/data/dataset.h"
 #include "core/graph/layer.h"
 #include "core/optimizer/optimizer.h"

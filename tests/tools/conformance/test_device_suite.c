@@ -430,6 +430,14 @@ static const struct {
      "batch_normalization_synchronized_backward_data B="},
     {LS_OP_SGD_UPDATE, "sgd_update N="},
     {LS_OP_ADAM_UPDATE, "adam_update N="},
+    {LS_OP_LOSS, "loss huber B="},
+    {LS_OP_LOSS_BACKWARD, "loss_backward poisson B="},
+    {LS_OP_METRIC, "metric confusion B="},
+    {LS_OP_UPDATE, "update nadam N="},
+    {LS_OP_CLIP, "clip N="},
+    {LS_OP_LAMB_DIRECTION, "lamb_direction N="},
+    {LS_OP_LAMB_UPDATE, "lamb_update N="},
+    {LS_OP_EMA_UPDATE, "ema_update N="},
 };
 
 START_TEST(a_wrong_result_of_every_operation_is_found)

@@ -113,6 +113,149 @@ static void squared_error(struct ls_device_suite *suite, size_t shape, bool back
     ls_device_case_run(suite, &c);
 }
 
+// ---- LS_OP_LOSS, LS_OP_METRIC: a device may lack them ----
+
+static const struct {
+    const char *name;
+    uint32_t function;
+    bool from_logits;
+    enum ls_device_values predictions, targets; // labels where the loss is the sparse one
+    float smoothing;
+} losses[] = {
+    {"sparse from logits", LS_LOSS_SPARSE, true, LS_DEVICE_WIDE, LS_DEVICE_LABELS, 0},
+    {"sparse", LS_LOSS_SPARSE, false, LS_DEVICE_PROBABILITIES, LS_DEVICE_LABELS, 0},
+    {"categorical from logits", LS_LOSS_CATEGORICAL, true, LS_DEVICE_WIDE, LS_DEVICE_PROBABILITIES,
+     0.1f},
+    {"categorical", LS_LOSS_CATEGORICAL, false, LS_DEVICE_PROBABILITIES, LS_DEVICE_PROBABILITIES,
+     0},
+    {"binary from logits", LS_LOSS_BINARY, true, LS_DEVICE_WIDE, LS_DEVICE_PROBABILITIES, 0.2f},
+    {"binary", LS_LOSS_BINARY, false, LS_DEVICE_PROBABILITIES, LS_DEVICE_PROBABILITIES, 0},
+    {"squared", LS_LOSS_SQUARED, false, LS_DEVICE_UNIFORM, LS_DEVICE_UNIFORM, 0},
+    {"absolute", LS_LOSS_ABSOLUTE, false, LS_DEVICE_UNIFORM, LS_DEVICE_UNIFORM, 0},
+    {"absolute of ties", LS_LOSS_ABSOLUTE, false, LS_DEVICE_TIES, LS_DEVICE_TIES, 0},
+    {"percentage", LS_LOSS_PERCENTAGE, false, LS_DEVICE_UNIFORM, LS_DEVICE_NEGATIVE, 0},
+    {"logarithmic", LS_LOSS_LOGARITHMIC, false, LS_DEVICE_PROBABILITIES, LS_DEVICE_PROBABILITIES,
+     0},
+    {"huber", LS_LOSS_HUBER, false, LS_DEVICE_UNIFORM, LS_DEVICE_UNIFORM, 0},
+    {"log_cosh", LS_LOSS_LOG_COSH, false, LS_DEVICE_WIDE, LS_DEVICE_UNIFORM, 0},
+    {"divergence", LS_LOSS_DIVERGENCE, false, LS_DEVICE_PROBABILITIES, LS_DEVICE_PROBABILITIES, 0},
+    {"poisson", LS_LOSS_POISSON, false, LS_DEVICE_PROBABILITIES, LS_DEVICE_PROBABILITIES, 0},
+    {"hinge", LS_LOSS_HINGE, false, LS_DEVICE_WIDE, LS_DEVICE_TIES, 0},
+    {"squared hinge", LS_LOSS_SQUARED_HINGE, false, LS_DEVICE_UNIFORM, LS_DEVICE_UNIFORM, 0},
+    {"categorical hinge", LS_LOSS_CATEGORICAL_HINGE, false, LS_DEVICE_UNIFORM, LS_DEVICE_UNIFORM,
+     0},
+    {"cosine", LS_LOSS_COSINE, false, LS_DEVICE_UNIFORM, LS_DEVICE_UNIFORM, 0},
+};
+
+static const struct {
+    const char *name;
+    uint32_t function, count;
+    bool labels;
+    int64_t counts;
+} metrics[] = {
+    {"binary", LS_METRIC_BINARY, 0, false, 2},
+    {"categorical", LS_METRIC_CATEGORICAL, 0, false, 2},
+    {"categorical of labels", LS_METRIC_CATEGORICAL, 0, true, 2},
+    {"top 3", LS_METRIC_TOP, 3, false, 2},
+    {"top 2 of labels", LS_METRIC_TOP, 2, true, 2},
+    {"confusion", LS_METRIC_CONFUSION, 0, false, 4},
+    {"confusion of labels", LS_METRIC_CONFUSION, 0, true, 4},
+    {"200 buckets", LS_METRIC_BUCKETS, 200, false, 400},
+};
+
+static void add_targets(struct ls_device_case *c, size_t shape, bool labels,
+                        enum ls_device_values values)
+{
+    if (labels)
+        ls_device_case_draw_labels(c, ls_device_case_input(c, LS_DEVICE_PLAIN, labels_of(shape)),
+                                   classes_of(shape));
+    else
+        ls_device_case_draw(c, ls_device_case_input(c, LS_DEVICE_PLAIN, predictions_of(shape)),
+                            values);
+}
+
+static void loss_case(struct ls_device_suite *suite, size_t which, size_t shape, bool weighted,
+                      bool backward)
+{
+    struct ls_device_case c;
+    const struct ls_tensor_desc desc = predictions_of(shape);
+    ls_device_case_start(&c, backward ? LS_OP_LOSS_BACKWARD : LS_OP_LOSS, "%s %s B=%lld of %llu%s",
+                         backward ? "loss_backward" : "loss", losses[which].name,
+                         (long long)desc.dims[0],
+                         (unsigned long long)ls_tensor_elements(&desc) / (uint64_t)desc.dims[0],
+                         weighted ? " weighted" : "");
+    c.request.attributes = (struct ls_op_attributes){.function = losses[which].function,
+                                                     .from_logits = losses[which].from_logits,
+                                                     .smoothing = losses[which].smoothing,
+                                                     .threshold = 0.5f,
+                                                     .epsilon = 1e-7f};
+    ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, desc),
+                        losses[which].predictions);
+    add_targets(&c, shape, losses[which].targets == LS_DEVICE_LABELS, losses[which].targets);
+    if (weighted)
+        ls_device_case_draw(
+            &c, ls_device_case_input(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, desc.dims[0])),
+            LS_DEVICE_UNIFORM);
+    if (backward)
+        ls_device_case_output(
+            &c, LS_DEVICE_ACTIVATION, desc,
+            (struct ls_device_tolerance){0, 2e-5, 1e-6 * (double)c.record.gradient_scale});
+    else // weights have both signs, and percentages hundreds of roundings
+        ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, 4),
+                              (struct ls_device_tolerance){0, 1e-5, 1e-5 * (double)desc.dims[0]});
+    ls_device_case_run(suite, &c);
+}
+
+static void metric_case(struct ls_device_suite *suite, size_t which, size_t shape)
+{
+    struct ls_device_case c;
+    const struct ls_tensor_desc desc = predictions_of(shape);
+    ls_device_case_start(&c, LS_OP_METRIC, "metric %s B=%lld of %llu", metrics[which].name,
+                         (long long)desc.dims[0],
+                         (unsigned long long)ls_tensor_elements(&desc) / (uint64_t)desc.dims[0]);
+    c.request.attributes = (struct ls_op_attributes){
+        .function = metrics[which].function, .count = metrics[which].count, .threshold = 0.2f};
+    ls_device_case_draw(&c, ls_device_case_input(&c, LS_DEVICE_ACTIVATION, desc),
+                        LS_DEVICE_PROBABILITIES);
+    add_targets(&c, shape, metrics[which].labels, LS_DEVICE_TIES);
+    ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, metrics[which].counts),
+                          LS_DEVICE_EXACT);
+    ls_device_case_run(suite, &c);
+}
+
+static bool offers(struct ls_device_suite *suite, const char *name, uint32_t op)
+{
+    const struct ls_device_request request = {
+        .op = op,
+        .attributes = {.function = op == LS_OP_METRIC ? LS_METRIC_BINARY : LS_LOSS_ABSOLUTE,
+                       .epsilon = 1e-7f},
+        .input_count = 2,
+        .output_count = 1,
+        .arguments = {LS_DEVICE_DESC(LS_F32, 2, 3), LS_DEVICE_DESC(LS_F32, 2, 3),
+                      op == LS_OP_LOSS_BACKWARD
+                          ? LS_DEVICE_DESC(LS_F32, 2, 3)
+                          : LS_DEVICE_DESC(LS_F32, op == LS_OP_LOSS ? 4 : 2)}};
+    return ls_device_operation_offered(suite, name, &request);
+}
+
+static void more_losses(struct ls_device_suite *suite)
+{
+    static const size_t few[] = {0, 1, 5}; // of the shapes
+    const bool forward = offers(suite, "loss", LS_OP_LOSS);
+    const bool backward = offers(suite, "loss_backward", LS_OP_LOSS_BACKWARD);
+    const bool counts = offers(suite, "metric", LS_OP_METRIC);
+    for (size_t i = 0; i < sizeof(few) / sizeof(few[0]); i++) {
+        for (size_t k = 0; k < sizeof(losses) / sizeof(losses[0]); k++) {
+            if (forward)
+                loss_case(suite, k, few[i], (i + k) % 2, false);
+            if (backward)
+                loss_case(suite, k, few[i], (i + k) % 2, true);
+        }
+        for (size_t k = 0; counts && k < sizeof(metrics) / sizeof(metrics[0]); k++)
+            metric_case(suite, k, few[i]);
+    }
+}
+
 void ls_device_loss_cases(struct ls_device_suite *suite)
 {
     for (size_t i = 0; i < SHAPE_COUNT; i++) {
@@ -124,4 +267,5 @@ void ls_device_loss_cases(struct ls_device_suite *suite)
         squared_error(suite, i, false);
         squared_error(suite, i, true);
     }
+    more_losses(suite);
 }

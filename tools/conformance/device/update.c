@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define STEPS 10
-#define MAX_STATES 3
+#define MAX_STATES 4
 
 static const int64_t lengths[] = {1, 3, 15, 16, 17, 1000, 65537};
 #define LENGTH_COUNT (sizeof(lengths) / sizeof(lengths[0]))
@@ -32,6 +32,32 @@ static const struct optimizer optimizers[] = {
      LS_OP_ADAM_UPDATE,
      3,
      {.beta1 = 0.5f, .beta2 = 0.9f, .epsilon = 0.1f}},
+#define UPDATE(name_, function_, states_, ...)                               \
+    {                                                                        \
+        "update " name_, LS_OP_UPDATE, states_,                              \
+        {                                                                    \
+            .function = LS_UPDATE_##function_, .epsilon = 1e-7f, __VA_ARGS__ \
+        }                                                                    \
+    }
+    UPDATE("sgd decay", SGD, 1, .weight_decay = 0.1f),
+    UPDATE("sgd momentum decay", SGD, 2, .weight_decay = 0.1f, .momentum = 0.9f),
+    UPDATE("sgd nesterov", SGD, 2, .momentum = 0.8f, .nesterov = 1),
+    UPDATE("adam decay", ADAM, 3, .weight_decay = 0.1f, .beta1 = 0.9f, .beta2 = 0.999f),
+    UPDATE("amsgrad", AMSGRAD, 4, .beta1 = 0.9f, .beta2 = 0.5f),
+    UPDATE("rmsprop", RMSPROP, 2, .beta2 = 0.9f),
+    UPDATE("rmsprop momentum", RMSPROP, 3, .beta2 = 0.9f, .momentum = 0.5f),
+    UPDATE("rmsprop centered", RMSPROP_CENTERED, 3, .beta2 = 0.9f, .weight_decay = 0.1f),
+    UPDATE("rmsprop centered momentum", RMSPROP_CENTERED, 4, .beta2 = 0.9f, .momentum = 0.5f),
+    UPDATE("adagrad", ADAGRAD, 2, .weight_decay = 0.1f),
+    UPDATE("adadelta", ADADELTA, 3, .beta2 = 0.95f),
+    UPDATE("adamax", ADAMAX, 3, .beta1 = 0.9f, .beta2 = 0.999f),
+    UPDATE("nadam", NADAM, 3, .beta1 = 0.9f, .beta2 = 0.999f),
+    {"lamb_direction",
+     LS_OP_LAMB_DIRECTION,
+     4,
+     {.beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-6f, .weight_decay = 0.1f}},
+    {"ema_update", LS_OP_EMA_UPDATE, 2, {.momentum = 0.99f}},
+    {"ema_update overwrites", LS_OP_EMA_UPDATE, 2, {.momentum = 0.9f, .count = 3}},
 };
 
 // ---- Ten steps ----
@@ -210,6 +236,52 @@ static void measure_case(struct ls_device_suite *suite, int64_t length, bool fin
     ls_device_case_run(suite, &c);
 }
 
+// ---- Clipping, LAMB: with norms that are given ----
+
+// Sets the pairs of measures of argument 1: squares of norms, and how many values were not finite.
+static void give_measures(struct ls_device_case *c, int64_t count, double largest)
+{
+    double *measures = malloc((size_t)count * sizeof(*measures));
+    for (int64_t i = 0; measures && i < count; i++)
+        measures[i] = i % 2 ? 0 : largest * ls_device_case_random(c);
+    c->values[1] = measures; // NULL: the case fails for want of memory
+}
+
+static void clip_case(struct ls_device_suite *suite, int64_t length, int64_t pairs, double largest)
+{
+    struct ls_device_case c;
+    ls_device_case_start(&c, LS_OP_CLIP, "clip N=%lld by %s, measures up to %g", (long long)length,
+                         pairs ? "norm" : "value", largest);
+    c.request.attributes.function = pairs ? LS_CLIP_NORM : LS_CLIP_VALUE;
+    c.request.attributes.threshold = 0.5f;
+    ls_device_case_input(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, length));
+    if (pairs)
+        ls_device_case_input(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F64, 2 * pairs));
+    ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, length), LS_DEVICE_ROUNDED);
+    ls_device_case_draw(&c, 0, LS_DEVICE_UNIFORM);
+    ls_device_case_values(&c);
+    if (pairs)
+        give_measures(&c, 2 * pairs, largest);
+    ls_device_case_run(suite, &c);
+}
+
+static void lamb_case(struct ls_device_suite *suite, int64_t length, double largest)
+{
+    struct ls_device_case c;
+    ls_device_case_start(&c, LS_OP_LAMB_UPDATE, "lamb_update N=%lld, measures up to %g",
+                         (long long)length, largest);
+    ls_device_case_input(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, length));
+    ls_device_case_input(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F64, 4));
+    ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, length),
+                          (struct ls_device_tolerance){0, 1e-6, 1e-6});
+    ls_device_case_draw(&c, 0, LS_DEVICE_UNIFORM);
+    ls_device_case_draw(&c, 2, LS_DEVICE_UNIFORM);
+    ls_device_case_values(&c);
+    give_measures(&c, 4, largest);
+    c.record.learning_rate = 0.1f;
+    ls_device_case_run(suite, &c);
+}
+
 // ---- Guard ----
 
 struct flags {
@@ -270,24 +342,49 @@ static void guard_case(struct ls_device_suite *suite)
     ls_device_case_finish(&c);
 }
 
-// A device may lack the update of moving statistics, and trains no model that has them then.
+// A device may lack the update of moving statistics, and trains no model that has them then; and all
+// optimizers but SGD and Adam.
 static bool offers(struct ls_device_suite *suite, const struct optimizer *optimizer)
 {
-    const struct ls_device_request request = {
-        .op = LS_OP_AVERAGE_UPDATE,
-        .attributes = optimizer->attributes,
-        .input_count = 1,
-        .output_count = 1,
-        .arguments = {LS_DEVICE_DESC(LS_F32, 3), LS_DEVICE_DESC(LS_F32, 3)}};
-    return optimizer->op != LS_OP_AVERAGE_UPDATE ||
+    struct ls_device_request request = {.op = optimizer->op,
+                                        .attributes = optimizer->attributes,
+                                        .input_count = 1,
+                                        .output_count = optimizer->states};
+    for (uint32_t i = 0; i <= optimizer->states; i++)
+        request.arguments[i] = LS_DEVICE_DESC(LS_F32, 3);
+    return optimizer->op == LS_OP_SGD_UPDATE || optimizer->op == LS_OP_ADAM_UPDATE ||
            ls_device_operation_offered(suite, optimizer->name, &request);
+}
+
+static bool offers_with_measures(struct ls_device_suite *suite, const char *name, uint32_t op)
+{
+    const struct ls_device_request request = {
+        .op = op,
+        .attributes = {.function = op == LS_OP_CLIP ? LS_CLIP_NORM : 0, .threshold = 1},
+        .input_count = 2,
+        .output_count = 1,
+        .arguments = {LS_DEVICE_DESC(LS_F32, 3), LS_DEVICE_DESC(LS_F64, 4),
+                      LS_DEVICE_DESC(LS_F32, 3)}};
+    return ls_device_operation_offered(suite, name, &request);
 }
 
 void ls_device_update_cases(struct ls_device_suite *suite)
 {
-    for (size_t o = 0; o < sizeof(optimizers) / sizeof(optimizers[0]); o++)
-        for (size_t i = 0; i < LENGTH_COUNT && offers(suite, &optimizers[o]); i++)
+    for (size_t o = 0; o < sizeof(optimizers) / sizeof(optimizers[0]); o++) {
+        const bool offered = offers(suite, &optimizers[o]);
+        for (size_t i = 0; i < LENGTH_COUNT && offered; i++)
             optimizer_case(suite, &optimizers[o], lengths[i]);
+    }
+    const bool clips = offers_with_measures(suite, "clip", LS_OP_CLIP);
+    const bool lamb = offers_with_measures(suite, "lamb_update", LS_OP_LAMB_UPDATE);
+    for (size_t i = 0; i < LENGTH_COUNT; i++) {
+        for (int64_t pairs = 0; clips && pairs < 4; pairs++)
+            clip_case(suite, lengths[i], pairs, pairs == 1 ? 0.1 : 10);
+        if (lamb) {
+            lamb_case(suite, lengths[i], 4);
+            lamb_case(suite, lengths[i], 0);
+        }
+    }
     for (size_t i = 0; i < LENGTH_COUNT; i++) {
         measure_case(suite, lengths[i], true);
         measure_case(suite, lengths[i], false);

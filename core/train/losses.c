@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of losses.
+#include "core/train/losses.h"
+
+#include "core/base/keras_names.h"
+#include "core/base/log.h"
+#include "core/base/options.h"
+
+#include <string.h>
+
+static const struct ls_plugin_option sparse_options[] = {
+    {"from_logits", "boolean", "off", "predictions are logits, not probabilities"},
+    {NULL, NULL, NULL, NULL},
+};
+static const struct ls_plugin_option smoothed_options[] = {
+    {"from_logits", "boolean", "off", "predictions are logits, not probabilities"},
+    {"label_smoothing", "number", "0", "share of each target that is spread evenly, 0 to 1"},
+    {NULL, NULL, NULL, NULL},
+};
+static const struct ls_plugin_option huber_options[] = {
+    {"delta", "number", "1", "errors beyond it count in proportion, not squared"},
+    {NULL, NULL, NULL, NULL},
+};
+
+const struct ls_loss_name ls_losses[] = {
+    {"sparse_categorical_crossentropy", LS_LOSS_SPARSE, sparse_options},
+    {"mean_squared_error", LS_LOSS_SQUARED, NULL},
+    {"mse", LS_LOSS_SQUARED, NULL},
+    {"categorical_crossentropy", LS_LOSS_CATEGORICAL, smoothed_options},
+    {"binary_crossentropy", LS_LOSS_BINARY, smoothed_options},
+    {"mean_absolute_error", LS_LOSS_ABSOLUTE, NULL},
+    {"mae", LS_LOSS_ABSOLUTE, NULL},
+    {"mean_absolute_percentage_error", LS_LOSS_PERCENTAGE, NULL},
+    {"mape", LS_LOSS_PERCENTAGE, NULL},
+    {"mean_squared_logarithmic_error", LS_LOSS_LOGARITHMIC, NULL},
+    {"msle", LS_LOSS_LOGARITHMIC, NULL},
+    {"huber", LS_LOSS_HUBER, huber_options},
+    {"log_cosh", LS_LOSS_LOG_COSH, NULL},
+    {"kl_divergence", LS_LOSS_DIVERGENCE, NULL},
+    {"poisson", LS_LOSS_POISSON, NULL},
+    {"hinge", LS_LOSS_HINGE, NULL},
+    {"squared_hinge", LS_LOSS_SQUARED_HINGE, NULL},
+    {"categorical_hinge", LS_LOSS_CATEGORICAL_HINGE, NULL},
+    {"cosine_similarity", LS_LOSS_COSINE, NULL},
+    {NULL, 0, NULL},
+};
+
+const char *const ls_loss_names[] = {"sparse_categorical_crossentropy",
+                                     "mean_squared_error",
+                                     "mse",
+                                     "categorical_crossentropy",
+                                     "binary_crossentropy",
+                                     "mean_absolute_error",
+                                     "mae",
+                                     "mean_absolute_percentage_error",
+                                     "mape",
+                                     "mean_squared_logarithmic_error",
+                                     "msle",
+                                     "huber",
+                                     "log_cosh",
+                                     "kl_divergence",
+                                     "poisson",
+                                     "hinge",
+                                     "squared_hinge",
+                                     "categorical_hinge",
+                                     "cosine_similarity",
+                                     NULL};
+
+const struct ls_loss_name *ls_loss_find(const char *name)
+{
+    for (const struct ls_loss_name *loss = ls_losses; loss->name; loss++)
+        if (strcmp(loss->name, name) == 0)
+            return loss;
+    return NULL;
+}
+
+static enum ls_status read_options(const struct ls_spec *spec, struct ls_loss *out)
+{
+    const char *logits = ls_spec_get(spec, "from_logits");
+    const char *smoothing = ls_spec_get(spec, "label_smoothing");
+    const char *delta = ls_spec_get(spec, "delta");
+    double value = 0;
+    out->delta = 1;
+    if (logits)
+        (void)!ls_parse_boolean(logits, &out->from_logits);
+    if (smoothing && (!ls_parse_number(smoothing, &value) || !(value >= 0 && value <= 1))) {
+        ls_error("--loss", "label_smoothing=%s: expected a number from 0 to 1", smoothing);
+        return LS_USAGE;
+    }
+    out->smoothing = (float)value;
+    if (delta && (!ls_parse_number(delta, &value) || !((float)value > 0))) {
+        ls_error("--loss", "delta=%s: expected a number above 0", delta);
+        return LS_USAGE;
+    }
+    if (delta)
+        out->delta = (float)value;
+    return LS_OK;
+}
+
+enum ls_status ls_loss_parse(const char *text, struct ls_loss *out)
+{
+    struct ls_spec spec = {0};
+    struct ls_loss loss = {.kind = LS_LOSS_OTHER};
+    enum ls_status status = ls_spec_parse("--loss", text, &spec);
+    if (status)
+        return status;
+    const struct ls_loss_name *entry = ls_loss_find(spec.name);
+    if (!entry) {
+        char why[480];
+        ls_error("--loss", "'%s' %s", spec.name,
+                 ls_keras_refusal(LS_KERAS_LOSS, spec.name, ls_loss_names, why, sizeof(why)));
+        status = LS_USAGE;
+    }
+    if (!status)
+        status = ls_spec_check("--loss", &spec, entry->options);
+    if (!status)
+        status = read_options(&spec, &loss);
+    if (!status) {
+        loss.function = entry->function;
+        if (entry->function == LS_LOSS_SPARSE)
+            loss.kind = LS_LOSS_SPARSE_CROSS_ENTROPY;
+        else if (entry->function == LS_LOSS_SQUARED)
+            loss.kind = LS_LOSS_MEAN_SQUARED_ERROR;
+        *out = loss;
+    }
+    ls_spec_finish(&spec);
+    return status;
+}
+
+const char *ls_loss_text(const struct ls_loss *loss)
+{
+    if (loss->kind == LS_LOSS_MEAN_SQUARED_ERROR)
+        return "mean_squared_error";
+    if (loss->kind == LS_LOSS_SPARSE_CROSS_ENTROPY)
+        return loss->from_logits ? "sparse_categorical_crossentropy:from_logits=true"
+                                 : "sparse_categorical_crossentropy:from_logits=false";
+    for (const struct ls_loss_name *entry = ls_losses; entry->name; entry++)
+        if (entry->function == loss->function)
+            return entry->name;
+    return "?";
+}

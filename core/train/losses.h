@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses by their Keras names and options. Private to train/. [any thread]
+#ifndef LS_TRAIN_LOSSES_H
+#define LS_TRAIN_LOSSES_H
+
+#include "core/graph/graph.h"
+#include "core/plugin/plugin.h"
+
+// What --loss= may be, and what a metric may be that is the mean of a loss; ends with a NULL name.
+// Names that mean the same follow each other; the first is the one to show.
+struct ls_loss_name {
+    const char *name;
+    uint32_t function; // enum ls_loss_function
+    const struct ls_plugin_option *options; // NULL: none
+};
+extern const struct ls_loss_name ls_losses[];
+
+// The entry of that name, in Keras's own spelling or its class name ("Huber"); NULL: none.
+const struct ls_loss_name *ls_loss_find(const char *name);
+// Their names, for messages; ends with NULL.
+extern const char *const ls_loss_names[];
+
+// "huber:delta=2". LS_USAGE, logged.
+LS_STATUS ls_loss_parse(const char *text, struct ls_loss *out);
+
+// The same as text, as long as the process: "huber".
+const char *ls_loss_text(const struct ls_loss *loss);
+
+#endif
