@@ -154,14 +154,20 @@ static bool begins(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-// Whether the graph has parameters whose names begin with "NAME/".
+// Whether the graph has parameters whose names begin with "NAME/". Constants, such as the 2 in
+// 2 * x, are in no file.
 static bool has_parameters(const struct walk *walk, const char *name)
 {
     char prefix[LONGEST_NAME + 2];
     snprintf(prefix, sizeof(prefix), "%s/", name);
-    const uint32_t first = find_first(walk, prefix);
-    return first < walk->graph->parameter_count &&
-           begins(walk->graph->parameters[walk->by_name[first]]->name, prefix);
+    for (uint32_t i = find_first(walk, prefix); i < walk->graph->parameter_count; i++) {
+        const struct ls_tensor *parameter = walk->graph->parameters[walk->by_name[i]];
+        if (!begins(parameter->name, prefix))
+            break;
+        if (!parameter->constant)
+            return true;
+    }
+    return false;
 }
 
 static enum ls_status too_long(const struct walk *walk, const char *name)
@@ -361,7 +367,7 @@ static enum ls_status walk_layers(struct walk *walk, const struct container *con
 static enum ls_status check_all_placed(const struct walk *walk)
 {
     for (uint32_t i = 0; i < walk->graph->parameter_count; i++)
-        if (!walk->placed[i]) {
+        if (!walk->placed[i] && !walk->graph->parameters[i]->constant) {
             ls_error(walk->source, "no layer of the model's JSON has the parameter '%s'",
                      walk->graph->parameters[i]->name);
             return LS_BAD_INPUT;

@@ -102,6 +102,32 @@ class Files(KerasTest):
         self.assertEqual(sorted(self.values("adapted.safetensors")),
                          ["dense/bias", "dense/kernel", "normalization/mean", "normalization/variance"])
 
+    def test_constants_are_in_no_file(self):
+        """Numbers of operations (x / 2, clip) and of a Normalization with given statistics are no weights, as in Keras."""
+        def layer(module, name, config, *calls):
+            tensors = [{"class_name": "__keras_tensor__", "config": {"shape": [None, 4], "dtype": "float32", "keras_history": [source, 0, 0]}}
+                       if isinstance(source, str) else source for source in calls]
+            return {"module": module, "class_name": name, "registered_name": None, "config": {"name": name.lower(), **config},
+                    "name": name.lower(), "inbound_nodes": [{"args": tensors, "kwargs": {}}] if calls else []}
+
+        layers = [layer("keras.layers", "InputLayer", {"batch_shape": [None, 4]}),
+                  layer("keras.layers", "Normalization", {"axis": -1, "mean": [1, 2, 3, 4], "variance": [1, 1, 1, 1]}, "inputlayer"),
+                  layer("keras.src.ops.numpy", "Multiply", {}, "normalization", [1.0, 2.0, 3.0, 4.0]),
+                  layer("keras.src.ops.numpy", "Divide", {}, 1.0, "multiply"),
+                  layer("keras.src.ops.numpy", "Clip", {"x_min": -1.0, "x_max": 1.0}, "divide"),
+                  layer("keras.layers", "Dense", {"units": 3}, "clip")]
+        with open(self.path("constants.json"), "w") as file:
+            json.dump({"module": "keras", "class_name": "Functional", "registered_name": None,
+                       "config": {"name": "constants", "layers": layers, "input_layers": [["inputlayer", 0, 0]],
+                                  "output_layers": [["dense", 0, 0]]}}, file)
+        data = "--dataset=synthetic:shape=4,classes=3,examples=50"
+        for name in ("out.weights.h5", "out.keras"):
+            with self.subTest(name):
+                self.done("train", data, "--steps=2", "--validation=off", "--quiet", "--model=constants.json", "--save-weights=" + name)
+                self.done("convert", name, "back.safetensors", "--model=constants.json")
+                self.assertEqual(sorted(self.values("back.safetensors")), ["dense/bias", "dense/kernel"])
+        self.assertEqual(set(self.structure("out.weights.h5")[0]), {"layers/dense/vars/0", "layers/dense/vars/1"})
+
     def test_models_inside_models_go_there_and_back(self):
         expected = self.values("inside.expected.safetensors")
         self.assertIn("deep/encoder/batch_normalization_2/moving_mean", expected)
