@@ -72,29 +72,77 @@ static enum ls_status worse(enum ls_status a, enum ls_status b)
 
 // ---- One layer ----
 
+#define RECURRENT                                                             \
+    "recurrent layers are left out; take Conv1D with padding \"causal\", or " \
+    "MultiHeadAttention"
+#define PREPROCESSING "change the data before training, and remove the layer"
+
+// What to do without a layer of Keras. The first that begins a class's name counts.
+static const struct {
+    const char *prefix, *advice;
+} instead[] = {
+    {"LSTM", RECURRENT},
+    {"GRU", RECURRENT},
+    {"RNN", RECURRENT},
+    {"SimpleRNN", RECURRENT},
+    {"Bidirectional", RECURRENT},
+    {"ConvLSTM", RECURRENT},
+    {"CuDNN", RECURRENT},
+    {"Lambda", "a file does not hold Python code; write it with operators and keras.ops, see "
+               "docs/models.md"},
+    {"TimeDistributed", "Dense and the normalizations act on the last dimension without it"},
+    {"GlobalAveragePooling1D", "take keras.ops.mean(x, axis=1)"},
+    {"GlobalMaxPooling1D", "take keras.ops.max(x, axis=1)"},
+    {"Random", PREPROCESSING},
+    {"Resizing", PREPROCESSING},
+    {"CenterCrop", PREPROCESSING},
+};
+
+static const char *find_advice(const char *class_name)
+{
+    for (size_t i = 0; i < sizeof(instead) / sizeof(instead[0]); i++)
+        if (strncmp(class_name, instead[i].prefix, strlen(instead[i].prefix)) == 0)
+            return instead[i].advice;
+    return NULL;
+}
+
+static enum ls_status refuse_operation(const struct ls_graph *graph,
+                                       const struct ls_layer_json *layer)
+{
+    const char *names[128] = {NULL};
+    char list[480];
+
+    if (!layer->first_unknown)
+        return ls_graph_fail(graph, NULL, "this operation is not supported");
+    for (size_t i = 0; ls_node_kinds[i].class_name && i < 127; i++)
+        names[i] = ls_node_kinds[i].class_name;
+    return ls_graph_fail(graph, NULL, "this operation is not supported; supported: %s",
+                         ls_name_list(names, list, sizeof(list)));
+}
+
 // An unknown class, or one of the user's own. Only the first of a model lists what there is.
 static enum ls_status refuse_class(const struct ls_graph *graph, const struct ls_layer_json *layer)
 {
     const char *names[128] = {NULL};
-    char why[480];
-    const bool operation = ls_json_is_operation(layer->object);
-    const size_t most = sizeof(names) / sizeof(names[0]) - 1;
+    const char *advice = find_advice(layer->class_name);
+    char why[360];
 
     if (layer->custom)
-        return ls_graph_fail(graph, NULL, "only Keras's own layers are supported");
-    for (size_t i = 0; operation && ls_node_kinds[i].class_name && i < most; i++)
-        names[i] = ls_node_kinds[i].class_name;
-    for (size_t i = 0; !operation && ls_layer_kinds[i] && i < most; i++)
-        names[i] = ls_layer_kinds[i]->class_name;
-    if (operation)
-        return ls_graph_fail(graph, NULL, "this operation is not supported; supported: %s",
-                             ls_name_list(names, why, sizeof(why)));
+        return ls_graph_fail(graph, NULL,
+                             "only Keras's own layers are supported; make it of the layers and "
+                             "operations that docs/models.md lists");
+    if (ls_json_is_operation(layer->object))
+        return refuse_operation(graph, layer);
     if (strcmp(layer->class_name, "TFOpLambda") == 0 ||
         strcmp(layer->class_name, "SlicingOpLambda") == 0 ||
         strcmp(layer->class_name, "TensorFlowOpLayer") == 0)
         return ls_graph_fail(graph, NULL,
                              "operations are read as Keras 3 writes them; make the model with "
                              "Keras 3, or use a layer such as Add, Multiply or Rescaling");
+    if (advice)
+        return ls_graph_fail(graph, NULL, "this layer is not supported: %s", advice);
+    for (size_t i = 0; ls_layer_kinds[i] && i < 127; i++)
+        names[i] = ls_layer_kinds[i]->class_name;
     ls_keras_refusal(LS_KERAS_LAYER, layer->class_name, names, why, sizeof(why));
     char *list = strstr(why, "; supported:");
     if (list && !layer->first_unknown)

@@ -265,7 +265,7 @@ static enum ls_status read_inner(const struct ls_model_json *outer, struct ls_la
 static enum ls_status read_layers(struct ls_model_json *model, const json_t *layers)
 {
     char text[SHOWN];
-    struct ls_layer_json *unknown = NULL;
+    bool unknown[2] = {false, false}; // a layer was, an operation was
 
     if (!json_is_array(layers))
         return ls_model_json_fail(model, "layers: expected a list, got %s",
@@ -283,11 +283,12 @@ static enum ls_status read_layers(struct ls_model_json *model, const json_t *lay
         status = read_layer(model, i, json_array_get(layers, i), layer);
         if (status)
             return status;
-        if (!unknown && !layer->kind && !layer->custom && !ls_is_model_class(layer->class_name))
-            unknown = layer;
+        if (layer->kind || layer->custom || ls_is_model_class(layer->class_name))
+            continue;
+        const bool operation = ls_json_is_operation(layer->object);
+        layer->first_unknown = !unknown[operation];
+        unknown[operation] = true;
     }
-    if (unknown)
-        unknown->first_unknown = true;
     status = give_names(model);
     for (uint32_t i = 0; i < model->count && !status; i++)
         if (ls_is_model_class(model->layers[i].class_name) && !model->layers[i].custom)

@@ -35,7 +35,7 @@ struct ls_layer_json {
     const char *class_name;
     const json_t *object, *config; // `config` NULL: none
     bool custom; // a class of the user's own
-    bool first_unknown; // the first layer of its model whose class does not exist
+    bool first_unknown; // the first layer or operation of its model whose class does not exist
     const char *given; // name in the JSON; NULL: none
     char name[LS_LONGEST_NAME]; // the given one, or as Keras would call it
     struct ls_call_json *calls; // of a functional model

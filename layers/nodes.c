@@ -210,6 +210,8 @@ static bool is_nothing(const json_t *value)
 static void read_training(struct reading *r, const json_t *value, struct ls_call_json *call)
 {
     char text[SHOWN];
+    if (!r->layer->kind && !r->layer->model) // refused itself: Keras writes this for RandomFlip
+        return;
     if (json_is_true(value))
         fail(r, "training=True is not supported: the layer would also act in predictions as in "
                 "training; remove it");

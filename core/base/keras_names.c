@@ -7,11 +7,14 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <string.h>
 
 // Written without underscores and in small letters; one space between two names.
 static const char *const names[] = {
     [LS_KERAS_LAYER] =
-        "activityregularization add additiveattention alphadropout attention augmix "
+        "activityregularization adaptiveaveragepooling1d adaptiveaveragepooling2d "
+        "adaptiveaveragepooling3d adaptivemaxpooling1d adaptivemaxpooling2d "
+        "adaptivemaxpooling3d add additiveattention alphadropout attention augmix "
         "autocontrast average averagepooling1d averagepooling3d batchnormalization "
         "bidirectional categoryencoding centercrop concatenate conv1d conv1dtranspose "
         "conv2dtranspose conv3d conv3dtranspose convlstm1d convlstm2d convlstm3d convolution1d "
@@ -92,9 +95,11 @@ const char *ls_keras_refusal(enum ls_keras_kind kind, const char *name,
     }
     size_t used = (size_t)snprintf(
         text, bytes, known ? "is not supported yet; supported:" : "is unknown; supported:");
-    for (; *supported && used < bytes; supported++)
+    for (bool fits = true; *supported && fits && used + 8 < bytes; supported++) {
+        fits = used + strlen(*supported) + 8 < bytes;
         used += (size_t)snprintf(text + used, bytes - used, "%s%s",
-                                 text[used - 1] == ':' ? " " : ", ", *supported);
+                                 text[used - 1] == ':' ? " " : ", ", fits ? *supported : "...");
+    }
     return text;
 }
 

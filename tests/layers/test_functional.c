@@ -447,6 +447,8 @@ static const char *const refused[][2] = {
      "layer 'a' (InputLayer): an input has no inbound_nodes"},
     {ONE(NODE("Einsum", "a", CALL(FROM("x", 0, 0)))),
      "layer 'a' (Einsum): this operation is not supported; supported: Add, "},
+    {ONE(LAYER("RandomFlip", "a", "", CALL_WITH(FROM("x", 0, 0), "'training': true"))),
+     "layer 'a' (RandomFlip): this layer is not supported: change the data"},
     {ONE("{'class_name': 'TFOpLambda', 'name': 'a', 'config': {'name': 'a', 'function': "
          "'math.multiply'}, 'inbound_nodes': [['x', 0, 0, {'y': 2.0}]]}"),
      "layer 'a' (TFOpLambda): operations are read as Keras 3 writes them"},
@@ -499,7 +501,7 @@ static const char *const refused[][2] = {
     {ONE(SEQUENTIAL("a", "", "{'class_name': 'Flatten', 'unknown': 1}", CALL(FROM("x", 0, 0)))),
      "model 'a': layer 0: unknown key 'unknown'"},
     {ONE(SEQUENTIAL("a", "", "{'class_name': 'LSTM'}", CALL(FROM("x", 0, 0)))),
-     "layer 'a/lstm' (LSTM): this layer is not supported yet"},
+     "layer 'a/lstm' (LSTM): this layer is not supported: recurrent layers"},
     {ONE("{'class_name': 'Functional', 'module': 'mine', 'name': 'a', 'config': {'name': 'a'}, "
          "'inbound_nodes': [" CALL(FROM("x", 0, 0)) "]}"),
      "layer 'a' (Functional): only Keras's own layers are supported"},
@@ -530,7 +532,7 @@ START_TEST(layers_behind_a_refused_one_are_checked)
             NULL, &graph),
         LS_BAD_INPUT);
     static const char *const lines[] = {
-        "layer 'l' (LSTM): this layer is not supported yet",
+        "layer 'l' (LSTM): this layer is not supported: recurrent layers",
         "layer 'b' (Dense): units: expected a positive integer, got \"four\"",
         "layer 'c/dense' (Dense): unit: unknown option",
         "layer 'c/dense' (Dense): units: expected a positive integer, got nothing"};

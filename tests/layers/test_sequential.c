@@ -250,7 +250,7 @@ START_TEST(an_option_that_a_layer_does_not_have_is_refused)
     must_refuse((const struct ls_layer[]){LS_INPUT(4), LS_DROPOUT(NAN), LS_END},
                 "Dropout: rate: not a finite number");
     must_refuse((const struct ls_layer[]){LS_INPUT(4), {.class_name = "LSTM"}, LS_END},
-                "layer 'lstm' (LSTM): this layer is not supported yet");
+                "layer 'lstm' (LSTM): this layer is not supported: recurrent layers");
     must_refuse(
         (const struct ls_layer[]){LS_INPUT(4, 4, 1), LS_CONV2D(3, .kernel_columns = 3), LS_END},
         "kernel_size: expected");

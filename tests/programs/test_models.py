@@ -109,8 +109,8 @@ class Refused(ModelTest):
                                       layer("ConvLSTM2D", name="bn"), layer("GRU", name="g"), FLATTEN,
                                       layer("Dense", name="d", units=10, kernel_regularizer=layer("OrthogonalRegularizer", factor=0.1))))
         says = ("layer 'c' (Conv2D): activation: 'celu' is not supported yet; supported: linear, relu,",
-                "layer 'bn' (ConvLSTM2D): this layer is not supported yet; supported: InputLayer, Dense,",
-                "layer 'g' (GRU): this layer is not supported yet",
+                "layer 'bn' (ConvLSTM2D): this layer is not supported: recurrent layers are left out; take Conv1D",
+                "layer 'g' (GRU): this layer is not supported: recurrent layers",
                 "layer 'd' (Dense): kernel_regularizer: OrthogonalRegularizer is not supported, and ignoring it would change the loss and the training; set it to null to train without it")
         self.all_refused("summary", model, says=says)
         self.all_refused(*TRAIN, model, says=says)
