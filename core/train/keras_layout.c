@@ -91,33 +91,32 @@ static const char *given_name(const json_t *layer)
     return name ? name : json_string_value(json_object_get(layer, "name"));
 }
 
-static bool is_given(const json_t *layers, const char *name)
+// Names of a model's layers, as keys; under "/dense" the number that was tried last for a name.
+// NULL: no memory.
+static json_t *given_names(const json_t *layers)
 {
-    for (size_t i = 0; i < json_array_size(layers); i++) {
+    json_t *names = json_object();
+    for (size_t i = 0; names && i < json_array_size(layers); i++) {
         const char *given = given_name(json_array_get(layers, i));
-        if (given && strcmp(given, name) == 0)
-            return true;
+        if (given && json_object_set_new(names, given, json_true())) {
+            json_decref(names);
+            return NULL;
+        }
     }
-    return false;
+    return names;
 }
 
 // The name that the reader of models gave a layer without one. Of the names dense, dense_1, ...
 // that no layer was given, each layer of the class without a name takes the next.
-static void choose_name(const json_t *layers, size_t index, char *out, size_t bytes)
+static enum ls_status choose_name(json_t *names, const json_t *layer, char *out, size_t bytes)
 {
-    char base[LONGEST_CLASS], other[LONGEST_CLASS];
-    size_t before = 0;
-    ls_keras_snake_case(class_of(json_array_get(layers, index)), base, sizeof(base));
-    for (size_t i = 0; i < index; i++) {
-        const json_t *layer = json_array_get(layers, i);
-        ls_keras_snake_case(class_of(layer), other, sizeof(other));
-        before += !given_name(layer) && strcmp(base, other) == 0;
-    }
-    for (uint32_t number = 0;; number++) {
-        snprintf(out, bytes, number ? "%s_%u" : "%s", base, number);
-        if (!is_given(layers, out) && before-- == 0)
-            return;
-    }
+    char last[LONGEST_CLASS + 1] = "/";
+    ls_keras_snake_case(class_of(layer), last + 1, LONGEST_CLASS);
+    json_int_t number = json_integer_value(json_object_get(names, last));
+    do
+        snprintf(out, bytes, number ? "%s_%lld" : "%s", last + 1, (long long)number);
+    while (number++, json_object_get(names, out));
+    return json_object_set_new(names, last, json_integer(number)) ? LS_OUT_OF_MEMORY : LS_OK;
 }
 
 // ---- Stores ----
@@ -310,7 +309,7 @@ static enum ls_status count_layer(json_t *counts, const char *snake, bool has_va
 }
 
 static enum ls_status walk_layer(struct walk *walk, const struct container *container, size_t index,
-                                 json_t *counts)
+                                 json_t *names, json_t *counts)
 {
     const json_t *layer = json_array_get(container->layers, index);
     if (is_operation(layer))
@@ -318,8 +317,8 @@ static enum ls_status walk_layer(struct walk *walk, const struct container *cont
     char chosen[LONGEST_CLASS + 16], name[LONGEST_NAME], snake[LONGEST_CLASS], number[16] = "";
     char group[LONGEST_NAME], counted[LONGEST_NAME];
     const char *given = given_name(layer), *own = given ? given : chosen;
-    if (!given)
-        choose_name(container->layers, index, chosen, sizeof(chosen));
+    if (!given && choose_name(names, layer, chosen, sizeof(chosen)))
+        return LS_OUT_OF_MEMORY;
     // Models are called by their Keras 3 class, whatever Keras 2 called it.
     const char *class_name = strcmp(class_of(layer), "Model") == 0 ? "Functional" : class_of(layer);
     ls_keras_snake_case(class_name, snake, sizeof(snake));
@@ -348,8 +347,8 @@ static enum ls_status walk_layer(struct walk *walk, const struct container *cont
 
 static enum ls_status walk_layers(struct walk *walk, const struct container *container)
 {
-    json_t *counts = json_object();
-    enum ls_status status = counts ? LS_OK : LS_OUT_OF_MEMORY;
+    json_t *counts = json_object(), *names = given_names(container->layers);
+    enum ls_status status = counts && names ? LS_OK : LS_OUT_OF_MEMORY;
     if (++walk->depth > DEEPEST) {
         ls_error(walk->source, "more than %d models inside one another", DEEPEST);
         status = LS_BAD_INPUT;
@@ -357,9 +356,10 @@ static enum ls_status walk_layers(struct walk *walk, const struct container *con
     for (size_t i = 0; i < json_array_size(container->layers) && !status; i++) {
         if (!container->outer)
             walk->top = (uint32_t)i;
-        status = walk_layer(walk, container, i, counts);
+        status = walk_layer(walk, container, i, names, counts);
     }
     json_decref(counts);
+    json_decref(names);
     walk->depth--;
     return status;
 }

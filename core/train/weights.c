@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the parameters of a model in a file, and takes their values.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // qsort_r
+#endif
 #include "core/train/weights.h"
 
 #include "core/base/log.h"
@@ -20,24 +23,65 @@ static bool same_shape(const struct ls_shape *shape, const struct ls_saved_tenso
     return true;
 }
 
-// Keras 2 writes "dense/kernel:0".
-static bool is_called(const char *saved, const char *prefix, size_t prefix_length, const char *name)
+// A file, and its tensors in the order of their names: a checkpoint may have many.
+struct names {
+    const struct ls_safetensors *file;
+    size_t *sorted;
+};
+
+static int compare_names(const void *a, const void *b, void *file)
 {
-    if (strncmp(saved, prefix, prefix_length) != 0)
-        return false;
-    saved += prefix_length;
-    const size_t length = strlen(name);
-    return strncmp(saved, name, length) == 0 &&
-           (saved[length] == '\0' || strcmp(saved + length, ":0") == 0);
+    return strcmp(ls_safetensors_get(file, *(const size_t *)a)->name,
+                  ls_safetensors_get(file, *(const size_t *)b)->name);
 }
 
-static size_t find(const struct ls_safetensors *file, const char *prefix, size_t prefix_length,
+static enum ls_status sort_names(const struct ls_safetensors *file, struct names *out)
+{
+    const size_t count = ls_safetensors_count(file);
+    *out = (struct names){file, calloc(count + 1, sizeof(*out->sorted))};
+    if (!out->sorted)
+        return LS_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count; i++)
+        out->sorted[i] = i;
+    qsort_r(out->sorted, count, sizeof(*out->sorted), compare_names, (void *)(uintptr_t)file);
+    return LS_OK;
+}
+
+// As strcmp of `saved` and the three in a row.
+static int compare(const char *saved, const char *prefix, size_t prefix_length, const char *name,
+                   const char *suffix)
+{
+    const size_t length = strlen(name);
+    int order = strncmp(saved, prefix, prefix_length);
+    if (!order)
+        order = strncmp(saved + prefix_length, name, length);
+    return order ? order : strcmp(saved + prefix_length + length, suffix);
+}
+
+static size_t search(const struct names *names, const char *prefix, size_t prefix_length,
+                     const char *name, const char *suffix)
+{
+    size_t low = 0, high = ls_safetensors_count(names->file);
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2, index = names->sorted[middle];
+        const int order = compare(ls_safetensors_get(names->file, index)->name, prefix,
+                                  prefix_length, name, suffix);
+        if (order == 0)
+            return index;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return LS_NO_TENSOR;
+}
+
+// Keras 2 writes "dense/kernel:0".
+static size_t find(const struct names *names, const char *prefix, size_t prefix_length,
                    const char *name)
 {
-    for (size_t i = 0; i < ls_safetensors_count(file); i++)
-        if (is_called(ls_safetensors_get(file, i)->name, prefix, prefix_length, name))
-            return i;
-    return LS_NO_TENSOR;
+    const size_t plain = search(names, prefix, prefix_length, name, "");
+    return plain != LS_NO_TENSOR ? plain : search(names, prefix, prefix_length, name, ":0");
 }
 
 // Files do not have constants.
@@ -49,12 +93,12 @@ static const struct ls_tensor *first_saved(const struct ls_graph *graph)
     return NULL;
 }
 
-static bool has_all(const struct ls_graph *graph, const struct ls_safetensors *file,
-                    const char *prefix, size_t prefix_length)
+static bool has_all(const struct ls_graph *graph, const struct names *names, const char *prefix,
+                    size_t prefix_length)
 {
     for (uint32_t i = 0; i < graph->parameter_count; i++)
         if (!graph->parameters[i]->constant &&
-            find(file, prefix, prefix_length, graph->parameters[i]->name) == LS_NO_TENSOR)
+            find(names, prefix, prefix_length, graph->parameters[i]->name) == LS_NO_TENSOR)
             return false;
     return true;
 }
@@ -63,12 +107,12 @@ static bool has_all(const struct ls_graph *graph, const struct ls_safetensors *f
 // name of the first parameter, where it stands before all of them; nothing where no prefix does.
 // LS_BAD_INPUT, logged, where the file has the whole model twice.
 static enum ls_status find_prefix(const struct ls_model *model, const char *path,
-                                  const struct ls_safetensors *file, const char **prefix,
-                                  size_t *length)
+                                  const struct names *names, const char **prefix, size_t *length)
 {
+    const struct ls_safetensors *file = names->file;
     const struct ls_graph *graph = model->graph;
     const struct ls_tensor *first = first_saved(graph);
-    bool found = has_all(graph, file, "", 0);
+    bool found = has_all(graph, names, "", 0);
     *prefix = "";
     *length = 0;
     if (!first)
@@ -77,8 +121,10 @@ static enum ls_status find_prefix(const struct ls_model *model, const char *path
         const char *saved = ls_safetensors_get(file, i)->name;
         for (const char *slash = strchr(saved, '/'); slash; slash = strchr(slash + 1, '/')) {
             const size_t candidate = (size_t)(slash + 1 - saved);
-            if (!is_called(saved, saved, candidate, first->name) ||
-                !has_all(graph, file, saved, candidate))
+            const char *rest = saved + candidate;
+            if ((compare(rest, "", 0, first->name, "") != 0 &&
+                 compare(rest, "", 0, first->name, ":0") != 0) ||
+                !has_all(graph, names, saved, candidate))
                 continue;
             if (found) {
                 ls_error("weights",
@@ -100,14 +146,15 @@ static enum ls_status match_names(const struct ls_model *model, const char *path
                                   const struct ls_safetensors *file, size_t *out)
 {
     const struct ls_graph *graph = model->graph;
+    struct names names;
     const char *prefix;
     size_t length;
-    const enum ls_status status = find_prefix(model, path, file, &prefix, &length);
-    if (status)
-        return status;
-    for (uint32_t i = 0; i < graph->parameter_count; i++) {
+    enum ls_status status = sort_names(file, &names);
+    if (!status)
+        status = find_prefix(model, path, &names, &prefix, &length);
+    for (uint32_t i = 0; i < graph->parameter_count && !status; i++) {
         const char *name = graph->parameters[i]->name;
-        out[i] = graph->parameters[i]->constant ? LS_NO_TENSOR : find(file, prefix, length, name);
+        out[i] = graph->parameters[i]->constant ? LS_NO_TENSOR : find(&names, prefix, length, name);
         if (out[i] != LS_NO_TENSOR || graph->parameters[i]->constant)
             continue;
         const struct ls_saved_tensor *first = ls_safetensors_get(file, 0);
@@ -116,9 +163,10 @@ static enum ls_status match_names(const struct ls_model *model, const char *path
                  "names",
                  path, name, model->source, first ? "; its first is '" : "",
                  first ? first->name : "", first ? "'" : "");
-        return LS_BAD_INPUT;
+        status = LS_BAD_INPUT;
     }
-    return LS_OK;
+    free(names.sorted);
+    return status;
 }
 
 // ---- What was found ----

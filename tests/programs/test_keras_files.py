@@ -184,6 +184,39 @@ class Files(KerasTest):
         self.assertEqual(sorted(self.values("bare.safetensors")), 
                          [f"{name}/{variable}" for name in ("dense", "dense_1", "dense_2") for variable in ("bias", "kernel")])
 
+    def test_many_layers_without_names_take_no_time(self):
+        """Minutes before names were counted on: each layer's was looked for from the first."""
+        count = 1500
+        with open(self.path("many.json"), "w") as file:
+            json.dump({"class_name": "Sequential", "config": {"name": "many", "layers": [
+                {"class_name": "InputLayer", "config": {"batch_shape": [None, 1]}}, *[{"class_name": "Dense", "config": {"units": 1}}] * count]}}, file)
+        names = ["dense" if i == 0 else f"dense_{i}" for i in range(count)]
+        header = {f"{name}/{variable}": {"dtype": "F32", "shape": shape, "data_offsets": [4 * at, 4 * at + 4]}
+                  for i, name in enumerate(names) for variable, shape, at in (("kernel", [1, 1], 2 * i), ("bias", [1], 2 * i + 1))}
+        text = json.dumps(header).encode()
+        values = struct.pack(f"<{2 * count}f", *range(2 * count))
+        with open(self.path("many.safetensors"), "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text + values)
+        self.done("convert", "many.safetensors", "many.weights.h5", "--model=many.json", timeout=60)
+        self.done("convert", "many.weights.h5", "back.safetensors", "--model=many.json", timeout=60)
+        self.assertEqual(self.values("back.safetensors"), self.values("many.safetensors"))
+
+    def test_a_prefix_is_found_among_many(self):
+        """Each tensor that may be the model's first was followed by a search through all: minutes for a file of a few megabytes."""
+        with open(self.path("one.json"), "w") as file:
+            json.dump({"class_name": "Sequential", "config": {"layers": [
+                {"class_name": "InputLayer", "config": {"batch_shape": [None, 1]}},
+                {"class_name": "Dense", "config": {"name": "dense", "units": 1}}]}}, file)
+        for extra, code in (("a7/dense/bias", DONE), ("other/bias", BAD_INPUT)):
+            names = [f"a{i}/dense/kernel" for i in range(30000)] + [extra]
+            text = json.dumps({name: {"dtype": "F32", "shape": [1] if name == extra else [1, 1], "data_offsets": [4 * i, 4 * i + 4]}
+                               for i, name in enumerate(names)}).encode()
+            with open(self.path("tower.safetensors"), "wb") as file:
+                file.write(struct.pack("<Q", len(text)) + text + struct.pack(f"<{len(names)}f", *range(len(names))))
+            outcome = self.lockstep("convert", "tower.safetensors", "one.safetensors", "--model=one.json", timeout=30)
+            self.assertEqual(outcome.code, code, outcome.err)
+        self.assertEqual(self.values("one.safetensors"), {"dense/kernel": ([1, 1], (7.0,)), "dense/bias": ([1], (30000.0,))})
+
     def test_other_types_are_converted_with_a_line(self):
         header = {name: {"dtype": "F64", "shape": list(shape)} for name, (shape, _) in self.values("small.expected.safetensors").items()}
         data, at = b"", 0
