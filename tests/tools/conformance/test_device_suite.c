@@ -546,7 +546,7 @@ END_TEST
 START_TEST(half_types_need_not_be_offered)
 {
     const struct outcome outcome = run_suite(NO_HALVES, LS_OP_NONE, "float16");
-    ck_assert_int_eq(outcome.status, LS_OK);
+    ck_assert_msg(outcome.status == LS_OK, "%s: %s", outcome.name, outcome.message);
     ck_assert_uint_eq(outcome.counts.failed, 0);
     ck_assert_uint_eq(outcome.counts.passed, 0);
     ck_assert_uint_eq(outcome.counts.refused, 2);
