@@ -6,7 +6,7 @@
 
 Needs a Python with current Keras and its backends TensorFlow and JAX. For each model: its JSON as Keras writes it, with
 dropout rates set to 0 (NAME.json.gz), and in expected.json Keras's counts of parameters, and from each of the two backends
-predictions and the losses of steps of SGD. Of the small models, NAME.safetensors.gz holds also what the first step added to each
+predictions and the losses of steps of SGD; from TensorFlow also the first loss in float64. Of the small models, NAME.safetensors.gz holds also what the first step added to each
 variable, in TensorFlow, and for each the largest difference between the backends.
 
 Weights and inputs are not stored: they come from a formula, which the test knows, too (formula_numbers, variable_values,
@@ -228,24 +228,38 @@ def forward_in_jax(model, inputs, labels):
     return numpy.asarray(call(False)), [float(loss)]
 
 
-def run(name, folder):
-    import keras
-    import numpy
-
-    with open(folder + "/model.json") as file:
-        model = load(file.read())
+def prepare(name, model):
+    """Gives the model its weights; answers its variables by name."""
     found = dict(variables(model))
     for key, variable in found.items():
         variable.assign(variable_values(key, tuple(variable.shape), GAINS.get(name, 1.0)))
     for layer in model.layers:
         if hasattr(layer, "finalize_state"):
             layer.finalize_state()
+    return found
+
+
+def examples(model):
+    """(what the test has to know of the inputs, the inputs, the labels)."""
+    import numpy
+
     # Images as the model expects them: from 0 to 255 where it rescales them itself.
     scale = 255.0 if {"Rescaling", "Normalization"} & set(first_layers(model)) else 1.0
     facts = [{"shape": list(tensor.shape[1:]), "below": BELOW.get(tensor.name, 0), "scale": scale} for tensor in model.inputs]
     inputs = [input_values(i, (EXAMPLES, *fact["shape"]), fact["below"], fact["scale"]) for i, fact in enumerate(facts)]
     outputs = model.outputs[0].shape
     labels = (numpy.arange(EXAMPLES * int(numpy.prod(outputs[1:-1], dtype=int))) % outputs[-1]).astype("i4").reshape((EXAMPLES, *outputs[1:-1]))
+    return facts, inputs, labels
+
+
+def run(name, folder):
+    import keras
+    import numpy
+
+    with open(folder + "/model.json") as file:
+        model = load(file.read())
+    found = prepare(name, model)
+    facts, inputs, labels = examples(model)
     given = inputs if len(inputs) > 1 else inputs[0]
     if keras.backend.backend() == "jax" and name in FORWARD_IN_JAX:
         logits, losses = forward_in_jax(model, given, labels)
@@ -266,6 +280,24 @@ def run(name, folder):
     numpy.savez(f"{folder}/{keras.backend.backend()}.npz", logits=logits, losses=losses,
                 facts=json.dumps({"trainable": trained, "total": sum(sizes), "inputs": facts, "keras": keras.__version__}),
                 **{"update/" + key: values for key, values in updates.items()})
+
+
+def first_loss(name, folder):
+    """The loss before the first step, in float64: how far rounding takes the backends from it."""
+    import keras
+    import numpy
+
+    keras.config.set_floatx("float64")
+    with open(folder + "/model.json") as file:
+        model = load(file.read().replace('"float32"', '"float64"'))
+    prepare(name, model)
+    _, inputs, labels = examples(model)
+    inputs = [values.astype("f8") if values.dtype == "f4" else values for values in inputs]
+    outputs = model(inputs if len(inputs) > 1 else inputs[0], training=True)
+    loss = float(keras.losses.SparseCategoricalCrossentropy(from_logits=True)(labels, outputs))
+    assert "float64" in str(outputs.dtype), outputs.dtype
+    with open(folder + "/float64.json", "w") as file:
+        json.dump(loss, file)
 
 
 # ---- The fixtures ----
@@ -303,6 +335,9 @@ def make(name):
         for backend in ("tensorflow", "jax"):
             in_keras(backend, "run", name, folder)
             found[backend] = numpy.load(f"{folder}/{backend}.npz")
+        in_keras("tensorflow", "first_loss", name, folder)
+        with open(folder + "/float64.json") as file:
+            exact = json.load(file)
         with open(folder + "/model.json", "rb") as file:
             (FOLDER / f"{name}.json.gz").write_bytes(gzip.compress(file.read(), 9, mtime=0))
     flow, jax = found["tensorflow"], found["jax"]
@@ -311,6 +346,7 @@ def make(name):
     expected["rate"] = SMALL_RATES.get(name, RATE)
     for backend, values in found.items():
         expected[backend] = {"logits": rounded(values["logits"]), "losses": [float(loss) for loss in values["losses"]]}
+    expected["float64"] = exact
     updates = {key[len("update/"):]: flow[key] for key in flow.files if key.startswith("update/")}
     if updates:
         (FOLDER / f"{name}.updates.safetensors.gz").write_bytes(gzip.compress(safetensors(updates), 9, mtime=0))
@@ -333,7 +369,7 @@ def part(what, name, folder):
         with open(folder + "/model.json", "w") as file:
             file.write(model_json(name))
     else:
-        run(name, folder)
+        {"run": run, "first_loss": first_loss}[what](name, folder)
 
 
 def main():
