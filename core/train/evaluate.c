@@ -6,6 +6,7 @@
 #include "core/train/predictions_file.h"
 #include "core/train/session.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -79,6 +80,29 @@ static enum ls_status begin_prediction(struct ls_model *model, struct ls_data *d
     return status ? status : ls_data_wait(data, out);
 }
 
+// Examples whose predictions have a value that is not finite.
+static uint64_t count_not_finite(const float *outputs, uint64_t count, uint64_t elements)
+{
+    uint64_t found = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t k = 0;
+        while (k < elements && isfinite(outputs[i * elements + k]))
+            k++;
+        found += k < elements;
+    }
+    return found;
+}
+
+static void say_not_finite(const struct ls_model *model, uint64_t found, uint64_t count)
+{
+    if (found)
+        ls_warn("predict",
+                "the predictions of model '%s' for %" PRIu64 " of %" PRIu64
+                " examples are not finite; check weights and data (an Embedding gives NaN for an "
+                "id that it has no row for)",
+                model->source, found, count);
+}
+
 enum ls_status ls_predict_model(struct ls_model *model, struct ls_data *data, uint64_t batch,
                                 float *out)
 {
@@ -86,6 +110,10 @@ enum ls_status ls_predict_model(struct ls_model *model, struct ls_data *data, ui
     enum ls_status status = begin_prediction(model, data, batch, &dataset);
     if (!status)
         status = ls_session_predict(model->session, dataset, 0, dataset->count, out);
+    if (!status)
+        say_not_finite(model,
+                       count_not_finite(out, dataset->count, ls_model_output_elements(model)),
+                       dataset->count);
     return ls_run_end_interruption(model->run, conclude(model, status));
 }
 
@@ -98,6 +126,7 @@ static enum ls_status predict_segments(struct ls_model *model, const struct ls_d
     uint64_t segment = SEGMENT_BYTES / sizeof(float) / elements / global_batch * global_batch;
     segment = segment ? segment : global_batch;
     segment = segment < dataset->count ? segment : dataset->count;
+    uint64_t not_finite = 0;
     float *outputs = malloc(segment * elements * sizeof(*outputs));
     enum ls_status status = outputs ? LS_OK : LS_OUT_OF_MEMORY;
     for (uint64_t first = 0; !status && first < dataset->count; first += segment) {
@@ -105,8 +134,12 @@ static enum ls_status predict_segments(struct ls_model *model, const struct ls_d
         status = ls_session_predict(model->session, dataset, first, count, outputs);
         if (!status)
             status = ls_predictions_file_write(file, outputs, count);
+        if (!status)
+            not_finite += count_not_finite(outputs, count, elements);
     }
     free(outputs);
+    if (!status)
+        say_not_finite(model, not_finite, dataset->count);
     return status;
 }
 
