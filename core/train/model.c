@@ -423,6 +423,19 @@ static struct ls_shape field_shape(const struct ls_field *field)
     return shape;
 }
 
+// That of its layer: inputs are made first, in their order.
+static const char *input_name(const struct ls_model *model, const struct ls_tensor *input)
+{
+    const struct ls_graph *graph = model->graph;
+    uint32_t before = 0;
+    while (graph->inputs[before] != input)
+        before++;
+    for (uint32_t i = 0; i < graph->layer_count; i++)
+        if (strcmp(graph->layers[i].class_name, "InputLayer") == 0 && before-- == 0)
+            return graph->layers[i].name;
+    return input->name;
+}
+
 static enum ls_status check_input(const struct ls_model *model, const struct ls_data *data,
                                   const struct ls_tensor *input, const struct ls_field *field)
 {
@@ -430,15 +443,15 @@ static enum ls_status check_input(const struct ls_model *model, const struct ls_
     if (!fits(&input->shape, &shape)) {
         char expected[96], found[96];
         ls_error("data", "model '%s' expects input '%s' %s, but field '%s' of '%s' is %s",
-                 model->source, input->name,
+                 model->source, input_name(model, input),
                  ls_shape_text(&input->shape, expected, sizeof(expected)), field->name, data->text,
                  ls_shape_text(&shape, found, sizeof(found)));
         return LS_BAD_INPUT;
     }
     if (field->dtype && !ls_can_gather(field->dtype, input->dtype)) {
         ls_error("data", "model '%s' expects input '%s' as %s, but field '%s' of '%s' is %s",
-                 model->source, input->name, ls_dtype_name(input->dtype), field->name, data->text,
-                 ls_dtype_name(field->dtype));
+                 model->source, input_name(model, input), ls_dtype_name(input->dtype), field->name,
+                 data->text, ls_dtype_name(field->dtype));
         return LS_BAD_INPUT;
     }
     return LS_OK;

@@ -121,7 +121,7 @@ class Arrays(DatasetTest):
             other = f"--dataset=arrays:x={second},x2={first},y={self.path('y.npy')}"
             found = "2" if order[0] == "left" else "2, 3"
             self.refused(BAD_INPUT, "train", "--quiet", model, other,
-                         says=[f"expects input 'input' (None, {sizes[order[0]]})", "field 'x'", f"is (None, {found})"])
+                         says=[f"expects input '{order[0]}' (None, {sizes[order[0]]})", "field 'x'", f"is (None, {found})"])
 
     def test_a_comparison_has_no_validation_target_without_validation(self):
         self.refused(USAGE, "compare", self.classifier(), self.arrays(), "--strategies=ring,tree", "--replicas=2", "--steps=2",

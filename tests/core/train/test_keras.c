@@ -189,7 +189,7 @@ START_TEST(examples_of_another_size_are_refused_with_both_shapes)
     struct ls_scores scores;
     OK(ls_compile(model, NULL));
     expect_error(ls_fit(model, train, NULL), LS_BAD_INPUT,
-                 "expects input 'input' (None, 15), but field 'x' of '" DATA
+                 "expects input 'input_layer' (None, 15), but field 'x' of '" DATA
                  "' is (None, 4, 4, 1)");
     expect_error(ls_evaluate(model, test, 0, &scores), LS_BAD_INPUT, "(None, 15)");
     ls_model_close(model);
