@@ -196,7 +196,7 @@ static bool count_packed(const struct ls_feature *feature, const struct wire_fie
 bool ls_feature_count(const struct ls_feature *feature, uint64_t *out)
 {
     struct cursor cursor = cursor_of(feature->list, feature->bytes);
-    struct wire_field field;
+    struct wire_field field = {0};
     *out = 0;
     while (cursor.at < cursor.end) {
         if (!read_field(&cursor, &field))
@@ -219,7 +219,7 @@ bool ls_feature_count(const struct ls_feature *feature, uint64_t *out)
 void ls_feature_get_floats(const struct ls_feature *feature, float *out)
 {
     struct cursor cursor = cursor_of(feature->list, feature->bytes);
-    struct wire_field field;
+    struct wire_field field = {0};
     while (cursor.at < cursor.end && read_field(&cursor, &field))
         if (field.number == 1) { // one or packed, the bytes are the same
             memcpy(out, field.data, field.bytes);
@@ -230,7 +230,7 @@ void ls_feature_get_floats(const struct ls_feature *feature, float *out)
 void ls_feature_get_integers(const struct ls_feature *feature, int64_t *out)
 {
     struct cursor cursor = cursor_of(feature->list, feature->bytes);
-    struct wire_field field;
+    struct wire_field field = {0};
     uint64_t value;
     while (cursor.at < cursor.end && read_field(&cursor, &field)) {
         if (field.number != 1)
@@ -246,7 +246,7 @@ void ls_feature_get_integers(const struct ls_feature *feature, int64_t *out)
 void ls_feature_get_bytes(const struct ls_feature *feature, const uint8_t **out, size_t *bytes)
 {
     struct cursor cursor = cursor_of(feature->list, feature->bytes);
-    struct wire_field field;
+    struct wire_field field = {0};
     while (cursor.at < cursor.end && read_field(&cursor, &field))
         if (field.number == 1 && field.wire == WIRE_BYTES) {
             *out = field.data;
