@@ -125,9 +125,9 @@ static enum ls_status outputs_finite(const struct ls_program *program, uint32_t 
     return LS_OK;
 }
 
-static enum ls_status find_step(struct ls_program *program, const char **out)
+// `text` stays as it is where all are finite.
+static enum ls_status find_step(struct ls_program *program, char *text, size_t bytes)
 {
-    *out = NULL;
     for (uint32_t s = 0; s < program->forward_count; s++) {
         bool finite;
         enum ls_status status = ls_program_run(program, s, s + 1, false);
@@ -136,7 +136,11 @@ static enum ls_status find_step(struct ls_program *program, const char **out)
         if (status)
             return status;
         if (!finite) {
-            *out = program->steps[s].label;
+            const struct ls_program_step *step = &program->steps[s];
+            const bool rows = step->operation && step->operation->op == LS_OP_GATHER_ROWS;
+            // The table is a parameter, and those are finite.
+            snprintf(text, bytes, "%s%s", step->label,
+                     rows ? ": an id in the data is not a row of the table" : "");
             return LS_OK;
         }
     }
@@ -150,9 +154,8 @@ enum ls_status ls_program_find_not_finite(struct ls_program *program, char *text
 
     if (!status && !found)
         status = find_input(program, &found);
-    if (!status && !found)
-        status = find_step(program, &found);
-    if (!status)
-        snprintf(text, bytes, "%s", found ? found : "");
-    return status;
+    if (status)
+        return status;
+    snprintf(text, bytes, "%s", found ? found : "");
+    return found ? LS_OK : find_step(program, text, bytes);
 }

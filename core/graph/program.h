@@ -174,7 +174,8 @@ struct ls_memory ls_program_output(const struct ls_program *program, uint32_t in
 
 // Where a value first is not finite: the name of a parameter ("conv2d/kernel"), else "input", else,
 // after running forward step by step, the label of the first step with such an output ("conv2d_1
-// forward"); of steps that are tiled together it is the last one's. Empty text: all are finite.
+// forward"), and of rows by ids that an id was wrong; of steps that are tiled together it is the last
+// one's. Empty text: all are finite.
 // Allocates; for the end of a run that failed.
 LS_STATUS ls_program_find_not_finite(struct ls_program *program, char *text, size_t bytes);
 

@@ -60,14 +60,28 @@ class PredictTest(ProgramTest):
 
 
 class Predictions(PredictTest):
+    def bytes_array(self, name, values, *dims):
+        header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {dims}, }}".encode()
+        header += b" " * (117 - len(header)) + b"\n"
+        self.write(name, b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + values)
+        return self.path(name)
+
     def test_predictions_that_are_not_finite_are_counted(self):
         model = self.model(("InputLayer", {"batch_shape": [None, 2], "dtype": "int32"}), ("Embedding", {"input_dim": 3, "output_dim": 2}))
-        header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (4, 2), }"
-        header += b" " * (117 - len(header)) + b"\n"
         for ids, says in ((b"\0\1\2\0\1\2\0\0", None), (b"\0\1\2\3\1\2\7\0", "for 2 of 4 examples are not finite")):
-            self.write("ids.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + ids)
-            err = self.predict(model, "--quiet", "--dataset=arrays:x=" + self.path("ids.npy"), out="ids.csv").err
+            data = "--dataset=arrays:x=" + self.bytes_array("ids.npy", ids, 4, 2)
+            err = self.predict(model, "--quiet", data, out="ids.csv").err
             self.assertIn(says, err) if says else self.assertNotIn("finite", err)
+
+    def test_an_id_that_is_no_row_is_named_in_training(self):
+        model = self.model(("InputLayer", {"batch_shape": [None, 2], "dtype": "int32"}), ("Embedding", {"input_dim": 3, "output_dim": 2}),
+                           ("Flatten", {}), ("Dense", {"units": 2}))
+        labels = self.bytes_array("y.npy", b"\0\1\0\1", 4)
+        for ids, says in ((b"\0\1\2\0\1\2\0\0", None), (b"\0\1\2\3\1\2\0\0", "an id in the data is not a row of the table")):
+            data = f"--dataset=arrays:x={self.bytes_array('ids.npy', ids, 4, 2)},y={labels}"
+            outcome = self.lockstep("train", model, data, "--quiet", "--batch=4", "--steps=2")
+            self.assertEqual(outcome.code, FAILED if says else DONE, outcome.err)
+            self.assertIn(says or "", outcome.err)
 
     def test_order_and_number_do_not_depend_on_replicas_or_batch(self):
         shape, expected = self.predict(self.data, "--model=cnn-small", "--batch=1", "--replicas=1")
