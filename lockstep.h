@@ -242,7 +242,7 @@ LS_API double ls_learning_rate(const struct ls_model *model); // NaN before ls_c
 #define LS_METRICS 16 // the most in one struct ls_metrics
 
 struct ls_metric {
-    const char *name; // as Keras has it: "accuracy"; lasts as long as the model
+    const char *name; // as Keras has it: "accuracy"; lasts as long as the process
     double value;
 };
 

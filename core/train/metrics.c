@@ -10,11 +10,13 @@
 
 #include <assert.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define THRESHOLDS_MOST 10000
+#define LONGEST_NAME 52 // bytes
 
 const char *const ls_metric_names[] = {"accuracy",
                                        "none",
@@ -242,6 +244,31 @@ static enum ls_status read_metric(const struct reading *reading, const struct ls
     return LS_USAGE;
 }
 
+// The same text for the rest of the process, because results outlive the model that they are of. No
+// more of them are made than metrics have names. NULL: no memory.
+static const char *lasting(const char *prefix, const char *name)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct text {
+        struct text *next;
+        char text[LONGEST_NAME];
+    } * first;
+    char expected[LONGEST_NAME] = "";
+    struct text *found;
+
+    snprintf(expected, sizeof(expected), "%s%s", prefix, name);
+    pthread_mutex_lock(&lock);
+    for (found = first; found && strcmp(found->text, expected) != 0;)
+        found = found->next;
+    if (!found && (found = malloc(sizeof(*found)))) {
+        memcpy(found->text, expected, sizeof(expected));
+        found->next = first;
+        first = found;
+    }
+    pthread_mutex_unlock(&lock);
+    return found ? found->text : NULL;
+}
+
 static enum ls_status add(const struct reading *reading, const char *text)
 {
     struct ls_metric_set *set = reading->set;
@@ -259,10 +286,12 @@ static enum ls_status add(const struct reading *reading, const char *text)
     if (!status)
         status = read_metric(reading, &spec, out);
     if (!status) {
-        snprintf(out->name, sizeof(out->name), "%s", spec.name);
-        snprintf(out->validation_name, sizeof(out->validation_name), "val_%s", spec.name);
-        set->count++;
+        out->name = lasting("", spec.name);
+        out->validation_name = lasting("val_", spec.name);
+        status = out->name && out->validation_name ? LS_OK : LS_OUT_OF_MEMORY;
     }
+    if (!status)
+        set->count++;
     ls_spec_finish(&spec);
     return status;
 }

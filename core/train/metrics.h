@@ -12,8 +12,6 @@
 // (graph->count_slots) is added up on each replica by itself, whatever the strategy, and merged when it is read: it follows them.
 #define LS_STATISTICS LS_SUMS
 
-#define LS_METRIC_NAME 48 // bytes
-
 // How a metric is made of its statistics.
 enum ls_metric_kind {
     LS_METRIC_OF_STATISTIC, // one of the first LS_STATISTICS by the examples
@@ -30,8 +28,8 @@ enum ls_metric_kind {
 struct ls_metric_set {
     uint32_t count; // at least 1: the loss is always the first
     struct ls_metric_source {
-        char name[LS_METRIC_NAME],
-            validation_name[LS_METRIC_NAME + 4]; // "accuracy", "val_accuracy"
+        const char *name,
+            *validation_name; // "accuracy", "val_accuracy"; last as long as the process
         enum ls_metric_kind kind;
         uint32_t statistic; // of LS_METRIC_OF_STATISTIC
         struct ls_count counts; // of others: what the graph has to count

@@ -41,6 +41,23 @@ START_TEST(a_model_need_not_be_compiled)
 }
 END_TEST
 
+// Names of metrics do not go with the model.
+START_TEST(scores_outlive_their_model)
+{
+    struct ls_model *model = logits_of(run);
+    struct ls_scores scores;
+    OK(ls_compile(model, &(struct ls_compile_options){
+                             .optimizer = "sgd",
+                             .metrics = "accuracy,sparse_top_k_categorical_accuracy:k=10"}));
+    OK(ls_evaluate(model, train, 8, &scores));
+    ls_model_close(model);
+    ck_assert_uint_eq(scores.metrics.count, 3);
+    ck_assert_str_eq(scores.metrics.list[1].name, "accuracy");
+    ck_assert_double_eq(ls_metric_value(&scores.metrics, "sparse_top_k_categorical_accuracy"),
+                        1); // of 10 classes
+}
+END_TEST
+
 // Between two fits of one step: it takes the weights of the replicas and stores, and changes nothing.
 START_TEST(a_prediction_between_fits_changes_nothing)
 {
@@ -142,6 +159,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, a_model_need_not_be_compiled);
+    tcase_add_test(tests, scores_outlive_their_model);
     tcase_add_loop_test(tests, a_prediction_between_fits_changes_nothing, 0, 3);
     tcase_add_test(tests, several_outputs_are_refused_by_name);
     tcase_add_test(tests, data_that_does_not_fit_is_refused);
