@@ -152,9 +152,10 @@ struct ls_generator {
                            void *const *inputs, void *target, uint64_t *filled);
     void *context; // the first argument of `fill`
 };
-// Data from a generator; struct and arrays are copied, but not `context`, which must last until ls_data_close
-// and until no model goes on training on it. Where the number of examples is not known, all of them
-// are made now, by this thread, and kept in memory: they are then as those of ls_data_from_memory.
+// Data from a generator. The struct and its arrays are copied, but not `context`, which must last
+// until ls_data_close and until no model goes on training on the data. Where the number of examples
+// is not known, the generator makes all of them now, on this thread, and they stay in memory as
+// those of ls_data_from_memory do.
 //
 // LS_USAGE: no `fill`, no inputs or too many, a dtype that is not one of the three. LS_BAD_INPUT: a
 // target that is not a class, now or when it is made. [any thread]

@@ -633,8 +633,8 @@ struct ls_launch {
 // Producer and consumer that the device can run as one kernel: the producer with the consumer as
 // its epilogue. The host fuses where the producer's first output is used by the consumer alone.
 // LS_OP_ADD is a consumer of LS_OP_BATCH_NORMALIZATION, LS_OP_BATCH_NORMALIZATION_INFERENCE and
-// LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED only, and no epilogue: its other term becomes the addend, and an activation after that may be
-// fused, too.
+// LS_OP_BATCH_NORMALIZATION_SYNCHRONIZED only, and no epilogue: its other term becomes the addend,
+// and an activation after that may be fused, too.
 struct ls_fusion_pattern {
     uint32_t producer; // enum ls_op
     uint32_t consumer; // LS_OP_ACTIVATION, LS_OP_ACTIVATION_BACKWARD or LS_OP_ADD
