@@ -225,7 +225,7 @@ struct ls_compile_options {
     const char *lr_scaling; // "none", "sqrt", "linear" with the number of replicas; NULL: none
     // "cosine_decay:decay_steps=1000", which begins with the rate of the optimizer, or with
     // initial_learning_rate=; NULL: that of the model's file where its optimizer is used, else the
-    // rate is constant. docs/fitting.md lists all of them.
+    // rate is constant. docs/models.md lists all of them.
     const char *learning_rate_schedule;
 };
 // Weights stay, and so does the place in the order of examples. The optimizer is a new one, as in

@@ -260,26 +260,20 @@ const char *arguments_short_name(const char *text)
     return text + begin;
 }
 
-// Help text in its column, broken between words.
-static void print_wrapped(const char *text, FILE *out)
+// Prints words in the column of help texts, from `column` on, and returns where they end.
+static size_t print_words(const char *text, size_t column, FILE *out)
 {
-    size_t column = HELP_COLUMN;
-    while (*text) {
+    for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
         const size_t length = strcspn(text, " ");
-        if (column > HELP_COLUMN && column + length > LINE_LETTERS) {
+        if (column > HELP_COLUMN && column + 1 + length > LINE_LETTERS) {
             fprintf(out, "\n%*s", HELP_COLUMN, "");
             column = HELP_COLUMN;
         }
-        fprintf(out, "%.*s", (int)length, text);
-        column += length + 1;
+        column +=
+            (size_t)fprintf(out, "%s%.*s", column > HELP_COLUMN ? " " : "", (int)length, text);
         text += length;
-        if (*text == ' ') {
-            text++;
-            if (column + strcspn(text, " ") <= LINE_LETTERS)
-                fputc(' ', out);
-        }
     }
-    fputc('\n', out);
+    return column;
 }
 
 void arguments_print(const struct argument *table, FILE *out)
@@ -290,15 +284,17 @@ void arguments_print(const struct argument *table, FILE *out)
             fprintf(out, "\n%s\n", entry->help);
             continue;
         }
-        char left[96], help[512];
+        char left[96], value[96];
         snprintf(left, sizeof(left), "  --%s%s%s", entry->name, entry->value ? "=" : "",
                  entry->value ? entry->value : "");
-        snprintf(help, sizeof(help), "%s%s%s%s", entry->help, entry->default_value ? " [" : "",
-                 entry->default_value ? entry->default_value : "", entry->default_value ? "]" : "");
+        snprintf(value, sizeof(value), "[%s]", entry->default_value ? entry->default_value : "");
         if (strlen(left) + 1 > HELP_COLUMN)
             fprintf(out, "%s\n%*s", left, HELP_COLUMN, "");
         else
             fprintf(out, "%-*s", HELP_COLUMN, left);
-        print_wrapped(help, out);
+        const size_t column = print_words(entry->help, HELP_COLUMN, out);
+        if (entry->default_value)
+            print_words(value, column, out);
+        fputc('\n', out);
     }
 }

@@ -29,10 +29,8 @@ static const struct argument table[] = {
     {"loss", "NAME[:option=value,...]", NULL,
      "a loss by its Keras name, such as sparse_categorical_crossentropy, categorical_crossentropy, "
      "binary_crossentropy:label_smoothing=0.1, mean_squared_error, mae, huber:delta=1 "
-     "(docs/models.md "
-     "lists all); default: the loss in the model's file (compile_config), else the one that fits "
-     "the "
-     "last layer"},
+     "(docs/models.md lists all); default: the loss in the model's file (compile_config), else the "
+     "one that fits the last layer"},
     {"metrics", "NAME[:option=value],...", NULL,
      "metrics by their Keras names, such as accuracy,sparse_top_k_categorical_accuracy:k=3,auc,"
      "precision,recall,mae, or none; default: those in the model's file, else accuracy where there "

@@ -8,8 +8,9 @@ usage: links.py ROOT
 Documents: README.md, CONTRIBUTING.md, CHANGELOG.md, docs/**/*.md. Every link that names no protocol must lead to a file below
 ROOT, every anchor to a heading of that file (as GitHub and GitLab name them). A picture (docs/pictures/*.svg) must be
 well-formed XML, have a title, a description, text that is text, rules for dark pages, and nothing that runs or is
-fetched; and some document must show it.
+fetched; and some document must show it. A page (docs/NAME.md) that a source file names, in a comment or a message, must be there.
 """
+import os
 import pathlib
 import re
 import sys
@@ -19,6 +20,8 @@ import xml.etree.ElementTree as xml
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = re.compile(r"(!?)\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 REFERENCE = re.compile(r"^ {0,3}\[[^\]]+\]:\s*<?([^\s>]+)", re.M)
+PAGE = re.compile(r"\bdocs/[\w-]+\.md\b")
+SOURCES = (".c", ".h", ".cu", ".py", ".sh", ".build")
 PROTOCOL = re.compile(r"^[a-z][a-z0-9+.-]*:", re.I)
 
 
@@ -84,6 +87,20 @@ def documents_of(root):
             if path.exists()]
 
 
+def check_sources(root):
+    """Pages that source files name and that are not there. The page of this file's own self-test is not one of them."""
+    wrong = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith((".", "build"))]
+        for path in (pathlib.Path(folder) / name for name in names if name.endswith(SOURCES)):
+            if path.name == "links.py":
+                continue
+            for page in set(PAGE.findall(path.read_text(encoding="utf-8", errors="replace"))):
+                if not (root / page).exists():
+                    wrong.append(f"{path.relative_to(root).as_posix()}: {page}: is not there")
+    return wrong
+
+
 def check(root):
     """What is wrong, and how many links and pictures were looked at."""
     wrong, links, shown = [], 0, set()
@@ -98,6 +115,7 @@ def check(root):
             if why:
                 wrong.append(f"{name}: {target}: {why}")
             shown.add((document.parent / target.partition("#")[0]).resolve())
+    wrong += check_sources(root)
     pictures = sorted(root.glob("docs/pictures/*.svg"))
     for path in pictures:
         name = path.relative_to(root).as_posix()
@@ -129,7 +147,7 @@ PICTURES = {
 def self_test():
     failed = 0
 
-    def expect(what, readme, picture, says):
+    def expect(what, readme, picture, says, source=""):
         nonlocal failed
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder).resolve() / "tree"
@@ -137,6 +155,7 @@ def self_test():
             (root / "README.md").write_text(readme + "\n\n![p](docs/pictures/p.svg)\n")
             (root / "docs" / "page.md").write_text("# Page\n\n## A `b`, c\n\n## A `b`, c\n\n```\n# no heading\n[x](none)\n```\n")
             (root / "docs" / "pictures" / "p.svg").write_text(picture)
+            (root / "a.h").write_text(source)
             wrong = check(root)[0]
         right = len(wrong) == 1 and says in wrong[0] if says else not wrong
         failed += not right
@@ -148,7 +167,9 @@ def self_test():
         expect(what, readme, GOOD, says)
     for what, (picture, says) in PICTURES.items():
         expect(what, "", picture, says)
-    print(f"{2 + len(PLANTED) + len(PICTURES)} planted, {failed} wrong")
+    expect("a page that a header names", "", GOOD, None, "// docs/page.md says more.")
+    expect("a page that is not there", "", GOOD, "a.h: docs/none.md: is not there", "// docs/none.md says more.")
+    print(f"{4 + len(PLANTED) + len(PICTURES)} planted, {failed} wrong")
     return failed
 
 

@@ -22,6 +22,15 @@ static const struct argument table[] = {
      "a new order each epoch, in so many words that the line must be broken "
      "somewhere between two of them, and once more before the end is reached"},
     {"a-name-that-is-longer-than-its-column", "VALUE", NULL, "and help on a line of its own"},
+    {"data", "NAME", "none",
+     "a text of many hundred letters, as that of the datasets of train is, which has to be told "
+     "from "
+     "its first word to its last: ---------- ---------- ---------- ---------- ---------- "
+     "---------- "
+     "---------- ---------- ---------- ---------- ---------- ---------- ---------- ---------- "
+     "---------- ---------- ---------- ---------- ---------- ---------- ---------- ---------- "
+     "---------- ---------- ---------- ---------- ---------- ---------- ---------- ---------- "
+     "---------- ---------- ---------- ---------- ---------- ---------- ---------- ---------- end"},
     {"quiet", NULL, NULL, "no progress"},
     {NULL, NULL, NULL, NULL},
 };
@@ -121,7 +130,7 @@ START_TEST(every_error_is_one_line_that_helps)
             "unknown option --modle; did you mean --model? Available: --model, --steps, --epochs,");
     refused(WORDS("--xyzzyxyzzy"),
             "unknown option --xyzzyxyzzy; available: --model, --steps, --epochs, --deadline, "
-            "--shuffle, --a-name-that-is-longer-than-its-column, --quiet");
+            "--shuffle, --a-name-that-is-longer-than-its-column, --data, --quiet");
     refused(WORDS("--=3"), "unknown option --;");
     refused(WORDS("--mode=cnn"), "--model"); // no abbreviations
     refused(WORDS("--steps=1", "--steps=2"), "--steps is given twice");
@@ -226,18 +235,19 @@ START_TEST(help_has_every_option_its_value_default_and_words)
     text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
     fclose(file);
     for (const struct argument *entry = table; entry->name || entry->help; entry++) {
-        char wanted[512];
+        char expected[1024];
         if (entry->name)
-            snprintf(
-                wanted, sizeof(wanted), "  --%s%s%s %s%s%s%s", entry->name, entry->value ? "=" : "",
-                entry->value ? entry->value : "", entry->help, entry->default_value ? " [" : "",
-                entry->default_value ? entry->default_value : "", entry->default_value ? "]" : "");
+            snprintf(expected, sizeof(expected), "  --%s%s%s %s%s%s%s", entry->name,
+                     entry->value ? "=" : "", entry->value ? entry->value : "", entry->help,
+                     entry->default_value ? " [" : "",
+                     entry->default_value ? entry->default_value : "",
+                     entry->default_value ? "]" : "");
         else
-            snprintf(wanted, sizeof(wanted), "\n%s\n", entry->help);
+            snprintf(expected, sizeof(expected), "\n%s\n", entry->help);
         bool found = false;
         for (const char *at = text; *at && !found; at++)
-            found = has_words(at, wanted);
-        ck_assert_msg(found, "'%s' is not in the help:\n%s", wanted, text);
+            found = has_words(at, expected);
+        ck_assert_msg(found, "'%s' is not in the help:\n%s", expected, text);
     }
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
         ck_assert_uint_le(strlen(line), 100);
