@@ -23,6 +23,7 @@
 #define LOCKSTEP_H
 
 #include "core/attributes.h"
+#include "core/plugin/callback.h"
 #include "core/plugin/status.h"
 #include "layers.h"
 
@@ -238,112 +239,24 @@ LS_CALL ls_compile(struct ls_model *model, const struct ls_compile_options *opti
 LS_CALL ls_set_learning_rate(struct ls_model *model, double rate);
 LS_API double ls_learning_rate(const struct ls_model *model); // NaN before ls_compile
 
-// ---- Metrics ----
+// ---- Metrics and callbacks ----
 
-#define LS_METRICS 16 // the most in one struct ls_metrics
-
-struct ls_metric {
-    const char *name; // as Keras has it: "accuracy"; lasts as long as the process
-    double value;
-};
-
-// In the order in which they are shown: "loss", the metrics that ls_compile was given, and after a
-// validation the same of its data: "val_loss", "val_accuracy".
-struct ls_metrics {
-    uint32_t count;
-    struct ls_metric list[LS_METRICS];
-};
+// What callbacks are told, and the table of their functions, are in core/plugin/callback.h.
 
 // The value of the metric of that name; NaN when there is none.
 LS_API double ls_metric_value(const struct ls_metrics *metrics, const char *name);
 
-struct ls_epoch {
-    uint64_t epoch; // from 1 in each fit
-    uint64_t steps,
-        examples; // of this fit; fewer than the data has where it began or ended within the epoch
-    double seconds; // without validation
-    double learning_rate; // of the last of these steps
-    // "loss" and the metrics are means over the examples, while the weights changed; "val_loss" and
-    // its relatives are those of the validation data after the last of these steps, if there was a
-    // validation.
-    struct ls_metrics metrics;
-};
-
-// ---- Callbacks ----
-
-// How far a fit is. Borrowed for the call; counts are of this fit.
-struct ls_fit_state {
-    struct ls_model *model;
-    uint64_t epochs, steps; // that the fit will do, unless it ends early
-    // Of the epoch under way when it is complete; in on_train_begin, of a pass over all the data.
-    uint64_t epoch_steps;
-    uint32_t asynchronous; // 1: the replicas of this strategy do not wait for each other
-    uint64_t steps_done;
-    // The epoch under way: its number, its steps and examples so far, and its metrics, which are
-    // means over these examples (NaN before the first step). `seconds` and `learning_rate` are set
-    // when its steps are done.
-    struct ls_epoch epoch;
-    // The last step alone.
-    uint64_t step_examples;
-    struct ls_metrics step_metrics;
-    enum ls_status status; // in on_train_end: what ls_fit is about to return
-};
-
-// Functions that ls_fit calls, under Keras's names for moments that Keras has, too. NULL: not
-// called. Where several tables are given, each moment reaches all of them, in the order of the
-// array, even if one of them fails.
+// A callback by its name and Keras's options, "early_stopping:monitor=val_loss,patience=3", or the
+// path of a shared object; docs/callbacks.md lists those that Lockstep has. It is given to ls_fit
+// in ls_fit_options.callbacks, where tables of the program and such may be mixed:
 //
-//     static enum ls_status stop_when_good(void *context, const struct ls_fit_state *state)
-//     {
-//         if (ls_metric_value(&state->epoch.metrics, "val_accuracy") > 0.9)
-//             ls_stop_training(state->model);
-//         return LS_OK;
-//     }
-//     const struct ls_callbacks callbacks = {.on_epoch_end = stop_when_good};
-//     ls_fit(model, train, &(struct ls_fit_options){.epochs = 50, .validation = test,
-//         .callbacks = &callbacks, .callback_count = 1});
+//     struct ls_callbacks *stopping;
+//     ls_callback_open(run, "early_stopping:patience=3", &stopping);
+//     const struct ls_callbacks callbacks[] = {own, *stopping};
 //
-// A function returns LS_OK to go on. LS_INTERRUPTED ends the fit as ls_run_interrupt does. Any other
-// status ends the fit with that status; the model keeps the steps that were done until then. To end
-// the training as planned call ls_stop_training.
-//
-// A function may call ls_stop_training, ls_run_interrupt, ls_learning_rate and, on the main thread,
-// ls_set_learning_rate; on_train_end may also call ls_fit_losses, ls_fit_epochs and
-// ls_save_weights. Other calls on the model of the fit are LS_USAGE: evaluate or save between fits
-// of one epoch each. The main thread is the one that called ls_fit.
-struct ls_callbacks {
-    void *context; // the first argument of each function
-
-    // Everything is prepared, and nothing is trained yet. [main thread]
-    enum ls_status (*on_train_begin)(void *context, const struct ls_fit_state *state);
-    // Once after on_train_begin, also when the training failed. Weights, losses and epochs are
-    // already what ls_fit leaves behind: if this function fails, so does ls_fit, but they stay.
-    // [main thread]
-    enum ls_status (*on_train_end)(void *context, const struct ls_fit_state *state);
-
-    // There is no on_epoch_end if a step of the epoch fails, or if it ends before its first step.
-    // [main thread]
-    enum ls_status (*on_epoch_begin)(void *context, const struct ls_fit_state *state);
-    enum ls_status (*on_epoch_end)(void *context, const struct ls_fit_state *state);
-
-    // A segment is a number of consecutive steps that the replicas do on their own; before and
-    // after it they are idle. It is as long as the epoch, or ends at the next check of the replicas
-    // (check_replicas), or earlier: on_segment_begin may lower `steps`, the length of the segment;
-    // 0 ends the training as ls_stop_training does. Both may wait: their time counts in no epoch.
-    // on_segment_end is called if the segment began, also when a step failed. [main thread]
-    enum ls_status (*on_segment_begin)(void *context, const struct ls_fit_state *state,
-                                       uint64_t *steps);
-    enum ls_status (*on_segment_end)(void *context, const struct ls_fit_state *state);
-
-    // All replicas have done a step. They may be in later ones: a device that computes beside its
-    // host thread is up to two steps ahead. [a replica thread, one call at a time]
-    enum ls_status (*on_train_batch_end)(void *context, const struct ls_fit_state *state);
-
-    // Around the validation of an epoch. In on_test_end state->epoch.metrics has its results; there
-    // is none if the validation failed or was interrupted. [main thread]
-    enum ls_status (*on_test_begin)(void *context, const struct ls_fit_state *state);
-    enum ls_status (*on_test_end)(void *context, const struct ls_fit_state *state);
-};
+// LS_USAGE: an option that it does not have. LS_UNAVAILABLE: no such callback.
+LS_CALL ls_callback_open(struct ls_run *run, const char *text, struct ls_callbacks **out);
+LS_API void ls_callback_close(struct ls_callbacks *callbacks); // before its run; takes NULL
 
 // Ends the fit under way early, with LS_OK, as `model.stop_training = True` does in Keras. No other
 // segment begins; during a segment the step after the one under way is the last, because all
@@ -424,6 +337,15 @@ LS_API const struct ls_epoch *ls_fit_epochs(const struct ls_model *model, size_t
 
 // A table like Keras's.
 LS_API void ls_model_summary(const struct ls_model *model, FILE *out);
+
+// The variables of a model, in the order of its layers. Values are those after the last step that was
+// done. In a callback of the model's own fit they may be read and set on the main thread, while the
+// replicas rest: not in on_train_batch_end.
+LS_API uint32_t ls_variable_count(const struct ls_model *model);
+LS_CALL ls_variable_describe(const struct ls_model *model, uint32_t index, struct ls_variable *out);
+LS_CALL ls_get_variable(struct ls_model *model, uint32_t index, float *out); // `elements` of them
+// All replicas have the values before the next step. The optimizer's state stays.
+LS_CALL ls_set_variable(struct ls_model *model, uint32_t index, const float *values);
 
 // Weights in the format that the file has, or that the suffix of its name says: .safetensors,
 // .weights.h5, .keras, and for reading .h5 (docs/weights.md). LS_UNAVAILABLE for those of Keras

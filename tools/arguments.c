@@ -141,8 +141,12 @@ static enum ls_status parse_option(const char *word, const char *next, struct ar
     if (!found)
         return fail_unknown(out->table, name, length);
     const struct argument *entry = &out->table[index];
-    if (out->values[index]) {
+    if (out->values[index] && !entry->repeats) {
         ls_error("usage", "--%s is given twice", entry->name);
+        return LS_USAGE;
+    }
+    if (out->values[index] && out->more_count == ARGUMENTS_MAX) {
+        ls_error("usage", "--%s is given more than %d times", entry->name, ARGUMENTS_MAX);
         return LS_USAGE;
     }
     if (!entry->value && value) {
@@ -158,7 +162,12 @@ static enum ls_status parse_option(const char *word, const char *next, struct ar
         value = next;
         *used = true;
     }
-    out->values[index] = value ? value : "on";
+    if (out->values[index]) {
+        out->more[out->more_count].index = index;
+        out->more[out->more_count++].value = value;
+    } else {
+        out->values[index] = value ? value : "on";
+    }
     return LS_OK;
 }
 
@@ -207,6 +216,17 @@ const char *arguments_text(const struct arguments *arguments, const char *name)
     const size_t index = index_of(arguments, name);
     return arguments->values[index] ? arguments->values[index]
                                     : arguments->table[index].default_value;
+}
+
+const char *arguments_next(const struct arguments *arguments, const char *name, size_t number)
+{
+    const size_t index = index_of(arguments, name);
+    if (number == 0)
+        return arguments_text(arguments, name);
+    for (size_t i = 0; i < arguments->more_count; i++)
+        if (arguments->more[i].index == index && --number == 0)
+            return arguments->more[i].value;
+    return NULL;
 }
 
 bool arguments_given(const struct arguments *arguments, const char *name)

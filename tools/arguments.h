@@ -17,15 +17,22 @@ struct argument {
     const char *value; // printed after '=' by --help; NULL: a flag
     const char *default_value; // NULL: none
     const char *help;
+    bool repeats; // may be given several times; arguments_next() has all values
 };
 
-#define ARGUMENTS_MAX 48
+#define ARGUMENTS_MAX 64
 
 struct arguments {
     const struct argument *table; // ends with a NULL name and a NULL help
     const char *values[ARGUMENTS_MAX]; // as given, by index in the table; NULL: not given
     const char *operands[ARGUMENTS_MAX];
     size_t operand_count;
+    // Of options that repeat, the values after the first, in the order in which they were given.
+    struct {
+        size_t index;
+        const char *value;
+    } more[ARGUMENTS_MAX];
+    size_t more_count;
     bool help;
 };
 
@@ -40,6 +47,8 @@ LS_STATUS arguments_parse(const struct argument *table, int argc, char **argv, s
 
 // The given value, else the default; NULL if there is neither.
 const char *arguments_text(const struct arguments *arguments, const char *name);
+// The values of an option that repeats: the `number`-th of them, from 0; NULL: there are no more.
+const char *arguments_next(const struct arguments *arguments, const char *name, size_t number);
 bool arguments_given(const struct arguments *arguments, const char *name);
 // Values checked against a range; LS_USAGE, logged. Without value and default, `out` is untouched.
 LS_STATUS arguments_count(const struct arguments *arguments, const char *name, uint64_t least,

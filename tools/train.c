@@ -9,6 +9,7 @@
 #include "core/base/options.h"
 #include "core/train/weights.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,15 @@ static const struct argument table[] = {
      "else on the test split; arrays, text and other data in one file or folder have none"},
     {"precision", "float32", "float32", "number format of the computation"},
 
+    {"callback", "NAME[:option=value,...]", NULL,
+     "early_stopping, reduce_lr_on_plateau, csv_logger, terminate_on_nan or tensorboard, with "
+     "Keras's options, such as early_stopping:monitor=val_loss,patience=3,restore_best_weights=on, "
+     "or the path of a shared object; may be given several times",
+     .repeats = true},
+
     {NULL, NULL, NULL, "What comes out"},
+    {"tensorboard", "DIR", NULL,
+     "write scalars, and histograms of the weights after each epoch, for tensorboard --logdir=DIR"},
     {"save-weights", "FILE", NULL,
      "write the trained weights: FILE.safetensors, named as in Keras; FILE.weights.h5, for Keras's "
      "load_weights; FILE.keras, with the model, for load_model"},
@@ -106,6 +115,9 @@ struct inputs {
     struct ls_run *run;
     struct ls_model *model;
     struct ls_data *train, *validation;
+    struct ls_callbacks *opened[ARGUMENTS_MAX + 2]; // those of --callback and --tensorboard
+    struct ls_callbacks callbacks[ARGUMENTS_MAX + 2]; // what ls_fit calls
+    uint32_t callback_count;
 };
 
 // "FIRST:LAST"
@@ -206,12 +218,37 @@ static enum ls_status open_model(const struct arguments *arguments, struct input
     return status;
 }
 
+static enum ls_status open_callback(struct inputs *inputs, const char *text)
+{
+    struct ls_callbacks **opened = &inputs->opened[inputs->callback_count];
+    const enum ls_status status = ls_callback_open(inputs->run, text, opened);
+    if (!status)
+        inputs->callbacks[inputs->callback_count++] = **opened;
+    return status;
+}
+
+static enum ls_status open_callbacks(const struct arguments *arguments, struct inputs *inputs)
+{
+    const char *folder = arguments_text(arguments, "tensorboard"), *text;
+    enum ls_status status = LS_OK;
+    for (size_t i = 0; !status && (text = arguments_next(arguments, "callback", i)); i++)
+        status = open_callback(inputs, text);
+    if (status || !folder)
+        return status;
+    char tensorboard[PATH_MAX + 80];
+    snprintf(tensorboard, sizeof(tensorboard),
+             "tensorboard:histogram_freq=1,write_steps_per_second=on,log_dir=%s", folder);
+    return open_callback(inputs, tensorboard);
+}
+
 static enum ls_status train(const struct arguments *arguments, struct inputs *inputs,
                             struct ls_fit_options *options)
 {
     const char *save = arguments_text(arguments, "save-weights");
     interrupt_run(inputs->run);
     options->validation = inputs->validation;
+    options->callbacks = inputs->callbacks;
+    options->callback_count = inputs->callback_count;
     enum ls_status status = ls_fit(inputs->model, inputs->train, options);
     if (status == LS_INTERRUPTED)
         ls_warn("train", "interrupted: stopped after the current step%s%s",
@@ -250,9 +287,13 @@ static enum ls_status run(const struct arguments *arguments)
     if (!status)
         status = open_model(arguments, &inputs);
     if (!status)
+        status = open_callbacks(arguments, &inputs);
+    if (!status)
         status = train(arguments, &inputs, &fit_options);
     interrupt_run(NULL);
     ls_model_close(inputs.model);
+    for (size_t i = 0; i < sizeof(inputs.opened) / sizeof(inputs.opened[0]); i++)
+        ls_callback_close(inputs.opened[i]);
     ls_run_close(inputs.run);
     ls_data_close(inputs.train);
     ls_data_close(inputs.validation);

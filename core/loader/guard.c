@@ -21,6 +21,7 @@ static struct ls_guard_slot device_slots[LS_GUARD_DEVICES];
 static struct ls_guard_slot transport_slots[LS_GUARD_TRANSPORTS];
 static struct ls_guard_slot collective_slots[LS_GUARD_COLLECTIVES];
 static struct ls_guard_slot strategy_slots[LS_GUARD_STRATEGIES];
+static struct ls_guard_slot callback_slots[LS_GUARD_CALLBACKS];
 static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
 
 // What keeps a transfer from ending is said by the communicator.
@@ -166,6 +167,7 @@ static const void *const device_tables[LS_GUARD_DEVICES] = {SIX(device)};
 static const void *const transport_tables[LS_GUARD_TRANSPORTS] = {SIX(transport)};
 static const void *const collective_tables[LS_GUARD_COLLECTIVES] = {THIRTY_TWO(collective)};
 static const void *const strategy_tables[LS_GUARD_STRATEGIES] = {SIXTEEN(strategy)};
+static const void *const callback_tables[LS_GUARD_CALLBACKS] = {SIXTEEN(callback)};
 
 // ---- Slots ----
 
@@ -183,6 +185,8 @@ static const struct family {
                             sizeof(struct ls_collective_interface)},
     [LS_KIND_STRATEGY] = {strategy_slots, strategy_tables, LS_GUARD_STRATEGIES,
                           sizeof(struct ls_strategy_interface)},
+    [LS_KIND_CALLBACK] = {callback_slots, callback_tables, LS_GUARD_CALLBACKS,
+                          sizeof(struct ls_callback_interface)},
 };
 
 // A plugin that is opened again, by another loader too, has the slot that it had: its code is never unloaded, and calls

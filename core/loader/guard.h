@@ -8,6 +8,7 @@
 #define LS_LOADER_GUARD_H
 
 #include "core/base/inside.h"
+#include "core/plugin/callback.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/device.h"
 #include "core/plugin/strategy.h"
@@ -21,6 +22,7 @@
 #define LS_GUARD_TRANSPORTS 6
 #define LS_GUARD_COLLECTIVES 32
 #define LS_GUARD_STRATEGIES 16
+#define LS_GUARD_CALLBACKS 16
 
 // A device's table and the small tables that it points to, in our size. The pointers are those of the
 // tables beside it, or NULL; ls_device_tables_link() sets them.
@@ -48,6 +50,7 @@ struct ls_guard_slot {
         struct ls_transport_interface transport;
         struct ls_collective_interface collective;
         struct ls_strategy_interface strategy;
+        struct ls_callback_interface callback;
     } ops; // a copy of it, in our size
 };
 

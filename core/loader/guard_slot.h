@@ -543,5 +543,33 @@ static const struct ls_strategy_interface GUARD(strategy_guards) = {
 #undef OWN
 #endif
 
+// ---- Callbacks: opening and closing; core/train names the plugin around the moments of a fit ----
+
+#if SLOT < LS_GUARD_CALLBACKS
+#define OWN callback_slots[SLOT]
+
+static int32_t GUARD(callback_open)(const struct ls_host *host, const struct ls_fit_calls *calls,
+                                    struct ls_callback *callback, struct ls_callbacks *out)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "open");
+    const int32_t status = OWN.ops.callback.open(host, calls, callback, out);
+    return ls_guard_opened(&call, status);
+}
+
+static void GUARD(callback_close)(struct ls_callback *callback)
+{
+    const struct ls_guarded call = ls_guard_enter(&OWN, "close");
+    OWN.ops.callback.close(callback);
+    ls_guard_leave(&call);
+}
+
+static const struct ls_callback_interface GUARD(callback_guards) = {
+    .open = GUARD(callback_open),
+    .close = GUARD(callback_close),
+};
+
+#undef OWN
+#endif
+
 #undef SLOT
 #undef GUARD

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 #include <time.h>
 
-#define LS_KINDS 4 // LS_KIND_DEVICE .. LS_KIND_STRATEGY
+#define LS_KINDS 5 // LS_KIND_DEVICE .. LS_KIND_CALLBACK
 #define LS_LONGEST_NAME 64
 
 // Why a plugin is refused: one line, without the file's name. A check that fails writes the reason

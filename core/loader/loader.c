@@ -45,6 +45,7 @@ const char *ls_kind_text(uint32_t kind)
     case LS_KIND_TRANSPORT: return "transport";
     case LS_KIND_COLLECTIVE: return "collective";
     case LS_KIND_STRATEGY: return "strategy";
+    case LS_KIND_CALLBACK: return "callback";
     default: return NULL;
     }
 }

@@ -337,10 +337,9 @@ static void write_what_there_is(FILE *text, uint32_t kinds, const struct ls_foun
                                 size_t count)
 {
     static const char *const plurals[] = {
-        [LS_KIND_DEVICE] = "devices",
-        [LS_KIND_TRANSPORT] = "transports",
-        [LS_KIND_COLLECTIVE] = "collectives",
-        [LS_KIND_STRATEGY] = "strategies",
+        [LS_KIND_DEVICE] = "devices",         [LS_KIND_TRANSPORT] = "transports",
+        [LS_KIND_COLLECTIVE] = "collectives", [LS_KIND_STRATEGY] = "strategies",
+        [LS_KIND_CALLBACK] = "callbacks",
     };
     const char *gap = "";
     for (uint32_t kind = LS_KINDS; kind >= 1; kind--) {

@@ -5,6 +5,7 @@
 #include "core/loader/guard.h"
 #include "core/loader/internal.h"
 
+#include "core/plugin/callback.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/device.h"
 #include "core/plugin/strategy.h"
@@ -179,6 +180,11 @@ static const struct required_call strategy_calls[] = {
     {NULL, 0},
 };
 
+static const struct required_call callback_calls[] = {
+    CALL(ls_callback_interface, open),
+    {NULL, 0},
+};
+
 // ---- Values of each kind that the core relies on ----
 
 // What the host allocates for an instance.
@@ -254,6 +260,12 @@ static bool check_strategy(const void *interface, struct ls_reason *reason)
     return check_state(strategy->state_bytes, reason);
 }
 
+static bool check_callback(const void *interface, struct ls_reason *reason)
+{
+    const struct ls_callback_interface *callback = interface;
+    return check_state(callback->state_bytes, reason);
+}
+
 struct kind_rules {
     size_t bytes; // of our table
     const struct required_call *calls;
@@ -269,6 +281,7 @@ static const struct kind_rules *rules_of(uint32_t kind)
         [LS_KIND_COLLECTIVE] = {sizeof(struct ls_collective_interface), collective_calls,
                                 check_collective},
         [LS_KIND_STRATEGY] = {sizeof(struct ls_strategy_interface), strategy_calls, check_strategy},
+        [LS_KIND_CALLBACK] = {sizeof(struct ls_callback_interface), callback_calls, check_callback},
     };
     return ls_kind_text(kind) ? &rules[kind] : NULL;
 }

@@ -46,6 +46,7 @@ enum ls_kind {
     LS_KIND_TRANSPORT = 2,
     LS_KIND_COLLECTIVE = 3,
     LS_KIND_STRATEGY = 4,
+    LS_KIND_CALLBACK = 5,
 };
 
 // Element types; they travel as uint32_t. 0 is "none".

@@ -3,6 +3,10 @@
 #include "core/train/callbacks.h"
 
 #include "core/base/log.h"
+#include "core/train/model.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
 
 // Calls one function of a table; `name` is what messages call the function.
 static enum ls_status call(const struct ls_callbacks *table, enum ls_moment moment,
@@ -28,9 +32,21 @@ static enum ls_status call(const struct ls_callbacks *table, enum ls_moment mome
     return function ? function(table->context, state) : LS_OK;
 }
 
-// A program may return anything. What means "another replica failed" or "call again" inside the core is a failure too.
-static enum ls_status check_answer(uint32_t table, const char *function, enum ls_status status)
+// What messages and reports call a table: its own name, or its place in the array of the options.
+static const char *name_of(const struct ls_clients *clients, uint32_t index, char text[static 64])
 {
+    if (clients->tables[index].name)
+        snprintf(text, 64, "%s", clients->tables[index].name);
+    else
+        snprintf(text, 64, "callbacks[%u]", index);
+    return text;
+}
+
+// A program may return anything. What means "another replica failed" or "call again" inside the core is a failure too.
+static enum ls_status check_answer(const struct ls_clients *clients, uint32_t table,
+                                   const char *function, enum ls_status status)
+{
+    char name[64];
     switch (status) {
     case LS_OK:
     case LS_INTERRUPTED: return status;
@@ -42,7 +58,7 @@ static enum ls_status check_answer(uint32_t table, const char *function, enum ls
     case LS_OUT_OF_MEMORY: break;
     default: status = LS_FAILED;
     }
-    ls_error("fit", "callbacks[%u].%s failed (%s), so the fit fails", table, function,
+    ls_error("fit", "%s.%s failed (%s), so the fit fails", name_of(clients, table, name), function,
              ls_status_text(status));
     return status;
 }
@@ -64,8 +80,11 @@ enum ls_status ls_clients_call(struct ls_clients *clients, enum ls_moment moment
         return status;
     clients->begun = true;
     for (uint32_t i = 0; i < clients->table_count; i++) {
+        const bool stopped = atomic_load(&state->model->stop_training);
         const enum ls_status answer = call(&clients->tables[i], moment, state, &name);
-        status = worse(status, check_answer(i, name, answer));
+        status = worse(status, check_answer(clients, i, name, answer));
+        if (!stopped && atomic_load(&state->model->stop_training))
+            name_of(clients, i, clients->stopped_by);
     }
     return status;
 }
@@ -79,11 +98,21 @@ enum ls_status ls_clients_begin_segment(struct ls_clients *clients,
         uint64_t most = *steps;
         if (!table->on_segment_begin)
             continue;
-        status = worse(status, check_answer(i, "on_segment_begin",
-                                            table->on_segment_begin(table->context, state, &most)));
+        const enum ls_status answer = table->on_segment_begin(table->context, state, &most);
+        status = worse(status, check_answer(clients, i, "on_segment_begin", answer));
         *steps = most < *steps ? most : *steps;
+        if (most == 0)
+            name_of(clients, i, clients->stopped_by);
     }
     return status;
+}
+
+const char *ls_clients_terminate_on_nan(const struct ls_clients *clients)
+{
+    for (uint32_t i = 0; i < clients->table_count; i++)
+        if (clients->tables[i].terminate_on_nan)
+            return clients->tables[i].name ? clients->tables[i].name : "terminate_on_nan";
+    return NULL;
 }
 
 void ls_clients_step_times(const struct ls_clients *clients, const struct ls_step_result *times,

@@ -27,6 +27,7 @@ struct ls_clients {
     const struct ls_callbacks *tables; // of the options; borrowed
     uint32_t table_count;
     bool begun; // on_train_begin was called
+    char stopped_by[64]; // the table that has called ls_stop_training; "": none has
 };
 
 enum ls_moment {
@@ -47,6 +48,8 @@ LS_STATUS ls_clients_call(struct ls_clients *clients, enum ls_moment moment,
 // on_segment_begin; may lower `steps`.
 LS_STATUS ls_clients_begin_segment(struct ls_clients *clients, const struct ls_fit_state *state,
                                    uint64_t *steps);
+// The name of the table that lets a loss that is not finite end the training; NULL: none does.
+const char *ls_clients_terminate_on_nan(const struct ls_clients *clients);
 void ls_clients_step_times(const struct ls_clients *clients, const struct ls_step_result *times,
                            uint64_t step_ns, uint64_t input_ns);
 void ls_clients_device_wait(const struct ls_clients *clients, uint64_t steps, uint64_t wait_ns);

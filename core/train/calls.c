@@ -4,6 +4,8 @@
 #include "core/base/log.h"
 #include "core/train/evaluate.h"
 #include "core/train/fit.h"
+#include "core/train/callback_plugins.h"
+#include "core/train/variables.h"
 #include "core/train/weights.h"
 
 #include <inttypes.h>
@@ -204,4 +206,23 @@ const char *ls_last_error(void)
     static _Thread_local char text[1024];
     ls_log_last_error(text, sizeof(text));
     return text;
+}
+
+// Callbacks may read and set variables while a fit runs, whose `doing` stays.
+enum ls_status ls_get_variable(struct ls_model *model, uint32_t index, float *out)
+{
+    const struct call call = begin("reading a variable", NULL);
+    return end(&call, ls_read_variable(model, index, out));
+}
+
+enum ls_status ls_set_variable(struct ls_model *model, uint32_t index, const float *values)
+{
+    const struct call call = begin("setting a variable", NULL);
+    return end(&call, ls_write_variable(model, index, values));
+}
+
+enum ls_status ls_callback_open(struct ls_run *run, const char *text, struct ls_callbacks **out)
+{
+    const struct call call = begin("opening a callback", run);
+    return end(&call, ls_open_callback(run, text, out));
 }

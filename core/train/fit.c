@@ -172,8 +172,7 @@ static enum ls_status prepare(struct ls_fit *fit)
     return status;
 }
 
-// What comes next after the steps of the fit.
-static struct ls_model_order order_after(const struct ls_fit *fit)
+struct ls_model_order ls_fit_order(const struct ls_fit *fit)
 {
     struct ls_model_order order = fit->order;
     if (fit->steps < fit->first_steps) {
@@ -197,7 +196,7 @@ static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
     if (different)
         return different;
     model->steps_done = most(model->steps_done, ls_driver_store_steps(fit->session->driver));
-    model->order = order_after(fit);
+    model->order = ls_fit_order(fit);
     ls_session_note_order(fit->session, alike ? &model->order : NULL);
     if (fit->steps < SHORT_STEPS && model->order.position && !fit->trace)
         return LS_OK;
@@ -206,7 +205,7 @@ static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
 
 // A replica failed. After a loss that is not finite no update was made, so that replicas and stores have what the steps
 // before it made of them; after anything else nobody knows, and the model is what the host has.
-static enum ls_status conclude_broken(struct ls_fit *fit)
+static enum ls_status conclude_broken(struct ls_fit *fit, bool *not_finite)
 {
     struct ls_model *model = fit->model;
     struct ls_session *session = fit->session;
@@ -214,17 +213,40 @@ static enum ls_status conclude_broken(struct ls_fit *fit)
     const uint64_t failed = session->driver ? ls_driver_explain(session->driver) : 0;
     if (session->differ || session->hung)
         model->refused = session->differ ? LS_REFUSED_DIFFER : LS_REFUSED_HUNG;
-    if (!failed || session->hung)
+    *not_finite = failed && !session->hung;
+    if (!*not_finite)
         return LS_OK;
     if (!fit->async_steps) // the sums of the last of them may not have been seen
         fit->steps = failed - 1 - before;
     model->steps_done = most(before + fit->steps, ls_driver_store_steps(session->driver));
-    model->order = order_after(fit);
+    model->order = ls_fit_order(fit);
     return ls_session_take_weights(session);
 }
 
-// As in Keras the weights become their averages when the training ends. The replicas have not these: the session is to be
-// closed.
+// The same; a callback may have it that a loss that is not finite only ends the training.
+static enum ls_status conclude_failure(struct ls_fit *fit, bool *terminated)
+{
+    const char *name = ls_clients_terminate_on_nan(&fit->clients);
+    bool not_finite = false;
+    char *error = NULL;
+    if (name)
+        ls_log_keep(&error);
+    const enum ls_status status = conclude_broken(fit, &not_finite);
+    ls_log_keep(NULL);
+    *terminated = name && not_finite && !status;
+    if (!*terminated) {
+        ls_log_write_kept(&error);
+        return status;
+    }
+    free(error); // what it says is not an error here
+    ls_warn(name, "the loss of step %llu is not finite: the training ends with the step before",
+            (unsigned long long)fit->steps + 1);
+    fit->status = "stopped";
+    snprintf(fit->clients.stopped_by, sizeof(fit->clients.stopped_by), "%s", name);
+    return status;
+}
+
+// As in Keras the weights become their averages when the training ends.
 static enum ls_status take_averages(struct ls_fit *fit)
 {
     struct ls_model *model = fit->model;
@@ -238,21 +260,26 @@ static enum ls_status take_averages(struct ls_fit *fit)
             memcpy(model->weights[i], averages[i],
                    (size_t)ls_shape_elements(&parameter->shape, 1) * sizeof(float));
     }
-    fit->averaged = true;
+    model->assigned = true;
     return LS_OK;
 }
 
 static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
 {
     struct ls_model *model = fit->model;
-    const bool whole = status == LS_OK || status == LS_INTERRUPTED;
+    bool whole = status == LS_OK || status == LS_INTERRUPTED;
     enum ls_status after = LS_OK;
     if (fit->hashes && !fit->session->broken && (whole || fit->steps))
         after = conclude_whole(fit, status);
     if (!status && !after && fit->hashes && !fit->session->broken && fit->model->optimizer.averages)
         after = take_averages(fit);
     if (fit->session && fit->session->broken) {
-        const enum ls_status saved = conclude_broken(fit);
+        bool terminated = false;
+        const enum ls_status saved = conclude_failure(fit, &terminated);
+        if (terminated) {
+            whole = true;
+            status = LS_OK;
+        }
         after = after ? after : saved;
         fit->steps_reached = model->steps_done;
         ls_model_give_up(model);
@@ -276,7 +303,7 @@ static enum ls_status finish(struct ls_fit *fit)
     ls_progress_finish(&fit->progress);
     if (fit->session)
         ls_weighting_clear(&fit->session->weighting);
-    if (fit->session && (fit->session->broken || fit->trace || fit->averaged))
+    if (fit->session && (fit->session->broken || fit->trace))
         status = ls_session_close(fit->model);
     if (fit->model->steps_done < fit->steps_before)
         ls_model_say_back(fit->model, fit->steps_reached);

@@ -35,7 +35,6 @@ struct ls_fit {
     uint64_t steps_reached; // of the model, by the steps that a failure may take back
     uint64_t segment; // steps that replicas run before they come back
     uint64_t segment_first; // the first of them, from 1 in each fit
-    bool averaged; // the model has the averages of its weights now, and the replicas have not
     bool stopped; // the last step was the last: a rank has asked for that
     _Atomic int32_t failed; // what on_train_batch_end returned, if not LS_OK or LS_INTERRUPTED
     double startup_seconds; // NaN until the first step is done
@@ -51,6 +50,9 @@ LS_STATUS ls_fit_model(struct ls_model *model, struct ls_data *train,
 
 // The number of steps of this fit up to the end of epoch `number`; 0 for epoch 0.
 uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number);
+
+// Where the model is in the order of its examples, after the steps that the fit has done.
+struct ls_model_order ls_fit_order(const struct ls_fit *fit);
 
 // Trains all epochs, or until somebody asks to stop. LS_INTERRUPTED after ls_run_interrupt.
 LS_STATUS ls_fit_run_epochs(struct ls_fit *fit);

@@ -175,12 +175,18 @@ static enum ls_status run_segment(struct ls_fit *fit)
         return LS_OK;
     const bool first = isnan(fit->startup_seconds);
     const uint64_t before = fit->steps;
+    if (!status)
+        status = ls_session_give_assigned(fit->session);
+    if (status)
+        return status;
     fit->model->stepping = true;
     fit->model->ahead = true;
     status = ls_session_run(fit->session, "training", run_replica_segment, fit);
     fit->model->stepping = false;
+    fit->model->steps_done += fit->steps - before;
+    fit->model->order = ls_fit_order(fit);
     fit->state.epoch.learning_rate =
-        ls_optimizer_rate(&fit->model->optimizer, fit->model->steps_done + fit->steps - before);
+        ls_optimizer_rate(&fit->model->optimizer, fit->model->steps_done);
     if (!status)
         status = (enum ls_status)atomic_load(&fit->failed);
     if (first)
@@ -199,13 +205,11 @@ static enum ls_status run_steps(struct ls_fit *fit)
     const uint64_t end = least(ls_fit_epoch_end(fit, fit->state.epoch.epoch), fit->last_step);
     while (fit->steps < end && !fit->stopped && !atomic_load(&fit->model->stop_training)) {
         const uint64_t check = fit->options->check_replicas;
-        const uint64_t before = fit->steps;
         fit->segment = end - fit->steps;
         if (check)
             fit->segment = least(fit->segment, check - fit->steps % check);
         fit->segment_first = fit->steps + 1;
         enum ls_status status = run_segment(fit);
-        fit->model->steps_done += fit->steps - before;
         if (!status && check && fit->steps % check == 0)
             status = ls_session_hashes(fit->session, fit->hashes);
         if (status)
@@ -224,6 +228,8 @@ static enum ls_status validate(struct ls_fit *fit)
     enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TEST_BEGIN, &fit->state);
     if (!status)
         status = ls_data_wait(fit->options->validation, &dataset);
+    if (!status)
+        status = ls_session_give_assigned(fit->session);
     ls_trace_begin(&validation_span, epoch->epoch);
     if (!status)
         status = ls_session_evaluate(fit->session, dataset, true, &scores);
@@ -295,6 +301,9 @@ enum ls_status ls_fit_run_epochs(struct ls_fit *fit)
     }
     if (fit->steps < ls_fit_epoch_end(fit, fit->epochs))
         fit->status = "stopped";
+    if (fit->clients.stopped_by[0] && fit->state.epoch.epoch < fit->epochs)
+        ls_info("train", "%s ended the training in epoch %llu of %llu", fit->clients.stopped_by,
+                (unsigned long long)fit->state.epoch.epoch, (unsigned long long)fit->epochs);
     return LS_OK;
 }
 

@@ -427,6 +427,17 @@ static double value_of(const struct ls_metric_source *source, const double *stat
     }
 }
 
+// Whether more of it is better.
+static bool is_upwards(const struct ls_metric_source *source)
+{
+    switch (source->kind) {
+    case LS_METRIC_OF_STATISTIC: return source->statistic == LS_SUMS_RIGHT;
+    case LS_METRIC_OF_LOSS:
+    case LS_METRIC_OF_ROOT: return source->counts.attributes.function == LS_LOSS_COSINE;
+    default: return true;
+    }
+}
+
 void ls_metrics_append(struct ls_metrics *out, const struct ls_metric_set *set,
                        const double statistics[static LS_STATISTICS], const double *counts,
                        bool validation)
@@ -437,6 +448,7 @@ void ls_metrics_append(struct ls_metrics *out, const struct ls_metric_set *set,
         out->list[out->count++] = (struct ls_metric){
             .name = validation ? source->validation_name : source->name,
             .value = value_of(source, statistics, counts),
+            .upwards = i > 0 && is_upwards(source), // the loss is the first
         };
     }
 }

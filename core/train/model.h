@@ -53,6 +53,7 @@ struct ls_model {
         struct ls_model_order order;
     } on_host;
     bool ahead;
+    bool assigned; // variables were set on the host, and the session does not have them yet
     const char
         *refused; // why it may not be trained or evaluated before it is compiled anew; NULL: it may
     float *losses; // of the last fit

@@ -181,6 +181,7 @@ static void describe_result(const struct ls_fit *fit, struct lists *lists, struc
     const struct ls_history *history = &fit->history;
     const struct ls_replica *replica = fit->session->replicas[0];
     report->status = fit->status;
+    report->stopped_by = fit->clients.stopped_by[0] ? fit->clients.stopped_by : NULL;
     report->steps = fit->steps;
     report->startup_seconds = fit->startup_seconds;
     report->epochs = history->epochs;

@@ -561,7 +561,8 @@ enum ls_status ls_session_ready(struct ls_model *model, const struct ls_session_
         enum ls_status status = suits(model->session, &wanted, &fits);
         if (!status && fits) {
             model->session->need = wanted;
-            return make_programs(model->session);
+            status = make_programs(model->session);
+            return status ? status : ls_session_give_assigned(model->session);
         }
         if (!status)
             status = ls_model_take_weights(model);

@@ -122,6 +122,8 @@ LS_STATUS ls_session_hashes(struct ls_session *session, uint64_t *out);
 
 // Copies the model's parameters and, where it has it, optimizer state to the replicas and stores.
 LS_STATUS ls_session_give_weights(struct ls_session *session);
+// The same where variables were set on the host since. [main thread, while the replicas rest]
+LS_STATUS ls_session_give_assigned(struct ls_session *session);
 // Copies parameters and optimizer state of the first replica, or of the stores, back to the model.
 // LS_FAILED (logged) when a parameter is not finite: then nothing was copied. Also after a step
 // has failed.

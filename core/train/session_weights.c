@@ -88,7 +88,14 @@ enum ls_status ls_session_give_weights(struct ls_session *session)
         ls_session_run(session, "preparing the replicas", give_weights, session);
     if (!status && session->driver && ls_driver_has_stores(session->driver))
         status = ls_session_run(session, "preparing the replicas", fill_stores, session);
+    if (!status)
+        model->assigned = false;
     return status;
+}
+
+enum ls_status ls_session_give_assigned(struct ls_session *session)
+{
+    return session->model->assigned ? ls_session_give_weights(session) : LS_OK;
 }
 
 // ---- Whether they agree ----

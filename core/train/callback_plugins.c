@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Callbacks that are plugins: opened by name, and called with a record of which plugin the thread is in.
+#include "core/train/callback_plugins.h"
+
+#include "core/base/inside.h"
+#include "core/loader/loader.h"
+#include "core/train/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct opened_callback {
+    struct ls_callbacks table; // what ls_fit calls; the first member, so that it leads here
+    struct ls_callbacks theirs; // what that calls
+    const struct ls_callback_interface *interface;
+    char label[96]; // "callback-early_stopping", after a crash or a hang
+};
+
+// Each function of the table enters the plugin in the record of the thread.
+#define MOMENT(moment)                                                                           \
+    static enum ls_status on_##moment(void *context, const struct ls_fit_state *state)           \
+    {                                                                                            \
+        const struct opened_callback *opened = context;                                          \
+        const struct ls_inside_call before = ls_inside_enter(opened->label, "on_" #moment);      \
+        const enum ls_status status = opened->theirs.on_##moment(opened->theirs.context, state); \
+        ls_inside_leave(before);                                                                 \
+        return status;                                                                           \
+    }
+
+MOMENT(train_begin)
+MOMENT(train_end)
+MOMENT(epoch_begin)
+MOMENT(epoch_end)
+MOMENT(segment_end)
+MOMENT(train_batch_end)
+MOMENT(test_begin)
+MOMENT(test_end)
+
+static enum ls_status on_segment_begin(void *context, const struct ls_fit_state *state,
+                                       uint64_t *steps)
+{
+    const struct opened_callback *opened = context;
+    const struct ls_inside_call before = ls_inside_enter(opened->label, "on_segment_begin");
+    const enum ls_status status =
+        opened->theirs.on_segment_begin(opened->theirs.context, state, steps);
+    ls_inside_leave(before);
+    return status;
+}
+
+// A function that the plugin does not have is none of ours either: nobody waits for it.
+static void fill_table(struct opened_callback *opened)
+{
+    const struct ls_callbacks *theirs = &opened->theirs;
+    opened->table = (struct ls_callbacks){
+        .context = opened,
+        .name = theirs->name,
+        .terminate_on_nan = theirs->terminate_on_nan,
+        .on_train_begin = theirs->on_train_begin ? on_train_begin : NULL,
+        .on_train_end = theirs->on_train_end ? on_train_end : NULL,
+        .on_epoch_begin = theirs->on_epoch_begin ? on_epoch_begin : NULL,
+        .on_epoch_end = theirs->on_epoch_end ? on_epoch_end : NULL,
+        .on_segment_end = theirs->on_segment_end ? on_segment_end : NULL,
+        .on_train_batch_end = theirs->on_train_batch_end ? on_train_batch_end : NULL,
+        .on_test_begin = theirs->on_test_begin ? on_test_begin : NULL,
+        .on_test_end = theirs->on_test_end ? on_test_end : NULL,
+        .on_segment_begin = theirs->on_segment_begin ? on_segment_begin : NULL,
+    };
+}
+
+static const struct ls_fit_calls calls = {
+    .struct_size = sizeof(calls),
+    .metric_value = ls_metric_value,
+    .stop_training = ls_stop_training,
+    .learning_rate = ls_learning_rate,
+    .set_learning_rate = ls_set_learning_rate,
+    .variable_count = ls_variable_count,
+    .variable_describe = ls_variable_describe,
+    .get_variable = ls_get_variable,
+    .set_variable = ls_set_variable,
+};
+
+enum ls_status ls_open_callback(struct ls_run *run, const char *text, struct ls_callbacks **out)
+{
+    const struct ls_opened_plugin *plugin = NULL;
+    enum ls_status status =
+        ls_loader_open_text(run->loader, "--callback", LS_KIND_CALLBACK, text, &plugin);
+    if (status)
+        return status;
+    const struct ls_callback_interface *interface = plugin->interface;
+    struct opened_callback *opened = calloc(1, sizeof(*opened));
+    struct ls_callback *state = calloc(1, interface->state_bytes);
+    if (opened && state) {
+        opened->interface = interface;
+        opened->theirs = (struct ls_callbacks){.context = state, .name = plugin->plugin->name};
+        snprintf(opened->label, sizeof(opened->label), "callback-%s", plugin->plugin->name);
+        status = interface->open(plugin->host, &calls, state, &opened->theirs);
+    } else {
+        status = LS_OUT_OF_MEMORY;
+    }
+    if (status) {
+        free(state);
+        free(opened);
+        return status;
+    }
+    fill_table(opened);
+    *out = &opened->table;
+    return LS_OK;
+}
+
+void ls_callback_close(struct ls_callbacks *callbacks)
+{
+    struct opened_callback *opened = (struct opened_callback *)callbacks;
+    if (!opened)
+        return;
+    if (opened->interface->close)
+        opened->interface->close(opened->theirs.context);
+    free(opened->theirs.context);
+    free(opened);
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The variables of a model one by one, as programs and callbacks read and set them.
+#include "core/train/variables.h"
+
+#include "core/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_variable(const struct ls_tensor *parameter)
+{
+    return !parameter->constant;
+}
+
+uint32_t ls_variable_count(const struct ls_model *model)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < model->graph->parameter_count; i++)
+        count += is_variable(model->graph->parameters[i]);
+    return count;
+}
+
+// The place of a variable among the parameters of the graph.
+static enum ls_status find_place(const struct ls_model *model, uint32_t index, uint32_t *out)
+{
+    const struct ls_graph *graph = model->graph;
+    uint32_t left = index;
+    for (uint32_t i = 0; i < graph->parameter_count; i++)
+        if (is_variable(graph->parameters[i]) && left-- == 0) {
+            *out = i;
+            return LS_OK;
+        }
+    ls_error("variable", "model '%s' has %u variables, counted from 0: there is no number %u",
+             model->source, ls_variable_count(model), index);
+    return LS_USAGE;
+}
+
+static size_t variable_bytes(const struct ls_model *model, uint32_t place)
+{
+    return (size_t)ls_shape_elements(&model->graph->parameters[place]->shape, 1) * sizeof(float);
+}
+
+enum ls_status ls_variable_describe(const struct ls_model *model, uint32_t index,
+                                    struct ls_variable *out)
+{
+    uint32_t place = 0;
+    const enum ls_status status = find_place(model, index, &place);
+    if (status)
+        return status;
+    const struct ls_tensor *parameter = model->graph->parameters[place];
+    const struct ls_shape *shape = ls_variable_shape(parameter);
+    *out = (struct ls_variable){.name = parameter->name,
+                                .ndims = shape->ndims,
+                                .trained = parameter->zone == LS_ZONE_TRAINED,
+                                .elements = (uint64_t)ls_shape_elements(shape, 1)};
+    for (uint32_t i = 0; i < shape->ndims; i++)
+        out->dims[i] = shape->dims[i];
+    return LS_OK;
+}
+
+// What the replicas have, during a fit: its session stays open, whatever fails.
+static enum ls_status take_during_fit(struct ls_model *model)
+{
+    struct ls_session *session = model->session;
+    uint64_t *hashes = calloc(ls_cluster_world(session->cluster), sizeof(*hashes));
+    if (!hashes)
+        return LS_OUT_OF_MEMORY;
+    // Replicas that do not wait for each other have their last pushes applied before they are compared.
+    enum ls_status status = ls_session_hashes(session, hashes);
+    free(hashes);
+    if (!status)
+        status = ls_session_take_weights(session);
+    return status;
+}
+
+static enum ls_status bring_to_host(struct ls_model *model)
+{
+    enum ls_status status = ls_model_need_weights(model);
+    if (model->stepping) {
+        ls_error("variable", "replicas are in their steps; read and set variables in "
+                             "on_segment_end or on_epoch_end, not in on_train_batch_end");
+        return LS_USAGE;
+    }
+    if (!status && model->fitting == LS_FIT_NONE)
+        status = ls_model_take_weights(model);
+    else if (!status && model->ahead)
+        status = take_during_fit(model);
+    return status;
+}
+
+enum ls_status ls_read_variable(struct ls_model *model, uint32_t index, float *out)
+{
+    uint32_t place = 0;
+    enum ls_status status = find_place(model, index, &place);
+    if (!status)
+        status = bring_to_host(model);
+    if (!status)
+        memcpy(out, model->weights[place], variable_bytes(model, place));
+    return status;
+}
+
+enum ls_status ls_write_variable(struct ls_model *model, uint32_t index, const float *values)
+{
+    uint32_t place = 0;
+    enum ls_status status = find_place(model, index, &place);
+    if (!status)
+        status = bring_to_host(model);
+    if (status)
+        return status;
+    memcpy(model->weights[place], values, variable_bytes(model, place));
+    model->assigned = true;
+    return LS_OK;
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// As ls_get_variable and ls_set_variable, but may fail without a message (calls.c). Private to train/.
+#ifndef LS_TRAIN_VARIABLES_H
+#define LS_TRAIN_VARIABLES_H
+
+#include "core/train/session.h"
+
+LS_STATUS ls_read_variable(struct ls_model *model, uint32_t index, float *out);
+LS_STATUS ls_write_variable(struct ls_model *model, uint32_t index, const float *values);
+
+#endif

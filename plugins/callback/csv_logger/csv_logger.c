@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes a line of metrics for each epoch, in the form of keras.callbacks.CSVLogger: epochs from 0, then the metrics by
+// their names in order; without a validation a column "val_..." for each, which says NA.
+#include "core/plugin/callback.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ls_callback {
+    const struct ls_host *host;
+    const struct ls_fit_calls *calls;
+    const char *filename, *separator;
+    bool append, header; // whether the header is still to be written
+    uint64_t epochs; // lines written
+    FILE *file;
+    char *names[2 * LS_METRICS]; // of the columns, as the first epoch had them
+    uint32_t count;
+};
+
+static const struct ls_plugin_option options[] = {
+    {"filename", "text", NULL, "the file; needed"},
+    {"separator", "text", ",", "between two values, one letter"},
+    {"append", "boolean", "false", "add lines to the file if it exists, instead of replacing it"},
+    {NULL, NULL, NULL, NULL},
+};
+
+static bool is_on(const char *text)
+{
+    return strcmp(text, "on") == 0 || strcmp(text, "true") == 0 || strcmp(text, "yes") == 0 ||
+           strcmp(text, "1") == 0;
+}
+
+static enum ls_status fail(const struct ls_callback *callback, const char *doing)
+{
+    return (enum ls_status)ls_host_fail(callback->host, LS_BAD_INPUT, "cannot %s '%s': %s", doing,
+                                        callback->filename, strerror(errno));
+}
+
+static void forget_columns(struct ls_callback *callback)
+{
+    while (callback->count)
+        free(callback->names[--callback->count]);
+}
+
+static enum ls_status on_train_begin(void *context, const struct ls_fit_state *state)
+{
+    struct ls_callback *callback = context;
+    (void)state;
+    forget_columns(callback);
+    callback->epochs = 0;
+    callback->file = fopen(callback->filename, callback->append ? "a+" : "w");
+    if (!callback->file)
+        return fail(callback, "write");
+    callback->header = !callback->append || fgetc(callback->file) == EOF;
+    return LS_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+// Sorted by name; where nothing is validated, the names of a validation behind them.
+static bool note_columns(struct ls_callback *callback, const struct ls_metrics *metrics)
+{
+    bool validated = false;
+    for (uint32_t i = 0; i < metrics->count; i++) {
+        validated = validated || strncmp(metrics->list[i].name, "val_", 4) == 0;
+        callback->names[callback->count] = strdup(metrics->list[i].name);
+        if (!callback->names[callback->count++])
+            return false;
+    }
+    qsort(callback->names, callback->count, sizeof(*callback->names), compare_names);
+    const uint32_t trained = callback->count;
+    for (uint32_t i = 0; !validated && i < trained; i++) {
+        const size_t bytes = strlen(callback->names[i]) + sizeof("val_");
+        char *name = malloc(bytes);
+        if (!name)
+            return false;
+        snprintf(name, bytes, "val_%s", callback->names[i]);
+        callback->names[callback->count++] = name;
+    }
+    return true;
+}
+
+static void write_header(const struct ls_callback *callback)
+{
+    fputs("epoch", callback->file);
+    for (uint32_t i = 0; i < callback->count; i++)
+        fprintf(callback->file, "%s%s", callback->separator, callback->names[i]);
+    fputs("\r\n", callback->file);
+}
+
+static enum ls_status on_epoch_end(void *context, const struct ls_fit_state *state)
+{
+    struct ls_callback *callback = context;
+    const struct ls_metrics *metrics = &state->epoch.metrics;
+    if (!callback->count && !note_columns(callback, metrics))
+        return LS_OUT_OF_MEMORY;
+    if (callback->header)
+        write_header(callback);
+    callback->header = false;
+    fprintf(callback->file, "%llu", (unsigned long long)state->epoch.epoch - 1);
+    for (uint32_t i = 0; i < callback->count; i++) {
+        const double value = callback->calls->metric_value(metrics, callback->names[i]);
+        if (isnan(value))
+            fprintf(callback->file, "%sNA", callback->separator);
+        else
+            fprintf(callback->file, "%s%.9g", callback->separator, value);
+    }
+    fputs("\r\n", callback->file);
+    return fflush(callback->file) ? fail(callback, "write to") : LS_OK;
+}
+
+static enum ls_status on_train_end(void *context, const struct ls_fit_state *state)
+{
+    struct ls_callback *callback = context;
+    FILE *file = callback->file;
+    (void)state;
+    callback->file = NULL;
+    return file && fclose(file) ? fail(callback, "write to") : LS_OK;
+}
+
+static int32_t open_callback(const struct ls_host *host, const struct ls_fit_calls *calls,
+                             struct ls_callback *callback, struct ls_callbacks *out)
+{
+    callback->host = host;
+    callback->calls = calls;
+    callback->filename = host->option(host, "filename");
+    callback->separator = host->option(host, "separator");
+    callback->append = is_on(host->option(host, "append"));
+    if (!callback->filename || !*callback->filename)
+        return ls_host_fail(host, LS_USAGE, "needs a file: csv_logger:filename=log.csv");
+    if (strlen(callback->separator) != 1)
+        return ls_host_fail(host, LS_USAGE, "separator='%s': expected one letter",
+                            callback->separator);
+    out->on_train_begin = on_train_begin;
+    out->on_epoch_end = on_epoch_end;
+    out->on_train_end = on_train_end;
+    return LS_OK;
+}
+
+static void close_callback(struct ls_callback *callback)
+{
+    forget_columns(callback);
+    if (callback->file)
+        fclose(callback->file);
+}
+
+static const struct ls_callback_interface interface = {
+    .struct_size = sizeof(interface),
+    .state_bytes = sizeof(struct ls_callback),
+    .open = open_callback,
+    .close = close_callback,
+};
+
+static const struct ls_plugin plugin = {
+    LS_PLUGIN_HEADER(LS_KIND_CALLBACK),
+    .name = "csv_logger",
+    .version = "0.1.0",
+    .licence = "Apache-2.0",
+    .summary = "writes the metrics of each epoch to a CSV file",
+    .options = options,
+    .interface = &interface,
+};
+
+LS_EXPORT const struct ls_plugin *lockstep_plugin(void)
+{
+    return &plugin;
+}
