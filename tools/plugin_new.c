@@ -19,7 +19,7 @@
 #define MOST_BYTES 100000 // of a template
 
 static const struct argument table[] = {
-    {"kind", "KIND", NULL, "collective, device, transport or strategy"},
+    {"kind", "KIND", NULL, "collective, device, transport, strategy or callback"},
     {"dir", "DIR", NULL, "folder to create; it must not exist yet [./NAME]"},
     {NULL, NULL, NULL, NULL},
 };
@@ -57,30 +57,45 @@ static enum ls_status check_name(const char *name)
 
 static enum ls_status check_kind(const char *kind)
 {
-    static const char *const kinds[] = {"collective", "device", "transport", "strategy", NULL};
+    static const char *const kinds[] = {"collective", "device",   "transport",
+                                        "strategy",   "callback", NULL};
     for (size_t i = 0; kind && kinds[i]; i++)
         if (strcmp(kind, kinds[i]) == 0)
             return LS_OK;
     const char *nearest = kind ? ls_nearest(kind, kinds) : NULL;
     if (!kind)
-        ls_error(SCOPE, "--kind is missing: collective, device, transport or strategy");
+        ls_error(SCOPE, "--kind is missing: collective, device, transport, strategy or callback");
     else if (nearest)
         ls_error(SCOPE, "unknown kind '%s'; did you mean '%s'?", kind, nearest);
     else
-        ls_error(SCOPE, "unknown kind '%s'; available: collective, device, transport or strategy",
-                 kind);
+        ls_error(
+            SCOPE,
+            "unknown kind '%s'; available: collective, device, transport, strategy or callback",
+            kind);
     return LS_USAGE;
 }
 
-// A plugin of a name that is taken would hide another one, or be hidden by it. Strategies, collectives and transports share
-// the names of --strategy.
+// Where the names of a kind are given: strategies, collectives and transports share --strategy.
+static uint32_t name_space(uint32_t kind)
+{
+    return kind == LS_KIND_DEVICE || kind == LS_KIND_CALLBACK ? kind : LS_KIND_STRATEGY;
+}
+
+static uint32_t kind_of(const char *text)
+{
+    uint32_t kind = LS_KIND_DEVICE;
+    while (strcmp(ls_kind_text(kind), text) != 0)
+        kind++;
+    return kind;
+}
+
+// A plugin of a name that is taken would hide another one, or be hidden by it.
 static enum ls_status check_free(const char *name, const char *kind)
 {
     struct ls_loader *loader = NULL;
-    const bool is_device = strcmp(kind, "device") == 0;
     enum ls_status status = ls_loader_create(NULL, &loader);
-    for (uint32_t i = LS_KIND_DEVICE; !status && i <= LS_KIND_STRATEGY; i++) {
-        if ((i == LS_KIND_DEVICE) != is_device || !ls_loader_has(loader, i, name))
+    for (uint32_t i = LS_KIND_DEVICE; !status && ls_kind_text(i); i++) {
+        if (name_space(i) != name_space(kind_of(kind)) || !ls_loader_has(loader, i, name))
             continue;
         ls_error(SCOPE, "there is a %s called %s already; choose another name, such as my-%s",
                  ls_kind_text(i), name, name);

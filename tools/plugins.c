@@ -14,7 +14,7 @@
 
 #define ALL_KINDS                                                                \
     (1u << LS_KIND_DEVICE | 1u << LS_KIND_TRANSPORT | 1u << LS_KIND_COLLECTIVE | \
-     1u << LS_KIND_STRATEGY)
+     1u << LS_KIND_STRATEGY | 1u << LS_KIND_CALLBACK)
 
 static const struct argument table[] = {
     {"plugin-path", "DIR[:DIR...]", NULL, "directories searched for plugins first"},
@@ -168,7 +168,8 @@ static void print_traits(const struct ls_opened_plugin *opened)
     case LS_KIND_DEVICE: print_device(opened); break;
     case LS_KIND_COLLECTIVE: print_collective(opened); break;
     case LS_KIND_TRANSPORT: print_transport(opened); break;
-    default: print_strategy(opened); break;
+    case LS_KIND_STRATEGY: print_strategy(opened); break;
+    default: break;
     }
 }
 

@@ -30,6 +30,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -153,6 +155,20 @@ __attribute__((format(printf, 3, 4))) static inline int32_t ls_host_fail(const s
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
     return host->fail(host, status, text);
+}
+
+// The value of an option with a default, of type "number" or "integer".
+static inline double ls_host_number(const struct ls_host *host, const char *name)
+{
+    return strtod(host->option(host, name), NULL);
+}
+
+// The value of an option with a default, of type "boolean": 1 or 0.
+static inline int ls_host_is_on(const struct ls_host *host, const char *name)
+{
+    const char *text = host->option(host, name);
+    return !strcmp(text, "on") || !strcmp(text, "true") || !strcmp(text, "yes") ||
+           !strcmp(text, "1");
 }
 
 static inline uint64_t ls_dtype_bytes(uint32_t dtype)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writing a plugin as its author does: an empty folder, an installed Lockstep, nothing of its source or build tree. And
-docs/plugin-authors.md, every block of which is run in order."""
+docs/plugin-authors.md and docs/callbacks.md, every block of which is run in order."""
 import os
 import re
 import shutil
 import subprocess
 
-from support import DONE, ProgramTest, main
+from support import DONE, FASHION, ProgramTest, main
 
 SOURCE = os.environ["LOCKSTEP_SOURCE"]
 BUILD = os.environ["LOCKSTEP_BUILD"]
@@ -93,6 +93,18 @@ class Authors(ProgramTest):
         self.assertEqual(done.returncode, DONE, done.stdout)
         self.assertIn("mirrored (star over local)", done.stdout)
         self.assertRegex(done.stdout, r"FAILED +schedule +all-reduce ranks=2: .*rank 1, round")
+
+    def test_the_page_on_callbacks(self):
+        if not any("device-cpu.so" in files for _, _, files in os.walk(self.root)):
+            self.skipTest("device cpu is not built (libdnnl-dev)")
+        self.need(FASHION)
+        with open(os.path.join(SOURCE, "docs", "callbacks.md"), encoding="utf-8") as file:
+            blocks, script = self.script_of(file.read())
+        self.assertEqual(blocks, 2)
+        done = self.run_script(script)
+        self.assertEqual(done.returncode, DONE, done.stdout)
+        self.assertIn("early_stopping ended the training", done.stdout)
+        self.assertIn("my-goal ended the training in epoch", done.stdout)
 
 
 if __name__ == "__main__":

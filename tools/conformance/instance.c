@@ -266,6 +266,39 @@ static void use_strategy(const struct ls_instance_trial *trial, struct ls_tally 
         ls_tally_blame(tally, "a step of one replica: %s", ls_status_text((enum ls_status)status));
 }
 
+// ---- Callbacks ----
+
+// Callbacks are opened and closed: what they do in a fit may write files.
+static bool open_callback(struct ls_instance_trial *trial, const struct ls_host *host,
+                          struct ls_tally *tally)
+{
+    static const struct ls_fit_calls calls = {.struct_size = sizeof(calls)};
+    const struct ls_callback_interface *ops = trial->opened->interface;
+    trial->callback = calloc(1, ops->state_bytes);
+    struct ls_callbacks table = {.context = trial->callback, .name = trial->opened->plugin->name};
+    const int32_t status = trial->callback ? ops->open(host, &calls, trial->callback, &table)
+                                           : (int32_t)LS_OUT_OF_MEMORY;
+    if (!status && table.context == trial->callback)
+        return true;
+    if (status)
+        ls_tally_blame(tally, "open: %s", ls_status_text((enum ls_status)status));
+    else
+        ls_tally_blame(tally, "open changed the context of its table");
+    if (!status && ops->close)
+        ops->close(trial->callback);
+    free(trial->callback);
+    trial->callback = NULL;
+    return false;
+}
+
+static void close_callback(struct ls_instance_trial *trial)
+{
+    const struct ls_callback_interface *ops = trial->opened->interface;
+    if (ops->close)
+        ops->close(trial->callback);
+    free(trial->callback);
+}
+
 // ---- Any kind ----
 
 static bool open_with(struct ls_instance_trial *trial, struct ls_loader *loader,
@@ -278,6 +311,7 @@ static bool open_with(struct ls_instance_trial *trial, struct ls_loader *loader,
     case LS_KIND_DEVICE: good = open_device(trial, host, tally); break;
     case LS_KIND_TRANSPORT: good = open_transport(trial, host, tally); break;
     case LS_KIND_STRATEGY: good = open_strategy(trial, loader, host, tally); break;
+    case LS_KIND_CALLBACK: good = open_callback(trial, host, tally); break;
     default: break;
     }
     return good;
@@ -300,7 +334,8 @@ void ls_instance_use(struct ls_instance_trial *trial, struct ls_tally *tally)
     case LS_KIND_COLLECTIVE: use_collective(trial, tally); break;
     case LS_KIND_DEVICE: use_device(trial, tally); break;
     case LS_KIND_TRANSPORT: use_transport(trial, tally); break;
-    default: use_strategy(trial, tally); break;
+    case LS_KIND_STRATEGY: use_strategy(trial, tally); break;
+    default: break;
     }
     trial->uses++;
 }
@@ -317,6 +352,7 @@ void ls_instance_close(struct ls_instance_trial *trial)
             ls_endpoint_close(interface, trial->endpoints[i]);
         break;
     case LS_KIND_STRATEGY: close_strategy(trial); break;
+    case LS_KIND_CALLBACK: close_callback(trial); break;
     default: break;
     }
     *trial = (struct ls_instance_trial){0};

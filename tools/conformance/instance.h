@@ -5,6 +5,7 @@
 
 #include "tools/conformance/tally.h"
 #include "core/loader/loader.h"
+#include "core/plugin/callback.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/device.h"
 #include "core/plugin/strategy.h"
@@ -18,6 +19,7 @@ struct ls_instance_trial {
     struct ls_device *device;
     struct ls_transport *endpoints[2];
     struct ls_strategy *strategy;
+    struct ls_callback *callback;
     struct ls_fake_host *fake; // of the strategy
     struct ls_tally unheard; // what it finds: the suite of strategies says that
     uint32_t uses;

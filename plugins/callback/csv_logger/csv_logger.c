@@ -22,17 +22,11 @@ struct ls_callback {
 };
 
 static const struct ls_plugin_option options[] = {
-    {"filename", "text", NULL, "the file; needed"},
+    {"filename", "text", "training.csv", "the file"},
     {"separator", "text", ",", "between two values, one letter"},
     {"append", "boolean", "false", "add lines to the file if it exists, instead of replacing it"},
     {NULL, NULL, NULL, NULL},
 };
-
-static bool is_on(const char *text)
-{
-    return strcmp(text, "on") == 0 || strcmp(text, "true") == 0 || strcmp(text, "yes") == 0 ||
-           strcmp(text, "1") == 0;
-}
 
 static enum ls_status fail(const struct ls_callback *callback, const char *doing)
 {
@@ -132,9 +126,9 @@ static int32_t open_callback(const struct ls_host *host, const struct ls_fit_cal
     callback->calls = calls;
     callback->filename = host->option(host, "filename");
     callback->separator = host->option(host, "separator");
-    callback->append = is_on(host->option(host, "append"));
-    if (!callback->filename || !*callback->filename)
-        return ls_host_fail(host, LS_USAGE, "needs a file: csv_logger:filename=log.csv");
+    callback->append = ls_host_is_on(host, "append");
+    if (!*callback->filename)
+        return ls_host_fail(host, LS_USAGE, "filename is empty: csv_logger:filename=log.csv");
     if (strlen(callback->separator) != 1)
         return ls_host_fail(host, LS_USAGE, "separator='%s': expected one letter",
                             callback->separator);

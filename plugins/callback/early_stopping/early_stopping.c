@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ends the training when a metric has not improved for some epochs, and may go back to the weights of the best one.
 // Options, defaults and arithmetic are those of keras.callbacks.EarlyStopping.
-#include "plugins/callback/monitor.h"
+#include "core/plugin/monitor.h"
 
 struct ls_callback {
     const struct ls_host *host;
     const struct ls_fit_calls *calls;
-    struct monitor monitor;
+    struct ls_monitor monitor;
     double patience, start_from_epoch, baseline;
     bool has_baseline, restore;
     uint64_t wait, best_epoch;
@@ -14,7 +14,7 @@ struct ls_callback {
 };
 
 static const struct ls_plugin_option options[] = {
-    MONITOR_OPTIONS("0"),
+    LS_MONITOR_OPTIONS("0"),
     {"patience", "integer", "0", "epochs without an improvement after which to stop"},
     {"baseline", "number", NULL, "a value that has to be reached for an improvement to count"},
     {"restore_best_weights", "boolean", "false", "go back to the weights of the best epoch"},
@@ -98,15 +98,15 @@ static enum ls_status on_epoch_end(void *context, const struct ls_fit_state *sta
     const uint64_t epoch = state->epoch.epoch;
     double value;
     int32_t status = LS_OK;
-    if (!monitor_read(&callback->monitor, callback->host, state, &value) ||
+    if (!ls_monitor_read(&callback->monitor, callback->host, state, &value) ||
         (double)epoch - 1 < callback->start_from_epoch)
         return LS_OK;
     callback->wait++;
-    const bool better = monitor_improves(&callback->monitor, value);
+    const bool better = ls_monitor_improves(&callback->monitor, value);
     if (callback->restore && (better || !callback->best))
         status = keep_weights(callback, state->model, epoch);
     if (better && (!callback->has_baseline ||
-                   monitor_is_better(&callback->monitor, value, callback->baseline)))
+                   ls_monitor_is_better(&callback->monitor, value, callback->baseline)))
         callback->wait = 0;
     if (!better && (double)callback->wait >= callback->patience && epoch > 1)
         callback->calls->stop_training(state->model);
@@ -135,12 +135,12 @@ static int32_t open_callback(const struct ls_host *host, const struct ls_fit_cal
 {
     callback->host = host;
     callback->calls = calls;
-    monitor_open(&callback->monitor, host);
-    callback->patience = option_number(host, "patience");
-    callback->start_from_epoch = option_number(host, "start_from_epoch");
+    ls_monitor_open(&callback->monitor, host);
+    callback->patience = ls_host_number(host, "patience");
+    callback->start_from_epoch = ls_host_number(host, "start_from_epoch");
     callback->has_baseline = host->option(host, "baseline") != NULL;
-    callback->baseline = callback->has_baseline ? option_number(host, "baseline") : 0;
-    callback->restore = option_switch(host, "restore_best_weights");
+    callback->baseline = callback->has_baseline ? ls_host_number(host, "baseline") : 0;
+    callback->restore = ls_host_is_on(host, "restore_best_weights");
     out->on_train_begin = on_train_begin;
     out->on_epoch_end = on_epoch_end;
     out->on_train_end = on_train_end;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multiplies the learning rate by a factor when a metric has not improved for some epochs. Options, defaults and
 // arithmetic are those of keras.callbacks.ReduceLROnPlateau.
-#include "plugins/callback/monitor.h"
+#include "core/plugin/monitor.h"
 
 struct ls_callback {
     const struct ls_host *host;
     const struct ls_fit_calls *calls;
-    struct monitor monitor;
+    struct ls_monitor monitor;
     double factor, min_lr;
     int64_t patience, cooldown, wait, resting; // epochs
 };
 
 static const struct ls_plugin_option options[] = {
-    MONITOR_OPTIONS("0.0001"),
+    LS_MONITOR_OPTIONS("0.0001"),
     {"factor", "number", "0.1", "what the learning rate is multiplied by, less than 1"},
     {"patience", "integer", "10", "epochs without an improvement after which to do so"},
     {"cooldown", "integer", "0", "epochs after that in which nothing is counted"},
@@ -23,10 +23,11 @@ static const struct ls_plugin_option options[] = {
 static enum ls_status on_train_begin(void *context, const struct ls_fit_state *state)
 {
     struct ls_callback *callback = context;
-    (void)state;
     callback->monitor.has_best = false;
     callback->wait = callback->resting = 0;
-    return LS_OK;
+    // A schedule decides the rate itself, which is said before anything is trained.
+    return callback->calls->set_learning_rate(state->model,
+                                              callback->calls->learning_rate(state->model));
 }
 
 static enum ls_status reduce(struct ls_callback *callback, const struct ls_fit_state *state)
@@ -34,7 +35,8 @@ static enum ls_status reduce(struct ls_callback *callback, const struct ls_fit_s
     const double old = callback->calls->learning_rate(state->model);
     const double product = (double)(float)old * callback->factor;
     const double rate = product > callback->min_lr ? product : callback->min_lr;
-    char message[160];
+    const int64_t waited = callback->wait;
+    char message[200];
     if (!((float)old > (float)callback->min_lr))
         return LS_OK;
     const enum ls_status status = callback->calls->set_learning_rate(state->model, rate);
@@ -43,8 +45,9 @@ static enum ls_status reduce(struct ls_callback *callback, const struct ls_fit_s
     callback->resting = callback->cooldown;
     callback->wait = 0;
     snprintf(message, sizeof(message),
-             "epoch %llu: %s has not improved, the learning rate is %g now",
-             (unsigned long long)state->epoch.epoch, callback->monitor.name, rate);
+             "epoch %llu: %s has not improved for %lld epoch%s: the learning rate is %g now",
+             (unsigned long long)state->epoch.epoch, callback->monitor.name, (long long)waited,
+             waited == 1 ? "" : "s", rate);
     callback->host->log(callback->host, LS_LOG_INFO, message);
     return LS_OK;
 }
@@ -53,13 +56,13 @@ static enum ls_status on_epoch_end(void *context, const struct ls_fit_state *sta
 {
     struct ls_callback *callback = context;
     double value;
-    if (!monitor_read(&callback->monitor, callback->host, state, &value))
+    if (!ls_monitor_read(&callback->monitor, callback->host, state, &value))
         return LS_OK;
     if (callback->resting > 0) {
         callback->resting--;
         callback->wait = 0;
     }
-    if (monitor_improves(&callback->monitor, value)) {
+    if (ls_monitor_improves(&callback->monitor, value)) {
         callback->wait = 0;
         return LS_OK;
     }
@@ -73,11 +76,11 @@ static int32_t open_callback(const struct ls_host *host, const struct ls_fit_cal
 {
     callback->host = host;
     callback->calls = calls;
-    monitor_open(&callback->monitor, host);
-    callback->factor = option_number(host, "factor");
-    callback->min_lr = option_number(host, "min_lr");
-    callback->patience = (int64_t)option_number(host, "patience");
-    callback->cooldown = (int64_t)option_number(host, "cooldown");
+    ls_monitor_open(&callback->monitor, host);
+    callback->factor = ls_host_number(host, "factor");
+    callback->min_lr = ls_host_number(host, "min_lr");
+    callback->patience = (int64_t)ls_host_number(host, "patience");
+    callback->cooldown = (int64_t)ls_host_number(host, "cooldown");
     if (!(callback->factor < 1))
         return ls_host_fail(host, LS_USAGE, "factor=%g: expected less than 1, or the rate grows",
                             callback->factor);

@@ -164,13 +164,11 @@ static int32_t read_update_freq(struct ls_callback *callback, struct ls_callback
 static int32_t open_callback(const struct ls_host *host, const struct ls_fit_calls *calls,
                              struct ls_callback *callback, struct ls_callbacks *out)
 {
-    const char *switched = host->option(host, "write_steps_per_second");
     callback->host = host;
     callback->calls = calls;
     callback->log_dir = host->option(host, "log_dir");
     callback->histogram_freq = strtoull(host->option(host, "histogram_freq"), NULL, 10);
-    callback->steps_per_second = strcmp(switched, "true") == 0 || strcmp(switched, "on") == 0 ||
-                                 strcmp(switched, "yes") == 0 || strcmp(switched, "1") == 0;
+    callback->steps_per_second = ls_host_is_on(host, "write_steps_per_second");
     out->on_train_begin = on_train_begin;
     out->on_epoch_end = on_epoch_end;
     out->on_train_end = on_train_end;

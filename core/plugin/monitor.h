@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A metric that a callback watches: its value at the end of an epoch, and whether that is better than another one.
+// For callbacks that watch a metric: its value at the end of an epoch, and whether that is better than another one.
 // Options and arithmetic are those of Keras's MonitorCallback.
-#ifndef LS_PLUGINS_CALLBACK_MONITOR_H
-#define LS_PLUGINS_CALLBACK_MONITOR_H
+#ifndef LS_PLUGIN_MONITOR_H
+#define LS_PLUGIN_MONITOR_H
 
 #include "core/plugin/callback.h"
 
 #include <math.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define MONITOR_OPTIONS(min_delta)                                                            \
+#define LS_MONITOR_OPTIONS(min_delta)                                                         \
     {"monitor", "text", "val_loss", "the metric to watch, as it is printed after an epoch"},  \
         {"min_delta", "number", min_delta, "the least change that counts as an improvement"}, \
     {                                                                                         \
@@ -19,8 +18,8 @@
             "whether less or more is better; auto: by the metric"                             \
     }
 
-struct monitor {
-    const char *name;
+struct ls_monitor {
+    const char *name; // of the metric; borrowed from the host
     double min_delta;
     bool by_metric, upwards; // more is better
     bool has_best;
@@ -28,30 +27,19 @@ struct monitor {
     bool warned;
 };
 
-static inline double option_number(const struct ls_host *host, const char *name)
-{
-    return strtod(host->option(host, name), NULL);
-}
-
-static inline bool option_switch(const struct ls_host *host, const char *name)
-{
-    const char *text = host->option(host, name);
-    return strcmp(text, "on") == 0 || strcmp(text, "true") == 0 || strcmp(text, "yes") == 0 ||
-           strcmp(text, "1") == 0;
-}
-
-static inline void monitor_open(struct monitor *monitor, const struct ls_host *host)
+// Reads the options. `monitor` is zeroed.
+static inline void ls_monitor_open(struct ls_monitor *monitor, const struct ls_host *host)
 {
     const char *mode = host->option(host, "mode");
     monitor->name = host->option(host, "monitor");
-    monitor->min_delta = fabs(option_number(host, "min_delta"));
+    monitor->min_delta = fabs(ls_host_number(host, "min_delta"));
     monitor->by_metric = strcmp(mode, "auto") == 0;
     monitor->upwards = strcmp(mode, "max") == 0;
 }
 
 // The value after this epoch; false, with one warning, where the training has no such metric.
-static inline bool monitor_read(struct monitor *monitor, const struct ls_host *host,
-                                const struct ls_fit_state *state, double *out)
+static inline bool ls_monitor_read(struct ls_monitor *monitor, const struct ls_host *host,
+                                   const struct ls_fit_state *state, double *out)
 {
     const struct ls_metrics *metrics = &state->epoch.metrics;
     char names[512] = "", message[768];
@@ -79,16 +67,16 @@ static inline bool monitor_read(struct monitor *monitor, const struct ls_host *h
 }
 
 // Keras compares in float32.
-static inline bool monitor_is_better(const struct monitor *monitor, double value, double than)
+static inline bool ls_monitor_is_better(const struct ls_monitor *monitor, double value, double than)
 {
     return monitor->upwards ? (float)(value - monitor->min_delta) > (float)than
                             : (float)(value + monitor->min_delta) < (float)than;
 }
 
 // Takes the value as the best one if it is.
-static inline bool monitor_improves(struct monitor *monitor, double value)
+static inline bool ls_monitor_improves(struct ls_monitor *monitor, double value)
 {
-    if (monitor->has_best && !monitor_is_better(monitor, value, monitor->best))
+    if (monitor->has_best && !ls_monitor_is_better(monitor, value, monitor->best))
         return false;
     monitor->best = value;
     monitor->has_best = true;
