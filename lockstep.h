@@ -272,6 +272,9 @@ struct ls_fit_options {
     uint64_t batch; // global; 0: replica_batch times replicas
     uint64_t replica_batch; // 0: 64
     uint32_t microbatches; // blocks that each share is computed in; their gradients are added; 0: 1
+    // Batches of which one step is made: their gradients are added up on each replica, and reduced
+    // and applied once, as the mean over all their examples. Steps are counted as such updates. 0: 1
+    uint32_t accumulate;
     const char *shuffle; // "on", "off", or the size of a buffer; NULL: on
     struct ls_data *validation; // after each epoch; NULL: none
     uint64_t check_replicas; // every so many steps; 0: at the end only

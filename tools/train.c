@@ -64,6 +64,9 @@ static const struct argument table[] = {
     {"microbatches", "N", "1",
      "compute each replica's share in N parts and add their gradients: less memory, the same "
      "result up to rounding"},
+    {"accumulate", "N", "1",
+     "update once for every N batches: their gradients are added up, then reduced and applied as "
+     "the mean over all their examples; a step is such an update"},
     {"seed", "N", "0", "seed of the initial weights, the order of examples and dropout"},
     {"shuffle", "on|off|N", "on",
      "shuffle the examples anew in each epoch; N: through a buffer of N examples"},
@@ -159,6 +162,10 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
     if (!status)
         status = arguments_count(arguments, "microbatches", 1, UINT32_MAX, &microbatches);
     out->microbatches = (uint32_t)microbatches;
+    uint64_t accumulate = 1;
+    if (!status)
+        status = arguments_count(arguments, "accumulate", 1, UINT32_MAX, &accumulate);
+    out->accumulate = (uint32_t)accumulate;
     if (!status)
         status = run_options_batch(arguments, &out->batch, &out->replica_batch);
     const char *precision = arguments_text(arguments, "precision");

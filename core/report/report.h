@@ -94,7 +94,8 @@ struct ls_report {
     size_t optimizer_option_count;
     const char *loss; // with its options: "sparse_categorical_crossentropy:from_logits=true"
     const char *shuffle; // as the user wrote it
-    uint32_t microbatches;
+    uint32_t microbatches; // those of accumulated batches included
+    uint32_t accumulate;
     const struct ls_report_pair *dataset_options; // as the user wrote them
     size_t dataset_option_count;
     // Of a text: the bytes that are its classes, in the order of their ids; NULL: it is no text.

@@ -47,20 +47,37 @@ static enum ls_status parse_shuffle(struct ls_fit *fit)
     return LS_OK;
 }
 
+// What is accumulated is one large batch, computed in as many more blocks.
+static enum ls_status read_batch(struct ls_fit *fit)
+{
+    const struct ls_fit_options *options = fit->options;
+    const uint64_t times = options->accumulate ? options->accumulate : 1;
+    const uint64_t blocks = times * (options->microbatches ? options->microbatches : 1);
+    const uint64_t batch = ls_run_global_batch(fit->run, options->batch, options->replica_batch);
+    if (blocks > UINT32_MAX || batch > UINT64_MAX / times) {
+        ls_error("--accumulate", "%llu batches of %llu examples are too many for one step",
+                 (unsigned long long)times, (unsigned long long)batch);
+        return LS_USAGE;
+    }
+    fit->microbatches = (uint32_t)blocks;
+    fit->global_batch = batch * times;
+    return LS_OK;
+}
+
 // Blocks without examples are computed all the same: each zeroes the gradients and adds them.
 static void warn_of_empty_blocks(const struct ls_fit *fit, uint32_t world)
 {
     const uint64_t share = (fit->global_batch + world - 1) / world;
     const struct ls_session *session = fit->model->session;
-    const bool said = session && session->need.microbatches == fit->options->microbatches &&
+    const bool said = session && session->need.microbatches == fit->microbatches &&
                       session->need.global_batch == fit->global_batch;
-    if (fit->options->microbatches <= share || said)
+    if (fit->microbatches <= share || said)
         return;
-    ls_warn("--microbatches",
+    ls_warn(fit->options->accumulate > 1 ? "--accumulate" : "--microbatches",
             "%u parts of at most %llu example%s a replica: %llu of them are empty and only cost "
             "time; use at most %llu, or a larger batch",
-            fit->options->microbatches, (unsigned long long)share, share == 1 ? "" : "s",
-            (unsigned long long)(fit->options->microbatches - share), (unsigned long long)share);
+            fit->microbatches, (unsigned long long)share, share == 1 ? "" : "s",
+            (unsigned long long)(fit->microbatches - share), (unsigned long long)share);
 }
 
 static enum ls_status check(struct ls_fit *fit)
@@ -131,7 +148,7 @@ static enum ls_status prepare(struct ls_fit *fit)
         .global_batch = fit->global_batch,
         .training_examples = ls_data_count(fit->train),
         .position = fit->order.position,
-        .microbatches = fit->options->microbatches,
+        .microbatches = fit->microbatches,
         .evaluation_examples =
             fit->options->validation ? ls_data_count(fit->options->validation) : 0,
     };
@@ -327,8 +344,9 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
                          .train = train,
                          .startup_seconds = NAN,
                          .status = "done"};
-    fit.global_batch = ls_run_global_batch(model->run, options->batch, options->replica_batch);
-    enum ls_status status = check(&fit);
+    enum ls_status status = read_batch(&fit);
+    if (!status)
+        status = check(&fit);
     if (status)
         return status;
     plan_steps(&fit);

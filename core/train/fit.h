@@ -25,7 +25,8 @@ struct ls_fit {
     uint64_t waited_ns; // for clients between the segments of the epoch under way
     enum ls_shuffle shuffle;
     uint64_t shuffle_buffer;
-    uint64_t global_batch;
+    uint64_t global_batch; // of a step, accumulated batches and all
+    uint32_t microbatches; // of a step's share, likewise
     struct ls_model_order order; // of the model when the fit begins
     uint64_t epochs, epoch_steps;
     uint64_t first_steps; // of the first epoch: the rest of one, where an earlier fit began it

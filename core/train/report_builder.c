@@ -169,7 +169,8 @@ static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
     report->learning_rate = model->optimizer.learning_rate;
     report->loss = ls_loss_text(&model->loss);
     report->shuffle = fit->options->shuffle ? fit->options->shuffle : "on";
-    report->microbatches = fit->options->microbatches ? fit->options->microbatches : 1;
+    report->accumulate = fit->options->accumulate ? fit->options->accumulate : 1;
+    report->microbatches = fit->microbatches;
     report->model = model->source;
     report->dataset = fit->train->name;
     report->parameters = ls_model_parameters(model);
