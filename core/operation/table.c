@@ -793,6 +793,12 @@ static const struct ls_operation_row rows[LS_OP_COUNT] = {
         .function_count = LS_METRIC_FUNCTION_COUNT,
         .shapes = ls_shapes_of_metric,
     },
+    [LS_OP_UNSCALE] = {
+        .name = "unscale",
+        .inputs = {ARGUMENT("gradient", FLAT, F32)},
+        .outputs = {ARGUMENT("y", FLAT, F32)},
+        .shapes = ls_shapes_kept,
+    },
 };
 // clang-format on
 

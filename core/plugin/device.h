@@ -379,7 +379,10 @@ enum ls_op {
     // Targets are F32 as predictions, or labels I32 (B,...), then of C classes, or of one
     // element if C is 1.
     LS_OP_METRIC = 82,
-    LS_OP_COUNT = 83, // grows with the operations: a plugin compares numbers, not this
+    // Flat (N) F32: gradient -> y, which may lie where the gradient lies: gradient /
+    // record->loss_scale. A device without it trains with no loss scale.
+    LS_OP_UNSCALE = 83,
+    LS_OP_COUNT = 84, // grows with the operations: a plugin compares numbers, not this
 };
 
 // Half types: tensors are F32 where an operation says no other type. From LS_OP_CONV2D to
@@ -587,7 +590,8 @@ struct ls_step_record {
     // replica's share (LS_DIVISOR_OWN). The weights of a step add up to 1.
     float share_weight;
     uint64_t update; // updates of the optimizer, from 1 (Adam's t); a skipped step does not count
-    uint32_t reserved[6];
+    float loss_scale; // that gradient_scale has as a factor; 1: none
+    uint32_t reserved[5];
 };
 
 // ---- Kernels ----

@@ -48,6 +48,7 @@ static inline uint32_t ls_argument_dtype(const struct ls_kernel_request *request
     case LS_OP_AVERAGE_UPDATE:
     case LS_OP_UPDATE:
     case LS_OP_LAMB_DIRECTION:
+    case LS_OP_UNSCALE:
     case LS_OP_EMA_UPDATE: return LS_F32;
     case LS_OP_LOSS:
     case LS_OP_LOSS_BACKWARD:

@@ -96,6 +96,7 @@ static cpu_prepare *const operations[] = {
     [LS_OP_LAMB_DIRECTION] = cpu_lamb_direction,
     [LS_OP_LAMB_UPDATE] = cpu_lamb_update,
     [LS_OP_EMA_UPDATE] = cpu_ema_update,
+    [LS_OP_UNSCALE] = cpu_unscale,
 };
 
 // ---- failures ----

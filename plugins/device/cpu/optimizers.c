@@ -233,6 +233,31 @@ int32_t cpu_clip(struct ls_device *device, const struct ls_kernel_request *reque
     return check_flat(device, request);
 }
 
+// ---- Loss scale ----
+
+// A loss scale is a power of two as a rule: then its reciprocal is exact.
+static int32_t run_unscale(struct ls_device *device, struct ls_kernel *kernel,
+                           const struct cpu_call *launch)
+{
+    const int64_t count = count_of(kernel);
+    struct job job = {.loops = device->loops->update,
+                      .o = {.rate = 1.0f / launch->record->loss_scale},
+                      .in = launch->arguments[0],
+                      .out = launch->arguments[1]};
+    cpu_parallel(device, count, GRAIN, (double)count * 0.2, scale_part, &job);
+    return LS_OK;
+}
+
+int32_t cpu_unscale(struct ls_device *device, const struct ls_kernel_request *request,
+                    struct ls_kernel *kernel, struct ls_kernel_answer *answer)
+{
+    kernel->run = run_unscale;
+    kernel->accumulate = 0;
+    answer->in_place = 1;
+    cpu_implementation(device, answer, "unscale");
+    return check_flat(device, request);
+}
+
 // ---- Averages ----
 
 static void average_part(void *context, int64_t begin, int64_t end)

@@ -181,6 +181,17 @@ static void clip_run(const struct reference_call *call)
     }
 }
 
+// gradient -> y
+static void unscale_run(const struct reference_call *call)
+{
+    const uint64_t count = ls_tensor_elements(&call->input_descs[0]);
+    const float *gradient = call->inputs[0];
+    float *y = call->outputs[0];
+
+    for (uint64_t i = 0; i < count; i++)
+        y[i] = gradient[i] / call->record->loss_scale;
+}
+
 // parameter -> average, parameter
 static void ema_run(const struct reference_call *call)
 {
@@ -235,6 +246,16 @@ const struct reference_operation reference_clip = {
     .element_wise = true,
     .direct = true,
     .run = clip_run,
+};
+
+const struct reference_operation reference_unscale = {
+    .name = "unscale",
+    .inputs = {1, 1},
+    .outputs = {1, 1},
+    .used_inputs = 1,
+    .element_wise = true,
+    .direct = true,
+    .run = unscale_run,
 };
 
 const struct reference_operation reference_ema_update = {

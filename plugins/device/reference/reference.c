@@ -107,6 +107,7 @@ static const struct reference_operation *const operations[] = {
     [LS_OP_LAMB_DIRECTION] = &reference_lamb_direction,
     [LS_OP_LAMB_UPDATE] = &reference_lamb_update,
     [LS_OP_EMA_UPDATE] = &reference_ema_update,
+    [LS_OP_UNSCALE] = &reference_unscale,
 };
 
 // ---- The device and its memory ----

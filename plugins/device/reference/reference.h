@@ -50,8 +50,8 @@ extern const struct reference_operation reference_sparse_cross_entropy,
 extern const struct reference_operation reference_sgd_update, reference_adam_update,
     reference_average_update, reference_measure, reference_guard;
 extern const struct reference_operation reference_loss, reference_loss_backward, reference_metric;
-extern const struct reference_operation reference_update, reference_clip, reference_lamb_direction,
-    reference_lamb_update, reference_ema_update;
+extern const struct reference_operation reference_update, reference_clip, reference_unscale,
+    reference_lamb_direction, reference_lamb_update, reference_ema_update;
 
 extern const struct reference_operation reference_function, reference_function_backward;
 extern const struct reference_operation reference_pair, reference_pair_backward_first,

@@ -435,6 +435,7 @@ static const struct {
     {LS_OP_METRIC, "metric confusion B="},
     {LS_OP_UPDATE, "update nadam N="},
     {LS_OP_CLIP, "clip N="},
+    {LS_OP_UNSCALE, "unscale N="},
     {LS_OP_LAMB_DIRECTION, "lamb_direction N="},
     {LS_OP_LAMB_UPDATE, "lamb_update N="},
     {LS_OP_EMA_UPDATE, "ema_update N="},

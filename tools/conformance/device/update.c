@@ -265,6 +265,24 @@ static void clip_case(struct ls_device_suite *suite, int64_t length, int64_t pai
     ls_device_case_run(suite, &c);
 }
 
+static void unscale_case(struct ls_device_suite *suite, int64_t length, float scale)
+{
+    struct ls_device_case c;
+    ls_device_case_start(&c, LS_OP_UNSCALE, "unscale N=%lld by %g", (long long)length,
+                         (double)scale);
+    ls_device_case_input(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, length));
+    ls_device_case_output(&c, LS_DEVICE_PLAIN, LS_DEVICE_DESC(LS_F32, length), LS_DEVICE_ROUNDED);
+    ls_device_case_draw(&c, 0, LS_DEVICE_WIDE);
+    ls_device_case_values(&c);
+    float *values = c.values[0];
+    if (values && length > 2) { // what is not finite stays so: it is looked for afterwards
+        values[0] = INFINITY;
+        values[length - 1] = NAN;
+    }
+    c.record.loss_scale = scale;
+    ls_device_case_run(suite, &c);
+}
+
 static void lamb_case(struct ls_device_suite *suite, int64_t length, double largest)
 {
     struct ls_device_case c;
@@ -385,6 +403,15 @@ void ls_device_update_cases(struct ls_device_suite *suite)
             lamb_case(suite, lengths[i], 0);
         }
     }
+    const bool unscales = ls_device_operation_offered(
+        suite, "unscale",
+        &(struct ls_device_request){
+            .op = LS_OP_UNSCALE,
+            .input_count = 1,
+            .output_count = 1,
+            .arguments = {LS_DEVICE_DESC(LS_F32, 3), LS_DEVICE_DESC(LS_F32, 3)}});
+    for (size_t i = 0; i < LENGTH_COUNT && unscales; i++)
+        unscale_case(suite, lengths[i], i % 2 ? 1000.0f : 32768.0f);
     for (size_t i = 0; i < LENGTH_COUNT; i++) {
         measure_case(suite, lengths[i], true);
         measure_case(suite, lengths[i], false);
