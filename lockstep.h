@@ -228,6 +228,9 @@ struct ls_compile_options {
     // initial_learning_rate=; NULL: that of the model's file where its optimizer is used, else the
     // rate is constant. docs/models.md lists all of them.
     const char *learning_rate_schedule;
+    // "dynamic", "dynamic:initial_scale=1024,dynamic_growth_steps=100", a number, "none"; NULL: that of
+    // the model's file where its optimizer is used, else dynamic for mixed_float16, none for others
+    const char *loss_scale;
 };
 // Weights stay, and so does the place in the order of examples. The optimizer is a new one, as in
 // Keras: its moments are zero and its steps count from 1 again, from which dropout draws, too. To

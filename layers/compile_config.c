@@ -299,7 +299,37 @@ static void read_optimizer_option(struct part *part, const struct optimizer *opt
     }
 }
 
-static char *read_optimizer(struct part *part, const json_t *value, char **schedule)
+static char *fixed_scale(const json_t *value)
+{
+    char text[64];
+    number_text(json_number_value(value), text, sizeof(text));
+    return strdup(text);
+}
+
+// What wraps another optimizer in Keras, in the words of --loss-scale=. Other versions write more options,
+// which are those of the inner optimizer and off here.
+static const json_t *read_loss_scale(struct part *part, const json_t *options, char **loss_scale)
+{
+    char dynamic[128] = "dynamic";
+    const char *key;
+    json_t *option;
+    json_object_foreach((json_t *)options, key, option)
+    {
+        if (strcmp(key, "initial_scale") == 0 ||
+            (strcmp(key, "dynamic_growth_steps") == 0 && !is_off(option)))
+            read_number(part, key, key, FLT_MAX, option, dynamic, sizeof(dynamic));
+        else if (!is_off(option) &&
+                 !is_one_of(key, (const char *const[]){"inner_optimizer", "dynamic", "name",
+                                                       "ema_momentum", NULL}))
+            refuse_value(part, key, option);
+    }
+    const json_t *scale = json_object_get(options, "initial_scale");
+    const bool fixed = json_is_false(json_object_get(options, "dynamic")); // Keras 2
+    *loss_scale = fixed && json_is_number(scale) ? fixed_scale(scale) : strdup(dynamic);
+    return json_object_get(options, "inner_optimizer");
+}
+
+static char *read_optimizer(struct part *part, const json_t *value, struct ls_compile_config *out)
 {
     const char *name, *key;
     const json_t *options;
@@ -308,6 +338,11 @@ static char *read_optimizer(struct part *part, const json_t *value, char **sched
 
     if (!read_object(part, value, &name, &options))
         return NULL;
+    if (strcmp(name, "LossScaleOptimizer") == 0) {
+        value = read_loss_scale(part, options, &out->loss_scale);
+        if (!out->loss_scale || !read_object(part, value, &name, &options))
+            return NULL;
+    }
     const struct optimizer *optimizer = find_optimizer(name);
     if (!optimizer) {
         refuse_name(part, name, optimizer_names);
@@ -318,7 +353,10 @@ static char *read_optimizer(struct part *part, const json_t *value, char **sched
     json_object_foreach((json_t *)options, key, option)
     {
         if (json_is_object(option) && strcmp(key, "learning_rate") == 0)
-            *schedule = read_schedule(part, option);
+            out->schedule = read_schedule(part, option);
+        else if (strcmp(key, "loss_scale_factor") == 0 && json_is_number(option) &&
+                 !out->loss_scale)
+            out->loss_scale = fixed_scale(option);
         else
             read_optimizer_option(part, optimizer, key, option, averages, text, sizeof(text));
     }
@@ -536,7 +574,7 @@ static enum ls_status read_parts(struct ls_graph *graph, const char *where, cons
     if (!value)
         value = json_object_get(object, "optimizer_config");
     if ((parts & LS_COMPILE_OPTIMIZER) && !is_off(value)) {
-        out->optimizer = read_optimizer(&optimizer, value, &out->schedule);
+        out->optimizer = read_optimizer(&optimizer, value, out);
         memory = memory && (out->optimizer || optimizer.config.status);
     }
     value = json_object_get(object, "loss");
@@ -592,6 +630,7 @@ void ls_compile_config_finish(struct ls_compile_config *config)
 {
     free(config->optimizer);
     free(config->schedule);
+    free(config->loss_scale);
     free(config->loss);
     free(config->metrics);
     *config = (struct ls_compile_config){0};

@@ -57,6 +57,12 @@ static const struct argument table[] = {
      "exponential_decay, inverse_time_decay, piecewise_constant_decay, polynomial_decay, "
      "cosine_decay or cosine_decay_restarts, with Keras's options, such as "
      "cosine_decay:decay_steps=1000,alpha=0.1; default: that of the model's file, else none"},
+    {"loss-scale", "dynamic|N|none", NULL,
+     "multiply the loss by N before backward, so that small gradients do not vanish in 16 bits, "
+     "and "
+     "skip steps whose gradients are not finite; dynamic: from 32768 on, half after such a step, "
+     "twice after 2000 good ones (dynamic:initial_scale=,dynamic_growth_steps=); default: that of "
+     "the model's file, else dynamic with float16, none without"},
     {"class-weight", "CLASS:WEIGHT,...", NULL,
      "how much examples of a class count in the loss, such as 0:1.0,1:2.5; others count once"},
     {"lr-scaling", "none|sqrt|linear", "none",
@@ -214,6 +220,7 @@ static enum ls_status open_model(const struct arguments *arguments, struct input
         .metrics = arguments_text(arguments, "metrics"),
         .lr_scaling = arguments_text(arguments, "lr-scaling"),
         .learning_rate_schedule = arguments_text(arguments, "learning-rate-schedule"),
+        .loss_scale = arguments_text(arguments, "loss-scale"),
     };
     enum ls_status status = ls_model_open(inputs->run, arguments_text(arguments, "model"),
                                           inputs->train, &inputs->model);

@@ -70,6 +70,7 @@ enum { LS_COMPILE_OPTIMIZER = 1, LS_COMPILE_LOSS = 2, LS_COMPILE_METRICS = 4 };
 struct ls_compile_config {
     char *optimizer, *loss, *metrics;
     char *schedule; // of the optimizer's learning rate; NULL: it is constant
+    char *loss_scale; // of the optimizer; NULL: nothing is said
 };
 // What of it is not supported is LS_BAD_INPUT, logged with the option that takes its place. Defined
 // in layers/.

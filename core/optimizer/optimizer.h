@@ -5,6 +5,7 @@
 #define LS_OPTIMIZER_OPTIMIZER_H
 
 #include "core/base/status.h"
+#include "core/optimizer/loss_scale.h"
 #include "core/optimizer/schedule.h"
 #include "core/plugin/device.h"
 
@@ -35,6 +36,7 @@ struct ls_optimizer {
     bool averages; // use_ema
     float average_momentum;
     uint32_t average_overwrites; // every so many updates; 0: never
+    struct ls_loss_scale loss_scale;
     // Parts of names with colons between them: variables with one of these have no weight decay.
     char excluded[LS_OPTIMIZER_EXCLUDED];
     // Its options beside the learning rate, by their Keras names.
@@ -45,17 +47,23 @@ struct ls_optimizer {
     uint32_t option_count;
 };
 
-// The rate of the step, which counts from 1.
-double ls_optimizer_rate(const struct ls_optimizer *optimizer, uint64_t step);
+// The rate of the update, which counts from 1.
+double ls_optimizer_rate(const struct ls_optimizer *optimizer, uint64_t update);
 
-// Whether the update of a variable needs norms of the whole of it, or of all gradients together.
+static inline bool ls_optimizer_scales(const struct ls_optimizer *optimizer)
+{
+    return optimizer->loss_scale.kind != LS_NO_SCALE;
+}
+
+// Whether the update of a variable needs norms of the whole of it, or a look at all gradients together:
+// for their norm, or because a loss scale skips steps whose gradients are not finite.
 static inline bool ls_optimizer_measures_variables(const struct ls_optimizer *optimizer)
 {
     return optimizer->op == LS_OP_LAMB_DIRECTION || optimizer->clipping == LS_CLIP_EACH_NORM;
 }
 static inline bool ls_optimizer_measures_all(const struct ls_optimizer *optimizer)
 {
-    return optimizer->clipping == LS_CLIP_GLOBAL_NORM;
+    return optimizer->clipping == LS_CLIP_GLOBAL_NORM || ls_optimizer_scales(optimizer);
 }
 
 // Whether the variable of this name has weight decay.

@@ -77,7 +77,9 @@ enum ls_strategy_norms {
     // Of the gradient of a variable: what update_range and stores are given are whole variables.
     LS_NORM_OF_VARIABLES = 1,
     // Of all gradients together: `update` is called for each bucket once a step, in their order, and
-    // that of the last bucket makes all updates; stores are measured first.
+    // that of the last bucket makes all updates; stores are measured first. So it is with a loss
+    // scale: then the last update, and those of stores, change nothing where gradients are not
+    // finite; and check_step and check_step_on accept a loss that is not.
     LS_NORM_OF_ALL = 2,
 };
 

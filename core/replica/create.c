@@ -81,6 +81,12 @@ enum ls_status ls_replica_allocate(struct ls_replica *replica,
     if (measures)
         replica->measures = ls_replica_take_memory(
             replica, LS_UPDATER_OWN + 2 * sizeof(double) * replica->plan->reduced_count);
+    if (ls_optimizer_scales(&replica->optimizer)) {
+        replica->measured =
+            calloc(2 * replica->plan->reduced_count + 1, sizeof(*replica->measured));
+        if (!replica->measured)
+            return LS_OUT_OF_MEMORY;
+    }
     if (replica->guard)
         replica->failed = ls_replica_take_memory(replica, sizeof(int32_t));
     bool complete = is_there(replica->parameters) && is_there(replica->reduced) &&
@@ -125,6 +131,19 @@ static enum ls_status prepare_guard(struct ls_replica *replica)
     return LS_OK;
 }
 
+// The host decides whether a step is skipped: where a device works on meanwhile, it would have to wait
+// for each step, and nothing could be recorded.
+static enum ls_status check_scale(const struct ls_replica *replica)
+{
+    if (!ls_optimizer_scales(&replica->optimizer) || ls_device_blocking(replica->device))
+        return LS_OK;
+    ls_error("--loss-scale",
+             "device %s computes beside the host, which decides whether a step is skipped; use "
+             "--device=cpu, or --loss-scale=none",
+             replica->device_name);
+    return LS_UNAVAILABLE;
+}
+
 enum ls_status ls_replica_open(const struct ls_replica_options *options, struct ls_replica **out)
 {
     struct ls_replica *replica = calloc(1, sizeof(*replica));
@@ -140,10 +159,13 @@ enum ls_status ls_replica_open(const struct ls_replica_options *options, struct 
     replica->host_record.seed = options->seed;
     if (options->optimizer)
         replica->optimizer = *options->optimizer;
+    replica->scale = ls_loss_scale_begin(&replica->optimizer.loss_scale);
     if (options->graph->label)
         replica->label_bytes = 4 * (uint64_t)ls_shape_elements(&options->graph->label->shape, 1);
 
     enum ls_status status = open_device(replica, options);
+    if (!status)
+        status = check_scale(replica);
     if (!status) {
         ls_record_init(replica, options->host);
         status = ls_deferred_init(&replica->deferred, replica->device);
@@ -180,6 +202,7 @@ void ls_replica_destroy(struct ls_replica *replica)
     free(replica->adds);
     free(replica->found);
     free((void *)replica->counted);
+    free(replica->measured);
     if (replica->guard)
         ls_device_release_kernel(replica->device, replica->guard);
     ls_deferred_finish(&replica->deferred);

@@ -85,7 +85,10 @@ struct ls_replica {
     struct ls_memory accumulated[LS_TREE_LEVELS]; // sums and gradients of 1, 2, 4, ... blocks
     struct ls_kernel **adds; // one a bucket: two ranges of its size into the first; NULL: not yet
     struct ls_updater **updates; // one a bucket; NULL without an optimizer
-    struct ls_memory measures; // of each place that is reduced, then those of an updater's own
+    struct ls_memory measures; // those of an updater's own, then of each place that is reduced
+    double *measured; // the latter on the host, where there is a loss scale
+    struct ls_loss_scale_state scale, scale_before;
+    bool overflow, decided; // of the step under way, where there is a loss scale
     struct ls_kernel *guard; // of the loss; NULL: the device has none
     struct ls_memory failed; // an I32: a loss was not finite
     struct ls_deferred_results deferred; // sums on their way to the host

@@ -253,9 +253,15 @@ enum ls_status ls_replica_run(struct ls_replica *replica, const struct ls_replic
 {
     struct ls_step_record *record = &replica->host_record;
     enum ls_status status = LS_OK;
+    const double scale = (double)replica->scale.scale; // 1: none
     record->step = record->update = step;
+    if (ls_optimizer_scales(&replica->optimizer))
+        record->update = replica->scale.updates + 1;
     record->learning_rate = (float)learning_rate;
-    record->gradient_scale = batch->global_count ? (float)(1.0 / (double)batch->global_count) : 0;
+    record->gradient_scale = batch->global_count ? (float)(scale / (double)batch->global_count) : 0;
+    record->loss_scale = replica->scale.scale;
+    replica->scale_before = replica->scale;
+    replica->overflow = replica->decided = false;
     ls_record_begin_step(replica, batch->global_count, hooks->capturable);
     for (uint32_t i = 0; !status && i < replica->microbatches; i++) {
         struct ls_replica_batch block = *batch;

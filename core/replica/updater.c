@@ -149,6 +149,7 @@ static struct place at(const struct making *making, enum base base, const struct
 static enum ls_status add(struct making *making, const struct ls_range_operation *operation,
                           const struct place *arguments, bool measures)
 {
+    const struct ls_op_attributes none = {0};
     struct ls_updater *updater = making->updater;
     struct ls_kernel_answer answer;
     if (updater->count == updater->room) {
@@ -162,7 +163,8 @@ static enum ls_status add(struct making *making, const struct ls_range_operation
     const enum ls_status status = ls_device_prepare_range(
         making->options->device, making->options->about, operation, &answer);
     if (status == LS_UNSUPPORTED)
-        *making->missing = ls_operation_label(operation->op, operation->attributes);
+        *making->missing = ls_operation_label(
+            operation->op, operation->attributes ? operation->attributes : &none);
     if (status)
         return status;
     struct step *step = &updater->steps[updater->count++];
@@ -187,6 +189,16 @@ static enum ls_status add_measure(struct making *making, struct place of, uint64
                                                  .measures = 2};
     const struct place arguments[] = {of, into};
     return add(making, &operation, arguments, before);
+}
+
+// What is measured, clipped and applied are gradients of the loss itself.
+static enum ls_status add_unscale(struct making *making, const struct run *run)
+{
+    const struct ls_range_operation operation = {
+        .op = LS_OP_UNSCALE, .input_count = 1, .output_count = 1, .count = run->count};
+    const struct place gradient = at(making, GRADIENTS, run);
+    const struct place arguments[] = {gradient, gradient};
+    return add(making, &operation, arguments, true);
 }
 
 // Measures of each part of a run; `clips`: each is then clipped by its own norm.
@@ -306,8 +318,12 @@ static enum ls_status add_run(struct making *making, const struct run *run)
     const struct ls_optimizer *optimizer = making->options->optimizer;
     const enum ls_clipping clipping = run->trained ? optimizer->clipping : LS_NO_CLIPPING;
     enum ls_status status = LS_OK;
-    if (clipping == LS_CLIP_EACH_NORM || clipping == LS_CLIP_GLOBAL_NORM)
-        status = add_norms(making, run, clipping == LS_CLIP_EACH_NORM);
+    if (run->trained && ls_optimizer_scales(optimizer))
+        status = add_unscale(making, run);
+    if (!status && run->trained && ls_optimizer_measures_all(optimizer))
+        status = add_norms(making, run, false);
+    if (!status && clipping == LS_CLIP_EACH_NORM)
+        status = add_norms(making, run, true);
     if (!status && (clipping == LS_CLIP_EACH_VALUE || clipping == LS_CLIP_GLOBAL_NORM))
         status = add_clip(making, run);
     if (!status)
@@ -380,6 +396,14 @@ static enum ls_status run_steps(const struct ls_updater *updater,
         status = ls_device_launch(updater->device, step->kernel, &launch);
     }
     return status;
+}
+
+bool ls_measures_finite(const double *measures, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (measures[2 * i + 1] > 0)
+            return false;
+    return true;
 }
 
 enum ls_status ls_updater_measure(const struct ls_updater *updater,

@@ -17,7 +17,7 @@ struct ls_updater_options {
     const struct ls_parameter_plan *plan;
     const struct ls_optimizer *optimizer;
     uint64_t first, end; // floats of the flat buffers; `first` is a multiple of LS_ALIGNMENT bytes
-    // Of a clip by the norm of all gradients: which of the measures (pairs of doubles) are this
+    // Where all gradients are looked at together: which of the measures (pairs of doubles) are this
     // range's, from which on; and how many there are in all.
     uint64_t first_measure, measures;
 };
@@ -46,9 +46,12 @@ struct ls_updater_memory {
 };
 #define LS_UPDATER_OWN (4 * sizeof(double))
 
-// Before any update of a clip by the norm of all gradients, of every range.
+// Where the optimizer measures all gradients: of every range, before any update. It divides the
+// gradients by the loss scale of the record, if there is one, and leaves them so.
 LS_STATUS ls_updater_measure(const struct ls_updater *updater,
                              const struct ls_updater_memory *memory);
+// Whether all gradients behind these measures are finite.
+bool ls_measures_finite(const double *measures, uint64_t count);
 LS_STATUS ls_updater_run(const struct ls_updater *updater, const struct ls_updater_memory *memory);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates the buckets of a replica. Where gradients are clipped by the norm of all of them, a bucket is
-// only measured, and the last one updates them all.
+// Updates the buckets of a replica. Where the optimizer looks at all gradients together, a bucket is
+// only measured, and the last one updates them all; or none, where a loss scale skips the step.
 #include "core/replica/programs.h"
 #include "core/replica/record.h"
 
@@ -96,6 +96,61 @@ struct ls_updater_memory ls_replica_updater_memory(const struct ls_replica *repl
     return memory;
 }
 
+// ---- Loss scale ----
+
+void ls_replica_set_scale(struct ls_replica *replica, const struct ls_loss_scale_state *state)
+{
+    replica->scale = *state;
+}
+
+const struct ls_loss_scale_state *ls_replica_scale(const struct ls_replica *replica)
+{
+    return &replica->scale;
+}
+
+const struct ls_loss_scale_state *ls_replica_scale_before(const struct ls_replica *replica)
+{
+    return &replica->scale_before;
+}
+
+void ls_replica_note_overflow(struct ls_replica *replica)
+{
+    replica->overflow = true;
+}
+
+bool ls_replica_has_overflow(const struct ls_replica *replica)
+{
+    return replica->overflow;
+}
+
+void ls_replica_decide(struct ls_replica *replica, bool finite)
+{
+    if (replica->decided)
+        return;
+    replica->decided = true;
+    ls_loss_scale_step(&replica->optimizer.loss_scale, finite && !replica->overflow,
+                       &replica->scale);
+}
+
+// All buckets are measured. The gradients are reduced, so all replicas find the same.
+static enum ls_status decide(struct ls_replica *replica, bool *skips)
+{
+    const uint64_t count =
+        ls_updater_count_measures(replica->plan, replica->plan->statistics_bytes / sizeof(float),
+                                  replica->plan->reduced_bytes / sizeof(float));
+    const uint64_t skipped = replica->scale.skipped;
+    const enum ls_status status = ls_device_copy(replica->device, ls_host_memory(replica->measured),
+                                                 ls_memory_at(replica->measures, LS_UPDATER_OWN),
+                                                 2 * count * sizeof(double), NULL);
+    if (status)
+        return status;
+    ls_replica_decide(replica, ls_measures_finite(replica->measured, count));
+    *skips = replica->scale.skipped != skipped;
+    return LS_OK;
+}
+
+// ---- Updates ----
+
 static enum ls_status launch_update(void *context)
 {
     const struct update *update = context;
@@ -112,6 +167,11 @@ static enum ls_status launch_update(void *context)
         status = ls_updater_measure(replica->updates[update->bucket], &memory);
         from = update->bucket == last ? 0 : to;
     }
+    bool skips = false;
+    if (!status && update->bucket == last && ls_optimizer_scales(&replica->optimizer))
+        status = decide(replica, &skips);
+    if (skips)
+        return LS_OK;
     for (; !status && from < to; from++) {
         const struct ls_updater_memory memory = memory_of(replica, from);
         status = ls_updater_run(replica->updates[from], &memory);

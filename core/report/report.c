@@ -269,6 +269,12 @@ static json_t *statistics_json(const struct ls_report_statistics *statistics)
 static void add_results(json_t *root, const struct ls_report *report)
 {
     json_object_set_new(root, "steps", ls_report_count_json(report->steps));
+    json_object_set_new(root, "loss_scale",
+                        report->scales_loss ? ls_report_number_json(report->loss_scale)
+                                            : json_null());
+    json_object_set_new(root, "skipped_steps",
+                        report->scales_loss ? ls_report_count_json(report->skipped_steps)
+                                            : json_null());
     json_object_set_new(root, "startup_seconds", ls_report_number_json(report->startup_seconds));
     json_object_set_new(root, "epochs", epochs_json(report));
     json_object_set_new(root, "losses", losses_json(report));

@@ -102,6 +102,9 @@ struct ls_report {
     const char *const *vocabulary;
     uint32_t vocabulary_size;
     double learning_rate; // after scaling
+    bool scales_loss; // else the two are null
+    double loss_scale; // that the training ended with
+    uint64_t skipped_steps; // whose gradients were not finite
     const char *model, *dataset;
     uint64_t parameters, global_batch;
     const uint64_t *replica_batches; // `replicas` of them

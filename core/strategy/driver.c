@@ -193,6 +193,34 @@ static enum ls_status run_step(struct ls_driver *driver, uint32_t index,
     return status;
 }
 
+// Where a strategy updates stores, replicas decide what these have done. The gradients of a step in
+// which too many were skipped are as any other's: it ends the run as a loss that is not finite does.
+static enum ls_status settle(struct ls_driver *driver, struct ls_driver_member *member,
+                             struct ls_step_result *out)
+{
+    if (!ls_optimizer_scales(&driver->optimizer))
+        return LS_OK;
+    if (driver->stores)
+        ls_replica_decide(member->replica,
+                          ls_measures_finite(driver->measures, driver->measure_count));
+    const struct ls_loss_scale_state *scale = ls_replica_scale(member->replica);
+    out->skipped = scale->skipped_in_row > 0;
+    if (scale->skipped_in_row < LS_MOST_SKIPS)
+        return LS_OK;
+    ls_inside_note_reason();
+    member->not_finite = true;
+    if (!atomic_exchange(&driver->not_finite, true))
+        atomic_store(&driver->not_finite_step, member->step);
+    return LS_FAILED;
+}
+
+uint64_t ls_driver_next_update(const struct ls_driver *driver, uint32_t index, uint64_t step)
+{
+    return ls_optimizer_scales(&driver->optimizer)
+               ? ls_replica_scale(driver->members[index].replica)->updates + 1
+               : step;
+}
+
 // What ended it, where the strategy's own thread did.
 static enum ls_status cause_of(struct ls_driver *driver, enum ls_status status)
 {
@@ -240,6 +268,8 @@ enum ls_status ls_driver_step(struct ls_driver *driver, uint32_t index,
     current = member;
     enum ls_status status = run_step(driver, index, batch, stop);
     current = NULL;
+    if (!status)
+        status = settle(driver, member, out);
     if (!status)
         status = ls_driver_look_back(driver, member, out);
     if (status)
@@ -309,6 +339,19 @@ static void say_nothing_found(const struct ls_driver *driver, unsigned long long
                  step);
 }
 
+// Where the loss is finite, all values of the step that lead to it may be.
+static void say_skipped(const struct ls_driver *driver, unsigned long long step, const char *text,
+                        const char *whose)
+{
+    const struct ls_replica *replica = driver->members[0].replica;
+    ls_error("train",
+             "step %llu: %d steps in a row were skipped, as their gradients were not finite, the "
+             "last with loss scale %g%s%s%s%s; try a smaller learning rate, or check the data",
+             step, LS_MOST_SKIPS, (double)ls_replica_scale_before(replica)->scale,
+             text[0] ? "; the first value that is not finite is in '" : "", text,
+             text[0] ? "'" : "", whose);
+}
+
 uint64_t ls_driver_explain(struct ls_driver *driver)
 {
     const int32_t silent = atomic_load(&driver->silent);
@@ -327,16 +370,19 @@ uint64_t ls_driver_explain(struct ls_driver *driver)
     for (; i < driver->count && !text[0]; i++)
         if (ls_replica_find_not_finite(driver->members[i].replica, text, sizeof(text)))
             text[0] = '\0';
-    if (!text[0]) {
+    if (!text[0] && !ls_optimizer_scales(&driver->optimizer)) {
         say_nothing_found(driver, step, driver->members[0].step);
         return step;
     }
-    if (driver->world > 1)
+    if (driver->world > 1 && text[0])
         snprintf(whose, sizeof(whose), " of replica %u", driver->first_rank + i - 1);
-    ls_error("train",
-             "step %llu: the loss is not finite; the first value that is not finite is in '%s'%s; "
-             "try a smaller learning rate, or check the data",
-             step, text, whose);
+    if (ls_optimizer_scales(&driver->optimizer))
+        say_skipped(driver, step, text, whose);
+    else
+        ls_error("train",
+                 "step %llu: the loss is not finite; the first value that is not finite is in "
+                 "'%s'%s; try a smaller learning rate, or check the data",
+                 step, text, whose);
     return step;
 }
 

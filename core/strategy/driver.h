@@ -61,6 +61,7 @@ struct ls_step_result {
     uint64_t step; // whose sums these are; 0: none yet
     float sums[LS_SUMS]; // of the global batch
     bool stop; // some rank asked to stop after `step`
+    bool skipped; // by the loss scale, as gradients were not finite
     // Of the step under way.
     uint64_t compute_ns, update_ns, communication_ns, exposed_ns;
     uint64_t waited_ns; // for the device, to look at the sums of an earlier one
@@ -110,6 +111,10 @@ LS_STATUS ls_driver_initialize_parameters(struct ls_driver *driver, uint32_t rep
 LS_STATUS ls_driver_step(struct ls_driver *driver, uint32_t replica,
                          const struct ls_replica_batch *batch, uint64_t step, double learning_rate,
                          bool stop, struct ls_step_result *out);
+// The number of the next update, from 1, by which the learning rate goes: of a training whose steps
+// were `step - 1` so far, that of the step, unless a loss scale has skipped some. [replica thread, or
+// main thread while it rests]
+uint64_t ls_driver_next_update(const struct ls_driver *driver, uint32_t replica, uint64_t step);
 // The sums of the next step that are still on their way; `out->step` is 0 when there are none. As long as it is not,
 // after the last of a row of steps, before anything else is done. [replica thread]
 LS_STATUS ls_driver_collect(struct ls_driver *driver, uint32_t replica, struct ls_step_result *out);

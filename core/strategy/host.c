@@ -154,6 +154,10 @@ enum ls_status ls_driver_judge(struct ls_driver *driver, struct ls_driver_member
                               right <= examples * ROUNDING;
         return possible ? LS_OK : refuse_sums(driver, step, examples, right);
     }
+    if (ls_optimizer_scales(&driver->optimizer)) { // the step is skipped
+        ls_replica_note_overflow(member->replica);
+        return LS_OK;
+    }
     ls_inside_note_reason();
     member->not_finite = true;
     if (!atomic_exchange(&driver->not_finite, true))

@@ -216,6 +216,13 @@ static enum ls_status check_norms(const struct ls_driver *driver)
     if (!missing)
         return LS_OK;
     const bool all = (missing & LS_NORM_OF_ALL) != 0;
+    if (all && ls_optimizer_scales(optimizer)) {
+        ls_error("--loss-scale",
+                 "a loss scale looks at all gradients together, which strategy '%s' cannot show; "
+                 "use --strategy=mirrored or --loss-scale=none",
+                 ls_driver_name(driver));
+        return LS_USAGE;
+    }
     ls_error("--optimizer",
              "%s%s needs the norm of %s, which strategy '%s' cannot give; %s or "
              "--strategy=mirrored",
@@ -261,6 +268,20 @@ static enum ls_status open_strategy(struct ls_driver *driver)
     return read_traits(driver);
 }
 
+// All replicas decide together whether a step is skipped.
+static enum ls_status check_scale(const struct ls_driver *driver)
+{
+    if (!ls_optimizer_scales(&driver->optimizer) ||
+        (driver->traits.divisor == LS_DIVISOR_GLOBAL &&
+         driver->traits.equality == LS_EQUAL_EVERY_STEP))
+        return LS_OK;
+    ls_error("--loss-scale",
+             "a loss scale needs replicas that make their steps together, which those of strategy "
+             "'%s' with these options do not; use --strategy=mirrored or --loss-scale=none",
+             ls_driver_name(driver));
+    return LS_USAGE;
+}
+
 enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls_driver **out)
 {
     struct ls_driver *driver = calloc(1, sizeof(*driver));
@@ -292,9 +313,10 @@ enum ls_status ls_driver_open(const struct ls_driver_options *options, struct ls
         make_table(driver);
         status = check_norms(driver);
     }
-    if (!status) {
+    if (!status)
         status = open_strategy(driver);
-    }
+    if (!status)
+        status = check_scale(driver);
     if (!status)
         status = ls_driver_open_totals(driver);
     if (status) {

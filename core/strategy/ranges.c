@@ -216,6 +216,12 @@ static enum ls_status need_updater(struct ls_driver *driver, struct ls_driver_me
                  count, first, driver->optimizer.name);
         return LS_FAILED;
     }
+    if (ls_optimizer_measures_all(&driver->optimizer)) {
+        ls_error(ls_driver_name(driver),
+                 "update_range, where the optimizer needs all gradients together (LS_NORM_OF_ALL): "
+                 "an error of the plugin");
+        return LS_FAILED;
+    }
     struct ls_range_updater *range = calloc(1, sizeof(*range));
     const struct ls_updater_options options = {.device = ls_replica_device(member->replica),
                                                .about = "update of a range",

@@ -32,6 +32,7 @@ struct ls_store {
     uint32_t state_count;
     uint64_t steps; // that the state has had
     float *aligned; // a gradient that is not, or that is changed; NULL until one comes
+    float *measured; // the gradient of this step that was measured, as that has left it; NULL: none
     uint64_t first_measure; // of the driver's
     double own[4]; // measures of one variable
     struct ls_step_record record;
@@ -254,11 +255,12 @@ static float *host_store_values(const struct ls_strategy_host *table, struct ls_
     return store->values;
 }
 
-// The gradient as it is, or a copy: clipping and LAMB change it, and it is the strategy's.
+// The gradient as it is, or a copy: clipping, LAMB and loss scales change it, and it is the strategy's.
 static float *take_gradient(struct ls_store *store, const struct ls_optimizer *optimizer,
                             const float *gradient)
 {
-    const bool changes = optimizer->clipping || optimizer->op == LS_OP_LAMB_DIRECTION;
+    const bool changes = optimizer->clipping || optimizer->op == LS_OP_LAMB_DIRECTION ||
+                         ls_optimizer_scales(optimizer);
     if (!changes && (uintptr_t)gradient % LS_ALIGNMENT == 0)
         return (float *)(uintptr_t)gradient;
     if (!store->aligned)
@@ -288,6 +290,23 @@ static const struct lane *lane_of(const struct ls_store *store)
     return &store->lanes[many ? REPLICA : ALONE];
 }
 
+// What the replicas are going to decide. They are all in the step, between its gradients and its end.
+static bool skips(const struct ls_driver *driver)
+{
+    return ls_optimizer_scales(&driver->optimizer) &&
+           (ls_replica_has_overflow(driver->members[0].replica) ||
+            !ls_measures_finite(driver->measures, driver->measure_count));
+}
+
+static void write_scale(const struct ls_driver *driver, struct ls_store *store)
+{
+    if (!ls_optimizer_scales(&driver->optimizer))
+        return;
+    const struct ls_loss_scale_state *scale = ls_replica_scale(driver->members[0].replica);
+    store->record.loss_scale = scale->scale;
+    store->record.update = scale->updates + 1;
+}
+
 static int32_t host_store_measure(const struct ls_strategy_host *table, struct ls_store *store,
                                   const float *gradient)
 {
@@ -299,6 +318,8 @@ static int32_t host_store_measure(const struct ls_strategy_host *table, struct l
     if (!own)
         return LS_OUT_OF_MEMORY;
     const struct ls_updater_memory memory = memory_of(driver, store, lane, own);
+    store->measured = own;
+    write_scale(driver, store);
     ls_inside_about("measure of gradients on the host");
     return ls_updater_measure(lane->updater, &memory);
 }
@@ -315,7 +336,13 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
     store->steps = step ? step : store->steps + 1;
     store->record.step = store->record.update = store->steps;
     store->record.learning_rate = (float)learning_rate;
-    float *own = take_gradient(store, &driver->optimizer, gradient);
+    write_scale(driver, store);
+    float *own = store->measured;
+    store->measured = NULL;
+    if (skips(driver))
+        return LS_OK;
+    if (!own)
+        own = take_gradient(store, &driver->optimizer, gradient);
     if (!own)
         return LS_OUT_OF_MEMORY;
     const struct ls_updater_memory memory = memory_of(driver, store, lane, own);

@@ -13,12 +13,12 @@
 
 static void log_parts(const char *source, const struct ls_compile_config *config)
 {
-    const char *const names[] = {"optimizer", "loss", "metrics", "schedule"};
+    const char *const names[] = {"optimizer", "loss", "metrics", "schedule", "loss scale"};
     const char *const values[] = {config->optimizer, config->loss, config->metrics,
-                                  config->schedule};
+                                  config->schedule, config->loss_scale};
     char text[1200] = "";
     size_t used = 0;
-    for (size_t i = 0; i < 4 && used < sizeof(text); i++)
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && used < sizeof(text); i++)
         if (values[i])
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s %s", used ? ", " : "",
                                      names[i], values[i]);
@@ -39,6 +39,8 @@ enum ls_status ls_compile_fill(const char *source, const json_t *model,
     options->optimizer = out->optimizer ? out->optimizer : options->optimizer;
     if (!options->learning_rate_schedule)
         options->learning_rate_schedule = out->schedule;
+    if (!options->loss_scale)
+        options->loss_scale = out->loss_scale;
     options->loss = out->loss ? out->loss : options->loss;
     options->metrics = out->metrics ? out->metrics : options->metrics;
     return LS_OK;

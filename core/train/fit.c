@@ -7,6 +7,7 @@
 #include "core/train/async_steps.h"
 #include "core/train/timeline.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,6 +234,8 @@ static enum ls_status conclude_broken(struct ls_fit *fit, bool *not_finite)
     *not_finite = failed && !session->hung;
     if (!*not_finite)
         return LS_OK;
+    if (ls_optimizer_scales(&model->optimizer))
+        model->scale = *ls_replica_scale_before(session->replicas[0]);
     if (!fit->async_steps) // the sums of the last of them may not have been seen
         fit->steps = failed - 1 - before;
     model->steps_done = most(before + fit->steps, ls_driver_store_steps(session->driver));
@@ -281,6 +284,16 @@ static enum ls_status take_averages(struct ls_fit *fit)
     return LS_OK;
 }
 
+// The first of them was named.
+static void say_skipped(const struct ls_fit *fit)
+{
+    if (fit->skipped_steps > 1)
+        ls_info("train",
+                "%" PRIu64 " of %" PRIu64 " steps were skipped, as their gradients were not "
+                "finite; the loss scale is %g",
+                fit->skipped_steps, fit->steps, (double)fit->model->scale.scale);
+}
+
 static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
 {
     struct ls_model *model = fit->model;
@@ -301,6 +314,8 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
         fit->steps_reached = model->steps_done;
         ls_model_give_up(model);
     }
+    if (whole)
+        say_skipped(fit);
     if (status == LS_INTERRUPTED)
         fit->status = "interrupted";
     if (!whole || after)
@@ -404,7 +419,8 @@ enum ls_status ls_set_learning_rate(struct ls_model *model, double rate)
 
 double ls_learning_rate(const struct ls_model *model)
 {
-    return model->compiled ? ls_optimizer_rate(&model->optimizer, model->steps_done + 1) : NAN;
+    return model->compiled ? ls_optimizer_rate(&model->optimizer, ls_model_next_update(model))
+                           : NAN;
 }
 
 const float *ls_fit_losses(const struct ls_model *model, size_t *count)

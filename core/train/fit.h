@@ -21,6 +21,7 @@ struct ls_fit {
     struct ls_clients clients; // whom the loop tells what it does
     struct ls_fit_state state; // what it tells them
     double epoch_statistics[LS_STATISTICS]; // of the steps of the epoch under way
+    uint64_t epoch_examples; // of these steps
     double *counts, *step_counts; // what metrics counted in this epoch, in the last step
     uint64_t waited_ns; // for clients between the segments of the epoch under way
     enum ls_shuffle shuffle;
@@ -32,6 +33,7 @@ struct ls_fit {
     uint64_t first_steps; // of the first epoch: the rest of one, where an earlier fit began it
     uint64_t last_step; // stop after it; UINT64_MAX: no limit
     uint64_t steps; // done
+    uint64_t skipped_steps; // of those: by a loss scale
     uint64_t steps_before; // of the model
     uint64_t steps_reached; // of the model, by the steps that a failure may take back
     uint64_t segment; // steps that replicas run before they come back

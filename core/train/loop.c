@@ -7,6 +7,7 @@
 #include "core/base/trace.h"
 #include "core/train/async_steps.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -44,15 +45,28 @@ static void take_counts(struct ls_fit *fit)
     ls_session_add_counts(fit->session, fit->counts);
 }
 
+// The first of them; how many there were is said at the end.
+static void say_skipped(const struct ls_fit *fit, uint64_t step)
+{
+    const float scale = ls_replica_scale(fit->session->replicas[0])->scale;
+    const bool dynamic = fit->model->optimizer.loss_scale.kind == LS_DYNAMIC_SCALE;
+    ls_info("train",
+            "step %" PRIu64 " is skipped, as its gradients are not finite; the loss scale %s %g",
+            step, dynamic ? "is now" : "stays", (double)scale);
+}
+
 void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
 {
     struct ls_fit_state *state = &fit->state;
     const uint32_t slots = fit->model->graph->count_slots;
     double statistics[LS_STATISTICS];
-    for (uint32_t i = 0; i < LS_STATISTICS; i++) {
+    for (uint32_t i = 0; i < LS_STATISTICS; i++)
         statistics[i] = (double)result->sums[i];
+    // A loss that is not finite would be all that is left of the epoch's.
+    for (uint32_t i = 0; i < LS_STATISTICS && isfinite(statistics[LS_SUMS_LOSS]); i++)
         fit->epoch_statistics[i] += statistics[i];
-    }
+    if (result->skipped && fit->skipped_steps++ == 0)
+        say_skipped(fit, result->step);
     if (isnan(fit->startup_seconds))
         fit->startup_seconds = (double)ls_clock_since_start_ns() * 1e-9;
     fit->steps++;
@@ -69,7 +83,8 @@ void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
     ls_metrics_append(&state->step_metrics, &fit->model->metrics, statistics, fit->step_counts,
                       false);
     state->epoch.steps++;
-    state->epoch.examples = (uint64_t)fit->epoch_statistics[LS_SUMS_EXAMPLES];
+    fit->epoch_examples += state->step_examples;
+    state->epoch.examples = fit->epoch_examples;
     state->epoch.metrics.count = 0;
     ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics,
                       fit->counts, false);
@@ -80,6 +95,13 @@ void ls_fit_note_step(struct ls_fit *fit, const struct ls_step_result *result)
         ls_run_interrupt(fit->run);
     else if (status)
         atomic_compare_exchange_strong(&fit->failed, &none, (int32_t)status);
+}
+
+// As in Keras, schedules count updates: a step that a loss scale skips is none.
+static double rate_of(const struct ls_fit *fit, uint32_t index, uint64_t step)
+{
+    return ls_optimizer_rate(&fit->model->optimizer,
+                             ls_driver_next_update(fit->session->driver, index, step));
 }
 
 // Replica 0 counts the steps. `step` is its number in the training of the model. [replica thread]
@@ -96,7 +118,7 @@ static enum ls_status run_step(struct ls_fit *fit, uint32_t index, uint64_t step
     if (!status) {
         ls_trace_examples(batch.count);
         status = ls_driver_step(fit->session->driver, index, &batch, step,
-                                ls_optimizer_rate(&fit->model->optimizer, step), stop, &result);
+                                rate_of(fit, index, step), stop, &result);
     }
     if (!status && index == 0) {
         ls_clients_step_times(&fit->clients, &result, ls_clock_ns() - start, waited);
@@ -185,8 +207,12 @@ static enum ls_status run_segment(struct ls_fit *fit)
     fit->model->stepping = false;
     fit->model->steps_done += fit->steps - before;
     fit->model->order = ls_fit_order(fit);
+    if (ls_optimizer_scales(&fit->model->optimizer))
+        fit->model->scale = *ls_replica_scale(fit->session->replicas[0]);
+    const uint64_t next =
+        ls_driver_next_update(fit->session->driver, 0, fit->model->steps_done + 1);
     fit->state.epoch.learning_rate =
-        ls_optimizer_rate(&fit->model->optimizer, fit->model->steps_done);
+        ls_optimizer_rate(&fit->model->optimizer, next > 1 ? next - 1 : 1);
     if (!status)
         status = (enum ls_status)atomic_load(&fit->failed);
     if (first)
@@ -252,6 +278,7 @@ static void begin_epoch(struct ls_fit *fit, uint64_t number)
 {
     struct ls_fit_state *state = &fit->state;
     memset(fit->epoch_statistics, 0, sizeof(fit->epoch_statistics));
+    fit->epoch_examples = 0;
     fit->waited_ns = 0;
     state->epoch = (struct ls_epoch){.epoch = number};
     ls_session_clear_counts(fit->session);

@@ -229,6 +229,11 @@ static enum ls_status parse_options(const struct ls_model *model,
     if (!status && options->learning_rate_schedule)
         status = ls_rate_schedule_parse(options->learning_rate_schedule,
                                         out->optimizer.learning_rate, &out->optimizer.schedule);
+    // The graph of the model as it is built says whether layers compute in float16.
+    if (!status)
+        status = ls_loss_scale_parse(options->loss_scale ? options->loss_scale
+                                                         : ls_loss_scale_default(false),
+                                     &out->optimizer.loss_scale);
     out->optimizer.learning_rate *= scale;
     out->optimizer.rate_factor = scale;
     return status;
@@ -344,6 +349,7 @@ enum ls_status ls_compile_model(struct ls_model *model, const struct ls_compile_
     ls_graph_destroy(model->graph);
     model->graph = graph;
     model->optimizer = parsed.optimizer;
+    model->scale = model->on_host.scale = ls_loss_scale_begin(&model->optimizer.loss_scale);
     model->loss = parsed.loss;
     model->metrics = parsed.metrics;
     model->compiled = true;

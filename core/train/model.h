@@ -42,6 +42,7 @@ struct ls_model {
     float **states[LS_OPTIMIZER_STATES]; // of the optimizer; NULL until the first fit
     uint64_t
         steps_done; // of the optimizer: where replicas do not wait for each other, each push is one
+    struct ls_loss_scale_state scale;
     struct ls_model_order order;
     atomic_bool stop_training; // somebody has asked for it in this fit
     enum ls_fit_phase fitting; // what a callback may call
@@ -50,6 +51,7 @@ struct ls_model {
     // Where weights and states were when they last came to the host; as above unless the replicas are ahead.
     struct {
         uint64_t steps_done;
+        struct ls_loss_scale_state scale;
         struct ls_model_order order;
     } on_host;
     bool ahead;
@@ -61,6 +63,12 @@ struct ls_model {
     struct ls_epoch *epochs; // of the last fit
     size_t epoch_count;
 };
+
+// The next update of the optimizer, from 1: that of the next step, unless a loss scale skipped some.
+static inline uint64_t ls_model_next_update(const struct ls_model *model)
+{
+    return (ls_optimizer_scales(&model->optimizer) ? model->scale.updates : model->steps_done) + 1;
+}
 
 // Reasons to refuse a model.
 #define LS_REFUSED_DIFFER "replicas had different parameters"

@@ -184,6 +184,9 @@ static void describe_result(const struct ls_fit *fit, struct lists *lists, struc
     report->status = fit->status;
     report->stopped_by = fit->clients.stopped_by[0] ? fit->clients.stopped_by : NULL;
     report->steps = fit->steps;
+    report->scales_loss = ls_optimizer_scales(&fit->model->optimizer);
+    report->loss_scale = (double)fit->model->scale.scale;
+    report->skipped_steps = fit->skipped_steps;
     report->startup_seconds = fit->startup_seconds;
     report->epochs = history->epochs;
     report->epoch_count = history->epoch_count;

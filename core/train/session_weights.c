@@ -48,6 +48,7 @@ static enum ls_status give_weights(void *context, uint32_t index)
                 status =
                     ls_replica_set_buffer(replica, LS_BUFFER_STATE + k, i, model->states[k][i]);
     }
+    ls_replica_set_scale(replica, &model->scale);
     return status ? status : ls_replica_refresh(replica);
 }
 
@@ -217,6 +218,7 @@ enum ls_status ls_session_take_weights(struct ls_session *session)
     if (status)
         return status;
     model->on_host.steps_done = model->steps_done;
+    model->on_host.scale = model->scale;
     model->on_host.order = model->order;
     model->ahead = false;
     return LS_OK;
@@ -234,6 +236,7 @@ void ls_model_give_up(struct ls_model *model)
     if (!model->ahead)
         return;
     model->steps_done = model->on_host.steps_done;
+    model->scale = model->on_host.scale;
     model->order = model->on_host.order;
     model->ahead = false;
 }

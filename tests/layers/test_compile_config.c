@@ -430,6 +430,53 @@ START_TEST(a_schedule_is_an_option_of_its_own)
 }
 END_TEST
 
+#define SCALED(config)                                                                    \
+    "{'optimizer': " KERAS3("optimizers", "LossScaleOptimizer",                           \
+                            "'name': 'loss_scale_optimizer', 'inner_optimizer': " KERAS3( \
+                                "optimizers", "SGD",                                      \
+                                "'name': 'sgd', 'learning_rate': 0.5, " SGD_REST) ", " config) "}"
+
+// It is around another one.
+START_TEST(a_loss_scale_is_an_option_of_its_own)
+{
+    static const struct {
+        const char *text, *scale;
+    } files_with_scales[] = {
+        {SCALED("'initial_scale': 1024, 'dynamic_growth_steps': 3"),
+         "dynamic:initial_scale=1024,dynamic_growth_steps=3"},
+        {SCALED("'initial_scale': 32768.0, 'dynamic_growth_steps': 2000, 'learning_rate': 0.0, "
+                "'clipnorm': null, 'use_ema': false, 'ema_momentum': 0.99"),
+         "dynamic:initial_scale=32768,dynamic_growth_steps=2000"},
+        {SCALED("'initial_scale': 64.0, 'dynamic_growth_steps': null, 'dynamic': false"), "64"},
+        {"{'optimizer': " KERAS3("optimizers", "SGD",
+                                 "'learning_rate': 0.5, 'loss_scale_factor': 128.0") "}",
+         "128"},
+    };
+    struct ls_compile_config config;
+    for (size_t i = 0; i < sizeof(files_with_scales) / sizeof(files_with_scales[0]); i++) {
+        ck_assert_msg(read_key("compile_config", files_with_scales[i].text, ALL, &config) == LS_OK,
+                      "%s", logged);
+        expect(config.optimizer, "sgd:learning_rate=0.5");
+        expect(config.loss_scale, files_with_scales[i].scale);
+        ls_compile_config_finish(&config);
+    }
+    // That of an optimizer that is overridden is overridden with it.
+    ck_assert_int_eq(
+        read_key("compile_config", files_with_scales[0].text, LS_COMPILE_LOSS, &config), LS_OK);
+    expect(config.loss_scale, NULL);
+    ls_compile_config_finish(&config);
+    ck_assert_int_eq(read_key("compile_config", SCALED("'clipnorm': 1.0"), ALL, &config),
+                     LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(logged, "optimizer.clipnorm: 1.0 is not supported"));
+    ck_assert_int_eq(read_key("compile_config",
+                              "{'optimizer': {'class_name': 'LossScaleOptimizer', 'config': "
+                              "{'initial_scale': 2}}}",
+                              ALL, &config),
+                     LS_BAD_INPUT);
+    ck_assert_ptr_nonnull(strstr(logged, "optimizer: expected one of Keras's"));
+}
+END_TEST
+
 int main(void)
 {
     TCase *cases = tcase_create("compile_config");
@@ -438,6 +485,7 @@ int main(void)
     tcase_add_loop_test(cases, what_is_not_supported_is_refused_unless_it_is_overridden, 0,
                         sizeof(refusals) / sizeof(refusals[0]));
     tcase_add_test(cases, a_schedule_is_an_option_of_its_own);
+    tcase_add_test(cases, a_loss_scale_is_an_option_of_its_own);
     tcase_add_test(cases, all_that_is_not_supported_is_said_at_once);
     return run_suite("compile_config", cases);
 }

@@ -132,12 +132,13 @@ static int32_t heed_norms(struct ls_strategy *strategy)
     if (settings->mode != MODE_SYNC)
         return ls_host_fail(
             host, LS_USAGE,
-            "global_clipnorm needs all gradients of a step together, which workers "
-            "that do not wait for each other never have; use mode=sync, or clipnorm");
+            "global_clipnorm and loss scales need all gradients of a step together, which workers "
+            "that do not wait for each other never have; use mode=sync, or clipnorm, and "
+            "--loss-scale=none");
     if (settings->servers > 1)
         return ls_host_fail(host, LS_USAGE,
-                            "global_clipnorm needs all gradients on one server; use servers=1, or "
-                            "clipnorm");
+                            "global_clipnorm and loss scales need all gradients on one server; use "
+                            "servers=1, or clipnorm, and --loss-scale=none");
     return LS_OK;
 }
 
