@@ -90,6 +90,11 @@ class Double(ProgramTest):
             self.refused(UNAVAILABLE, "train", "--quiet", "--steps=2", *options, environment=environment,
                          says=("no operation average_update, which moving statistics need",))
 
+    def test_a_loss_scale_is_refused_before_training(self):
+        options, environment = self.on_double(["--model=mlp", "--loss-scale=dynamic"], {})
+        self.refused(UNAVAILABLE, "train", "--quiet", "--steps=2", *options, environment=environment,
+                     says=("--loss-scale: device cuda computes beside the host",))
+
     def test_a_model_with_moving_statistics_is_evaluated(self):
         for synchronized in (False, True):
             options, environment = self.on_double([self.normalizing(synchronized=synchronized)], {})

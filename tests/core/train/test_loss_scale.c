@@ -359,6 +359,47 @@ START_TEST(a_skipped_step_changes_nothing_at_all)
 }
 END_TEST
 
+START_TEST(the_report_has_the_scale_and_what_was_skipped)
+{
+    char file[] = "/tmp/lockstep-loss-scale-XXXXXX";
+    const int descriptor = mkstemp(file);
+    ck_assert_int_ge(descriptor, 0);
+    close(descriptor);
+    json_t *c = faults("[2, 5]");
+    forget_errors();
+    struct ls_run *run = open_run("ring", "cpu", 3);
+    struct ls_data *data = data_for(c, INFINITY);
+    for (int scaled = 0; scaled < 2; scaled++) {
+        struct ls_model *model =
+            model_for(run, &(struct ls_compile_options){.loss_scale = scaled ? "dynamic" : NULL});
+        OK(ls_fit(
+            model, data,
+            &(struct ls_fit_options){
+                .batch = BATCH, .steps = scaled ? STEPS : 1, .shuffle = "off", .report = file}));
+        json_t *report = json_load_file(file, 0, NULL);
+        const json_t *scale = json_object_get(report, "loss_scale");
+        const json_t *skipped = json_object_get(report, "skipped_steps");
+        const json_t *hashes = json_object_get(report, "parameter_hashes");
+        if (scaled) {
+            ck_assert_double_eq(json_number_value(scale), 8192);
+            ck_assert_int_eq(json_integer_value(skipped), 2);
+        } else {
+            ck_assert(json_is_null(scale) && json_is_null(skipped));
+        }
+        ck_assert_uint_eq(json_array_size(hashes), 3);
+        for (size_t i = 1; i < 3; i++)
+            ck_assert_str_eq(json_string_value(json_array_get(hashes, i)),
+                             json_string_value(json_array_get(hashes, 0)));
+        json_decref(report);
+        ls_model_close(model);
+    }
+    unlink(file);
+    ls_data_close(data);
+    ls_run_close(run);
+    json_decref(c);
+}
+END_TEST
+
 // What is too much for float32 with the first scales is not with later ones.
 START_TEST(a_scale_falls_until_gradients_are_finite)
 {
@@ -500,6 +541,7 @@ int main(void)
     tcase_add_loop_test(cases, powers_of_two_change_no_bit, 0, SETTINGS);
     tcase_add_test(cases, other_scales_change_roundings_only);
     tcase_add_loop_test(cases, a_skipped_step_changes_nothing_at_all, 0, 3);
+    tcase_add_test(cases, the_report_has_the_scale_and_what_was_skipped);
     tcase_add_test(cases, a_scale_falls_until_gradients_are_finite);
     tcase_add_test(cases, a_hundred_skipped_steps_end_the_training);
     tcase_add_test(cases, strategies_refuse_scales_that_they_cannot_keep);

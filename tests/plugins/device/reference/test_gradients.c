@@ -483,6 +483,119 @@ START_TEST(squared_error_gradients_are_differences)
 }
 END_TEST
 
+// Where the functions of LS_OP_LOSS are smooth: what predictions and targets are made of the numbers from
+// -1 to 1 that are drawn.
+enum domain { REAL, PROBABILITY, SIGN, ONE_HOT, POSITIVE };
+
+static const struct {
+    uint32_t function;
+    bool from_logits;
+    enum domain predictions, targets;
+    float smoothing;
+} losses[] = {
+    {LS_LOSS_SPARSE, true, REAL, REAL, 0}, // whose targets are labels
+    {LS_LOSS_SPARSE, false, PROBABILITY, REAL, 0},
+    {LS_LOSS_CATEGORICAL, true, REAL, PROBABILITY, 0},
+    {LS_LOSS_CATEGORICAL, true, REAL, ONE_HOT, 0.2f},
+    {LS_LOSS_CATEGORICAL, false, PROBABILITY, ONE_HOT, 0.1f},
+    {LS_LOSS_BINARY, true, REAL, PROBABILITY, 0},
+    {LS_LOSS_BINARY, true, REAL, ONE_HOT, 0.3f},
+    {LS_LOSS_BINARY, false, PROBABILITY, ONE_HOT, 0.1f},
+    {LS_LOSS_SQUARED, false, REAL, REAL, 0},
+    {LS_LOSS_ABSOLUTE, false, REAL, REAL, 0},
+    {LS_LOSS_PERCENTAGE, false, REAL, POSITIVE, 0},
+    {LS_LOSS_LOGARITHMIC, false, POSITIVE, POSITIVE, 0},
+    {LS_LOSS_HUBER, false, REAL, REAL, 0},
+    {LS_LOSS_LOG_COSH, false, REAL, REAL, 0},
+    {LS_LOSS_DIVERGENCE, false, PROBABILITY, PROBABILITY, 0},
+    {LS_LOSS_POISSON, false, POSITIVE, POSITIVE, 0},
+    {LS_LOSS_HINGE, false, REAL, SIGN, 0},
+    {LS_LOSS_HINGE, false, REAL, ONE_HOT, 0},
+    {LS_LOSS_SQUARED_HINGE, false, REAL, SIGN, 0},
+    {LS_LOSS_CATEGORICAL_HINGE, false, REAL, ONE_HOT, 0},
+    {LS_LOSS_COSINE, false, REAL, REAL, 0},
+};
+#define LOSSES (sizeof(losses) / sizeof(losses[0]))
+#define LOSS_ELEMENTS 24 // 3 examples of 2 positions of 4 classes
+#define DELTA 0.5f // of huber
+
+static float in_domain(enum domain domain, int i, float value)
+{
+    switch (domain) {
+    case PROBABILITY: return 0.2f + 0.6f * fabsf(value);
+    case SIGN: return value < 0 ? -1 : 1;
+    case ONE_HOT: return i % 4 == i / 4 % 4 ? 1 : 0;
+    case POSITIVE: return 0.3f + fabsf(value);
+    default: return 1.5f * value;
+    }
+}
+
+// How far a prediction is from where the derivative jumps.
+static float from_kink(uint32_t function, float p, float t)
+{
+    switch (function) {
+    case LS_LOSS_ABSOLUTE:
+    case LS_LOSS_PERCENTAGE: return fabsf(p - t);
+    case LS_LOSS_HUBER: return fabsf(fabsf(p - t) - DELTA);
+    case LS_LOSS_HINGE:
+    case LS_LOSS_SQUARED_HINGE: return fabsf(1 - (t > 0 ? p : -p));
+    default: return 1;
+    }
+}
+
+static void check_loss(size_t which, bool weighted)
+{
+    static float sums[4], weights[] = {1.5f, 0, 0.25f};
+    const bool sparse = losses[which].function == LS_LOSS_SPARSE;
+    struct operation o = {.op = LS_OP_LOSS,
+                          .attributes = {.function = losses[which].function,
+                                         .from_logits = losses[which].from_logits,
+                                         .smoothing = losses[which].smoothing,
+                                         .threshold = DELTA,
+                                         .epsilon = 1e-7f},
+                          .record = {.gradient_scale = first_sum[0]},
+                          .inputs = weighted ? 3 : 2,
+                          .outputs = 1,
+                          .arguments = {F32(x, 3, 2, 4), F32(w, 3, 2, 4), F32(weights, 3)}};
+    draw_all();
+    for (int i = 0; i < LOSS_ELEMENTS; i++) {
+        x[i] = in_domain(losses[which].predictions, i, x[i]);
+        w[i] = in_domain(losses[which].targets, i, w[i]);
+        while (from_kink(o.attributes.function, x[i], w[i]) < 3 * (float)curved_step)
+            x[i] += (float)curved_step;
+    }
+    if (sparse)
+        o.arguments[1] = I32(labels, 3, 2);
+    struct operation backward = o;
+    backward.op = LS_OP_LOSS_BACKWARD;
+    o.arguments[o.inputs] = F32(sums, 4);
+    backward.arguments[o.inputs] = F32(dx, 3, 2, 4);
+    operation_run(&backward);
+    const bool steep = losses[which].predictions == PROBABILITY; // logarithms
+    assert_gradient(&o, 0, first_sum, dx, steep ? 0.003 : curved_step, curved_tolerance);
+    float largest = 0;
+    for (int i = 0; i < LOSS_ELEMENTS; i++)
+        largest = fmaxf(largest, fabsf(dx[i]));
+    ck_assert_float_gt(largest, 1e-3f);
+}
+
+START_TEST(loss_gradients_are_differences)
+{
+    check_loss((size_t)_i, false);
+    check_loss((size_t)_i, true);
+}
+END_TEST
+
+START_TEST(every_loss_is_differentiated)
+{
+    bool found[LS_LOSS_FUNCTION_COUNT] = {false};
+    for (size_t i = 0; i < LOSSES; i++)
+        found[losses[i].function] = true;
+    for (size_t i = 0; i < LS_LOSS_FUNCTION_COUNT; i++)
+        ck_assert_msg(found[i], "loss function %zu", i);
+}
+END_TEST
+
 static void add_tests(TCase *tests)
 {
     tcase_add_loop_test(tests, convolution_gradients_are_differences, 0,
@@ -501,6 +614,8 @@ static void add_tests(TCase *tests)
     tcase_add_test(tests, batch_normalization_gradients_are_differences);
     tcase_add_test(tests, cross_entropy_gradients_are_differences);
     tcase_add_test(tests, squared_error_gradients_are_differences);
+    tcase_add_loop_test(tests, loss_gradients_are_differences, 0, LOSSES);
+    tcase_add_test(tests, every_loss_is_differentiated);
 }
 
 int main(void)
