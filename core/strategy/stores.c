@@ -333,14 +333,14 @@ static int32_t host_store_update(const struct ls_strategy_host *table, struct ls
     const struct lane *lane = lane_of(store);
     if (!lane->updater)
         return LS_OK;
-    store->steps = step ? step : store->steps + 1;
-    store->record.step = store->record.update = store->steps;
-    store->record.learning_rate = (float)learning_rate;
-    write_scale(driver, store);
     float *own = store->measured;
     store->measured = NULL;
     if (skips(driver))
         return LS_OK;
+    store->steps = step ? step : store->steps + 1;
+    store->record.step = store->record.update = store->steps;
+    store->record.learning_rate = (float)learning_rate;
+    write_scale(driver, store);
     if (!own)
         own = take_gradient(store, &driver->optimizer, gradient);
     if (!own)

@@ -427,15 +427,17 @@ END_TEST
 
 START_TEST(a_hundred_skipped_steps_end_the_training)
 {
-    static const char *const scales[] = {"dynamic", "8"};
+    static const struct {
+        const char *strategy, *scale;
+    } runs[] = {{"ring", "dynamic"}, {"central-storage", "8"}, {"parameter-server:mode=sync", "8"}};
     json_t *none = json_object(), *all = faults("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]");
     float before[MOST], after[MOST];
     forget_errors();
-    for (size_t i = 0; i < 2; i++) {
-        struct ls_run *run = open_run("ring", "cpu", 3);
+    for (size_t i = 0; i < 3; i++) {
+        struct ls_run *run = open_run(runs[i].strategy, "cpu", 3);
         struct ls_data *data = data_for(none, 1);
         struct ls_model *model =
-            model_for(run, &(struct ls_compile_options){.loss_scale = scales[i]});
+            model_for(run, &(struct ls_compile_options){.loss_scale = runs[i].scale});
         train(model, data, 1); // one good step
         const size_t count = snapshot(model, before);
         struct ls_data *bad = data_for(all, INFINITY);
