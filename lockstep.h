@@ -269,6 +269,24 @@ LS_API void ls_stop_training(struct ls_model *model);
 
 // ---- Training ----
 
+// Where a fit keeps what it needs to go on after an interruption or a crash: weights, the state of the
+// optimizer and of callbacks, and the place in the order of examples (docs/checkpoints.md). A file is
+// written beside the training; what cannot be written is logged, and the training goes on.
+struct ls_checkpoint_options {
+    const char *folder; // is made where it is missing
+    uint64_t steps; // every so many steps of the training; 0: not by steps
+    double
+        seconds; // after the step at which so many have passed; 0: not by time. Neither: each epoch
+    const char *name; // "checkpoint-{step:08}", {epoch:03}, {val_loss:.2f}; NULL: the first
+    uint32_t keep; // the newest; 0: 3
+    const char
+        *best; // "val_loss", "val_accuracy:max": only after an epoch that is the best; NULL: all
+    // 1: the model becomes that of the newest good checkpoint of the folder, and the fit goes on from
+    // there, as if it had never ended: epochs, steps and losses are those of the whole training. Where
+    // there is none, it begins. 0: a folder that holds checkpoints is LS_USAGE.
+    uint32_t resume;
+};
+
 struct ls_fit_options {
     uint64_t epochs; // ends of an epoch after which to end; 0: 1, or with `steps` no limit
     uint64_t steps; // end after that many steps, if that is earlier; 0: no limit
@@ -290,6 +308,7 @@ struct ls_fit_options {
     const char *class_weight;
     const struct ls_callbacks *callbacks; // an array of `callback_count`; NULL: none
     uint32_t callback_count;
+    const struct ls_checkpoint_options *checkpoints; // NULL: none are written
 };
 // Trains on from where the model is: weights, optimizer and the order of examples continue, so fits
 // of one step or one epoch each give the same bits as one fit of them all. `epochs` and `steps`

@@ -12,6 +12,12 @@
 
 static struct ls_run *_Atomic running;
 static atomic_bool asked; // that run to end
+static atomic_bool terminated; // by SIGTERM
+
+int interrupt_exit_code(void)
+{
+    return atomic_load(&terminated) ? 128 + SIGTERM : LS_INTERRUPTED;
+}
 
 bool interrupt_is_echo(int number)
 {
@@ -31,9 +37,11 @@ static void on_interrupt(int number)
 {
     static const char early[] = "lockstep: error: interrupted before the first step\n";
     struct ls_run *run = atomic_load(&running);
+    if (number == SIGTERM && !atomic_load(&asked)) // the first one counts
+        atomic_store(&terminated, true);
     if (!run) {
         (void)!write(STDERR_FILENO, early, sizeof(early) - 1);
-        _exit(LS_INTERRUPTED);
+        _exit(interrupt_exit_code());
     }
     if (interrupt_is_echo(number))
         return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `lockstep` command: finds the subcommand, reads its options, and ends with its exit code.
 #include "tools/command.h"
+#include "tools/interrupt.h"
 #include "tools/last_words.h"
 
 #include "core/base/log.h"
@@ -90,7 +91,7 @@ static int finish(enum ls_status status)
                  errno ? strerror(errno) : "an earlier write failed");
         return 1;
     }
-    return ls_status_exit_code(status);
+    return status == LS_INTERRUPTED ? interrupt_exit_code() : ls_status_exit_code(status);
 }
 
 // Whether LS_FAILED is an answer of the command, said on stdout: something is wrong with what it looked at.

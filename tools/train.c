@@ -87,6 +87,21 @@ static const struct argument table[] = {
      "or the path of a shared object; may be given several times",
      .repeats = true},
 
+    {NULL, NULL, NULL, "How to survive an interruption"},
+    {"checkpoint-dir", "DIR", NULL,
+     "keep checkpoints in this folder: weights, optimizer, callbacks and how far the training is"},
+    {"checkpoint-steps", "N", NULL, "write one every N steps; default: after each epoch"},
+    {"checkpoint-seconds", "S", NULL, "write one whenever S seconds have passed"},
+    {"checkpoint-keep", "N", "3", "keep the newest N"},
+    {"checkpoint-best", "METRIC[:min|max]", NULL,
+     "write one only after an epoch that is the best so far, such as val_accuracy"},
+    {"checkpoint-name", "NAME", "checkpoint-{step:08}",
+     "their names, in which {step}, {epoch} and metrics may stand, such as "
+     "{epoch:03}-{val_loss:.2f}"},
+    {"resume", NULL, NULL,
+     "go on from the newest good checkpoint of --checkpoint-dir, or begin where there is none; "
+     "--epochs and --steps count from the beginning of the training"},
+
     {NULL, NULL, NULL, "What comes out"},
     {"tensorboard", "DIR", NULL,
      "write scalars, and histograms of the weights after each epoch, for tensorboard --logdir=DIR"},
@@ -128,6 +143,37 @@ struct inputs {
     struct ls_callbacks callbacks[ARGUMENTS_MAX + 2]; // what ls_fit calls
     uint32_t callback_count;
 };
+
+static enum ls_status read_checkpoints(const struct arguments *arguments,
+                                       struct ls_checkpoint_options *out)
+{
+    static const char *const others[] = {"checkpoint-steps", "checkpoint-seconds",
+                                         "checkpoint-keep",  "checkpoint-best",
+                                         "checkpoint-name",  "resume"};
+    uint64_t keep = 0;
+    out->folder = arguments_text(arguments, "checkpoint-dir");
+    for (size_t i = 0; !out->folder && i < sizeof(others) / sizeof(others[0]); i++)
+        if (arguments_given(arguments, others[i])) {
+            ls_error("usage", "--%s without --checkpoint-dir=DIR", others[i]);
+            return LS_USAGE;
+        }
+    enum ls_status status =
+        arguments_count(arguments, "checkpoint-steps", 1, UINT64_C(1) << 48, &out->steps);
+    if (!status)
+        status = arguments_number(arguments, "checkpoint-seconds", &out->seconds);
+    if (!status && arguments_given(arguments, "checkpoint-seconds") && !(out->seconds > 0)) {
+        ls_error("usage", "--checkpoint-seconds=%s: expected more than 0",
+                 arguments_text(arguments, "checkpoint-seconds"));
+        status = LS_USAGE;
+    }
+    if (!status)
+        status = arguments_count(arguments, "checkpoint-keep", 1, 1000000, &keep);
+    out->keep = (uint32_t)keep;
+    out->best = arguments_text(arguments, "checkpoint-best");
+    out->name = arguments_text(arguments, "checkpoint-name");
+    out->resume = arguments_given(arguments, "resume");
+    return status;
+}
 
 // "FIRST:LAST"
 static enum ls_status read_timeline(const struct arguments *arguments, struct ls_fit_options *out)
@@ -280,6 +326,7 @@ static enum ls_status run(const struct arguments *arguments)
     struct inputs inputs = {0};
     struct ls_run_options run_options = {0};
     struct ls_fit_options fit_options = {.command = "train"};
+    struct ls_checkpoint_options checkpoints = {0};
     interrupt_catch();
     enum ls_status status = run_options_need(arguments, "model", "cnn");
     if (!status)
@@ -290,6 +337,9 @@ static enum ls_status run(const struct arguments *arguments)
         status = arguments_count(arguments, "seed", 0, INT64_MAX, &run_options.seed);
     if (!status)
         status = read_fit_options(arguments, &fit_options);
+    if (!status)
+        status = read_checkpoints(arguments, &checkpoints);
+    fit_options.checkpoints = checkpoints.folder ? &checkpoints : NULL;
     const char *save = arguments_text(arguments, "save-weights");
     if (!status && save)
         status = ls_weights_check_path("--save-weights", save);

@@ -72,6 +72,12 @@ struct ls_fit_state {
     enum ls_status status; // in on_train_end: what ls_fit is about to return
 };
 
+// The state of a callback, of whatever form it likes.
+struct ls_callback_state {
+    const void *data; // aligned for any type
+    uint64_t bytes; // 0: none
+};
+
 // Functions that ls_fit calls, under Keras's names for moments that Keras has, too. NULL: not
 // called. Where several tables are given, each moment reaches all of them, in the order of the
 // array, even if one of them fails.
@@ -128,6 +134,12 @@ struct ls_callbacks {
     // All replicas have done a step. They may be in later ones: a device that computes beside its
     // host thread is up to two steps ahead. [a replica thread, one call at a time]
     enum ls_status (*on_train_batch_end)(void *context, const struct ls_fit_state *state);
+
+    // What a checkpoint keeps of the callback, and gives back after on_train_begin where a training goes
+    // on from it. `out` is borrowed until the next call; what load_state is given, for the call.
+    // [main thread]
+    enum ls_status (*save_state)(void *context, struct ls_callback_state *out);
+    enum ls_status (*load_state)(void *context, const struct ls_callback_state *state);
 
     // Around the validation of an epoch. In on_test_end state->epoch.metrics has its results; there
     // is none if the validation failed or was interrupted. [main thread]

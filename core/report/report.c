@@ -224,6 +224,9 @@ static void add_setting(json_t *root, const struct ls_report *report)
     json_object_set_new(root, "lockstep", json_string(LS_VERSION));
     json_object_set_new(root, "command", ls_report_text_json(report->command));
     json_object_set_new(root, "status", ls_report_text_json(report->status));
+    json_object_set_new(root, "resumed_from_step",
+                        report->resumed_from_step ? ls_report_count_json(report->resumed_from_step)
+                                                  : json_null());
     json_object_set_new(root, "stopped_by", ls_report_text_json(report->stopped_by));
     json_object_set_new(root, "strategy", ls_report_text_json(report->strategy));
     json_object_set_new(root, "collective", ls_report_text_json(report->collective));

@@ -81,6 +81,7 @@ struct ls_report_statistics {
 // Texts are borrowed; NULL where there is nothing (collective of one-device).
 struct ls_report {
     const char *command, *status;
+    uint64_t resumed_from_step; // 0: from none
     const char *stopped_by; // the callback that has ended the training early; NULL: none has
     const char *strategy, *collective, *transport, *device, *hardware, *precision;
     const struct ls_report_pair *options;

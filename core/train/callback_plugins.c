@@ -47,6 +47,24 @@ static enum ls_status on_segment_begin(void *context, const struct ls_fit_state 
     return status;
 }
 
+static enum ls_status save_state(void *context, struct ls_callback_state *out)
+{
+    const struct opened_callback *opened = context;
+    const struct ls_inside_call before = ls_inside_enter(opened->label, "save_state");
+    const enum ls_status status = opened->theirs.save_state(opened->theirs.context, out);
+    ls_inside_leave(before);
+    return status;
+}
+
+static enum ls_status load_state(void *context, const struct ls_callback_state *state)
+{
+    const struct opened_callback *opened = context;
+    const struct ls_inside_call before = ls_inside_enter(opened->label, "load_state");
+    const enum ls_status status = opened->theirs.load_state(opened->theirs.context, state);
+    ls_inside_leave(before);
+    return status;
+}
+
 // A function that the plugin does not have is none of ours either: nobody waits for it.
 static void fill_table(struct opened_callback *opened)
 {
@@ -64,6 +82,8 @@ static void fill_table(struct opened_callback *opened)
         .on_test_begin = theirs->on_test_begin ? on_test_begin : NULL,
         .on_test_end = theirs->on_test_end ? on_test_end : NULL,
         .on_segment_begin = theirs->on_segment_begin ? on_segment_begin : NULL,
+        .save_state = theirs->save_state ? save_state : NULL,
+        .load_state = theirs->load_state ? load_state : NULL,
     };
 }
 

@@ -128,10 +128,14 @@ static void continue_order(struct ls_fit *fit)
     fit->order.key = key;
 }
 
-static void plan_steps(struct ls_fit *fit)
+static enum ls_status plan_steps(struct ls_fit *fit)
 {
     const uint64_t examples = ls_data_count(fit->train);
     continue_order(fit);
+    const enum ls_status status = fit->resumed ? ls_fit_resume_steps(fit) : LS_OK;
+    if (status)
+        return status;
+    fit->resumed_steps = fit->steps;
     fit->epoch_steps = ls_stream_steps(examples, fit->global_batch);
     fit->first_steps = ls_stream_steps(examples - fit->order.position, fit->global_batch);
     fit->last_step = fit->options->steps ? fit->options->steps : UINT64_MAX;
@@ -139,6 +143,7 @@ static void plan_steps(struct ls_fit *fit)
     if (!fit->options->epochs && fit->options->steps > fit->first_steps) // as many as they take
         fit->epochs += ls_stream_steps(fit->options->steps - fit->first_steps, fit->epoch_steps);
     fit->epochs = least(fit->epochs, (UINT64_MAX - 1) / fit->epoch_steps); // "for ever"
+    return LS_OK;
 }
 
 static enum ls_status prepare(struct ls_fit *fit)
@@ -148,7 +153,7 @@ static enum ls_status prepare(struct ls_fit *fit)
     struct ls_session_need need = {
         .global_batch = fit->global_batch,
         .training_examples = ls_data_count(fit->train),
-        .position = fit->order.position,
+        .position = ls_fit_order(fit).position,
         .microbatches = fit->microbatches,
         .evaluation_examples =
             fit->options->validation ? ls_data_count(fit->options->validation) : 0,
@@ -162,8 +167,11 @@ static enum ls_status prepare(struct ls_fit *fit)
     const uint32_t slots = model->graph->count_slots;
     fit->counts = calloc(slots + 1, sizeof(*fit->counts));
     fit->step_counts = calloc(slots + 1, sizeof(*fit->step_counts));
-    if (!status && (!fit->counts || !fit->step_counts))
+    fit->counts_before = calloc(slots + 1, sizeof(*fit->counts_before));
+    if (!status && (!fit->counts || !fit->step_counts || !fit->counts_before))
         status = LS_OUT_OF_MEMORY;
+    if (!status && fit->resumed)
+        status = ls_fit_resume_history(fit);
     if (!status)
         status = ls_session_ready(model, &need);
     fit->session = model->session;
@@ -182,8 +190,9 @@ static enum ls_status prepare(struct ls_fit *fit)
     if (status)
         return status;
     fit->run->doing = "reading the data";
-    status = ls_session_set_data(fit->session, fit->train, fit->shuffle, fit->shuffle_buffer,
-                                 &fit->order);
+    const struct ls_model_order order = ls_fit_order(fit);
+    status =
+        ls_session_set_data(fit->session, fit->train, fit->shuffle, fit->shuffle_buffer, &order);
     // What is wrong with the other split is said before the work, not after the first epoch.
     if (!status && fit->options->validation)
         status = ls_data_wait(fit->options->validation, &dataset);
@@ -216,7 +225,7 @@ static enum ls_status conclude_whole(struct ls_fit *fit, enum ls_status status)
     model->steps_done = most(model->steps_done, ls_driver_store_steps(fit->session->driver));
     model->order = ls_fit_order(fit);
     ls_session_note_order(fit->session, alike ? &model->order : NULL);
-    if (fit->steps < SHORT_STEPS && model->order.position && !fit->trace)
+    if (fit->steps - fit->resumed_steps < SHORT_STEPS && model->order.position && !fit->trace)
         return LS_OK;
     return ls_session_take_weights(fit->session);
 }
@@ -301,6 +310,8 @@ static enum ls_status conclude(struct ls_fit *fit, enum ls_status status)
     enum ls_status after = LS_OK;
     if (fit->hashes && !fit->session->broken && (whole || fit->steps))
         after = conclude_whole(fit, status);
+    if (whole && !after && fit->hashes && !fit->session->broken)
+        after = ls_checkpoints_at_end(fit);
     if (!status && !after && fit->hashes && !fit->session->broken && fit->model->optimizer.averages)
         after = take_averages(fit);
     if (fit->session && fit->session->broken) {
@@ -344,6 +355,7 @@ static enum ls_status finish(struct ls_fit *fit)
     free(fit->hashes);
     free(fit->counts);
     free(fit->step_counts);
+    free(fit->counts_before);
     return status;
 }
 
@@ -357,6 +369,7 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
                          .run = model->run,
                          .options = options,
                          .train = train,
+                         .first_epoch = 1,
                          .startup_seconds = NAN,
                          .status = "done"};
     enum ls_status status = read_batch(&fit);
@@ -364,13 +377,22 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
         status = check(&fit);
     if (status)
         return status;
-    plan_steps(&fit);
+    if (options->checkpoints)
+        status = ls_checkpoints_open(&fit);
+    if (!status)
+        status = plan_steps(&fit);
+    if (status) {
+        ls_checkpoints_close(&fit);
+        return status;
+    }
     if (options->timeline) {
         // It shows how a session is opened, and is written when the session's threads have ended.
         status = ls_model_take_weights(model);
         const enum ls_status closed = ls_session_close(model);
-        if (status || closed)
+        if (status || closed) {
+            ls_checkpoints_close(&fit);
             return status ? status : closed;
+        }
     }
     model->fitting = LS_FIT_TRAINS;
     ls_progress_init(&fit.progress, stdout, !model->run->progress);
@@ -386,6 +408,7 @@ enum ls_status ls_fit_model(struct ls_model *model, struct ls_data *train,
     status = ls_run_end_interruption(model->run, status);
     const bool prepared = fit.hashes != NULL;
     status = conclude(&fit, status);
+    ls_checkpoints_close(&fit);
     const enum ls_status finished = finish(&fit);
     status = status && status != LS_INTERRUPTED ? status : finished ? finished : status;
     return ls_fit_end_timeline(&fit, prepared, status);

@@ -5,6 +5,7 @@
 
 #include "core/report/progress.h"
 #include "core/train/callbacks.h"
+#include "core/train/checkpoints.h"
 #include "core/train/history.h"
 #include "core/train/session.h"
 
@@ -32,7 +33,7 @@ struct ls_fit {
     uint64_t epochs, epoch_steps;
     uint64_t first_steps; // of the first epoch: the rest of one, where an earlier fit began it
     uint64_t last_step; // stop after it; UINT64_MAX: no limit
-    uint64_t steps; // done
+    uint64_t steps; // done, in earlier processes too where the fit goes on from a checkpoint
     uint64_t skipped_steps; // of those: by a loss scale
     uint64_t steps_before; // of the model
     uint64_t steps_reached; // of the model, by the steps that a failure may take back
@@ -40,6 +41,17 @@ struct ls_fit {
     uint64_t segment_first; // the first of them, from 1 in each fit
     bool stopped; // the last step was the last: a rank has asked for that
     _Atomic int32_t failed; // what on_train_batch_end returned, if not LS_OK or LS_INTERRUPTED
+    struct ls_checkpoints *checkpoints; // NULL: none are written
+    // Of a checkpoint that the fit goes on from; zeros where it begins.
+    json_t *resumed; // its state; NULL: there is none
+    uint64_t resumed_steps;
+    uint64_t first_epoch; // the first that this process trains
+    bool in_epoch; // that epoch has begun before, and these are what was counted in it
+    double *counts_before, seconds_before;
+    float *losses_before;
+    size_t losses_before_count;
+    uint64_t epoch_begun_ns; // when this process began the epoch under way
+    bool epoch_ended; // and whether it has had its validation and its callbacks
     double startup_seconds; // NaN until the first step is done
     struct ls_async_steps *async_steps; // of replicas that do not wait for each other; else NULL
     uint64_t *hashes;
@@ -56,6 +68,9 @@ uint64_t ls_fit_epoch_end(const struct ls_fit *fit, uint64_t number);
 
 // Where the model is in the order of its examples, after the steps that the fit has done.
 struct ls_model_order ls_fit_order(const struct ls_fit *fit);
+
+// Of the epoch under way, without validation and clients, those of earlier processes included.
+double ls_fit_epoch_seconds(const struct ls_fit *fit);
 
 // Trains all epochs, or until somebody asks to stop. LS_INTERRUPTED after ls_run_interrupt.
 LS_STATUS ls_fit_run_epochs(struct ls_fit *fit);

@@ -41,7 +41,7 @@ static bool is_interrupted(const struct ls_fit *fit)
 // What the metrics have counted in this epoch, on all replicas.
 static void take_counts(struct ls_fit *fit)
 {
-    memset(fit->counts, 0, fit->model->graph->count_slots * sizeof(*fit->counts));
+    memcpy(fit->counts, fit->counts_before, fit->model->graph->count_slots * sizeof(*fit->counts));
     ls_session_add_counts(fit->session, fit->counts);
 }
 
@@ -234,10 +234,13 @@ static enum ls_status run_steps(struct ls_fit *fit)
         fit->segment = end - fit->steps;
         if (check)
             fit->segment = least(fit->segment, check - fit->steps % check);
+        fit->segment = least(fit->segment, ls_checkpoints_most_steps(fit));
         fit->segment_first = fit->steps + 1;
         enum ls_status status = run_segment(fit);
         if (!status && check && fit->steps % check == 0)
             status = ls_session_hashes(fit->session, fit->hashes);
+        if (!status)
+            status = ls_checkpoints_after_segment(fit);
         if (status)
             return status;
     }
@@ -277,15 +280,29 @@ static enum ls_status validate(struct ls_fit *fit)
 static void begin_epoch(struct ls_fit *fit, uint64_t number)
 {
     struct ls_fit_state *state = &fit->state;
-    memset(fit->epoch_statistics, 0, sizeof(fit->epoch_statistics));
-    fit->epoch_examples = 0;
     fit->waited_ns = 0;
-    state->epoch = (struct ls_epoch){.epoch = number};
+    fit->epoch_ended = false;
     ls_session_clear_counts(fit->session);
+    const bool goes_on = fit->in_epoch && number == fit->first_epoch;
+    if (!goes_on) {
+        memset(fit->epoch_statistics, 0, sizeof(fit->epoch_statistics));
+        memset(fit->counts_before, 0, fit->model->graph->count_slots * sizeof(*fit->counts_before));
+        fit->epoch_examples = 0;
+        fit->seconds_before = 0;
+        state->epoch = (struct ls_epoch){.epoch = number};
+    }
     take_counts(fit);
-    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics, NULL,
-                      false);
-    state->epoch_steps = ls_fit_epoch_end(fit, number) - fit->steps;
+    state->epoch.metrics.count = 0;
+    ls_metrics_append(&state->epoch.metrics, &fit->model->metrics, fit->epoch_statistics,
+                      goes_on ? fit->counts : NULL, false);
+    state->epoch_steps = ls_fit_epoch_end(fit, number) - ls_fit_epoch_end(fit, number - 1);
+    fit->epoch_begun_ns = ls_clock_ns();
+}
+
+double ls_fit_epoch_seconds(const struct ls_fit *fit)
+{
+    return fit->seconds_before +
+           (double)(ls_clock_ns() - fit->epoch_begun_ns - fit->waited_ns) * 1e-9;
 }
 
 static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
@@ -293,16 +310,19 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
     struct ls_epoch *epoch = &fit->state.epoch;
     begin_epoch(fit, number);
     enum ls_status status = ls_clients_call(&fit->clients, LS_ON_EPOCH_BEGIN, &fit->state);
-    const uint64_t start = ls_clock_ns();
+    fit->epoch_begun_ns = ls_clock_ns();
     if (!status)
         status = run_steps(fit);
+    const bool whole = fit->steps >= ls_fit_epoch_end(fit, number);
+    if (!status && !whole)
+        status = ls_checkpoints_within_epoch(fit);
     if (status || epoch->steps == 0)
         return status;
     take_counts(fit); // now that all replicas have done all steps
     epoch->metrics.count = 0;
     ls_metrics_append(&epoch->metrics, &fit->model->metrics, fit->epoch_statistics, fit->counts,
                       false);
-    epoch->seconds = (double)(ls_clock_ns() - start - fit->waited_ns) * 1e-9;
+    epoch->seconds = ls_fit_epoch_seconds(fit);
     // Weights of classes are those of training.
     float *class_weights = fit->session->weighting.classes;
     fit->session->weighting.classes = NULL;
@@ -310,16 +330,23 @@ static enum ls_status run_epoch(struct ls_fit *fit, uint64_t number)
         status = validate(fit);
     fit->session->weighting.classes = class_weights;
     const enum ls_status ended = ls_clients_call(&fit->clients, LS_ON_EPOCH_END, &fit->state);
-    return status ? status : ended;
+    status = status ? status : ended;
+    fit->epoch_ended = !status && whole && !is_interrupted(fit);
+    return fit->epoch_ended ? ls_checkpoints_after_epoch(fit) : status;
 }
 
 enum ls_status ls_fit_run_epochs(struct ls_fit *fit)
 {
-    for (uint64_t epoch = 1; epoch <= fit->epochs && fit->steps != fit->last_step &&
-                             !atomic_load(&fit->model->stop_training);
+    if (fit->resumed_steps && fit->steps >= fit->state.steps)
+        ls_info("train", "the training is complete: the checkpoint has all of its %llu steps",
+                (unsigned long long)fit->steps);
+    for (uint64_t epoch = fit->first_epoch;
+         epoch <= fit->epochs && (fit->steps < fit->last_step || fit->in_epoch) &&
+         !atomic_load(&fit->model->stop_training);
          epoch++) {
         ls_trace_begin(&epoch_span, epoch);
         const enum ls_status status = run_epoch(fit, epoch);
+        fit->in_epoch = false;
         ls_trace_end();
         if (status)
             return status;
@@ -357,7 +384,8 @@ enum ls_status ls_fit_begin_training(struct ls_fit *fit)
     state->steps = least(ls_fit_epoch_end(fit, fit->epochs), fit->last_step);
     state->epoch_steps = fit->epoch_steps;
     state->asynchronous = ls_driver_asynchronous(fit->session->driver);
-    return ls_clients_call(&fit->clients, LS_ON_TRAIN_BEGIN, state);
+    const enum ls_status status = ls_clients_call(&fit->clients, LS_ON_TRAIN_BEGIN, state);
+    return status ? status : ls_checkpoints_begin(fit);
 }
 
 void ls_stop_training(struct ls_model *model)

@@ -88,6 +88,8 @@ LS_STATUS ls_compile_model(struct ls_model *model, const struct ls_compile_optio
 
 // First values from the run's seed, unless there are weights already.
 LS_STATUS ls_model_need_weights(struct ls_model *model);
+// The optimizer's state of that number, with its first values, unless it is there already.
+LS_STATUS ls_model_need_states(struct ls_model *model, uint32_t index);
 // The model is what the host has; what the replicas are ahead of it is lost.
 void ls_model_give_up(struct ls_model *model);
 // Warns where the model has gone back from step `steps` to an earlier one.

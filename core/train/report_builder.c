@@ -182,6 +182,7 @@ static void describe_result(const struct ls_fit *fit, struct lists *lists, struc
     const struct ls_history *history = &fit->history;
     const struct ls_replica *replica = fit->session->replicas[0];
     report->status = fit->status;
+    report->resumed_from_step = fit->resumed_steps;
     report->stopped_by = fit->clients.stopped_by[0] ? fit->clients.stopped_by : NULL;
     report->steps = fit->steps;
     report->scales_loss = ls_optimizer_scales(&fit->model->optimizer);

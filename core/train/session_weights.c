@@ -11,7 +11,7 @@
 
 static const struct ls_trace_label hash_span = {.category = "check", .name = "hash parameters"};
 
-static enum ls_status need_states(struct ls_model *model, uint32_t index)
+enum ls_status ls_model_need_states(struct ls_model *model, uint32_t index)
 {
     if (model->states[index])
         return LS_OK;
@@ -81,7 +81,7 @@ enum ls_status ls_session_give_weights(struct ls_session *session)
     struct ls_model *model = session->model;
     for (uint32_t k = 0; k < model->optimizer.state_count; k++) {
         const enum ls_status needed =
-            model->optimizer.initial[k] > 0 ? need_states(model, k) : LS_OK;
+            model->optimizer.initial[k] > 0 ? ls_model_need_states(model, k) : LS_OK;
         if (needed)
             return needed;
     }
@@ -195,7 +195,7 @@ static enum ls_status take_weights(void *context, uint32_t index)
     for (uint32_t i = 0; !status && i < parameters; i++)
         status = check_parameter(replica, model->graph, i);
     for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++)
-        status = need_states(model, k);
+        status = ls_model_need_states(model, k);
     for (uint32_t i = 0; !status && i < parameters; i++)
         status = ls_replica_get_buffer(replica, LS_BUFFER_PARAMETERS, i, model->weights[i]);
     for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++) {

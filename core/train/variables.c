@@ -73,7 +73,7 @@ static enum ls_status take_during_fit(struct ls_model *model)
     return status;
 }
 
-static enum ls_status bring_to_host(struct ls_model *model)
+enum ls_status ls_bring_to_host(struct ls_model *model)
 {
     enum ls_status status = ls_model_need_weights(model);
     if (model->stepping) {
@@ -93,7 +93,7 @@ enum ls_status ls_read_variable(struct ls_model *model, uint32_t index, float *o
     uint32_t place = 0;
     enum ls_status status = find_place(model, index, &place);
     if (!status)
-        status = bring_to_host(model);
+        status = ls_bring_to_host(model);
     if (!status)
         memcpy(out, model->weights[place], variable_bytes(model, place));
     return status;
@@ -104,7 +104,7 @@ enum ls_status ls_write_variable(struct ls_model *model, uint32_t index, const f
     uint32_t place = 0;
     enum ls_status status = find_place(model, index, &place);
     if (!status)
-        status = bring_to_host(model);
+        status = ls_bring_to_host(model);
     if (status)
         return status;
     memcpy(model->weights[place], values, variable_bytes(model, place));

@@ -28,7 +28,7 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
 UNTIMED = "--speed-steps=0"
 
 # Exit codes of the command.
-DONE, FAILED, USAGE, BAD_INPUT, UNAVAILABLE, PEER_LOST, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+DONE, FAILED, USAGE, BAD_INPUT, UNAVAILABLE, PEER_LOST, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 5, 130, 143
 
 
 class Outcome:

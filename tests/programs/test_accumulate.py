@@ -3,7 +3,7 @@
 from support import USAGE, ProgramTest, main
 
 # 300 examples: the last step of an epoch has 44 of 128, which is one whole batch of 32 and a part of another.
-MODEL = ("--model=cnn-small", "--dataset=synthetic:examples=300", "--optimizer=sgd:learning_rate=0.01", "--threads=1", "--epochs=3",
+MODEL = ("--model=mlp", "--dataset=synthetic:examples=300", "--optimizer=sgd:learning_rate=0.01", "--threads=1", "--epochs=3",
          "--validation=off")
 WAYS = (("one-device", 1), ("ring", 2), ("ring", 3), ("hierarchical-copy", 3), ("tree", 2), ("central-storage", 2),
         ("parameter-server:mode=sync", 3))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writing a plugin as its author does: an empty folder, an installed Lockstep, nothing of its source or build tree. And
-docs/plugin-authors.md and docs/callbacks.md, every block of which is run in order."""
+docs/plugin-authors.md, docs/checkpoints.md and docs/callbacks.md, every block of which is run in order."""
 import os
 import re
 import shutil
@@ -93,6 +93,18 @@ class Authors(ProgramTest):
         self.assertEqual(done.returncode, DONE, done.stdout)
         self.assertIn("mirrored (star over local)", done.stdout)
         self.assertRegex(done.stdout, r"FAILED +schedule +all-reduce ranks=2: .*rank 1, round")
+
+    def test_the_page_on_checkpoints(self):
+        if not any("device-cpu.so" in files for _, _, files in os.walk(self.root)):
+            self.skipTest("device cpu is not built (libdnnl-dev)")
+        with open(os.path.join(SOURCE, "docs", "checkpoints.md"), encoding="utf-8") as file:
+            blocks, script = self.script_of(file.read())
+        self.assertEqual(blocks, 1)
+        done = self.run_script(script)
+        self.assertEqual(done.returncode, DONE, done.stdout)
+        last = [line for line in done.stdout.splitlines() if line.startswith("Epoch 6/6")]
+        self.assertEqual(len(last), 2)
+        self.assertEqual(*(line[line.index("loss:"):] for line in last))
 
     def test_the_page_on_callbacks(self):
         if not any("device-cpu.so" in files for _, _, files in os.walk(self.root)):

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from support import BAD_INPUT, DONE, FAILED, FASHION, FIXTURES, INTERRUPTED, LARGE_DATA, LOCKSTEP, UNAVAILABLE, USAGE, ProgramTest, main, tensors
+from support import BAD_INPUT, DONE, FAILED, FASHION, FIXTURES, INTERRUPTED, LARGE_DATA, LOCKSTEP, TERMINATED, UNAVAILABLE, USAGE, ProgramTest, main, tensors
 
 SYNTHETIC = "--dataset=synthetic:examples=400"
 ENDLESS = ("train", "--model=mlp", "--dataset=synthetic:examples=2000", "--epochs=1000000", "--validation=off")
@@ -389,7 +389,7 @@ class Interruption(ProgramTest):
                 path, weights = self.path("r.json"), self.path("w")
                 process = self.start("--report=" + path, "--save-weights=" + weights)
                 self.end(process, number)
-                self.assertEqual(process.returncode, INTERRUPTED)
+                self.assertEqual(process.returncode, TERMINATED if number == signal.SIGTERM else INTERRUPTED)
                 with open(path) as file:
                     self.assertEqual(json.load(file)["status"], "interrupted")
                 self.assertIn("dense/kernel", tensors(weights))
@@ -404,7 +404,7 @@ class Interruption(ProgramTest):
                 process.send_signal(number)
                 time.sleep(0.002)  # else the second is one with the first, which is pending still
                 self.end(process, number)
-                self.assertEqual(process.returncode, INTERRUPTED)
+                self.assertEqual(process.returncode, TERMINATED if number == signal.SIGTERM else INTERRUPTED)
                 with open(path) as file:
                     self.assertEqual(json.load(file)["status"], "interrupted")
                 self.assertIn("dense/kernel", tensors(weights))

@@ -9,14 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct ls_callback {
     const struct ls_host *host;
     const struct ls_fit_calls *calls;
     const char *filename, *separator;
-    bool append, header; // whether the header is still to be written
-    uint64_t epochs; // lines written
+    bool append, begun; // whether a line of this training is there
     FILE *file;
+    uint64_t length; // of the file when a checkpoint was last written, which keeps this
     char *names[2 * LS_METRICS]; // of the columns, as the first epoch had them
     uint32_t count;
 };
@@ -40,16 +41,35 @@ static void forget_columns(struct ls_callback *callback)
         free(callback->names[--callback->count]);
 }
 
+static void write_header(const struct ls_callback *callback)
+{
+    fputs("epoch", callback->file);
+    for (uint32_t i = 0; i < callback->count; i++)
+        fprintf(callback->file, "%s%s", callback->separator, callback->names[i]);
+    fputs("\r\n", callback->file);
+}
+
+// What is there is cleared when the first line is written: a training that goes on keeps it.
 static enum ls_status on_train_begin(void *context, const struct ls_fit_state *state)
 {
     struct ls_callback *callback = context;
     (void)state;
     forget_columns(callback);
-    callback->epochs = 0;
-    callback->file = fopen(callback->filename, callback->append ? "a+" : "w");
-    if (!callback->file)
-        return fail(callback, "write");
-    callback->header = !callback->append || fgetc(callback->file) == EOF;
+    callback->begun = false;
+    callback->file = fopen(callback->filename, "a+");
+    return callback->file ? LS_OK : fail(callback, "write");
+}
+
+static enum ls_status begin_file(struct ls_callback *callback)
+{
+    callback->begun = true;
+    if (!callback->append && ftruncate(fileno(callback->file), 0))
+        return fail(callback, "write to");
+    rewind(callback->file);
+    const bool empty = fgetc(callback->file) == EOF;
+    fseek(callback->file, 0, SEEK_END);
+    if (empty)
+        write_header(callback);
     return LS_OK;
 }
 
@@ -81,23 +101,15 @@ static bool note_columns(struct ls_callback *callback, const struct ls_metrics *
     return true;
 }
 
-static void write_header(const struct ls_callback *callback)
-{
-    fputs("epoch", callback->file);
-    for (uint32_t i = 0; i < callback->count; i++)
-        fprintf(callback->file, "%s%s", callback->separator, callback->names[i]);
-    fputs("\r\n", callback->file);
-}
-
 static enum ls_status on_epoch_end(void *context, const struct ls_fit_state *state)
 {
     struct ls_callback *callback = context;
     const struct ls_metrics *metrics = &state->epoch.metrics;
     if (!callback->count && !note_columns(callback, metrics))
         return LS_OUT_OF_MEMORY;
-    if (callback->header)
-        write_header(callback);
-    callback->header = false;
+    const enum ls_status status = callback->begun ? LS_OK : begin_file(callback);
+    if (status)
+        return status;
     fprintf(callback->file, "%llu", (unsigned long long)state->epoch.epoch - 1);
     for (uint32_t i = 0; i < callback->count; i++) {
         const double value = callback->calls->metric_value(metrics, callback->names[i]);
@@ -119,6 +131,34 @@ static enum ls_status on_train_end(void *context, const struct ls_fit_state *sta
     return file && fclose(file) ? fail(callback, "write to") : LS_OK;
 }
 
+static enum ls_status save_state(void *context, struct ls_callback_state *out)
+{
+    struct ls_callback *callback = context;
+    const long length = callback->begun ? ftell(callback->file) : 0;
+    callback->length = length > 0 ? (uint64_t)length : 0;
+    *out = (struct ls_callback_state){&callback->length, sizeof(callback->length)};
+    return LS_OK;
+}
+
+// Lines of epochs after the checkpoint are written again.
+static enum ls_status load_state(void *context, const struct ls_callback_state *state)
+{
+    struct ls_callback *callback = context;
+    uint64_t length = 0;
+    if (state->bytes == sizeof(length))
+        memcpy(&length, state->data, sizeof(length));
+    if (length == 0)
+        return LS_OK;
+    fseek(callback->file, 0, SEEK_END);
+    if (ftell(callback->file) < (long)length)
+        return LS_OK; // it is another file
+    callback->begun = true;
+    if (ftruncate(fileno(callback->file), (off_t)length))
+        return fail(callback, "write to");
+    fseek(callback->file, 0, SEEK_END);
+    return LS_OK;
+}
+
 static int32_t open_callback(const struct ls_host *host, const struct ls_fit_calls *calls,
                              struct ls_callback *callback, struct ls_callbacks *out)
 {
@@ -135,6 +175,8 @@ static int32_t open_callback(const struct ls_host *host, const struct ls_fit_cal
     out->on_train_begin = on_train_begin;
     out->on_epoch_end = on_epoch_end;
     out->on_train_end = on_train_end;
+    out->save_state = save_state;
+    out->load_state = load_state;
     return LS_OK;
 }
 

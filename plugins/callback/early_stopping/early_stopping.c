@@ -3,14 +3,22 @@
 // Options, defaults and arithmetic are those of keras.callbacks.EarlyStopping.
 #include "core/plugin/monitor.h"
 
+// What a checkpoint keeps, in one piece.
+struct kept {
+    uint64_t wait, best_epoch;
+    uint64_t has_best, has_weights; // 1: yes
+    double best;
+    float weights[]; // of the best epoch: all variables, one after the other
+};
+
 struct ls_callback {
     const struct ls_host *host;
     const struct ls_fit_calls *calls;
     struct ls_monitor monitor;
     double patience, start_from_epoch, baseline;
     bool has_baseline, restore;
-    uint64_t wait, best_epoch;
-    float *best; // all variables, one after the other; NULL: none yet
+    struct kept *kept; // NULL: no fit has begun
+    uint64_t bytes; // of it
 };
 
 static const struct ls_plugin_option options[] = {
@@ -24,70 +32,51 @@ static const struct ls_plugin_option options[] = {
 
 // ---- Weights ----
 
-static int32_t describe(const struct ls_callback *callback, const struct ls_model *model,
-                        uint64_t *elements)
+// Copies all variables, or sets them to the copy.
+static int32_t copy_weights(const struct ls_callback *callback, struct ls_model *model,
+                            bool restores)
 {
+    const struct ls_fit_calls *calls = callback->calls;
+    float *at = callback->kept->weights;
     int32_t status = LS_OK;
-    *elements = 0;
-    for (uint32_t i = 0; !status && i < callback->calls->variable_count(model); i++) {
+    for (uint32_t i = 0; !status && i < calls->variable_count(model); i++) {
         struct ls_variable variable;
-        status = (int32_t)callback->calls->variable_describe(model, i, &variable);
-        *elements += status ? 0 : variable.elements;
+        status = (int32_t)calls->variable_describe(model, i, &variable);
+        if (status)
+            break;
+        status = (int32_t)(restores ? calls->set_variable(model, i, at)
+                                    : calls->get_variable(model, i, at));
+        at += variable.elements;
     }
     return status;
 }
 
-static int32_t keep_weights(struct ls_callback *callback, struct ls_model *model, uint64_t epoch)
+static uint64_t count_elements(const struct ls_callback *callback, const struct ls_model *model)
 {
-    const struct ls_host *host = callback->host;
     uint64_t elements = 0;
-    int32_t status = describe(callback, model, &elements);
-    if (!status && !callback->best)
-        callback->best = host->allocate(host, elements * sizeof(float), 64);
-    if (!status && !callback->best)
-        status =
-            ls_host_fail(host, LS_OUT_OF_MEMORY, "no memory for a copy of the weights (%llu MB)",
-                         (unsigned long long)(elements * sizeof(float) >> 20));
-    float *at = callback->best;
-    for (uint32_t i = 0; !status && i < callback->calls->variable_count(model); i++) {
+    for (uint32_t i = 0; i < callback->calls->variable_count(model); i++) {
         struct ls_variable variable;
-        status = (int32_t)callback->calls->variable_describe(model, i, &variable);
-        if (!status)
-            status = (int32_t)callback->calls->get_variable(model, i, at);
-        at += status ? 0 : variable.elements;
+        if (callback->calls->variable_describe(model, i, &variable) == LS_OK)
+            elements += variable.elements;
     }
-    callback->best_epoch = epoch;
-    return status;
-}
-
-static int32_t restore_weights(const struct ls_callback *callback, struct ls_model *model)
-{
-    const float *at = callback->best;
-    int32_t status = LS_OK;
-    for (uint32_t i = 0; !status && i < callback->calls->variable_count(model); i++) {
-        struct ls_variable variable;
-        status = (int32_t)callback->calls->variable_describe(model, i, &variable);
-        if (!status)
-            status = (int32_t)callback->calls->set_variable(model, i, at);
-        at += status ? 0 : variable.elements;
-    }
-    return status;
+    return elements;
 }
 
 // ---- Moments ----
 
-static void forget(struct ls_callback *callback)
-{
-    callback->host->release(callback->host, callback->best);
-    callback->best = NULL;
-    callback->wait = 0;
-    callback->monitor.has_best = false;
-}
-
 static enum ls_status on_train_begin(void *context, const struct ls_fit_state *state)
 {
-    (void)state;
-    forget(context);
+    struct ls_callback *callback = context;
+    const uint64_t elements = callback->restore ? count_elements(callback, state->model) : 0;
+    callback->host->release(callback->host, callback->kept);
+    callback->bytes = sizeof(*callback->kept) + elements * sizeof(float);
+    callback->kept = callback->host->allocate(callback->host, callback->bytes, 64);
+    if (!callback->kept)
+        return (enum ls_status)ls_host_fail(callback->host, LS_OUT_OF_MEMORY,
+                                            "no memory for a copy of the weights (%llu MB)",
+                                            (unsigned long long)(callback->bytes >> 20));
+    memset(callback->kept, 0, callback->bytes);
+    callback->monitor.has_best = false;
     return LS_OK;
 }
 
@@ -95,39 +84,64 @@ static enum ls_status on_train_begin(void *context, const struct ls_fit_state *s
 static enum ls_status on_epoch_end(void *context, const struct ls_fit_state *state)
 {
     struct ls_callback *callback = context;
+    struct kept *kept = callback->kept;
     const uint64_t epoch = state->epoch.epoch;
     double value;
     int32_t status = LS_OK;
     if (!ls_monitor_read(&callback->monitor, callback->host, state, &value) ||
         (double)epoch - 1 < callback->start_from_epoch)
         return LS_OK;
-    callback->wait++;
+    kept->wait++;
     const bool better = ls_monitor_improves(&callback->monitor, value);
-    if (callback->restore && (better || !callback->best))
-        status = keep_weights(callback, state->model, epoch);
+    if (callback->restore && (better || !kept->has_weights)) {
+        status = copy_weights(callback, state->model, false);
+        kept->has_weights = 1;
+        kept->best_epoch = epoch;
+    }
     if (better && (!callback->has_baseline ||
                    ls_monitor_is_better(&callback->monitor, value, callback->baseline)))
-        callback->wait = 0;
-    if (!better && (double)callback->wait >= callback->patience && epoch > 1)
+        kept->wait = 0;
+    if (!better && (double)kept->wait >= callback->patience && epoch > 1)
         callback->calls->stop_training(state->model);
     return (enum ls_status)status;
 }
 
 static enum ls_status on_train_end(void *context, const struct ls_fit_state *state)
 {
-    struct ls_callback *callback = context;
+    const struct ls_callback *callback = context;
     char message[160];
-    if (!callback->best || state->status)
+    if (!callback->kept || !callback->kept->has_weights || state->status)
         return LS_OK;
-    const int32_t status = restore_weights(callback, state->model);
+    const int32_t status = copy_weights(callback, state->model, true);
     if (!status) {
         snprintf(message, sizeof(message), "the weights are those of epoch %llu, with %s %g",
-                 (unsigned long long)callback->best_epoch, callback->monitor.name,
+                 (unsigned long long)callback->kept->best_epoch, callback->monitor.name,
                  callback->monitor.best);
         callback->host->log(callback->host, LS_LOG_INFO, message);
     }
-    forget(callback);
     return (enum ls_status)status;
+}
+
+static enum ls_status save_state(void *context, struct ls_callback_state *out)
+{
+    const struct ls_callback *callback = context;
+    callback->kept->has_best = callback->monitor.has_best;
+    callback->kept->best = callback->monitor.best;
+    *out = (struct ls_callback_state){callback->kept, callback->bytes};
+    return LS_OK;
+}
+
+static enum ls_status load_state(void *context, const struct ls_callback_state *state)
+{
+    struct ls_callback *callback = context;
+    if (state->bytes != callback->bytes)
+        return (enum ls_status)ls_host_fail(
+            callback->host, LS_USAGE,
+            "the checkpoint was written with another restore_best_weights; give the same");
+    memcpy(callback->kept, state->data, state->bytes);
+    callback->monitor.has_best = callback->kept->has_best != 0;
+    callback->monitor.best = callback->kept->best;
+    return LS_OK;
 }
 
 static int32_t open_callback(const struct ls_host *host, const struct ls_fit_calls *calls,
@@ -144,12 +158,14 @@ static int32_t open_callback(const struct ls_host *host, const struct ls_fit_cal
     out->on_train_begin = on_train_begin;
     out->on_epoch_end = on_epoch_end;
     out->on_train_end = on_train_end;
+    out->save_state = save_state;
+    out->load_state = load_state;
     return LS_OK;
 }
 
 static void close_callback(struct ls_callback *callback)
 {
-    callback->host->release(callback->host, callback->best);
+    callback->host->release(callback->host, callback->kept);
 }
 
 static const struct ls_callback_interface interface = {

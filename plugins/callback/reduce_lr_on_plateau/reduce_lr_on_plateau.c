@@ -3,12 +3,20 @@
 // arithmetic are those of keras.callbacks.ReduceLROnPlateau.
 #include "core/plugin/monitor.h"
 
+// What a checkpoint keeps.
+struct kept {
+    uint64_t has_best; // 1: yes
+    double best;
+    int64_t wait, resting;
+};
+
 struct ls_callback {
     const struct ls_host *host;
     const struct ls_fit_calls *calls;
     struct ls_monitor monitor;
     double factor, min_lr;
     int64_t patience, cooldown, wait, resting; // epochs
+    struct kept kept; // when it was last asked for
 };
 
 static const struct ls_plugin_option options[] = {
@@ -71,6 +79,30 @@ static enum ls_status on_epoch_end(void *context, const struct ls_fit_state *sta
     return reduce(callback, state);
 }
 
+static enum ls_status save_state(void *context, struct ls_callback_state *out)
+{
+    struct ls_callback *callback = context;
+    callback->kept = (struct kept){.has_best = callback->monitor.has_best,
+                                   .best = callback->monitor.best,
+                                   .wait = callback->wait,
+                                   .resting = callback->resting};
+    *out = (struct ls_callback_state){&callback->kept, sizeof(callback->kept)};
+    return LS_OK;
+}
+
+static enum ls_status load_state(void *context, const struct ls_callback_state *state)
+{
+    struct ls_callback *callback = context;
+    const struct kept *kept = state->data;
+    if (state->bytes != sizeof(*kept))
+        return LS_OK;
+    callback->monitor.has_best = kept->has_best != 0;
+    callback->monitor.best = kept->best;
+    callback->wait = kept->wait;
+    callback->resting = kept->resting;
+    return LS_OK;
+}
+
 static int32_t open_callback(const struct ls_host *host, const struct ls_fit_calls *calls,
                              struct ls_callback *callback, struct ls_callbacks *out)
 {
@@ -86,6 +118,8 @@ static int32_t open_callback(const struct ls_host *host, const struct ls_fit_cal
                             callback->factor);
     out->on_train_begin = on_train_begin;
     out->on_epoch_end = on_epoch_end;
+    out->save_state = save_state;
+    out->load_state = load_state;
     return LS_OK;
 }
 

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies a model, writes the copy, reads it again.
+#include "core/train/checkpoint_file.h"
+
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/formats/replacement.h"
+#include "core/train/session.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCOPE "checkpoint"
+#define VERSION 1 // of the state
+#define LONGEST_NAME 512
+
+// ---- Copies ----
+
+static size_t values_of(const struct ls_saved_tensor *tensor)
+{
+    size_t count = 1;
+    for (uint32_t i = 0; i < tensor->ndims; i++)
+        count *= (size_t)tensor->dims[i];
+    return count;
+}
+
+// Where the tensor was of the same size in the last copy, its memory is used again.
+static enum ls_status add_tensor(struct ls_checkpoint_image *image, const char *name,
+                                 const struct ls_saved_tensor *shape, const float *values)
+{
+    if (image->count == image->room) {
+        const size_t room = image->room ? 2 * image->room : 64;
+        struct ls_saved_tensor *larger = realloc(image->tensors, room * sizeof(*larger));
+        if (!larger)
+            return LS_OUT_OF_MEMORY;
+        memset(larger + image->room, 0, (room - image->room) * sizeof(*larger));
+        image->tensors = larger;
+        image->room = room;
+    }
+    struct ls_saved_tensor *tensor = &image->tensors[image->count];
+    const size_t count = values_of(shape);
+    if (!tensor->data || !tensor->name || strcmp(tensor->name, name) != 0 ||
+        values_of(tensor) != count) {
+        free((void *)(uintptr_t)tensor->name);
+        free((void *)(uintptr_t)tensor->data);
+        tensor->name = strdup(name);
+        tensor->data = malloc((count + 1) * sizeof(float));
+    }
+    tensor->ndims = shape->ndims;
+    memcpy(tensor->dims, shape->dims, sizeof(shape->dims));
+    image->count++;
+    if (!tensor->name || !tensor->data)
+        return LS_OUT_OF_MEMORY;
+    memcpy((float *)(uintptr_t)tensor->data, values, count * sizeof(float));
+    return LS_OK;
+}
+
+enum ls_status ls_checkpoint_add(struct ls_checkpoint_image *image, const char *name,
+                                 const float *values, uint64_t count)
+{
+    const struct ls_saved_tensor shape = {.ndims = 1, .dims = {(int64_t)count}};
+    return add_tensor(image, name, &shape, values);
+}
+
+static enum ls_status add_parameter(struct ls_checkpoint_image *image,
+                                    const struct ls_tensor *parameter, int state,
+                                    const float *values)
+{
+    const struct ls_shape *variable = ls_variable_shape(parameter);
+    struct ls_saved_tensor shape = {.ndims = variable->ndims};
+    char name[LONGEST_NAME];
+    memcpy(shape.dims, variable->dims, sizeof(variable->dims));
+    if (state < 0)
+        return add_tensor(image, parameter->name, &shape, values);
+    snprintf(name, sizeof(name), "%s/optimizer_%d", parameter->name, state);
+    return add_tensor(image, name, &shape, values);
+}
+
+enum ls_status ls_checkpoint_take(const struct ls_model *model, struct ls_checkpoint_image *image)
+{
+    const struct ls_graph *graph = model->graph;
+    enum ls_status status = LS_OK;
+    image->count = 0;
+    image->step = model->steps_done;
+    for (uint32_t i = 0; !status && i < graph->parameter_count; i++) {
+        const struct ls_tensor *parameter = graph->parameters[i];
+        if (parameter->constant)
+            continue;
+        status = add_parameter(image, parameter, -1, model->weights[i]);
+        for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++)
+            if (model->states[k])
+                status = add_parameter(image, parameter, (int)k, model->states[k][i]);
+    }
+    return status;
+}
+
+void ls_checkpoint_finish(struct ls_checkpoint_image *image)
+{
+    for (size_t i = 0; i < image->room; i++) {
+        free((void *)(uintptr_t)image->tensors[i].name);
+        free((void *)(uintptr_t)image->tensors[i].data);
+    }
+    free(image->tensors);
+    free(image->state);
+    *image = (struct ls_checkpoint_image){0};
+}
+
+// ---- The state ----
+
+json_t *ls_checkpoint_order(const struct ls_model_order *order)
+{
+    char key[24];
+    snprintf(key, sizeof(key), "%016" PRIx64, order->key);
+    return json_pack("{s:s, s:I, s:I}", "key", key, "epochs", (json_int_t)order->epochs, "position",
+                     (json_int_t)order->position);
+}
+
+bool ls_checkpoint_count(const json_t *object, const char *key, uint64_t *out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return false;
+    *out = (uint64_t)json_integer_value(value);
+    return true;
+}
+
+bool ls_checkpoint_read_order(const json_t *json, struct ls_model_order *out)
+{
+    const char *key = json_string_value(json_object_get(json, "key"));
+    if (!key)
+        return false;
+    out->key = strtoull(key, NULL, 16);
+    return ls_checkpoint_count(json, "epochs", &out->epochs) &&
+           ls_checkpoint_count(json, "position", &out->position);
+}
+
+static json_t *optimizer_json(const struct ls_optimizer *optimizer)
+{
+    json_t *options = json_object();
+    for (uint32_t i = 0; i < optimizer->option_count; i++)
+        json_object_set_new(options, optimizer->options[i].name,
+                            json_real(optimizer->options[i].value));
+    return json_pack("{s:s, s:o, s:f, s:I}", "name", optimizer->name, "options", options,
+                     "learning_rate", optimizer->learning_rate, "states",
+                     (json_int_t)optimizer->state_count);
+}
+
+static json_t *scale_json(const struct ls_loss_scale_state *scale)
+{
+    return json_pack("{s:f, s:I, s:I, s:I, s:I}", "scale", (double)scale->scale, "good_steps",
+                     (json_int_t)scale->good_steps, "updates", (json_int_t)scale->updates,
+                     "skipped", (json_int_t)scale->skipped, "skipped_in_row",
+                     (json_int_t)scale->skipped_in_row);
+}
+
+enum ls_status ls_checkpoint_describe(const struct ls_model *model, json_t *own,
+                                      struct ls_checkpoint_image *image)
+{
+    json_t *state =
+        json_pack("{s:i, s:I, s:o, s:o, s:o, s:o}", "version", VERSION, "steps",
+                  (json_int_t)model->steps_done, "order", ls_checkpoint_order(&model->order),
+                  "optimizer", optimizer_json(&model->optimizer), "loss_scale",
+                  scale_json(&model->scale), "fit", own ? own : json_null());
+    free(image->state);
+    image->state = state ? json_dumps(state, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(state);
+    return image->state ? LS_OK : LS_OUT_OF_MEMORY;
+}
+
+// ---- Files ----
+
+// Of the state and of each tensor's name, shape and values, in their order.
+static uint64_t sum_of(const char *state, const struct ls_saved_tensor *const *tensors,
+                       const struct ls_saved_tensor *list, size_t count, bool *ok)
+{
+    struct ls_hash *sum = ls_hash_create();
+    *ok = sum != NULL;
+    if (!sum)
+        return 0;
+    ls_hash_add(sum, state, strlen(state));
+    for (size_t i = 0; i < count; i++) {
+        const struct ls_saved_tensor *tensor = tensors ? tensors[i] : &list[i];
+        ls_hash_add(sum, tensor->name, strlen(tensor->name));
+        ls_hash_add(sum, tensor->dims, tensor->ndims * sizeof(tensor->dims[0]));
+        ls_hash_add(sum, tensor->data, values_of(tensor) * sizeof(float));
+    }
+    const uint64_t value = ls_hash_get(sum);
+    ls_hash_destroy(sum);
+    return value;
+}
+
+enum ls_status ls_checkpoint_write(const struct ls_checkpoint_image *image, const char *path)
+{
+    struct ls_replacement file = {0};
+    char digits[24];
+    bool ok;
+    const uint64_t sum = sum_of(image->state, NULL, image->tensors, image->count, &ok);
+    snprintf(digits, sizeof(digits), "%016" PRIx64, sum);
+    const struct ls_saved_text texts[] = {
+        {"format", "pt"}, {LS_CHECKPOINT_STATE, image->state}, {LS_CHECKPOINT_SUM, digits}};
+    const struct ls_saved saved = {
+        .tensors = image->tensors, .count = image->count, .texts = texts, .text_count = 3};
+    enum ls_status status = ok ? ls_replacement_open(SCOPE, path, &file) : LS_OUT_OF_MEMORY;
+    if (status)
+        return status;
+    status = ls_safetensors_write_to(file.fd, path, &saved);
+    if (!status)
+        status = ls_replacement_commit(&file);
+    ls_replacement_discard(&file);
+    return status;
+}
+
+static bool sum_is_right(const struct ls_safetensors *file, const char *state, const char *digits)
+{
+    const size_t count = ls_safetensors_count(file);
+    const struct ls_saved_tensor **tensors = calloc(count + 1, sizeof(struct ls_saved_tensor *));
+    bool ok = tensors != NULL;
+    for (size_t i = 0; ok && i < count; i++) {
+        tensors[i] = ls_safetensors_get(file, i);
+        ok = strcmp(tensors[i]->dtype, "F32") == 0;
+    }
+    uint64_t sum = 0;
+    if (ok)
+        sum = sum_of(state, tensors, NULL, count, &ok);
+    free(tensors);
+    char own[24];
+    snprintf(own, sizeof(own), "%016" PRIx64, sum);
+    return ok && strcmp(own, digits) == 0;
+}
+
+enum ls_status ls_checkpoint_open(const char *path, struct ls_safetensors **file, json_t **state)
+{
+    uint64_t version;
+    json_error_t error;
+    enum ls_status status = ls_safetensors_open(path, file);
+    if (status)
+        return status;
+    const char *text = ls_safetensors_text(*file, LS_CHECKPOINT_STATE);
+    const char *digits = ls_safetensors_text(*file, LS_CHECKPOINT_SUM);
+    if (!text || !digits) {
+        ls_safetensors_close(*file);
+        return LS_UNSUPPORTED;
+    }
+    *state = sum_is_right(*file, text, digits) ? json_loads(text, 0, &error) : NULL;
+    if (*state && ls_checkpoint_count(*state, "version", &version) && version == VERSION)
+        return LS_OK;
+    if (*state)
+        ls_error(SCOPE, "'%s' was written by another version of Lockstep; use that", path);
+    else
+        ls_error(SCOPE, "'%s' is damaged: its checksum is wrong", path);
+    json_decref(*state);
+    ls_safetensors_close(*file);
+    return LS_BAD_INPUT;
+}
+
+// ---- Back into a model ----
+
+static bool is_same(const json_t *saved, const struct ls_optimizer *optimizer)
+{
+    json_t *own = optimizer_json(optimizer);
+    const bool same =
+        own && json_equal(json_object_get(saved, "name"), json_object_get(own, "name")) &&
+        json_equal(json_object_get(saved, "options"), json_object_get(own, "options")) &&
+        json_equal(json_object_get(saved, "states"), json_object_get(own, "states"));
+    json_decref(own);
+    return same;
+}
+
+static enum ls_status check_optimizer(const struct ls_model *model, const char *path,
+                                      const json_t *saved)
+{
+    if (is_same(saved, &model->optimizer))
+        return LS_OK;
+    json_t *own = optimizer_json(&model->optimizer);
+    char *there = json_dumps(json_object_get(saved, "options"), JSON_REAL_PRECISION(7));
+    char *here = json_dumps(json_object_get(own, "options"), JSON_REAL_PRECISION(7));
+    ls_error(SCOPE, "'%s' was written with the optimizer %s %s, this is %s %s; use the same one",
+             path, json_string_value(json_object_get(saved, "name")), there ? there : "",
+             model->optimizer.name, here ? here : "");
+    free(there);
+    free(here);
+    json_decref(own);
+    return LS_USAGE;
+}
+
+// The tensor of a parameter (`state` < 0) or of its state; NULL where there must not be one.
+static enum ls_status find(const struct ls_model *model, const char *path,
+                           const struct ls_safetensors *file, uint32_t index, int state,
+                           const struct ls_saved_tensor **out)
+{
+    const struct ls_tensor *parameter = model->graph->parameters[index];
+    const struct ls_shape *shape = ls_variable_shape(parameter);
+    char name[LONGEST_NAME];
+    if (state < 0)
+        snprintf(name, sizeof(name), "%s", parameter->name);
+    else
+        snprintf(name, sizeof(name), "%s/optimizer_%d", parameter->name, state);
+    const struct ls_saved_tensor *tensor = ls_safetensors_find(file, name);
+    bool fits = tensor && tensor->ndims == shape->ndims;
+    for (uint32_t i = 0; fits && i < shape->ndims; i++)
+        fits = tensor->dims[i] == shape->dims[i];
+    *out = tensor;
+    if (fits || (!tensor && state >= 0))
+        return LS_OK;
+    ls_error(SCOPE, "'%s' is of another model: %s '%s' of model '%s'", path,
+             tensor ? "another shape has" : "there is no", name, model->source);
+    return LS_BAD_INPUT;
+}
+
+static bool read_scale(const json_t *json, struct ls_loss_scale_state *out)
+{
+    uint64_t in_row = 0;
+    const json_t *scale = json_object_get(json, "scale");
+    if (!json_is_number(scale) || !ls_checkpoint_count(json, "good_steps", &out->good_steps) ||
+        !ls_checkpoint_count(json, "updates", &out->updates) ||
+        !ls_checkpoint_count(json, "skipped", &out->skipped) ||
+        !ls_checkpoint_count(json, "skipped_in_row", &in_row))
+        return false;
+    out->scale = (float)json_number_value(scale);
+    out->skipped_in_row = (uint32_t)in_row;
+    return true;
+}
+
+static enum ls_status take_values(struct ls_model *model, const char *path,
+                                  const struct ls_safetensors *file, uint32_t index)
+{
+    const size_t bytes =
+        (size_t)ls_shape_elements(&model->graph->parameters[index]->shape, 1) * sizeof(float);
+    const struct ls_saved_tensor *tensor = NULL;
+    enum ls_status status = find(model, path, file, index, -1, &tensor);
+    if (!status)
+        memcpy(model->weights[index], tensor->data, bytes);
+    for (uint32_t k = 0; !status && k < model->optimizer.state_count; k++) {
+        status = find(model, path, file, index, (int)k, &tensor);
+        if (!status && tensor)
+            status = ls_model_need_states(model, k);
+        if (!status && tensor)
+            memcpy(model->states[k][index], tensor->data, bytes);
+    }
+    return status;
+}
+
+enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
+                                     const struct ls_safetensors *file, const json_t *state)
+{
+    const json_t *optimizer = json_object_get(state, "optimizer");
+    const json_t *rate = json_object_get(optimizer, "learning_rate");
+    struct ls_loss_scale_state scale;
+    struct ls_model_order order;
+    uint64_t steps;
+    const struct ls_saved_tensor *tensor;
+    if (!ls_checkpoint_count(state, "steps", &steps) || !json_is_number(rate) ||
+        !read_scale(json_object_get(state, "loss_scale"), &scale) ||
+        !ls_checkpoint_read_order(json_object_get(state, "order"), &order)) {
+        ls_error(SCOPE, "'%s' is damaged: its state is incomplete", path);
+        return LS_BAD_INPUT;
+    }
+    enum ls_status status = check_optimizer(model, path, optimizer);
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
+        if (!model->graph->parameters[i]->constant)
+            status = find(model, path, file, i, -1, &tensor);
+    if (!status)
+        status = ls_session_close(model);
+    if (!status)
+        status = ls_model_need_weights(model);
+    for (uint32_t i = 0; !status && i < model->graph->parameter_count; i++)
+        if (!model->graph->parameters[i]->constant)
+            status = take_values(model, path, file, i);
+    if (status)
+        return status;
+    model->steps_done = model->on_host.steps_done = steps;
+    model->order = model->on_host.order = order;
+    model->scale = model->on_host.scale = scale;
+    model->optimizer.learning_rate = json_number_value(rate);
+    return LS_OK;
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints: a safetensors file with the variables under their names, the states of the optimizer
+// ("conv2d/kernel/optimizer_0"), and what else a training needs to go on as a text of its metadata,
+// with a checksum over all of it. Private to train/.
+#ifndef LS_TRAIN_CHECKPOINT_FILE_H
+#define LS_TRAIN_CHECKPOINT_FILE_H
+
+#include "core/formats/safetensors.h"
+#include "core/train/model.h"
+
+#include <jansson.h>
+
+#define LS_CHECKPOINT_STATE "lockstep_training" // text of the metadata: the state
+#define LS_CHECKPOINT_SUM "lockstep_xxh64" // and the checksum
+
+// A copy of a model, which is written beside the training. Zeroed, or taken.
+struct ls_checkpoint_image {
+    struct ls_saved_tensor *tensors;
+    size_t count, room;
+    char *state; // JSON
+    uint64_t step;
+};
+
+// The model as the host has it (ls_model_take_weights), with its optimizer. Memory of an earlier copy
+// is used again. [main thread]
+LS_STATUS ls_checkpoint_take(const struct ls_model *model, struct ls_checkpoint_image *image);
+// Adds a tensor of one dimension, a copy of `values`. LS_OUT_OF_MEMORY.
+LS_STATUS ls_checkpoint_add(struct ls_checkpoint_image *image, const char *name,
+                            const float *values, uint64_t count);
+// The state becomes `own`, whose reference is taken, beside the model's.
+LS_STATUS ls_checkpoint_describe(const struct ls_model *model, json_t *own,
+                                 struct ls_checkpoint_image *image);
+void ls_checkpoint_finish(struct ls_checkpoint_image *image); // takes a zeroed one
+
+// LS_FAILED, logged; `path` is complete, or what it was before. [any thread]
+LS_STATUS ls_checkpoint_write(const struct ls_checkpoint_image *image, const char *path);
+
+// Opens a checkpoint and checks its sum. LS_BAD_INPUT, logged: it is damaged. LS_UNSUPPORTED, not
+// logged: a safetensors file that is no checkpoint. [any thread]
+LS_STATUS ls_checkpoint_open(const char *path, struct ls_safetensors **file, json_t **state);
+
+// The model becomes that of the checkpoint. LS_BAD_INPUT, logged: it is another model's. LS_USAGE,
+// logged: the model is compiled with another optimizer. [main thread]
+LS_STATUS ls_checkpoint_restore(struct ls_model *model, const char *path,
+                                const struct ls_safetensors *file, const json_t *state);
+
+// Orders and numbers in states.
+json_t *ls_checkpoint_order(const struct ls_model_order *order);
+bool ls_checkpoint_read_order(const json_t *json, struct ls_model_order *out);
+bool ls_checkpoint_count(const json_t *object, const char *key, uint64_t *out);
+
+#endif

@@ -1,0 +1,647 @@
+// SPDX-License-Identifier: Apache-2.0
+// When checkpoints of a fit are written, how they are called, which stay, and which one a training goes on from.
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // memmem
+#endif
+#include "core/train/checkpoints.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/options.h"
+#include "core/base/trace.h"
+#include "core/train/checkpoint_file.h"
+#include "core/train/fit.h"
+#include "core/train/variables.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SCOPE "checkpoint"
+#define SUFFIX ".safetensors"
+#define DEFAULT_NAME "checkpoint-{step:08}"
+#define DEFAULT_KEEP 3
+#define LOSSES "history/losses" // names of tensors that are no variables
+#define CALLBACK "callback_%u/state"
+#define HEAD_BYTES 4096 // of a file, in which its state begins
+
+static const struct ls_trace_label take_span = {.category = "checkpoint", .name = "copy"};
+
+struct entry {
+    char *path;
+    uint64_t step;
+};
+
+struct ls_checkpoints {
+    const struct ls_checkpoint_options *options; // borrowed
+    char name[256]; // template
+    char best_metric[64];
+    bool best_given, upwards; // the direction was named
+    bool has_best;
+    double best;
+    struct entry *entries; // of the folder, by step
+    size_t count;
+    uint64_t written_step; // of the fit; UINT64_MAX: none
+    uint64_t last_ns; // when the last one was written, or the fit began
+    uint64_t begun_ns, begun_steps; // to guess how long a step takes
+    uint64_t failed;
+    struct ls_safetensors *from; // that the fit goes on from, until it begins
+    struct ls_checkpoint_image image;
+    // What is being written beside the training.
+    pthread_t writer;
+    bool writing;
+    char *path;
+    enum ls_status status;
+};
+
+// ---- The folder ----
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct entry *one = a, *other = b;
+    return (one->step > other->step) - (one->step < other->step);
+}
+
+// `path` is taken. A name that is there already is of the newer step now.
+static enum ls_status add_entry(struct ls_checkpoints *all, char *path, uint64_t step)
+{
+    for (size_t i = 0; path && i < all->count; i++)
+        if (strcmp(all->entries[i].path, path) == 0) {
+            all->entries[i].step = step;
+            free(path);
+            return LS_OK;
+        }
+    struct entry *larger = realloc(all->entries, (all->count + 1) * sizeof(*larger));
+    if (larger)
+        all->entries = larger;
+    if (!larger || !path) {
+        free(path);
+        return LS_OUT_OF_MEMORY;
+    }
+    all->entries[all->count++] = (struct entry){path, step};
+    qsort(all->entries, all->count, sizeof(*all->entries), compare_entries);
+    return LS_OK;
+}
+
+// Whether the file begins as a checkpoint does, and its step. The whole is read when it is needed.
+static bool is_checkpoint(const char *path, uint64_t *step)
+{
+    static const char begins[] = "\"" LS_CHECKPOINT_STATE "\"", steps[] = "\\\"steps\\\":";
+    char head[HEAD_BYTES + 1];
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const ssize_t bytes = fd < 0 ? -1 : read(fd, head, HEAD_BYTES);
+    if (fd >= 0)
+        close(fd);
+    if (bytes <= 0)
+        return false;
+    head[bytes] = '\0';
+    const char *state = memmem(head, (size_t)bytes, begins, sizeof(begins) - 1);
+    const char *number =
+        state ? memmem(state, (size_t)(head + bytes - state), steps, sizeof(steps) - 1) : NULL;
+    if (number)
+        *step = strtoull(number + sizeof(steps) - 1, NULL, 10);
+    return number != NULL;
+}
+
+// "x.safetensors.1234-0.tmp" of a process that is gone was being written when it ended.
+static void remove_leftover(const char *path)
+{
+    const char *suffix = strstr(path, SUFFIX ".");
+    long process = 0;
+    int attempt = 0, length = 0;
+    if (suffix && sscanf(suffix, SUFFIX ".%ld-%d.tmp%n", &process, &attempt, &length) == 2 &&
+        suffix[length] == '\0' && process > 0 && kill((pid_t)process, 0) && errno == ESRCH)
+        (void)unlink(path);
+}
+
+static enum ls_status look_at(struct ls_checkpoints *all, const char *file, bool *strangers)
+{
+    const size_t bytes = strlen(all->options->folder) + strlen(file) + 2;
+    const size_t length = strlen(file), suffix = strlen(SUFFIX);
+    char *path = malloc(bytes);
+    uint64_t step = 0;
+    if (!path)
+        return LS_OUT_OF_MEMORY;
+    snprintf(path, bytes, "%s/%s", all->options->folder, file);
+    if (length > suffix && strcmp(file + length - suffix, SUFFIX) == 0) {
+        if (is_checkpoint(path, &step))
+            return add_entry(all, path, step);
+        *strangers = true;
+        if (all->options->resume)
+            ls_warn(SCOPE, "'%s' is no checkpoint of Lockstep; it is left alone", path);
+    } else {
+        remove_leftover(path);
+    }
+    free(path);
+    return LS_OK;
+}
+
+static enum ls_status look_around(struct ls_checkpoints *all)
+{
+    const char *folder = all->options->folder;
+    bool strangers = false;
+    if (mkdir(folder, 0777) && errno != EEXIST) {
+        ls_error(SCOPE, "cannot create the folder '%s': %s", folder, strerror(errno));
+        return LS_BAD_INPUT;
+    }
+    DIR *directory = opendir(folder);
+    if (!directory || access(folder, W_OK)) {
+        ls_error(SCOPE, "cannot write in the folder '%s': %s", folder, strerror(errno));
+        if (directory)
+            closedir(directory);
+        return LS_BAD_INPUT;
+    }
+    enum ls_status status = LS_OK;
+    for (struct dirent *file = readdir(directory); file && !status; file = readdir(directory))
+        if (file->d_name[0] != '.')
+            status = look_at(all, file->d_name, &strangers);
+    closedir(directory);
+    return status;
+}
+
+// ---- Names ----
+
+static bool knows_metric(const struct ls_fit *fit, const char *name)
+{
+    for (uint32_t i = 0; i < fit->model->metrics.count; i++)
+        if (strcmp(fit->model->metrics.list[i].name, name) == 0 ||
+            strcmp(fit->model->metrics.list[i].validation_name, name) == 0)
+            return true;
+    return false;
+}
+
+// One {key} or {key:format} of the template; NULL: it makes no sense.
+static bool expand_key(const struct ls_fit *fit, const char *key, const char *format, char *out,
+                       size_t bytes)
+{
+    const bool counts = strcmp(key, "step") == 0 || strcmp(key, "epoch") == 0;
+    const size_t digits = strspn(format, "0123456789.");
+    char conversion[32];
+    if (strlen(format) > 16 || (!counts && !knows_metric(fit, key)))
+        return false;
+    if (counts && format[digits] == '\0' && !strchr(format, '.')) {
+        snprintf(conversion, sizeof(conversion), "%%%s" PRIu64, format);
+        const uint64_t value = strcmp(key, "step") == 0 ? fit->steps : fit->state.epoch.epoch;
+        snprintf(out, bytes, conversion, value);
+        return true;
+    }
+    if (counts || (format[digits] && (strchr("fge", format[digits]) == NULL || format[digits + 1])))
+        return false;
+    snprintf(conversion, sizeof(conversion), "%%%.*s%c", (int)digits, format,
+             format[digits] ? format[digits] : 'g');
+    snprintf(out, bytes, conversion, ls_metric_value(&fit->state.epoch.metrics, key));
+    return true;
+}
+
+// The name of the file now; false: the template makes no sense.
+static bool expand(const struct ls_fit *fit, const char *name, char *out, size_t bytes)
+{
+    size_t used = 0;
+    while (*name && used + 1 < bytes) {
+        char key[64], value[96], *format;
+        const size_t length = strcspn(name, "}");
+        if (*name != '{') {
+            out[used++] = *name++;
+            continue;
+        }
+        if (name[length] != '}' || length >= sizeof(key))
+            return false;
+        memcpy(key, name + 1, length - 1);
+        key[length - 1] = '\0';
+        format = strchr(key, ':');
+        if (format)
+            *format++ = '\0';
+        if (!expand_key(fit, key, format ? format : "", value, sizeof(value)))
+            return false;
+        used += (size_t)snprintf(out + used, bytes - used, "%s", value);
+        name += length + 1;
+    }
+    if (used + strlen(SUFFIX) >= bytes || *name)
+        return false;
+    out[used] = '\0';
+    const size_t suffix = strlen(SUFFIX);
+    if (used < suffix || strcmp(out + used - suffix, SUFFIX) != 0)
+        snprintf(out + used, bytes - used, SUFFIX);
+    return used > 0 && !strchr(out, '/') && out[0] != '.';
+}
+
+static enum ls_status read_options(struct ls_fit *fit, struct ls_checkpoints *all)
+{
+    const struct ls_checkpoint_options *options = all->options;
+    const char *name = options->name ? options->name : DEFAULT_NAME, *best = options->best;
+    char expanded[NAME_MAX];
+    if (!options->folder || !*options->folder) {
+        ls_error(SCOPE, "the name of the folder is empty");
+        return LS_USAGE;
+    }
+    if (strlen(name) >= sizeof(all->name) || !expand(fit, name, expanded, sizeof(expanded))) {
+        ls_error(
+            SCOPE,
+            "'%s' cannot be a name of checkpoints: in braces may stand step, epoch and metrics "
+            "of the training, as in checkpoint-{epoch:03}-{val_loss:.2f}, and no folder",
+            name);
+        return LS_USAGE;
+    }
+    snprintf(all->name, sizeof(all->name), "%s", name);
+    if (!best)
+        return LS_OK;
+    const size_t length = strcspn(best, ":");
+    snprintf(all->best_metric, sizeof(all->best_metric), "%.*s", (int)length, best);
+    all->upwards = strcmp(best + length, ":max") == 0;
+    all->best_given = best[length] != '\0';
+    if (!knows_metric(fit, all->best_metric) ||
+        (all->best_given && !all->upwards && strcmp(best + length, ":min") != 0)) {
+        ls_error(SCOPE, "'%s': expected a metric of the training, and :min or :max behind it",
+                 best);
+        return LS_USAGE;
+    }
+    if (options->steps || options->seconds > 0) {
+        ls_error(SCOPE, "which checkpoint is the best is known after each epoch: not together with "
+                        "a number of steps or seconds");
+        return LS_USAGE;
+    }
+    return LS_OK;
+}
+
+// ---- Going on ----
+
+// A copy, because what is in a file is not aligned.
+static enum ls_status resume_callback(const struct ls_callbacks *table,
+                                      const struct ls_saved_tensor *tensor, uint64_t bytes)
+{
+    void *data = malloc(bytes);
+    if (!data)
+        return LS_OUT_OF_MEMORY;
+    memcpy(data, tensor->data, bytes);
+    const struct ls_callback_state state = {.data = data, .bytes = bytes};
+    const enum ls_status status = table->load_state(table->context, &state);
+    free(data);
+    return status;
+}
+
+enum ls_status ls_checkpoints_begin(struct ls_fit *fit)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    const json_t *saved = json_object_get(fit->resumed, "callbacks");
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; all && all->from && !status && i < fit->clients.table_count; i++) {
+        const struct ls_callbacks *table = &fit->clients.tables[i];
+        const json_t *entry = json_array_get(saved, i);
+        const char *name = json_string_value(json_object_get(entry, "name"));
+        char tensor_name[32];
+        uint64_t bytes = 0;
+        snprintf(tensor_name, sizeof(tensor_name), CALLBACK, i);
+        const struct ls_saved_tensor *tensor = ls_safetensors_find(all->from, tensor_name);
+        if (table->load_state && tensor && table->name && name && strcmp(name, table->name) == 0 &&
+            ls_checkpoint_count(entry, "bytes", &bytes) && bytes > 0 &&
+            bytes <= (uint64_t)tensor->dims[0] * sizeof(float))
+            status = resume_callback(table, tensor, bytes);
+        else if (table->load_state && !tensor)
+            ls_warn(SCOPE, "the checkpoint has nothing of callback %s, which begins anew",
+                    table->name ? table->name : "");
+    }
+    if (!all)
+        return LS_OK;
+    ls_safetensors_close(all->from);
+    all->from = NULL;
+    all->last_ns = all->begun_ns = ls_clock_ns();
+    all->begun_steps = fit->steps;
+    return status;
+}
+
+static enum ls_status take_losses(struct ls_fit *fit, const struct ls_safetensors *file)
+{
+    const struct ls_saved_tensor *losses = ls_safetensors_find(file, LOSSES);
+    if (!losses)
+        return LS_OK;
+    fit->losses_before = malloc(((size_t)losses->dims[0] + 1) * sizeof(float));
+    if (!fit->losses_before)
+        return LS_OUT_OF_MEMORY;
+    fit->losses_before_count = (size_t)losses->dims[0];
+    memcpy(fit->losses_before, losses->data, fit->losses_before_count * sizeof(float));
+    return LS_OK;
+}
+
+static enum ls_status go_on_from(struct ls_fit *fit, const char *path,
+                                 const struct ls_safetensors *file, const json_t *state)
+{
+    const json_t *saved = json_object_get(state, "fit");
+    struct ls_checkpoints *all = fit->checkpoints;
+    if (!json_is_object(saved)) {
+        ls_error(SCOPE, "'%s' is a saved model, not a checkpoint of a training", path);
+        return LS_BAD_INPUT;
+    }
+    enum ls_status status = ls_checkpoint_restore(fit->model, path, file, state);
+    if (!status)
+        status = take_losses(fit, file);
+    const json_t *best = json_object_get(saved, "best");
+    all->has_best = json_is_number(best);
+    all->best = json_number_value(best);
+    fit->resumed = status ? NULL : json_incref((json_t *)(uintptr_t)saved);
+    if (!status)
+        ls_info(SCOPE, "going on from '%s'", path);
+    return status;
+}
+
+// The newest one that is whole. A damaged one is named, and the one before it is taken.
+static enum ls_status resume(struct ls_fit *fit)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    for (size_t i = all->count; i-- > 0;) {
+        const char *path = all->entries[i].path;
+        struct ls_safetensors *file = NULL;
+        json_t *state = NULL;
+        enum ls_status status = ls_checkpoint_open(path, &file, &state);
+        if (status == LS_OUT_OF_MEMORY)
+            return status;
+        if (status) {
+            if (i > 0)
+                ls_warn(SCOPE, "'%s' cannot be used; the one before it, '%s', is tried", path,
+                        all->entries[i - 1].path);
+            continue;
+        }
+        status = go_on_from(fit, path, file, state);
+        json_decref(state);
+        all->from = file;
+        return status;
+    }
+    if (all->count) {
+        ls_error(SCOPE, "no checkpoint in '%s' can be used; take another folder to begin anew",
+                 all->options->folder);
+        return LS_BAD_INPUT;
+    }
+    ls_info(SCOPE, "there is no checkpoint in '%s' yet: the training begins", all->options->folder);
+    return LS_OK;
+}
+
+enum ls_status ls_checkpoints_open(struct ls_fit *fit)
+{
+    struct ls_checkpoints *all = calloc(1, sizeof(*all));
+    if (!all)
+        return LS_OUT_OF_MEMORY;
+    fit->checkpoints = all;
+    all->options = fit->options->checkpoints;
+    all->written_step = UINT64_MAX;
+    enum ls_status status = read_options(fit, all);
+    if (!status)
+        status = look_around(all);
+    if (!status && all->count && !all->options->resume) {
+        ls_error(SCOPE,
+                 "'%s' holds checkpoints of an earlier training; --resume goes on from the newest, "
+                 "another folder begins anew",
+                 all->options->folder);
+        status = LS_USAGE;
+    }
+    if (!status && all->options->resume)
+        status = resume(fit);
+    return status;
+}
+
+// ---- Writing ----
+
+static void remove_old(struct ls_checkpoints *all)
+{
+    const size_t keep = all->options->keep ? all->options->keep : DEFAULT_KEEP;
+    while (all->count > keep) {
+        if (unlink(all->entries[0].path) && errno != ENOENT)
+            ls_warn(SCOPE, "cannot remove the old checkpoint '%s': %s", all->entries[0].path,
+                    strerror(errno));
+        free(all->entries[0].path);
+        memmove(all->entries, all->entries + 1, --all->count * sizeof(*all->entries));
+    }
+}
+
+// [a thread of its own]
+static void *write_image(void *argument)
+{
+    struct ls_checkpoints *all = argument;
+    all->status = ls_checkpoint_write(&all->image, all->path);
+    return NULL;
+}
+
+static bool is_own(const struct ls_checkpoints *all, const char *path)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (strcmp(all->entries[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+// The outcome of the last one, once it is there.
+static enum ls_status settle(struct ls_checkpoints *all)
+{
+    char *path = all->path;
+    if (all->writing)
+        pthread_join(all->writer, NULL);
+    all->writing = false;
+    all->path = NULL;
+    if (!path)
+        return LS_OK;
+    if (!all->status) {
+        const enum ls_status status = add_entry(all, path, all->image.step);
+        if (!status)
+            remove_old(all);
+        return status;
+    }
+    all->failed++;
+    ls_warn(SCOPE, "'%s' was not written; the training goes on%s%s", path,
+            all->count ? ", and the last good one is " : "",
+            all->count ? all->entries[all->count - 1].path : "");
+    free(path);
+    return LS_OK;
+}
+
+static json_t *callbacks_json(const struct ls_fit *fit, struct ls_checkpoint_image *image,
+                              enum ls_status *status)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; !*status && i < fit->clients.table_count; i++) {
+        const struct ls_callbacks *table = &fit->clients.tables[i];
+        struct ls_callback_state state = {0};
+        char name[32];
+        if (table->save_state)
+            *status = table->save_state(table->context, &state);
+        json_array_append_new(list, json_pack("{s:s, s:I}", "name", table->name ? table->name : "",
+                                              "bytes", (json_int_t)state.bytes));
+        if (*status || !state.bytes)
+            continue;
+        const uint64_t count = (state.bytes + sizeof(float) - 1) / sizeof(float);
+        float *values = calloc(count, sizeof(*values));
+        if (!values) {
+            *status = LS_OUT_OF_MEMORY;
+            continue;
+        }
+        memcpy(values, state.data, state.bytes);
+        snprintf(name, sizeof(name), CALLBACK, i);
+        *status = ls_checkpoint_add(image, name, values, count);
+        free(values);
+    }
+    return list;
+}
+
+static enum ls_status take(struct ls_fit *fit, bool ended)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    struct ls_checkpoint_image *image = &all->image;
+    enum ls_status status = ls_bring_to_host(fit->model);
+    if (!status)
+        status = ls_checkpoint_take(fit->model, image);
+    if (!status)
+        status = ls_checkpoint_add(image, LOSSES, fit->history.losses, fit->history.loss_count);
+    json_t *own = status ? NULL : ls_fit_save_state(fit, ended);
+    if (!status && !own)
+        status = LS_OUT_OF_MEMORY;
+    if (status)
+        return status;
+    json_object_set_new(own, "callbacks", callbacks_json(fit, image, &status));
+    json_object_set_new(own, "best", all->has_best ? json_real(all->best) : json_null());
+    if (!status)
+        return ls_checkpoint_describe(fit->model, own, image);
+    json_decref(own);
+    return status;
+}
+
+// Copies the model while the replicas rest; the file is written beside the training.
+static enum ls_status write_one(struct ls_fit *fit, bool ended)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    char name[NAME_MAX], *path = NULL;
+    enum ls_status status = settle(all);
+    if (status)
+        return status;
+    if (!expand(fit, all->name, name, sizeof(name)) ||
+        asprintf(&path, "%s/%s", all->options->folder, name) < 0)
+        return LS_OUT_OF_MEMORY;
+    all->last_ns = ls_clock_ns();
+    all->written_step = fit->steps;
+    if (access(path, F_OK) == 0 && !is_own(all, path)) {
+        ls_warn(SCOPE, "'%s' is not of this training, and is not replaced; the training goes on",
+                path);
+        all->failed++;
+        free(path);
+        return LS_OK;
+    }
+    ls_trace_begin(&take_span, 0);
+    status = take(fit, ended);
+    ls_trace_end();
+    if (status) {
+        free(path);
+        return status;
+    }
+    all->path = path;
+    all->writing = pthread_create(&all->writer, NULL, write_image, all) == 0;
+    if (!all->writing) // without a thread it is written here
+        write_image(all);
+    return LS_OK;
+}
+
+// ---- When ----
+
+uint64_t ls_checkpoints_most_steps(const struct ls_fit *fit)
+{
+    const struct ls_checkpoints *all = fit->checkpoints;
+    if (!all)
+        return UINT64_MAX;
+    const struct ls_checkpoint_options *options = all->options;
+    uint64_t most = options->steps ? options->steps - fit->steps % options->steps : UINT64_MAX;
+    if (!(options->seconds > 0))
+        return most;
+    // As many as are likely to be done when it is time; at first one, to see how long it takes.
+    const uint64_t now = ls_clock_ns(), done = fit->steps - all->begun_steps;
+    const double left = options->seconds - (double)(now - all->last_ns) * 1e-9;
+    const double step = done ? (double)(now - all->begun_ns) * 1e-9 / (double)done : INFINITY;
+    const double steps = left > step ? left / step : 1;
+    return steps < (double)most ? (uint64_t)steps : most;
+}
+
+enum ls_status ls_checkpoints_after_segment(struct ls_fit *fit)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    if (!all || all->written_step == fit->steps)
+        return LS_OK;
+    const struct ls_checkpoint_options *options = all->options;
+    const bool steps = options->steps && fit->steps && fit->steps % options->steps == 0;
+    const bool seconds =
+        options->seconds > 0 && (double)(ls_clock_ns() - all->last_ns) * 1e-9 >= options->seconds;
+    return steps || seconds ? write_one(fit, false) : LS_OK;
+}
+
+// Whether the epoch is the best so far.
+static bool is_best(struct ls_fit *fit)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    const struct ls_metrics *metrics = &fit->state.epoch.metrics;
+    for (uint32_t i = 0; i < metrics->count; i++) {
+        const struct ls_metric *metric = &metrics->list[i];
+        if (strcmp(metric->name, all->best_metric) != 0)
+            continue;
+        const bool upwards = all->best_given ? all->upwards : metric->upwards;
+        if (isnan(metric->value) ||
+            (all->has_best && !(upwards ? metric->value > all->best : metric->value < all->best)))
+            return false;
+        all->has_best = true;
+        all->best = metric->value;
+        return true;
+    }
+    ls_warn(SCOPE, "this epoch has no %s: no checkpoint is written", all->best_metric);
+    return false;
+}
+
+enum ls_status ls_checkpoints_after_epoch(struct ls_fit *fit)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    if (!all || all->options->steps || all->options->seconds > 0)
+        return LS_OK;
+    return !all->options->best || is_best(fit) ? write_one(fit, true) : LS_OK;
+}
+
+// What was learned since the last one.
+static enum ls_status write_rest(struct ls_fit *fit, bool ended)
+{
+    const struct ls_checkpoints *all = fit->checkpoints;
+    if (all->options->best || all->written_step == fit->steps || fit->steps == fit->resumed_steps)
+        return LS_OK;
+    return write_one(fit, ended);
+}
+
+enum ls_status ls_checkpoints_within_epoch(struct ls_fit *fit)
+{
+    return fit->checkpoints ? write_rest(fit, false) : LS_OK;
+}
+
+enum ls_status ls_checkpoints_at_end(struct ls_fit *fit)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    if (!all)
+        return LS_OK;
+    const enum ls_status status = write_rest(fit, fit->epoch_ended);
+    const enum ls_status written = settle(all);
+    return status ? status : written;
+}
+
+void ls_checkpoints_close(struct ls_fit *fit)
+{
+    struct ls_checkpoints *all = fit->checkpoints;
+    json_decref(fit->resumed);
+    free(fit->losses_before);
+    if (!all)
+        return;
+    (void)!settle(all);
+    for (size_t i = 0; i < all->count; i++)
+        free(all->entries[i].path);
+    free(all->entries);
+    ls_safetensors_close(all->from);
+    ls_checkpoint_finish(&all->image);
+    free(all);
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of a fit as JSON, and back: how far it is, its epochs, and the sums of the one under way.
+#include "core/train/checkpoints.h"
+
+#include "core/base/log.h"
+#include "core/train/checkpoint_file.h"
+#include "core/train/fit.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define SCOPE "resume"
+
+// JSON has no NaN.
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static double value_of(const json_t *json)
+{
+    return json_is_number(json) ? json_number_value(json) : (double)NAN;
+}
+
+static json_t *numbers(const double *values, size_t count)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(array, number(values[i]));
+    return array;
+}
+
+static bool read_numbers(const json_t *array, double *out, size_t count)
+{
+    if (json_array_size(array) != count)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        out[i] = value_of(json_array_get(array, i));
+    return true;
+}
+
+// ---- Writing ----
+
+static json_t *epoch_json(const struct ls_epoch *epoch)
+{
+    json_t *metrics = json_object();
+    for (uint32_t i = 0; i < epoch->metrics.count; i++)
+        json_object_set_new(metrics, epoch->metrics.list[i].name,
+                            number(epoch->metrics.list[i].value));
+    return json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "epoch", (json_int_t)epoch->epoch, "steps",
+                     (json_int_t)epoch->steps, "examples", (json_int_t)epoch->examples, "seconds",
+                     number(epoch->seconds), "learning_rate", number(epoch->learning_rate),
+                     "metrics", metrics);
+}
+
+static json_t *under_way(const struct ls_fit *fit)
+{
+    json_t *json = epoch_json(&fit->state.epoch);
+    if (!json)
+        return NULL;
+    json_object_set_new(json, "seconds", number(ls_fit_epoch_seconds(fit)));
+    json_object_set_new(json, "sums", numbers(fit->epoch_statistics, LS_STATISTICS));
+    json_object_set_new(json, "counts", numbers(fit->counts, fit->model->graph->count_slots));
+    return json;
+}
+
+// An epoch that ended early, by a number of steps or an interruption, is still under way: a training that
+// goes on trains the rest of it.
+json_t *ls_fit_save_state(struct ls_fit *fit, bool ended)
+{
+    const uint64_t number = fit->state.epoch.epoch;
+    json_t *epochs = json_array();
+    for (size_t i = 0; i < fit->history.epoch_count; i++)
+        if (ended || fit->history.epochs[i].epoch != number)
+            json_array_append_new(epochs, epoch_json(&fit->history.epochs[i]));
+    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "steps", (json_int_t)fit->steps,
+                     "skipped_steps", (json_int_t)fit->skipped_steps, "global_batch",
+                     (json_int_t)fit->global_batch, "seed", (json_int_t)fit->run->seed, "order",
+                     ls_checkpoint_order(&fit->order), "epochs", epochs, "epoch",
+                     ended || fit->state.epoch.steps == 0 ? json_null() : under_way(fit));
+}
+
+// ---- Reading ----
+
+static enum ls_status damaged(const char *what)
+{
+    ls_error(SCOPE, "the checkpoint is damaged: %s", what);
+    return LS_BAD_INPUT;
+}
+
+static enum ls_status check_number(const char *option, uint64_t saved, uint64_t own)
+{
+    if (saved == own)
+        return LS_OK;
+    ls_error(SCOPE,
+             "the checkpoint was written with %s=%" PRIu64 ", this training has %" PRIu64
+             "; give the same one, or begin anew with --initial-weights=CHECKPOINT",
+             option, saved, own);
+    return LS_USAGE;
+}
+
+enum ls_status ls_fit_resume_steps(struct ls_fit *fit)
+{
+    const json_t *saved = fit->resumed;
+    struct ls_model_order order;
+    uint64_t batch, seed;
+    if (!ls_checkpoint_count(saved, "steps", &fit->steps) ||
+        !ls_checkpoint_count(saved, "skipped_steps", &fit->skipped_steps) ||
+        !ls_checkpoint_count(saved, "global_batch", &batch) ||
+        !ls_checkpoint_count(saved, "seed", &seed) ||
+        !ls_checkpoint_read_order(json_object_get(saved, "order"), &order))
+        return damaged("how far the training was is incomplete");
+    enum ls_status status = check_number("--batch", batch, fit->global_batch);
+    if (!status)
+        status = check_number("--seed", seed, fit->run->seed);
+    if (!status && order.key != fit->order.key) {
+        ls_error(SCOPE, "the checkpoint was written with other data, or another --shuffle; give "
+                        "the same, or begin anew with --initial-weights=CHECKPOINT");
+        status = LS_USAGE;
+    }
+    fit->order = order;
+    return status;
+}
+
+// The name as long as the process lasts; NULL: the model does not have this metric.
+static const char *name_of(const struct ls_metric_set *set, const char *name, bool *upwards)
+{
+    struct ls_metrics all = {0};
+    const double none[LS_STATISTICS] = {0};
+    ls_metrics_append(&all, set, none, NULL, false);
+    ls_metrics_append(&all, set, none, NULL, true);
+    for (uint32_t i = 0; i < all.count; i++)
+        if (strcmp(all.list[i].name, name) == 0) {
+            *upwards = all.list[i].upwards;
+            return all.list[i].name;
+        }
+    return NULL;
+}
+
+static bool read_epoch(const struct ls_fit *fit, const json_t *json, struct ls_epoch *out)
+{
+    const char *key;
+    json_t *value;
+    *out = (struct ls_epoch){.seconds = value_of(json_object_get(json, "seconds")),
+                             .learning_rate = value_of(json_object_get(json, "learning_rate"))};
+    if (!ls_checkpoint_count(json, "epoch", &out->epoch) ||
+        !ls_checkpoint_count(json, "steps", &out->steps) ||
+        !ls_checkpoint_count(json, "examples", &out->examples))
+        return false;
+    json_object_foreach(json_object_get(json, "metrics"), key, value)
+    {
+        struct ls_metric *metric = &out->metrics.list[out->metrics.count];
+        bool upwards = false;
+        const char *name = name_of(&fit->model->metrics, key, &upwards);
+        if (!name || out->metrics.count == LS_METRICS)
+            continue; // it was compiled with other metrics
+        *metric = (struct ls_metric){.name = name, .value = value_of(value), .upwards = upwards};
+        out->metrics.count++;
+    }
+    return true;
+}
+
+static enum ls_status resume_epoch(struct ls_fit *fit, const json_t *json)
+{
+    struct ls_epoch epoch;
+    if (!read_epoch(fit, json, &epoch) ||
+        !read_numbers(json_object_get(json, "sums"), fit->epoch_statistics, LS_STATISTICS))
+        return damaged("the epoch under way is incomplete");
+    if (!read_numbers(json_object_get(json, "counts"), fit->counts_before,
+                      fit->model->graph->count_slots)) {
+        ls_error(SCOPE, "the checkpoint was written in the middle of an epoch, with other metrics; "
+                        "give the same --metrics");
+        return LS_USAGE;
+    }
+    fit->first_epoch = epoch.epoch;
+    fit->seconds_before = epoch.seconds;
+    fit->epoch_examples = epoch.examples;
+    fit->state.epoch = epoch;
+    fit->in_epoch = true;
+    return LS_OK;
+}
+
+enum ls_status ls_fit_resume_history(struct ls_fit *fit)
+{
+    const json_t *epochs = json_object_get(fit->resumed, "epochs");
+    const json_t *under_way = json_object_get(fit->resumed, "epoch");
+    for (size_t i = 0; i < json_array_size(epochs); i++) {
+        struct ls_epoch epoch;
+        if (!read_epoch(fit, json_array_get(epochs, i), &epoch))
+            return damaged("an epoch is incomplete");
+        const enum ls_status status = ls_history_add_epoch(&fit->history, &epoch);
+        if (status)
+            return status;
+        fit->first_epoch = epoch.epoch + 1;
+    }
+    fit->state.steps_done = fit->steps;
+    for (size_t i = 0; i < fit->losses_before_count; i++)
+        ls_history_add_loss(&fit->history, (double)fit->losses_before[i]);
+    return json_is_object(under_way) ? resume_epoch(fit, under_way) : LS_OK;
+}

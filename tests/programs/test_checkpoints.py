@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lockstep train --checkpoint-dir= and --resume with real runs: whatever ends a training, it goes on as if nothing had happened.
+
+With an argument: so many random moments of kill -9, in the long run.
+"""
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+from support import BAD_INPUT, DONE, INTERRUPTED, LOCKSTEP, TERMINATED, USAGE, ProgramTest, main, tensors
+
+MOMENTS = int(sys.argv.pop()) if sys.argv[-1].isdigit() else 6
+# Dropout, shuffling and an epoch whose last batch is smaller: all that has a place to lose. 7 steps an epoch.
+MODEL = ("--model=mlp-dropout", "--dataset=synthetic:examples=330", "--batch=50", "--threads=1")
+STRATEGIES = (("one-device", 1), ("ring", 2), ("central-storage", 2), ("parameter-server:mode=sync", 2))
+
+
+def header(path):
+    with open(path, "rb") as file:
+        return json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+
+
+class CheckpointTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.dir = self.path("checkpoints")
+
+    def names(self):
+        return sorted(os.listdir(self.dir)) if os.path.isdir(self.dir) else []
+
+    def strategy(self, name, replicas):
+        return ("--strategy=" + name, f"--replicas={replicas}")
+
+    def assert_same_training(self, one, other):
+        for key in ("parameter_hashes", "losses", "steps"):
+            self.assertEqual(one[key], other[key], key)
+        self.assertEqual(len(one["epochs"]), len(other["epochs"]))
+        for mine, theirs in zip(one["epochs"], other["epochs"]):
+            for key in set(mine) - {"seconds", "examples_per_second"}:
+                self.assertEqual(mine[key], theirs[key], key)
+
+
+class GoingOn(CheckpointTest):
+    def test_in_the_middle_of_an_epoch_under_every_strategy(self):
+        for strategy, replicas in STRATEGIES:
+            with self.subTest(strategy=strategy):
+                way = self.strategy(strategy, replicas)
+                whole = self.train(*MODEL, *way, "--epochs=3")
+                self.train(*MODEL, *way, "--epochs=3", "--steps=10", "--checkpoint-dir=" + self.dir)
+                report = self.train(*MODEL, *way, "--epochs=3", "--checkpoint-dir=" + self.dir, "--resume")
+                self.assertEqual(report["resumed_from_step"], 10)
+                self.assertIsNone(whole["resumed_from_step"])
+                self.assert_same_training(report, whole)
+                shutil.rmtree(self.dir)
+
+    def test_every_optimizer_schedule_and_average_goes_on(self):
+        for options in (("--optimizer=sgd:learning_rate=0.1,momentum=0.9",), ("--optimizer=adamw:weight_decay=0.01,use_ema=on,amsgrad=on",),
+                        ("--optimizer=adagrad",), ("--optimizer=lamb:global_clipnorm=1",),
+                        ("--learning-rate-schedule=cosine_decay:decay_steps=21", "--metrics=accuracy,sparse_top_k_categorical_accuracy:k=3"),
+                        ("--loss-scale=dynamic:dynamic_growth_steps=4",), ("--accumulate=2",)):
+            with self.subTest(options):
+                whole = self.train(*MODEL, *options, "--epochs=3")
+                self.train(*MODEL, *options, "--steps=5", "--checkpoint-dir=" + self.dir)
+                self.assert_same_training(self.train(*MODEL, *options, "--epochs=3", "--checkpoint-dir=" + self.dir, "--resume"), whole)
+                shutil.rmtree(self.dir)
+
+    def test_another_number_of_replicas_and_another_strategy(self):
+        plain = ("--model=cnn-small", *MODEL[1:])
+        whole = self.train(*plain, "--epochs=3")
+        for strategy, replicas in (("ring", 3), ("central-storage", 2)):
+            self.train(*plain, "--epochs=3", "--steps=8", "--checkpoint-dir=" + self.dir)
+            report = self.train(*plain, "--epochs=3", "--checkpoint-dir=" + self.dir, "--resume", *self.strategy(strategy, replicas))
+            self.assertEqual(report["losses"][:8], whole["losses"][:8])
+            for one, other in zip(report["losses"][8:18], whole["losses"][8:18]):
+                self.assertAlmostEqual(one, other, delta=1e-5 * other)
+            shutil.rmtree(self.dir)
+
+    def test_callbacks_go_on(self):
+        stopping = ("--callback=early_stopping:monitor=loss,min_delta=100,patience=4,restore_best_weights=on", "--epochs=9",
+                    "--callback=csv_logger:filename=" + self.path("log.csv"),
+                    "--callback=reduce_lr_on_plateau:monitor=loss,min_delta=100,patience=2,factor=0.5")
+        whole = self.train(*MODEL, *stopping, "--save-weights=" + self.path("whole.safetensors"))
+        with open(self.path("log.csv"), encoding="ascii") as file:
+            lines = file.read()
+        self.assertEqual((whole["stopped_by"], len(whole["epochs"])), ("early_stopping", 5))
+        self.train(*MODEL, *stopping, "--steps=17", "--checkpoint-dir=" + self.dir)
+        report = self.train(*MODEL, *stopping, "--checkpoint-dir=" + self.dir, "--resume", "--save-weights=" + self.path("w.safetensors"))
+        self.assertEqual((report["stopped_by"], len(report["epochs"])), ("early_stopping", 5))
+        self.assert_same_training(report, whole)
+        with open(self.path("log.csv"), encoding="ascii") as file:
+            self.assertEqual(file.read(), lines)
+        with open(self.path("w.safetensors"), "rb") as one, open(self.path("whole.safetensors"), "rb") as other:
+            self.assertEqual(one.read(), other.read())
+
+    def test_what_is_complete_is_said(self):
+        self.train(*MODEL, "--epochs=2", "--checkpoint-dir=" + self.dir)
+        before = {name: os.stat(os.path.join(self.dir, name)).st_mtime_ns for name in self.names()}
+        outcome = self.lockstep("train", *MODEL, "--epochs=2", "--checkpoint-dir=" + self.dir, "--resume", "--report=" + self.path("r.json"))
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.assertIn("the training is complete: the checkpoint has all of its 14 steps", outcome.err)
+        with open(self.path("r.json"), encoding="ascii") as file:
+            self.assertEqual((len(json.load(file)["losses"])), 14)
+        self.assertEqual(before, {name: os.stat(os.path.join(self.dir, name)).st_mtime_ns for name in self.names()})
+
+    def test_where_there_is_none_it_begins(self):
+        outcome = self.lockstep("train", *MODEL, "--checkpoint-dir=" + self.dir, "--resume")
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.assertIn("no checkpoint in", outcome.err)
+        self.assertEqual(self.names(), ["checkpoint-00000007.safetensors"])
+
+
+class Killed(CheckpointTest):
+    def test_at_random_moments_nothing_is_lost(self):
+        """Every third while a file is being written: its folder has a temporary file then."""
+        draw = random.Random(11)
+        for moment in range(MOMENTS):
+            strategy, replicas = STRATEGIES[moment % len(STRATEGIES)]
+            command = (*MODEL, *self.strategy(strategy, replicas), "--epochs=40", "--checkpoint-dir=" + self.dir, "--checkpoint-steps=9",
+                       "--validation=off")
+            with self.subTest(moment=moment, strategy=strategy):
+                process = subprocess.Popen([LOCKSTEP, "train", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                self.addCleanup(process.kill)
+                end = time.monotonic() + 60
+                while not self.names() and process.poll() is None and time.monotonic() < end:
+                    time.sleep(0.001)
+                time.sleep(draw.random() * 0.2)
+                while moment % 3 == 0 and process.poll() is None and time.monotonic() < end and not any(".tmp" in name for name in self.names()):
+                    pass
+                process.kill()
+                process.wait()
+                report = self.train(*command, "--resume")
+                if not hasattr(self, strategy):
+                    setattr(self, strategy, self.train(*(word for word in command if "checkpoint" not in word)))
+                self.assert_same_training(report, getattr(self, strategy))
+                self.assertFalse([name for name in self.names() if not name.endswith(".safetensors")], self.names())
+                shutil.rmtree(self.dir)
+
+    def test_a_signal_ends_it_with_a_checkpoint(self):
+        whole = self.train(*MODEL, "--epochs=300", "--validation=off")
+        for number, code in ((signal.SIGTERM, TERMINATED), (signal.SIGINT, INTERRUPTED)):
+            command = (*MODEL, "--epochs=300", "--validation=off", "--checkpoint-dir=" + self.dir)
+            process = subprocess.Popen([LOCKSTEP, "train", *command, "--report=" + self.path("r.json")], stderr=subprocess.DEVNULL)
+            self.addCleanup(process.kill)
+            while not self.names() and process.poll() is None:
+                time.sleep(0.001)
+            process.send_signal(number)
+            self.assertEqual(process.wait(60), code)
+            with open(self.path("r.json"), encoding="ascii") as file:
+                report = json.load(file)
+            self.assertEqual(report["status"], "interrupted")
+            self.assertIn(f"checkpoint-{report['steps']:08}.safetensors", self.names())
+            self.assert_same_training(self.train(*command, "--resume"), whole)
+            shutil.rmtree(self.dir)
+
+
+class Files(CheckpointTest):
+    def test_the_newest_three_stay_and_others_where_it_is_asked(self):
+        self.train(*MODEL, "--epochs=5", "--checkpoint-dir=" + self.dir)
+        self.assertEqual(self.names(), [f"checkpoint-{step:08}.safetensors" for step in (21, 28, 35)])
+        shutil.rmtree(self.dir)
+        self.train(*MODEL, "--epochs=3", "--checkpoint-dir=" + self.dir, "--checkpoint-steps=4", "--checkpoint-keep=2",
+                   "--checkpoint-name={epoch:03}-{step}")
+        self.assertEqual(self.names(), ["003-20.safetensors", "003-21.safetensors"])
+
+    def test_the_best_one(self):
+        report = self.train(*MODEL, "--epochs=4", "--checkpoint-dir=" + self.dir, "--checkpoint-best=loss:max", "--checkpoint-name={epoch}-{loss:.3f}")
+        self.assertEqual(self.names(), [f"1-{report['epochs'][0]['loss']:.3f}.safetensors"])
+
+    def test_by_time(self):
+        self.train(*MODEL, "--epochs=200", "--validation=off", "--checkpoint-dir=" + self.dir, "--checkpoint-seconds=0.05", "--checkpoint-keep=1000")
+        self.assertGreater(len(self.names()), 2)
+
+    def test_it_is_a_file_of_weights_too(self):
+        self.train(*MODEL, "--checkpoint-dir=" + self.dir, "--save-weights=" + self.path("w.safetensors"))
+        path = os.path.join(self.dir, self.names()[0])
+        saved, weights = tensors(path), tensors(self.path("w.safetensors"))
+        for name, values in weights.items():
+            self.assertEqual(saved[name], values)
+        self.assertIn("dense/kernel/optimizer_0", saved)
+        outcome = self.lockstep("evaluate", "--model=mlp-dropout", MODEL[1], "--initial-weights=" + path)
+        self.assertEqual(outcome.code, DONE, outcome.err)
+
+    def test_a_full_disk_stops_nothing(self):
+        """A limit on the size of files stands for the disk: a write beyond it fails."""
+        self.train(*MODEL, "--epochs=1", "--checkpoint-dir=" + self.dir)
+        good = self.names()
+        path = self.path("r.json")
+
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+        outcome = self.lockstep("train", *MODEL, "--epochs=3", "--checkpoint-dir=" + self.dir, "--resume", "--report=" + path, preexec_fn=limit)
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.assertIn("File too large", outcome.err)
+        self.assertIn("the training goes on, and the last good one is", outcome.err)
+        self.assertEqual(self.names(), good)
+        with open(path, encoding="ascii") as file:
+            self.assertEqual(json.load(file)["status"], "done")
+
+
+class Refusing(CheckpointTest):
+    def refused(self, code, says, *options):
+        names = {name: os.stat(os.path.join(self.dir, name)).st_mtime_ns for name in self.names()}
+        outcome = self.lockstep("train", *MODEL, *options)
+        self.assertEqual(outcome.code, code, outcome.err)
+        for text in (says,) if isinstance(says, str) else says:
+            self.assertIn(text, outcome.err)
+        self.assertEqual(names, {name: os.stat(os.path.join(self.dir, name)).st_mtime_ns for name in self.names()})
+        return outcome.err
+
+    def test_a_folder_of_an_earlier_training(self):
+        self.train(*MODEL, "--checkpoint-dir=" + self.dir)
+        self.refused(USAGE, "--resume", "--checkpoint-dir=" + self.dir)
+
+    def test_another_model_optimizer_batch_seed_and_data(self):
+        self.train(*MODEL, "--checkpoint-dir=" + self.dir)
+        on = ("--checkpoint-dir=" + self.dir, "--resume")
+        self.refused(USAGE, "optimizer adam", *on, "--optimizer=sgd")
+        self.refused(USAGE, "--seed=0", *on, "--seed=1")
+        self.refused(USAGE, "other data", *on, "--shuffle=off")
+        for option, value, code, says in ((0, "--model=mlp", BAD_INPUT, "is of another model"), (2, "--batch=40", USAGE, "--batch=50"),
+                                          (1, "--dataset=synthetic:examples=331", USAGE, "other data")):
+            words = list(MODEL)
+            words[option] = value
+            outcome = self.lockstep("train", *words, *on)
+            self.assertEqual(outcome.code, code, outcome.err)
+            self.assertIn(says, outcome.err)
+
+    def test_a_damaged_one_is_named_and_the_one_before_is_taken(self):
+        whole = self.train(*MODEL, "--epochs=4")
+        self.train(*MODEL, "--epochs=3", "--checkpoint-dir=" + self.dir)
+        newest, before = (os.path.join(self.dir, name) for name in reversed(self.names()[-2:]))
+        for damage in ("bit", "cut"):
+            with open(newest, "r+b") as file:
+                if damage == "cut":
+                    file.truncate(os.path.getsize(newest) - 1000)
+                else:
+                    file.seek(-5000, 2)
+                    byte = file.read(1)
+                    file.seek(-1, 1)
+                    file.write(bytes([byte[0] ^ 1]))
+            outcome = self.lockstep("train", *MODEL, "--epochs=4", "--checkpoint-dir=" + self.dir, "--resume", "--report=" + self.path("r.json"))
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            self.assertRegex(outcome.err, re.escape(newest) + r"'? ?(is damaged|cannot be used|:)")
+            self.assertIn(f"going on from '{before}'", outcome.err)
+            with open(self.path("r.json"), encoding="ascii") as file:
+                self.assert_same_training(json.load(file), whole)
+            newest, before = (os.path.join(self.dir, name) for name in reversed(self.names()[-2:]))
+        for name in self.names():
+            with open(os.path.join(self.dir, name), "r+b") as file:
+                file.truncate(5000)
+        self.refused(BAD_INPUT, "no checkpoint in", "--checkpoint-dir=" + self.dir, "--resume")
+
+    def test_a_strangers_file_is_left_alone(self):
+        os.mkdir(self.dir)
+        stranger = os.path.join(self.dir, "checkpoint-00000007.safetensors")
+        with open(stranger, "wb") as file:
+            file.write(b"mine")
+        outcome = self.lockstep("train", *MODEL, "--epochs=2", "--checkpoint-dir=" + self.dir, "--resume")
+        self.assertEqual(outcome.code, DONE, outcome.err)
+        self.assertIn("is no checkpoint of Lockstep; it is left alone", outcome.err)
+        self.assertIn("is not of this training, and is not replaced", outcome.err)
+        with open(stranger, "rb") as file:
+            self.assertEqual(file.read(), b"mine")
+
+    def test_a_folder_that_cannot_be_written(self):
+        self.refused(BAD_INPUT, "cannot create the folder", "--checkpoint-dir=/proc/nowhere")
+        with open(self.path("file"), "wb"):
+            self.refused(BAD_INPUT, "cannot write in the folder", "--checkpoint-dir=" + self.path("file"))
+
+    def test_options_that_make_no_sense(self):
+        on = "--checkpoint-dir=" + self.dir
+        for options, says in ((("--resume",), "--resume without --checkpoint-dir"), (("--checkpoint-steps=9",), "without --checkpoint-dir"),
+                              ((on, "--checkpoint-name={foo}"), "cannot be a name"), ((on, "--checkpoint-name=a/b"), "cannot be a name"),
+                              ((on, "--checkpoint-name={step"), "cannot be a name"), ((on, "--checkpoint-name={step:s}"), "cannot be a name"),
+                              ((on, "--checkpoint-name={loss:n}"), "cannot be a name"), ((on, "--checkpoint-best=foo"), "expected a metric"),
+                              ((on, "--checkpoint-best=loss:least"), "expected a metric"), ((on, "--checkpoint-seconds=0"), "more than 0"),
+                              ((on, "--checkpoint-best=loss", "--checkpoint-steps=2"), "not together"), ((on, "--checkpoint-keep=0"), "keep=0")):
+            with self.subTest(options):
+                self.refused(USAGE, says, *options)
+                self.assertEqual(self.names(), [])
+
+
+if __name__ == "__main__":
+    main()
