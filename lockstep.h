@@ -380,6 +380,12 @@ LS_CALL ls_set_variable(struct ls_model *model, uint32_t index, const float *val
 LS_CALL ls_load_weights(struct ls_model *model, const char *path);
 LS_CALL ls_save_weights(struct ls_model *model, const char *path);
 
+// A compiled model with the state of its optimizer, to go on from later (docs/checkpoints.md has the
+// format). ls_model_load needs a model of the same variables that is compiled with the same
+// optimizer: LS_BAD_INPUT, LS_USAGE otherwise. Then fits go on as if the model had never been saved.
+LS_CALL ls_model_save(struct ls_model *model, const char *path);
+LS_CALL ls_model_load(struct ls_model *model, const char *path);
+
 #ifdef __cplusplus
 }
 #endif

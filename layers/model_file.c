@@ -93,8 +93,8 @@ enum ls_status ls_model_read(const char *path, json_t **out)
     return status;
 }
 
-enum ls_status ls_model_load(const char *path, const struct ls_shape *input_shape,
-                             struct ls_graph **out)
+enum ls_status ls_model_build_file(const char *path, const struct ls_shape *input_shape,
+                                   struct ls_graph **out)
 {
     json_t *model = NULL;
     enum ls_status status = ls_model_read(path, &model);

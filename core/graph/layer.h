@@ -60,8 +60,8 @@ LS_STATUS ls_model_parse(const char *path, const char *part, const char *text, s
 // Reads and parses a file. Defined in layers/.
 LS_STATUS ls_model_read(const char *path, json_t **out);
 // Reads the file, then builds.
-LS_STATUS ls_model_load(const char *path, const struct ls_shape *input_shape,
-                        struct ls_graph **out);
+LS_STATUS ls_model_build_file(const char *path, const struct ls_shape *input_shape,
+                              struct ls_graph **out);
 
 // Optimizer, loss and metrics as the model's own file has them, in the words of the command line:
 // "sgd:learning_rate=0.5". NULL: the file does not say it. Only those of `parts` are looked at; a

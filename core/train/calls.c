@@ -5,6 +5,7 @@
 #include "core/train/evaluate.h"
 #include "core/train/fit.h"
 #include "core/train/callback_plugins.h"
+#include "core/train/checkpoint_file.h"
 #include "core/train/variables.h"
 #include "core/train/weights.h"
 
@@ -225,4 +226,22 @@ enum ls_status ls_callback_open(struct ls_run *run, const char *text, struct ls_
 {
     const struct call call = begin("opening a callback", run);
     return end(&call, ls_open_callback(run, text, out));
+}
+
+enum ls_status ls_model_save(struct ls_model *model, const char *path)
+{
+    const enum ls_status idle = ls_model_check_idle(model, "ls_model_save");
+    if (idle)
+        return idle;
+    const struct call call = begin("saving the model", model->run);
+    return end(&call, ls_save_model(model, path));
+}
+
+enum ls_status ls_model_load(struct ls_model *model, const char *path)
+{
+    const enum ls_status idle = ls_model_check_idle(model, "ls_model_load");
+    if (idle)
+        return idle;
+    const struct call call = begin("loading the model", model->run);
+    return end(&call, ls_load_model(model, path));
 }

@@ -376,3 +376,42 @@ enum ls_status ls_checkpoint_restore(struct ls_model *model, const char *path,
     model->optimizer.learning_rate = json_number_value(rate);
     return LS_OK;
 }
+
+// ---- Models ----
+
+enum ls_status ls_save_model(struct ls_model *model, const char *path)
+{
+    struct ls_checkpoint_image image = {0};
+    enum ls_status status = ls_model_check_usable(model, SCOPE);
+    if (!status)
+        status = ls_model_need_weights(model);
+    if (!status)
+        status = ls_model_take_weights(model);
+    if (!status)
+        status = ls_checkpoint_take(model, &image);
+    if (!status)
+        status = ls_checkpoint_describe(model, NULL, &image);
+    if (!status)
+        status = ls_checkpoint_write(&image, path);
+    ls_checkpoint_finish(&image);
+    return status;
+}
+
+enum ls_status ls_load_model(struct ls_model *model, const char *path)
+{
+    struct ls_safetensors *file = NULL;
+    json_t *state = NULL;
+    enum ls_status status = ls_model_check_usable(model, SCOPE);
+    if (!status)
+        status = ls_checkpoint_open(path, &file, &state);
+    if (status == LS_UNSUPPORTED) {
+        ls_error(SCOPE, "'%s' has no optimizer: read it with ls_load_weights", path);
+        return LS_BAD_INPUT;
+    }
+    if (status)
+        return status;
+    status = ls_checkpoint_restore(model, path, file, state);
+    json_decref(state);
+    ls_safetensors_close(file);
+    return status;
+}

@@ -44,6 +44,10 @@ LS_STATUS ls_checkpoint_open(const char *path, struct ls_safetensors **file, jso
 LS_STATUS ls_checkpoint_restore(struct ls_model *model, const char *path,
                                 const struct ls_safetensors *file, const json_t *state);
 
+// As ls_model_save and ls_model_load, but may fail without a message (calls.c).
+LS_STATUS ls_save_model(struct ls_model *model, const char *path);
+LS_STATUS ls_load_model(struct ls_model *model, const char *path);
+
 // Orders and numbers in states.
 json_t *ls_checkpoint_order(const struct ls_model_order *order);
 bool ls_checkpoint_read_order(const json_t *json, struct ls_model_order *out);

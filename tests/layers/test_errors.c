@@ -439,7 +439,7 @@ static void refuses_file(const char *content, size_t bytes, const char *message)
     close(fd);
 
     capture_log();
-    const enum ls_status status = ls_model_load(path, NULL, &graph);
+    const enum ls_status status = ls_model_build_file(path, NULL, &graph);
     unlink(path);
     ck_assert_int_eq(status, LS_BAD_INPUT);
     ck_assert_int_eq(logged_lines, 1);
@@ -485,7 +485,7 @@ START_TEST(a_file_larger_than_any_model_is_refused)
     ck_assert_int_eq(ftruncate(fd, (off_t)1 << 40), 0);
     close(fd);
     capture_log();
-    ck_assert_int_eq(ls_model_load(path, NULL, &graph), LS_BAD_INPUT);
+    ck_assert_int_eq(ls_model_build_file(path, NULL, &graph), LS_BAD_INPUT);
     unlink(path);
     ck_assert_int_eq(logged_lines, 1);
     ck_assert_ptr_nonnull(strstr(logged, "the model file has 1099511627776 bytes; the JSON of a "
@@ -546,11 +546,11 @@ START_TEST(a_file_that_cannot_be_read_is_named)
 {
     struct ls_graph *graph = NULL;
     capture_log();
-    ck_assert_int_eq(ls_model_load("/nowhere/model.json", NULL, &graph), LS_BAD_INPUT);
+    ck_assert_int_eq(ls_model_build_file("/nowhere/model.json", NULL, &graph), LS_BAD_INPUT);
     ck_assert_ptr_nonnull(strstr(
         logged, "/nowhere/model.json: model file cannot be read: No such file or directory"));
     capture_log();
-    ck_assert_int_eq(ls_model_load("/", NULL, &graph), LS_BAD_INPUT);
+    ck_assert_int_eq(ls_model_build_file("/", NULL, &graph), LS_BAD_INPUT);
     ck_assert_ptr_nonnull(strstr(logged, "/: model file cannot be read: Is a directory"));
     ck_assert_int_eq(logged_lines, 1);
 }

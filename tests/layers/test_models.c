@@ -13,7 +13,7 @@ static struct ls_graph *load(const char *directory, const char *name, const stru
     struct ls_graph *graph = NULL;
     snprintf(path, sizeof(path), "%s/%s", directory, name);
     capture_log();
-    const enum ls_status status = ls_model_load(path, shape, &graph);
+    const enum ls_status status = ls_model_build_file(path, shape, &graph);
     ck_assert_msg(status == LS_OK, "%s", logged);
     ck_assert_int_eq(logged_lines, 0);
     return graph;

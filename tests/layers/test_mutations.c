@@ -63,7 +63,7 @@ START_TEST(a_file_cut_at_any_byte_is_refused)
         struct ls_graph *graph = NULL;
         ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
         capture_log();
-        ck_assert_int_eq(ls_model_load(path, &example, &graph), LS_BAD_INPUT);
+        ck_assert_int_eq(ls_model_build_file(path, &example, &graph), LS_BAD_INPUT);
         ck_assert_int_eq(logged_lines, 1);
         ck_assert_ptr_nonnull(strstr(logged, "malformed JSON"));
     }

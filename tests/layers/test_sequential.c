@@ -41,7 +41,7 @@ START_TEST(the_cnn_in_c_is_the_built_in_one)
     char path[1024];
     ck_assert_int_eq(build(layers, &graph), LS_OK);
     snprintf(path, sizeof(path), "%s/cnn.json", getenv("LOCKSTEP_MODEL_PATH"));
-    ck_assert_int_eq(ls_model_load(path, NULL, &built_in), LS_OK);
+    ck_assert_int_eq(ls_model_build_file(path, NULL, &built_in), LS_OK);
 
     ck_assert_uint_eq(graph->layer_count, built_in->layer_count);
     for (uint32_t i = 0; i < graph->layer_count; i++) {

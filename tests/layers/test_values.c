@@ -131,7 +131,7 @@ START_TEST(outputs_and_gradients_are_those_of_keras)
     int checked = 0;
 
     snprintf(path, sizeof(path), DATA "/%s.json", model);
-    ck_assert_int_eq(ls_model_load(path, NULL, &graph), LS_OK);
+    ck_assert_int_eq(ls_model_build_file(path, NULL, &graph), LS_OK);
     snprintf(path, sizeof(path), DATA "/%s.safetensors", model);
     ck_assert_int_eq(ls_safetensors_open(path, &file), LS_OK);
     for (int pass = 0; pass < 2; pass++) {

@@ -117,7 +117,7 @@ int main(int count, char **arguments)
         fprintf(stderr, "usage: formula_weights MODEL.json OUT.safetensors GAIN\n");
         return 2;
     }
-    enum ls_status status = ls_model_load(arguments[1], NULL, &graph);
+    enum ls_status status = ls_model_build_file(arguments[1], NULL, &graph);
     if (!status)
         status = write_weights(graph, atof(arguments[3]), arguments[2]);
     ls_graph_destroy(graph);

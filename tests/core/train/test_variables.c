@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variables of a model, between fits and within one; a model that is saved with its optimizer.
+#include "tests/core/train/fixture.h"
+
+#include <stdio.h>
+
+#define FILE_NAME "variables-model.safetensors"
+
+static const struct {
+    const char *name;
+    uint32_t replicas;
+} strategies[] = {
+    {"one-device", 1}, {"ring", 2}, {"central-storage", 2}, {"parameter-server:mode=sync", 2}};
+#define STRATEGIES (int)(sizeof(strategies) / sizeof(strategies[0]))
+
+static float *all_values(struct ls_model *model, uint64_t *count)
+{
+    float *values = NULL;
+    *count = 0;
+    for (uint32_t i = 0; i < ls_variable_count(model); i++) {
+        struct ls_variable variable;
+        OK(ls_variable_describe(model, i, &variable));
+        values = realloc(values, (*count + variable.elements) * sizeof(*values));
+        ck_assert_ptr_nonnull(values);
+        OK(ls_get_variable(model, i, values + *count));
+        *count += variable.elements;
+    }
+    return values;
+}
+
+static void fit_steps(struct ls_model *model, uint64_t steps)
+{
+    OK(ls_fit(model, train, &(struct ls_fit_options){.batch = 8, .steps = steps}));
+}
+
+START_TEST(variables_have_the_names_and_shapes_of_keras)
+{
+    static const struct {
+        const char *name;
+        uint32_t ndims;
+        int64_t dims[4];
+    } expected[] = {{"conv2d/kernel", 4, {2, 2, 1, 3}}, {"conv2d/bias", 1, {3}},
+                    {"dense/kernel", 2, {27, 6}},       {"dense/bias", 1, {6}},
+                    {"dense_1/kernel", 2, {6, 10}},     {"dense_1/bias", 1, {10}}};
+    struct ls_model *model = model_of(run, "sgd");
+    struct ls_variable variable;
+    ck_assert_uint_eq(ls_variable_count(model), 6);
+    for (uint32_t i = 0; i < 6; i++) {
+        OK(ls_variable_describe(model, i, &variable));
+        ck_assert_str_eq(variable.name, expected[i].name);
+        ck_assert_uint_eq(variable.ndims, expected[i].ndims);
+        ck_assert_mem_eq(variable.dims, expected[i].dims,
+                         expected[i].ndims * sizeof(variable.dims[0]));
+        ck_assert_uint_eq(variable.trained, 1);
+    }
+    expect_error(ls_variable_describe(model, 6, &variable), LS_USAGE, "there is no number 6");
+    ls_model_close(model);
+}
+END_TEST
+
+// After a short fit the replicas are ahead of the host; what is set reaches all of them.
+START_TEST(what_is_set_is_trained_on_under_every_strategy)
+{
+    struct ls_run *own = run_of(strategies[_i].name, strategies[_i].replicas);
+    struct ls_model *model = model_of(own, "adam"), *other = model_of(own, "adam");
+    uint64_t count, same;
+    fit_steps(model, 3);
+    float *values = all_values(model, &count);
+    fit_steps(other, 1);
+    for (uint32_t i = 0, at = 0; i < ls_variable_count(model); i++) {
+        struct ls_variable variable;
+        OK(ls_variable_describe(model, i, &variable));
+        OK(ls_set_variable(other, i, values + at));
+        at += (uint32_t)variable.elements;
+    }
+    float *taken = all_values(other, &same);
+    ck_assert_uint_eq(same, count);
+    ck_assert_mem_eq(taken, values, count * sizeof(float));
+    struct ls_scores one, two;
+    OK(ls_evaluate(model, test, 5, &one));
+    OK(ls_evaluate(other, test, 5, &two));
+    ck_assert_double_eq(ls_metric_value(&one.metrics, "loss"),
+                        ls_metric_value(&two.metrics, "loss"));
+    fit_steps(other, 1);
+    float *moved = all_values(other, &same);
+    ck_assert(memcmp(moved, values, count * sizeof(float)) != 0);
+    for (uint64_t i = 0; i < count; i++) // a step of Adam is about as long as its rate
+        ck_assert_float_le(fabsf(moved[i] - values[i]), 0.011f);
+    free(values);
+    free(taken);
+    free(moved);
+    ls_model_close(model);
+    ls_model_close(other);
+    ls_run_close(own);
+}
+END_TEST
+
+// Sets the second variable to zeros at the end of the first epoch, and sees what there is at the end of the second.
+struct watcher {
+    uint64_t set_at;
+    float largest; // of that variable at the end of a later epoch
+    enum ls_status in_steps; // of reading while replicas are in their steps
+};
+
+static enum ls_status on_epoch_end(void *context, const struct ls_fit_state *state)
+{
+    struct watcher *watcher = context;
+    float bias[3] = {0};
+    if (state->epoch.epoch == watcher->set_at)
+        return ls_set_variable(state->model, 1, bias);
+    const enum ls_status status = ls_get_variable(state->model, 1, bias);
+    for (int i = 0; i < 3; i++)
+        watcher->largest = fmaxf(watcher->largest, fabsf(bias[i]));
+    return status;
+}
+
+static enum ls_status on_train_batch_end(void *context, const struct ls_fit_state *state)
+{
+    struct watcher *watcher = context;
+    float bias[3];
+    watcher->in_steps = ls_get_variable(state->model, 1, bias);
+    return LS_OK;
+}
+
+START_TEST(a_callback_sets_them_within_a_fit_under_every_strategy)
+{
+    struct ls_run *own = run_of(strategies[_i].name, strategies[_i].replicas);
+    struct ls_model *model = model_of(own, "sgd:learning_rate=0.0001");
+    struct watcher watcher = {.set_at = 1};
+    float bias[3] = {5, 6, 7};
+    OK(ls_set_variable(model, 1, bias));
+    const struct ls_callbacks callbacks = {.context = &watcher, .on_epoch_end = on_epoch_end};
+    OK(ls_fit(model, train,
+              &(struct ls_fit_options){.epochs = 2,
+                                       .batch = 8,
+                                       .validation = test,
+                                       .callbacks = &callbacks,
+                                       .callback_count = 1}));
+    ck_assert_float_gt(watcher.largest, 0);
+    ck_assert_float_lt(watcher.largest, 0.1f); // of 5, 6 and 7 nothing was left
+    ls_model_close(model);
+    ls_run_close(own);
+}
+END_TEST
+
+START_TEST(between_the_steps_of_the_replicas_alone)
+{
+    struct ls_model *model = model_of(run, "sgd");
+    struct watcher watcher = {0};
+    const struct ls_callbacks callbacks = {.context = &watcher,
+                                           .on_train_batch_end = on_train_batch_end};
+    OK(ls_fit(model, train,
+              &(struct ls_fit_options){
+                  .batch = 8, .steps = 1, .callbacks = &callbacks, .callback_count = 1}));
+    expect_error(watcher.in_steps, LS_USAGE, "not in on_train_batch_end");
+    ls_model_close(model);
+}
+END_TEST
+
+START_TEST(a_model_that_was_saved_trains_on_to_the_bit)
+{
+    struct ls_run *own = run_of(strategies[_i].name, strategies[_i].replicas);
+    struct ls_model *model = model_of(own, "adam");
+    uint64_t count;
+    fit_steps(model, 5);
+    OK(ls_model_save(model, FILE_NAME));
+    fit_steps(model, 4);
+    float *expected = all_values(model, &count);
+    ls_model_close(model);
+    model = model_of(own, "adam");
+    OK(ls_model_load(model, FILE_NAME));
+    fit_steps(model, 4);
+    float *values = all_values(model, &count);
+    ck_assert_mem_eq(values, expected, count * sizeof(float));
+    free(values);
+    free(expected);
+    ls_model_close(model);
+    ls_run_close(own);
+    remove(FILE_NAME);
+}
+END_TEST
+
+START_TEST(what_is_no_saved_model_of_this_one_is_refused)
+{
+    struct ls_model *model = model_of(run, "adam"), *other = model_of(run, "sgd");
+    OK(ls_model_save(model, FILE_NAME));
+    expect_error(ls_model_load(other, FILE_NAME), LS_USAGE, "written with the optimizer adam");
+    OK(ls_save_weights(model, FILE_NAME));
+    expect_error(ls_model_load(model, FILE_NAME), LS_BAD_INPUT, "read it with ls_load_weights");
+    ck_assert_int_eq(ls_model_load(model, "/no/such/file"), LS_BAD_INPUT);
+    forget_errors();
+    ck_assert_int_eq(ls_model_save(model, "/no/such/folder/file"), LS_FAILED);
+    forget_errors();
+    ls_model_close(model);
+    ls_model_close(other);
+    remove(FILE_NAME);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core/train/variables");
+    TCase *cases = tcase_create("variables");
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_set_timeout(cases, 60);
+    tcase_add_test(cases, variables_have_the_names_and_shapes_of_keras);
+    tcase_add_loop_test(cases, what_is_set_is_trained_on_under_every_strategy, 0, STRATEGIES);
+    tcase_add_loop_test(cases, a_callback_sets_them_within_a_fit_under_every_strategy, 0,
+                        STRATEGIES);
+    tcase_add_test(cases, between_the_steps_of_the_replicas_alone);
+    tcase_add_loop_test(cases, a_model_that_was_saved_trains_on_to_the_bit, 0, STRATEGIES);
+    tcase_add_test(cases, what_is_no_saved_model_of_this_one_is_refused);
+    suite_add_tcase(suite, cases);
+    return test_suite_run(suite);
+}
