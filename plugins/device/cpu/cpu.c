@@ -315,6 +315,14 @@ static void plan_accumulation(struct ls_kernel *kernel, struct ls_kernel_answer 
     }
 }
 
+static bool has_halves(const struct ls_kernel_request *request)
+{
+    for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
+        if (ls_dtype_is_half(request->arguments[i].dtype))
+            return true;
+    return false;
+}
+
 static int32_t prepare_kernel(struct ls_device *device, const struct ls_kernel_request *request,
                               struct ls_kernel *kernel, struct ls_kernel_answer *out)
 {
@@ -322,10 +330,10 @@ static int32_t prepare_kernel(struct ls_device *device, const struct ls_kernel_r
     out->used_inputs = (UINT32_C(1) << request->input_count) - 1;
     out->scratch_bytes = out->saved_bytes = 0;
     out->in_place = out->slow = 0;
-    int32_t status = operations[request->op](device, request, kernel, out);
-    if (status)
-        return status;
-    status = fix_epilogue(device, request, kernel);
+    int32_t status = has_halves(request) ? cpu_halves(device, request, kernel, out)
+                                         : operations[request->op](device, request, kernel, out);
+    if (!status && !has_halves(request))
+        status = fix_epilogue(device, request, kernel);
     if (status)
         return status;
     for (uint32_t i = 0; i < kernel->input_count + kernel->output_count; i++) {
@@ -349,9 +357,6 @@ static int32_t check_request(struct ls_device *device, const struct ls_kernel_re
 {
     if (request->op >= sizeof(operations) / sizeof(operations[0]) || !operations[request->op])
         return cpu_unsupported(device, request, "there is no such operation");
-    for (uint32_t i = 0; i < request->input_count + request->output_count; i++)
-        if (ls_dtype_is_half(request->arguments[i].dtype))
-            return cpu_unsupported(device, request, "bfloat16 and float16 are not there yet");
     return LS_OK;
 }
 

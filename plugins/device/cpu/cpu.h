@@ -83,6 +83,7 @@ cpu_prepare cpu_attention, cpu_attention_backward, cpu_matmul; // and the backwa
 cpu_prepare cpu_convolution_transpose, cpu_convolution_transpose_backward_data,
     cpu_convolution_transpose_backward_weights;
 cpu_prepare cpu_prelu, cpu_prelu_backward, cpu_penalty, cpu_penalty_backward;
+cpu_prepare cpu_halves; // any operation with halves among its arguments
 
 // ---- device ----
 

@@ -242,6 +242,12 @@ struct cpu_layer_loops {
     void (*norms_backward)(const float *w, float l1, float l2, float *dw, int64_t n);
 };
 
+// `dtype`: LS_BF16 or LS_F16
+struct cpu_half_loops {
+    void (*widen)(uint32_t dtype, const uint16_t *x, float *y, int64_t n);
+    void (*narrow)(uint32_t dtype, const float *x, uint16_t *y, int64_t n);
+};
+
 struct cpu_loops {
     const char *name;
     const struct cpu_elementwise_loops *elementwise;
@@ -252,6 +258,7 @@ struct cpu_loops {
     const struct cpu_loss_loops *loss;
     const struct cpu_normalization_loops *normalization;
     const struct cpu_pooling_loops *pooling;
+    const struct cpu_half_loops *half;
 };
 
 // The best that this processor has and that oneDNN was not told to leave alone
@@ -271,7 +278,8 @@ const struct cpu_loops *cpu_loops_choose(void);
     extern const struct cpu_pair_loops cpu_pair_##isa;                   \
     extern const struct cpu_loss_loops cpu_loss_##isa;                   \
     extern const struct cpu_normalization_loops cpu_normalization_##isa; \
-    extern const struct cpu_pooling_loops cpu_pooling_##isa;
+    extern const struct cpu_pooling_loops cpu_pooling_##isa;             \
+    extern const struct cpu_half_loops cpu_half_##isa;
 CPU_DECLARE_TABLES(baseline)
 CPU_DECLARE_TABLES(avx2)
 CPU_DECLARE_TABLES(avx512)
