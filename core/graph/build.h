@@ -173,12 +173,13 @@ LS_STATUS ls_prepare_node(struct ls_build *build, uint32_t node);
 // A step that rewrites value `from` into the memory of `to`, whose layout is known.
 LS_STATUS ls_insert_convert(struct ls_build *build, const struct ls_node *node, uint32_t from,
                             uint32_t to);
-// `value` in another layout: one that was made before, or a new step's.
+// `value` in another layout, of another floating type, or both: one that was made before, or a new
+// step's.
 LS_STATUS ls_convert_value(struct ls_build *build, const struct ls_node *node, uint32_t value,
-                           const struct ls_layout *layout, uint32_t *out);
-// A parameter's shadow in `layout`, added to the plan where it has none.
+                           const struct ls_layout *layout, uint32_t dtype, uint32_t *out);
+// A parameter's shadow in `layout`, of type `dtype`, added to the plan where it has none.
 LS_STATUS ls_shadow_value(struct ls_build *build, uint32_t parameter,
-                          const struct ls_layout *layout, uint32_t *out);
+                          const struct ls_layout *layout, uint32_t dtype, uint32_t *out);
 // Steps that add value `from`, in the same layout, to the parameter gradient `to`.
 LS_STATUS ls_insert_add(struct ls_build *build, const struct ls_node *node, uint32_t from,
                         uint32_t to);

@@ -102,11 +102,12 @@ enum ls_status ls_insert_convert(struct ls_build *build, const struct ls_node *n
 }
 
 enum ls_status ls_convert_value(struct ls_build *build, const struct ls_node *node, uint32_t value,
-                                const struct ls_layout *layout, uint32_t *out)
+                                const struct ls_layout *layout, uint32_t dtype, uint32_t *out)
 {
     for (uint32_t i = 0; i < build->buffers->value_count; i++) {
         const struct ls_value *other = &build->buffers->values[i];
-        if (other->converted_from == value && ls_layout_equal(&other->layout, layout)) {
+        if (other->converted_from == value && other->tensor->dtype == dtype &&
+            ls_layout_equal(&other->layout, layout)) {
             *out = i;
             return LS_OK;
         }
@@ -116,8 +117,10 @@ enum ls_status ls_convert_value(struct ls_build *build, const struct ls_node *no
     uint32_t converted;
     enum ls_status status =
         ls_build_value(build, value, is_given ? LS_ROLE_ACTIVATION : role, layout, &converted);
-    if (!status)
-        status = ls_insert_convert(build, node, value, converted);
+    if (status)
+        return status;
+    build->buffers->values[converted].tensor->dtype = dtype;
+    status = ls_insert_convert(build, node, value, converted);
     if (status)
         return status;
     build->buffers->values[converted].converted_from = value;
@@ -128,7 +131,7 @@ enum ls_status ls_convert_value(struct ls_build *build, const struct ls_node *no
 // ---- Shadows ----
 
 static enum ls_status add_shadow(struct ls_parameter_plan *plan, uint32_t place,
-                                 const struct ls_layout *layout)
+                                 const struct ls_layout *layout, uint32_t dtype)
 {
     struct ls_shadow *larger =
         realloc(plan->shadows, ((size_t)plan->shadow_count + 1) * sizeof(*plan->shadows));
@@ -141,6 +144,7 @@ static enum ls_status add_shadow(struct ls_parameter_plan *plan, uint32_t place,
     struct ls_kernel_answer answer;
     ls_describe_tensor(master->parameter, 1, &from);
     to = from;
+    to.dtype = dtype;
     from.layout = master->layout;
     to.layout = *layout;
     enum ls_status status = ls_prepare_convert(plan, master->parameter->name, &from, &to, &answer);
@@ -148,6 +152,7 @@ static enum ls_status add_shadow(struct ls_parameter_plan *plan, uint32_t place,
         return status;
     plan->shadows[plan->shadow_count++] = (struct ls_shadow){.place = place,
                                                              .layout = *layout,
+                                                             .dtype = dtype,
                                                              .offset = plan->shadow_bytes,
                                                              .convert = answer.kernel,
                                                              .scratch_bytes = answer.scratch_bytes};
@@ -156,32 +161,34 @@ static enum ls_status add_shadow(struct ls_parameter_plan *plan, uint32_t place,
 }
 
 static enum ls_status find_shadow(struct ls_parameter_plan *plan, uint32_t place,
-                                  const struct ls_layout *layout, uint32_t *out)
+                                  const struct ls_layout *layout, uint32_t dtype, uint32_t *out)
 {
     for (uint32_t i = 0; i < plan->shadow_count; i++) {
-        if (plan->shadows[i].place == place && ls_layout_equal(&plan->shadows[i].layout, layout)) {
+        if (plan->shadows[i].place == place && plan->shadows[i].dtype == dtype &&
+            ls_layout_equal(&plan->shadows[i].layout, layout)) {
             *out = i;
             return LS_OK;
         }
     }
     *out = plan->shadow_count;
-    return add_shadow(plan, place, layout);
+    return add_shadow(plan, place, layout, dtype);
 }
 
 enum ls_status ls_shadow_value(struct ls_build *build, uint32_t parameter,
-                               const struct ls_layout *layout, uint32_t *out)
+                               const struct ls_layout *layout, uint32_t dtype, uint32_t *out)
 {
     const uint32_t place = build->buffers->values[parameter].place;
     uint32_t shadow = 0;
 
     // While master layouts are chosen a shadow's place is not: the program itself will ask again.
     enum ls_status status =
-        build->choosing ? LS_OK : find_shadow(build->plan, place, layout, &shadow);
+        build->choosing ? LS_OK : find_shadow(build->plan, place, layout, dtype, &shadow);
     if (!status)
         status = ls_build_value(build, parameter, LS_ROLE_PARAMETER, layout, out);
     if (status)
         return status;
     struct ls_value *value = &build->buffers->values[*out];
+    value->tensor->dtype = dtype;
     value->home = LS_HOME_SHADOWS;
     value->place = place;
     value->offset = build->choosing ? 0 : build->plan->shadows[shadow].offset;

@@ -411,6 +411,7 @@ static enum ls_status check_inputs(const struct ls_graph *graph, const struct ls
 {
     const uint32_t addend = ls_operation_input(row, LS_ARGUMENT_ADDEND);
     const struct ls_tensor *first = count > 0 ? inputs[0] : NULL;
+    const uint32_t floating = ls_floating_type(inputs, count);
     uint32_t least, most;
 
     ls_operation_count(row, false, &least, &most);
@@ -440,7 +441,8 @@ static enum ls_status check_inputs(const struct ls_graph *graph, const struct ls
         if (argument.type == LS_TYPE_F32 && inputs[i]->dtype != LS_F32)
             return ls_graph_fail(graph, first, "argument %u of operation %s, '%s', must be float32",
                                  i + 1, row->name, inputs[i]->name);
-        if (argument.type == LS_TYPE_FLOATING && inputs[i]->dtype != first->dtype)
+        const bool master = inputs[i]->role == LS_ROLE_PARAMETER; // of which halves are made
+        if (argument.type == LS_TYPE_FLOATING && !master && inputs[i]->dtype != floating)
             return ls_graph_fail(
                 graph, first,
                 "argument %u of operation %s, '%s', is not of the same type as the "
@@ -457,13 +459,13 @@ static enum ls_tensor_role role_of(const struct ls_argument *argument)
                                                  : LS_ROLE_ACTIVATION;
 }
 
-static uint32_t dtype_of(const struct ls_argument *argument, uint32_t first, uint32_t converted)
+static uint32_t dtype_of(const struct ls_argument *argument, uint32_t floating, uint32_t converted)
 {
     switch ((enum ls_argument_type)argument->type) {
     case LS_TYPE_U8: return LS_U8;
     case LS_TYPE_F64: return LS_F64;
     case LS_TYPE_OWN_FLOATING: return converted;
-    case LS_TYPE_FLOATING: return first;
+    case LS_TYPE_FLOATING: return floating;
     default: return LS_F32;
     }
 }
@@ -474,13 +476,14 @@ static enum ls_status append_outputs(struct ls_graph *graph, const struct ls_ope
 {
     const struct ls_shape unknown = {0};
     const char *name = graph->layer != LS_NO_LAYER ? graph->layers[graph->layer].name : graph->name;
+    const uint32_t floating = ls_floating_type(operation->inputs, operation->input_count);
     uint32_t least;
 
     ls_operation_count(row, true, &least, &operation->output_count);
     for (uint32_t i = 0; i < operation->output_count; i++) {
         const struct ls_argument argument = ls_operation_argument(row, i, true);
         enum ls_status status = ls_graph_append_tensor(
-            graph, role_of(&argument), dtype_of(&argument, operation->inputs[0]->dtype, converted),
+            graph, role_of(&argument), dtype_of(&argument, floating, converted),
             argument.opaque ? &unknown : &shapes[i], name, &operation->outputs[i]);
         if (status)
             return status;
@@ -536,7 +539,21 @@ enum ls_status ls_graph_add(struct ls_graph *graph, uint32_t op,
     if (!ls_operation_has(op, LS_TRAIT_LAYER))
         return ls_graph_fail(graph, input_count > 0 ? inputs[0] : NULL,
                              "operation %u is not one that a layer adds", op);
-    return add_operation(graph, op, attributes, inputs, input_count, output_shape, LS_F32, out);
+    if (graph->compute == LS_COMPUTE_UNCAST || input_count > LS_MAX_ARGUMENTS)
+        return add_operation(graph, op, attributes, inputs, input_count, output_shape, LS_F32, out);
+
+    struct ls_tensor *cast[LS_MAX_ARGUMENTS] = {NULL}, *made = NULL;
+    uint32_t type;
+    enum ls_status status =
+        ls_graph_cast_inputs(graph, ls_operation_row(op), inputs, input_count, cast, &type);
+    if (!status)
+        status =
+            add_operation(graph, op, attributes, cast, input_count, output_shape, LS_F32, &made);
+    if (!status && made->role == LS_ROLE_ACTIVATION)
+        status = ls_graph_cast(graph, made, type, &made);
+    if (!status)
+        *out = made;
+    return status;
 }
 
 enum ls_status ls_graph_convert(struct ls_graph *graph, struct ls_tensor *x, uint32_t dtype,

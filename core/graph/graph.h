@@ -113,6 +113,11 @@ struct ls_graph_layer {
     bool frozen; // not trained: ls_graph_freeze_layer
 };
 
+// Of a graph whose operations are not cast: their inputs have to agree.
+#define LS_COMPUTE_UNCAST 0
+// Of an operation that is no layer: the type of its inputs, float32 where they differ.
+#define LS_COMPUTE_AS_INPUTS UINT32_MAX
+
 struct ls_graph {
     char *name; // of the model
     char *source; // file or built-in name that ls_graph_fail puts first; NULL: none; owned
@@ -127,6 +132,8 @@ struct ls_graph {
     uint32_t layer; // the one that operations are added to; LS_NO_LAYER: none yet
     uint32_t reused; // how many of its parameters the layer has been given again
     bool reusing; // the layer had been built before
+    // What the layer computes in: LS_F32, LS_BF16, LS_F16, or one of LS_COMPUTE_...
+    uint32_t compute;
     struct ls_tensor **parameters; // in the order in which layers added them
     uint32_t parameter_count;
     struct ls_tensor **inputs; // of the model, in the order in which they were added
@@ -228,6 +235,29 @@ LS_STATUS ls_graph_add(struct ls_graph *graph, uint32_t op,
 // The same elements as another floating type: LS_F32, LS_BF16 or LS_F16.
 LS_STATUS ls_graph_convert(struct ls_graph *graph, struct ls_tensor *x, uint32_t dtype,
                            struct ls_tensor **out);
+
+// ---- Mixed precision ----
+
+// Keras's dtype policies. With a mixed one a layer computes in 16 bits and keeps its variables in
+// float32: it casts what it reads, and what no kernel does in halves is computed in float32 and
+// then rounded.
+enum ls_precision {
+    LS_PRECISION_OF_FILE, // not said: what the model's file says
+    LS_PRECISION_FLOAT32,
+    LS_PRECISION_MIXED_BFLOAT16,
+    LS_PRECISION_MIXED_FLOAT16,
+};
+const char *ls_precision_name(enum ls_precision precision); // "mixed_bfloat16"
+enum ls_precision ls_precision_find(const char *name); // LS_PRECISION_OF_FILE: no such policy
+uint32_t ls_precision_dtype(enum ls_precision precision); // that layers compute in
+
+// Whether any tensor of the graph is of this type: LS_F16, LS_BF16.
+bool ls_graph_computes_in(const struct ls_graph *graph, uint32_t dtype);
+
+// At the end of a model: outputs that are halves become float32. A softmax or another activation
+// that makes one is computed from float32, so that neither losses nor predictions come from
+// probabilities of 16 bits.
+LS_STATUS ls_graph_float32_outputs(struct ls_graph *graph);
 
 // The losses. From probabilities: when the output comes straight from a softmax, its logits are
 // used instead (as Keras on TensorFlow does), and the softmax operation stays for prediction.

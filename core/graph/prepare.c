@@ -6,6 +6,7 @@
 
 #include "core/base/inside.h"
 #include "core/base/log.h"
+#include "core/plugin/half.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -79,15 +80,45 @@ static bool is_free(const struct ls_value *value, uint32_t freedom)
     return false;
 }
 
-static void describe_argument(const struct ls_build *build, uint32_t id, bool output,
-                              uint32_t freedom, struct ls_tensor_desc *out)
+// The half type of what the node reads and writes besides parameters; 0: there is none, or it casts.
+static uint32_t half_of(const struct ls_build *build, const struct ls_node *node)
 {
+    for (uint32_t i = 0; i < node->input_count + node->output_count && node->op != LS_OP_CONVERT;
+         i++) {
+        const uint32_t id =
+            i < node->input_count ? node->inputs[i] : node->outputs[i - node->input_count];
+        const uint32_t dtype = value_of(build, id)->tensor->dtype;
+        if (ls_dtype_is_half(dtype))
+            return dtype;
+    }
+    return 0;
+}
+
+// Whether the node takes the halves of a parameter, or makes its gradient as halves.
+static bool takes_half(const struct ls_build *build, const struct ls_node *node, uint32_t index,
+                       bool output, uint32_t half)
+{
+    const struct ls_tensor *tensor =
+        value_of(build, output ? node->outputs[index] : node->inputs[index])->tensor;
+    const struct ls_argument argument =
+        ls_operation_argument(ls_operation_row(node->op), index, output);
+    return half != 0 && argument.kind != LS_ARGUMENT_NONE && argument.type == LS_TYPE_FLOATING &&
+           (tensor->role == LS_ROLE_PARAMETER || tensor->role == LS_ROLE_PARAMETER_GRADIENT);
+}
+
+static void describe_argument(const struct ls_build *build, const struct ls_node *node,
+                              uint32_t index, bool output, uint32_t freedom, uint32_t half,
+                              struct ls_tensor_desc *out)
+{
+    const uint32_t id = output ? node->outputs[index] : node->inputs[index];
     const struct ls_value *value = value_of(build, id);
 
     ls_describe_tensor(value->tensor, build->options.batch, out);
     if (value->tensor->shape.ndims == 0)
         out->dims[0] = (int64_t)value->layout.bytes;
-    if (!is_free(value, freedom))
+    if (takes_half(build, node, index, output, half))
+        out->dtype = half; // in any layout: it is converted in any case
+    else if (!is_free(value, freedom))
         out->layout = output ? wanted_layout(build, id) : value->layout;
 }
 
@@ -112,9 +143,11 @@ static bool is_second(const struct ls_node *node, uint32_t output)
 
 static uint32_t accumulate_bits(const struct ls_build *build, const struct ls_node *node)
 {
+    const uint32_t half = half_of(build, node);
     uint32_t bits = 0;
     for (uint32_t i = 0; i < node->output_count; i++)
-        if (value_of(build, node->outputs[i])->written && !is_second(node, i))
+        if (value_of(build, node->outputs[i])->written && !is_second(node, i) &&
+            !takes_half(build, node, i, true, half))
             bits |= 1u << i;
     return bits;
 }
@@ -122,6 +155,7 @@ static uint32_t accumulate_bits(const struct ls_build *build, const struct ls_no
 static void fill_request(const struct ls_build *build, const struct ls_node *node, uint32_t freedom,
                          struct attempt *attempt)
 {
+    const uint32_t half = half_of(build, node);
     attempt->request = (struct ls_kernel_request){
         .struct_size = sizeof(attempt->request),
         .op = node->op,
@@ -132,9 +166,9 @@ static void fill_request(const struct ls_build *build, const struct ls_node *nod
         .accumulate = (freedom & NO_ACCUMULATE) != 0 ? 0 : accumulate_bits(build, node),
     };
     for (uint32_t i = 0; i < node->input_count; i++)
-        describe_argument(build, node->inputs[i], false, freedom, &attempt->arguments[i]);
+        describe_argument(build, node, i, false, freedom, half, &attempt->arguments[i]);
     for (uint32_t i = 0; i < node->output_count; i++)
-        describe_argument(build, node->outputs[i], true, freedom,
+        describe_argument(build, node, i, true, freedom, half,
                           &attempt->arguments[node->input_count + i]);
 }
 
@@ -316,17 +350,24 @@ static enum ls_status bridge_input(struct ls_build *build, const struct ls_node 
     const uint32_t id = node->inputs[index];
     const struct ls_value *value = value_of(build, id);
     const struct ls_layout *layout = &attempt->layouts[index];
+    const uint32_t dtype = attempt->arguments[index].dtype;
+    const bool as_half = dtype != value->tensor->dtype;
 
     *out = id;
     if (value->home == LS_HOME_PARAMETERS && value->layout.kind == LS_LAYOUT_ANY) {
-        choose_master(build, id, layout);
-        return LS_OK;
+        struct ls_tensor_desc desc;
+        ls_describe_tensor(value->tensor, 1, &desc);
+        const struct ls_layout plain = ls_plain_layout(&desc);
+        choose_master(build, id, as_half ? &plain : layout); // own ones are of one type
+        if (!as_half)
+            return LS_OK;
     }
-    if ((attempt->answer.used_inputs >> index & 1) == 0 || ls_layout_equal(&value->layout, layout))
+    if ((attempt->answer.used_inputs >> index & 1) == 0 ||
+        (!as_half && ls_layout_equal(&value->layout, layout)))
         return LS_OK;
     if (value->home == LS_HOME_PARAMETERS)
-        return ls_shadow_value(build, id, layout, out);
-    return ls_convert_value(build, node, id, layout, out);
+        return ls_shadow_value(build, id, layout, dtype, out);
+    return ls_convert_value(build, node, id, layout, dtype, out);
 }
 
 // The value that the kernel writes for output `index`: the output itself, or one to bridge from.
@@ -346,8 +387,11 @@ static enum ls_status bridge_output(struct ls_build *build, const struct ls_node
     if (ls_layout_equal(layout, &wanted) && !apart)
         return LS_OK;
     const enum ls_tensor_role role = value_of(build, id)->tensor->role;
-    return ls_build_value(build, id, role == LS_ROLE_PARAMETER_GRADIENT ? LS_ROLE_GRADIENT : role,
-                          layout, out);
+    const enum ls_status status = ls_build_value(
+        build, id, role == LS_ROLE_PARAMETER_GRADIENT ? LS_ROLE_GRADIENT : role, layout, out);
+    if (!status)
+        value_of(build, *out)->tensor->dtype = attempt->arguments[node->input_count + index].dtype;
+    return status;
 }
 
 // What follows the kernel where it did not write the output itself.
@@ -363,9 +407,11 @@ static enum ls_status finish_output(struct ls_build *build, const struct ls_node
         return LS_OK;
     if (!add)
         return ls_insert_convert(build, node, written, output);
-    if (!ls_layout_equal(&value_of(build, written)->layout, &value_of(build, output)->layout)) {
+    const uint32_t dtype = value_of(build, output)->tensor->dtype;
+    if (!ls_layout_equal(&value_of(build, written)->layout, &value_of(build, output)->layout) ||
+        value_of(build, written)->tensor->dtype != dtype) {
         const struct ls_layout layout = value_of(build, output)->layout;
-        enum ls_status status = ls_convert_value(build, node, written, &layout, &written);
+        enum ls_status status = ls_convert_value(build, node, written, &layout, dtype, &written);
         if (status)
             return status;
     }
@@ -441,7 +487,7 @@ static enum ls_status prepare_reshape(struct ls_build *build, struct ls_node *no
     ls_describe_tensor(value_of(build, x)->tensor, build->options.batch, &desc);
     const struct ls_layout plain = ls_plain_layout(&desc);
     if (value_of(build, x)->layout.kind != LS_LAYOUT_PLAIN)
-        status = ls_convert_value(build, node, x, &plain, &x);
+        status = ls_convert_value(build, node, x, &plain, desc.dtype, &x);
     if (!status && wanted.kind == LS_LAYOUT_OWN)
         status = ls_build_value(build, y, value_of(build, y)->tensor->role, &plain, &y);
     if (status)

@@ -22,10 +22,11 @@ struct ls_parameter_place {
     uint64_t bytes; // padding of the layout included
 };
 
-// A second layout of a parameter that some kernel reads; refreshed after each update.
+// A second layout of a parameter that some kernel reads, or its halves; refreshed after each update.
 struct ls_shadow {
     uint32_t place; // index of the parameter's place
     struct ls_layout layout;
+    uint32_t dtype; // LS_F32 or a half type
     uint64_t offset; // bytes in the shadow buffer
     struct ls_kernel *convert; // master -> shadow
     uint64_t scratch_bytes;

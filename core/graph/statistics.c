@@ -70,7 +70,10 @@ enum ls_status ls_graph_batch_normalization(struct ls_graph *graph,
                               attributes, found, synchronized ? 4 : 3, NULL, out);
     if (status)
         return status;
-    const struct ls_operation *normalization = &graph->operations[graph->operation_count - 1];
+    // What is not computed in halves is followed by its cast.
+    const struct ls_operation *normalization = &graph->operations[(*out)->producer];
+    if (normalization->op == LS_OP_CONVERT)
+        normalization = &graph->operations[normalization->inputs[0]->producer];
     struct ls_operation statistics = {
         .op = LS_OP_BATCH_STATISTICS,
         .input_count = 2,
