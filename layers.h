@@ -57,7 +57,8 @@ struct ls_layer {
     int64_t size, size_columns; // UpSampling2D
     const char *interpolation; // UpSampling2D: "nearest" (default), "bilinear"
 
-    const char *dtype; // InputLayer: "float32" (default), "int32"
+    // InputLayer: "float32" (default), "int32"; others: the policy, "mixed_bfloat16", "mixed_float16"
+    const char *dtype;
 
     // InputLayer: sizes of an example. Reshape: target_shape, one may be -1. Permute: the order of
     // the dimensions, from 1. Ends with 0.

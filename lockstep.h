@@ -78,6 +78,9 @@ struct ls_run_options {
     // thread that opened the run hangs.
     // Without `stuck`, or when it returns, the call keeps waiting forever. [any thread]
     void (*stuck)(uint32_t rank);
+    // The dtype policy of layers whose own is float32, as Keras's set_dtype_policy: "mixed_bfloat16",
+    // "mixed_float16"; "float32": all layers compute in float32. NULL: what the model's file says.
+    const char *precision;
 };
 
 LS_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out);

@@ -128,18 +128,41 @@ static void refuse_key(struct ls_config *config, const char *key, const char *co
         ls_config_fail(config, key, "unknown option; the layer has no options");
 }
 
-bool ls_json_is_float32(const json_t *dtype)
+const char *ls_json_dtype(const json_t *dtype)
 {
     if (json_is_object(dtype))
         dtype = json_object_get(json_object_get(dtype, "config"), "name");
-    return json_is_string(dtype) && strcmp(json_string_value(dtype), "float32") == 0;
+    return json_is_string(dtype) ? json_string_value(dtype) : "";
+}
+
+bool ls_json_is_float32(const json_t *dtype)
+{
+    return strcmp(ls_json_dtype(dtype), "float32") == 0;
+}
+
+enum ls_precision ls_json_precision(const json_t *dtype, char *why, size_t bytes)
+{
+    const char *name = ls_json_dtype(dtype);
+    char text[SHOWN];
+
+    if (!dtype || json_is_null(dtype))
+        return LS_PRECISION_FLOAT32;
+    if (strcmp(name, "float16") == 0 || strcmp(name, "bfloat16") == 0)
+        snprintf(why, bytes,
+                 "%s would keep variables in 16 bits, too, which is not supported; set it to "
+                 "\"mixed_%s\"",
+                 name, name);
+    else
+        snprintf(why, bytes, "expected float32, mixed_bfloat16 or mixed_float16, got %s",
+                 ls_json_text(dtype, text, sizeof(text)));
+    return ls_precision_find(name);
 }
 
 void ls_config_check(struct ls_config *config, const char *const *keys)
 {
     const char *key;
     json_t *value;
-    char text[SHOWN];
+    char why[256];
 
     json_object_foreach((json_t *)config->object, key, value)
     {
@@ -150,9 +173,8 @@ void ls_config_check(struct ls_config *config, const char *const *keys)
     if (config->parent)
         ls_config_null(config, "activity_regularizer");
     value = json_object_get(config->object, "dtype");
-    if (value && !is_in("dtype", keys) && !json_is_null(value) && !ls_json_is_float32(value))
-        ls_config_fail(config, "dtype", "only float32 is supported, got %s; set it to \"float32\"",
-                       ls_json_text(value, text, sizeof(text)));
+    if (!is_in("dtype", keys) && !ls_json_precision(value, why, sizeof(why)))
+        ls_config_fail(config, "dtype", "%s", why);
 }
 
 const json_t *ls_call_argument(const struct ls_layer_call *call, size_t position, const char *name)

@@ -38,13 +38,17 @@ bool ls_json_is_operation(const json_t *object);
 // Whether a dtype is "float32", or a policy of that name. A map of policies and a quantized policy
 // have no name.
 bool ls_json_is_float32(const json_t *dtype);
+const char *ls_json_dtype(const json_t *dtype); // its name; "": it has none
+// The policy of a layer's "dtype"; missing and null are float32. LS_PRECISION_OF_FILE: it is none
+// that is supported; `why` says what to do.
+enum ls_precision ls_json_precision(const json_t *dtype, char *why, size_t bytes);
 
 // Logs "<parent>.<key>: <message>" with the layer; sets the status.
 LS_PRINTF(3, 4)
 void ls_config_fail(struct ls_config *config, const char *key, const char *format, ...);
 
-// Refuses keys outside `keys` (ends with NULL) and those that every layer may have, and another
-// dtype than float32, unless "dtype" is in `keys`. What only training would have to obey (regularizers, constraints)
+// Refuses keys outside `keys` (ends with NULL) and those that every layer may have, and a dtype that
+// is no supported policy, unless "dtype" is in `keys`. What only training would have to obey (regularizers, constraints)
 // is ls_model_check_training's.
 void ls_config_check(struct ls_config *config, const char *const *keys);
 

@@ -13,16 +13,22 @@ static void refuse(struct ls_config *config, const char *key)
         ls_config_fail(config, key, "not supported; set it to false");
 }
 
+// The type of what the layer makes. The examples of a model are float32 or int32.
 static uint32_t read_dtype(struct ls_config *config)
 {
     const json_t *value = json_object_get(config->object, "dtype");
-    const char *name = json_string_value(value);
+    const char *name = ls_json_dtype(value);
     char text[64];
 
-    if (name && strcmp(name, "int32") == 0)
+    if (strcmp(name, "int32") == 0)
         return LS_I32;
+    if (strcmp(name, "bfloat16") == 0)
+        return LS_BF16;
+    if (strcmp(name, "float16") == 0)
+        return LS_F16;
     if (value && !json_is_null(value) && !ls_json_is_float32(value))
-        ls_config_fail(config, "dtype", "only float32 and int32 are supported, got %s",
+        ls_config_fail(config, "dtype",
+                       "only float32, bfloat16, float16 and int32 are supported, got %s",
                        ls_json_text(value, text, sizeof(text)));
     return LS_F32;
 }
@@ -36,7 +42,7 @@ static enum ls_status check_given(const struct ls_config *config, const struct l
         return ls_graph_fail(config->graph, input,
                              "the model is called with another shape than its "
                              "batch_shape");
-    if (input->dtype != dtype)
+    if ((input->dtype == LS_I32) != (dtype == LS_I32))
         return ls_graph_fail(config->graph, input,
                              "the model is called with another type than its dtype");
     return LS_OK;
@@ -58,9 +64,11 @@ static enum ls_status build(struct ls_graph *graph, const struct ls_layer_call *
     refuse(&c, "optional");
     if (c.status || (!input && call->input_count > 0))
         return c.status;
-    if (!input)
-        return ls_graph_typed_input(graph, dtype, &example, outputs);
-    const enum ls_status status = check_given(&c, input, &example, dtype);
+    enum ls_status status =
+        input ? check_given(&c, input, &example, dtype)
+              : ls_graph_typed_input(graph, dtype == LS_I32 ? LS_I32 : LS_F32, &example, &input);
+    if (!status && input->dtype != dtype)
+        status = ls_graph_convert(graph, input, dtype, &input);
     if (!status)
         *outputs = input;
     return status;

@@ -21,6 +21,7 @@ static const char *const model_keys[] = {"layers",       "build_input_shape", "b
 struct builder {
     struct ls_graph *graph;
     const struct ls_shape *input_shape; // of the data; NULL: not known
+    enum ls_precision precision; // that was asked for
     uint32_t calls; // made so far
     bool stop; // the model is beyond a limit
 };
@@ -276,6 +277,20 @@ static void connect_input(const struct run *run, uint32_t index, struct use *use
     use->reference_count = 1;
 }
 
+// What the layer computes in. Its dtype is checked with its other options.
+static uint32_t computes_in(const struct builder *builder, const struct ls_layer_kind *kind,
+                            const json_t *config)
+{
+    char why[256];
+    enum ls_precision own = ls_json_precision(json_object_get(config, "dtype"), why, sizeof(why));
+    if (kind->no_policy)
+        return LS_COMPUTE_AS_INPUTS;
+    if (builder->precision == LS_PRECISION_FLOAT32 ||
+        (builder->precision != LS_PRECISION_OF_FILE && own == LS_PRECISION_FLOAT32))
+        own = builder->precision;
+    return ls_precision_dtype(own);
+}
+
 static enum ls_status build_layer(const struct run *run, struct use *use)
 {
     struct ls_layer_json *layer = use->layer;
@@ -304,6 +319,7 @@ static enum ls_status build_layer(const struct run *run, struct use *use)
         .inference = run->inference || (use->json && use->json->inference),
     };
     const uint32_t first = graph->parameter_count;
+    graph->compute = computes_in(run->builder, layer->kind, c.object);
     status = layer->kind->build(graph, &call, use->outputs);
     status = status ? status : c.status;
     if (!status)
@@ -681,9 +697,16 @@ static enum ls_status call_model(const struct run *outer, struct use *use)
 enum ls_status ls_model_build(const char *source, const json_t *object,
                               const struct ls_shape *input_shape, struct ls_graph **out)
 {
+    return ls_model_build_precision(source, object, input_shape, LS_PRECISION_OF_FILE, out);
+}
+
+enum ls_status ls_model_build_precision(const char *source, const json_t *object,
+                                        const struct ls_shape *input_shape,
+                                        enum ls_precision precision, struct ls_graph **out)
+{
     uint32_t total = 0, problems = 0;
     struct ls_model_json model = {.source = source, .object = object, .total = &total};
-    struct builder builder = {.input_shape = input_shape};
+    struct builder builder = {.input_shape = input_shape, .precision = precision};
     struct ls_tensor *outputs[LS_LAYER_OUTPUTS] = {NULL};
     struct run run = {.builder = &builder, .model = &model, .outputs = outputs};
     struct ls_config c = {0};
@@ -704,6 +727,8 @@ enum ls_status ls_model_build(const char *source, const json_t *object,
         ls_config_check(&c, model_keys);
     run.trainable = !json_is_false(json_object_get(model.config, "trainable"));
     status = worse(c.status, run_model(&run));
+    if (!status)
+        status = ls_graph_float32_outputs(builder.graph);
     if (status)
         goto out;
     builder.graph->problems = NULL;

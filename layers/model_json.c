@@ -307,14 +307,13 @@ static enum ls_status check_inner_config(const struct ls_model_json *model)
 {
     const json_t *trainable = json_object_get(model->config, "trainable"),
                  *dtype = json_object_get(model->config, "dtype");
-    char text[SHOWN];
+    char text[SHOWN], why[256];
 
     if (trainable && !json_is_boolean(trainable))
         return ls_model_json_fail(model, "trainable: expected true or false, got %s",
                                   ls_json_text(trainable, text, sizeof(text)));
-    if (dtype && !json_is_null(dtype) && !ls_json_is_float32(dtype))
-        return ls_model_json_fail(model, "dtype: only float32 is supported, got %s",
-                                  ls_json_text(dtype, text, sizeof(text)));
+    if (!ls_json_precision(dtype, why, sizeof(why)))
+        return ls_model_json_fail(model, "dtype: %s", why);
     return LS_OK;
 }
 

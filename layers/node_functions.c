@@ -68,13 +68,19 @@ static enum ls_status add_softmax(struct ls_graph *graph, struct ls_config *c, s
     return c->status ? c->status : ls_activation_add(graph, &softmax, x, out);
 }
 
-static enum ls_status add_cast(struct ls_config *c, struct ls_tensor *x, struct ls_tensor **out)
+static enum ls_status add_cast(struct ls_graph *graph, struct ls_config *c, struct ls_tensor *x,
+                               struct ls_tensor **out)
 {
-    const json_t *dtype = json_object_get(c->object, "dtype");
-    if (!ls_json_is_float32(dtype) || x->dtype != LS_F32)
-        return ls_graph_fail(c->graph, x, "only float32 is cast, to float32");
+    const char *name = ls_json_dtype(json_object_get(c->object, "dtype"));
+    const uint32_t dtype = strcmp(name, "float32") == 0    ? LS_F32
+                           : strcmp(name, "bfloat16") == 0 ? LS_BF16
+                           : strcmp(name, "float16") == 0  ? LS_F16
+                                                           : 0;
+    if (!dtype || x->dtype == LS_I32)
+        return ls_graph_fail(c->graph, x,
+                             "only float32, bfloat16 and float16 are cast, to one another");
     *out = x;
-    return LS_OK;
+    return x->dtype == dtype ? LS_OK : ls_graph_convert(graph, x, dtype, out);
 }
 
 // Those with options, or made of several operations.
@@ -106,7 +112,8 @@ static enum ls_status build_own(struct ls_graph *graph, struct ls_config *c, str
         return add_reciprocal(graph, x, out);
     if (strcmp(name, "Rsqrt") == 0)
         return add_reciprocal_root(graph, x, out);
-    return strcmp(name, "Softmax") == 0 ? add_softmax(graph, c, x, out) : add_cast(c, x, out);
+    return strcmp(name, "Softmax") == 0 ? add_softmax(graph, c, x, out)
+                                        : add_cast(graph, c, x, out);
 }
 
 enum ls_status ls_build_function_node(struct ls_graph *graph, const struct ls_layer_call *call,

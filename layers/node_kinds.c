@@ -17,16 +17,16 @@ static const char *const axis_keys[] = {"axis", NULL};
 
 // clang-format off
 #define PAIR(name, what) {.class_name = name, .summary = what, .least_inputs = 1, .most_inputs = 2, \
-                          .keys = none, .arguments = pair_arguments, .build = ls_build_pair_node}
+                          .keys = none, .arguments = pair_arguments, .no_policy = true, .build = ls_build_pair_node}
 #define FUNCTION(name, what, options) {.class_name = name, .summary = what, .keys = options, \
-                                       .arguments = x_arguments, .build = ls_build_function_node}
+                                       .arguments = x_arguments, .no_policy = true, .build = ls_build_function_node}
 #define REDUCE(name, what) {.class_name = name, .summary = what, .keys = reduce_keys, \
-                            .arguments = x_arguments, .build = ls_build_reduce_node}
+                            .arguments = x_arguments, .no_policy = true, .build = ls_build_reduce_node}
 #define OTHER(name, what, options, function) {.class_name = name, .summary = what, .keys = options, \
-                                              .arguments = x_arguments, .build = function}
+                                              .arguments = x_arguments, .no_policy = true, .build = function}
 #define JOIN(name, what) {.class_name = name, .summary = what, .least_inputs = 1, .keys = axis_keys, \
                           .most_inputs = LS_LAYER_INPUTS, .arguments = list_arguments, \
-                          .build = ls_build_join_node}
+                          .no_policy = true, .build = ls_build_join_node}
 #define OPTIONS(...) (const char *const[]){__VA_ARGS__, NULL}
 
 const struct ls_layer_kind ls_node_kinds[] = {
@@ -38,10 +38,10 @@ const struct ls_layer_kind ls_node_kinds[] = {
     PAIR("Maximum", "the larger of both"),
     PAIR("Minimum", "the smaller of both"),
     {.class_name = "Power", .summary = "x to the power of -1, 0.5, 1, 2, 3 or 4", .keys = none,
-     .arguments = pair_arguments, .build = ls_build_power_node},
+     .arguments = pair_arguments, .no_policy = true, .build = ls_build_power_node},
     {.class_name = "Matmul", .summary = "product of matrices, or with a constant matrix",
      .least_inputs = 1, .most_inputs = 2, .keys = none, .arguments = pair_arguments,
-     .build = ls_build_matmul_node},
+     .no_policy = true, .build = ls_build_matmul_node},
     OTHER("Clip", "between two numbers", OPTIONS("x_min", "x_max"), ls_build_clip_node),
     FUNCTION("Negative", "-x", none),
     FUNCTION("Absolute", "|x|", none),
@@ -65,7 +65,7 @@ const struct ls_layer_kind ls_node_kinds[] = {
     FUNCTION("Softplus", "log(1 + exp(x))", none),
     FUNCTION("Softsign", "x / (1 + |x|)", none),
     FUNCTION("Softmax", "probabilities over the last dimension", OPTIONS("axis")),
-    FUNCTION("Cast", "float32 of float32", OPTIONS("dtype")),
+    FUNCTION("Cast", "another floating type", OPTIONS("dtype")),
     REDUCE("Mean", "over dimensions other than the batch"),
     REDUCE("Sum", "likewise"),
     REDUCE("Max", "likewise"),

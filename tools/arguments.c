@@ -65,7 +65,7 @@ const struct ls_hint arguments_elsewhere[] = {
      "--dataset=cifar10:dir=PATH,random_flip=horizontal,random_crop=4",
      1},
     {"fp16 bf16 amp half mixed-precision",
-     "training is in float32 only, as --precision=float32 says", 1},
+     "it is --precision=mixed_bfloat16 or --precision=mixed_float16", 1},
     {"tf32 allow-tf32", "it is an option of the device: --device=cuda:tf32=on", 1},
     {"gradient-accumulation-steps accumulate-grad-batches", "it is --accumulate=N", 1},
     {"slices", "--microbatches=N computes each replica's batch in N parts, and updates once", 1},

@@ -62,6 +62,7 @@ enum ls_status run_options_read(const struct arguments *arguments, struct ls_run
     if (status)
         return status;
     out->strategy = arguments_text(arguments, "strategy");
+    out->precision = arguments_text(arguments, "precision");
     out->replicas = (uint32_t)replicas;
     out->verbose = arguments_given(arguments, "verbose");
     if (out->verbose)

@@ -79,7 +79,6 @@ static const struct argument table[] = {
     {"validation", "on|off", "on",
      "compute loss and accuracy after each epoch, on the part that validation_split= sets aside, "
      "else on the test split; arrays, text and other data in one file or folder have none"},
-    {"precision", "float32", "float32", "number format of the computation"},
 
     {"callback", "NAME[:option=value,...]", NULL,
      "early_stopping, reduce_lr_on_plateau, csv_logger, terminate_on_nan or tensorboard, with "
@@ -220,11 +219,6 @@ static enum ls_status read_fit_options(const struct arguments *arguments,
     out->accumulate = (uint32_t)accumulate;
     if (!status)
         status = run_options_batch(arguments, &out->batch, &out->replica_batch);
-    const char *precision = arguments_text(arguments, "precision");
-    if (!status && strcmp(precision, "float32") != 0) {
-        ls_error("usage", "--precision=%s: training is in float32 only", precision);
-        status = LS_USAGE;
-    }
     out->shuffle = arguments_text(arguments, "shuffle");
     out->class_weight = arguments_text(arguments, "class-weight");
     out->report = arguments_text(arguments, "report");

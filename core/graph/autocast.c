@@ -40,6 +40,16 @@ bool ls_graph_computes_in(const struct ls_graph *graph, uint32_t dtype)
     return false;
 }
 
+const char *ls_graph_precision(const struct ls_graph *graph)
+{
+    const bool bfloat16 = ls_graph_computes_in(graph, LS_BF16);
+    const bool float16 = ls_graph_computes_in(graph, LS_F16);
+    return bfloat16 && float16 ? "mixed_bfloat16 and mixed_float16"
+           : bfloat16          ? ls_precision_name(LS_PRECISION_MIXED_BFLOAT16)
+           : float16           ? ls_precision_name(LS_PRECISION_MIXED_FLOAT16)
+                               : ls_precision_name(LS_PRECISION_FLOAT32);
+}
+
 static bool is_half(uint32_t dtype)
 {
     return dtype == LS_BF16 || dtype == LS_F16;

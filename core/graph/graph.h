@@ -253,6 +253,8 @@ uint32_t ls_precision_dtype(enum ls_precision precision); // that layers compute
 
 // Whether any tensor of the graph is of this type: LS_F16, LS_BF16.
 bool ls_graph_computes_in(const struct ls_graph *graph, uint32_t dtype);
+// "mixed_bfloat16" where some layer computes so, "float32" where none computes in halves.
+const char *ls_graph_precision(const struct ls_graph *graph);
 
 // At the end of a model: outputs that are halves become float32. A softmax or another activation
 // that makes one is computed from float32, so that neither losses nor predictions come from

@@ -36,6 +36,7 @@ struct ls_layer_kind {
     // Others are refused by name, unless their value is null. `training` is never among them: see
     // `inference`.
     const char *const *arguments;
+    bool no_policy; // computes in the type of its inputs, whatever the policy is
     // Adds the operations of one call. The reader has checked the number of inputs. `outputs` has
     // LS_LAYER_OUTPUTS elements, all NULL; a layer with one output writes the first. Errors through
     // ls_graph_fail.
@@ -49,9 +50,13 @@ extern const struct ls_layer_kind *const ls_layer_kinds[];
 // Builds a graph from a Keras model (Sequential; the JSON of Keras 2 or 3, parsed). `source` names
 // it in errors: file or built-in name. Errors are logged and name layer, input shape and what was
 // expected. `input_shape`: used when the model has no InputLayer and no batch shape (NULL: then that
-// is LS_BAD_INPUT). Defined in layers/.
+// is LS_BAD_INPUT). Layers compute in what their dtype policies say. Defined in layers/.
 LS_STATUS ls_model_build(const char *source, const json_t *model,
                          const struct ls_shape *input_shape, struct ls_graph **out);
+// The same with a policy for the layers whose own is float32; with LS_PRECISION_FLOAT32 for all.
+LS_STATUS ls_model_build_precision(const char *source, const json_t *model,
+                                   const struct ls_shape *input_shape, enum ls_precision precision,
+                                   struct ls_graph **out);
 // Parses a model's JSON within the limits of core/base/json_size.h. LS_BAD_INPUT, with line and
 // column, logged; `part` says where in the file the text is; NULL: it is the file. Dropped with
 // json_decref. Defined in layers/.

@@ -32,8 +32,9 @@ static enum ls_status create(struct ls_run *run, const char *source, struct ls_m
 
 static enum ls_status build(struct ls_model *model, struct ls_graph **out)
 {
-    return ls_model_build(model->source, model->json, model->input.ndims ? &model->input : NULL,
-                          out);
+    return ls_model_build_precision(model->source, model->json,
+                                    model->input.ndims ? &model->input : NULL,
+                                    model->run->precision, out);
 }
 
 enum ls_status ls_create_sequential(struct ls_run *run, const char *name,

@@ -160,7 +160,7 @@ static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
     report->transport = plugin_name(run->strategy.transport);
     report->device = plugin_name(run->device);
     report->hardware = run->hardware;
-    report->precision = "float32";
+    report->precision = ls_graph_precision(model->graph);
     report->workers = ls_cluster_workers(run->cluster);
     report->replicas = ls_cluster_world(run->cluster);
     report->threads_per_replica = run->threads;

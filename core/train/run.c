@@ -50,6 +50,15 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
         ls_error("--deadline", "%g: expected seconds, above 0 and up to 1000000", deadline);
         return LS_USAGE;
     }
+    const char *precision = options->precision;
+    run->precision = precision ? ls_precision_find(precision) : LS_PRECISION_OF_FILE;
+    if (precision && !run->precision) {
+        const bool half = strcmp(precision, "float16") == 0 || strcmp(precision, "bfloat16") == 0;
+        ls_error("--precision", "'%s': expected float32, mixed_bfloat16 or mixed_float16%s%s",
+                 precision, half ? "; variables stay float32, so it is mixed_" : "",
+                 half ? precision : "");
+        return LS_USAGE;
+    }
     run->deadline_ns = (uint64_t)(deadline * 1e9);
     run->seed = options->seed;
     run->verbose = options->verbose;

@@ -4,6 +4,7 @@
 #define LS_TRAIN_RUN_H
 
 #include "core/cluster/cluster.h"
+#include "core/graph/graph.h"
 #include "core/train/tuning.h"
 #include "lockstep.h"
 
@@ -27,6 +28,7 @@ struct ls_run {
     uint32_t threads;
     uint64_t seed;
     uint64_t deadline_ns;
+    enum ls_precision precision; // of the layers of its models
     bool verbose, progress;
     void (*stuck)(uint32_t rank); // NULL: none
     bool watched; // the watchdog runs

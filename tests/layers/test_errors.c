@@ -81,14 +81,18 @@ static const char *const layers[][2] = {
     {DENSE(", 'unit': 3"), "layer 'd' (Dense): unit: unknown option; did you mean 'units'?"},
     {DENSE(", 'foobar': 3"), "foobar: unknown option; available: units, activation, use_bias,"},
     {DENSE(", 'trainable': 0"), "trainable: expected true or false, got 0"},
-    {DENSE(", 'dtype': 'float16'"), "dtype: only float32 is supported, got \"float16\"; set it to"},
-    {DENSE(", 'dtype': {'class_name': 'DTypePolicy', 'config': {'name': 'mixed_bfloat16'}}"),
-     "dtype: only float32 is supported"},
+    {DENSE(", 'dtype': 'float16'"),
+     "dtype: float16 would keep variables in 16 bits, too, which is not supported; set it to "
+     "\"mixed_float16\""},
+    {DENSE(", 'dtype': {'class_name': 'DTypePolicy', 'config': {'name': 'bfloat16'}}"),
+     "dtype: bfloat16 would keep variables in 16 bits"},
+    {DENSE(", 'dtype': 'float64'"),
+     "dtype: expected float32, mixed_bfloat16 or mixed_float16, got \"float64\""},
     {DENSE(", 'dtype': {'class_name': 'DTypePolicyMap', 'config': {'default_policy': 'float32'}}"),
-     "dtype: only float32 is supported"},
+     "dtype: expected float32, mixed_bfloat16 or mixed_float16, got "},
     {DENSE(", 'dtype': {'class_name': 'QuantizedDTypePolicy', 'config': {'mode': 'int8', "
            "'source_name': 'float32'}}"),
-     "dtype: only float32 is supported"},
+     "dtype: expected float32, mixed_bfloat16 or mixed_float16, got "},
     {DENSE(", 'batch_input_shape': [null, 5]"),
      "layer 'd' (Dense): input shape (None, 28, 28, 3): batch_input_shape: says [null, 5]"},
     {CONV(", 'strides': 0"),
@@ -202,7 +206,7 @@ static const char *const layers[][2] = {
      "sparse: not supported; set it to false"},
     {"{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3], 'dtype': 'uint8'}}, "
      "{'class_name': 'Flatten'}",
-     "dtype: only float32 and int32 are supported, got \"uint8\""},
+     "dtype: only float32, bfloat16, float16 and int32 are supported, got \"uint8\""},
     {IMAGE "{'class_name': 'InputLayer', 'config': {'batch_shape': [null, 3]}}",
      "layer 1: an InputLayer must be the first layer"},
     {"{'class_name': 'Dense', 'config': {'units': 3}}", "the model does not give its input shape"},
@@ -417,7 +421,7 @@ static const char *const models[][2] = {
     {"{'class_name': 'Sequential', 'confg': {}, 'config': {}}", "the model: unknown key 'confg'"},
     {"{'class_name': 'Sequential', 'config': {'dtype': 'float64', 'layers': [{'class_name': "
      "'Flatten', 'config': {'batch_input_shape': [null, 4]}}]}}",
-     "dtype: only float32 is supported"},
+     "dtype: expected float32, mixed_bfloat16 or mixed_float16, got "},
     {"{'class_name': 'Sequential', 'config': {'build_input_shape': 'x', 'layers': [{'class_name': "
      "'Flatten'}]}}",
      "build_input_shape: expected a list"},

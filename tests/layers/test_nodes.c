@@ -140,7 +140,7 @@ static const struct {
     {"GetItem", "", X ", [" ALL ", 0, 0, 0]", "key: expected"},
     {"GetItem", "", X ", [" ALL ", null, null, null, null]", "key: expected"},
     {"Softmax", ", 'axis': 1", X, "axis: only the last dimension is supported"},
-    {"Cast", ", 'dtype': 'int32'", X, "only float32 is cast, to float32"},
+    {"Cast", ", 'dtype': 'int32'", X, "only float32, bfloat16 and float16 are cast"},
     {"LeakyRelu", ", 'negative_slope': -1", X, "negative_slope: expected at least 0"},
 };
 

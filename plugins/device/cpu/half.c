@@ -7,6 +7,7 @@
 #include "plugins/device/cpu/cpu.h"
 #include "plugins/device/cpu/layout.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 // ---- Conversions in memory order ----
@@ -201,6 +202,16 @@ static const struct ls_kernel *inner_of(const struct ls_kernel *forward)
                                                  : forward;
 }
 
+// Once in a process, where somebody computes in halves at all.
+static void say_slow(struct ls_device *device, const struct ls_kernel_request *request)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (request->op != LS_OP_CONVERT && !atomic_flag_test_and_set(&said))
+        device->host->log(device->host, LS_LOG_INFO,
+                          "mixed precision is slower than float32 on this processor: kernels "
+                          "compute in float32 between conversions");
+}
+
 int32_t cpu_halves(struct ls_device *device, const struct ls_kernel_request *request,
                    struct ls_kernel *kernel, struct ls_kernel_answer *answer)
 {
@@ -229,5 +240,6 @@ int32_t cpu_halves(struct ls_device *device, const struct ls_kernel_request *req
     if (status)
         return status;
     take_answer(kernel, &inner, answer);
+    say_slow(device, request);
     return LS_OK;
 }
