@@ -3,6 +3,8 @@
 // run.
 #include "core/graph/build.h"
 
+#include "core/plugin/half.h"
+
 #include <stdio.h>
 
 // Reads a result of LS_OP_MEASURE: sum of squares, number of elements that are not finite.
@@ -67,6 +69,46 @@ static enum ls_status is_finite(const struct ls_program *program, struct ls_memo
     return status;
 }
 
+// Through a float32 copy.
+static enum ls_status halves_finite(const struct ls_program *program, uint32_t dtype,
+                                    struct ls_memory data, uint64_t bytes, bool *out)
+{
+    const struct ls_parameter_plan *plan = program->plan;
+    struct ls_tensor_desc half = {
+        .dtype = dtype, .ndims = 1, .dims = {(int64_t)(bytes / ls_dtype_bytes(dtype))}};
+    struct ls_tensor_desc wide = half;
+    struct ls_kernel_answer answer;
+
+    *out = true;
+    if (half.dims[0] == 0)
+        return LS_OK;
+    wide.dtype = LS_F32;
+    half.layout = ls_plain_layout(&half);
+    wide.layout = ls_plain_layout(&wide);
+    enum ls_status status = ls_prepare_convert(plan, "diagnosis", &half, &wide, &answer);
+    if (status)
+        return status;
+    struct ls_memory scratch = {NULL, 0};
+    const struct ls_memory copy = ls_device_allocate(plan->device, wide.layout.bytes);
+    if (answer.scratch_bytes > 0)
+        scratch = ls_device_allocate(plan->device, answer.scratch_bytes);
+    const struct ls_memory arguments[2] = {data, copy};
+    const struct ls_launch launch = {.struct_size = sizeof(launch),
+                                     .argument_count = 2,
+                                     .arguments = arguments,
+                                     .scratch = scratch,
+                                     .record = program->buffers->bindings.record};
+    status = LS_OUT_OF_MEMORY;
+    if (!ls_memory_is_null(copy) && (!ls_memory_is_null(scratch) || answer.scratch_bytes == 0))
+        status = ls_device_launch(plan->device, answer.kernel, &launch);
+    if (!status)
+        status = is_finite(program, copy, wide.layout.bytes, out);
+    ls_device_release_kernel(plan->device, answer.kernel);
+    ls_device_release(plan->device, copy);
+    ls_device_release(plan->device, scratch);
+    return status;
+}
+
 // In the order in which layers added them.
 static enum ls_status find_parameter(const struct ls_program *program, const char **out)
 {
@@ -115,10 +157,14 @@ static enum ls_status outputs_finite(const struct ls_program *program, uint32_t 
     for (uint32_t i = step->input_count; i < step->input_count + step->output_count && *out; i++) {
         const struct ls_value *value =
             &program->buffers->values[program->buffers->plans[s].values[i]];
-        if (value->tensor->dtype != LS_F32 || value->tensor->role == LS_ROLE_SAVED ||
+        const uint32_t dtype = value->tensor->dtype;
+        const bool half = ls_dtype_is_half(dtype);
+        if ((dtype != LS_F32 && !half) || value->tensor->role == LS_ROLE_SAVED ||
             value->tile_bytes > 0)
             continue;
-        enum ls_status status = is_finite(program, step->memory[i], value->layout.bytes, out);
+        enum ls_status status =
+            half ? halves_finite(program, dtype, step->memory[i], value->layout.bytes, out)
+                 : is_finite(program, step->memory[i], value->layout.bytes, out);
         if (status)
             return status;
     }

@@ -342,6 +342,32 @@ START_TEST(probabilities_come_from_float32)
 }
 END_TEST
 
+// bfloat16 ends where float32 does.
+START_TEST(the_first_halves_that_are_not_finite_are_named)
+{
+    const struct ls_layer layers[] = {
+        LS_INPUT(4, 4, 1),
+        LS_RESCALING(1e-3f),
+        LS_RESCALING(1e38f, .name = "much"),
+        LS_RESCALING(1e38f, .name = "too_much"),
+        LS_FLATTEN(),
+        LS_DENSE(10),
+        LS_END,
+    };
+    struct ls_run *run = open_run(NULL, devices[_i], 1, "mixed_bfloat16");
+    struct ls_data *data = data_of(DATA, "train");
+    struct ls_model *model = NULL;
+    OK(ls_sequential_create(run, "large", layers, &model));
+    OK(ls_compile(model, &(struct ls_compile_options){.optimizer = "sgd"}));
+    forget_errors();
+    expect_error(ls_fit(model, data, &(struct ls_fit_options){.batch = 10, .steps = 2}), LS_FAILED,
+                 "too_much forward");
+    ls_model_close(model);
+    ls_run_close(run);
+    ls_data_close(data);
+}
+END_TEST
+
 START_TEST(other_precisions_are_refused)
 {
     static const char *const wrong[] = {"float16", "bfloat16", "float64", "half", ""};
@@ -388,6 +414,7 @@ int main(void)
     tcase_add_loop_test(cases, replicas_agree_under_every_strategy, 0, 6);
     tcase_add_test(cases, variables_and_outputs_are_float32);
     tcase_add_test(cases, probabilities_come_from_float32);
+    tcase_add_loop_test(cases, the_first_halves_that_are_not_finite_are_named, 0, 2);
     tcase_add_test(cases, other_precisions_are_refused);
     tcase_add_test(cases, the_run_decides_for_layers_that_do_not_say_it);
     suite_add_tcase(suite, cases);
