@@ -50,14 +50,10 @@ const char *ls_graph_precision(const struct ls_graph *graph)
                                : ls_precision_name(LS_PRECISION_FLOAT32);
 }
 
-static bool is_half(uint32_t dtype)
-{
-    return dtype == LS_BF16 || dtype == LS_F16;
-}
-
 static bool is_floating(const struct ls_tensor *tensor)
 {
-    return tensor->role != LS_ROLE_PARAMETER && (tensor->dtype == LS_F32 || is_half(tensor->dtype));
+    return tensor->role != LS_ROLE_PARAMETER &&
+           (tensor->dtype == LS_F32 || ls_type_is_half(tensor->dtype));
 }
 
 uint32_t ls_floating_type(struct ls_tensor *const *inputs, uint32_t count)
@@ -172,7 +168,7 @@ enum ls_status ls_graph_float32_outputs(struct ls_graph *graph)
     graph->compute = LS_F32;
     for (uint32_t i = 0; i < graph->output_count && !status; i++) {
         struct ls_tensor *output = graph->outputs[i];
-        if (is_half(output->dtype))
+        if (ls_type_is_half(output->dtype))
             status = make_float32(graph, output, &graph->outputs[i]);
     }
     graph->layer = layer;

@@ -3,8 +3,6 @@
 // run.
 #include "core/graph/build.h"
 
-#include "core/plugin/half.h"
-
 #include <stdio.h>
 
 // Reads a result of LS_OP_MEASURE: sum of squares, number of elements that are not finite.
@@ -158,7 +156,7 @@ static enum ls_status outputs_finite(const struct ls_program *program, uint32_t 
         const struct ls_value *value =
             &program->buffers->values[program->buffers->plans[s].values[i]];
         const uint32_t dtype = value->tensor->dtype;
-        const bool half = ls_dtype_is_half(dtype);
+        const bool half = ls_type_is_half(dtype);
         if ((dtype != LS_F32 && !half) || value->tensor->role == LS_ROLE_SAVED ||
             value->tile_bytes > 0)
             continue;

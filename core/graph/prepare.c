@@ -6,7 +6,6 @@
 
 #include "core/base/inside.h"
 #include "core/base/log.h"
-#include "core/plugin/half.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -88,7 +87,7 @@ static uint32_t half_of(const struct ls_build *build, const struct ls_node *node
         const uint32_t id =
             i < node->input_count ? node->inputs[i] : node->outputs[i - node->input_count];
         const uint32_t dtype = value_of(build, id)->tensor->dtype;
-        if (ls_dtype_is_half(dtype))
+        if (ls_type_is_half(dtype))
             return dtype;
     }
     return 0;

@@ -97,9 +97,14 @@ static bool accumulation_fits(struct check *check)
 
 // ---- Types ----
 
+bool ls_type_is_half(uint32_t dtype)
+{
+    return ls_dtype_is_half(dtype);
+}
+
 static bool is_floating(uint32_t dtype)
 {
-    return dtype == LS_F32 || ls_dtype_is_half(dtype);
+    return dtype == LS_F32 || ls_type_is_half(dtype);
 }
 
 // The type that an argument must have; 0: none fits.

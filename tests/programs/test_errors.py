@@ -63,7 +63,7 @@ class Usage(ProgramTest):
             (USAGE, "--lr=0.1", ("unknown option --lr: ", "--optimizer=adam:learning_rate=0.001", "Available: --model, --dataset,")),
             (USAGE, "--batch-size=32", ("--batch=N is the batch of all replicas", "--replica-batch=N that of each")),
             (USAGE, "--gpus=2", ("--device=cuda", "--replicas=N")),
-            (USAGE, "--fp16", ("float32 only",)),
+            (USAGE, "--fp16", ("--precision=mixed_bfloat16",)),
             (USAGE, "--nproc_per_node=2", ("--replicas=N", "nothing to launch")),
         ]
         for code, option, says in cases:
