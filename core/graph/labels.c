@@ -30,9 +30,13 @@ static const char *part(const struct ls_build *build, const struct ls_node *node
         return ls_op_name(operation->op);
     const int32_t forward =
         operation->backward ? operation->forward : (int32_t)(operation - build->graph->operations);
-    if (forward == 0 || build->graph->operations[forward - 1].layer != operation->layer)
+    const struct ls_operation *operations = build->graph->operations, *first = &operations[forward];
+    int32_t before = forward - 1;
+    while (before >= 0 && operations[before].layer == operation->layer &&
+           operations[before].op == LS_OP_CONVERT) // casts are not what the layer is there for
+        before--;
+    if (first->op != LS_OP_CONVERT && (before < 0 || operations[before].layer != operation->layer))
         return NULL;
-    const struct ls_operation *first = &build->graph->operations[forward];
     return ls_operation_label(first->op, &first->attributes);
 }
 

@@ -342,6 +342,27 @@ static void choose_master(struct ls_build *build, uint32_t parameter,
     }
 }
 
+// Own layouts are of one type. The master of a parameter that is read as halves lies as the same
+// operation has it in float32, in which its gradient is written; else plain.
+static enum ls_status choose_for_half(struct ls_build *build, const struct ls_node *node,
+                                      uint32_t index)
+{
+    struct attempt wide = {.works = false};
+    fill_request(build, node, FREE_WEIGHTS | FREE_ACTIVATIONS, &wide);
+    for (uint32_t i = 0; i < node->input_count + node->output_count; i++)
+        if (ls_type_is_half(wide.arguments[i].dtype)) {
+            wide.arguments[i].dtype = LS_F32;
+            wide.arguments[i].layout = (struct ls_layout){.kind = LS_LAYOUT_ANY};
+        }
+    const enum ls_status status = ask(build, node, &wide);
+    if (status)
+        return status;
+    const struct ls_layout plain = ls_plain_layout(&wide.arguments[index]);
+    choose_master(build, node->inputs[index], wide.works ? &wide.layouts[index] : &plain);
+    release(build, &wide);
+    return LS_OK;
+}
+
 // The value that the kernel reads for input `index`, in the layout that it wants.
 static enum ls_status bridge_input(struct ls_build *build, const struct ls_node *node,
                                    const struct attempt *attempt, uint32_t index, uint32_t *out)
@@ -354,12 +375,11 @@ static enum ls_status bridge_input(struct ls_build *build, const struct ls_node 
 
     *out = id;
     if (value->home == LS_HOME_PARAMETERS && value->layout.kind == LS_LAYOUT_ANY) {
-        struct ls_tensor_desc desc;
-        ls_describe_tensor(value->tensor, 1, &desc);
-        const struct ls_layout plain = ls_plain_layout(&desc);
-        choose_master(build, id, as_half ? &plain : layout); // own ones are of one type
+        const enum ls_status status = as_half ? choose_for_half(build, node, index) : LS_OK;
         if (!as_half)
-            return LS_OK;
+            choose_master(build, id, layout);
+        if (!as_half || status)
+            return status;
     }
     if ((attempt->answer.used_inputs >> index & 1) == 0 ||
         (!as_half && ls_layout_equal(&value->layout, layout)))
