@@ -321,6 +321,73 @@ START_TEST(gradients_from_outside_of_two_outputs_reach_every_variable)
 }
 END_TEST
 
+// Dense tanh and a product with a scale, both twice with the same variables, then a mean over a
+// layer that is computed in float32 only.
+static struct ls_graph *twice_graph(uint32_t compute)
+{
+    const struct ls_shape units = {.ndims = 1, .dims = {4}};
+    const struct ls_initializer ones = {.kind = LS_ONES};
+    const struct ls_op_attributes product = {.function = LS_PAIR_MULTIPLY};
+    const struct ls_op_attributes norm = {.epsilon = 1e-3f};
+    struct ls_graph *graph = harness_graph((const int64_t[]){4}, 1);
+    struct ls_tensor *x, *scale;
+    graph->compute = compute;
+    x = harness_dense(graph, "dense", graph->inputs[0], 4);
+    struct ls_tensor *kernel = harness_parameter(graph, "dense/kernel"),
+                     *bias = harness_parameter(graph, "dense/bias");
+    ck_assert_int_eq(ls_graph_begin_layer(graph, "scale", "Test"), LS_OK);
+    ck_assert_int_eq(ls_graph_parameter(graph, "scale", &units, &ones, &scale), LS_OK);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(ls_graph_add(graph, LS_OP_PAIR, &product, (struct ls_tensor *[]){x, scale},
+                                      2, NULL, &x),
+                         LS_OK);
+    ls_graph_end_layer(graph, x);
+    x = harness_activation(graph, "tanh", x, LS_TANH);
+    ck_assert_int_eq(ls_graph_begin_layer(graph, "norm", "Test"), LS_OK);
+    ck_assert_int_eq(ls_graph_add(graph, LS_OP_LAYER_NORMALIZATION, &norm, &x, 1, NULL, &x), LS_OK);
+    ls_graph_end_layer(graph, x);
+    x = harness_dense_with(graph, "again", x, kernel, bias);
+    ck_assert_uint_eq(x->dtype, compute);
+    ck_assert_int_eq(ls_graph_float32_outputs(graph), LS_OK);
+    ck_assert_uint_eq(graph->outputs[0]->dtype, LS_F32);
+    harness_finish(graph, LS_LOSS_MEAN_SQUARED_ERROR, false);
+    return graph;
+}
+
+// Kernels read halves of the variables, of which there is one for each variable, in training and
+// evaluation; gradients come together in float32.
+START_TEST(variables_in_halves_used_twice_sum_their_gradients)
+{
+    static const uint32_t types[2] = {LS_BF16, LS_F16};
+    static const double most[2] = {0x1p-5, 0x1p-8};
+    struct harness_device device;
+    struct harness_run exact, run, evaluation;
+    struct ls_graph *graph = twice_graph(LS_F32), *halves = twice_graph(types[_i]);
+    ck_assert(harness_open("reference", &device));
+    struct ls_program_options options = {.batch = 4, .purpose = LS_PURPOSE_TRAIN};
+    harness_start(&exact, device, graph, NULL, options);
+    harness_start(&run, device, halves, NULL, options);
+    ck_assert_uint_eq(exact.plan->shadow_count, 0);
+    ck_assert_uint_eq(run.plan->shadow_count, 3); // kernel, bias, scale
+    for (uint32_t i = 0; i < run.plan->shadow_count; i++)
+        ck_assert_uint_eq(run.plan->shadows[i].dtype, types[_i]);
+    harness_step(&exact);
+    harness_step(&run);
+    const double difference = harness_gradient_difference(&exact, &run);
+    ck_assert_double_gt(difference, 0);
+    ck_assert_double_lt(difference, most[_i]);
+    options.purpose = LS_PURPOSE_EVALUATE;
+    harness_start(&evaluation, device, halves, run.plan, options);
+    ck_assert_uint_eq(run.plan->shadow_count, 3);
+    harness_stop(&evaluation, false);
+    harness_stop(&exact, true);
+    harness_stop(&run, true);
+    harness_close(&device);
+    ls_graph_destroy(graph);
+    ls_graph_destroy(halves);
+}
+END_TEST
+
 // Halves have steps of their own, so differences say nothing: the gradient is that without the
 // conversion, but for the rounding of bfloat16 (8 bits) on the way.
 START_TEST(a_conversion_passes_the_gradient_through)
@@ -374,6 +441,7 @@ int main(void)
     tcase_add_test(tests, two_inputs_through_one_layer_sum_its_gradients);
     tcase_add_test(tests, gradients_from_outside_of_two_outputs_reach_every_variable);
     tcase_add_test(tests, a_conversion_passes_the_gradient_through);
+    tcase_add_loop_test(tests, variables_in_halves_used_twice_sum_their_gradients, 0, 2);
     suite_add_tcase(suite, tests);
 
     return test_suite_run(suite);
