@@ -75,6 +75,11 @@ LS_STATUS ls_collective_plan_create(struct ls_communicator *communicator, uint32
                                     struct ls_memory buffer, uint64_t count, uint32_t dtype,
                                     uint32_t reduction, uint32_t root, const char *label,
                                     struct ls_collective_plan **out);
+// The same, with more said. `call` may have a `wire`: then messages are half as long, and sums are of float32 all the same.
+struct ls_communicator_call;
+LS_STATUS ls_collective_plan_open(struct ls_communicator *communicator,
+                                  const struct ls_communicator_call *call, const char *label,
+                                  struct ls_collective_plan **out);
 // After a plan was made, on all ranks, with nothing under way: where its schedule was too large to be verified, or the collective
 // runs itself, runs it once on known values, compares all elements, and puts back what the buffer had. LS_FAILED, logged.
 LS_STATUS ls_collective_known_answer(struct ls_collective_plan *plan);
@@ -94,6 +99,9 @@ struct ls_communicator_call {
     uint32_t root;
     struct ls_memory buffer; // in place; where struct ls_communicator_place says
     uint64_t count;
+    // LS_BF16 or LS_F16: what travels is rounded to that, at its sender, too, so that all ranks have equal bits. Only for sums of
+    // float32 in host memory, by schedules that were verified; of a plan of one's own. 0: values travel as they are.
+    uint32_t wire;
 };
 // Begins it. Several may be under way, LS_CACHED_PLANS at most; the buffer belongs to the communicator until
 // ls_communicator_wait has returned for `out`.

@@ -21,6 +21,7 @@ struct reader {
 struct cell {
     uint32_t writer; // LS_NO_OPERATION: nobody yet
     uint32_t readers;
+    bool rounded; // its halves have the same values
 };
 
 struct edge {
@@ -31,6 +32,7 @@ struct edge {
 struct origin {
     uint32_t step;
     uint32_t round;
+    bool reduces;
 };
 
 struct compiler {
@@ -75,6 +77,12 @@ static bool reduces(uint32_t kind)
     return kind == LS_TRANSFER_RECEIVE_REDUCE || kind == LS_TRANSFER_REDUCE;
 }
 
+static bool has_message(uint32_t kind)
+{
+    return kind == LS_TRANSFER_SEND || kind == LS_TRANSFER_RECEIVE ||
+           kind == LS_TRANSFER_RECEIVE_REDUCE;
+}
+
 static bool is_local(uint32_t kind)
 {
     return kind == LS_TRANSFER_REDUCE || kind == LS_TRANSFER_COPY;
@@ -89,6 +97,11 @@ static uint32_t transfer_kind(uint32_t step_kind)
     case LS_STEP_REDUCE: return LS_TRANSFER_REDUCE;
     default: return LS_TRANSFER_COPY;
     }
+}
+
+static bool same_range(const struct ls_range *a, const struct ls_range *b)
+{
+    return a->buffer == b->buffer && a->offset == b->offset && a->count == b->count;
 }
 
 // Depends on the count alone, so that both sides of a message cut alike.
@@ -123,6 +136,27 @@ static enum ls_status add_operation(struct compiler *compiler,
     return LS_OK;
 }
 
+static uint32_t message_bytes(const struct ls_compile_options *options)
+{
+    return options->halves ? sizeof(uint16_t) : options->element_bytes;
+}
+
+// What arrives goes to the halves first.
+static enum ls_status add_halves(struct compiler *compiler,
+                                 const struct ls_compiled_operation *operation,
+                                 struct origin origin)
+{
+    struct ls_compiled_operation message = *operation, taken = *operation;
+    const uint32_t kind = operation->kind;
+    if (kind != LS_TRANSFER_RECEIVE && kind != LS_TRANSFER_RECEIVE_REDUCE)
+        return add_operation(compiler, operation, origin);
+    message.kind = LS_TRANSFER_RECEIVE;
+    taken.kind = kind == LS_TRANSFER_RECEIVE ? LS_HALF_WIDEN : LS_HALF_ADD;
+    taken.element_bytes = compiler->options->element_bytes;
+    const enum ls_status status = add_operation(compiler, &message, origin);
+    return status ? status : add_operation(compiler, &taken, origin);
+}
+
 // One step, segment by segment. Messages are numbered as they come.
 static enum ls_status add_step(struct compiler *compiler, const struct ls_step *step, uint32_t kind,
                                struct origin origin)
@@ -133,7 +167,8 @@ static enum ls_status add_step(struct compiler *compiler, const struct ls_step *
             .kind = kind,
             .source = step->peer,
             .destination = step->peer,
-            .element_bytes = compiler->options->element_bytes,
+            .element_bytes = has_message(kind) ? message_bytes(compiler->options)
+                                               : compiler->options->element_bytes,
             .range = ls_part(step->range, i, segments),
             .after = LS_TRANSFER_AT_ONCE,
             .fused_send = LS_NO_OPERATION,
@@ -147,13 +182,37 @@ static enum ls_status add_step(struct compiler *compiler, const struct ls_step *
             operation.send_number = peer->sends++;
         else if (kind == LS_TRANSFER_RECEIVE || kind == LS_TRANSFER_RECEIVE_REDUCE)
             operation.receive_number = peer->receives++;
-        const enum ls_status status = add_operation(compiler, &operation, origin);
+        const enum ls_status status = compiler->options->halves
+                                          ? add_halves(compiler, &operation, origin)
+                                          : add_operation(compiler, &operation, origin);
         if (status)
             return status;
     }
     if (kind == LS_TRANSFER_SEND)
-        compiler->out->sent_bytes += step->range.count * compiler->options->element_bytes;
+        compiler->out->sent_bytes += step->range.count * message_bytes(compiler->options);
     return LS_OK;
+}
+
+// Before the steps of a round: what they send, each range once.
+static enum ls_status round_sends(struct compiler *compiler, size_t first)
+{
+    const struct ls_drawn_schedule *schedule = compiler->schedule;
+    enum ls_status status = LS_OK;
+    for (size_t i = first; !status && i < schedule->step_count; i++) {
+        const struct ls_scheduled_step *step = &schedule->steps[i];
+        if (step->round != schedule->steps[first].round)
+            break;
+        if (step->step.kind != LS_STEP_SEND)
+            continue;
+        size_t same = first;
+        while (schedule->steps[same].step.kind != LS_STEP_SEND ||
+               !same_range(&schedule->steps[same].step.range, &step->step.range))
+            same++;
+        if (same == i)
+            status = add_step(compiler, &step->step, LS_HALF_ROUND,
+                              (struct origin){.step = (uint32_t)i, .round = step->round});
+    }
+    return status;
 }
 
 static enum ls_status add_steps(struct compiler *compiler)
@@ -162,13 +221,21 @@ static enum ls_status add_steps(struct compiler *compiler)
     enum ls_status status = LS_OK;
     for (size_t i = 0; !status && i < schedule->step_count; i++) {
         const struct ls_scheduled_step *step = &schedule->steps[i];
-        status = add_step(compiler, &step->step, transfer_kind(step->step.kind),
-                          (struct origin){(uint32_t)i, step->round});
+        const uint32_t kind = transfer_kind(step->step.kind);
+        const struct origin origin = {(uint32_t)i, step->round, reduces(kind)};
+        if (compiler->options->halves && (i == 0 || step->round != step[-1].round))
+            status = round_sends(compiler, i);
+        if (!status)
+            status = add_step(compiler, &step->step, kind, origin);
+    }
+    const struct origin end = {(uint32_t)schedule->step_count, schedule->round_count, false};
+    if (!status && compiler->options->rounded.count) {
+        const struct ls_step step = {.range = compiler->options->rounded};
+        status = add_step(compiler, &step, LS_HALF_ROUND, end);
     }
     if (!status && compiler->options->divide.count) {
         const struct ls_step step = {.range = compiler->options->divide};
-        status = add_step(compiler, &step, LS_TRANSFER_DIVIDE,
-                          (struct origin){(uint32_t)schedule->step_count, schedule->round_count});
+        status = add_step(compiler, &step, LS_TRANSFER_DIVIDE, end);
     }
     return status;
 }
@@ -220,7 +287,7 @@ static enum ls_status make_cells(struct compiler *compiler)
         if (!compiler->cells[buffer])
             return LS_OUT_OF_MEMORY;
         for (size_t i = 0; i < count; i++)
-            compiler->cells[buffer][i] = (struct cell){LS_NO_OPERATION, LS_NO_OPERATION};
+            compiler->cells[buffer][i] = (struct cell){LS_NO_OPERATION, LS_NO_OPERATION, false};
     }
     return LS_OK;
 }
@@ -273,11 +340,13 @@ static enum ls_status refuse(const struct compiler *compiler, uint32_t operation
     return LS_FAILED;
 }
 
-// Whether two operations are of different steps of one round.
+// Whether two operations are of different steps of one round. What is rounded for a round was so before it.
 static bool at_once(const struct compiler *compiler, uint32_t one, uint32_t other)
 {
+    const struct ls_compiled_operation *operations = compiler->out->operations;
     const struct origin a = compiler->origins[one], b = compiler->origins[other];
-    return a.round == b.round && a.step != b.step;
+    return a.round == b.round && a.step != b.step && operations[one].kind != LS_HALF_ROUND &&
+           operations[other].kind != LS_HALF_ROUND;
 }
 
 static enum ls_status read_cell(struct compiler *compiler, struct cell *cell, uint32_t operation)
@@ -295,7 +364,7 @@ static enum ls_status read_cell(struct compiler *compiler, struct cell *cell, ui
 
 static enum ls_status write_cell(struct compiler *compiler, struct cell *cell, uint32_t operation)
 {
-    const struct ls_compiled_operation *operations = compiler->out->operations;
+    const uint32_t kind = compiler->out->operations[operation].kind;
     enum ls_status status = LS_OK;
     for (uint32_t i = cell->readers; !status && i != LS_NO_OPERATION;
          i = compiler->readers[i].next) {
@@ -308,12 +377,13 @@ static enum ls_status write_cell(struct compiler *compiler, struct cell *cell, u
         return status;
     if (cell->writer != LS_NO_OPERATION) {
         const bool stacked =
-            reduces(operations[cell->writer].kind) && reduces(operations[operation].kind);
+            compiler->origins[cell->writer].reduces && compiler->origins[operation].reduces;
         if (!stacked && at_once(compiler, cell->writer, operation))
             return refuse(compiler, operation, "two steps of one round write it");
         status = add_edge(compiler, cell->writer, operation);
     }
-    *cell = (struct cell){operation, LS_NO_OPERATION};
+    const bool rounded = kind == LS_HALF_ROUND || kind == LS_HALF_WIDEN;
+    *cell = (struct cell){operation, LS_NO_OPERATION, rounded};
     return status;
 }
 
@@ -330,9 +400,15 @@ static enum ls_status visit(struct compiler *compiler, uint32_t operation,
     return status;
 }
 
-static bool same_range(const struct ls_range *a, const struct ls_range *b)
+// Whether all of the range is rounded already: was received, or sent, and not changed since.
+static bool is_rounded(const struct compiler *compiler, const struct ls_range *range)
 {
-    return a->buffer == b->buffer && a->offset == b->offset && a->count == b->count;
+    const uint64_t *cuts = compiler->cuts[range->buffer];
+    for (size_t i = cell_at(compiler, range->buffer, range->offset);
+         cuts[i] < range->offset + range->count; i++)
+        if (!compiler->cells[range->buffer][i].rounded)
+            return false;
+    return true;
 }
 
 static bool overlap(const struct ls_range *a, const struct ls_range *b)
@@ -395,9 +471,14 @@ static enum ls_status find_dependencies(struct compiler *compiler)
 {
     struct ls_compiled_schedule *out = compiler->out;
     for (uint32_t i = 0; i < out->operation_count; i++) {
-        const struct ls_compiled_operation *operation = &out->operations[i];
+        struct ls_compiled_operation *operation = &out->operations[i];
         const uint32_t first_edge = compiler->edge_count;
         enum ls_status status = LS_OK;
+        if (operation->kind == LS_HALF_ROUND && is_rounded(compiler, &operation->range)) {
+            operation->kind = LS_HALF_NOTHING;
+            out->nothing_count++;
+            continue;
+        }
         if (is_local(operation->kind))
             status = visit(compiler, i, &operation->from, read_cell);
         if (!status)
@@ -448,6 +529,7 @@ static enum ls_status link_operations(struct compiler *compiler)
     for (uint32_t pass = 0; pass < 2; pass++)
         for (uint32_t i = 0; i < count; i++)
             if (!out->operations[i].waits_for && !compiler->marks[i] &&
+                out->operations[i].kind != LS_HALF_NOTHING &&
                 (out->operations[i].kind == LS_TRANSFER_RECEIVE) == (pass == 0))
                 out->first[out->first_count++] = i;
     return LS_OK;
@@ -523,7 +605,8 @@ enum ls_status ls_compile_schedule(const struct ls_drawn_schedule *schedule,
                                    struct ls_compiled_schedule *out)
 {
     struct ls_compiled_schedule compiled = {.round_count = schedule->round_count,
-                                            .scratch_count = schedule->scratch_count};
+                                            .scratch_count = schedule->scratch_count,
+                                            .halves = options->halves};
     struct compiler compiler = {.schedule = schedule, .options = options, .out = &compiled};
     const enum ls_status status = run_compiler(&compiler);
     compiler_finish(&compiler);

@@ -7,6 +7,8 @@
 #include "core/collective/schedule.h"
 #include "core/plugin/transport.h"
 
+#include <stdbool.h>
+
 // Segments are about this long: small enough that two of them stay in a core's second-level cache and that rounds
 // overlap, large enough that the cost of a message (a few hundred nanoseconds) does not show.
 #define LS_SEGMENT_BYTES (UINT64_C(256) << 10)
@@ -17,11 +19,22 @@
 
 #define LS_NO_OPERATION UINT32_MAX
 
+// Messages of 16 bits. Each element of data and scratch has a half beside it, at the same offset of a buffer of halves. When a
+// round begins, what this rank sends in it is rounded, in the buffer and in its half; messages move halves; and what arrives is
+// widened, or added to the float32 that is there. So a sender keeps what its peers got, and ranks that add the same messages in
+// the same order have equal bits. These operations follow the kinds of transfers; the executor does them itself.
+enum ls_half_operation {
+    LS_HALF_NOTHING = 16, // found to be needless
+    LS_HALF_ROUND = 17, // range and its halves = range, rounded
+    LS_HALF_WIDEN = 18, // range = its halves
+    LS_HALF_ADD = 19, // range = range + its halves
+};
+
 struct ls_compiled_operation {
-    uint32_t kind; // enum ls_transfer_kind
+    uint32_t kind; // enum ls_transfer_kind or ls_half_operation
     uint32_t source;
     uint32_t destination;
-    uint32_t element_bytes;
+    uint32_t element_bytes; // of what a message moves, or of the buffer
     struct ls_range range;
     struct ls_range from;
     uint64_t receive_number; // counted from the first message of this run between the two ranks
@@ -46,6 +59,7 @@ struct ls_compiled_peer {
 struct ls_compiled_schedule {
     struct ls_compiled_operation *operations;
     uint32_t operation_count;
+    uint32_t nothing_count; // of them are LS_HALF_NOTHING, and not run
     uint32_t *dependents; // indices of operations
     uint32_t *first; // operations that wait for nothing, receives first; not fused sends
     uint32_t first_count;
@@ -54,6 +68,7 @@ struct ls_compiled_schedule {
     uint32_t round_count;
     uint64_t scratch_count; // elements
     uint64_t sent_bytes;
+    bool halves; // as the options say
 };
 
 struct ls_compile_options {
@@ -63,6 +78,8 @@ struct ls_compile_options {
     uint32_t element_bytes;
     uint64_t segment_bytes; // 0: LS_SEGMENT_BYTES
     struct ls_range divide; // LS_MEAN: the result, which is divided in the end; count 0: nothing
+    bool halves; // messages have 2 bytes for each element
+    struct ls_range rounded; // halves: the result that several ranks have, rounded in the end
 };
 
 // A round in which one step writes what another reads or writes, other than reductions in the order written, is

@@ -5,11 +5,13 @@
 
 #include "core/base/clock.h"
 #include "core/base/memory.h"
+#include "core/collective/halves.h"
 
 #include <stdlib.h>
 
 struct ls_executor {
     const struct ls_compiled_schedule *compiled;
+    struct ls_executor_memory memory;
     struct ls_transfer *transfers; // of each operation
     uint32_t *waits_for; // of each operation, in this run
     bool *released; // of each operation: what depends on it was told
@@ -18,27 +20,31 @@ struct ls_executor {
     struct ls_transfer **pending;
     uint32_t pending_count;
     uint32_t remaining; // operations not complete
+    bool overflowed;
     const struct ls_transfer *mismatch;
     struct ls_executor_slices *slices; // NULL: the run is not recorded
     const struct ls_transport_interface *interface;
     struct ls_transport *transport;
 };
 
-static void prepare_transfer(struct ls_executor *executor, uint32_t index,
-                             const struct ls_executor_memory *memory)
+static void prepare_transfer(struct ls_executor *executor, uint32_t index)
 {
     const struct ls_compiled_operation *operation = &executor->compiled->operations[index];
+    const struct ls_executor_memory *memory = &executor->memory;
     const uint64_t bytes = operation->element_bytes;
+    const bool message = operation->kind <= LS_TRANSFER_RECEIVE_REDUCE_SEND;
+    const bool halves = executor->compiled->halves && message;
+    char *const *buffers = halves ? memory->halves : memory->buffers;
     executor->transfers[index] = (struct ls_transfer){
         .struct_size = sizeof(struct ls_transfer),
         .kind = operation->kind,
         .source = operation->source,
         .destination = operation->destination,
         .after = LS_TRANSFER_AT_ONCE,
-        .memory = memory->buffers[operation->range.buffer] + operation->range.offset * bytes,
-        .from = memory->buffers[operation->from.buffer] + operation->from.offset * bytes,
+        .memory = buffers[operation->range.buffer] + operation->range.offset * bytes,
+        .from = buffers[operation->from.buffer] + operation->from.offset * bytes,
         .count = operation->range.count,
-        .dtype = memory->dtype,
+        .dtype = halves ? memory->wire : memory->dtype,
         .reduction = memory->reduction,
         .divisor = memory->divisor,
     };
@@ -69,8 +75,9 @@ enum ls_status ls_executor_create(const struct ls_compiled_schedule *compiled,
 
 void ls_executor_move(struct ls_executor *executor, const struct ls_executor_memory *memory)
 {
+    executor->memory = *memory;
     for (uint32_t i = 0; i < executor->compiled->operation_count; i++)
-        prepare_transfer(executor, i, memory);
+        prepare_transfer(executor, i);
 }
 
 void ls_executor_destroy(struct ls_executor *executor)
@@ -125,12 +132,36 @@ static void finish_operation(struct ls_executor *executor, uint32_t index)
     }
 }
 
+// Does what needs no transport; false: the operation is a transfer.
+static bool run_on_halves(struct ls_executor *executor, uint32_t index)
+{
+    const struct ls_compiled_operation *operation = &executor->compiled->operations[index];
+    const struct ls_executor_memory *memory = &executor->memory;
+    const uint32_t buffer = operation->range.buffer, wire = memory->wire;
+    const uint64_t offset = operation->range.offset, count = operation->range.count;
+    if (operation->kind < LS_HALF_NOTHING)
+        return false;
+    float *values = (float *)(void *)memory->buffers[buffer] + offset;
+    uint16_t *halves = (uint16_t *)(void *)memory->halves[buffer] + offset;
+    if (operation->kind == LS_HALF_ROUND)
+        executor->overflowed |= ls_halves_round(wire, values, halves, count);
+    else if (operation->kind == LS_HALF_WIDEN)
+        ls_halves_widen(wire, halves, values, count);
+    else
+        ls_halves_add(wire, halves, values, count);
+    return true;
+}
+
 // Posts what is ready, and what becomes ready by it.
 static enum ls_status post_ready(struct ls_executor *executor)
 {
     while (executor->ready_count) {
         const uint32_t index = executor->ready[--executor->ready_count];
         struct ls_transfer *transfer = &executor->transfers[index];
+        if (run_on_halves(executor, index)) {
+            finish_operation(executor, index);
+            continue;
+        }
         if (executor->slices && executor->slices->labels[index])
             executor->slices->posted_ns[index] = ls_clock_ns();
         const int32_t status = executor->interface->post(executor->transport, transfer);
@@ -175,7 +206,8 @@ enum ls_status ls_executor_begin(struct ls_executor *executor,
     const struct ls_compiled_schedule *compiled = executor->compiled;
     executor->interface = interface;
     executor->transport = transport;
-    executor->remaining = compiled->operation_count;
+    executor->remaining = compiled->operation_count - compiled->nothing_count;
+    executor->overflowed = false;
     executor->pending_count = 0;
     executor->mismatch = NULL;
     number_messages(executor, numbers, signature);
@@ -227,6 +259,11 @@ enum ls_status ls_executor_advance(struct ls_executor *executor, bool *moved)
 bool ls_executor_done(const struct ls_executor *executor)
 {
     return executor->remaining == 0;
+}
+
+bool ls_executor_overflowed(const struct ls_executor *executor)
+{
+    return executor->overflowed;
 }
 
 struct ls_transfer *const *ls_executor_pending(const struct ls_executor *executor, uint32_t *count)

@@ -18,7 +18,9 @@ struct ls_message_numbers {
 
 struct ls_executor_memory {
     char *buffers[2]; // indexed by enum ls_range_buffer
+    char *halves[2]; // likewise, where messages are of halves; as many elements
     uint32_t dtype;
+    uint32_t wire; // the halves' type
     uint32_t reduction; // sum, product, min or max
     uint64_t divisor;
 };
@@ -52,6 +54,8 @@ LS_STATUS ls_executor_begin(struct ls_executor *executor,
 // Moves on without waiting; `moved` becomes true when anything did.
 LS_STATUS ls_executor_advance(struct ls_executor *executor, bool *moved);
 bool ls_executor_done(const struct ls_executor *executor);
+// Whether a finite value of this rank was too large for a half since the run began.
+bool ls_executor_overflowed(const struct ls_executor *executor);
 
 // What is posted and not complete; for waiting. Borrowed until the next advance.
 struct ls_transfer *const *ls_executor_pending(const struct ls_executor *executor, uint32_t *count);

@@ -107,6 +107,20 @@ enum ls_status ls_communicator_fail_answer(struct ls_communicator *communicator,
     return ls_communicator_give_up(communicator, LS_FAILED);
 }
 
+enum ls_status ls_communicator_fail_overflow(struct ls_communicator *communicator,
+                                             const struct ls_collective_plan *plan)
+{
+    const bool half = plan->signature.wire == LS_F16;
+    char text[160];
+    if (!is_first_to_fail(communicator))
+        return ls_communicator_give_up(communicator, LS_ABORTED);
+    ls_error(communicator->group->name,
+             "%s: rank %u has a value beyond %s, the largest that travels; use %s--wire=float32",
+             ls_call_text(&plan->signature, text), communicator->rank, half ? "65504" : "3.39e38",
+             half ? "--wire=bfloat16 or " : "");
+    return ls_communicator_give_up(communicator, LS_FAILED);
+}
+
 // The rank that keeps the plan from ending: one that has not made the call, else a peer of a pending transfer.
 static uint32_t find_culprit(struct ls_communicator *communicator,
                              const struct ls_collective_plan *plan, enum ls_rank_state *state)

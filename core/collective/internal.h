@@ -103,6 +103,7 @@ struct ls_collective_plan {
     enum ls_schedule_check check;
     struct ls_memory buffer;
     struct ls_memory scratch;
+    uint16_t *halves; // of data and scratch, where messages are of 16 bits
     struct ls_event *done; // the last run, on the communicator's stream; NULL in host memory
     const struct ls_event *over; // the same, or what a replay ends with
     uint64_t sequence; // of the last run
@@ -190,10 +191,11 @@ LS_STATUS ls_collective_plan_move(struct ls_collective_plan *plan, struct ls_mem
 // ---- proof.c ----
 
 // What call->rank does, out of schedules that were verified for all ranks and are kept until the group is closed; the first rank
-// that asks verifies them, the others wait. LS_CHECK_MISSING: too large for that. LS_FAILED, logged once, when it is wrong.
+// that asks verifies them, the others wait. `halves`: also that messages of 16 bits leave equal bits on all ranks; LS_UNAVAILABLE
+// when they do not. LS_CHECK_MISSING: too large for that. LS_FAILED, logged once, when it is wrong.
 enum ls_status ls_proof_draw(struct ls_communicator_group *group,
-                             const struct ls_collective_call *call, struct ls_drawn_schedule *out,
-                             enum ls_schedule_check *check);
+                             const struct ls_collective_call *call, bool halves,
+                             struct ls_drawn_schedule *out, enum ls_schedule_check *check);
 void ls_proofs_destroy(struct ls_communicator_group *group);
 
 // ---- failure.c ----
@@ -214,6 +216,10 @@ enum ls_status ls_communicator_fail_deadline(struct ls_communicator *communicato
 enum ls_status ls_communicator_fail_answer(struct ls_communicator *communicator,
                                            const struct ls_collective_plan *plan, uint64_t wrong,
                                            uint64_t first);
+
+// A finite value of this rank is too large for the messages' type.
+enum ls_status ls_communicator_fail_overflow(struct ls_communicator *communicator,
+                                             const struct ls_collective_plan *plan);
 
 // A rank that made this call differently; false: none is known to have.
 bool ls_communicator_find_mismatch(struct ls_communicator *communicator,

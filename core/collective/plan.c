@@ -18,36 +18,53 @@ static bool lacks_operation(const struct ls_collective_interface *algorithm, uin
            (operation == LS_BROADCAST || operation == LS_ALL_GATHER);
 }
 
-static enum ls_status check_plan(const struct ls_communicator *communicator, uint32_t operation,
-                                 struct ls_memory buffer, uint64_t count, uint32_t dtype,
-                                 uint32_t reduction, uint32_t root)
+// What keeps messages from being shorter than elements; NULL: nothing.
+static const char *find_wire_problem(const struct ls_communicator *communicator,
+                                     const struct ls_communicator_call *call)
+{
+    if (call->wire == 0)
+        return NULL;
+    if (call->wire != LS_BF16 && call->wire != LS_F16)
+        return "messages are of float16 or bfloat16, or of the elements' type";
+    if (call->dtype != LS_F32 || call->reduction != LS_SUM || call->operation == LS_BROADCAST ||
+        call->operation == LS_ALL_GATHER)
+        return "only sums of float32 travel in 16 bits";
+    if (communicator->library)
+        return "the collective is native, and decides itself what it sends";
+    return communicator->place ? "what is in a device's memory travels as it is" : NULL;
+}
+
+static enum ls_status check_plan(const struct ls_communicator *communicator,
+                                 const struct ls_communicator_call *call)
 {
     const struct ls_communicator_group *group = communicator->group;
     const struct ls_collective_interface *algorithm = group->algorithm;
-    const uint64_t element_bytes = ls_dtype_bytes(dtype);
+    const uint64_t element_bytes = ls_dtype_bytes(call->dtype);
     const char *problem = NULL;
-    if (!ls_collective_operation_text(operation))
+    if (!ls_collective_operation_text(call->operation))
         problem = "there is no such operation";
-    else if (!element_bytes || (algorithm->dtypes && !(algorithm->dtypes & 1u << dtype)))
+    else if (!element_bytes || (algorithm->dtypes && !(algorithm->dtypes & 1u << call->dtype)))
         problem = "the collective does not do this element type";
-    else if (reduction < LS_SUM || reduction > LS_MEAN ||
-             (algorithm->reductions && !(algorithm->reductions & 1u << reduction)))
+    else if (call->reduction < LS_SUM || call->reduction > LS_MEAN ||
+             (algorithm->reductions && !(algorithm->reductions & 1u << call->reduction)))
         problem = "the collective does not do this reduction";
-    else if (lacks_operation(algorithm, operation))
+    else if (lacks_operation(algorithm, call->operation))
         problem = "the collective is native and does not do this operation";
-    else if (root >= group->world)
+    else if (call->root >= group->world)
         problem = "the root is no rank";
-    else if (count > UINT64_MAX / 16 || (count && ls_memory_is_null(buffer)))
+    else if (call->count > UINT64_MAX / 16 || (call->count && ls_memory_is_null(call->buffer)))
         problem = "there is no such buffer";
-    else if (buffer.offset % element_bytes)
+    else if (call->buffer.offset % element_bytes)
         problem = "the buffer is not aligned to its elements";
+    else
+        problem = find_wire_problem(communicator, call);
     if (!problem)
         return LS_OK;
     ls_error(group->name,
              "collective %s: operation %u on %" PRIu64
              " elements of type %u, reduction %u, root %u of %u: %s",
-             group->collective->name, operation, count, dtype, reduction, root, group->world,
-             problem);
+             group->collective->name, call->operation, call->count, call->dtype, call->reduction,
+             call->root, group->world, problem);
     return LS_USAGE;
 }
 
@@ -86,6 +103,9 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
         .element_bytes = element_bytes,
         .segment_bytes = group->segment_bytes,
         .divide = mean_range(&call, signature->reduction),
+        .halves = signature->wire != 0,
+        .rounded =
+            ls_data_range(0, signature->wire && call.operation == LS_ALL_REDUCE ? call.count : 0),
     };
     struct ls_drawn_schedule drawn;
     plan->algorithm = group->collective->name;
@@ -93,9 +113,17 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
         plan->check = group->unproven || group->world == 1 ? LS_CHECK_NONE : LS_CHECK_MISSING;
         return LS_OK;
     }
-    enum ls_status status = ls_proof_draw(group, &call, &drawn, &plan->check);
+    enum ls_status status = ls_proof_draw(group, &call, signature->wire != 0, &drawn, &plan->check);
     if (status)
         return status;
+    if (signature->wire && plan->check == LS_CHECK_MISSING) {
+        ls_error(group->name,
+                 "collective %s: its schedule for %u ranks is too large to be verified, and only "
+                 "what is verified travels in 16 bits; use --wire=float32, or fewer replicas",
+                 group->collective->name, group->world);
+        ls_drawn_schedule_finish(&drawn);
+        return LS_UNAVAILABLE;
+    }
     atomic_fetch_or(&group->checks, 1u << plan->check);
     plan->algorithm = ls_tuner_name(group->collective, &call);
     if (group->world > 1)
@@ -108,6 +136,16 @@ static enum ls_status compile_plan(struct ls_collective_plan *plan)
 static size_t aligned(uint64_t bytes)
 {
     return (size_t)((bytes + LS_ALIGNMENT - 1) / LS_ALIGNMENT * LS_ALIGNMENT);
+}
+
+// Data and scratch, one after the other.
+static enum ls_status create_halves(struct ls_collective_plan *plan)
+{
+    const uint64_t count = plan->signature.count + plan->compiled.scratch_count;
+    if (!plan->compiled.halves || !count)
+        return LS_OK;
+    plan->halves = aligned_alloc(LS_ALIGNMENT, aligned(count * sizeof(*plan->halves)));
+    return plan->halves ? LS_OK : LS_OUT_OF_MEMORY;
 }
 
 static enum ls_status create_scratch(struct ls_collective_plan *plan)
@@ -130,7 +168,10 @@ static struct ls_executor_memory memory_of(const struct ls_collective_plan *plan
     const struct ls_call_signature *signature = &plan->signature;
     return (struct ls_executor_memory){
         .buffers = {ls_address(plan->buffer), ls_address(plan->scratch)},
+        .halves = {(char *)plan->halves,
+                   plan->halves ? (char *)(plan->halves + signature->count) : NULL},
         .dtype = signature->dtype,
+        .wire = signature->wire,
         .reduction = signature->reduction == LS_MEAN ? LS_SUM : signature->reduction,
         .divisor = plan->communicator->group->world,
     };
@@ -138,7 +179,9 @@ static struct ls_executor_memory memory_of(const struct ls_collective_plan *plan
 
 static enum ls_status create_executor(struct ls_collective_plan *plan)
 {
-    const enum ls_status status = create_scratch(plan);
+    enum ls_status status = create_scratch(plan);
+    if (!status)
+        status = create_halves(plan);
     if (status || plan->communicator->library)
         return status;
     const struct ls_executor_memory memory = memory_of(plan);
@@ -202,20 +245,33 @@ enum ls_status ls_collective_plan_create(struct ls_communicator *communicator, u
                                          uint32_t reduction, uint32_t root, const char *label,
                                          struct ls_collective_plan **out)
 {
-    enum ls_status status =
-        check_plan(communicator, operation, buffer, count, dtype, reduction, root);
+    const struct ls_communicator_call call = {.operation = operation,
+                                              .dtype = dtype,
+                                              .reduction = reduction,
+                                              .root = root,
+                                              .buffer = buffer,
+                                              .count = count};
+    return ls_collective_plan_open(communicator, &call, label, out);
+}
+
+enum ls_status ls_collective_plan_open(struct ls_communicator *communicator,
+                                       const struct ls_communicator_call *call, const char *label,
+                                       struct ls_collective_plan **out)
+{
+    enum ls_status status = check_plan(communicator, call);
     if (status)
         return status;
     struct ls_collective_plan *plan = ls_calloc_cacheline(1, sizeof(*plan));
     if (!plan)
         return LS_OUT_OF_MEMORY;
     plan->communicator = communicator;
-    plan->buffer = buffer;
-    plan->signature = (struct ls_call_signature){.operation = operation,
-                                                 .dtype = dtype,
-                                                 .reduction = reduction,
-                                                 .root = root,
-                                                 .count = count};
+    plan->buffer = call->buffer;
+    plan->signature = (struct ls_call_signature){.operation = call->operation,
+                                                 .dtype = call->dtype,
+                                                 .wire = call->wire,
+                                                 .reduction = call->reduction,
+                                                 .root = call->root,
+                                                 .count = call->count};
     ls_call_signature_label(&plan->signature, label);
 
     status = compile_plan(plan);
@@ -237,9 +293,14 @@ enum ls_status ls_collective_plan_create(struct ls_communicator *communicator, u
 enum ls_status ls_collective_plan_move(struct ls_collective_plan *plan, struct ls_memory buffer)
 {
     const struct ls_call_signature *signature = &plan->signature;
-    const enum ls_status status =
-        check_plan(plan->communicator, signature->operation, buffer, signature->count,
-                   signature->dtype, signature->reduction, signature->root);
+    const struct ls_communicator_call call = {.operation = signature->operation,
+                                              .dtype = signature->dtype,
+                                              .reduction = signature->reduction,
+                                              .root = signature->root,
+                                              .buffer = buffer,
+                                              .count = signature->count,
+                                              .wire = signature->wire};
+    const enum ls_status status = check_plan(plan->communicator, &call);
     if (status)
         return status;
     plan->buffer = buffer;
@@ -270,6 +331,7 @@ void ls_collective_plan_destroy(struct ls_collective_plan *plan)
         ls_device_release(place->device, plan->scratch);
     else
         free(ls_address(plan->scratch));
+    free(plan->halves);
     free(plan);
 }
 

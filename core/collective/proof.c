@@ -23,6 +23,7 @@ struct ls_proof {
     const struct ls_host *drawer; // which candidate of `auto`
     uint32_t operation, root, element_bytes;
     uint64_t count;
+    bool halves;
     enum ls_status status; // of the attempt, which has logged why
     struct ls_verified_schedules *schedules; // NULL: was not verified
     struct ls_proof *next;
@@ -33,6 +34,13 @@ static void log_refusal(const struct ls_communicator_group *group,
                         const struct ls_collective_call *call, const struct ls_verification *found)
 {
     const char *name = ls_tuner_name(group->collective, call);
+    if (found->verdict == LS_VERDICT_ROUNDING) {
+        ls_error(group->name,
+                 "collective %s cannot send 16 bits: %u ranks would not end with equal values: %s; "
+                 "use --wire=float32, or another collective, such as ring",
+                 name, call->world, found->reason);
+        return;
+    }
     const char *operation = ls_collective_operation_text(call->operation);
     char root[32] = "";
     if (call->operation == LS_BROADCAST || call->operation == LS_REDUCE)
@@ -55,6 +63,7 @@ static enum ls_status prove(struct ls_communicator_group *group,
                                             .hosts = call->hosts,
                                             .count = call->count,
                                             .element_bytes = call->element_bytes,
+                                            .halves = proof->halves,
                                             .most_steps = PROVEN_STEPS - group->proven_steps};
     struct ls_verification found;
     if (group->proven_steps == PROVEN_STEPS || call->world > LS_VERIFY_WORLD ||
@@ -75,25 +84,27 @@ static enum ls_status prove(struct ls_communicator_group *group,
     }
     case LS_VERDICT_LIMIT: group->proven_steps = PROVEN_STEPS; return LS_OK;
     case LS_VERDICT_DECLINED: return LS_OK; // says so itself when it is asked to describe it
-    default: log_refusal(group, call, &found); return LS_FAILED;
+    default:
+        log_refusal(group, call, &found);
+        return found.verdict == LS_VERDICT_ROUNDING ? LS_UNAVAILABLE : LS_FAILED;
     }
 }
 
 static bool same(const struct ls_proof *proof, const struct ls_host *drawer,
-                 const struct ls_collective_call *call)
+                 const struct ls_collective_call *call, bool halves)
 {
-    return proof->drawer == drawer && proof->operation == call->operation &&
-           proof->root == call->root && proof->element_bytes == call->element_bytes &&
-           proof->count == call->count;
+    return proof->drawer == drawer && proof->halves == halves &&
+           proof->operation == call->operation && proof->root == call->root &&
+           proof->element_bytes == call->element_bytes && proof->count == call->count;
 }
 
 // The lock is held. NULL: out of memory.
 static struct ls_proof *find_or_prove(struct ls_communicator_group *group,
-                                      const struct ls_collective_call *call)
+                                      const struct ls_collective_call *call, bool halves)
 {
     const struct ls_host *drawer = ls_tuner_drawer(group->collective, call);
     struct ls_proof *proof = group->proofs;
-    while (proof && !same(proof, drawer, call))
+    while (proof && !same(proof, drawer, call, halves))
         proof = proof->next;
     if (proof)
         return proof;
@@ -105,6 +116,7 @@ static struct ls_proof *find_or_prove(struct ls_communicator_group *group,
                                .root = call->root,
                                .element_bytes = call->element_bytes,
                                .count = call->count,
+                               .halves = halves,
                                .next = group->proofs};
     const uint64_t begin = ls_clock_ns();
     proof->status = prove(group, call, proof);
@@ -125,10 +137,10 @@ static enum ls_status describe(struct ls_communicator_group *group,
 
 // The lock is held, so that the first rank that fails says why, and the others nothing.
 static enum ls_status take(struct ls_communicator_group *group,
-                           const struct ls_collective_call *call, struct ls_drawn_schedule *out,
-                           enum ls_schedule_check *check)
+                           const struct ls_collective_call *call, bool halves,
+                           struct ls_drawn_schedule *out, enum ls_schedule_check *check)
 {
-    struct ls_proof *proof = find_or_prove(group, call);
+    struct ls_proof *proof = find_or_prove(group, call, halves);
     if (!proof)
         return LS_OUT_OF_MEMORY;
     if (proof->status) {
@@ -143,14 +155,14 @@ static enum ls_status take(struct ls_communicator_group *group,
 }
 
 enum ls_status ls_proof_draw(struct ls_communicator_group *group,
-                             const struct ls_collective_call *call, struct ls_drawn_schedule *out,
-                             enum ls_schedule_check *check)
+                             const struct ls_collective_call *call, bool halves,
+                             struct ls_drawn_schedule *out, enum ls_schedule_check *check)
 {
     *check = LS_CHECK_NONE;
     if (group->unproven || group->world == 1)
         return describe(group, call, out);
     pthread_mutex_lock(&group->proof_lock);
-    const enum ls_status status = take(group, call, out, check);
+    const enum ls_status status = take(group, call, halves, out, check);
     pthread_mutex_unlock(&group->proof_lock);
     return status;
 }

@@ -24,14 +24,15 @@ void ls_call_signature_label(struct ls_call_signature *signature, const char *la
 
 bool ls_call_signature_equal(const struct ls_call_signature *a, const struct ls_call_signature *b)
 {
-    return a->operation == b->operation && a->dtype == b->dtype && a->reduction == b->reduction &&
-           a->root == b->root && a->count == b->count;
+    return a->operation == b->operation && a->dtype == b->dtype && a->wire == b->wire &&
+           a->reduction == b->reduction && a->root == b->root && a->count == b->count;
 }
 
 uint64_t ls_call_signature_hash(const struct ls_call_signature *signature, uint64_t sequence)
 {
-    const uint64_t kinds = (uint64_t)signature->operation << 48 | (uint64_t)signature->dtype << 40 |
-                           (uint64_t)signature->reduction << 32 | signature->root;
+    const uint64_t kinds = (uint64_t)signature->wire << 56 | (uint64_t)signature->operation << 48 |
+                           (uint64_t)signature->dtype << 40 | (uint64_t)signature->reduction << 32 |
+                           signature->root;
     return ls_mix64(ls_mix64(kinds, signature->count), sequence);
 }
 
@@ -45,7 +46,7 @@ const char *ls_call_signature_text(const struct ls_call_signature *signature, ch
     const bool reduces =
         signature->operation != LS_BROADCAST && signature->operation != LS_ALL_GATHER;
     const bool rooted = signature->operation == LS_BROADCAST || signature->operation == LS_REDUCE;
-    char how[48] = "";
+    char how[48] = "", wire[32] = "";
     if (reduces && rooted)
         snprintf(how, sizeof(how), " (%s, root %u)", reduction_texts[signature->reduction % 6],
                  signature->root);
@@ -53,8 +54,11 @@ const char *ls_call_signature_text(const struct ls_call_signature *signature, ch
         snprintf(how, sizeof(how), " (%s)", reduction_texts[signature->reduction % 6]);
     else if (rooted)
         snprintf(how, sizeof(how), " (root %u)", signature->root);
-    snprintf(text, bytes, "%s%s of %" PRIu64 " %s%s%s", operation ? operation : "unknown operation",
-             how, signature->count, dtype_texts[signature->dtype % 8], label[0] ? ", " : "", label);
+    if (signature->wire)
+        snprintf(wire, sizeof(wire), " as %s", dtype_texts[signature->wire % 8]);
+    snprintf(text, bytes, "%s%s of %" PRIu64 " %s%s%s%s",
+             operation ? operation : "unknown operation", how, signature->count,
+             dtype_texts[signature->dtype % 8], wire, label[0] ? ", " : "", label);
     return text;
 }
 
@@ -62,7 +66,8 @@ void ls_flight_recorder_begin(struct ls_flight_recorder *recorder, uint64_t sequ
                               const struct ls_call_signature *signature)
 {
     struct ls_recorded_call *call = &recorder->calls[sequence % LS_RECORDED_CALLS];
-    const uint64_t kinds = (uint64_t)signature->operation << 32 | signature->dtype;
+    const uint64_t kinds =
+        (uint64_t)signature->operation << 32 | (uint64_t)signature->wire << 16 | signature->dtype;
     const uint64_t how = (uint64_t)signature->reduction << 32 | signature->root;
     atomic_store_explicit(&call->sequence, 0, memory_order_relaxed);
     atomic_store_explicit(&call->operation_dtype, kinds, memory_order_release);
@@ -95,7 +100,8 @@ bool ls_flight_recorder_get(struct ls_flight_recorder *recorder, uint64_t sequen
     const uint64_t how = atomic_load_explicit(&call->reduction_root, memory_order_acquire);
     *out = (struct ls_call_signature){
         .operation = (uint32_t)(kinds >> 32),
-        .dtype = (uint32_t)kinds,
+        .dtype = (uint32_t)kinds & 0xffff,
+        .wire = (uint32_t)kinds >> 16,
         .reduction = (uint32_t)(how >> 32),
         .root = (uint32_t)how,
         .count = atomic_load_explicit(&call->count, memory_order_acquire),

@@ -17,6 +17,7 @@
 struct ls_call_signature {
     uint32_t operation;
     uint32_t dtype;
+    uint32_t wire; // type of messages; 0: dtype
     uint32_t reduction;
     uint32_t root;
     uint64_t count;

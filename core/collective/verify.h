@@ -37,6 +37,7 @@ enum ls_verdict {
         8, // a contribution is missing, is there twice, or is that of another element
     LS_VERDICT_ORDER =
         9, // ranks add in different orders though the collective says that it is deterministic
+    LS_VERDICT_ROUNDING = 10, // with messages of 16 bits, ranks round in different places
 };
 
 // What is verified. All values mean what they mean in struct ls_collective_call.
@@ -48,6 +49,7 @@ struct ls_verify_case {
     const uint32_t *hosts; // instead, where they are given; borrowed
     uint64_t count;
     uint32_t element_bytes;
+    bool halves; // an all-reduce whose messages are of 16 bits (core/collective/compile.h)
     uint64_t most_steps; // and 512 times as much work on intervals; 0: LS_VERIFY_STEPS
 
     // Optional: the rank whose build_schedule is running, UINT32_MAX while none is; for who watches from outside.

@@ -24,8 +24,23 @@ struct walk {
     uint32_t entered_count;
 };
 
+// What a rank sends in its round is rounded when that begins.
+static enum ls_status round_sends(const struct walk *walk, uint32_t rank)
+{
+    struct ls_verifier *verifier = walk->verifier;
+    const struct place *place = &walk->places[rank];
+    enum ls_status status = LS_OK;
+    for (uint32_t i = place->begin; !status && i < place->end; i++) {
+        const struct ls_range range = ls_step_range(&verifier->steps[i]);
+        if (verifier->steps[i].kind == LS_STEP_SEND)
+            status = ls_symbols_round(verifier->symbols, verifier, rank, verifier->steps[i].round,
+                                      &range);
+    }
+    return status;
+}
+
 // To the next round that has steps.
-static void enter_round(struct walk *walk, uint32_t rank)
+static enum ls_status enter_round(struct walk *walk, uint32_t rank)
 {
     const struct ls_verifier *verifier = walk->verifier;
     struct place *place = &walk->places[rank];
@@ -35,10 +50,11 @@ static void enter_round(struct walk *walk, uint32_t rank)
            verifier->steps[place->end].round == verifier->steps[place->begin].round)
         place->end++;
     place->remaining = place->end - place->begin;
-    if (!place->remaining || place->listed)
-        return;
-    place->listed = true;
-    walk->entered[walk->entered_count++] = rank;
+    if (place->remaining && !place->listed) {
+        place->listed = true;
+        walk->entered[walk->entered_count++] = rank;
+    }
+    return verifier->verified->halves ? round_sends(walk, rank) : LS_OK;
 }
 
 static bool is_reached(const struct walk *walk, uint32_t rank, uint32_t step)
@@ -46,11 +62,10 @@ static bool is_reached(const struct walk *walk, uint32_t rank, uint32_t step)
     return walk->places[rank].begin <= step && step < walk->places[rank].end;
 }
 
-static void finish_step(struct walk *walk, uint32_t rank, struct ls_verified_step *step)
+static enum ls_status finish_step(struct walk *walk, uint32_t rank, struct ls_verified_step *step)
 {
     step->done = 1;
-    if (--walk->places[rank].remaining == 0)
-        enter_round(walk, rank);
+    return --walk->places[rank].remaining == 0 ? enter_round(walk, rank) : LS_OK;
 }
 
 // Does a step if it can be done; then `next` is a step of rank `*next_rank` that waited for it, or LS_NO_STEP.
@@ -70,7 +85,8 @@ static enum ls_status try_step(struct walk *walk, uint32_t rank, uint32_t index,
         status = ls_symbols_move(verifier->symbols, verifier, rank, step, rank, &from);
         *next = step->next;
         *next_rank = rank;
-        finish_step(walk, rank, step);
+        if (!status)
+            status = finish_step(walk, rank, step);
     } else {
         struct ls_verified_step *other = &verifier->steps[step->partner];
         const bool sends = step->kind == LS_STEP_SEND;
@@ -82,8 +98,10 @@ static enum ls_status try_step(struct walk *walk, uint32_t rank, uint32_t index,
         status = ls_symbols_move(verifier->symbols, verifier, receiver, receive, sender, &from);
         *next = receive->next;
         *next_rank = receiver;
-        finish_step(walk, sender, send);
-        finish_step(walk, receiver, receive);
+        if (!status)
+            status = finish_step(walk, sender, send);
+        if (!status)
+            status = finish_step(walk, receiver, receive);
     }
     if (*next != LS_NO_STEP)
         verifier->steps[*next].waits = 0;
@@ -179,9 +197,9 @@ static enum ls_status run(struct walk *walk)
     const struct ls_verifier *verifier = walk->verifier;
     const uint32_t world = verifier->verified->world;
     enum ls_status status = LS_OK;
-    for (uint32_t rank = 0; rank < world; rank++) {
+    for (uint32_t rank = 0; !status && rank < world; rank++) {
         walk->places[rank].end = verifier->first[rank];
-        enter_round(walk, rank);
+        status = enter_round(walk, rank);
     }
     while (!status && walk->entered_count)
         status = try_round(walk, walk->entered[--walk->entered_count]);

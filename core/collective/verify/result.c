@@ -35,6 +35,10 @@ static bool count_contributions(struct check *check, uint32_t symbol)
                 return false;
             continue;
         }
+        if (!expression->left) { // rounded
+            check->stack[depth++] = expression->right;
+            continue;
+        }
         // `world` reductions have more than `world` contributions. The stack holds at most one each.
         if (expression->mixed || ++reductions == world)
             return false;
@@ -50,6 +54,10 @@ static enum ls_status refuse_sum(struct check *check, uint32_t symbol, uint32_t 
 {
     const struct ls_expression *expression = ls_symbols_expression(check->symbols, symbol);
     for (;;) {
+        if (!expression->left) { // rounded
+            expression = ls_symbols_expression(check->symbols, expression->right);
+            continue;
+        }
         const bool left = count_contributions(check, expression->left);
         if (left && count_contributions(check, expression->right))
             break;
@@ -231,11 +239,14 @@ static void write_order(const struct ls_symbols *symbols, uint32_t symbol, struc
         put(order, number);
         return;
     }
-    put(order, "(");
-    write_order(symbols, expression->left, order);
-    put(order, " + ");
+    put(order, expression->left ? "(" : "~");
+    if (expression->left) {
+        write_order(symbols, expression->left, order);
+        put(order, " + ");
+    }
     write_order(symbols, expression->right, order);
-    put(order, ")");
+    if (expression->left)
+        put(order, ")");
 }
 
 static enum ls_status refuse_order(struct check *check, uint32_t rank, uint64_t begin, uint64_t end,
@@ -246,10 +257,13 @@ static enum ls_status refuse_order(struct check *check, uint32_t rank, uint64_t 
     char elements[128];
     write_order(check->symbols, mine, &here);
     write_order(check->symbols, first, &there);
-    return ls_verifier_refuse(check->verifier, LS_VERDICT_ORDER, rank, UINT32_MAX, &range,
-                              "%s %s added in another order than at rank 0: %s here, %s there",
-                              ls_elements_text(&range, elements, sizeof(elements)),
-                              range.count == 1 ? "is" : "are", here.text, there.text);
+    const bool halves = check->verifier->verified->halves;
+    return ls_verifier_refuse(
+        check->verifier, halves ? LS_VERDICT_ROUNDING : LS_VERDICT_ORDER, rank, UINT32_MAX, &range,
+        "%s %s %s than at rank 0: %s here, %s there%s",
+        ls_elements_text(&range, elements, sizeof(elements)), range.count == 1 ? "is" : "are",
+        halves ? "rounded or added in another order" : "added in another order", here.text,
+        there.text, halves ? " (~: rounded)" : "");
 }
 
 // Equal neighbours are joined and expressions hash-consed: so equal results are equal lists.
@@ -280,6 +294,19 @@ static enum ls_status compare_ranks(struct check *check, bool deterministic)
     return LS_OK;
 }
 
+// What several ranks have is rounded in the end.
+static enum ls_status round_results(struct ls_verifier *verifier)
+{
+    const struct ls_verify_case *verified = verifier->verified;
+    const struct ls_range all = ls_data_range(0, verified->count);
+    enum ls_status status = LS_OK;
+    if (verified->operation != LS_ALL_REDUCE || !all.count)
+        return LS_OK;
+    for (uint32_t rank = 0; !status && rank < verified->world; rank++)
+        status = ls_symbols_round(verifier->symbols, verifier, rank, verifier->rounds[rank], &all);
+    return status;
+}
+
 enum ls_status ls_verifier_check_result(struct ls_verifier *verifier, bool deterministic)
 {
     const uint32_t world = verifier->verified->world;
@@ -297,6 +324,8 @@ enum ls_status ls_verifier_check_result(struct ls_verifier *verifier, bool deter
         for (uint32_t rank = 0; !status && rank < world; rank++)
             status = check_rank(&check, rank);
         verifier->out->same_order = true;
+        if (!status && verifier->verified->halves)
+            status = round_results(verifier);
         if (!status && verifier->verified->operation == LS_ALL_REDUCE)
             status = compare_ranks(&check, deterministic);
     }

@@ -88,6 +88,16 @@ static enum ls_status too_large(struct ls_verifier *verifier, uint32_t rank, uin
                               LS_VERIFY_STEPS);
 }
 
+static enum ls_status check_limits(const struct ls_symbols *symbols, struct ls_verifier *verifier,
+                                   uint32_t rank, uint32_t round)
+{
+    if (symbols->interval_count + symbols->expression_count > LS_VERIFY_STEPS)
+        return too_large(verifier, rank, round);
+    if (symbols->work > WORK_A_STEP * ls_verifier_most_steps(verifier))
+        return too_much_work(verifier, rank, round);
+    return LS_OK;
+}
+
 // Replaces the intervals of elements `offset` to `in->length - 1` by those of `in`.
 static enum ls_status write_intervals(struct ls_symbols *symbols, struct ls_intervals *to,
                                       uint64_t offset, const struct ls_intervals *in)
@@ -273,11 +283,33 @@ enum ls_status ls_symbols_move(struct ls_symbols *symbols, struct ls_verifier *v
     }
     if (!status)
         status = write_intervals(symbols, to, step->offset, in);
-    if (!status && symbols->interval_count + symbols->expression_count > LS_VERIFY_STEPS)
-        status = too_large(verifier, rank, step->round);
-    if (!status && symbols->work > WORK_A_STEP * ls_verifier_most_steps(verifier))
-        status = too_much_work(verifier, rank, step->round);
-    return status;
+    return status ? status : check_limits(symbols, verifier, rank, step->round);
+}
+
+enum ls_status ls_symbols_round(struct ls_symbols *symbols, struct ls_verifier *verifier,
+                                uint32_t rank, uint32_t round, const struct ls_range *range)
+{
+    struct ls_intervals *buffer = &symbols->buffers[BUFFERS * rank + range->buffer];
+    struct ls_intervals *read = &symbols->read, *rounded = &symbols->joined;
+    enum ls_status status =
+        read_intervals(buffer, range->offset, range->count, range->offset, read);
+    if (!status)
+        status = reserve(rounded, read->count);
+    rounded->count = 0;
+    rounded->length = read->length;
+    for (uint32_t i = 0; !status && i < read->count; i++) {
+        const struct ls_interval *interval = &read->list[i];
+        const struct ls_expression *there = ls_symbols_expression(symbols, interval->symbol);
+        uint32_t symbol = interval->symbol;
+        if (symbol && !(there && there->left == 0))
+            status =
+                combine(symbols, (struct ls_expression){0, symbol, rank, round, false}, &symbol);
+        if (!status)
+            append(rounded, interval->begin, interval->shift, symbol);
+    }
+    if (!status)
+        status = write_intervals(symbols, buffer, range->offset, rounded);
+    return status ? status : check_limits(symbols, verifier, rank, round);
 }
 
 // ---- Beginning and end ----

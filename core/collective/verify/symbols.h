@@ -22,7 +22,7 @@ struct ls_intervals {
 };
 
 struct ls_expression {
-    uint32_t left, right; // left <= right
+    uint32_t left, right; // left <= right; left 0: `right`, rounded
     uint32_t rank, round; // where it was first made
     bool mixed; // of elements of different places
 };
@@ -47,6 +47,10 @@ void ls_symbols_finish(struct ls_symbols *symbols);
 LS_STATUS ls_symbols_move(struct ls_symbols *symbols, struct ls_verifier *verifier, uint32_t rank,
                           const struct ls_verified_step *step, uint32_t from_rank,
                           const struct ls_range *from);
+
+// Rounds a range of a rank. What is rounded already, or undefined, stays as it is.
+LS_STATUS ls_symbols_round(struct ls_symbols *symbols, struct ls_verifier *verifier, uint32_t rank,
+                           uint32_t round, const struct ls_range *range);
 
 static inline const struct ls_intervals *ls_symbols_data(const struct ls_symbols *symbols,
                                                          uint32_t rank)

@@ -4,6 +4,7 @@
 #include "tests/core/collective/support.h"
 
 #include "core/base/random.h"
+#include "core/plugin/half.h"
 
 #include <time.h>
 
@@ -95,16 +96,33 @@ static void model_apply(struct model *model, uint32_t rank, const struct ls_step
         to[i] = reduces ? to[i] + from[i] : from[i];
 }
 
+// The type of messages; 0: float32.
+static uint32_t wire;
+
+static void round_range(struct model *model, uint32_t rank, const struct ls_range *range)
+{
+    float *values = model->data[rank][range->buffer] + range->offset;
+    for (uint64_t i = 0; wire && i < range->count; i++)
+        values[i] = ls_half_get(wire, ls_half_of(wire, values[i]));
+}
+
 static void model_run(struct model *model)
 {
     uint32_t received[TEST_RANKS][TEST_RANKS] = {0};
     for (uint32_t round = 0; round <= model->round_count; round++) {
+        for (uint32_t rank = 0; rank < model->world; rank++)
+            for (uint32_t i = 0; i < model->step_counts[rank]; i++)
+                if (model->rounds[rank][i] == round && model->steps[rank][i].kind == LS_STEP_SEND)
+                    round_range(model, rank, &model->steps[rank][i].range);
         memcpy(model->before, model->data, sizeof(model->data));
         for (uint32_t rank = 0; rank < model->world; rank++)
             for (uint32_t i = 0; i < model->step_counts[rank]; i++)
                 if (model->rounds[rank][i] == round)
                     model_apply(model, rank, &model->steps[rank][i], received[rank]);
     }
+    const struct ls_range all = ls_data_range(0, COUNT);
+    for (uint32_t rank = 0; rank < model->world; rank++)
+        round_range(model, rank, &all);
 }
 
 static void model_init(struct model *model, const struct ls_host *host,
@@ -151,9 +169,14 @@ static void run_rank(struct test_rank *rank)
     const struct timespec time = {.tv_nsec = run->sleep_ms * 1000000l};
     if (run->sleep_ms)
         nanosleep(&time, NULL);
-    run->status = ls_collective_plan_create(rank->collective->communicators[rank->number],
-                                            LS_ALL_REDUCE, ls_host_memory(run->data), COUNT, LS_F32,
-                                            LS_SUM, 0, "hand-written", &plan);
+    const struct ls_communicator_call call = {.operation = LS_ALL_REDUCE,
+                                              .dtype = LS_F32,
+                                              .reduction = LS_SUM,
+                                              .buffer = ls_host_memory(run->data),
+                                              .count = COUNT,
+                                              .wire = wire};
+    run->status = ls_collective_plan_open(rank->collective->communicators[rank->number], &call,
+                                          "hand-written", &plan);
     for (uint32_t turn = 0; !run->status && turn < 2; turn++) {
         for (uint32_t i = 0; i < COUNT; i++)
             run->data[i] = input(turn, rank->number, i);
@@ -200,6 +223,9 @@ static void check_with_every_rank_late(test_build_schedule build_schedule, uint3
     for (uint32_t late = 0; late <= world; late++) {
         check_schedule(build_schedule, world, 0, late);
         check_schedule(build_schedule, world, 256, late);
+        wire = late % 2 ? LS_BF16 : LS_F16;
+        check_schedule(build_schedule, world, late % 3 ? 256 : 0, late);
+        wire = 0;
     }
 }
 
@@ -545,6 +571,17 @@ START_TEST(random_schedules_do_what_they_say)
 }
 END_TEST
 
+START_TEST(random_schedules_with_messages_of_16_bits_round_what_is_sent)
+{
+    for (random_seed = 0; random_seed < 400; random_seed++) {
+        wire = random_seed % 2 ? LS_BF16 : LS_F16;
+        check_schedule(random_schedule, 2 + (uint32_t)(random_seed % 4), random_seed % 3 ? 256 : 0,
+                       TEST_RANKS);
+    }
+    wire = 0;
+}
+END_TEST
+
 static void add_tests(TCase *test_case)
 {
     tcase_add_test(test_case, a_range_is_forwarded_before_it_is_overwritten);
@@ -557,6 +594,7 @@ static void add_tests(TCase *test_case)
     tcase_add_test(test_case, empty_steps_are_dropped_on_both_sides);
     tcase_add_test(test_case, a_schedule_may_have_no_steps);
     tcase_add_test(test_case, random_schedules_do_what_they_say);
+    tcase_add_test(test_case, random_schedules_with_messages_of_16_bits_round_what_is_sent);
 }
 
 int main(void)
