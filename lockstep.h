@@ -81,6 +81,7 @@ struct ls_run_options {
     // The dtype policy of layers whose own is float32, as Keras's set_dtype_policy: "mixed_bfloat16",
     // "mixed_float16"; "float32": all layers compute in float32. NULL: what the model's file says.
     const char *precision;
+    const char *wire; // what gradients travel as: "bfloat16", "float16"; NULL: "float32"
 };
 
 LS_CALL ls_run_open(const struct ls_run_options *options, struct ls_run **out);

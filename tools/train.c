@@ -42,6 +42,9 @@ static const struct argument table[] = {
 
     {NULL, NULL, NULL, "How the replicas work together"},
     RUN_ARGUMENTS,
+    {"wire", "float32|bfloat16|float16", "float32",
+     "number format in which gradients travel between replicas; they are added in float32. 16 bits "
+     "are half the bytes, for collectives that describe their schedule, on the CPU"},
     {"check-replicas", "N", NULL,
      "compare the replicas' parameters every N steps, which makes all replicas wait for each other "
      "under any strategy; the parameters are always compared at the end"},
@@ -327,6 +330,7 @@ static enum ls_status run(const struct arguments *arguments)
         status = run_options_need(arguments, "dataset", "fashion-mnist");
     if (!status)
         status = run_options_read(arguments, &run_options);
+    run_options.wire = arguments_text(arguments, "wire");
     if (!status)
         status = arguments_count(arguments, "seed", 0, INT64_MAX, &run_options.seed);
     if (!status)

@@ -22,6 +22,9 @@
 struct ls_communicator;
 struct ls_collective_plan;
 
+// "bfloat16"; "float32" for 0.
+const char *ls_wire_text(uint32_t wire);
+
 // Where a rank's buffers lie.
 struct ls_communicator_place {
     struct ls_virtual_device

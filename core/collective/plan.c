@@ -11,6 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+const char *ls_wire_text(uint32_t wire)
+{
+    return wire == LS_BF16 ? "bfloat16" : wire == LS_F16 ? "float16" : "float32";
+}
+
 // What the host cannot make of an all-reduce that it does not see into.
 static bool lacks_operation(const struct ls_collective_interface *algorithm, uint32_t operation)
 {

@@ -66,6 +66,7 @@ LS_STATUS ls_tuner_add(struct ls_tuner *tuner, const char *scope, uint32_t world
 struct ls_tuner_task {
     uint32_t operation; // enum ls_collective_operation
     uint32_t dtype, reduction;
+    uint32_t wire; // as in struct ls_communicator_call
     const uint64_t *counts; // elements of the whole buffer
     size_t size_count;
 };

@@ -120,9 +120,13 @@ static enum ls_status create_plan(struct rank *rank, size_t candidate, struct ls
                                   struct ls_collective_plan **out)
 {
     rank->communicator->tried = &rank->measurement->tuner->hosts[candidate].host;
-    enum ls_status status =
-        ls_collective_plan_create(rank->communicator, what->operation, buffer, count, what->dtype,
-                                  what->reduction, 0, "auto", out);
+    const struct ls_communicator_call call = {.operation = what->operation,
+                                              .dtype = what->dtype,
+                                              .reduction = what->reduction,
+                                              .buffer = buffer,
+                                              .count = count,
+                                              .wire = what->wire};
+    enum ls_status status = ls_collective_plan_open(rank->communicator, &call, "auto", out);
     rank->communicator->tried = NULL;
     return status ? status : ls_collective_known_answer(*out);
 }

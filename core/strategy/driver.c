@@ -297,8 +297,12 @@ static enum ls_status try_collective(struct ls_driver *driver, uint32_t replica)
 {
     const struct ls_driver_member *member = &driver->members[replica];
     enum ls_status status = LS_OK;
-    for (uint32_t i = 0; !status && member->communicator && i < driver->bucket_count; i++)
-        status = ls_collective_known_answer(member->reduce[i]);
+    for (uint32_t i = 0; !status && member->communicator && i < driver->bucket_count; i++) {
+        if (member->whole[i])
+            status = ls_collective_known_answer(member->whole[i]);
+        if (!status && member->reduce[i])
+            status = ls_collective_known_answer(member->reduce[i]);
+    }
     return status ? status : ls_driver_try_totals(driver, replica);
 }
 
@@ -457,9 +461,12 @@ uint64_t ls_driver_bytes_per_step(const struct ls_driver *driver)
 {
     const struct ls_driver_member *first = &driver->members[0];
     uint64_t bytes = 0;
-    for (uint32_t i = 0; driver->communicators && i < driver->bucket_count; i++)
+    for (uint32_t i = 0; driver->communicators && i < driver->bucket_count; i++) {
+        if (first->whole[i])
+            bytes += ls_collective_plan_bytes(first->whole[i]);
         if (first->reduce[i]) // else the driver could not be attached
             bytes += ls_collective_plan_bytes(first->reduce[i]);
+    }
     return bytes + (first->all_steps ? first->all_bytes / first->all_steps : 0);
 }
 

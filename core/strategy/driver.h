@@ -39,6 +39,7 @@ static inline struct ls_driver_part ls_driver_part_of(const struct ls_replica *r
 struct ls_driver_options {
     struct ls_driver_plugin strategy, collective, transport;
     struct ls_tuner *tuner; // that measures on the communicators before the first plan; NULL: none
+    uint32_t wire; // LS_BF16 or LS_F16: what gradients travel as; 0: as they are
     uint64_t deadline_ns;
     struct ls_cluster *cluster; // borrowed
     const struct ls_driver_part *parts; // one a replica of this worker; read while opening only

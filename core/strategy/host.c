@@ -68,7 +68,9 @@ static int32_t host_all_reduce_start(const struct ls_strategy_host *table, uint3
     if (!member || !ls_driver_may_communicate(driver, "all_reduce_start of bucket", bucket,
                                               driver->bucket_count))
         return LS_FAILED;
-    return (int32_t)ls_collective_start(member->reduce[bucket]);
+    struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
+    const enum ls_status status = whole ? ls_collective_start(whole) : LS_OK;
+    return (int32_t)(status || !reduce ? status : ls_collective_start(reduce));
 }
 
 static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32_t replica,
@@ -80,7 +82,9 @@ static int32_t host_all_reduce_wait(const struct ls_strategy_host *table, uint32
     if (!member || !ls_driver_may_communicate(driver, "all_reduce_wait for bucket", bucket,
                                               driver->bucket_count))
         return LS_FAILED;
-    return (int32_t)ls_collective_wait(member->reduce[bucket]);
+    struct ls_collective_plan *whole = member->whole[bucket], *reduce = member->reduce[bucket];
+    const enum ls_status status = whole ? ls_collective_wait(whole) : LS_OK;
+    return (int32_t)(status || !reduce ? status : ls_collective_wait(reduce));
 }
 
 // Before the host waits for what a collective has made.

@@ -11,6 +11,17 @@
 
 // ---- Opening ----
 
+// What a bucket is reduced as, in floats of LS_BUFFER_REDUCED. With a wire, its first `whole` floats travel as they are.
+static void bucket_parts(const struct ls_driver *driver, uint32_t bucket, uint64_t *first,
+                         uint64_t *whole, uint64_t *count)
+{
+    const uint64_t trained = LS_STEP_STATS + driver->plan->statistics_bytes / sizeof(float);
+    ls_buckets_reduced(driver->buckets, bucket, first, count);
+    *whole = 0;
+    if (driver->options.wire && *first < trained)
+        *whole = trained - *first < *count ? trained - *first : *count;
+}
+
 // Times the candidates of `auto` for the sizes of the buckets.
 static enum ls_status tune(const struct ls_driver *driver, struct ls_tuner *tuner)
 {
@@ -18,12 +29,14 @@ static enum ls_status tune(const struct ls_driver *driver, struct ls_tuner *tune
     if (!counts)
         return LS_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < driver->bucket_count; i++) {
-        uint64_t first;
-        ls_buckets_reduced(driver->buckets, i, &first, &counts[i]);
+        uint64_t first, whole;
+        bucket_parts(driver, i, &first, &whole, &counts[i]);
+        counts[i] -= whole;
     }
     const struct ls_tuner_task task = {.operation = LS_ALL_REDUCE,
                                        .dtype = LS_F32,
                                        .reduction = LS_SUM,
+                                       .wire = driver->options.wire,
                                        .counts = counts,
                                        .size_count = driver->bucket_count};
     const enum ls_status status =
@@ -32,23 +45,38 @@ static enum ls_status tune(const struct ls_driver *driver, struct ls_tuner *tune
     return status;
 }
 
+static enum ls_status create_bucket_plans(struct ls_driver *driver, struct ls_driver_member *member,
+                                          uint32_t bucket)
+{
+    const struct ls_memory reduced = ls_replica_memory(member->replica, LS_BUFFER_REDUCED);
+    uint64_t first, whole, count;
+    bucket_parts(driver, bucket, &first, &whole, &count);
+    struct ls_communicator_call call = {.operation = LS_ALL_REDUCE,
+                                        .dtype = LS_F32,
+                                        .reduction = LS_SUM,
+                                        .buffer = ls_memory_at(reduced, first * sizeof(float)),
+                                        .count = whole};
+    char label[32];
+    enum ls_status status = LS_OK;
+    snprintf(label, sizeof(label), "statistics of bucket %u", bucket);
+    if (whole)
+        status =
+            ls_collective_plan_open(member->communicator, &call, label, &member->whole[bucket]);
+    if (status || whole == count)
+        return status;
+    call.buffer = ls_memory_at(reduced, (first + whole) * sizeof(float));
+    call.count = count - whole;
+    call.wire = driver->options.wire;
+    snprintf(label, sizeof(label), "bucket %u", bucket);
+    return ls_collective_plan_open(member->communicator, &call, label, &member->reduce[bucket]);
+}
+
 static enum ls_status create_plans(struct ls_driver *driver, uint32_t index)
 {
-    struct ls_driver_member *member = &driver->members[index];
-    const struct ls_memory reduced = ls_replica_memory(member->replica, LS_BUFFER_REDUCED);
-    for (uint32_t i = 0; i < driver->bucket_count; i++) {
-        uint64_t first, count;
-        ls_buckets_reduced(driver->buckets, i, &first, &count);
-        const struct ls_memory start = ls_memory_at(reduced, first * sizeof(float));
-        char label[32];
-        snprintf(label, sizeof(label), "bucket %u", i);
-        const enum ls_status status =
-            ls_collective_plan_create(member->communicator, LS_ALL_REDUCE, start, count, LS_F32,
-                                      LS_SUM, 0, label, &member->reduce[i]);
-        if (status)
-            return status;
-    }
-    return LS_OK;
+    enum ls_status status = LS_OK;
+    for (uint32_t i = 0; !status && i < driver->bucket_count; i++)
+        status = create_bucket_plans(driver, &driver->members[index], i);
+    return status;
 }
 
 static struct ls_communicator_place *list_places(const struct ls_driver_options *options,
@@ -138,6 +166,37 @@ static enum ls_status check_memory(const struct ls_driver *driver,
     return LS_UNAVAILABLE;
 }
 
+// Who adds up gradients without a schedule of ours decides itself what travels.
+static enum ls_status check_wire(const struct ls_driver *driver,
+                                 const struct ls_driver_options *options)
+{
+    const struct ls_collective_interface *collective = options->collective.interface;
+    const char *wire = ls_wire_text(options->wire);
+    if (!options->wire || driver->world < 2)
+        return LS_OK;
+    if (!driver->ops->needs_collective) {
+        ls_error("--wire",
+                 "%s: strategy '%s' sends no gradients through a collective; use mirrored, or "
+                 "float32",
+                 wire, options->strategy.plugin->name);
+        return LS_USAGE;
+    }
+    if (!collective->build_schedule) {
+        ls_error("--wire",
+                 "%s: collective '%s' is native and decides itself what it sends; use one that "
+                 "describes its schedule, such as ring, or float32",
+                 wire, options->collective.plugin->name);
+        return LS_USAGE;
+    }
+    if (!ls_device_in_host_memory(options->parts[0].device)) {
+        ls_error("--wire",
+                 "%s: gradients in the memory of device '%s' travel as they are; use float32", wire,
+                 options->parts[0].device_name);
+        return LS_UNAVAILABLE;
+    }
+    return LS_OK;
+}
+
 static enum ls_status check_needs(const struct ls_driver *driver,
                                   const struct ls_driver_options *options)
 {
@@ -157,7 +216,8 @@ static enum ls_status check_needs(const struct ls_driver *driver,
         ls_error("--strategy", "strategy '%s' needs a transport", options->strategy.plugin->name);
         return LS_USAGE;
     }
-    return check_memory(driver, options);
+    const enum ls_status status = check_memory(driver, options);
+    return status ? status : check_wire(driver, options);
 }
 
 static enum ls_status create_members(struct ls_driver *driver)
@@ -168,8 +228,9 @@ static enum ls_status create_members(struct ls_driver *driver)
     for (uint32_t i = 0; i < driver->count; i++) {
         struct ls_driver_member *member = &driver->members[i];
         member->reduce = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
+        member->whole = calloc(driver->bucket_count, sizeof(struct ls_collective_plan *));
         member->broadcast = calloc(driver->world, sizeof(struct ls_collective_plan *));
-        if (!member->reduce || !member->broadcast)
+        if (!member->reduce || !member->whole || !member->broadcast)
             return LS_OUT_OF_MEMORY;
     }
     return LS_OK;
@@ -390,10 +451,13 @@ static void close_members(struct ls_driver *driver)
         struct ls_driver_member *member = &driver->members[i];
         for (uint32_t bucket = 0; member->reduce && bucket < driver->bucket_count; bucket++)
             ls_collective_plan_destroy(member->reduce[bucket]);
+        for (uint32_t bucket = 0; member->whole && bucket < driver->bucket_count; bucket++)
+            ls_collective_plan_destroy(member->whole[bucket]);
         for (uint32_t root = 0; member->broadcast && root < driver->world; root++)
             ls_collective_plan_destroy(member->broadcast[root]);
         ls_driver_close_ranges(member);
         free(member->reduce);
+        free(member->whole);
         free(member->broadcast);
     }
     free(driver->members);

@@ -49,6 +49,17 @@ static struct ls_memory sums_of(const struct ls_strategy_host *table, uint32_t r
                   : (struct ls_memory){NULL, 0};
 }
 
+// Sums of gradients may be rounded, but not a range that begins with moving statistics, as it is cut among the ranks as a whole.
+static uint32_t wire_of(const struct ls_driver *driver,
+                        const struct ls_strategy_operation *operation)
+{
+    const bool sums = operation->operation != LS_BROADCAST && operation->operation != LS_ALL_GATHER;
+    return sums && operation->memory == LS_REPLICA_GRADIENTS &&
+                   operation->first >= driver->table.trained_first
+               ? driver->options.wire
+               : 0;
+}
+
 int32_t ls_driver_range_prepare(const struct ls_strategy_host *table, uint32_t replica,
                                 const struct ls_strategy_operation *operation,
                                 struct ls_strategy_collective **out)
@@ -70,9 +81,15 @@ int32_t ls_driver_range_prepare(const struct ls_strategy_host *table, uint32_t r
     char label[32];
     snprintf(label, sizeof(label), "range %" PRIu64, operation->first);
     collective->writes_parameters = operation->memory == LS_REPLICA_PARAMETERS;
-    enum ls_status status = ls_collective_plan_create(
-        member->communicator, operation->operation, range, operation->count, LS_F32, LS_SUM,
-        operation->root, sums ? "sums" : label, &collective->plan);
+    const struct ls_communicator_call call = {.operation = operation->operation,
+                                              .dtype = LS_F32,
+                                              .reduction = LS_SUM,
+                                              .root = operation->root,
+                                              .buffer = range,
+                                              .count = operation->count,
+                                              .wire = wire_of(driver, operation)};
+    enum ls_status status = ls_collective_plan_open(member->communicator, &call,
+                                                    sums ? "sums" : label, &collective->plan);
     if (!status)
         status = ls_collective_known_answer(collective->plan);
     if (status) {

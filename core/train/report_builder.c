@@ -158,6 +158,8 @@ static void describe_setting(const struct ls_fit *fit, struct ls_report *report)
     report->strategy = plugin_name(run->strategy.strategy);
     report->collective = plugin_name(run->strategy.collective);
     report->transport = plugin_name(run->strategy.transport);
+    if (run->strategy.collective && ls_cluster_world(run->cluster) > 1)
+        report->wire = ls_wire_text(run->wire);
     report->device = plugin_name(run->device);
     report->hardware = run->hardware;
     report->precision = ls_graph_precision(model->graph);

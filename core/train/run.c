@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/base/threads.h"
 #include "core/base/watchdog.h"
+#include "core/collective/communicator.h"
 #include "core/plugin/collective.h"
 #include "core/plugin/device.h"
 #include "core/plugin/strategy.h"
@@ -41,6 +42,18 @@ static enum ls_status open_device(struct ls_run *run, const char *text)
     return status;
 }
 
+static enum ls_status read_wire(const char *text, uint32_t *out)
+{
+    static const uint32_t types[] = {0, LS_BF16, LS_F16};
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+        if (!text || strcmp(text, ls_wire_text(types[i])) == 0) {
+            *out = types[i];
+            return LS_OK;
+        }
+    ls_error("--wire", "'%s': expected float32, bfloat16 or float16", text);
+    return LS_USAGE;
+}
+
 static enum ls_status read_options(struct ls_run *run, const struct ls_run_options *options)
 {
     run->threads = options->threads;
@@ -64,7 +77,7 @@ static enum ls_status read_options(struct ls_run *run, const struct ls_run_optio
     run->verbose = options->verbose;
     run->progress = options->progress;
     run->stuck = options->stuck;
-    return LS_OK;
+    return read_wire(options->wire, &run->wire);
 }
 
 // Without a number: every GPU, as far as the strategy takes so many; one on the CPU, which it has for itself.

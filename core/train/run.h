@@ -27,6 +27,7 @@ struct ls_run {
     struct ls_cluster *cluster; // who takes part; sessions borrow it
     uint32_t threads;
     uint64_t seed;
+    uint32_t wire; // LS_BF16 or LS_F16; 0: float32
     uint64_t deadline_ns;
     enum ls_precision precision; // of the layers of its models
     bool verbose, progress;

@@ -469,6 +469,7 @@ static enum ls_status open_driver(struct ls_session *session)
         .collective = collective_plugin(run),
         .transport = driver_plugin(run->strategy.transport),
         .tuner = measures(run) ? run->tuning.tuner : NULL,
+        .wire = run->wire,
         .deadline_ns = run->deadline_ns,
         .cluster = session->cluster,
         .parts = parts,

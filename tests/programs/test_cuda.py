@@ -258,6 +258,8 @@ class Double(ProgramTest):
                             says=("cannot read the memory of rank", "nccl, central-storage and parameter-server do without"))
 
     def test_failures_are_one_line_each(self):
+        self.refused_double(UNAVAILABLE, "--strategy=ring", "--replicas=2", "--wire=float16", devices=2,
+                            says=("--wire: float16: gradients in the memory of device 'cuda' travel as they are",))
         self.refused_double(FAILED, memory=3000000, says=("the device has no", "a smaller batch needs less"))
         self.refused_double(FAILED, pinned=1000, says=("making pinned host memory",))
         self.refused_double(FAILED, fail=60, says=("unspecified launch failure", "launched last: a recorded step"))

@@ -25,7 +25,7 @@ MODEL = """{"module": "keras", "class_name": "Sequential", "config": {"name": "s
 TRAIN = ("train", "--model=small.json", DATA, "--steps=2", "--batch=8", "--threads=1", "--deadline=5")
 COMMANDS = [
     (*TRAIN, "--report=r.json", "--save-weights=w.safetensors"),
-    (*TRAIN, "--replicas=2", "--strategy=ring", "--report=r.json", "--timeline=t.json", "--check-replicas=1"),
+    (*TRAIN, "--replicas=2", "--strategy=ring", "--wire=bfloat16", "--report=r.json", "--timeline=t.json", "--check-replicas=1"),
     (*TRAIN, "--replicas=2", "--strategy=central-storage", "--quiet"),
     (*TRAIN, "--replicas=2", "--strategy=parameter-server", "--report=r.json"),
     (*TRAIN, "--replicas=2", "--strategy=auto", "--device=reference", "--microbatches=2", "--verbose"),
@@ -53,6 +53,19 @@ class OutOfMemory(ProgramTest):
             "LD_PRELOAD": PRELOAD, "LOCKSTEP_FAIL_ALLOCATION": str(number), "LOCKSTEP_FAIL_MARK": mark})
         outcome.mark = open(mark).read().split() if os.path.exists(mark) else []
         return outcome
+
+    def test_a_step_that_sends_16_bits_allocates_no_more(self):
+        made = {}
+        for wire in ("float32", "bfloat16"):
+            counts = []
+            for steps in ("--steps=4", "--steps=34"):
+                outcome = self.run_with(("train", "--model=small.json", "--dataset=synthetic:examples=400,shape=4x4x1", "--batch=9",
+                                         "--threads=1", "--replicas=3", "--strategy=ring", "--wire=" + wire, steps, "--quiet"), 0)
+                self.assertEqual(outcome.code, 0, outcome.err)
+                counts.append(sum(map(int, outcome.mark)))
+            self.assertGreater(counts[0], 100)
+            made[wire] = counts[1] - counts[0]
+        self.assertLess(made["bfloat16"], made["float32"] + 10)  # of 30 steps on 3 replicas
 
     def test_no_failure_is_silent(self):
         wrong, failed, injected = [], 0, 0

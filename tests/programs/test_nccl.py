@@ -77,6 +77,10 @@ class Fakes(ProgramTest):
         self.refused_on_doubles(UNAVAILABLE, "train", "--strategy=nccl", "--device=cuda", "--replicas=2", *MLP, CUDA_FAKE_DEVICES=1,
                                 says=("rank 0 and rank 1 are both on GPU 0; use hierarchical-copy, or one replica a GPU",))
 
+    def test_16_bits_on_the_wire_are_refused_by_name(self):
+        self.refused_on_doubles(USAGE, "train", "--strategy=nccl", "--device=cuda", "--replicas=2", *MLP, "--wire=bfloat16",
+                                CUDA_FAKE_DEVICES=2, says=("--wire: bfloat16: collective 'nccl' is native and decides itself",))
+
     def test_memory_of_the_host_is_refused_by_name(self):
         self.refused_on_doubles(UNAVAILABLE, "train", "--strategy=nccl", "--device=cpu", "--replicas=2", *MLP, says=("--device=cuda",))
 
