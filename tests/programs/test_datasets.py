@@ -86,6 +86,44 @@ class Arrays(DatasetTest):
             self.assertIn(f"{count} examples", outcome.out)
         self.refused(USAGE, "evaluate", self.classifier(), self.arrays(), "--split=validation", says=["there is no validation"])
 
+    def evaluated_as_validated(self, names, dataset, *setting):
+        """Keys and values that `evaluate --report` has are those of `train`, without their val_."""
+        weights, path = self.path("w.safetensors"), self.path("evaluation.json")
+        trained = self.train(self.classifier(classes=3), dataset, "--batch=7", "--class-weight=0:2,2:0.5", "--epochs=2",
+                             "--optimizer=sgd:learning_rate=0.00001", "--save-weights=" + weights, *setting)["epochs"][-1]
+        self.assertEqual([key[4:] for key in trained if key.startswith("val_")], names)
+        self.assertEqual([key for key in trained if key in names], names)
+        for more in ((), ("--replicas=4", "--batch=3")):
+            outcome = self.lockstep("evaluate", self.classifier(classes=3), dataset, "--split=validation", "--report=" + path,
+                                    "--initial-weights=" + weights, "--quiet", *setting, *more)
+            self.assertEqual(outcome.code, DONE, outcome.err)
+            with open(path) as file:
+                report = json.load(file)
+            self.assertEqual(list(report), ["command", "model", "dataset", "split", "examples", "seconds", *names])
+            self.assertEqual((report["command"], report["split"], report["examples"]), ("evaluate", "validation", 9))
+            for name in names:
+                self.assertAlmostEqual(report[name], trained["val_" + name], delta=2e-6 * max(1, abs(report[name])), msg=name)
+        return trained
+
+    def test_the_report_of_an_evaluation_has_the_keys_of_training(self):
+        weights = self.npy("weights.npy", "<f4", (EXAMPLES,), [0.5 + i % 4 for i in range(EXAMPLES)])
+        labels = self.arrays() + ",validation_split=0.3"
+        y = self.npy("labels.npy", "<i4", (EXAMPLES,), [i * 7 % 3 for i in range(EXAMPLES)])
+        labels = labels.replace(self.path("y.npy"), y)
+        several = ("loss", "accuracy", "sparse_top_k_categorical_accuracy", "sparse_categorical_crossentropy")
+        setting = ("--loss=sparse_categorical_crossentropy:from_logits=on", "--metrics=accuracy,sparse_top_k_categorical_accuracy:k=2,"
+                   "sparse_categorical_crossentropy:from_logits=on")
+        plain = self.evaluated_as_validated(list(several), labels, *setting)
+        weighted = self.evaluated_as_validated(list(several), labels + ",sample_weight=" + weights, *setting)
+        self.assertNotEqual(plain["val_loss"], weighted["val_loss"])
+        self.assertEqual(plain["val_accuracy"], weighted["val_accuracy"])  # metrics are not weighted, as in Keras
+
+        targets = self.npy("targets.npy", "<f4", (EXAMPLES, 3), [float(i % 3 == k) for i in range(EXAMPLES) for k in range(3)])
+        self.evaluated_as_validated(["loss", "auc", "precision", "mean_absolute_error"],
+                                    labels.replace(y, targets) + ",sample_weight=" + weights,
+                                    "--loss=categorical_crossentropy:from_logits=on", "--metrics=auc,precision,mean_absolute_error")
+        self.refused(USAGE, "evaluate", self.classifier(), labels, "--class-weight=0:1", says=["unknown option --class-weight"])
+
     def two_inputs(self, order):
         """Dense layers of inputs of 6 and of 2 values, added; `order` is that of input_layers."""
         sizes = {"left": 6, "right": 2}
