@@ -95,6 +95,24 @@ class Double(ProgramTest):
         self.refused(UNAVAILABLE, "train", "--quiet", "--steps=2", *options, environment=environment,
                      says=("--loss-scale: device cuda computes beside the host",))
 
+    def test_operations_of_fitting_are_refused_by_name_before_training(self):
+        wanted = {"--optimizer=" + name: "update_" + name for name in ("rmsprop", "adagrad", "adadelta", "adamax", "nadam")}
+        wanted |= {"--optimizer=adamw": "update_adam", "--optimizer=adam:amsgrad=on": "update_amsgrad",
+                   "--optimizer=sgd:weight_decay=0.1": "update_sgd", "--optimizer=lamb": "lamb_direction",
+                   "--optimizer=sgd:clipvalue=1": "clip_by_value", "--optimizer=sgd:clipnorm=1": "clip_by_norm",
+                   "--optimizer=sgd:global_clipnorm=1": "clip_by_norm", "--optimizer=sgd:use_ema=on": "ema_update",
+                   "--class-weight=0:2": "weighted_sparse_cross_entropy",
+                   "--metrics=sparse_top_k_categorical_accuracy": "top_k_accuracy"}
+        for option, operation in wanted.items():
+            with self.subTest(option):
+                path = self.path("failed.json")
+                options, environment = self.on_double((option, "--dataset=synthetic:examples=64", "--report=" + path), {})
+                self.refused(UNAVAILABLE, "train", "--quiet", "--model=mlp", *options, environment=environment,
+                             says=("operation " + operation, "use another device"))
+                if os.path.exists(path):
+                    with open(path) as file:
+                        self.assertEqual(json.load(file)["steps"], 0)
+
     def test_a_model_with_moving_statistics_is_evaluated(self):
         for synchronized in (False, True):
             options, environment = self.on_double([self.normalizing(synchronized=synchronized)], {})
