@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 #define SHOWN 64
@@ -398,7 +399,7 @@ static bool read_loss_option(struct part *part, const char *loss, const char *ke
     }
     if ((smooth && strcmp(key, "label_smoothing") == 0) ||
         (strcmp(loss, "huber") == 0 && strcmp(key, "delta") == 0)) {
-        if (!is_off(value))
+        if (!is_off(value) || strcmp(key, "delta") == 0)
             read_number(part, key, key, FLT_MAX, value, out, bytes);
         return true;
     }
@@ -455,19 +456,38 @@ static const char *const metric_names[] = {"accuracy",
 static bool is_harmless_in_metric(const char *key, const json_t *value)
 {
     const char *word = json_string_value(value);
-    return is_one_of(key, (const char *const[]){"name", "dtype", "fn", "axis", NULL}) ||
-           is_off(value) ||
-           (word && ((strcmp(key, "summation_method") == 0 && strcmp(word, "interpolation") == 0) ||
-                     (strcmp(key, "reduction") == 0)));
+    if (is_one_of(key, (const char *const[]){"name", "dtype", "fn", NULL}) || json_is_null(value) ||
+        json_is_false(value))
+        return true;
+    if (strcmp(key, "axis") == 0)
+        return json_integer_value(value) == -1;
+    return word && ((strcmp(key, "summation_method") == 0 && strcmp(word, "interpolation") == 0) ||
+                    (strcmp(key, "reduction") == 0 && is_one_of(word, mean_reductions)));
 }
 
-static void read_metric_option(struct part *part, const char *metric, const char *key,
-                               const json_t *value, char *out, size_t bytes)
+// The thresholds that some versions of Keras write beside `num_thresholds`, the first and the last left out.
+static bool are_even(const json_t *thresholds, const json_t *of)
+{
+    const size_t count = json_array_size(thresholds);
+    if (!json_is_integer(of) || json_integer_value(of) != (json_int_t)count + 2)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const double even = (double)(i + 1) / (double)(count + 1);
+        if (fabs(json_number_value(json_array_get(thresholds, i)) - even) > 1e-6)
+            return false;
+    }
+    return true;
+}
+
+static void read_metric_option(struct part *part, const char *metric, const json_t *options,
+                               const char *key, const json_t *value, char *out, size_t bytes)
 {
     const bool sided = strcmp(metric, "precision") == 0 || strcmp(metric, "recall") == 0;
     const bool area = strcmp(metric, "auc") == 0;
     const json_t *only = json_array_size(value) == 1 ? json_array_get(value, 0) : value;
-    if (is_harmless_in_metric(key, value) || (area && strcmp(key, "thresholds") == 0))
+    if (is_harmless_in_metric(key, value) ||
+        (area && strcmp(key, "thresholds") == 0 &&
+         are_even(value, json_object_get(options, "num_thresholds"))))
         return;
     if ((strstr(metric, "top_k") && strcmp(key, "k") == 0) ||
         (strcmp(metric, "binary_accuracy") == 0 && strcmp(key, "threshold") == 0) ||
@@ -499,7 +519,7 @@ static void read_metric(struct part *part, const char *name, const json_t *optio
     snprintf(text, sizeof(text), "%s", metric);
     json_object_foreach((json_t *)options, key, option)
     {
-        read_metric_option(part, metric, key, option, text, sizeof(text));
+        read_metric_option(part, metric, options, key, option, text, sizeof(text));
     }
     snprintf(list + used, bytes - used, "%s%s", used ? "," : "", text);
 }

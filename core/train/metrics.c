@@ -211,7 +211,10 @@ static enum ls_status read_metric(const struct reading *reading, const struct ls
 {
     const struct ls_loss_name root = {"root_mean_squared_error", LS_LOSS_SQUARED, NULL};
     const struct ls_loss_name *loss = ls_loss_find(spec->name);
-    enum ls_status status = ls_spec_check("--metrics", spec, options_of(spec));
+    bool known = false; // else the name is what is wrong, whatever its options
+    for (size_t i = 0; ls_metric_names[i]; i++)
+        known = known || is(spec, ls_metric_names[i]);
+    enum ls_status status = known ? ls_spec_check("--metrics", spec, options_of(spec)) : LS_OK;
     if (status)
         return status;
     if (is(spec, "accuracy") || is(spec, "acc"))

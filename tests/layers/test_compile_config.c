@@ -270,18 +270,22 @@ static const struct {
     {"compile_config", "{'loss': " KERAS3("losses", "KLDivergence", "") "}", NULL, "kl_divergence",
      NULL},
     {"compile_config",
-     "{'metrics': ['accuracy', " KERAS3(
-         "metrics", "AUC",
-         "'num_thresholds': 50, 'curve': 'PR', "
-         "'summation_method': 'interpolation', 'multi_label': "
-         "false, 'num_labels': null, 'thresholds': [0.5]") ", " KERAS3("metrics", "Precision",
-                                                                       "'thresholds': 0.4, "
-                                                                       "'top_k': null") ", " KERAS3("metrics",
-                                                                                                    "TopKCategoricalAccuracy",
-                                                                                                    "'k': 3") "]}",
+     "{'metrics': ['accuracy', " KERAS3("metrics", "AUC",
+                                        "'num_thresholds': 5, 'curve': 'PR', "
+                                        "'summation_method': 'interpolation', 'multi_label': "
+                                        "false, 'num_labels': null, 'thresholds': [0.25, 0.5, "
+                                        "0.75]") ", " KERAS3("metrics", "Precision",
+                                                             "'thresholds': 0.4, "
+                                                             "'top_k': null") ", " KERAS3("metrics",
+                                                                                          "TopKCate"
+                                                                                          "goricalA"
+                                                                                          "ccuracy",
+                                                                                          "'k': 3") "]}",
      NULL, NULL,
-     "accuracy,auc:num_thresholds=50,curve=PR,precision:thresholds=0.4,"
+     "accuracy,auc:num_thresholds=5,curve=PR,precision:thresholds=0.4,"
      "top_k_categorical_accuracy:k=3"},
+    {"compile_config", "{'metrics': [" KERAS3("metrics", "BinaryAccuracy", "'threshold': 0") "]}",
+     NULL, NULL, "binary_accuracy:threshold=0"},
     // What is not compiled.
     {"compile_config", "{}", NULL, NULL, NULL},
     {"compile_config", "null", NULL, NULL, NULL},
@@ -303,6 +307,7 @@ START_TEST(what_is_supported_becomes_options)
 END_TEST
 
 #define OPTIMIZER(class_name, config) "{'optimizer': " KERAS3("optimizers", class_name, config) "}"
+#define METRIC(class_name, config) "{'metrics': [" KERAS3("metrics", class_name, config) "]}"
 #define LOSS(class_name, config) "{'loss': " KERAS3("losses", class_name, config) "}"
 
 static const struct {
@@ -360,6 +365,23 @@ static const struct {
      "binary_accuracy"},
     {"{'metrics': [" KERAS3("metrics", "Accuracy", "") "]}", LS_COMPILE_METRICS,
      "metrics: 'Accuracy' is unknown; did you mean 'accuracy'?"},
+    // What a number that is 0, or a value that is not Keras's default, must not be taken for.
+    {METRIC("Precision", "'class_id': 0"), LS_COMPILE_METRICS, "class_id: 0 is not supported"},
+    {METRIC("Recall", "'top_k': 2"), LS_COMPILE_METRICS, "top_k: 2 is not supported"},
+    {METRIC("AUC", "'thresholds': [0.3, 0.5]"), LS_COMPILE_METRICS, "thresholds: [0.3"},
+    {METRIC("AUC", "'num_thresholds': 9, 'thresholds': [0.5]"), LS_COMPILE_METRICS,
+     "thresholds: [0.5] is not supported"},
+    {METRIC("AUC", "'multi_label': true"), LS_COMPILE_METRICS, "multi_label: true is not"},
+    {METRIC("AUC", "'summation_method': 'minoring'"), LS_COMPILE_METRICS, "summation_method: "},
+    {METRIC("SparseCategoricalCrossentropy", "'ignore_class': 0"), LS_COMPILE_METRICS,
+     "ignore_class: 0 is not supported"},
+    {METRIC("CosineSimilarity", "'axis': 1"), LS_COMPILE_METRICS, "axis: 1 is not supported"},
+    {METRIC("MeanSquaredError", "'reduction': 'sum'"), LS_COMPILE_METRICS, "reduction: "},
+    {LOSS("SparseCategoricalCrossentropy", "'ignore_class': 0"), LS_COMPILE_LOSS,
+     "ignore_class: 0 is not supported"},
+    {LOSS("CosineSimilarity", "'axis': 1"), LS_COMPILE_LOSS, "axis: 1 is not supported"},
+    {LOSS("BinaryFocalCrossentropy", "'gamma': 2.0"), LS_COMPILE_LOSS,
+     "'BinaryFocalCrossentropy' is not supported yet"},
     {"{'weighted_metrics': ['accuracy']}", LS_COMPILE_METRICS,
      "compile_config.weighted_metrics: [\"accuracy\"] is not supported; --metrics= overrides it"},
     {"{'mine': 1}", 0, "compile_config.mine: 1 is not supported; remove it"},

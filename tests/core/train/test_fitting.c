@@ -201,7 +201,7 @@ static const char *const demanding[] = {
 #define DEMANDING (sizeof(demanding) / sizeof(demanding[0]))
 
 // Of a batch of 3 some of 5 replicas have no share.
-static const int batches[] = {8, 3};
+static const int batches[] = {0, 3};
 
 // Losses, then the metrics of the last epoch, then predictions; how many. batch 0: the fixture's.
 static size_t results_of_batches(const char *optimizer, const char *strategy, uint32_t replicas,
@@ -264,6 +264,8 @@ START_TEST(norms_and_metrics_are_those_of_the_whole_batch)
     const int batch = batches[_i / (int)DEMANDING];
     const size_t count = results_of_batches(optimizer, NULL, 1, batch, one);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (batch == 3 && others[i].replicas < 5)
+            continue;
         ck_assert_uint_eq(
             results_of_batches(optimizer, others[i].strategy, others[i].replicas, batch, other),
             count);
@@ -377,6 +379,9 @@ START_TEST(wrong_names_are_refused_with_what_there_is)
         {{.loss = "categorical_crossentropy:label_smoothing=2"}, "from 0 to 1"},
         {{.loss = "mae:from_logits=on"}, "has no options"},
         {{.metrics = "f1_score"}, "precision, recall"},
+        {{.metrics = "f1_score:average=macro"}, "'f1_score' is not supported yet"},
+        {{.metrics = "precision:class_id=0"}, "available: thresholds"},
+        {{.loss = "huber:reduction=sum"}, "available: delta"},
         {{.metrics = "auc:thresholds=3"}, "num_thresholds"},
         {{.metrics = "mae", .loss = "sparse_categorical_crossentropy"}, "a target for each"},
         {{.metrics = "auc,auc:curve=PR"}, "twice"},
