@@ -96,6 +96,8 @@ static struct ls_model *model_for(struct ls_run *run, const json_t *c)
     return model;
 }
 
+static const char *wire; // of runs that are opened; NULL: float32
+
 static struct ls_run *open_run(const char *strategy, const char *device, uint32_t replicas)
 {
     struct ls_run *run = NULL;
@@ -103,7 +105,8 @@ static struct ls_run *open_run(const char *strategy, const char *device, uint32_
                                            .device = device,
                                            .replicas = replicas,
                                            .plugin_path = SHARDED,
-                                           .threads = 1};
+                                           .threads = 1,
+                                           .wire = wire};
     OK(ls_run_open(&options, &run));
     return run;
 }
@@ -302,6 +305,24 @@ START_TEST(states_may_be_spread_over_the_replicas)
 }
 END_TEST
 
+// Its reduce-scatters of gradients do, and its all-gathers of parameters do not.
+START_TEST(a_strategy_of_ranges_sends_gradients_in_16_bits)
+{
+    double whole[MOST], halves[MOST];
+    bool equal = true;
+    forget_errors();
+    const size_t count = results("adam:learning_rate=0.05", "sharded", 3, whole);
+    wire = "bfloat16";
+    ck_assert_uint_eq(results("adam:learning_rate=0.05", "sharded", 3, halves), count);
+    ck_assert_double_eq(whole[0], halves[0]);
+    for (size_t k = 0; k < count; k++) {
+        ck_assert_double_eq_tol(whole[k], halves[k], 0.02 * fmax(1, fabs(whole[k])));
+        equal = equal && whole[k] == halves[k];
+    }
+    ck_assert(!equal);
+}
+END_TEST
+
 static void refused(const char *optimizer, const char *strategy, const char *text)
 {
     json_t *c = json_pack("{s:s, s:s, s:s, s:s}", "optimizer", optimizer, "loss",
@@ -409,6 +430,7 @@ int main(void)
     tcase_add_loop_test(cases, fitting_is_that_of_keras, 0, 2);
     tcase_add_loop_test(cases, norms_and_metrics_are_those_of_the_whole_batch, 0, 2 * DEMANDING);
     tcase_add_loop_test(cases, states_may_be_spread_over_the_replicas, 0, 8);
+    tcase_add_test(cases, a_strategy_of_ranges_sends_gradients_in_16_bits);
     tcase_add_test(cases, strategies_refuse_norms_that_they_cannot_give);
     tcase_add_test(cases, a_schedule_decides_the_rate);
     tcase_add_test(cases, wrong_names_are_refused_with_what_there_is);
