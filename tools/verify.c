@@ -33,6 +33,8 @@ static const struct argument table[] = {
     {"draw", NULL, NULL,
      "print the schedule of one world of at most 16 ranks (default 4) and one count (default 64 "
      "elements a rank), with a column for each rank and a block for each round"},
+    {"wire", NULL, NULL,
+     "prove also that all ranks round alike when reductions send 16 bits, as in train --wire"},
     {"element-bytes", "N", "4", "size of an element in bytes"},
     {"deadline", "SECONDS", "30", "longest time for one world and count"},
     {"json", "FILE", NULL, "write the rows as JSON"},
@@ -65,6 +67,7 @@ struct request {
     uint64_t element_bytes;
     uint64_t deadline_ns;
     bool draw; // instead of the table
+    bool halves; // messages of 16 bits
 };
 
 // One collective, opened.
@@ -191,6 +194,8 @@ static void verify_operation(void *argument, void *shared)
     row->running = (struct ls_verify_case){
         .operation = task->operation,
         .element_bytes = (uint32_t)task->request->element_bytes,
+        .halves = task->request->halves && task->operation != LS_BROADCAST &&
+                  task->operation != LS_ALL_GATHER,
         .describing = &row->describing,
     };
     for (size_t i = 0; i < task->request->worlds.count; i++) {
@@ -508,6 +513,7 @@ static enum ls_status read_request(const struct arguments *arguments, struct req
     uint64_t seconds = 0;
     char count[24];
     out->draw = arguments_given(arguments, "draw");
+    out->halves = arguments_given(arguments, "wire");
     enum ls_status status =
         number_list_parse("--world", text_or(arguments, "world", out->draw, "4"), 1,
                           LS_VERIFY_WORLD, false, &out->worlds);

@@ -216,7 +216,8 @@ enum ls_status ls_collective_wait(struct ls_collective_plan *plan)
             blocked_since = now;
         status = wait_step(communicator, plan, blocked_since, now);
     }
-    if (!status && !plan->result && plan->executor && ls_executor_overflowed(plan->executor))
+    if (!status && !plan->result && plan->executor && !plan->keeps_infinite &&
+        ls_executor_overflowed(plan->executor))
         status = ls_communicator_fail_overflow(communicator, plan);
     if (!status && !plan->result)
         status = ls_stream_follow(plan);

@@ -105,6 +105,8 @@ struct ls_communicator_call {
     // LS_BF16 or LS_F16: what travels is rounded to that, at its sender, too, so that all ranks have equal bits. Only for sums of
     // float32 in host memory, by schedules that were verified; of a plan of one's own. 0: values travel as they are.
     uint32_t wire;
+    bool
+        keeps_infinite; // a value beyond the largest of `wire` becomes infinite, for the caller to find; else the run fails
 };
 // Begins it. Several may be under way, LS_CACHED_PLANS at most; the buffer belongs to the communicator until
 // ls_communicator_wait has returned for `out`.

@@ -109,6 +109,7 @@ struct ls_collective_plan {
     uint64_t sequence; // of the last run
     uint64_t number; // of the last run, among those that the library was given
     bool running;
+    bool keeps_infinite; // as struct ls_communicator_call says
     bool has_room; // is counted in the communicator's capacities
     uint64_t met; // refreshes at the last run that was a first one
     enum ls_status result; // of the last run

@@ -271,6 +271,7 @@ enum ls_status ls_collective_plan_open(struct ls_communicator *communicator,
         return LS_OUT_OF_MEMORY;
     plan->communicator = communicator;
     plan->buffer = call->buffer;
+    plan->keeps_infinite = call->keeps_infinite;
     plan->signature = (struct ls_call_signature){.operation = call->operation,
                                                  .dtype = call->dtype,
                                                  .wire = call->wire,

@@ -37,8 +37,10 @@ static void log_refusal(const struct ls_communicator_group *group,
     if (found->verdict == LS_VERDICT_ROUNDING) {
         ls_error(group->name,
                  "collective %s cannot send 16 bits: %u ranks would not end with equal values: %s; "
-                 "use --wire=float32, or another collective, such as ring",
-                 name, call->world, found->reason);
+                 "use --wire=float32, or another collective, such as ring; lockstep verify %s "
+                 "--world=%u "
+                 "--count=%" PRIu64 " --wire shows it",
+                 name, call->world, found->reason, name, call->world, call->count);
         return;
     }
     const char *operation = ls_collective_operation_text(call->operation);

@@ -115,6 +115,10 @@ class Shipped(VerifyTest):
             self.assertGreaterEqual(row["ratio"], 1)
             self.assertGreaterEqual(row["rounds"], row["least_rounds"])
 
+    def test_all_ranks_round_alike_with_messages_of_16_bits(self):
+        out = self.verify(DONE, *SHIPPED, "--wire", "--operation=all-reduce", "--count=1,world+1,1009,104729").out
+        self.assertEqual(len(re.findall(r"(?m)^\S+ +all-reduce +1-64 +\d+ .* holds$", out)), len(SHIPPED), out)
+
     def test_a_ring_has_the_rounds_and_bytes_it_is_known_for(self):
         path = self.path("rows.json")
         outcome = self.verify(DONE, "ring", "--world=8", "--count=8192", "--operation=all", "--json=" + path)

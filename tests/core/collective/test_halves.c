@@ -34,6 +34,23 @@ START_TEST(every_half_is_itself_and_values_between_go_to_the_nearer)
     for (uint32_t i = 0; i < 65536; i++)
         ck_assert(sums[i] == 1.5f + values[i] || isnan(values[i]));
 
+    // And what lies between: every float32 of some steps.
+    for (uint64_t first = 0; first < UINT32_C(0xfe000000); first += UINT32_C(0x03ffff00)) {
+        for (uint32_t i = 0; i < 65536; i++) {
+            const uint32_t bits = (uint32_t)first + i * 251;
+            memcpy(&values[i], &bits, sizeof(bits));
+            sums[i] = values[i];
+        }
+        (void)ls_halves_round(type, values, again, 65536);
+        for (uint32_t i = 0; i < 65536; i++) {
+            const uint16_t half = ls_half_of(type, sums[i]);
+            const float back = ls_half_get(type, half);
+            if (again[i] != half || (isnan(sums[i]) ? !isnan(values[i]) : values[i] != back))
+                ck_abort_msg("%a: %x, %a is not %x, %a", (double)sums[i], again[i],
+                             (double)values[i], half, (double)back);
+        }
+    }
+
     float between[] = {1.0f + 0x1p-9f, 1.0f + 0x1p-12f, -3.14159265f, 1e-30f, 0x1p-25f};
     float rounded[] = {1.0f, 1.0f, -3.140625f, 0, 0};
     if (type == LS_F16)
@@ -216,6 +233,23 @@ START_TEST(a_value_beyond_float16_ends_the_run)
 }
 END_TEST
 
+START_TEST(a_caller_may_look_for_infinite_values_itself)
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        runs[i].call = usual;
+        runs[i].call.wire = LS_F16;
+        runs[i].call.keeps_infinite = true;
+        for (uint32_t e = 0; e < COUNT; e++)
+            runs[i].data[e] = e == 300 ? -40000 : 1;
+    }
+    run_all(star, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        ck_assert_int_eq(runs[i].status, LS_OK);
+        ck_assert(isinf(runs[i].data[300]) && runs[i].data[300] < 0 && runs[i].data[0] == 3);
+    }
+}
+END_TEST
+
 START_TEST(what_cannot_travel_in_16_bits_is_refused)
 {
     static const struct {
@@ -270,6 +304,7 @@ static void add_tests(TCase *tests)
     tcase_add_test(tests, a_schedule_that_would_leave_unequal_values_is_refused);
     tcase_add_test(tests, the_proof_knows_which_schedules_round_alike);
     tcase_add_test(tests, a_value_beyond_float16_ends_the_run);
+    tcase_add_test(tests, a_caller_may_look_for_infinite_values_itself);
     tcase_add_test(tests, what_cannot_travel_in_16_bits_is_refused);
     tcase_add_test(tests, ranks_that_disagree_on_the_type_are_named);
 }
